@@ -1,7 +1,7 @@
-//! Counting under callgrind: where a server's instructions go, of each part of the program its own, and all that the choice of a
-//! target makes others do. The difference between two runs of unlike length, so that what a start and an end cost is not in it. Both
-//! runs last equally long, so that what is done by the clock is not in it either; and longer than transactions live, so that their
-//! end is.
+//! Counts a server's instructions with callgrind: per part of the program its own instructions, and the inclusive
+//! count of target selection. Takes the difference between a long and a short run to exclude start and end. Both runs
+//! last equally long, which also excludes work driven by the clock, and longer than transactions live, which includes
+//! the end of transactions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -10,46 +10,47 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Parts below this share are summed up.
+/// Share below which parts are summed up as one.
 const SMALL: f64 = 0.02;
-/// Functions that are named.
+/// Number of functions to list.
 const NAMED: usize = 12;
-/// What glibc copies or clears that is long, it has one instruction repeat, and callgrind counts that again for each byte. With these
-/// it has loops for all lengths.
+/// glibc copies or clears long ranges with one repeated instruction, which callgrind counts once per byte. These
+/// tunables make it use loops for all lengths.
 const TUNABLES: &str =
     "GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=0x40000000:glibc.cpu.x86_rep_stosb_threshold=0x40000000";
 
-/// User instructions for each unit of work.
+/// User-mode instructions per unit of work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Parts {
-    /// Of each part of the program, its own.
+    /// Own instructions of each part of the program.
     pub own: BTreeMap<String, f64>,
-    /// Of each function, its own, under its part's name and its own.
+    /// Own instructions of each function, by its part's name and its own.
     pub functions: BTreeMap<String, f64>,
-    /// Of the module that chooses a balancer's targets, with all that it has others do.
+    /// Inclusive instructions of the module that selects a balancer's targets.
     pub choice: f64,
 }
 
 impl Parts {
-    /// Of all parts.
+    /// Returns the sum of all parts.
     #[must_use]
     pub fn all(&self) -> f64 {
         self.own.values().sum()
     }
 
-    /// Each large part and its share, the largest first.
+    /// Returns each large part with its share, the largest first.
     #[must_use]
     pub fn shares(&self) -> String {
         self.said(&self.own, |_, count| count >= SMALL * self.all())
     }
 
-    /// The functions that have most, each with its share of all.
+    /// Returns the largest functions, each with its share of the total.
     #[must_use]
     pub fn most(&self) -> String {
         self.said(&self.functions, |at, _| at < NAMED)
     }
 
-    /// The largest of `counts` first, as far as `is_named` (by their place and count); the others as one.
+    /// Lists `counts`, the largest first, for which `is_named` holds for rank and count; the others are summed up as
+    /// one.
     fn said(&self, counts: &BTreeMap<String, f64>, is_named: impl Fn(usize, f64) -> bool) -> String {
         let percent = |count: f64| 100.0 * count / self.all();
         let mut counts: Vec<_> = counts.iter().map(|(name, count)| (name, *count)).collect();
@@ -70,13 +71,13 @@ impl Parts {
         self.choice += other.choice;
     }
 
-    /// For each of `units` that this has more than `fewer`.
+    /// Returns the difference to `fewer`, per unit.
     fn each(&self, fewer: &Self, units: f64) -> Self {
         let of = |counts: &BTreeMap<String, f64>, before: &BTreeMap<String, f64>| {
             let of = |(name, count): (&String, &f64)| {
                 (name.clone(), (count - before.get(name).copied().unwrap_or(0.0)) / units)
             };
-            // What is only done by the clock differs a little between runs.
+            // Work driven by the clock differs slightly between runs.
             counts.iter().map(of).filter(|(_, count)| *count >= 0.5).collect()
         };
         let choice = (self.choice - fewer.choice) / units;
@@ -84,28 +85,28 @@ impl Parts {
     }
 }
 
-/// How much is counted.
+/// Extent of a count.
 #[derive(Clone, Copy, Debug)]
 pub struct Counts {
     /// Units of work in the short run.
     pub few: u32,
-    /// And in the long one.
+    /// Units of work in the long run.
     pub many: u32,
-    /// How long each run lasts, from the server's first answer.
+    /// Duration of each run from the server's first answer.
     pub lasts: Duration,
 }
 
 impl Counts {
-    /// Enough that a hundredth shows.
+    /// Default extent, with a resolution of one percent.
     pub const USUAL: Self = Self { few: 500, many: 2_500, lasts: Duration::from_secs(20) };
-    /// To see that it works. Transactions do not end in it.
+    /// Extent for a smoke test. Transactions do not end within it.
     pub const QUICK: Self = Self { few: 50, many: 150, lasts: Duration::from_secs(1) };
 }
 
-/// Counts for each unit of work that `total` has done, of which it is told how many.
+/// Counts instructions per unit of work. `total` runs the given number of units and returns the totals.
 ///
 /// # Errors
-/// When a run fails.
+/// If a run fails.
 pub fn count(counts: Counts, total: impl Fn(u32) -> Result<Parts, String>) -> Result<Parts, String> {
     let Counts { few, many, .. } = counts;
     let short = total(few)?;
@@ -113,17 +114,17 @@ pub fn count(counts: Counts, total: impl Fn(u32) -> Result<Parts, String>) -> Re
     Ok(long.each(&short, f64::from(many.saturating_sub(few))))
 }
 
-/// What is put before a server's command line so that each of its processes leaves its counts in `folder`.
+/// Returns the command prefix that makes each process of a server write its counts to `folder`.
 #[must_use]
 pub fn before(folder: &Path) -> [String; 6] {
     let counts = format!("--callgrind-out-file={}", folder.join("counts.%p").display());
     ["env", TUNABLES, "valgrind", "--tool=callgrind", "--quiet", &counts].map(str::to_owned)
 }
 
-/// What they have counted, together.
+/// Returns the combined counts of all processes.
 ///
 /// # Errors
-/// When they have left nothing, or a file cannot be read.
+/// If there are no counts, or a file cannot be read.
 pub fn parts(folder: &Path) -> Result<Parts, String> {
     let files = fs::read_dir(folder).map_err(|error| error.to_string())?.flatten();
     let files = files.filter(|file| file.file_name().to_string_lossy().starts_with("counts."));
@@ -134,12 +135,12 @@ pub fn parts(folder: &Path) -> Result<Parts, String> {
     if sum.own.is_empty() { Err("callgrind left no counts".to_owned()) } else { Ok(sum) }
 }
 
-/// Names that callgrind writes once, and later by their number only.
+/// Names that callgrind writes in full once and by number afterwards.
 #[derive(Debug, Default)]
 struct Names<'a>(HashMap<&'a str, &'a str>);
 
 impl<'a> Names<'a> {
-    /// The name in `(12) name`, or the known one of `(12)`.
+    /// Returns the name in `(12) name`, or the known name of `(12)`.
     fn read(&mut self, text: &'a str) -> &'a str {
         let Some((number, name)) = text.split_once(')').filter(|_| text.starts_with('(')) else { return text };
         if name.is_empty() {
@@ -151,7 +152,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Where a line of counts is.
+/// Location that a line of counts belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Place<'a> {
     object: &'a str,
@@ -160,8 +161,8 @@ struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    /// The part of the program: the crate that a function is of, with what the compiler put into it of others; of what is not Rust's
-    /// the library or the module.
+    /// Returns the part of the program: the function's crate, including code inlined from other crates; for code
+    /// other than Rust, the library or module.
     fn part(self) -> &'a str {
         if self.function.contains("::") {
             let path = self.function.trim_start_matches(|c: char| !c.is_alphabetic());
@@ -178,11 +179,11 @@ impl<'a> Place<'a> {
         self.object.rsplit('/').next().unwrap_or(self.object)
     }
 
-    /// The function's name behind that of its part: without its modules, but with its type.
+    /// Returns the part's name and the function's name, with its type but without its modules.
     fn name(self) -> String {
         let mut depth = 0_usize;
         let mut plain = String::new();
-        // An arrow is no bracket.
+        // An arrow is not a bracket.
         for letter in self.function.replace("->", "").chars() {
             match letter {
                 '<' => depth += 1,
@@ -198,18 +199,18 @@ impl<'a> Place<'a> {
         format!("{} `{name}`", self.part())
     }
 
-    /// Whether the function is of the module that chooses targets.
+    /// Returns whether the function is in the module that selects targets.
     fn is_choice(self) -> bool {
         self.function.contains("strowger_balancer") || self.object.ends_with("/dispatcher.so")
     }
 
-    /// Whether this was written in that module, and put into a function of another.
+    /// Returns whether the code is from that module but inlined into a function of another.
     fn is_inlined_choice(self) -> bool {
         self.file.contains("crates/core/balancer/") && !self.is_choice()
     }
 }
 
-/// Reads what callgrind has written.
+/// Parses a callgrind output file.
 fn read(text: &str) -> Parts {
     let (mut objects, mut files, mut functions) = (Names::default(), Names::default(), Names::default());
     let (mut here, mut called) = (Place::default(), Place::default());
@@ -235,7 +236,7 @@ fn read(text: &str) -> Parts {
         }
         let count: f64 = line.split_ascii_whitespace().nth(1).and_then(|count| count.parse().ok()).unwrap_or(0.0);
         if std::mem::take(&mut is_call) {
-            // What the called function and all below it took. Without an object it is the caller's.
+            // Inclusive cost of the called function. Without an object name it is in the caller's object.
             if called.object.is_empty() {
                 called.object = here.object;
             }
@@ -245,7 +246,7 @@ fn read(text: &str) -> Parts {
             called = Place::default();
             continue;
         }
-        // What was put into its callers by the compiler; the rest of it is in what its callers say of it.
+        // Code that the compiler inlined into callers. The rest is in the callers' inclusive costs.
         if here.is_inlined_choice() {
             parts.choice += count;
         }

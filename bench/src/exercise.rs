@@ -1,25 +1,25 @@
-//! Everything that the server asks of a message, asked of one message.
+//! Exercises every operation that the server performs on a message.
 
 use strowger_message::{
-    AuthParams, Fault, Head, HeaderName, Message, NameAddr, Peek, Reply, Rewrite, StartLine, Status, Uri, Via,
-    frame_stream, parse_contacts, unquote,
+    AuthParams, Fault, Head, HeaderName, Message, NameAddr, Peek, ResponseBuilder, Rewrite, StartLine, Status, Uri,
+    Via, frame_stream, parse_contacts, unquote,
 };
 
-/// Buffers that are used again for each message.
+/// Buffers reused between messages.
 #[derive(Debug, Default)]
 pub struct Scratch {
     out: Vec<u8>,
 }
 
-/// Reads `bytes` as a datagram and as a stream, asks for every header that the server has a use for, and answers or
-/// forwards it.
+/// Parses `bytes` as a datagram and as a stream, reads every header that the server uses, and answers or forwards the
+/// message.
 ///
 /// # Errors
-/// Why it was not understood.
+/// The reason why it was not understood.
 pub fn message(bytes: &[u8], scratch: &mut Scratch) -> Result<(), Fault> {
     let _ = frame_stream(bytes);
     let peek = Peek::read(bytes)?;
-    let _ = peek.glance().to.and_then(Uri::parse);
+    let _ = peek.to_partial().to.and_then(Uri::parse);
     match Message::from_peek(&peek) {
         Ok(message) => {
             ask(message.head());
@@ -78,6 +78,6 @@ fn forward(message: &Message<'_>, scratch: &mut Scratch) {
 
 fn answer(head: &Head<'_>, scratch: &mut Scratch) {
     if matches!(head.start(), StartLine::Request { .. }) {
-        Reply::begin(&mut scratch.out, head, Status::BAD_REQUEST, "Bad Request", b"t", None).finish();
+        ResponseBuilder::begin(&mut scratch.out, head, Status::BAD_REQUEST, "Bad Request", b"t", None).finish();
     }
 }

@@ -1,6 +1,6 @@
-//! Valid messages that benchmarks measure and mutations begin from.
+//! Valid messages for benchmarks and as the start of mutations.
 
-/// A usual INVITE: 14 header fields and SDP, about 900 bytes.
+/// A typical INVITE: 14 header fields and SDP, about 900 bytes.
 pub const INVITE: &[u8] = b"INVITE sip:ben@example.org SIP/2.0\r\n\
 Via: SIP/2.0/UDP 192.0.2.10:5062;branch=z9hG4bK-524287-1---d8754z2f0b1c3a;rport\r\n\
 Max-Forwards: 70\r\n\
@@ -70,5 +70,5 @@ const OLD: &[u8] = b"INVITE sip:ben@example.org SIP/2.0\r\nVia: SIP/2.0/UDP old.
 From: <sip:ann@example.org>\r\nTo: <sip:ben@example.org>\r\nCall-ID: old@old.example.org\r\nCSeq: 1 INVITE\r\n\
 Content-Type: application/sdp\r\n\r\nv=0\r\n";
 
-/// All of them, one of each kind that the server tells apart.
+/// All messages, one of each kind that the server distinguishes.
 pub const ALL: &[&[u8]] = &[INVITE, REGISTER, OPTIONS, BYE, CANCEL, ACK, RESPONSE, REDIRECT, OLD];

@@ -1,9 +1,9 @@
-//! Structure-aware mutations of valid messages: lines, values, lists, parameters, quotes and numbers are damaged as such,
-//! so that a reader gets past its first check before it meets the damage. One seed makes one sequence.
+//! Structure-aware mutations of valid messages. They damage lines, values, lists, parameters, quotes and numbers as
+//! such, so that a parser gets past its first check before it meets the damage. A seed determines the sequence.
 
 use crate::messages;
 
-/// What is put where a value, a parameter or a separator was.
+/// Replacements for a value, a parameter or a separator.
 const PIECES: &[&[u8]] = &[
     b"",
     b" ",
@@ -87,7 +87,7 @@ const PIECES: &[&[u8]] = &[
     b"expires=0",
 ];
 
-/// Whole lines, mostly a second of what may stand once.
+/// Whole lines, mostly duplicates of fields that may occur once.
 const LINES: &[&[u8]] = &[
     b"Content-Length: 0",
     b"l: 99999",
@@ -156,13 +156,13 @@ pub struct Mutator {
 }
 
 impl Mutator {
-    /// The sequence of `seed`.
+    /// Creates the sequence of `seed`.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { random: Random(seed), lines: Vec::new() }
     }
 
-    /// Writes the next message into `out`, replacing what is there. At most about 64 kB, as a datagram.
+    /// Writes the next message to `out`, replacing its contents. At most about 64 kB, as a datagram.
     pub fn next_message(&mut self, out: &mut Vec<u8>) {
         let template = self.random.pick(messages::ALL);
         let head = template.windows(4).position(|end| end == b"\r\n\r\n").map_or(template.len(), |at| at + 4);
@@ -209,7 +209,7 @@ impl Mutator {
         }
     }
 
-    /// One value, or one value made of several pieces.
+    /// Replaces a value by another one or by several pieces.
     fn replace_value(&mut self, at: usize) {
         let line = &mut self.lines[at];
         let colon = line.iter().position(|byte| *byte == b':').map_or(0, |at| at + 1);
@@ -219,14 +219,14 @@ impl Mutator {
         }
     }
 
-    /// A few lines more, or seldom more than a message may have.
+    /// Repeats a line a few times, or seldom more often than a message may have lines.
     fn repeat_line(&mut self, at: usize) {
         let times = if self.random.one_in(200) { 300 } else { self.random.below(6) };
         let line = self.lines[at].clone();
         self.lines.splice(at..at, std::iter::repeat_n(line, times));
     }
 
-    /// A list, a run of parameters, or one long value; seldom as long as a datagram can be.
+    /// Grows a list, a run of parameters or a single value, seldom to the size of a datagram.
     fn grow_list(&mut self, at: usize) {
         let (piece, times) = (self.random.pick(PIECES), 1 + self.random.below(20));
         let times = if self.random.one_in(200) { 20_000 } else { times };
@@ -248,7 +248,7 @@ impl Mutator {
         }
     }
 
-    /// Damage at a place where the grammar turns: after a separator, and sometimes instead of what stands there.
+    /// Damages the message after a separator, and sometimes replaces what follows.
     fn replace_around_separator(&mut self, at: usize) {
         let line = &mut self.lines[at];
         let turns = |byte: u8| b" :;,=<>\"@/?[]&%\t".contains(&byte);
@@ -264,7 +264,7 @@ impl Mutator {
         line.splice(place..end, piece.iter().copied());
     }
 
-    /// Seldom, damage that knows no structure.
+    /// Seldom damages bytes regardless of structure.
     fn damage_bytes(&mut self, out: &mut Vec<u8>) {
         let at = self.random.below(out.len());
         match self.random.below(24) {

@@ -1,4 +1,4 @@
-//! What the pictures of the benchmarks share: their size, their letters and colours, and lines over time.
+//! Common parts of the benchmark plots: size, fonts, colours, and lines over time.
 
 use std::error::Error;
 use std::path::Path;
@@ -7,11 +7,11 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// Their size in pixels.
+/// Size of a plot in pixels.
 pub const SIZE: (u32, u32) = (900, 380);
-/// What lies behind the figures.
+/// Colour of the grid.
 pub const GRID: RGBColor = RGBColor(225, 225, 225);
-/// Colours that people who see no red or green tell apart.
+/// Colours that are distinguishable with red-green colour blindness.
 pub const COLOURS: [RGBColor; 5] = [
     RGBColor(230, 130, 0),
     RGBColor(120, 120, 120),
@@ -21,49 +21,50 @@ pub const COLOURS: [RGBColor; 5] = [
 ];
 const TEXT: RGBColor = RGBColor(50, 50, 50);
 
-/// What drawing ends with: a file that cannot be written is the usual error.
+/// Result of drawing. The usual error is a file that cannot be written.
 pub type Drawn = Result<(), Box<dyn Error>>;
 
-/// Points with a name.
+/// A named series of points.
 pub struct Line {
-    /// Whose.
+    /// Name in the legend.
     pub name: String,
-    /// Its colour.
+    /// Colour of the line.
     pub colour: RGBColor,
-    /// They.
+    /// Points of the series.
     pub points: Vec<(f64, f64)>,
 }
 
-/// What a picture of lines shows.
+/// Contents of a line plot.
 pub struct Lines<'a> {
-    /// Above it.
+    /// Caption above the plot.
     pub caption: &'a str,
-    /// The numbers of its axis below, for people.
+    /// Formats the labels of the horizontal axis.
     pub across: &'a dyn Fn(f64) -> String,
-    /// The numbers of its axis at the left.
+    /// Formats the labels of the vertical axis.
     pub up: &'a dyn Fn(f64) -> String,
-    /// As far up as many times more.
+    /// Whether the vertical axis is logarithmic.
     pub is_log: bool,
-    /// What is drawn.
+    /// Series to draw.
     pub lines: &'a [Line],
 }
 
-/// Letters of this size.
+/// Returns the plot font in this size.
 #[must_use]
 pub fn font(size: i32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&TEXT)
 }
 
-/// The same around a point.
+/// Returns the plot font in this size, centred on a point.
 #[must_use]
 pub fn centred(size: i32, vertical: VPos) -> TextStyle<'static> {
     font(size).pos(Pos::new(HPos::Center, vertical))
 }
 
-/// The caption, and whose is which colour, in as many rows as it takes; how many pixels below the upper edge they end.
+/// Draws the caption and the legend, in as many rows as needed, and returns the distance of their lower end from the
+/// upper edge in pixels.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn head<'n, B: DrawingBackend>(
     root: &DrawingArea<B, Shift>,
     caption: &str,
@@ -87,10 +88,10 @@ where
     Ok(y + 24)
 }
 
-/// Draws lines.
+/// Draws a line plot.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn draw_lines(file: &Path, of: &Lines<'_>) -> Drawn {
     let root = SVGBackend::new(file, SIZE).into_drawing_area();
     let below = head(&root, of.caption, of.lines.iter().map(|line| (line.name.as_str(), line.colour)))?;

@@ -1,4 +1,4 @@
-//! The programs that a benchmark calls, and what they say.
+//! The programs that a benchmark runs, and their output.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -6,39 +6,39 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// The server's program: the one that is named, else `STROWGER_BIN`, else what lies beside this program.
+/// Returns the path of the server binary: `named`, else `STROWGER_BIN`, else `strowger` beside this program.
 ///
 /// # Panics
-/// When this program has no file, or there is no current folder.
+/// If the path of this program or the current folder is not available.
 #[must_use]
 pub fn strowger(named: Option<&PathBuf>) -> PathBuf {
     let named = named.cloned().or_else(|| std::env::var_os("STROWGER_BIN").map(PathBuf::from));
     std::path::absolute(named.unwrap_or_else(|| beside("strowger"))).expect("there is a current folder")
 }
 
-/// What lies beside this program.
+/// Returns the path of a program beside this one.
 ///
 /// # Panics
-/// When this program has no file.
+/// If the path of this program is not available.
 #[must_use]
 pub fn beside(name: &str) -> PathBuf {
     std::env::current_exe().expect("a running program has a file").with_file_name(name)
 }
 
-/// Whether a program is installed: it takes `option` and ends well.
+/// Returns whether a program is installed: whether it exits successfully when run with `option`.
 #[must_use]
 pub fn is_installed(program: &str, option: &str) -> bool {
     let status = Command::new(program).arg(option).stdout(Stdio::null()).stderr(Stdio::null()).status();
     status.is_ok_and(|status| status.success())
 }
 
-/// Whether Kamailio is installed.
+/// Returns whether Kamailio is installed.
 #[must_use]
 pub fn has_kamailio() -> bool {
     is_installed("kamailio", "-v")
 }
 
-/// Its version, and that of Debian's package.
+/// Returns the version of Kamailio and of its Debian package.
 #[must_use]
 pub fn kamailio_version() -> String {
     if !has_kamailio() {
@@ -52,19 +52,19 @@ pub fn kamailio_version() -> String {
     format!("{}, Debian's {version}", line.trim())
 }
 
-/// The lines that a program has written so far.
+/// Lines that a program has written so far.
 pub type Lines = Arc<Mutex<Vec<String>>>;
 
-/// Waits for the first line of `child`, which says that it is ready, and gathers those that come after it.
+/// Waits for the first line of `child`, which reports that it is ready, and collects the lines after it.
 ///
 /// # Errors
-/// When it has no piped output, or ends before.
+/// If its output is not piped, or it ends first.
 pub fn listen(child: &mut Child) -> Result<Lines, String> {
-    let mut stdout = BufReader::new(child.stdout.take().ok_or("it has no output")?);
+    let mut stdout = BufReader::new(child.stdout.take().ok_or("the program's output is not piped")?);
     let mut first = String::new();
     match stdout.read_line(&mut first) {
         Ok(1..) => {}
-        _ => return Err("it ended before it listened".to_owned()),
+        _ => return Err("the program ended before it listened".to_owned()),
     }
     let gathered = Lines::default();
     let lines = Arc::clone(&gathered);

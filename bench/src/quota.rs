@@ -1,4 +1,4 @@
-//! A share of a core for all processes of a server, by a control group of the kernel's first version.
+//! A CPU quota for all processes of a server, set through a version 1 control group.
 
 use std::fs;
 use std::io;
@@ -8,31 +8,31 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the kernel keeps the groups of its processor controller.
+/// Mount point of the CPU controller.
 const CONTROLLER: &str = "/sys/fs/cgroup/cpu";
-/// What the names of our groups begin with.
+/// Name prefix of the groups created here.
 const PREFIX: &str = "strowger-quota-";
-/// Up to its quota a server comes before everything else on its core.
+/// CPU shares of a group: within its quota, a server takes precedence over everything else on its core.
 const SHARES: &str = "262144";
 
-/// How much of a core: `quota_us` of every `period_us`.
+/// Share of a core: `quota_us` of every `period_us`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
-    /// Microseconds of processor time in a period.
+    /// Processor time per period in microseconds.
     pub quota_us: u32,
-    /// Microseconds of a period.
+    /// Length of a period in microseconds.
     pub period_us: u32,
 }
 
 impl Quota {
-    /// The share of a core, in percent.
+    /// Returns the share of a core in percent.
     #[must_use]
     pub fn percent(self) -> f64 {
         100.0 * f64::from(self.quota_us) / f64::from(self.period_us)
     }
 }
 
-/// How often a group had used all of its quota.
+/// How often a group used up its quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Throttling {
     periods: f64,
@@ -40,22 +40,22 @@ pub struct Throttling {
 }
 
 impl Throttling {
-    /// The share of periods since `earlier` in which all was used, in percent.
+    /// Returns the share of periods since `earlier` in which the quota was used up, in percent.
     #[must_use]
     pub fn percent_since(self, earlier: Self) -> f64 {
         100.0 * (self.throttled - earlier.throttled) / (self.periods - earlier.periods).max(1.0)
     }
 }
 
-/// A control group. Dropping it removes it; its processes must have ended by then.
+/// A control group. Dropping it removes it; its processes must have ended before.
 #[derive(Debug)]
 pub struct Group(PathBuf);
 
 impl Group {
-    /// Makes an empty group without a limit.
+    /// Creates an empty group without a limit.
     ///
     /// # Errors
-    /// When there is no such controller, or this user may not use it.
+    /// If there is no such controller, or this user may not use it.
     pub fn new(name: &str) -> io::Result<Self> {
         let group = Path::new(CONTROLLER).join(format!("{PREFIX}{name}"));
         match fs::create_dir(&group) {
@@ -67,23 +67,23 @@ impl Group {
         Ok(group)
     }
 
-    /// A command prefix that puts a program and all of its children into the group.
+    /// Returns a command prefix that puts a program and its children into the group.
     #[must_use]
     pub fn enter(&self) -> Vec<String> {
         let script = "echo $$ > \"$0\" && exec \"$@\"";
         ["sh", "-c", script].map(str::to_owned).into_iter().chain([self.file("cgroup.procs")]).collect()
     }
 
-    /// Holds its processes to `quota` from now on.
+    /// Limits the group's processes to `quota` from this point.
     ///
     /// # Errors
-    /// When the kernel refuses these numbers.
+    /// If the kernel rejects the values.
     pub fn limit(&self, quota: Quota) -> io::Result<()> {
         fs::write(self.0.join("cpu.cfs_period_us"), quota.period_us.to_string())?;
         fs::write(self.0.join("cpu.cfs_quota_us"), quota.quota_us.to_string())
     }
 
-    /// How often it has used all of its quota so far.
+    /// Returns how often the group has used up its quota so far.
     #[must_use]
     pub fn throttling(&self) -> Throttling {
         let text = fs::read_to_string(self.0.join("cpu.stat")).unwrap_or_default();
@@ -101,7 +101,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // A process that has just ended is in its group for a moment longer.
+        // A process that has just ended stays in its group briefly.
         for _ in 0..200 {
             match fs::remove_dir(&self.0) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => thread::sleep(Duration::from_millis(10)),
@@ -111,11 +111,11 @@ impl Drop for Group {
     }
 }
 
-/// Removes the groups of programs that were killed: their processes have ended with them, and a group that has some is left alone.
+/// Removes groups left over from killed programs, whose processes have ended with them. Groups with processes stay.
 pub fn remove_leftovers() {
     for entry in fs::read_dir(CONTROLLER).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(PREFIX) {
-            // It fails where the group is in use.
+            // Fails if the group is in use.
             let _ = fs::remove_dir(entry.path());
         }
     }

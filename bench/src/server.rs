@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use crate::programs;
 
-/// How long it may take to begin.
+/// Maximum start time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A running server; dropping it kills it and removes its folder.
+/// A running server. Dropping it kills it and removes its folder.
 #[derive(Debug)]
 pub struct Server {
     binary: PathBuf,
@@ -21,10 +21,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts the server of the same build with this configuration, and waits until it answers at `address`.
+    /// Starts the server of the same build with this configuration and waits until it answers at `address`.
     ///
     /// # Panics
-    /// When it does not.
+    /// If it does not answer.
     #[must_use]
     pub fn start(name: &str, config: &str, address: SocketAddr) -> Server {
         let binary = binary();
@@ -44,29 +44,29 @@ impl Server {
         server
     }
 
-    /// Its process.
+    /// Returns its process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// One of the counters of `ctl status`, as `connections.open`; nothing is 0.
+    /// Returns a counter of `ctl status`, for example `connections.open`; a missing one is 0.
     ///
     /// # Panics
-    /// When the server says nothing.
+    /// If the server does not answer.
     #[must_use]
     pub fn counter(&self, name: &str) -> u64 {
-        // What workers tell of themselves is up to a second old.
+        // Worker statistics are up to one second old.
         thread::sleep(Duration::from_millis(1500));
         let text = self.status();
         let value = text.lines().find_map(|line| line.split_once(name)?.1.trim().parse().ok());
         value.unwrap_or(0)
     }
 
-    /// What `ctl status` prints.
+    /// Returns the output of `ctl status`.
     ///
     /// # Panics
-    /// When it cannot be asked.
+    /// If the command fails.
     #[must_use]
     pub fn status(&self) -> String {
         let output = Command::new(&self.binary)
@@ -77,10 +77,10 @@ impl Server {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// What it has used of the processors so far.
+    /// Returns the processor time that the server has used so far.
     ///
     /// # Panics
-    /// When it is gone.
+    /// If the server has ended.
     #[must_use]
     pub fn processor_time(&self) -> Duration {
         let text = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("the server runs");
@@ -115,22 +115,22 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // All fail only when it is gone already.
+        // These fail only if the server has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// The program, which must be there.
+/// Returns the path of the server binary, which must exist.
 fn binary() -> PathBuf {
     let binary = programs::strowger(None);
     assert!(binary.is_file(), "no {}: cargo build --release -p strowger", binary.display());
     binary
 }
 
-/// The command by which a benchmark was run, for whoever wants the same again; `program` is its package, and which of its programs.
-/// Paths of this machine, which say nothing to others, are left out.
+/// Returns the command line of this benchmark run, for repeating it. `program` names its package and binary. Local
+/// paths are omitted, as they mean nothing elsewhere.
 #[must_use]
 pub fn command_line(program: &str) -> String {
     let mut said = String::new();
@@ -146,7 +146,7 @@ pub fn command_line(program: &str) -> String {
     format!("cargo build --release -p strowger && cargo run --release -p {program}{said}")
 }
 
-/// Where and of what the figures are, as lines of Markdown.
+/// Returns the machine, software versions and command of the results, as lines of Markdown.
 #[must_use]
 pub fn circumstances(command: &str) -> String {
     let say = |program: &str, arguments: &[&str]| {

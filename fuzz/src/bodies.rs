@@ -1,8 +1,8 @@
 //! One body for each fuzz target: any bytes in, no panic, and what is read obeys the rules stated here.
 
 use strowger_message::{
-    AuthParams, AuthScheme, Framed, Glance, Head, HeaderName, MAX_FIELDS, MAX_HEAD, MAX_STREAM_MESSAGE, Message,
-    NameAddr, Peek, Reply, Rewrite, StartLine, Status, Uri, Via, frame_stream, split_list,
+    AuthParams, AuthScheme, FrameResult, Head, HeaderName, MAX_FIELDS, MAX_HEAD, MAX_STREAM_MESSAGE, Message, NameAddr,
+    PartialPeek, Peek, ResponseBuilder, Rewrite, StartLine, Status, Uri, Via, frame_stream, split_list,
 };
 
 /// What a target does with its input.
@@ -32,8 +32,8 @@ pub fn message(data: &[u8]) {
         }
     };
     let peek = peek.expect("a head was found");
-    if let Some(glance) = Glance::read(data) {
-        assert_eq!(glance, peek.glance());
+    if let Some(glance) = PartialPeek::read(data) {
+        assert_eq!(glance, peek.to_partial());
     }
     lines_tile_the_head(&head);
     match Message::parse(data) {
@@ -91,7 +91,7 @@ fn is_answered(request: &Head<'_>, message: Option<&Message<'_>>) {
         return;
     }
     let mut out = Vec::new();
-    Reply::begin(&mut out, request, Status::BAD_REQUEST, "Bad Request", b"fuzz", None).finish();
+    ResponseBuilder::begin(&mut out, request, Status::BAD_REQUEST, "Bad Request", b"fuzz", None).finish();
     if out.len() > MAX_HEAD {
         return;
     }
@@ -190,25 +190,29 @@ pub fn framer(data: &[u8]) {
     let mut rest = data;
     while !rest.is_empty() {
         match frame_stream(rest) {
-            Framed::KeepAlive(length) => {
+            FrameResult::KeepAlive(length) => {
                 assert!(rest.get(..length).is_some_and(|ends| ends.iter().all(|byte| b"\r\n".contains(byte))));
                 assert!(length > 0);
                 rest = &rest[length..];
             }
-            Framed::Message(length) => {
+            FrameResult::Message(length) => {
                 assert!(length > 0 && length <= rest.len() && length <= MAX_STREAM_MESSAGE);
                 let (framed, behind) = rest.split_at(length);
-                assert_eq!(frame_stream(framed), Framed::Message(length), "the end does not depend on what follows");
+                assert_eq!(
+                    frame_stream(framed),
+                    FrameResult::Message(length),
+                    "the end does not depend on what follows"
+                );
                 for shorter in [1, length / 2, length - 1] {
-                    assert_eq!(frame_stream(&framed[..shorter]), Framed::Incomplete);
+                    assert_eq!(frame_stream(&framed[..shorter]), FrameResult::Incomplete);
                 }
                 if let Ok(message) = Message::parse(framed) {
                     assert_eq!(message.bytes().len(), length, "stream and datagram agree about the end");
                 }
                 rest = behind;
             }
-            Framed::Incomplete => return assert!(rest.len() < MAX_STREAM_MESSAGE),
-            Framed::Broken(fault) => return assert!(!fault.to_string().is_empty()),
+            FrameResult::Incomplete => return assert!(rest.len() < MAX_STREAM_MESSAGE),
+            FrameResult::Malformed(fault) => return assert!(!fault.to_string().is_empty()),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! asserted. [`Config`] describes a server and [`Config::start`] runs one; [`Phone`], [`Linphone`] and
 //! [`Sipp`] are the other ends, and so are [`Caller`] and [`Callee`], which the test plays itself, and [`Load`] and [`Answerer`],
 //! our own load generator; [`LossyRelay`] is a bad network between them, [`Nat`] one with private
-//! addresses, [`bind9`] is the name server, whose zone [`Updates`] changes, and [`Keepalived`] lets one address be that of either of two machines.
+//! addresses, [`bind9`] is the name server, whose zone [`ZoneUpdater`] changes, and [`Keepalived`] lets one address be that of either of two machines.
 //!
 //! Two environment variables are read:
 //! - `STROWGER_BIN`: the server to test, instead of the one beside the test executable;
@@ -15,15 +15,15 @@ pub mod bind9;
 mod callee;
 mod caller;
 pub mod checker;
-pub mod crowd;
+pub mod connection_load;
 mod databases;
+mod dns_zone;
 pub mod failover;
 mod kamailio;
 mod keepalived;
 mod linphone;
 mod load;
 mod machine;
-mod names;
 mod namespace;
 mod phone;
 mod ports;
@@ -38,15 +38,15 @@ pub mod stages;
 mod watch;
 pub mod wire;
 
-pub use callee::{Callee, Manner, Seen, Stage};
+pub use callee::{AnswerBehavior, CallSnapshot, Callee, Stage};
 pub use caller::{Call, Caller};
 pub use databases::{Arrangement, Database, Engines};
+pub use dns_zone::{Resolver, ZoneUpdater};
 pub use kamailio::Kamailio;
 pub use keepalived::{Contender, Keepalived};
 pub use linphone::Linphone;
 pub use load::{Answerer, Load, Report};
 pub use machine::{Lan, Machine};
-pub use names::{Resolver, Updates};
 pub use namespace::{Namespace, Nat};
 pub use phone::{Event, Phone};
 pub use ports::{free_port, free_port_pair};
@@ -60,12 +60,12 @@ pub use watch::Watch;
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test gives up: generous, since a busy machine is not a bug.
+/// Time limit of any single step of a test. It is generous, since a busy machine is not a bug.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Asks `done` again and again until it has an answer or `patience` is over.
+/// Calls `done` repeatedly until it returns `Some` or `patience` is over.
 ///
-/// Other programs tell us nothing when they become ready, so their state has to be polled.
+/// Other programs do not notify the test when they become ready, so their state has to be polled.
 pub fn poll<T>(patience: Duration, mut done: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + patience;
     loop {

@@ -1,11 +1,11 @@
-//! Targets of a balancer that are the addresses of one name, as a headless service of Kubernetes has them: they come and go by updates of
-//! the zone while calls run. Skipped where `named` is not installed.
+//! Targets of a balancer that are the addresses of one name, as in a Kubernetes headless service. They change by zone
+//! updates while calls are in progress. Skipped if `named` is not installed.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use strowger_interop::bind9::Bind9;
-use strowger_interop::{Answerer, Config, Load, PATIENCE, Server, Updates, free_port, poll};
+use strowger_interop::{Answerer, Config, Load, PATIENCE, Server, ZoneUpdater, free_port, poll};
 
 const HOST: &str = "sip.example.com";
 const TTL_S: u32 = 1;
@@ -18,7 +18,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not in time: {what}");
 }
 
-/// The URIs of the targets that get calls.
+/// Returns the URIs of the targets that get calls.
 fn targets(server: &Server) -> Vec<String> {
     let targets = server.targets();
     let named = targets.iter().filter(|target| target["origin"].is_string());
@@ -35,7 +35,7 @@ fn pods_come_and_go_and_no_call_fails() {
         (1..=3).map(|number| Some(Answerer::start("udp", (pod(number), port).into(), ""))).collect();
     let uri = |number: u8| format!("sip:{}:{port}", pod(number));
     let zone = Bind9::start("example.com", 1, &format!("sip {TTL_S} IN A {}\nsip {TTL_S} IN A {}\n", pod(1), pod(2)));
-    let updates = Updates::of(&zone);
+    let updates = ZoneUpdater::of(&zone);
     let more = format!(
         "[dns]\nservers = [\"{}\"]\n[[balancer]]\nname = \"pods\"\npolicy = \"least-calls\"\nslow_start = \"0s\"\n\
          targets = [\"dns:{HOST}:{port}\"]\n[[route]]\nmatch = {{ domain = \"pool.test\" }}\nbalance = \"pods\"\n",
@@ -54,7 +54,7 @@ fn pods_come_and_go_and_no_call_fails() {
     until("the third has calls", || {
         server.targets().iter().any(|target| target["uri"] == uri(3).as_str() && target["calls"] != 0)
     });
-    // A pod that is being ended is taken out first; its calls go on until their parties hang up.
+    // A terminating pod is removed first. Its calls continue until their parties hang up.
     updates.set_addresses(HOST, TTL_S, &[pod(2), pod(3)]);
     until("the first is no target any more", || targets(&server) == [uri(2), uri(3)]);
     until("its calls have ended", || server.targets().iter().all(|target| target["uri"] != uri(1).as_str()));
@@ -72,8 +72,8 @@ fn pods_come_and_go_and_no_call_fails() {
     println!("{sent} calls, all carried; answered by each pod: {answered:?}");
     assert!(answered.iter().all(|calls| *calls > 10) && answered.iter().sum::<u64>() == sent, "{answered:?}");
 
-    // What is known stays when the DNS says that there is nothing.
+    // The known addresses stay in use when DNS returns an empty answer.
     updates.set_addresses(HOST, TTL_S, &[]);
-    until("that is told", || server.log().contains("knows no server there any more; its targets stay as they were"));
+    until("that is told", || server.log().contains("names no server for it; its targets are unchanged"));
     assert_eq!(targets(&server), [uri(2)]);
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use strowger_interop::{Database, Program, poll};
 use strowger_sql::{Database as Sql, DatabaseUrl};
-use strowger_store::{Copied, Copier, GatewayChange, NewGateway, Shared, StoreError, UserStore};
+use strowger_store::{GatewayChange, NewGateway, Replicator, SharedDatabase, StoreError, SyncResult, UserStore};
 use tempfile::TempDir;
 
 const REALM: &str = "example.com";
 
-/// A database, and a server's file that follows it.
+/// A database and the file of a server that follows it.
 struct Given {
     database: Database,
     url: DatabaseUrl,
@@ -29,9 +29,9 @@ impl Given {
         Some(given)
     }
 
-    /// It takes connections before it answers them.
+    /// Waits until the database answers queries, which is later than it accepts connections.
     fn wait_until_it_can_be_used(&self) {
-        let answers = poll(Duration::from_secs(30), || Sql::connect(&self.url, Sql::PATIENCE).ok());
+        let answers = poll(Duration::from_secs(30), || Sql::connect(&self.url, Sql::TIMEOUT).ok());
         assert!(answers.is_some(), "it cannot be used");
     }
 
@@ -43,13 +43,13 @@ impl Given {
         }
     }
 
-    fn shared(&self) -> UserStore<Shared> {
+    fn shared(&self) -> UserStore<SharedDatabase> {
         UserStore::connect(std::slice::from_ref(&self.url)).expect("it can be used")
     }
 
-    /// As an administrator types it.
+    /// Executes a statement as an administrator would.
     fn by_hand(&self, statement: &str) {
-        let mut database = Sql::connect(&self.url, Sql::PATIENCE).expect("it answers");
+        let mut database = Sql::connect(&self.url, Sql::TIMEOUT).expect("it answers");
         database.execute(statement, &[]).expect("carried out");
     }
 
@@ -57,8 +57,8 @@ impl Given {
         self.folder.path().join("strowger.db")
     }
 
-    fn copier(&self) -> Copier {
-        Copier::new(std::slice::from_ref(&self.url), &self.path()).expect("a file")
+    fn copier(&self) -> Replicator {
+        Replicator::new(std::slice::from_ref(&self.url), &self.path()).expect("a file")
     }
 }
 
@@ -66,7 +66,7 @@ fn gateway(uri: &str) -> NewGateway<'_> {
     NewGateway { uri, priority: 3, weight: 2, capacity: Some(30), description: "Wien, 2. Bündel", enabled: true }
 }
 
-/// All that a server's file has is what the database has.
+/// Asserts that the server's file has the same contents as the database.
 fn assert_same(given: &Given) {
     let (mut here, mut there) = (file(&given.path()), given.shared());
     assert_eq!(here.list().expect("lists"), there.list().expect("lists"));
@@ -78,10 +78,10 @@ fn file(path: &Path) -> UserStore {
     UserStore::open(path).expect("opens")
 }
 
-fn taken(copier: &mut Copier) {
-    let copied = copier.follow().expect("it follows");
-    assert_eq!(copied, Copied::New { refused: std::collections::BTreeSet::new() });
-    assert_eq!(copier.follow().expect("it follows"), Copied::Same);
+fn taken(copier: &mut Replicator) {
+    let copied = copier.sync().expect("it follows");
+    assert_eq!(copied, SyncResult::Updated { refused: std::collections::BTreeSet::new() });
+    assert_eq!(copier.sync().expect("it follows"), SyncResult::Unchanged);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn what_is_changed_there_is_changed_in_the_file() {
         taken(&mut copier);
         assert_same(given);
         assert!(shared.list_aliases().expect("lists").is_empty(), "an alias goes with its user");
-        // The last one may go too.
+        // The last user may be removed as well.
         shared.remove_user("bob@example.com").expect("removed");
         shared.remove_gateway("pstn", "sip:192.0.2.1").expect("removed");
         taken(&mut copier);
@@ -152,8 +152,8 @@ fn an_administrator_changes_rows_by_hand() {
         given.by_hand("DELETE FROM strowger_users WHERE aor = 'robert@example.com'");
         taken(&mut copier);
         assert_same(given);
-        // What no command would write is refused there, or here.
-        let mut database = Sql::connect(&given.url, Sql::PATIENCE).expect("it answers");
+        // Rows that no command would write are rejected by the database or by the copier.
+        let mut database = Sql::connect(&given.url, Sql::TIMEOUT).expect("it answers");
         let no_hash = "INSERT INTO strowger_users (aor, realm) VALUES ('carol@example.com', 'example.com')";
         assert!(database.execute(no_hash, &[]).is_err());
         let no_user = "INSERT INTO strowger_aliases (alias, aor) VALUES ('desk@example.com', 'nobody@example.com')";
@@ -162,7 +162,7 @@ fn an_administrator_changes_rows_by_hand() {
             "INSERT INTO strowger_users (aor, realm, ha1_md5) VALUES ('carol@exa_mple..com', 'example.com', \
              md5('carol:example.com:secret'))",
         );
-        let Copied::New { refused } = copier.follow().expect("it follows") else { panic!("something is new") };
+        let SyncResult::Updated { refused } = copier.sync().expect("it follows") else { panic!("something is new") };
         assert!(refused.iter().any(|why| why.contains("carol@exa_mple..com")), "{refused:?}");
         assert_eq!(file(&given.path()).list().expect("lists").len(), 1, "the others are followed");
     });
@@ -196,12 +196,12 @@ fn a_server_that_starts_or_has_fallen_behind_reads_all() {
         let mut late = given.copier();
         taken(&mut late);
         assert_same(given);
-        // More changes than the database remembers, of which a few are of who is gone.
+        // More changes than the database's change log keeps, a few of them for deleted users.
         given.by_hand("UPDATE strowger_users SET enabled = NOT enabled");
         given.by_hand("DELETE FROM strowger_users WHERE aor LIKE '%7@example.com'");
         let other = tempfile::tempdir().expect("a temporary folder");
         let path = other.path().join("strowger.db");
-        let mut one = Copier::new(std::slice::from_ref(&given.url), &path).expect("a file");
+        let mut one = Replicator::new(std::slice::from_ref(&given.url), &path).expect("a file");
         taken(&mut one);
         given.by_hand("UPDATE strowger_users SET enabled = NOT enabled");
         taken(&mut one);
@@ -216,22 +216,22 @@ fn a_database_without_anybody_takes_nobody_away() {
     Given::each(|given| {
         file(&given.path()).add_user("alice@example.com", REALM, "secret").expect("added");
         let mut copier = given.copier();
-        let error = copier.follow().expect_err("refused");
+        let error = copier.sync().expect_err("refused");
         assert!(matches!(error, StoreError::SharedEmpty { .. }), "{error}");
-        // Nor does one that has somebody else.
+        // Neither is a database accepted that has other users.
         given.shared().add_user("bob@example.com", REALM, "secret").expect("added");
-        let error = copier.follow().expect_err("refused");
+        let error = copier.sync().expect_err("refused");
         assert!(matches!(error, StoreError::SharedLacks { rows: 1, .. }), "{error}");
         assert_eq!(file(&given.path()).list().expect("lists")[0].aor, "alice@example.com");
-        given.shared().add_all_of(&given.path()).expect("brought");
+        given.shared().import_all(&given.path()).expect("brought");
         taken(&mut copier);
         assert_same(given);
-        // From then on who goes there goes here, also while nobody looks.
+        // From then on, users removed from the database are removed here, even if no copier was running.
         given.shared().remove_user("alice@example.com").expect("removed");
         taken(&mut given.copier());
         assert_same(given);
         given.by_hand("DELETE FROM strowger_users");
-        let error = given.copier().follow().expect_err("refused");
+        let error = given.copier().sync().expect_err("refused");
         assert!(matches!(error, StoreError::SharedEmpty { .. }), "{error}");
     });
 }
@@ -243,7 +243,7 @@ fn a_file_that_has_followed_another_database_loses_nobody() {
         taken(&mut given.copier());
         given.by_hand("UPDATE strowger_directory_schema SET id = 'another'");
         given.by_hand("UPDATE strowger_users SET aor = 'bob@example.com'");
-        let error = given.copier().follow().expect_err("refused");
+        let error = given.copier().sync().expect_err("refused");
         assert!(matches!(error, StoreError::SharedLacks { rows: 1, .. }), "{error}");
     });
 }
@@ -260,16 +260,16 @@ fn users_of_a_file_are_brought_to_the_database() {
         let mut shared = given.shared();
         shared.add_user("user7@example.com", REALM, "another").expect("added");
         shared.add_gateway("pstn", &gateway("sip:192.0.2.2")).expect("added");
-        let all = shared.add_all_of(&given.path()).expect("brought");
+        let all = shared.import_all(&given.path()).expect("brought");
         assert_eq!((all.users.added, all.users.kept), (1_199, 1));
         assert_eq!((all.aliases.added, all.gateways.added, all.gateways.kept), (1, 1, 1));
         taken(&mut given.copier());
         assert_same(given);
-        let again = shared.add_all_of(&given.path()).expect("brought");
+        let again = shared.import_all(&given.path()).expect("brought");
         assert_eq!((again.users.added, again.users.kept, again.aliases.kept, again.gateways.kept), (0, 1_200, 1, 2));
         let other = tempfile::tempdir().expect("a temporary folder");
         let path = other.path().join("strowger.db");
-        assert_eq!(file(&path).add_all_of(&given.path()).expect("brought").users.added, 1_200);
+        assert_eq!(file(&path).import_all(&given.path()).expect("brought").users.added, 1_200);
         assert_eq!(file(&path).list().expect("lists"), own.list().expect("lists"));
     });
 }
@@ -283,10 +283,10 @@ fn a_database_that_was_away_is_followed_again() {
         taken(&mut copier);
         given.database.start_again();
         given.wait_until_it_can_be_used();
-        // The connection is of before.
-        let _ = copier.follow();
-        // What it had confirmed in its last second may be undone.
-        given.shared().add_all_of(&given.path()).expect("brought");
+        // The copier's connection is from before the restart, so this may fail.
+        let _ = copier.sync();
+        // A killed database may lose what it confirmed in its last second.
+        given.shared().import_all(&given.path()).expect("brought");
         given.shared().add_user("bob@example.com", REALM, "secret").expect("added");
         taken(&mut copier);
         assert_same(&given);

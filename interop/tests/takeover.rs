@@ -1,5 +1,6 @@
-//! Two balancers with one key and one configuration, of which one has the address (keepalived): when it dies, the other goes on
-//! with its calls. In network namespaces, so only root can run these; skipped where keepalived is not installed.
+//! Two balancers with one key and one configuration, of which one holds the address (keepalived). When it dies, the
+//! other one continues its calls. The tests run in network namespaces and need root. Skipped if keepalived is not
+//! installed.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -9,22 +10,22 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use strowger_interop::{
-    Answerer, Callee, Caller, Config, Contender, Keepalived, Load, Manner, Namespace, PATIENCE, Seen, Server, Stage,
-    poll, wire,
+    AnswerBehavior, Answerer, CallSnapshot, Callee, Caller, Config, Contender, Keepalived, Load, Namespace, PATIENCE,
+    Server, Stage, poll, wire,
 };
 
-/// The address that one of the two has.
+/// The shared address.
 const SHARED: Ipv4Addr = Ipv4Addr::new(10, 60, 0, 10);
 const MACHINES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 60, 0, 1), Ipv4Addr::new(10, 60, 0, 2)];
 const CALLER: Ipv4Addr = Ipv4Addr::new(10, 60, 0, 20);
 const TARGETS: [Ipv4Addr; 3] =
     [Ipv4Addr::new(10, 60, 0, 31), Ipv4Addr::new(10, 60, 0, 32), Ipv4Addr::new(10, 60, 0, 33)];
 const PORT: u16 = 5060;
-/// Where our own load generator answers.
+/// Addresses of the load generator's answering targets.
 const ANSWERERS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 60, 0, 41), Ipv4Addr::new(10, 60, 0, 42)];
 const HASH: &str = "policy = \"hash\"";
 
-/// How long callers may find nobody.
+/// Maximum outage.
 const OUTAGE: Duration = Duration::from_secs(2);
 
 #[test]
@@ -65,15 +66,15 @@ fn taken_over(policy: &str, end: fn(&mut Machine)) {
     caller.settle(PATIENCE);
     let is_answered = |call: &String| caller.call(call).answer.is_some_and(|(status, _)| status == 200);
     assert!(established.iter().all(is_answered), "calls are answered before anything happens");
-    let rings_for = |seconds| Manner { ring: Duration::from_secs(seconds), ..Manner::default() };
+    let rings_for = |seconds| AnswerBehavior { ring: Duration::from_secs(seconds), ..AnswerBehavior::default() };
     let (given_up, ringing) = (names("given-up", 6), names("ringing", 12));
     for (calls, manner) in [(&given_up, rings_for(25)), (&ringing, rings_for(4))] {
         lan.callees.iter().for_each(|callee| callee.behave(manner.clone()));
         calls.iter().for_each(|call| caller.begin(call));
         caller.run_until("they ring", PATIENCE, |all| calls.iter().all(|call| !all[call].provisional.is_empty()));
     }
-    // Others begin all the time, and each is caught at another point of its life.
-    let rings_shortly = Manner { ring: Duration::from_millis(150), ..Manner::default() };
+    // Further calls begin continuously, so that the failure hits each at a different point.
+    let rings_shortly = AnswerBehavior { ring: Duration::from_millis(150), ..AnswerBehavior::default() };
     lan.callees.iter().for_each(|callee| callee.behave(rings_shortly.clone()));
     let others = names("other", 100);
     let active = lan.active().expect("one machine has the address");
@@ -103,7 +104,7 @@ fn taken_over(policy: &str, end: fn(&mut Machine)) {
     println!("the longest set-up took {longest:?}; nobody answered for {outage:?}");
     assert!(outage <= OUTAGE, "nobody answered for {outage:?}");
 
-    // What was set up by one machine goes on by the other: in both directions, to its target.
+    // Calls established through one machine continue through the other, in both directions and to the same target.
     established.iter().step_by(3).for_each(|call| caller.request(call, "INVITE", None));
     caller.settle(PATIENCE);
     let open: Vec<_> = established.iter().chain(&ringing).collect();
@@ -126,12 +127,12 @@ fn taken_over(policy: &str, end: fn(&mut Machine)) {
         assert!(caller.call(call).replies.iter().all(|(_, status)| *status == 200), "{:?}", caller.call(call).replies);
     }
     for callee in &lan.callees {
-        // Nobody knows which of a call's two candidates has it, so a CANCEL goes to both.
+        // Which of a call's two candidates has it is unknown, so a CANCEL goes to both.
         let strays: Vec<_> = callee.strays().into_iter().filter(|(method, _)| method != "CANCEL").collect();
         assert!(strays.is_empty(), "it was asked for what others have: {strays:?}");
-        // By load, an INVITE that comes again may find the other candidate.
+        // With a load-based policy a retransmitted INVITE may go to the other candidate.
         let is_alone =
-            |seen: &Seen| lan.callees.iter().filter(|other| other.call(&seen.call_id).is_some()).count() == 1;
+            |seen: &CallSnapshot| lan.callees.iter().filter(|other| other.call(&seen.call_id).is_some()).count() == 1;
         assert!(policy != HASH || callee.calls().iter().all(is_alone), "an INVITE that came again went to another");
         let doubled: Vec<_> = callee.calls().into_iter().filter(|seen| seen.doubles > 0).collect();
         assert!(doubled.is_empty(), "an INVITE that came again by the other machine is a new one: {doubled:?}");
@@ -139,7 +140,8 @@ fn taken_over(policy: &str, end: fn(&mut Machine)) {
     at_rest(&lan.machines[survivor].server);
 }
 
-/// One of the two that compete for the address. What stands first goes first at the end.
+/// One of the two machines that compete for the address. The order of the fields is the order in which they are
+/// dropped.
 struct Machine {
     keepalived: Keepalived,
     server: Server,
@@ -148,9 +150,9 @@ struct Machine {
 
 impl Machine {
     fn start(network: Namespace, number: usize, policy: &str) -> Machine {
-        // Either server listens on the address all the time, and hears something while its machine has it.
+        // Both servers always listen on the address. Each receives something only while its machine holds it.
         network.set("ipv4/ip_nonlocal_bind", 1);
-        // One need not have as many threads as the other.
+        // The servers may differ in their number of threads.
         let workers = if number == 0 { 1 } else { 2 };
         let server = Config { workers, ..config(policy) }.start_in(Some(&network));
         let contender = Contender { own: MACHINES[number], peer: MACHINES[1 - number], shared: SHARED };
@@ -168,7 +170,7 @@ struct Lan {
 }
 
 impl Lan {
-    /// Makes all but the machines, and the networks of these.
+    /// Creates everything but the machines, and returns the networks for them.
     fn new() -> (Lan, [Namespace; 2]) {
         let (switch, phones) = (Namespace::new(), Namespace::new());
         let networks = [Namespace::new(), Namespace::new()];
@@ -184,7 +186,7 @@ impl Lan {
         assert!(poll(PATIENCE, || heartbeat.has_come().then_some(())).is_some(), "nobody has the address");
     }
 
-    /// The machine that has the address.
+    /// Returns the machine that holds the address.
     fn active(&self) -> Option<usize> {
         (0..2).find(|&machine| self.active_of(machine))
     }
@@ -224,7 +226,7 @@ fn config(policy: &str) -> Config {
     Config { host, port: PORT, roams: true, key, users: Vec::new(), more, ..Config::open() }
 }
 
-/// Somebody who asks all the time whether anybody is there.
+/// A client that continuously checks whether a server answers.
 struct Heartbeat {
     is_over: Arc<AtomicBool>,
     has_come: Arc<AtomicBool>,
@@ -239,12 +241,12 @@ impl Heartbeat {
         Heartbeat { is_over, has_come, thread }
     }
 
-    /// Whether there was an answer yet.
+    /// Returns whether there has been an answer.
     fn has_come(&self) -> bool {
         self.has_come.load(Ordering::Relaxed)
     }
 
-    /// Ends it; the longest time between two answers.
+    /// Ends the client and returns the longest time between two answers.
     fn longest_pause(mut self) -> Duration {
         self.is_over.store(true, Ordering::Relaxed);
         self.thread.take().expect("it ends once").join().expect("it does not panic")
@@ -274,7 +276,7 @@ fn ask(socket: &UdpSocket, is_over: &AtomicBool, has_come: &AtomicBool) -> Durat
              From: <sip:beat@{local}>;tag=beat\r\nTo: <sip:{SHARED}>\r\nCall-ID: beat-{number}@{local}\r\n\
              CSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n"
         );
-        // While nobody has the address the kernel may say so.
+        // Fails with an ICMP error while neither machine holds the address.
         let _ = socket.send_to(request.as_bytes(), (SHARED, PORT));
         while let Ok(length) = socket.recv(&mut answer) {
             if wire::status(&String::from_utf8_lossy(&answer[..length])) == Some(200) {
@@ -297,11 +299,11 @@ fn names(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{prefix}-{number}")).collect()
 }
 
-/// Nothing is counted as in progress, soon after all has ended.
+/// Waits until nothing is counted as in progress.
 fn at_rest(server: &Server) {
     let counts = ["calls", "transactions", "work"];
     let is_idle = |target: &Value| counts.iter().all(|count| target[count].as_f64() == Some(0.0));
-    // A transaction ends with its timers (RFC 3261 §17: 32 s) where the last message of it went to the other machine.
+    // A transaction ends by its timers (RFC 3261 §17: 32 s) if its last message went to the other machine.
     let rest = poll(Duration::from_secs(40), || server.targets().iter().all(is_idle).then_some(()));
     assert!(rest.is_some(), "something is left: {:#?}", server.targets());
 }

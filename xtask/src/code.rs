@@ -1,7 +1,6 @@
-//! Rust source without what is only said: comments, and the contents of strings and characters, become blanks. Line
-//! ends stay, so a place in the result is a place in the file.
+//! Rust source without comments and literals: they are replaced by blanks. Line ends remain, so positions stay valid.
 
-/// `source` with comments and literals blanked.
+/// Returns `source` with comments and literals replaced by blanks.
 pub(crate) fn bare(source: &str) -> String {
     let mut rest = source;
     let mut bare = String::with_capacity(source.len());
@@ -20,7 +19,7 @@ pub(crate) fn bare(source: &str) -> String {
     bare
 }
 
-/// How many bytes of a comment or a literal `rest` begins with; 0 where it begins with neither.
+/// Returns the length in bytes of the comment or literal at the start of `rest`; 0 if there is none.
 fn literal_len(rest: &str, before: char) -> usize {
     let inside_word = before.is_alphanumeric() || before == '_';
     if rest.starts_with("//") {
@@ -75,7 +74,7 @@ fn quoted_len(rest: &str, from: usize) -> usize {
     rest.len()
 }
 
-/// `'a'` and `'\n'` are characters; `'a` is a lifetime.
+/// Distinguishes characters (`'a'`, `'\n'`) from lifetimes (`'a`).
 fn char_len(rest: &str) -> usize {
     let mut chars = rest.char_indices().skip(1);
     let escaped = matches!(chars.next(), Some((_, '\\')));
@@ -99,7 +98,7 @@ fn raw_len(rest: &str, prefix: usize) -> usize {
     tail[hashes + 1..].find(&end).map_or(rest.len(), |at| prefix + hashes + 1 + at + end.len())
 }
 
-/// Where `word` stands in `text` as a word of its own, by byte.
+/// Returns the byte offsets of `word` in `text`, as a whole word.
 pub(crate) fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let part = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word)
@@ -107,7 +106,7 @@ pub(crate) fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = us
         .filter(move |at| !text[..*at].ends_with(part) && !text[*at + word.len()..].starts_with(part))
 }
 
-/// The number of the line that byte `at` stands on, from 1.
+/// Returns the line number of byte `at`, from 1.
 pub(crate) fn line_of(text: &str, at: usize) -> usize {
     text[..at].bytes().filter(|byte| *byte == b'\n').count() + 1
 }

@@ -1,4 +1,4 @@
-//! The rules about dependencies, checked on what `cargo metadata` says.
+//! Rules for dependencies, checked with `cargo metadata`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::violation::Violation;
 /// Checks the workspace at `root`.
 ///
 /// # Errors
-/// A sentence where `cargo metadata` cannot be run or read.
+/// `cargo metadata` cannot be run or its output cannot be read; the text says which.
 pub(crate) fn check(root: &Path) -> Result<Vec<Violation>, String> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let output = command
@@ -27,19 +27,19 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Violation>, String> {
     Ok(check_metadata(&Graph::read(&metadata)))
 }
 
-/// Which package depends on which.
+/// Dependency graph of the packages.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
-    /// The members of the workspace: name, and the folder from the workspace's root.
+    /// Members of the workspace: name, and folder relative to the root.
     members: BTreeMap<String, String>,
-    /// What a member's manifest names: the dependency, and whether only its tests use it.
+    /// Dependencies in a member's manifest, and whether only its tests use them.
     named: BTreeMap<String, Vec<(String, bool)>>,
-    /// Package to packages, without what only tests use.
+    /// Dependencies of each package, without those of tests only.
     arrows: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Graph {
-    /// Reads the answer of `cargo metadata --format-version 1`.
+    /// Reads the output of `cargo metadata --format-version 1`.
     pub(crate) fn read(metadata: &Value) -> Self {
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -69,7 +69,8 @@ impl Graph {
         graph
     }
 
-    /// The way from `start` to each package behind it, shortest first found.
+    /// Returns the path from `start` to each package that it depends on, directly or not; the first shortest one
+    /// found.
     fn behind(&self, start: &str) -> BTreeMap<&str, Vec<&str>> {
         let mut ways: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         let Some((start, _)) = self.arrows.get_key_value(start) else { return ways };
@@ -89,7 +90,7 @@ impl Graph {
     }
 }
 
-/// Every rule about dependencies.
+/// Checks every rule for dependencies.
 pub(crate) fn check_metadata(graph: &Graph) -> Vec<Violation> {
     let mut found = Vec::new();
     for (name, folder) in &graph.members {
@@ -117,7 +118,7 @@ fn check_named(graph: &Graph, rule: &Rule, found: &mut Vec<Violation>) {
     for (dep, only_tests) in graph.named.get(rule.name).into_iter().flatten() {
         if graph.members.contains_key(dep) {
             let short = dep.strip_prefix("strowger-").unwrap_or(dep);
-            // Tests may join a crate to others of its own group or below; the code itself keeps to the table.
+            // Tests may depend on crates of their own group or below; other code is limited to the table.
             let target = CRATES.iter().find(|other| other.name == dep);
             let down = target.is_some_and(|other| other.group <= rule.group && other.group != Group::Leaf);
             if !(rule.may.contains(&short) || *only_tests && down) {
@@ -138,7 +139,7 @@ fn check_named(graph: &Graph, rule: &Rule, found: &mut Vec<Violation>) {
 fn check_behind(graph: &Graph, rule: &Rule, found: &mut Vec<Violation>) {
     for (package, way) in graph.behind(rule.name) {
         if BANNED_BEHIND_CORE.contains(&package) {
-            let what = format!("{package} stands behind {}: {}", rule.name, way.join(" → "));
+            let what = format!("{package} is a dependency of {}: {}", rule.name, way.join(" → "));
             found.push(
                 Violation::new("dependencies", &format!("{}/Cargo.toml", rule.folder), what)
                     .remedy("switch the feature off that brings it in, or do without"),
@@ -155,7 +156,7 @@ mod tests {
 
     type Arrows<'a> = &'a [(&'a str, Option<&'a str>)];
 
-    /// A workspace of one-arrow crates, as `cargo metadata` would describe it.
+    /// Returns a workspace of crates with their dependencies, as `cargo metadata` would describe it.
     fn workspace(crates: &[(&str, &str, Arrows<'_>)], foreign: &[(&str, &[&str])]) -> Graph {
         let id = |name: &str| format!("id of {name}");
         let mut packages = Vec::new();
@@ -261,6 +262,6 @@ mod tests {
         let foreign: &[(&str, &[&str])] = &[("sha2", &["cpufeatures"]), ("cpufeatures", &["libc"]), ("libc", &[])];
         assert!(check_metadata(&workspace(&[auth], foreign)).is_empty());
         let foreign: &[(&str, &[&str])] = &[("sha2", &["libc"]), ("libc", &[])];
-        assert!(only_fault(&workspace(&[auth], foreign)).contains("libc stands behind"));
+        assert!(only_fault(&workspace(&[auth], foreign)).contains("libc is a dependency of"));
     }
 }

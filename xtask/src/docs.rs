@@ -1,4 +1,4 @@
-//! The rules about documents: what they point at exists.
+//! Rules for documents: their links and names exist.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +13,7 @@ const NAMING: [&str; 2] = ["ARCHITECTURE.md", "docs/internals/"];
 /// Checks the documents below `root`.
 ///
 /// # Errors
-/// A sentence where the files cannot be read.
+/// A file cannot be read; the text says which.
 pub(crate) fn check(root: &Path) -> Result<Vec<Violation>, String> {
     let files = read_all(root)?;
     let code: String = files.iter().filter(|file| file.path.ends_with(".rs")).map(|file| bare(&file.text)).collect();
@@ -30,7 +30,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Violation>, String> {
     Ok(found)
 }
 
-/// A relative link leads to a file.
+/// Checks that each relative link leads to a file.
 fn check_links(root: &Path, file: &File, found: &mut Vec<Violation>) {
     let folder = root.join(&file.path);
     let folder = folder.parent().unwrap_or(root);
@@ -45,7 +45,8 @@ fn check_links(root: &Path, file: &File, found: &mut Vec<Violation>) {
     }
 }
 
-/// A name in backticks that looks like code (`a::b`, `f()`) or like a path of ours (`crates/…`) exists.
+/// Checks that each name in backticks that looks like code (`a::b`, `f()`) or like a path in the repository
+/// (`crates/…`) exists.
 fn check_names(root: &Path, file: &File, code: &str, found: &mut Vec<Violation>) {
     for (line, text) in outside_blocks(&file.text) {
         for name in text.split('`').skip(1).step_by(2) {
@@ -60,7 +61,7 @@ fn check_names(root: &Path, file: &File, code: &str, found: &mut Vec<Violation>)
             if !is_path && named && (plain.contains("::") || plain != name) {
                 let missing = plain.split("::").find(|part| !is_a_crate(part) && words(code, part).next().is_none());
                 if let Some(part) = missing {
-                    let what = format!("`{name}`: the code knows no {part}");
+                    let what = format!("`{name}`: the code has no {part}");
                     found.push(Violation::new("name", &place(), what).remedy("name it as it is in the code"));
                 }
             }
@@ -98,7 +99,7 @@ fn is_a_crate(part: &str) -> bool {
     crate::rules::CRATES.iter().any(|rule| rule.folder.ends_with(&format!("/{part}")))
 }
 
-/// The numbered lines that are not in a fenced block.
+/// Returns the numbered lines outside fenced blocks.
 fn outside_blocks(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut inside = false;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -156,6 +157,6 @@ mod tests {
         assert_eq!(faults(&[("ARCHITECTURE.md", text), code]), [""; 0]);
         let found = faults(&[("ARCHITECTURE.md", "`Shard::old` and `crates/core/gone`\n"), code]);
         assert_eq!(found.len(), 2, "{found:#?}");
-        assert!(found[0].contains("the code knows no old"), "{found:#?}");
+        assert!(found[0].contains("the code has no old"), "{found:#?}");
     }
 }

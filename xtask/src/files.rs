@@ -1,26 +1,26 @@
-//! The files of the repository, and what they say.
+//! Files of the repository with their contents.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// A text file.
+/// Text file.
 #[derive(Debug)]
 pub(crate) struct File {
-    /// The path from the root, with `/`.
+    /// Path from the root, with `/`.
     pub path: String,
-    /// What it holds.
+    /// Content.
     pub text: String,
 }
 
 /// Folders that are never part of the repository.
 const NOT_OURS: [&str; 3] = ["target", ".git", "data"];
 
-/// Every text file that is in the repository or would be after `git add`; where there is no git, every file that is not
-/// built.
+/// Returns every text file that is in the repository or would be after `git add`; without git, every file that is not
+/// a build product.
 ///
 /// # Errors
-/// A sentence where the folder cannot be read.
+/// The folder cannot be read; the text says why.
 pub(crate) fn read_all(root: &Path) -> Result<Vec<File>, String> {
     let mut paths = listed_by_git(root).map_or_else(|| walked(root), Ok)?;
     paths.sort();

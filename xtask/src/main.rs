@@ -1,4 +1,4 @@
-//! Checks of the repository that no other tool makes: `cargo xtask check`.
+//! Repository checks that no other tool makes: `cargo xtask check`.
 
 mod code;
 mod deps;
@@ -74,7 +74,7 @@ fn sample(seed: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The workspace's root.
+/// Returns the workspace's root.
 fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_path_buf()

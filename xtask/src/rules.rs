@@ -1,29 +1,29 @@
-//! The rules themselves: who may depend on whom, and what is banned where. Everything else in this program only looks.
+//! Rules of the repository: allowed dependencies, and what is banned where. The other modules only check them.
 
-/// Where a crate stands; arrows point from a later group to an earlier one or stay inside a group.
+/// Group of a crate. A crate may depend on crates of its own group and of earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Group {
-    /// What only tests and benchmarks are built with, of any group.
+    /// Crates for tests and benchmarks of any group.
     Measure,
     /// No I/O, no clock, no entropy, no async.
     Core,
     /// Side effects.
     Shell,
-    /// Programs about the server.
+    /// Programs for working with the server.
     Tools,
-    /// What makes binaries and tests; nothing depends on it.
+    /// Binaries and tests; no crate depends on them.
     Leaf,
 }
 
-/// One crate of the workspace.
+/// Rule for one crate of the workspace.
 pub(crate) struct Rule {
-    /// The package's name.
+    /// Package name.
     pub name: &'static str,
-    /// Its folder, from the root.
+    /// Folder relative to the root.
     pub folder: &'static str,
-    /// Its group.
+    /// Group.
     pub group: Group,
-    /// The workspace crates that it may depend on, directly, without `strowger-`.
+    /// Allowed direct dependencies in the workspace, without `strowger-`.
     pub may: &'static [&'static str],
 }
 
@@ -31,7 +31,7 @@ const fn rule(name: &'static str, folder: &'static str, group: Group, may: &'sta
     Rule { name, folder, group, may }
 }
 
-/// The crates of the core, and those that follow.
+/// Expands to the crates of the core and the given ones.
 macro_rules! core_and {
     ($($more:literal),*) => {
         &[
@@ -54,8 +54,8 @@ macro_rules! core_and {
 }
 
 const ALL_CORE: &[&str] = core_and![];
-/// The simulator stands in the place of the shell, but for the journal, which is the real one on a simulated disk. It may ask
-/// the models what it should find.
+/// Allowed dependencies of the simulator: it replaces the shell except for the journal, which runs on a simulated
+/// disk. It may compare results with the models.
 const CORE_AND_JOURNAL: &[&str] = core_and!["journal", "plan"];
 const ALL_FOR_BINARIES: &[&str] = core_and![
     "cluster",
@@ -71,8 +71,8 @@ const ALL_FOR_BINARIES: &[&str] = core_and![
     "plan",
     "watch"
 ];
-/// What another shell shares with the other benchmarks: its surroundings and its reports. The socket that stamps what it receives is
-/// for who measures how long messages wait.
+/// Allowed dependencies of the alternative shells: the environment and reports of the other benchmarks, and the
+/// timestamping socket to measure how long messages wait.
 const CORE_AND_BENCHMARKS: &[&str] = core_and!["bench", "net"];
 const FOR_BENCHMARKS: &[&str] = core_and![
     "net",
@@ -87,7 +87,7 @@ const FOR_BENCHMARKS: &[&str] = core_and![
     "allocations"
 ];
 
-/// The table of allowed arrows. A crate that is missing here is an error, so a new crate begins with a line here.
+/// Allowed dependencies of each crate. A crate without a line here is an error, so a new crate starts with one.
 pub(crate) const CRATES: &[Rule] = &[
     rule("strowger-allocations", "crates/tools/allocations", Group::Measure, &[]),
     rule("strowger-foundation", "crates/core/foundation", Group::Core, &[]),
@@ -170,7 +170,7 @@ pub(crate) const CRATES: &[Rule] = &[
     rule("xtask", "xtask", Group::Leaf, &[]),
 ];
 
-/// The foreign crates that a core crate may name. Each computes; none looks at the world.
+/// External crates that a core crate may depend on directly. They only compute and have no side effects.
 pub(crate) const CORE_MAY_USE: &[&str] = &[
     "data-encoding",
     "foldhash",
@@ -185,7 +185,7 @@ pub(crate) const CORE_MAY_USE: &[&str] = &[
     "smallvec",
 ];
 
-/// What may not stand behind a core crate even at the far end of its dependencies: I/O, async, clocks, entropy.
+/// Crates that a core crate may not depend on even indirectly: I/O, async, clocks, entropy.
 pub(crate) const BANNED_BEHIND_CORE: &[&str] = &[
     "async-std",
     "chrono",
@@ -217,18 +217,18 @@ pub(crate) const BANNED_BEHIND_CORE: &[&str] = &[
     "windows-sys",
 ];
 
-/// Arrows between foreign crates that are let through although they end at a banned one, with the reason.
+/// Exceptions: dependencies of external crates on banned ones, with the reason.
 pub(crate) const EXCUSED: &[(&str, &str, &str)] =
     &[("cpufeatures", "libc", "asks once which instructions the processor has, on ARM only")];
 
-/// The folders in which `unsafe` may be written. No safe code can count allocations.
+/// Folders in which `unsafe` is allowed. Counting allocations is impossible without it.
 pub(crate) const UNSAFE_MAY_STAND_IN: &[&str] =
     &["crates/shell/net/", "crates/shell/timing/", "crates/tools/allocations/"];
 
-/// Lines of a source file at most. The aim is 600 without tests.
+/// Highest number of lines of a source file. The target is 600 without tests.
 pub(crate) const MAX_LINES: usize = 1_000;
 
-/// What each core crate's `clippy.toml` must ban at least.
+/// Bans that each core crate's `clippy.toml` must contain at least.
 pub(crate) const MUST_BE_BANNED: &[&str] = &[
     "std::time::Instant",
     "std::time::SystemTime",

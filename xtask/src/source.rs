@@ -1,4 +1,4 @@
-//! The rules about source text.
+//! Rules for source text.
 
 use std::path::Path;
 
@@ -7,13 +7,13 @@ use crate::files::{File, read_all};
 use crate::rules::{CRATES, Group, MAX_LINES, MUST_BE_BANNED, UNSAFE_MAY_STAND_IN};
 use crate::violation::Violation;
 
-/// Where a core crate's bans stand, from its folder.
+/// Path of a core crate's bans, relative to its folder.
 const BANS: &str = "clippy.toml";
 
 /// Checks the files below `root`.
 ///
 /// # Errors
-/// A sentence where the files cannot be read.
+/// A file cannot be read; the text says which.
 pub(crate) fn check(root: &Path) -> Result<Vec<Violation>, String> {
     let files = read_all(root)?;
     let mut found = Vec::new();
@@ -33,7 +33,7 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Violation>, String> {
     Ok(found)
 }
 
-/// Each core crate forbids unsafe code and carries the same bans.
+/// Checks that each core crate forbids unsafe code and has the same bans.
 fn check_core_crates(root: &Path, files: &[File], found: &mut Vec<Violation>) {
     let text_of = |path: &str| files.iter().find(|file| file.path == path).map(|file| file.text.as_str());
     let core = CRATES.iter().filter(|rule| rule.group == Group::Core && root.join(rule.folder).is_dir());
@@ -76,7 +76,7 @@ fn check_length(file: &File, found: &mut Vec<Violation>) {
     }
 }
 
-/// No line names a folder of the machine that it was written on.
+/// Checks that no line names a folder of the machine on which it was written.
 fn check_paths(root: &Path, file: &File, found: &mut Vec<Violation>) {
     let root = root.to_string_lossy();
     let known = [concat!("/ho", "me/"), concat!("/Us", "ers/"), concat!("/ro", "ot/"), concat!("/wo", "rk/")];
@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    /// A repository with one sound core crate, and `files` on top.
+    /// Creates a repository with one valid core crate and `files`.
     fn repository(files: &[(&str, &str)]) -> TempDir {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let bans: String = MUST_BE_BANNED.iter().map(|ban| format!("\"{ban}\"\n")).collect();

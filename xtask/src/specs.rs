@@ -177,7 +177,7 @@ fn check_citations(file: &File, rfcs: &BTreeMap<String, Rfc>, cited: &mut Cited,
                 found.push(Violation::new("specs", &place, what).remedy(remedy));
             }
             if section != rest && citation != id {
-                let what = format!("something stands behind {id}");
+                let what = format!("text follows {id}");
                 found.push(Violation::new("specs", &place, what).remedy("one id a line; say more in a comment"));
             }
         } else if rfc.is_some_and(|rfc| !rfc.knows(rest)) {
@@ -393,7 +393,7 @@ mod tests {
         assert!(fault.starts_with("b/src/lib.rs:2: specs: rfc3261#16.3:hop is no requirement"), "{fault}");
         assert!(only_fault(&[("b/src/lib.rs", "//= rfc3263#4:srv\n")]).contains("is no requirement"));
         assert!(only_fault(&[("b/src/lib.rs", "//= rfc3261#16.4\n")]).contains("know no section \"16.4\""));
-        assert!(only_fault(&[("b/src/lib.rs", "//= rfc3261#16.3:hops and more\n")]).contains("stands behind"));
+        assert!(only_fault(&[("b/src/lib.rs", "//= rfc3261#16.3:hops and more\n")]).contains("text follows"));
     }
 
     #[test]

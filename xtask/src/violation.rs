@@ -1,8 +1,8 @@
-//! One broken rule, told so that a reader knows what to do.
+//! Violation of a rule, with what to do about it.
 
 use std::fmt;
 
-/// Where a rule is broken, how, and what helps.
+/// Location, description and remedy of a violation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Violation {
     rule: &'static str,
@@ -12,12 +12,12 @@ pub(crate) struct Violation {
 }
 
 impl Violation {
-    /// A violation of `rule` at `place`, a path from the root, with a line where there is one.
+    /// Creates a violation of `rule` at `place`, a path from the root with an optional line number.
     pub(crate) fn new(rule: &'static str, place: &str, what: impl Into<String>) -> Self {
         Self { rule, place: place.to_owned(), what: what.into(), remedy: None }
     }
 
-    /// Says what helps.
+    /// Adds what to do about it.
     pub(crate) fn remedy(mut self, remedy: &'static str) -> Self {
         self.remedy = Some(remedy);
         self
@@ -31,7 +31,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// All of them, one below the other.
+/// Returns all violations, one below the other.
 pub(crate) fn report(found: &[Violation]) -> String {
     found.iter().map(|violation| format!("{violation}\n")).collect()
 }

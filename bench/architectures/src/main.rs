@@ -1,5 +1,5 @@
-//! One shard driven by seven shells: the first paper's question, which software architecture serves SIP best, asked again of
-//! today's kernel.
+//! One shard driven by seven shells. Repeats the first paper's question, which software architecture serves SIP best,
+//! on today's kernel.
 //!
 //! ```text
 //! cargo run --release -p strowger-architectures -- --architecture thread-pool --threads 4     serves
@@ -7,18 +7,18 @@
 //! cargo run --release -p strowger-architectures -- queue --threads 1,2,4 --receive-buffer 200 fills a pool's queue
 //! ```
 //!
-//! The shells are in `shells`, a file each; what they share is in `brain` (the shard), `socket`, `shelf` (shards behind locks)
-//! and `processes`.
+//! Each shell has a file in `shells`. Their shared code is in `shard_group` (the shard), `socket`, `locked_shards`
+//! (shards behind locks) and `processes`.
 
 #![forbid(unsafe_code)]
 
-mod brain;
 mod compare;
+mod locked_shards;
 mod processes;
-mod shelf;
+mod shard_group;
 mod shells;
 mod socket;
-mod timed;
+mod timing;
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{self, Write as _};
@@ -30,16 +30,16 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use brain::Setup;
 use processes::{Member, inherit};
+use shard_group::Setup;
 use shells::Architecture;
 use socket::Socket;
 
-// As the server has it.
+// The same allocator as the server's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How often a server says what went through its socket.
+/// Interval between reports of socket counts.
 const STATUS_EVERY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Parser)]
@@ -56,53 +56,53 @@ struct Cli {
 enum Command {
     /// Runs all architectures against `strowger load` and writes bench/ARCHITECTURES.md
     Compare(compare::CompareArguments),
-    /// Offers a thread pool more and more, and shows what its queue drops
+    /// Offers a thread pool increasing load and reports what its queue drops
     Queue(compare::queue::QueueArguments),
-    /// A process of a server that another one has begun
+    /// A process of a server, started by another process
     #[command(hide = true)]
     Member(MemberArguments),
 }
 
-/// What every process of a server is told.
+/// Arguments common to all processes of a server.
 #[derive(Clone, Debug, Args)]
 struct Common {
-    /// Forwards without keeping state
+    /// Forward statelessly
     #[arg(long)]
     stateless: bool,
     /// T1 in milliseconds; transactions live 64 times as long
     #[arg(long, default_value_t = 500)]
     t1_ms: u64,
-    /// What hashes and keys are made from [default: drawn]
+    /// Seed of hashes and keys [default: random]
     #[arg(long)]
     seed: Option<u64>,
 }
 
 #[derive(Debug, Args)]
 struct ServeArguments {
-    /// How the server is built
+    /// Server architecture
     #[arg(long, value_enum)]
     architecture: Option<Architecture>,
     #[command(flatten)]
     common: Common,
-    /// Where to listen
+    /// Listening address
     #[arg(long, default_value = "127.0.0.1:5060")]
     listen: SocketAddr,
-    /// Threads or processes: of the pool, or of the second stage; of thread-per-message the most at once
+    /// Number of threads or processes in the pool or the second stage; for thread-per-message, the maximum at once
     #[arg(long)]
     threads: Option<usize>,
-    /// Room in the socket for so many packets of 600 bytes [default: some thousands]
+    /// Capacity of the receive buffer, in packets of 600 bytes [default: some thousands]
     #[arg(long, value_name = "N")]
     receive_buffer: Option<usize>,
-    /// Prints every second what went through the socket and what found no room
+    /// Prints received and dropped packets of the socket every second
     #[arg(long)]
     report: bool,
-    /// Prints twenty times a second how long messages have waited and were served; of the event-based one only
+    /// Prints waiting and service times of messages twenty times a second; event-based only
     #[arg(long, conflicts_with_all = ["report", "threads", "receive_buffer"])]
     timing: bool,
-    /// Looks for messages without pause, so that nothing has to wake it
+    /// Polls for messages continuously, so that no wake-up is needed
     #[arg(long, requires = "timing")]
     awake: bool,
-    /// The cores that it may use, as 0 or 0,1
+    /// Cores that the server may use, as 0 or 0,1
     #[arg(long, value_delimiter = ',')]
     cores: Vec<usize>,
 }
@@ -113,7 +113,7 @@ struct MemberArguments {
     architecture: Architecture,
     #[command(flatten)]
     common: Common,
-    /// The brains of all processes
+    /// Number of shard groups in all processes
     #[arg(long)]
     brains: u16,
     #[command(flatten)]
@@ -127,7 +127,7 @@ fn main() -> ExitCode {
         (Some(Command::Queue(arguments)), _) => compare::queue::run(&arguments),
         (Some(Command::Member(arguments)), _) => join(&arguments).map_err(|error| error.to_string()),
         (None, Some(architecture)) => self::serve(architecture, &serve).map_err(|error| error.to_string()),
-        (None, None) => Err("which --architecture? see --help".to_owned()),
+        (None, None) => Err("--architecture is missing; see --help".to_owned()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -167,10 +167,10 @@ fn serve_timed(architecture: Architecture, arguments: &ServeArguments) -> io::Re
         let told = "--timing is of --architecture event-based: of several threads nobody is alone with the clock";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, told));
     }
-    let socket = timed::bind(arguments.listen)?;
+    let socket = timing::bind(arguments.listen)?;
     let setup = setup(&arguments.common, socket.local_addr(), architecture, architecture.brains(1));
     let ready = || say(&format!("{architecture} listens on {}", setup.address));
-    timed::serve(&setup, socket, arguments.awake, ready)
+    timing::serve(&setup, socket, arguments.awake, ready)
 }
 
 fn join(arguments: &MemberArguments) -> io::Result<()> {
@@ -179,10 +179,10 @@ fn join(arguments: &MemberArguments) -> io::Result<()> {
     arguments.architecture.join(&setup, &socket, &arguments.member)
 }
 
-/// A line on standard output, now.
+/// Writes a line to standard output and flushes it.
 fn say(line: &str) {
     let mut out = io::stdout();
-    // Who began this process may not read any more.
+    // The parent process may have stopped reading.
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 

@@ -1,7 +1,8 @@
-//! Processes of one server: how the first one begins the others, and how they hand messages to each other.
+//! The processes of one server: how the first one starts the others, and how they pass messages to each other.
 //!
-//! They share the UDP socket, which a new process finds in the place of its standard input, and nothing else. Each has a local
-//! datagram socket, by a name that ends with the processes, into which the others put messages that are its own.
+//! They share only the UDP socket, which a new process inherits as its standard input. Each process has a local
+//! datagram socket that receives the messages that other processes pass to it. Its name disappears with the
+//! processes.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -14,46 +15,46 @@ use clap::{Args, ValueEnum as _};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-use crate::brain::Setup;
+use crate::shard_group::Setup;
 use crate::shells::Architecture;
 use crate::socket::{MAX_DATAGRAM, Socket};
 
-/// What stands before a message that is handed over: where it came from.
+/// Length of the header of a message that is passed on: its source address.
 const HEAD_BYTES: usize = 18;
 
-/// What a process is told that belongs to a server.
+/// Arguments of one process of a server.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Member {
-    /// Which of the server's processes it is
+    /// Number of this process within the server
     #[arg(long, hide = true)]
     pub(crate) number: u16,
-    /// The first one's process number, by which they find each other
+    /// Process ID of the first process, by which the processes find each other
     #[arg(long, hide = true)]
     pub(crate) server: u32,
 }
 
 impl Member {
-    /// The first process, which this one is.
+    /// Returns the arguments of the first process, which is this one.
     #[must_use]
     pub(crate) fn first() -> Self {
         Self { number: 0, server: std::process::id() }
     }
 
-    /// The local address of one of them.
+    /// Returns the local address of a process.
     fn address(&self, number: u16) -> io::Result<LocalAddr> {
         LocalAddr::from_abstract_name(format!("strowger-architectures/{}/{number}", self.server))
     }
 }
 
-/// The processes that the first one has begun. When it ends, however it does, the kernel ends them.
+/// The processes started by the first one. The kernel kills them when the first process ends for any reason.
 #[derive(Debug)]
-pub(crate) struct Family(Vec<Child>);
+pub(crate) struct ChildProcesses(Vec<Child>);
 
-impl Family {
-    /// Begins the processes `numbers` of a server, and waits until each takes messages.
+impl ChildProcesses {
+    /// Starts the processes `numbers` of a server and waits until each accepts messages.
     ///
     /// # Errors
-    /// When one cannot be begun, or ends at once.
+    /// If a process cannot be started or exits at once.
     pub(crate) fn begin(
         architecture: Architecture,
         setup: &Setup,
@@ -72,10 +73,10 @@ impl Family {
     }
 }
 
-impl Drop for Family {
+impl Drop for ChildProcesses {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // Fails only when it is gone already.
+            // Fails only if the process has exited already.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -95,10 +96,10 @@ fn command(architecture: Architecture, setup: &Setup, number: u16) -> io::Result
     Ok(command)
 }
 
-/// Makes this process end with the one that began it, and opens the socket that it was given.
+/// Ties this process's lifetime to its parent's and opens the inherited socket.
 ///
 /// # Errors
-/// When there is none, or the first process is gone already.
+/// If there is no inherited socket, or the parent has exited already.
 pub(crate) fn inherit(member: &Member) -> io::Result<Socket> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let parent = getppid().map(|parent| parent.as_raw_nonzero().get().unsigned_abs());
@@ -108,35 +109,35 @@ pub(crate) fn inherit(member: &Member) -> io::Result<Socket> {
     Ok(Socket::inherited(io::stdin().as_fd().try_clone_to_owned()?))
 }
 
-/// Says that this process takes messages.
+/// Reports that this process accepts messages.
 ///
 /// # Errors
-/// When nobody listens.
+/// If the parent does not listen.
 pub(crate) fn announce() -> io::Result<()> {
     let mut out = io::stdout();
     out.write_all(b"+")?;
     out.flush()
 }
 
-/// Where a process finds what others have put there for it.
+/// Local socket on which a process receives messages from the others.
 #[derive(Debug)]
 pub(crate) struct Inbox(UnixDatagram);
 
 impl Inbox {
-    /// Opens it. It waits for nothing: wait by its descriptor.
+    /// Opens the inbox. The socket is non-blocking; wait on its descriptor.
     ///
     /// # Errors
-    /// When it is open already.
+    /// If it is open already.
     pub(crate) fn open(member: &Member) -> io::Result<Self> {
         let socket = UnixDatagram::bind_addr(&member.address(member.number)?)?;
         socket.set_nonblocking(true)?;
         Ok(Self(socket))
     }
 
-    /// One message, where it came from and where it stands in `buffer`; `None` where there is none.
+    /// Receives one message into `buffer` and returns its source address and its bytes, or `None` if none is queued.
     ///
     /// # Errors
-    /// When it cannot be read any more.
+    /// If the socket cannot be read.
     pub(crate) fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<(SocketAddr, &'a [u8])>> {
         let length = match self.0.recv(buffer) {
             Ok(length) => length,
@@ -156,41 +157,42 @@ impl AsFd for Inbox {
     }
 }
 
-/// The way into the inboxes of others. The message to be handed over is received into [`buffer`](Self::buffer), behind the place
-/// for where it came from, so that it is not copied for that.
+/// Sends to the inboxes of other processes. A message is received into [`buffer`](Self::buffer) behind the space for
+/// its source address, so passing it on needs no copy.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    /// Connected to an inbox each, once something was put there.
+    /// Address of each inbox, and the socket connected to it after the first message.
     others: Vec<(LocalAddr, Option<UnixDatagram>)>,
     buffer: Vec<u8>,
 }
 
 impl Outbox {
-    /// A way to all `count` processes.
+    /// Opens an outbox to all `count` processes.
     ///
     /// # Errors
-    /// When there is no socket.
+    /// If no socket is available.
     pub(crate) fn open(member: &Member, count: u16) -> io::Result<Self> {
         let others = (0..count).map(|number| Ok((member.address(number)?, None))).collect::<io::Result<_>>()?;
         Ok(Self { others, buffer: vec![0; HEAD_BYTES + MAX_DATAGRAM] })
     }
 
-    /// Where the next message is received.
+    /// Returns the buffer for the next message.
     pub(crate) fn buffer(&mut self) -> &mut [u8] {
         &mut self.buffer[HEAD_BYTES..]
     }
 
-    /// The message that was received.
+    /// Returns the received message.
     #[must_use]
     pub(crate) fn message(&self, length: usize) -> &[u8] {
         &self.buffer[HEAD_BYTES..HEAD_BYTES + length]
     }
 
-    /// Hands it over to process `to`. As long as the queue there is full it waits, and does its `own` work that others put into its
-    /// own inbox meanwhile: so two who hand over to each other both go on. To a process that is gone the message is lost.
+    /// Passes the message to process `to`. While that inbox is full, it waits and runs `own`, the work in this
+    /// process's inbox, so two processes that pass messages to each other cannot deadlock. If the process is gone,
+    /// the message is lost.
     ///
     /// # Errors
-    /// When the sockets fail, or what `own` says.
+    /// If a socket fails, or the error of `own`.
     pub(crate) fn hand_over(
         &mut self,
         to: u16,
@@ -226,7 +228,7 @@ impl Outbox {
     }
 }
 
-/// Waits until there is room on a way, or something in an inbox.
+/// Waits until the peer's inbox has space or this inbox has a message.
 fn wait_for_either(way: &UnixDatagram, inbox: Option<&Inbox>) -> io::Result<()> {
     let room = PollFd::new(way, PollFlags::OUT);
     let outcome = match inbox {

@@ -1,4 +1,4 @@
-//! The one UDP socket of a server, as every shell uses it: one system call a message, in and out.
+//! The server's single UDP socket, as every shell uses it: one system call per message in each direction.
 
 use std::fs;
 use std::io;
@@ -15,13 +15,13 @@ use rustix::net::sockopt::{
 };
 use strowger_foundation::Timestamp;
 
-/// What is asked for where nobody says how many packets there is room for: a few thousand.
+/// Default socket buffer size: room for a few thousand packets.
 const USUAL_BYTES: usize = 4 << 20;
-/// The packets by which room is counted.
+/// Packet size in which receive buffer capacity is counted.
 const PACKET_BYTES: usize = 600;
-/// How long who waits for a message alone waits at most, before it looks around.
+/// Maximum time that a thread waits for a message before it checks for other work.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
-/// The longest datagram.
+/// Maximum datagram size.
 pub(crate) const MAX_DATAGRAM: usize = 65_535;
 
 /// The monotonic clock of a process.
@@ -29,35 +29,35 @@ pub(crate) const MAX_DATAGRAM: usize = 65_535;
 pub(crate) struct Clock(Instant);
 
 impl Clock {
-    /// A clock that begins now.
+    /// Starts a clock.
     #[must_use]
     pub(crate) fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// The time.
+    /// Returns the current time.
     #[must_use]
     pub(crate) fn now(self) -> Timestamp {
-        // Not from zero, for who looks back by a little.
+        // Starts above zero so that a caller can subtract a little.
         Timestamp::from_millis(1_000) + self.0.elapsed()
     }
 }
 
-/// The socket, and what has gone through it in this process.
+/// The socket and its counters in this process.
 #[derive(Debug)]
 pub(crate) struct Socket {
     udp: UdpSocket,
     counts: Arc<Counts>,
 }
 
-/// How many messages.
+/// Message counters.
 #[derive(Debug, Default)]
 struct Counts {
     received: AtomicU64,
     sent: AtomicU64,
 }
 
-/// Says what has gone through a socket.
+/// Reports the counters of a socket.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     counts: Arc<Counts>,
@@ -65,10 +65,10 @@ pub(crate) struct Reporter {
 }
 
 impl Socket {
-    /// Opens it, with room for so many packets of 600 bytes.
+    /// Opens the socket with a receive buffer of `room` packets of 600 bytes.
     ///
     /// # Errors
-    /// When the address is not to be had.
+    /// If the address is not available.
     pub(crate) fn bind(address: SocketAddr, room: Option<usize>) -> io::Result<Self> {
         let udp = UdpSocket::bind(address)?;
         let bytes = match room {
@@ -76,12 +76,12 @@ impl Socket {
             None => USUAL_BYTES,
         };
         set_room(&udp, bytes)?;
-        // Past the system's limit only with privilege; the usual one will do.
+        // Exceeding the system's limit takes privileges; the default size is sufficient.
         let _ = set_socket_send_buffer_size(&udp, USUAL_BYTES);
         Ok(Self::new(udp))
     }
 
-    /// The socket that another process has opened.
+    /// Wraps a socket that another process opened.
     #[must_use]
     pub(crate) fn inherited(descriptor: OwnedFd) -> Self {
         Self::new(descriptor.into())
@@ -91,43 +91,43 @@ impl Socket {
         Self { udp, counts: Arc::default() }
     }
 
-    /// Another descriptor of it, for another process.
+    /// Duplicates the descriptor for another process.
     ///
     /// # Errors
-    /// When there is none left.
+    /// If no descriptor is available.
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
         Ok(self.udp.try_clone()?.into())
     }
 
-    /// Where it is bound.
+    /// Returns the bound address.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
         self.udp.local_addr()
     }
 
-    /// From here on [`receive`](Self::receive) waits for a message, [`PATIENCE`] at most.
+    /// Makes [`receive`](Self::receive) block for at most [`PATIENCE`].
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system.
     pub(crate) fn wait_in_receive(&self) -> io::Result<()> {
         self.udp.set_nonblocking(false)?;
         self.udp.set_read_timeout(Some(PATIENCE))
     }
 
-    /// From here on [`receive`](Self::receive) waits for nothing.
+    /// Makes [`receive`](Self::receive) non-blocking.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system.
     pub(crate) fn wait_in_poll(&self) -> io::Result<()> {
         self.udp.set_nonblocking(true)
     }
 
-    /// One message, its length and its sender; `None` where there is none.
+    /// Receives one message and returns its length and its sender, or `None` if there is none.
     ///
     /// # Errors
-    /// When the socket cannot be read any more.
+    /// If the socket cannot be read.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Option<(usize, SocketAddr)>> {
         match self.udp.recv_from(buffer) {
             Ok(received) => {
@@ -141,24 +141,24 @@ impl Socket {
         }
     }
 
-    /// Sends a message. One that the kernel does not take is lost, as on the way.
+    /// Sends a message. If the kernel rejects it, the message is lost, as it could be in the network.
     pub(crate) fn send(&self, peer: SocketAddr, bytes: &[u8]) {
         if self.udp.send_to(bytes, peer).is_ok() {
             self.counts.sent.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Who says what went through it, on another thread.
+    /// Returns a reporter for use in another thread.
     ///
     /// # Errors
-    /// What the system says.
+    /// Any error of the system.
     pub(crate) fn reporter(&self) -> io::Result<Reporter> {
         Ok(Reporter { counts: Arc::clone(&self.counts), port: self.address()?.port() })
     }
 }
 
 impl Reporter {
-    /// A line of JSON. Drops are those of the socket, whoever reads it.
+    /// Returns the counters as a line of JSON. Drops are the whole socket's, whichever process reads it.
     #[must_use]
     pub(crate) fn line(&self) -> String {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -173,10 +173,10 @@ impl AsFd for Socket {
     }
 }
 
-/// Waits until there is something to read, or it is time.
+/// Waits until the descriptor is readable or `until` is reached.
 ///
 /// # Errors
-/// When the kernel does not take it.
+/// If the poll fails.
 pub(crate) fn wait(readable: BorrowedFd<'_>, now: Timestamp, until: Timestamp) -> io::Result<()> {
     let mut wanted = [PollFd::from_borrowed_fd(readable, PollFlags::IN)];
     match poll(&mut wanted, timespec(now, until).as_ref()) {
@@ -185,7 +185,7 @@ pub(crate) fn wait(readable: BorrowedFd<'_>, now: Timestamp, until: Timestamp) -
     }
 }
 
-/// How long it is until then; `None` for ever.
+/// Returns the time from `now` to `until`; `None` means forever.
 #[must_use]
 pub(crate) fn timespec(now: Timestamp, until: Timestamp) -> Option<Timespec> {
     let time = until.saturating_since(now);
@@ -193,16 +193,16 @@ pub(crate) fn timespec(now: Timestamp, until: Timestamp) -> Option<Timespec> {
     (until != Timestamp::MAX).then(|| Timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() })
 }
 
-/// The kernel books twice what it is asked for.
+/// Sets the receive buffer size. The kernel accounts twice the requested size.
 fn set_room(socket: &UdpSocket, bytes: usize) -> io::Result<()> {
-    // Past the system's limit where this process may.
+    // Exceeds the system's limit if this process has the privilege.
     if set_socket_recv_buffer_size_force(socket, bytes).is_err() {
         set_socket_recv_buffer_size(socket, bytes)?;
     }
     Ok(())
 }
 
-/// What the kernel books for one packet that waits, found by filling a socket.
+/// Returns the bytes that the kernel accounts for one queued packet, measured by filling a socket.
 fn booked_bytes() -> io::Result<usize> {
     let full = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     set_room(&full, 256 << 10)?;
@@ -216,7 +216,7 @@ fn booked_bytes() -> io::Result<usize> {
     Ok(socket_recv_buffer_size(&full)? / count.max(1))
 }
 
-/// The datagrams for which the socket on this port had no room.
+/// Returns the number of datagrams dropped by the socket on this port because its buffer was full.
 fn drops(port: u16) -> Option<u64> {
     let table = fs::read_to_string("/proc/self/net/udp").ok()?;
     let is_ours = |line: &&str| {
@@ -243,7 +243,7 @@ mod tests {
         while socket.receive(&mut buffer).expect("a socket").is_some() {
             received += 1;
         }
-        // The kernel may count one packet more or less as fitting.
+        // The kernel may accept one packet more or less.
         assert!((48..=52).contains(&received), "{received} packets found room");
         let said = socket.reporter().expect("bound").line();
         assert_eq!(said, format!("{{\"received\":{received},\"sent\":0,\"drops\":{}}}", 80 - received));

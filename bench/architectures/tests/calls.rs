@@ -1,14 +1,14 @@
-//! Each shell carries calls from end to end: registration, INVITE, ACK and BYE between two phones.
+//! Each shell carries calls end to end: registration, INVITE, ACK and BYE between two phones.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long anything may take on a busy machine.
+/// Maximum time of any step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 const DOMAIN: &str = "ex.example.com";
-/// Enough that every thread and process that owns users has some.
+/// Number of calls: enough that every thread and process that owns users has some.
 const CALLS: u32 = 8;
 
 struct Server {
@@ -41,7 +41,7 @@ impl Drop for Server {
     }
 }
 
-/// A phone, and the server that it talks to.
+/// A phone and the address of its server.
 struct Phone {
     socket: UdpSocket,
     server: SocketAddr,
@@ -60,7 +60,8 @@ impl Phone {
         self.socket.send_to(text.as_bytes(), self.server).expect("loopback takes it");
     }
 
-    /// The next message whose first line begins so and that is of this call; others are passed over. `refused` must not come.
+    /// Returns the next message of this call whose first line begins with `start`, skipping others. Panics if
+    /// `refused` arrives.
     fn expect(&self, start: &str, call: &str, refused: Option<&str>) -> String {
         let deadline = Instant::now() + PATIENCE;
         let mut seen = Vec::new();
@@ -88,7 +89,7 @@ impl Phone {
         )
     }
 
-    /// Answers a request as a phone does.
+    /// Answers a request as a phone would.
     fn answer(&self, request: &str, status: &str) {
         let mut text = format!("SIP/2.0 {status}\r\n");
         for line in request.split("\r\n").skip(1) {
@@ -140,7 +141,7 @@ fn carry_a_call(alice: &Phone, bob: &Phone, number: u32, is_stateless: bool) {
     alice.send(&alice.request("BYE", &contact, to, &call, 2, &route));
     let bye = bob.expect("BYE ", &call, None);
     bob.answer(&bye, "200 OK");
-    // A 200 to the INVITE may have been sent again meanwhile.
+    // A retransmitted 200 to the INVITE may arrive first.
     while header(&alice.expect("SIP/2.0 200 ", &call, refused), "CSeq") != "2 BYE" {}
 }
 

@@ -1,4 +1,5 @@
-//! The targets: `strowger load answer`, one process for all of the same speed, each address a server of its own with one queue.
+//! The targets: `strowger load answer`, one process for all targets of the same speed. Each address is a separate
+//! server with its own queue.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -9,23 +10,23 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::setting::Layout;
+use super::contender::Layout;
 use super::{OTHERS, target};
 use crate::register::process::signal;
 
-/// How long one may take to listen.
+/// Maximum time for a target to start listening.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Targets that one process answers at.
+/// Targets served by one process.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Where.
+    /// Addresses of the targets.
     pub addresses: Vec<SocketAddr>,
-    /// How long they take for a request; no time without.
+    /// Service time per request; `None` means zero.
     pub service_time: Option<String>,
 }
 
-/// The groups of a layout: the fast ones, and the slow ones where there are any.
+/// Returns the groups of a layout: the fast targets, and the slow ones if there are any.
 #[must_use]
 pub fn groups(layout: Layout) -> Vec<Group> {
     let of = |is_slow: bool| Group {
@@ -35,17 +36,17 @@ pub fn groups(layout: Layout) -> Vec<Group> {
     [of(false), of(true)].into_iter().filter(|group| !group.addresses.is_empty()).collect()
 }
 
-/// A process that answers; dropping it kills it.
+/// A process that answers as one group of targets. Dropping it kills it.
 #[derive(Debug)]
-pub struct Answering {
+pub struct AnsweringProcess {
     child: Child,
 }
 
-impl Answering {
-    /// Starts it, and waits until it listens. Its seed is that of its laws.
+impl AnsweringProcess {
+    /// Starts the process and waits until it listens. `seed` seeds its service times.
     ///
     /// # Errors
-    /// When it does not listen; then with what it said.
+    /// If it does not listen. The error includes its output.
     pub fn start(binary: &Path, folder: &Path, group: &Group, seed: u64) -> Result<Self, String> {
         let first = group.addresses.first().ok_or("a group without targets")?;
         let log = folder.join(format!("answering-{}", first.ip()));
@@ -74,37 +75,37 @@ impl Answering {
         }
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     pub fn signal(&self, which: Signal) {
         signal(self.child.id(), which);
     }
 
-    /// Its process.
+    /// Returns its process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 }
 
-impl Drop for Answering {
+impl Drop for AnsweringProcess {
     fn drop(&mut self) {
-        // Both fail only when it is gone already. A stopped one is killed, too.
+        // Both fail only if the process has ended already. Killing also ends a stopped process.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Starts all of a layout's.
+/// Starts all processes of a layout.
 ///
 /// # Errors
-/// As [`Answering::start`].
-pub fn start(binary: &Path, folder: &Path, layout: Layout, seed: u64) -> Result<Vec<Answering>, String> {
-    groups(layout).iter().map(|group| Answering::start(binary, folder, group, seed)).collect()
+/// As [`AnsweringProcess::start`].
+pub fn start(binary: &Path, folder: &Path, layout: Layout, seed: u64) -> Result<Vec<AnsweringProcess>, String> {
+    groups(layout).iter().map(|group| AnsweringProcess::start(binary, folder, group, seed)).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::setting::Speeds;
+    use super::super::contender::Speeds;
     use super::*;
 
     #[test]

@@ -1,9 +1,10 @@
-//! What was measured, as it is kept between runs: a file that a run can begin with, so that a long one may be done in parts.
+//! Measured results as they are saved between runs. A run can start from such a file, so a long measurement can be
+//! done in parts.
 
 use serde::{Deserialize, Serialize};
 
-use super::disturb::Disturbance;
-use super::setting::{Contender, Layout};
+use super::contender::{Contender, Layout};
+use super::disturbance::Disturbance;
 use crate::callgrind::Parts;
 use crate::proxy::figures::middle;
 
@@ -17,53 +18,53 @@ pub struct Times {
     pub p99: f64,
 }
 
-/// What came of a load.
+/// Results of one load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Calls a second that began.
+    /// Started calls per second.
     pub offered: f64,
-    /// That ended well, until the last began.
+    /// Successful calls per second, until the last call started.
     pub carried: f64,
-    /// Calls that began.
+    /// Started calls.
     #[serde(default)]
     pub sent: u64,
-    /// Of these, those that did not end well.
+    /// Started calls that failed.
     pub not_carried: u64,
     /// INVITE to 200.
     pub invite: Times,
     /// BYE to 200.
     pub bye: Times,
-    /// The share of INVITEs and BYEs that had their 200 before they would have been sent again.
+    /// Share of INVITEs and BYEs with a 200 before their first retransmission.
     pub before_t1: f64,
-    /// That had it soon, so that hardly anybody notices.
+    /// Share of INVITEs and BYEs with a 200 so soon that callers hardly notice the wait.
     pub soon: f64,
-    /// Processor time of the balancer for each call, in microseconds.
+    /// Processor time of the balancer per call, in microseconds.
     pub processor: f64,
-    /// Whether the generator was late, so that times are its own.
+    /// Whether the generator fell behind, so that the times include its own delay.
     pub is_late: bool,
 }
 
-/// What a load needs of each request to count as held.
+/// Requirement on response times for a load to count as sustained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// 99.99 % have their 200 before they would be sent again.
+    /// 99.99 % of requests have a 200 before their first retransmission.
     BeforeT1,
-    /// 99.99 % have it soon.
+    /// 99.99 % of requests have a 200 within [`SOON`](super::generate::SOON).
     Soon,
 }
 
-/// The share of requests that must be answered in time.
+/// Share of requests that must be answered in time.
 pub const SUCCESS: f64 = 0.999_9;
 
 impl Figures {
-    /// Of the calls that began those that ended well, in percent; not a number where nobody counted.
+    /// Returns the share of started calls that succeeded, in percent, or NaN without calls.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     pub fn carried_percent(&self) -> f64 {
         100.0 * (1.0 - self.not_carried as f64 / self.sent as f64)
     }
 
-    /// Whether the rule holds.
+    /// Returns whether the results satisfy a rule.
     #[must_use]
     pub fn holds(&self, rule: Rule) -> bool {
         SUCCESS
@@ -74,25 +75,25 @@ impl Figures {
     }
 }
 
-/// A contender under loads, from the lowest on; in percent of what the targets can serve.
+/// A contender under increasing loads, in percent of the targets' capacity.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Turn {
-    /// Who.
+pub struct LoadRun {
+    /// Contender under test.
     pub contender: Contender,
-    /// Between which targets.
+    /// Layout of the targets.
     pub layout: Layout,
-    /// Counts from 1.
+    /// Round, from 1.
     pub round: usize,
-    /// Each load, and what came of it.
+    /// Each load with its results.
     pub loads: Vec<(u32, Figures)>,
 }
 
-/// What a policy does between ideal queues, at the load that policies are compared at.
+/// Results of a policy with ideal queues, at the load at which policies are compared.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Modelled {
-    /// Whose.
+pub struct ModelResult {
+    /// Modelled contender.
     pub contender: Contender,
-    /// Between which targets.
+    /// Layout of the targets.
     pub layout: Layout,
     /// INVITE to 200.
     pub invite: Times,
@@ -100,70 +101,70 @@ pub struct Modelled {
     pub bye: Times,
 }
 
-/// What a balancer used at saturation.
+/// Resources that a balancer used at saturation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// Calls a second.
+    /// Calls per second.
     pub rate: f64,
-    /// Processor time of all its processes for each, in microseconds.
+    /// Processor time of all its processes per call, in microseconds.
     pub processor: f64,
-    /// The kernel's part of that, in percent.
+    /// Share of that spent in the kernel, in percent.
     pub kernel: f64,
-    /// Cores that it kept busy.
+    /// Average number of cores that it kept busy.
     pub cores: f64,
-    /// The share of its core that the generator used.
+    /// Share of its core that the generator used.
     pub generator: f64,
 }
 
-/// Memory of calls that stay.
+/// Memory of established calls.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Sessions {
-    /// Whose.
+    /// Contender under test.
     pub contender: Contender,
-    /// How many there were at the end.
+    /// Number of calls at the end.
     pub count: u64,
-    /// Bytes that each of them added, once as many transactions ended as began.
+    /// Bytes per additional call, measured once transactions end at the rate at which they begin.
     pub each: f64,
-    /// All memory at the end, in MiB.
+    /// Total memory at the end, in MiB.
     pub all_mib: f64,
 }
 
-/// Everything.
+/// All results.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Results {
-    /// Contenders under loads.
-    pub turns: Vec<Turn>,
-    /// The same without processes.
-    pub models: Vec<Modelled>,
-    /// Each round's, by turns.
+    /// Contenders under load.
+    pub turns: Vec<LoadRun>,
+    /// Results of the model.
+    pub models: Vec<ModelResult>,
+    /// Costs by contender and round.
     pub costs: Vec<(Contender, usize, Cost)>,
     /// Instructions by part.
     pub parts: Vec<(Contender, Parts)>,
-    /// Calls that stay.
+    /// Memory of established calls.
     pub sessions: Vec<Sessions>,
-    /// Targets that stopped.
+    /// Stopped targets.
     pub disturbances: Vec<Disturbance>,
 }
 
 impl Results {
-    /// The turns of a contender between these targets.
-    pub fn of(&self, contender: Contender, layout: Layout) -> impl Iterator<Item = &Turn> {
+    /// Returns the runs of a contender with this layout.
+    pub fn of(&self, contender: Contender, layout: Layout) -> impl Iterator<Item = &LoadRun> {
         self.turns.iter().filter(move |turn| turn.contender == contender && turn.layout == layout)
     }
 
-    /// Whether it has had its turn.
+    /// Returns whether this run is done.
     #[must_use]
     pub fn has(&self, contender: Contender, layout: Layout, round: usize) -> bool {
         self.of(contender, layout).any(|turn| turn.round == round)
     }
 
-    /// Who was measured between these targets.
+    /// Returns the contenders measured with this layout.
     #[must_use]
     pub fn contenders(&self, layout: Layout) -> Vec<Contender> {
         Contender::all().filter(|contender| self.of(*contender, layout).next().is_some()).collect()
     }
 
-    /// All layouts that were measured, in their order.
+    /// Returns all measured layouts, in order.
     #[must_use]
     pub fn layouts(&self) -> Vec<Layout> {
         let mut all: Vec<_> = self.turns.iter().map(|turn| turn.layout).collect();
@@ -172,7 +173,7 @@ impl Results {
         all
     }
 
-    /// The loads between these targets, in percent, in rising order.
+    /// Returns the loads with this layout, in percent, ascending.
     #[must_use]
     pub fn loads(&self, layout: Layout) -> Vec<u32> {
         let turns = self.turns.iter().filter(|turn| turn.layout == layout);
@@ -182,7 +183,7 @@ impl Results {
         all
     }
 
-    /// The median of something over the rounds.
+    /// Returns the median of a figure over the rounds.
     #[must_use]
     pub fn median(
         &self,
@@ -195,24 +196,24 @@ impl Results {
         middle(figures.filter(|(its, _)| *its == percent).map(|(_, figures)| of(figures)).collect())
     }
 
-    /// The highest load at which a rule held, and at all lower ones: calls a second that were offered, and whether it was the
-    /// highest that was tried.
+    /// Returns the highest load up to which a rule held without exception: the offered calls per second, and whether
+    /// it was the highest load tried.
     #[must_use]
     pub fn highest(&self, contender: Contender, layout: Layout, rule: Rule) -> Option<(f64, bool)> {
-        // Later rounds have not all loads.
+        // Later rounds do not cover all loads.
         let turn = self.of(contender, layout).max_by_key(|turn| turn.loads.len())?;
         let held = turn.loads.iter().take_while(|(_, figures)| figures.holds(rule)).count();
         let (percent, _) = turn.loads.get(held.checked_sub(1)?)?;
         Some((f64::from(*percent) / 100.0 * layout.capacity(), held == turn.loads.len()))
     }
 
-    /// What the model says of a contender.
+    /// Returns the model's result for a contender.
     #[must_use]
-    pub fn modelled(&self, contender: Contender, layout: Layout) -> Option<&Modelled> {
+    pub fn modelled(&self, contender: Contender, layout: Layout) -> Option<&ModelResult> {
         self.models.iter().find(|one| one.contender == contender && one.layout == layout)
     }
 
-    /// The median of a cost over the rounds.
+    /// Returns the median of a cost over the rounds.
     #[must_use]
     pub fn cost(&self, contender: Contender, of: impl Fn(&Cost) -> f64) -> Option<f64> {
         let own = self.costs.iter().filter(|(its, ..)| *its == contender);
@@ -223,14 +224,14 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kept::{self, Conditions};
+    use crate::saved_results::{self, Conditions};
 
     #[test]
     fn the_highest_load_is_the_last_before_the_first_that_failed() {
         let layout = Layout::equal(8);
         let held = |share: f64| Figures { before_t1: share, soon: 0.5, ..Figures::default() };
         let loads = vec![(80, held(1.0)), (90, held(0.999_95)), (95, held(0.999)), (97, held(1.0))];
-        let turn = Turn { contender: Contender::Hash, layout, round: 1, loads };
+        let turn = LoadRun { contender: Contender::Hash, layout, round: 1, loads };
         let results = Results { turns: vec![turn], ..Results::default() };
         let (rate, is_last) = results.highest(Contender::Hash, layout, Rule::BeforeT1).expect("two hold");
         assert!((rate - 2_160.0).abs() < 1e-6 && !is_last, "{rate}");
@@ -242,13 +243,13 @@ mod tests {
     #[test]
     fn results_survive_their_file() {
         let layout = Layout::equal(2);
-        let turn = Turn { contender: Contender::Fnv, layout, round: 2, loads: vec![(80, Figures::default())] };
+        let turn = LoadRun { contender: Contender::Fnv, layout, round: 2, loads: vec![(80, Figures::default())] };
         let costs = vec![(Contender::KamailioHash, 1, Cost { rate: 9.0, ..Cost::default() })];
         let results = Results { turns: vec![turn], costs, ..Results::default() };
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("balancer.json");
-        kept::write(&file, &Conditions::default(), &results).expect("it can be written");
-        let again: Results = kept::read(&file, &Conditions::default()).expect("it can be read");
+        saved_results::write(&file, &Conditions::default(), &results).expect("it can be written");
+        let again: Results = saved_results::read(&file, &Conditions::default()).expect("it can be read");
         assert!(again.has(Contender::Fnv, layout, 2) && !again.has(Contender::Fnv, layout, 1));
         assert_eq!(again.cost(Contender::KamailioHash, |cost| cost.rate), Some(9.0));
     }

@@ -1,71 +1,72 @@
-//! The generator: `strowger load`'s engine in this process, one run for each load.
+//! The generator: the engine of `strowger load` in this process, one run per load.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use strowger_traffic::engine::{Callee, PhaseReport, PlanError, Run, Side};
-use strowger_traffic::meter::{Answer, Meter};
-use strowger_traffic::options::{Answering, Options, Target, workload_with};
-use strowger_traffic::script::Verb;
+use strowger_traffic::engine::{Callee, PhaseReport, PlanError, Run, SideScripts};
+use strowger_traffic::meter::{Meter, ResponseClass};
+use strowger_traffic::options::{CalleeLocation, Options, Target, workload_with};
+use strowger_traffic::script::MethodId;
 
 use super::figures::{Cost, Figures, Times};
 use super::{BALANCER, DOMAIN};
 use crate::proxy::watch::{Sample, Watcher, within};
 
-/// Users on each side.
+/// Users per side.
 const USERS: u32 = 1_000;
-/// Ports of the callers.
+/// Number of caller ports.
 const SOCKETS: usize = 8;
-/// How long they talk: so long that calls go on at the same time, and BYEs come at random whoever was called in turn.
+/// Talk time. Long enough that calls overlap, and random so that BYEs arrive at random even if targets are called in
+/// rotation.
 pub const TALK: &str = "uniform(min=500ms,max=1500ms)";
-/// The interval after which a request that is not answered is sent again, as RFC 3261 has it.
+/// Initial retransmission interval, as in RFC 3261.
 pub const T1: Duration = Duration::from_millis(500);
-/// What callers would hardly notice: thirty times the mean service time.
+/// Response time that callers hardly notice: thirty times the mean service time.
 pub const SOON: Duration = Duration::from_millis(50);
 
-/// What a server is asked to do.
+/// Load offered to a server.
 #[derive(Clone, Debug)]
-pub struct Ask {
-    /// Calls a second; where it is none, so many at once.
+pub struct LoadRequest {
+    /// Calls per second. `None` means a closed loop of `at_once` calls.
     pub rate: Option<f64>,
-    /// How many at once, where there is no rate.
+    /// Concurrent calls without a rate.
     pub at_once: usize,
-    /// How long they talk; not at all without.
+    /// Talk time; `None` means zero.
     pub talk: Option<&'static str>,
-    /// What is not counted, at the beginning.
+    /// Initial time that is not counted.
     pub warm_up: Duration,
-    /// What is.
+    /// Counted time.
     pub time: Duration,
-    /// How long calls may take that have begun by then.
+    /// Maximum time for calls to end after the load stops.
     pub drain: Duration,
-    /// What randomness begins with.
+    /// Random seed.
     pub seed: u64,
-    /// Who answers in this process, at once; where there are none, others do.
+    /// Addresses at which this process answers immediately. Empty if other processes are the targets.
     pub answered_at: Vec<SocketAddr>,
 }
 
-/// What came of it.
+/// Results of a load.
 #[derive(Debug)]
-pub struct Ran {
-    /// As the generator saw it.
+pub struct LoadResult {
+    /// The generator's report.
     pub phase: PhaseReport,
-    /// What the server used, meanwhile.
+    /// Resource usage of the server during the load.
     pub samples: Vec<Sample>,
 }
 
-/// Calls through the balancer of process `pid`.
+/// Sends calls through the balancer of process `pid`.
 ///
 /// # Errors
-/// When there is nothing to measure: the server answers nothing, or the generator cannot run.
-pub fn run(pid: u32, ask: &Ask) -> Result<Ran, String> {
+/// If nothing can be measured: the server does not answer, or the generator cannot run.
+pub fn run(pid: u32, ask: &LoadRequest) -> Result<LoadResult, String> {
     let said = |error: PlanError| error.to_string();
     let set: Vec<_> = ask.talk.iter().map(|law| ("hold".to_owned(), (*law).to_owned())).collect();
     let workload = workload_with("proxy-200", &set, 1.0).map_err(said)?;
-    let side = Side { scripts: Arc::from(workload.callees.clone()), answers: workload.answers.clone() };
+    let side = SideScripts { scripts: Arc::from(workload.callees.clone()), answers: workload.answers.clone() };
     let to = Target::parse(&format!("udp:{BALANCER}")).map_err(said)?;
     let options = Options {
-        answering: Answering::There,
+        callee_location: CalleeLocation::Remote,
         users: USERS,
         domain: Some(DOMAIN.to_owned()),
         sockets: SOCKETS,
@@ -89,20 +90,20 @@ pub fn run(pid: u32, ask: &Ask) -> Result<Ran, String> {
         return Err(why);
     }
     let phase = report.phases.into_iter().find(|phase| phase.is_measured).ok_or("nothing was measured")?;
-    Ok(Ran { phase, samples })
+    Ok(LoadResult { phase, samples })
 }
 
-impl Ran {
-    /// Times and shares.
+impl LoadResult {
+    /// Returns times and shares.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     pub fn figures(&self) -> Figures {
         let meter = self.phase.meter();
         let elapsed = self.phase.elapsed.as_secs_f64();
-        let asked = (meter.asked(Verb::Invite) + meter.asked(Verb::Bye)).max(1) as f64;
+        let asked = (meter.asked(MethodId::Invite) + meter.asked(MethodId::Bye)).max(1) as f64;
         let in_time = |limit: Duration| {
-            let of = |verb| meter.answer(verb, Answer::Success).map_or(0, |times| times.within(limit));
-            (of(Verb::Invite) + of(Verb::Bye)) as f64 / asked
+            let of = |verb| meter.answer(verb, ResponseClass::Success).map_or(0, |times| times.within(limit));
+            (of(MethodId::Invite) + of(MethodId::Bye)) as f64 / asked
         };
         let cost = self.cost();
         Figures {
@@ -110,8 +111,8 @@ impl Ran {
             carried: self.phase.carried_in_time as f64 / elapsed,
             sent: meter.began.sent,
             not_carried: meter.began.sent - meter.began.carried,
-            invite: times(meter, Verb::Invite),
-            bye: times(meter, Verb::Bye),
+            invite: times(meter, MethodId::Invite),
+            bye: times(meter, MethodId::Bye),
             before_t1: in_time(T1),
             soon: in_time(SOON),
             processor: cost.map_or(0.0, |cost| cost.processor),
@@ -119,7 +120,7 @@ impl Ran {
         }
     }
 
-    /// What the balancer used for each call.
+    /// Returns the balancer's cost per call.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     pub fn cost(&self) -> Option<Cost> {
@@ -138,13 +139,15 @@ impl Ran {
     }
 }
 
-/// From a request to its 2xx, in milliseconds.
-fn times(meter: &Meter, verb: Verb) -> Times {
+/// Returns the times from a request to its 2xx, in milliseconds.
+fn times(meter: &Meter, verb: MethodId) -> Times {
     let ms = |time: Duration| 1e3 * time.as_secs_f64();
-    meter.answer(verb, Answer::Success).filter(|times| times.count() > 0).map_or_else(Times::default, |times| Times {
-        mean: ms(times.mean()),
-        p50: ms(times.quantile(0.5)),
-        p95: ms(times.quantile(0.95)),
-        p99: ms(times.quantile(0.99)),
+    meter.answer(verb, ResponseClass::Success).filter(|times| times.count() > 0).map_or_else(Times::default, |times| {
+        Times {
+            mean: ms(times.mean()),
+            p50: ms(times.quantile(0.5)),
+            p95: ms(times.quantile(0.95)),
+            p99: ms(times.quantile(0.99)),
+        }
     })
 }

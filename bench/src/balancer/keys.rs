@@ -1,4 +1,4 @@
-//! Where each key leads: calls to users, one after the other, by somebody who asks one thing at a time and looks which target
+//! Assignment of keys to targets. Calls one user after another, with one request at a time, and records which target
 //! answered.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -7,15 +7,16 @@ use std::time::{Duration, Instant};
 use super::{BALANCER, DOMAIN};
 use crate::register::probe::status;
 
-/// After how long a request is sent again.
+/// Retransmission interval.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How long an INVITE may take, and a BYE.
+/// Maximum duration of an INVITE and of a BYE.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(2));
 
-/// The targets that answer calls to `count` users; `None` where none did. `round` makes the calls unlike those of others.
+/// Returns the targets that answer calls to `count` users, `None` where none did. `round` makes the calls distinct
+/// from those of other rounds.
 ///
 /// # Errors
-/// When there is no socket.
+/// If no socket is available.
 pub fn map(count: u32, round: u32) -> std::io::Result<Vec<Option<SocketAddr>>> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     let local = socket.local_addr()?;
@@ -30,7 +31,7 @@ struct Caller {
 }
 
 impl Caller {
-    /// A whole call; who answered it.
+    /// Makes a complete call and returns the target that answered.
     fn call(&self, user: u32) -> Option<SocketAddr> {
         let uri = format!("sip:key{user}@{DOMAIN}");
         let invite = self.request("INVITE", 1, user, &uri, "", &format!("<{uri}>"));
@@ -43,7 +44,7 @@ impl Caller {
         let ack = self.request("ACK", 1, user, contact, &routes, to);
         self.send(&ack);
         let bye = self.request("BYE", 2, user, contact, &routes, to);
-        // A target that is gone by now does not answer; where it was is known all the same.
+        // A target that has stopped does not answer the BYE, but its address is known already.
         let _ = self.ask(&bye, user, "BYE", PATIENCE.1);
         address(contact)
     }
@@ -58,11 +59,11 @@ impl Caller {
     }
 
     fn send(&self, message: &str) {
-        // Who is not there is asked again.
+        // A failed send is repeated by retransmission.
         let _ = self.socket.send_to(message.as_bytes(), BALANCER);
     }
 
-    /// Asks until there is a final response; its text where that is a 2xx.
+    /// Sends a request until there is a final response. Returns its text if it is a 2xx.
     fn ask(&self, request: &str, user: u32, method: &str, patience: Duration) -> Option<String> {
         let call = format!("Call-ID: key-{}-{user}@", self.round);
         let begun = Instant::now();
@@ -93,37 +94,37 @@ impl Caller {
     }
 }
 
-/// Whether a line is the CSeq of this method.
+/// Returns whether a line is the CSeq of this method.
 fn is_of(line: &str, method: &str) -> bool {
     line.strip_prefix("CSeq:").is_some_and(|value| value.trim_end().ends_with(method))
 }
 
-/// The URI in a field of a message.
+/// Returns the URI in a header field of a message.
 fn uri_of<'a>(message: &'a str, field: &str) -> Option<&'a str> {
     let value = message.lines().find_map(|line| line.strip_prefix(field))?;
     value.split_once('<')?.1.split('>').next()
 }
 
-/// The address that a URI names.
+/// Returns the address in a URI.
 fn address(uri: &str) -> Option<SocketAddr> {
     let rest = uri.strip_prefix("sip:")?;
     let host = rest.split(';').next()?;
     host.rsplit('@').next()?.parse().ok()
 }
 
-/// How many keys lead elsewhere than before.
+/// Keys whose target changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
-    /// Keys of the target, and how many of them lead elsewhere.
+pub struct MovedKeys {
+    /// Keys of the target, and how many of them moved.
     pub its: (usize, usize),
-    /// All other keys, and how many of them do.
+    /// All other keys, and how many of them moved.
     pub others: (usize, usize),
 }
 
-/// Compares two maps. A key that nobody answered leads nowhere, which is elsewhere.
+/// Compares two maps. A key without an answer counts as moved.
 #[must_use]
-pub fn moved(before: &[Option<SocketAddr>], after: &[Option<SocketAddr>], target: SocketAddr) -> Moved {
-    let mut moved = Moved::default();
+pub fn moved(before: &[Option<SocketAddr>], after: &[Option<SocketAddr>], target: SocketAddr) -> MovedKeys {
+    let mut moved = MovedKeys::default();
     for (before, after) in before.iter().zip(after) {
         let count = if *before == Some(target) { &mut moved.its } else { &mut moved.others };
         count.0 += 1;
@@ -150,6 +151,6 @@ mod tests {
     fn keys_of_the_target_are_told_from_others() {
         let (a, b) = (Some(target(0)), Some(target(1)));
         let moved = moved(&[a, a, b, b], &[b, a, b, None], target(0));
-        assert_eq!(moved, Moved { its: (2, 1), others: (2, 1) });
+        assert_eq!(moved, MovedKeys { its: (2, 1), others: (2, 1) });
     }
 }

@@ -1,13 +1,15 @@
-//! The balancer in front of emulated servers, side by side with Debian's Kamailio: response times and throughput of each policy,
-//! what the balancer itself costs, what a session does, and what becomes of calls when a target stops.
+//! The balancer in front of emulated servers, side by side with Debian's Kamailio. Measures response times and
+//! throughput of each policy, the cost of the balancer itself and of a session, and the effect of a stopped target.
 //!
-//! [`setting`] says who decides and between which targets, [`cluster`] is the targets, [`peer`] the balancers, [`generate`] calls
-//! through one, [`keys`] asks where each key leads, [`parts`] counts in callgrind, [`sessions`] weighs calls that stay,
-//! [`disturb`] stops a target, [`theory`] says what queues must do and [`model`] what the same policies do between them, [`figures`]
-//! keeps what came of it, [`table`] and [`plot`] show that.
+//! [`contender`] defines policies and layouts of targets, [`cluster`] runs the targets, [`peer`] the balancers.
+//! [`generate`] sends calls through a balancer, [`keys`] finds the target of each key, [`parts`] counts instructions
+//! with callgrind, [`sessions`] measures the memory of established calls, [`disturbance`] stops a target. [`theory`]
+//! computes what queueing theory predicts and [`model`] runs the same policies with ideal queues. [`figures`] saves
+//! the results; [`table`] and [`plot`] present them.
 
 pub mod cluster;
-pub mod disturb;
+pub mod contender;
+pub mod disturbance;
 pub mod figures;
 pub mod generate;
 pub mod keys;
@@ -16,22 +18,21 @@ pub mod parts;
 pub mod peer;
 pub mod plot;
 pub mod sessions;
-pub mod setting;
 pub mod table;
 pub mod theory;
 
 use std::net::SocketAddr;
 
-/// The domain of all users; none of the balancer's.
+/// Domain of all users; not a domain of the balancer.
 pub const DOMAIN: &str = "ex.example.com";
-/// Where the balancer listens.
+/// Listening address of the balancer.
 pub const BALANCER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 1)), 5_060);
-/// The core of the balancer; all else is on [`OTHERS`].
+/// Core of the balancer; everything else runs on [`OTHERS`].
 pub const ITS: &str = "0";
-/// The core of the generator and of all targets.
+/// Core of the generator and all targets.
 pub const OTHERS: &str = "1";
 
-/// Where a target listens, the first being 0.
+/// Returns the listening address of a target, counted from 0.
 #[must_use]
 pub fn target(index: u16) -> SocketAddr {
     let last = u8::try_from(index + 1).unwrap_or(u8::MAX);

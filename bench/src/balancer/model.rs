@@ -1,5 +1,6 @@
-//! The same policies between ideal queues, in virtual time: the production's own choice ([`Set::order`]) and counts, the same
-//! emulated servers, and nothing else. What processes and their wake-ups add is the difference to what was measured.
+//! The same policies with ideal queues in virtual time: the production code for target selection ([`Set::select`])
+//! and counts, the same emulated servers, and nothing else. The difference to the measurements is due to processes
+//! and their wake-ups.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,21 +8,21 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use strowger_balancer::{
-    Advice, Candidates, Member, MethodClass, MethodWeights, Order, Pick, Policy, Seat, Set, SetConfig, Target, Weights,
-    Work,
+    Advice, CallGuard, Candidates, Member, MemberOrder, MethodClass, MethodWeights, Policy, RequestGuard,
+    SelectionInput, Set, SetConfig, Target, Weights,
 };
 use strowger_foundation::Timestamp;
 use strowger_traffic::arrival::Arrivals;
-use strowger_traffic::service::{Applies, Service, ServiceLaw, ServiceTimes};
+use strowger_traffic::service::{AppliesTo, Service, ServiceLaw, ServiceTimes};
 
+use super::contender::{Contender, Layout};
 use super::figures::Times;
-use super::setting::{Contender, Layout};
 use super::target;
 
-/// Of the calls, the first share that is not counted.
+/// Initial share of the calls that is not counted.
 const WARM_UP: f64 = 0.1;
 
-/// Times of INVITEs and BYEs at `load` (0 to 1), of so many calls; nothing of a contender that is not ours.
+/// Returns the times of INVITEs and BYEs at `load` (0 to 1) over `calls` calls, or `None` for Kamailio.
 #[must_use]
 pub fn run(contender: Contender, layout: Layout, load: f64, calls: usize, seed: u64) -> Option<(Times, Times)> {
     let mut model = Model::new(set(contender, layout)?, layout, calls, seed);
@@ -29,7 +30,7 @@ pub fn run(contender: Contender, layout: Layout, load: f64, calls: usize, seed: 
     Some((times(model.invites), times(model.byes)))
 }
 
-/// The set that our configuration of a contender makes.
+/// Builds the target set from Strowger's configuration of a contender.
 fn set(contender: Contender, layout: Layout) -> Option<Set> {
     let least_work =
         |weights, candidates| SetConfig { policy: Policy::LeastWork, weights, candidates, ..SetConfig::default() };
@@ -59,22 +60,22 @@ fn set(contender: Contender, layout: Layout) -> Option<Set> {
     Set::new(config, (0..layout.targets).map(member).collect()).ok()
 }
 
-/// A call that goes on.
+/// An active call.
 struct Call {
     began: u64,
     member: usize,
-    seat: Option<Seat>,
-    /// The transaction that is being served, and since when.
-    work: Option<(Work, u64)>,
+    call_guard: Option<CallGuard>,
+    /// Transaction in service and its start.
+    request_guard: Option<(RequestGuard, u64)>,
 }
 
 struct Model {
     set: Set,
     layout: Layout,
-    /// The fast servers and the slow ones, each behind the address of its number.
+    /// The fast servers and the slow ones, each at the address of its number.
     services: [Service; 2],
     calls: Vec<Call>,
-    /// When which call ends its talk.
+    /// End of talk of each call.
     talks: BinaryHeap<Reverse<(u64, usize)>>,
     counted_from: usize,
     invites: Vec<f64>,
@@ -85,7 +86,7 @@ impl Model {
     fn new(set: Set, layout: Layout, calls: usize, seed: u64) -> Self {
         let service = |is_slow: bool| {
             let times = ServiceTimes::parse(&layout.service_time(is_slow)).expect("laws that are always the same");
-            let law = ServiceLaw { times, servers: 1, queue: usize::MAX, applies: Applies::New };
+            let law = ServiceLaw { times, servers: 1, queue: usize::MAX, applies: AppliesTo::New };
             Service::of_addresses(law, usize::from(layout.targets), mix(seed ^ u64::from(is_slow)))
         };
         Self {
@@ -100,9 +101,9 @@ impl Model {
         }
     }
 
-    /// Until the last call has ended.
+    /// Runs until the last call has ended.
     fn go(&mut self, rate: f64, seed: u64) {
-        let mut arrivals = Arrivals::poisson(rate).moments(seed, 0, 1).take(self.calls.capacity()).peekable();
+        let mut arrivals = Arrivals::poisson(rate).times(seed, 0, 1).take(self.calls.capacity()).peekable();
         loop {
             let served = self.services.iter().filter_map(Service::poll_timeout).min().map(Timestamp::as_nanos);
             let talked = self.talks.peek().map(|Reverse((at, _))| *at);
@@ -122,28 +123,28 @@ impl Model {
     fn on_arrival(&mut self, now: u64) {
         let number = self.calls.len();
         let call_id = format!("{:016x}@model", mix(number as u64));
-        let pick = Pick {
+        let pick = SelectionInput {
             now: Timestamp::from_nanos(now),
             call_id: call_id.as_bytes(),
             key: call_id.as_bytes(),
-            draw: mix(!(number as u64)),
+            random: mix(!(number as u64)),
             begins_call: true,
             limit: 1,
-            advice: &|_| Advice::Free,
+            advice: &|_| Advice::Neutral,
         };
-        let mut order = Order::new();
-        self.set.order(&pick, &mut order);
+        let mut order = MemberOrder::new();
+        self.set.select(&pick, &mut order);
         let member = order[0];
-        let seat = self.set.seat(member);
-        self.calls.push(Call { began: now, member, seat, work: None });
+        let seat = self.set.begin_call(member);
+        self.calls.push(Call { began: now, member, call_guard: seat, request_guard: None });
         self.send(now, number, MethodClass::Invite);
     }
 
-    /// A request of a call goes to its target.
+    /// Sends a request of a call to its target.
     fn send(&mut self, now: u64, number: usize, class: MethodClass) {
         let call = &mut self.calls[number];
         let at = Timestamp::from_nanos(now);
-        call.work = self.set.begin(call.member, at, class).map(|work| (work, now));
+        call.request_guard = self.set.begin_request(call.member, at, class).map(|work| (work, now));
         let index = u16::try_from(call.member).expect("a few targets");
         let service = &mut self.services[usize::from(self.layout.is_slow(index))];
         let bytes = format!("{} {number}", class.as_str());
@@ -158,7 +159,7 @@ impl Model {
                 let (method, number) = text.split_once(' ').expect("as it was written");
                 let number: usize = number.parse().expect("a number");
                 let call = &mut self.calls[number];
-                let Some((work, since)) = call.work.take() else { continue };
+                let Some((work, since)) = call.request_guard.take() else { continue };
                 work.handle_final(at);
                 let took = 1e-6 * (now - since) as f64;
                 let is_counted = number >= self.counted_from;
@@ -167,7 +168,7 @@ impl Model {
                     self.talks.push(Reverse((now + talk.as_nanos() as u64, number)));
                     self.invites.extend(is_counted.then_some(took));
                 } else {
-                    call.seat = None;
+                    call.call_guard = None;
                     self.byes.extend(is_counted.then_some(took));
                 }
                 service.recycle(job);
@@ -176,7 +177,7 @@ impl Model {
     }
 }
 
-/// A number that is as good as random (SplitMix64).
+/// Returns a pseudorandom number (SplitMix64).
 const fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,28 +1,29 @@
-//! The balancers, as processes.
+//! The balancer processes.
 
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
-use super::setting::{Contender, Layout, More};
+use super::contender::{Contender, ExtraConfig, Layout};
 use super::{BALANCER, ITS};
-use crate::proxy::peer::{Running, launch};
+use crate::proxy::peer::{RunningServer, launch};
 
-/// The memory that Kamailio's processes share, in MiB: more than its calls need at saturation, and for a million calls.
+/// Shared memory of Kamailio's processes, in MiB: more than its calls need at saturation, and enough for a million
+/// calls.
 pub const SHARED_MIB: u32 = 8_192;
 
-/// Starts a balancer between targets, in a folder of its own, and waits until it answers. `before` is what it is run through;
-/// where that is empty, it is kept on its core.
+/// Starts a balancer in front of targets, in its own folder, and waits until it answers. `before` is a command
+/// prefix; if it is empty, the balancer is pinned to its core.
 ///
 /// # Errors
-/// When it cannot be started or ends again; then with the end of its log.
+/// If it cannot be started or exits. The error includes the end of its log.
 pub fn start(
     contender: Contender,
     (binary, folder): (&Path, &Path),
     layout: Layout,
-    more: &More,
+    more: &ExtraConfig,
     before: &[&str],
-) -> Result<Running, String> {
+) -> Result<RunningServer, String> {
     let wrong = |error: std::io::Error| error.to_string();
     let words: Vec<OsString> = match contender.algorithm() {
         None => {
@@ -34,7 +35,7 @@ pub fn start(
             fs::write(&list, contender.list(layout)).map_err(wrong)?;
             let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("kamailio/dispatcher.cfg");
             let memory = SHARED_MIB.to_string();
-            // -DD: the first process stays, so that it and its children can be found and ended.
+            // -DD keeps the first process in the foreground, so that it and its children can be found and ended.
             let words = ["kamailio", "-DD", "-E", "-x", "fm", "-X", "fm", "-m", &memory, "-M", "64", "-f"];
             let mut words: Vec<OsString> = words.iter().map(OsString::from).collect();
             words.extend([file.into(), "-Y".into(), folder.into(), "-l".into(), format!("udp:{BALANCER}").into()]);

@@ -1,19 +1,20 @@
-//! The pictures: times by load, throughput by the number of targets, and what a target that stops does.
+//! The plots: times by load, throughput by number of targets, and the effect of a stopped target.
 
 use std::error::Error;
 use std::path::Path;
 
 use plotters::prelude::RGBColor;
 
+use super::contender::{Contender, Layout};
 use super::figures::{Figures, Results, Rule};
-use super::setting::{Contender, Layout};
 use crate::plot::{COLOURS, Line, Lines, draw_lines};
 
 use Contender::{
     Hash, KamailioCallLoad, KamailioHash, LeastCalls, LeastTransactions, LeastWork175, LeastWorkOfTwo, RoundRobin,
 };
 
-/// Who is drawn, and in which colour: those of Okabe and Ito, which people who see no red or green tell apart.
+/// Contenders in the plots with their colours: those of Okabe and Ito, distinguishable with red-green colour
+/// blindness.
 const DRAWN: [(Contender, RGBColor); 8] = [
     (Hash, RGBColor(0, 0, 0)),
     (RoundRobin, RGBColor(204, 121, 167)),
@@ -25,13 +26,13 @@ const DRAWN: [(Contender, RGBColor); 8] = [
     (KamailioCallLoad, RGBColor(230, 159, 0)),
 ];
 
-/// Names and captions of what was drawn.
+/// Names and captions of the drawn plots.
 pub type Drawn = Vec<(&'static str, &'static str)>;
 
-/// Draws all that there are figures for into a folder.
+/// Draws all plots that have results into a folder.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// If a file cannot be written.
 pub fn draw(results: &Results, folder: &Path) -> Result<Drawn, Box<dyn Error>> {
     std::fs::create_dir_all(folder)?;
     let mut drawn = Vec::new();
@@ -111,7 +112,7 @@ fn by_count(results: &Results) -> Vec<Line> {
 }
 
 fn disturbed(results: &Results) -> Vec<Line> {
-    let line = |(index, done): (usize, &super::disturb::Disturbance)| {
+    let line = |(index, done): (usize, &super::disturbance::Disturbance)| {
         let shares = (0_u32..).zip(&done.seconds);
         let points = shares.filter_map(|(second, of)| Some((f64::from(second), of.share?))).collect();
         let colour = DRAWN.get(index).map_or(COLOURS[0], |(_, colour)| *colour);
@@ -122,7 +123,7 @@ fn disturbed(results: &Results) -> Vec<Line> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::{Times, Turn};
+    use super::super::figures::{LoadRun, Times};
     use super::*;
 
     #[test]
@@ -131,7 +132,7 @@ mod tests {
             let invite = Times { mean: 3.0, p99: 9.0, ..Times::default() };
             let figures = Figures { invite, bye: invite, soon: 1.0, ..Figures::default() };
             let loads = vec![(40, figures), (80, figures), (90, figures)];
-            Turn { contender, layout: Layout::equal(targets), round: 1, loads }
+            LoadRun { contender, layout: Layout::equal(targets), round: 1, loads }
         };
         let turns = [Hash, LeastWork175, KamailioCallLoad].into_iter();
         let turns = turns.flat_map(|contender| [1, 2, 8].map(|targets| turn(contender, targets))).collect();

@@ -1,42 +1,42 @@
-//! What a call that stays costs in memory: calls begin at a steady rate and none ends. Once as many transactions end as begin, all
-//! that grows is calls.
+//! Memory per established call. Calls begin at a steady rate and none ends. Once transactions end at the rate at
+//! which they begin, all growth is due to calls.
 
 use std::path::Path;
 use std::time::Duration;
 
+use super::contender::{Contender, ExtraConfig, Layout};
 use super::figures::Sessions;
-use super::generate::{self, Ask};
-use super::setting::{Contender, Layout, More};
+use super::generate::{self, LoadRequest};
 use super::{cluster, peer, target};
 use crate::proxy::watch::within;
 
-/// T1 in milliseconds: transactions end 64 times as long after they began.
+/// T1 in milliseconds: transactions end after 64 times as long.
 const T1_MS: u32 = 100;
-/// After this, as many end as begin.
+/// Time after which transactions end at the rate at which they begin.
 const SETTLES: Duration = Duration::from_secs(8);
-/// Nobody hangs up.
+/// Talk time longer than the run: no call ends.
 const TALK: &str = "1d";
 const TARGETS: u16 = 8;
 
-/// Lets `count` calls begin, `rate` a second.
+/// Starts `count` calls at `rate` per second.
 ///
 /// # Errors
-/// When a process does not start, or most calls fail.
+/// If a process does not start, or most calls fail.
 #[expect(clippy::cast_precision_loss, reason = "a number of calls")]
 pub fn weigh(binary: &Path, contender: Contender, count: u64, rate: u32) -> Result<Sessions, String> {
     let folder = tempfile::Builder::new().prefix("strowger-sessions-").tempdir().map_err(|error| error.to_string())?;
     let group = cluster::Group { addresses: (0..TARGETS).map(target).collect(), service_time: None };
-    let _targets = cluster::Answering::start(binary, folder.path(), &group, 1)?;
-    let more = More { t1_ms: T1_MS, ..More::default() };
+    let _targets = cluster::AnsweringProcess::start(binary, folder.path(), &group, 1)?;
+    let more = ExtraConfig { t1_ms: T1_MS, ..ExtraConfig::default() };
     let mut server = peer::start(contender, (binary, folder.path()), Layout::equal(TARGETS), &more, &[])?;
     let time = Duration::from_secs_f64(count as f64 / f64::from(rate));
-    let ask = Ask {
+    let ask = LoadRequest {
         rate: Some(f64::from(rate)),
         at_once: 0,
         talk: Some(TALK),
         warm_up: Duration::ZERO,
         time,
-        // Nobody waits for their end.
+        // The calls do not end.
         drain: Duration::ZERO,
         seed: 1,
         answered_at: Vec::new(),
@@ -44,8 +44,8 @@ pub fn weigh(binary: &Path, contender: Contender, count: u64, rate: u32) -> Resu
     let ran = generate::run(server.pid(), &ask)?;
     server.check()?;
     let settled = SETTLES.min(time.mul_f64(0.4));
-    let (first, last) =
-        within(&ran.samples, ran.phase.counted_from + settled, time - settled).ok_or("the server was not seen")?;
+    let (first, last) = within(&ran.samples, ran.phase.counted_from + settled, time - settled)
+        .ok_or("there are no samples of the server")?;
     let began = ran.phase.meter().began;
     if began.failed + began.lost > began.sent / 100 {
         return Err(format!("calls failed: {began:?}"));

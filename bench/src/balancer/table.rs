@@ -2,50 +2,51 @@
 
 use std::fmt::Write as _;
 
-use super::disturb::{Disturbance, How};
+use super::contender::{CALLS, Contender, Layout, RATIO};
+use super::disturbance::{Disturbance, StopMethod};
 use super::figures::{Figures, Results, Rule, SUCCESS, Times};
-use super::setting::{CALLS, Contender, Layout, RATIO};
 use super::theory;
 use crate::callgrind::Parts;
-use crate::proxy::table::{ConfigSource, Target, summary_of};
+use crate::proxy::table::{Goal, Limit, summary_of};
 
 use Contender::{
     Adaptive, Hash, KamailioCallLoad, KamailioHash, LeastCalls, LeastTransactions, LeastWork175, LeastWorkOfTwo,
     RoundRobin,
 };
 
-/// Where the paper's figures are, and the targets of ours.
+/// Layout of the paper's measurements and of the goals.
 const EIGHT: Layout = Layout::equal(8);
-/// The load that policies are compared at, in percent.
+/// Load at which policies are compared, in percent.
 pub const AT: u32 = 80;
 
-/// What stands in a cell that has no figure.
+/// Text of a cell without a value.
 const NONE: &str = "–";
 
-/// A ratio of medians at the load that policies are compared at.
+/// Returns the ratio of two contenders' medians at the load at which policies are compared.
 fn by(results: &Results, one: Contender, other: Contender, of: fn(&Figures) -> f64) -> Option<f64> {
     let median = |contender| results.median(contender, EIGHT, AT, of);
     Some(median(one)? / median(other)?).filter(|ratio| ratio.is_finite())
 }
 
-/// How much of what choosing among all saves at the 99th percentile, beside a hash, is saved by choosing between two; in percent.
+/// Returns how much of the gain of choosing among all targets over a hash remains when choosing between two, at the
+/// 99th percentile and in percent.
 fn kept(results: &Results) -> Option<f64> {
     let p99 = |contender| results.median(contender, EIGHT, AT, |figures| figures.invite.p99);
     let (hash, all, two) = (p99(Hash)?, p99(LeastWork175)?, p99(LeastWorkOfTwo)?);
     Some(100.0 * (hash - two) / (hash - all)).filter(|share| share.is_finite())
 }
 
-/// All targets that this program measures.
+/// Returns all goals that this program measures.
 #[must_use]
-pub fn targets(results: &Results) -> Vec<Target> {
+pub fn targets(results: &Results) -> Vec<Goal> {
     let mut targets = Vec::new();
-    let mut add = |what: String, wanted, measured| targets.push(Target { what, wanted, measured, note: String::new() });
+    let mut add = |what: String, wanted, measured| targets.push(Goal { what, wanted, measured, note: String::new() });
     for other in [Hash, RoundRobin] {
         for ours in [LeastWork175, LeastTransactions] {
             let measured = by(results, other, ours, |figures| figures.invite.p99);
             add(
                 format!("INVITE to 200 of {other} at {AT} %, p99"),
-                ConfigSource::AtLeast(2.0, if ours == LeastWork175 { "× TLWL-1.75" } else { "× TJSQ" }),
+                Limit::AtLeast(2.0, if ours == LeastWork175 { "× TLWL-1.75" } else { "× TJSQ" }),
                 measured,
             );
         }
@@ -56,11 +57,11 @@ pub fn targets(results: &Results) -> Vec<Target> {
                 let rate = |contender| results.highest(contender, EIGHT, rule).map(|(rate, _)| rate);
                 let measured = rate(ours).zip(rate(other)).map(|(ours, other)| ours / other);
                 let unit = if other == Hash { "× hash" } else { "× round robin" };
-                add(format!("{ours}, throughput with 99.99 % {said}"), ConfigSource::AtLeast(1.0, unit), measured);
+                add(format!("{ours}, throughput with 99.99 % {said}"), Limit::AtLeast(1.0, unit), measured);
             }
         }
     }
-    add("of TLWL's gain at p99, kept by two candidates".to_owned(), ConfigSource::AtLeast(90.0, "%"), kept(results));
+    add("of TLWL's gain at p99, kept by two candidates".to_owned(), Limit::AtLeast(90.0, "%"), kept(results));
     for (ours, limit, unit, theirs) in [
         (Hash, 0.6, "× Kamailio's hash", KamailioHash),
         (LeastWork175, 0.6, "× Kamailio's hash", KamailioHash),
@@ -69,11 +70,11 @@ pub fn targets(results: &Results) -> Vec<Target> {
     ] {
         let cost = |contender| results.cost(contender, |cost| cost.processor);
         let measured = cost(ours).zip(cost(theirs)).map(|(ours, theirs)| ours / theirs);
-        add(format!("{ours}, CPU a call at saturation"), ConfigSource::AtMost(limit, unit), measured);
+        add(format!("{ours}, CPU a call at saturation"), Limit::AtMost(limit, unit), measured);
     }
     let own = results.sessions.iter().filter(|sessions| sessions.contender.is_ours());
     let each = own.map(|sessions| sessions.each).reduce(f64::max);
-    add("memory of a call that goes on".to_owned(), ConfigSource::AtMost(300.0, "B"), each);
+    add("memory of a call that goes on".to_owned(), Limit::AtMost(300.0, "B"), each);
     for done in results.disturbances.iter().filter(|done| done.contender.is_ours()) {
         disturbed(done, &mut add);
     }
@@ -81,26 +82,29 @@ pub fn targets(results: &Results) -> Vec<Target> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people")]
-fn disturbed(done: &Disturbance, add: &mut impl FnMut(String, ConfigSource, Option<f64>)) {
-    let what =
-        format!("one of eight {}, {}", if done.how == How::Stopped { "stopped" } else { "killed" }, done.contender);
-    add(format!("{what}: INVITEs without 200"), ConfigSource::AtMost(0.0, ""), Some(done.invites.1 as f64));
-    if done.how == How::Stopped {
-        add(format!("{what}: BYEs without 200"), ConfigSource::AtMost(0.0, ""), Some(done.byes.1 as f64));
+fn disturbed(done: &Disturbance, add: &mut impl FnMut(String, Limit, Option<f64>)) {
+    let what = format!(
+        "one of eight {}, {}",
+        if done.how == StopMethod::Stopped { "stopped" } else { "killed" },
+        done.contender
+    );
+    add(format!("{what}: INVITEs without 200"), Limit::AtMost(0.0, ""), Some(done.invites.1 as f64));
+    if done.how == StopMethod::Stopped {
+        add(format!("{what}: BYEs without 200"), Limit::AtMost(0.0, ""), Some(done.byes.1 as f64));
     }
-    add(format!("{what}: the longest INVITE"), ConfigSource::AtMost(4_000.0, "ms"), Some(1e3 * done.longest));
+    add(format!("{what}: the longest INVITE"), Limit::AtMost(4_000.0, "ms"), Some(1e3 * done.longest));
     if let Some((_, others)) = done.moved {
-        add(format!("{what}: keys of others that moved"), ConfigSource::AtMost(0.0, ""), Some(others.1 as f64));
+        add(format!("{what}: keys of others that moved"), Limit::AtMost(0.0, ""), Some(others.1 as f64));
     }
 }
 
-/// All targets in one table.
+/// Returns all goals in one table.
 #[must_use]
 pub fn summary(results: &Results) -> String {
     summary_of(&targets(results))
 }
 
-/// All tables behind the summary.
+/// Returns all tables after the summary.
 #[must_use]
 pub fn all(results: &Results) -> String {
     let mut text = String::new();
@@ -125,7 +129,7 @@ fn cell(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| NONE.to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// Response times of all that were measured between these targets, at one load.
+/// Returns the response times of all contenders with this layout at one load.
 fn times(results: &Results, layout: Layout) -> String {
     let contenders = results.contenders(layout);
     let has_it = |contender: &Contender| results.median(*contender, layout, AT, |figures| figures.carried).is_some();
@@ -143,7 +147,7 @@ fn times(results: &Results, layout: Layout) -> String {
     for contender in contenders {
         let of = |of: fn(&Figures) -> f64| results.median(contender, layout, AT, of);
         let ratio = |which: fn(&Figures) -> f64| {
-            // Where nothing was answered there is no time.
+            // Without answers there are no times.
             let ratio = of(which).zip(best(which)).map(|(its, best)| its / best);
             ratio.filter(|ratio| ratio.is_finite() && *ratio > 0.0)
         };
@@ -183,7 +187,7 @@ fn modelled(times: Option<Times>) -> String {
     times.map_or_else(String::new, |times| format!("*{:.2}, {:.1}*", times.mean, times.p99))
 }
 
-/// The mean of an INVITE at each load, eight equal targets.
+/// Returns the mean time of an INVITE at each load, with eight equal targets.
 fn courses(results: &Results) -> String {
     let loads = results.loads(EIGHT);
     if loads.len() < 2 {
@@ -207,7 +211,7 @@ fn courses(results: &Results) -> String {
     text
 }
 
-/// The highest loads that a rule held at.
+/// Returns the highest loads at which a rule held.
 fn throughput(results: &Results, rule: Rule) -> String {
     let layouts: Vec<Layout> =
         results.layouts().into_iter().filter(|layout| results.loads(*layout).len() > 1).collect();
@@ -239,7 +243,7 @@ fn throughput(results: &Results, rule: Rule) -> String {
     text
 }
 
-/// What the paper found, and what was found here.
+/// Returns the paper's results beside the measured ones.
 fn beside_the_paper(results: &Results) -> String {
     if results.of(Hash, EIGHT).next().is_none() {
         return String::new();
@@ -405,7 +409,7 @@ fn disturbances(results: &Results) -> String {
     text
 }
 
-/// The share that the target had: before it stopped, while it was away, five seconds after it came back, at the end.
+/// Returns the target's share before it stopped, while it was away, five seconds after its return and at the end.
 fn shares(done: &Disturbance) -> String {
     let (stops, returns) = done.away;
     let last = done.seconds.len().saturating_sub(2) as u64;
@@ -418,11 +422,11 @@ fn shares(done: &Disturbance) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::disturb::Second;
-    use super::super::figures::{Cost, Modelled, Sessions, Turn};
+    use super::super::disturbance::Second;
+    use super::super::figures::{Cost, LoadRun, ModelResult, Sessions};
     use super::*;
 
-    fn turn(contender: Contender, p99: f64, held: bool) -> Turn {
+    fn turn(contender: Contender, p99: f64, held: bool) -> LoadRun {
         let invite = Times { mean: p99 / 4.0, p50: p99 / 5.0, p95: p99 / 2.0, p99 };
         let (sent, not_carried) = (20_000, 30);
         let of = |share| Figures {
@@ -435,7 +439,7 @@ mod tests {
             ..Figures::default()
         };
         let loads = vec![(80, of(1.0)), (92, of(if held { 1.0 } else { 0.9 }))];
-        Turn { contender, layout: EIGHT, round: 1, loads }
+        LoadRun { contender, layout: EIGHT, round: 1, loads }
     }
 
     fn results() -> Results {
@@ -448,7 +452,7 @@ mod tests {
         let invite = Times { mean: 5.5, p99: 23.0, ..Times::default() };
         Results {
             turns,
-            models: vec![Modelled { contender: Hash, layout: EIGHT, invite, bye: invite }],
+            models: vec![ModelResult { contender: Hash, layout: EIGHT, invite, bye: invite }],
             costs: costs.into_iter().map(|(contender, processor)| (contender, 1, cost(processor))).collect(),
             parts: vec![(
                 Hash,
@@ -457,7 +461,7 @@ mod tests {
             sessions: vec![Sessions { contender: LeastWork175, count: 100_000, each: 260.0, all_mib: 90.0 }],
             disturbances: vec![Disturbance {
                 contender: Hash,
-                how: How::Stopped,
+                how: StopMethod::Stopped,
                 away: (3, 9),
                 invites: (20_000, 0),
                 byes: (19_000, 1),

@@ -1,17 +1,17 @@
-//! What queues must do, beside what was measured: calls that are shared out at random are so many queues of one server each, with
-//! Poisson arrivals, whose mean waiting time Pollaczek and Khinchin give.
+//! Queueing theory beside the measurements. Calls assigned at random form independent single-server queues with
+//! Poisson arrivals, whose mean waiting time the Pollaczek-Khinchine formula gives.
 
-use super::setting::{Law, Layout, Speeds, service};
+use super::contender::{Law, Layout, Speeds, service};
 
-/// Mean times in milliseconds of an INVITE and of a BYE, from the request to its 200, at `load` (0 to 1) of equal targets that are
-/// chosen at random; what the balancer and the way take is not in it.
+/// Returns the mean times of an INVITE and a BYE from the request to its 200, in milliseconds, at `load` (0 to 1) of
+/// equal targets selected at random. The delay of the balancer and the network is not included.
 #[must_use]
 pub fn at_random(layout: Layout, load: f64) -> Option<(f64, f64)> {
     if layout.speeds != Speeds::Equal || load >= 1.0 {
         return None;
     }
     let (invite, bye) = service();
-    // Half of the requests are of each kind.
+    // Half of the requests are INVITEs, half BYEs.
     let mean = f64::midpoint(invite, bye);
     let second = f64::midpoint(invite * invite, bye * bye) * if layout.law == Law::Exponential { 2.0 } else { 1.0 };
     let arrivals = load / mean;
@@ -29,7 +29,7 @@ mod tests {
         let (invite, bye) = at_random(layout, 1e-9).expect("it is stable");
         assert!((invite - 2.121).abs() < 0.001 && (bye - 1.212).abs() < 0.001, "{invite} {bye}");
         assert_eq!(at_random(layout, 1.0), None);
-        // By hand: 480 a second, E[S²] 5.968 ms².
+        // By hand: 480 per second, E[S²] = 5.968 ms².
         let (invite, _) = at_random(layout, 0.8).expect("it is stable");
         assert!((invite - (0.48 * 5.968 / 0.4 + 2.121)).abs() < 0.01, "{invite}");
     }

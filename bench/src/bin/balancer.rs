@@ -1,41 +1,41 @@
-//! Our balancer and Debian's Kamailio in front of emulated targets, by turns: times and throughput of each policy, what the balancer
-//! itself costs, what a call costs that goes on, and what a target does that stops. Writes `bench/BALANCER.md` and pictures into
-//! `bench/plots`.
+//! Strowger's balancer and Debian's Kamailio in front of emulated targets, in rotation: times and throughput of each
+//! policy, the cost of the balancer itself, the memory of an established call, and the effect of a stopped target.
+//! Writes `bench/BALANCER.md` and plots into `bench/plots`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use strowger_bench::apart::{Network, enter};
-use strowger_bench::balancer::disturb::{Course, How, PERCENT, disturb};
-use strowger_bench::balancer::figures::{Cost, Figures, Modelled, Results, Rule, Turn};
-use strowger_bench::balancer::generate::{self, Ask, TALK};
+use strowger_bench::balancer::contender::{CALLS, Contender, ExtraConfig, Law, Layout, Speeds};
+use strowger_bench::balancer::disturbance::{PERCENT, Schedule, StopMethod, disturb};
+use strowger_bench::balancer::figures::{Cost, Figures, LoadRun, ModelResult, Results, Rule};
+use strowger_bench::balancer::generate::{self, LoadRequest, TALK};
 use strowger_bench::balancer::parts::count;
-use strowger_bench::balancer::setting::{CALLS, Contender, Law, Layout, More, Speeds};
 use strowger_bench::balancer::table::{self, AT};
 use strowger_bench::balancer::{cluster, model, peer, plot, sessions, target};
 use strowger_bench::callgrind::Counts;
-use strowger_bench::calm::Calm;
-use strowger_bench::kept::{self, Conditions};
+use strowger_bench::namespace::{Namespace, enter};
 use strowger_bench::programs;
+use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
+use strowger_bench::saved_results::{self, Conditions};
 use strowger_bench::server::{circumstances, command_line};
 
-/// What starting a balancer and its targets takes.
+/// Start time of a balancer and its targets.
 const START: Duration = Duration::from_secs(2);
-/// How long calls may take that have begun when a load ends: where targets are overloaded, what waits is worked off.
+/// Maximum time for calls to end after a load: overloaded targets finish their queues in it.
 const DRAIN: Duration = Duration::from_secs(12);
-/// Calls at once at saturation.
+/// Concurrent calls at saturation.
 const AT_ONCE: usize = 64;
-/// Until as many transactions end as begin, at saturation.
+/// Time at saturation until transactions end at the rate at which they begin.
 const FILLS: Duration = Duration::from_secs(36);
-/// How long all waits for a calm machine may last together.
+/// Maximum total time of all waits for a quiet machine.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Calls of the model.
+/// Number of calls in the model.
 const MODELLED: usize = 200_000;
-/// Whose own cost is compared, by turns.
+/// Contenders whose own cost is compared.
 const COSTS: [Contender; 5] = [
     Contender::Hash,
     Contender::KamailioHash,
@@ -43,74 +43,74 @@ const COSTS: [Contender; 5] = [
     Contender::KamailioCallLoad,
     Contender::LeastCalls,
 ];
-/// Whose calls are weighed.
+/// Contenders whose memory per call is measured.
 const WEIGHED: [Contender; 3] = [Contender::LeastWork175, Contender::Hash, Contender::KamailioCallLoad];
-/// Who has a target that stops.
+/// Contenders measured with a stopped target.
 const DISTURBED: [Contender; 2] = [Contender::Hash, Contender::LeastWork175];
 
 #[derive(Debug, Parser)]
 #[command(about = "The balancer and its policies in front of emulated targets, beside Kamailio; a report, not a test")]
 struct Arguments {
-    /// What is measured [default: all]
+    /// Parts to measure [default: all]
     #[arg(long, value_delimiter = ',', value_enum)]
-    only: Vec<Subject>,
+    only: Vec<Part>,
     /// hash, openser, fnv, round-robin, weighted, cjsq, tjsq, tlwl-1.75, tlwl-2, tlwl-of-two, tlwl-adaptive, kamailio-hash,
     /// kamailio-round-robin, kamailio-weight, kamailio-call-load [default: all]
     #[arg(long, value_delimiter = ',', value_parser = Contender::parse)]
     contenders: Vec<Contender>,
-    /// How many targets there are
+    /// Numbers of targets
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 10], value_parser = clap::value_parser!(u16).range(1..=200))]
     targets: Vec<u16>,
-    /// Loads of eight equal targets, in percent of what they can serve
+    /// Loads of eight equal targets, in percent of their capacity
     #[arg(long, value_delimiter = ',', default_values_t = [20, 40, 60, 70, 80, 85, 90, 92, 94, 96, 98, 100])]
     loads: Vec<u32>,
-    /// Loads of all others
+    /// Loads of all other layouts
     #[arg(long, value_delimiter = ',', default_values_t = [60, 70, 80, 90, 94, 97, 100])]
     other_loads: Vec<u32>,
-    /// How often each has its turn with eight targets; from the second on, at the load that is compared, and at saturation
+    /// Runs of each contender with eight targets; from the second on, only at the compared load and at saturation
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Seconds of each load that are not measured
+    /// Seconds at the start of each load that are not measured
     #[arg(long, default_value_t = 3)]
     warm_up: u64,
-    /// Seconds for which each load is measured
+    /// Measured seconds of each load
     #[arg(long, default_value_t = 10)]
     seconds: u64,
-    /// Calls that go on, for their memory
+    /// Number of established calls in the memory measurement
     #[arg(long, default_value_t = 100_000)]
     sessions: u64,
-    /// How many of them begin a second
+    /// Rate per second at which these calls begin
     #[arg(long, default_value_t = 4_000)]
     session_rate: u32,
-    /// A smoke test: little of everything, and nothing is written or kept
+    /// Smoke test: a little of everything; writes and saves nothing
     #[arg(long)]
     quick: bool,
-    /// Begins with what an earlier run left, and does only what is missing there
+    /// Starts from the results of an earlier run and measures only what is missing
     #[arg(long)]
     resume: bool,
-    /// Where what was measured is left for another run [default: balancer.json beside this program]
+    /// File in which results are saved for another run [default: balancer.json beside this program]
     #[arg(long)]
     results: Option<PathBuf>,
-    /// The program [default: STROWGER_BIN, else strowger beside this program]
+    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// The file that the tables go into, besides standard output [default: bench/BALANCER.md]
+    /// File for the tables, in addition to standard output [default: bench/BALANCER.md]
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
-/// What can be measured by itself.
+/// A part that can be measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Subject {
+enum Part {
     /// Response times and throughput of each policy
     Times,
-    /// What the balancer itself uses at saturation
+    /// Cost of the balancer itself at saturation
     Cost,
-    /// Instructions of its parts, which callgrind counts
+    /// Instructions by part, counted by callgrind
     Parts,
-    /// The memory of calls that go on
+    /// Memory of established calls
     Sessions,
-    /// A target that stops
+    /// A stopped target
     Disturbed,
 }
 
@@ -123,11 +123,11 @@ fn main() {
     let mut bench = Bench::new(arguments);
     bench.run();
     let mut text = around;
-    bench.describe(&mut text, network == Network::Own);
+    bench.describe(&mut text, network == Namespace::Own);
     println!("{}", bench.show(text));
 }
 
-/// What is being measured.
+/// The running benchmark.
 struct Bench {
     arguments: Arguments,
     binary: PathBuf,
@@ -137,9 +137,9 @@ struct Bench {
     conditions: Conditions,
     results: Results,
     begun: Instant,
-    /// What is left to do, as far as is known.
+    /// Estimated remaining time.
     left: Duration,
-    calm: Calm,
+    calm: QuietWaiter,
 }
 
 impl Bench {
@@ -163,33 +163,33 @@ impl Bench {
         let file = arguments.results.clone().unwrap_or_else(|| programs::beside("balancer.json"));
         let conditions = Conditions::of(&binary).expect("the program can be read");
         let results = if arguments.resume {
-            kept::read(&file, &conditions).unwrap_or_else(|why| panic!("{why}"))
+            saved_results::read(&file, &conditions).unwrap_or_else(|why| panic!("{why}"))
         } else {
             Results::default()
         };
         let (begun, left) = (Instant::now(), Duration::ZERO);
-        let calm = Calm::new(&[0, 1], if arguments.quick { Duration::ZERO } else { PATIENCE });
+        let calm = QuietWaiter::new(&[0, 1], if arguments.quick { Duration::ZERO } else { PATIENCE });
         Self { arguments, binary, contenders, has_valgrind, file, conditions, results, begun, left, calm }
     }
 
-    fn is_asked(&self, subject: Subject) -> bool {
+    fn is_asked(&self, subject: Part) -> bool {
         self.arguments.only.is_empty() || self.arguments.only.contains(&subject)
     }
 
     fn run(&mut self) {
-        if self.is_asked(Subject::Times) {
+        if self.is_asked(Part::Times) {
             self.all_times();
         }
-        if self.is_asked(Subject::Cost) {
+        if self.is_asked(Part::Cost) {
             self.all_costs();
         }
-        if self.is_asked(Subject::Sessions) {
+        if self.is_asked(Part::Sessions) {
             self.all_sessions();
         }
-        if self.is_asked(Subject::Disturbed) {
+        if self.is_asked(Part::Disturbed) {
             self.all_disturbances();
         }
-        if self.is_asked(Subject::Parts) && self.has_valgrind {
+        if self.is_asked(Part::Parts) && self.has_valgrind {
             self.all_parts();
         }
     }
@@ -207,17 +207,17 @@ impl Bench {
         if self.arguments.quick {
             return;
         }
-        if let Err(error) = kept::write(&self.file, &self.conditions, &self.results) {
-            eprintln!("what was measured is not kept: {error}");
+        if let Err(error) = saved_results::write(&self.file, &self.conditions, &self.results) {
+            eprintln!("cannot save the results: {error}");
         }
     }
 
-    /// Those of a list that were asked for.
+    /// Returns the requested contenders of a list.
     fn of(&self, list: &[Contender]) -> Vec<Contender> {
         list.iter().copied().filter(|one| self.contenders.contains(one)).collect()
     }
 
-    /// Between which targets, each with its loads and rounds.
+    /// Returns the layouts, each with its loads and rounds.
     fn layouts(&self) -> Vec<(Layout, Vec<u32>, usize)> {
         let Arguments { targets, loads, other_loads, rounds, .. } = &self.arguments;
         let mut all = Vec::new();
@@ -229,7 +229,7 @@ impl Bench {
                 all.push((layout, other_loads.clone(), 1));
             }
         }
-        // What is unlike that is measured with the first number of targets that can be halved, eight where they are among them.
+        // Other layouts use the first number of targets that can be halved; eight if it is among them.
         let halved =
             targets.iter().find(|count| **count == 8).or_else(|| targets.iter().find(|count| **count % 2 == 0));
         if let Some(count) = halved {
@@ -242,7 +242,7 @@ impl Bench {
     }
 
     fn length(&self, loads: &[u32]) -> Duration {
-        // Calls that talk end a little more than a second behind the last one's beginning.
+        // Calls with talk time end a little more than a second after the last one began.
         let load = Duration::from_secs(self.arguments.warm_up + self.arguments.seconds) + Duration::from_millis(1_700);
         START + load * u32::try_from(loads.len()).unwrap_or(1)
     }
@@ -275,30 +275,30 @@ impl Bench {
         self.all_models(layouts.into_iter().map(|(layout, ..)| layout));
     }
 
-    /// The same in virtual time.
+    /// Runs the model of the same layouts.
     fn all_models(&mut self, layouts: impl Iterator<Item = Layout>) {
         for layout in layouts {
             for contender in self.contenders.iter().copied().filter(|contender| contender.is_of(layout)) {
                 if self.results.modelled(contender, layout).is_none()
                     && let Some((invite, bye)) = model::run(contender, layout, f64::from(AT) / 100.0, MODELLED, 7)
                 {
-                    self.results.models.push(Modelled { contender, layout, invite, bye });
+                    self.results.models.push(ModelResult { contender, layout, invite, bye });
                 }
             }
         }
         self.keep();
     }
 
-    /// A balancer and its targets, started once, under all loads from the lowest on, until one does not hold.
-    fn turn(&self, contender: Contender, layout: Layout, round: usize, loads: &[u32]) -> Result<Turn, String> {
+    /// Starts a balancer and its targets once and runs all loads in ascending order until one is not sustained.
+    fn turn(&self, contender: Contender, layout: Layout, round: usize, loads: &[u32]) -> Result<LoadRun, String> {
         let folder = folder()?;
         let seed = 100 * round as u64 + u64::from(layout.targets);
         let _targets = cluster::start(&self.binary, folder.path(), layout, seed)?;
-        let more = More { balancer: "slow_start = \"0s\"\n", ..More::default() };
+        let more = ExtraConfig { balancer: "slow_start = \"0s\"\n", ..ExtraConfig::default() };
         let mut server = peer::start(contender, (&self.binary, folder.path()), layout, &more, &[])?;
         let mut all = Vec::new();
         for percent in loads {
-            let ask = Ask {
+            let ask = LoadRequest {
                 rate: Some(f64::from(*percent) / 100.0 * layout.capacity()),
                 at_once: 0,
                 talk: Some(TALK),
@@ -312,8 +312,8 @@ impl Bench {
             server.check()?;
             eprintln!("  {percent} %: {}", brief(&figures));
             if !figures.holds(Rule::BeforeT1) {
-                // Others may have had the machine: what fails counts when it fails again.
-                figures = generate::run(server.pid(), &Ask { seed: ask.seed + 500, ..ask })?.figures();
+                // The machine may have been disturbed: a failure counts only if it is repeated.
+                figures = generate::run(server.pid(), &LoadRequest { seed: ask.seed + 500, ..ask })?.figures();
                 eprintln!("  {percent} % again: {}", brief(&figures));
             }
             all.push((*percent, figures));
@@ -321,10 +321,10 @@ impl Bench {
                 break;
             }
         }
-        Ok(Turn { contender, layout, round, loads: all })
+        Ok(LoadRun { contender, layout, round, loads: all })
     }
 
-    /// Each at saturation, by turns.
+    /// Measures each contender at saturation, in rotation.
     fn all_costs(&mut self) {
         let contenders = self.of(&COSTS);
         let time = self.cost_time();
@@ -361,9 +361,9 @@ impl Bench {
     fn cost(&self, contender: Contender) -> Result<Cost, String> {
         let folder = folder()?;
         let layout = Layout::equal(8);
-        let mut server = peer::start(contender, (&self.binary, folder.path()), layout, &More::default(), &[])?;
+        let mut server = peer::start(contender, (&self.binary, folder.path()), layout, &ExtraConfig::default(), &[])?;
         let (warm_up, time) = self.cost_time();
-        let ask = Ask {
+        let ask = LoadRequest {
             rate: None,
             at_once: AT_ONCE,
             talk: None,
@@ -379,7 +379,7 @@ impl Bench {
         if began.carried * 1_000 < began.sent * 999 {
             return Err(format!("calls failed: {began:?}"));
         }
-        ran.cost().ok_or_else(|| "the balancer was not seen".to_owned())
+        ran.cost().ok_or_else(|| "there are no samples of the balancer".to_owned())
     }
 
     fn all_sessions(&mut self) {
@@ -403,11 +403,11 @@ impl Bench {
     }
 
     fn all_disturbances(&mut self) {
-        let course = if self.arguments.quick { Course::QUICK } else { Course::USUAL };
+        let course = if self.arguments.quick { Schedule::QUICK } else { Schedule::USUAL };
         let percent = if self.arguments.quick { PERCENT / 2.0 } else { PERCENT };
         for contender in self.of(&DISTURBED) {
-            for how in [How::Stopped, How::Killed] {
-                let is_known = |done: &strowger_bench::balancer::disturb::Disturbance| {
+            for how in [StopMethod::Stopped, StopMethod::Killed] {
+                let is_known = |done: &strowger_bench::balancer::disturbance::Disturbance| {
                     done.contender == contender && done.how == how
                 };
                 if self.results.disturbances.iter().any(is_known) {
@@ -454,7 +454,7 @@ impl Bench {
         }
     }
 
-    /// How it was measured.
+    /// Describes the method of measurement.
     fn describe(&self, text: &mut String, is_apart: bool) {
         let Arguments { warm_up, seconds, .. } = self.arguments;
         let network = if is_apart { "a network namespace of its own" } else { "this machine's loopback" };
@@ -473,7 +473,7 @@ impl Bench {
         );
     }
 
-    /// All tables and pictures, written where they belong.
+    /// Writes all tables and plots to their files.
     fn show(&self, head: String) -> String {
         let mut text = head + &table::summary(&self.results);
         let output = self.arguments.output.clone();
@@ -488,7 +488,7 @@ impl Bench {
             let _ = write!(text, "\n![{caption}](plots/{name})\n");
         }
         text.push_str(&table::all(&self.results));
-        let own = Contender::LeastWork175.configuration(Layout::equal(2), &More::default());
+        let own = Contender::LeastWork175.configuration(Layout::equal(2), &ExtraConfig::default());
         let _ = write!(
             text,
             "\n### Configurations\n\nKamailio: [kamailio/dispatcher.cfg](kamailio/dispatcher.cfg), `kamailio -DD -E -x fm -X fm -m {} -M 64 -A \

@@ -1,4 +1,4 @@
-//! `bench parse`: what reading a usual INVITE costs.
+//! `bench parse`: the cost of parsing a typical INVITE.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -20,9 +20,9 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// A usual INVITE through Peek and Message, and forwarded with a Via more.
+    /// Parses a typical INVITE with Peek and Message, and forwards it with an added Via.
     Parse {
-        /// Batches, of which the median counts.
+        /// Number of batches; the median counts.
         #[arg(long, default_value_t = 1_001)]
         batches: usize,
         /// Messages in a batch.

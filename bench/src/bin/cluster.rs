@@ -1,6 +1,6 @@
-//! Servers that share registrations through Redis, PostgreSQL or MariaDB, beside one alone and Kamailio: REGISTERs a second and their
-//! cost, when the other server knows, how soon a new one is there, and an engine that stands still. Writes `bench/CLUSTER.md`, tables into
-//! `bench/cluster` and pictures into `bench/plots`.
+//! Servers that share registrations through Redis, PostgreSQL or MariaDB, beside a single server and Kamailio:
+//! REGISTERs per second and their cost, time until the other server knows a binding, start of a new member, and a
+//! frozen engine. Writes `bench/CLUSTER.md`, tables into `bench/cluster` and plots into `bench/plots`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,29 +8,29 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use strowger_bench::apart::enter;
-use strowger_bench::calm::Calm;
 use strowger_bench::cluster::contender::Contender;
+use strowger_bench::cluster::deployment::{Environment, T1, WAITING_CHILDREN, configuration, has_kamailio_tables};
 use strowger_bench::cluster::engine::{self, Kind};
 use strowger_bench::cluster::results::Results;
-use strowger_bench::cluster::site::{Place, T1, WAITING_CHILDREN, configuration, has_kamailio_tables};
 use strowger_bench::cluster::{OTHER_CORE, frozen, joining, plot, propagation, rates, table};
-use strowger_bench::kept::{self, Conditions};
+use strowger_bench::namespace::enter;
 use strowger_bench::programs;
+use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::{replace, surroundings};
+use strowger_bench::saved_results::{self, Conditions};
 use strowger_bench::server::{circumstances, command_line};
 
-/// What the page of a trial begins with.
+/// Notice at the top of a trial's page.
 const TRIAL: &str = "**A trial: nobody waited for a calm machine, and others worked on it. The figures below show the form of this page, \
     and no more.**\n\n";
-/// What a new page begins with.
+/// Title of a new page.
 const TITLE: &str = "# Members that share registrations\n";
-/// Sockets that phones are spread over.
+/// Number of sockets of the phones.
 const SOCKETS: u32 = 64;
-/// A rate that everybody is asked for.
+/// Rate at which all contenders are measured.
 const LOW_RATE: u32 = 1_000;
-/// Who is asked how soon the other server knows.
+/// Contenders whose propagation time is measured.
 const PROPAGATING: [Contender; 7] = [
     Contender::RedisDisk,
     Contender::Redis,
@@ -40,77 +40,77 @@ const PROPAGATING: [Contender; 7] = [
     Contender::Kamailio3,
     Contender::KamailioDmq,
 ];
-/// Whom a new server joins, and the one that it is compared with.
+/// Contenders that a new member joins, and the single server for comparison.
 const JOINING: [Contender; 4] = [Contender::Alone, Contender::Redis, Contender::Postgres, Contender::Mariadb];
-/// Whose engine stands still.
+/// Contenders whose engine is frozen.
 const FROZEN: [Contender; 3] = [Contender::Redis, Contender::Postgres, Contender::Mariadb];
 
 #[derive(Debug, Parser)]
 #[command(about = "Members that share registrations, beside one server and Kamailio; a report, not a test")]
 struct Arguments {
-    /// What is measured; of the others what was measured before stays [default: all]
+    /// Parts to measure; earlier results of the others are kept [default: all]
     #[arg(long, value_delimiter = ',', value_enum)]
     only: Vec<Part>,
-    /// Who is measured [default: all that there are]
+    /// Contenders to measure [default: all available]
     #[arg(long, value_delimiter = ',', value_enum)]
     contenders: Vec<Contender>,
-    /// Seconds of each rate
+    /// Measured seconds of each rate
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// Seconds before, which are not counted; transactions live for 3.2 s
+    /// Seconds before that are not counted; transactions live for 3.2 s
     #[arg(long, default_value_t = 4)]
     warm_up: u64,
-    /// Users of the rates
+    /// Number of users in the rate measurements
     #[arg(long, default_value_t = 50_000)]
     users: u32,
-    /// REGISTERs under way at saturation
+    /// REGISTERs in flight at saturation
     #[arg(long, default_value_t = 512)]
     window: usize,
-    /// Registrations that a new server finds
+    /// Registrations that a new member finds
     #[arg(long, default_value_t = 1_000_000)]
     bindings: u32,
-    /// Calls a second while the engine stands still
+    /// Calls per second while the engine is frozen
     #[arg(long, default_value_t = 2_000.0)]
     calls: f64,
-    /// Seconds for which the engine stands still
+    /// Seconds for which the engine is frozen
     #[arg(long, default_value_t = 60)]
     frozen: u64,
-    /// Seconds that all waits for a calm machine may last together
+    /// Maximum total time of all waits for a quiet machine, in seconds
     #[arg(long, default_value_t = 90)]
     patience: u64,
-    /// A smoke test: little of everything; writes nothing into the repository
+    /// Smoke test: a little of everything; writes nothing into the repository
     #[arg(long)]
     quick: bool,
-    /// Begins with what an earlier run left, and does only what is missing there
+    /// Starts from the results of an earlier run and measures only what is missing
     #[arg(long)]
     resume: bool,
-    /// Measures nothing: writes the page of what was measured
+    /// Measures nothing; writes the page of the saved results
     #[arg(long)]
     describe: bool,
-    /// Where servers and engines keep their files, on a disk [default: the system's folder for temporary files]
+    /// Folder for files of servers and engines, on a disk [default: the system's folder for temporary files]
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// Where what was measured is left for another run [default: cluster.json beside this program]
+    /// File in which results are saved for another run [default: cluster.json beside this program]
     #[arg(long)]
     results: Option<PathBuf>,
-    /// The program [default: STROWGER_BIN, else strowger beside this program]
+    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// The file of the page; tables and plots lie beside it [default: bench/CLUSTER.md]
+    /// File of the page; tables and plots go beside it [default: bench/CLUSTER.md]
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
-/// What can be measured by itself.
+/// A part that can be measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// REGISTERs a second, their cost and the times of their answers
+    /// REGISTERs per second, their cost and response times
     Rates,
-    /// From a 200 until the other server finds the phone
+    /// Time from a 200 until the other server finds the phone
     Propagation,
-    /// A new server, and what a registration takes of the memory
+    /// Start of a new member, and memory per registration
     Joining,
-    /// An engine that stands still under calls
+    /// A frozen engine under call load
     Frozen,
 }
 
@@ -136,16 +136,16 @@ fn main() {
 
 struct Bench {
     arguments: Arguments,
-    place: Place,
+    place: Environment,
     parts: Vec<Part>,
     file: PathBuf,
     conditions: Conditions,
     around: String,
     results: Results,
     begun: Instant,
-    calm: Calm,
+    calm: QuietWaiter,
     failures: usize,
-    // The results of a smoke test go with it.
+    // Results of a smoke test are deleted with it.
     _scratch: tempfile::TempDir,
 }
 
@@ -169,7 +169,7 @@ impl Bench {
         let conditions = Conditions::of(&binary)?.with("the engines", engines);
         let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
         let goes_on = arguments.resume || arguments.describe || !arguments.only.is_empty();
-        let mut results = match kept::read(&file, &conditions) {
+        let mut results = match saved_results::read(&file, &conditions) {
             Ok(results) if goes_on => results,
             Err(why) if arguments.resume || arguments.describe => return Err(why),
             _ => Results::default(),
@@ -179,8 +179,8 @@ impl Bench {
         }
         let around = circumstances(&command_line("strowger-bench --bin cluster").replace(" --describe", ""));
         let around = around + &disk(&folder);
-        let calm = Calm::new(&[0, OTHER_CORE], Duration::from_secs(arguments.patience));
-        let place = Place { binary, folder };
+        let calm = QuietWaiter::new(&[0, OTHER_CORE], Duration::from_secs(arguments.patience));
+        let place = Environment { binary, folder };
         let begun = Instant::now();
         Ok(Self {
             arguments,
@@ -214,7 +214,7 @@ impl Bench {
         }
         self.say(&self.calm.told());
         if self.failures > 0 {
-            eprintln!("cluster: {} measurements have failed; --resume does them again", self.failures);
+            eprintln!("cluster: {} measurements failed; --resume repeats them", self.failures);
         }
         Ok(())
     }
@@ -223,7 +223,7 @@ impl Bench {
         eprintln!("[{:.1} min] {what}", self.begun.elapsed().as_secs_f64() / 60.0);
     }
 
-    /// Measures one thing, as calm as the machine gets, and keeps what came of it.
+    /// Runs one measurement when the machine is quiet and saves its results.
     fn measure<T>(
         &mut self,
         what: &str,
@@ -237,8 +237,8 @@ impl Bench {
         match measure(self) {
             Ok(found) => {
                 keep(&mut self.results, found);
-                if let Err(why) = kept::write(&self.file, &self.conditions, &self.results) {
-                    eprintln!("  NOT KEPT: {why}");
+                if let Err(why) = saved_results::write(&self.file, &self.conditions, &self.results) {
+                    eprintln!("  NOT SAVED: {why}");
                 }
             }
             Err(why) => {
@@ -248,7 +248,7 @@ impl Bench {
         }
     }
 
-    /// Those of `all` that are asked for, and whose programs are installed.
+    /// Returns the contenders of `all` that are requested and whose programs are installed.
     fn contenders(&self, all: &[Contender]) -> Vec<Contender> {
         let is_asked_for =
             |one: &&Contender| self.arguments.contenders.is_empty() || self.arguments.contenders.contains(one);
@@ -350,7 +350,7 @@ impl Bench {
 
     fn frozen(&mut self) {
         let frozen = Duration::from_secs(self.arguments.frozen);
-        let course = frozen::Course { rate: self.arguments.calls, before: frozen / 4, frozen };
+        let course = frozen::Schedule { rate: self.arguments.calls, before: frozen / 4, frozen };
         for contender in self.contenders(&FROZEN) {
             if self.results.frozen(contender).is_some() {
                 continue;
@@ -366,7 +366,7 @@ impl Bench {
         }
     }
 
-    /// The page, the tables and the pictures.
+    /// Writes the page, the tables and the plots.
     fn show(&mut self) -> Result<(), String> {
         self.results.sort();
         let mut text = table::summary(&self.results);
@@ -422,13 +422,13 @@ impl Bench {
     }
 }
 
-/// The disk, as a line of Markdown.
+/// Returns the disk as a line of Markdown.
 fn disk(folder: &Path) -> String {
     let all = surroundings(folder);
     all.lines().filter(|line| line.starts_with("- Disk")).map(|line| format!("{line}\n")).collect()
 }
 
-/// Removes what is measured again.
+/// Removes results that will be measured again.
 fn forget(results: &mut Results, part: Part, contenders: &[Contender]) {
     let stays = |contender| !contenders.is_empty() && !contenders.contains(&contender);
     match part {

@@ -1,4 +1,5 @@
-//! What thousands of connections cost a running server, and what bad ones do to the others. Writes `bench/CONNECTIONS.md`.
+//! Cost of thousands of connections for a running server, and the effect of misbehaving ones on others. Writes
+//! `bench/CONNECTIONS.md`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,19 +9,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use strowger_bench::crowd::{self, Probe, Times};
+use strowger_bench::connection_load::{self, Probe, Times};
 use strowger_bench::server::{Server, circumstances};
 
 #[derive(Debug, Parser)]
 #[command(about = "What connections cost, and what bad ones do to others; a report, not a test")]
 struct Arguments {
-    /// Phones that register.
+    /// Number of phones that register.
     #[arg(long, default_value_t = 15_000)]
     phones: usize,
-    /// Connections that send a byte a second.
+    /// Number of connections that send one byte per second.
     #[arg(long, default_value_t = 5_000)]
     slow: usize,
-    /// Where the report goes, besides standard output.
+    /// File for the report, in addition to standard output.
     #[arg(long)]
     output: Option<String>,
 }
@@ -45,7 +46,7 @@ fn main() {
 fn start(name: &str) -> (Server, SocketAddr) {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr());
     let address = port.expect("there is a free port");
-    // Short transactions, so that those of the registrations are gone when memory is measured.
+    // A short T1, so that the transactions of the registrations have ended when memory is measured.
     let config = format!(
         "[server]\nlisten = [\"udp:{address}\", \"tcp:{address}\"]\ndomains = [\"example.com\"]\ndata = \"data\"\n\
          workers = 2\n[store]\nurl = \"memory:\"\n[auth]\nrequire = []\n[tcp]\nconnections = 19000\nper_source = 1000\n[timers]\nt1 = \"5ms\"\n\
@@ -56,36 +57,37 @@ fn start(name: &str) -> (Server, SocketAddr) {
     (server, address)
 }
 
-/// What a server allocates once, with its first work, shall not be counted with the connections.
+/// Triggers the allocations that a server makes once with its first requests, so that they are not attributed to
+/// connections.
 fn warm(address: SocketAddr) {
     for number in 1..=2 {
         over_udp(address, 300, number);
-        let mut lines = crowd::idle(address, 300);
-        crowd::ask_all(&mut lines, "OPTIONS", number);
+        let mut lines = connection_load::idle(address, 300);
+        connection_load::ask_all(&mut lines, "OPTIONS", number);
     }
     settle();
 }
 
-/// The same phones over UDP and over TCP.
+/// Compares the same phones over UDP and over TCP.
 fn idle(arguments: &Arguments, report: &mut String) {
     let phones = arguments.phones;
     let (server, address) = start("datagrams");
-    let empty = crowd::memory(server.pid());
+    let empty = connection_load::memory(server.pid());
     let by_udp = [1, 2].map(|number| {
         over_udp(address, phones, number);
         settle();
-        crowd::memory(server.pid()).saturating_sub(empty) / phones as u64
+        connection_load::memory(server.pid()).saturating_sub(empty) / phones as u64
     });
     drop(server);
     let (server, address) = start("streams");
-    let empty = crowd::memory(server.pid());
-    let mut lines = crowd::idle(address, phones);
+    let empty = connection_load::memory(server.pid());
+    let mut lines = connection_load::idle(address, phones);
     settle();
-    let opened = crowd::memory(server.pid()).saturating_sub(empty) / phones as u64;
+    let opened = connection_load::memory(server.pid()).saturating_sub(empty) / phones as u64;
     let by_tcp = ["REGISTER", "OPTIONS"].map(|method| {
-        crowd::ask_all(&mut lines, method, if method == "REGISTER" { 1 } else { 2 });
+        connection_load::ask_all(&mut lines, method, if method == "REGISTER" { 1 } else { 2 });
         settle();
-        crowd::memory(server.pid()).saturating_sub(empty) / phones as u64
+        connection_load::memory(server.pid()).saturating_sub(empty) / phones as u64
     });
     eprintln!("bytes a phone by UDP {by_udp:?}, by TCP {opened} {by_tcp:?}");
     let open = server.counter("connections.open");
@@ -107,7 +109,7 @@ fn difference(more: u64, less: u64) -> i64 {
     i64::try_from(more).unwrap_or(i64::MAX) - i64::try_from(less).unwrap_or(i64::MAX)
 }
 
-/// One request of each phone from one socket, whose contacts are elsewhere.
+/// Sends one request of each phone from a single socket; the contacts have other addresses.
 fn over_udp(server: SocketAddr, phones: usize, number: u64) {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
     socket.connect(server).expect("a datagram socket can be connected");
@@ -115,22 +117,22 @@ fn over_udp(server: SocketAddr, phones: usize, number: u64) {
     let local = socket.local_addr().expect("a bound socket has an address");
     let method = if number == 1 { "REGISTER" } else { "OPTIONS" };
     for index in 0..phones {
-        let text = crowd::request(method, "UDP", &format!("u{index}"), local, number);
+        let text = connection_load::request(method, "UDP", &format!("u{index}"), local, number);
         let mut answer = [0; 2048];
         socket.send(text.as_bytes()).expect("the server is there");
         socket.recv(&mut answer).expect("the server answers");
         assert!(answer.starts_with(b"SIP/2.0 200 "), "{}", String::from_utf8_lossy(&answer));
-        // So slowly that there are few transactions at a time, as in life.
+        // Slow enough that few transactions exist at a time, as in production.
         thread::sleep(Duration::from_micros(500));
     }
 }
 
-/// Until the transactions are gone.
+/// Waits until the transactions have ended.
 fn settle() {
     thread::sleep(Duration::from_secs(3));
 }
 
-/// Each kind of bad peers at a server of its own, with somebody else beside them.
+/// Runs each kind of misbehaving peer against a separate server, with a well-behaved client beside it.
 fn bad(arguments: &Arguments, report: &mut String) {
     report.push_str(
         "\n## Bad peers\n\nSomebody else registers over UDP and asks over TCP all the while, and sends nothing again; these are the \
@@ -153,16 +155,16 @@ fn bad(arguments: &Arguments, report: &mut String) {
         });
         0
     });
-    row(report, "ask and stop reading", 100, |server| crowd::deaf(server, 100, 100_000));
+    row(report, "ask and stop reading", 100, |server| connection_load::deaf(server, 100, 100_000));
     let slow = arguments.slow;
     row(report, "send a byte a second, for 35 s", slow, |server| {
-        crowd::dripping(server, slow, Duration::from_secs(1), Duration::from_secs(35))
+        connection_load::dripping(server, slow, Duration::from_secs(1), Duration::from_secs(35))
     });
-    row(report, "announce 64 MiB", 1000, |server| crowd::boasting(server, 1000).0);
+    row(report, "announce 64 MiB", 1000, |server| connection_load::boasting(server, 1000).0);
     row(report, "begin 60 KiB and never end", slow, |server| {
-        let lines = crowd::hoarding(server, slow, 60 * 1024);
+        let lines = connection_load::hoarding(server, slow, 60 * 1024);
         thread::sleep(Duration::from_secs(1));
-        crowd::closed(&lines)
+        connection_load::closed(&lines)
     });
 }
 
@@ -170,14 +172,14 @@ fn row(report: &mut String, what: &str, peers: usize, attack: impl FnOnce(Socket
     let (server, address) = start("bad");
     let probe = Probe::start(address);
     drop(probe.take());
-    let before = crowd::memory(server.pid());
+    let before = connection_load::memory(server.pid());
     let (most, closed) = thread::scope(|scope| {
         let pid = server.pid();
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         let watch = scope.spawn(move || {
             let mut most = 0;
             while stopped.recv_timeout(Duration::from_millis(20)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                most = most.max(crowd::memory(pid));
+                most = most.max(connection_load::memory(pid));
             }
             most
         });

@@ -1,5 +1,5 @@
-//! What callers notice when a server, its machine or its engine dies, for each way to fail over, beside the formulas of the failover paper.
-//! Writes `bench/FAILOVER.md`.
+//! What callers notice when a server, its machine or its engine fails, for each failover method, beside the formulas
+//! of the failover paper. Writes `bench/FAILOVER.md`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -8,43 +8,43 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use strowger_bench::apart::enter;
 use strowger_bench::failover::results::{Results, Row};
 use strowger_bench::failover::table;
-use strowger_bench::kept::{self, Conditions};
+use strowger_bench::namespace::enter;
 use strowger_bench::programs;
 use strowger_bench::register::report::replace;
+use strowger_bench::saved_results::{self, Conditions};
 use strowger_bench::server::{circumstances, command_line};
 use strowger_interop::failover::{Fault, Load, METHODS, Method, Outcome, RETRY, run};
 
-/// What a new page begins with.
+/// Title of a new page.
 const TITLE: &str = "# Failing over\n";
 
 #[derive(Debug, Parser)]
-#[command(about = "What callers notice when something dies, for each way to fail over; a report, not a test")]
+#[command(about = "What callers notice when a component fails, for each failover method; a report, not a test")]
 struct Arguments {
-    /// Ways that are measured; of the others what was measured before stays [default: all]
+    /// Failover methods to measure; earlier results of the others are kept [default: all]
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Calls a second
+    /// Calls per second
     #[arg(long, default_value_t = 100.0)]
     calls: f64,
-    /// Registrations of new users a second
+    /// Registrations of new users per second
     #[arg(long, default_value_t = 100.0)]
     registrations: f64,
-    /// Seconds before something dies
+    /// Seconds before the failure
     #[arg(long, default_value_t = 3)]
     before: u64,
-    /// Seconds after it
+    /// Seconds after the failure
     #[arg(long, default_value_t = 8)]
     after: u64,
-    /// Begins with what an earlier run left, and does only what is missing there
+    /// Starts from the results of an earlier run and measures only what is missing
     #[arg(long)]
     resume: bool,
-    /// Measures nothing: writes the page of what was measured
+    /// Measures nothing; writes the page of the saved results
     #[arg(long)]
     describe: bool,
-    /// Where what was measured is left for another run [default: failover.json beside this program]
+    /// File in which results are saved for another run [default: failover.json beside this program]
     #[arg(long)]
     results: Option<PathBuf>,
     /// The file of the page [default: bench/FAILOVER.md]
@@ -83,13 +83,13 @@ impl Bench {
         }
         let names = METHODS.map(Method::name);
         if let Some(unknown) = arguments.only.iter().find(|only| !names.contains(&only.as_str())) {
-            return Err(format!("{unknown} is none of these ways: {}", names.join(", ")));
+            return Err(format!("no such failover method: {unknown}; choose one of {}", names.join(", ")));
         }
         let file = arguments.results.clone().unwrap_or_else(|| programs::beside("failover.json"));
         let rates = format!("{} calls and {} registrations a second", arguments.calls, arguments.registrations);
         let conditions = Conditions::of(&binary)?.with("the load", rates);
         let goes_on = arguments.resume || arguments.describe || !arguments.only.is_empty();
-        let mut results: Results = match kept::read(&file, &conditions) {
+        let mut results: Results = match saved_results::read(&file, &conditions) {
             Ok(results) if goes_on => results,
             Err(why) if arguments.resume || arguments.describe => return Err(why),
             _ => Results::default(),
@@ -113,7 +113,8 @@ impl Bench {
         }
     }
 
-    /// Measures one thing, and keeps what came of it. What does not start panics, as in a test; the others are measured all the same.
+    /// Runs one measurement and saves its results. A failed start panics, as in a test; the other measurements still
+    /// run.
     fn measure(&mut self, method: &'static dyn Method, fault: Fault) {
         let Arguments { calls, registrations, before, after, .. } = self.arguments;
         let load = Load {
@@ -126,13 +127,13 @@ impl Bench {
         eprintln!("[{:.1} min] {}: {fault}", self.begun.elapsed().as_secs_f64() / 60.0, method.name());
         let measured = catch_unwind(AssertUnwindSafe(|| run(method, fault, &load)));
         let Ok(outcome) = measured else {
-            eprintln!("  FAILED; --resume does it again");
+            eprintln!("  FAILED; --resume repeats it");
             return;
         };
         say(&outcome);
         self.results.put(Row::new(method, fault, (calls, registrations), &outcome));
-        if let Err(why) = kept::write(&self.file, &self.conditions, &self.results) {
-            eprintln!("  NOT KEPT: {why}");
+        if let Err(why) = saved_results::write(&self.file, &self.conditions, &self.results) {
+            eprintln!("  NOT SAVED: {why}");
         }
     }
 

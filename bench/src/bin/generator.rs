@@ -1,5 +1,5 @@
-//! The load generator, measured by itself: whether it keeps the law of arrivals, how many calls it makes on one core beside
-//! SIPp and beside a relay that does nothing. Prints JSON and writes its tables into `bench/GENERATOR.md`.
+//! Measures the load generator itself: whether it keeps the distribution of arrivals, and how many calls it makes on
+//! one core, beside SIPp and a relay without logic. Prints JSON and writes its tables into `bench/GENERATOR.md`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use clap::Parser;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use strowger_bench::generator::report::{Figures, Round, Sipp};
-use strowger_bench::generator::{highest, ours, relay, sipp, wire};
+use strowger_bench::generator::{highest, relay, sipp, strowger, wire};
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
 
-/// Calls under way in closed loops.
+/// Concurrent calls in closed loops.
 const AT_ONCE: usize = 32;
 
-/// What stands above the tables.
+/// Text above the tables.
 const HEAD: &str = "# The load generator
 
 Written by `strowger-bench`, where nothing else runs:
@@ -29,25 +29,25 @@ cargo run --release -p strowger-bench --bin generator -- --quick    # a smoke te
 #[derive(Debug, Parser)]
 #[command(about = "The load generator beside SIPp and a bare relay; a report, not a test")]
 struct Arguments {
-    /// A smoke test: little of everything, and nothing is written
+    /// Smoke test: a little of everything; writes nothing
     #[arg(long)]
     quick: bool,
-    /// Leaves SIPp out
+    /// Skips SIPp
     #[arg(long)]
     no_sipp: bool,
-    /// How often the relay and the generator have their turns [default: 7]
+    /// Runs of the relay and the generator [default: 7]
     #[arg(long)]
     rounds: Option<usize>,
-    /// The core that what has one core runs on
+    /// Core for everything that runs on a single core
     #[arg(long, default_value_t = 0)]
     core: usize,
-    /// The file that the tables go into [default: bench/GENERATOR.md]
+    /// File for the tables [default: bench/GENERATOR.md]
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
 impl Arguments {
-    /// A time, or a part of it.
+    /// Returns a duration: the full one or that of a smoke test.
     fn seconds(&self, whole: f64, quick: f64) -> Duration {
         Duration::from_secs_f64(if self.quick { quick } else { whole })
     }
@@ -89,14 +89,14 @@ fn measure(arguments: &Arguments) -> Result<Figures, Box<dyn std::error::Error>>
     let time = arguments.seconds(3.0, 0.5);
     let rounds: Result<Vec<_>, Box<dyn std::error::Error>> =
         (0..arguments.rounds.unwrap_or(if arguments.quick { 1 } else { 7 }))
-            .map(|_| Ok(Round { relay: relay::run(time, AT_ONCE)?, ours: ours::closed(time, AT_ONCE)? }))
+            .map(|_| Ok(Round { relay: relay::run(time, AT_ONCE)?, ours: strowger::closed(time, AT_ONCE)? }))
             .collect();
     let rounds = rounds?;
     eprintln!("the highest clean rate");
     let time = arguments.seconds(4.0, 0.5);
     let mut trouble = None;
     let ours = highest(8_000.0, |rate| {
-        ours::open(rate, time).unwrap_or_else(|error| {
+        strowger::open(rate, time).unwrap_or_else(|error| {
             let text = error.to_string();
             trouble = Some(error);
             strowger_bench::generator::Probe::new(rate, 0.0, vec![text])
@@ -131,7 +131,7 @@ fn with_sipp(arguments: &Arguments) -> std::io::Result<Option<Sipp>> {
     trouble.map_or(Ok(Some(Sipp { version, apart, together })), Err)
 }
 
-/// Keeps this thread, and those that it begins from now on, on one core.
+/// Pins this thread, and threads that it starts afterwards, to one core.
 fn stay_on(core: usize) -> std::io::Result<()> {
     let mut cores = CpuSet::new();
     cores.set(core);

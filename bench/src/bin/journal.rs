@@ -1,4 +1,4 @@
-//! What a durable group of records costs: our journal, fjall and SQLite side by side. Writes `bench/JOURNAL.md`.
+//! Cost of a durable group of records: Strowger's journal, fjall and SQLite side by side. Writes `bench/JOURNAL.md`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,27 +13,27 @@ use rusqlite::{Connection, params};
 use rustix::time::{ClockId, clock_gettime};
 use strowger_journal::{Folder, Journal, Settings, Stamp};
 
-/// Bytes of a record: the whole state of an address with one contact.
+/// Bytes per record: the full state of an address with one contact.
 const RECORD: usize = 160;
-/// Addresses that are written again and again, in no order.
+/// Number of addresses, written repeatedly in random order.
 const ADDRESSES: u64 = 100_000;
-/// Records of a group, and how many groups are measured.
+/// Records per group, and number of measured groups.
 const GROUPS: [(u64, usize); 4] = [(1, 3_000), (10, 3_000), (100, 2_000), (1000, 500)];
 
 #[derive(Debug, Parser)]
-#[command(about = "What a durable group of records costs; a report, not a test")]
+#[command(about = "Cost of a durable group of records; a report, not a test")]
 struct Arguments {
-    /// A folder on the disk that is measured.
+    /// A folder on the measured disk.
     #[arg(default_value = ".")]
     folder: PathBuf,
-    /// Where the report goes, besides standard output.
+    /// File for the report, in addition to standard output.
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
-/// Something that makes a group durable.
-trait Subject {
-    /// As the table names it.
+/// Makes a group of records durable.
+trait GroupStore {
+    /// Returns the name in the table.
     fn name(&self) -> String;
     fn commit(&mut self, group: &[(String, Vec<u8>)]);
 }
@@ -54,7 +54,7 @@ fn main() {
     for (size, groups) in GROUPS {
         let mut rows: [Vec<Figures>; 3] = Default::default();
         for _ in 0..3 {
-            rows[0].push(measure(&mut Ours::new(&arguments.folder), size, groups));
+            rows[0].push(measure(&mut StrowgerJournal::new(&arguments.folder), size, groups));
             rows[1].push(measure(&mut Fjall::new(&arguments.folder), size, groups));
             rows[2].push(measure(&mut Sqlite::new(&arguments.folder), size, groups));
         }
@@ -78,7 +78,7 @@ struct Figures {
     p99: Duration,
 }
 
-fn measure(subject: &mut dyn Subject, size: u64, groups: usize) -> Figures {
+fn measure(subject: &mut dyn GroupStore, size: u64, groups: usize) -> Figures {
     let mut dice = 0x2545_f491_4f6c_dd1d_u64;
     let mut group: Vec<(String, Vec<u8>)> = (0..size).map(|_| (String::new(), vec![b'x'; RECORD])).collect();
     let mut times = Vec::with_capacity(groups);
@@ -120,13 +120,13 @@ fn temporary(folder: &Path) -> tempfile::TempDir {
     tempfile::Builder::new().prefix(".strowger-bench-").tempdir_in(folder).expect("the folder can be written to")
 }
 
-struct Ours {
+struct StrowgerJournal {
     journal: Journal<Folder>,
     now: u64,
     _folder: tempfile::TempDir,
 }
 
-impl Ours {
+impl StrowgerJournal {
     fn new(folder: &Path) -> Self {
         let temporary = temporary(folder);
         let folder = Folder::open(&temporary.path().join("journal")).expect("the folder can be made");
@@ -136,7 +136,7 @@ impl Ours {
     }
 }
 
-impl Subject for Ours {
+impl GroupStore for StrowgerJournal {
     fn name(&self) -> String {
         "**journal**".into()
     }
@@ -165,7 +165,7 @@ impl Fjall {
     }
 }
 
-impl Subject for Fjall {
+impl GroupStore for Fjall {
     fn name(&self) -> String {
         "fjall 3.1".into()
     }
@@ -196,7 +196,7 @@ impl Sqlite {
     }
 }
 
-impl Subject for Sqlite {
+impl GroupStore for Sqlite {
     fn name(&self) -> String {
         format!("SQLite {}", rusqlite::version())
     }
@@ -213,7 +213,7 @@ impl Subject for Sqlite {
     }
 }
 
-/// The machine, the disk and the versions.
+/// Returns the machine, the disk and the versions.
 fn circumstances(folder: &Path) -> String {
     let say = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output();

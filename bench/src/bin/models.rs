@@ -1,40 +1,41 @@
-//! What queueing models predict, and what happens: the wait for one thread (M/G/1), and what thread pools and Kamailio's children
-//! drop (M/M/c/K). Writes tables into `bench/models`, which `strowger plan fit` and `strowger plan validate` read, and what these
-//! say into `bench/MODELS.md` and `docs/operating/capacity.md`.
+//! Predictions of queueing models and measurements: the wait for one thread (M/G/1), and the drops of thread pools
+//! and Kamailio's children (M/M/c/K). Writes tables into `bench/models`, which `strowger plan fit` and `strowger plan
+//! validate` read, and the output of these into `bench/MODELS.md` and `docs/operating/capacity.md`.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use strowger_bench::apart::enter;
-use strowger_bench::calm::Calm;
-use strowger_bench::models::describe::{Described, Places, describe};
-use strowger_bench::models::load::{Course, Load, Outcome, Pace, prepare, run};
+use strowger_bench::models::describe::{Description, Paths, describe};
+use strowger_bench::models::load::{Load, Outcome, Pace, Spacing, prepare, run};
 use strowger_bench::models::observation::{Observation, write};
-use strowger_bench::models::room::room;
+use strowger_bench::models::receive_buffer::room;
 use strowger_bench::models::runs::{self, Run};
 use strowger_bench::models::server::{Kind, Programs, Server};
 use strowger_bench::models::timing;
+use strowger_bench::namespace::enter;
 use strowger_bench::programs;
+use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
 
-/// The cores of servers, and of the generator.
+/// Cores of the servers and of the generator.
 const SERVER_CORE: usize = 0;
 const GENERATOR_CORE: usize = 1;
-/// How long all waits for a calm machine may last together, and how often a run is done again where it did not stay calm.
+/// Maximum total time of all waits for a quiet machine, and maximum repetitions of a disturbed run.
 const PATIENCE: Duration = Duration::from_secs(900);
 const TRIES: u32 = 6;
-/// Shares of the rate at saturation that a fit sees: next to nothing is dropped there.
+/// Shares of the saturation rate that a fit uses: almost nothing is dropped there.
 const SEEN: [f64; 3] = [0.5, 0.7, 0.9];
-/// Those that it does not see: from where nothing is dropped to where callers notice.
+/// Shares of the saturation rate for the prediction: from no drops to drops that callers notice.
 const UNSEEN: [f64; 6] = [0.86, 0.92, 0.98, 1.04, 1.1, 1.16];
-/// Runs at saturation, of which the best counts: what disturbs can only make it less.
+/// Runs at saturation, of which the best counts: a disturbance can only reduce the rate.
 const SATURATIONS: usize = 3;
-/// Calls a second at which it is found out how many would keep one thread busy.
+/// Calls per second of the run that estimates the rate at which one thread is fully busy.
 const TRIED: f64 = 4_000.0;
-/// Loads at which the wait for one thread is measured: for the fit, for the prediction, and without pauses in a call.
+/// Loads at which the wait for one thread is measured: for the fit, for the prediction, and without pauses within a
+/// call.
 const WAITS_SEEN: [f64; 4] = [0.2, 0.4, 0.62, 0.85];
 const WAITS_UNSEEN: [f64; 5] = [0.33, 0.45, 0.56, 0.68, 0.77];
 const WAITS_AT_ONCE: [f64; 3] = [0.33, 0.56, 0.77];
@@ -42,41 +43,41 @@ const WAITS_AT_ONCE: [f64; 3] = [0.33, 0.56, 0.77];
 #[derive(Debug, Parser)]
 #[command(about = "Queueing models beside what happens; a report, not a test")]
 struct Arguments {
-    /// What is measured; of the others what is in bench/models stays [default: all]
+    /// Parts to measure; results of the others in bench/models are kept [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
-    only: Vec<Group>,
-    /// Measures nothing: describes what is in bench/models
+    only: Vec<Part>,
+    /// Measures nothing; describes the results in bench/models
     #[arg(long)]
     describe: bool,
-    /// Threads and children: c
+    /// Numbers of threads and children: c
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4])]
     threads: Vec<u32>,
-    /// Threads of pools that are predicted and that no fit has seen
+    /// Numbers of pool threads to predict that no fit uses
     #[arg(long, value_delimiter = ',', default_values_t = [3])]
     unseen_threads: Vec<u32>,
-    /// Seconds of each run in which drops are counted
+    /// Seconds of each run that measures drops
     #[arg(long, default_value_t = 2)]
     seconds: u64,
-    /// How often each rate has its turn where drops are counted
+    /// Runs of each rate that measures drops
     #[arg(long, default_value_t = 9)]
     rounds: usize,
-    /// Seconds of each run in which waits are measured
+    /// Seconds of each run that measures waits
     #[arg(long, default_value_t = 7)]
     wait_seconds: u64,
-    /// A smoke test: little of everything, written to standard output alone
+    /// Smoke test: a little of everything, written to standard output only
     #[arg(long)]
     quick: bool,
-    /// The program `strowger` [default: STROWGER_BIN, else strowger beside this program]
+    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// The file of the report; tables and plots lie beside it [default: bench/MODELS.md]
+    /// File of the report; tables and plots go beside it [default: bench/MODELS.md]
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
-/// What can be measured by itself.
+/// A part that can be measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Group {
+enum Part {
     /// The wait for one thread
     Waits,
     /// Drops of thread pools
@@ -100,11 +101,11 @@ struct Bench {
     arguments: Arguments,
     programs: Programs,
     around: String,
-    /// Where the tables of this run go where they are not kept.
+    /// Folder for the tables of a run that is not saved.
     scratch: tempfile::TempDir,
     seed: u64,
     begun: Instant,
-    calm: Calm,
+    calm: QuietWaiter,
 }
 
 impl Bench {
@@ -132,21 +133,21 @@ impl Bench {
             scratch: scratch.map_err(|error| error.to_string())?,
             seed: 1,
             begun: Instant::now(),
-            calm: Calm::new(&[SERVER_CORE, GENERATOR_CORE], if is_quick { Duration::ZERO } else { PATIENCE }),
+            calm: QuietWaiter::new(&[SERVER_CORE, GENERATOR_CORE], if is_quick { Duration::ZERO } else { PATIENCE }),
         })
     }
 
     fn run(&mut self) -> Result<(), String> {
-        let all = [Group::Waits, Group::Pools, Group::Kamailio];
+        let all = [Part::Waits, Part::Pools, Part::Kamailio];
         let groups = if self.arguments.only.is_empty() { all.to_vec() } else { self.arguments.only.clone() };
         if !self.arguments.describe {
             stay_on(GENERATOR_CORE).map_err(|error| format!("there is no second core: {error}"))?;
             std::fs::create_dir_all(self.tables()).map_err(|error| error.to_string())?;
             for group in groups {
                 match group {
-                    Group::Waits => self.waits()?,
-                    Group::Pools => self.drops(Kind::Pool, "pools")?,
-                    Group::Kamailio => self.kamailio()?,
+                    Part::Waits => self.waits()?,
+                    Part::Pools => self.drops(Kind::Pool, "pools")?,
+                    Part::Kamailio => self.kamailio()?,
                 }
             }
         }
@@ -168,8 +169,8 @@ impl Bench {
         for name in ["pools", "kamailio"] {
             runs::settle(&self.tables(), name).map_err(|error| format!("{name}: {error}"))?;
         }
-        let places = Places { strowger: self.programs.strowger.clone(), tables: self.tables(), pictures };
-        let Described { text, summary } = describe(&places)?;
+        let places = Paths { strowger: self.programs.strowger.clone(), tables: self.tables(), pictures };
+        let Description { text, summary } = describe(&places)?;
         println!("{text}");
         if self.arguments.quick {
             return Ok(());
@@ -192,7 +193,7 @@ impl Bench {
         write(&file, &self.around, measured).map_err(|error| format!("{}: {error}", file.display()))
     }
 
-    /// Measures while the machine is calm, as far as that can be had.
+    /// Measures while the machine is quiet, as far as possible.
     fn calmly<T>(&mut self, mut measure: impl FnMut(&mut Self) -> Result<T, String>) -> Result<T, String> {
         let mut tries = 0;
         loop {
@@ -206,22 +207,22 @@ impl Bench {
         }
     }
 
-    /// Another one for each run.
+    /// Returns a new seed for each run.
     fn next_seed(&mut self) -> u64 {
         self.seed += 1;
         self.seed
     }
 
-    fn load(&mut self, pace: Pace, course: Course, seconds: u64) -> Load {
+    fn load(&mut self, pace: Pace, course: Spacing, seconds: u64) -> Load {
         let seed = self.next_seed();
         Load { pace, course, warm_up: Duration::from_secs(1), time: Duration::from_secs(seconds), seed }
     }
 
-    /// The calls a second that a server carries when some are always going on.
+    /// Returns the calls per second that a server carries in a closed loop.
     fn saturation(&mut self, kind: Kind) -> Result<f64, String> {
         let mut best = 0.0_f64;
         for _ in 0..SATURATIONS {
-            let load = self.load(Pace::Saturation, Course::AtOnce, 2);
+            let load = self.load(Pace::Saturation, Spacing::AtOnce, 2);
             let server = Server::start(kind, &self.programs)?;
             best = best.max(run(&server, &load)?.carried_per_s);
         }
@@ -233,26 +234,26 @@ impl Bench {
         for (is_awake, name) in [(true, "waits"), (false, "waits-asleep")] {
             let kind = Kind::Timed(is_awake);
             let full = self.busy_at(kind)?;
-            let seen = self.waits_at(kind, full, Course::Spread, &WAITS_SEEN)?;
+            let seen = self.waits_at(kind, full, Spacing::Spread, &WAITS_SEEN)?;
             self.keep(&format!("{name}-seen"), &seen)?;
-            let unseen = self.waits_at(kind, full, Course::Spread, &WAITS_UNSEEN)?;
+            let unseen = self.waits_at(kind, full, Spacing::Spread, &WAITS_UNSEEN)?;
             self.keep(&format!("{name}-unseen"), &unseen)?;
             if is_awake {
-                let at_once = self.waits_at(kind, full, Course::AtOnce, &WAITS_AT_ONCE)?;
+                let at_once = self.waits_at(kind, full, Spacing::AtOnce, &WAITS_AT_ONCE)?;
                 self.keep("waits-at-once", &at_once)?;
             }
         }
         Ok(())
     }
 
-    /// The calls a second that would keep one thread busy all the time.
+    /// Returns the calls per second that would keep one thread fully busy.
     fn busy_at(&mut self, kind: Kind) -> Result<f64, String> {
-        let tried = self.waits_at(kind, TRIED, Course::Spread, &[1.0])?;
+        let tried = self.waits_at(kind, TRIED, Spacing::Spread, &[1.0])?;
         let busy = tried.first().map_or(f64::NAN, |one| one.busy);
         if busy > 0.0 { Ok(TRIED / busy) } else { Err(format!("{kind} was never busy")) }
     }
 
-    fn waits_at(&mut self, kind: Kind, full: f64, course: Course, shares: &[f64]) -> Result<Vec<Observation>, String> {
+    fn waits_at(&mut self, kind: Kind, full: f64, course: Spacing, shares: &[f64]) -> Result<Vec<Observation>, String> {
         let shares = if self.arguments.quick { &shares[..shares.len().min(2)] } else { shares };
         let mut all = Vec::new();
         for share in shares {
@@ -309,14 +310,14 @@ impl Bench {
             let for_fit = if threads.contains(&count) { &SEEN[..] } else { &[] };
             let seen = for_fit.iter().map(|share| (true, share * full));
             let loads: Vec<(bool, f64)> = seen.chain(UNSEEN.iter().map(|share| (false, share * full))).collect();
-            // Who is served has left the socket.
+            // A message in service has left the socket.
             self.drops_by_turns(kind, room + u64::from(count), &loads, &mut all)?;
         }
         runs::keep(&self.tables(), name, &self.around, &all).map_err(|error| format!("{name}: {error}"))
     }
 
-    /// The loads (whether they are for the fit, and calls a second) have their turns, upwards and downwards: the machine is not as fast in
-    /// one minute as in another, and what is to be predicted is not to be measured in another one than what it is predicted from.
+    /// Measures the loads (whether for the fit, and calls per second) in rotation, ascending and descending. The
+    /// machine's speed varies over minutes, so the fit and the prediction must be measured in the same minutes.
     fn drops_by_turns(
         &mut self,
         kind: Kind,
@@ -339,9 +340,9 @@ impl Bench {
         Ok(())
     }
 
-    /// Packets that the socket has room for, at a rate of calls that is too high.
+    /// Returns the capacity of the socket in packets, measured at a call rate that overloads it.
     fn room(&mut self, kind: Kind, rate: f64) -> Result<u64, String> {
-        let load = self.load(Pace::Rate(rate.round()), Course::AtOnce, 2);
+        let load = self.load(Pace::Rate(rate.round()), Spacing::AtOnce, 2);
         let server = Server::start(kind, &self.programs)?;
         let room = room(&server, &load)?;
         self.say(&format!("{kind}: room for {room} packets"));
@@ -349,7 +350,7 @@ impl Bench {
     }
 
     fn drops_at(&mut self, kind: Kind, rate: f64) -> Result<Outcome, String> {
-        let load = self.load(Pace::Rate(rate.round()), Course::AtOnce, self.arguments.seconds);
+        let load = self.load(Pace::Rate(rate.round()), Spacing::AtOnce, self.arguments.seconds);
         let server = Server::start(kind, &self.programs)?;
         let outcome = run(&server, &load)?;
         self.say(&format!(

@@ -1,4 +1,4 @@
-//! Calls to contacts by host name, with a name server that takes its time. Writes `bench/NAMES.md`.
+//! Calls to contacts by host name, with a slow name server. Writes `bench/NAMES.md`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -13,22 +13,22 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use strowger_bench::server::{Server, circumstances};
 
-/// Calls that are not over after so long have failed.
+/// Time after which an unfinished call counts as failed.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 #[derive(Debug, Parser)]
 #[command(about = "Proxy-200 to contacts by host name, with and without a cache; a report, not a test")]
 struct Arguments {
-    /// How long each row is measured.
+    /// Measured seconds of each row.
     #[arg(long, default_value_t = 6)]
     seconds: u64,
-    /// Calls at a time.
+    /// Number of concurrent calls.
     #[arg(long, default_value_t = 64)]
     at_a_time: usize,
-    /// How long the name server thinks, in milliseconds.
+    /// Response delay of the name server, in milliseconds.
     #[arg(long, default_value_t = 25)]
     delay: u64,
-    /// Where the report goes, besides standard output.
+    /// File for the report, in addition to standard output.
     #[arg(long)]
     output: Option<String>,
 }
@@ -121,7 +121,7 @@ fn row(arguments: &Arguments, report: &mut String, contacts: Contacts, cache: bo
 
 // ---- the name server ---------------------------------------------------------------------------------------------------
 
-/// Says after a while that every name is at 127.0.0.1, for five minutes, and has no other records.
+/// Answers after a delay that every name has the address 127.0.0.1, with a TTL of five minutes, and no other records.
 struct NameServer {
     address: SocketAddr,
     asked: Arc<AtomicU64>,
@@ -165,7 +165,7 @@ fn name_server(socket: &UdpSocket, delay: Duration, asked: &AtomicU64, is_over: 
     }
 }
 
-/// The answer to a question (RFC 1035 §4).
+/// Returns the response to a query (RFC 1035 §4).
 fn answer(question: &[u8]) -> Option<Vec<u8>> {
     let mut end = 12;
     while *question.get(end)? != 0 {
@@ -174,7 +174,7 @@ fn answer(question: &[u8]) -> Option<Vec<u8>> {
     let kind = question.get(end + 1..end + 3)?;
     let has_answer = kind == [0, 1];
     let mut out = question.get(..2)?.to_vec();
-    // A response, authoritative, one question, an answer or none.
+    // A response, authoritative, with one question and at most one answer.
     out.extend_from_slice(&[0x84, 0, 0, 1, 0, u8::from(has_answer), 0, 0, 0, 0]);
     out.extend_from_slice(question.get(12..end + 5)?);
     if has_answer {
@@ -271,7 +271,7 @@ impl Caller {
         assert!(answer.starts_with(b"SIP/2.0 200"), "{}", String::from_utf8_lossy(&answer[..length]));
     }
 
-    /// Keeps so many calls going, for so long.
+    /// Keeps `at_a_time` calls active for `time`.
     fn play(&mut self, at_a_time: usize, time: Duration) -> Outcome {
         let mut outcome = Outcome { ended: 0, failed: 0, times: Vec::new(), took: Duration::ZERO };
         let mut calls: BTreeMap<u64, (Instant, bool)> = BTreeMap::new();
@@ -336,7 +336,7 @@ impl Caller {
     }
 }
 
-/// A thread that is told to end.
+/// A thread that ends on request.
 struct Background {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

@@ -1,111 +1,114 @@
-//! A server that is held to a share of a core under up to ten times what it can carry, under a step of load and under floods, beside
-//! Kamailio. Writes `bench/OVERLOAD.md`, tables into `bench/overload` and pictures into `bench/plots`.
+//! A server limited to a share of a core under up to ten times its capacity, under a step of load and under floods,
+//! beside Kamailio. Writes `bench/OVERLOAD.md`, tables into `bench/overload` and plots into `bench/plots`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use strowger_bench::apart::enter;
-use strowger_bench::calm::Calm;
-use strowger_bench::kept::{self, Conditions};
+use strowger_bench::namespace::enter;
 use strowger_bench::overload::avalanche;
-use strowger_bench::overload::capacity::{Effort, search};
-use strowger_bench::overload::contender::{Contender, LIMIT_PERCENT, Mode, Place, Server, configuration, has_control};
+use strowger_bench::overload::capacity::{SearchSettings, search};
+use strowger_bench::overload::contender::{
+    Contender, Environment, LIMIT_PERCENT, Mode, Server, configuration, has_control,
+};
 use strowger_bench::overload::cost;
 use strowger_bench::overload::flood::Kind;
-use strowger_bench::overload::load::{Ask, CONNECTIONS, Outcome, Pace, run};
-use strowger_bench::overload::results::{Capacity, Loaded, Results};
-use strowger_bench::overload::{GENERATOR_CORE, innocent, plot, step, table};
+use strowger_bench::overload::load::{CONNECTIONS, LoadRequest, Outcome, Pace, run};
+use strowger_bench::overload::results::{Capacity, LoadResult, Results};
+use strowger_bench::overload::{GENERATOR_CORE, flood_impact, plot, step, table};
 use strowger_bench::programs;
+use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::quota::{Quota, remove_leftovers};
 use strowger_bench::register::process::{adopt, go_first, stay_on};
 use strowger_bench::register::report::replace;
+use strowger_bench::saved_results::{self, Conditions};
 use strowger_bench::server::{circumstances, command_line};
 
-/// How long all waits for a calm machine may last together.
+/// Maximum total time of all waits for a quiet machine.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// What is left of a load when calls no longer begin.
+/// Maximum time for calls to end after a load stops.
 const DRAIN: Duration = Duration::from_secs(4);
-/// Loads at which goodput is required, which are measured for as long as the requirement says; others for half of it.
+/// Lowest load with a required goodput. Loads from here on are measured for as long as the requirement says, others
+/// for half of it.
 const REQUIRED: f64 = 2.0;
-/// Pairs of turns in which it is measured what control costs.
+/// Pairs of runs that measure the cost of overload control.
 const COST_PAIRS: u64 = 7;
 
 #[derive(Debug, Parser)]
 #[command(about = "Overload, steps and floods, beside Kamailio; a report, not a test")]
 struct Arguments {
-    /// What is measured; of the others what was measured before stays [default: all]
+    /// Parts to measure; earlier results of the others are kept [default: all]
     #[arg(long, value_delimiter = ',', value_enum)]
     only: Vec<Part>,
-    /// Who is measured [default: all that there are]
+    /// Contenders to measure [default: all available]
     #[arg(long, value_delimiter = ',', value_enum)]
     contenders: Vec<Contender>,
-    /// Loads over UDP, in capacities
+    /// Loads over UDP, as multiples of the capacity
     #[arg(long, value_delimiter = ',', default_values_t = [0.5, 1.0, 2.0, 5.0, 10.0])]
     loads: Vec<f64>,
-    /// Loads over TCP, in capacities
+    /// Loads over TCP, as multiples of the capacity
     #[arg(long, value_delimiter = ',', default_values_t = [1.0, 2.0, 5.0, 10.0])]
     stream_loads: Vec<f64>,
     /// Floods [default: all]
     #[arg(long, value_delimiter = ',', value_enum)]
     floods: Vec<Kind>,
-    /// Seconds of each load that are not counted
+    /// Seconds at the start of each load that are not counted
     #[arg(long, default_value_t = 35)]
     warm_up: u64,
     /// Seconds of each load from 2× on; half as many below
     #[arg(long, default_value_t = 60)]
     seconds: u64,
-    /// Searches for the capacity over UDP, of which the median counts
+    /// Searches for the capacity over UDP; the median counts
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Microseconds of processor time in each period
+    /// Processor time per period, in microseconds
     #[arg(long, default_value_t = 1_000)]
     quota_us: u32,
-    /// Microseconds of a period
+    /// Length of a period, in microseconds
     #[arg(long, default_value_t = 25_000)]
     period_us: u32,
-    /// 1× in calls a second, for all and instead of searches: for trying one part alone
+    /// Capacity (1×) in calls per second, for all contenders, instead of searching for it; for trying a single part
     #[arg(long)]
     capacity: Option<f64>,
-    /// A smoke test: little of everything; writes nothing into the repository
+    /// Smoke test: a little of everything; writes nothing into the repository
     #[arg(long)]
     quick: bool,
-    /// Begins with what an earlier run left, and does only what is missing there
+    /// Starts from the results of an earlier run and measures only what is missing
     #[arg(long)]
     resume: bool,
-    /// Measures nothing: writes the page of what was measured
+    /// Measures nothing; writes the page of the saved results
     #[arg(long)]
     describe: bool,
-    /// Where what was measured is left for another run [default: overload.json beside this program]
+    /// File in which results are saved for another run [default: overload.json beside this program]
     #[arg(long)]
     results: Option<PathBuf>,
-    /// The program [default: STROWGER_BIN, else strowger beside this program]
+    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// The file of the page; tables and plots lie beside it [default: bench/OVERLOAD.md]
+    /// File of the page; tables and plots go beside it [default: bench/OVERLOAD.md]
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
-/// What can be measured by itself.
+/// A part that can be measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// The highest rate that each carries
+    /// Highest rate that each contender carries
     Capacity,
-    /// Goodput by load, over UDP
+    /// Goodput by load over UDP
     Udp,
-    /// Goodput by load, over TCP
+    /// Goodput by load over TCP
     Tcp,
-    /// The load rises to ten times the capacity and falls back
+    /// Load that rises to ten times the capacity and falls back
     Step,
-    /// Floods against innocent callers
+    /// Effect of floods on well-behaved callers
     Flood,
-    /// What comes back to who spoofs
+    /// Traffic reflected to a spoofed address
     Reflection,
-    /// A million phones register at once
+    /// A million phones that register at once
     Avalanche,
-    /// What control costs where there is no overload
+    /// Cost of overload control without overload
     Cost,
 }
 
@@ -133,7 +136,7 @@ fn main() {
 
 struct Bench {
     arguments: Arguments,
-    place: Place,
+    place: Environment,
     contenders: Vec<Contender>,
     parts: Vec<Part>,
     file: PathBuf,
@@ -141,9 +144,9 @@ struct Bench {
     around: String,
     results: Results,
     begun: Instant,
-    calm: Calm,
+    calm: QuietWaiter,
     failures: usize,
-    // The results of a smoke test go with it.
+    // Results of a smoke test are deleted with it.
     _scratch: tempfile::TempDir,
 }
 
@@ -159,7 +162,7 @@ impl Bench {
             arguments.stream_loads.retain(|times| *times == 10.0);
         }
         let quota = Quota { quota_us: arguments.quota_us, period_us: arguments.period_us };
-        let place = Place { has_control: has_control(&binary)?, binary, quota };
+        let place = Environment { has_control: has_control(&binary)?, binary, quota };
         let scratch = tempfile::Builder::new().prefix("strowger-overload-results-").tempdir();
         let scratch = scratch.map_err(|error| error.to_string())?;
         let usual =
@@ -169,7 +172,7 @@ impl Bench {
         let conditions = Conditions::of(&place.binary)?.with("the quota", percent);
         let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
         let goes_on = arguments.resume || arguments.describe || !arguments.only.is_empty();
-        let mut results = match kept::read(&file, &conditions) {
+        let mut results = match saved_results::read(&file, &conditions) {
             Ok(results) if goes_on => results,
             Err(why) if arguments.resume || arguments.describe => return Err(why),
             _ => Results::default(),
@@ -179,7 +182,7 @@ impl Bench {
         }
         results.quota = Some(quota);
         let contenders = present(&arguments, &place);
-        let calm = Calm::new(&[0, GENERATOR_CORE], if arguments.quick { Duration::ZERO } else { PATIENCE });
+        let calm = QuietWaiter::new(&[0, GENERATOR_CORE], if arguments.quick { Duration::ZERO } else { PATIENCE });
         Ok(Self {
             arguments,
             place,
@@ -187,7 +190,7 @@ impl Bench {
             parts,
             file,
             conditions,
-            // Before this process stays on one core, which is all that it sees of the machine then.
+            // Must run before this process is pinned to one core: after that it sees only that core.
             around: circumstances(&command_line("strowger-bench --bin overload")),
             results,
             begun: Instant::now(),
@@ -221,7 +224,7 @@ impl Bench {
         match self.failures {
             0 => Ok(()),
             failures => {
-                eprintln!("overload: {failures} measurements have failed; --resume does them again");
+                eprintln!("overload: {failures} measurements failed; --resume repeats them");
                 Ok(())
             }
         }
@@ -231,7 +234,7 @@ impl Bench {
         eprintln!("[{:.1} min] {what}", self.begun.elapsed().as_secs_f64() / 60.0);
     }
 
-    /// Measures one thing, as calm as the machine gets, and keeps what came of it.
+    /// Runs one measurement when the machine is quiet and saves its results.
     fn measure<T>(
         &mut self,
         what: &str,
@@ -245,8 +248,8 @@ impl Bench {
         match measure(self) {
             Ok(found) => {
                 keep(&mut self.results, found);
-                if let Err(why) = kept::write(&self.file, &self.conditions, &self.results) {
-                    eprintln!("  NOT KEPT: {why}");
+                if let Err(why) = saved_results::write(&self.file, &self.conditions, &self.results) {
+                    eprintln!("  NOT SAVED: {why}");
                 }
             }
             Err(why) => {
@@ -256,18 +259,21 @@ impl Bench {
         }
     }
 
-    /// 1× for a contender: what was measured, or what the command line says.
+    /// Returns the capacity (1×) of a contender, measured or from the command line.
     fn capacity(&self, contender: Contender, mode: Mode) -> Option<f64> {
         let found = self.arguments.capacity.or_else(|| self.results.capacity(contender, mode));
-        // A smoke test searches over UDP alone.
+        // A smoke test searches over UDP only.
         let found = found.or_else(|| self.results.capacity(contender, Mode::Udp).filter(|_| self.arguments.quick));
         if found.is_none() {
-            eprintln!("SKIPPED: {contender} over {}: its capacity is not known (--only capacity)", mode.name());
+            eprintln!(
+                "SKIPPED: {contender} over {}: its capacity is unknown; measure it with --only capacity",
+                mode.name()
+            );
         }
         found
     }
 
-    /// What Kamailio's ratelimit takes, for the contender that has it.
+    /// Returns the limit for Kamailio's ratelimit, for the contender that uses it.
     fn limit(contender: Contender, mode: Mode, capacity: f64) -> Option<f64> {
         let invites = if mode == Mode::Passwords { 2.0 } else { 1.0 };
         (contender == Contender::Limits).then_some(invites * capacity * LIMIT_PERCENT / 100.0)
@@ -277,7 +283,7 @@ impl Bench {
         if self.arguments.capacity.is_some() {
             return;
         }
-        let effort = if self.arguments.quick { Effort::QUICK } else { Effort::USUAL };
+        let effort = if self.arguments.quick { SearchSettings::QUICK } else { SearchSettings::USUAL };
         let wants = |part| self.parts.contains(&part);
         let mut modes = Vec::new();
         if self.arguments.quick || wants(Part::Udp) || wants(Part::Step) || self.parts == [Part::Capacity] {
@@ -326,11 +332,11 @@ impl Bench {
                 let Some(capacity) = self.capacity(contender, mode) else { continue };
                 let seconds = if times >= REQUIRED { self.arguments.seconds } else { self.arguments.seconds / 2 };
                 let seconds = seconds.max(1);
-                let ask = Ask {
+                let ask = LoadRequest {
                     warm_up: Duration::from_secs(self.arguments.warm_up),
                     time: Duration::from_secs(seconds),
                     drain: if self.arguments.quick { DRAIN / 4 } else { DRAIN },
-                    ..Ask::new(mode, Pace::Rate(times * capacity), (10.0 * times) as u64)
+                    ..LoadRequest::new(mode, Pace::Rate(times * capacity), (10.0 * times) as u64)
                 };
                 self.measure(
                     &format!("{}, {times}×: {contender}", mode.name()),
@@ -339,7 +345,7 @@ impl Bench {
                         run(&mut Server::start(contender, mode, &bench.place, limit)?, &ask)
                     },
                     |results, outcome| {
-                        let one = Loaded { contender, mode, times, capacity, seconds, outcome };
+                        let one = LoadResult { contender, mode, times, capacity, seconds, outcome };
                         eprintln!("  {}", brief(&one));
                         results.loads.push(one);
                     },
@@ -349,7 +355,7 @@ impl Bench {
     }
 
     fn steps(&mut self) {
-        let course = if self.arguments.quick { step::Course::QUICK } else { step::Course::USUAL };
+        let course = if self.arguments.quick { step::Schedule::QUICK } else { step::Schedule::USUAL };
         for contender in self.contenders.clone() {
             if self.results.steps.iter().any(|one| one.contender == contender) {
                 continue;
@@ -369,7 +375,7 @@ impl Bench {
     }
 
     fn floods(&mut self) {
-        let course = if self.arguments.quick { innocent::Course::QUICK } else { innocent::Course::USUAL };
+        let course = if self.arguments.quick { flood_impact::Schedule::QUICK } else { flood_impact::Schedule::USUAL };
         let usual = if self.arguments.quick { vec![Kind::Invites, Kind::Passwords] } else { Kind::ALL.to_vec() };
         let floods = if self.arguments.floods.is_empty() { usual } else { self.arguments.floods.clone() };
         let kinds: Vec<Option<Kind>> = [None].into_iter().chain(floods.into_iter().map(Some)).collect();
@@ -383,7 +389,7 @@ impl Bench {
                 let limit = Self::limit(contender, Mode::Passwords, capacity);
                 self.measure(
                     &format!("flood: {contender}, {name}"),
-                    |bench| innocent::run(contender, kind, &bench.place, (capacity, limit), course),
+                    |bench| flood_impact::run(contender, kind, &bench.place, (capacity, limit), course),
                     |results, one| {
                         let (calls, tally) = (&one.calls, &one.tally);
                         eprintln!(
@@ -404,16 +410,16 @@ impl Bench {
     }
 
     fn reflections(&mut self) {
-        let course = if self.arguments.quick { innocent::Course::QUICK } else { innocent::Course::USUAL };
+        let course = if self.arguments.quick { flood_impact::Schedule::QUICK } else { flood_impact::Schedule::USUAL };
         for contender in self.contenders.clone() {
             if self.results.reflections.iter().any(|one| one.contender == contender) {
                 continue;
             }
-            // Far above what is sent: only what is sent for each request counts.
+            // Far above the load: only the replies per request matter here.
             let limit = Self::limit(contender, Mode::Udp, 10_000.0);
             self.measure(
                 &format!("reflection: {contender}"),
-                |bench| innocent::reflect(contender, &bench.place, limit, course),
+                |bench| flood_impact::reflect(contender, &bench.place, limit, course),
                 |results, one| {
                     for (kind, tally) in &one.kinds {
                         eprintln!("  {kind}: {} for {}, bytes {:.2}", tally.answers, tally.sent, tally.amplification());
@@ -429,8 +435,8 @@ impl Bench {
             eprintln!("SKIPPED: registrations all at once, for strowger load has no workload {}", avalanche::WORKLOAD);
             return;
         }
-        let course = if self.arguments.quick { avalanche::Course::QUICK } else { avalanche::Course::USUAL };
-        // Kamailio's ratelimit is set for INVITEs: nothing changes for REGISTERs.
+        let course = if self.arguments.quick { avalanche::Schedule::QUICK } else { avalanche::Schedule::USUAL };
+        // Kamailio's ratelimit is configured for INVITEs and does not affect REGISTERs.
         let contenders: Vec<_> = self.contenders.iter().copied().filter(|one| *one != Contender::Limits).collect();
         for contender in contenders {
             if self.results.avalanches.iter().any(|one| one.contender == contender) {
@@ -449,7 +455,7 @@ impl Bench {
 
     fn costs(&mut self) {
         let (course, pairs) =
-            if self.arguments.quick { (cost::Course::QUICK, 1) } else { (cost::Course::USUAL, COST_PAIRS) };
+            if self.arguments.quick { (cost::Schedule::QUICK, 1) } else { (cost::Schedule::USUAL, COST_PAIRS) };
         for number in self.results.costs.len() as u64..pairs {
             self.measure(
                 &format!("cost of control, pair {}", number + 1),
@@ -467,7 +473,7 @@ impl Bench {
         }
     }
 
-    /// The page, the tables and the pictures.
+    /// Writes the page, the tables and the plots.
     fn show(&self) -> Result<(), String> {
         let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("OVERLOAD.md");
         let output = self.arguments.output.clone().unwrap_or_else(usual);
@@ -525,14 +531,14 @@ impl Bench {
     }
 }
 
-/// What there is of the contenders that are asked for.
-fn present(arguments: &Arguments, place: &Place) -> Vec<Contender> {
+/// Returns the requested contenders that are available.
+fn present(arguments: &Arguments, place: &Environment) -> Vec<Contender> {
     let has_kamailio = programs::has_kamailio();
     if !has_kamailio {
         eprintln!("SKIPPED: Kamailio, which is not installed (sudo apt-get install kamailio)");
     }
     if !place.has_control {
-        eprintln!("SKIPPED: Strowger with control, for the program does not know overload.control");
+        eprintln!("SKIPPED: Strowger with control, because the program does not support overload.control");
     }
     let asked = if arguments.contenders.is_empty() { Contender::ALL.to_vec() } else { arguments.contenders.clone() };
     let is_there = |one: &Contender| match one {
@@ -543,7 +549,7 @@ fn present(arguments: &Arguments, place: &Place) -> Vec<Contender> {
     asked.into_iter().filter(is_there).collect()
 }
 
-/// Removes what is measured again.
+/// Removes results that will be measured again.
 fn forget(results: &mut Results, part: Part) {
     match part {
         Part::Capacity => results.capacities.clear(),
@@ -557,7 +563,7 @@ fn forget(results: &mut Results, part: Part) {
     }
 }
 
-fn brief(one: &Loaded) -> String {
+fn brief(one: &LoadResult) -> String {
     let Outcome { offered, goodput, byes, p50_ms, p99_ms, refused, drops, processors, throttled, .. } = one.outcome;
     format!(
         "{offered:.0}/s offered, {goodput:.0}/s carried ({:.1} %), BYEs {byes:.2?} %, setup {p50_ms:.1?} ms (p99 {p99_ms:.1?}), \

@@ -1,5 +1,5 @@
-//! Calls and registrations through one core of our server, of Debian's Kamailio and of a bare relay, by turns. Writes its
-//! tables into `bench/RESULTS.md` and its pictures into `bench/plots`.
+//! Calls and registrations through one core of Strowger, Debian's Kamailio and a bare relay, in rotation. Writes its
+//! tables into `bench/RESULTS.md` and its plots into `bench/plots`.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -7,31 +7,31 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use strowger_bench::apart::{Network, enter};
 use strowger_bench::callgrind::Counts;
-use strowger_bench::calm::Calm;
-use strowger_bench::kept::{self, Conditions};
+use strowger_bench::namespace::{Namespace, enter};
 use strowger_bench::programs;
-use strowger_bench::proxy::figures::{Figures, Highest, Key, Results, Single, Turn, single};
+use strowger_bench::proxy::figures::{Figure, Figures, Highest, Key, Results, ServerRun, single};
 use strowger_bench::proxy::instructions::count;
-use strowger_bench::proxy::peer::{KEPT_FOR, Peer, Place};
+use strowger_bench::proxy::peer::{Environment, KEPT_FOR, Peer};
 use strowger_bench::proxy::scenario::{Load, Loads, Scenario, Step, T1_MS, steps};
 use strowger_bench::proxy::{generate, plot, relay, search, table};
+use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::register::process::{adopt, go_first, stay_on};
 use strowger_bench::register::report::replace;
+use strowger_bench::saved_results::{self, Conditions};
 use strowger_bench::server::{circumstances, command_line};
 
-/// What was called, where that is not this program; reports say it.
+/// Environment variable with the command shown in reports, if it is not this program.
 const COMMAND: &str = "STROWGER_BENCH_COMMAND";
-/// Where servers listen; the second is for whoever is counted at the same time.
+/// Listening ports of servers; the second is for a server that is counted at the same time.
 const PORTS: (u16, u16) = (5_060, 5_070);
-/// The memory that Kamailio's processes share, in MiB: more than its calls need at saturation.
+/// Shared memory of Kamailio's processes, in MiB: more than its calls need at saturation.
 const SHARED_MIB: u32 = 8_192;
-/// How long all waits for a calm machine may last together.
+/// Maximum total time of all waits for a quiet machine.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Calls that ring, a second, and for how long.
+/// Ringing calls per second, and the time for which they ring.
 const RINGING: (u32, Duration) = (2_000, Duration::from_secs(8));
-/// What starting a server and registering users takes, and a search, and the counts of a scenario.
+/// Estimated time to start a server and register users, and of a search and the counts of a scenario.
 const START: Duration = Duration::from_secs(4);
 const SEARCH: Duration = Duration::from_secs(60);
 const COUNT: Duration = Duration::from_secs(52);
@@ -48,46 +48,46 @@ struct Arguments {
     /// [default: all]
     #[arg(long, value_delimiter = ',', value_parser = Peer::parse)]
     servers: Vec<Peer>,
-    /// How often each has its turn
+    /// Runs of each server
     #[arg(long, default_value_t = 2)]
     rounds: usize,
-    /// Users on each side
+    /// Users per side
     #[arg(long, default_value_t = 1_000)]
     users: u32,
-    /// Calls going on at saturation; four times as many registrations
+    /// Concurrent calls at saturation; four times as many registrations
     #[arg(long, default_value_t = 64)]
     outstanding: u32,
-    /// The other loads, each a second; calls begin with the last
+    /// The other loads, per second; calls begin with the last
     #[arg(long, value_delimiter = ',', default_values_t = [1_000, 3_000])]
     rates: Vec<u32>,
-    /// Seconds until a server is warm: its transactions live for 32
+    /// Seconds until a server reaches a steady state: its transactions live for 32
     #[arg(long, default_value_t = 40)]
     warm_up: u64,
-    /// Seconds for which each load is measured
+    /// Measured seconds of each load
     #[arg(long, default_value_t = 8)]
     seconds: u64,
-    /// Leaves out the highest rate
+    /// Skips the search for the highest rate
     #[arg(long)]
     no_search: bool,
-    /// Leaves out the instructions, which callgrind counts
+    /// Skips the instruction counts with callgrind
     #[arg(long)]
     no_instructions: bool,
-    /// Leaves out the memory of calls that ring
+    /// Skips the memory of ringing calls
     #[arg(long)]
     no_ringing: bool,
-    /// A smoke test: little of everything, and nothing is written or kept
+    /// Smoke test: a little of everything; writes and saves nothing
     #[arg(long)]
     quick: bool,
-    /// Begins with what an earlier run left, and does only what is missing there
+    /// Starts from the results of an earlier run and measures only what is missing
     #[arg(long)]
     resume: bool,
-    /// Where what was measured is left for another run [default: proxy.json beside this program]
+    /// File in which results are saved for another run [default: proxy.json beside this program]
     #[arg(long)]
     results: Option<PathBuf>,
-    /// The program [default: STROWGER_BIN, else strowger beside this program]
+    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// The file that the tables go into, besides standard output [default: bench/RESULTS.md]
+    /// File for the tables, in addition to standard output [default: bench/RESULTS.md]
     #[arg(long)]
     output: Option<PathBuf>,
 }
@@ -97,9 +97,9 @@ enum Part {
     /// The bare relay itself
     #[command(hide = true)]
     Relay {
-        /// Where it listens
+        /// Listening address
         address: SocketAddr,
-        /// What it relays
+        /// Scenario to relay
         #[arg(value_parser = Scenario::parse)]
         scenario: Scenario,
     },
@@ -119,12 +119,12 @@ fn main() {
     let mut bench = Bench::new(arguments, is_first);
     bench.run();
     let mut text = format!("## Calls and registrations, side by side\n\n{around}");
-    bench.describe(&mut text, network == Network::Own, is_first);
+    bench.describe(&mut text, network == Namespace::Own, is_first);
     let text = bench.show(text);
     println!("{text}");
 }
 
-/// What is being measured.
+/// The running benchmark.
 struct Bench {
     arguments: Arguments,
     loads: Loads,
@@ -136,9 +136,9 @@ struct Bench {
     conditions: Conditions,
     results: Results,
     begun: Instant,
-    /// What is left to do, as far as is known.
+    /// Estimated remaining time.
     left: Duration,
-    calm: Calm,
+    calm: QuietWaiter,
 }
 
 impl Bench {
@@ -172,16 +172,16 @@ impl Bench {
             .expect("the program can be read")
             .with("going before other work", is_first.to_string());
         let results = if arguments.resume {
-            kept::read(&file, &conditions).unwrap_or_else(|why| panic!("{why}"))
+            saved_results::read(&file, &conditions).unwrap_or_else(|why| panic!("{why}"))
         } else {
             Results::default()
         };
         let (begun, left) = (Instant::now(), Duration::ZERO);
-        let calm = Calm::new(&[0, 1], if arguments.quick { Duration::ZERO } else { PATIENCE });
+        let calm = QuietWaiter::new(&[0, 1], if arguments.quick { Duration::ZERO } else { PATIENCE });
         Self { arguments, loads, binary, scenarios, peers, has_valgrind, file, conditions, results, begun, left, calm }
     }
 
-    /// Servers as they are by default.
+    /// Returns the servers with default configuration.
     fn servers(&self) -> Vec<Peer> {
         self.peers.iter().copied().filter(|peer| matches!(peer, Peer::Strowger | Peer::Kamailio)).collect()
     }
@@ -234,21 +234,21 @@ impl Bench {
         eprintln!("[{:.1} min, about {:.1} left] {what}", minutes(self.begun.elapsed()), minutes(self.left));
     }
 
-    fn place<'a>(&'a self, scenario: Scenario, folder: &'a Path, address: SocketAddr) -> Place<'a> {
+    fn place<'a>(&'a self, scenario: Scenario, folder: &'a Path, address: SocketAddr) -> Environment<'a> {
         let users = 2 * self.arguments.users;
-        Place { binary: &self.binary, folder, scenario, address, users, memory_mib: SHARED_MIB, t1_ms: T1_MS }
+        Environment { binary: &self.binary, folder, scenario, address, users, memory_mib: SHARED_MIB, t1_ms: T1_MS }
     }
 
     fn keep(&self) {
         if self.arguments.quick {
             return;
         }
-        if let Err(error) = kept::write(&self.file, &self.conditions, &self.results) {
-            eprintln!("what was measured is not kept: {error}");
+        if let Err(error) = saved_results::write(&self.file, &self.conditions, &self.results) {
+            eprintln!("cannot save the results: {error}");
         }
     }
 
-    /// A server, started once, under all loads, and its highest rate.
+    /// Starts a server once and measures all loads and its highest rate.
     fn turn(&mut self, scenario: Scenario, peer: Peer, round: usize) {
         self.calm.wait();
         self.say(&format!("{scenario}, {peer}, round {round}"));
@@ -260,7 +260,7 @@ impl Bench {
         self.keep();
     }
 
-    fn try_turn(&mut self, scenario: Scenario, peer: Peer, round: usize) -> Result<Turn, String> {
+    fn try_turn(&mut self, scenario: Scenario, peer: Peer, round: usize) -> Result<ServerRun, String> {
         let folder = tempfile::Builder::new().prefix("strowger-proxy-").tempdir().map_err(|error| error.to_string())?;
         let address = SocketAddr::from(([127, 0, 0, 1], PORTS.0));
         let users = self.arguments.users;
@@ -291,10 +291,10 @@ impl Bench {
         }
         let memory = (outcome.memory.0 / MIB, outcome.memory.1 / MIB);
         let (course, answered_bytes) = (outcome.course, outcome.answered_bytes);
-        Ok(Turn { scenario, peer, round, first, loads, course, answered_bytes, memory })
+        Ok(ServerRun { scenario, peer, round, first, loads, course, answered_bytes, memory })
     }
 
-    /// The memory of calls that ring, at a server of their own.
+    /// Measures the memory of ringing calls at a separate server.
     fn ring(&mut self, peer: Peer) {
         let scenario = Scenario::Call;
         if single(&self.results.ringing_bytes, scenario, peer).is_some() {
@@ -302,7 +302,7 @@ impl Bench {
         }
         self.say(&format!("{peer}, calls that ring"));
         match self.try_ring(peer) {
-            Ok(value) => self.results.ringing_bytes.push(Single { scenario, peer, value }),
+            Ok(value) => self.results.ringing_bytes.push(Figure { scenario, peer, value }),
             Err(error) => eprintln!("  {peer}, calls that ring: {error}"),
         }
         self.keep();
@@ -322,7 +322,7 @@ impl Bench {
         Ok(bytes)
     }
 
-    /// The instructions of both servers, at the same time: they do not depend on that.
+    /// Counts the instructions of both servers simultaneously, which does not affect the counts.
     fn count(&mut self, scenario: Scenario) {
         let missing = |peer: &Peer| self.results.parts(scenario, *peer).is_none();
         let peers: Vec<Peer> = self.servers().into_iter().filter(missing).collect();
@@ -336,7 +336,7 @@ impl Bench {
             let begin = |(peer, port): (Peer, u16)| {
                 let address = SocketAddr::from(([127, 0, 0, 1], port));
                 scope.spawn(move || {
-                    // A thread has the cores of the one that began it.
+                    // A thread inherits the affinity of the thread that starts it.
                     let core = usize::from(port != PORTS.0);
                     stay_on(core).map_err(|error| error.to_string())?;
                     let parts = count(binary, (scenario, peer), address, counts);
@@ -358,7 +358,7 @@ impl Bench {
         self.keep();
     }
 
-    /// How it was measured.
+    /// Describes the method of measurement.
     fn describe(&self, text: &mut String, is_apart: bool, is_first: bool) {
         if self.arguments.quick {
             text.push_str(
@@ -368,7 +368,7 @@ impl Bench {
             return;
         }
         let Arguments { users, warm_up, seconds, outstanding, .. } = self.arguments;
-        // Also those of the runs that this one goes on from.
+        // Includes rounds of the earlier runs that this one continues.
         let rounds = self.results.turns.iter().map(|turn| turn.round).max().unwrap_or(0);
         let network = if is_apart { "a network namespace of its own" } else { "this machine's loopback" };
         let turn = if is_first { "before (nice -20)" } else { "by turns with" };
@@ -392,7 +392,7 @@ impl Bench {
         );
     }
 
-    /// All tables and pictures, written where they belong.
+    /// Writes all tables and plots to their files.
     fn show(&self, head: String) -> String {
         let mut text = head + "\n" + &table::summary(&self.results);
         let output = self.arguments.output.clone();
@@ -435,7 +435,7 @@ fn brief(figures: &Figures) -> String {
     )
 }
 
-/// What the servers were told.
+/// Returns the servers' configurations.
 fn configurations(scenarios: &[Scenario]) -> String {
     let address = SocketAddr::from(([127, 0, 0, 1], PORTS.0));
     let mut text = format!(

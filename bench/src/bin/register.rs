@@ -1,62 +1,62 @@
-//! REGISTERs: how many a second, how soon answered, at what cost, in every mode, beside Debian's Kamailio; and how soon a
-//! million bindings are there again. Writes its tables into `bench/RESULTS.md`.
+//! REGISTERs per second, their response times and cost in every mode, beside Debian's Kamailio; and the time to load
+//! a million bindings at start. Writes its tables into `bench/RESULTS.md`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser;
 use strowger_bench::programs;
+use strowger_bench::register::contender::Contender;
 use strowger_bench::register::process::{adopt, stay_on};
-use strowger_bench::register::subject::Contender;
 use strowger_bench::register::{report, rounds, scale as scaling, start};
 use strowger_bench::server::{circumstances, command_line};
 
 #[derive(Debug, Parser)]
 #[command(about = "REGISTERs a second in every mode, and a start with many bindings; a report, not a test")]
 struct Arguments {
-    /// Measures the start with many bindings, instead of the rate
+    /// Measures the start with many bindings instead of the rate
     #[arg(long)]
     start: bool,
-    /// Compares a table of --users bindings with one of --few: memory, and the cost of a REGISTER
+    /// Compares a table of --users bindings with one of --few: memory, and cost of a REGISTER
     #[arg(long, conflicts_with = "start")]
     scale: bool,
-    /// Users of the small table of --scale
+    /// Number of users of the small table of --scale
     #[arg(long, default_value_t = 10_000)]
     few: u32,
-    /// A smoke test: little of everything, and nothing is written
+    /// Smoke test: a little of everything; writes nothing
     #[arg(long)]
     quick: bool,
-    /// The server [default: STROWGER_BIN, else strowger beside this program]
+    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// What is compared, in this order: memory, write-behind, write-through, kamailio-0 to kamailio-3, kamailio-1-wal …
+    /// Contenders, in this order: memory, write-behind, write-through, kamailio-0 to kamailio-3, kamailio-1-wal …
     #[arg(long, value_delimiter = ',')]
     contenders: Vec<String>,
-    /// How often each has its turn [default: 3]
+    /// Runs of each contender [default: 3]
     #[arg(long)]
     rounds: Option<usize>,
-    /// Users [default: 100000; with --start 1000000; with --scale 10000000]
+    /// Number of users [default: 100000; with --start 1000000; with --scale 10000000]
     #[arg(long)]
     users: Option<u32>,
-    /// Sockets that they are spread over
+    /// Number of sockets of the users
     #[arg(long, default_value_t = 64)]
     sockets: u32,
-    /// REGISTERs under way at saturation
+    /// REGISTERs in flight at saturation
     #[arg(long, default_value_t = 256)]
     window: usize,
-    /// REGISTERs a second of the second table; 0: none
+    /// REGISTERs per second for the second table; 0 skips it
     #[arg(long, default_value_t = 5_000)]
     rate: u32,
-    /// Seconds that are measured [default: 10]
+    /// Measured seconds [default: 10]
     #[arg(long)]
     seconds: Option<u64>,
-    /// timers.t1 of Strowger; its transactions live 64 times as long, so that the warm-up of 4 s reaches the steady state
+    /// timers.t1 of Strowger; its transactions live 64 times as long, so the warm-up of 4 s reaches the steady state
     #[arg(long, default_value = "50ms")]
     t1: String,
-    /// Where the servers keep their files [default: the system's folder for temporary files]
+    /// Folder for files of the servers [default: the system's folder for temporary files]
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// The file that the table goes into, besides standard output [default: bench/RESULTS.md]
+    /// File for the table, in addition to standard output [default: bench/RESULTS.md]
     #[arg(long)]
     output: Option<PathBuf>,
 }

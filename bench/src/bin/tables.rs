@@ -1,25 +1,25 @@
-//! The multicore paper's study: tables of fixed and of own size, credentials in a database and in memory, a sweep and what knows
-//! its time. Writes the tables of `bench/TABLES.md` and its pictures.
+//! Repeats the multicore paper's study: tables of fixed and of dynamic size, credentials in a database and in memory,
+//! expiry by a sweep and by a data structure ordered by time. Writes the tables of `bench/TABLES.md` and its plots.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use strowger_bench::apart::enter;
+use strowger_bench::namespace::enter;
 use strowger_bench::plot::{COLOURS, Line, Lines, draw_lines};
 use strowger_bench::programs;
 use strowger_bench::register::process::adopt;
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
 use strowger_bench::tables::contention::Contention;
-use strowger_bench::tables::credentials::{Source, Stock};
+use strowger_bench::tables::credentials::{Source, UserStores};
 use strowger_bench::tables::growth::{self, Growth};
 use strowger_bench::tables::measure::{Population, measure, message_time, sweep_time};
 use strowger_bench::tables::model::{Curve, Expiry, Server};
 use strowger_bench::tables::phones::World;
 use strowger_bench::tables::plot::{Group, draw_bars, short};
-use strowger_bench::tables::report::{self, Climbed, Measured, Rung, user_seconds};
+use strowger_bench::tables::report::{self, Measurement, Rung, RungResult, user_seconds};
 use strowger_bench::tables::serve::{self, Setup};
 use strowger_bench::tables::table::{EXPIRES, Kind, REFRESH};
 use strowger_bench::tables::timeline::{BIN, Timeline};
@@ -28,14 +28,14 @@ use strowger_bench::tables::verify;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Registrations after which a world has as many transactions as it will have.
+/// Registrations until the number of transactions reaches its steady state.
 const WARM_UP: u64 = 20_000;
-/// The share of a core that the generator's users are to take.
+/// Share of a core that the generator's users should consume.
 const VERIFIED_AT: f64 = 0.5;
 const DATABASE_USERS: u32 = 1_000_000;
-/// How often everything is measured: the middle counts.
+/// Repetitions of each measurement; the median counts.
 const TURNS: usize = 3;
-/// The tables, and what there is without any.
+/// The tables, and a null table for comparison.
 const KINDS: [Kind; 4] = [Kind::ALL[0], Kind::ALL[1], Kind::ALL[2], Kind::Nothing];
 
 #[derive(Debug, Parser)]
@@ -43,25 +43,25 @@ const KINDS: [Kind; 4] = [Kind::ALL[0], Kind::ALL[1], Kind::ALL[2], Kind::Nothin
 struct Arguments {
     #[command(subcommand)]
     part: Option<Part>,
-    /// A smoke test: little of everything, and nothing is written
+    /// Smoke test: a little of everything; writes nothing
     #[arg(long)]
     quick: bool,
-    /// Contacts of the table that grows
+    /// Contacts of the growing table
     #[arg(long, default_value_t = 10_000_000)]
     contacts: u32,
-    /// The program strowger [default: STROWGER_BIN, else strowger beside this program]
+    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// The file that the tables go into [default: bench/TABLES.md]
+    /// File for the tables [default: bench/TABLES.md]
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Part {
-    /// A table grows and shrinks; for this program itself
+    /// Grows and shrinks a table; internal
     Grow { kind: growth::Kind },
-    /// Serves until standard input ends; for this program itself
+    /// Serves until standard input ends; internal
     Serve {
         address: SocketAddr,
         #[arg(long, value_parser = Kind::parse)]
@@ -119,10 +119,10 @@ fn study(arguments: &Arguments) {
     replace(&file, "tables", &text).expect("the tables can be written");
 }
 
-/// What is to be done.
+/// Extent of the study.
 struct Study {
     populations: &'static [u32],
-    /// The processor's time of a server for a figure.
+    /// Processor time of a server per measured value.
     time: Duration,
     is_quick: bool,
     contacts: u32,
@@ -130,16 +130,16 @@ struct Study {
     began: Instant,
 }
 
-/// A table with so many users, and what a whole sweep over it takes.
-type Swept = (Kind, u32, Duration);
+/// A table, its number of users, and the duration of a full sweep.
+type SweepResults = (Kind, u32, Duration);
 
-/// What came of it.
+/// Results of the study.
 struct Results {
     populations: &'static [u32],
     pair: Duration,
-    measured: Vec<Measured>,
-    sweeps: Vec<Swept>,
-    climbed: Vec<Climbed>,
+    measured: Vec<Measurement>,
+    sweeps: Vec<SweepResults>,
+    climbed: Vec<RungResult>,
     verified: Vec<(Rung, u32, Result<verify::Outcome, String>)>,
     timelines: Vec<Timeline>,
     contentions: Vec<Contention>,
@@ -154,7 +154,7 @@ impl Study {
     fn run(&self) -> Result<Results, String> {
         let growths = self.grow()?;
         self.say("users and databases");
-        let stock = Stock::make(DATABASE_USERS.min(*self.populations.last().unwrap_or(&1)), &Source::ALL)?;
+        let stock = UserStores::make(DATABASE_USERS.min(*self.populations.last().unwrap_or(&1)), &Source::ALL)?;
         let database =
             if stock.sources().any(|source| source == Source::Postgres) { Source::Postgres } else { Source::Sqlite };
         let rungs = Rung::all(database);
@@ -177,8 +177,8 @@ impl Study {
         [growth::Kind::Ours, growth::Kind::Std].map(grow).into_iter().collect()
     }
 
-    /// What users cost, and sweeps.
-    fn measure(&self, stock: &Stock, rungs: &[Rung]) -> Result<(Vec<Measured>, Vec<Swept>), String> {
+    /// Measures the cost of users and of sweeps.
+    fn measure(&self, stock: &UserStores, rungs: &[Rung]) -> Result<(Vec<Measurement>, Vec<SweepResults>), String> {
         self.say("phones");
         let mut worlds: Vec<World> = (1..=2).map(World::new).collect();
         std::thread::scope(|scope| {
@@ -194,21 +194,21 @@ impl Study {
             self.say(&format!("{users} users"));
             let mut populations = KINDS.map(|kind| Population::new(kind, *users, 2));
             let mut turns = Vec::new();
-            // What the machine does meanwhile hits all of them alike.
+            // Alternating the servers makes disturbances of the machine affect all of them alike.
             for _ in 0..TURNS {
                 for population in &mut populations {
                     let kind = population.kind;
                     for (source, cores) in Source::ALL.into_iter().flat_map(|source| [(source, 1), (source, 2)]) {
                         if is_compared(kind, source) {
                             let cost = measure(&mut worlds[..cores], population, (stock, source), self.time)?;
-                            turns.push(Measured { kind, source, users: *users, cores, cost });
+                            turns.push(Measurement { kind, source, users: *users, cores, cost });
                         }
                     }
                 }
             }
             let middle = report::middle(&turns);
             for one in &middle {
-                let Measured { kind, source, cores, cost, .. } = one;
+                let Measurement { kind, source, cores, cost, .. } = one;
                 eprintln!("        {kind}, {source}, {cores} cores: {:.1?} a registration", cost.registration);
             }
             measured.extend(middle);
@@ -218,21 +218,21 @@ impl Study {
         for world in &worlds {
             let (all, good) = world.transactions();
             if (good as f64) < all as f64 * strowger_traffic::workload::CONFORMING {
-                return Err(format!("only {good} of {all} transactions went well"));
+                return Err(format!("only {good} of {all} transactions succeeded"));
             }
         }
         Ok((measured, sweeps))
     }
 
-    fn watch(&self, measured: &[Measured], pair: Duration) -> Vec<Timeline> {
+    fn watch(&self, measured: &[Measurement], pair: Duration) -> Vec<Timeline> {
         let users = if self.is_quick { 100_000 } else { 1_000_000 };
         let time = Duration::from_secs(180);
-        let is_it = |one: &&Measured| (one.kind, one.cores, one.users) == (Kind::Nothing, 1, users);
+        let is_it = |one: &&Measurement| (one.kind, one.cores, one.users) == (Kind::Nothing, 1, users);
         let without = measured.iter().find(is_it);
         let rest = without.map_or(Duration::ZERO, |one| one.cost.registration + pair.mul_f64(one.cost.messages / 2.0));
         let run = |(kind, expiry)| {
             self.say(&format!("three minutes of {kind}"));
-            // Before that, nobody who stayed away has expired yet.
+            // Earlier, no binding of a user who stopped refreshing has expired.
             let before = EXPIRES - REFRESH;
             Timeline::run(kind, expiry, users, (before, time), rest)
         };
@@ -250,13 +250,13 @@ impl Study {
         [(narrow, false), (narrow, true), (wide, false), (wide, true), (Kind::Ours, false)].map(run).into()
     }
 
-    /// The load generator's users against each server.
-    fn verify(&self, climbed: &[Climbed]) -> Vec<(Rung, u32, Result<verify::Outcome, String>)> {
+    /// Runs the load generator's users against each server.
+    fn verify(&self, climbed: &[RungResult]) -> Vec<(Rung, u32, Result<verify::Outcome, String>)> {
         let (users, seconds) = if self.is_quick { (10_000, 3) } else { (100_000, 6) };
         let one_core = climbed.iter().filter_map(|climbed| Some((climbed.rung, climbed.servers.first()?)));
         let run = |(number, (rung, server)): (u16, (Rung, &Server))| {
             self.say(&format!("the generator: {}", rung.name()));
-            // A smoke test may find the machine at work.
+            // Another load on the machine may disturb a smoke test.
             let share = if self.is_quick { VERIFIED_AT / 10.0 } else { VERIFIED_AT };
             let speed = share / server.load(f64::from(users));
             let Rung { kind, source, expiry, .. } = rung;
@@ -270,10 +270,10 @@ impl Study {
     }
 }
 
-/// From what was measured to servers.
-fn climb(rungs: &[Rung], measured: &[Measured], sweeps: &[Swept], pair: Duration) -> Vec<Climbed> {
+/// Converts measurements to results per server.
+fn climb(rungs: &[Rung], measured: &[Measurement], sweeps: &[SweepResults], pair: Duration) -> Vec<RungResult> {
     let server = |rung: &Rung, cores: usize| {
-        let is_its = |one: &&Measured| (one.kind, one.source, one.cores) == (rung.kind, rung.source, cores);
+        let is_its = |one: &&Measurement| (one.kind, one.source, one.cores) == (rung.kind, rung.source, cores);
         let user = measured.iter().filter(is_its).map(|one| (f64::from(one.users), user_seconds(&one.cost, pair)));
         let sweep = sweeps.iter().filter(|(kind, ..)| *kind == rung.kind);
         let sweep = sweep.map(|(_, users, time)| (f64::from(*users), time.as_secs_f64() / f64::from(*users)));
@@ -284,7 +284,7 @@ fn climb(rungs: &[Rung], measured: &[Measured], sweeps: &[Swept], pair: Duration
             cores: cores as f64,
         }
     };
-    rungs.iter().map(|rung| Climbed { rung: *rung, servers: vec![server(rung, 1), server(rung, 2)] }).collect()
+    rungs.iter().map(|rung| RungResult { rung: *rung, servers: vec![server(rung, 1), server(rung, 2)] }).collect()
 }
 
 impl Results {

@@ -1,16 +1,16 @@
-//! What TCP costs a server with very many connections. Writes `bench/TCP.md`.
+//! Cost of TCP for a server with very many connections. Writes `bench/TCP.md`.
 
 use std::io::BufRead as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
-use strowger_bench::apart::enter;
+use strowger_bench::namespace::enter;
 use strowger_bench::programs;
 use strowger_bench::server::{circumstances, command_line};
 use strowger_bench::tcp::growth::Growth;
 use strowger_bench::tcp::phones::{Phones, Task};
-use strowger_bench::tcp::{Lifetime, echo, lifetimes, parts, registrar};
+use strowger_bench::tcp::{ConnectionLifetime, echo, lifetimes, parts, registrar};
 
 const HEAD: &str = "# TCP
 
@@ -39,21 +39,21 @@ stays, there are as many requests as a process may have files, and no more: at a
 struct Arguments {
     #[command(subcommand)]
     role: Option<Role>,
-    /// Connections at 14,800 a second
+    /// Number of connections, opened at 14,800 per second
     #[arg(long, default_value_t = 300_000)]
     connections: usize,
-    /// Seconds of each of the other measurements
+    /// Seconds of each other measurement
     #[arg(long, default_value_t = 10)]
     seconds: u32,
-    /// A smoke test: little of everything, and nothing is written
+    /// Smoke test: a little of everything; writes nothing
     #[arg(long)]
     quick: bool,
-    /// Where the report goes, besides standard output [default: bench/TCP.md]
+    /// File for the report, in addition to standard output [default: bench/TCP.md]
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
-/// What the processes are that this program starts.
+/// Role of a child process of this program.
 #[derive(Debug, Subcommand)]
 enum Role {
     /// An echo server
@@ -62,13 +62,13 @@ enum Role {
         #[arg(long, action = clap::ArgAction::Set)]
         datagrams: bool,
     },
-    /// Clients of it
+    /// Clients of the echo server
     #[command(hide = true)]
     Phones {
         #[arg(long)]
         server: SocketAddr,
-        #[arg(long, value_parser = Lifetime::parse)]
-        lifetime: Lifetime,
+        #[arg(long, value_parser = ConnectionLifetime::parse)]
+        lifetime: ConnectionLifetime,
         #[arg(long)]
         rate: u32,
         #[arg(long)]
@@ -90,7 +90,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 }
 
-/// Opens what is to be open, waits for the word, asks, says what came of it, and stays until its input ends.
+/// Opens the connections, waits for the start signal, sends requests, reports the results, and stays until its input
+/// ends.
 fn phones(task: Task) -> Result<(), Box<dyn std::error::Error>> {
     let mut phones = Phones::new(task)?;
     println!("ready");
@@ -103,9 +104,9 @@ fn phones(task: Task) -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn report(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
-    // Its own, for its ports are set.
+    // Its own namespace, because it changes the port range.
     let _ = enter(false);
-    // Ports for everybody, of this namespace alone.
+    // Widens the ephemeral port range, in this namespace only.
     std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "1024 65535")?;
     let (connections, seconds) = if arguments.quick { (20_000, 1) } else { (arguments.connections, arguments.seconds) };
     let mut text = format!("{HEAD}{}", circumstances(&command_line("strowger-bench --bin tcp")));

@@ -1,4 +1,5 @@
-//! Structure-aware mutations of valid messages, in process or over a loopback socket: no panic, and nothing over 10 ms.
+//! Sends structure-aware mutations of valid messages, in process or over a loopback socket. Requires that nothing
+//! panics and no message takes more than 10 ms.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -7,30 +8,30 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use strowger_bench::message_target::{MessageTarget, Reader, WholeShard};
 use strowger_bench::mutate::Mutator;
-use strowger_bench::subject::{Reader, Subject, WholeShard};
 
-/// What one message may take.
+/// Maximum processing time of a message.
 const LIMIT: Duration = Duration::from_millis(10);
-/// Over a socket, how many mutations go between two OPTIONS that must be answered.
+/// Over a socket, the number of mutations between two OPTIONS that must be answered.
 const PROBE_EVERY: u64 = 500;
 
 #[derive(Debug, Parser)]
 #[command(about = "Tortures the parser, or a server on this machine, with damaged messages")]
 struct Arguments {
-    /// How many.
+    /// Number of messages.
     #[arg(long, default_value_t = 1_000_000)]
     messages: u64,
-    /// Which sequence.
+    /// Seed of the sequence.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Give them to a whole shard instead of the parser alone.
+    /// Sends the messages to a whole shard instead of the parser alone.
     #[arg(long, conflicts_with = "udp")]
     shard: bool,
-    /// Send them to a server at this loopback address instead.
+    /// Sends the messages to a server at this loopback address instead.
     #[arg(long)]
     udp: Option<SocketAddr>,
-    /// Over a socket, so many a second.
+    /// Messages per second over a socket.
     #[arg(long, default_value_t = 5_000)]
     rate: u64,
 }
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
     if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What came of the messages so far.
+/// Results so far.
 #[derive(Debug, Default)]
 struct Outcome {
     read: u64,
@@ -61,7 +62,7 @@ struct Outcome {
     panics: u64,
 }
 
-fn in_process(arguments: &Arguments, subject: &mut dyn Subject) -> bool {
+fn in_process(arguments: &Arguments, subject: &mut dyn MessageTarget) -> bool {
     let mut outcome = Outcome::default();
     let (mut mutator, mut bytes) = (Mutator::new(arguments.seed), Vec::new());
     for number in 0..arguments.messages {
@@ -79,12 +80,12 @@ fn in_process(arguments: &Arguments, subject: &mut dyn Subject) -> bool {
     outcome.panics == 0 && outcome.slowest < LIMIT
 }
 
-/// Gives one message to the subject; `false` where that panics.
-fn one(bytes: &[u8], subject: &mut dyn Subject, outcome: &mut Outcome) -> bool {
+/// Passes one message to the target. Returns `false` if that panics.
+fn one(bytes: &[u8], subject: &mut dyn MessageTarget, outcome: &mut Outcome) -> bool {
     let start = Instant::now();
     let Ok(fault) = catch_unwind(AssertUnwindSafe(|| subject.take(bytes))) else { return false };
     let mut took = start.elapsed();
-    // The machine may have been elsewhere meanwhile: a slow message is one that is slow each time.
+    // The thread may have been preempted: a message counts as slow only if it is slow every time.
     for _ in 0..3 {
         if took < LIMIT / 10 {
             break;
@@ -119,7 +120,7 @@ fn over_udp(arguments: &Arguments, server: SocketAddr) -> std::io::Result<bool> 
             slowest = slowest.max(took);
         }
         mutator.next_message(&mut bytes);
-        // A refused or full socket shows in the next probe.
+        // The next probe detects a refused or full socket.
         let _ = torturer.send(&bytes);
         while torturer.recv(&mut [0; 2048]).is_ok() {
             answers += 1;
@@ -136,7 +137,8 @@ fn over_udp(arguments: &Arguments, server: SocketAddr) -> std::io::Result<bool> 
     Ok(alive)
 }
 
-/// Asks by OPTIONS whether the server lives; how long the first answer took. Sent up to five times, as UDP loses.
+/// Checks by OPTIONS that the server is alive and returns the time of the first answer. Sends up to five times,
+/// because UDP may lose packets.
 fn probe(socket: &UdpSocket, number: u64) -> std::io::Result<Option<Duration>> {
     let (local, server) = (socket.local_addr()?, socket.peer_addr()?);
     let options = format!(

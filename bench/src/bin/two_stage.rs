@@ -1,5 +1,6 @@
-//! Clusters of two stages, each server held to the same share of a core: what they carry at each load, beside the plan and the paper that it
-//! comes from. Writes `bench/TWO_STAGE.md`, tables into `bench/two_stage` and pictures into `bench/plots`.
+//! Two-stage clusters with each server limited to the same share of a core: throughput at each load, beside the plan
+//! and the paper that it comes from. Writes `bench/TWO_STAGE.md`, tables into `bench/two_stage` and plots into
+//! `bench/plots`.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -7,83 +8,83 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use strowger_bench::apart::enter;
-use strowger_bench::calm::Calm;
-use strowger_bench::kept::{self, Conditions};
+use strowger_bench::namespace::enter;
 use strowger_bench::programs;
+use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::quota::{Quota, remove_leftovers};
 use strowger_bench::register::process::{adopt, go_first, stay_on};
 use strowger_bench::register::report::replace;
+use strowger_bench::saved_results::{self, Conditions};
 use strowger_bench::server::{circumstances, command_line};
-use strowger_bench::two_stage::capacity::{Alone, measure};
+use strowger_bench::two_stage::capacity::{SingleServer, measure};
 use strowger_bench::two_stage::configuration::{T1, configuration};
+use strowger_bench::two_stage::deployment::Environment;
 use strowger_bench::two_stage::layout::{Layout, Work};
 use strowger_bench::two_stage::results::Results;
-use strowger_bench::two_stage::site::Place;
-use strowger_bench::two_stage::sweep::{Course, Task, sweep};
+use strowger_bench::two_stage::sweep::{Schedule, Task, sweep};
 use strowger_bench::two_stage::{GENERATOR_CORE, USERS, paper, plot, table};
 
-/// What the page of a trial begins with.
+/// Notice at the top of a trial's page.
 const TRIAL: &str = "**A trial: others worked on the machine meanwhile. The figures show the form of this page, and not what the servers can \
     do.**\n\n";
-/// What a new page begins with.
+/// Title of a new page.
 const TITLE: &str = "# Two stages\n";
-/// Shares of registrations, in percent, where there are calls too.
+/// Shares of registrations in mixed load, in percent.
 const MIXES: [u8; 2] = [50, 80];
-/// Loads of mixes, as parts of what is planned to be carried.
+/// Loads of mixes, relative to the planned throughput.
 const MIXED_LOADS: [f64; 3] = [0.6, 0.9, 1.2];
 
 #[derive(Debug, Parser)]
 #[command(about = "Clusters of two stages beside the plan of what they carry; a report, not a test")]
 struct Arguments {
-    /// What is measured; of the others what was measured before stays [default: all]
+    /// Parts to measure; earlier results of the others are kept [default: all]
     #[arg(long, value_delimiter = ',', value_enum)]
     only: Vec<Part>,
-    /// Loads, as parts of what is planned to be carried at most
+    /// Loads, relative to the planned maximum throughput
     #[arg(long, value_delimiter = ',', default_values_t = [0.5, 0.8, 0.95, 1.2, 1.5])]
     loads: Vec<f64>,
-    /// Seconds of the first load that are not counted; transactions live for 6.4 s
+    /// Seconds at the start of the first load that are not counted; transactions live for 6.4 s
     #[arg(long, default_value_t = 7)]
     fill: u64,
-    /// Seconds of each other load that are not counted
+    /// Seconds at the start of each other load that are not counted
     #[arg(long, default_value_t = 3)]
     warm_up: u64,
-    /// Seconds of each load that are counted
+    /// Counted seconds of each load
     #[arg(long, default_value_t = 4)]
     seconds: u64,
-    /// Microseconds of processor time that each server has in each period
+    /// Processor time of each server per period, in microseconds
     #[arg(long, default_value_t = 1_000)]
     quota_us: u32,
-    /// Microseconds of a period
+    /// Length of a period, in microseconds
     #[arg(long, default_value_t = 10_000)]
     period_us: u32,
-    /// Seconds that all waits for a calm machine may last together; 0: it is a trial
+    /// Maximum total time of all waits for a quiet machine, in seconds; 0 makes the run a trial
     #[arg(long, default_value_t = 120)]
     patience: u64,
-    /// A smoke test: little of everything; writes nothing into the repository
+    /// Smoke test: a little of everything; writes nothing into the repository
     #[arg(long)]
     quick: bool,
-    /// Begins with what an earlier run left, and does only what is missing there
+    /// Starts from the results of an earlier run and measures only what is missing
     #[arg(long)]
     resume: bool,
-    /// Measures nothing: writes the page of what was measured
+    /// Measures nothing; writes the page of the saved results
     #[arg(long)]
     describe: bool,
-    /// Where what was measured is left for another run [default: two-stage.json beside this program]
+    /// File in which results are saved for another run [default: two-stage.json beside this program]
     #[arg(long)]
     results: Option<PathBuf>,
-    /// The program [default: STROWGER_BIN, else strowger beside this program]
+    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// The file of the page; tables and plots lie beside it [default: bench/TWO_STAGE.md]
+    /// File of the page; tables and plots go beside it [default: bench/TWO_STAGE.md]
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
-/// What can be measured by itself.
+/// A part that can be measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// What one server of each stage carries
+    /// Capacity of a single server of each stage
     Capacity,
     /// Calls
     Calls,
@@ -91,7 +92,7 @@ enum Part {
     Registrations,
     /// Registrations with overload control
     Control,
-    /// Clusters of unequal shares, as in the paper
+    /// Clusters with unequal shares, as in the paper
     Skew,
     /// Calls and registrations together
     Mixed,
@@ -130,16 +131,16 @@ fn main() {
 
 struct Bench {
     arguments: Arguments,
-    place: Place,
+    place: Environment,
     parts: Vec<Part>,
     file: PathBuf,
     conditions: Conditions,
     around: String,
     results: Results,
     begun: Instant,
-    calm: Calm,
+    calm: QuietWaiter,
     failures: usize,
-    // The results of a smoke test go with it.
+    // Results of a smoke test are deleted with it.
     _scratch: tempfile::TempDir,
 }
 
@@ -163,7 +164,7 @@ impl Bench {
             Conditions::of(&binary)?.with("the quota", format!("{} of {} µs", quota.quota_us, quota.period_us));
         let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
         let goes_on = arguments.resume || arguments.describe || !arguments.only.is_empty();
-        let mut results = match kept::read(&file, &conditions) {
+        let mut results = match saved_results::read(&file, &conditions) {
             Ok(results) if goes_on => results,
             Err(why) if arguments.resume || arguments.describe => return Err(why),
             _ => Results::default(),
@@ -172,10 +173,10 @@ impl Bench {
             parts.iter().for_each(|part| forget(&mut results, *part));
         }
         results.quota = Some(quota);
-        let calm = Calm::new(&[0, GENERATOR_CORE], Duration::from_secs(arguments.patience));
-        // Before this process stays on one core, which is all that it sees of the machine then.
+        let calm = QuietWaiter::new(&[0, GENERATOR_CORE], Duration::from_secs(arguments.patience));
+        // Must run before this process is pinned to one core: after that it sees only that core.
         let around = circumstances(&command_line("strowger-bench --bin two-stage").replace(" --describe", ""));
-        let (place, begun) = (Place { binary, quota }, Instant::now());
+        let (place, begun) = (Environment { binary, quota }, Instant::now());
         Ok(Self {
             arguments,
             place,
@@ -211,7 +212,7 @@ impl Bench {
         }
         self.say(&self.calm.told());
         if self.failures > 0 {
-            eprintln!("two-stage: {} measurements have failed; --resume does them again", self.failures);
+            eprintln!("two-stage: {} measurements failed; --resume repeats them", self.failures);
         }
         Ok(())
     }
@@ -220,7 +221,7 @@ impl Bench {
         eprintln!("[{:.1} min] {what}", self.begun.elapsed().as_secs_f64() / 60.0);
     }
 
-    /// Measures one thing, as calm as the machine gets, and keeps what came of it.
+    /// Runs one measurement when the machine is quiet and saves its results.
     fn measure<T>(
         &mut self,
         what: &str,
@@ -234,8 +235,8 @@ impl Bench {
         match measure(self) {
             Ok(found) => {
                 keep(&mut self.results, found);
-                if let Err(why) = kept::write(&self.file, &self.conditions, &self.results) {
-                    eprintln!("  NOT KEPT: {why}");
+                if let Err(why) = saved_results::write(&self.file, &self.conditions, &self.results) {
+                    eprintln!("  NOT SAVED: {why}");
                 }
             }
             Err(why) => {
@@ -245,16 +246,16 @@ impl Bench {
         }
     }
 
-    fn course(&self) -> Course {
+    fn course(&self) -> Schedule {
         let Arguments { fill, warm_up, seconds, .. } = self.arguments;
         let [fill, warm_up, time] = [fill, warm_up, seconds].map(Duration::from_secs);
-        Course { fill, warm_up, time }
+        Schedule { fill, warm_up, time }
     }
 
     fn capacities(&mut self) {
         let course = self.course();
         for work in [Work::Calls, Work::Registrations] {
-            for alone in Alone::ALL {
+            for alone in SingleServer::ALL {
                 if self.results.capacity(alone, work).is_some() {
                     continue;
                 }
@@ -276,7 +277,7 @@ impl Bench {
         }
     }
 
-    /// A server alone, and two behind two of the first stage.
+    /// Measures mixed load on a single server, and on two second-stage servers behind two of the first stage.
     fn mixed(&mut self, work: Work) {
         let loads = std::mem::replace(&mut self.arguments.loads, MIXED_LOADS.to_vec());
         [Layout::PAPER[0], Layout::PAPER[3]].into_iter().for_each(|layout| self.sweep(layout, work, &[]));
@@ -290,14 +291,16 @@ impl Bench {
         let what = format!("{layout}, {work}");
         let Some(plan) = self.results.both(work).and_then(|both| both.even(layout)) else {
             self.failures += 1;
-            return eprintln!("  FAILED: {what}: what one server carries is not known; measure the part capacity");
+            return eprintln!(
+                "  FAILED: {what}: the capacity of a single server is unknown; measure the part capacity"
+            );
         };
         let rates = self.arguments.loads.iter().map(|times| times * plan.capacity()).collect();
         let task = Task { layout, work, weights, rates, course: self.course() };
         self.measure(&what, |bench| sweep(&task, &bench.place), |results, one| results.sweeps.push(one));
     }
 
-    /// The page, the tables and the pictures.
+    /// Writes the page, the tables and the plots.
     fn show(&mut self) -> Result<(), String> {
         self.results.sort();
         let mut text = table::summary(&self.results);
@@ -358,7 +361,7 @@ impl Bench {
     }
 }
 
-/// Where it stands what happens when a server dies; a link only where that page is there.
+/// Returns a reference to the page on server failures, as a link only if the page exists.
 fn failover() -> String {
     let page = "FAILOVER.md";
     let is_there = Path::new(env!("CARGO_MANIFEST_DIR")).join(page).exists();
@@ -366,7 +369,7 @@ fn failover() -> String {
     format!("What happens when a server dies, for each way to fail over: {named}.")
 }
 
-/// Removes what is measured again.
+/// Removes results that will be measured again.
 fn forget(results: &mut Results, part: Part) {
     if part == Part::Capacity {
         results.capacities.clear();

@@ -1,18 +1,18 @@
-//! Two workers against one, each held to a part of a core, where all messages come from one address and port. Prints a table
-//! and writes `bench/WORKERS.md`.
+//! Two workers against one, each limited to a share of a core, with all messages from one address and port. Prints a
+//! table and writes `bench/WORKERS.md`.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser;
-use strowger_bench::apart::enter;
+use strowger_bench::namespace::enter;
 use strowger_bench::programs;
 use strowger_bench::register::rounds::median;
 use strowger_bench::server::{circumstances, command_line};
-use strowger_bench::workers::run::{How, Outcome, Server, Work};
+use strowger_bench::workers::run::{Outcome, RunOptions, Server, Work};
 
-/// What stands above the table.
+/// Text above the table.
 const HEAD: &str = "# Workers that share one peer
 
 Written by `strowger-bench`; it needs root, for a network namespace and the processor controller of control groups v1:
@@ -39,42 +39,43 @@ joined. What that costs is the difference between the processor times of one and
 #[derive(Debug, Parser)]
 #[command(about = "Two workers against one on one peer's messages; a report, not a test")]
 struct Arguments {
-    /// How often each has its turn
+    /// Runs of each variant
     #[arg(long, default_value_t = 6)]
     rounds: usize,
-    /// What each worker may use of a core, in percent
+    /// Maximum share of a core per worker, in percent
     #[arg(long, default_value_t = 25)]
     percent: u32,
-    /// Registrations or calls going on at a time
+    /// Concurrent registrations or calls
     #[arg(long, default_value_t = 4_000)]
     outstanding: u32,
     /// peers, packets: `server.spread` [default: both]
     #[arg(long, value_delimiter = ',')]
     spread: Vec<String>,
-    /// Seconds that are not measured: transactions live for 32, and until as many end as begin memory is touched for the first time
+    /// Seconds that are not measured: transactions live for 32, and until they end as fast as they begin, memory is
+    /// touched for the first time
     #[arg(long, default_value_t = 35)]
     warm_up: u64,
-    /// Seconds of a turn that are, after two that are not
+    /// Measured seconds of a run, after two that are not measured
     #[arg(long, default_value_t = 4)]
     seconds: u64,
-    /// A smoke test: little of everything, and nothing is written
+    /// Smoke test: a little of everything; writes nothing
     #[arg(long)]
     quick: bool,
-    /// The program [default: STROWGER_BIN, else strowger beside this program]
+    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// The file that the table goes into [default: bench/WORKERS.md]
+    /// File for the table [default: bench/WORKERS.md]
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
-/// The ports of all callers, and of all callees.
+/// Port of all callers, and port of all callees.
 const PORTS: &str = "40000 40001";
 
-/// Seconds of a turn that are not measured.
+/// Seconds of a run that are not measured.
 const SETTLE_S: u64 = 2;
 
-/// One worker and two, by turns.
+/// One worker and two workers, measured in rotation.
 struct Pair {
     work: Work,
     spread: String,
@@ -84,7 +85,7 @@ struct Pair {
 fn main() {
     let arguments = Arguments::parse();
     let _ = enter(false);
-    // Each generator sends from where the one before it did, so that a turn finds the contacts of the turn before.
+    // Each generator sends from the same ports as the one before, so the contacts of the previous run stay valid.
     std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", PORTS).expect("a namespace of our own");
     let spreads = if arguments.spread.is_empty() {
         vec!["peers".to_owned(), "packets".to_owned()]
@@ -109,7 +110,7 @@ fn main() {
 fn measure(arguments: &Arguments, work: Work, spread: &str) -> Pair {
     let (warm_up, seconds, rounds) =
         if arguments.quick { (3, 2, 1) } else { (arguments.warm_up, arguments.seconds, arguments.rounds) };
-    let how = How {
+    let how = RunOptions {
         binary: programs::strowger(arguments.binary.as_ref()),
         percent: arguments.percent,
         spread: spread.to_owned(),

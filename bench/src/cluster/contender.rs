@@ -1,4 +1,4 @@
-//! Who is compared.
+//! The compared servers.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::engine::Kind;
 
-/// A server, and what a 200 to a REGISTER means there.
+/// A server, and what its 200 to a REGISTER guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 pub enum Contender {
     /// Strowger alone, `store.mode = "memory"`
@@ -16,27 +16,27 @@ pub enum Contender {
     AloneBehind,
     /// Strowger alone, write-through
     Alone,
-    /// A member with Redis, 200 means its disk
+    /// A member with Redis, 200 after writing to its own disk
     RedisDisk,
-    /// A member with Redis, 200 means Redis and its disk
+    /// A member with Redis, 200 after writing to Redis and its own disk
     Redis,
-    /// A member with Redis, 200 means Redis
+    /// A member with Redis, 200 after writing to Redis
     RedisMemory,
-    /// A member with Redis and a replica, 200 means both and its disk
+    /// A member with Redis and a replica, 200 after writing to both and its own disk
     RedisReplica,
-    /// A member with PostgreSQL, 200 means its disk
+    /// A member with PostgreSQL, 200 after writing to its own disk
     PostgresDisk,
-    /// A member with PostgreSQL, 200 means that and its disk
+    /// A member with PostgreSQL, 200 after writing to PostgreSQL and its own disk
     Postgres,
-    /// A member with PostgreSQL, 200 means that
+    /// A member with PostgreSQL, 200 after writing to PostgreSQL
     PostgresMemory,
-    /// A member with MariaDB, 200 means its disk
+    /// A member with MariaDB, 200 after writing to its own disk
     MariadbDisk,
-    /// A member with MariaDB, 200 means that and its disk
+    /// A member with MariaDB, 200 after writing to MariaDB and its own disk
     Mariadb,
-    /// A member with MariaDB, 200 means that
+    /// A member with MariaDB, 200 after writing to MariaDB
     MariadbMemory,
-    /// Kamailio, memory alone
+    /// Kamailio, memory only
     #[value(name = "kamailio-0")]
     Kamailio0,
     /// Kamailio, write-through into MariaDB
@@ -45,15 +45,15 @@ pub enum Contender {
     /// Kamailio, write-back into MariaDB
     #[value(name = "kamailio-2")]
     Kamailio2,
-    /// Kamailio, MariaDB alone
+    /// Kamailio, MariaDB only
     #[value(name = "kamailio-3")]
     Kamailio3,
-    /// Kamailio, memory, told to a second one by DMQ
+    /// Kamailio, memory, replicated to a second one by DMQ
     KamailioDmq,
 }
 
 impl Contender {
-    /// All of them, in the order of the tables.
+    /// All contenders in the order of the tables.
     pub const ALL: [Self; 18] = [
         Self::AloneMemory,
         Self::AloneBehind,
@@ -75,7 +75,7 @@ impl Contender {
         Self::KamailioDmq,
     ];
 
-    /// The engine that it needs.
+    /// Returns the engine that it needs.
     #[must_use]
     pub const fn engine(self) -> Option<Kind> {
         match self {
@@ -87,13 +87,13 @@ impl Contender {
         }
     }
 
-    /// Whether its engine has a replica that a 200 waits for.
+    /// Returns whether its engine has a replica that a 200 waits for.
     #[must_use]
     pub const fn has_replica(self) -> bool {
         matches!(self, Self::RedisReplica)
     }
 
-    /// `store.mode`, of a Strowger.
+    /// Returns `store.mode` of a Strowger server.
     #[must_use]
     pub const fn store(self) -> Option<&'static str> {
         match self {
@@ -104,7 +104,7 @@ impl Contender {
         }
     }
 
-    /// `cluster.promise`, of a member.
+    /// Returns `cluster.promise` of a member.
     #[must_use]
     pub const fn promise(self) -> Option<&'static str> {
         match self {
@@ -114,7 +114,7 @@ impl Contender {
         }
     }
 
-    /// `db_mode` of a Kamailio's usrloc.
+    /// Returns `db_mode` of Kamailio's usrloc.
     #[must_use]
     pub const fn kamailio(self) -> Option<u8> {
         match self {
@@ -126,19 +126,19 @@ impl Contender {
         }
     }
 
-    /// Whether it is a Strowger that shares registrations.
+    /// Returns whether it is a Strowger server that shares registrations.
     #[must_use]
     pub const fn is_member(self) -> bool {
         self.kamailio().is_none() && self.engine().is_some()
     }
 
-    /// The same program alone, which it is compared with.
+    /// Returns the same program as a single server, the base of comparison.
     #[must_use]
     pub const fn base(self) -> Self {
         if self.kamailio().is_some() { Self::Kamailio0 } else { Self::Alone }
     }
 
-    /// Whether a second server has what is registered at the first one.
+    /// Returns whether a second server receives the registrations of the first.
     #[must_use]
     pub const fn is_shared(self) -> bool {
         self.is_member() || matches!(self, Self::KamailioDmq | Self::Kamailio3)

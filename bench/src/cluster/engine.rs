@@ -1,4 +1,4 @@
-//! Engines as an operator would run them: what they have confirmed is on the disk, or will be within a second.
+//! The engines, configured as an operator would: confirmed data is on disk, or will be within a second.
 
 use std::fmt;
 use std::fs::{self, File, Permissions};
@@ -18,14 +18,14 @@ use tempfile::TempDir;
 use super::{OTHER_CORE, SERVER_CORE};
 use crate::register::process::{bury, family, signal};
 
-/// How long an engine may take to begin.
+/// Maximum start time of an engine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Where Debian keeps PostgreSQL, a folder a version.
+/// Folder of PostgreSQL on Debian, with a subfolder per version.
 const POSTGRES: &str = "/usr/lib/postgresql";
-/// Memory that both databases have for their pages. Their defaults of 128 MB do not hold a million contacts.
+/// Page cache of both databases. Their default of 128 MB does not hold a million contacts.
 const PAGES: &str = "1G";
 
-/// What an engine is.
+/// Kind of engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 pub enum Kind {
     /// Redis.
@@ -47,10 +47,10 @@ impl fmt::Display for Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Redis, Self::Postgres, Self::Mariadb];
 
-    /// Its version, or that it is not installed.
+    /// Returns its version, or that it is not installed.
     #[must_use]
     pub fn version(self) -> String {
         let said = |mut command: Command| {
@@ -62,7 +62,7 @@ impl Kind {
             .unwrap_or_else(|| format!("{self}: not installed"))
     }
 
-    /// Its program, where it is installed.
+    /// Returns its program, if installed.
     #[must_use]
     pub fn program(self) -> Option<PathBuf> {
         match self {
@@ -76,7 +76,7 @@ impl Kind {
     }
 }
 
-/// A running engine, and its replica where it has one; dropping it ends both and removes their data.
+/// A running engine, with a replica if configured. Dropping it ends both and removes their data.
 #[derive(Debug)]
 pub struct Engine {
     kind: Kind,
@@ -87,10 +87,11 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts one on a free port of 127.0.0.1, with its data in a folder in `place`. Only a Redis has a replica.
+    /// Starts an engine on a free port of 127.0.0.1, with its data in a folder in `place`. Only Redis supports a
+    /// replica.
     ///
     /// # Errors
-    /// When it is not installed, or does not answer.
+    /// If it is not installed, or does not answer.
     pub fn start(kind: Kind, has_replica: bool, place: &Path) -> Result<Self, String> {
         let folder = tempfile::Builder::new().prefix("strowger-engine-").tempdir_in(place);
         let folder = folder.map_err(|error| format!("{}: {error}", place.display()))?;
@@ -113,7 +114,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// How servers name it.
+    /// Returns its URL in server configurations.
     #[must_use]
     pub fn url(&self) -> String {
         let port = self.port;
@@ -124,44 +125,44 @@ impl Engine {
         }
     }
 
-    /// Its port.
+    /// Returns its port.
     #[must_use]
     pub const fn port(&self) -> u16 {
         self.port
     }
 
-    /// Its processes, without a replica's.
+    /// Returns its process IDs, without those of a replica.
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         family(self.child.id())
     }
 
-    /// The processes of its replica.
+    /// Returns the process IDs of its replica.
     #[must_use]
     pub fn replica(&self) -> Vec<u32> {
         self.replica.as_ref().map(|replica| family(replica.id())).unwrap_or_default()
     }
 
-    /// Has it stand still: it takes connections and answers nothing.
+    /// Suspends the engine: it accepts connections and does not answer.
     pub fn freeze(&self) {
         self.processes().iter().for_each(|pid| signal(*pid, Signal::STOP));
     }
 
-    /// Has it go on.
+    /// Resumes the engine.
     pub fn thaw(&self) {
         self.processes().iter().for_each(|pid| signal(*pid, Signal::CONT));
     }
 
-    /// Bytes of its files.
+    /// Returns the size of its files in bytes.
     #[must_use]
     pub fn disk(&self) -> u64 {
         size_of_all(self.folder.path())
     }
 
-    /// Runs SQL of a file, in a MariaDB.
+    /// Runs an SQL file in MariaDB.
     ///
     /// # Errors
-    /// What the client says.
+    /// The error message of the client.
     pub fn run_sql(&self, file: &Path) -> Result<(), String> {
         let text = File::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
         let port = self.port.to_string();
@@ -170,7 +171,7 @@ impl Engine {
         run(&mut command)
     }
 
-    /// Waits until the replica has what the first one has: it begins to read that some seconds after it has asked for it.
+    /// Waits until the replica is in sync. It starts reading some seconds after it asks to.
     fn wait_for_replica(&self) -> Result<(), String> {
         let deadline = Instant::now() + PATIENCE;
         let is_there = || -> std::io::Result<bool> {
@@ -180,9 +181,9 @@ impl Engine {
             let length = stream.read(&mut text)?;
             Ok(String::from_utf8_lossy(&text[..length]).contains("state=online"))
         };
-        while !is_there().map_err(|error| format!("the Redis that has a replica: {error}"))? {
+        while !is_there().map_err(|error| format!("Redis with a replica: {error}"))? {
             if Instant::now() > deadline {
-                return Err("the replica does not follow".to_owned());
+                return Err("the replica does not synchronize".to_owned());
             }
             thread::sleep(Duration::from_millis(50));
         }
@@ -208,16 +209,16 @@ impl Drop for Engine {
     fn drop(&mut self) {
         for child in [self.replica.as_mut(), Some(&mut self.child)].into_iter().flatten() {
             let family = family(child.id());
-            // Also where it stands still.
+            // SIGKILL also ends a suspended process.
             signal(child.id(), Signal::KILL);
-            // Fails only when it is gone already.
+            // Fails only if the process has ended already.
             let _ = child.wait();
             bury(&family);
         }
     }
 }
 
-/// How each is run, for people.
+/// Describes how each engine is run.
 #[must_use]
 pub fn settings() -> String {
     format!(
@@ -228,7 +229,7 @@ pub fn settings() -> String {
     )
 }
 
-/// What starts it on the server's core.
+/// Returns the command that starts an engine on the server's core.
 fn command(kind: Kind, port: u16, folder: &Path) -> Result<Command, String> {
     let program = kind.program().ok_or_else(|| format!("{kind} is not installed"))?;
     let (data, port) = (folder.join("data").display().to_string(), port.to_string());
@@ -264,22 +265,23 @@ const REDIS: [&str; 14] = [
     "everysec",
     "--maxmemory-policy",
     "noeviction",
-    // Its file lies on the disk of the server's journal, which it would not elsewhere: writing it anew holds that up for a second.
+    // Here the engine's file shares a disk with the server's journal, unlike in production: rewriting it would delay
+    // the journal by a second.
     "--auto-aof-rewrite-percentage",
     "0",
-    // A replica that comes need not wait for others.
+    // A new replica need not wait for others.
     "--repl-diskless-sync-delay",
     "0",
 ];
 
-/// A replica of the Redis at `master`, with files of its own.
+/// Returns the command of a replica of the Redis at `master`, with its own files.
 fn replica(port: u16, master: u16, folder: &Path) -> Result<Command, String> {
     let program = Kind::Redis.program().ok_or("Redis is not installed")?;
     let (port, master) = (port.to_string(), master.to_string());
     let mut command = on_core(&OTHER_CORE.to_string());
     command.arg(program).args(["--port", &port, "--replicaof", "127.0.0.1", &master]).args(REDIS);
     command.args(["--appenddirname", "replica"]);
-    // Away from the file of the first one.
+    // Apart from the file of the first one.
     command.args(["--dbfilename", "replica.rdb"]).current_dir(folder);
     Ok(command)
 }
@@ -353,13 +355,13 @@ fn run(command: &mut Command) -> Result<(), String> {
     Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// A port of TCP that nobody has now.
+/// Returns a free TCP port.
 fn free_port() -> Result<u16, String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     listener.map(|address| address.port()).map_err(|error| error.to_string())
 }
 
-/// The first file of this name in the folders of `PATH`, and in those of servers.
+/// Returns the first file of this name in the folders of `PATH` and in those for server programs.
 fn search(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let servers = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);

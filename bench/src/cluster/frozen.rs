@@ -1,4 +1,4 @@
-//! An engine that stands still under calls: what callers and phones that register see of it.
+//! A frozen engine under call load: the effect on callers and registering phones.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,103 +7,103 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use strowger_traffic::engine::{self, PhaseReport, Plan, Run};
-use strowger_traffic::meter::Answer;
+use strowger_traffic::meter::ResponseClass;
 use strowger_traffic::options::{Options, Target, workload_with};
-use strowger_traffic::script::Verb;
+use strowger_traffic::script::MethodId;
 
 use super::contender::Contender;
-use super::requests::{Asker, wait};
-use super::site::{Place, Site};
+use super::deployment::{Deployment, Environment};
+use super::requests::{Client, wait};
+use crate::register::contender::free_address;
 use crate::register::message::{DOMAIN, FIRST_CSEQ};
-use crate::register::subject::free_address;
 
-/// Users on each side, all of the called ones registered at the first server.
+/// Users per side. All callees are registered at the first server.
 const USERS: u32 = 1_000;
-/// Ports of the callers.
+/// Number of caller ports.
 const SOCKETS: usize = 8;
-/// How long calls that have begun may take when no more begin.
+/// Maximum time for calls to end after the load stops.
 const DRAIN: Duration = Duration::from_secs(4);
-/// What is not counted.
+/// Initial time that is not counted.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// Between two REGISTERs of phones that did not register before.
+/// Interval between REGISTERs of new phones.
 const REGISTER_EVERY: Duration = Duration::from_millis(100);
-/// How long an answer to a REGISTER is waited for.
+/// Maximum wait for a response to a REGISTER.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// How long the servers may take to be in step again.
+/// Maximum time for the servers to be in sync again.
 const RECOVERY: Duration = Duration::from_secs(60);
 
-/// How long it takes.
+/// Schedule of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Course {
-    /// Calls a second.
+pub struct Schedule {
+    /// Calls per second.
     pub rate: f64,
-    /// Calls before the engine stands still.
+    /// Duration of calls before the engine is frozen.
     pub before: Duration,
-    /// For how long it does.
+    /// Duration of the freeze.
     pub frozen: Duration,
 }
 
-/// What became of calls.
+/// Results of calls.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Calls {
-    /// Calls that were begun, and counted.
+    /// Started calls that count.
     pub begun: u64,
-    /// Those that were not answered and ended properly.
+    /// Calls that were not answered and ended normally.
     pub failed: u64,
-    /// INVITE to 180, in milliseconds: the median.
+    /// Median time from INVITE to 180, in milliseconds.
     pub p50_ms: f64,
-    /// And the 99th percentile.
+    /// 99th percentile of that time, in milliseconds.
     pub p99_ms: f64,
 }
 
-/// What became of REGISTERs.
+/// Results of REGISTERs.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Registers {
-    /// Sent.
+    /// REGISTERs sent.
     pub sent: u64,
     /// Answered with 200.
     pub taken: u64,
     /// Answered with 503.
     pub unavailable: u64,
-    /// Answered otherwise, or never.
+    /// Answered with another status, or never.
     pub others: u64,
-    /// Until the 503, in milliseconds: the shortest time.
+    /// Shortest time to a 503, in milliseconds.
     pub least_ms: Option<f64>,
-    /// And the longest.
+    /// Longest time to a 503, in milliseconds.
     pub most_ms: Option<f64>,
 }
 
-/// What was measured.
+/// Results of a frozen engine.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Frozen {
-    /// Who.
+pub struct FreezeResult {
+    /// Contender under test.
     pub contender: Contender,
-    /// Calls a second.
+    /// Calls per second.
     pub rate: f64,
-    /// For how many seconds the engine stood still.
+    /// Duration of the freeze in seconds.
     pub frozen_s: f64,
-    /// Calls before.
+    /// Calls before the freeze.
     pub before: Calls,
-    /// Calls meanwhile.
+    /// Calls during the freeze.
     pub during: Calls,
-    /// REGISTERs meanwhile.
+    /// REGISTERs during the freeze.
     pub registers: Registers,
-    /// Seconds from when the engine goes on to the first 200 to a REGISTER.
+    /// Seconds from the engine's resumption to the first 200 to a REGISTER.
     pub served_s: Option<f64>,
-    /// Until nothing waits any more for the engine.
+    /// Seconds until no write waits for the engine.
     pub drained_s: Option<f64>,
-    /// Until both servers have as many registrations.
+    /// Seconds until both servers have the same number of registrations.
     pub same_s: Option<f64>,
-    /// Registrations of the two servers in the end.
+    /// Registrations of the two servers at the end.
     pub registrations: [u64; 2],
 }
 
-/// Freezes the engine of a contender.
+/// Freezes the engine of a contender and measures the effect.
 ///
 /// # Errors
-/// When something does not start.
-pub fn run(contender: Contender, course: Course, place: &Place) -> Result<Frozen, String> {
-    let mut site = Site::start(contender, true, place)?;
+/// If a process does not start.
+pub fn run(contender: Contender, course: Schedule, place: &Environment) -> Result<FreezeResult, String> {
+    let mut site = Deployment::start(contender, true, place)?;
     let (server, callees) = (site.first().address, free_address());
     let before = call(&plan(server, callees, course.rate, course.before, true)?)?;
     let calls = plan(server, callees, course.rate, course.frozen.saturating_sub(WARM_UP), false)?;
@@ -119,7 +119,7 @@ pub fn run(contender: Contender, course: Course, place: &Place) -> Result<Frozen
     engine.thaw();
     let thawed = Instant::now();
     let registers = registers.map_err(|_| "the thread of the REGISTERs panicked")??;
-    let mut frozen = Frozen {
+    let mut frozen = FreezeResult {
         contender,
         rate: course.rate,
         frozen_s: course.frozen.as_secs_f64(),
@@ -135,7 +135,7 @@ pub fn run(contender: Contender, course: Course, place: &Place) -> Result<Frozen
     Ok(frozen)
 }
 
-/// Calls through the server to phones at `callees`, which register first where `registers`.
+/// Plans calls through the server to phones at `callees`, which register first if `registers` is set.
 fn plan(server: SocketAddr, callees: SocketAddr, rate: f64, time: Duration, registers: bool) -> Result<Plan, String> {
     let said = |error: engine::PlanError| error.to_string();
     let workload = workload_with("proxy-200", &[], 1.0).map_err(said)?;
@@ -172,7 +172,7 @@ fn call(plan: &Plan) -> Result<Calls, String> {
 
 fn calls(phase: &PhaseReport) -> Calls {
     let meter = phase.meter();
-    let ringing = meter.answer(Verb::Invite, Answer::Provisional);
+    let ringing = meter.answer(MethodId::Invite, ResponseClass::Provisional);
     let at = |share: f64| ringing.map_or(f64::NAN, |times| times.quantile(share).as_secs_f64() * 1e3);
     Calls {
         begun: meter.began.sent,
@@ -182,9 +182,9 @@ fn calls(phase: &PhaseReport) -> Calls {
     }
 }
 
-/// Registers phones of its own, one after the other, none of which waits for another.
+/// Registers new phones at a steady rate, without waiting for responses.
 fn register(server: SocketAddr, time: Duration, is_over: &AtomicBool) -> Result<Registers, String> {
-    let mut asker = Asker::new(server)?;
+    let mut asker = Client::new(server)?;
     let began = Instant::now();
     let mut sent: Vec<Option<Instant>> = Vec::new();
     let mut registers = Registers::default();
@@ -220,12 +220,12 @@ impl Registers {
     }
 }
 
-/// Registers phones until one is taken; nothing where none is in time.
+/// Registers phones until one gets a 200; `None` if none does in time.
 fn served_again(server: SocketAddr) -> Result<Option<()>, String> {
-    let mut asker = Asker::new(server)?;
+    let mut asker = Client::new(server)?;
     let began = Instant::now();
     for user in 0.. {
-        // Behind the phones of before.
+        // User numbers after those of the earlier phones.
         asker.register(1_000_000 + user, FIRST_CSEQ);
         wait(&[&asker], Duration::from_millis(50));
         while let Some(told) = asker.answer() {
@@ -240,8 +240,8 @@ fn served_again(server: SocketAddr) -> Result<Option<()>, String> {
     Ok(None)
 }
 
-/// When nothing waits any more, and both servers have as many registrations.
-fn recover(site: &mut Site, thawed: Instant, frozen: &mut Frozen) -> Result<(), String> {
+/// Measures the time until no write is pending and both servers have the same number of registrations.
+fn recover(site: &mut Deployment, thawed: Instant, frozen: &mut FreezeResult) -> Result<(), String> {
     while thawed.elapsed() < RECOVERY && (frozen.drained_s.is_none() || frozen.same_s.is_none()) {
         let status = site.first().status();
         let registrations = status["registrations"].as_u64().unwrap_or(0);

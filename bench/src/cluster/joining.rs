@@ -1,4 +1,4 @@
-//! A server that starts where the engine has many registrations: how soon it serves, and what they take of the memory.
+//! Start of a member while the engine holds many registrations: time until it serves, and memory per registration.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -6,50 +6,56 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::contender::Contender;
-use super::requests::{Asker, wait};
-use super::site::{Place, Server, Site};
+use super::deployment::{Deployment, Environment, Server};
+use super::requests::{Client, wait};
 use crate::register::load::{PATIENCE as LAST, Pace, Phones};
 use crate::register::message::FIRST_CSEQ;
 use crate::register::process::Usage;
 
-/// How long the new server may take.
+/// Maximum start time of the new member.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// How long all may take to be registered.
+/// Maximum time to register all users.
 const FILL: Duration = Duration::from_secs(600);
-/// How often the new server is asked.
+/// Interval between requests to the new member.
 const BEAT: Duration = Duration::from_millis(5);
-/// What transactions, and a journal's buffers, take to end after the last REGISTER.
+/// Time after the last REGISTER until transactions have ended and the journal's buffers are free.
 const REST: Duration = Duration::from_secs(5);
 
-/// What was measured.
+/// Results of a joining member.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Joined {
-    /// Who.
+pub struct JoinResult {
+    /// Contender under test.
     pub contender: Contender,
-    /// Registrations.
+    /// Number of registrations.
     pub bindings: u64,
-    /// First registrations a second.
+    /// First registrations per second.
     pub fill_rate: f64,
-    /// Private memory for each of them at the server where they registered, in bytes.
+    /// Private memory per registration at the server that took it, in bytes.
     pub own_bytes: f64,
-    /// What the engine has in memory for each of them, in bytes.
+    /// Memory of the engine per registration, in bytes.
     pub engine_bytes: Option<f64>,
-    /// What it has in files for each of them, in bytes.
+    /// Disk space of the engine per registration, in bytes.
     pub disk_bytes: Option<f64>,
-    /// Seconds from the start of the new server until it answers a REGISTER with 200.
+    /// Seconds from the start of the new member until it answers a REGISTER with 200.
     pub warm_s: Option<f64>,
-    /// Registrations that it has then.
+    /// Registrations that it has at that time.
     pub found: Option<u64>,
-    /// Private memory for each of them at the new server, in bytes.
+    /// Private memory per registration at the new member, in bytes.
     pub joined_bytes: Option<f64>,
 }
 
-/// Registers `users` at one server, then starts a second one, where the contender has a second one.
+/// Registers `users` at one server, then starts a second one if the contender has one.
 ///
 /// # Errors
-/// When a server does not start, or does not take all.
-pub fn run(contender: Contender, users: u32, sockets: u32, window: usize, place: &Place) -> Result<Joined, String> {
-    let mut site = Site::start(contender, false, place)?;
+/// If a server does not start, or does not accept all registrations.
+pub fn run(
+    contender: Contender,
+    users: u32,
+    sockets: u32,
+    window: usize,
+    place: &Environment,
+) -> Result<JoinResult, String> {
+    let mut site = Deployment::start(contender, false, place)?;
     let (empty, engine) = (private(site.first()), engine_memory(&site));
     let files = site.engine.as_ref().map(super::engine::Engine::disk);
     let mut phones = Phones::new(site.first().address, users, sockets);
@@ -61,7 +67,7 @@ pub fn run(contender: Contender, users: u32, sockets: u32, window: usize, place:
     }
     thread::sleep(REST);
     let each = |bytes: u64| bytes as f64 / bindings as f64;
-    let mut joined = Joined {
+    let mut joined = JoinResult {
         contender,
         bindings,
         fill_rate: fill.rate(),
@@ -79,11 +85,11 @@ pub fn run(contender: Contender, users: u32, sockets: u32, window: usize, place:
 }
 
 /// Starts the second server.
-fn join(site: &mut Site, empty: u64, joined: &mut Joined) -> Result<(), String> {
+fn join(site: &mut Deployment, empty: u64, joined: &mut JoinResult) -> Result<(), String> {
     let began = Instant::now();
     let mut server = site.begin()?;
     joined.warm_s = Some(first_answer(&mut server, began)?.as_secs_f64());
-    // What its status tells of the table is up to a second old.
+    // The table's size in its status is up to one second old.
     thread::sleep(Duration::from_millis(1_500));
     joined.found = Some(server.registrations());
     joined.joined_bytes = Some(private(&server).saturating_sub(empty) as f64 / joined.bindings as f64);
@@ -91,9 +97,10 @@ fn join(site: &mut Site, empty: u64, joined: &mut Joined) -> Result<(), String> 
     Ok(())
 }
 
-/// When it first answers a question for contacts with 200: it says 503 until it has all.
+/// Returns the time until it answers a query for contacts with 200. Until all registrations are loaded, it answers
+/// 503.
 fn first_answer(server: &mut Server, began: Instant) -> Result<Duration, String> {
-    let mut asker = Asker::new(server.address)?;
+    let mut asker = Client::new(server.address)?;
     for number in 1.. {
         asker.ask(0, number % FIRST_CSEQ);
         wait(&[&asker], BEAT);
@@ -108,15 +115,15 @@ fn first_answer(server: &mut Server, began: Instant) -> Result<Duration, String>
             break;
         }
     }
-    Err("the new server does not serve".to_owned())
+    Err("the new server does not answer with 200".to_owned())
 }
 
 fn private(server: &Server) -> u64 {
     Usage::of(&server.processes()).memory
 }
 
-/// Private memory, and what processes share.
-fn engine_memory(site: &Site) -> Option<u64> {
+/// Returns the private and shared memory of the engine's processes.
+fn engine_memory(site: &Deployment) -> Option<u64> {
     let usage = Usage::of(&site.engine.as_ref()?.processes());
     Some(usage.memory + usage.shared)
 }

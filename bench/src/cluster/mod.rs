@@ -1,10 +1,13 @@
-//! Servers that share registrations through an engine, beside one server alone and Debian's Kamailio: what a REGISTER costs, when the
-//! other server knows of it, how soon a new one is there, and what happens while the engine stands still.
+//! Servers that share registrations through an engine, beside a single server and Debian's Kamailio: the cost of a
+//! REGISTER, the time until the other server knows a binding, the start of a new member, and the effect of a frozen
+//! engine.
 //!
-//! [`engine`] starts Redis, PostgreSQL and MariaDB as an operator would, [`contender`] says who is compared and [`site`] starts it;
-//! [`rates`], [`propagation`], [`joining`] and [`frozen`] measure. [`results`] keeps what was measured, [`table`] and [`plot`] show it.
+//! [`engine`] starts Redis, PostgreSQL and MariaDB as an operator would, [`contender`] defines the compared servers
+//! and [`deployment`] starts them; [`rates`], [`propagation`], [`joining`] and [`frozen`] measure. [`results`] saves
+//! the results, [`table`] and [`plot`] present them.
 
 pub mod contender;
+pub mod deployment;
 pub mod engine;
 pub mod frozen;
 pub mod joining;
@@ -13,10 +16,9 @@ pub mod propagation;
 pub mod rates;
 pub mod requests;
 pub mod results;
-pub mod site;
 pub mod table;
 
-/// The core of the server that registers phones, and of the engine.
+/// Core of the server at which phones register, and of the engine.
 pub const SERVER_CORE: &str = "0";
-/// The core of what stands for other machines: the phones, the second server, and a replica of the engine.
+/// Core of everything that stands for other machines: the phones, the second server and the engine's replica.
 pub const OTHER_CORE: usize = 1;

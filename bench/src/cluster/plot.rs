@@ -1,4 +1,4 @@
-//! The pictures: REGISTERs a second, and the times until the other server knows.
+//! The plots: REGISTERs per second, and times until the other server knows a binding.
 
 use std::error::Error;
 use std::path::Path;
@@ -8,16 +8,16 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::contender::Contender;
 use super::engine::Kind;
-use super::propagation::Propagated;
+use super::propagation::PropagationResult;
 use super::results::Results;
 use super::table::GOAL_RATE;
 use crate::plot::{COLOURS, Drawn, GRID, Line, Lines, SIZE, draw_lines, font, head};
 
-/// Whose times are drawn: one of each colour.
+/// Contenders whose times are drawn, one per colour.
 const PROPAGATING: [Contender; 4] = [Contender::Redis, Contender::Postgres, Contender::Mariadb, Contender::KamailioDmq];
-/// Pixels of a row.
+/// Height of a row in pixels.
 const ROW: i32 = 22;
-/// Where the bars begin, and where the longest one ends.
+/// Left end of the bars and right end of the longest one.
 const BARS: (i32, i32) = (270, 800);
 
 fn colour(contender: Contender) -> RGBColor {
@@ -30,10 +30,10 @@ fn colour(contender: Contender) -> RGBColor {
     }
 }
 
-/// Draws all that there are figures for into a folder; the names of the files.
+/// Draws all plots that have results into a folder and returns the file names.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// If a file cannot be written.
 pub fn draw(results: &Results, folder: &Path) -> Result<Vec<&'static str>, Box<dyn Error>> {
     std::fs::create_dir_all(folder)?;
     let mut drawn = Vec::new();
@@ -41,7 +41,7 @@ pub fn draw(results: &Results, folder: &Path) -> Result<Vec<&'static str>, Box<d
         draw_rates(results, &folder.join("cluster-rates.svg"))?;
         drawn.push("cluster-rates.svg");
     }
-    let is_drawn = |one: &&Propagated| one.asked == GOAL_RATE && PROPAGATING.contains(&one.contender);
+    let is_drawn = |one: &&PropagationResult| one.asked == GOAL_RATE && PROPAGATING.contains(&one.contender);
     let lines: Vec<Line> = results.propagation.iter().filter(is_drawn).filter_map(line).collect();
     if !lines.is_empty() {
         let of = Lines {
@@ -57,13 +57,13 @@ pub fn draw(results: &Results, folder: &Path) -> Result<Vec<&'static str>, Box<d
     Ok(drawn)
 }
 
-fn line(one: &Propagated) -> Option<Line> {
+fn line(one: &PropagationResult) -> Option<Line> {
     let points: Vec<(f64, f64)> = one.times_ms.iter().map(|(share, ms)| (100.0 * share, *ms)).collect();
     let name = one.contender.to_string();
     (!points.is_empty()).then(|| Line { name, colour: colour(one.contender), points })
 }
 
-/// A bar a contender.
+/// Draws a bar per contender.
 fn draw_rates(results: &Results, file: &Path) -> Drawn {
     let rows = i32::try_from(results.rates.len())?;
     let height = 90 + ROW * rows;
@@ -77,7 +77,7 @@ fn draw_rates(results: &Results, file: &Path) -> Drawn {
     ];
     let caption = "REGISTERs a second at saturation: server and engine share one core";
     let top = head(&root, caption, names.into_iter())?;
-    let rate = |one: &super::rates::Rated| one.full().map_or(0.0, |pace| pace.rate);
+    let rate = |one: &super::rates::RateResult| one.full().map_or(0.0, |pace| pace.rate);
     let most = results.rates.iter().map(rate).fold(1.0, f64::max);
     for (row, one) in (0..).zip(&results.rates) {
         let y = top + 6 + ROW * row;

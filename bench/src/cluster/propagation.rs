@@ -1,4 +1,4 @@
-//! The time from a 200 at one server until another one finds the phone.
+//! Time from a 200 at one server until another server finds the phone.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -7,56 +7,56 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use super::contender::Contender;
-use super::requests::{Asker, Told, wait};
-use super::site::{Place, Site};
+use super::deployment::{Deployment, Environment};
+use super::requests::{Client, FinalAnswer, wait};
 use crate::register::message::FIRST_CSEQ;
 
-/// One of so many phones is looked for.
+/// One of this many phones is probed.
 const EVERY: u32 = 25;
-/// How often it is asked for.
+/// Interval between queries for a probed phone.
 const ASK_EVERY: Duration = Duration::from_micros(500);
-/// REGISTERs that are sent at once at most.
+/// Maximum number of REGISTERs sent in one burst.
 const BURST: u64 = 32;
-/// The longest wait for an answer before it is looked what is due.
+/// Longest wait for an answer before due work is checked.
 const PAUSE: Duration = Duration::from_micros(200);
-/// REGISTERs before the first phone that is looked for: servers that have just met follow each other after a second.
+/// Time of REGISTERs before the first probed phone: newly connected members follow each other after a second.
 const WARM_UP: Duration = Duration::from_secs(2);
-/// How long it is looked for phones after the last REGISTER.
+/// Time for which phones are queried after the last REGISTER.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What is kept of the distribution.
+/// Quantiles that are saved.
 pub const SHARES: [f64; 12] = [0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 0.999];
 
-/// What was measured.
+/// Results of the measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Propagated {
-    /// Who.
+pub struct PropagationResult {
+    /// Contender under test.
     pub contender: Contender,
-    /// REGISTERs a second that were sent, each of a phone that was not registered before.
+    /// REGISTERs sent per second, each of a new phone.
     pub asked: u32,
-    /// 200s a second.
+    /// 200s per second.
     pub rate: f64,
-    /// Phones that were looked for.
+    /// Number of probed phones.
     pub sample: u64,
-    /// Those that were not found within five seconds.
+    /// Probed phones not found within five seconds.
     pub missing: u64,
-    /// Times in milliseconds by [`SHARES`].
+    /// Times in milliseconds at [`SHARES`].
     pub times_ms: Vec<(f64, f64)>,
 }
 
-impl Propagated {
-    /// The time that a share of the phones took at most, in milliseconds; one of [`SHARES`].
+impl PropagationResult {
+    /// Returns the quantile of the times at one of [`SHARES`], in milliseconds.
     #[must_use]
     pub fn at(&self, share: f64) -> Option<f64> {
         self.times_ms.iter().find(|(one, _)| *one == share).map(|(_, time)| *time)
     }
 }
 
-/// Registers new phones at the first server at `rate` for `time`, and looks for some of them at the second.
+/// Registers new phones at the first server at `rate` for `time` and queries the second for some of them.
 ///
 /// # Errors
-/// When a server does not start, or ends, or nobody registers.
-pub fn run(contender: Contender, rate: u32, time: Duration, place: &Place) -> Result<Propagated, String> {
-    let mut site = Site::start(contender, true, place)?;
+/// If a server does not start or ends, or no phone can register.
+pub fn run(contender: Contender, rate: u32, time: Duration, place: &Environment) -> Result<PropagationResult, String> {
+    let mut site = Deployment::start(contender, true, place)?;
     let second = site.second().ok_or("there is no second server")?.address;
     let mut search = Search::new(site.first().address, second)?;
     search.go(rate, WARM_UP + time);
@@ -64,17 +64,17 @@ pub fn run(contender: Contender, rate: u32, time: Duration, place: &Place) -> Re
     search.tell(contender, rate, WARM_UP + time)
 }
 
-/// A phone that is looked for.
-struct Sought {
+/// A probed phone.
+struct PropagationProbe {
     since: Instant,
     next: Instant,
 }
 
 struct Search {
-    first: Asker,
-    second: Asker,
-    sought: HashMap<u32, Sought>,
-    /// The first phone that is looked for.
+    first: Client,
+    second: Client,
+    sought: HashMap<u32, PropagationProbe>,
+    /// Number of the first probed phone.
     first_sought: u32,
     taken: u64,
     sample: u64,
@@ -84,7 +84,7 @@ struct Search {
 impl Search {
     fn new(first: std::net::SocketAddr, second: std::net::SocketAddr) -> Result<Self, String> {
         let times = Histogram::new_with_bounds(1_000, 60_000_000_000, 3).map_err(|error| error.to_string())?;
-        let (first, second) = (Asker::new(first)?, Asker::new(second)?);
+        let (first, second) = (Client::new(first)?, Client::new(second)?);
         Ok(Self { first, second, sought: HashMap::new(), first_sought: 0, taken: 0, sample: 0, times })
     }
 
@@ -109,15 +109,15 @@ impl Search {
     }
 
     fn take_answers(&mut self) {
-        while let Some(Told { answer, .. }) = self.first.answer() {
+        while let Some(FinalAnswer { answer, .. }) = self.first.answer() {
             let now = Instant::now();
             self.taken += u64::from(answer.status == 200);
             if answer.status == 200 && answer.user >= self.first_sought && answer.user % EVERY == 0 {
                 self.sample += 1;
-                self.sought.insert(answer.user, Sought { since: now, next: now });
+                self.sought.insert(answer.user, PropagationProbe { since: now, next: now });
             }
         }
-        while let Some(Told { answer, has_contact }) = self.second.answer() {
+        while let Some(FinalAnswer { answer, has_contact }) = self.second.answer() {
             if has_contact && let Some(sought) = self.sought.remove(&answer.user) {
                 self.times.saturating_record(u64::try_from(sought.since.elapsed().as_nanos()).unwrap_or(u64::MAX));
             }
@@ -128,18 +128,18 @@ impl Search {
         let now = Instant::now();
         for (user, sought) in self.sought.iter_mut().filter(|(_, sought)| sought.next <= now) {
             sought.next = now + ASK_EVERY;
-            // A question of its own each time, or it would be a retransmission, which is answered as before.
+            // Each query needs its own CSeq; otherwise it would be a retransmission with the same response.
             let number = now.duration_since(sought.since).as_micros() / ASK_EVERY.as_micros();
             self.second.ask(*user, u32::try_from(number).unwrap_or(0) % FIRST_CSEQ + 1);
         }
     }
 
-    fn tell(self, contender: Contender, asked: u32, time: Duration) -> Result<Propagated, String> {
+    fn tell(self, contender: Contender, asked: u32, time: Duration) -> Result<PropagationResult, String> {
         if self.sample == 0 {
-            return Err("nobody was registered".to_owned());
+            return Err("no phone could register".to_owned());
         }
         let at = |share: f64| (share, self.times.value_at_quantile(share) as f64 / 1e6);
-        Ok(Propagated {
+        Ok(PropagationResult {
             contender,
             asked,
             rate: self.taken as f64 / time.as_secs_f64(),

@@ -1,104 +1,105 @@
-//! REGISTERs a second, what they cost, and how soon they are answered.
+//! REGISTERs per second, their cost and response times.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::contender::Contender;
-use super::site::{Place, Site};
+use super::deployment::{Deployment, Environment};
 use crate::register::load::{PATIENCE, Pace, Phones, Tally};
 use crate::register::process::{Usage, sync_time};
 
-/// How much is done.
+/// Extent of a measurement.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Users.
+    /// Number of users.
     pub users: u32,
-    /// Sockets that they are spread over.
+    /// Number of their sockets.
     pub sockets: u32,
-    /// REGISTERs under way at saturation.
+    /// REGISTERs in flight at saturation.
     pub window: usize,
-    /// How long users may take to be registered for the first time.
+    /// Maximum time for the first registration of all users.
     pub fill: Duration,
-    /// Refreshes that are not counted, before those that are.
+    /// Duration of refreshes before the measurement.
     pub warm_up: Duration,
-    /// Refreshes that are counted.
+    /// Duration of measured refreshes.
     pub time: Duration,
-    /// REGISTERs a second at which their answers are timed.
+    /// Rates per second at which response times are measured.
     pub rates: Vec<u32>,
 }
 
-/// Processor time, in seconds for 1,000 REGISTERs that were taken.
+/// Processor seconds per 1,000 successful REGISTERs.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Cost {
-    /// The server that took them.
+    /// Cost at the server that accepts them.
     pub server: f64,
-    /// The engine.
+    /// Cost at the engine.
     pub engine: f64,
-    /// The second server, which follows.
+    /// Cost at the second server, which follows.
     pub follower: f64,
-    /// The engine's replica.
+    /// Cost at the engine's replica.
     pub replica: f64,
 }
 
-/// What was measured at one pace.
+/// Results at one rate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Paced {
-    /// REGISTERs a second that were asked for; none at saturation.
+pub struct PaceResult {
+    /// Offered REGISTERs per second; `None` at saturation.
     pub asked: Option<u32>,
-    /// 200s a second.
+    /// 200s per second.
     pub rate: f64,
-    /// From a REGISTER to its 200, in milliseconds: the median.
+    /// Median time from a REGISTER to its 200, in milliseconds.
     pub p50_ms: f64,
-    /// And the 99th percentile.
+    /// 99th percentile of that time, in milliseconds.
     pub p99_ms: f64,
     /// Answered with 503.
     pub unavailable: u64,
-    /// Answered otherwise, but not with 200.
+    /// Answered with a status other than 200 and 503.
     pub others: u64,
     /// Never answered.
     pub lost: u64,
-    /// Sent again.
+    /// Retransmissions.
     pub again: u64,
-    /// What it cost.
+    /// Processor cost.
     pub cost: Cost,
-    /// The share of their core that the phones, the second server and the replica used: near 1 that was the limit.
+    /// Share of their core that the phones, the second server and the replica used. Near 1, this core was the
+    /// bottleneck.
     pub other_core: f64,
-    /// The same of the first server and the engine.
+    /// Share of their core that the first server and the engine used.
     pub server_core: f64,
 }
 
-/// What came of one contender.
+/// Results of one contender.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Rated {
-    /// Who.
+pub struct RateResult {
+    /// Contender under test.
     pub contender: Contender,
-    /// Users that were registered when the measuring began.
+    /// Registered users when the measurement began.
     pub users: usize,
-    /// First registrations a second.
+    /// First registrations per second.
     pub fill_rate: f64,
-    /// What an fdatasync took just before, in milliseconds.
+    /// Duration of an fdatasync just before, in milliseconds.
     pub sync_ms: f64,
-    /// Saturation, and the rates that it could keep.
-    pub paces: Vec<Paced>,
+    /// Results at saturation and at the rates that it can sustain.
+    pub paces: Vec<PaceResult>,
 }
 
-impl Rated {
-    /// What was measured at saturation.
+impl RateResult {
+    /// Returns the results at saturation.
     #[must_use]
-    pub fn full(&self) -> Option<&Paced> {
+    pub fn full(&self) -> Option<&PaceResult> {
         self.paces.iter().find(|pace| pace.asked.is_none())
     }
 
-    /// What was measured at a rate.
+    /// Returns the results at a rate.
     #[must_use]
-    pub fn at(&self, rate: u32) -> Option<&Paced> {
+    pub fn at(&self, rate: u32) -> Option<&PaceResult> {
         self.paces.iter().find(|pace| pace.asked == Some(rate))
     }
 }
 
-/// What everybody has used so far.
-struct Used {
+/// Processor time used so far by all processes.
+struct UsageTotals {
     server: Usage,
     engine: Usage,
     follower: Usage,
@@ -106,8 +107,8 @@ struct Used {
     phones: Usage,
 }
 
-impl Used {
-    fn so_far(site: &mut Site) -> Self {
+impl UsageTotals {
+    fn so_far(site: &mut Deployment) -> Self {
         let server = Usage::of(&site.first().processes());
         let follower = site.second().map(|server| Usage::of(&server.processes())).unwrap_or_default();
         let of_engine = |of: fn(&super::engine::Engine) -> Vec<u32>| site.engine.as_ref().map(of).unwrap_or_default();
@@ -117,7 +118,8 @@ impl Used {
         Self { server, engine: Usage::of(&engine), follower, replica: Usage::of(&replica), phones }
     }
 
-    /// The processor's seconds since then: the server's, the engine's, the follower's, the replica's and the phones'.
+    /// Returns the processor seconds since `before`: of the server, the engine, the follower, the replica and the
+    /// phones.
     fn since(&self, before: &Self) -> [f64; 5] {
         let seconds = |now: &Usage, then: &Usage| now.since(then).processor.as_secs_f64();
         [
@@ -130,47 +132,47 @@ impl Used {
     }
 }
 
-/// Measures one contender, with a second server behind it where it shares.
+/// Measures one contender, with a second server if it shares registrations.
 ///
 /// # Errors
-/// When it does not start, or ends.
-pub fn run(plan: &Plan, contender: Contender, place: &Place) -> Result<Rated, String> {
+/// If a process does not start, or ends.
+pub fn run(plan: &Plan, contender: Contender, place: &Environment) -> Result<RateResult, String> {
     let sync_ms = sync_time(&place.folder, 100).map_err(|error| error.to_string())?.0;
-    let mut site = Site::start(contender, contender.is_shared(), place)?;
+    let mut site = Deployment::start(contender, contender.is_shared(), place)?;
     let mut phones = Phones::new(site.first().address, plan.users, plan.sockets).napping();
     let fill = phones.fill(plan.window, plan.fill);
     let users = phones.registered();
     if users == 0 {
-        return Err("nobody was registered".to_owned());
+        return Err("no phone could register".to_owned());
     }
     phones.run(Pace::Window(plan.window), plan.warm_up);
     let full = measure(&mut site, &mut phones, Pace::Window(plan.window), plan.time)?;
     let mut paces = vec![full];
     for rate in &plan.rates {
-        // What cannot be kept measures the queue.
+        // At a rate that cannot be sustained, only the queue would be measured.
         if paces[0].rate < 1.2 * f64::from(*rate) {
             continue;
         }
         phones.run(Pace::Rate(*rate), plan.warm_up / 4);
         paces.push(measure(&mut site, &mut phones, Pace::Rate(*rate), plan.time)?);
     }
-    Ok(Rated { contender, users, fill_rate: fill.rate(), sync_ms, paces })
+    Ok(RateResult { contender, users, fill_rate: fill.rate(), sync_ms, paces })
 }
 
-fn measure(site: &mut Site, phones: &mut Phones, pace: Pace, time: Duration) -> Result<Paced, String> {
-    let before = Used::so_far(site);
+fn measure(site: &mut Deployment, phones: &mut Phones, pace: Pace, time: Duration) -> Result<PaceResult, String> {
+    let before = UsageTotals::so_far(site);
     let mut tally = phones.run(pace, time);
-    let used = Used::so_far(site).since(&before);
-    // Those that were under way are no part of the rate, but they count where they are lost.
+    let used = UsageTotals::so_far(site).since(&before);
+    // Requests in flight at the end do not count for the rate, but do if they are lost.
     tally.lost += phones.run(Pace::Stop, PATIENCE + Duration::from_secs(1)).lost;
     site.check()?;
     Ok(paced(pace, &tally, used))
 }
 
-fn paced(pace: Pace, tally: &Tally, [server, engine, follower, replica, phones]: [f64; 5]) -> Paced {
+fn paced(pace: Pace, tally: &Tally, [server, engine, follower, replica, phones]: [f64; 5]) -> PaceResult {
     let seconds = tally.time.as_secs_f64();
     let each = |used: f64| 1e3 * used / tally.taken.max(1) as f64;
-    Paced {
+    PaceResult {
         asked: if let Pace::Rate(rate) = pace { Some(rate) } else { None },
         rate: tally.rate(),
         p50_ms: tally.milliseconds(0.5),

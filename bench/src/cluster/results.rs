@@ -1,73 +1,73 @@
-//! What was measured, as it is kept between runs and written as tables.
+//! Results as they are saved between runs and written as tables.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::contender::Contender;
-use super::frozen::Frozen;
-use super::joining::Joined;
-use super::propagation::{Propagated, SHARES};
-use super::rates::Rated;
+use super::frozen::FreezeResult;
+use super::joining::JoinResult;
+use super::propagation::{PropagationResult, SHARES};
+use super::rates::RateResult;
 
-/// Everything.
+/// All results.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Results {
-    /// REGISTERs a second, their costs and times.
-    pub rates: Vec<Rated>,
-    /// From a 200 to the other server.
-    pub propagation: Vec<Propagated>,
-    /// New servers.
-    pub joining: Vec<Joined>,
-    /// Engines that stood still.
-    pub frozen: Vec<Frozen>,
+    /// REGISTERs per second, their costs and times.
+    pub rates: Vec<RateResult>,
+    /// Times from a 200 until the other server finds the phone.
+    pub propagation: Vec<PropagationResult>,
+    /// Joining members.
+    pub joining: Vec<JoinResult>,
+    /// Frozen engines.
+    pub frozen: Vec<FreezeResult>,
 }
 
 impl Results {
-    /// REGISTERs of a contender.
+    /// Returns the rates of a contender.
     #[must_use]
-    pub fn rated(&self, contender: Contender) -> Option<&Rated> {
+    pub fn rated(&self, contender: Contender) -> Option<&RateResult> {
         self.rates.iter().find(|one| one.contender == contender)
     }
 
-    /// 200s a second of a contender at saturation.
+    /// Returns the 200s per second of a contender at saturation.
     #[must_use]
     pub fn full_rate(&self, contender: Contender) -> Option<f64> {
         Some(self.rated(contender)?.full()?.rate)
     }
 
-    /// 200s a second of a contender at saturation, as a share of what its program takes alone.
+    /// Returns the saturation rate of a contender relative to that of its program as a single server.
     #[must_use]
     pub fn share(&self, contender: Contender) -> Option<f64> {
         Some(self.full_rate(contender)? / self.full_rate(contender.base())?)
     }
 
-    /// The same of what it would take by the processor time that the server itself uses, as on a machine of its own.
+    /// Returns the same relative rate computed from the server's own processor time, as on a dedicated machine.
     #[must_use]
     pub fn own_share(&self, contender: Contender) -> Option<f64> {
         let cost = |one| Some(self.rated(one)?.full()?.cost.server);
         Some(cost(contender.base())? / cost(contender)?)
     }
 
-    /// Propagation of a contender at a rate.
+    /// Returns the propagation times of a contender at a rate.
     #[must_use]
-    pub fn propagated(&self, contender: Contender, asked: u32) -> Option<&Propagated> {
+    pub fn propagated(&self, contender: Contender, asked: u32) -> Option<&PropagationResult> {
         self.propagation.iter().find(|one| (one.contender, one.asked) == (contender, asked))
     }
 
-    /// A new server of a contender.
+    /// Returns the joining member of a contender.
     #[must_use]
-    pub fn joined(&self, contender: Contender) -> Option<&Joined> {
+    pub fn joined(&self, contender: Contender) -> Option<&JoinResult> {
         self.joining.iter().find(|one| one.contender == contender)
     }
 
-    /// An engine of a contender that stood still.
+    /// Returns the frozen engine of a contender.
     #[must_use]
-    pub fn frozen(&self, contender: Contender) -> Option<&Frozen> {
+    pub fn frozen(&self, contender: Contender) -> Option<&FreezeResult> {
         self.frozen.iter().find(|one| one.contender == contender)
     }
 
-    /// Puts the contenders into the order of the tables.
+    /// Sorts the contenders in the order of the tables.
     pub fn sort(&mut self) {
         self.rates.sort_by_key(|one| one.contender);
         self.propagation.sort_by_key(|one| (one.contender, one.asked));
@@ -78,7 +78,7 @@ impl Results {
     /// Writes a table of each part into a folder.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// If a file cannot be written.
     pub fn write_csv(&self, folder: &Path) -> Result<(), csv::Error> {
         std::fs::create_dir_all(folder)?;
         write(&folder.join("rates.csv"), &RATES, self.rates.iter().flat_map(rate_rows).collect())?;
@@ -144,13 +144,13 @@ const FROZEN: [&str; 19] = [
     "registrations",
 ];
 
-/// A value that may be missing.
+/// Formats an optional value.
 fn maybe(value: Option<f64>) -> String {
     value.map(|value| format!("{value:.3}")).unwrap_or_default()
 }
 
-fn rate_rows(one: &Rated) -> Vec<Vec<String>> {
-    let row = |pace: &super::rates::Paced| {
+fn rate_rows(one: &RateResult) -> Vec<Vec<String>> {
+    let row = |pace: &super::rates::PaceResult| {
         let cost = pace.cost;
         let mut row = vec![one.contender.to_string(), one.users.to_string()];
         row.push(pace.asked.map_or_else(|| "saturation".to_owned(), |rate| rate.to_string()));
@@ -164,13 +164,13 @@ fn rate_rows(one: &Rated) -> Vec<Vec<String>> {
     one.paces.iter().map(row).collect()
 }
 
-fn propagation_row(one: &Propagated) -> Vec<String> {
+fn propagation_row(one: &PropagationResult) -> Vec<String> {
     let first = [one.contender.to_string(), one.asked.to_string(), format!("{:.1}", one.rate)];
     let counts = [one.sample, one.missing].map(|count| count.to_string());
     first.into_iter().chain(counts).chain(SHARES.map(|share| maybe(one.at(share)))).collect()
 }
 
-fn joining_row(one: &Joined) -> Vec<String> {
+fn joining_row(one: &JoinResult) -> Vec<String> {
     let mut row = vec![one.contender.to_string(), one.bindings.to_string()];
     row.extend([one.fill_rate, one.own_bytes].map(|value| format!("{value:.1}")));
     row.extend([one.joined_bytes, one.engine_bytes, one.disk_bytes, one.warm_s].map(maybe));
@@ -178,7 +178,7 @@ fn joining_row(one: &Joined) -> Vec<String> {
     row
 }
 
-fn frozen_row(one: &Frozen) -> Vec<String> {
+fn frozen_row(one: &FreezeResult) -> Vec<String> {
     let mut row = vec![one.contender.to_string(), one.rate.to_string(), one.frozen_s.to_string()];
     for calls in [one.before, one.during] {
         row.extend([calls.begun.to_string(), calls.failed.to_string(), format!("{:.3}", calls.p99_ms)]);
@@ -208,10 +208,10 @@ fn write(file: &Path, head: &[&str], rows: Vec<Vec<String>>) -> Result<(), csv::
 pub(super) mod tests {
     use super::*;
     use crate::cluster::frozen::{Calls, Registers};
-    use crate::cluster::rates::{Cost, Paced};
+    use crate::cluster::rates::{Cost, PaceResult};
 
-    fn rated(contender: Contender, rate: f64, server: f64) -> Rated {
-        let pace = |asked: Option<u32>| Paced {
+    fn rated(contender: Contender, rate: f64, server: f64) -> RateResult {
+        let pace = |asked: Option<u32>| PaceResult {
             asked,
             rate: asked.map_or(rate, f64::from),
             p50_ms: 0.5,
@@ -225,13 +225,13 @@ pub(super) mod tests {
             server_core: 0.99,
         };
         let paces = [None, Some(5_000), Some(1_000)].map(pace).to_vec();
-        Rated { contender, users: 50_000, fill_rate: 40_000.0, sync_ms: 0.3, paces }
+        RateResult { contender, users: 50_000, fill_rate: 40_000.0, sync_ms: 0.3, paces }
     }
 
-    /// Some of everything.
+    /// Returns sample results of every part.
     pub(crate) fn some() -> Results {
         let calls = |p99_ms| Calls { begun: 40_000, failed: 0, p50_ms: 0.2, p99_ms };
-        let joined = |contender, own_bytes| Joined {
+        let joined = |contender, own_bytes| JoinResult {
             contender,
             bindings: 1_000_000,
             fill_rate: 60_000.0,
@@ -249,7 +249,7 @@ pub(super) mod tests {
                 rated(Contender::Redis, 78_000.0, 0.009),
                 rated(Contender::Kamailio1, 2_000.0, 0.3),
             ],
-            propagation: vec![Propagated {
+            propagation: vec![PropagationResult {
                 contender: Contender::Redis,
                 asked: 5_000,
                 rate: 4_999.0,
@@ -258,7 +258,7 @@ pub(super) mod tests {
                 times_ms,
             }],
             joining: vec![joined(Contender::Alone, 250.0), joined(Contender::Redis, 274.0)],
-            frozen: vec![Frozen {
+            frozen: vec![FreezeResult {
                 contender: Contender::Redis,
                 rate: 2_000.0,
                 frozen_s: 60.0,

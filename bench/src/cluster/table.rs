@@ -3,29 +3,29 @@
 use std::fmt::Write as _;
 
 use super::contender::Contender;
-use super::rates::{Paced, Rated};
+use super::rates::{PaceResult, RateResult};
 use super::results::Results;
 
-/// What has to be reached, as it is compared: a member's rate as a part of that alone.
+/// Required rate of a member, as a share of a single server's rate.
 const GOAL_SHARE: f64 = 0.5;
-/// The 99th percentile until the other server knows, at [`GOAL_RATE`].
+/// Required 99th percentile of the propagation time at [`GOAL_RATE`].
 const GOAL_PROPAGATION_MS: f64 = 100.0;
-/// REGISTERs a second at which that is so.
+/// REGISTERs per second of the propagation goal.
 pub const GOAL_RATE: u32 = 5_000;
-/// A new server serves within, with a million registrations.
+/// Required start time of a new member with [`GOAL_BINDINGS`] registrations, in seconds.
 const GOAL_WARM_S: f64 = 5.0;
-/// How many they are.
+/// Number of registrations of the start goal.
 const GOAL_BINDINGS: u64 = 1_000_000;
-/// Bytes more for a registration than alone.
+/// Allowed additional memory per registration compared with a single server, in bytes.
 const GOAL_BYTES: f64 = 40.0;
-/// Milliseconds by which the 99th percentile of INVITE to 180 may move.
+/// Allowed change of the 99th percentile from INVITE to 180, in milliseconds.
 const GOAL_MOVED_MS: f64 = 1.0;
-/// Seconds of standing still at which that is so.
+/// Duration of the freeze for that goal, in seconds.
 const GOAL_FROZEN_S: f64 = 60.0;
-/// A REGISTER that cannot be kept is answered after so many milliseconds, give or take a round.
+/// Required time of the 503 to a REGISTER that cannot be stored, in milliseconds, give or take a round.
 const GOAL_503_MS: (f64, f64) = (1_900.0, 2_300.0);
 
-/// A goal, what was measured, and whether it is met; only at the load that the goal is for.
+/// A goal, the measured value, and whether it is met; only at the load that the goal is for.
 struct Goal {
     what: String,
     found: String,
@@ -33,7 +33,7 @@ struct Goal {
     is_at_load: bool,
 }
 
-/// Goals and what was measured.
+/// Returns the table of goals and measured values.
 #[must_use]
 pub fn summary(results: &Results) -> String {
     let all =
@@ -148,7 +148,7 @@ fn registers(results: &Results) -> Option<Goal> {
     })
 }
 
-/// The tables of all parts that there are figures for.
+/// Returns the tables of all parts that have results.
 #[must_use]
 pub fn all(results: &Results) -> String {
     [rates(results), propagated(results), joined(results), frozen(results)].concat()
@@ -158,7 +158,7 @@ fn maybe(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// Milliseconds of processor time for 1,000 REGISTERs; nothing where nobody was there.
+/// Formats milliseconds of processor time per 1,000 REGISTERs; empty if the process did not exist.
 fn cost(seconds: f64) -> String {
     if seconds > 0.0 { format!("{seconds:.4}") } else { "–".to_owned() }
 }
@@ -202,8 +202,8 @@ const RATES_SAID: &str = "*Of alone* is the rate as a part of that of one server
     processor time that the server itself uses for a REGISTER: what is left where the engine has a machine of its own. Where *the other \
     core* is near 1, the phones were the limit and not the server.";
 
-/// What was used, and what went wrong.
-fn spent(pace: &Paced) -> String {
+/// Formats the resources used and the errors.
+fn spent(pace: &PaceResult) -> String {
     let used = pace.cost;
     format!(
         "{} | {} | {} | {} | {:.2} | {:.2} | {} | {} | {}",
@@ -219,8 +219,8 @@ fn spent(pace: &Paced) -> String {
     )
 }
 
-/// The table of one rate.
-fn at(rates: &[Rated], rate: u32) -> String {
+/// Returns the table of one rate.
+fn at(rates: &[RateResult], rate: u32) -> String {
     let mut text = format!(
         "\n| at {rate} REGISTER/s | REGISTER/s | p50 ms | p99 ms | CPU s for 1,000: server | engine | second server | replica | server's core | the other core | 503 | other | lost |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"

@@ -1,15 +1,15 @@
-//! What the failover paper's formulas expect of a failure (section 3.7), beside what was measured.
+//! The failover paper's formulas for a failure (section 3.7), beside the measurements.
 
 use strowger_interop::failover::Times;
 use strowger_plan::{Failover, FailoverTimes, failover};
 
 use super::results::Row;
 
-/// The formulas' results for a way with these times, where all else is as [`FailoverTimes`] has it: servers that are 99 % available and
-/// repaired within an hour.
+/// Returns the formulas' results for a method with these times and the defaults of [`FailoverTimes`] otherwise:
+/// servers with 99 % availability that are repaired within an hour.
 ///
 /// # Errors
-/// When a time makes no sense.
+/// If a time is invalid.
 pub fn expected(times: Times) -> Result<Failover, String> {
     let times = FailoverTimes {
         client_retry_s: times.retry.as_secs_f64(),
@@ -20,15 +20,16 @@ pub fn expected(times: Times) -> Result<Failover, String> {
     failover(times).map_err(|error| error.to_string())
 }
 
-/// What call set-up takes longer on the mean of all calls, s, where there is one failure like the measured one in each T_F + T_M.
+/// Returns the additional call set-up time averaged over all calls, in seconds, with one failure like the measured
+/// one per T_F + T_M.
 #[must_use]
 pub fn measured_delay_s(row: &Row) -> f64 {
     let times = FailoverTimes::default();
-    // The delays of all calls of one failure are its own sum at any rate, divided by the calls of the whole time at that rate.
+    // The sum of the delays during one failure, divided by the number of calls in the whole period at that rate.
     row.calls.delay_s / (row.call_rate * (times.failure_s + times.repair_s))
 }
 
-/// How many registrations are expected not to have reached the other server when the first dies.
+/// Returns the expected number of registrations that have not reached the other server when the first one fails.
 #[must_use]
 pub fn expected_away(row: &Row, times: Times) -> f64 {
     row.registration_rate * times.replication.as_secs_f64()
@@ -40,7 +41,7 @@ mod tests {
 
     use super::*;
 
-    /// Clients that each wait for T_R, for as long as T_D, are what the formula is about.
+    /// The formula assumes clients that each wait for T_R during T_D.
     #[test]
     fn measured_delay_is_the_formulas_where_all_calls_wait_as_it_says() {
         let (retry, detection) = (0.5, 2.0);

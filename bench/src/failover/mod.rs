@@ -1,8 +1,8 @@
-//! What callers notice when something dies, for each way to fail over, beside the formulas of the failover paper. The ways themselves,
-//! their servers and their clients are [`strowger_interop::failover`]; a new one is a file and a line in
-//! [`METHODS`](strowger_interop::failover::METHODS).
+//! What callers notice when a component fails, for each failover method, beside the formulas of the failover paper.
+//! The methods, their servers and their clients are in [`strowger_interop::failover`]; a new method needs a file and
+//! a line in [`METHODS`](strowger_interop::failover::METHODS).
 //!
-//! [`results`] keeps what was measured, [`estimate`] says what formulas expect of it, [`table`] shows both.
+//! [`results`] saves the results, [`estimate`] computes the formulas, [`table`] presents both.
 
 pub mod estimate;
 pub mod results;

@@ -1,22 +1,22 @@
-//! What was measured, as it is kept for another run.
+//! Results as they are saved for another run.
 
 use serde::{Deserialize, Serialize};
 use strowger_interop::failover::{Fault, METHODS, Method, Outcome, Series};
 
-/// What became of calls, or of registrations.
+/// Results of calls or registrations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Requests {
-    /// How many were begun.
+    /// Number of attempts.
     pub offered: u64,
-    /// How many did not succeed.
+    /// Number of failures.
     pub failed: u64,
-    /// How many succeeded late.
+    /// Number of late successes.
     pub late: u64,
-    /// Seconds from the last good one before to the first good one after.
+    /// Seconds from the last success before the failure to the first success after it.
     pub outage_s: f64,
-    /// Seconds that the longest took which succeeded.
+    /// Longest duration of a success, in seconds.
     pub longest_s: f64,
-    /// Seconds that all that succeeded took longer than the median one, together.
+    /// Sum of the successes' delays above the median, in seconds.
     pub delay_s: f64,
 }
 
@@ -33,16 +33,16 @@ impl From<Series> for Requests {
     }
 }
 
-/// One way, and one thing that died.
+/// Results of one method and one fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The name of the way.
+    /// Name of the method.
     pub method: String,
-    /// What died.
+    /// What failed.
     pub fault: String,
-    /// Calls a second.
+    /// Calls per second.
     pub call_rate: f64,
-    /// Registrations a second.
+    /// Registrations per second.
     pub registration_rate: f64,
     /// Calls.
     pub calls: Requests,
@@ -50,14 +50,14 @@ pub struct Row {
     pub registrations: Requests,
     /// Registrations that were acknowledged.
     pub acknowledged: u64,
-    /// Those that the survivor did not have while what died stayed dead.
+    /// Acknowledged registrations missing at the survivor during the failure.
     pub away: u64,
-    /// Those that it did not have either once that was back.
+    /// Acknowledged registrations still missing after the recovery.
     pub lost: u64,
 }
 
 impl Row {
-    /// What came of a way under so many calls and registrations a second.
+    /// Creates the results of a method at these rates of calls and registrations.
     #[must_use]
     pub fn new(
         method: &dyn Method,
@@ -79,33 +79,33 @@ impl Row {
     }
 }
 
-/// All that was measured.
+/// All results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Results {
-    /// In any order.
+    /// Results in any order.
     pub rows: Vec<Row>,
 }
 
 impl Results {
-    /// What was measured of this.
+    /// Returns the results of a method and a fault.
     #[must_use]
     pub fn row(&self, method: &dyn Method, fault: Fault) -> Option<&Row> {
         let fault = fault.to_string();
         self.rows.iter().find(|row| row.method == method.name() && row.fault == fault)
     }
 
-    /// Takes a row in the place of an earlier one.
+    /// Adds a row, replacing an earlier one.
     pub fn put(&mut self, row: Row) {
         self.rows.retain(|old| (&old.method, &old.fault) != (&row.method, &row.fault));
         self.rows.push(row);
     }
 
-    /// Forgets a way.
+    /// Removes the results of a method.
     pub fn forget(&mut self, method: &dyn Method) {
         self.rows.retain(|row| row.method != method.name());
     }
 
-    /// What there is, way by way.
+    /// Returns all results, ordered by method.
     pub fn all(&self) -> impl Iterator<Item = (&'static dyn Method, Fault, &Row)> {
         let faults = METHODS.into_iter().flat_map(|method| method.faults().iter().map(move |fault| (method, *fault)));
         faults.filter_map(|(method, fault)| Some((method, fault, self.row(method, fault)?)))

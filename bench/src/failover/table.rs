@@ -9,7 +9,7 @@ use super::results::{Requests, Results};
 
 const MICROSECONDS: f64 = 1e6;
 
-/// What the ways are.
+/// Returns the table of methods.
 #[must_use]
 pub fn ways() -> String {
     let line =
@@ -17,7 +17,7 @@ pub fn ways() -> String {
     METHODS.map(line).concat()
 }
 
-/// What callers noticed.
+/// Returns the table of what callers noticed.
 #[must_use]
 pub fn noticed(results: &Results) -> String {
     let mut text = format!(
@@ -48,7 +48,7 @@ fn requests(of: &Requests) -> String {
     format!("{offered} | {failed} | {late} | {outage_s:.2} | {longest_s:.2}")
 }
 
-/// What formulas expect beside what was measured.
+/// Returns the table of the formulas' values beside the measured ones.
 #[must_use]
 pub fn beside_formulas(results: &Results) -> String {
     let mut text = format!(

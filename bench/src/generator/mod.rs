@@ -1,27 +1,28 @@
-//! What the load generator itself can do, beside SIPp and beside a relay that does nothing.
+//! Limits of the load generator itself, beside SIPp and a relay without logic.
 
-pub mod ours;
 pub mod relay;
 pub mod report;
 pub mod sipp;
+pub mod strowger;
 pub mod wire;
 
-/// What came of a rate that was tried.
+/// Results at one rate.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// Calls a second that were asked for.
+    /// Requested calls per second.
     pub asked: f64,
-    /// Those that were made.
+    /// Calls per second actually made.
     pub made: f64,
-    /// Why it does not count: calls failed, messages were sent again, calls began late, or messages waited to be read. Empty where it does.
+    /// Reasons why the rate does not count: failed calls, retransmissions, calls that began late, or messages that
+    /// waited to be read. Empty if it counts.
     pub faults: Vec<String>,
 }
 
 impl Probe {
-    /// How far below the rate that is asked for the one that was made may be.
+    /// Allowed shortfall of the actual rate from the requested rate.
     const SHORT: f64 = 0.01;
 
-    /// Judges what was seen.
+    /// Judges a measurement.
     #[must_use]
     pub fn new(asked: f64, made: f64, mut faults: Vec<String>) -> Self {
         if made < asked * (1.0 - Self::SHORT) {
@@ -30,15 +31,15 @@ impl Probe {
         Self { asked, made, faults }
     }
 
-    /// Whether the rate was kept with nothing amiss.
+    /// Returns whether the rate was sustained without faults.
     #[must_use]
     pub const fn is_clean(&self) -> bool {
         self.faults.is_empty()
     }
 }
 
-/// The highest rate that is clean, to three percent: doubling from `from`, then bisection. A rate that fails has a second
-/// chance, since others may have had the machine.
+/// Returns the highest clean rate within three percent, by doubling from `from` and then bisection. Repeats a failed
+/// rate once, because the machine may have been disturbed.
 pub fn highest(from: f64, mut probe: impl FnMut(f64) -> Probe) -> Option<Probe> {
     let mut twice = |rate: f64| {
         let first = probe(rate);
@@ -64,7 +65,7 @@ pub fn highest(from: f64, mut probe: impl FnMut(f64) -> Probe) -> Option<Probe> 
     }
 }
 
-/// Processor time of this thread so far, in seconds.
+/// Returns the processor time of this thread so far, in seconds.
 #[must_use]
 pub fn thread_time() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
@@ -82,7 +83,7 @@ mod tests {
             assert!(found.asked <= limit * 1.011 && found.asked > limit * 0.95, "{} for {limit}", found.asked);
         }
         assert!(highest(1_000.0, |rate| Probe::new(rate, 0.0, Vec::new())).is_none());
-        // One that failed because of others.
+        // A rate that failed due to a disturbance.
         let mut count = 0;
         let found = highest(1_000.0, |rate| {
             count += 1;

@@ -1,31 +1,31 @@
-//! The floor: the six packets of a call, of their sizes, between two sockets of one thread, with nothing written or read of
-//! them but the first byte. What the generator costs beside this is its own work.
+//! The relay for comparison: the six packets of a call, in their sizes, between two sockets of one thread, with only
+//! the first byte written and read. The generator's additional cost is its own work.
 
 use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use strowger_net::{BufferSizes, RecvBatch, SendBatch, Strand, UdpSocket};
+use strowger_net::{BufferSizes, OrderingKey, RecvBatch, SendBatch, UdpSocket};
 
 use super::thread_time;
 
-/// What answers which packet, by its first byte: sizes of INVITE, 180, 200, ACK, BYE, 200, as the generator writes them.
+/// Packet sizes by first byte: INVITE, 180, 200, ACK, BYE, 200, as the generator writes them.
 const SIZES: [usize; 6] = [560, 330, 500, 330, 330, 300];
 
-/// Calls a second, and the processor time of each in microseconds.
+/// Cost of the relay: calls per second, and processor time per call in microseconds.
 #[derive(Clone, Copy, Debug)]
-pub struct Floor {
-    /// Calls a second.
+pub struct RelayCost {
+    /// Calls per second.
     pub rate: f64,
-    /// Microseconds of a processor for each.
+    /// Processor time per call, in microseconds.
     pub cost: f64,
 }
 
-/// Relays calls, `at_once` of them under way.
+/// Relays calls, with `at_once` concurrent calls.
 ///
 /// # Errors
-/// When there is no socket.
-pub fn run(time: Duration, at_once: usize) -> io::Result<Floor> {
+/// If no socket is available.
+pub fn run(time: Duration, at_once: usize) -> io::Result<RelayCost> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let open = || UdpSocket::bind(any, BufferSizes::DEFAULT).map_err(|error| error.cause);
     let (mut a, mut b) = (open()?, open()?);
@@ -59,13 +59,13 @@ pub fn run(time: Duration, at_once: usize) -> io::Result<Floor> {
         }
     }
     let count = calls.max(1) as f64;
-    Ok(Floor { rate: count / begun.elapsed().as_secs_f64(), cost: (thread_time() - before) * 1e6 / count })
+    Ok(RelayCost { rate: count / begun.elapsed().as_secs_f64(), cost: (thread_time() - before) * 1e6 / count })
 }
 
 fn send(socket: &mut UdpSocket, batch: &mut SendBatch, to: SocketAddr, kinds: &[u8]) {
     for kind in kinds {
         batch.next_slot().resize(SIZES[usize::from(*kind)], *kind);
-        batch.commit(to, Strand::ALL);
+        batch.commit(to, OrderingKey::ALL);
         if batch.is_full() {
             let _ = socket.send(batch, |_| ());
         }

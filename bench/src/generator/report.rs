@@ -1,4 +1,4 @@
-//! The figures as JSON and as a table.
+//! The results as JSON and as tables.
 
 use std::fmt::Write as _;
 
@@ -8,40 +8,41 @@ use super::Probe;
 use super::wire::{Distance, Offsets, Variance};
 use crate::register::rounds::median;
 
-/// Everything that was measured.
+/// All results.
 #[derive(Debug)]
 pub struct Figures {
-    /// Kolmogorov's distance with one thread, and with two.
+    /// Kolmogorov-Smirnov distance with one thread and with two.
     pub distances: Vec<(usize, Distance)>,
-    /// The variance of counts, likewise.
+    /// Variance of counts with one thread and with two.
     pub variances: Vec<(usize, Variance)>,
-    /// The file of gaps.
+    /// Deviations of arrivals from a file of gaps.
     pub offsets: Offsets,
-    /// Rounds in turn: the relay's cost a call and ours, in microseconds, and our calls a second.
+    /// Alternating measurements: cost per call of the relay and of the generator in microseconds, and the generator's
+    /// calls per second.
     pub rounds: Vec<Round>,
-    /// The highest clean rate of ours, both ends in one thread on one core.
+    /// Highest clean rate of the generator, with both ends in one thread on one core.
     pub ours: Option<Probe>,
-    /// SIPp's version, its highest clean rate with a core for each end, and with one core for both.
+    /// SIPp's version and highest clean rates, with a core for each end and with one core for both.
     pub sipp: Option<Sipp>,
 }
 
-/// The relay and both ends, one after the other, on one core.
+/// The relay and the generator, one after the other on one core.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
     /// The bare relay.
-    pub relay: super::relay::Floor,
+    pub relay: super::relay::RelayCost,
     /// The generator, in a closed loop.
-    pub ours: super::ours::Loop,
+    pub ours: super::strowger::Loop,
 }
 
-/// What SIPp can do.
+/// Results of SIPp.
 #[derive(Debug)]
 pub struct Sipp {
     /// Its version.
     pub version: String,
-    /// Each end with a core.
+    /// Highest clean rate with a core for each end.
     pub apart: Option<Probe>,
-    /// Both ends on one core.
+    /// Highest clean rate with both ends on one core.
     pub together: Option<Probe>,
 }
 
@@ -50,7 +51,7 @@ impl Figures {
         median(self.rounds.iter().map(of).collect())
     }
 
-    /// As JSON.
+    /// Returns the results as JSON.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let rate = |probe: &Option<Probe>| probe.as_ref().map(|probe| probe.asked.round());
@@ -81,7 +82,7 @@ impl Figures {
         })
     }
 
-    /// As tables in Markdown.
+    /// Returns the results as Markdown tables.
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let mut text = String::from(

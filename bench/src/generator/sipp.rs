@@ -1,4 +1,4 @@
-//! SIPp's own scenarios against each other: uac and uas, the same six messages.
+//! SIPp's built-in scenarios against each other: uac and uas, with the same six messages.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -8,21 +8,21 @@ use std::time::{Duration, Instant};
 
 use super::Probe;
 
-/// How long SIPp waits for its last calls.
+/// Time for which SIPp waits for its last calls.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// After this it is ended.
+/// Time after which SIPp is killed.
 const GRACE: Duration = Duration::from_secs(20);
 
-/// Where they run: on these cores.
+/// Cores of the two ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Cores {
-    /// The calling one.
+    /// Core of the caller.
     pub caller: usize,
-    /// The called one.
+    /// Core of the callee.
     pub callee: usize,
 }
 
-/// SIPp's first line about itself; `None` where it is not installed.
+/// Returns SIPp's version line, or `None` if it is not installed.
 #[must_use]
 pub fn version() -> Option<String> {
     let output = Command::new("sipp").arg("-v").stdin(Stdio::null()).output().ok()?;
@@ -30,10 +30,10 @@ pub fn version() -> Option<String> {
     text.lines().map(str::trim).find(|line| line.starts_with("SIPp")).map(|line| line.trim_end_matches('.').to_owned())
 }
 
-/// Makes calls at this rate for a time.
+/// Makes calls at this rate for `time`.
 ///
 /// # Errors
-/// When SIPp does not start.
+/// If SIPp does not start.
 pub fn probe(rate: f64, time: Duration, cores: Cores) -> std::io::Result<Probe> {
     let folder = tempfile::tempdir()?;
     let port = || UdpSocket::bind("127.0.0.1:0")?.local_addr().map(|address| address.port());
@@ -53,18 +53,18 @@ pub fn probe(rate: f64, time: Duration, cores: Cores) -> std::io::Result<Probe> 
             .stderr(Stdio::null())
             .spawn()
     };
-    let mut uas = Dying(start(cores.callee, "uas", uas_port, &[])?);
+    let mut uas = ChildGuard(start(cores.callee, "uas", uas_port, &[])?);
     std::thread::sleep(Duration::from_millis(500));
     let target = format!("127.0.0.1:{uas_port}");
     let (asked, calls) = (format!("{rate:.0}"), format!("{calls:.0}"));
     let limits = ["-r", &asked, "-m", &calls, "-l", "200000", "-timeout", &seconds];
-    let mut uac = Dying(start(cores.caller, "uac", uac_port, &[&[target.as_str()], &limits[..]].concat())?);
+    let mut uac = ChildGuard(start(cores.caller, "uac", uac_port, &[&[target.as_str()], &limits[..]].concat())?);
     if !ends_within(&mut uac.0, time + GRACE)? {
-        // Above what it carries it may not even keep its own time-out.
+        // Under overload, SIPp may not even honour its own time-out.
         uac.0.kill()?;
         uac.0.wait()?;
     }
-    // Its statistics are written each second.
+    // SIPp writes its statistics every second.
     std::thread::sleep(Duration::from_millis(1_200));
     let _ = (uas.0.kill(), uas.0.wait());
     let called = Statistics::read(&folder.path().join("uas.csv"));
@@ -79,7 +79,7 @@ pub fn probe(rate: f64, time: Duration, cores: Cores) -> std::io::Result<Probe> 
     Ok(Probe::new(rate, calling.number("CallRate(C)"), faults.collect()))
 }
 
-/// Whether a program ends by itself within a time.
+/// Returns whether a program ends by itself within `time`.
 fn ends_within(child: &mut Child, time: Duration) -> std::io::Result<bool> {
     let until = Instant::now() + time;
     while child.try_wait()?.is_none() {
@@ -91,17 +91,17 @@ fn ends_within(child: &mut Child, time: Duration) -> std::io::Result<bool> {
     Ok(true)
 }
 
-/// A program that goes with us.
-struct Dying(Child);
+/// A child process that is killed on drop.
+struct ChildGuard(Child);
 
-impl Drop for Dying {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
-        // It is gone already where these fail.
+        // These fail only if it has ended already.
         let _ = (self.0.kill(), self.0.wait());
     }
 }
 
-/// SIPp's file of statistics: names, and the last line of values.
+/// SIPp's statistics file: names, and the last line of values.
 struct Statistics {
     names: Vec<String>,
     values: Vec<String>,
@@ -114,7 +114,7 @@ impl Statistics {
         Self { names: cells(text.lines().next()), values: cells(text.lines().last()) }
     }
 
-    /// A value; 0 where there is none.
+    /// Returns a value, or 0 if it is missing.
     fn number(&self, name: &str) -> f64 {
         let at = self.names.iter().position(|other| other == name);
         at.and_then(|at| self.values.get(at)?.parse().ok()).unwrap_or(0.0)

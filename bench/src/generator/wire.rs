@@ -1,8 +1,8 @@
-//! The law of arrivals on the wire: by the time-stamps of the kernel that receives the first message of each call. Nobody
-//! answers, so it is the calling end alone that is measured: what it does at a rate that it can carry.
+//! Distribution of arrivals on the wire, by the kernel's receive timestamps of the first message of each call.
+//! Nothing answers, so only the calling end is measured, at a rate that it can sustain.
 //!
-//! Over loopback the kernel makes the stamps while the message is being sent. So whoever reads them need not be in time, and
-//! must not be in the way: it has a buffer for the whole run, looks rarely, and takes what the generator leaves.
+//! Over loopback the kernel takes the timestamp while the message is being sent. The reader therefore need not be
+//! fast, and must not compete: it has a buffer for the whole run, reads rarely, and runs at the lowest priority.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -13,25 +13,25 @@ use rustix::process::setpriority_process;
 use strowger_net::{BufferSizes, RecvBatch, UdpSocket};
 use strowger_traffic::arrival::Arrivals;
 use strowger_traffic::engine::Run;
-use strowger_traffic::options::{Answering, Options, Target, workload};
+use strowger_traffic::options::{CalleeLocation, Options, Target, workload};
 
 use crate::register::rounds::median;
 
-/// Seconds of a count.
+/// Length of a bin in seconds.
 const BIN: f64 = 0.01;
 
-/// Kolmogorov's and Smirnov's distance between the gaps and the exponential law.
+/// Kolmogorov-Smirnov distance between the gaps and the exponential distribution.
 #[derive(Clone, Copy, Debug)]
 pub struct Distance {
-    /// The distance.
+    /// Measured distance.
     pub distance: f64,
-    /// What it may be, at the level of one percent.
+    /// Critical value at the one percent level.
     pub limit: f64,
-    /// Of how many gaps.
+    /// Number of gaps.
     pub count: usize,
 }
 
-/// Of Poisson arrivals at this rate.
+/// Measures the distance for Poisson arrivals at this rate.
 #[must_use]
 pub fn distance(rate: f64, calls: u64, threads: usize, seed: u64) -> Distance {
     let stamps = arrivals("poisson", rate, calls, threads, seed);
@@ -45,24 +45,24 @@ pub fn distance(rate: f64, calls: u64, threads: usize, seed: u64) -> Distance {
     Distance { distance, limit: 1.628 / count.sqrt(), count: gaps.len() }
 }
 
-/// How counts in bins of 10 ms vary: their variance by their mean, which is 1 in a Poisson process.
+/// Index of dispersion of counts in bins of 10 ms: variance divided by mean, which is 1 for a Poisson process.
 #[derive(Clone, Debug)]
 pub struct Variance {
-    /// Of each run, on the wire.
+    /// Value per run, on the wire.
     pub wire: Vec<f64>,
-    /// Of each run, where threads do nothing but look at the clock until a call is due: what the machine takes from anybody.
+    /// Value per run of threads that only poll the clock until a call is due: the disturbance by the machine alone.
     pub clock: Vec<f64>,
-    /// The standard deviation that the bins of one run have in this ratio in a Poisson process.
+    /// Standard deviation of this ratio over one run of a Poisson process.
     pub error: f64,
-    /// Bins of one run.
+    /// Bins per run.
     pub bins: usize,
 }
 
-/// Of Poisson arrivals at this rate, one run for each seed, by turns with the clock alone.
+/// Measures Poisson arrivals at this rate, one run per seed, alternating with the clock alone.
 #[must_use]
 pub fn variance(rate: f64, seconds: u64, threads: usize, seeds: Range<u64>) -> Variance {
     let calls = (rate * seconds as f64) as u64;
-    // The last bin may not be full.
+    // The last bin may be incomplete.
     let bins = (((seconds as f64 * 0.97) / BIN) as usize).max(1);
     let (wire, clock) = seeds
         .map(|seed| {
@@ -73,7 +73,7 @@ pub fn variance(rate: f64, seconds: u64, threads: usize, seeds: Range<u64>) -> V
     Variance { wire, clock, error: (2.0 / bins as f64).sqrt(), bins }
 }
 
-/// The variance of the counts in so many bins, by their mean.
+/// Returns the variance of the counts in the bins divided by their mean.
 fn dispersion(stamps: &[u64], bins: usize) -> f64 {
     let Some(first) = stamps.first() else { return f64::NAN };
     let mut counts = vec![0.0; bins];
@@ -86,13 +86,14 @@ fn dispersion(stamps: &[u64], bins: usize) -> f64 {
     counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / bins as f64 / mean
 }
 
-/// The same arrivals, by threads that do nothing but look at the clock until each is due; when that was seen, in nanoseconds.
+/// Runs the same arrivals in threads that only poll the clock until each is due, and returns the observed times in
+/// nanoseconds.
 fn by_the_clock(rate: f64, calls: u64, threads: usize, seed: u64) -> Vec<u64> {
     let law = Arrivals::parse("poisson", rate).expect("it is a law");
     let begin = Instant::now() + Duration::from_millis(50);
     let seen = |index: usize| -> Vec<u64> {
         let mine = (calls as usize).div_ceil(threads);
-        law.moments(seed, index, threads)
+        law.times(seed, index, threads)
             .take(mine)
             .map(|at| {
                 let at = Duration::from_nanos(at);
@@ -113,21 +114,21 @@ fn by_the_clock(rate: f64, calls: u64, threads: usize, seed: u64) -> Vec<u64> {
     stamps
 }
 
-/// How far from its moment each message of a file of gaps arrives, in microseconds.
+/// Deviation of each message of a file of gaps from its scheduled time, in microseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Offsets {
-    /// The half is nearer.
+    /// Median deviation.
     pub median: f64,
-    /// 99 of 100 are nearer.
+    /// 99th percentile of the deviation.
     pub p99: f64,
-    /// How many messages.
+    /// Number of messages.
     pub count: usize,
 }
 
-/// Of a file with so many gaps of 0.5 to 2.5 ms.
+/// Measures the deviations for a file with this many gaps of 0.5 to 2.5 ms.
 ///
 /// # Panics
-/// When the file cannot be written.
+/// If the file cannot be written.
 #[must_use]
 pub fn offsets(gaps: u64) -> Offsets {
     let folder = tempfile::tempdir().expect("a folder can be made");
@@ -145,31 +146,32 @@ pub fn offsets(gaps: u64) -> Offsets {
         .collect();
     let differences: Vec<f64> =
         stamps.iter().zip(&moments).map(|(stamp, at)| (*stamp as f64 - *at as f64) / 1e3).collect();
-    // When the run began is not on the wire: the middle difference says it.
+    // The start of the run is not on the wire; the median difference serves as the start.
     let begin = median(differences.clone());
     let mut off: Vec<f64> = differences.iter().map(|difference| (difference - begin).abs()).collect();
     off.sort_by(f64::total_cmp);
     Offsets { median: off[off.len() / 2], p99: off[off.len() * 99 / 100], count: off.len() }
 }
 
-/// Room for what a run sends: 400,000 messages, of which the kernel books some 1,300 bytes each.
+/// Receive buffer for a whole run: 400,000 messages, at some 1,300 bytes of kernel memory each.
 const BUFFERS: BufferSizes = BufferSizes { receive: 512 << 20, send: 1 << 20 };
-/// How often it is looked what has come, where there is so much room.
+/// Read interval with the full buffer.
 const LOOKS: Duration = Duration::from_millis(50);
-/// And where the kernel gives less (net.core.rmem_max, to whom may not go beyond it).
+/// Read interval if the kernel grants less (net.core.rmem_max, without the privilege to exceed it).
 const LOOKS_IN_NARROW: Duration = Duration::from_millis(1);
-/// The least share of the processor that one can ask for.
+/// Lowest scheduling priority.
 const LAST: i32 = 19;
 
-/// Sends the first messages of `calls` calls to a socket that answers nothing; when each arrived, in nanoseconds.
+/// Sends the first messages of `calls` calls to a socket that does not answer, and returns the arrival times in
+/// nanoseconds.
 fn arrivals(law: &str, rate: f64, calls: u64, threads: usize, seed: u64) -> Vec<u64> {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let socket = UdpSocket::bind(any, BUFFERS).expect("a port");
     let mut options = Options::new(workload("proxy-200").expect("it is built in"), None, seed);
     options.to = Some(Target::parse(&format!("udp:{}", socket.local_addr())).expect("it is a target"));
-    options.answering = Answering::There;
+    options.callee_location = CalleeLocation::Remote;
     options.arrivals = law.to_owned();
-    (options.rate, options.calls, options.threads, options.repeats) = (rate, Some(calls), threads, false);
+    (options.rate, options.calls, options.threads, options.retransmits) = (rate, Some(calls), threads, false);
     options.drain = Some(Duration::ZERO);
     let (plan, _) = options.plan().expect("the options fit together");
     let run = Run::prepare(plan).expect("sockets can be opened");
@@ -177,7 +179,7 @@ fn arrivals(law: &str, rate: f64, calls: u64, threads: usize, seed: u64) -> Vec<
     let (report, mut stamps) = std::thread::scope(|threads| {
         let reader = threads.spawn(|| stamps_of(socket, &is_over));
         let report = {
-            let _over = Over(&is_over);
+            let _over = StopGuard(&is_over);
             run.go().expect("it runs")
         };
         (report, reader.join().expect("it does not panic"))
@@ -189,18 +191,18 @@ fn arrivals(law: &str, rate: f64, calls: u64, threads: usize, seed: u64) -> Vec<
     stamps
 }
 
-/// Says at its end that the run is over, however that ends: who reads would wait for ever.
-struct Over<'a>(&'a AtomicBool);
+/// Reports on drop that the run has ended, also after a panic; otherwise the reader would wait forever.
+struct StopGuard<'a>(&'a AtomicBool);
 
-impl Drop for Over<'_> {
+impl Drop for StopGuard<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
     }
 }
 
-/// When each message came to `socket` until it is over.
+/// Returns the arrival times at `socket` until the run has ended.
 fn stamps_of(mut socket: UdpSocket, is_over: &AtomicBool) -> Vec<u64> {
-    // Of this thread alone. It can always be asked for.
+    // Affects this thread only. Lowering the priority needs no privilege.
     setpriority_process(None, LAST).expect("it may be nice");
     let is_roomy = socket.buffers().receive >= BUFFERS.receive;
     let looks = if is_roomy { LOOKS } else { LOOKS_IN_NARROW };
@@ -234,7 +236,7 @@ mod tests {
         let stamps = std::thread::scope(|threads| {
             let reader = threads.spawn(|| stamps_of(socket, &is_over));
             let run = threads.spawn(|| {
-                let _over = Over(&is_over);
+                let _over = StopGuard(&is_over);
                 panic!("as a run that cannot go on");
             });
             assert!(run.join().is_err());

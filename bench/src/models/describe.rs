@@ -1,4 +1,4 @@
-//! What `strowger plan` predicts beside what was measured, as Markdown.
+//! Predictions of `strowger plan` beside the measurements, as Markdown.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,20 +8,20 @@ use serde_json::Value;
 
 use super::observation::{circumstances, types_at};
 
-/// Measurements that belong together: a profile is fitted to the one, and predicts the other.
+/// A pair of measurements: a profile is fitted to one and predicts the other.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// Of its files and pictures.
+    /// Base name of files and plots.
     pub name: &'static str,
     title: &'static str,
     about: &'static str,
-    /// What the fit sees; without its ending.
+    /// Measurements that the fit uses; without file name extension.
     pub seen: &'static str,
-    /// What it does not see.
+    /// Measurements that the fit does not use.
     pub unseen: &'static str,
 }
 
-/// All of them, in the order in which they are shown.
+/// All parts, in the order of presentation.
 pub const PARTS: [Part; 5] = [
     Part {
         name: "waits",
@@ -67,31 +67,31 @@ pub const PARTS: [Part; 5] = [
     },
 ];
 
-/// Where things are.
+/// Paths of programs and folders.
 #[derive(Clone, Debug)]
-pub struct Places {
-    /// The program `strowger`.
+pub struct Paths {
+    /// The `strowger` binary.
     pub strowger: PathBuf,
-    /// The folder of the tables that were measured.
+    /// Folder of the measured tables.
     pub tables: PathBuf,
-    /// The folder for pictures; without one there are none.
+    /// Folder for plots; `None` draws none.
     pub pictures: Option<PathBuf>,
 }
 
-/// What came of it.
+/// Description of the results.
 #[derive(Debug, Default)]
-pub struct Described {
-    /// All of it.
+pub struct Description {
+    /// Full text.
     pub text: String,
-    /// What the documents show: whether the models hold what they promise.
+    /// Summary for the documents: whether the models meet their goals.
     pub summary: String,
 }
 
-/// Has `strowger plan` predict, and describes all parts that were measured.
+/// Runs `strowger plan` and describes all measured parts.
 ///
 /// # Errors
-/// What `strowger plan` says, or when files cannot be read.
-pub fn describe(places: &Places) -> Result<Described, String> {
+/// If `strowger plan` fails, or files cannot be read.
+pub fn describe(places: &Paths) -> Result<Description, String> {
     let (mut text, mut summary) = (String::new(), String::new());
     let (mut around, mut summed_up) = (String::new(), String::new());
     for part in PARTS {
@@ -124,10 +124,10 @@ pub fn describe(places: &Places) -> Result<Described, String> {
             let _ = write!(text, "![{}](plots/models-{}.svg)\n\n", part.title, part.name);
         }
     }
-    Ok(Described { summary, text })
+    Ok(Description { summary, text })
 }
 
-/// Under which circumstances something was measured, where they are not those that were said last.
+/// Returns the conditions of a measurement if they differ from the last ones.
 fn news(last: &mut String, own: &str) -> String {
     if own == last {
         return String::new();
@@ -136,7 +136,7 @@ fn news(last: &mut String, own: &str) -> String {
     format!("{own}\n\n")
 }
 
-/// How many packets the socket has room for, as a sentence behind others: K without the c that are served.
+/// Returns the capacity of the socket in packets as a sentence: K without the c in service.
 fn room(found: &Value) -> String {
     let first = &found["rows"][0];
     let room =
@@ -144,7 +144,7 @@ fn room(found: &Value) -> String {
     room.map(|room| format!(" The socket has room for {room} packets.")).unwrap_or_default()
 }
 
-/// The same for who wants to do it.
+/// Returns the commands that reproduce the results.
 fn commands(part: &Part) -> String {
     let Part { name, seen, unseen, .. } = part;
     format!(
@@ -153,8 +153,8 @@ fn commands(part: &Part) -> String {
     )
 }
 
-/// Fits, validates and draws.
-fn predict(places: &Places, name: &str, seen: &Path, unseen: &Path) -> Result<Value, String> {
+/// Fits, validates and draws a part.
+fn predict(places: &Paths, name: &str, seen: &Path, unseen: &Path) -> Result<Value, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let profile = folder.path().join("profile.json");
     let mut fit = Command::new(&places.strowger);
@@ -177,12 +177,12 @@ fn said(command: &mut Command) -> Result<Vec<u8>, String> {
     Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// A number of JSON, times `scale`.
+/// Formats a number of JSON, multiplied by `scale`.
 fn cell(value: &Value, scale: f64, digits: usize) -> String {
     value.as_f64().map_or_else(|| "–".to_owned(), |value| format!("{:.digits$}", scale * value))
 }
 
-/// (predicted − measured)/measured, in percent.
+/// Returns (predicted − measured)/measured, in percent.
 fn error(pair: &Value) -> String {
     let both = pair["predicted"].as_f64().zip(pair["measured"].as_f64()).filter(|(_, measured)| *measured > 0.0);
     both.map_or_else(|| "–".to_owned(), |(predicted, measured)| format!("{:+.1}", 100.0 * (predicted / measured - 1.0)))

@@ -1,4 +1,4 @@
-//! One run of the load generator against a server: what it offered, what the server dropped, and what it took of its core.
+//! One run of the load generator against a server: the offered load, the server's drops, and its use of the core.
 
 use std::time::Duration;
 
@@ -10,78 +10,77 @@ use super::server::{ADDRESS, Server};
 use crate::proxy::DOMAIN;
 use crate::proxy::watch::{Sample, Watcher, within};
 
-/// Users on each side: few, so that their registration is no load of its own.
+/// Users per side: few, so that their registration adds no load.
 const USERS: u32 = 50;
-/// Sockets of the callers.
+/// Number of caller sockets.
 const SOCKETS: usize = 8;
-/// Calls that go on at saturation: fewer than a socket has room for.
+/// Concurrent calls at saturation: fewer than the socket's capacity in packets.
 const AT_ONCE: usize = 32;
-/// How long what has begun may take at the end; of what was dropped nothing comes any more.
+/// Maximum time for calls to end after the load stops. Calls with dropped messages do not end.
 const DRAIN: Duration = Duration::from_millis(500);
-/// How long each end takes before it sends a message, where messages are to come independently of each other: at random, and far
-/// longer than anything waits.
+/// Delay of each end before it sends a message, to make messages independent: random, and far longer than any wait.
 const PAUSE: &str = "exp(mean=20ms)";
 
-/// How many calls there are.
+/// Arrival process of calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// So many a second, at random (Poisson).
+    /// Calls per second, with Poisson arrivals.
     Rate(f64),
-    /// Some at once: a new one for each that ends.
+    /// Closed loop: a new call begins when one ends.
     Saturation,
 }
 
-/// When the messages of a call are sent.
+/// Spacing of the messages of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Course {
-    /// At once, when the one before has come.
+pub enum Spacing {
+    /// Immediately after the previous message arrives.
     AtOnce,
-    /// After a while, so that the server's messages are as good as independent: six Poisson streams.
+    /// After a random delay, so that the server's messages are practically independent: six Poisson streams.
     Spread,
 }
 
-/// What is asked of a server.
+/// Load offered to a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// How many calls.
+    /// Arrival process of calls.
     pub pace: Pace,
-    /// When their messages are sent.
-    pub course: Course,
-    /// What is not counted, at the beginning.
+    /// Spacing of their messages.
+    pub course: Spacing,
+    /// Initial time that is not counted.
     pub warm_up: Duration,
-    /// What is.
+    /// Counted time.
     pub time: Duration,
-    /// What randomness begins with.
+    /// Random seed.
     pub seed: u64,
 }
 
-/// What came of it.
+/// Results of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
-    /// Calls a second that were carried.
+    /// Successful calls per second.
     pub carried_per_s: f64,
-    /// Packets a second that were sent to the server: λ.
+    /// Packets sent to the server per second: λ.
     pub packets_per_s: f64,
-    /// The share of them for which its socket had no room.
+    /// Share of packets dropped by its socket.
     pub drops: f64,
-    /// Processors that it kept busy.
+    /// Average number of cores that it kept busy.
     pub processors: f64,
-    /// Whether the generator was late.
+    /// Whether the generator fell behind.
     pub is_late: bool,
 }
 
 impl Outcome {
-    /// Processor time of a packet that was served, s.
+    /// Returns the processor time per served packet, in seconds.
     #[must_use]
     pub fn each_s(&self) -> f64 {
         self.processors / (self.packets_per_s * (1.0 - self.drops))
     }
 }
 
-/// Runs it. The generator has the core of the thread that calls this.
+/// Runs the load. The generator runs on the core of the calling thread.
 ///
 /// # Errors
-/// When there is nothing to measure.
+/// If nothing can be measured.
 pub fn run(server: &Server, load: &Load) -> Result<Outcome, String> {
     let run = prepare(load)?;
     let watcher = Watcher::start(server.pid(), ADDRESS.port(), run.clock());
@@ -92,22 +91,24 @@ pub fn run(server: &Server, load: &Load) -> Result<Outcome, String> {
         return Err(why);
     }
     let phase = report.phases.iter().find(|phase| phase.is_measured).ok_or("nothing was measured")?;
-    let (first, last) = within(&samples, phase.counted_from, phase.elapsed).ok_or("the server was not seen")?;
+    let (first, last) =
+        within(&samples, phase.counted_from, phase.elapsed).ok_or("there are no samples of the server")?;
     let counted: Vec<Sample> = samples.into_iter().filter(|sample| (first.at..=last.at).contains(&sample.at)).collect();
-    let Spent { drops_per_s, processors } = Spent::of(&counted).ok_or("the server was not seen for long enough")?;
+    let ServerUsage { drops_per_s, processors } =
+        ServerUsage::of(&counted).ok_or("there are too few samples of the server")?;
     Ok(outcome(phase, drops_per_s, processors))
 }
 
-/// What a server did, each second.
+/// Resource usage of a server per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Spent {
+struct ServerUsage {
     drops_per_s: f64,
     processors: f64,
 }
 
-impl Spent {
-    /// Between looks during which nobody took the machine's cores away, where there are such: while one is away all is dropped that a
-    /// socket has no room for, and that is not the server's.
+impl ServerUsage {
+    /// Computes the usage from samples without steal, if there are any. While a core is taken away, everything beyond
+    /// the socket's capacity is dropped, through no fault of the server.
     fn of(samples: &[Sample]) -> Option<Self> {
         let between = |is_counted: fn(&Sample) -> bool| {
             let (mut drops, mut used, mut seconds) = (0.0, 0.0, 0.0);
@@ -139,15 +140,15 @@ fn outcome(phase: &PhaseReport, drops_per_s: f64, processors: f64) -> Outcome {
     }
 }
 
-/// A run that has not begun: callees register, then calls are made.
+/// Prepares a run: callees register, then calls are made.
 ///
 /// # Errors
-/// When the generator cannot run.
+/// If the generator cannot run.
 pub fn prepare(load: &Load) -> Result<Run, String> {
     let said = |error: engine::PlanError| error.to_string();
     let set: Vec<(String, String)> = match load.course {
-        Course::AtOnce => Vec::new(),
-        Course::Spread => ["ring", "hold", "reaction"].map(|name| (name.to_owned(), PAUSE.to_owned())).to_vec(),
+        Spacing::AtOnce => Vec::new(),
+        Spacing::Spread => ["ring", "hold", "reaction"].map(|name| (name.to_owned(), PAUSE.to_owned())).to_vec(),
     };
     let workload = workload_with("proxy-200", &set, 1.0).map_err(said)?;
     let to = Target::parse(&format!("udp:{ADDRESS}")).map_err(said)?;
@@ -164,13 +165,13 @@ pub fn prepare(load: &Load) -> Result<Run, String> {
         time: Some(load.time),
         warm_up: load.warm_up,
         drain: Some(DRAIN),
-        repeats: false,
-        is_awake: true,
+        retransmits: false,
+        is_busy_polling: true,
         ..Options::new(workload, Some(to), load.seed)
     };
     let mut plan = options.plan().map_err(said)?.0;
     let at = plan.phases.iter().position(|phase: &Phase| phase.is_measured).ok_or("the workload measures nothing")?;
-    // Nobody waits for the end of registrations.
+    // The phones stay registered.
     plan.phases.truncate(at + 1);
     Run::prepare(plan).map_err(said)
 }
@@ -191,10 +192,10 @@ mod tests {
                 Sample { at, drops, stolen, user: 0.125 * quarter as f64, ..Sample::default() }
             })
             .collect();
-        assert_eq!(Spent::of(&samples), Some(Spent { drops_per_s: 500.0, processors: 0.5 }));
-        assert_eq!(Spent::of(&samples[..1]), None);
+        assert_eq!(ServerUsage::of(&samples), Some(ServerUsage { drops_per_s: 500.0, processors: 0.5 }));
+        assert_eq!(ServerUsage::of(&samples[..1]), None);
         samples[1].stolen = 1;
         samples[3].stolen = 4;
-        assert!(Spent::of(&samples).is_some_and(|spent| spent.drops_per_s > 100_000.0), "there is nothing else");
+        assert!(ServerUsage::of(&samples).is_some_and(|spent| spent.drops_per_s > 100_000.0), "there is nothing else");
     }
 }

@@ -1,37 +1,37 @@
-//! What was measured, as a table that `strowger plan fit` and `strowger plan validate` read.
+//! Results as a table for `strowger plan fit` and `strowger plan validate`.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::timing::Typed;
+use super::timing::TypeTiming;
 
-/// The columns.
+/// Column names.
 const HEAD: &str = "name,servers,queue,calls,rate,message,count,service_us,scv,waiting_us,drops,cpu";
 
 /// A server at one rate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
-    /// Which server.
+    /// Name of the server.
     pub name: String,
-    /// c, threads or processes that take packets from its socket.
+    /// c: threads or processes that receive from its socket.
     pub servers: u32,
-    /// K, packets that wait in the socket or are served; nothing where none is ever dropped.
+    /// K: packets in the socket or in service; `None` if none is ever dropped.
     pub queue: Option<u64>,
-    /// Calls/s.
+    /// Calls per second.
     pub calls_per_s: f64,
-    /// λ, packets/s.
+    /// λ: packets per second.
     pub packets_per_s: f64,
-    /// What each type took; where it is empty, all packets together took [`service_us`](Self::service_us).
-    pub types: Vec<Typed>,
-    /// E\[X\] of one of the servers, µs.
+    /// Times per message type. If empty, [`service_us`](Self::service_us) holds for all packets together.
+    pub types: Vec<TypeTiming>,
+    /// E\[X\] of one of the servers, in µs.
     pub service_us: Option<f64>,
-    /// W, µs.
+    /// W, in µs.
     pub wait_us: Option<f64>,
-    /// The share of packets that found no room.
+    /// Share of dropped packets.
     pub drops: Option<f64>,
-    /// Processors that were busy with packets.
+    /// Average number of cores busy with packets.
     pub busy: f64,
 }
 
@@ -65,10 +65,10 @@ impl Observation {
     }
 }
 
-/// Writes a table; above it, as comments, the circumstances.
+/// Writes a table with the conditions above it as comments.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn write(file: &Path, around: &str, measured: &[Observation]) -> io::Result<()> {
     let mut text = String::new();
     for line in around.lines() {
@@ -79,21 +79,21 @@ pub fn write(file: &Path, around: &str, measured: &[Observation]) -> io::Result<
     fs::write(file, text)
 }
 
-/// The circumstances above a table.
+/// Returns the conditions above a table.
 ///
 /// # Errors
-/// When it cannot be read.
+/// If it cannot be read.
 pub fn circumstances(file: &Path) -> io::Result<String> {
     let text = fs::read_to_string(file)?;
     let lines: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# ")).collect();
     Ok(lines.join("\n"))
 }
 
-/// The types of the measurement whose load is nearest to `busy`: name, share, E\[X_i\] in µs and Var\[X_i\]/E\[X_i\]², as they are
-/// written.
+/// Returns the types of the measurement whose load is nearest to `busy`: name, share, E\[X_i\] in µs and
+/// Var\[X_i\]/E\[X_i\]², as text.
 ///
 /// # Errors
-/// When the table cannot be read.
+/// If the table cannot be read.
 pub fn types_at(file: &Path, busy: f64) -> io::Result<Vec<(String, f64, String, String)>> {
     let text = fs::read_to_string(file)?;
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
@@ -111,8 +111,8 @@ pub fn types_at(file: &Path, busy: f64) -> io::Result<Vec<(String, f64, String, 
 mod tests {
     use super::*;
 
-    fn typed(message: &str, count: u64) -> Typed {
-        Typed { message: message.to_owned(), count, service_us: 20.5, scv: 0.25 }
+    fn typed(message: &str, count: u64) -> TypeTiming {
+        TypeTiming { message: message.to_owned(), count, service_us: 20.5, scv: 0.25 }
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Runs in which drops were counted, and what a load comes to when nothing disturbs: tables of all runs, and tables that
-//! `strowger plan` reads, made of them.
+//! Runs that measure drops, and the results of a load without disturbances: tables of all runs, and the tables
+//! derived from them for `strowger plan`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,29 +11,29 @@ use serde::{Deserialize, Serialize};
 use super::observation::{Observation, circumstances, write as write_table};
 use crate::proxy::figures::middle;
 
-/// By how much a packet may take longer than in the best run, for its run to count.
+/// Allowed excess of the processor time per packet over the best run, for a run to count.
 const SLACK: f64 = 0.08;
 
 /// A server under a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Which server.
+    /// Name of the server.
     pub name: String,
-    /// c, threads or processes that take packets from its socket.
+    /// c: threads or processes that receive from its socket.
     pub servers: u32,
-    /// K, packets that wait in the socket or are served.
+    /// K: packets in the socket or in service.
     pub queue: u64,
-    /// Whether it is for the fit.
+    /// Whether the fit uses it.
     pub seen: bool,
-    /// Calls/s that were to begin.
+    /// Offered calls per second.
     pub calls: f64,
-    /// λ, packets/s.
+    /// λ: packets per second.
     pub rate: f64,
-    /// Processor time of a packet that was served, µs.
+    /// Processor time per served packet, in µs.
     pub each_us: f64,
-    /// The share of packets that found no room.
+    /// Share of dropped packets.
     pub drops: f64,
-    /// Processors that were busy with packets.
+    /// Average number of cores busy with packets.
     pub cpu: f64,
 }
 
@@ -45,7 +45,7 @@ impl Run {
             queue: Some(self.queue),
             calls_per_s: self.calls,
             packets_per_s: self.rate,
-            // The core is shared among those who serve, so each of them takes so many times as long.
+            // The servers share the core, which multiplies each one's service time by their number.
             service_us: Some(f64::from(self.servers) * self.each_us),
             drops: Some(self.drops),
             busy: self.cpu,
@@ -54,10 +54,10 @@ impl Run {
     }
 }
 
-/// Keeps all runs in `NAME-runs.csv`; above them, as comments, the circumstances.
+/// Saves all runs in `NAME-runs.csv` with the conditions above them as comments.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn keep(folder: &Path, name: &str, around: &str, runs: &[Run]) -> io::Result<()> {
     let mut text = Vec::new();
     for line in around.lines() {
@@ -69,10 +69,10 @@ pub fn keep(folder: &Path, name: &str, around: &str, runs: &[Run]) -> io::Result
     fs::write(folder.join(format!("{name}-runs.csv")), text)
 }
 
-/// Makes `NAME-seen.csv` and `NAME-unseen.csv` of `NAME-runs.csv`, where that is there.
+/// Derives `NAME-seen.csv` and `NAME-unseen.csv` from `NAME-runs.csv`, if that exists.
 ///
 /// # Errors
-/// When the one cannot be read, or the others cannot be written.
+/// If a file cannot be read or written.
 pub fn settle(folder: &Path, name: &str) -> io::Result<()> {
     let file = folder.join(format!("{name}-runs.csv"));
     if !file.is_file() {
@@ -95,12 +95,13 @@ pub fn settle(folder: &Path, name: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// What each load of each server comes to when nothing disturbs: the median of each figure of those of its runs that count, and how
-/// many runs count in all.
+/// Returns the undisturbed result of each load of each server, the median of each figure over the runs that count,
+/// and the total number of runs that count.
 ///
-/// Other work on the physical machine makes a packet take longer and never less long, and so does a lower rate, at which there is more to
-/// wake up for. So a run counts in which a packet took hardly longer than in the best one of the same server at the same rate or a
-/// lower one: this asks who was disturbed, and not what was dropped. A load at which all runs were disturbed is left out.
+/// Other work on the physical machine only increases the time per packet, as does a lower rate, which needs more
+/// wake-ups. So a run counts if its time per packet hardly exceeds that of the best run of the same server at the
+/// same or a lower rate. This criterion depends on disturbances, not on drops. A load without undisturbed runs is
+/// left out.
 fn undisturbed(all: &[Run]) -> (usize, Vec<Run>) {
     let (mut counted, mut settled) = (0, Vec::new());
     let mut servers: Vec<&str> = Vec::new();
@@ -111,7 +112,7 @@ fn undisturbed(all: &[Run]) -> (usize, Vec<Run>) {
     }
     for server in servers {
         let mut loads: BTreeMap<u64, Vec<&Run>> = BTreeMap::new();
-        // Of numbers that are not negative the order is that of their bits.
+        // Non-negative floats compare like their bits.
         all.iter().filter(|run| run.name == server).for_each(|run| {
             loads.entry(run.calls.to_bits()).or_default().push(run);
         });
@@ -126,7 +127,7 @@ fn undisturbed(all: &[Run]) -> (usize, Vec<Run>) {
     (counted, settled)
 }
 
-/// The median of each figure; none of none.
+/// Returns the median of each figure, or `None` without runs.
 fn median(runs: &[&Run]) -> Option<Run> {
     let of = |figure: fn(&Run) -> f64| middle(runs.iter().map(|run| figure(run)).collect());
     let first = (*runs.first()?).clone();
@@ -163,12 +164,12 @@ mod tests {
             run(1, 1.0, 10.0, 0.0),
             run(1, 1.0, 10.4, 0.1),
             run(1, 1.0, 10.9, 0.9),
-            // No better than the best at a lower rate: what comes of the others says nothing.
+            // Within the slack of the best run at a lower rate; the others do not matter.
             run(1, 2.0, 10.5, 0.2),
             run(1, 2.0, 12.0, 0.9),
             run(1, 2.0, 12.0, 0.9),
             run(1, 3.0, 11.0, 0.9),
-            // Another server is measured by itself.
+            // Each server is judged separately.
             run(2, 1.0, 20.0, 0.3),
         ];
         let (counted, settled) = undisturbed(&all);

@@ -7,31 +7,32 @@ use std::process::{Child, Command, Stdio};
 use std::sync::PoisonError;
 
 use crate::programs::{self, Lines};
-use crate::proxy::peer::{Peer, Place, Running};
+use crate::proxy::peer::{Environment, Peer, RunningServer};
 use crate::proxy::scenario::{Scenario, T1_MS};
 use crate::register::process::family;
 
-/// Where servers listen: measurements have a network of their own.
+/// Listening address of servers; measurements run in their own network namespace.
 pub const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 5060);
-/// The core of the server; the generator has the other one.
+/// Core of the server; the generator has the other one.
 const CORE: &str = "0";
-/// T1 of the shells in milliseconds: long, so that in a run they send nothing again either, and no transaction ends.
+/// T1 of the shells in milliseconds: long, so that the server retransmits nothing during a run and no transaction
+/// ends.
 const SHELL_T1_MS: &str = "4000";
-/// Packets of 600 bytes for which a pool's socket has room, and the bytes that Kamailio asks for: about as many packets. More than
-/// come while a virtual machine stands still for a moment, or its pauses would be what is measured.
+/// Receive buffer of a pool in packets of 600 bytes, and in bytes for Kamailio: about as many packets. More than
+/// arrive during a short pause of the virtual machine; otherwise the pauses would be measured.
 const ROOM: &str = "1000";
 const ROOM_BYTES: &str = "RECEIVE_BYTES=600000";
-/// The memory that Kamailio's processes share, in MiB.
+/// Shared memory of Kamailio's processes, in MiB.
 const SHARED_MIB: u32 = 4_096;
 
-/// Whose queue it is.
+/// Server whose queue is modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The thread pool of the architectures, with so many threads.
+    /// The thread pool of the architectures, with this many threads.
     Pool(u32),
-    /// Kamailio with so many children.
+    /// Kamailio with this many children.
     Kamailio(u32),
-    /// The event-based shell that times each message; whether it stays awake.
+    /// The event-based shell that times each message; whether it polls continuously.
     Timed(bool),
 }
 
@@ -48,7 +49,7 @@ impl fmt::Display for Kind {
 }
 
 impl Kind {
-    /// Its threads or processes that take packets: c.
+    /// Returns c, its number of threads or processes that receive.
     #[must_use]
     pub const fn servers(self) -> u32 {
         match self {
@@ -58,7 +59,7 @@ impl Kind {
     }
 }
 
-/// The programs.
+/// Paths of the programs.
 #[derive(Clone, Debug)]
 pub struct Programs {
     /// `strowger`.
@@ -67,7 +68,7 @@ pub struct Programs {
     pub architectures: PathBuf,
 }
 
-/// A server that runs; dropping it ends all of its processes.
+/// A running server. Dropping it ends all its processes.
 #[derive(Debug)]
 pub struct Server {
     process: Process,
@@ -77,15 +78,15 @@ pub struct Server {
 #[derive(Debug)]
 enum Process {
     Shell(Child),
-    /// With its folder.
-    Kamailio(Running, #[expect(dead_code, reason = "it is removed when this is dropped")] tempfile::TempDir),
+    /// Kamailio with its folder.
+    Kamailio(RunningServer, #[expect(dead_code, reason = "it is removed when this is dropped")] tempfile::TempDir),
 }
 
 impl Server {
-    /// Starts one, and waits until it takes messages.
+    /// Starts a server and waits until it accepts messages.
     ///
     /// # Errors
-    /// When it does not.
+    /// If it does not start.
     pub fn start(kind: Kind, programs: &Programs) -> Result<Self, String> {
         match kind {
             Kind::Pool(threads) => {
@@ -106,7 +107,7 @@ impl Server {
         let mut child = child.map_err(|error| format!("{}: {error}", program.display()))?;
         let lines = programs::listen(&mut child);
         let mut server = Self { process: Process::Shell(child), lines: Lines::default() };
-        // Where it does not listen, it is ended with what is dropped here.
+        // If the server does not listen, dropping `server` ends it.
         server.lines = lines.map_err(|error| format!("{command:?}: {error}"))?;
         Ok(server)
     }
@@ -114,7 +115,7 @@ impl Server {
     fn kamailio(binary: &Path, children: u32) -> Result<Self, String> {
         let folder =
             tempfile::Builder::new().prefix("strowger-models-").tempdir().map_err(|error| error.to_string())?;
-        let place = Place {
+        let place = Environment {
             binary,
             folder: folder.path(),
             scenario: Scenario::Call,
@@ -129,7 +130,7 @@ impl Server {
         Ok(Self { process: Process::Kamailio(running, folder), lines: Lines::default() })
     }
 
-    /// Its first process.
+    /// Returns the ID of its first process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         match &self.process {
@@ -138,13 +139,13 @@ impl Server {
         }
     }
 
-    /// Its processes.
+    /// Returns its process IDs.
     #[must_use]
     pub fn processes(&self) -> Vec<u32> {
         family(self.pid())
     }
 
-    /// What it has said of itself so far.
+    /// Returns its output so far.
     #[must_use]
     pub fn said(&self) -> Vec<String> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -154,7 +155,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Process::Shell(child) = &mut self.process {
-            // Both fail only when it is gone already.
+            // Both fail only if the process has ended already.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -1,13 +1,14 @@
-//! How long messages wait for a one-thread server and how long it serves them, from what the timed shell says twenty times a second.
+//! Waiting and service times of messages at a single-threaded server, from the reports of the timed shell twenty
+//! times a second.
 
 use serde::Deserialize;
 
 use crate::register::rounds::median;
 
-/// The windows that are left out behind the first in which the load was on, and before the last: the load comes to its height.
+/// Windows left out after the first and before the last one with load: the load builds up to its full rate.
 const LEFT_OUT: (usize, usize) = (20, 2);
 
-/// What the server has seen until a moment.
+/// The server's counts up to a point in time.
 #[derive(Debug, Deserialize)]
 struct Line {
     at_ns: u64,
@@ -25,34 +26,34 @@ struct Sum {
 
 /// Messages of one type.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Typed {
-    /// Which.
+pub struct TypeTiming {
+    /// Name of the type.
     pub message: String,
-    /// How many, in all windows.
+    /// Number of messages in all windows.
     pub count: u64,
-    /// E\[X_i\], µs: the median of windows.
+    /// E\[X_i\] in µs: the median over windows.
     pub service_us: f64,
-    /// Var\[X_i\]/E\[X_i\]²: the median of windows.
+    /// Var\[X_i\]/E\[X_i\]²: the median over windows.
     pub scv: f64,
 }
 
-/// What a server measured of itself, window by window between two lines. Of them the median, because one in which the whole machine
-/// stood still would outweigh all others.
+/// A server's own measurements in windows between two reports. Uses medians over windows, because one window in which
+/// the whole machine paused would outweigh all others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timing {
-    /// How many windows.
+    /// Number of windows.
     pub windows: usize,
-    /// λ, packets/s.
+    /// λ: packets per second.
     pub packets_per_s: f64,
-    /// W, µs.
+    /// W, in µs.
     pub wait_us: f64,
-    /// The share of time that the thread was busy.
+    /// Share of time that the thread was busy.
     pub busy: f64,
-    /// By type.
-    pub types: Vec<Typed>,
+    /// Times per message type.
+    pub types: Vec<TypeTiming>,
 }
 
-/// What a thread has seen between two lines.
+/// Measurements between two reports.
 struct Window {
     seconds: f64,
     sums: Vec<Sum>,
@@ -69,10 +70,10 @@ impl Window {
     }
 }
 
-/// Reads what the server said.
+/// Parses the server's reports.
 ///
 /// # Errors
-/// When there was no load, or not for long.
+/// If there was no load, or not for long enough.
 pub fn read(lines: &[String]) -> Result<Timing, String> {
     let lines: Vec<Line> = lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let mut windows: Vec<Window> = lines.windows(2).filter_map(|pair| between(pair.first()?, pair.get(1)?)).collect();
@@ -97,7 +98,7 @@ pub fn read(lines: &[String]) -> Result<Timing, String> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a run")]
-fn types(windows: &[Window]) -> Vec<Typed> {
+fn types(windows: &[Window]) -> Vec<TypeTiming> {
     let Some(first) = windows.first() else { return Vec::new() };
     let row = |message: &String| {
         let own = || {
@@ -105,7 +106,7 @@ fn types(windows: &[Window]) -> Vec<Typed> {
         };
         let mean = |sum: &Sum| sum.service_ns as f64 / sum.count as f64;
         let scv = |sum: &Sum| (sum.service_ns2 / sum.count as f64 / mean(sum).powi(2) - 1.0).max(0.0);
-        Typed {
+        TypeTiming {
             message: message.clone(),
             count: own().map(|sum| sum.count).sum(),
             service_us: median(own().map(mean).collect()) / 1e3,
@@ -116,7 +117,7 @@ fn types(windows: &[Window]) -> Vec<Typed> {
     named.map(row).collect()
 }
 
-/// What came between two lines.
+/// Returns the difference between two reports.
 #[expect(clippy::cast_precision_loss, reason = "a time of milliseconds")]
 fn between(before: &Line, after: &Line) -> Option<Window> {
     let seconds = after.at_ns.checked_sub(before.at_ns)? as f64 / 1e9;
@@ -139,7 +140,8 @@ mod tests {
     use super::*;
 
     fn line(window: u64, count: u64) -> String {
-        // Each INVITE waits 1 µs and takes 20 µs or 40 µs by turns; one ACK comes with each, waits 3 µs and takes 10 µs.
+        // Each INVITE waits 1 µs and takes 20 µs or 40 µs alternately; each is followed by an ACK that waits 3 µs and
+        // takes 10 µs.
         format!(
             "{{\"at_ns\":{},\"messages\":[{{\"message\":\"INVITE\",\"count\":{count},\"wait_ns\":{},\"service_ns\":{},\
              \"service_ns2\":{}}},{{\"message\":\"ACK\",\"count\":{count},\"wait_ns\":{},\"service_ns\":{},\"service_ns2\":{}}}]}}",
@@ -155,7 +157,7 @@ mod tests {
 
     #[test]
     fn windows_under_load_give_waits_and_moments() {
-        // Nothing, the load for 40 windows, of which it comes to its height in the first, and nothing again.
+        // No load, then 40 windows of load that builds up in the first, then no load.
         let counts = [0, 0, 0].into_iter().chain((0..40).map(|window| 60 + 100 * window)).chain([3_960, 3_960, 3_960]);
         let mut lines: Vec<String> = (0_u64..).zip(counts).map(|(window, count)| line(window, count)).collect();
         lines.insert(3, "something else".to_owned());

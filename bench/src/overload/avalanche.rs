@@ -1,4 +1,4 @@
-//! All phones register at once, as after a power cut: `strowger load run` with the workload for it, as a process of its own.
+//! All phones register at once, as after a power cut: `strowger load run` with this workload, as a separate process.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -6,64 +6,64 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::contender::{Contender, Mode, Place, Server};
+use super::contender::{Contender, Environment, Mode, Server};
 use super::{DOMAIN, GENERATOR_CORE, SERVER};
 
-/// The workload of `strowger load`.
+/// Name of the workload.
 pub const WORKLOAD: &str = "avalanche";
 
-/// Within which time phones come on.
+/// Time within which phones start.
 const SPREAD: &str = "spread=10s";
-/// Sockets of the phones.
+/// Number of sockets of the phones.
 const SOCKETS: &str = "4";
-/// The share of the phones, in percent, whose registration counts as recovery.
+/// Share of registered phones at which the server counts as recovered, in percent.
 const SHARE: f64 = 99.0;
 
-/// How much, and for how long at most.
+/// Number of phones and maximum duration.
 #[derive(Clone, Copy, Debug)]
-pub struct Course {
-    /// Phones.
+pub struct Schedule {
+    /// Number of phones.
     pub phones: u32,
-    /// When it is given up.
+    /// Time after which the run is aborted.
     pub time: Duration,
 }
 
-impl Course {
-    /// For figures.
+impl Schedule {
+    /// Schedule of a full run.
     pub const USUAL: Self = Self { phones: 1_000_000, time: Duration::from_secs(900) };
-    /// For trying.
+    /// Schedule of a smoke test.
     pub const QUICK: Self = Self { phones: 5_000, time: Duration::from_secs(15) };
 }
 
-/// What came of it.
+/// Results of a run.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Avalanche {
-    /// Who was called.
+    /// Server under test.
     pub contender: Contender,
-    /// Phones.
+    /// Number of phones.
     pub phones: u32,
-    /// Those that were registered in the end.
+    /// Registered phones at the end.
     pub registered: u64,
-    /// Seconds until 99 % were; `None` where they were not, or nobody said.
+    /// Seconds until 99 % were registered. `None` if they never were, or it was not reported.
     pub recovery_s: Option<f64>,
     /// 503 responses.
     pub refused: u64,
 }
 
-/// Whether the program has the workload.
+/// Returns whether the binary supports the workload.
 #[must_use]
-pub fn is_known(place: &Place) -> bool {
+pub fn is_known(place: &Environment) -> bool {
     let output = Command::new(&place.binary).args(["load", "workloads"]).output();
     output.is_ok_and(|output| {
         String::from_utf8_lossy(&output.stdout).lines().any(|line| line.trim_start().starts_with(WORKLOAD))
     })
 }
 
-/// Lets them come to a server of its own.
+/// Runs the workload against a separate server.
 ///
 /// # Errors
-/// When a server or the generator does not run.
-pub fn run(contender: Contender, place: &Place, course: Course) -> Result<Avalanche, String> {
+/// If a server or the generator does not run.
+pub fn run(contender: Contender, place: &Environment, course: Schedule) -> Result<Avalanche, String> {
     let mut server = Server::start(contender, Mode::Udp, place, None)?;
     let json = server.folder().join("avalanche.json");
     let mut command = Command::new("taskset");

@@ -1,39 +1,39 @@
-//! The highest rate of calls that a server carries.
+//! The highest call rate that a server carries.
 
 use std::time::Duration;
 
-use super::contender::{Contender, Mode, Place, Server};
-use super::load::{Ask, Outcome, Pace, run};
+use super::contender::{Contender, Environment, Mode, Server};
+use super::load::{LoadRequest, Outcome, Pace, run};
 
-/// Calls at once while the server is made warm: enough to keep it busy.
+/// Concurrent calls during warm-up: enough to keep the server busy.
 const AT_ONCE: usize = 64;
-/// The share of calls that must be carried, in percent.
+/// Share of calls that must succeed, in percent.
 pub const CARRIED_PERCENT: f64 = 99.9;
-/// What the 99th percentile of INVITE to 200 may be, in milliseconds: ten periods of the usual quota.
+/// Maximum 99th percentile from INVITE to 200, in milliseconds: ten periods of the default quota.
 pub const P99_MS: f64 = 250.0;
-/// The first rate that is tried, and the highest that is thought possible, as parts of the throughput in a closed loop.
+/// First and highest rate of the search, relative to the throughput in a closed loop.
 const FIRST: f64 = 0.95;
 const HIGHEST: f64 = 1.3;
-/// The parts of a rate that failed that are tried when none has held yet.
+/// Factor to the next lower rate while no rate has held.
 const DOWN: f64 = 0.8;
 
-/// How long each part of a search takes.
+/// Durations and precision of a search.
 #[derive(Clone, Copy, Debug)]
-pub struct Effort {
-    /// Until as many transactions end as begin.
+pub struct SearchSettings {
+    /// Time until transactions end at the rate at which they begin.
     pub warm_up: Duration,
-    /// Of each rate.
+    /// Duration of each rate.
     pub time: Duration,
-    /// Of the rate that is found: a queue that grows by a hundredth of the load shows only after a while.
+    /// Duration at the found rate: a queue that grows by a hundredth of the load shows only after a while.
     pub steady: Duration,
-    /// Rates at most.
+    /// Maximum number of rates.
     pub probes: usize,
-    /// The step between what holds and what does not, at which it ends, as a part of the rate.
+    /// Relative distance between a rate that holds and one that does not, at which the search ends.
     pub precision: f64,
 }
 
-impl Effort {
-    /// For figures.
+impl SearchSettings {
+    /// Settings of a full run.
     pub const USUAL: Self = Self {
         warm_up: Duration::from_secs(35),
         time: Duration::from_secs(8),
@@ -41,7 +41,7 @@ impl Effort {
         probes: 8,
         precision: 0.03,
     };
-    /// For trying.
+    /// Settings of a smoke test.
     pub const QUICK: Self = Self {
         warm_up: Duration::from_secs(2),
         time: Duration::from_secs(2),
@@ -51,18 +51,18 @@ impl Effort {
     };
 }
 
-/// What was found.
+/// Result of a search.
 #[derive(Clone, Copy, Debug)]
-pub struct Found {
-    /// Calls a second.
+pub struct CapacityResult {
+    /// Calls per second.
     pub rate: f64,
-    /// The throughput with a new call for each that ends.
+    /// Throughput in a closed loop.
     pub closed: f64,
-    /// INVITE to 200 at the rate, in milliseconds.
+    /// 99th percentile from INVITE to 200 at the rate, in milliseconds.
     pub p99_ms: f64,
 }
 
-/// What holds and what does not, so far.
+/// Highest rate that held and lowest that did not, so far.
 #[derive(Clone, Copy, Debug)]
 struct Bracket {
     holds: Option<f64>,
@@ -70,7 +70,7 @@ struct Bracket {
 }
 
 impl Bracket {
-    /// The next rate to try.
+    /// Returns the next rate to try.
     fn next(self) -> f64 {
         match self.holds {
             Some(holds) => (holds * self.fails).sqrt(),
@@ -83,32 +83,39 @@ impl Bracket {
     }
 }
 
-/// A server, and what is asked of it one after another.
+/// A server and the state of its search.
 struct Search {
     server: Server,
     mode: Mode,
-    effort: Effort,
+    effort: SearchSettings,
     seed: u64,
 }
 
-/// Searches by halving, on a server of its own that has been made warm, and from there down to what holds for longer.
+/// Searches by bisection on a separate, warmed-up server, then steps down to the highest rate that holds for a longer
+/// time.
 ///
 /// # Errors
-/// When the server does not start, or no rate holds.
-pub fn search(contender: Contender, mode: Mode, place: &Place, effort: Effort, seed: u64) -> Result<Found, String> {
+/// If the server does not start, or no rate holds.
+pub fn search(
+    contender: Contender,
+    mode: Mode,
+    place: &Environment,
+    effort: SearchSettings,
+    seed: u64,
+) -> Result<CapacityResult, String> {
     let mut search = Search { server: Server::start(contender, mode, place, None)?, mode, effort, seed };
     let closed = search.ask(Pace::AtOnce(AT_ONCE), effort.warm_up, effort.time)?.goodput;
     if closed < 1.0 {
-        return Err("it carries nothing".to_owned());
+        return Err("the server carries no calls".to_owned());
     }
-    let none_holds = || format!("no rate holds; {closed:.0}/s were carried in a closed loop");
+    let none_holds = || format!("no rate is sustained; the closed loop carried {closed:.0}/s");
     let highest = search.halve(closed)?.ok_or_else(none_holds)?;
     let (rate, p99_ms) = search.step_down(highest)?.ok_or_else(none_holds)?;
-    Ok(Found { rate, closed, p99_ms })
+    Ok(CapacityResult { rate, closed, p99_ms })
 }
 
 impl Search {
-    /// The highest rate that holds for a short time.
+    /// Returns the highest rate that holds for a short time.
     fn halve(&mut self, closed: f64) -> Result<Option<f64>, String> {
         let mut bracket = Bracket { holds: None, fails: closed * HIGHEST };
         let mut rate = closed * FIRST;
@@ -126,7 +133,8 @@ impl Search {
         Ok(bracket.holds)
     }
 
-    /// The highest rate up to this one that holds for long, and its 99th percentile of INVITE to 200 in milliseconds.
+    /// Returns the highest rate up to `rate` that holds for a long time, and its 99th percentile from INVITE to 200
+    /// in milliseconds.
     fn step_down(&mut self, mut rate: f64) -> Result<Option<(f64, f64)>, String> {
         for _ in 0..self.effort.probes {
             let outcome = self.try_rate(rate, self.effort.steady)?;
@@ -146,7 +154,7 @@ impl Search {
     }
 
     fn ask(&mut self, pace: Pace, warm_up: Duration, time: Duration) -> Result<Outcome, String> {
-        let ask = Ask { warm_up, time, ..Ask::new(self.mode, pace, self.seed) };
+        let ask = LoadRequest { warm_up, time, ..LoadRequest::new(self.mode, pace, self.seed) };
         self.seed += 1;
         run(&mut self.server, &ask)
     }

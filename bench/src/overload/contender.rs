@@ -1,4 +1,4 @@
-//! The servers that are compared, each held to the same share of a core.
+//! The compared servers, each limited to the same share of a core.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -10,28 +10,28 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::{DOMAIN, SERVER, SERVER_CORE, USERS};
-use crate::proxy::peer::{KEPT_FOR, Running, import, launch};
+use crate::proxy::peer::{KEPT_FOR, RunningServer, import, launch};
 use crate::proxy::scenario::T1_MS;
 use crate::quota::{Group, Quota, Throttling};
 
-/// The memory that Kamailio's processes share, and that each has for itself, in MiB.
+/// Shared memory of Kamailio's processes, and private memory of each, in MiB.
 const SHARED_MIB: &str = "4096";
 const PRIVATE_MIB: &str = "64";
-/// The part of its capacity to which Kamailio's own limit is set, in percent: what an operator would leave as a reserve.
+/// Limit of Kamailio's ratelimit in percent of its capacity: what an operator would configure as a reserve.
 pub const LIMIT_PERCENT: f64 = 90.0;
-/// Requests of one source in two seconds from which on pike drops: four times what an innocent caller sends.
+/// Requests per source in two seconds above which pike drops: four times the rate of a well-behaved caller.
 const PIKE_DENSITY: u32 = 60;
 
-/// A server that is measured.
+/// A server under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 pub enum Contender {
-    /// Strowger as it is by default
+    /// Strowger with default settings
     Control,
     /// Strowger with `overload.control = false`
     Plain,
     /// Kamailio
     Kamailio,
-    /// Kamailio with the limits of its own modules: ratelimit, and pike where there are floods
+    /// Kamailio with the limits of its own modules: ratelimit, and pike under floods
     Limits,
 }
 
@@ -47,41 +47,41 @@ impl fmt::Display for Contender {
 }
 
 impl Contender {
-    /// All of them.
+    /// All contenders.
     pub const ALL: [Self; 4] = [Self::Control, Self::Plain, Self::Kamailio, Self::Limits];
 
-    /// Whether it is Strowger.
+    /// Returns whether it is Strowger.
     #[must_use]
     pub const fn is_ours(self) -> bool {
         matches!(self, Self::Control | Self::Plain)
     }
 
-    /// Whether its capacity is searched. A limit below the capacity of the server has none of its own.
+    /// Returns whether its capacity is searched. A server with a limit below its capacity has no separate capacity.
     #[must_use]
     pub const fn is_searched(self) -> bool {
         !matches!(self, Self::Limits)
     }
 
-    /// Those whose highest capacity is 1× for this one: the same program.
+    /// Returns the contenders of the same program, the highest capacity of which is 1× for this one.
     #[must_use]
     pub const fn family(self) -> [Self; 2] {
         if self.is_ours() { [Self::Control, Self::Plain] } else { [Self::Kamailio, Self::Limits] }
     }
 }
 
-/// What a server is used for.
+/// Traffic of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Mode {
-    /// Calls over UDP, nobody asked for a password.
+    /// Calls over UDP without authentication.
     Udp,
-    /// The same over TCP.
+    /// Calls over TCP without authentication.
     Tcp,
-    /// Over UDP, REGISTER and INVITE with a password, as a server needs that strangers can reach.
+    /// Over UDP, REGISTER and INVITE with authentication, as on a server open to the internet.
     Passwords,
 }
 
 impl Mode {
-    /// Its name in tables and files.
+    /// Returns its name in tables and files.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -92,34 +92,34 @@ impl Mode {
     }
 }
 
-/// Programs, and what a server may use.
+/// Binary and resources of servers.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// The program `strowger`.
+pub struct Environment {
+    /// The `strowger` binary.
     pub binary: PathBuf,
-    /// Whether it knows `overload.control`.
+    /// Whether it supports `overload.control`.
     pub has_control: bool,
-    /// What each server may use.
+    /// CPU quota of each server.
     pub quota: Quota,
 }
 
-/// A server that runs in its group; dropping it ends it.
+/// A running server in its control group. Dropping it ends it.
 #[derive(Debug)]
 pub struct Server {
-    // The processes end before their group and their folder go.
-    running: Running,
+    // Declared first: the processes end before their group and folder are removed.
+    running: RunningServer,
     group: Group,
     folder: tempfile::TempDir,
 }
 
 impl Server {
-    /// Starts one at [`SERVER`] and waits until it answers; only then it is held to its quota.
+    /// Starts a server at [`SERVER`], waits until it answers, and then applies its quota.
     ///
-    /// `limit` is what Kamailio's ratelimit takes, in INVITEs a second.
+    /// `limit` is the limit of Kamailio's ratelimit, in INVITEs per second.
     ///
     /// # Errors
-    /// When it does not start, or there are no control groups.
-    pub fn start(contender: Contender, mode: Mode, place: &Place, limit: Option<f64>) -> Result<Self, String> {
+    /// If it does not start, or there are no control groups.
+    pub fn start(contender: Contender, mode: Mode, place: &Environment, limit: Option<f64>) -> Result<Self, String> {
         let said = |error: std::io::Error| error.to_string();
         let folder = tempfile::Builder::new().prefix("strowger-overload-").tempdir().map_err(said)?;
         let name = folder.path().file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -143,34 +143,35 @@ impl Server {
         Ok(Self { running, group, folder })
     }
 
-    /// Its first process.
+    /// Returns the ID of its first process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.running.pid()
     }
 
-    /// How often it has used all of its quota so far.
+    /// Returns how often it has used up its quota so far.
     #[must_use]
     pub fn throttling(&self) -> Throttling {
         self.group.throttling()
     }
 
-    /// Whether it still runs.
+    /// Checks that it is running.
     ///
     /// # Errors
-    /// When it has ended; then with the end of its log.
+    /// If it has ended. The error includes the end of its log.
     pub fn check(&mut self) -> Result<(), String> {
         self.running.check()
     }
 
-    /// Where it runs.
+    /// Returns its folder.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 }
 
-/// Our configuration: the defaults, but bindings in memory, and one worker as the other has one receiver.
+/// Returns Strowger's configuration: the defaults, but with bindings in memory and one worker, as Kamailio has one
+/// receiver.
 #[must_use]
 pub fn configuration(contender: Contender, mode: Mode, has_control: bool) -> String {
     let require = if mode == Mode::Passwords { "[\"REGISTER\", \"INVITE\"]" } else { "[]" };
@@ -182,10 +183,10 @@ pub fn configuration(contender: Contender, mode: Mode, has_control: bool) -> Str
     )
 }
 
-/// Kamailio's command line.
+/// Returns Kamailio's command line.
 fn kamailio(mode: Mode, folder: &Path, limit: Option<f64>) -> Vec<OsString> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("kamailio/overload.cfg");
-    // -DD: the first process stays, so that it and its children can be found and ended.
+    // -DD keeps the first process in the foreground, so that it and its children can be found and ended.
     let words = ["kamailio", "-DD", "-E", "-x", "fm", "-X", "fm", "-m", SHARED_MIB, "-M", PRIVATE_MIB, "-f"];
     let mut all: Vec<OsString> = words.iter().map(OsString::from).collect();
     all.extend([file.into(), "-Y".into(), folder.into(), "-l".into(), format!("udp:{SERVER}").into()]);
@@ -208,10 +209,10 @@ fn kamailio(mode: Mode, folder: &Path, limit: Option<f64>) -> Vec<OsString> {
     all
 }
 
-/// Whether the program takes `overload.control`.
+/// Returns whether the binary accepts `overload.control`.
 ///
 /// # Errors
-/// When it cannot be asked.
+/// If the binary cannot be run.
 pub fn has_control(binary: &Path) -> Result<bool, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let file = folder.path().join("strowger.toml");

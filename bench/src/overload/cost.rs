@@ -1,63 +1,63 @@
-//! What overload control costs where there is no overload: calls at saturation with and without it, by turns.
+//! Cost of overload control without overload: calls at saturation with and without it, alternating.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::contender::{Contender, Mode, Place, Server};
-use super::load::{Ask, Pace, run};
+use super::contender::{Contender, Environment, Mode, Server};
+use super::load::{LoadRequest, Pace, run};
 use crate::quota::Quota;
 use crate::register::rounds::median;
 
-/// Calls at once: enough to keep the server busy, and too few for any of them to wait long.
+/// Concurrent calls: enough to keep the server busy, and few enough that none waits long.
 const AT_ONCE: usize = 64;
 
-/// Processor time of a call on a whole core, in microseconds, measured one after the other.
+/// Processor time per call on a whole core in microseconds, measured in succession.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Cost {
-    /// With control.
+    /// With overload control.
     pub control_us: f64,
     /// With `overload.control = false`.
     pub plain_us: f64,
 }
 
 impl Cost {
-    /// By how much control makes a call dearer, in percent.
+    /// Returns the additional cost of a call with control, in percent.
     #[must_use]
     pub fn percent(&self) -> f64 {
         100.0 * (self.control_us / self.plain_us - 1.0)
     }
 }
 
-/// How long each turn takes.
+/// Durations of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Course {
-    /// What is not counted.
+pub struct Schedule {
+    /// Initial time that is not counted.
     pub warm_up: Duration,
-    /// What is.
+    /// Counted time.
     pub time: Duration,
 }
 
-impl Course {
-    /// For figures.
+impl Schedule {
+    /// Schedule of a full run.
     pub const USUAL: Self = Self { warm_up: Duration::from_secs(3), time: Duration::from_secs(6) };
-    /// For trying.
+    /// Schedule of a smoke test.
     pub const QUICK: Self = Self { warm_up: Duration::from_secs(1), time: Duration::from_secs(2) };
 }
 
-/// Measures both, in another order each second time.
+/// Measures both, in reverse order every second time.
 ///
 /// # Errors
-/// When a server or the generator does not run.
-pub fn turn(place: &Place, course: Course, number: u64) -> Result<Cost, String> {
+/// If a server or the generator does not run.
+pub fn turn(place: &Environment, course: Schedule, number: u64) -> Result<Cost, String> {
     let whole = Quota { quota_us: place.quota.period_us, ..place.quota };
-    let place = Place { quota: whole, ..place.clone() };
+    let place = Environment { quota: whole, ..place.clone() };
     let measure = |contender| {
-        let ask = Ask {
+        let ask = LoadRequest {
             warm_up: course.warm_up,
             time: course.time,
             drain: Duration::from_secs(1),
-            ..Ask::new(Mode::Udp, Pace::AtOnce(AT_ONCE), 7 + number)
+            ..LoadRequest::new(Mode::Udp, Pace::AtOnce(AT_ONCE), 7 + number)
         };
         let outcome = run(&mut Server::start(contender, Mode::Udp, &place, None)?, &ask)?;
         Ok::<_, String>(1e6 * outcome.processors / outcome.goodput.max(1.0))
@@ -71,7 +71,7 @@ pub fn turn(place: &Place, course: Course, number: u64) -> Result<Cost, String> 
     }
 }
 
-/// By how much control makes a call dearer, in percent: the median of the pairs.
+/// Returns the median over pairs of the additional cost of a call with control, in percent.
 #[must_use]
 pub fn median_percent(costs: &[Cost]) -> Option<f64> {
     (!costs.is_empty()).then(|| median(costs.iter().map(Cost::percent).collect()))

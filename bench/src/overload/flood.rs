@@ -1,4 +1,4 @@
-//! What attackers send: five kinds of floods, paced, and what comes back of them.
+//! Attack traffic: five kinds of floods at a fixed rate, and the responses to them.
 
 use std::fmt;
 use std::io;
@@ -15,27 +15,27 @@ use super::raw::{RawSocket, spoofed};
 use super::{DOMAIN, FLOOD_PORT, SERVER, USERS};
 use crate::mutate::Random;
 
-/// Between two looks at how much is due.
+/// Interval between sends.
 const TICK: Duration = Duration::from_millis(1);
-/// How much may be sent at one tick: a flood that was held up does not send all of it at once.
+/// Maximum datagrams per tick: a delayed flood does not catch up all at once.
 const MOST_AT_ONCE: u64 = 200;
-/// The sources of the flood that has several.
+/// Number of sources of the distributed flood.
 const SOURCES: u64 = 100;
-/// Bytes that wait to be read.
+/// Receive buffer size in bytes.
 const RECEIVE_BYTES: usize = 8 << 20;
 
-/// What is sent.
+/// Kind of flood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
 pub enum Kind {
-    /// Datagrams that are no SIP, or lack what a request must have, from one source
+    /// Malformed datagrams, or requests without mandatory fields, from one source
     Malformed,
-    /// INVITEs without credentials, each from a source of its own
+    /// INVITEs without credentials, each from another source
     Invites,
     /// OPTIONS to the server, from one source
     Options,
-    /// REGISTERs with wrong passwords, from one source
+    /// REGISTERs with wrong passwords from one source
     Passwords,
-    /// The same, from a hundred sources
+    /// REGISTERs with wrong passwords from a hundred sources
     SpreadPasswords,
 }
 
@@ -52,10 +52,10 @@ impl fmt::Display for Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 5] = [Self::Malformed, Self::Invites, Self::Options, Self::Passwords, Self::SpreadPasswords];
 
-    /// The port that it comes from, and to which all answers go.
+    /// Returns its source port, which receives all responses.
     #[must_use]
     pub const fn port(self) -> u16 {
         FLOOD_PORT + self as u16
@@ -65,7 +65,7 @@ impl Kind {
         matches!(self, Self::Passwords | Self::SpreadPasswords)
     }
 
-    /// Where the request of this number comes from.
+    /// Returns the source of a request.
     fn source(self, number: u64, random: u64) -> SocketAddrV4 {
         let last = |host: u64| Ipv4Addr::new(127, 9, 0, u8::try_from(host % 250).unwrap_or(0) + 1);
         match self {
@@ -76,21 +76,21 @@ impl Kind {
     }
 }
 
-/// What went and what came.
+/// Datagrams sent and received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
-    /// Datagrams that were sent.
+    /// Datagrams sent.
     pub sent: u64,
-    /// Their bytes, without headers of UDP and IP.
+    /// Their bytes, without UDP and IP headers.
     pub sent_bytes: u64,
-    /// Datagrams that came back.
+    /// Datagrams received.
     pub answers: u64,
     /// Their bytes.
     pub answer_bytes: u64,
 }
 
 impl Tally {
-    /// Bytes that came back for each that was sent.
+    /// Returns the bytes received per byte sent.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "for people")]
     pub fn amplification(&self) -> f64 {
@@ -98,7 +98,7 @@ impl Tally {
     }
 }
 
-/// A flood that goes on until it is stopped.
+/// A flood that runs until it is stopped.
 #[derive(Debug)]
 pub struct Flood {
     stop: Arc<AtomicBool>,
@@ -106,10 +106,10 @@ pub struct Flood {
 }
 
 impl Flood {
-    /// Sends `rate` a second, at most `count` of them.
+    /// Starts sending `rate` datagrams per second, at most `count` in total.
     ///
     /// # Errors
-    /// When this user may have no raw socket.
+    /// If this user may not open a raw socket.
     pub fn start(kind: Kind, rate: f64, count: u64, seed: u64) -> io::Result<Self> {
         let mut sender = Sender::new(kind, seed)?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -127,10 +127,10 @@ impl Flood {
         Ok(Self { stop, thread })
     }
 
-    /// Ends it; what came of it.
+    /// Stops the flood and returns its counts.
     ///
     /// # Errors
-    /// When something could not be sent.
+    /// If a datagram could not be sent.
     pub fn stop(self) -> Result<Tally, String> {
         self.stop.store(true, Ordering::Relaxed);
         let tally = self.thread.join().map_err(|_| "the flood has panicked".to_owned())?;
@@ -141,12 +141,12 @@ impl Flood {
 struct Sender {
     kind: Kind,
     raw: RawSocket,
-    /// Takes all answers, whatever address they go to.
+    /// Receives all responses, whatever their destination address.
     answers: UdpSocket,
     random: Random,
-    /// What a server has asked for, once it has.
+    /// The server's challenge, after the first one arrives.
     challenge: Option<Challenge>,
-    /// What is due and was not sent, because it was too much at once.
+    /// Datagrams that were due but skipped because of the limit per tick.
     given_up: u64,
     tally: Tally,
     text: Vec<u8>,
@@ -201,7 +201,7 @@ impl Sender {
     }
 }
 
-/// What a server asks of who has no password.
+/// A server's challenge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Challenge {
     realm: String,
@@ -211,7 +211,7 @@ struct Challenge {
 }
 
 impl Challenge {
-    /// The first challenge of a 401.
+    /// Parses the first challenge of a 401.
     fn read(response: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(response).ok().filter(|text| text.starts_with("SIP/2.0 401 "))?;
         let line = text.lines().find_map(|line| line.strip_prefix("WWW-Authenticate: Digest "))?;
@@ -227,7 +227,7 @@ impl Challenge {
         })
     }
 
-    /// Credentials whose response is as good as any wrong password's.
+    /// Returns credentials with a wrong response.
     fn answer(&self, user: u64, number: u64, random: u64) -> String {
         let is_sha = self.algorithm.as_deref().is_some_and(|name| name.starts_with("SHA-256"));
         let response = format!("{random:016x}").repeat(if is_sha { 4 } else { 2 });
@@ -245,7 +245,7 @@ impl Challenge {
     }
 }
 
-/// Writes the request of this number.
+/// Writes the request with this number.
 fn write_request(
     text: &mut Vec<u8>,
     kind: Kind,
@@ -282,7 +282,8 @@ fn write_request(
     text.extend_from_slice(request.as_bytes());
 }
 
-/// What is no request: by turns a line without an end, headers that lack what each must have, a length that is none, and noise.
+/// Returns a malformed request: alternately an unterminated line, missing mandatory header fields, an invalid length,
+/// and noise.
 fn malformed(number: u64, random: u64, source: SocketAddrV4) -> String {
     match number % 4 {
         0 => format!("INVITE sip:{random:x}@{DOMAIN} SIP/2.0 {}", "x".repeat(300)),

@@ -1,61 +1,61 @@
-//! Calls to a server: `strowger load`'s engine, both ends in this process, on the generator's core.
+//! Calls to a server: the engine of `strowger load` with both ends in this process, on the generator's core.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use strowger_traffic::engine::{self, PhaseReport, Plan, Run};
-use strowger_traffic::meter::Answer;
+use strowger_traffic::meter::ResponseClass;
 use strowger_traffic::options::{Options, Target, workload_with};
-use strowger_traffic::script::Verb;
+use strowger_traffic::script::MethodId;
 
 use super::contender::{Mode, Server};
 use super::{CALLEES, DOMAIN, SERVER, USERS};
 use crate::proxy::watch::{Watcher, within};
 
-/// Ports of the callers, over UDP.
+/// Number of caller ports over UDP.
 const SOCKETS: usize = 8;
-/// Connections of the callers, over TCP.
+/// Number of caller connections over TCP.
 pub const CONNECTIONS: usize = 32;
 
-/// How calls begin.
+/// Arrival process of calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// So many a second, at random (Poisson), whatever the answers.
+    /// Calls per second, with Poisson arrivals, independent of responses.
     Rate(f64),
-    /// So many at once, a new one for each that ends.
+    /// Closed loop with this many calls: a new one begins when one ends.
     AtOnce(usize),
 }
 
-/// What is asked of a server.
+/// Load offered to a server.
 #[derive(Clone, Debug)]
-pub struct Ask {
-    /// Over what.
+pub struct LoadRequest {
+    /// Transport and authentication.
     pub mode: Mode,
-    /// How many calls.
+    /// Arrival process of calls.
     pub pace: Pace,
-    /// The beginning, which is not counted.
+    /// Initial time that is not counted.
     pub warm_up: Duration,
-    /// What is counted.
+    /// Counted time.
     pub time: Duration,
-    /// How long what has begun may take at the end. No call begins then, so what is carried in it is in no goodput.
+    /// Maximum time for calls to end after the load stops. Calls that end in it do not count as goodput.
     pub drain: Duration,
-    /// Addresses of the callers; one port each. Empty, all come from the server's address.
+    /// Addresses of the callers, with one port each. If empty, all calls come from the server's address.
     pub from: Vec<IpAddr>,
-    /// Users on each side.
+    /// Users per side.
     pub users: u32,
-    /// Callees that register a second; by default as fast as they are answered.
+    /// Callees that register per second; by default as fast as they are answered.
     pub register_rate: Option<f64>,
-    /// The pattern of users' names.
+    /// Pattern of user names.
     pub pattern: &'static str,
-    /// Where callees listen.
+    /// Listening address of the callees.
     pub callees: SocketAddr,
-    /// What randomness begins with.
+    /// Random seed.
     pub seed: u64,
 }
 
-impl Ask {
-    /// Calls at this pace, by callers who behave as RFC 3261 says.
+impl LoadRequest {
+    /// Creates a load at this pace from callers that follow RFC 3261.
     #[must_use]
     pub fn new(mode: Mode, pace: Pace, seed: u64) -> Self {
         let second = Duration::from_secs(1);
@@ -75,44 +75,44 @@ impl Ask {
     }
 }
 
-/// What came of it.
+/// Results of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Calls a second that began.
+    /// Started calls per second.
     pub offered: f64,
-    /// Calls a second that ended while others began, each answered and ended properly.
+    /// Successful calls per second that ended while others began.
     pub goodput: f64,
-    /// The share of the calls that were carried in the end, in percent.
+    /// Share of calls that succeeded in the end, in percent.
     pub carried: f64,
-    /// The share of the BYEs of answered calls that were answered, in percent; `None` where there was no BYE.
+    /// Share of BYEs of answered calls that were answered, in percent; `None` without BYEs.
     pub byes: Option<f64>,
-    /// From the first copy of an INVITE to its 200, of those that were answered, in milliseconds: the median.
+    /// Median time from the first copy of an INVITE to its 200 for answered calls, in milliseconds.
     pub p50_ms: Option<f64>,
-    /// And the 99th percentile.
+    /// 99th percentile of that time, in milliseconds.
     pub p99_ms: Option<f64>,
-    /// 503 responses a second.
+    /// 503 responses per second.
     pub refused: f64,
-    /// Requests and responses a second that both ends sent again.
+    /// Retransmissions of requests and responses per second by both ends.
     pub repeats: f64,
-    /// Cores that the server used.
+    /// Average number of cores that the server used.
     pub processors: f64,
-    /// The share of periods in which it used all of its quota, in percent.
+    /// Share of periods in which it used up its quota, in percent.
     pub throttled: f64,
-    /// Datagrams a second for which its sockets had no room.
+    /// Datagrams per second dropped by its sockets.
     pub drops: f64,
-    /// Whether the generator was late.
+    /// Whether the generator fell behind.
     pub is_late: bool,
 }
 
-/// The run for it: callees register, then calls are made.
+/// Prepares a run: callees register, then calls are made.
 ///
 /// # Errors
-/// When the generator cannot run.
-pub fn prepare(ask: &Ask) -> Result<Run, String> {
+/// If the generator cannot run.
+pub fn prepare(ask: &LoadRequest) -> Result<Run, String> {
     Run::prepare(plan(ask)?).map_err(|error| error.to_string())
 }
 
-fn plan(ask: &Ask) -> Result<Plan, String> {
+fn plan(ask: &LoadRequest) -> Result<Plan, String> {
     let said = |error: engine::PlanError| error.to_string();
     let is_stream = ask.mode == Mode::Tcp;
     let workload = workload_with("proxy-200", &[], 1.0).map_err(said)?;
@@ -129,7 +129,7 @@ fn plan(ask: &Ask) -> Result<Plan, String> {
         from: ask.from.clone(),
         sockets: ask.from.len().max(SOCKETS),
         connections: CONNECTIONS,
-        joins: !is_stream,
+        has_segmentation: !is_stream,
         rate,
         outstanding,
         time: Some(ask.time),
@@ -139,33 +139,33 @@ fn plan(ask: &Ask) -> Result<Plan, String> {
     };
     let mut plan = options.plan().map_err(said)?.0;
     let at = measured(&plan)?;
-    // The server ends with its registrations.
+    // No unregistration: the server ends with its registrations.
     plan.phases.truncate(at + 1);
     plan.callees_at = vec![ask.callees];
     Ok(plan)
 }
 
-/// The number of the phase that is measured, as `Stopper::phase` says it.
+/// Returns the index of the measured phase, as `Stopper::phase` counts.
 fn measured(plan: &Plan) -> Result<usize, String> {
     plan.phases.iter().position(|phase| phase.is_measured).ok_or_else(|| "the workload measures nothing".to_owned())
 }
 
-/// The number of the phase of calls behind that of registrations.
+/// Index of the phase of calls, after that of registrations.
 pub const CALLING: usize = 1;
 
-/// Runs it.
+/// Runs the load.
 ///
 /// # Errors
-/// When there is nothing to measure.
-pub fn run(server: &mut Server, ask: &Ask) -> Result<Outcome, String> {
+/// If nothing can be measured.
+pub fn run(server: &mut Server, ask: &LoadRequest) -> Result<Outcome, String> {
     let run = prepare(ask)?;
     carry_out(server, run)
 }
 
-/// Runs what is prepared.
+/// Runs a prepared load.
 ///
 /// # Errors
-/// When there is nothing to measure.
+/// If nothing can be measured.
 pub fn carry_out(server: &mut Server, run: Run) -> Result<Outcome, String> {
     let watcher = Watcher::start(server.pid(), SERVER.port(), run.clock());
     let before = server.throttling();
@@ -187,20 +187,20 @@ pub fn carry_out(server: &mut Server, run: Run) -> Result<Outcome, String> {
     Ok(outcome)
 }
 
-/// What the generator saw of a phase.
+/// Returns the generator's results of a phase.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 pub fn outcome(phase: &PhaseReport) -> Outcome {
     let meter = phase.meter();
     let seconds = phase.elapsed.as_secs_f64().max(0.001);
-    let byes = meter.transactions.of(Verb::Bye);
-    let setup = meter.answer(Verb::Invite, Answer::Success).filter(|times| times.count() > 0);
+    let byes = meter.transactions.of(MethodId::Bye);
+    let setup = meter.answer(MethodId::Invite, ResponseClass::Success).filter(|times| times.count() > 0);
     let setup = |share: f64| Some(setup?.quantile(share).as_secs_f64() * 1e3);
     Outcome {
         offered: meter.began.sent as f64 / seconds,
         goodput: phase.carried_in_time as f64 / seconds,
         carried: 100.0 * meter.began.carried as f64 / (meter.began.sent as f64).max(1.0),
-        byes: (byes.all > 0).then(|| 100.0 * byes.well as f64 / byes.all as f64),
+        byes: (byes.all > 0).then(|| 100.0 * byes.succeeded as f64 / byes.all as f64),
         p50_ms: setup(0.5),
         p99_ms: setup(0.99),
         refused: meter.received.responses(503) as f64 / seconds,

@@ -1,4 +1,4 @@
-//! The pictures: goodput by load, over UDP and TCP, and a step.
+//! The plots: goodput by load over UDP and TCP, and a step.
 
 use std::error::Error;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::contender::{Contender, Mode};
 use super::results::Results;
 use crate::plot::{COLOURS, Line, Lines, draw_lines};
 
-/// Names and captions of what was drawn.
+/// Names and captions of the drawn plots.
 pub type Drawn = Vec<(&'static str, &'static str)>;
 
 const fn colour(contender: Contender) -> RGBColor {
@@ -21,10 +21,10 @@ const fn colour(contender: Contender) -> RGBColor {
     }
 }
 
-/// Draws all that there are figures for into a folder.
+/// Draws all plots that have results into a folder.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// If a file cannot be written.
 pub fn draw(results: &Results, folder: &Path) -> Result<Drawn, Box<dyn Error>> {
     std::fs::create_dir_all(folder)?;
     let mut drawn = Vec::new();
@@ -70,7 +70,7 @@ fn by_load(results: &Results, mode: Mode) -> Vec<Line> {
 }
 
 fn by_time(results: &Results) -> Vec<Line> {
-    let of = |one: &super::step::Stepped| Line {
+    let of = |one: &super::step::StepResult| Line {
         name: one.contender.to_string(),
         colour: colour(one.contender),
         points: one.seconds().into_iter().map(|(at, _, carried)| (at, 100.0 * carried / one.capacity)).collect(),

@@ -1,19 +1,19 @@
-//! Datagrams with any source address, by a raw socket: what a spoofed packet is.
+//! Datagrams with arbitrary source addresses through a raw socket, that is, spoofed packets.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// The lengths of the headers of IPv4 (without options) and UDP.
+/// Lengths of the IPv4 header (without options) and the UDP header.
 const IP_HEADER: usize = 20;
 const UDP_HEADER: usize = 8;
-/// The number of UDP in the header of IPv4.
+/// Protocol number of UDP.
 const UDP: u8 = 17;
-/// `IPPROTO_RAW`: the header of IPv4 is ours.
+/// `IPPROTO_RAW`: the sender writes the IPv4 header.
 const RAW: i32 = 255;
 
-/// A socket that sends UDP datagrams whose source it is told. It takes root.
+/// A socket that sends UDP datagrams with a given source. Requires root.
 #[derive(Debug)]
 pub struct RawSocket {
     socket: Socket,
@@ -23,27 +23,27 @@ pub struct RawSocket {
 }
 
 impl RawSocket {
-    /// One that sends to `to`.
+    /// Opens a socket that sends to `to`.
     ///
     /// # Errors
-    /// When this user may not have one.
+    /// If this user may not open a raw socket.
     pub fn new(to: SocketAddrV4) -> io::Result<Self> {
         let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(RAW)))?;
         Ok(Self { socket, to, address: to.into(), packet: Vec::new() })
     }
 
-    /// Sends `payload` as if it came from `from`.
+    /// Sends `payload` with the source address `from`.
     ///
     /// # Errors
-    /// When the kernel does not take it.
+    /// If the kernel rejects it.
     pub fn send(&mut self, from: SocketAddrV4, payload: &[u8]) -> io::Result<()> {
         write_packet(&mut self.packet, from, self.to, payload);
         self.socket.send_to(&self.packet, &self.address).map(drop)
     }
 }
 
-/// Writes the packet. The kernel fills in its length, its identification and the checksum of the header; UDP over IPv4 may go without
-/// a checksum (RFC 768).
+/// Writes the packet. The kernel fills in the length, the identification and the header checksum. The UDP checksum is
+/// optional over IPv4 (RFC 768).
 fn write_packet(packet: &mut Vec<u8>, from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) {
     let length = |bytes: usize| u16::try_from(bytes).unwrap_or(u16::MAX).to_be_bytes();
     packet.clear();
@@ -59,7 +59,7 @@ fn write_packet(packet: &mut Vec<u8>, from: SocketAddrV4, to: SocketAddrV4, payl
     packet.extend(payload);
 }
 
-/// A spoofed source: one of eight million addresses of the loopback network, of which no other sender has any.
+/// Returns a spoofed source: one of eight million loopback addresses that no other sender uses.
 #[must_use]
 pub const fn spoofed(random: u64, port: u16) -> SocketAddrV4 {
     let [_, .., a, b, c] = random.to_be_bytes();

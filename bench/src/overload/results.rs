@@ -1,4 +1,4 @@
-//! What was measured, as it is kept between runs and written as tables.
+//! Results as they are saved between runs and written as tables.
 
 use std::path::Path;
 
@@ -7,83 +7,83 @@ use serde::{Deserialize, Serialize};
 use super::avalanche::Avalanche;
 use super::contender::{Contender, Mode};
 use super::cost::Cost;
-use super::innocent::{Flooded, Reflected};
+use super::flood_impact::{FloodResult, ReflectionResult};
 use super::load::Outcome;
-use super::step::Stepped;
+use super::step::StepResult;
 use crate::quota::Quota;
 use crate::register::rounds::median;
 
-/// The highest rate that a server carried in one search.
+/// Highest rate that a server carried in one search.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Capacity {
-    /// Whose.
+    /// Contender under test.
     pub contender: Contender,
-    /// Over what.
+    /// Transport and authentication.
     pub mode: Mode,
-    /// Counts from 1.
+    /// Round, from 1.
     pub round: usize,
-    /// Calls a second.
+    /// Calls per second.
     pub rate: f64,
-    /// The throughput in a closed loop.
+    /// Throughput in a closed loop.
     pub closed: f64,
-    /// INVITE to 200 at the rate, in milliseconds.
+    /// 99th percentile from INVITE to 200 at the rate, in milliseconds.
     pub p99_ms: f64,
 }
 
-/// What came of a load.
+/// Results of a load.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Loaded {
-    /// Whose.
+pub struct LoadResult {
+    /// Contender under test.
     pub contender: Contender,
-    /// Over what.
+    /// Transport and authentication.
     pub mode: Mode,
-    /// The load, in capacities.
+    /// Load as a multiple of the capacity.
     pub times: f64,
-    /// The capacity, in calls a second.
+    /// Capacity in calls per second.
     pub capacity: f64,
-    /// Seconds that were counted.
+    /// Counted seconds.
     pub seconds: u64,
-    /// What came of it.
+    /// Results at this load.
     pub outcome: Outcome,
 }
 
-impl Loaded {
-    /// Calls that were carried, in percent of the capacity.
+impl LoadResult {
+    /// Returns the goodput in percent of the capacity.
     #[must_use]
     pub fn goodput_percent(&self) -> f64 {
         100.0 * self.outcome.goodput / self.capacity
     }
 
-    /// The same as a share of what could have been: the capacity, or what was offered where that is less.
+    /// Returns the goodput in percent of the possible one: the capacity, or the offered load if that is less.
     #[must_use]
     pub fn possible_percent(&self) -> f64 {
         self.goodput_percent() / self.times.min(1.0)
     }
 }
 
-/// Everything.
+/// All results.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Results {
-    /// What each server may use.
+    /// CPU quota of each server.
     pub quota: Option<Quota>,
     /// Searches.
     pub capacities: Vec<Capacity>,
     /// Loads.
-    pub loads: Vec<Loaded>,
+    pub loads: Vec<LoadResult>,
     /// Steps.
-    pub steps: Vec<Stepped>,
+    pub steps: Vec<StepResult>,
     /// Floods.
-    pub floods: Vec<Flooded>,
-    /// What was sent to who spoofs.
-    pub reflections: Vec<Reflected>,
-    /// Registrations all at once.
+    pub floods: Vec<FloodResult>,
+    /// Datagrams sent to spoofed addresses.
+    pub reflections: Vec<ReflectionResult>,
+    /// Simultaneous registrations.
     pub avalanches: Vec<Avalanche>,
-    /// What control costs below the capacity.
+    /// Costs of control below the capacity.
     pub costs: Vec<Cost>,
 }
 
 impl Results {
-    /// The median of the searches of one contender.
+    /// Returns the median of the searches of one contender.
     #[must_use]
     pub fn own_capacity(&self, contender: Contender, mode: Mode) -> Option<f64> {
         let found = self.capacities.iter().filter(|found| found.contender == contender && found.mode == mode);
@@ -91,19 +91,19 @@ impl Results {
         (!rates.is_empty()).then(|| median(rates))
     }
 
-    /// What 1× is for a contender: the higher of the capacities that its program has with and without control.
+    /// Returns 1× of a contender: the higher of its program's capacities with and without control.
     #[must_use]
     pub fn capacity(&self, contender: Contender, mode: Mode) -> Option<f64> {
         contender.family().into_iter().filter_map(|one| self.own_capacity(one, mode)).max_by(f64::total_cmp)
     }
 
-    /// What came of a load.
+    /// Returns the results of a load.
     #[must_use]
-    pub fn load(&self, contender: Contender, mode: Mode, times: f64) -> Option<&Loaded> {
+    pub fn load(&self, contender: Contender, mode: Mode, times: f64) -> Option<&LoadResult> {
         self.loads.iter().find(|one| one.contender == contender && one.mode == mode && one.times == times)
     }
 
-    /// The loads that somebody had, in rising order.
+    /// Returns all measured loads, ascending.
     #[must_use]
     pub fn times(&self, mode: Mode) -> Vec<f64> {
         let mut all: Vec<f64> = self.loads.iter().filter(|one| one.mode == mode).map(|one| one.times).collect();
@@ -115,7 +115,7 @@ impl Results {
     /// Writes a table of each part into a folder.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// If a file cannot be written.
     pub fn write_csv(&self, folder: &Path) -> Result<(), csv::Error> {
         std::fs::create_dir_all(folder)?;
         if !self.capacities.is_empty() {
@@ -212,7 +212,7 @@ fn maybe(value: Option<f64>) -> String {
     value.map(|value| format!("{value:.3}")).unwrap_or_default()
 }
 
-fn load_row(one: &Loaded) -> Vec<String> {
+fn load_row(one: &LoadResult) -> Vec<String> {
     let Outcome {
         offered,
         goodput,
@@ -249,7 +249,7 @@ fn load_row(one: &Loaded) -> Vec<String> {
     ]
 }
 
-fn flood_row(one: &Flooded) -> Vec<String> {
+fn flood_row(one: &FloodResult) -> Vec<String> {
     let number = |value: f64| format!("{value:.3}");
     let calls = &one.calls;
     vec![
@@ -282,7 +282,7 @@ pub(super) mod tests {
     use crate::overload::flood::{Kind, Tally};
     use crate::overload::step::Point;
 
-    /// Some of everything.
+    /// Returns sample results of every part.
     pub(crate) fn some() -> Results {
         let mut results = Results { quota: Some(Quota { quota_us: 2_000, period_us: 25_000 }), ..Results::default() };
         for (contender, rate) in
@@ -306,20 +306,22 @@ pub(super) mod tests {
                     p99_ms: (times < 2.0).then_some(40.0),
                     ..Outcome::default()
                 };
-                results.loads.push(Loaded { contender, mode: Mode::Udp, times, capacity, seconds: 60, outcome });
+                results.loads.push(LoadResult { contender, mode: Mode::Udp, times, capacity, seconds: 60, outcome });
             }
             let tally = Tally { sent: 10, sent_bytes: 5_000, answers: 5, answer_bytes: 2_000 };
             let calls = Outcome { carried: 97.0, p99_ms: Some(80.0), ..Outcome::default() };
             for kind in [None].into_iter().chain(Kind::ALL.map(Some)) {
-                results.floods.push(Flooded { contender, kind, calls, tally, rate: 5_000.0 });
+                results.floods.push(FloodResult { contender, kind, calls, tally, rate: 5_000.0 });
             }
-            results.reflections.push(Reflected { contender, kinds: Kind::ALL.map(|kind| (kind, tally)).to_vec() });
+            results
+                .reflections
+                .push(ReflectionResult { contender, kinds: Kind::ALL.map(|kind| (kind, tally)).to_vec() });
             let points = (0..500_u64).map(|tenth| {
                 let carried = tenth * 50;
                 Point { at_s: tenth as f64 / 10.0, offered: tenth * 50, carried, ..Point::default() }
             });
             let points = points.collect();
-            results.steps.push(Stepped { contender, times: 10.0, capacity, step_s: 30.0, points });
+            results.steps.push(StepResult { contender, times: 10.0, capacity, step_s: 30.0, points });
         }
         results
     }

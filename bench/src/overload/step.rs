@@ -1,7 +1,8 @@
-//! A step: the load rises to many times the capacity for a while and falls back.
+//! A step: the load rises to a multiple of the capacity for a while and falls back.
 //!
-//! Two generators: the calls of one come at half of the capacity all the time, those of the other make up the rest during the step and
-//! go on repeating their INVITEs for 32 s after it, as callers do. What the first one's callers see is the service.
+//! Two generators: the calls of the first come at half the capacity throughout. Those of the second add the rest
+//! during the step and retransmit their INVITEs for up to 32 s after it, as callers do. The service is judged by the
+//! first generator's calls.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,73 +10,73 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use strowger_traffic::engine::{Run, Stopper};
 
-use super::contender::{Contender, Mode, Place, Server};
-use super::load::{Ask, CALLING, Pace, prepare};
+use super::contender::{Contender, Environment, Mode, Server};
+use super::load::{CALLING, LoadRequest, Pace, prepare};
 use super::{CALLEES, SERVER};
 
-/// How often it is looked at what was carried.
+/// Sampling interval of successful calls.
 const EVERY: Duration = Duration::from_millis(100);
-/// For how long what was carried is compared with what was offered.
+/// Window in which successful calls are compared with offered ones.
 const WINDOW: Duration = Duration::from_secs(1);
-/// The share of what is offered from which on service counts as full.
+/// Share of the offered calls from which on service counts as fully restored.
 pub const FULL: f64 = 0.95;
-/// The load before and behind, as a part of the capacity.
+/// Load before and after the step, relative to the capacity.
 pub const BASE: f64 = 0.5;
-/// How long a server may take to register the callees of a generator.
+/// Maximum time for a server to register the callees of a generator.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long it takes.
+/// Durations of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Course {
-    /// Before the step: until as many transactions end as begin.
+pub struct Schedule {
+    /// Time before the step, until transactions end at the rate at which they begin.
     pub before: Duration,
-    /// The step.
+    /// Duration of the step.
     pub step: Duration,
-    /// Behind it: longer than callers repeat themselves.
+    /// Time after the step: longer than callers retransmit.
     pub after: Duration,
 }
 
-impl Course {
-    /// For figures.
+impl Schedule {
+    /// Schedule of a full run.
     pub const USUAL: Self =
         Self { before: Duration::from_secs(35), step: Duration::from_secs(30), after: Duration::from_secs(40) };
-    /// For trying.
+    /// Schedule of a smoke test.
     pub const QUICK: Self =
         Self { before: Duration::from_secs(2), step: Duration::from_secs(2), after: Duration::from_secs(4) };
 }
 
-/// What had happened at a moment; counts are since the beginning.
+/// Cumulative counts at a point in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Seconds since the step began.
     pub at_s: f64,
-    /// Calls that began at the base load.
+    /// Started calls of the base load.
     pub offered: u64,
-    /// Those of them that were carried.
+    /// Successful calls of the base load.
     pub carried: u64,
-    /// Calls that the step added.
+    /// Started calls of the step.
     pub more_offered: u64,
-    /// Those of them that were carried.
+    /// Successful calls of the step.
     pub more_carried: u64,
 }
 
-/// What came of it.
+/// Results of a step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Stepped {
-    /// Whose.
+pub struct StepResult {
+    /// Contender under test.
     pub contender: Contender,
-    /// The highest load, in capacities.
+    /// Highest load as a multiple of the capacity.
     pub times: f64,
-    /// The capacity, in calls a second.
+    /// Capacity in calls per second.
     pub capacity: f64,
-    /// How long the step lasted, in seconds.
+    /// Duration of the step in seconds.
     pub step_s: f64,
-    /// The course.
+    /// Counts over time.
     pub points: Vec<Point>,
 }
 
-impl Stepped {
-    /// The share of the base load that was carried within [`WINDOW`] from a moment on.
+impl StepResult {
+    /// Returns the share of the base load that succeeded within [`WINDOW`] from a point on.
     fn service(&self, from: usize) -> Option<f64> {
         let first = self.points.get(from)?;
         let last = self.points.iter().skip(from).find(|point| point.at_s >= first.at_s + WINDOW.as_secs_f64())?;
@@ -83,7 +84,7 @@ impl Stepped {
         (offered > 0).then(|| ratio(carried, offered))
     }
 
-    /// Seconds from the end of the step until the service is full; `None` where it was not.
+    /// Returns the seconds from the end of the step until full service, or `None` if it was not reached.
     #[must_use]
     pub fn recovery_s(&self) -> Option<f64> {
         let behind = (0..self.points.len()).filter(|number| self.points[*number].at_s >= self.step_s);
@@ -91,7 +92,7 @@ impl Stepped {
         Some(self.points[full].at_s - self.step_s)
     }
 
-    /// The worst second after the service was full, as a share of what was offered.
+    /// Returns the worst second after the return to full service, as a share of the offered calls.
     #[must_use]
     pub fn worst_after(&self) -> Option<f64> {
         let from = self.step_s + self.recovery_s()?;
@@ -99,7 +100,7 @@ impl Stepped {
         behind.filter_map(|number| self.service(number)).min_by(f64::total_cmp)
     }
 
-    /// Calls a second of both generators that were carried while the step lasted.
+    /// Returns the successful calls per second of both generators during the step.
     #[must_use]
     pub fn during(&self) -> f64 {
         let at = |seconds: f64| self.points.iter().find(|point| point.at_s >= seconds).copied().unwrap_or_default();
@@ -108,7 +109,7 @@ impl Stepped {
         ratio(carried(last).saturating_sub(carried(first)), 1) / (last.at_s - first.at_s).max(0.001)
     }
 
-    /// Second by second: when, offered a second, carried a second.
+    /// Returns time, offered calls per second and successful calls per second for each second.
     #[must_use]
     pub fn seconds(&self) -> Vec<(f64, f64, f64)> {
         let mut rows = Vec::new();
@@ -134,38 +135,38 @@ fn ratio(of: u64, all: u64) -> f64 {
     of as f64 / all as f64
 }
 
-/// Carries it out on a server of its own.
+/// Runs the step on a separate server.
 ///
 /// # Errors
-/// When a server or a generator does not run.
+/// If a server or a generator does not run.
 pub fn run(
     contender: Contender,
-    place: &Place,
+    place: &Environment,
     limit: Option<f64>,
     (capacity, times): (f64, f64),
-    course: Course,
-) -> Result<Stepped, String> {
+    course: Schedule,
+) -> Result<StepResult, String> {
     let mut server = Server::start(contender, Mode::Udp, place, limit)?;
     let seed = 41;
     let all = course.before + course.step + course.after;
-    let base = Ask {
+    let base = LoadRequest {
         warm_up: Duration::ZERO,
         time: all + Duration::from_secs(2),
-        ..Ask::new(Mode::Udp, Pace::Rate(BASE * capacity), seed)
+        ..LoadRequest::new(Mode::Udp, Pace::Rate(BASE * capacity), seed)
     };
-    let base = Started::new(prepare(&base)?)?;
+    let base = RunningGenerator::new(prepare(&base)?)?;
     thread::sleep(course.before);
     let mut callees = CALLEES;
     callees.set_port(CALLEES.port() + 1);
-    let surge = Ask {
+    let surge = LoadRequest {
         warm_up: Duration::ZERO,
         time: course.step,
         drain: course.after + Duration::from_secs(1),
         pattern: "step%",
         callees,
-        ..Ask::new(Mode::Udp, Pace::Rate((times - BASE) * capacity), seed + 1)
+        ..LoadRequest::new(Mode::Udp, Pace::Rate((times - BASE) * capacity), seed + 1)
     };
-    let surge = Started::new(prepare(&surge)?)?;
+    let surge = RunningGenerator::new(prepare(&surge)?)?;
     let (begun, mut points) = (Instant::now(), Vec::new());
     while begun.elapsed() < course.step + course.after {
         let (one, two) = (base.stopper.progress().caller.began, surge.stopper.progress().caller.began);
@@ -181,17 +182,17 @@ pub fn run(
     surge.end()?;
     base.end()?;
     server.check()?;
-    Ok(Stepped { contender, times, capacity, step_s: course.step.as_secs_f64(), points })
+    Ok(StepResult { contender, times, capacity, step_s: course.step.as_secs_f64(), points })
 }
 
 /// A generator whose calls have begun.
-struct Started {
+struct RunningGenerator {
     stopper: Stopper,
     thread: thread::JoinHandle<Result<(), String>>,
 }
 
-impl Started {
-    /// Starts it, and waits until its callees are registered.
+impl RunningGenerator {
+    /// Starts the generator and waits until its callees are registered.
     fn new(run: Run) -> Result<Self, String> {
         let stopper = run.stopper();
         let thread = thread::spawn(move || match run.go() {
@@ -221,8 +222,8 @@ impl Started {
 mod tests {
     use super::*;
 
-    /// A service that is full but for `gap_s` seconds from the end of a step of 10 s on.
-    fn stepped(gap_s: f64) -> Stepped {
+    /// Returns results with full service except for `gap_s` seconds from the end of a step of 10 s.
+    fn stepped(gap_s: f64) -> StepResult {
         let (mut points, mut carried) = (Vec::new(), 0);
         for tenth in 0..400_u32 {
             let at_s = f64::from(tenth) / 10.0;
@@ -230,7 +231,7 @@ mod tests {
             points.push(Point { at_s, offered: u64::from(tenth) * 50, carried, ..Point::default() });
             carried += if is_down { 2 } else { 50 };
         }
-        Stepped { contender: Contender::Control, times: 10.0, capacity: 1_000.0, step_s: 10.0, points }
+        StepResult { contender: Contender::Control, times: 10.0, capacity: 1_000.0, step_s: 10.0, points }
     }
 
     #[test]

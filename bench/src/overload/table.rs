@@ -1,27 +1,27 @@
-//! The page: the figures that matter, then every table.
+//! The page: the key figures, then every table.
 
 use std::fmt::Write as _;
 
 use super::contender::{Contender, LIMIT_PERCENT, Mode};
 use super::cost::median_percent;
 use super::flood::Kind;
-use super::innocent::{FLOOD, Flooded, INNOCENT};
-use super::results::{Loaded, Results};
+use super::flood_impact::{FLOOD, FloodResult, INNOCENT};
+use super::results::{LoadResult, Results};
 use super::step::{BASE, FULL};
 
-/// What goodput must at least be, in percent of the capacity: over UDP and TCP, at each load.
+/// Required goodput over UDP and TCP at each load, in percent of the capacity.
 const GOALS: [(f64, f64, f64); 3] = [(2.0, 98.0, 95.0), (5.0, 95.0, 90.0), (10.0, 90.0, 85.0)];
-/// What else must be: the share of BYEs that are answered, the 99th percentile of setup in milliseconds, the share of innocent callers'
-/// calls, seconds until service is full again, and bytes sent for each byte of an attacker.
+/// Further goals: share of BYEs answered, 99th percentile of the set-up time in milliseconds, share of well-behaved
+/// callers' calls, seconds until full service, and bytes sent per byte of an attacker.
 const GOAL_BYES: f64 = 99.9;
 const GOAL_P99_MS: f64 = 500.0;
 const GOAL_INNOCENT: f64 = 95.0;
 const GOAL_RECOVERY_S: f64 = 2.0;
 const GOAL_AMPLIFICATION: f64 = 2.0;
-/// And by how much control makes a call dearer where there is no overload, in percent.
+/// Allowed additional cost of a call with control without overload, in percent.
 const GOAL_COST: f64 = 1.0;
 
-/// The three figures that matter, of each contender.
+/// Returns the three key figures of each contender.
 #[must_use]
 pub fn summary(results: &Results) -> String {
     let mut text = String::from(
@@ -58,7 +58,7 @@ const fn short(kind: Kind) -> &'static str {
     }
 }
 
-/// All tables.
+/// Returns all tables.
 #[must_use]
 pub fn all(results: &Results) -> String {
     let mut text = String::new();
@@ -172,7 +172,7 @@ fn steps(results: &Results, text: &mut String) {
     }
 }
 
-fn floods(results: &Results, contender: Contender) -> impl Iterator<Item = &Flooded> {
+fn floods(results: &Results, contender: Contender) -> impl Iterator<Item = &FloodResult> {
     results.floods.iter().filter(move |one| one.contender == contender)
 }
 
@@ -244,7 +244,8 @@ fn avalanches(results: &Results, text: &mut String) {
     }
 }
 
-/// What the paper printed, beside the same of ours. Its call test has 14 messages at the server, ours 13.
+/// Writes the paper's figures beside the measured ones. The paper's call test has 14 messages at the server, this one
+/// 13.
 fn paper(results: &Results, text: &mut String) {
     text.push_str(
         "\n## Beside the paper\n\nK. Ono and H. Schulzrinne, *The Impact of TCP on SIP Servers* (\"The impact of TCP on SIP servers\", \
@@ -270,14 +271,14 @@ fn paper(results: &Results, text: &mut String) {
         let mut times = results.times(Mode::Udp);
         times.retain(|times| *times >= 2.0);
         for times in times {
-            let at = |mode| maybe(results.load(contender, mode, times).map(Loaded::goodput_percent), 1);
+            let at = |mode| maybe(results.load(contender, mode, times).map(LoadResult::goodput_percent), 1);
             let (udp, tcp) = (at(Mode::Udp), at(Mode::Tcp));
             let _ = writeln!(text, "| {contender}: goodput at {times}×, % of the capacity | {udp} | {tcp} |");
         }
     }
 }
 
-/// What must be true, and whether it is.
+/// Writes the goals and whether they are met.
 fn goals(results: &Results, text: &mut String) {
     let mut rows = Vec::new();
     let ours = Contender::Control;
@@ -334,7 +335,7 @@ fn maybe(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
 }
 
-/// How Kamailio's own limits are set, for the page.
+/// Describes the settings of Kamailio's own limits for the page.
 #[must_use]
 pub fn limits() -> String {
     format!(

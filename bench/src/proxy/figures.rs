@@ -1,4 +1,5 @@
-//! What was measured, as it is kept between runs: a file that a run can begin with, so that a long one may be done in parts.
+//! Measured results as they are saved between runs. A run can start from such a file, so a long measurement can be
+//! done in parts.
 
 use std::collections::BTreeMap;
 
@@ -11,43 +12,43 @@ use crate::callgrind::Parts;
 /// A figure of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Key {
-    /// Calls or registrations a second that ended well.
+    /// Successful calls or registrations per second.
     Rate,
-    /// Of those that began, the share that did not, in percent.
+    /// Share of started calls or registrations that failed, in percent.
     Lost,
-    /// From the request to the answer that the scenario is about, at the median, in microseconds.
+    /// Median time from the request to the response that the scenario measures, in microseconds.
     P50,
-    /// The same, of which one in a hundred takes longer.
+    /// 99th percentile of that time, in microseconds.
     P99,
-    /// Processor time of all the server's processes for each, in microseconds.
+    /// Processor time of all server processes per call or registration, in microseconds.
     Processor,
-    /// The kernel's part of that, in percent.
+    /// Share of that spent in the kernel, in percent.
     Kernel,
-    /// Cores that the server kept busy.
+    /// Average number of cores that the server kept busy.
     Cores,
-    /// Context switches for each.
+    /// Context switches per call or registration.
     Switches,
-    /// The most memory that its processes had resident, in MiB, what they share once.
+    /// Peak resident memory of its processes in MiB, shared memory counted once.
     Memory,
-    /// Datagrams that found no room in the server's sockets.
+    /// Datagrams dropped by the server's sockets.
     Drops,
-    /// 1 where the generator was late, so that the times are its own.
+    /// 1 if the generator fell behind, so that the times include its own delay.
     Late,
 }
 
-/// The figures of a load; what could not be measured is not there.
+/// Figures of a load. Those that could not be measured are missing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures(BTreeMap<Key, f64>);
 
 impl Figures {
-    /// Notes a figure; one that is no number is none.
+    /// Stores a figure unless it is NaN.
     pub fn put(&mut self, key: Key, value: f64) {
         if value.is_finite() {
             self.0.insert(key, value);
         }
     }
 
-    /// One of them.
+    /// Returns a figure.
     #[must_use]
     pub fn of(&self, key: Key) -> Option<f64> {
         self.0.get(&key).copied()
@@ -56,101 +57,101 @@ impl Figures {
 
 /// A server, started once, under all loads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Turn {
-    /// What was done.
+pub struct ServerRun {
+    /// Scenario of the load.
     pub scenario: Scenario,
-    /// By whom.
+    /// Server under test.
     pub peer: Peer,
-    /// Counts from 1.
+    /// Round, from 1.
     pub round: usize,
-    /// Before it was warm, under one of the loads.
+    /// Figures of one of the loads before the steady state.
     pub first: Option<(Load, Figures)>,
-    /// Each load, in its order.
+    /// Figures of each load, in order.
     pub loads: Vec<(Load, Figures)>,
-    /// Processor time a call from the start on: seconds, microseconds.
+    /// Processor time per call from the start: seconds, microseconds.
     pub course: Vec<(f64, f64)>,
-    /// Bytes for each call that was answered, until its timers end.
+    /// Bytes per answered call until its timers end.
     pub answered_bytes: Option<f64>,
-    /// Memory at the end in MiB: private, and shared.
+    /// Private and shared memory at the end, in MiB.
     pub memory: (f64, f64),
 }
 
-impl Turn {
-    /// A figure under a load.
+impl ServerRun {
+    /// Returns a figure under a load.
     #[must_use]
     pub fn figure(&self, load: Load, key: Key) -> Option<f64> {
         self.loads.iter().find(|(its, _)| *its == load).and_then(|(_, figures)| figures.of(key))
     }
 }
 
-/// The highest rate that a server holds.
+/// The highest rate that a server sustains.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Highest {
-    /// What was done.
+    /// Scenario of the load.
     pub scenario: Scenario,
-    /// By whom.
+    /// Server under test.
     pub peer: Peer,
-    /// The rate, a second.
+    /// Rate per second.
     pub rate: f64,
-    /// Whether it was the generator that could do no more.
+    /// Whether the generator was the bottleneck.
     pub is_generators: bool,
 }
 
-/// A figure for a scenario and a server.
+/// A value for a scenario and a server.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Single {
-    /// What was done.
+pub struct Figure {
+    /// Scenario of the load.
     pub scenario: Scenario,
-    /// By whom.
+    /// Server under test.
     pub peer: Peer,
-    /// The figure.
+    /// Measured value.
     pub value: f64,
 }
 
-/// Everything.
+/// All results.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Results {
-    /// All turns.
-    pub turns: Vec<Turn>,
-    /// The highest rates that were found, in each round.
+    /// All runs.
+    pub turns: Vec<ServerRun>,
+    /// Highest sustained rates of each round.
     pub highest: Vec<Highest>,
-    /// User instructions for each unit of work.
+    /// User-mode instructions per unit of work.
     #[serde(default)]
     pub parts: Vec<(Scenario, Peer, Parts)>,
-    /// Bytes for each call that rings.
-    pub ringing_bytes: Vec<Single>,
+    /// Bytes per ringing call.
+    pub ringing_bytes: Vec<Figure>,
 }
 
 impl Results {
-    /// The highest rates of a server that were found, a round each.
+    /// Returns the highest sustained rates of a server, one per round.
     pub fn highest(&self, scenario: Scenario, peer: Peer) -> impl Iterator<Item = &Highest> {
         self.highest.iter().filter(move |found| found.scenario == scenario && found.peer == peer)
     }
 
-    /// The median of them.
+    /// Returns their median.
     #[must_use]
     pub fn highest_rate(&self, scenario: Scenario, peer: Peer) -> Option<f64> {
         middle(self.highest(scenario, peer).map(|found| found.rate).collect())
     }
 
-    /// The instructions of a server.
+    /// Returns the instructions of a server.
     #[must_use]
     pub fn parts(&self, scenario: Scenario, peer: Peer) -> Option<&Parts> {
         self.parts.iter().find(|(its, of, _)| (*its, *of) == (scenario, peer)).map(|(_, _, parts)| parts)
     }
 
-    /// The turns of a server.
-    pub fn of(&self, scenario: Scenario, peer: Peer) -> impl Iterator<Item = &Turn> {
+    /// Returns the runs of a server.
+    pub fn of(&self, scenario: Scenario, peer: Peer) -> impl Iterator<Item = &ServerRun> {
         self.turns.iter().filter(move |turn| turn.scenario == scenario && turn.peer == peer)
     }
 
-    /// Whether a server has had its turn.
+    /// Returns whether a run is done.
     #[must_use]
     pub fn has(&self, scenario: Scenario, peer: Peer, round: usize) -> bool {
         self.of(scenario, peer).any(|turn| turn.round == round)
     }
 
-    /// The loads that a scenario was measured under, the lowest first.
+    /// Returns the measured loads of a scenario, ascending.
     #[must_use]
     pub fn loads(&self, scenario: Scenario) -> Vec<Load> {
         let turns = self.turns.iter().filter(|turn| turn.scenario == scenario);
@@ -163,26 +164,26 @@ impl Results {
         loads
     }
 
-    /// The highest of them, where it is saturation.
+    /// Returns the highest load if it is saturation.
     #[must_use]
     pub fn saturation(&self, scenario: Scenario) -> Option<Load> {
         self.loads(scenario).pop().filter(|load| matches!(load, Load::Saturation(_)))
     }
 
-    /// A figure of a server under a load, in each of its turns.
+    /// Returns a figure of a server under a load for each of its runs.
     #[must_use]
     pub fn all(&self, scenario: Scenario, peer: Peer, load: Load, key: Key) -> Vec<f64> {
         self.of(scenario, peer).filter_map(|turn| turn.figure(load, key)).collect()
     }
 
-    /// The median of that.
+    /// Returns the median of that figure.
     #[must_use]
     pub fn median(&self, scenario: Scenario, peer: Peer, load: Load, key: Key) -> Option<f64> {
         middle(self.all(scenario, peer, load, key))
     }
 
-    /// A figure of one server beside that of another: the median of the rounds' ratios, since they had their turns of a round one
-    /// after the other, and the machine may be slower in another round.
+    /// Returns the ratio of two servers' figures: the median of the ratios per round, because the runs of a round
+    /// follow each other directly and the machine may be slower in another round.
     #[must_use]
     pub fn ratio(&self, scenario: Scenario, (one, other): (Peer, Peer), load: Load, key: Key) -> Option<f64> {
         let ratios = self.of(scenario, one).filter_map(|turn| {
@@ -192,7 +193,7 @@ impl Results {
         middle(ratios.collect())
     }
 
-    /// Processor time for each before a server is warm, beside that of the same load when it is.
+    /// Returns the ratio of the processor time per unit before the steady state to that in it, at the same load.
     #[must_use]
     pub fn first_by_warm(&self, scenario: Scenario, peer: Peer) -> Option<f64> {
         let ratios = self.of(scenario, peer).filter_map(|turn| {
@@ -203,13 +204,13 @@ impl Results {
     }
 }
 
-/// The one of a scenario and a server.
+/// Returns the value of a scenario and a server.
 #[must_use]
-pub fn single(list: &[Single], scenario: Scenario, peer: Peer) -> Option<f64> {
+pub fn single(list: &[Figure], scenario: Scenario, peer: Peer) -> Option<f64> {
     list.iter().find(|one| one.scenario == scenario && one.peer == peer).map(|one| one.value)
 }
 
-/// The median, where there is one; of an even number the mean of the two in the middle.
+/// Returns the median, if any; for an even number the mean of the middle two.
 #[must_use]
 pub fn middle(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);

@@ -1,5 +1,5 @@
-//! The generator: `strowger load`'s engine, one run for all the loads of a turn, so that callees stay where they are
-//! registered and a user never seems to be another phone.
+//! The generator: the engine of `strowger load`, one run for all loads of a server. Callees stay registered at the
+//! same address, so no user appears as a second phone.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,26 +13,26 @@ use super::figures::{Figures, Key};
 use super::scenario::{Load, Scenario, Step};
 use super::watch::{Sample, Watcher, within};
 
-/// How long the last calls of a load may take: none goes on into the next one, of which it would be a part.
+/// Maximum time for the last calls of a load to end, so that none overlaps with the next load.
 const DRAIN: Duration = Duration::from_secs(35);
 
-/// What came of a turn.
+/// Results of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Of each step.
+    /// Figures of each step.
     pub figures: Vec<Figures>,
-    /// Processor time a call over the first steps of the same rate: seconds since the beginning, microseconds.
+    /// Processor time per call over the first steps of the same rate: seconds since the start, microseconds.
     pub course: Vec<(f64, f64)>,
-    /// Bytes that grew for each call that was answered, in the first step.
+    /// Growth of memory per answered call in the first step, in bytes.
     pub answered_bytes: Option<f64>,
-    /// Memory at the end, in bytes: private, and shared by its processes.
+    /// Private and shared memory at the end, in bytes.
     pub memory: (f64, f64),
 }
 
-/// Goes through all steps with the server of process `pid`.
+/// Runs all steps against the server of process `pid`.
 ///
 /// # Errors
-/// When there is nothing to measure: the server answers nothing, or the generator cannot run.
+/// If nothing can be measured: the server does not answer, or the generator cannot run.
 pub fn run(
     scenario: Scenario,
     (address, pid): (SocketAddr, u32),
@@ -58,7 +58,8 @@ pub fn run(
     Ok(Outcome { figures, course, answered_bytes, memory: (last.private, last.shared) })
 }
 
-/// Memory that grows for each call that rings, in bytes: `rate` calls a second begin for `time`, and none is answered.
+/// Returns the growth of memory per ringing call in bytes: `rate` calls per second begin for `time` and none is
+/// answered.
 ///
 /// # Errors
 /// As [`run`].
@@ -67,13 +68,13 @@ pub fn ringing((address, pid): (SocketAddr, u32), rate: u32, time: Duration, use
     let at = plan.phases.iter().position(|phase| phase.is_measured).ok_or("the workload measures nothing")?;
     let step = Step { load: Load::Rate(rate), is_first: true, settle: Duration::ZERO, time };
     let pattern = plan.phases.remove(at);
-    // Nobody waits for their end.
+    // The calls do not end.
     plan.phases.truncate(at);
     plan.phases.push(Phase { drain: Duration::ZERO, ..phase(&pattern, &step)? });
     let (report, samples) = carry_out(plan, address, pid)?;
     let phase = report.phases.iter().find(|phase| phase.is_measured).ok_or("nothing was measured")?;
     let (from, time) = (phase.counted_from + time / 4, time - time / 4);
-    let (first, last) = within(&samples, from, time).ok_or("the server was not seen")?;
+    let (first, last) = within(&samples, from, time).ok_or("there are no samples of the server")?;
     let calls = f64::from(rate) * last.at.saturating_since(first.at).as_secs_f64();
     Ok((last.memory() - first.memory()) / calls)
 }
@@ -86,7 +87,7 @@ fn plan(scenario: Scenario, address: SocketAddr, users: u32, set: &[(String, Str
         users,
         domain: Some(DOMAIN.to_owned()),
         sockets: scenario.sockets(),
-        joins: true,
+        has_segmentation: true,
         time: Some(Duration::from_secs(1)),
         drain: Some(DRAIN),
         ..Options::new(workload, Some(to), engine::entropy())
@@ -101,8 +102,16 @@ fn phase(pattern: &Phase, step: &Step) -> Result<Phase, String> {
         }
         Load::Saturation(count) => engine::Load::Closed(usize::try_from(count).unwrap_or(1)),
     };
-    // Times are to be of the server's wake-ups alone, and its processor time is not to go into waking this.
-    Ok(Phase { load, calls: None, time: Some(step.time), warm_up: step.settle, is_awake: true, ..pattern.clone() })
+    // The generator polls continuously: times must include only the server's wake-ups, and the server must not spend
+    // processor time on waking the generator.
+    Ok(Phase {
+        load,
+        calls: None,
+        time: Some(step.time),
+        warm_up: step.settle,
+        is_busy_polling: true,
+        ..pattern.clone()
+    })
 }
 
 fn carry_out(plan: Plan, address: SocketAddr, pid: u32) -> Result<(Report, Vec<Sample>), String> {
@@ -130,7 +139,7 @@ fn figures(scenario: Scenario, step: &Step, phase: &PhaseReport, samples: &[Samp
         figures.put(Key::P50, times.quantile(0.5).as_secs_f64() * 1e6);
         figures.put(Key::P99, times.quantile(0.99).as_secs_f64() * 1e6);
     }
-    // In a closed loop nothing is due, so nothing is late.
+    // In a closed loop nothing is scheduled, so nothing is late.
     let is_late = matches!(step.load, Load::Rate(_)) && phase.bottleneck().is_some();
     figures.put(Key::Late, f64::from(u8::from(is_late)));
     if let Some((first, last)) = within(samples, phase.counted_from, phase.elapsed) {
@@ -148,7 +157,7 @@ fn figures(scenario: Scenario, step: &Step, phase: &PhaseReport, samples: &[Samp
     figures
 }
 
-/// Processor time a call, second by second, from the beginning of the first step for `time`.
+/// Returns the processor time per call for each second of `time`, from the start of the first step.
 fn course_of(load: Load, samples: &[Sample], first: &PhaseReport, time: Duration) -> Vec<(f64, f64)> {
     let Load::Rate(rate) = load else { return Vec::new() };
     let inside = samples.iter().filter(|sample| sample.at >= first.counted_from);
@@ -170,7 +179,7 @@ fn course_of(load: Load, samples: &[Sample], first: &PhaseReport, time: Duration
     points
 }
 
-/// Bytes that memory grows by for each call of the first step, from its second second on.
+/// Returns the growth of memory per call of the first step in bytes, from its second second on.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 fn growth(samples: &[Sample], first: &PhaseReport, time: Duration) -> Option<f64> {
     let skipped = Duration::from_secs(2).min(time / 2);

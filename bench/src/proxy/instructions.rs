@@ -1,4 +1,4 @@
-//! Where the instructions of a whole server go, in each scenario.
+//! Where a whole server spends its instructions, per scenario.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -7,21 +7,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::DOMAIN;
-use super::peer::{Peer, Place};
+use super::peer::{Environment, Peer};
 use super::scenario::Scenario;
 use crate::callgrind::{self, Counts, Parts};
 
-/// Users on each side.
+/// Users per side.
 const USERS: u32 = 100;
-/// Going on at once.
+/// Number of concurrent calls.
 const AT_ONCE: &str = "16";
-/// T1 of the server, in milliseconds; a transaction lives 64 times as long. The steps that it takes are the same ones.
+/// T1 of the server in milliseconds. Transactions live 64 times as long and take the same steps as with any T1.
 const T1_MS: u32 = 200;
 
-/// Counts for a server. Two of different addresses may be counted at once.
+/// Counts the instructions of a server. Two servers with different addresses may be counted simultaneously.
 ///
 /// # Errors
-/// When there is no valgrind, or a run fails.
+/// If valgrind is not installed, or a run fails.
 pub fn count(
     binary: &Path,
     (scenario, peer): (Scenario, Peer),
@@ -41,8 +41,15 @@ fn total(
     let folder = tempfile::Builder::new().prefix("strowger-callgrind-").tempdir().map_err(|error| error.to_string())?;
     let before = callgrind::before(folder.path());
     let before = before.each_ref().map(String::as_str);
-    let place =
-        Place { binary, folder: folder.path(), scenario, address, users: 2 * USERS, memory_mib: 512, t1_ms: T1_MS };
+    let place = Environment {
+        binary,
+        folder: folder.path(),
+        scenario,
+        address,
+        users: 2 * USERS,
+        memory_mib: 512,
+        t1_ms: T1_MS,
+    };
     let mut server = peer.start(&before, &place)?;
     let begun = Instant::now();
     let mut load = Command::new(binary);

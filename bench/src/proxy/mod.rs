@@ -1,8 +1,8 @@
-//! Calls and registrations through a server, side by side with Debian's Kamailio and with a relay that does nothing.
+//! Calls and registrations through a server, side by side with Debian's Kamailio and a relay without logic.
 //!
-//! [`scenario`] says what is done and in which steps, [`peer`] who does it, [`relay`] is the floor, [`generate`] and [`watch`]
-//! measure a server that runs, [`search`] finds its highest rate, [`instructions`] counts in callgrind, [`figures`] keeps what
-//! came of it, [`table`] and [`plot`] show that.
+//! [`scenario`] defines scenarios and their steps, [`peer`] the servers, [`relay`] is the lower bound. [`generate`]
+//! and [`watch`] measure a running server, [`search`] finds its highest rate, [`instructions`] counts with callgrind.
+//! [`figures`] saves the results, [`table`] and [`plot`] present them.
 
 pub mod figures;
 pub mod generate;
@@ -15,5 +15,5 @@ pub mod search;
 pub mod table;
 pub mod watch;
 
-/// The domain of all users.
+/// Domain of all users.
 pub const DOMAIN: &str = "ex.example.com";

@@ -1,4 +1,4 @@
-//! The servers that are compared, as processes.
+//! The compared servers, as processes.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -17,25 +17,25 @@ use super::scenario::Scenario;
 use crate::register::probe::Probe;
 use crate::register::process::{bury, family, signal};
 
-/// How long a server may take to answer: under valgrind, on a busy machine, a minute.
+/// Maximum time for a server to answer after its start: a minute under valgrind on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// How long Kamailio keeps a transaction that was answered, in T1: its own default, which is shorter than the 64 of RFC 3261 and
-/// faster.
+/// Time for which Kamailio keeps an answered transaction, in T1: its own default, which is shorter than the 64 of RFC
+/// 3261 and faster.
 pub const KEPT_FOR: u32 = 10;
 
 /// A server that can be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Peer {
-    /// Nobody's: it passes packets on, and knows nothing of them. The floor.
+    /// A bare relay that forwards packets without parsing them: the lower bound.
     Relay,
-    /// Ours.
+    /// Strowger.
     Strowger,
-    /// Ours without `server.segmentation`, as where it has many peers; at saturation, where it matters.
+    /// Strowger without `server.segmentation`, as with many peers; measured at saturation, where it matters.
     Apart,
-    /// Ours with a worker that never sleeps, which takes a core; where it would sleep otherwise.
+    /// Strowger with a worker that never sleeps and fully uses a core; measured at loads at which it would sleep.
     Awake,
-    /// Debian's, configured for speed: `bench/kamailio/proxy.cfg`.
+    /// Debian's Kamailio, configured for speed: `bench/kamailio/proxy.cfg`.
     Kamailio,
 }
 
@@ -52,10 +52,10 @@ impl fmt::Display for Peer {
 }
 
 impl Peer {
-    /// All of them, in the order in which they take turns.
+    /// All servers, in the order of rotation.
     pub const ALL: [Self; 5] = [Self::Relay, Self::Strowger, Self::Apart, Self::Awake, Self::Kamailio];
 
-    /// What ours is set to, of `[server]`, that it is not by default.
+    /// Returns the lines of `[server]` that differ from the defaults.
     #[must_use]
     pub const fn set(self) -> &'static str {
         match self {
@@ -65,7 +65,7 @@ impl Peer {
         }
     }
 
-    /// How ours differs from what it is by default, in the words of tables; nothing where it does not.
+    /// Returns how this variant of Strowger differs from the default, for tables, or `None`.
     #[must_use]
     pub const fn difference(self) -> Option<&'static str> {
         match self {
@@ -75,10 +75,10 @@ impl Peer {
         }
     }
 
-    /// Reads its name.
+    /// Parses a server's name.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// If there is no server of this name.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text {
             "relay" => Ok(Self::Relay),
@@ -86,13 +86,13 @@ impl Peer {
             "apart" => Ok(Self::Apart),
             "awake" => Ok(Self::Awake),
             "kamailio" => Ok(Self::Kamailio),
-            _ => Err("no such server; there are relay, strowger, apart, awake and kamailio".to_owned()),
+            _ => Err("no such server; choose relay, strowger, apart, awake or kamailio".to_owned()),
         }
     }
 
-    /// What it is begun with, in `folder`; it has been prepared for that.
-    fn command(self, place: &Place<'_>) -> Result<Vec<OsString>, String> {
-        let Place { binary, folder, scenario, address, users, memory_mib, t1_ms } = *place;
+    /// Returns the command line of the server in the prepared `folder`.
+    fn command(self, place: &Environment<'_>) -> Result<Vec<OsString>, String> {
+        let Environment { binary, folder, scenario, address, users, memory_mib, t1_ms } = *place;
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
         match self {
             Self::Relay => {
@@ -113,7 +113,7 @@ impl Peer {
             Self::Kamailio => {
                 let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("kamailio/proxy.cfg");
                 let memory = memory_mib.to_string();
-                // -DD: the first process stays, so that it and its children can be found and ended.
+                // -DD keeps the first process in the foreground, so that it and its children can be found and ended.
                 let mut all =
                     words(&["kamailio", "-DD", "-E", "-x", "fm", "-X", "fm", "-m", &memory, "-M", "64", "-f"]);
                 all.extend([file.into(), "-Y".into(), folder.into(), "-l".into(), format!("udp:{address}").into()]);
@@ -124,30 +124,36 @@ impl Peer {
         }
     }
 
-    /// Starts it behind `before`, as `taskset` or `valgrind` with its options, and waits until it answers.
+    /// Starts the server with the command prefix `before`, for example `taskset` or `valgrind` with options, and
+    /// waits until it answers.
     ///
     /// # Errors
-    /// When it cannot be started or ends again; then with the end of its log.
-    pub fn start(self, before: &[&str], place: &Place<'_>) -> Result<Running, String> {
+    /// If it cannot be started or exits. The error includes the end of its log.
+    pub fn start(self, before: &[&str], place: &Environment<'_>) -> Result<RunningServer, String> {
         self.start_with(before, place, &[])
     }
 
-    /// The same with more words on its command line.
+    /// Starts the server with additional arguments.
     ///
     /// # Errors
     /// As [`start`](Self::start).
-    pub fn start_with(self, before: &[&str], place: &Place<'_>, more: &[&str]) -> Result<Running, String> {
+    pub fn start_with(self, before: &[&str], place: &Environment<'_>, more: &[&str]) -> Result<RunningServer, String> {
         let mut words = self.command(place)?;
         words.extend(more.iter().map(OsString::from));
         launch(before, words, place.folder, place.address)
     }
 }
 
-/// Starts a server by its words, in its folder, behind `before`, and waits until it answers at `address`.
+/// Starts a command in a folder with the command prefix `before` and waits until it answers at `address`.
 ///
 /// # Errors
-/// When it cannot be started or ends again; then with the end of its log.
-pub fn launch(before: &[&str], words: Vec<OsString>, folder: &Path, address: SocketAddr) -> Result<Running, String> {
+/// If it cannot be started or exits. The error includes the end of its log.
+pub fn launch(
+    before: &[&str],
+    words: Vec<OsString>,
+    folder: &Path,
+    address: SocketAddr,
+) -> Result<RunningServer, String> {
     let mut words = before.iter().map(OsString::from).chain(words);
     let mut command = Command::new(words.next().unwrap_or_default());
     command.args(words).current_dir(folder);
@@ -155,31 +161,31 @@ pub fn launch(before: &[&str], words: Vec<OsString>, folder: &Path, address: Soc
     let file = File::create(&log).map_err(|error| error.to_string())?;
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
     let child = child.map_err(|error| format!("{command:?}: {error}"))?;
-    let mut running = Running { log, child };
+    let mut running = RunningServer { log, child };
     Probe::new(address).wait(PATIENCE, || running.check())?;
     Ok(running)
 }
 
-/// What a server is started with.
+/// Start parameters of a server.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
-    /// The program `strowger`.
+pub struct Environment<'a> {
+    /// The `strowger` binary.
     pub binary: &'a Path,
-    /// A folder for it alone.
+    /// Folder of this server only.
     pub folder: &'a Path,
-    /// What it is for.
+    /// Scenario of the load.
     pub scenario: Scenario,
-    /// Where it listens.
+    /// Listening address.
     pub address: SocketAddr,
-    /// Users that it knows, where it must.
+    /// Number of users to import, if the scenario needs them.
     pub users: u32,
-    /// What Kamailio's processes may share, in MiB.
+    /// Shared memory of Kamailio's processes, in MiB.
     pub memory_mib: u32,
-    /// T1, in milliseconds.
+    /// T1 in milliseconds.
     pub t1_ms: u32,
 }
 
-/// Makes the users known to ours: user0, user1 and so on, as the generator names them.
+/// Imports the users into Strowger: user0, user1 and so on, as the generator names them.
 pub(crate) fn import(binary: &Path, folder: &Path, users: u32) -> Result<(), String> {
     let mut text = String::from("aor,password\n");
     for number in 0..users {
@@ -193,27 +199,27 @@ pub(crate) fn import(binary: &Path, folder: &Path, users: u32) -> Result<(), Str
     if output.status.success() {
         return Ok(());
     }
-    Err(format!("users cannot be imported: {}", String::from_utf8_lossy(&output.stderr).trim()))
+    Err(format!("cannot import users: {}", String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// A server that runs; dropping it kills it, all of its processes.
+/// A running server. Dropping it kills all its processes.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningServer {
     log: PathBuf,
     child: Child,
 }
 
-impl Running {
-    /// Its first process.
+impl RunningServer {
+    /// Returns the ID of its first process.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Whether it still runs.
+    /// Checks that it is running.
     ///
     /// # Errors
-    /// When it has ended; then with the end of its log.
+    /// If it has ended. The error includes the end of its log.
     pub fn check(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -221,23 +227,23 @@ impl Running {
                 let log = fs::read_to_string(&self.log).unwrap_or_default();
                 let mut last: Vec<&str> = log.lines().rev().filter(|line| !line.trim().is_empty()).take(3).collect();
                 last.reverse();
-                Err(format!("it has ended: {}", last.join(" / ")))
+                Err(format!("the server has ended: {}", last.join(" / ")))
             }
         }
     }
 }
 
-impl Running {
-    /// Asks it to end, and waits for that.
+impl RunningServer {
+    /// Requests the server to end and waits for it.
     ///
     /// # Errors
-    /// When it does not end in time.
+    /// If it does not end in time.
     pub fn stop(mut self) -> Result<(), String> {
         signal(self.child.id(), Signal::TERM);
         let deadline = Instant::now() + PATIENCE;
         while self.child.try_wait().map_err(|error| error.to_string())?.is_none() {
             if Instant::now() > deadline {
-                return Err("it does not end".to_owned());
+                return Err("the server does not end".to_owned());
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -245,11 +251,11 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         let family = family(self.child.id());
         signal(self.child.id(), Signal::KILL);
-        // Fails only when it is gone already.
+        // Fails only if the process has ended already.
         let _ = self.child.wait();
         bury(&family);
     }

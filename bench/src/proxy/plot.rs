@@ -1,4 +1,4 @@
-//! The pictures: what a unit of work costs, how long the first answer takes, and how costs fall while a server warms up.
+//! The plots: cost per unit of work, time to the first response, and costs during warm-up.
 
 use std::error::Error;
 use std::path::Path;
@@ -20,13 +20,13 @@ const fn colour(peer: Peer) -> RGBColor {
         Peer::Awake => COLOURS[4],
     }
 }
-/// How much of the colour the upper part of a bar has.
+/// Colour intensity of the upper part of a bar.
 const LIGHT: f64 = 0.45;
 
-/// Draws all that there are figures for into a folder; their names and captions.
+/// Draws all plots that have results into a folder and returns their names and captions.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// If a file cannot be written.
 pub fn draw(results: &Results, folder: &Path) -> Result<Vec<(&'static str, &'static str)>, Box<dyn Error>> {
     std::fs::create_dir_all(folder)?;
     let mut drawn = Vec::new();
@@ -59,12 +59,12 @@ pub fn draw(results: &Results, folder: &Path) -> Result<Vec<(&'static str, &'sta
     Ok(drawn)
 }
 
-/// How values become heights.
+/// Vertical axis of a bar plot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Axis {
-    /// Bars stand on zero, and are dark up to their first value and light up to their second.
+    /// Bars start at zero: dark up to the first value, light up to the second.
     FromZero,
-    /// Bars float between their values; as far up as many times more.
+    /// Bars float between their values on a logarithmic axis.
     Log,
 }
 
@@ -78,10 +78,10 @@ impl Axis {
     }
 }
 
-/// Bars that stand together.
+/// Bars drawn together.
 struct Group {
     label: String,
-    /// Whose, and its two values.
+    /// Server and its two values.
     bars: Vec<(Peer, f64, f64)>,
 }
 
@@ -125,7 +125,7 @@ fn rates(results: &Results) -> Vec<Group> {
     Scenario::ALL.into_iter().filter_map(group).collect()
 }
 
-/// Of each server the medians over the rounds, second by second.
+/// Returns the medians over the rounds for each second of each server.
 fn courses(results: &Results) -> Vec<Line> {
     let of = |peer: Peer| {
         let rounds: Vec<_> = results.of(Scenario::Call, peer).map(|turn| &turn.course).collect();
@@ -205,7 +205,7 @@ fn draw_bars(file: &Path, caption: &str, groups: &[Group], axis: Axis) -> Drawn 
     Ok(())
 }
 
-/// For people: whole where it is large, with thousands apart.
+/// Formats a number: as an integer if large, with thousands separators.
 fn number(value: f64) -> String {
     let text = if value < 99.5 && value.fract().abs() > 1e-9 { format!("{value:.1}") } else { format!("{value:.0}") };
     let (whole, rest) = text.split_once('.').map_or((text.as_str(), None), |(whole, rest)| (whole, Some(rest)));
@@ -221,7 +221,7 @@ fn number(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::{Figures, Highest, Turn};
+    use super::super::figures::{Figures, Highest, ServerRun};
     use super::*;
 
     #[test]
@@ -238,7 +238,7 @@ mod tests {
         for (key, value) in [(Key::Processor, 30.0), (Key::Kernel, 60.0), (Key::P50, 50.0), (Key::P99, 150.0)] {
             figures.put(key, value);
         }
-        let turn = |peer| Turn {
+        let turn = |peer| ServerRun {
             scenario: Scenario::Call,
             peer,
             round: 1,

@@ -1,8 +1,8 @@
-//! The floor: a server that decides nothing. One socket and one thread, a batch in and a batch out; each packet goes on to the
-//! other end, longer or shorter by the lines that a proxy adds or removes, and as many packets leave as a proxy sends. What a
-//! server costs beside this is its own work.
+//! The lower bound: a relay without logic. One socket and one thread, one batch in and one batch out. Each packet is
+//! forwarded to the other end, longer or shorter by the lines that a proxy adds or removes, and as many packets leave
+//! as a proxy would send. The additional cost of a server is its own work.
 //!
-//! It knows its generator: where lines stand in its messages, and that all of its callees are behind one port.
+//! The relay relies on its generator: the position of lines in messages, and that all callees are behind one port.
 
 use std::io;
 use std::net::SocketAddr;
@@ -10,15 +10,15 @@ use std::net::SocketAddr;
 use memchr::memchr;
 use memchr::memmem;
 use mio::{Events, Interest, Poll, Token};
-use strowger_net::{BufferSizes, RecvBatch, SendBatch, Strand, UdpSocket};
+use strowger_net::{BufferSizes, OrderingKey, RecvBatch, SendBatch, UdpSocket};
 
 use super::DOMAIN;
 use super::scenario::Scenario;
 
-/// Relays at `address` what a scenario sends, until the process ends.
+/// Relays a scenario's messages at `address` until the process ends.
 ///
 /// # Errors
-/// When the socket cannot be had, or fails.
+/// If the socket is not available, or fails.
 pub fn run(address: SocketAddr, scenario: Scenario) -> io::Result<()> {
     let mut socket = UdpSocket::bind(address, BufferSizes::DEFAULT).map_err(|error| error.cause)?;
     let mut poll = Poll::new()?;
@@ -32,7 +32,7 @@ pub fn run(address: SocketAddr, scenario: Scenario) -> io::Result<()> {
             relay.handle(datagram.bytes, datagram.peer, &mut |to, parts| {
                 let slot = out.next_slot();
                 parts.iter().for_each(|part| slot.extend_from_slice(part));
-                out.commit(to, Strand::ALL);
+                out.commit(to, OrderingKey::ALL);
             });
             if out.is_full() {
                 let _ = socket.send(&mut out, |_| ());
@@ -48,23 +48,23 @@ pub fn run(address: SocketAddr, scenario: Scenario) -> io::Result<()> {
     }
 }
 
-/// What packets become.
+/// State of the relay.
 struct Relay {
-    /// Our Via, and behind it our Record-Route, as long as those of Strowger.
+    /// The relay's Via followed by its Record-Route, as long as Strowger's.
     via: Vec<u8>,
     record_route: Vec<u8>,
     challenge: Vec<u8>,
     scenario: Scenario,
-    /// Who registered last.
+    /// Address of the last phone that registered.
     callee: SocketAddr,
 }
 
-/// How long what Strowger writes is: of its branch, of what is signed in its Record-Route, of its nonce.
+/// Lengths of Strowger's branch, signed part of the Record-Route, and nonce.
 const BRANCH: usize = 46;
 const ROUTE: usize = 16;
 const NONCE: usize = 28;
 
-/// What stands before the port of the generator's own Via.
+/// Text before the port in the generator's own Via.
 const VIA: &[u8] = b"Via: SIP/2.0/UDP 127.0.0.1:";
 
 impl Relay {
@@ -84,7 +84,7 @@ impl Relay {
         }
     }
 
-    /// A packet, and those that leave for it.
+    /// Handles a packet and sends the resulting packets.
     fn handle(&mut self, bytes: &[u8], peer: SocketAddr, send: &mut impl FnMut(SocketAddr, &[&[u8]])) {
         let Some(end) = memchr(b'\n', bytes).map(|at| at + 1) else { return };
         let (first, rest) = bytes.split_at(end);
@@ -123,7 +123,7 @@ impl Relay {
     }
 }
 
-/// Where the caller is whose Via is the first line, or stands behind our Record-Route.
+/// Returns the address of the caller whose Via is the first line or follows the relay's Record-Route.
 fn caller(rest: &[u8]) -> Option<SocketAddr> {
     let rest = if rest.first() == Some(&b'R') { rest.get(memchr(b'\n', rest)? + 1..)? } else { rest };
     let digits = rest.strip_prefix(VIA)?;
@@ -158,7 +158,7 @@ mod tests {
         )
     }
 
-    /// A relay that knows where callees are.
+    /// Returns a relay that knows the callees' address.
     fn relay(scenario: Scenario) -> Relay {
         let mut relay = Relay::new(address(5_060), scenario);
         relay.callee = address(CALLEE);

@@ -1,47 +1,47 @@
-//! What is done, and how each server is told.
+//! The scenarios, and the configuration of each server for them.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use strowger_traffic::meter::Answer;
-use strowger_traffic::script::Verb;
+use strowger_traffic::meter::ResponseClass;
+use strowger_traffic::script::MethodId;
 
 use super::DOMAIN;
 use super::peer::Peer;
 
-/// What the generator asks of a server.
+/// A scenario of the generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Scenario {
-    /// Proxy-200 between registered users: INVITE, 180, 200, ACK, BYE, 200; the server keeps transactions and stays on the way.
+    /// Proxy-200 between registered users: INVITE, 180, 200, ACK, BYE, 200. The server is stateful and record-routes.
     Call,
-    /// The same, by a server that keeps none.
+    /// The same through a stateless server.
     Stateless,
-    /// A REGISTER that refreshes; nobody is asked for a password.
+    /// A REGISTER that refreshes a binding, without authentication.
     Register,
-    /// The same, refused for its lack of credentials, and again with them.
+    /// A REGISTER that is challenged and repeated with credentials.
     Challenge,
 }
 
-/// T1 as RFC 3261 has it, in milliseconds.
+/// T1 of RFC 3261 in milliseconds.
 pub const T1_MS: u32 = 500;
 
 impl Scenario {
-    /// All of them.
+    /// All scenarios.
     pub const ALL: [Self; 4] = [Self::Call, Self::Stateless, Self::Register, Self::Challenge];
 
-    /// Reads its name.
+    /// Parses a scenario's name.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// If there is no scenario of this name.
     pub fn parse(text: &str) -> Result<Self, String> {
         let names = Self::ALL.map(Self::name);
         let found = Self::ALL.into_iter().find(|scenario| scenario.name() == text);
-        found.ok_or_else(|| format!("no such scenario; there are {}", names.join(", ")))
+        found.ok_or_else(|| format!("no such scenario; choose one of {}", names.join(", ")))
     }
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,35 +52,35 @@ impl Scenario {
         }
     }
 
-    /// Whether it is made of calls.
+    /// Returns whether it consists of calls.
     #[must_use]
     pub const fn is_call(self) -> bool {
         matches!(self, Self::Call | Self::Stateless)
     }
 
-    /// The workload of `strowger load`.
+    /// Returns the workload of `strowger load`.
     #[must_use]
     pub const fn workload(self) -> &'static str {
         if self.is_call() { "proxy-200" } else { "registration" }
     }
 
-    /// The request and the answer whose time is shown.
+    /// Returns the request and the response whose time is reported.
     #[must_use]
-    pub const fn timed(self) -> (Verb, Answer) {
+    pub const fn timed(self) -> (MethodId, ResponseClass) {
         match self {
-            // The first answer of the callee: 100 Trying is the server's own, and does not count.
-            Self::Call | Self::Stateless => (Verb::Invite, Answer::Provisional),
-            Self::Register | Self::Challenge => (Verb::Register, Answer::Success),
+            // The callee's first response: 100 Trying is the server's own and does not count.
+            Self::Call | Self::Stateless => (MethodId::Invite, ResponseClass::Provisional),
+            Self::Register | Self::Challenge => (MethodId::Register, ResponseClass::Success),
         }
     }
 
-    /// The same in words.
+    /// Returns the same in words.
     #[must_use]
     pub const fn timed_words(self) -> &'static str {
         if self.is_call() { "INVITE to 180" } else { "REGISTER to 200" }
     }
 
-    /// Packets that the server receives and sends for each.
+    /// Returns the packets that the server receives and sends per unit.
     #[must_use]
     pub const fn packets(self) -> (u32, u32) {
         match self {
@@ -91,21 +91,23 @@ impl Scenario {
         }
     }
 
-    /// Ports that callers have. A registrar would take a REGISTER of the same user from another port for another phone.
+    /// Returns the number of caller ports. A registrar treats a REGISTER of the same user from another port as
+    /// another phone.
     #[must_use]
     pub const fn sockets(self) -> usize {
         if self.is_call() { 8 } else { 1 }
     }
 
-    /// How many registrations go on at saturation for each call that would: they are a sixth of the packets, and with as few as
-    /// calls the server and the generator would wait for each other by turns, with both of their cores half idle.
+    /// Returns the number of concurrent registrations at saturation per call. A registration has a sixth of the
+    /// packets of a call; with as few registrations as calls, the server and the generator would wait for each other
+    /// alternately with both cores half idle.
     #[must_use]
     pub const fn crowd(self) -> u32 {
         if self.is_call() { 1 } else { 4 }
     }
 
-    /// Our configuration for it: the defaults, but bindings in memory and one worker, as the other has one receiver, and
-    /// lines of `[server]` more where those are compared.
+    /// Returns Strowger's configuration: the defaults, but with bindings in memory and one worker, as Kamailio has
+    /// one receiver, plus the lines of `[server]` in `set`.
     #[must_use]
     pub fn configuration(self, address: SocketAddr, t1_ms: u32, set: &str) -> String {
         let require = if self == Self::Challenge { "[\"REGISTER\"]" } else { "[]" };
@@ -124,7 +126,7 @@ impl Scenario {
         )
     }
 
-    /// What the other's configuration file is told.
+    /// Returns the definitions for Kamailio's configuration file.
     #[must_use]
     pub const fn defines(self) -> &'static [&'static str] {
         match self {
@@ -134,11 +136,11 @@ impl Scenario {
         }
     }
 
-    /// How long a load must have lasted until as many transactions end as begin: those of UDP live for 64·T1. Calls take twice
-    /// that below saturation, where a server sleeps: the kernel moves the memory of one that has grown to huge pages, 16 MiB each ten
-    /// seconds and several milliseconds at a time, on the core on which nobody is. Where the
-    /// server keeps none there is nothing to wait for. For REGISTER, of which only one of the servers keeps any, it is left
-    /// out but before saturation: loads come in rising order there, so that none pays for what an earlier one left.
+    /// Returns the time until transactions end at the rate at which they begin: over UDP they live for 64·T1. Below
+    /// saturation, where a server sleeps, calls take twice that: the kernel moves the memory of a process that has
+    /// grown to huge pages, 16 MiB every ten seconds and several milliseconds at a time, on the idle core. A
+    /// stateless server needs no such time. For REGISTER, where only one of the servers keeps transactions, it is
+    /// skipped except before saturation: loads come in ascending order there, so none pays for an earlier one.
     const fn fill(self, is_saturation: bool) -> Duration {
         Duration::from_secs(match (self, is_saturation) {
             (Self::Call, false) => 66,
@@ -147,8 +149,8 @@ impl Scenario {
         })
     }
 
-    /// How long a server counts as not warm yet: of calls from its start on, of registrations from the beginning of saturation, until
-    /// as many transactions end as begin.
+    /// Returns the time before the steady state: from the server's start for calls, from the beginning of saturation
+    /// for registrations, until transactions end at the rate at which they begin.
     #[must_use]
     pub const fn beginning(self) -> Duration {
         if self.is_call() { Duration::from_secs(10) } else { self.fill(true) }
@@ -166,12 +168,12 @@ impl fmt::Display for Scenario {
     }
 }
 
-/// How much is asked of a server.
+/// Load offered to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Load {
-    /// So many a second, at random (Poisson).
+    /// Rate per second, with Poisson arrivals.
     Rate(u32),
-    /// So many calls or registrations going on all the time: a new one for each that ends.
+    /// Closed loop with this many calls or registrations: a new one begins when one ends.
     Saturation(u32),
 }
 
@@ -184,46 +186,46 @@ impl fmt::Display for Load {
     }
 }
 
-/// Which loads, and for how long.
+/// Loads and their durations.
 #[derive(Clone, Debug)]
 pub struct Loads {
-    /// Going on at once at saturation.
+    /// Concurrent calls at saturation.
     pub outstanding: u32,
-    /// The others, each a second; the last is the one at which a server begins.
+    /// The other loads, per second; a server begins with the last.
     pub rates: Vec<u32>,
-    /// How long a server runs until it counts as warm.
+    /// Time until a server counts as in the steady state.
     pub warm_up: Duration,
-    /// How long each load is measured.
+    /// Measured time of each load.
     pub time: Duration,
-    /// Little of everything.
+    /// Whether this is a smoke test.
     pub is_quick: bool,
 }
 
-/// A part of a turn: a load, of which the beginning is not counted.
+/// A step of a run: a load, the beginning of which is not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// How much is asked.
+    /// Offered load.
     pub load: Load,
     /// Whether it is the scenario's [beginning](Scenario::beginning).
     pub is_first: bool,
-    /// What is not counted.
+    /// Initial time that is not counted.
     pub settle: Duration,
-    /// What is.
+    /// Counted time.
     pub time: Duration,
 }
 
 impl Step {
-    /// How long it takes in all.
+    /// Returns the total duration.
     #[must_use]
     pub const fn length(&self) -> Duration {
         self.settle.saturating_add(self.time)
     }
 }
 
-/// What is not counted of a load that goes on as before.
+/// Initial time that is not counted if the load is the same as before.
 const BREATH: Duration = Duration::from_secs(1);
 
-/// What a server goes through in a turn.
+/// Returns the steps of a server's run.
 #[must_use]
 pub fn steps(scenario: Scenario, peer: Peer, loads: &Loads) -> Vec<Step> {
     let step = |load, settle, time| Step { load, is_first: false, settle, time };
@@ -231,12 +233,12 @@ pub fn steps(scenario: Scenario, peer: Peer, loads: &Loads) -> Vec<Step> {
     let mut rates = loads.rates.clone();
     let brief = loads.is_quick || peer == Peer::Relay;
     if brief {
-        // It has nothing that warms up.
+        // The relay needs no warm-up.
         let (settle, time) = (Duration::from_secs(1), loads.time.min(Duration::from_secs(4)));
         let all = rates.into_iter().map(Load::Rate).chain([saturation]);
         return all.map(|load| step(load, settle, time)).collect();
     }
-    // Left out where it is known of the same server already.
+    // Skipped for variants of Strowger: it is measured with the default already.
     let beginning = peer.difference().is_none().then(|| scenario.beginning());
     let first = |load, time| Step { load, is_first: true, settle: Duration::ZERO, time };
     let mut steps = Vec::new();
@@ -245,7 +247,7 @@ pub fn steps(scenario: Scenario, peer: Peer, loads: &Loads) -> Vec<Step> {
         rates.clear();
     }
     if scenario.is_call() {
-        // The highest comes first, cold and warm.
+        // The highest rate comes first, before and in the steady state.
         rates.reverse();
         if let Some(time) = beginning {
             steps.push(first(Load::Rate(rates.first().copied().unwrap_or(loads.outstanding)), time));
@@ -253,7 +255,7 @@ pub fn steps(scenario: Scenario, peer: Peer, loads: &Loads) -> Vec<Step> {
         }
     }
     let begun = steps.len();
-    // Who does not sleep has nothing to win where nobody does.
+    // At saturation no worker sleeps, so one that never sleeps has no advantage.
     let full = (peer != Peer::Awake).then_some(saturation);
     for load in rates.into_iter().map(Load::Rate).chain(full) {
         let is_last = matches!(load, Load::Saturation(_));

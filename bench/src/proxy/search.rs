@@ -1,5 +1,5 @@
-//! The highest rate that a warm server holds, by `strowger load search`: short, because at these rates a second or two show
-//! whether packets are lost.
+//! The highest rate that a warmed-up server sustains, by `strowger load search`. The search is short, because at
+//! these rates one or two seconds show whether packets are lost.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -12,13 +12,13 @@ use super::figures::Highest;
 use super::peer::Peer;
 use super::scenario::Scenario;
 
-/// What must hold. Nothing is sent again, so that each packet that finds no room is a call that fails.
+/// Condition of the search. There are no retransmissions, so each dropped packet is a failed call.
 const RULE: &str = "success=99.99%";
 
-/// Searches from `start` on.
+/// Searches, starting at `start`.
 ///
 /// # Errors
-/// When nothing holds, or the search cannot be run; then with what it said.
+/// If no rate holds, or the search cannot run. The error includes its output.
 pub fn highest(
     binary: &Path,
     folder: &Path,
@@ -53,6 +53,6 @@ pub fn highest(
         format!("the search left no report: {}", said.trim())
     })?;
     let report: Value = serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", json.display()))?;
-    let rate = report["found"].as_f64().ok_or_else(|| format!("no rate holds: {}", report["verdict"]))?;
+    let rate = report["found"].as_f64().ok_or_else(|| format!("no rate is sustained: {}", report["verdict"]))?;
     Ok(Highest { scenario, peer, rate, is_generators: report["too_high"]["is_generator"] == true })
 }

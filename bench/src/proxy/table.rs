@@ -7,29 +7,29 @@ use super::peer::Peer;
 use super::scenario::{Load, Scenario};
 use crate::callgrind::Parts;
 
-/// A target, and what became of it.
+/// A goal and its result.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Target {
-    /// What is compared.
+pub struct Goal {
+    /// Description of the compared figure.
     pub what: String,
-    /// What must be true.
-    pub wanted: ConfigSource,
-    /// What is.
+    /// Required value.
+    pub wanted: Limit,
+    /// Measured value.
     pub measured: Option<f64>,
-    /// Behind the measured value.
+    /// Note after the measured value.
     pub note: String,
 }
 
 /// A limit, with its unit.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum ConfigSource {
-    /// The measured value is not above it.
+pub enum Limit {
+    /// Upper limit of the measured value.
     AtMost(f64, &'static str),
-    /// The measured value is not below it.
+    /// Lower limit of the measured value.
     AtLeast(f64, &'static str),
 }
 
-impl ConfigSource {
+impl Limit {
     fn holds(self, value: f64) -> bool {
         match self {
             Self::AtMost(limit, _) => value <= limit,
@@ -55,9 +55,9 @@ fn with_unit(value: f64, unit: &str) -> String {
     if unit.starts_with('×') { format!("{value:.2} {unit}") } else { format!("{value:.0} {unit}").trim().to_owned() }
 }
 
-/// All targets that this program measures.
+/// Returns all goals that this program measures.
 #[must_use]
-pub fn targets(results: &Results) -> Vec<Target> {
+pub fn targets(results: &Results) -> Vec<Goal> {
     let mut targets = Vec::new();
     for (scenario, by_kamailio, by_relay) in [
         (Scenario::Call, 0.55, Some(1.4)),
@@ -72,12 +72,7 @@ pub fn targets(results: &Results) -> Vec<Target> {
             let of = |own| results.ratio(scenario, (own, other), full, Key::Processor);
             let what = format!("{scenario}, CPU each at saturation");
             let note = noted(Peer::Apart, &of);
-            targets.push(Target {
-                what,
-                wanted: ConfigSource::AtMost(limit, unit),
-                measured: of(Peer::Strowger),
-                note,
-            });
+            targets.push(Goal { what, wanted: Limit::AtMost(limit, unit), measured: of(Peer::Strowger), note });
         }
     }
     for (scenario, limit) in [
@@ -87,35 +82,34 @@ pub fn targets(results: &Results) -> Vec<Target> {
         (Scenario::Challenge, 11_000.0),
     ] {
         let counted = results.parts(scenario, Peer::Strowger).map(Parts::all);
-        targets.push(plain(format!("{scenario}, user instructions each"), ConfigSource::AtMost(limit, ""), counted));
+        targets.push(plain(format!("{scenario}, user instructions each"), Limit::AtMost(limit, ""), counted));
     }
     for (scenario, limit) in [(Scenario::Call, 1.8), (Scenario::Stateless, 1.6)] {
         let rate = |peer| results.highest_rate(scenario, peer);
         let measured = rate(Peer::Strowger).zip(rate(Peer::Kamailio)).map(|(ours, others)| ours / others);
         targets.push(plain(
             format!("{scenario}, highest rate with 99.99 % success"),
-            ConfigSource::AtLeast(limit, "× Kamailio"),
+            Limit::AtLeast(limit, "× Kamailio"),
             measured,
         ));
     }
     for (key, name) in [(Key::P50, "p50"), (Key::P99, "p99")] {
         let of = |own| results.ratio(Scenario::Call, (own, Peer::Kamailio), Load::Rate(1_000), key);
-        let (what, wanted) =
-            (format!("INVITE to 180 at 1,000 calls/s, {name}"), ConfigSource::AtMost(0.5, "× Kamailio"));
-        targets.push(Target { what, wanted, measured: of(Peer::Strowger), note: noted(Peer::Awake, &of) });
+        let (what, wanted) = (format!("INVITE to 180 at 1,000 calls/s, {name}"), Limit::AtMost(0.5, "× Kamailio"));
+        targets.push(Goal { what, wanted, measured: of(Peer::Strowger), note: noted(Peer::Awake, &of) });
     }
     for scenario in Scenario::ALL {
         let measured = results.first_by_warm(scenario, Peer::Strowger);
         let what = format!("{scenario}, CPU each in {}", first(scenario));
-        targets.push(plain(what, ConfigSource::AtMost(1.1, "× warm"), measured));
+        targets.push(plain(what, Limit::AtMost(1.1, "× warm"), measured));
     }
     let ringing = single(&results.ringing_bytes, Scenario::Call, Peer::Strowger);
-    targets.push(plain("memory of a call in progress".to_owned(), ConfigSource::AtMost(4_096.0, "B"), ringing));
+    targets.push(plain("memory of a call in progress".to_owned(), Limit::AtMost(4_096.0, "B"), ringing));
     let turns = results.of(Scenario::Call, Peer::Strowger);
     let answered = middle(turns.filter_map(|turn| turn.answered_bytes).collect());
     targets.push(plain(
         "memory of an answered call, until its timers end".to_owned(),
-        ConfigSource::AtMost(1_024.0, "B"),
+        Limit::AtMost(1_024.0, "B"),
         answered,
     ));
     for target in &mut targets {
@@ -131,34 +125,34 @@ pub fn targets(results: &Results) -> Vec<Target> {
     targets
 }
 
-/// What counts as before a server is warm.
+/// Describes the time before the steady state.
 fn first(scenario: Scenario) -> String {
     let of = if scenario.is_call() { "" } else { " of saturation" };
     format!("the first {} s{of}", scenario.beginning().as_secs())
 }
 
-/// A target of which there is no more to say.
-fn plain(what: String, wanted: ConfigSource, measured: Option<f64>) -> Target {
-    Target { what, wanted, measured, note: String::new() }
+/// Returns a goal without a note.
+fn plain(what: String, wanted: Limit, measured: Option<f64>) -> Goal {
+    Goal { what, wanted, measured, note: String::new() }
 }
 
-/// What is said behind our ratio: the same of ours as `peer` has it.
+/// Returns the note after Strowger's ratio: the same ratio for the variant `peer`.
 fn noted(peer: Peer, of: &impl Fn(Peer) -> Option<f64>) -> String {
     let said = of(peer).zip(peer.difference()).map(|(ratio, difference)| format!(" ({ratio:.2} {difference})"));
     said.unwrap_or_default()
 }
 
-/// All targets in one table.
+/// Returns all goals in one table.
 #[must_use]
 pub fn summary(results: &Results) -> String {
     summary_of(&targets(results))
 }
 
-/// Targets, and which of them are met.
+/// Returns a table of goals and whether they are met.
 #[must_use]
-pub fn summary_of(targets: &[Target]) -> String {
+pub fn summary_of(targets: &[Goal]) -> String {
     let mut text = String::from("### Targets\n\n| | wanted | measured | |\n|---|---:|---:|---|\n");
-    for Target { what, wanted, measured, note } in targets {
+    for Goal { what, wanted, measured, note } in targets {
         let (value, verdict) = match measured {
             None => ("–".to_owned(), "not measured"),
             Some(value) => {
@@ -172,7 +166,8 @@ pub fn summary_of(targets: &[Target]) -> String {
     text
 }
 
-/// The table of a scenario: a row a load and server, medians of the rounds, and below it our ratios to the others.
+/// Returns the table of a scenario: a row per load and server with medians over the rounds, followed by Strowger's
+/// ratios to the others.
 #[must_use]
 pub fn of(results: &Results, scenario: Scenario) -> String {
     let loads = results.loads(scenario);
@@ -236,7 +231,7 @@ fn row(results: &Results, scenario: Scenario, peer: Peer, load: Load) -> String 
     )
 }
 
-/// What there is to say of ours beside another's under a load.
+/// Returns the comparisons of Strowger with another server under a load.
 fn ratios(results: &Results, scenario: Scenario, peers: (Peer, Peer), load: Load) -> Vec<String> {
     let mut keys = vec![(Key::Processor, "CPU"), (Key::P50, "p50"), (Key::P99, "p99")];
     if matches!(load, Load::Saturation(_)) {
@@ -249,7 +244,7 @@ fn ratios(results: &Results, scenario: Scenario, peers: (Peer, Peer), load: Load
     said.collect()
 }
 
-/// What is not of one load: the highest rate, instructions, the first seconds, memory of calls.
+/// Returns figures that do not belong to one load: highest rate, instructions, first seconds, memory per call.
 fn beside(results: &Results, scenario: Scenario) -> String {
     let mut text = String::new();
     for peer in [Peer::Strowger, Peer::Kamailio] {
@@ -290,7 +285,7 @@ fn beside(results: &Results, scenario: Scenario) -> String {
     text
 }
 
-/// Where the instructions of each server go, in each scenario.
+/// Returns the distribution of each server's instructions per scenario.
 #[must_use]
 pub fn profile(results: &Results) -> String {
     if results.parts.is_empty() {
@@ -313,18 +308,18 @@ pub fn profile(results: &Results) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::figures::{Figures, Highest, Turn};
+    use super::super::figures::{Figures, Highest, ServerRun};
     use super::*;
-    use crate::kept::{self, Conditions};
+    use crate::saved_results::{self, Conditions};
 
-    fn turn(peer: Peer, processor: f64, p50: f64) -> Turn {
+    fn turn(peer: Peer, processor: f64, p50: f64) -> ServerRun {
         let figures = |factor: f64| {
             let mut figures = Figures::default();
             figures.put(Key::Processor, factor * processor);
             figures.put(Key::P50, p50);
             figures
         };
-        Turn {
+        ServerRun {
             scenario: Scenario::Call,
             peer,
             round: 1,
@@ -345,7 +340,7 @@ mod tests {
         let turns = [&[(Peer::Relay, 20.0, 40.0)], &ours[..], &[(Peer::Kamailio, 60.0, 100.0)]].concat();
         let mut turns: Vec<_> = turns.into_iter().map(|(peer, processor, p50)| turn(peer, processor, p50)).collect();
         let awake = turn(Peer::Awake, 300.0, 20.0);
-        turns.push(Turn { first: None, loads: awake.loads[..1].to_vec(), ..awake });
+        turns.push(ServerRun { first: None, loads: awake.loads[..1].to_vec(), ..awake });
         Results {
             turns,
             highest: [(Peer::Strowger, 30_000.0), (Peer::Kamailio, 15_000.0)]
@@ -404,10 +399,10 @@ mod tests {
     fn a_round_in_which_the_machine_is_slower_for_all_does_not_count() {
         let mut results = results();
         for (peer, processor) in [(Peer::Relay, 40.0), (Peer::Strowger, 60.0), (Peer::Kamailio, 120.0)] {
-            results.turns.push(Turn { round: 2, ..turn(peer, processor, 60.0) });
+            results.turns.push(ServerRun { round: 2, ..turn(peer, processor, 60.0) });
         }
-        // A third round, in which only one of them had its turn.
-        results.turns.push(Turn { round: 3, ..turn(Peer::Relay, 1.0, 1.0) });
+        // A third round in which only one server has run.
+        results.turns.push(ServerRun { round: 3, ..turn(Peer::Relay, 1.0, 1.0) });
         let of = |other| results.ratio(Scenario::Call, (Peer::Strowger, other), Load::Saturation(64), Key::Processor);
         assert_eq!((of(Peer::Relay), of(Peer::Kamailio)), (Some(1.5), Some(0.5)));
     }
@@ -440,8 +435,8 @@ mod tests {
     fn results_survive_their_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("results.json");
-        kept::write(&file, &Conditions::default(), &results()).expect("it can be written");
-        let again: Results = kept::read(&file, &Conditions::default()).expect("it can be read");
+        saved_results::write(&file, &Conditions::default(), &results()).expect("it can be written");
+        let again: Results = saved_results::read(&file, &Conditions::default()).expect("it can be read");
         assert_eq!(summary(&again), summary(&results()));
     }
 }

@@ -1,5 +1,5 @@
-//! What a server's processes use while it is measured. It costs the generator's core little: no maps are walked, as the
-//! exact count of shared memory would need.
+//! Resource usage of a server's processes during a measurement. Cheap for the generator's core: it does not read
+//! memory maps, which an exact count of shared memory would need.
 
 use std::fs;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -9,32 +9,32 @@ use std::time::Duration;
 use strowger_foundation::Timestamp;
 use strowger_net::Clock;
 
-use crate::calm::stolen;
+use crate::quiet::stolen;
 use crate::register::process::family;
 
-/// How often it is looked at.
+/// Sampling interval.
 const EVERY: Duration = Duration::from_millis(250);
-/// The kernel's unit of processor time.
+/// The kernel's unit of processor time, in seconds.
 const TICK: f64 = 0.01;
 
-/// What processes have used since they began.
+/// Usage of processes since their start.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sample {
-    /// When.
+    /// Time of the sample.
     pub at: Timestamp,
-    /// Seconds of a processor for themselves.
+    /// Processor seconds in user mode.
     pub user: f64,
-    /// And in the kernel.
+    /// Processor seconds in the kernel.
     pub system: f64,
-    /// How often a thread was taken off a processor, by waiting or by others.
+    /// Voluntary and involuntary context switches.
     pub switches: f64,
-    /// Private memory, in bytes.
+    /// Private memory in bytes.
     pub private: f64,
-    /// Shared memory, in bytes; mapped by each of them, there once.
+    /// Shared memory in bytes, counted once.
     pub shared: f64,
-    /// Datagrams that found no room at the port.
+    /// Datagrams dropped at the port.
     pub drops: f64,
-    /// Ticks that were taken away from the machine's cores.
+    /// Steal of all cores, in ticks.
     pub stolen: u64,
 }
 
@@ -42,7 +42,7 @@ impl Sample {
     fn of(processes: &[u32], port: u16, at: Timestamp) -> Self {
         let mut all = Self { at, drops: drops(port), stolen: stolen(), ..Self::default() };
         for pid in processes {
-            // A process that has just gone has used nothing more.
+            // A process that has ended adds no usage.
             let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
             let stat = read("stat");
             let mut ticks = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11);
@@ -60,13 +60,13 @@ impl Sample {
         all
     }
 
-    /// Memory of all kinds, in bytes.
+    /// Returns the total memory in bytes.
     #[must_use]
     pub fn memory(&self) -> f64 {
         self.private + self.shared
     }
 
-    /// What was used between `earlier` and this; memory as it is now.
+    /// Returns the usage between `earlier` and this sample, with the current memory.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -80,7 +80,7 @@ impl Sample {
     }
 }
 
-/// Those of `samples` that were taken in a stretch of time: the first and the last.
+/// Returns the first and the last of `samples` within a period.
 #[must_use]
 pub fn within(samples: &[Sample], from: Timestamp, time: Duration) -> Option<(Sample, Sample)> {
     let mut inside = samples.iter().filter(|sample| sample.at >= from && sample.at <= from + time);
@@ -88,7 +88,7 @@ pub fn within(samples: &[Sample], from: Timestamp, time: Duration) -> Option<(Sa
     Some((*first, *inside.next_back()?))
 }
 
-/// A thread that looks.
+/// A sampling thread.
 #[derive(Debug)]
 pub struct Watcher {
     stop: Sender<()>,
@@ -96,12 +96,12 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Looks at a process and its children, and at the sockets of a port, by the clock of a run.
+    /// Starts sampling a process, its children and the sockets of a port, with the clock of a run.
     #[must_use]
     pub fn start(pid: u32, port: u16, clock: Clock) -> Self {
         let (stop, stopped) = channel();
         let thread = std::thread::spawn(move || {
-            // All of them were there when the server first answered.
+            // All of them existed when the server first answered.
             let processes = family(pid);
             let mut samples = vec![Sample::of(&processes, port, clock.now())];
             loop {
@@ -115,10 +115,10 @@ impl Watcher {
         Self { stop, thread }
     }
 
-    /// What was seen.
+    /// Stops sampling and returns the samples.
     #[must_use]
     pub fn stop(self) -> Vec<Sample> {
-        // It ends only by this.
+        // The thread ends only on this message.
         let _ = self.stop.send(());
         self.thread.join().unwrap_or_default()
     }
@@ -129,7 +129,7 @@ fn value(text: &str, name: &str) -> f64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0.0)
 }
 
-/// What sockets of this port have dropped so far, from /proc/net/udp.
+/// Returns the datagrams dropped so far by sockets of this port, from /proc/net/udp.
 fn drops(port: u16) -> f64 {
     let table = fs::read_to_string("/proc/net/udp").unwrap_or_default();
     let suffix = format!(":{port:04X}");

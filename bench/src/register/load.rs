@@ -1,5 +1,5 @@
-//! Phones that register, all from one thread: so many at a time (what the server can), or so many a second (how soon it
-//! answers).
+//! Phones that register, all from one thread: with a fixed number in flight (throughput) or at a fixed rate (response
+//! times).
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,47 +10,47 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use mio::{Events, Interest, Poll, Token};
 use rustix::thread::set_current_timer_slack;
-use strowger_net::{BufferSizes, Clock, RecvBatch, SendBatch, Strand, UdpSocket};
+use strowger_net::{BufferSizes, Clock, OrderingKey, RecvBatch, SendBatch, UdpSocket};
 
 use super::message::{Answer, FIRST_CSEQ, Template};
 
-/// When an unanswered REGISTER is sent again, each time counted from the last one, and at the end given up.
+/// Retransmission intervals of an unanswered REGISTER. After the last one it counts as lost.
 const WAITS: [Duration; 4] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2), Duration::from_millis(500)];
-/// How long all of that takes.
+/// Sum of these intervals.
 pub const PATIENCE: Duration = Duration::from_secs(4);
-/// How long phones that leave their core to others sleep while they have to be awake: as much later does a REGISTER leave at most.
+/// Sleep time of phones that share their core while they poll: the maximum delay of a REGISTER.
 const NAP: Duration = Duration::from_micros(50);
-/// Datagrams that may wait in a socket of ours before they are told apart from lost ones.
+/// Datagrams that may wait in a client socket before losses occur.
 const PER_LINE: usize = 400;
 
-/// How REGISTERs are begun.
+/// Arrival process of REGISTERs.
 #[derive(Clone, Copy, Debug)]
 pub enum Pace {
-    /// A new one for each that has ended, this many at a time over all sockets: saturation.
+    /// Saturation: this many in flight over all sockets; a new one begins when one ends.
     Window(usize),
-    /// This many a second, whatever becomes of them.
+    /// This many per second, independent of responses.
     Rate(u32),
-    /// None.
+    /// No new REGISTERs.
     Stop,
 }
 
-/// What became of the REGISTERs of some seconds.
+/// Results of REGISTERs over a period.
 #[derive(Debug)]
 pub struct Tally {
-    /// How long it was counted.
+    /// Length of the period.
     pub time: Duration,
     /// Answered with 200.
     pub taken: u64,
     /// Answered with 503.
     pub unavailable: u64,
-    /// Answered otherwise.
+    /// Answered with another status.
     pub others: u64,
     /// Never answered.
     pub lost: u64,
-    /// Sent again.
+    /// Retransmissions.
     pub again: u64,
-    /// From when a REGISTER was due to the arrival of its 200, in nanoseconds.
+    /// Times from the scheduled start of a REGISTER to the arrival of its 200, in nanoseconds.
     pub latency: Histogram<u64>,
 }
 
@@ -60,13 +60,13 @@ impl Tally {
         Tally { time: Duration::ZERO, taken: 0, unavailable: 0, others: 0, lost: 0, again: 0, latency }
     }
 
-    /// 200s a second.
+    /// Returns the 200s per second.
     #[must_use]
     pub fn rate(&self) -> f64 {
         self.taken as f64 / self.time.as_secs_f64().max(1e-9)
     }
 
-    /// The latency that this share had or less, in milliseconds.
+    /// Returns the quantile of the latency at `share`, in milliseconds.
     #[must_use]
     pub fn milliseconds(&self, share: f64) -> f64 {
         self.latency.value_at_quantile(share) as f64 / 1e6
@@ -75,21 +75,22 @@ impl Tally {
 
 #[derive(Clone, Copy, Debug)]
 struct User {
-    /// When the REGISTER under way should have left, in nanoseconds.
+    /// Scheduled start of the REGISTER in flight, in nanoseconds.
     due: u64,
     cseq: u32,
     under_way: bool,
     registered: bool,
 }
 
-/// One socket and its users: those whose number leaves its index when divided by the number of sockets.
+/// A socket and its users: those whose number modulo the number of sockets is the socket's index.
 #[derive(Debug)]
-struct Line {
+struct SocketUsers {
     socket: UdpSocket,
     out: SendBatch,
     template: Template,
     members: u32,
-    /// Where its walk through its members stands; it leaps, so that neighbours in a table are not neighbours in time.
+    /// Position in the walk over its users. The walk takes large steps, so that neighbours in a table are not
+    /// neighbours in time.
     at: u32,
     leap: u32,
     under_way: usize,
@@ -102,9 +103,9 @@ pub struct Phones {
     clock: Clock,
     poll: Poll,
     events: Events,
-    lines: Vec<Line>,
+    lines: Vec<SocketUsers>,
     users: Vec<User>,
-    /// For each of [`WAITS`], who is to be looked at when; in order of time.
+    /// For each of [`WAITS`], the requests to check and when, in order of time.
     timers: [VecDeque<(u64, u32, u32)>; 4],
     inbox: RecvBatch,
     under_way: usize,
@@ -113,10 +114,10 @@ pub struct Phones {
 }
 
 impl Phones {
-    /// Opens the sockets; nothing is sent.
+    /// Opens the sockets without sending anything.
     ///
     /// # Panics
-    /// When there are no sockets to be had.
+    /// If no sockets are available.
     #[must_use]
     pub fn new(server: SocketAddr, users: u32, sockets: u32) -> Phones {
         let poll = Poll::new().expect("the kernel has an epoll");
@@ -127,7 +128,7 @@ impl Phones {
             poll.registry().register(&mut socket, token, Interest::READABLE).expect("a socket can be polled");
             let template = Template::register(socket.local_addr());
             let members = (users + sockets - 1 - index) / sockets;
-            Line { socket, out: SendBatch::new(), template, members, at: 0, leap: leap(members), under_way: 0 }
+            SocketUsers { socket, out: SendBatch::new(), template, members, at: 0, leap: leap(members), under_way: 0 }
         });
         let lines = lines.collect();
         let user = User { due: 0, cseq: FIRST_CSEQ, under_way: false, registered: false };
@@ -146,40 +147,40 @@ impl Phones {
         }
     }
 
-    /// Lets this thread leave its core to others between REGISTERs at a [rate](Pace::Rate), for which it else stays awake.
+    /// Lets this thread yield its core between REGISTERs at a [rate](Pace::Rate) instead of polling.
     #[must_use]
     pub fn napping(mut self) -> Phones {
-        // Without it a nap is twice as long.
+        // Without this a sleep takes twice as long.
         let _ = set_current_timer_slack(NonZeroU64::new(1_000));
         self.naps = true;
         self
     }
 
-    /// Users that have got a 200 so far.
+    /// Returns the number of users that have received a 200.
     #[must_use]
     pub fn registered(&self) -> usize {
         self.users.iter().filter(|user| user.registered).count()
     }
 
-    /// The last CSeq of a user, and where it registers from.
+    /// Returns the last CSeq of a user and the address from which it registers.
     #[must_use]
     pub fn who(&self, user: u32) -> (u32, SocketAddr) {
         let line = user as usize % self.lines.len();
         (self.users[user as usize].cseq, self.lines[line].socket.local_addr())
     }
 
-    /// Whom they register with.
+    /// Returns the address of the server.
     #[must_use]
     pub fn server(&self) -> SocketAddr {
         self.server
     }
 
-    /// Registers those that are not registered yet, `window` at a time, until all are or `within` is over.
+    /// Registers users that are not registered yet, `window` at a time, until all are or `within` is over.
     pub fn fill(&mut self, window: usize, within: Duration) -> Tally {
         self.tally = Tally::new();
         let began = self.now();
         let end = began + nanos(within);
-        // Two walks: the second one for those that were lost or refused in the first.
+        // Two passes: the second is for those that were lost or refused in the first.
         for _ in 0..2 {
             if self.users.iter().all(|user| user.registered) {
                 break;
@@ -205,8 +206,8 @@ impl Phones {
         self.finish_tally(began)
     }
 
-    /// Registers the users that [are registered](Self::registered) anew, again and again. What is under way at the end
-    /// goes on into the next call.
+    /// Refreshes the [registered](Self::registered) users repeatedly. Requests in flight at the end continue in the
+    /// next call.
     pub fn run(&mut self, pace: Pace, time: Duration) -> Tally {
         self.tally = Tally::new();
         let began = self.now();
@@ -228,7 +229,7 @@ impl Phones {
     }
 
     fn top_up(&mut self, line: usize, window: usize) {
-        // Where few are registered a walk may find nobody.
+        // If few users are registered, a full walk may find none.
         for _ in 0..self.lines[line].members {
             if !self.has_room(line, window) {
                 return;
@@ -241,7 +242,7 @@ impl Phones {
         }
     }
 
-    /// Begins what is due by now; a REGISTER that leaves late is measured from when it was due.
+    /// Starts the REGISTERs that are due. The latency of a late one counts from its scheduled start.
     fn keep_up(&mut self, rate: u32, began: u64, now: u64, begun: &mut u64) {
         let due = u64::try_from(u128::from(now - began) * u128::from(rate) / 1_000_000_000).unwrap_or(u64::MAX);
         while *begun < due {
@@ -269,7 +270,7 @@ impl Phones {
         user.registered && !user.under_way
     }
 
-    /// The next user of a line.
+    /// Returns the next user of a socket.
     fn step(&mut self, line: usize) -> u32 {
         let count = self.lines.len();
         let line_ = &mut self.lines[line];
@@ -291,15 +292,15 @@ impl Phones {
     fn send(&mut self, line: usize, user: u32, cseq: u32, time: usize) {
         let line = &mut self.lines[line];
         line.template.write(user, cseq, line.out.next_slot());
-        line.out.commit(self.server, Strand::ALL);
+        line.out.commit(self.server, OrderingKey::ALL);
         self.timers[time].push_back((self.clock.now().as_nanos() + nanos(WAITS[time]), user, cseq));
     }
 
-    /// Sends what waits, waits for answers, takes them, and looks whose time is over.
+    /// Sends queued requests, waits for and handles responses, and checks timers.
     fn turn(&mut self, end: u64, at_once: bool) {
         for line in &mut self.lines {
             if !line.out.is_empty() {
-                // What does not leave now leaves in the next turn; what is refused is as good as lost.
+                // What the kernel does not accept yet leaves in the next turn; a rejected datagram counts as lost.
                 let _ = line.socket.send(&mut line.out, |_| {});
             }
         }
@@ -312,7 +313,7 @@ impl Phones {
         match self.poll.poll(&mut self.events, Some(Duration::from_nanos(pause))) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return,
-            Err(error) => panic!("waiting for answers: {error}"),
+            Err(error) => panic!("cannot wait for responses: {error}"),
         }
         let ready: Vec<(usize, bool)> = self.events.iter().map(|event| (event.token().0, event.is_error())).collect();
         for (line, has_errors) in ready {
@@ -391,7 +392,7 @@ fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// A step that visits all of `members` before it comes back.
+/// Returns a step size that visits all `members` before it repeats.
 fn leap(members: u32) -> u32 {
     let greatest = |mut a: u32, mut b: u32| {
         while b != 0 {

@@ -1,20 +1,20 @@
-//! The REGISTER of each user, and what its answer says.
+//! The REGISTER of each user, and the parser of its response.
 
 use std::net::SocketAddr;
 use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-/// The domain of all users.
+/// Domain of all users.
 pub const DOMAIN: &str = "ex.example.com";
-/// The CSeq of a user's first REGISTER; all have seven digits, so that a message is filled in at fixed places.
+/// CSeq of a user's first REGISTER. All have seven digits, so that messages are filled in at fixed positions.
 pub const FIRST_CSEQ: u32 = 1_000_000;
 
 const USER_DIGITS: usize = 8;
 const CSEQ_DIGITS: usize = 7;
 const MARK: &str = "z9hG4bK";
 
-/// The REGISTERs of one source address: a text in which the user's number and the CSeq are filled in.
+/// The REGISTERs of one source address: a text with fixed positions for the user's number and the CSeq.
 #[derive(Debug)]
 pub struct Template {
     bytes: Vec<u8>,
@@ -23,13 +23,14 @@ pub struct Template {
 }
 
 impl Template {
-    /// For users at `local`. Address of record 24 bytes, contact 40 at a port of five digits: the reference contact.
+    /// Returns the template for users at `local`. The address of record has 24 bytes, the contact 40 with a port of
+    /// five digits: the reference contact.
     #[must_use]
     pub fn register(local: SocketAddr) -> Template {
         Template::of(local, &format!("Contact: <sip:u{{user}}@{local};line=abcde>\r\nExpires: 3600\r\n"))
     }
 
-    /// The question which contacts a user has: a REGISTER without any.
+    /// Returns the template of a query for a user's contacts: a REGISTER without Contact.
     #[must_use]
     pub fn query(local: SocketAddr) -> Template {
         Template::of(local, "")
@@ -74,19 +75,20 @@ impl Template {
     }
 }
 
-/// What an answer says, and to which REGISTER.
+/// A response and the REGISTER that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Of the status line.
+    /// Status code.
     pub status: u16,
-    /// The user's number.
+    /// User number.
     pub user: u32,
-    /// Of the REGISTER.
+    /// CSeq of the REGISTER.
     pub cseq: u32,
 }
 
 impl Answer {
-    /// Reads it, by the branch of the topmost Via; nothing where this is no answer to one of ours.
+    /// Parses a response by the branch of the topmost Via. Returns `None` if it does not answer one of these
+    /// requests.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Answer> {
         static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(MARK));

@@ -1,6 +1,7 @@
-//! How fast a registrar takes REGISTERs, and how fast it is there again after its end: a load generator, the servers that
-//! are compared, and what they use.
+//! Throughput of a registrar and its recovery time after a restart: a load generator, the compared servers, and their
+//! resource usage.
 
+pub mod contender;
 pub mod load;
 pub mod message;
 pub mod probe;
@@ -9,4 +10,3 @@ pub mod report;
 pub mod rounds;
 pub mod scale;
 pub mod start;
-pub mod subject;

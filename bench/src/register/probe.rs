@@ -1,4 +1,4 @@
-//! Somebody who asks one thing at a time.
+//! A client with one request at a time.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::thread;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::message::{Answer, Template};
 
-/// A socket that asks a server for OPTIONS, and which contacts users have.
+/// A socket that sends OPTIONS and queries for contacts to a server.
 #[derive(Debug)]
 pub struct Probe {
     socket: UdpSocket,
@@ -15,32 +15,33 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Nothing is sent yet.
+    /// Creates a probe without sending anything.
     ///
     /// # Panics
-    /// When there is no socket.
+    /// If no socket is available.
     #[must_use]
     pub fn new(server: SocketAddr) -> Probe {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
         Probe { socket, server, number: 0 }
     }
 
-    /// Sends one OPTIONS, and says the status of what is answered within 10 ms, be it to this one or to one before.
+    /// Sends one OPTIONS and returns the status of a response within 10 ms, to this or an earlier request.
     pub fn options(&mut self) -> Option<u16> {
         self.ask_options();
         status(&self.receive(Duration::from_millis(10))?)
     }
 
-    /// Asks until there is an answer, at most for `patience`; `check` says why there will be none.
+    /// Sends OPTIONS until there is a response, for at most `patience`. `check` returns an error if no response can
+    /// come.
     ///
     /// # Errors
-    /// What `check` said, or that the time is over.
+    /// The error of `check`, or a time-out.
     pub fn wait(&mut self, patience: Duration, mut check: impl FnMut() -> Result<(), String>) -> Result<(), String> {
         let deadline = Instant::now() + patience;
         while self.options().is_none() {
             check()?;
             if Instant::now() > deadline {
-                return Err("it does not answer".to_owned());
+                return Err("the server does not answer".to_owned());
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -60,16 +61,16 @@ impl Probe {
         self.send(request.as_bytes());
     }
 
-    /// Sends what an answer is not waited for.
+    /// Sends a message without waiting for a response.
     pub fn send(&self, message: &[u8]) {
-        // A server that is not there yet is asked again later.
+        // The request is repeated if the server is not listening yet.
         let _ = self.socket.send_to(message, self.server);
     }
 
-    /// The next datagram that arrives within `time`.
+    /// Returns the next datagram that arrives within `time`.
     ///
     /// # Panics
-    /// When `time` is zero.
+    /// If `time` is zero.
     pub fn receive(&self, time: Duration) -> Option<Vec<u8>> {
         self.socket.set_read_timeout(Some(time)).expect("a time-out can be set");
         let mut answer = vec![0; 2048];
@@ -78,18 +79,18 @@ impl Probe {
         Some(answer)
     }
 
-    /// Whether a user has a contact.
+    /// Returns whether a user has a contact.
     ///
     /// # Errors
-    /// When that is refused, with the status, or never answered.
+    /// If the query is refused, with the status, or never answered.
     pub fn has_contact(&mut self, user: u32) -> Result<bool, String> {
         let local = self.socket.local_addr().expect("a bound socket has an address");
         self.number += 1;
-        // Below every CSeq of the user itself; a question changes nothing anyway.
+        // Below every CSeq of the user itself; a query does not change it.
         let cseq = self.number % 1_000_000;
         let mut request = Vec::new();
         Template::query(local).write(user, cseq, &mut request);
-        // A server that was asked while it began may have much to answer first.
+        // A server that received requests during its start may have a backlog.
         let deadline = Instant::now() + Duration::from_secs(60);
         while Instant::now() < deadline {
             self.send(&request);
@@ -106,7 +107,7 @@ impl Probe {
     }
 }
 
-/// The status of an answer.
+/// Returns the status of a response.
 #[must_use]
 pub fn status(answer: &[u8]) -> Option<u16> {
     std::str::from_utf8(answer.strip_prefix(b"SIP/2.0 ")?.get(..3)?).ok()?.parse().ok()

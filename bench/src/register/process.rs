@@ -1,4 +1,4 @@
-//! What processes and the disk below them have done, as the kernel tells it.
+//! Resource usage of processes and of the disk, from the kernel.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -11,25 +11,25 @@ use rustix::process::{
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// What a server has used since it began, all of its processes and threads together.
+/// Usage of all processes and threads of a server since its start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
-    /// Of the processors, for itself and in the kernel.
+    /// Processor time in user mode and in the kernel.
     pub processor: Duration,
-    /// How often it was taken off a processor, by waiting or by others.
+    /// Voluntary and involuntary context switches.
     pub switches: u64,
-    /// Bytes that it had the disk write (`write_bytes` of `/proc/PID/io`).
+    /// Bytes written to disk (`write_bytes` of `/proc/PID/io`).
     pub written: u64,
-    /// Private memory in bytes, now.
+    /// Current private memory in bytes.
     pub memory: u64,
-    /// Memory that its processes share, in bytes, now.
+    /// Current shared memory of its processes in bytes.
     pub shared: u64,
-    /// All that is in memory of it, its program and libraries included, in bytes, now.
+    /// Current resident memory in bytes, including program and libraries.
     pub resident: u64,
 }
 
 impl Usage {
-    /// Of these processes.
+    /// Returns the usage of these processes.
     #[must_use]
     pub fn of(processes: &[u32]) -> Usage {
         let mut all = Usage::default();
@@ -39,7 +39,7 @@ impl Usage {
             all.switches += one.switches;
             all.written += one.written;
             all.memory += one.memory;
-            // Mapped by each of them, there once.
+            // Each process maps the shared memory, but it exists once.
             all.shared = all.shared.max(one.shared);
             all.resident += one.resident;
         }
@@ -48,7 +48,7 @@ impl Usage {
 
     fn of_one(pid: u32) -> Usage {
         let folder = format!("/proc/{pid}");
-        // A process that has just gone has used nothing more.
+        // A process that has ended adds no usage.
         let read = |name: &str| fs::read_to_string(format!("{folder}/{name}")).unwrap_or_default();
         let stat = read("stat");
         let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace().skip(11).take(2);
@@ -69,7 +69,7 @@ impl Usage {
         }
     }
 
-    /// What was used between `earlier` and this; memory as it is now.
+    /// Returns the usage between `earlier` and this one, with the current memory.
     #[must_use]
     pub fn since(&self, earlier: &Usage) -> Usage {
         Usage {
@@ -86,7 +86,7 @@ fn value(text: &str, name: &str) -> u64 {
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// How often the disk under `folder` was told to make good what it holds (flushes), by anybody; nothing where it is none.
+/// Returns the number of flushes of the disk under `folder`, by any process; 0 if it is not a disk.
 #[must_use]
 pub fn flushes(folder: &Path) -> u64 {
     let stat = fs::metadata(folder).ok().and_then(|folder| {
@@ -97,11 +97,11 @@ pub fn flushes(folder: &Path) -> u64 {
     stat.and_then(|stat| stat.split_whitespace().nth(15)?.parse().ok()).unwrap_or(0)
 }
 
-/// How long it takes to append 400 bytes to a file in `folder` and to make that durable (fdatasync), in milliseconds: the
-/// middle and the longest of `count` times, or of as many as a second has.
+/// Returns the time to append 400 bytes to a file in `folder` and make them durable (fdatasync), in milliseconds: the
+/// median and the maximum of `count` repetitions, or of as many as fit into a second.
 ///
 /// # Errors
-/// When the folder takes no files.
+/// If no file can be written in the folder.
 pub fn sync_time(folder: &Path, count: usize) -> io::Result<(f64, f64)> {
     let mut file = tempfile::tempfile_in(folder)?;
     let mut times = Vec::new();
@@ -116,7 +116,7 @@ pub fn sync_time(folder: &Path, count: usize) -> io::Result<(f64, f64)> {
     Ok((times[times.len() / 2], times[times.len() - 1]))
 }
 
-/// The process and all that it has begun.
+/// Returns the process and all its descendants.
 #[must_use]
 pub fn family(root: u32) -> Vec<u32> {
     let mut all = vec![root];
@@ -139,26 +139,27 @@ pub fn family(root: u32) -> Vec<u32> {
     all
 }
 
-/// Sends it a signal; one that is gone already is no matter.
+/// Sends a signal. Ignores a process that has ended.
 pub fn signal(pid: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, signal);
     }
 }
 
-/// Makes the processes of a server that is killed ours to [bury](bury), not those of the system's first process.
+/// Makes this process the reaper of a killed server's processes, so that it can [reap](bury) them instead of the
+/// system's first process.
 ///
 /// # Errors
-/// When the kernel does not.
+/// If the kernel refuses.
 pub fn adopt() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// Kills processes and waits for their end: the first one is left to whoever has its handle.
+/// Kills processes and waits until they end. The first one is reaped by the owner of its handle.
 pub fn bury(family: &[u32]) {
     family.iter().for_each(|pid| signal(*pid, Signal::KILL));
     for pid in family.iter().skip(1).filter_map(|pid| i32::try_from(*pid).ok().and_then(Pid::from_raw)) {
-        // It becomes ours when its parent has ended, which takes a moment; other errors are that it is gone.
+        // It is reparented shortly after its parent has ended; other errors mean that it has ended.
         for _ in 0..200 {
             match waitpid(Some(pid), WaitOptions::NOHANG) {
                 Ok(Some(_)) => break,
@@ -169,23 +170,24 @@ pub fn bury(family: &[u32]) {
     }
 }
 
-/// Lets this thread and what it starts from now on go before others on their cores, as far as the system can; whether it may, which
-/// takes root. What else the machine has to do, as its own housekeeping, would otherwise be in the times of whoever waits for it.
+/// Gives this thread and threads started afterwards the highest scheduling priority available. Returns whether the
+/// system permits it, which takes root. Otherwise other work of the machine, such as its housekeeping, would be part
+/// of the measured times.
 pub fn go_first() -> bool {
     setpriority_process(None, -20).is_ok()
 }
 
-/// Keeps this thread on one core.
+/// Pins this thread to one core.
 ///
 /// # Errors
-/// When there is no such core.
+/// If there is no such core.
 pub fn stay_on(core: usize) -> io::Result<()> {
     let mut cores = CpuSet::new();
     cores.set(core);
     Ok(sched_setaffinity(None, &cores)?)
 }
 
-/// The bytes of all files in a folder, the folders in it left out.
+/// Returns the size of all files in a folder in bytes, without subfolders.
 #[must_use]
 pub fn size(folder: &Path) -> u64 {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();

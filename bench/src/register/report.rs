@@ -6,15 +6,15 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
+use super::contender::Contender;
 use super::process::sync_time;
-use super::rounds::{Measured, Run, median};
-use super::start::{End, Started};
-use super::subject::Contender;
+use super::rounds::{PaceResult, Run, median};
+use super::start::{End, StartResult};
 
-/// Puts `text` between the markers of this name, or at the end where there are none yet.
+/// Replaces the text between the markers of this name, or appends it with markers.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn replace(file: &Path, name: &str, text: &str) -> io::Result<()> {
     let old = fs::read_to_string(file).unwrap_or_else(|_| "# Results\n".to_owned());
     let (begin, end) = (format!("<!-- {name}: begin -->"), format!("<!-- {name}: end -->"));
@@ -27,7 +27,7 @@ pub fn replace(file: &Path, name: &str, text: &str) -> io::Result<()> {
     fs::write(file, new)
 }
 
-/// The disk and the other programs, as lines of Markdown.
+/// Returns the disk and the other programs as lines of Markdown.
 #[must_use]
 pub fn surroundings(folder: &Path) -> String {
     let say = |program: &str, arguments: &[&str]| {
@@ -49,11 +49,11 @@ pub fn surroundings(folder: &Path) -> String {
     )
 }
 
-fn middle<'a>(runs: impl IntoIterator<Item = &'a Measured>, of: impl Fn(&Measured) -> f64) -> f64 {
+fn middle<'a>(runs: impl IntoIterator<Item = &'a PaceResult>, of: impl Fn(&PaceResult) -> f64) -> f64 {
     median(runs.into_iter().map(of).collect())
 }
 
-/// The table of saturation and, where there is one, that of a given rate.
+/// Returns the table of saturation and, if measured, that of a given rate.
 #[must_use]
 pub fn comparison(all: &[(Contender, Result<Vec<Run>, String>)], rate: u32) -> String {
     let mut text = String::from(
@@ -77,7 +77,7 @@ pub fn comparison(all: &[(Contender, Result<Vec<Run>, String>)], rate: u32) -> S
         let rates: Vec<f64> = runs.iter().map(|run| run.full.tally.rate()).collect();
         let least = rates.iter().copied().fold(f64::INFINITY, f64::min);
         let most = rates.iter().copied().fold(0.0, f64::max);
-        let full: Vec<&Measured> = runs.iter().map(|run| &run.full).collect();
+        let full: Vec<&PaceResult> = runs.iter().map(|run| &run.full).collect();
         let _ = writeln!(
             text,
             "| {contender} | {} | {rate:.0} | {least:.0} to {most:.0} | {share} | {} | {:.0} | {:.2} |",
@@ -94,7 +94,7 @@ pub fn comparison(all: &[(Contender, Result<Vec<Run>, String>)], rate: u32) -> S
              |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
         );
         for (contender, runs) in all {
-            let open: Vec<&Measured> = runs.iter().flatten().filter_map(|run| run.open.as_ref()).collect();
+            let open: Vec<&PaceResult> = runs.iter().flatten().filter_map(|run| run.open.as_ref()).collect();
             if !open.is_empty() {
                 let rate = middle(open.iter().copied(), |one| one.tally.rate());
                 let _ = writeln!(text, "| {contender} | {rate:.0} | {} |", cells(&open));
@@ -104,12 +104,12 @@ pub fn comparison(all: &[(Contender, Result<Vec<Run>, String>)], rate: u32) -> S
     text
 }
 
-/// What both tables have: times, costs, and (summed) what went wrong.
-fn cells(runs: &[&Measured]) -> String {
-    // Where hardly anything was answered there is nothing to divide by.
-    let fair: Vec<&Measured> = runs.iter().copied().filter(|one| one.tally.taken >= 100).collect();
-    let of = |what: &dyn Fn(&Measured) -> f64| middle(fair.iter().copied(), what);
-    let sum = |what: &dyn Fn(&Measured) -> u64| runs.iter().map(|run| what(run)).sum::<u64>();
+/// Returns the common columns of both tables: times, costs, and the sum of errors.
+fn cells(runs: &[&PaceResult]) -> String {
+    // With very few responses, costs per response are meaningless.
+    let fair: Vec<&PaceResult> = runs.iter().copied().filter(|one| one.tally.taken >= 100).collect();
+    let of = |what: &dyn Fn(&PaceResult) -> f64| middle(fair.iter().copied(), what);
+    let sum = |what: &dyn Fn(&PaceResult) -> u64| runs.iter().map(|run| what(run)).sum::<u64>();
     format!(
         "{:.2} | {:.2} | {:.2} | {:.1} | {:.2} | {:.2} | {:.2} | {:.0} | {:.3} | {:.0} | {} | {} | {} | {}",
         of(&|one| one.tally.milliseconds(0.5)),
@@ -129,10 +129,10 @@ fn cells(runs: &[&Measured]) -> String {
     )
 }
 
-/// A contender, how it was ended, and its starts; or why it did not run.
-pub type Starts = (Contender, End, Result<Vec<Started>, String>);
+/// A contender, how it was ended, and its starts, or why it did not run.
+pub type Starts = (Contender, End, Result<Vec<StartResult>, String>);
 
-/// The table of starts.
+/// Returns the table of starts.
 #[must_use]
 pub fn starts(all: &[Starts]) -> String {
     let mut text = String::from(
@@ -148,8 +148,8 @@ pub fn starts(all: &[Starts]) -> String {
                 continue;
             }
         };
-        let of = |what: &dyn Fn(&Started) -> f64| median(runs.iter().map(what).collect());
-        let may = |what: &dyn Fn(&Started) -> Option<f64>| {
+        let of = |what: &dyn Fn(&StartResult) -> f64| median(runs.iter().map(what).collect());
+        let may = |what: &dyn Fn(&StartResult) -> Option<f64>| {
             let known: Vec<f64> = runs.iter().filter_map(what).collect();
             if known.is_empty() { "–".to_owned() } else { format!("{:.0}", median(known)) }
         };

@@ -1,49 +1,49 @@
-//! The comparison: every contender in turn, several times, each time anew in a folder of its own.
+//! The comparison: every contender in rotation, several times, each time in a new folder.
 
 use std::time::Duration;
 
+use super::contender::{Contender, free_address};
 use super::load::{PATIENCE, Pace, Phones, Tally};
 use super::process::{Usage, flushes, sync_time};
-use super::subject::{Contender, free_address};
 
-/// How much is done.
+/// Extent of the comparison.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Users of the population.
+    /// Number of users.
     pub users: u32,
-    /// Sockets that they are spread over.
+    /// Number of their sockets.
     pub sockets: u32,
-    /// REGISTERs under way at saturation.
+    /// REGISTERs in flight at saturation.
     pub window: usize,
-    /// REGISTERs a second of the second measurement; none where 0.
+    /// REGISTERs per second of the second measurement; 0 skips it.
     pub rate: u32,
-    /// How long users may take to be registered for the first time.
+    /// Maximum time for the first registration of all users.
     pub fill: Duration,
-    /// Refreshes that are not counted, before those that are.
+    /// Duration of refreshes before the measurement.
     pub warm: Duration,
-    /// Refreshes that are counted.
+    /// Duration of measured refreshes.
     pub seconds: Duration,
-    /// `timers.t1` of Strowger; a transaction lives 64 times as long.
+    /// `timers.t1` of Strowger; transactions live 64 times as long.
     pub t1: String,
-    /// Where the temporary folders are made.
+    /// Folder for temporary folders.
     pub folder: std::path::PathBuf,
 }
 
-/// What was measured while a pace was kept.
+/// Results at one pace.
 #[derive(Debug)]
-pub struct Measured {
-    /// What the phones saw.
+pub struct PaceResult {
+    /// Results of the phones.
     pub tally: Tally,
-    /// What the server used.
+    /// Resource usage of the server.
     pub usage: Usage,
-    /// Flushes of the disk, by anybody.
+    /// Flushes of the disk, by any process.
     pub flushes: u64,
-    /// The share of their core that the phones used: near 1 they were the limit, not the server.
+    /// Share of their core that the phones used. Near 1, the phones were the bottleneck and not the server.
     pub phones: f64,
 }
 
-impl Measured {
-    /// Something of what was used, for each 200.
+impl PaceResult {
+    /// Returns an amount per 200.
     #[must_use]
     pub fn each(&self, amount: f64) -> f64 {
         amount / self.tally.taken.max(1) as f64
@@ -53,22 +53,22 @@ impl Measured {
 /// One run of one contender.
 #[derive(Debug)]
 pub struct Run {
-    /// What an fdatasync took just before, in milliseconds.
+    /// Duration of an fdatasync just before, in milliseconds.
     pub sync: f64,
-    /// Users that were registered when the measuring began.
+    /// Registered users when the measurement began.
     pub users: usize,
     /// First registrations.
     pub fill: Tally,
     /// Refreshes at saturation.
-    pub full: Measured,
-    /// Refreshes at the plan's rate, where the server can.
-    pub open: Option<Measured>,
+    pub full: PaceResult,
+    /// Refreshes at the plan's rate, if the server sustains it.
+    pub open: Option<PaceResult>,
 }
 
-/// One run.
+/// Runs one contender once.
 ///
 /// # Errors
-/// When the contender does not start.
+/// If the contender does not start.
 pub fn run(plan: &Plan, contender: &Contender) -> Result<Run, String> {
     let folder = tempfile::Builder::new().prefix("strowger-register-").tempdir_in(&plan.folder);
     let folder = folder.map_err(|error| format!("{}: {error}", plan.folder.display()))?;
@@ -88,10 +88,10 @@ pub fn run(plan: &Plan, contender: &Contender) -> Result<Run, String> {
         let usage = Usage::of(server.processes()).since(&before);
         let flushes = flushes(folder.path()) - flushed;
         let phones_used = Usage::of(&own).since(&before_own).processor;
-        // Those that were under way are no part of the rate, but they count where they are lost.
+        // Requests in flight at the end do not count for the rate, but do if they are lost.
         tally.lost += crowd.run(Pace::Stop, PATIENCE + Duration::from_secs(1)).lost;
         let phones = phones_used.as_secs_f64() / tally.time.as_secs_f64();
-        Measured { tally, usage, flushes, phones }
+        PaceResult { tally, usage, flushes, phones }
     };
     let full = measure(Pace::Window(plan.window));
     let can = plan.rate > 0 && full.tally.rate() > 1.2 * f64::from(plan.rate);
@@ -100,7 +100,7 @@ pub fn run(plan: &Plan, contender: &Contender) -> Result<Run, String> {
     Ok(Run { sync, users, fill, full, open })
 }
 
-/// The middle one; of an even number the lower of the two.
+/// Returns the median; for an even number the lower of the middle two.
 #[must_use]
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);

@@ -1,59 +1,59 @@
-//! A table with many bindings beside one with few: what a binding takes of the memory, and whether a REGISTER costs the same.
+//! A table with many bindings beside one with few: memory per binding, and whether a REGISTER costs the same.
 
 use std::fmt::Write as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::contender::{Contender, RunningServer, free_address};
 use super::load::{PATIENCE, Pace, Phones, Tally};
 use super::process::Usage;
-use super::rounds::{Measured, median};
-use super::subject::{Contender, Running, free_address};
+use super::rounds::{PaceResult, median};
 
-/// How long the fill may take without anybody being registered.
+/// Time without a new registration after which the fill is aborted.
 const STANDSTILL: Duration = Duration::from_secs(60);
-/// How often the progress of the fill is told.
+/// Interval between progress reports of the fill.
 const BEAT: Duration = Duration::from_secs(10);
 
-/// What is done.
+/// Extent of the measurement.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Bindings of the small table, and of the large one.
+    /// Number of bindings of the small and of the large table.
     pub users: [u32; 2],
-    /// Sockets that they are spread over.
+    /// Number of sockets of the users.
     pub sockets: u32,
-    /// REGISTERs under way.
+    /// REGISTERs in flight.
     pub window: usize,
-    /// How often each table has its turn.
+    /// Runs of each table.
     pub rounds: usize,
-    /// Refreshes that are not counted, before those that are.
+    /// Duration of refreshes before the measurement.
     pub warm: Duration,
-    /// Refreshes that are counted.
+    /// Duration of measured refreshes.
     pub seconds: Duration,
     /// `timers.t1` of Strowger.
     pub t1: String,
-    /// Where the temporary folders are made.
+    /// Folder for temporary folders.
     pub folder: std::path::PathBuf,
 }
 
-/// A server that runs, with its phones and what was measured of it.
+/// A running server with its phones and its measurements.
 #[derive(Debug)]
 pub struct Table {
     users: u32,
-    server: Running,
+    server: RunningServer,
     phones: Phones,
     fill: Tally,
-    /// Before anybody was registered.
+    /// Usage before the first registration.
     empty: Usage,
-    /// When all were, and their transactions had ended.
+    /// Usage when all users were registered and their transactions had ended.
     full: Usage,
-    runs: Vec<Measured>,
+    runs: Vec<PaceResult>,
     _folder: tempfile::TempDir,
 }
 
-/// Fills both tables, then lets them have their turns.
+/// Fills both tables, then measures them in rotation.
 ///
 /// # Errors
-/// When a server does not start, or ends, or does not take all users.
+/// If a server does not start, ends, or does not accept all users.
 pub fn run(plan: &Plan, contender: &Contender) -> Result<String, String> {
     let [few, many] = plan.users;
     let mut tables = [Table::fill(plan, contender, few)?, Table::fill(plan, contender, many)?];
@@ -84,7 +84,7 @@ impl Table {
             let taken = began.elapsed().as_secs();
             eprintln!("{registered} of {users} users are registered after {taken} s");
             if moved.elapsed() > STANDSTILL {
-                return Err(format!("only {registered} of {users} were taken"));
+                return Err(format!("only {registered} of {users} users were registered"));
             }
             let more = phones.fill(plan.window, BEAT);
             fill.time += more.time;
@@ -92,7 +92,7 @@ impl Table {
             server.check()?;
         }
         phones.run(Pace::Stop, PATIENCE);
-        // A transaction lives 64 times as long as T1.
+        // Transactions live 64 times T1.
         thread::sleep(Duration::from_secs(5));
         let full = Usage::of(server.processes());
         Ok(Table { users, server, phones, fill, empty, full, runs: Vec::new(), _folder: folder })
@@ -106,10 +106,10 @@ impl Table {
         let mut tally = self.phones.run(pace, plan.seconds);
         let usage = Usage::of(self.server.processes()).since(&before);
         let phones = Usage::of(&own).since(&before_own).processor.as_secs_f64() / tally.time.as_secs_f64();
-        // What is under way ends before the other table has its turn.
+        // Requests in flight end before the other table runs.
         tally.lost += self.phones.run(Pace::Stop, PATIENCE + Duration::from_secs(1)).lost;
         self.server.check()?;
-        self.runs.push(Measured { tally, usage, flushes: 0, phones });
+        self.runs.push(PaceResult { tally, usage, flushes: 0, phones });
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl Table {
         self.runs.iter().map(|run| run.each(run.usage.processor.as_secs_f64() * 1e6))
     }
 
-    /// The processor's time for a REGISTER, in microseconds.
+    /// Returns the processor time per REGISTER in microseconds.
     fn cost(&self) -> f64 {
         median(self.costs().collect())
     }
@@ -131,7 +131,7 @@ fn show(tables: &[Table; 2]) -> String {
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     for table in tables {
         let Table { users, fill, empty, full, runs, .. } = table;
-        let of = |what: &dyn Fn(&Measured) -> f64| median(runs.iter().map(what).collect());
+        let of = |what: &dyn Fn(&PaceResult) -> f64| median(runs.iter().map(what).collect());
         let sum = |what: &dyn Fn(&Tally) -> u64| runs.iter().map(|run| what(&run.tally)).sum::<u64>();
         let _ = writeln!(
             text,

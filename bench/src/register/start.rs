@@ -1,84 +1,84 @@
-//! How soon a registrar is there again, with all that it had.
+//! Time until a registrar serves again after a restart, with all its bindings.
 
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::contender::{Contender, RunningServer, free_address, sqlite};
 use super::load::Phones;
 use super::message::{Answer, FIRST_CSEQ, Template};
 use super::probe::{Probe, status};
 use super::process::{Usage, size};
-use super::subject::{Contender, Running, free_address, sqlite};
 
-/// How long it may take.
+/// Maximum start time.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// Between two questions.
+/// Interval between probes.
 const BEAT: Duration = Duration::from_millis(10);
-/// REGISTERs that must be taken one after the other before nothing is refused any more.
+/// Successive REGISTERs that must succeed before the server counts as accepting all.
 const IN_A_ROW: usize = 50;
-/// Users that are looked for afterwards.
+/// Number of users whose contacts are checked afterwards.
 pub const SAMPLE: u32 = 2_000;
 
 /// How the server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It is asked to (SIGTERM).
+    /// Requested to end (SIGTERM).
     Stop,
-    /// It is killed (SIGKILL).
+    /// Killed (SIGKILL).
     Kill,
 }
 
-/// What is done.
+/// Extent of the measurement.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Bindings.
+    /// Number of bindings.
     pub users: u32,
-    /// Sockets that they come from.
+    /// Number of sockets of the users.
     pub sockets: u32,
-    /// REGISTERs under way while they are made.
+    /// REGISTERs in flight during the fill.
     pub window: usize,
     /// `timers.t1` of Strowger.
     pub t1: String,
-    /// Where the temporary folders are made.
+    /// Folder for temporary folders.
     pub folder: PathBuf,
 }
 
-/// What was measured; all times from the moment at which the program was begun.
+/// Results of a start. All times count from the start of the program.
 #[derive(Debug)]
-pub struct Started {
-    /// How long the first registrations took; nothing where the tables were written by SQL.
+pub struct StartResult {
+    /// Duration of the first registrations; `None` if SQL wrote the tables.
     pub fill: Option<Duration>,
-    /// Bindings that were acknowledged before.
+    /// Acknowledged bindings before the restart.
     pub before: u64,
-    /// How long it took to end when asked to.
+    /// Time to end on request.
     pub end: Option<Duration>,
-    /// Private and shared memory before, in bytes.
+    /// Private and shared memory before the restart, in bytes.
     pub memory_before: u64,
-    /// What lay on the disk at the start, in bytes.
+    /// Size of the files on disk at the start, in bytes.
     pub disk: u64,
-    /// The first answer to an OPTIONS, and its status.
+    /// Time and status of the first response to an OPTIONS.
     pub answered: (Duration, u16),
-    /// The first 200 to a REGISTER.
+    /// Time of the first 200 to a REGISTER.
     pub ready: Duration,
-    /// The last REGISTER that was answered otherwise, where there was one, and how many there were.
+    /// Time of the last REGISTER with another response, if any, and the number of these.
     pub refused: (Option<Duration>, u64),
-    /// When `ctl status` had all bindings that it has afterwards; nothing where there are none, or no such thing.
+    /// Time when `ctl status` reported the final number of bindings; `None` without bindings or without `ctl status`.
     pub complete: Option<Duration>,
-    /// Bindings afterwards by `ctl status`.
+    /// Bindings after the restart by `ctl status`.
     pub after: Option<u64>,
-    /// Of [`SAMPLE`] users at random, those that had no contact.
+    /// Users without a contact among [`SAMPLE`] random ones.
     pub missing: u32,
-    /// Private and shared memory afterwards, in bytes.
+    /// Private and shared memory after the restart, in bytes.
     pub memory: u64,
-    /// What starting took of the processor.
+    /// Processor time of the start.
     pub processor: Duration,
 }
 
-/// Fills it, ends it, starts it.
+/// Fills the server, ends it and starts it again.
 ///
 /// # Errors
-/// When the contender does not start, or says too little.
-pub fn run(plan: &Plan, contender: &Contender, end: End) -> Result<Started, String> {
+/// If the contender does not start, or a result is missing.
+pub fn run(plan: &Plan, contender: &Contender, end: End) -> Result<StartResult, String> {
     let folder = tempfile::Builder::new().prefix("strowger-start-").tempdir_in(&plan.folder);
     let folder = folder.map_err(|error| format!("{}: {error}", plan.folder.display()))?;
     let address = free_address();
@@ -87,9 +87,9 @@ pub fn run(plan: &Plan, contender: &Contender, end: End) -> Result<Started, Stri
     let mut started = if contender.is_ours() || !contender.keeps() {
         fill(plan, contender, end, folder.path(), &mut phones)?
     } else {
-        // Its own writing would take an hour.
+        // Registering all users with Kamailio would take an hour.
         sqlite(&folder.path().join("kamailio.db"), &rows(plan.users, address))?;
-        Started { before: plan.users.into(), ..empty() }
+        StartResult { before: plan.users.into(), ..empty() }
     };
     started.disk = ["", "data", "data/journal"].iter().map(|name| size(&folder.path().join(name))).sum();
     let began = Instant::now();
@@ -101,7 +101,7 @@ pub fn run(plan: &Plan, contender: &Contender, end: End) -> Result<Started, Stri
     if contender.is_ours() && contender.keeps() {
         started.complete = Some(settle(&mut server, began)?);
     }
-    // What is told of a worker is up to a second old.
+    // Worker statistics are up to one second old.
     thread::sleep(Duration::from_millis(1500));
     started.after = bindings(&server);
     let usage = Usage::of(server.processes());
@@ -112,14 +112,14 @@ pub fn run(plan: &Plan, contender: &Contender, end: End) -> Result<Started, Stri
     for number in 0..sample {
         let user = number * leap;
         started.missing +=
-            u32::from(!probe.has_contact(user).map_err(|error| format!("a question was refused: {error}"))?);
+            u32::from(!probe.has_contact(user).map_err(|error| format!("a query for contacts failed: {error}"))?);
     }
     server.check()?;
     Ok(started)
 }
 
-fn empty() -> Started {
-    Started {
+fn empty() -> StartResult {
+    StartResult {
         fill: None,
         before: 0,
         end: None,
@@ -136,17 +136,24 @@ fn empty() -> Started {
     }
 }
 
-/// Registers everybody, and ends the server.
-fn fill(plan: &Plan, contender: &Contender, end: End, folder: &Path, phones: &mut Phones) -> Result<Started, String> {
+/// Registers all users and ends the server.
+fn fill(
+    plan: &Plan,
+    contender: &Contender,
+    end: End,
+    folder: &Path,
+    phones: &mut Phones,
+) -> Result<StartResult, String> {
     let mut server = contender.start(folder, phones.server())?;
     let tally = phones.fill(plan.window, PATIENCE);
     server.check()?;
     let before = phones.registered() as u64;
     if before < u64::from(plan.users) {
-        return Err(format!("only {before} were taken within {} s", tally.time.as_secs()));
+        return Err(format!("only {before} registrations succeeded within {} s", tally.time.as_secs()));
     }
     let usage = Usage::of(server.processes());
-    let mut started = Started { fill: Some(tally.time), before, memory_before: usage.memory + usage.shared, ..empty() };
+    let mut started =
+        StartResult { fill: Some(tally.time), before, memory_before: usage.memory + usage.shared, ..empty() };
     match end {
         End::Stop => started.end = Some(server.stop()?),
         End::Kill => drop(server),
@@ -154,13 +161,13 @@ fn fill(plan: &Plan, contender: &Contender, end: End, folder: &Path, phones: &mu
     Ok(started)
 }
 
-/// Asks, every 10 ms, for OPTIONS and to register somebody, until nothing is refused.
+/// Sends OPTIONS and REGISTER every 10 ms until nothing is refused.
 fn watch(
     plan: &Plan,
-    server: &mut Running,
+    server: &mut RunningServer,
     began: Instant,
     phones: &Phones,
-    started: &mut Started,
+    started: &mut StartResult,
 ) -> Result<(), String> {
     let mut probe = Probe::new(server.address);
     let (mut answered, mut ready) = (None, None);
@@ -192,17 +199,17 @@ fn watch(
         }
         server.check()?;
         if began.elapsed() > PATIENCE {
-            return Err("it is not ready".to_owned());
+            return Err("the server does not accept REGISTERs".to_owned());
         }
     }
-    started.answered = answered.ok_or("it registers but answers no OPTIONS")?;
+    started.answered = answered.ok_or("the server answers REGISTER but not OPTIONS")?;
     started.ready = ready.unwrap_or_default();
     Ok(())
 }
 
-/// When `ctl status` first had as many bindings as it has for three seconds. All that there were is not waited for: after
-/// a kill, write-behind may have lost some.
-fn settle(server: &mut Running, began: Instant) -> Result<Duration, String> {
+/// Returns the time at which `ctl status` first reported a number of bindings that then stayed constant for three
+/// seconds. Does not wait for the number before the restart: after a kill, write-behind may have lost some.
+fn settle(server: &mut RunningServer, began: Instant) -> Result<Duration, String> {
     let (mut count, mut since) = (None, began.elapsed());
     while began.elapsed() - since < Duration::from_secs(3) || count.is_none() {
         let now = bindings(server);
@@ -215,11 +222,11 @@ fn settle(server: &mut Running, began: Instant) -> Result<Duration, String> {
     Ok(since)
 }
 
-fn bindings(server: &Running) -> Option<u64> {
+fn bindings(server: &RunningServer) -> Option<u64> {
     server.status()?.get("registrations")?.as_u64()
 }
 
-/// The rows that Kamailio itself would have written for these users.
+/// Returns the rows that Kamailio itself would have written for these users.
 fn rows(users: u32, address: std::net::SocketAddr) -> String {
     let last = users - 1;
     format!(

@@ -1,23 +1,23 @@
 //! The table of the paper's server: a fixed number of buckets, each a chain of records behind a lock.
 //!
-//! A look-up walks the chain and compares texts, as that server's did; the texts are allocated apart from the records, as its
-//! were. What has expired stays until a sweep over all records takes it away.
+//! A lookup walks the chain and compares strings, as that server does. The strings are allocated separately from the
+//! records, as there. Expired records stay until a sweep over all records removes them.
 
 use std::hash::BuildHasher as _;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard};
 
 use strowger_foundation::Timestamp;
-use strowger_foundation::map::{Seeded, seeded};
+use strowger_foundation::map::{SeededState, seeded};
 
-use super::table::{EXPIRES, Patience, Share, Table, Waits};
+use super::table::{EXPIRES, LockTimer, Table, ThreadIndex, Waits};
 
-/// A fixed number of chains.
+/// A hash table with a fixed number of chains.
 #[derive(Debug)]
-pub struct Chained {
+pub struct ChainedTable {
     buckets: Box<[Bucket]>,
-    hasher: Seeded,
-    patience: Patience,
+    hasher: SeededState,
+    patience: LockTimer,
 }
 
 #[derive(Debug, Default)]
@@ -41,14 +41,14 @@ struct Record {
     next: Option<Box<Record>>,
 }
 
-impl Chained {
-    /// So many empty buckets, a power of two.
+impl ChainedTable {
+    /// Creates a table of empty buckets, a power of two.
     #[must_use]
     pub fn new(buckets: usize, seed: u64) -> Self {
         Self {
             buckets: (0..buckets.next_power_of_two()).map(|_| Bucket::default()).collect(),
             hasher: seeded(seed),
-            patience: Patience::default(),
+            patience: LockTimer::default(),
         }
     }
 
@@ -61,7 +61,7 @@ impl Chained {
         self.patience.take(&bucket.chain, &bucket.contended)
     }
 
-    /// How many records of its chain are before an address.
+    /// Returns the number of records before an address in its chain.
     #[cfg(test)]
     pub(super) fn depth(&self, aor: &[u8]) -> usize {
         let chain = self.chain_of(aor);
@@ -88,7 +88,7 @@ impl Chain {
         self.len += 1;
     }
 
-    /// Takes away what has expired.
+    /// Removes expired records.
     fn sweep(&mut self, now: Timestamp) -> usize {
         let before = self.len;
         let mut place = &mut self.first;
@@ -106,7 +106,7 @@ impl Chain {
 
 impl Drop for Chain {
     fn drop(&mut self) {
-        // One by one: a long chain that drops itself goes as deep as it is long.
+        // Drops records one by one: dropping a long chain recursively could overflow the stack.
         let mut next = self.first.take();
         while let Some(mut record) = next {
             next = record.next.take();
@@ -114,7 +114,7 @@ impl Drop for Chain {
     }
 }
 
-impl Table for Chained {
+impl Table for ChainedTable {
     fn put(&self, now: Timestamp, aor: &[u8], contact: &[u8], cseq: u32) {
         let mut chain = self.chain_of(aor);
         let Some(record) = chain.find(aor) else { return chain.push(now, aor, contact, cseq) };
@@ -139,7 +139,7 @@ impl Table for Chained {
         found.is_some()
     }
 
-    fn step(&self, _: Timestamp, _: Share) -> Option<usize> {
+    fn step(&self, _: Timestamp, _: ThreadIndex) -> Option<usize> {
         None
     }
 

@@ -1,33 +1,33 @@
-//! What two cores wait for each other's locks, when they do nothing but ask and change a table.
+//! Lock contention of two cores that do nothing but read and change a table.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::measure::Population;
-use super::table::{Kind, Names, Share, Waits};
+use super::table::{Kind, Names, ThreadIndex, Waits};
 use crate::register::process::stay_on;
 
-/// Registrations for each look-up, as the paper's users have them.
+/// Registrations per lookup, as for the paper's users.
 const REGISTRATIONS: u64 = 6;
 
-/// What was seen of a table.
+/// Contention of a table.
 #[derive(Clone, Debug)]
 pub struct Contention {
-    /// Which.
+    /// Kind of table.
     pub kind: Kind,
     /// Whether one of the threads sweeps once.
     pub sweeps: bool,
-    /// What was done, by both.
+    /// Operations of both threads.
     pub operations: u64,
-    /// For how long.
+    /// Duration of the run.
     pub time: Duration,
-    /// What was waited.
+    /// Waits for locks.
     pub waits: Waits,
 }
 
 impl Contention {
-    /// Lets two threads, a core each, work on a table for `time`.
+    /// Runs two threads on separate cores against a table for `time`.
     #[must_use]
     pub fn run(kind: Kind, sweeps: bool, users: u32, time: Duration) -> Self {
         let population = Population::new(kind, users, 2);
@@ -51,10 +51,10 @@ impl Contention {
                 } else {
                     let (aor, contact) = names.both(users_of_ours[pick % users_of_ours.len()]);
                     table.put(now, aor, contact, 3 + done as u32);
-                    table.work(now, Share { thread, of: 2 });
+                    table.work(now, ThreadIndex { thread, of: 2 });
                 }
                 done += 1;
-                // Once, in the middle of the time.
+                // Once, halfway through the run.
                 if !is_swept && done % 1_000 == 0 && began.elapsed() > time / 2 {
                     table.sweep(now, 0, 1);
                     is_swept = true;
@@ -72,19 +72,19 @@ impl Contention {
         Self { kind, sweeps, operations, time: began.elapsed(), waits: table.waits() }
     }
 
-    /// Locks that were taken already, of a million operations.
+    /// Returns the contended lock acquisitions per million operations.
     #[must_use]
     pub fn per_million(&self) -> f64 {
         self.waits.sum() as f64 * 1e6 / self.operations as f64
     }
 
-    /// The share of both threads' time that was waited.
+    /// Returns the share of both threads' time that was spent waiting.
     #[must_use]
     pub fn waited(&self) -> f64 {
         self.waits.time.as_secs_f64() / self.time.as_secs_f64() / 2.0
     }
 
-    /// How much more often than the mean that lock was waited for that was waited for most often.
+    /// Returns the ratio of waits for the most contended lock to the mean over all locks.
     #[must_use]
     pub fn most_of_mean(&self) -> f64 {
         let most = self.waits.counts.iter().copied().max().unwrap_or(0);

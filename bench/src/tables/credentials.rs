@@ -1,5 +1,5 @@
-//! Where the hash of a user's password comes from, each time that credentials are checked: from memory, from a database in this
-//! process, or from a database that is another process.
+//! Source of a user's password hash each time credentials are checked: memory, a database in this process, or a
+//! database in another process.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,37 +8,37 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 
 use super::postgres::{self, Cluster};
 use super::table::{DOMAIN, Names};
 
-/// Answers with the hash of a user.
+/// Returns the password hash of a user.
 pub trait Credentials {
-    /// The MD5 hash of an address of record.
+    /// Returns the MD5 hash of an address of record.
     fn hash(&mut self, aor: &[u8]) -> Option<[u8; 16]>;
-    /// What another process has used of the processors for that, so far.
+    /// Returns the processor time that another process has used for this so far.
     fn elsewhere(&self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// Which of them.
+/// Source of credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Source {
-    /// The server's directory of users.
+    /// The server's user directory.
     Memory,
     /// SQLite, in this process.
     Sqlite,
-    /// PostgreSQL, a process for each thread of ours, by a local socket.
+    /// PostgreSQL over a local socket, with one backend process per client thread.
     Postgres,
 }
 
 impl Source {
-    /// All, the fastest first.
+    /// All sources, the fastest first.
     pub const ALL: [Self; 3] = [Self::Memory, Self::Sqlite, Self::Postgres];
 
-    /// As options name it.
+    /// Returns the name in options.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -60,18 +60,18 @@ impl fmt::Display for Source {
 }
 
 /// The users, in memory and in databases.
-pub struct Stock {
+pub struct UserStores {
     directory: Option<Arc<Directory>>,
     sqlite: Option<tempfile::TempDir>,
     cluster: Option<Cluster>,
     users: u32,
 }
 
-impl Stock {
-    /// So many users, in each of these. Where there is no PostgreSQL, why is said.
+impl UserStores {
+    /// Creates `users` users in each source. Reports the reason if PostgreSQL is not available.
     ///
     /// # Errors
-    /// When SQLite's file cannot be written.
+    /// If SQLite's file cannot be written.
     pub fn make(users: u32, sources: &[Source]) -> Result<Self, String> {
         let mut stock = Self { directory: None, sqlite: None, cluster: None, users };
         for source in sources {
@@ -91,13 +91,13 @@ impl Stock {
         Ok(stock)
     }
 
-    /// How many users the databases have.
+    /// Returns the number of users in the databases.
     #[must_use]
     pub fn users(&self) -> u32 {
         self.users
     }
 
-    /// What there is.
+    /// Returns the available sources.
     pub fn sources(&self) -> impl Iterator<Item = Source> + '_ {
         Source::ALL.into_iter().filter(|source| match source {
             Source::Memory => self.directory.is_some(),
@@ -106,10 +106,10 @@ impl Stock {
         })
     }
 
-    /// A way to ask, for one thread.
+    /// Opens a source for one thread.
     ///
     /// # Errors
-    /// When the database cannot be reached.
+    /// If the database cannot be reached.
     pub fn open(&self, source: Source) -> Result<Box<dyn Credentials + Send>, String> {
         let missing = || format!("there is no {source}");
         Ok(match source {
@@ -129,7 +129,7 @@ fn directory(users: u32) -> Directory {
     let put = |user: u32| {
         let md5 = Some(u128::from(user).to_be_bytes());
         let ha1 = Ha1s { md5, sha256: None, sha512_256: None };
-        Change::PutUser(User { aor: names.aor(user).into(), ha1, enabled: true })
+        DirectoryChange::PutUser(User { aor: names.aor(user).into(), ha1, enabled: true })
     };
     Directory::empty(3).with_changes((0..users).map(put))
 }
@@ -142,7 +142,7 @@ impl Credentials for Memory {
     }
 }
 
-/// The table as the server's own store has it, without what only guards what is typed in.
+/// Creates the table as in the server's own store, without the constraints that only validate input.
 fn fill_sqlite(file: &Path, users: u32) -> rusqlite::Result<()> {
     let connection = Connection::open(file)?;
     connection.execute_batch(
@@ -164,7 +164,7 @@ impl Sqlite {
         let open = || -> rusqlite::Result<Self> {
             let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
             let connection = Connection::open_with_flags(file, flags)?;
-            // All of it fits, so that no row is read from the file twice.
+            // The cache holds the whole file, so no row is read from it twice.
             connection.execute_batch("PRAGMA cache_size = -262144; PRAGMA mmap_size = 1073741824;")?;
             Ok(Self(connection))
         };
@@ -181,7 +181,7 @@ impl Credentials for Sqlite {
     }
 }
 
-/// Reads 32 hexadecimal digits.
+/// Parses 32 hexadecimal digits.
 #[must_use]
 pub fn read_hash(digits: &[u8]) -> Option<[u8; 16]> {
     let mut hash = [0; 16];
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn all_sources_know_the_same_users() {
-        let stock = Stock::make(100, &Source::ALL).expect("databases can be written");
+        let stock = UserStores::make(100, &Source::ALL).expect("databases can be written");
         let mut names = Names::default();
         for source in stock.sources() {
             let mut credentials = stock.open(source).expect("it can be asked");
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn only_what_is_wanted_is_made() {
-        let stock = Stock::make(100, &[Source::Sqlite]).expect("a database can be written");
+        let stock = UserStores::make(100, &[Source::Sqlite]).expect("a database can be written");
         assert_eq!(stock.sources().collect::<Vec<_>>(), [Source::Sqlite]);
         assert!(stock.open(Source::Memory).is_err_and(|error| error == "there is no memory"));
     }

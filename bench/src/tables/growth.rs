@@ -1,4 +1,5 @@
-//! A table that grows from nothing and shrinks to nothing: the longest change on the way, and what the system gets back.
+//! A table that grows from empty and shrinks to empty: the longest operation, and the memory that the system gets
+//! back.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,49 +12,49 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use strowger_foundation::Timestamp;
 
-use super::ours::Ours;
 use super::phones::processor_time;
+use super::striped::StripedTable;
 use super::table::{EXPIRES, Names, Order, Table};
 
-/// Steps of the way up, and as many of the way down.
+/// Number of steps up, and of steps down.
 pub const STEPS: u32 = 100;
 
-/// What grows.
+/// Kind of table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 pub enum Kind {
     /// The server's table.
     Ours,
-    /// The standard library's map, which doubles.
+    /// The standard library's map, which grows by doubling.
     Std,
 }
 
-/// What was seen.
+/// Results of growing and shrinking.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Growth {
-    /// Of what.
+    /// Kind of table.
     pub kind: Kind,
-    /// At the top.
+    /// Maximum number of contacts.
     pub contacts: u32,
-    /// The longest change in each step, in microseconds of the processor's time: up, then down.
+    /// Longest operation of each step in microseconds of processor time, up, then down.
     pub longest_us: Vec<f64>,
-    /// The mean change on the way up, and on the way down, in microseconds.
+    /// Mean duration of an operation on the way up and on the way down, in microseconds.
     pub mean_us: [f64; 2],
-    /// Bytes that are resident: before, at the top, at the end; of the standard map also once it was told to shrink.
+    /// Resident memory in bytes: before, at the maximum, at the end; for the standard map also after `shrink_to_fit`.
     pub resident: Vec<u64>,
-    /// How long it took to tell it that, in microseconds.
+    /// Time of `shrink_to_fit` in microseconds.
     pub told_us: Option<f64>,
 }
 
-/// What the standard library's map has of a user.
+/// A user's entry in the standard library's map.
 struct Contact {
     _uri: Box<[u8]>,
     _expires: Timestamp,
 }
 
-/// Runs this program once more, so that nobody else's memory is in the figures.
+/// Runs the measurement in a new process, so that the figures include no other memory.
 ///
 /// # Errors
-/// When that fails.
+/// If that fails.
 pub fn apart(kind: Kind, contacts: u32) -> Result<Growth, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let name = kind.to_possible_value().ok_or("no such table")?;
@@ -67,13 +68,13 @@ pub fn apart(kind: Kind, contacts: u32) -> Result<Growth, String> {
 /// Fills a table and empties it.
 #[must_use]
 pub fn run(kind: Kind, contacts: u32) -> Growth {
-    // They come one after the other, and go in an order that has nothing to do with that.
+    // Users are added in sequence and removed in an unrelated order.
     let order = Order::new(contacts);
     let by_number = |place: u32| place;
     let scattered = |place: u32| order.user_at(u64::from(place));
     match kind {
         Kind::Ours => {
-            let table = Ours::new(16, 7);
+            let table = StripedTable::new(16, 7);
             let now = Timestamp::from_millis(1_000);
             let before = resident();
             let up = walk(contacts, by_number, |aor, contact| table.put(now, aor, contact, 1));
@@ -109,14 +110,14 @@ impl Growth {
         Self { kind, contacts, longest_us, mean_us, resident, told_us: None }
     }
 
-    /// The longest change of all.
+    /// Returns the duration of the longest operation.
     #[must_use]
     pub fn longest(&self) -> f64 {
         self.longest_us.iter().copied().fold(0.0, f64::max)
     }
 }
 
-/// Does it to all users, in this order; the longest of each step, and the mean.
+/// Applies `change` to all users in this order and returns the longest operation of each step and the mean.
 fn walk(contacts: u32, user_at: impl Fn(u32) -> u32, mut change: impl FnMut(&[u8], &[u8])) -> (Vec<f64>, f64) {
     let mut names = Names::default();
     let mut longest = vec![Duration::ZERO; STEPS as usize];
@@ -125,7 +126,7 @@ fn walk(contacts: u32, user_at: impl Fn(u32) -> u32, mut change: impl FnMut(&[u8
     for place in 0..contacts {
         let (aor, contact) = names.both(user_at(place));
         change(aor, contact);
-        // One reading a change: that of the next one's name is in it.
+        // One clock reading per operation: it includes the time to build the next name.
         let now = processor_time();
         let took = now - last;
         last = now;
@@ -140,7 +141,7 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// What is freed goes back to the system after a moment, when the allocator is next asked for something.
+/// Triggers the allocator to return freed memory to the system, which it does with a delay on a later request.
 fn settle() {
     for _ in 0..30 {
         thread::sleep(Duration::from_millis(10));

@@ -1,33 +1,35 @@
-//! What the paper's users cost a server with this table and these credentials: of the processors, on one core and on two.
+//! Cost of the paper's users for a server with this table and these credentials: processor time on one core and on
+//! two.
 
 use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
 use strowger_foundation::Timestamp;
-use strowger_net::{BufferSizes, RecvBatch, SendBatch, Strand, UdpSocket};
+use strowger_net::{BufferSizes, OrderingKey, RecvBatch, SendBatch, UdpSocket};
 
-use super::credentials::{Credentials, Source, Stock};
-use super::phones::{Ask, Work, World, processor_time};
-use super::table::{BEGINNING, Kind, Names, Order, REFRESH, Share, Table, fill};
+use super::credentials::{Credentials, Source, UserStores};
+use super::phones::{RequestKind, Work, World, processor_time};
+use super::table::{BEGINNING, Kind, Names, Order, REFRESH, Table, ThreadIndex, fill};
 use crate::register::process::stay_on;
 
-/// Registrations that are not counted, of each thread.
+/// Registrations per thread that are not counted.
 const WARM_UP: u64 = 500;
-/// Registrations between two looks at how long it has taken.
+/// Registrations between two time checks.
 const SLICE: u64 = 500;
-/// Registrations of a thread at most.
+/// Maximum registrations per thread.
 const MOST: u64 = 12_000;
-/// Registrations that a thread is dealt: it ends with a slice, and a slice with all that came at the same time.
+/// Registrations assigned to a thread. It ends with a slice, and a slice ends with all registrations of the same
+/// time.
 const EACH: u64 = WARM_UP + MOST + 3 * SLICE;
 
 /// A table with its users, who register in turn.
 pub struct Population {
-    /// The table.
+    /// Table under test.
     pub table: Box<dyn Table>,
-    /// Which it is.
+    /// Kind of the table.
     pub kind: Kind,
-    /// How many users it has.
+    /// Number of users.
     pub users: u32,
     order: Order,
     /// Registrations since [`BEGINNING`].
@@ -36,7 +38,7 @@ pub struct Population {
 
 /// A registration that is due.
 #[derive(Clone, Copy, Debug)]
-struct Due {
+struct DueRegistration {
     turn: u64,
     user: u32,
     cseq: u32,
@@ -44,7 +46,7 @@ struct Due {
 }
 
 impl Population {
-    /// A full table.
+    /// Creates a full table.
     #[must_use]
     pub fn new(kind: Kind, users: u32, threads: usize) -> Self {
         let table = kind.make(threads);
@@ -52,7 +54,7 @@ impl Population {
         Self { table, kind, users, order: Order::new(users), turn: 0 }
     }
 
-    /// The time of the model.
+    /// Returns the model's time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.at(self.turn)
@@ -63,14 +65,14 @@ impl Population {
         BEGINNING + Duration::from_nanos(nanos as u64)
     }
 
-    /// The next registrations, shared out among threads: each has those that it may do.
-    fn deal(&self, threads: usize, each: u64) -> Vec<Vec<Due>> {
+    /// Distributes the next registrations over threads, each of which gets those that it may process.
+    fn deal(&self, threads: usize, each: u64) -> Vec<Vec<DueRegistration>> {
         let mut hands = vec![Vec::new(); threads];
         let mut names = Names::default();
         for turn in self.turn..self.turn + each * threads as u64 {
             let user = self.order.user_at(turn);
             let cseq = 3 + (turn / u64::from(self.users)) as u32;
-            let due = Due { turn, user, cseq, at: self.at(turn) };
+            let due = DueRegistration { turn, user, cseq, at: self.at(turn) };
             let owner = self.table.owner(names.aor(user), threads);
             hands[owner.unwrap_or(turn as usize % threads)].push(due);
         }
@@ -78,34 +80,35 @@ impl Population {
     }
 }
 
-/// What users cost a server.
+/// Cost of users for a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// The threads' time for a registration and what else users do meanwhile: the processor's, that of a database's process,
-    /// and what was slept for locks.
+    /// Time per registration, including the user's other requests in the same period: processor time of the threads
+    /// and of a database process, and time asleep waiting for locks.
     pub registration: Duration,
-    /// The part of it that was slept.
+    /// Time asleep waiting for locks, included above.
     pub slept: Duration,
-    /// Messages, in and out, for a registration.
+    /// Messages received and sent per registration.
     pub messages: f64,
 }
 
 impl Cost {
-    /// Seconds of a thread for a second of a user.
+    /// Returns the thread seconds per second of a user.
     #[must_use]
     pub fn of_user(&self) -> f64 {
         self.registration.as_secs_f64() / REFRESH.as_secs_f64()
     }
 }
 
-/// Lets the worlds' phones register and call, a thread a world on a core each, until each has used so much time.
+/// Lets the phones of the worlds register and call, with a thread per world on separate cores, until each thread has
+/// used `time`.
 ///
 /// # Errors
-/// When a database cannot be asked.
+/// If a database query fails.
 pub fn measure(
     worlds: &mut [World],
     population: &mut Population,
-    (stock, source): (&Stock, Source),
+    (stock, source): (&UserStores, Source),
     time: Duration,
 ) -> Result<Cost, String> {
     let threads = worlds.len();
@@ -119,8 +122,8 @@ pub fn measure(
     let done = thread::scope(|scope| {
         let mut running = Vec::new();
         for (thread, ((world, hand), credentials)) in worlds.iter_mut().zip(hands).zip(asked).enumerate() {
-            let share = Share { thread, of: threads };
-            let desk = Desk {
+            let share = ThreadIndex { thread, of: threads };
+            let desk = ThreadTables {
                 table,
                 credentials,
                 names: Names::default(),
@@ -138,9 +141,9 @@ pub fn measure(
         running.into_iter().map(|thread| thread.join().expect("it ends")).collect::<Vec<_>>()
     });
     let slept = table.waits().asleep.saturating_sub(before.asleep);
-    let (done, mut desks): (Vec<Work>, Vec<Desk<'_>>) = done.into_iter().unzip();
-    // Nobody is forgotten of those whose turn has come for the thread that came farthest.
-    let turn = desks.iter().filter_map(Desk::turn).max().unwrap_or(population.turn);
+    let (done, mut desks): (Vec<Work>, Vec<ThreadTables<'_>>) = done.into_iter().unzip();
+    // Takes the turn of the thread that got farthest, so no user whose turn has come is skipped.
+    let turn = desks.iter().filter_map(ThreadTables::turn).max().unwrap_or(population.turn);
     desks.iter_mut().for_each(|desk| desk.come_to(turn));
     drop(desks);
     population.turn = turn;
@@ -154,24 +157,24 @@ pub fn measure(
     })
 }
 
-/// What stands beside the shard in a thread.
-struct Desk<'a> {
+/// The tables under test in a thread, beside its shard.
+struct ThreadTables<'a> {
     table: &'a dyn Table,
     credentials: Box<dyn Credentials + Send>,
     names: Names,
     found: Vec<u8>,
-    share: Share,
+    share: ThreadIndex,
     users: u32,
     known: u32,
     now: Timestamp,
     random: u64,
-    hand: Vec<Due>,
+    hand: Vec<DueRegistration>,
     next: usize,
 }
 
-impl Desk<'_> {
+impl ThreadTables<'_> {
     fn serve(mut self, world: &mut World, time: Duration) -> (Work, Self) {
-        // Where there are fewer cores than threads, wherever there is room.
+        // With fewer cores than threads, a thread runs on any core.
         let _ = stay_on(self.share.thread);
         world.run(WARM_UP, |ask| self.ask(ask));
         let mut sum = Work::default();
@@ -189,32 +192,32 @@ impl Desk<'_> {
         (sum, self)
     }
 
-    /// The turn after its last one.
+    /// Returns the turn after its last one.
     fn turn(&self) -> Option<u64> {
         Some(self.hand.get(self.next.checked_sub(1)?)?.turn + 1)
     }
 
-    /// Registers whoever is due before that turn.
+    /// Registers all users that are due before `turn`.
     fn come_to(&mut self, turn: u64) {
         while self.hand.get(self.next).is_some_and(|due| due.turn < turn) {
             self.register();
         }
     }
 
-    fn ask(&mut self, ask: Ask) {
+    fn ask(&mut self, ask: RequestKind) {
         match ask {
-            Ask::Register => {
+            RequestKind::Register => {
                 let user = self.hand.get(self.next).map_or(0, |due| due.user);
                 self.prove(user);
                 self.register();
             }
-            Ask::Call => {
+            RequestKind::Call => {
                 let (caller, callee) = (self.anybody(), self.anybody());
                 self.prove(caller);
                 self.found.clear();
                 self.table.lookup(self.now, self.names.aor(callee), &mut self.found);
             }
-            Ask::Other => {
+            RequestKind::Other => {
                 let anybody = self.anybody();
                 self.prove(anybody);
             }
@@ -243,7 +246,7 @@ impl Desk<'_> {
     }
 }
 
-/// What a sweep over the whole table takes, in one go: the middle of three.
+/// Returns the time of an uninterrupted sweep over the whole table: the median of three.
 #[must_use]
 pub fn sweep_time(population: &Population) -> Duration {
     let mut times = [0; 3].map(|_| {
@@ -255,11 +258,11 @@ pub fn sweep_time(population: &Population) -> Duration {
     times[1]
 }
 
-/// What it takes to send a message and to receive it, in batches, between two sockets of a thread that stays on its core: the
-/// middle of five.
+/// Returns the time to send and receive a message in batches between two sockets of a pinned thread: the median of
+/// five.
 ///
 /// # Errors
-/// When there are no sockets.
+/// If no sockets are available.
 pub fn message_time() -> Result<Duration, String> {
     let run = || {
         let _ = stay_on(0);
@@ -281,14 +284,14 @@ fn message_time_once() -> Result<Duration, String> {
     for _ in 0..BATCHES {
         for _ in 0..BATCH {
             out.next_slot().resize(500, b'x');
-            out.commit(to.local_addr(), Strand::ALL);
+            out.commit(to.local_addr(), OrderingKey::ALL);
         }
         let _ = from.send(&mut out, |_| ());
         to.recv(&mut into).map_err(|error| error.to_string())?;
         received += into.len() as u32;
     }
     let took = processor_time() - began;
-    if received == 0 { Err("nothing arrives".to_owned()) } else { Ok(took / received) }
+    if received == 0 { Err("no message arrives".to_owned()) } else { Ok(took / received) }
 }
 
 #[cfg(test)]
@@ -297,7 +300,7 @@ mod tests {
 
     #[test]
     fn nobody_is_forgotten_however_far_threads_come() {
-        let stock = Stock::make(1_000, &[Source::Memory]).expect("nothing is written");
+        let stock = UserStores::make(1_000, &[Source::Memory]).expect("nothing is written");
         let mut worlds: Vec<World> = (1..=2).map(World::new).collect();
         for kind in [Kind::Buckets(512), Kind::Ours] {
             let mut population = Population::new(kind, 1_000, 2);

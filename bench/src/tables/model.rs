@@ -1,4 +1,4 @@
-//! From what users cost to how many of them a server carries: each costs what it costs at that many.
+//! Computes the number of users that a server carries from the cost of users, which depends on their number.
 
 use std::time::Duration;
 
@@ -6,21 +6,21 @@ use clap::ValueEnum;
 
 use super::table::{PARTS, SWEEP_EVERY};
 
-/// No server is asked for more users than these.
+/// Upper limit of the number of users.
 const MOST: f64 = 1e9;
 
-/// What was measured at some numbers of users: a straight line in between, and beyond them what it is at the last one.
+/// Values measured at some numbers of users: linear in between, and constant beyond the last one.
 #[derive(Clone, Debug, Default)]
 pub struct Curve(Vec<(f64, f64)>);
 
 impl Curve {
-    /// Through these points, by rising number of users.
+    /// Creates a curve through these points, by ascending number of users.
     #[must_use]
     pub fn new(points: Vec<(f64, f64)>) -> Self {
         Self(points)
     }
 
-    /// At so many users.
+    /// Returns the value at a number of users.
     #[must_use]
     pub fn at(&self, users: f64) -> f64 {
         let Some(first) = self.0.first() else { return 0.0 };
@@ -33,7 +33,7 @@ impl Curve {
         low + (high - low) / (to - from) * (users - from)
     }
 
-    /// The largest number of users that was measured.
+    /// Returns the largest measured number of users.
     #[must_use]
     pub fn end(&self) -> f64 {
         self.0.last().map_or(0.0, |last| last.0)
@@ -43,36 +43,36 @@ impl Curve {
 /// How expired registrations are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Expiry {
-    /// All are looked at once a minute.
+    /// All are checked once a minute.
     Sweep,
-    /// A sixtieth of them each second, as the paper has it.
+    /// A sixtieth of them is checked each second, as in the paper.
     Parts,
-    /// The table knows which are due; what that costs is in what users cost.
+    /// The table knows which are due; the cost is part of the users' cost.
     Own,
 }
 
-/// A server as it was measured.
+/// A measured server.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// Seconds of a thread for a second of a user, by the number of users.
+    /// Thread seconds per second of a user, by number of users.
     pub user: Curve,
-    /// Seconds of a whole sweep for each user, by the number of users.
+    /// Seconds of a full sweep per user, by number of users.
     pub sweep: Curve,
-    /// How often one comes, and in how many pieces.
+    /// How often sweeps occur and how they are divided.
     pub expiry: Expiry,
-    /// Its cores.
+    /// Number of cores.
     pub cores: f64,
 }
 
 impl Server {
-    /// The cores that so many users keep busy on average.
+    /// Returns the average number of busy cores at a number of users.
     #[must_use]
     pub fn load(&self, users: f64) -> f64 {
         let sweeps = if self.expiry == Expiry::Own { 0.0 } else { self.sweep_at(users) };
         users * self.user.at(users) + sweeps / SWEEP_EVERY.as_secs_f64()
     }
 
-    /// The cores that so many users need in the busiest second.
+    /// Returns the cores needed in the busiest second at a number of users.
     #[must_use]
     pub fn peak(&self, users: f64) -> f64 {
         let sweep = match self.expiry {
@@ -80,7 +80,7 @@ impl Server {
             Expiry::Parts => self.sweep_at(users) / PARTS as f64,
             Expiry::Own => 0.0,
         };
-        // One thread sweeps, and has no more than a second of a core in a second.
+        // A sweep runs in one thread, which has at most one core second per second.
         users * self.user.at(users) + sweep.min(1.0)
     }
 
@@ -88,13 +88,13 @@ impl Server {
         users * self.sweep.at(users)
     }
 
-    /// The users at which its cores are full on average.
+    /// Returns the number of users at which the cores are fully busy on average.
     #[must_use]
     pub fn users_on_average(&self) -> f64 {
         self.most(Self::load)
     }
 
-    /// The users at which its cores are full in the busiest second.
+    /// Returns the number of users at which the cores are fully busy in the busiest second.
     #[must_use]
     pub fn users_at_peak(&self) -> f64 {
         self.most(Self::peak)
@@ -110,10 +110,10 @@ impl Server {
     }
 }
 
-/// Adds to each user's seconds those of the kernel for its messages.
+/// Adds the kernel's time for a user's messages to the user's seconds.
 #[must_use]
 pub fn with_kernel(user: f64, messages: f64, pair: Duration, refresh: Duration) -> f64 {
-    // A server does one half of what sending and receiving a message takes.
+    // Sending and receiving a message takes `pair`; a server does one half of it.
     user + messages * pair.as_secs_f64() / 2.0 / refresh.as_secs_f64()
 }
 
@@ -152,7 +152,7 @@ mod tests {
     fn a_sweep_takes_one_core_of_two_at_most() {
         let flat = |value| Curve::new(vec![(1.0, value)]);
         let server = |expiry| Server { user: flat(1e-6), sweep: flat(4e-6), expiry, cores: 2.0 };
-        // The other core has a million users, whose sweep lasts for four seconds.
+        // The other core serves a million users; their sweep lasts four seconds.
         near(server(Expiry::Sweep).users_at_peak(), 1e6);
         near(Server { cores: 1.0, ..server(Expiry::Sweep) }.users_at_peak(), 2e5);
         near(server(Expiry::Parts).users_at_peak(), 2e6 / (1.0 + 4.0 / 60.0));

@@ -1,5 +1,5 @@
-//! The phones of the paper's users around a shard, in virtual time. The shard gets what came in one go, so that the processor's
-//! time is taken for the server alone.
+//! The phones of the paper's users around a shard, in virtual time. The shard receives messages in batches, so that
+//! processor time is measured for the server only.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -7,30 +7,30 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use strowger_auth::{Algorithm, Ha1, NonceWindows};
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
-use strowger_locate::{CachePolicy, Names, Outages};
+use strowger_locate::{CachePolicy, NameCache, Outages};
 use strowger_message::{Kind, Method, Peek};
 use strowger_registrar::Locations;
 use strowger_shard::{
     Input, Listener, Neighbours, Output, ProvenSources, Shard, ShardConfig, Snapshot, Steering, Verdict,
 };
-use strowger_traffic::driver::{Driver, Ended, Outbox, Setup};
-use strowger_traffic::engine::{Again, Habit, Habits, Who};
+use strowger_traffic::driver::{Driver, EndedSession, Outbox, Setup};
+use strowger_traffic::engine::{Activity, ActivitySchedule, CallRole, GapFrom};
 use strowger_traffic::population::Users;
 use strowger_traffic::workload::Workload;
 
 use super::table::DOMAIN;
 
-/// The users of the shard itself, whose registrations fit into a core's cache.
+/// Users of the shard itself: few enough that their registrations fit into a core's cache.
 const PHONES: u32 = 1_000;
-/// How much faster than in the model they live: so that the transactions of 6.4 s are as many as a shard may have, and not more.
+/// Acceleration relative to the model: with transactions of 6.4 s, it just uses the shard's transaction capacity.
 const SPEED: f64 = 1_500.0;
-/// Virtual time that passes in one go.
+/// Virtual time per step.
 const STEP: Duration = Duration::from_millis(20);
-/// T1 of the shard, so that transactions live for 6.4 s and memory is not what is measured.
+/// T1 of the shard. Transactions live for 6.4 s, so memory does not dominate the measurement.
 const T1: Duration = Duration::from_millis(100);
-/// Windows of nonces, as the workers have.
+/// Stripes of the nonce window, as in workers.
 const NONCE_STRIPES: usize = 64;
 
 const fn at(port: u16) -> SocketAddr {
@@ -41,18 +41,18 @@ const CALLER: SocketAddr = at(40_000);
 const CALLEE: SocketAddr = at(5_070);
 const SERVER: SocketAddr = at(5_060);
 
-/// What a request asks of tables, beyond what the shard does.
+/// Table operations that a request needs besides the shard's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
+pub enum RequestKind {
     /// A registration with credentials.
     Register,
     /// A call with credentials.
     Call,
-    /// Anything else with credentials.
+    /// Any other request with credentials.
     Other,
 }
 
-/// What went through a server, and what it took.
+/// Messages handled by a server, and their cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
     /// Registrations.
@@ -61,28 +61,28 @@ pub struct Work {
     pub calls: u64,
     /// Requests with credentials.
     pub proved: u64,
-    /// Messages in.
+    /// Messages received.
     pub received: u64,
-    /// Messages out.
+    /// Messages sent.
     pub sent: u64,
-    /// The processor's time.
+    /// Processor time.
     pub processor: Duration,
 }
 
-/// Phones and their server.
+/// The phones and their server.
 pub struct World {
     caller: Driver,
     callee: Driver,
-    habits: Habits,
-    list: Vec<Habit>,
+    habits: ActivitySchedule,
+    list: Vec<Activity>,
     up: Wire,
     down: Wire,
     server: Server,
-    /// The time of all of them.
+    /// Common virtual time.
     now: Timestamp,
 }
 
-/// The shard with what a worker has around it.
+/// The shard with the parts of a worker around it.
 struct Server {
     shard: Shard,
     steering: Steering,
@@ -91,7 +91,7 @@ struct Server {
     out: Wire,
 }
 
-/// Messages on their way, in the order in which they were sent.
+/// Messages in flight, in the order in which they were sent.
 #[derive(Default)]
 struct Wire {
     slot: Vec<u8>,
@@ -135,7 +135,7 @@ impl Outbox for Wire {
 }
 
 impl World {
-    /// Phones that are all registered; `seed` tells worlds apart.
+    /// Creates phones that are all registered; `seed` distinguishes worlds.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let workload = Workload::parse("users", &[], SPEED).expect("the model");
@@ -153,8 +153,8 @@ impl World {
         let mut world = Self {
             caller,
             callee: Driver::new(callee),
-            habits: Habits::new(&workload.habits, &(0..PHONES), seed, (0, 1)).beginning(now),
-            list: workload.habits.clone(),
+            habits: ActivitySchedule::new(&workload.activities, &(0..PHONES), seed, (0, 1)).beginning(now),
+            list: workload.activities.clone(),
             up: Wire::default(),
             down: Wire::default(),
             server: Server::new(seed),
@@ -167,8 +167,8 @@ impl World {
         world
     }
 
-    /// Lets them live until so many have registered; `ask` is called where a table would be.
-    pub fn run(&mut self, registrations: u64, mut ask: impl FnMut(Ask)) -> Work {
+    /// Runs until a number of registrations is reached. Calls `ask` where a table would be used.
+    pub fn run(&mut self, registrations: u64, mut ask: impl FnMut(RequestKind)) -> Work {
         let mut work = Work::default();
         while work.registrations < registrations {
             self.begin();
@@ -181,8 +181,10 @@ impl World {
     }
 
     fn begin(&mut self) {
-        while let Some(Ended { script, caller: user, .. }) = self.caller.take_ended() {
-            let does = |habit: &Habit| habit.who == Who::Caller && habit.again == Again::End && habit.mix.runs(script);
+        while let Some(EndedSession { script, caller: user, .. }) = self.caller.take_ended() {
+            let does = |habit: &Activity| {
+                habit.who == CallRole::Caller && habit.gap_from == GapFrom::End && habit.mix.runs(script)
+            };
             if let Some(habit) = self.list.iter().position(does) {
                 self.habits.on_end(habit, user, self.now);
             }
@@ -192,15 +194,15 @@ impl World {
             let script = habit.mix.pick(0, due.number);
             let other = (due.number % u64::from(PHONES)) as u32;
             let begun = match habit.who {
-                Who::Caller => self.caller.begin(self.now, script, (due.user, other), &mut self.up),
-                Who::Callee => self.callee.begin(self.now, script, (due.user, due.user), &mut self.down),
+                CallRole::Caller => self.caller.begin(self.now, script, (due.user, other), &mut self.up),
+                CallRole::Callee => self.callee.begin(self.now, script, (due.user, due.user), &mut self.down),
             };
             begun.expect("there is no limit");
         }
     }
 
-    /// Carries messages until nobody has any.
-    fn settle(&mut self, work: &mut Work, ask: &mut impl FnMut(Ask)) {
+    /// Delivers messages until none is left.
+    fn settle(&mut self, work: &mut Work, ask: &mut impl FnMut(RequestKind)) {
         let mut is_first = true;
         while is_first || !self.up.sent.is_empty() || !self.down.sent.is_empty() {
             let began = processor_time();
@@ -228,13 +230,13 @@ impl World {
         }
     }
 
-    /// What the phones count of their requests: all that were over, and those that went as they should.
+    /// Returns the phones' counts of all finished and of successful requests.
     #[must_use]
     pub fn transactions(&self) -> (u64, u64) {
         let mut sum = (0, 0);
         for driver in [&self.caller, &self.callee] {
             let ends = driver.meter().transactions.sum();
-            sum = (sum.0 + ends.all, sum.1 + ends.well);
+            sum = (sum.0 + ends.all, sum.1 + ends.succeeded);
         }
         sum
     }
@@ -243,7 +245,7 @@ impl World {
 impl Server {
     fn new(seed: u64) -> Self {
         let snapshot = Arc::new(snapshot(SERVER, 0..PHONES));
-        let locations = Arc::new(Locations::new(1, seed).listening_at([(Transport::Udp, SERVER)]));
+        let locations = Arc::new(Locations::new(1, seed).with_listeners([(Transport::Udp, SERVER)]));
         let ring = KeyRing::new(TagKey::new([seed as u8 + 1; 16]));
         let shard = Shard::new(ShardConfig {
             id: ShardId(0),
@@ -251,7 +253,7 @@ impl Server {
             ring,
             locations: Arc::clone(&locations),
             nonces: Arc::new(NonceWindows::new(NONCE_STRIPES, seed)),
-            names: Arc::new(Names::new(CachePolicy::default(), seed)),
+            names: Arc::new(NameCache::new(CachePolicy::default(), seed)),
             outages: Arc::new(Outages::new(seed)),
             proven: Arc::new(ProvenSources::new(1)),
             shedding: Arc::default(),
@@ -262,20 +264,27 @@ impl Server {
         Self { shard, steering, snapshot, message: Vec::new(), out: Wire::default() }
     }
 
-    fn handle(&mut self, now: Timestamp, from: SocketAddr, bytes: &[u8], work: &mut Work, ask: &mut impl FnMut(Ask)) {
+    fn handle(
+        &mut self,
+        now: Timestamp,
+        from: SocketAddr,
+        bytes: &[u8],
+        work: &mut Work,
+        ask: &mut impl FnMut(RequestKind),
+    ) {
         work.received += 1;
         let Ok(peek) = Peek::read(bytes) else { return };
         let Some((_, steered)) = self.steering.steer(&peek, &self.snapshot) else { return };
         if let Some(asks) = asks(&peek) {
             work.proved += 1;
-            work.registrations += u64::from(asks == Ask::Register);
-            work.calls += u64::from(asks == Ask::Call);
+            work.registrations += u64::from(asks == RequestKind::Register);
+            work.calls += u64::from(asks == RequestKind::Call);
             ask(asks);
         }
         let flow = Flow::new(ListenerId(0), Transport::Udp, from);
         self.shard.handle_input(
             now,
-            Input::Message { arrival: now, flow, peek: &peek, steered: &steered, verdict: Verdict::Admit },
+            Input::Message { arrival: now, flow, peek: &peek, steering: &steered, verdict: Verdict::Admit },
         );
         self.drain();
     }
@@ -297,14 +306,15 @@ impl Server {
     }
 }
 
-/// What the server is told: users with passwords, which it wants for registrations, calls, and in calls.
+/// Returns the server's snapshot: users with passwords, and authentication for registrations, calls and requests
+/// within calls.
 #[must_use]
 pub fn snapshot(address: SocketAddr, users: std::ops::Range<u32>) -> Snapshot {
     let user = |number: u32| {
         let name = format!("user{number}");
         let ha1 = Ha1::compute(Algorithm::Md5, name.as_bytes(), DOMAIN.as_bytes(), b"secret");
         let ha1 = Ha1s { md5: ha1.as_bytes().try_into().ok(), sha256: None, sha512_256: None };
-        Change::PutUser(User { aor: format!("{name}@{DOMAIN}").into_bytes().into(), ha1, enabled: true })
+        DirectoryChange::PutUser(User { aor: format!("{name}@{DOMAIN}").into_bytes().into(), ha1, enabled: true })
     };
     let directory = Directory::empty(1).with_changes(users.map(user));
     let listener = Listener::new(Transport::Udp, address);
@@ -315,13 +325,13 @@ pub fn snapshot(address: SocketAddr, users: std::ops::Range<u32>) -> Snapshot {
     snapshot
 }
 
-/// What a message asks of tables: those that bear credentials do.
+/// Returns the table operations of a message: only requests with credentials need any.
 #[must_use]
-pub fn asks(peek: &Peek<'_>) -> Option<Ask> {
+pub fn asks(peek: &Peek<'_>) -> Option<RequestKind> {
     let asks = match peek.kind {
-        Kind::Request(Method::Register) => Ask::Register,
-        Kind::Request(Method::Invite) => Ask::Call,
-        Kind::Request(Method::Bye) => Ask::Other,
+        Kind::Request(Method::Register) => RequestKind::Register,
+        Kind::Request(Method::Invite) => RequestKind::Call,
+        Kind::Request(Method::Bye) => RequestKind::Other,
         _ => return None,
     };
     use strowger_message::HeaderName::{Authorization, ProxyAuthorization};
@@ -330,7 +340,7 @@ pub fn asks(peek: &Peek<'_>) -> Option<Ask> {
     has_credentials.then_some(asks)
 }
 
-/// What this thread has used of the processors.
+/// Returns the processor time of this thread so far.
 #[must_use]
 pub fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -345,9 +355,9 @@ mod tests {
     fn the_papers_users_register_and_call_as_they_should() {
         let mut world = World::new(5);
         let (mut registers, mut others) = (0, 0);
-        let work = world.run(6_000, |ask| if ask == Ask::Register { registers += 1 } else { others += 1 });
+        let work = world.run(6_000, |ask| if ask == RequestKind::Register { registers += 1 } else { others += 1 });
         assert_eq!((registers, registers + others), (work.registrations, work.proved));
-        // Six registrations an hour, and nearly one call.
+        // Six registrations and nearly one call per hour.
         assert!((5.0..9.0).contains(&(work.registrations as f64 / work.calls as f64)), "{work:?}");
         let (all, good) = world.transactions();
         assert!(all > work.registrations && good == all, "{good} of {all} went as they should");

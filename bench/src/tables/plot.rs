@@ -1,5 +1,4 @@
-//! The pictures: how many users each server carries, what a sweep takes of a core, and how long a growing table takes for one
-//! change.
+//! The plots: users per server, a sweep's share of a core, and the time of one operation in a growing table.
 
 use std::path::Path;
 
@@ -8,18 +7,18 @@ use plotters::style::text_anchor::VPos;
 
 use crate::plot::{COLOURS, Drawn, GRID, SIZE, centred, font, head};
 
-/// Bars that stand together, with a name.
+/// A named group of bars.
 pub struct Group {
-    /// Below them.
+    /// Name below the bars.
     pub name: String,
-    /// Their heights.
+    /// Heights of the bars.
     pub bars: Vec<f64>,
 }
 
-/// Draws groups of up to three bars, as `names` says whose they are.
+/// Draws groups of up to three bars, with `names` in the legend.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub fn draw_bars(file: &Path, caption: &str, names: &[&str], groups: &[Group]) -> Drawn {
     let root = SVGBackend::new(file, SIZE).into_drawing_area();
     head(&root, caption, names.iter().copied().zip(COLOURS))?;
@@ -57,7 +56,7 @@ pub fn draw_bars(file: &Path, caption: &str, names: &[&str], groups: &[Group]) -
     Ok(())
 }
 
-/// For people: with few digits.
+/// Formats a value with few digits.
 #[must_use]
 pub fn short(value: f64) -> String {
     match value {

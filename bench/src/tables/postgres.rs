@@ -1,4 +1,4 @@
-//! A PostgreSQL server of one's own, and as much of its protocol as asks it for a user.
+//! A private PostgreSQL server, and the part of its protocol that queries a user.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -15,32 +15,32 @@ use rustix::process::Signal;
 use super::credentials::{Credentials, read_hash};
 use crate::register::process::{bury, family, signal};
 
-/// How long it may take to start.
+/// Maximum start time.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The user whom its processes run as where we are root, which it refuses.
+/// User of its processes if this program runs as root, which PostgreSQL refuses.
 const ACCOUNT: &str = "postgres";
 
-/// A server with a table of users; dropping it ends it and removes its folder.
+/// A server with a table of users. Dropping it ends the server and removes its folder.
 pub struct Cluster {
     child: Child,
     folder: tempfile::TempDir,
 }
 
 impl Cluster {
-    /// Starts one with so many users.
+    /// Starts a server with `users` users.
     ///
     /// # Errors
-    /// When it is not installed or does not start.
+    /// If it is not installed or does not start.
     pub fn start(users: u32, domain: &str) -> Result<Self, String> {
         let programs = programs().ok_or("not installed (sudo apt-get install postgresql)")?;
         let folder = tempfile::Builder::new().prefix("strowger-pg-").tempdir().map_err(|error| error.to_string())?;
         let account = account()?;
         if let Some((uid, gid)) = account {
             chown(folder.path(), Some(uid), Some(gid)).map_err(|error| {
-                format!("it does not run as root, and nobody else can be had here: {error}; root is needed")
+                format!("PostgreSQL refuses to run as root, and this program cannot switch to another user: {error}; run as root")
             })?;
         }
-        // It ends when whoever started it does, however that ends.
+        // It ends when its parent does, for any reason.
         let run = |program: &str| {
             let mut command = Command::new("setpriv");
             command.args(["--pdeathsig", "QUIT"]).arg(programs.join(program));
@@ -67,7 +67,7 @@ impl Cluster {
         let deadline = Instant::now() + PATIENCE;
         while Wire::connect(&cluster).is_err() {
             if Instant::now() > deadline {
-                return Err("it does not start".to_owned());
+                return Err("the server does not start".to_owned());
             }
             thread::sleep(Duration::from_millis(50));
         }
@@ -82,7 +82,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // At once: nothing in it is needed any more.
+        // Immediately: its data is not needed any more.
         let all = family(self.child.id());
         signal(self.child.id(), Signal::QUIT);
         let deadline = Instant::now() + Duration::from_secs(5);
@@ -94,13 +94,13 @@ impl Drop for Cluster {
     }
 }
 
-/// The folder of its newest version's programs.
+/// Returns the program folder of the newest installed version.
 fn programs() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib/postgresql").ok()?.flatten().map(|entry| entry.path().join("bin"));
     versions.filter(|folder| folder.join("initdb").is_file() && folder.join("postgres").is_file()).max()
 }
 
-/// Whom it runs as, where we are root.
+/// Returns the user and group IDs that it runs with if this program runs as root.
 fn account() -> Result<Option<(u32, u32)>, String> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -111,13 +111,13 @@ fn account() -> Result<Option<(u32, u32)>, String> {
             text.lines().find_map(|line| line.strip_prefix(ACCOUNT)?.strip_prefix(':'))?.split(':').skip(1);
         Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
     };
-    read().map(Some).ok_or_else(|| format!("it does not run as root, and there is no user {ACCOUNT}"))
+    read().map(Some).ok_or_else(|| format!("PostgreSQL refuses to run as root, and there is no user {ACCOUNT}"))
 }
 
-/// A connection, by version 3 of its protocol.
+/// A connection with protocol version 3.
 struct Wire {
     stream: UnixStream,
-    /// The process that serves us.
+    /// Process ID of the backend.
     backend: u32,
     out: Vec<u8>,
     body: Vec<u8>,
@@ -135,7 +135,7 @@ impl Wire {
         Ok(wire)
     }
 
-    /// Writes a message that is sent with the next exchange.
+    /// Queues a message for the next exchange.
     fn put(&mut self, kind: u8, body: &[&[u8]]) {
         let len = body.iter().map(|part| part.len()).sum::<usize>();
         self.out.push(kind);
@@ -143,7 +143,7 @@ impl Wire {
         body.iter().for_each(|part| self.out.extend_from_slice(part));
     }
 
-    /// Sends what is written, and shows the answer's messages until the server is ready again.
+    /// Sends the queued messages and passes the responses to `see` until the server is ready again.
     fn exchange(&mut self, mut see: impl FnMut(u8, &[u8])) -> Result<(), String> {
         let wrong = |error: std::io::Error| error.to_string();
         self.stream.write_all(&self.out).map_err(wrong)?;
@@ -175,7 +175,7 @@ impl Wire {
         }
     }
 
-    /// Runs statements that say nothing, each by itself.
+    /// Runs statements without results, one at a time.
     fn run(&mut self, statements: &str) -> Result<(), String> {
         for statement in statements.split(';') {
             self.put(b'Q', &[statement.as_bytes(), b"\0"]);
@@ -189,14 +189,14 @@ fn socket_in(folder: &Path) -> PathBuf {
     folder.join(".s.PGSQL.5432")
 }
 
-/// Asks for users by a statement that was prepared.
+/// Queries users with a prepared statement.
 pub struct Client(Wire);
 
 impl Client {
-    /// A connection of its own.
+    /// Opens a connection.
     ///
     /// # Errors
-    /// When there is none.
+    /// If the connection fails.
     pub fn connect(cluster: &Cluster) -> Result<Self, String> {
         let mut wire = Wire::connect(cluster)?;
         wire.put(b'P', &[b"q\0SELECT ha1_md5 FROM users WHERE aor = $1\0", &0_u16.to_be_bytes()]);
@@ -209,7 +209,7 @@ impl Client {
 impl Credentials for Client {
     fn hash(&mut self, aor: &[u8]) -> Option<[u8; 16]> {
         let wire = &mut self.0;
-        // Bind the one parameter, as text; the result as text; execute; be ready again.
+        // Bind with one text parameter and a text result, Execute, Sync.
         let len = (aor.len() as u32).to_be_bytes();
         wire.put(b'B', &[b"\0q\0", &[0, 0, 0, 1], &len, aor, &[0, 0]]);
         wire.put(b'E', &[b"\0", &0_u32.to_be_bytes()]);
@@ -217,7 +217,7 @@ impl Credentials for Client {
         let mut hash = None;
         let seen = wire.exchange(|kind, body| {
             if kind == b'D' {
-                // One column: how many there are, its length, its text.
+                // One column: number of columns, length, text.
                 hash = body.get(6..).and_then(read_hash);
             }
         });
@@ -236,9 +236,9 @@ mod tests {
 
     #[test]
     fn a_cluster_ends_with_the_thread_that_started_it() {
-        // What the kernel watches is the thread, so a thread that ends stands for a program that is killed.
+        // The kernel watches the parent thread, so a thread that ends stands for a program that is killed.
         let started = thread::spawn(|| {
-            // Nobody drops it.
+            // Not dropped, as in a killed program.
             let cluster = std::mem::ManuallyDrop::new(Cluster::start(10, "example.com")?);
             Ok::<_, String>((cluster.child.id(), cluster.folder.path().to_owned()))
         });

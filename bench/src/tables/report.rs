@@ -16,20 +16,21 @@ use super::verify::Outcome;
 /// One server of the paper's ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rung {
-    /// Its table.
+    /// Kind of its table.
     pub kind: Kind,
-    /// Its credentials.
+    /// Source of its credentials.
     pub source: Source,
-    /// Its expiry.
+    /// How it finds expired registrations.
     pub expiry: Expiry,
-    /// The one that it is compared with, by its place among all.
+    /// Index of the server that it is compared with.
     pub from: Option<usize>,
-    /// What the paper's same step brought on one core and on two, as a factor.
+    /// Factor of the same step in the paper on one core and on two.
     pub paper: &'static str,
 }
 
 impl Rung {
-    /// All, each other than the one that it is compared with in one thing. Where there is no PostgreSQL, SQLite takes its place.
+    /// Returns all servers. Each differs in one property from the one that it is compared with. Without PostgreSQL,
+    /// SQLite is used instead.
     #[must_use]
     pub fn all(database: Source) -> Vec<Self> {
         let rung = |kind, source, expiry, paper| Self { kind, source, expiry, from: None, paper };
@@ -51,7 +52,7 @@ impl Rung {
         rungs
     }
 
-    /// What it is, in a few words.
+    /// Returns a short description.
     #[must_use]
     pub fn name(&self) -> String {
         let expiry = match self.expiry {
@@ -63,18 +64,18 @@ impl Rung {
     }
 }
 
-/// What was measured of a rung: at some numbers of users, on one core and on two.
+/// Measurements of a rung at some numbers of users, on one core and on two.
 #[derive(Clone, Debug)]
-pub struct Climbed {
-    /// Which.
+pub struct RungResult {
+    /// Measured rung.
     pub rung: Rung,
-    /// The servers, by cores.
+    /// Servers by number of cores.
     pub servers: Vec<Server>,
 }
 
-/// The table of conforming users.
+/// Returns the table of conforming users.
 #[must_use]
-pub fn users(all: &[Climbed]) -> String {
+pub fn users(all: &[RungResult]) -> String {
     let mut text = String::from(
         "| | table, credentials, expiry | against | one core: users on average | × | in the busiest second | × | two cores: users on average | × | in the busiest second | × | two cores to one | the paper's ×, one core and two |\n\
          |---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
@@ -100,42 +101,42 @@ pub fn users(all: &[Climbed]) -> String {
     text
 }
 
-/// What was measured at one number of users.
+/// A measurement at one number of users.
 #[derive(Clone, Copy, Debug)]
-pub struct Measured {
-    /// Which table.
+pub struct Measurement {
+    /// Kind of table.
     pub kind: Kind,
-    /// Which credentials.
+    /// Source of credentials.
     pub source: Source,
-    /// How many users.
+    /// Number of users.
     pub users: u32,
-    /// How many cores.
+    /// Number of cores.
     pub cores: usize,
-    /// What they cost.
+    /// Measured cost.
     pub cost: Cost,
 }
 
-/// Of what was measured several times the middle one, in the order of the first times.
+/// Returns the median of repeated measurements, in the order of the first ones.
 #[must_use]
-pub fn middle(turns: &[Measured]) -> Vec<Measured> {
-    let mut cells: Vec<Vec<Measured>> = Vec::new();
-    let name = |one: &Measured| (one.kind, one.source, one.users, one.cores);
+pub fn middle(turns: &[Measurement]) -> Vec<Measurement> {
+    let mut cells: Vec<Vec<Measurement>> = Vec::new();
+    let name = |one: &Measurement| (one.kind, one.source, one.users, one.cores);
     for one in turns {
         match cells.iter_mut().find(|cell| name(&cell[0]) == name(one)) {
             Some(cell) => cell.push(*one),
             None => cells.push(vec![*one]),
         }
     }
-    let middle = |mut cell: Vec<Measured>| {
+    let middle = |mut cell: Vec<Measurement>| {
         cell.sort_by_key(|one| one.cost.registration);
         cell[cell.len() / 2]
     };
     cells.into_iter().map(middle).collect()
 }
 
-/// The table of costs.
+/// Returns the table of costs.
 #[must_use]
-pub fn costs(all: &[Measured], populations: &[u32]) -> String {
+pub fn costs(all: &[Measurement], populations: &[u32]) -> String {
     let mut text = String::from("| CPU µs a registration, with the part of a call that comes with it | cores |");
     for users in populations {
         let _ = write!(text, " {} users |", short(f64::from(*users)));
@@ -153,7 +154,8 @@ pub fn costs(all: &[Measured], populations: &[u32]) -> String {
     for (kind, source, cores) in rows {
         let _ = write!(text, "| {kind}, {source} | {cores} |");
         for users in populations {
-            let is_it = |one: &&Measured| (one.kind, one.source, one.cores, one.users) == (kind, source, cores, *users);
+            let is_it =
+                |one: &&Measurement| (one.kind, one.source, one.cores, one.users) == (kind, source, cores, *users);
             let cell = all.iter().find(is_it).map(|one| micros(one.cost.registration));
             let _ = write!(text, " {} |", cell.unwrap_or_default());
         }
@@ -162,7 +164,7 @@ pub fn costs(all: &[Measured], populations: &[u32]) -> String {
     text
 }
 
-/// The table of whole sweeps.
+/// Returns the table of full sweeps.
 #[must_use]
 pub fn sweeps(all: &[(Kind, u32, Duration)]) -> String {
     let mut text = String::from("| a whole sweep | users | ms | ns a user |\n|---|---:|---:|---:|\n");
@@ -174,7 +176,7 @@ pub fn sweeps(all: &[(Kind, u32, Duration)]) -> String {
     text
 }
 
-/// The table of what the generator found.
+/// Returns the table of the generator's results.
 #[must_use]
 pub fn verified(all: &[(Rung, u32, Result<Outcome, String>)]) -> String {
     let mut text = String::from(
@@ -210,7 +212,7 @@ pub fn verified(all: &[(Rung, u32, Result<Outcome, String>)]) -> String {
     text
 }
 
-/// The table of timelines.
+/// Returns the table of timelines.
 #[must_use]
 pub fn timelines(all: &[Timeline]) -> String {
     let mut text = String::from(
@@ -232,7 +234,7 @@ pub fn timelines(all: &[Timeline]) -> String {
     text
 }
 
-/// What its line is called.
+/// Returns the name of a timeline's row.
 #[must_use]
 pub fn line_name(one: &Timeline) -> String {
     match one.expiry {
@@ -242,7 +244,7 @@ pub fn line_name(one: &Timeline) -> String {
     }
 }
 
-/// The table of locks.
+/// Returns the table of lock contention.
 #[must_use]
 pub fn locks(all: &[Contention]) -> String {
     let mut text = String::from(
@@ -267,7 +269,7 @@ pub fn locks(all: &[Contention]) -> String {
     text
 }
 
-/// The table of growth.
+/// Returns the table of growth.
 #[must_use]
 pub fn growths(all: &[Growth]) -> String {
     let mut text = String::from(
@@ -308,7 +310,7 @@ pub fn growths(all: &[Growth]) -> String {
     text
 }
 
-/// What its line is called.
+/// Returns the name of a growing table's row.
 #[must_use]
 pub const fn growth_name(kind: Grown) -> &'static str {
     match kind {
@@ -317,7 +319,7 @@ pub const fn growth_name(kind: Grown) -> &'static str {
     }
 }
 
-/// The users of the paper cost this much of a core.
+/// Returns the core seconds per second of a user.
 #[must_use]
 pub fn user_seconds(cost: &Cost, pair: Duration) -> f64 {
     super::model::with_kernel(cost.of_user(), cost.messages, pair, REFRESH)
@@ -340,7 +342,7 @@ mod tests {
             for rung in &rungs {
                 let Some(from) = rung.from.map(|from| rungs[from]) else { continue };
                 let others = [rung.kind != from.kind, rung.source != from.source, rung.expiry != from.expiry];
-                // What is due is known by a table of another kind only.
+                // A table that knows what is due is another kind of table, so this rung differs in two properties.
                 let expected = if rung.expiry == Expiry::Own { 2 } else { 1 };
                 assert_eq!(others.iter().filter(|is_other| **is_other).count(), expected, "{rung:?} and {from:?}");
             }
@@ -352,7 +354,7 @@ mod tests {
         let rung = Rung::all(Source::Sqlite)[0];
         let flat = |end: f64, value| Curve::new(vec![(1.0, value), (end, value)]);
         let server = |end| Server { user: flat(end, 1e-6), sweep: flat(end, 1e-9), expiry: Expiry::Own, cores: 1.0 };
-        let text = users(&[Climbed { rung, servers: vec![server(2e6), server(5e5)] }]);
+        let text = users(&[RungResult { rung, servers: vec![server(2e6), server(5e5)] }]);
         let row: Vec<&str> = text.lines().nth(2).expect("a row").split(" | ").collect();
         assert_eq!([row[3], row[5], row[7], row[9]], ["1.00 M", "1.00 M", "~1.00 M", "~1.00 M"], "{text}");
     }

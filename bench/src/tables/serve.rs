@@ -1,7 +1,8 @@
-//! The server on a socket, for the load generator: one thread with its sixteen shards, and beside it the table and the credentials that
-//! are studied.
+//! The server on a socket, for the load generator: one thread with its sixteen shards, and beside them the table and
+//! credentials under test.
 //!
-//! Here the shards' own table has all users, because their names come from outside. What is studied comes on top of it.
+//! Here the shards' own table has all users, because the names come from outside. The cost of the table under test is
+//! additional.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,55 +13,55 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use strowger_auth::NonceWindows;
 use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
-use strowger_locate::{CachePolicy, Names as HostNames, Outages};
+use strowger_locate::{CachePolicy, NameCache as HostNames, Outages};
 use strowger_message::{HeaderName, NameAddr, Peek, StartLine, Uri};
-use strowger_net::{BufferSizes, Clock, RecvBatch, SendBatch, Strand, UdpSocket};
+use strowger_net::{BufferSizes, Clock, OrderingKey, RecvBatch, SendBatch, UdpSocket};
 use strowger_registrar::Locations;
 use strowger_shard::{
     Input, Neighbours, Output, ProvenSources, Shard, ShardConfig, Shedding, Snapshot, Steering, Verdict,
 };
 
-use super::credentials::{Credentials, Source, Stock};
+use super::credentials::{Credentials, Source, UserStores};
 use super::model::Expiry;
-use super::phones::{Ask, asks, snapshot};
+use super::phones::{RequestKind, asks, snapshot};
 use super::table::{Kind, Names, PARTS, SWEEP_EVERY, Table};
 use crate::register::process::stay_on;
 
-/// How long it waits at most before it looks around.
+/// Maximum wait before timers are checked.
 const PATIENCE: Duration = Duration::from_millis(10);
 /// Shards of the thread, as many as a worker has.
 const SHARDS: u16 = 16;
-/// What the kernel may hold back for it.
+/// Socket receive buffer size in bytes.
 const BUFFER_BYTES: usize = 8 << 20;
 
-/// What is served, and how.
+/// Configuration of the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// Where.
+    /// Listening address.
     pub address: SocketAddr,
-    /// The table beside the shard's; none for [`Kind::Ours`] and [`Kind::Nothing`].
+    /// Table beside the shard's; none for [`Kind::Ours`] and [`Kind::Nothing`].
     pub kind: Kind,
-    /// Where hashes come from.
+    /// Source of password hashes.
     pub source: Source,
-    /// How the table beside it finds what has expired.
+    /// How the table under test finds expired registrations.
     pub expiry: Expiry,
-    /// Users.
+    /// Number of users.
     pub users: u32,
-    /// How much faster than the model they live: sweeps come so much more often.
+    /// Acceleration relative to the model; sweeps are as much more frequent.
     pub speed: f64,
 }
 
 /// Serves until standard input ends.
 ///
 /// # Errors
-/// When a socket or a database is not to be had.
+/// If a socket or a database is not available.
 pub fn run(setup: &Setup) -> Result<(), String> {
     let _ = stay_on(0);
     let stock = match setup.source {
         Source::Memory => None,
-        source => Some(Stock::make(setup.users, &[source])?),
+        source => Some(UserStores::make(setup.users, &[source])?),
     };
-    let mut beside = Beside {
+    let mut beside = StudiedTables {
         table: matches!(setup.kind, Kind::Buckets(_)).then(|| setup.kind.make(1)),
         credentials: stock.as_ref().map(|stock| stock.open(setup.source)).transpose()?,
         names: Names::default(),
@@ -73,11 +74,11 @@ pub fn run(setup: &Setup) -> Result<(), String> {
     let (mut shards, steering) = brain(setup.address, &snapshot);
     let (mut inbox, mut outbox, mut message) = (RecvBatch::new(), SendBatch::new(), Vec::new());
     let clock = Clock::start();
-    let mut sweeps = Sweeps::new(setup);
+    let mut sweeps = SweepSchedule::new(setup);
     let is_over = Arc::new(AtomicBool::new(false));
     let watch = Arc::clone(&is_over);
     thread::spawn(move || {
-        // Until whoever started this is done with it, or gone.
+        // Until the parent closes the pipe or ends.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         watch.store(true, Ordering::Relaxed);
     });
@@ -96,7 +97,7 @@ pub fn run(setup: &Setup) -> Result<(), String> {
             let flow = Flow::new(ListenerId(0), Transport::Udp, datagram.peer);
             shard.handle_input(
                 now,
-                Input::Message { arrival: now, flow, peek: &peek, steered: &steered, verdict: Verdict::Admit },
+                Input::Message { arrival: now, flow, peek: &peek, steering: &steered, verdict: Verdict::Admit },
             );
             drain(shard, &mut message, &mut outbox);
             if outbox.is_full() {
@@ -119,7 +120,7 @@ pub fn run(setup: &Setup) -> Result<(), String> {
 }
 
 fn brain(address: SocketAddr, snapshot: &Arc<Snapshot>) -> (Vec<Shard>, Steering) {
-    let locations = Arc::new(Locations::new(SHARDS, 1).listening_at([(Transport::Udp, address)]));
+    let locations = Arc::new(Locations::new(SHARDS, 1).with_listeners([(Transport::Udp, address)]));
     let ring = KeyRing::new(TagKey::new([9; 16]));
     let nonces = Arc::new(NonceWindows::new(64, 1));
     let names = Arc::new(HostNames::new(CachePolicy::default(), 1));
@@ -148,7 +149,7 @@ fn drain(shard: &mut Shard, message: &mut Vec<u8>, outbox: &mut SendBatch) {
     while let Some(output) = shard.poll_output(message) {
         if let Output::Send { flow } = output {
             std::mem::swap(outbox.next_slot(), message);
-            outbox.commit(flow.peer, Strand::ALL);
+            outbox.commit(flow.peer, OrderingKey::ALL);
         }
         message.clear();
     }
@@ -156,19 +157,19 @@ fn drain(shard: &mut Shard, message: &mut Vec<u8>, outbox: &mut SendBatch) {
 
 fn wait(socket: &UdpSocket, time: Duration) {
     let limit = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
-    // Interrupted or not: the socket says what there is.
+    // An interruption does not matter: the socket is read in any case.
     let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&limit));
 }
 
-/// When the table beside the shard is swept.
-struct Sweeps {
+/// Schedule of sweeps over the table under test.
+struct SweepSchedule {
     expiry: Expiry,
     every: Duration,
     next: Timestamp,
     part: usize,
 }
 
-impl Sweeps {
+impl SweepSchedule {
     fn new(setup: &Setup) -> Self {
         let parts = if setup.expiry == Expiry::Parts { PARTS as f64 } else { 1.0 };
         let every = SWEEP_EVERY.div_f64(setup.speed * parts);
@@ -179,7 +180,7 @@ impl Sweeps {
         if now < self.next {
             return;
         }
-        // What was missed stays so.
+        // Missed sweeps are skipped.
         self.next = now + self.every;
         match self.expiry {
             Expiry::Sweep => {
@@ -194,8 +195,8 @@ impl Sweeps {
     }
 }
 
-/// What is studied.
-struct Beside {
+/// The table and credentials under test.
+struct StudiedTables {
     table: Option<Box<dyn Table>>,
     credentials: Option<Box<dyn Credentials + Send>>,
     names: Names,
@@ -203,8 +204,8 @@ struct Beside {
     cseq: u32,
 }
 
-impl Beside {
-    fn ask(&mut self, now: Timestamp, ask: Ask, peek: &Peek<'_>, snapshot: &Snapshot) {
+impl StudiedTables {
+    fn ask(&mut self, now: Timestamp, ask: RequestKind, peek: &Peek<'_>, snapshot: &Snapshot) {
         let head = peek.head();
         let from = head.first(HeaderName::From).and_then(NameAddr::parse).and_then(|from| from.parse_uri());
         let called = match head.start() {
@@ -219,23 +220,23 @@ impl Beside {
         }
         let Some(table) = &self.table else { return };
         match ask {
-            Ask::Register => {
+            RequestKind::Register => {
                 self.cseq += 1;
                 let (aor, contact) = self.names.both(caller);
                 table.put(now, aor, contact, self.cseq);
             }
-            Ask::Call => {
+            RequestKind::Call => {
                 if let Some(callee) = called.as_ref().and_then(user) {
                     self.found.clear();
                     table.lookup(now, self.names.aor(callee), &mut self.found);
                 }
             }
-            Ask::Other => {}
+            RequestKind::Other => {}
         }
     }
 }
 
-/// The number in `user123@…`.
+/// Returns the number in `user123@…`.
 fn number_of(aor: &[u8]) -> Option<u32> {
     let digits = aor.strip_prefix(b"user")?.split(|byte| *byte == b'@').next()?;
     std::str::from_utf8(digits).ok()?.parse().ok()

@@ -1,4 +1,4 @@
-//! What a location table does, and how one is filled with users who register every ten minutes.
+//! The interface of a location table, and how one is filled with users who register every ten minutes.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,96 +7,95 @@ use std::time::{Duration, Instant};
 
 use strowger_foundation::Timestamp;
 
-use super::chained::Chained;
-use super::ours::Ours;
+use super::chained::ChainedTable;
 use super::phones::processor_time;
+use super::striped::StripedTable;
 
-/// The domain of all users.
+/// Domain of all users.
 pub const DOMAIN: &str = "ex.example.com";
-/// From a user's registration to its next.
+/// Time between two registrations of a user.
 pub const REFRESH: Duration = Duration::from_secs(600);
-/// What a registration is good for.
+/// Lifetime of a registration.
 pub const EXPIRES: Duration = Duration::from_secs(900);
-/// How often a sweep comes.
+/// Interval between sweeps.
 pub const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// The parts of a table of which the paper's incremental sweep takes one a second.
+/// Number of parts of the paper's incremental sweep, which checks one per second.
 pub const PARTS: usize = 60;
-/// When measuring begins: registrations have been refreshed and put off until then as they are for ever after.
+/// Start of the measurement: refreshed and expiring registrations have reached their steady state.
 pub const BEGINNING: Timestamp = Timestamp::from_millis(1_200_000);
 
-/// A location table that several threads use, with one contact a user.
+/// A location table shared by several threads, with one contact per user.
 pub trait Table: Sync {
-    /// Binds `contact` to an address of record until [`EXPIRES`] after `now`, or renews that.
+    /// Binds `contact` to an address of record until [`EXPIRES`] after `now`, or refreshes the binding.
     fn put(&self, now: Timestamp, aor: &[u8], contact: &[u8], cseq: u32);
-    /// As [`put`](Self::put), of an address that is not there.
+    /// As [`put`](Self::put), for an address without a binding.
     fn load(&self, now: Timestamp, aor: &[u8], contact: &[u8], cseq: u32) {
         self.put(now, aor, contact, cseq);
     }
-    /// Appends the contact of an address to `out`, where it has one.
+    /// Appends the contact of an address to `out`. Returns whether there is one.
     fn lookup(&self, now: Timestamp, aor: &[u8], out: &mut Vec<u8>) -> bool;
-    /// Does a little of what is due by itself of a thread's share, after which others may be served; says how many bindings that
-    /// removed. `None` where nothing is due.
-    fn step(&self, now: Timestamp, thread: Share) -> Option<usize>;
-    /// Does all that is due by itself of a thread's share; says how many bindings that removed.
-    fn work(&self, now: Timestamp, thread: Share) -> usize {
+    /// Does a bounded part of the due work in a thread's share and returns the number of removed bindings, or `None`
+    /// if nothing is due. The caller can serve requests between two steps.
+    fn step(&self, now: Timestamp, thread: ThreadIndex) -> Option<usize>;
+    /// Does all due work in a thread's share and returns the number of removed bindings.
+    fn work(&self, now: Timestamp, thread: ThreadIndex) -> usize {
         std::iter::from_fn(|| self.step(now, thread)).sum()
     }
-    /// Looks at one of `of` parts for what has expired; says how many bindings that removed. A table that needs no sweep has
-    /// nothing to do here.
+    /// Checks one of `of` parts for expired bindings and returns the number of removed ones. Does nothing in a table
+    /// that needs no sweep.
     fn sweep(&self, now: Timestamp, part: usize, of: usize) -> usize;
-    /// The thread that alone may change an address, where there is such a rule.
+    /// Returns the only thread that may change an address, if there is such a rule.
     fn owner(&self, aor: &[u8], threads: usize) -> Option<usize>;
-    /// Bindings.
+    /// Returns the number of bindings.
     fn len(&self) -> usize;
-    /// Whether there is none.
+    /// Returns whether there are no bindings.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
-    /// What was waited for its locks so far.
+    /// Returns the waits for its locks so far.
     fn waits(&self) -> Waits;
 }
 
-/// Which of several threads one is.
+/// Index of a thread and number of threads.
 #[derive(Clone, Copy, Debug)]
-pub struct Share {
-    /// From 0 on.
+pub struct ThreadIndex {
+    /// Index from 0.
     pub thread: usize,
-    /// At least one.
+    /// Number of threads, at least 1.
     pub of: usize,
 }
 
-/// Locks that were taken already, and the time until they were free.
+/// Contended lock acquisitions and their waiting time.
 #[derive(Clone, Debug, Default)]
 pub struct Waits {
-    /// How often that was so, lock by lock.
+    /// Contended acquisitions per lock.
     pub counts: Vec<u64>,
-    /// The sum of the times.
+    /// Total waiting time.
     pub time: Duration,
-    /// The part of it in which the processor was left to others. In the rest a thread that waits looks again and again, and that
-    /// is in the processor's time already.
+    /// Part of it spent asleep. The rest is spent spinning, which already counts as processor time.
     pub asleep: Duration,
-    /// The longest.
+    /// Longest wait.
     pub longest: Duration,
 }
 
 impl Waits {
-    /// How often any was taken.
+    /// Returns the contended acquisitions of all locks.
     #[must_use]
     pub fn sum(&self) -> u64 {
         self.counts.iter().sum()
     }
 }
 
-/// Takes locks, and times those that were taken already.
+/// Acquires locks and times contended acquisitions.
 #[derive(Debug, Default)]
-pub struct Patience {
+pub struct LockTimer {
     time: AtomicU64,
     asleep: AtomicU64,
     longest: AtomicU64,
 }
 
-impl Patience {
-    /// Takes a lock; one that was taken already is counted in `contended`.
+impl LockTimer {
+    /// Acquires a lock; increments `contended` if it was taken.
     pub fn take<'a, T>(&self, lock: &'a Mutex<T>, contended: &AtomicU64) -> MutexGuard<'a, T> {
         match lock.try_lock() {
             Ok(guard) => guard,
@@ -115,7 +114,7 @@ impl Patience {
         }
     }
 
-    /// What was waited so far, with the counts of the locks.
+    /// Returns the waits so far, with the counts of the locks.
     pub fn waits<'a>(&self, contended: impl Iterator<Item = &'a AtomicU64>) -> Waits {
         let time = |of: &AtomicU64| Duration::from_nanos(of.load(Ordering::Relaxed));
         Waits {
@@ -127,22 +126,22 @@ impl Patience {
     }
 }
 
-/// Which table.
+/// Kind of table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Chains in so many buckets.
+    /// Chains in this many buckets.
     Buckets(usize),
-    /// The server's own.
+    /// The server's own table.
     Ours,
-    /// None: it shows what the rest of a server takes.
+    /// No table, to show the cost of the rest of a server.
     Nothing,
 }
 
 impl Kind {
-    /// All that are compared.
+    /// All compared tables.
     pub const ALL: [Self; 3] = [Self::Buckets(512), Self::Buckets(1 << 17), Self::Ours];
 
-    /// As options name it.
+    /// Returns the name in options.
     #[must_use]
     pub fn name(self) -> String {
         match self {
@@ -152,10 +151,10 @@ impl Kind {
         }
     }
 
-    /// Reads that.
+    /// Parses a name.
     ///
     /// # Errors
-    /// When it names none.
+    /// If there is no table of this name.
     pub fn parse(name: &str) -> Result<Self, String> {
         match name {
             "ours" => Ok(Self::Ours),
@@ -164,13 +163,13 @@ impl Kind {
         }
     }
 
-    /// An empty one, which `threads` threads will use.
+    /// Creates an empty table for `threads` threads.
     #[must_use]
     pub fn make(self, threads: usize) -> Box<dyn Table> {
         match self {
-            Self::Buckets(count) => Box::new(Chained::new(count, 7)),
-            Self::Ours => Box::new(Ours::new(16 * threads, 7)),
-            Self::Nothing => Box::new(Nothing),
+            Self::Buckets(count) => Box::new(ChainedTable::new(count, 7)),
+            Self::Ours => Box::new(StripedTable::new(16 * threads, 7)),
+            Self::Nothing => Box::new(NullTable),
         }
     }
 }
@@ -187,17 +186,17 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Keeps nothing.
-struct Nothing;
+/// Stores nothing.
+struct NullTable;
 
-impl Table for Nothing {
+impl Table for NullTable {
     fn put(&self, _: Timestamp, _: &[u8], _: &[u8], _: u32) {}
 
     fn lookup(&self, _: Timestamp, _: &[u8], _: &mut Vec<u8>) -> bool {
         false
     }
 
-    fn step(&self, _: Timestamp, _: Share) -> Option<usize> {
+    fn step(&self, _: Timestamp, _: ThreadIndex) -> Option<usize> {
         None
     }
 
@@ -218,7 +217,7 @@ impl Table for Nothing {
     }
 }
 
-/// The texts of a user: an address of record of 24 bytes and a contact of 40.
+/// The strings of a user: an address of record of 24 bytes and a contact of 40.
 #[derive(Debug)]
 pub struct Names {
     aor: Vec<u8>,
@@ -235,13 +234,13 @@ impl Default for Names {
 }
 
 impl Names {
-    /// The address of record of a user.
+    /// Returns the address of record of a user.
     pub fn aor(&mut self, user: u32) -> &[u8] {
         write_number(&mut self.aor[1..9], user);
         &self.aor
     }
 
-    /// The address of record of a user, and its contact.
+    /// Returns the address of record and the contact of a user.
     pub fn both(&mut self, user: u32) -> (&[u8], &[u8]) {
         write_number(&mut self.aor[1..9], user);
         write_number(&mut self.contact[5..13], user);
@@ -256,7 +255,7 @@ fn write_number(digits: &mut [u8], mut number: u32) {
     }
 }
 
-/// The order in which users register: whoever is next is far away, in number and so in memory, from those just before.
+/// The order in which users register. Successive users are far apart in number and therefore in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
     step: u64,
@@ -264,10 +263,11 @@ pub struct Order {
 }
 
 impl Order {
-    /// Of so many users, at least one.
+    /// Creates the order of `users` users, at least one.
     #[must_use]
     pub fn new(users: u32) -> Self {
-        // Steps of about the golden section come late to where one has been; coprime ones come everywhere.
+        // Steps near the golden section revisit a neighbourhood late; steps coprime to the number of users visit all
+        // of them.
         let golden = (f64::from(users) * 0.618_034) as u64;
         let users = u64::from(users.max(1));
         let nearest = |step: &u64| {
@@ -279,7 +279,7 @@ impl Order {
         Self { step, users }
     }
 
-    /// Who is at a place, counted on and on round after round.
+    /// Returns the user at a place, counted continuously over all rounds.
     #[must_use]
     pub fn user_at(self, place: u64) -> u32 {
         ((place % self.users) * self.step % self.users) as u32
@@ -290,18 +290,18 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Registers `users` as if they had done so every ten minutes for long: until [`BEGINNING`], from where the first of them is
-/// next.
+/// Registers `users` as if each had registered every ten minutes for a long time, until [`BEGINNING`]. The first user
+/// is next.
 ///
-/// Memory is taken in the order of their numbers, which is not the one in which they register: over years these have nothing
-/// to do with each other.
+/// Memory is allocated in the order of user numbers, which differs from that of registrations: after years of
+/// operation the two orders are unrelated.
 pub fn fill(table: &dyn Table, users: u32) {
     let mut names = Names::default();
     let every = REFRESH.as_nanos() as u64 / u64::from(users);
     let order = Order::new(users);
     let begin = |place: u32| Timestamp::ZERO + Duration::from_nanos(every * u64::from(place));
     if table.owner(b"", 1).is_none() {
-        // What puts nothing off looks the same after one round as after many.
+        // A table without deferred work is the same after one round as after many.
         let mut places = vec![0; users as usize];
         (0..users).for_each(|place| places[order.user_at(u64::from(place)) as usize] = place);
         for (user, place) in (0..users).zip(places) {
@@ -314,7 +314,7 @@ pub fn fill(table: &dyn Table, users: u32) {
         let (aor, contact) = names.both(user);
         table.load(Timestamp::ZERO, aor, contact, 0);
     }
-    let share = Share { thread: 0, of: 1 };
+    let share = ThreadIndex { thread: 0, of: 1 };
     for round in 0..2 {
         for place in 0..users {
             let now = begin(place) + REFRESH * round;
@@ -334,7 +334,7 @@ mod tests {
 
     use super::*;
 
-    /// Any history leaves every table with what a plain map has.
+    /// Any history leaves every table with the contents of a plain map.
     #[test]
     fn all_tables_agree_on_any_history() {
         for seed in 1..=10_u64 {
@@ -352,7 +352,7 @@ mod tests {
                         let contact_of = user * 2 + (random >> 50) as u32 % 2;
                         let (_, contact) = names.both(contact_of);
                         let contact = contact.to_vec();
-                        // One contact a user: another one takes the place of what is there.
+                        // One contact per user: a new contact replaces the old one.
                         let gone = model.get(&user).is_some_and(|(expires, of)| now < *expires && *of != contact_of);
                         if !gone {
                             tables.iter().for_each(|table| table.put(now, names.aor(user), &contact, cseq));
@@ -371,7 +371,7 @@ mod tests {
                     _ => {
                         for table in &tables {
                             table.sweep(now, 0, 1);
-                            while table.work(now, Share { thread: 0, of: 1 }) > 0 {}
+                            while table.work(now, ThreadIndex { thread: 0, of: 1 }) > 0 {}
                         }
                         model.retain(|_, (expires, _)| now < *expires);
                         let sizes = tables.each_ref().map(|table| table.len());
@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_sweep_in_parts_finds_what_a_sweep_at_once_finds() {
-        let (whole, parts) = (Chained::new(512, 1), Chained::new(512, 1));
+        let (whole, parts) = (ChainedTable::new(512, 1), ChainedTable::new(512, 1));
         let mut names = Names::default();
         for user in 0..1_000 {
             let now = Timestamp::from_millis(u64::from(user) * 1_000);
@@ -421,11 +421,11 @@ mod tests {
         }
     }
 
-    /// Whoever is next was put into memory long before or after whoever was last, and a chain's first record is not always the
-    /// one that was asked for longest ago.
+    /// Successive users were allocated long before or after each other, and the first record of a chain is not always
+    /// the least recently used.
     #[test]
     fn memory_is_not_taken_in_the_order_of_registrations() {
-        let (table, users) = (Chained::new(1, 1), 1_000);
+        let (table, users) = (ChainedTable::new(1, 1), 1_000);
         fill(&table, users);
         let order = Order::new(users);
         let depths: Vec<usize> =
@@ -438,7 +438,7 @@ mod tests {
 
     #[test]
     fn a_lock_that_is_free_is_not_waited_for() {
-        let (patience, lock, contended) = (Patience::default(), Mutex::new(7), AtomicU64::new(0));
+        let (patience, lock, contended) = (LockTimer::default(), Mutex::new(7), AtomicU64::new(0));
         assert_eq!(*patience.take(&lock, &contended), 7);
         assert_eq!(
             (patience.waits([&contended].into_iter()).sum(), patience.waits([].into_iter()).time),
@@ -458,7 +458,7 @@ mod tests {
                 let now = BEGINNING + every * turn;
                 let (aor, contact) = names.both(order.user_at(u64::from(turn)));
                 table.put(now, aor, contact, 3 + turn / 3_000);
-                table.work(now, Share { thread: 0, of: 1 });
+                table.work(now, ThreadIndex { thread: 0, of: 1 });
                 if turn % 100 == 0 {
                     table.sweep(now, 0, 1);
                     assert_eq!(table.len(), 3_000, "{kind} after {turn}");

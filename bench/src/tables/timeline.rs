@@ -1,39 +1,40 @@
-//! Three minutes of a registrar, a tenth of a second at a time: what it takes of a core, and for how long nobody else is served.
+//! Three minutes of a registrar in steps of a tenth of a second: its share of a core, and the pauses in which it
+//! serves no one.
 
 use std::time::Duration;
 
 use super::measure::Population;
 use super::model::Expiry;
 use super::phones::processor_time;
-use super::table::{BEGINNING, Kind, Names, Order, PARTS, REFRESH, SWEEP_EVERY, Share};
+use super::table::{BEGINNING, Kind, Names, Order, PARTS, REFRESH, SWEEP_EVERY, ThreadIndex};
 
-/// What is looked at together.
+/// Length of a bin.
 pub const BIN: Duration = Duration::from_millis(100);
-/// Of so many registrations one does not come: its phone is gone until the next time.
+/// One in this many registrations is missing: its phone is away until the next turn.
 const ABSENT: u32 = 20;
-/// From a user's call to its next, with the call.
+/// Time between two calls of a user, including the call.
 const CALL_EVERY: Duration = Duration::from_secs(3_600 + 225);
 
-/// What was seen of a table.
+/// Results of a table.
 #[derive(Clone, Debug)]
 pub struct Timeline {
-    /// Which.
+    /// Kind of table.
     pub kind: Kind,
-    /// How it finds what has expired.
+    /// How it finds expired registrations.
     pub expiry: Expiry,
-    /// The share of a core in each [`BIN`].
+    /// Share of a core in each [`BIN`].
     pub bins: Vec<f64>,
-    /// The longest time in which the table did one thing.
+    /// Longest uninterrupted operation of the table.
     pub pause: Duration,
-    /// Bindings that expired.
+    /// Expired bindings.
     pub expired: usize,
-    /// The most bindings that were there, those included that had expired.
+    /// Maximum number of bindings, including expired ones that are still present.
     pub most: usize,
 }
 
 impl Timeline {
-    /// Lets the users of a full table live for some time that is not looked at, and then for `time`; a registration and what
-    /// else happens meanwhile takes `rest` besides what it takes of the table.
+    /// Runs the users of a full table for an unmeasured time and then for `time`. Besides the table's own time, a
+    /// registration takes `rest`, which includes the user's other requests in the same period.
     #[must_use]
     pub fn run(kind: Kind, expiry: Expiry, users: u32, (before, time): (Duration, Duration), rest: Duration) -> Self {
         let population = Population::new(kind, users, 1);
@@ -64,7 +65,7 @@ impl Timeline {
             while turn < due {
                 let place = (turn % u64::from(users)) as u32;
                 turn += 1;
-                // Not the same ones each time.
+                // Different users each time.
                 if (place / 7 + (turn / u64::from(users)) as u32).is_multiple_of(ABSENT) {
                     continue;
                 }
@@ -99,7 +100,7 @@ impl Timeline {
                     let mut is_due = true;
                     while is_due {
                         took(&mut seen, &mut || {
-                            let removed = table.step(end, Share { thread: 0, of: 1 });
+                            let removed = table.step(end, ThreadIndex { thread: 0, of: 1 });
                             is_due = removed.is_some();
                             removed.unwrap_or(0)
                         });
@@ -115,19 +116,20 @@ impl Timeline {
         seen
     }
 
-    /// The mean of all bins.
+    /// Returns the mean of all bins.
     #[must_use]
     pub fn mean(&self) -> f64 {
         self.bins.iter().sum::<f64>() / self.bins.len() as f64
     }
 
-    /// The fullest one.
+    /// Returns the maximum of all bins.
     #[must_use]
     pub fn peak(&self) -> f64 {
         self.bins.iter().copied().fold(0.0, f64::max)
     }
 
-    /// What a sweep leaves to the bins after it: a core does no more than it can.
+    /// Returns the bins with excess work carried over to the following ones: a core does at most its full share per
+    /// bin.
     #[must_use]
     pub fn served(&self) -> Vec<f64> {
         let mut left = 0.0;
@@ -146,7 +148,7 @@ mod tests {
 
     #[test]
     fn all_tables_forget_the_phones_that_are_gone() {
-        // Twenty minutes: whoever is gone for one turn expires.
+        // Twenty minutes: a user who misses one turn expires.
         let time = Duration::from_secs(1_200);
         let run = |kind, expiry| Timeline::run(kind, expiry, 2_000, (Duration::ZERO, time), Duration::ZERO);
         let chained = Kind::Buckets(512);

@@ -1,5 +1,5 @@
-//! The load generator's paper workload against a server with this table and these credentials: whether what it uses is what was
-//! worked out, and whether so many users are served as the paper wants it.
+//! The load generator's paper workload against a server with this table and these credentials. Checks whether the
+//! measured usage matches the computed one, and whether the users are served as well as the paper requires.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,29 +15,29 @@ use super::table::DOMAIN;
 use crate::register::probe::Probe;
 use crate::register::process::{bury, family};
 
-/// How long a server may take to begin: it fills a database before.
+/// Maximum start time of a server, which fills a database first.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What came of it.
+/// Results of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// How much faster than in the model they lived.
+    /// Acceleration relative to the model.
     pub speed: f64,
-    /// The share of its core that the server used.
+    /// Share of its core that the server used.
     pub used: f64,
-    /// The share that was worked out.
+    /// Computed share of its core.
     pub worked_out: f64,
-    /// The share of transactions that went as they should, and whether that is enough.
+    /// Share of successful transactions.
     pub good: f64,
-    /// Whether it is.
+    /// Whether that share meets the paper's requirement.
     pub is_conforming: bool,
-    /// The share of its core that the generator used.
+    /// Share of its core that the generator used.
     pub generator: f64,
-    /// Why the generator itself was at its end, where it was: then the rest says nothing.
+    /// Reason why the generator was the bottleneck, which makes the other results meaningless.
     pub fault: Option<String>,
 }
 
-/// It ends when nobody writes to it any more, and its database before it.
+/// A server process. It ends when its standard input is closed, after its database.
 struct Server(Child);
 
 impl Drop for Server {
@@ -55,10 +55,10 @@ impl Drop for Server {
     }
 }
 
-/// Runs both, the server on the first core and the generator on the second one, for some seconds.
+/// Runs the server on the first core and the generator on the second for some seconds.
 ///
 /// # Errors
-/// What is missing, or what went wrong.
+/// If something is missing or fails.
 pub fn run(binary: &Path, setup: &Setup, worked_out: f64, time: Duration) -> Result<Outcome, String> {
     let wrong = |error: std::io::Error| error.to_string();
     let program = std::env::current_exe().map_err(wrong)?;
@@ -95,8 +95,8 @@ pub fn run(binary: &Path, setup: &Setup, worked_out: f64, time: Duration) -> Res
 fn generate(binary: &Path, setup: &Setup, pid: u32, time: Duration) -> Result<Value, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let json = folder.path().join("report.json");
-    let SocketAddr::V4(address) = setup.address else { return Err("an IPv4 address is needed".to_owned()) };
-    // The generator's times are the model's, which runs faster.
+    let SocketAddr::V4(address) = setup.address else { return Err("the address must be IPv4".to_owned()) };
+    // The generator's times are those of the accelerated model.
     let model = |time: Duration| format!("{:.0}s", time.as_secs_f64() * setup.speed);
     let mut command = Command::new("taskset");
     command.args(["-c", "1"]).arg(binary).args(["load", "run", "--to", &format!("udp:{address}")]);

@@ -1,4 +1,4 @@
-//! The echo server: one thread, one loop over what is readable; what comes goes back.
+//! The echo server: one thread, one loop over readable sockets; all data is sent back.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,15 +9,15 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::PORT;
 
-/// The listener and the datagram socket; connections have tokens from 2 on.
+/// Tokens of the listener and the datagram socket; connections have tokens from 2 on.
 const LISTENER: Token = Token(0);
 const DATAGRAMS: Token = Token(1);
 const FIRST: usize = 2;
 
-/// A listener that shares its address with those of other processes.
+/// Opens a listener that shares its address with those of other processes.
 ///
 /// # Errors
-/// When the address cannot be had.
+/// If the address is not available.
 pub fn shared(address: SocketAddr, kind: Type, protocol: Protocol) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), kind, Some(protocol))?;
     socket.set_reuse_address(true)?;
@@ -30,10 +30,10 @@ pub fn shared(address: SocketAddr, kind: Type, protocol: Protocol) -> io::Result
     Ok(socket)
 }
 
-/// Serves at all addresses until it is killed; says `ready` once.
+/// Serves at all addresses until it is killed. Prints `ready` once.
 ///
 /// # Errors
-/// When a socket cannot be used.
+/// If a socket fails.
 pub fn serve(is_datagrams: bool) -> io::Result<()> {
     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
     let mut poll = Poll::new()?;
@@ -82,7 +82,7 @@ impl Server {
         }
     }
 
-    /// Until nothing is there to be read; a connection that ended, or takes no more, is closed.
+    /// Reads until no data is left. Closes a connection that has ended or does not accept data.
     fn echo(&mut self, index: usize) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         loop {
@@ -92,7 +92,7 @@ impl Server {
                     if connection.write_all(&self.buffer[..count]).is_err() {
                         break;
                     }
-                    // A whole message: nothing else is on the way.
+                    // A whole message: nothing else is in flight.
                     if count < self.buffer.len() {
                         return;
                     }

@@ -1,4 +1,5 @@
-//! More and more connections to the echo server: whether opening one, and asking over it, takes longer the more there are.
+//! An increasing number of connections to the echo server: whether opening a connection and sending a request takes
+//! longer the more connections there are.
 
 use std::fmt::Write as _;
 use std::io;
@@ -8,10 +9,10 @@ use serde_json::Value;
 use super::kernel::Kernel;
 use super::phones::Task;
 use super::role::Process;
-use super::{CONNECTIONS_EACH, Lifetime, address_for};
+use super::{CONNECTIONS_EACH, ConnectionLifetime, address_for};
 use crate::register::process::Usage;
 
-/// After so many more connections.
+/// Results after a number of further connections.
 #[derive(Debug)]
 struct Step {
     connections: usize,
@@ -21,21 +22,21 @@ struct Step {
     kernel: Kernel,
 }
 
-/// One rate.
+/// Results of one rate.
 #[derive(Debug)]
 pub struct Growth {
     rate: u32,
     before: Kernel,
     steps: Vec<Step>,
-    /// Why it ended before all connections were there.
+    /// Reason for an early end before all connections were open.
     end: Option<String>,
 }
 
 impl Growth {
-    /// Opens `connections`, `rate` of them a second, asks once over each and leaves them open.
+    /// Opens `connections` at `rate` per second, sends one request over each and leaves them open.
     ///
     /// # Errors
-    /// When not even the servers start.
+    /// If the servers do not start.
     pub fn measure(rate: u32, connections: usize) -> io::Result<Self> {
         let servers = connections.div_ceil(CONNECTIONS_EACH);
         let servers: io::Result<Vec<Process>> = (0..servers).map(|_| Process::echo_server(false)).collect();
@@ -47,7 +48,7 @@ impl Growth {
         let mut open = 0;
         while open < connections {
             let requests = CONNECTIONS_EACH.min(connections - open);
-            let (server, lifetime) = (address_for(clients.len()), Lifetime::PersistentWithOpen);
+            let (server, lifetime) = (address_for(clients.len()), ConnectionLifetime::PersistentWithOpen);
             let task = Task { server, lifetime, rate, requests, connections: requests };
             let used = Usage::of(&pids);
             let outcome = Process::phones(&task).and_then(|mut phones| {
@@ -76,7 +77,7 @@ impl Growth {
         Ok(growth)
     }
 
-    /// As a table.
+    /// Returns the results as a table.
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let mut text = format!(

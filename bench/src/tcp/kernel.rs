@@ -1,22 +1,22 @@
-//! What connections cost in the kernel's memory.
+//! Kernel memory of connections.
 
 use std::fs;
 
-/// A reading of the whole machine.
+/// A reading for the whole machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kernel {
-    /// Connections that exist, both ends counted (`sockstat`, of this network namespace).
+    /// Existing connections, both ends counted (`sockstat`, of this network namespace).
     pub sockets: u64,
     /// Memory of all slabs in bytes (`meminfo`).
     pub slab: u64,
-    /// Slab memory of TCP's sockets alone in bytes (`slabinfo`).
+    /// Slab memory of TCP sockets alone in bytes (`slabinfo`).
     pub tcp_slab: u64,
-    /// Memory of TCP's buffers in bytes (`sockstat`).
+    /// Memory of TCP buffers in bytes (`sockstat`).
     pub buffers: u64,
 }
 
 impl Kernel {
-    /// Reads it; what cannot be read is 0.
+    /// Takes a reading; values that cannot be read are 0.
     #[must_use]
     pub fn read() -> Self {
         let sockstat = fs::read_to_string("/proc/net/sockstat").unwrap_or_default();
@@ -31,7 +31,8 @@ impl Kernel {
         }
     }
 
-    /// What came since, a connection, in bytes, both of its ends together: all slabs, and those of TCP's sockets.
+    /// Returns the increase since `before` per connection in bytes, both ends together: of all slabs, and of those of
+    /// TCP sockets.
     #[must_use]
     pub fn each_since(&self, before: &Self, connections: usize) -> (u64, u64) {
         let each = |now: u64, then: u64| now.saturating_sub(then) / connections.max(1) as u64;
@@ -39,13 +40,13 @@ impl Kernel {
     }
 }
 
-/// The number behind `name` in a line of words.
+/// Returns the number after `name` in a line of words.
 fn after(line: &str, name: &str) -> u64 {
     let mut words = line.split_whitespace().skip_while(|word| *word != name);
     words.nth(1).and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
-/// The bytes of a line of `slabinfo`, where it is one of TCP's sockets: objects that exist by their size.
+/// Returns the bytes in a line of `slabinfo` if it is for TCP sockets: number of objects times their size.
 fn slab_bytes(line: &str) -> u64 {
     let words: Vec<&str> = line.split_whitespace().collect();
     match words[..] {

@@ -1,34 +1,37 @@
-//! The echo server under each lifetime of connections, at one rate.
+//! The echo server with each connection lifetime, at the same rates.
 
 use std::fmt::Write as _;
 use std::io;
 
 use super::phones::Task;
 use super::role::Process;
-use super::{Lifetime, address_for, server_address};
+use super::{ConnectionLifetime, address_for, server_address};
 use crate::register::process::Usage;
 
-/// Connections that take turns where they are opened before.
+/// Number of connections used in rotation if they are opened in advance.
 const POOL: usize = 10_000;
 
-/// A table of all lifetimes at each of the rates.
+/// Returns a table of all lifetimes at each rate.
 ///
 /// # Errors
-/// When a process does not start.
+/// If a process does not start.
 pub fn measure(rates: &[u32], seconds: u32) -> io::Result<String> {
     let mut text = String::from(
         "\n| requests/s | connections | p50 µs | p99 µs | of it the handshake, p50 µs | server CPU µs each | switches each | unanswered | \
          rate kept |\n|---:|---|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for rate in rates {
-        for (number, lifetime) in Lifetime::ALL.into_iter().enumerate() {
+        for (number, lifetime) in ConnectionLifetime::ALL.into_iter().enumerate() {
             let echo = Process::echo_server(true)?;
             let requests = (rate * seconds) as usize;
-            // As many as one process may hold where each request leaves one open.
-            let requests =
-                if lifetime == Lifetime::PersistentWithOpen { requests.min(super::CONNECTIONS_EACH) } else { requests };
-            // An answer to a datagram comes from the address that the system thinks best.
-            let server = if lifetime == Lifetime::Udp { server_address() } else { address_for(100 + number) };
+            // If each request leaves a connection open, as many as one process may hold.
+            let requests = if lifetime == ConnectionLifetime::PersistentWithOpen {
+                requests.min(super::CONNECTIONS_EACH)
+            } else {
+                requests
+            };
+            // The source address of a UDP response is chosen by the system.
+            let server = if lifetime == ConnectionLifetime::Udp { server_address() } else { address_for(100 + number) };
             let task = Task { server, lifetime, rate: *rate, requests, connections: POOL };
             let mut phones = Process::phones(&task)?;
             let used = Usage::of(&[echo.pid()]);
@@ -37,8 +40,10 @@ pub fn measure(rates: &[u32], seconds: u32) -> io::Result<String> {
             eprintln!("  {rate}/s, {lifetime}: {outcome}");
             let time = |part: &str, which: &str| outcome[part][which].as_f64().unwrap_or(f64::NAN);
             let handshake = match lifetime {
-                Lifetime::Transaction | Lifetime::PersistentWithOpen => format!("{:.0}", time("handshake", "p50_us")),
-                Lifetime::Udp | Lifetime::Persistent => "–".to_owned(),
+                ConnectionLifetime::Transaction | ConnectionLifetime::PersistentWithOpen => {
+                    format!("{:.0}", time("handshake", "p50_us"))
+                }
+                ConnectionLifetime::Udp | ConnectionLifetime::Persistent => "–".to_owned(),
             };
             let _ = writeln!(
                 text,

@@ -1,9 +1,10 @@
-//! What TCP costs a server with very many connections: the experiments of Ono and Schulzrinne, "The impact of TCP on SIP
-//! servers", on today's kernel.
+//! Cost of TCP for a server with very many connections: the experiments of Ono and Schulzrinne, "The impact of TCP on
+//! SIP servers", on today's kernel.
 //!
-//! [`echo`] is their echo server, [`phones`] its clients, each a role of the same program: a process holds some 19,000
-//! connections at most, so there are several of each. [`kernel`] reads what connections cost below the processes, [`registrar`]
-//! puts the SIP server in the echo server's place, [`parts`] times what is done for one message.
+//! [`echo`] is their echo server, [`phones`] its clients. Each is a role of the same program: a process holds at most
+//! some 19,000 connections, so there are several processes of each. [`kernel`] reads the kernel memory of
+//! connections, [`registrar`] replaces the echo server by the SIP server, [`parts`] times the steps of handling a
+//! message.
 
 pub mod echo;
 pub mod growth;
@@ -18,37 +19,37 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// What is sent and comes back, in bytes.
+/// Size of a request and its echo in bytes.
 pub const MESSAGE_BYTES: usize = 512;
-/// Where servers listen.
+/// Listening port of servers.
 const PORT: u16 = 5_060;
-/// Connections of one process at most, where it may have 20,000 files.
+/// Maximum number of connections per process, within a limit of 20,000 files.
 pub const CONNECTIONS_EACH: usize = 18_750;
 
-/// From one request of a regular series to the next.
+/// Returns the time between two requests of a regular series.
 #[must_use]
 pub fn gap(per_second: u32) -> Duration {
     Duration::from_secs(1) / per_second.max(1)
 }
 
-/// How a client uses connections; the paper's words.
+/// How a client uses connections, in the paper's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lifetime {
-    /// No connections: datagrams.
+pub enum ConnectionLifetime {
+    /// Datagrams without connections.
     Udp,
-    /// A connection for each request, closed by the client after its answer.
+    /// A connection per request, closed by the client after the response.
     Transaction,
-    /// One for each request, left open.
+    /// A connection per request, left open.
     PersistentWithOpen,
-    /// Requests take turns on connections that were opened before.
+    /// Requests use connections opened in advance, in rotation.
     Persistent,
 }
 
-impl Lifetime {
-    /// All, the cheapest first.
+impl ConnectionLifetime {
+    /// All lifetimes, the cheapest first.
     pub const ALL: [Self; 4] = [Self::Udp, Self::Persistent, Self::PersistentWithOpen, Self::Transaction];
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -59,10 +60,10 @@ impl Lifetime {
         }
     }
 
-    /// Reads its name.
+    /// Parses a name.
     ///
     /// # Errors
-    /// When there is none of this name.
+    /// If there is no lifetime of this name.
     pub fn parse(text: &str) -> Result<Self, String> {
         Self::ALL
             .into_iter()
@@ -71,20 +72,20 @@ impl Lifetime {
     }
 }
 
-impl fmt::Display for Lifetime {
+impl fmt::Display for ConnectionLifetime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-/// Where the server under test listens, and clients with datagrams ask it.
+/// Returns the address of the server under test, also used by datagram clients.
 #[must_use]
 pub fn server_address() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))
 }
 
-/// Where the clients of one process ask the echo server: each of its addresses gives their ports anew, enough for
-/// [`CONNECTIONS_EACH`] connections and for those that are closed and still waited for.
+/// Returns the echo server's address for the clients of one process. Each address provides a new set of client ports,
+/// enough for [`CONNECTIONS_EACH`] connections and those in `TIME_WAIT`.
 #[must_use]
 pub fn address_for(process: usize) -> SocketAddr {
     let number = u8::try_from(process % 250).unwrap_or(0);

@@ -1,39 +1,39 @@
-//! What one REGISTER and its answer take, part by part, over a datagram and over a stream: socket, framing, parsing, SIP.
+//! Cost of one REGISTER and its response by step, over UDP and over TCP: socket, framing, parsing, SIP.
 
 use std::fmt::Write as _;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use strowger_message::{Framed, Message, Peek, frame_stream};
+use strowger_message::{FrameResult, Message, Peek, frame_stream};
 
-use crate::crowd;
-use crate::subject::WholeShard;
+use crate::connection_load;
+use crate::message_target::WholeShard;
 
-/// Users that refresh by turns.
+/// Users that refresh in rotation.
 const USERS: usize = 1_000;
 
-/// The time of each part, summed over all messages.
+/// Time per step, summed over all messages.
 #[derive(Clone, Copy, Debug, Default)]
 struct Parts {
     receive: Duration,
     frame: Duration,
-    /// Finding the lines and the values in them.
+    /// Finding the lines and their values.
     peek: Duration,
-    /// Checking the rest.
+    /// Validating the rest of the message.
     check: Duration,
-    /// All that the shard does, which checks the message itself.
+    /// All work of the shard, which validates the message itself.
     shard: Duration,
     send: Duration,
 }
 
-/// A peer's end and the server's.
-trait Line {
+/// A pair of connected endpoints, the peer's and the server's.
+trait Link {
     fn ask(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
     fn answer(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn take(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
-    /// The length of the message at the buffer's start, where somebody has to find it.
+    /// Returns the length of the message at the start of the buffer, if framing is needed.
     fn frame(&self, buffer: &[u8]) -> usize;
 }
 
@@ -47,7 +47,7 @@ struct Stream {
     server: TcpStream,
 }
 
-impl Line for Datagrams {
+impl Link for Datagrams {
     fn ask(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.peer.send(bytes).map(drop)
     }
@@ -69,7 +69,7 @@ impl Line for Datagrams {
     }
 }
 
-impl Line for Stream {
+impl Link for Stream {
     fn ask(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.peer.write_all(bytes)
     }
@@ -88,7 +88,7 @@ impl Line for Stream {
 
     fn frame(&self, buffer: &[u8]) -> usize {
         match frame_stream(buffer) {
-            Framed::Message(length) => length,
+            FrameResult::Message(length) => length,
             other => panic!("a message was sent in one piece: {other:?}"),
         }
     }
@@ -111,7 +111,7 @@ fn stream() -> io::Result<Stream> {
     Ok(Stream { peer, server })
 }
 
-/// What reading the clock twice takes.
+/// Returns the cost of two clock readings.
 fn clock_cost() -> Duration {
     const TIMES: u32 = 100_000;
     let began = Instant::now();
@@ -121,13 +121,13 @@ fn clock_cost() -> Duration {
     began.elapsed() / TIMES
 }
 
-fn time(line: &mut impl Line, transport: &str, messages: u32) -> io::Result<Parts> {
+fn time(line: &mut impl Link, transport: &str, messages: u32) -> io::Result<Parts> {
     let (mut shard, mut parts) = (WholeShard::default(), Parts::default());
     let (mut buffer, mut taken) = (vec![0; 4096], vec![0; 4096]);
     let local = SocketAddr::from(([192, 0, 2, 10], 5_060));
     for number in 0..messages {
         let user = format!("u{}", number as usize % USERS);
-        let text = crowd::request("REGISTER", transport, &user, local, u64::from(number) + 1);
+        let text = connection_load::request("REGISTER", transport, &user, local, u64::from(number) + 1);
         let text = text.replace("example.com", "example.org");
         line.ask(text.as_bytes())?;
         let began = Instant::now();
@@ -157,10 +157,10 @@ fn time(line: &mut impl Line, transport: &str, messages: u32) -> io::Result<Part
     Ok(parts)
 }
 
-/// A table of both.
+/// Returns a table of both transports.
 ///
 /// # Errors
-/// When the loopback cannot be used.
+/// If the loopback interface cannot be used.
 pub fn measure(messages: u32) -> io::Result<String> {
     let clock = clock_cost();
     let mut text = format!(

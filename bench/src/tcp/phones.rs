@@ -1,4 +1,4 @@
-//! The clients of the echo server: requests at regular times, over connections of one lifetime.
+//! The clients of the echo server: requests at regular intervals, over connections with one lifetime.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,49 +11,49 @@ use serde_json::{Value, json};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::echo::shared;
-use super::{Lifetime, MESSAGE_BYTES, gap};
+use super::{ConnectionLifetime, MESSAGE_BYTES, gap};
 
-/// How long the last answers are waited for.
+/// Maximum wait for the last responses.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Shorter waits are spent awake, so that requests leave in time.
+/// Waits below this are spent polling, so that requests leave on time.
 const AWAKE: Duration = Duration::from_micros(1500);
-/// The longest time that is told from longer ones, in nanoseconds.
+/// Maximum recorded time in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
-/// The token of the datagram socket.
+/// Token of the datagram socket.
 const DATAGRAMS: Token = Token(usize::MAX - 1);
 
-/// What is asked, and how.
+/// Requests of a client process.
 #[derive(Clone, Copy, Debug)]
 pub struct Task {
-    /// The server.
+    /// Address of the server.
     pub server: SocketAddr,
-    /// How connections are used.
-    pub lifetime: Lifetime,
-    /// Requests a second.
+    /// Connection lifetime.
+    pub lifetime: ConnectionLifetime,
+    /// Requests per second.
     pub rate: u32,
-    /// How many.
+    /// Number of requests.
     pub requests: usize,
-    /// Connections that they take turns on, where these are opened before.
+    /// Number of connections used in rotation if they are opened in advance.
     pub connections: usize,
 }
 
-/// What a process of clients has found out.
+/// Results of a client process.
 #[derive(Debug)]
 pub struct Outcome {
-    /// From the first segment to an established connection, in nanoseconds.
+    /// Times from the first segment to an established connection, in nanoseconds.
     pub handshake: Histogram<u64>,
-    /// From a request to its whole answer, in nanoseconds.
+    /// Times from a request to its complete response, in nanoseconds.
     pub answer: Histogram<u64>,
-    /// From the time at which a request was due to its answer: the handshake and waiting included.
+    /// Times from a request's scheduled start to its response, including handshake and waiting, in nanoseconds.
     pub total: Histogram<u64>,
-    /// Requests without an answer, connections that failed.
+    /// Requests without a response, and failed connections.
     pub lost: usize,
-    /// Requests a second that were made.
+    /// Requests made per second.
     pub rate: f64,
 }
 
 impl Outcome {
-    /// For the process that asked.
+    /// Returns the results for the parent process.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let times = |histogram: &Histogram<u64>| {
@@ -67,15 +67,15 @@ impl Outcome {
     }
 }
 
-/// Where a connection stands.
+/// State of a connection.
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// It is being opened, by a request that was due then.
+    /// Opening, for a request scheduled at this time.
     Opening {
         since: Instant,
         due: Option<Instant>,
     },
-    /// A request is on the way.
+    /// A request is in flight.
     Asked {
         since: Instant,
         due: Instant,
@@ -89,13 +89,13 @@ struct Connection {
     state: State,
 }
 
-/// All of one process.
+/// All clients of one process.
 pub struct Phones {
     task: Task,
     poll: Poll,
     connections: slab::Slab<Connection>,
     datagrams: Option<UdpSocket>,
-    /// What datagrams' times are counted from.
+    /// Reference time of datagram timestamps.
     began: Instant,
     outcome: Outcome,
     pending: usize,
@@ -103,14 +103,14 @@ pub struct Phones {
 }
 
 impl Phones {
-    /// Ready to ask; where connections are opened before, they are open.
+    /// Creates the clients; opens the connections if the lifetime needs them in advance.
     ///
     /// # Errors
-    /// When a socket cannot be had.
+    /// If a socket is not available.
     pub fn new(task: Task) -> io::Result<Self> {
         let poll = Poll::new()?;
         let mut datagrams = None;
-        if task.lifetime == Lifetime::Udp {
+        if task.lifetime == ConnectionLifetime::Udp {
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
             let mut socket = UdpSocket::from_std(shared(address, Type::DGRAM, Protocol::UDP)?.into());
             socket.connect(task.server)?;
@@ -123,7 +123,7 @@ impl Phones {
         let buffer = vec![b'x'; MESSAGE_BYTES];
         let mut phones =
             Self { task, poll, connections, datagrams, began: Instant::now(), outcome, pending: 0, buffer };
-        if task.lifetime == Lifetime::Persistent {
+        if task.lifetime == ConnectionLifetime::Persistent {
             phones.open_all()?;
         }
         Ok(phones)
@@ -144,19 +144,19 @@ impl Phones {
         Ok(())
     }
 
-    /// Asks all of the task's requests in their time.
+    /// Sends all requests of the task on schedule.
     ///
     /// # Errors
-    /// When a socket cannot be used.
+    /// If a socket fails.
     pub fn run(&mut self) -> io::Result<&Outcome> {
         let (began, gap) = (Instant::now(), gap(self.task.rate));
         for number in 0..self.task.requests {
             let due = began + gap * u32::try_from(number).unwrap_or(u32::MAX);
             self.wait(due)?;
             match self.task.lifetime {
-                Lifetime::Udp => self.ask_by_datagram()?,
-                Lifetime::Transaction | Lifetime::PersistentWithOpen => self.open(Some(due))?,
-                Lifetime::Persistent => self.ask_next(number, due),
+                ConnectionLifetime::Udp => self.ask_by_datagram()?,
+                ConnectionLifetime::Transaction | ConnectionLifetime::PersistentWithOpen => self.open(Some(due))?,
+                ConnectionLifetime::Persistent => self.ask_next(number, due),
             }
         }
         self.outcome.rate = self.task.requests as f64 / began.elapsed().as_secs_f64();
@@ -168,7 +168,7 @@ impl Phones {
         Ok(&self.outcome)
     }
 
-    /// Takes what comes until `due`; at least once, what is there already.
+    /// Handles events until `due`, at least once those that are already pending.
     fn wait(&mut self, due: Instant) -> io::Result<()> {
         let mut events = Events::with_capacity(256);
         loop {
@@ -205,7 +205,7 @@ impl Phones {
         Ok(())
     }
 
-    /// The next of the open connections; one that still waits for an answer is passed over and counted.
+    /// Sends on the next open connection. Skips and counts one that still waits for a response.
     fn ask_next(&mut self, number: usize, due: Instant) {
         let index = number % self.connections.len().max(1);
         match self.connections.get_mut(index) {
@@ -261,7 +261,7 @@ impl Phones {
         record(&mut self.outcome.total, *due);
         *state = State::Idle;
         self.pending -= 1;
-        if self.task.lifetime == Lifetime::Transaction {
+        if self.task.lifetime == ConnectionLifetime::Transaction {
             self.connections.remove(index);
         }
     }
@@ -305,7 +305,7 @@ impl Phones {
 
 fn ask(connection: &mut Connection, due: Instant, message: &[u8]) {
     let since = Instant::now();
-    // Less than a socket takes at once; where it fails the connection ends, and is counted then.
+    // Fits into the socket's send buffer. If it fails, the connection ends and counts as lost.
     let _ = connection.stream.write_all(message);
     connection.state = State::Asked { since, due, received: 0 };
 }

@@ -1,4 +1,4 @@
-//! Our server in the place of the echo server: registrations and calls over each lifetime of connections, by `strowger load`.
+//! Strowger in place of the echo server: registrations and calls with each connection lifetime, by `strowger load`.
 
 use std::fmt::Write as _;
 use std::io;
@@ -11,19 +11,20 @@ use super::role::CLIENT_CORE;
 use super::server_address;
 use crate::server::Server;
 
-/// Users of the clients, and connections that they share where these were opened before.
+/// Users of the clients, and connections that they share if opened in advance.
 const USERS: u32 = 1_000;
 
-/// What is not measured at a run's beginning, in seconds.
+/// Initial seconds of a run that are not measured.
 const WARM_UP: u32 = 2;
 
-/// The most connections where each request opens one that stays: both ends' files, and what else a process has open.
+/// Maximum connections if each request opens one that stays open: both ends' files, and other open files of a
+/// process.
 const MOST_OPENED: u32 = 18_000;
 
-/// A lifetime of connections as the table names it, its transport, and `--connect` of the load generator.
+/// Name of a connection lifetime in the table, its transport, and `--connect` of the load generator.
 type Lifetime = (&'static str, &'static str, Option<&'static str>);
 
-/// All of them.
+/// All lifetimes.
 const LIFETIMES: [Lifetime; 5] = [
     ("udp", "udp", None),
     ("persistent", "tcp", Some("persistent")),
@@ -32,17 +33,17 @@ const LIFETIMES: [Lifetime; 5] = [
     ("transaction", "tcp", Some("transaction")),
 ];
 
-/// The lifetime in which each request opens a connection, which stays.
+/// The lifetime in which each request opens a connection that stays open.
 const OPENS: &str = "persistent-with-open";
 
-/// What is asked: its name, the workload, how many a second, the request and the answer whose time is shown.
+/// The tests: name, workload, rate per second, and the request and response whose time is reported.
 const TESTS: [(&str, &str, u32, &str); 2] =
     [("REGISTER", "registration", 2_500, "REGISTER"), ("INVITE to 200", "proxy-200", 500, "INVITE")];
 
-/// Both tests over each lifetime.
+/// Runs both tests with each lifetime.
 ///
 /// # Errors
-/// When a program does not run.
+/// If a program does not run.
 pub fn measure(binary: &Path, seconds: u32) -> io::Result<String> {
     let mut text = String::from(
         "\n| test | a second | connections | p50 µs | p99 µs | server CPU µs each | switches each | not carried | carried/s |\n\
@@ -51,7 +52,7 @@ pub fn measure(binary: &Path, seconds: u32) -> io::Result<String> {
     for (name, workload, rate, method) in TESTS {
         for lifetime in LIFETIMES {
             let name_of = lifetime.0;
-            // A registration is no dialog.
+            // A registration has no dialog.
             if workload == "registration" && name_of == "dialog" {
                 continue;
             }
@@ -78,7 +79,7 @@ pub fn measure(binary: &Path, seconds: u32) -> io::Result<String> {
 
 fn one(binary: &Path, workload: &str, rate: u32, lifetime: Lifetime, seconds: u32) -> io::Result<Value> {
     let (_, transport, connect) = lifetime;
-    // Where each request opens a connection, as long as a process has files for them.
+    // If each request opens a connection, the run ends before the process runs out of files.
     let seconds = if connect == Some(OPENS) { seconds.min(MOST_OPENED / rate - WARM_UP) } else { seconds };
     let address = server_address();
     let config = format!(

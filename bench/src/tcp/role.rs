@@ -1,4 +1,4 @@
-//! The program in another role: as a process of its own, for each may hold only so many connections.
+//! This program in another role, as a separate process: each process may hold only a limited number of connections.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 use super::phones::Task;
 
-/// The core of the server, and that of the clients.
+/// Core of the server.
 pub const SERVER_CORE: &str = "0";
-/// The clients' core.
+/// Core of the clients.
 pub const CLIENT_CORE: &str = "1";
 
-/// A process of ours; dropping it kills it.
+/// A child process in a role. Dropping it kills it.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -32,10 +32,10 @@ impl Process {
         Ok(Self { child, output: BufReader::new(output) })
     }
 
-    /// An echo server, which is ready; only one of several takes the datagrams.
+    /// Starts an echo server and waits until it is ready. Only one of several handles datagrams.
     ///
     /// # Errors
-    /// When it does not start.
+    /// If it does not start.
     pub fn echo_server(takes_datagrams: bool) -> io::Result<Self> {
         let mut process = Self::start(SERVER_CORE, &["echo".to_owned(), format!("--datagrams={takes_datagrams}")])?;
         match process.line()?.as_str() {
@@ -44,10 +44,10 @@ impl Process {
         }
     }
 
-    /// Clients with this task: ready to begin, their connections open where they are to be.
+    /// Starts clients with this task and waits until they are ready, with connections open if needed in advance.
     ///
     /// # Errors
-    /// When they do not start.
+    /// If they do not start.
     pub fn phones(task: &Task) -> io::Result<Self> {
         let Task { server, lifetime, rate, requests, connections, .. } = task;
         let arguments = format!(
@@ -61,17 +61,17 @@ impl Process {
         }
     }
 
-    /// Lets clients do their task, and gives what came of it. They keep their connections until they are dropped.
+    /// Runs the clients' task and returns the results. They keep their connections until they are dropped.
     ///
     /// # Errors
-    /// When they end without having said anything.
+    /// If they end without results.
     pub fn run(&mut self) -> io::Result<Value> {
         let input = self.child.stdin.as_mut().ok_or_else(|| io::Error::other("the process takes no input"))?;
         input.write_all(b"go\n")?;
         Ok(serde_json::from_str(&self.line()?)?)
     }
 
-    /// Its number.
+    /// Returns the process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -88,7 +88,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only where it is gone already.
+        // Both fail only if the process has ended already.
         let _ = (self.child.kill(), self.child.wait());
     }
 }

@@ -1,35 +1,35 @@
-//! What one server of each stage carries, the other stage being none or without limit: C_s and C_p.
+//! The capacity of a single server of each stage, C_s and C_p, with the other stage absent or unlimited.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::deployment::{Deployment, Environment, QuotaScope};
 use super::layout::{Layout, Work};
 use super::load::{Offer, Pace, run};
-use super::site::{Held, Place, Site};
-use super::sweep::{Course, brief};
+use super::sweep::{Schedule, brief};
 
-/// Calls at once in a closed loop: enough to keep a server busy.
+/// Concurrent calls in a closed loop: enough to keep a server busy.
 const AT_ONCE: usize = 64;
-/// From a closed loop on loads are raised by this factor, so many times at most.
+/// Factor by which the load is raised from the closed-loop rate, and maximum number of increases.
 const STEP: f64 = 1.15;
 const MOST_LOADS: usize = 8;
-/// A server that carries less of what is offered is full.
+/// Share of the offered load below which a server counts as saturated.
 const CARRIES_ALL: f64 = 0.97;
-/// Of so many loads at which it is full the goodput counts.
+/// Number of loads beyond saturation whose goodput counts.
 const BEYOND: usize = 2;
 
-/// Whose capacity it is.
+/// Stage whose capacity is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Alone {
-    /// C_s, a first-stage server in front of three second-stage servers that are not held.
+pub enum SingleServer {
+    /// C_s: a first-stage server in front of three second-stage servers without a limit.
     First,
-    /// C_p, a second-stage server that callers reach directly.
+    /// C_p: a second-stage server that callers reach directly.
     Second,
 }
 
-impl Alone {
-    /// Both.
+impl SingleServer {
+    /// Both stages.
     pub const ALL: [Self; 2] = [Self::First, Self::Second];
 
     const fn layout(self) -> Layout {
@@ -39,15 +39,15 @@ impl Alone {
         }
     }
 
-    const fn held(self) -> Held {
+    const fn held(self) -> QuotaScope {
         match self {
-            Self::First => Held::First,
-            Self::Second => Held::All,
+            Self::First => QuotaScope::First,
+            Self::Second => QuotaScope::All,
         }
     }
 }
 
-impl fmt::Display for Alone {
+impl fmt::Display for SingleServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::First => "C_s",
@@ -56,34 +56,34 @@ impl fmt::Display for Alone {
     }
 }
 
-/// What one server carries.
+/// Capacity of one server.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Capacity {
-    /// Whose.
-    pub alone: Alone,
-    /// Of what.
+    /// Stage of the server.
+    pub alone: SingleServer,
+    /// Kind of work.
     pub work: Work,
-    /// A second, in a closed loop.
+    /// Rate per second in a closed loop.
     pub closed: f64,
-    /// A second, the mean of the first loads beyond saturation: where the line of throughput becomes flat.
+    /// Rate per second, the mean of the first loads beyond saturation, where throughput stops growing.
     pub rate: f64,
-    /// What one costs at saturation, in microseconds of processor time: the quota over the rate.
+    /// Processor time per unit at saturation, in microseconds: the quota divided by the rate.
     pub cost_us: f64,
 }
 
-/// Measures it on servers of its own.
+/// Measures the capacity on separate servers.
 ///
 /// # Errors
-/// When a server or a generator does not run.
-pub fn measure(alone: Alone, work: Work, course: Course, place: &Place) -> Result<Capacity, String> {
-    let mut site = Site::start(alone.layout(), work, &[], alone.held(), place)?;
+/// If a server or a generator does not run.
+pub fn measure(alone: SingleServer, work: Work, course: Schedule, place: &Environment) -> Result<Capacity, String> {
+    let mut site = Deployment::start(alone.layout(), work, &[], alone.held(), place)?;
     let workload = work.workload();
-    let Course { fill, warm_up, time } = course;
+    let Schedule { fill, warm_up, time } = course;
     let offer =
         Offer { workload: &workload, pace: Pace::AtOnce(AT_ONCE), warm_up: fill, time, registers: true, seed: 500 };
     let closed = run(&mut site, &offer)?.goodput;
     if closed < 1.0 {
-        return Err("it carries nothing".to_owned());
+        return Err("the server carries no load".to_owned());
     }
     let mut beyond = Vec::new();
     let mut rate = closed;
@@ -99,7 +99,7 @@ pub fn measure(alone: Alone, work: Work, course: Course, place: &Place) -> Resul
         }
     }
     if beyond.len() < BEYOND {
-        return Err(format!("it is not full at {rate:.0}/s"));
+        return Err(format!("the server is not saturated at {rate:.0}/s"));
     }
     let rate = beyond.iter().sum::<f64>() / BEYOND as f64;
     Ok(Capacity { alone, work, closed, rate, cost_us: 1e4 * place.quota.percent() / rate })

@@ -1,4 +1,4 @@
-//! The configuration of all servers of a layout: [`configuration`] is the one place that knows how servers are told their stage.
+//! The configuration of all servers of a layout. Only [`configuration`] knows how servers are assigned to stages.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -7,32 +7,32 @@ use std::path::Path;
 use super::DOMAIN;
 use super::layout::{Layout, Work};
 
-/// The port of all servers; each has an address of its own.
+/// Port of all servers; each has its own address.
 const PORT: u16 = 5_060;
-/// T1: transactions live for 64 times as long, so that as many end as begin after 6.4 s.
+/// T1. Transactions live 64 times as long, so they end at the rate at which they begin after 6.4 s.
 pub const T1: &str = "100ms";
 
-/// Which stage a server belongs to.
+/// Stage of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It sends each request on to the cluster of its user.
+    /// Forwards each request to the cluster of its user.
     First,
-    /// It serves users of its cluster, from 0.
+    /// Serves the users of this cluster, counted from 0.
     Second(u32),
 }
 
 /// A server of a layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// As `s1`, `p2`, or `p2-2`, the second one of the second cluster.
+    /// Name, such as `s1`, `p2`, or `p2-2` for the second server of the second cluster.
     pub name: String,
-    /// Where it belongs.
+    /// Stage of the server.
     pub stage: Stage,
-    /// Where it listens over UDP.
+    /// Listening address over UDP.
     pub address: SocketAddr,
 }
 
-/// All servers of a layout: those of the second stage first, for the first one asks for them.
+/// Returns all servers of a layout: those of the second stage first, because the first stage probes them.
 #[must_use]
 pub fn servers(layout: Layout) -> Vec<Server> {
     let second = (0..layout.clusters).flat_map(|cluster| members(layout, cluster));
@@ -54,8 +54,8 @@ fn members(layout: Layout, cluster: u32) -> Vec<Server> {
     (0..layout.servers).map(one).collect()
 }
 
-/// The file that all servers read, each for its name (`strowger serve -c FILE --as NAME`). Their data is in `folder`, and clusters have
-/// shares of the users by `weights`; 1 where there is none.
+/// Returns the configuration file of all servers, each of which reads it with its name (`strowger serve -c FILE --as
+/// NAME`). Data is in `folder`. Clusters have shares of the users by `weights`; a missing weight is 1.
 #[must_use]
 pub fn configuration(layout: Layout, work: Work, weights: &[u16], folder: &Path) -> String {
     let mut text = format!(
@@ -84,7 +84,7 @@ pub fn configuration(layout: Layout, work: Work, weights: &[u16], folder: &Path)
     text
 }
 
-/// Servers of a group have addresses of the loopback of their own.
+/// Returns a loopback address; each group of servers has its own range.
 fn address(group: u32, number: u32) -> SocketAddr {
     let [.., low] = group.to_be_bytes();
     let [.., last] = (number + 1).to_be_bytes();

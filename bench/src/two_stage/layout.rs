@@ -1,22 +1,22 @@
-//! Which servers there are, and what is asked of them.
+//! Layouts of servers and kinds of work.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// S first-stage servers before P clusters of B second-stage servers.
+/// S first-stage servers in front of P clusters of B second-stage servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Layout {
-    /// S; 0: callers go straight to the only cluster.
+    /// S: number of first-stage servers. With 0, callers send directly to the only cluster.
     pub first: u32,
-    /// P.
+    /// P: number of clusters.
     pub clusters: u32,
-    /// B: they share their registrations, and each serves a part of the cluster's users.
+    /// B: servers per cluster. They share their registrations, and each serves a part of the cluster's users.
     pub servers: u32,
 }
 
 impl Layout {
-    /// Those that the paper measured, from the smallest.
+    /// The paper's layouts, the smallest first.
     pub const PAPER: [Self; 6] = [
         Self::new(0, 1, 1),
         Self::new(1, 1, 1),
@@ -25,12 +25,12 @@ impl Layout {
         Self::new(2, 3, 1),
         Self::new(3, 3, 1),
     ];
-    /// One whose first stage is full before its clusters, where it forwards for more than two of them.
+    /// A layout whose first stage saturates before its clusters, because it forwards for more than two of them.
     pub const WIDE: Self = Self::new(1, 3, 1);
-    /// One whose clusters have two servers each.
+    /// A layout whose clusters have two servers each.
     pub const PAIRS: Self = Self::new(2, 2, 2);
 
-    /// As in S*n*P*m*, with B.
+    /// Returns the layout S*n*P*m* with B.
     #[must_use]
     pub const fn new(first: u32, clusters: u32, servers: u32) -> Self {
         Self { first, clusters, servers }
@@ -44,21 +44,21 @@ impl fmt::Display for Layout {
     }
 }
 
-/// What is asked of the servers.
+/// Kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Work {
     /// Calls: the paper's Proxy 200.
     Calls,
-    /// Registrations, nobody asked for a password, and without overload control, as the paper's servers had none.
+    /// Registrations without authentication and without overload control, like the paper's servers.
     Registrations,
-    /// The same with overload control.
+    /// Registrations with overload control.
     ControlledRegistrations,
-    /// Both; the share of registrations, in percent.
+    /// Calls and registrations; the share of registrations in percent.
     Mixed(u8),
 }
 
 impl Work {
-    /// The workload of `strowger load`.
+    /// Returns the workload of `strowger load`.
     #[must_use]
     pub fn workload(self) -> String {
         match self {
@@ -68,7 +68,7 @@ impl Work {
         }
     }
 
-    /// What is counted.
+    /// Returns the counted unit.
     #[must_use]
     pub const fn unit(self) -> &'static str {
         match self {
@@ -78,13 +78,13 @@ impl Work {
         }
     }
 
-    /// Whether servers limit under overload, as they do by default.
+    /// Returns whether servers use overload control, which is the default.
     #[must_use]
     pub const fn has_control(self) -> bool {
         !matches!(self, Self::Registrations)
     }
 
-    /// The share of registrations.
+    /// Returns the share of registrations.
     #[must_use]
     pub fn registrations(self) -> f64 {
         match self {

@@ -1,5 +1,6 @@
-//! Calls and registrations: as many generators (`strowger load`'s engine) as there are first-stage servers, each with its share of the
-//! rate and of the users. Nothing is sent again, and what is not answered within two seconds has failed, as in the paper.
+//! Calls and registrations from one generator (the engine of `strowger load`) per first-stage server, each with its
+//! share of the rate and the users. There are no retransmissions, and a request not answered within two seconds has
+//! failed, as in the paper.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread;
@@ -7,75 +8,75 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use strowger_traffic::engine::{Plan, Run};
-use strowger_traffic::meter::Answer;
+use strowger_traffic::meter::ResponseClass;
 use strowger_traffic::options::{Options, Target, workload_with};
-use strowger_traffic::script::Verb;
-use strowger_traffic::sweep::Measured;
+use strowger_traffic::script::MethodId;
+use strowger_traffic::sweep::Measurement;
 
-use super::site::Site;
+use super::deployment::Deployment;
 use super::{DOMAIN, USERS};
 
-/// Within which each request of a call must be answered with 2xx.
+/// Maximum time until each request of a call has a 2xx.
 pub const WITHIN: Duration = Duration::from_secs(2);
-/// Ports of the callers of each generator. A registrar would take a REGISTER from another port for another phone.
+/// Number of caller ports per generator. A registrar treats a REGISTER from another port as another phone.
 const SOCKETS: usize = 8;
-/// How long what has begun may take at the end. No call begins then, and what ends then is not counted.
+/// Maximum time for calls to end after the load stops. Calls that end in it are not counted.
 const DRAIN: Duration = Duration::from_secs(1);
-/// The first port of callees.
+/// First port of callees.
 const CALLEES: u16 = 16_070;
 
-/// How calls begin.
+/// Arrival process of calls.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
-    /// So many a second, at random (Poisson), whatever the answers.
+    /// Calls per second, with Poisson arrivals, independent of responses.
     Rate(f64),
-    /// So many at once for each entry, a new one for each that ends.
+    /// Closed loop with this many calls per entry server: a new one begins when one ends.
     AtOnce(usize),
 }
 
-/// What is offered.
+/// An offered load.
 #[derive(Clone, Debug)]
 pub struct Offer<'a> {
-    /// As `strowger load run --workload` takes it.
+    /// Workload in the format of `strowger load run --workload`.
     pub workload: &'a str,
-    /// How much.
+    /// Arrival process.
     pub pace: Pace,
-    /// The beginning, which is not counted.
+    /// Initial time that is not counted.
     pub warm_up: Duration,
-    /// What is counted.
+    /// Counted time.
     pub time: Duration,
-    /// Whether callees register before. Later loads on the same servers find them registered.
+    /// Whether callees register first. Later loads on the same servers find them registered.
     pub registers: bool,
-    /// What randomness begins with.
+    /// Random seed.
     pub seed: u64,
 }
 
-/// What came of it, of all generators together.
+/// Results of all generators together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Calls and registrations a second that began.
+    /// Started calls and registrations per second.
     pub offered: f64,
-    /// Those that succeeded in time.
+    /// Calls and registrations per second that succeeded in time.
     pub goodput: f64,
-    /// 503 responses a second.
+    /// 503 responses per second.
     pub refused: f64,
-    /// From a request that begins something to its 2xx, in milliseconds: the median of the first generator.
+    /// Median time from an initial request to its 2xx for the first generator, in milliseconds.
     pub p50_ms: Option<f64>,
-    /// And the 99th percentile.
+    /// 99th percentile of that time, in milliseconds.
     pub p99_ms: Option<f64>,
-    /// The share of periods in which servers of the first stage had used all of their quota, in percent.
+    /// Share of periods in which first-stage servers used up their quota, in percent.
     pub first_throttled: f64,
-    /// The same of the second stage.
+    /// Share of periods in which second-stage servers used up their quota, in percent.
     pub second_throttled: f64,
-    /// Whether a generator was late.
+    /// Whether a generator fell behind.
     pub is_late: bool,
 }
 
-/// Offers it.
+/// Offers the load.
 ///
 /// # Errors
-/// When a generator cannot run, or a server has ended.
-pub fn run(site: &mut Site, offer: &Offer<'_>) -> Result<Outcome, String> {
+/// If a generator cannot run, or a server has ended.
+pub fn run(site: &mut Deployment, offer: &Offer<'_>) -> Result<Outcome, String> {
     let entries = site.entries();
     let prepared = (0..).zip(&entries).map(|(number, entry)| prepare(offer, *entry, number, entries.len()));
     let runs: Vec<Run> = prepared.collect::<Result<_, String>>()?;
@@ -123,8 +124,8 @@ fn plan(offer: &Offer<'_>, entry: SocketAddr, number: u16, entries: usize) -> Re
         pattern: format!("s{number}u%"),
         domain: Some(DOMAIN.to_owned()),
         sockets: if calls { SOCKETS } else { 1 },
-        joins: true,
-        repeats: false,
+        has_segmentation: true,
+        retransmits: false,
         rate,
         outstanding,
         time: Some(offer.time),
@@ -134,7 +135,7 @@ fn plan(offer: &Offer<'_>, entry: SocketAddr, number: u16, entries: usize) -> Re
     };
     let mut plan = options.plan().map_err(said)?.0;
     let measured = plan.phases.iter().position(|phase| phase.is_measured);
-    // The servers end with their registrations.
+    // No unregistration: the servers end with their registrations.
     let measured = measured.ok_or("the workload measures nothing")?;
     plan.phases.truncate(measured + 1);
     if !offer.registers {
@@ -149,15 +150,15 @@ fn plan(offer: &Offer<'_>, entry: SocketAddr, number: u16, entries: usize) -> Re
 #[expect(clippy::cast_precision_loss, reason = "counts of calls")]
 fn carry_out(run: Run) -> Result<Outcome, String> {
     let report = run.go().map_err(|error| error.to_string())?;
-    let measured = Measured::of(&report, WITHIN);
+    let measured = Measurement::of(&report, WITHIN);
     if let Some(why) = report.broken_off {
         return Err(why);
     }
     let phase = report.phases.iter().find(|phase| phase.is_measured).ok_or("nothing was measured")?;
     let meter = phase.meter();
     let seconds = phase.elapsed.as_secs_f64().max(0.001);
-    let of_verb = |verb| meter.answer(verb, Answer::Success).filter(|times| times.count() > 0);
-    let times = of_verb(Verb::Invite).or_else(|| of_verb(Verb::Register));
+    let of_verb = |verb| meter.answer(verb, ResponseClass::Success).filter(|times| times.count() > 0);
+    let times = of_verb(MethodId::Invite).or_else(|| of_verb(MethodId::Register));
     let quantile = |share: f64| Some(times?.quantile(share).as_secs_f64() * 1e3);
     Ok(Outcome {
         offered: meter.began.sent as f64 / seconds,
@@ -191,7 +192,7 @@ mod tests {
         assert_eq!(plan.phases.len(), 2, "callees register, then calls are measured");
         assert_eq!(plan.phases[1].callees.len() as u32, USERS / 3);
         assert_eq!(plan.callees_at[0].port(), CALLEES + 1);
-        assert!(!plan.repeats);
+        assert!(!plan.retransmits);
         let part = Outcome { offered: 300.0, goodput: 200.0, is_late: false, ..Outcome::default() };
         let all = sum(&[part, Outcome { is_late: true, ..part }]);
         assert!(all.is_late && (all.offered - 600.0).abs() < 1e-9 && (all.goodput - 400.0).abs() < 1e-9);

@@ -1,15 +1,16 @@
-//! What the paper has: Singh and Schulzrinne, Failover, load sharing and server architecture in SIP telephony, section 5.
+//! The paper's figures: Singh and Schulzrinne, Failover, load sharing and server architecture in SIP telephony,
+//! section 5.
 
 use super::layout::Layout;
 
-/// A test of the paper's.
+/// A test of the paper.
 #[derive(Clone, Copy, Debug)]
 pub struct Test {
-    /// Its name.
+    /// Name of the test.
     pub name: &'static str,
-    /// C_s, a second.
+    /// C_s per second.
     pub first: f64,
-    /// C_p, a second.
+    /// C_p per second.
     pub second: f64,
 }
 
@@ -20,7 +21,7 @@ pub const STATEFUL: Test = Test { name: "calls, second stage stateful (figure 18
 /// Registrations (figure 20).
 pub const REGISTRATIONS: Test = Test { name: "registrations (figure 20)", first: 2_500.0, second: 2_400.0 };
 
-/// The shares of the clusters, as its hash spread a hundred users.
+/// Returns the clusters' shares, as the paper's hash distributed a hundred users.
 #[must_use]
 pub const fn shares(layout: Layout) -> &'static [f64] {
     match layout.clusters {
@@ -30,5 +31,5 @@ pub const fn shares(layout: Layout) -> &'static [f64] {
     }
 }
 
-/// The weights with which our clusters have the shares of the paper's S2P2.
+/// Weights that give the clusters the shares of the paper's S2P2.
 pub const WEIGHTS: [u16; 2] = [60, 40];

@@ -1,4 +1,4 @@
-//! The pictures: what is carried at each load, measured as points and planned as lines.
+//! The plots: throughput at each load, measured as points and planned as lines.
 
 use std::error::Error;
 use std::path::Path;
@@ -20,7 +20,7 @@ fn colour(layout: Layout) -> RGBColor {
     place.and_then(|place| all.get(place)).copied().unwrap_or(BLACK)
 }
 
-/// Points that were measured, and the corners of what was planned.
+/// Measured points, and corners of the planned line.
 struct Curve {
     name: String,
     colour: RGBColor,
@@ -28,10 +28,10 @@ struct Curve {
     planned: Vec<(f64, f64)>,
 }
 
-/// Draws all that there are figures for into a folder; the names of the files.
+/// Draws all plots that have results into a folder and returns the file names.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// If a file cannot be written.
 pub fn draw(results: &Results, folder: &Path) -> Result<Vec<&'static str>, Box<dyn Error>> {
     std::fs::create_dir_all(folder)?;
     let mut drawn = Vec::new();
@@ -80,7 +80,7 @@ fn paper_curve(layout: Layout) -> Option<Curve> {
     })
 }
 
-/// Where the line of throughput begins, bends and ends.
+/// Returns the start, the bends and the end of the throughput line.
 fn corners(plan: &strowger_plan::TwoStage, last: f64) -> Vec<(f64, f64)> {
     let bends = plan.break_points().into_iter().map(|point| (point.load_per_s, point.throughput_per_s));
     let bends = bends.filter(|point| point.0 < last);

@@ -1,13 +1,14 @@
-//! What `strowger plan two-stage` says of a layout, from what one server of each stage carries and the shares that were found.
+//! Predictions of `strowger plan two-stage` for a layout, from the capacities of single servers and the measured
+//! shares.
 
 use strowger_plan::TwoStage;
 
-use super::capacity::{Alone, Capacity};
+use super::capacity::{Capacity, SingleServer};
 use super::layout::{Layout, Work};
 use super::paper;
 use super::sweep::{Point, Sweep};
 
-/// What one server of each stage carries, a second.
+/// Capacities of a single server of each stage, per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacities {
     /// C_s.
@@ -17,8 +18,8 @@ pub struct Capacities {
 }
 
 impl Capacities {
-    /// Those that were measured, for this work. A mix takes of each server's time what its calls and its registrations take: the capacity is the
-    /// harmonic mean of theirs, by their shares.
+    /// Returns the measured capacities for this kind of work. For a mix, the capacity is the harmonic mean of those
+    /// for calls and for registrations, weighted by their shares.
     #[must_use]
     pub fn of(all: &[Capacity], work: Work) -> Option<Self> {
         let measured = |alone, work| all.iter().find(|one| (one.alone, one.work) == (alone, work)).map(|one| one.rate);
@@ -31,10 +32,11 @@ impl Capacities {
                 Some(1.0 / ((1.0 - registrations) / calls + registrations / registers))
             }
         };
-        Some(Self { first: mixed(Alone::First)?, second: mixed(Alone::Second)? })
+        Some(Self { first: mixed(SingleServer::First)?, second: mixed(SingleServer::Second)? })
     }
 
-    /// The plan of a layout whose clusters have these shares; each is divided evenly among the cluster's servers.
+    /// Returns the plan of a layout whose clusters have these shares, each divided evenly among the cluster's
+    /// servers.
     #[must_use]
     pub fn plan(self, layout: Layout, shares: &[f64]) -> Option<TwoStage> {
         let parts = shares.iter().flat_map(|share| vec![share / f64::from(layout.servers); layout.servers as usize]);
@@ -42,43 +44,43 @@ impl Capacities {
         TwoStage::new(layout.first, self.first, self.second, &parts).ok()
     }
 
-    /// The same with equal shares.
+    /// Returns the plan with equal shares.
     #[must_use]
     pub fn even(self, layout: Layout) -> Option<TwoStage> {
         self.plan(layout, &vec![1.0 / f64::from(layout.clusters); layout.clusters as usize])
     }
 }
 
-/// What the paper's own numbers say of a layout.
+/// Returns the plan of a layout from the paper's own figures.
 #[must_use]
 pub fn of_paper(test: paper::Test, layout: Layout) -> Option<TwoStage> {
     Capacities { first: test.first, second: test.second }.plan(layout, paper::shares(layout))
 }
 
-/// A point beside what the plan says at the load that was really offered.
+/// A measured point beside the plan at the load actually offered.
 #[derive(Clone, Copy, Debug)]
-pub struct Compared {
-    /// Offered, a second.
+pub struct Comparison {
+    /// Offered load per second.
     pub offered: f64,
-    /// τ(λ), a second.
+    /// τ(λ) per second.
     pub predicted: f64,
-    /// Carried, a second.
+    /// Measured throughput per second.
     pub measured: f64,
 }
 
-impl Compared {
-    /// By how much more was carried than predicted, in percent of that.
+impl Comparison {
+    /// Returns the deviation of the measured from the predicted throughput, in percent of the latter.
     #[must_use]
     pub fn error_percent(&self) -> f64 {
         100.0 * (self.measured / self.predicted - 1.0)
     }
 }
 
-/// The points of a sweep beside the plan.
+/// Returns the points of a sweep beside the plan.
 #[must_use]
-pub fn compare(sweep: &Sweep, capacities: Capacities) -> Vec<Compared> {
+pub fn compare(sweep: &Sweep, capacities: Capacities) -> Vec<Comparison> {
     let Some(plan) = capacities.plan(sweep.layout, &sweep.shares) else { return Vec::new() };
-    let compare = |point: &Point| Compared {
+    let compare = |point: &Point| Comparison {
         offered: point.outcome.offered,
         predicted: plan.throughput(point.outcome.offered),
         measured: point.outcome.goodput,
@@ -104,7 +106,7 @@ mod tests {
     #[test]
     fn a_mix_takes_the_time_of_both() {
         let capacity = |alone, work, rate| Capacity { alone, work, closed: rate, rate, cost_us: 1.0 };
-        let all: Vec<Capacity> = Alone::ALL
+        let all: Vec<Capacity> = SingleServer::ALL
             .into_iter()
             .flat_map(|alone| [capacity(alone, Work::Calls, 1_000.0), capacity(alone, Work::Registrations, 4_000.0)])
             .collect();

@@ -1,52 +1,52 @@
-//! What was measured, as it is kept between runs and written as tables.
+//! Results as they are saved between runs and written as tables.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::capacity::{Alone, Capacity};
+use super::capacity::{Capacity, SingleServer};
 use super::layout::{Layout, Work};
 use super::prediction::{Capacities, compare};
 use super::sweep::Sweep;
 use crate::quota::Quota;
 
-/// All of it.
+/// All results.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Results {
-    /// What each server may use.
+    /// CPU quota of each server.
     pub quota: Option<Quota>,
-    /// What one server of each stage carries.
+    /// Capacities of single servers.
     pub capacities: Vec<Capacity>,
-    /// Layouts under rising load.
+    /// Layouts under increasing load.
     pub sweeps: Vec<Sweep>,
 }
 
 impl Results {
-    /// What one server carries.
+    /// Returns the capacity of one server.
     #[must_use]
-    pub fn capacity(&self, alone: Alone, work: Work) -> Option<&Capacity> {
+    pub fn capacity(&self, alone: SingleServer, work: Work) -> Option<&Capacity> {
         self.capacities.iter().find(|one| (one.alone, one.work) == (alone, work))
     }
 
-    /// What one server of each stage carries.
+    /// Returns the capacities of a single server of each stage.
     #[must_use]
     pub fn both(&self, work: Work) -> Option<Capacities> {
         Capacities::of(&self.capacities, work)
     }
 
-    /// The sweep of a layout whose clusters have equal weights.
+    /// Returns the sweep of a layout with equal weights.
     #[must_use]
     pub fn sweep(&self, layout: Layout, work: Work) -> Option<&Sweep> {
         self.weighted(layout, work, &[])
     }
 
-    /// The sweep of a layout whose clusters have these weights.
+    /// Returns the sweep of a layout with these weights.
     #[must_use]
     pub fn weighted(&self, layout: Layout, work: Work, weights: &[u16]) -> Option<&Sweep> {
         self.sweeps.iter().find(|one| (one.layout, one.work) == (layout, work) && one.weights == weights)
     }
 
-    /// Sorts what was measured in any order.
+    /// Sorts the results.
     pub fn sort(&mut self) {
         self.capacities.sort_by_key(|one| (one.work, one.alone));
         self.sweeps.sort_by(|one, other| {
@@ -55,10 +55,10 @@ impl Results {
         });
     }
 
-    /// Writes it as tables into a folder.
+    /// Writes the results as tables into a folder.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// If a file cannot be written.
     pub fn write_csv(&self, folder: &Path) -> Result<(), csv::Error> {
         std::fs::create_dir_all(folder)?;
         let mut capacities = csv::Writer::from_path(folder.join("capacity.csv"))?;
@@ -126,11 +126,11 @@ pub(super) mod tests {
     use crate::two_stage::paper;
     use crate::two_stage::sweep::Point;
 
-    /// Servers that do exactly what the plan says, but for a cluster of pairs that carries a fifth less.
+    /// Returns results that match the plan exactly, except for a cluster of pairs that carries a fifth less.
     pub(crate) fn some() -> Results {
         let mut results = Results { quota: Some(Quota { quota_us: 1_000, period_us: 10_000 }), ..Results::default() };
         for (work, first, second) in [(Work::Calls, 1_050.0, 900.0), (Work::Registrations, 2_500.0, 2_400.0)] {
-            for (alone, rate) in [(Alone::First, first), (Alone::Second, second)] {
+            for (alone, rate) in [(SingleServer::First, first), (SingleServer::Second, second)] {
                 results.capacities.push(Capacity { alone, work, closed: rate, rate, cost_us: 1e5 / rate });
             }
             let layouts = Layout::PAPER.into_iter().chain([Layout::WIDE, Layout::PAIRS]);

@@ -1,69 +1,69 @@
-//! Load after load on the servers of one layout, through saturation.
+//! Increasing loads on the servers of one layout, through saturation.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::deployment::{Deployment, Environment, QuotaScope};
 use super::layout::{Layout, Work};
 use super::load::{Offer, Outcome, Pace, run};
-use super::site::{Held, Place, Site};
 
-/// How long each load takes.
+/// Durations of a sweep.
 #[derive(Clone, Copy, Debug)]
-pub struct Course {
-    /// Before the first load: until as many transactions end as begin.
+pub struct Schedule {
+    /// Time before the first load, until transactions end at the rate at which they begin.
     pub fill: Duration,
-    /// The beginning of each load, which is not counted.
+    /// Initial time of each load that is not counted.
     pub warm_up: Duration,
-    /// What is counted of each load.
+    /// Counted time of each load.
     pub time: Duration,
 }
 
-/// What was offered, and what came of it.
+/// An offered load and its results.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Calls or registrations a second that were asked for.
+    /// Requested calls or registrations per second.
     pub asked: f64,
-    /// What came of it.
+    /// Results of the load.
     pub outcome: Outcome,
 }
 
-/// What was measured of a layout.
+/// Results of a layout.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Sweep {
-    /// Its servers.
+    /// Layout of the servers.
     pub layout: Layout,
-    /// What was asked of them.
+    /// Kind of work.
     pub work: Work,
-    /// The weights of the clusters; none where they are equal.
+    /// Weights of the clusters; empty if equal.
     pub weights: Vec<u16>,
-    /// The share of the users that each cluster has, by its registrations.
+    /// Share of users of each cluster, by its registrations.
     pub shares: Vec<f64>,
-    /// By rising load.
+    /// Results by ascending load.
     pub points: Vec<Point>,
 }
 
-/// What is swept.
+/// Parameters of a sweep.
 #[derive(Clone, Debug)]
 pub struct Task<'a> {
-    /// The servers.
+    /// Layout of the servers.
     pub layout: Layout,
-    /// What is asked of them.
+    /// Kind of work.
     pub work: Work,
-    /// The weights of the clusters; none where they are equal.
+    /// Weights of the clusters; empty if equal.
     pub weights: &'a [u16],
-    /// Loads, rising.
+    /// Loads, ascending.
     pub rates: Vec<f64>,
-    /// How long each takes.
-    pub course: Course,
+    /// Durations of each load.
+    pub course: Schedule,
 }
 
-/// Starts the servers and offers load after load to them.
+/// Starts the servers and offers one load after another.
 ///
 /// # Errors
-/// When a server or a generator does not run.
-pub fn sweep(task: &Task<'_>, place: &Place) -> Result<Sweep, String> {
-    let mut site = Site::start(task.layout, task.work, task.weights, Held::All, place)?;
+/// If a server or a generator does not run.
+pub fn sweep(task: &Task<'_>, place: &Environment) -> Result<Sweep, String> {
+    let mut site = Deployment::start(task.layout, task.work, task.weights, QuotaScope::All, place)?;
     let workload = task.work.workload();
     let (mut points, mut seed) = (Vec::new(), 1_000);
     for rate in &task.rates {
@@ -86,7 +86,7 @@ pub fn sweep(task: &Task<'_>, place: &Place) -> Result<Sweep, String> {
     Ok(Sweep { layout, work, weights: task.weights.to_vec(), shares, points })
 }
 
-/// What part of all each is.
+/// Returns each count as a share of the total.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "counts of users")]
 pub fn shares(counts: &[u64]) -> Vec<f64> {
@@ -94,7 +94,7 @@ pub fn shares(counts: &[u64]) -> Vec<f64> {
     counts.iter().map(|count| *count as f64 / all).collect()
 }
 
-/// A line for who waits.
+/// Returns a line of progress output.
 #[must_use]
 pub fn brief(asked: f64, outcome: &Outcome) -> String {
     let Outcome { offered, goodput, refused, p50_ms, p99_ms, first_throttled, second_throttled, is_late } = outcome;

@@ -1,31 +1,31 @@
-//! The page: the figures that matter, then every table.
+//! The page: the key figures, then every table.
 
 use std::fmt::Write as _;
 
 use strowger_plan::two_stage::Bottleneck;
-use strowger_plan::{Stages, TwoStage, stages};
+use strowger_plan::{StageRequirements, TwoStage, stages};
 
-use super::capacity::Alone;
+use super::capacity::SingleServer;
 use super::layout::{Layout, Work};
 use super::paper;
-use super::prediction::{Compared, compare, of_paper};
+use super::prediction::{Comparison, compare, of_paper};
 use super::results::Results;
 use super::sweep::Sweep;
 
-/// How far a point may be from the plan, in percent.
+/// Allowed deviation from the plan, in percent.
 const GOAL_ERROR: f64 = 10.0;
-/// What P clusters must carry of P times what one does, as long as the first stage has room.
+/// Required throughput of P clusters relative to P times that of one, while the first stage is not saturated.
 const GOAL_EFFICIENCY: f64 = 0.9;
-/// What is measured of single work, in the order of the page.
+/// Unmixed kinds of work, in the order of the page.
 const WORKS: [Work; 2] = [Work::Calls, Work::Registrations];
 
-/// The most that a sweep carried, a second.
+/// Returns the highest throughput of a sweep per second.
 fn peak(sweep: &Sweep) -> f64 {
     sweep.points.iter().map(|point| point.outcome.goodput).fold(0.0, f64::max)
 }
 
-/// What a layout carried of P times what S0P1 did, or where the first stage is full before its clusters, of n times what S1P1 did; `None`
-/// where nothing is to grow.
+/// Returns a layout's throughput relative to P times that of S0P1, or if the first stage saturates before the
+/// clusters, to n times that of S1P1. Returns `None` for a layout that is not an enlargement of these.
 fn efficiency(results: &Results, layout: Layout, work: Work) -> Option<(&'static str, f64)> {
     let both = results.both(work)?;
     let (first, clusters) = (f64::from(layout.first), f64::from(layout.clusters));
@@ -39,14 +39,14 @@ fn efficiency(results: &Results, layout: Layout, work: Work) -> Option<(&'static
     has_grown.then(|| (of, peak(all) / (times * peak(one))))
 }
 
-fn worst(compared: &[Compared]) -> f64 {
+fn worst(compared: &[Comparison]) -> f64 {
     compared
         .iter()
-        .map(Compared::error_percent)
+        .map(Comparison::error_percent)
         .fold(0.0, |worst: f64, one| if one.abs() > worst.abs() { one } else { worst })
 }
 
-/// The figures that matter.
+/// Returns the key figures.
 #[must_use]
 pub fn summary(results: &Results) -> String {
     let mut text = String::from(
@@ -75,7 +75,7 @@ fn rate(value: Option<f64>) -> String {
     value.map_or("–".to_owned(), |value| format!("{value:.0}"))
 }
 
-/// All tables.
+/// Returns all tables.
 #[must_use]
 pub fn all(results: &Results) -> String {
     let mut text = String::new();
@@ -95,7 +95,7 @@ fn goals(results: &Results, text: &mut String) {
     for work in WORKS {
         let Some(both) = results.both(work) else { continue };
         let sweeps = || results.sweeps.iter().filter(|sweep| sweep.work == work && sweep.layout.servers == 1);
-        let all: Vec<Compared> = sweeps().flat_map(|sweep| compare(sweep, both)).collect();
+        let all: Vec<Comparison> = sweeps().flat_map(|sweep| compare(sweep, both)).collect();
         if all.is_empty() {
             continue;
         }
@@ -131,7 +131,7 @@ fn capacities(results: &Results, text: &mut String) {
          | | | a second | closed loop | CPU µs each | the paper |\n|---|---|---:|---:|---:|---:|\n",
     );
     for one in &results.capacities {
-        let of = |test: paper::Test| if one.alone == Alone::First { test.first } else { test.second };
+        let of = |test: paper::Test| if one.alone == SingleServer::First { test.first } else { test.second };
         let papers = match one.work {
             Work::Calls => format!("{:.0} stateless, {:.0} stateful", of(paper::STATELESS), of(paper::STATEFUL)),
             _ => format!("{:.0}", of(paper::REGISTRATIONS)),
@@ -213,7 +213,7 @@ fn points(results: &Results, work: Work, text: &mut String) {
     }
 }
 
-fn point_rows(sweep: &Sweep, compared: &[Compared], text: &mut String) {
+fn point_rows(sweep: &Sweep, compared: &[Comparison], text: &mut String) {
     for (point, one) in sweep.points.iter().zip(compared) {
         let outcome = &point.outcome;
         let time = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.1}"));
@@ -277,16 +277,18 @@ fn mixes(results: &Results, text: &mut String) {
     }
 }
 
-/// What one second-stage server would work of its time, and how many servers that takes. The first stage's rate is that of this mix.
+/// Returns the utilization of a single second-stage server and the layout needed for this mix. The first stage's rate
+/// is that of the mix.
 fn needed(results: &Results, registers: f64, requests: f64) -> Option<(f64, String)> {
     let rate = |alone, work| Some(results.capacity(alone, work)?.rate);
-    let first_time = registers / rate(Alone::First, Work::Registrations)? + requests / rate(Alone::First, Work::Calls)?;
-    let asked = Stages {
+    let first_time = registers / rate(SingleServer::First, Work::Registrations)?
+        + requests / rate(SingleServer::First, Work::Calls)?;
+    let asked = StageRequirements {
         registers_per_s: registers,
         requests_per_s: requests,
         first_per_s: (registers + requests) / first_time,
-        register_per_s: rate(Alone::Second, Work::Registrations)?,
-        proxy_per_s: rate(Alone::Second, Work::Calls)?,
+        register_per_s: rate(SingleServer::Second, Work::Registrations)?,
+        proxy_per_s: rate(SingleServer::Second, Work::Calls)?,
         utilization: 1.0,
         skew: 1.0,
     };

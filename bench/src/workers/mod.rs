@@ -1,7 +1,7 @@
-//! Workers that share one peer's messages, each held to a part of a core.
+//! Workers that share one peer's messages, each limited to a share of a core.
 
-pub mod cage;
+pub mod cpu_quota;
 pub mod run;
 
-/// The domain of all users.
+/// Domain of all users.
 const DOMAIN: &str = "example.com";

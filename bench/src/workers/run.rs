@@ -1,4 +1,4 @@
-//! A server with so many workers, and a generator that sends to it from one address and port.
+//! A server with a number of workers, and a generator that sends to it from one address and port.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::DOMAIN;
-use super::cage::Cages;
+use super::cpu_quota::ThreadGroups;
 use crate::register::probe::Probe;
 
-/// How long a server may take to answer.
+/// Maximum time for a server to answer after its start.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the generator does.
+/// Work of the generator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// REGISTERs, all of them from one address and port.
+    /// REGISTERs from one address and port.
     Register,
-    /// Calls: callers behind one address and port, callees behind another one.
+    /// Calls: callers behind one address and port, callees behind another.
     Call,
 }
 
 impl Work {
-    /// The workload of `strowger load`.
+    /// Returns the workload of `strowger load`.
     #[must_use]
     pub const fn workload(self) -> &'static str {
         match self {
@@ -36,55 +36,55 @@ impl Work {
     }
 }
 
-/// How runs are made.
+/// Options of a run.
 #[derive(Clone, Debug)]
-pub struct How {
-    /// The program `strowger`.
+pub struct RunOptions {
+    /// The `strowger` binary.
     pub binary: PathBuf,
-    /// What each worker may use of a core, in percent.
+    /// Maximum share of a core per worker, in percent.
     pub percent: u32,
-    /// `server.spread`.
+    /// Value of `server.spread`.
     pub spread: String,
-    /// Registrations or calls that go on at a time.
+    /// Concurrent registrations or calls.
     pub outstanding: u32,
 }
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Registrations or calls a second.
+    /// Registrations or calls per second.
     pub rate: f64,
-    /// Of those that began, the share that did not end well, in percent.
+    /// Share of started registrations or calls that failed, in percent.
     pub lost: f64,
-    /// Processor time of the server for each, in microseconds.
+    /// Processor time of the server per registration or call, in microseconds.
     pub processor: f64,
-    /// The share of periods in which the workers had used all that they may, in percent, so far.
+    /// Share of periods so far in which the workers used up their quota, in percent.
     pub throttled: f64,
-    /// The share of its core that the generator used.
+    /// Share of its core that the generator used.
     pub generator: f64,
-    /// The shards of each worker at the end.
+    /// Shards of each worker at the end.
     pub shards: Vec<u64>,
-    /// Messages that one worker received and another one dealt with, by message received, so far.
+    /// Share of received messages so far that another worker handled.
     pub handed_over: f64,
 }
 
-/// A server whose workers are held. When this is dropped it ends.
+/// A server with limited workers. Dropping it ends it.
 #[derive(Debug)]
 pub struct Server {
-    // The threads end before their groups go.
-    child: Ended,
-    cages: Cages,
+    // Declared first: the threads end before their groups are removed.
+    child: ChildGuard,
+    cages: ThreadGroups,
     folder: tempfile::TempDir,
     address: SocketAddr,
 }
 
-/// A process; dropping it kills it.
+/// A child process that is killed on drop.
 #[derive(Debug)]
-struct Ended(Child);
+struct ChildGuard(Child);
 
-impl Drop for Ended {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
-        // Both fail only when it is gone already.
+        // Both fail only if the process has ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -94,23 +94,23 @@ impl Server {
     /// Starts a server with `workers` on the first core.
     ///
     /// # Errors
-    /// What is missing, or what went wrong.
-    pub fn start(how: &How, workers: u16) -> Result<Self, String> {
+    /// If something is missing or fails.
+    pub fn start(how: &RunOptions, workers: u16) -> Result<Self, String> {
         let address = SocketAddr::from(([127, 0, 0, 1], 5_060 + workers));
         let (child, folder) = start(how, workers, address)?;
-        let cages = Cages::hold(child.0.id(), "worker-", how.percent)
+        let cages = ThreadGroups::hold(child.0.id(), "worker-", how.percent)
             .map_err(|error| format!("the workers cannot be held: {error}"))?;
         if cages.len() != usize::from(workers) {
-            return Err(format!("{} threads are held in place of {workers}", cages.len()));
+            return Err(format!("{} threads are limited instead of {workers}", cages.len()));
         }
         Ok(Self { child, cages, folder, address })
     }
 
-    /// Lets a generator send from one address and port on the second core, and measures for `time` after `warm_up`.
+    /// Runs a generator from one address and port on the second core, and measures for `time` after `warm_up`.
     ///
     /// # Errors
-    /// The same.
-    pub fn load(&self, how: &How, work: Work, warm_up: Duration, time: Duration) -> Result<Outcome, String> {
+    /// As [`start`](Self::start).
+    pub fn load(&self, how: &RunOptions, work: Work, warm_up: Duration, time: Duration) -> Result<Outcome, String> {
         let json = self.folder.path().join("report.json");
         let mut command = Command::new("taskset");
         command.args(["-c", "1"]).arg(&how.binary).args(["load", "run", "--to", &format!("udp:{}", self.address)]);
@@ -146,7 +146,7 @@ fn read(json: &Path) -> Option<Value> {
     serde_json::from_slice(&fs::read(json).ok()?).ok()
 }
 
-fn start(how: &How, workers: u16, address: SocketAddr) -> Result<(Ended, tempfile::TempDir), String> {
+fn start(how: &RunOptions, workers: u16, address: SocketAddr) -> Result<(ChildGuard, tempfile::TempDir), String> {
     let wrong = |error: std::io::Error| error.to_string();
     let folder = tempfile::Builder::new().prefix("strowger-workers-").tempdir().map_err(wrong)?;
     let text = format!(
@@ -159,7 +159,7 @@ fn start(how: &How, workers: u16, address: SocketAddr) -> Result<(Ended, tempfil
     let mut command = Command::new("taskset");
     command.args(["-c", "0"]).arg(&how.binary).args(["serve", "-c", "strowger.toml"]).current_dir(folder.path());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).map_err(wrong)?);
-    let mut server = Ended(command.spawn().map_err(|error| format!("{command:?}: {error}"))?);
+    let mut server = ChildGuard(command.spawn().map_err(|error| format!("{command:?}: {error}"))?);
     let mut probe = Probe::new(address);
     let deadline = Instant::now() + PATIENCE;
     while probe.options().is_none() {

@@ -1,4 +1,4 @@
-//! Addresses of record as a person types them.
+//! Addresses of record as typed by an operator.
 
 use std::net::IpAddr;
 
@@ -6,8 +6,8 @@ use strowger_control::config::Config;
 use strowger_net::local_addresses;
 use strowger_store::{Address, StoreError};
 
-/// The address that is meant by `typed`: a name alone has the first domain, and so has an address of this machine that the
-/// server listens on, as the server itself has it.
+/// Returns the address meant by `typed`. A bare name gets the first domain; a listening address of this machine
+/// stands for that domain too, as in the server.
 pub(crate) fn typed(config: &Config, typed: &str) -> Result<Address, StoreError> {
     Address::parse(&full(config, typed))
 }

@@ -8,7 +8,7 @@ use strowger_control::config::values::StoreUrl;
 use strowger_control::config::{Config, ConfigSource};
 use strowger_control::protocol::{BackupReport, BackupRequest};
 use strowger_control::socket;
-use strowger_persistence::{BackedUp, BackupError, BackupOrder, Restored};
+use strowger_persistence::{BackupError, BackupResult, BackupSpec, RestoreResult};
 use strowger_store::{BackupInfo, BackupOptions, StoreError};
 
 use crate::cli::{BackupArguments, RestoreArguments};
@@ -17,7 +17,7 @@ use crate::key;
 use crate::table::{print_facts, print_json, print_line};
 use crate::text::{count, size};
 
-/// What a backup calls the server's key.
+/// Name of the server's key in a backup.
 pub(crate) const KEY: &str = "server-key";
 
 pub(crate) fn backup(wanted: ConfigSource<'_>, arguments: &BackupArguments) -> Result<(), Failure> {
@@ -56,7 +56,7 @@ pub(crate) fn backup(wanted: ConfigSource<'_>, arguments: &BackupArguments) -> R
     Ok(())
 }
 
-/// By the server that runs, so that what it holds is in it; `None` where none runs.
+/// Backs up through the running server, including its unwritten state; `None` if no server runs.
 fn by_server(
     config: &Config,
     target: &Path,
@@ -80,7 +80,7 @@ fn by_ourselves(
     let database = database(config)?;
     let key = key::read(&config.key_file())?;
     let extra = key.map(|key| (KEY.to_owned(), key.to_vec())).into_iter().collect();
-    let order = BackupOrder { target: target.to_owned(), overwrite, extra };
+    let order = BackupSpec { target: target.to_owned(), overwrite, extra };
     let on_progress = |done, of| progress.show(done, of);
     if config.store_mode().is_durable() {
         let done = strowger_persistence::backup_offline(&config.journal_folder(), &database, &order, on_progress)?;
@@ -89,20 +89,20 @@ fn by_ourselves(
     Ok(report(&of_database(&database, &order, on_progress)?))
 }
 
-/// Of the database alone: where registrations are in memory, nothing else is kept.
+/// Backs up the database only, which is complete if registrations are in memory.
 pub(crate) fn of_database(
     database: &Path,
-    order: &BackupOrder,
+    order: &BackupSpec,
     progress: impl FnMut(u64, u64),
-) -> Result<BackedUp, StoreError> {
+) -> Result<BackupResult, StoreError> {
     let extra: Vec<(&str, &[u8])> = order.extra.iter().map(|(name, value)| (&**name, &**value)).collect();
-    let options = BackupOptions { overwrite: order.overwrite, extra: &extra };
+    let options = BackupOptions { can_overwrite: order.overwrite, extra: &extra };
     let info = strowger_store::backup(database, &order.target, &options, progress)?;
-    Ok(BackedUp { info })
+    Ok(BackupResult { info })
 }
 
-/// What is told of a backup.
-pub(crate) fn report(BackedUp { info }: &BackedUp) -> BackupReport {
+/// Returns the report of a backup.
+pub(crate) fn report(BackupResult { info }: &BackupResult) -> BackupReport {
     BackupReport {
         users: info.users,
         aliases: info.aliases,
@@ -146,7 +146,7 @@ pub(crate) fn restore(wanted: ConfigSource<'_>, arguments: &RestoreArguments) ->
         )),
         other => other.into(),
     })?;
-    let Restored { database: done, journal_moved_aside } = restored;
+    let RestoreResult { database: done, journal_moved_aside } = restored;
     let (key, key_aside) = match key_in(&done.info) {
         Some(key) => ("restored", key::restore(&config.key_file(), key)?),
         None => ("not in the backup", None),
@@ -164,7 +164,7 @@ fn tell(
     as_json: bool,
 ) -> Result<(), Failure> {
     let aside: Vec<String> = aside.iter().map(|path| absolute(path).display().to_string()).collect();
-    let report = report(&BackedUp { info: info.clone() });
+    let report = report(&BackupResult { info: info.clone() });
     if as_json {
         let value = json!({
             "result": "restored",
@@ -174,7 +174,7 @@ fn tell(
             "gateways": report.gateways,
             "addresses": report.addresses,
             "damaged": report.damaged,
-            "made_s": info.made_s,
+            "made_s": info.created_s,
             "version": info.version,
             "key": report.key,
             "moved_aside": aside,
@@ -208,7 +208,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// A line on a terminal that says how far it is; it goes when this is dropped.
+/// A progress line on a terminal, removed on drop.
 pub(crate) struct Progress {
     what: &'static str,
     is_terminal: bool,
@@ -234,11 +234,11 @@ impl Progress {
         self.percent = percent.or(self.percent);
     }
 
-    /// In place of the line before.
+    /// Replaces the progress line.
     fn write(&self, text: &str) {
         if self.is_terminal {
             let mut out = io::stderr().lock();
-            // A terminal that has gone is no reason to stop.
+            // A closed terminal must not stop the backup.
             drop(write!(out, "\r\x1b[K{text}").and_then(|()| out.flush()));
         }
     }

@@ -1,72 +1,74 @@
-//! The balancers of a running server: their targets from every source, followed, told of and changed.
+//! Balancers of a running server: collects their targets from every source, follows changes, reports and edits them.
 
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use strowger_balancer::{Registry, Target, TargetId, TargetState};
 use strowger_control::config::Config;
-use strowger_control::config::values::{Share, TargetSource};
+use strowger_control::config::values::{TargetSource, WeightedTarget};
 use strowger_control::dns::DnsResolver;
 use strowger_control::protocol::{self, Balancer, NewTarget, Outage};
-use strowger_control::targets::{Changes, Learnt, Lists, Origin, Refused, Services, Sources, TargetSet, TargetSets};
+use strowger_control::targets::{
+    Changes, Lists, Origin, ServiceUpdate, Services, Sources, TargetError, TargetSet, TargetSets,
+};
 use strowger_directory::Gateways;
 use strowger_foundation::Timestamp;
-use strowger_locate::Failure;
+use strowger_locate::LocateError;
 use strowger_message::lossy;
 use strowger_store::NewGateway;
 
-use crate::hosts::{self, Answered};
+use crate::target_names::{self, DnsUpdate};
 use crate::users::Users;
 
-/// The note of a gateway that a balancer got while the server ran.
+/// Note on a gateway that was added to a balancer at runtime.
 const NOTE: &str = "added by strowger ctl targets";
 
-/// What the server knows of targets.
-pub(crate) struct Balancing {
+/// The server's state of targets.
+pub(crate) struct TargetManager {
     registry: Registry,
     lists: Lists,
     services: Services,
     changes: Changes,
     sets: TargetSets,
-    said: mpsc::Sender<Answered>,
-    answers: Receiver<Answered>,
+    said: mpsc::Sender<DnsUpdate>,
+    answers: Receiver<DnsUpdate>,
 }
 
-/// What a new configuration would have.
-pub(crate) struct Prepared {
+/// State for a new configuration.
+pub(crate) struct TargetUpdate {
     lists: Lists,
     services: Services,
     sets: TargetSets,
 }
 
-/// A target that a command names.
-pub(crate) struct Found {
+/// A target named in a command.
+pub(crate) struct TargetMatch {
     pub(crate) id: TargetId,
     pub(crate) set: String,
     pub(crate) uri: String,
-    /// Who names it; none where it is in no set any more.
+    /// Origin of the target; `None` if no set has it.
     pub(crate) origin: Option<Origin>,
 }
 
-impl Balancing {
-    /// With what can be known at once. A balancer whose targets cannot be used has none, and the log says why: everything else
-    /// is served.
+impl TargetManager {
+    /// Starts with the targets that are known at once. A balancer with unusable targets gets none, and the log says
+    /// why; everything else is served.
     pub(crate) fn start(config: &Config, gateways: &Gateways, dns: &DnsResolver) -> Self {
         let (said, answers) = mpsc::channel();
         let mut services = Services::default();
         services.follow(config, Instant::now());
-        hosts::resolve(&mut services, config, dns);
+        target_names::resolve(&mut services, config, dns);
         let (lists, changes, registry) = (Lists::read(config), Changes::default(), Registry::default());
         let sources = Sources { gateways, lists: &lists, services: &services, changes: &changes };
         let (sets, refused) = TargetSets::build_all(config, &sources, &registry);
         refused.iter().for_each(|why| tracing::error!("{why}; until then its calls get 503"));
-        sources.look(config).iter().for_each(|warning| tracing::warn!("{warning}"));
+        sources.warnings(config).iter().for_each(|warning| tracing::warn!("{warning}"));
         let balancing = Self { registry, lists, services, changes, sets, said, answers };
         balancing.report_empty(config, &refused);
         balancing
     }
 
-    /// The sets as they are.
+    /// Returns the current sets.
     pub(crate) const fn sets(&self) -> &TargetSets {
         &self.sets
     }
@@ -76,84 +78,89 @@ impl Balancing {
         Sources { gateways, lists, services, changes }
     }
 
-    /// Tells of sets without targets, but of those that something is known of already.
-    fn report_empty(&self, config: &Config, known: &[Refused]) {
+    /// Logs sets without targets, except those in `known`.
+    fn report_empty(&self, config: &Config, known: &[TargetError]) {
         let empty = self.sets.empty(config);
         let news = empty.iter().filter(|empty| !known.iter().any(|known| known.key.starts_with(&empty.key)));
         news.for_each(|empty| tracing::error!("{empty}"));
     }
 
-    /// Asks again for what the DNS said, when its time is over; whether a set is to have other targets now.
+    /// Queries DNS names whose answers have expired. Returns whether the sets must be rebuilt.
     pub(crate) fn follow(&mut self, dns: &DnsResolver) -> bool {
-        hosts::ask(&mut self.services, dns, &self.said);
+        target_names::ask(&mut self.services, dns, &self.said);
         let mut has_changed = false;
-        while let Ok(Answered { name, answer, ttl }) = self.answers.try_recv() {
+        while let Ok(DnsUpdate { name, answer, ttl }) = self.answers.try_recv() {
             match self.services.handle_answer(Instant::now(), &name, answer, ttl) {
-                Learnt::Nothing => {}
-                Learnt::Servers => {
+                ServiceUpdate::Nothing => {}
+                ServiceUpdate::Servers => {
                     let servers = self.services.known(&name).unwrap_or_default();
                     let shown: Vec<String> = servers.iter().map(|one| format!("{}:{}", one.host, one.port)).collect();
                     tracing::info!("{name}: {}", shown.join(", "));
                     has_changed = true;
                 }
-                Learnt::Failing(Failure::NoAnswer) => {
-                    tracing::warn!("{name}: the DNS does not answer; its targets stay as they were");
+                ServiceUpdate::Failing(LocateError::NoAnswer) => {
+                    tracing::warn!("{name}: the DNS does not answer; its targets are unchanged");
                 }
-                Learnt::Failing(Failure::NoSuchName) => {
-                    tracing::error!("{name}: the DNS knows no server there any more; its targets stay as they were");
+                ServiceUpdate::Failing(LocateError::NoSuchName) => {
+                    tracing::error!("{name}: the DNS names no server for it; its targets are unchanged");
                 }
-                Learnt::Recovered => tracing::info!("{name}: the DNS answers again"),
+                ServiceUpdate::Recovered => tracing::info!("{name}: the DNS answers again"),
             }
         }
         has_changed
     }
 
-    /// Makes the sets anew; they stay as they were where one cannot be used, and the log says why.
-    pub(crate) fn rebuild(&mut self, config: &Config, gateways: &Gateways) -> Result<(), Refused> {
+    /// Rebuilds the sets. If one cannot be used, all stay unchanged and the log says why.
+    pub(crate) fn rebuild(&mut self, config: &Config, gateways: &Gateways) -> Result<(), TargetError> {
         self.sets = TargetSets::build(config, &self.sources(gateways), &self.registry)?;
         self.report_empty(config, &[]);
         Ok(())
     }
 
-    /// What another configuration would have.
-    pub(crate) fn prepare(&self, config: &Config, gateways: &Gateways, dns: &DnsResolver) -> Result<Prepared, Refused> {
+    /// Builds the state for another configuration.
+    pub(crate) fn prepare(
+        &self,
+        config: &Config,
+        gateways: &Gateways,
+        dns: &DnsResolver,
+    ) -> Result<TargetUpdate, TargetError> {
         let lists = Lists::read(config);
         let mut services = self.services.clone();
         services.follow(config, Instant::now());
-        hosts::resolve(&mut services, config, dns);
+        target_names::resolve(&mut services, config, dns);
         let changes = Changes::default();
         let sources = Sources { gateways, lists: &lists, services: &services, changes: &changes };
         let sets = TargetSets::build(config, &sources, &self.registry)?;
-        let names = hosts::look(config, &sources, dns);
+        let names = target_names::check_names(config, &sources, dns);
         let refused = names.unknown.into_iter().chain(sets.empty(config)).next();
         match refused {
             Some(why) => Err(why),
             None => {
                 names.unanswered.iter().for_each(|why| tracing::warn!("{why}"));
-                sources.look(config).iter().for_each(|warning| tracing::warn!("{warning}"));
-                Ok(Prepared { lists, services, sets })
+                sources.warnings(config).iter().for_each(|warning| tracing::warn!("{warning}"));
+                Ok(TargetUpdate { lists, services, sets })
             }
         }
     }
 
-    /// Has what was prepared; what operators had changed is forgotten. How much that was.
-    pub(crate) fn adopt(&mut self, Prepared { lists, services, sets }: Prepared) -> usize {
+    /// Activates the prepared state and discards changes by operators. Returns how many there were.
+    pub(crate) fn apply(&mut self, TargetUpdate { lists, services, sets }: TargetUpdate) -> usize {
         self.lists = lists;
         self.services = services;
         self.sets = sets;
         std::mem::take(&mut self.changes).count()
     }
 
-    /// The target that `text` names: by its URI, whose "sip:" may be left out, its id, or SET/URI.
-    pub(crate) fn find(&self, text: &str) -> Result<Found, String> {
-        let mut found: Vec<Found> = Vec::new();
+    /// Returns the target named by `text`: its URI, with or without "sip:", its id, or SET/URI.
+    pub(crate) fn find(&self, text: &str) -> Result<TargetMatch, String> {
+        let mut found: Vec<TargetMatch> = Vec::new();
         for (set, index, origin) in self.members() {
             let Some(member) = set.set().members().get(index) else { continue };
-            found.push(Found::of(&member.target, Some(origin)));
+            found.push(TargetMatch::of(&member.target, Some(origin)));
         }
         for target in self.registry.all() {
             if !found.iter().any(|known| known.id == target.id()) {
-                found.push(Found::of(&target, None));
+                found.push(TargetMatch::of(&target, None));
             }
         }
         let uri = format!("sip:{text}");
@@ -162,14 +169,14 @@ impl Balancing {
             [] => Err(format!("there is no target {text:?}; `strowger ctl targets` lists those there are")),
             [_] => Ok(found.remove(0)),
             several => {
-                let names: Vec<String> = several.iter().map(Found::name).collect();
+                let names: Vec<String> = several.iter().map(TargetMatch::name).collect();
                 Err(format!("{text} is a target of several balancers; name one: {}", names.join(", ")))
             }
         }
     }
 
-    /// Lets a target have no new calls, or have them again; whether that was otherwise before.
-    pub(crate) fn set_draining(&self, found: &Found, is_draining: bool, now: Timestamp) -> bool {
+    /// Starts or stops draining a target. Returns whether that changed its state.
+    pub(crate) fn set_draining(&self, found: &TargetMatch, is_draining: bool, now: Timestamp) -> bool {
         let targets = self.registry.all();
         let mut has_changed = false;
         for target in targets.iter().filter(|target| target.id() == found.id) {
@@ -179,8 +186,8 @@ impl Balancing {
         has_changed
     }
 
-    /// Gives a balancer one more target: in the database where it has gateways there, else until the configuration is read
-    /// again. Whether it is kept.
+    /// Adds a target to a balancer: in the database if the balancer has gateways there, otherwise until the next
+    /// reload. Returns whether it is stored.
     pub(crate) fn add(&mut self, config: &Config, users: &Users, new: &NewTarget) -> Result<bool, String> {
         let Some(balancer) = config.balancers.iter().find(|balancer| balancer.name == new.set) else {
             let known: Vec<&str> = config.balancers.iter().map(|balancer| &*balancer.name).collect();
@@ -190,7 +197,7 @@ impl Balancing {
         };
         let NewTarget { set, uri, priority, weight, capacity } = new;
         let target = uri.parse()?;
-        let share = Share { target, priority: *priority, weight: (*weight).max(1), capacity: *capacity };
+        let share = WeightedTarget { target, priority: *priority, weight: (*weight).max(1), capacity: *capacity };
         let is_there = self.members().any(|(of, index, _)| {
             let member = of.set().members().get(index);
             member.is_some_and(|member| member.target.set() == set && member.target.uri() == uri.as_bytes())
@@ -213,11 +220,13 @@ impl Balancing {
         self.try_changes(config, users, before).map(|()| false)
     }
 
-    /// Takes a target from its balancer: from the database where it is there, else until the configuration is read again.
-    /// Whether that is kept.
-    pub(crate) fn remove(&mut self, config: &Config, users: &Users, found: &Found) -> Result<bool, String> {
+    /// Removes a target from its balancer: from the database if it is there, otherwise until the next reload. Returns
+    /// whether the removal is stored.
+    pub(crate) fn remove(&mut self, config: &Config, users: &Users, found: &TargetMatch) -> Result<bool, String> {
         match (&found.origin, users.store(config)) {
-            (None, _) => Err(format!("{} is in no balancer any more; it goes with its last call", found.uri)),
+            (None, _) => {
+                Err(format!("{} has been removed from its balancer; it disappears with its last call", found.uri))
+            }
             (Some(Origin::Database(set)), Some(store)) => {
                 store.and_then(|mut store| store.remove_gateway(set, &found.uri)).map_err(|error| error.to_string())?;
                 Ok(true)
@@ -237,18 +246,17 @@ impl Balancing {
         })
     }
 
-    /// All targets as they are now, or those of one balancer: in the order of the configuration, and then those that are in no
-    /// set any more.
+    /// Returns all targets, or those of one balancer, in configuration order, followed by targets that no set has.
     pub(crate) fn targets(&self, now: Timestamp, set: Option<&str>, outages: &[Outage]) -> Vec<protocol::Target> {
         let mut all: Vec<protocol::Target> = Vec::new();
         for (of, index, origin) in self.members() {
             let is_wanted = set.is_none_or(|set| of.set().config().name == set);
-            all.extend(is_wanted.then(|| told(of, index, origin, now, outages)).flatten());
+            all.extend(is_wanted.then(|| target_status(of, index, origin, now, outages)).flatten());
         }
         for target in self.registry.all() {
             let id = target.id().to_string();
             let is_wanted = set.is_none_or(|set| target.set() == set);
-            // A worker that sleeps may still know of one that is gone.
+            // A sleeping worker may still hold a target that has been removed.
             let has_any = target.calls() > 0 || target.transactions() > 0;
             if is_wanted && has_any && !all.iter().any(|known| known.id == id) {
                 all.push(protocol::Target {
@@ -270,7 +278,7 @@ impl Balancing {
         all
     }
 
-    /// How the balancers are, in short.
+    /// Returns a summary of the balancers.
     pub(crate) fn summary(&self, config: &Config, now: Timestamp) -> Vec<Balancer> {
         let of = |balancer: &strowger_control::config::Balancer| {
             let targets = self.targets(now, Some(&balancer.name), &[]);
@@ -287,7 +295,7 @@ impl Balancing {
         config.balancers.iter().map(of).collect()
     }
 
-    /// How many targets there are now, and how many of them get no calls.
+    /// Returns the number of targets, and how many of them get no calls.
     pub(crate) fn counts(&self, now: Timestamp) -> [(&'static str, u64); 3] {
         let mut counts = [("balanced", 0), ("down", 0), ("draining", 0)];
         let [(_, all), (_, down), (_, draining)] = &mut counts;
@@ -307,20 +315,26 @@ impl Balancing {
     }
 }
 
-impl Found {
+impl TargetMatch {
     fn of(target: &Target, origin: Option<&Origin>) -> Self {
         let uri = String::from_utf8_lossy(target.uri()).into_owned();
         Self { id: target.id(), set: target.set().to_owned(), uri, origin: origin.cloned() }
     }
 
-    /// As SET/URI.
+    /// Returns SET/URI.
     fn name(&self) -> String {
         format!("{}/{}", self.set, self.uri)
     }
 }
 
-/// A member of a set as it is now.
-fn told(of: &TargetSet, index: usize, origin: &Origin, now: Timestamp, outages: &[Outage]) -> Option<protocol::Target> {
+/// Converts a set member to its protocol form.
+fn target_status(
+    of: &TargetSet,
+    index: usize,
+    origin: &Origin,
+    now: Timestamp,
+    outages: &[Outage],
+) -> Option<protocol::Target> {
     let view = of.set().view(index, now)?;
     let is_draining = of.set().members().get(index)?.target.is_draining();
     let uri = lossy(view.uri.as_bytes());

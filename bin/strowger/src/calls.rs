@@ -1,18 +1,18 @@
-//! The calls in progress, for the control socket.
+//! Calls in progress, for the control socket.
 
 use std::time::Duration;
 
 use strowger_control::protocol::{Call, Calls, MAX_LISTED};
 use strowger_foundation::Timestamp;
 use strowger_message::lossy;
-use strowger_worker::{CallLine, Fleet};
+use strowger_worker::{CallInfo, Fleet};
 
 pub(crate) fn list(fleet: &Fleet, now: Timestamp, limit: usize) -> Calls {
     let found = fleet.calls(limit.min(MAX_LISTED));
-    Calls { calls: found.calls.iter().map(|call| told(call, now)).collect(), more: found.more }
+    Calls { calls: found.calls.iter().map(|call| to_protocol(call, now)).collect(), more: found.more }
 }
 
-fn told(call: &CallLine, now: Timestamp) -> Call {
+fn to_protocol(call: &CallInfo, now: Timestamp) -> Call {
     let seconds = |duration: Duration| (duration.as_secs_f64() * 1000.0).round() / 1000.0;
     Call {
         state: call.state.as_str().to_owned(),

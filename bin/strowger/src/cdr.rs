@@ -1,7 +1,7 @@
-//! Call detail records: a line of JSON for each call that has ended, appended to a file, and a row of a database.
+//! Call detail records: one line of JSON per ended call, appended to a file, and one row in a database.
 //!
-//! A thread of its own writes them, so that a disk that is full or slow stops nobody. What cannot be written is kept and
-//! tried again while the queue has room; what is lost is counted. `docs/operating/cdr.md` says what the fields mean.
+//! A separate thread writes them, so a full or slow disk delays no calls. Records that cannot be written are retried
+//! while the queue has room; lost records are counted. `docs/operating/cdr.md` describes the fields.
 
 mod database;
 mod line;
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use strowger_calls::Record;
+use strowger_calls::CallRecord;
 use strowger_control::protocol;
 use strowger_net::Clock;
 use strowger_sql::DatabaseUrl;
@@ -24,23 +24,23 @@ use strowger_sql::DatabaseUrl;
 use database::CallsDatabase;
 use line::json;
 
-/// Records that wait for the disk.
+/// Maximum number of records waiting for the disk.
 const QUEUE: usize = 16_384;
-/// Bytes of lines that are written at once.
+/// Bytes of lines per write.
 const BATCH: usize = 64 * 1024;
-/// How long after a failure it is tried again.
+/// Delay before a retry after a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How long records are gathered before they are written: a thread that is woken by each takes the processor from calls.
+/// Time to collect records before a write. Waking the thread for each record would take CPU time from calls.
 const GATHERED_FOR: Duration = Duration::from_millis(20);
 
-/// What the thread is told.
-enum Order {
-    Write(Arc<Record>),
-    /// Opens the file of this name anew: the configuration was read again, or the file was moved away.
+/// Commands to the thread.
+enum CdrCommand {
+    Write(Arc<CallRecord>),
+    /// Reopens the file under this name, after a reload or a log rotation.
     Reopen(Option<PathBuf>),
 }
 
-/// What both sides see.
+/// State shared by both sides.
 #[derive(Default)]
 struct Shared {
     lost: AtomicU64,
@@ -49,17 +49,17 @@ struct Shared {
     next: Mutex<Option<Option<PathBuf>>>,
 }
 
-/// The writer's front. Dropping it writes what waits, as far as that can be done at once.
+/// Handle of the writer. Dropping it writes the waiting records as far as possible without delay.
 pub(crate) struct Cdr {
     database: Option<CallsDatabase>,
-    orders: Option<SyncSender<Order>>,
+    orders: Option<SyncSender<CdrCommand>>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Cdr {
-    /// Starts the thread; without a `path` it writes nothing until it is told one. One more for the first of `databases` that can be written
-    /// to; none without any.
+    /// Starts the thread; without a `path` it writes nothing until it gets one. With `databases`, starts another
+    /// thread that writes to the first writable one.
     pub(crate) fn start(path: Option<&Path>, databases: Vec<DatabaseUrl>, clock: Clock) -> io::Result<Self> {
         let database = if databases.is_empty() { None } else { Some(CallsDatabase::start(databases, clock)?) };
         let (orders, received) = mpsc::sync_channel(QUEUE);
@@ -69,37 +69,37 @@ impl Cdr {
         Ok(Self { database, orders: Some(orders), shared, thread: Some(thread) })
     }
 
-    /// Lets `record` be written. Never waits.
-    pub(crate) fn write(&self, record: Box<Record>) {
+    /// Queues `record` for writing. Never blocks.
+    pub(crate) fn write(&self, record: Box<CallRecord>) {
         let record = Arc::from(record);
         if let Some(database) = &self.database {
             database.write(Arc::clone(&record));
         }
         let Some(orders) = &self.orders else { return };
-        if orders.try_send(Order::Write(record)).is_err() {
+        if orders.try_send(CdrCommand::Write(record)).is_err() {
             let lost = self.shared.lost.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-            // Often enough to be seen, too rarely to fill the log.
+            // Logs the loss often enough to be seen, without flooding the log.
             if lost.is_power_of_two() {
                 tracing::error!("call records come faster than they can be written: {lost} are lost");
             }
         }
     }
 
-    /// Opens the file anew, so that one that was moved away is let go of.
+    /// Reopens the file, so that a renamed one is released.
     pub(crate) fn reopen(&self, path: Option<&Path>) {
         let path = path.map(Path::to_owned);
         let Some(orders) = &self.orders else { return };
-        if orders.try_send(Order::Reopen(path.clone())).is_err() {
+        if orders.try_send(CdrCommand::Reopen(path.clone())).is_err() {
             *self.shared.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(path);
         }
     }
 
-    /// How writing to the database goes, where there is one.
+    /// Returns the state of the database, if there is one.
     pub(crate) fn database_status(&self) -> Option<protocol::Database> {
         self.database.as_ref().map(CallsDatabase::status)
     }
 
-    /// How many records were lost, of the file and of the database.
+    /// Returns the number of records lost for the file and the database.
     pub(crate) fn lost(&self) -> u64 {
         let of_database = self.database.as_ref().map_or(0, CallsDatabase::lost);
         self.shared.lost.load(Ordering::Relaxed).wrapping_add(of_database)
@@ -116,12 +116,12 @@ impl Drop for Cdr {
     }
 }
 
-/// The thread's side.
+/// State of the thread.
 struct Writer {
     path: Option<PathBuf>,
     file: Option<File>,
     clock: Clock,
-    /// Whole lines, and how much of them the file has.
+    /// Whole lines, and how much of them is written.
     lines: Vec<u8>,
     written: usize,
     records: u64,
@@ -134,8 +134,8 @@ impl Writer {
         Self { path, file: None, clock, lines: Vec::new(), written: 0, records: 0, is_failing: false, shared }
     }
 
-    fn run(mut self, orders: &Receiver<Order>) {
-        // Says at the start, and not at the first call, that the file cannot be opened.
+    fn run(mut self, orders: &Receiver<CdrCommand>) {
+        // Reports a file that cannot be opened at the start instead of at the first call.
         self.flush();
         loop {
             let order = if self.is_failing {
@@ -166,8 +166,8 @@ impl Writer {
         }
     }
 
-    /// Writes all that waits, as far as the file takes it.
-    fn catch_up(&mut self, orders: &Receiver<Order>) {
+    /// Writes all waiting records as far as possible.
+    fn catch_up(&mut self, orders: &Receiver<CdrCommand>) {
         while self.has_room() {
             let Ok(order) = orders.try_recv() else { break };
             self.on_order(order);
@@ -182,15 +182,15 @@ impl Writer {
         self.lines.len() < BATCH
     }
 
-    fn on_order(&mut self, order: Order) {
+    fn on_order(&mut self, order: CdrCommand) {
         match order {
-            Order::Write(record) if self.path.is_some() => {
+            CdrCommand::Write(record) if self.path.is_some() => {
                 self.lines.extend_from_slice(json(&record, &self.clock.pair()).as_bytes());
                 self.records += 1;
             }
-            Order::Write(_) => {}
-            Order::Reopen(path) => {
-                // What came before belongs to the file that was.
+            CdrCommand::Write(_) => {}
+            CdrCommand::Reopen(path) => {
+                // Earlier records belong to the old file.
                 self.flush();
                 self.forget_file();
                 self.path = path;
@@ -199,8 +199,8 @@ impl Writer {
         }
     }
 
-    /// Tries again, with the file that now has the name: the old one may be on a disk that has gone. Where it is still the
-    /// same, the half line that it may end with goes on.
+    /// Retries with the file that has the name, because the old one may be on a lost disk. If it is the same file, a
+    /// partial last line is continued.
     fn retry(&mut self) {
         if let Some(path) = self.shared.next.lock().unwrap_or_else(PoisonError::into_inner).take() {
             self.path = path;
@@ -215,7 +215,7 @@ impl Writer {
 
     fn forget_file(&mut self) {
         self.file = None;
-        // A line that the old file has half of is written whole to the next one.
+        // A line that the old file has in part is written whole to the new one.
         let done = self.lines.get(..self.written).and_then(|done| done.iter().rposition(|byte| *byte == b'\n'));
         if let Some(end) = done {
             self.lines.drain(..=end);
@@ -277,7 +277,7 @@ mod tests {
     use strowger_message::Message;
     use strowger_net::{ClockPair, RealNanos};
 
-    fn record(call_id: &str) -> Box<Record> {
+    fn record(call_id: &str) -> Box<CallRecord> {
         let mut calls = Calls::new(&TagKey::new([1; 16]), Limits::default());
         let message = |start: &str, method: &str, to: &str| {
             format!(
@@ -293,9 +293,9 @@ mod tests {
         let answer = message("SIP/2.0 200 OK", "INVITE", ";tag=b");
         let answer = Message::parse(answer.as_bytes()).expect("valid");
         let target = "192.0.2.2:5062".parse().expect("an address");
-        calls.answered(Timestamp::from_millis(4250), key, &answer, target);
+        calls.handle_answer(Timestamp::from_millis(4250), key, &answer, target);
         let bye = message("BYE sip:bob@example.com SIP/2.0", "BYE", ";tag=b");
-        calls.bye(Timestamp::from_millis(64_250), &Message::parse(bye.as_bytes()).expect("valid"));
+        calls.handle_bye(Timestamp::from_millis(64_250), &Message::parse(bye.as_bytes()).expect("valid"));
         Box::new(calls.poll_record().expect("ended"))
     }
 
@@ -309,7 +309,7 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(20);
         while !done() {
             assert!(Instant::now() < deadline, "not in time: {what}");
-            // Another thread and the disk tell us nothing when they are ready.
+            // The other thread and the disk give no signal.
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn a_server_that_ends_does_not_wait_for_a_disk_that_is_full() {
         let cdr = Cdr::start(Some(Path::new("/dev/full")), Vec::new(), Clock::start()).expect("a thread");
-        // Enough to fill the batch, so that the thread only tries again.
+        // Fills the batch, so that the thread only retries.
         (0..500).for_each(|_| cdr.write(record("c1")));
         let begin = Instant::now();
         drop(cdr);
@@ -381,7 +381,7 @@ mod tests {
         let mut writer = Writer::new(Some(path.clone()), Clock::start(), Arc::default());
         let (orders, received) = mpsc::sync_channel(QUEUE);
         for _ in 0..1_000 {
-            orders.try_send(Order::Write(record("c1").into())).expect("room");
+            orders.try_send(CdrCommand::Write(record("c1").into())).expect("room");
         }
         writer.catch_up(&received);
         assert_eq!(lines(&path).len(), 1_000, "several times what is written at once");
@@ -390,10 +390,10 @@ mod tests {
     #[test]
     fn a_full_disk_makes_no_half_lines() {
         let mut writer = Writer::new(Some("/dev/full".into()), Clock::start(), Arc::default());
-        writer.on_order(Order::Write(record("c1").into()));
+        writer.on_order(CdrCommand::Write(record("c1").into()));
         writer.flush();
         assert!(writer.is_failing && writer.records == 1);
-        // Half of it was taken, then the disk was full, and the file was changed for another.
+        // A partial write, a full disk, and then a new file.
         writer.written = 10;
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("cdr.json");

@@ -1,4 +1,4 @@
-//! `strowger check`: what the configuration would do.
+//! `strowger check`: validates the configuration and prints its effect.
 
 mod balancers;
 mod connect;
@@ -23,9 +23,9 @@ use crate::failure::Failure;
 use crate::table::{print_facts, print_json};
 use crate::text::count;
 use crate::{gateways, key};
-use connect::Tried;
+use connect::ConnectionCheck;
 
-/// What holds for all servers of a configuration for several, before one of them is meant.
+/// Keys common to all servers of a configuration for several, printed before a server is selected.
 const OF_ALL: [&str; 4] = ["configuration", "domains", "passwords", "names"];
 
 pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Result<(), Failure> {
@@ -39,17 +39,17 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Resul
     let listeners: Vec<String> = listeners.map(|listen| listen.to_string()).collect();
     let domains: Vec<String> = config.server.domains.iter().map(|domain| domain.0.clone()).collect();
     let workers = config.workers(cores());
-    // What cannot be read is no fault of the configuration: the server may run as somebody else.
+    // An unreadable database is not a fault of the configuration: the server may run as another user.
     let known = gateways::stored(&config);
     let mut warnings = machine_warnings(&config, file.as_deref());
     warnings.extend(match &known {
-        Ok(known) => config.look_at_routes(known).map_err(Failure::No)?,
+        Ok(known) => config.route_warnings(known).map_err(Failure::No)?,
         Err(why) if gateways::are_named(&config) => vec![format!("the gateways cannot be read: {why}")],
         Err(_) => Vec::new(),
     });
-    warnings.extend(balancers::look(&config, known.as_ref().ok(), &addresses, file.as_deref())?);
+    warnings.extend(balancers::warnings(&config, known.as_ref().ok(), &addresses, file.as_deref())?);
     let key = key(&config, &mut warnings)?;
-    let tried = if arguments.connect { Tried::all(&config) } else { Vec::new() };
+    let tried = if arguments.connect { ConnectionCheck::all(&config) } else { Vec::new() };
     if arguments.json {
         let value = json!({
             "file": file.as_deref().map(Path::to_string_lossy),
@@ -63,7 +63,7 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Resul
             "key": key,
             "stages": stages::in_json(&config),
             "warnings": warnings,
-            "connections": arguments.connect.then(|| tried.iter().map(Tried::to_json).collect::<Vec<_>>()),
+            "connections": arguments.connect.then(|| tried.iter().map(ConnectionCheck::to_json).collect::<Vec<_>>()),
             "configuration": config,
         });
         print_json(&value)?;
@@ -80,7 +80,7 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Resul
         facts.insert(1, ("stages", shown));
     }
     if arguments.connect {
-        let lines: Vec<_> = tried.iter().map(Tried::line).collect();
+        let lines: Vec<_> = tried.iter().map(ConnectionCheck::line).collect();
         facts.push((
             "elsewhere",
             if lines.is_empty() { "nothing is named to connect to".to_owned() } else { lines.join("\n") },
@@ -91,7 +91,7 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Resul
     all_usable(&tried)
 }
 
-fn all_usable(tried: &[Tried]) -> Result<(), Failure> {
+fn all_usable(tried: &[ConnectionCheck]) -> Result<(), Failure> {
     match tried.iter().filter(|tried| !tried.is_usable()).count() {
         0 => Ok(()),
         1 => Err(Failure::No("one of what the configuration names cannot be used".to_owned())),
@@ -99,14 +99,14 @@ fn all_usable(tried: &[Tried]) -> Result<(), Failure> {
     }
 }
 
-/// What tells the server's key from others; nothing where it has none yet.
+/// Returns the fingerprint of the server's key; `None` if the key does not exist yet.
 fn key(config: &Config, warnings: &mut Vec<String>) -> Result<Option<String>, Failure> {
     let path = config.key_file();
     match key::read(&path) {
         Ok(Some(key)) => Ok(Some(key::fingerprint(&key))),
         Ok(None) if config.server.key_file.is_some() => Err(Failure::Usage(key::missing(&path))),
         Ok(None) => Ok(None),
-        // The server may run as somebody else.
+        // The server may run as another user.
         Err(why) => {
             warnings.push(why.to_string());
             Ok(None)
@@ -123,7 +123,7 @@ fn shown_key(config: &Config, fingerprint: Option<&str>) -> String {
     }
 }
 
-/// What the server would listen on.
+/// Returns the addresses that the server would listen on.
 pub(crate) fn addresses(config: &Config) -> Result<Vec<(Transport, SocketAddr)>, Failure> {
     let local = strowger_net::local_addresses()
         .map_err(|error| Failure::No(format!("this machine's addresses cannot be listed: {error}")))?;
@@ -135,18 +135,18 @@ pub(crate) fn addresses(config: &Config) -> Result<Vec<(Transport, SocketAddr)>,
     Ok(addresses)
 }
 
-/// What the configuration asks of this machine that it has not, with file and line.
+/// Returns warnings about settings that exceed this machine, with file and line.
 pub(crate) fn machine_warnings(config: &Config, file: Option<&Path>) -> Vec<String> {
-    let found = config.look_at_machine(cores(), &usable_cores());
+    let found = config.machine_warnings(cores(), &usable_cores());
     found.into_iter().map(|(key, what)| Config::located(file, &key, what).to_string()).collect()
 }
 
-/// How many threads run at one time.
+/// Returns the available parallelism.
 pub(crate) fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The cores that this process may use, by number.
+/// Returns the numbers of the cores available to this process.
 pub(crate) fn usable_cores() -> Vec<usize> {
     let usable = rustix::thread::sched_getaffinity(None);
     usable.map(|set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()).unwrap_or_default()
@@ -208,7 +208,7 @@ fn shown_workers(config: &Config, workers: u16) -> String {
     format!("{workers}{of_machine}\n{least}, {cores}\n{spread}; {spin}")
 }
 
-/// How datagrams leave.
+/// Describes how datagrams are sent.
 const fn sending(config: &Config) -> &'static str {
     match config.server.segmentation {
         Segmentation::Never => "messages leave one by one",
@@ -273,7 +273,7 @@ fn registrations(config: &Config) -> String {
     )
 }
 
-/// What becomes of registrations, and what that needs.
+/// Describes how registrations are stored, and what that requires.
 fn kept(config: &Config) -> String {
     let mode = config.store_mode();
     let journal = config.journal_folder();
@@ -412,7 +412,7 @@ fn route(route: &Route) -> String {
     format!("{}: {action}{state}{}", matched(route), changed(route))
 }
 
-/// What a route takes.
+/// Describes what a route matches.
 fn matched(route: &Route) -> String {
     let matches = &route.matches;
     let methods = if matches.method.is_any() { "any method".to_owned() } else { list(&matches.method.0) };
@@ -422,7 +422,7 @@ fn matched(route: &Route) -> String {
     format!("{}, {methods}{prefix}{source}", matches.domain)
 }
 
-/// What a route changes on the way.
+/// Describes what a route changes.
 fn changed(route: &Route) -> String {
     let mut text = String::new();
     if let Some(rewrite) = &route.rewrite {
@@ -464,7 +464,7 @@ fn targets(targets: &[TargetOrSet]) -> String {
     if let Some(written) = targets.iter().map(written).collect::<Option<Vec<_>>>() {
         return destinations(&written);
     }
-    // Beside a set priorities matter, for its gateways have some.
+    // Next to a gateway set, priorities matter, because its gateways have some.
     let one = |target: &TargetOrSet| match target {
         TargetOrSet::Target(to) => with_rank(to),
         TargetOrSet::Set(name) => format!("the gateways of {}", name.0),

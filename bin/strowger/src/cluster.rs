@@ -1,4 +1,4 @@
-//! The registrations that this server shares with others.
+//! Registrations shared with other servers.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use strowger_auth::{Issuer, NonceWindows};
 use strowger_cluster::{
-    Cluster, ClusterConfig, EngineAddress, EngineConfig, EngineError, EngineKind, PeerSeen, PeersConfig, Promise, Way,
+    Cluster, ClusterConfig, EngineAddress, EngineConfig, EngineError, EngineKind, PeerStatus, PeerTransportConfig,
+    SharingMode, WriteConcern,
 };
 use strowger_control::config::values::{self, EngineUrl};
 use strowger_control::config::{self, Config};
@@ -15,25 +16,25 @@ use strowger_foundation::{TagKey, Transport};
 use strowger_net::Clock;
 use strowger_registrar::{Locations, MemberId};
 use strowger_shard::{Listener, Listeners};
-use strowger_worker::{Keep, NONCE_STRIPES};
+use strowger_worker::{NONCE_STRIPES, RecordSink};
 
 use crate::failure::Failure;
 use crate::key;
 
-/// Store time begins as the wall clock's: no clock that is right shows less.
+/// Minimum store time, in ms since 1970. Store time starts from the wall clock, and no correct clock shows less.
 const LEAST_STORE_MS: u64 = 1_000_000_000_000;
 
-/// How long what waits may take to reach the engine or the peers at the end.
+/// Maximum time at shutdown for pending changes to reach the engine or the peers.
 const STOP_LIMIT: Duration = Duration::from_secs(3);
 
-/// The table, as one that is shared where the configuration says so.
+/// Makes the table a shared one if the configuration says so.
 pub(crate) fn share(locations: Locations, config: &Config) -> Locations {
     match member(config) {
         Some((cluster, member)) => {
-            let locations = locations.shared_by(member, config.registrar.expires.max.0);
-            // What is promised for the disk needs nothing of an engine. Peers answer at once, or are not waited for.
+            let locations = locations.with_member(member, config.registrar.expires.max.0);
+            // The disk guarantee does not wait for an engine. Peers answer at once, or are not waited for.
             let waits = cluster.promise() == config::Promise::Engine || !cluster.peers.is_empty();
-            if waits { locations.awaiting() } else { locations }
+            if waits { locations.with_pending_source() } else { locations }
         }
         None => locations,
     }
@@ -44,13 +45,13 @@ fn member(config: &Config) -> Option<(&config::Cluster, MemberId)> {
     Some((cluster, MemberId::new(cluster.member)?))
 }
 
-/// Who shares registrations, if anybody does.
+/// Shared registrations, if the server is in a cluster.
 pub(crate) struct SharedTable {
     sharing: Option<Sharing>,
     clock: Clock,
 }
 
-/// That this server shares them, and as whom.
+/// State of a server that shares registrations.
 struct Sharing {
     cluster: Cluster,
     name: String,
@@ -60,7 +61,7 @@ struct Sharing {
 }
 
 impl SharedTable {
-    /// Begins to share them.
+    /// Starts sharing.
     pub(crate) fn start(
         config: &Config,
         locations: &Arc<Locations>,
@@ -71,27 +72,27 @@ impl SharedTable {
             return Ok(Self { sharing: None, clock });
         };
         if locations.store_ms(clock.now()) < LEAST_STORE_MS {
-            // Nobody has said which time it is: nothing is kept on the disk, or it cannot be read yet.
-            locations.begin(wall().saturating_sub(clock.now().as_nanos()));
+            // The store time is unknown: nothing is stored on disk, or it cannot be read yet.
+            locations.set_store_origin(wall().saturating_sub(clock.now().as_nanos()));
         }
         let address = cluster.address.or_else(|| listened_on(listeners)).ok_or_else(|| {
             Failure::No("the other members cannot send requests to this one: say where in cluster.address".to_owned())
         })?;
         let began_ms = (wall().saturating_sub(clock.now().as_nanos())) / 1_000_000;
-        let issuer = Issuer { member: member.get(), began_ms };
+        let issuer = Issuer { member: member.get(), clock_origin_ms: began_ms };
         let nonces = Arc::new(NonceWindows::shared(NONCE_STRIPES, *key, issuer));
         let started = Cluster::start(ClusterConfig {
             member,
             address,
             nonces: Arc::clone(&nonces),
-            way: way(cluster, key)?,
-            promise: match cluster.promise() {
-                config::Promise::Disk => Promise::Nothing,
-                config::Promise::Engine => Promise::Engine,
+            mode: sharing_mode(cluster, key)?,
+            write_concern: match cluster.promise() {
+                config::Promise::Disk => WriteConcern::None,
+                config::Promise::Engine => WriteConcern::Engine,
             },
-            disk_promises: config.store_mode() == config::Mode::WriteThrough,
+            waits_for_disk: config.store_mode() == config::Mode::WriteThrough,
             locations: Arc::clone(locations),
-            longest: config.registrar.expires.max.0,
+            max_lifetime: config.registrar.expires.max.0,
             now: Arc::new(move || clock.now()),
         });
         let started = started.map_err(|error| Failure::No(format!("a thread cannot be started: {error}")))?;
@@ -99,20 +100,21 @@ impl SharedTable {
         Ok(Self { sharing: Some(Sharing { cluster: started, name, member, address, nonces }), clock })
     }
 
-    /// Who keeps the workers' records: `disk`, and who brings them to the others where they are shared.
-    pub(crate) fn keeper(&self, disk: Option<Arc<dyn Keep>>) -> Option<Arc<dyn Keep>> {
+    /// Returns the sink for the workers' records: `disk`, wrapped to send changes to the other members if
+    /// registrations are shared.
+    pub(crate) fn record_sink(&self, disk: Option<Arc<dyn RecordSink>>) -> Option<Arc<dyn RecordSink>> {
         match &self.sharing {
-            Some(sharing) => Some(sharing.cluster.keeper(disk)),
+            Some(sharing) => Some(sharing.cluster.record_sink(disk)),
             None => disk,
         }
     }
 
-    /// What was used of nonces, where the members share that.
+    /// Returns the nonce windows, if the members share them.
     pub(crate) fn nonces(&self) -> Option<Arc<NonceWindows>> {
         self.sharing.as_ref().map(|sharing| Arc::clone(&sharing.nonces))
     }
 
-    /// How it goes.
+    /// Returns the state of sharing.
     pub(crate) fn status(&self) -> Option<protocol::Cluster> {
         let sharing = self.sharing.as_ref()?;
         let status = sharing.cluster.status();
@@ -122,14 +124,14 @@ impl SharedTable {
             name: sharing.name.clone(),
             member: sharing.member,
             address: sharing.address.to_string(),
-            warm: status.is_warm,
-            trouble: status.trouble,
+            warm: status.is_synced,
+            trouble: status.failure,
             conflict: status.conflict,
-            trouble_s: status.trouble_since.map(|since| now.saturating_since(since).as_secs_f64()),
+            trouble_s: status.failure_since.map(|since| now.saturating_since(since).as_secs_f64()),
             waiting: status.waiting as u64,
             refused: status.refused,
-            read_whole: status.read_whole,
-            announced: status.announced,
+            read_whole: status.full_reads,
+            announced: status.full_announcements,
             peers: status.peers.iter().map(peer).collect(),
             members: members
                 .map(|seen| protocol::Member {
@@ -142,14 +144,14 @@ impl SharedTable {
         })
     }
 
-    /// Shares them with the peers that the configuration names now.
-    pub(crate) fn adopt(&self, config: &Config) {
+    /// Switches to the peers in the new configuration.
+    pub(crate) fn update_peers(&self, config: &Config) {
         if let (Some(sharing), Some(cluster)) = (&self.sharing, &config.cluster) {
             sharing.cluster.set_peers(cluster.peers.clone());
         }
     }
 
-    /// Brings to the others what waits, after the workers have ended.
+    /// Sends pending changes to the other members after the workers have ended.
     pub(crate) fn stop(&self) {
         if let Some(sharing) = &self.sharing {
             sharing.cluster.stop(STOP_LIMIT);
@@ -157,14 +159,14 @@ impl SharedTable {
     }
 }
 
-/// The wall clock's time, in nanoseconds since 1970.
+/// Returns the wall clock time in ns since 1970.
 fn wall() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The first address that datagrams come to, where it is one of this machine and not of this machine alone. Without one, on a machine
-/// where nothing else is listened on, that one.
+/// Returns the first UDP listening address that is not a loopback address. If there is none on a machine that listens
+/// on nothing else, returns the loopback address.
 fn listened_on(listeners: &Listeners) -> Option<SocketAddr> {
     let of_datagrams = || listeners.iter().filter(|listener| listener.transport == Transport::Udp);
     let others_reach = |listener: &&Listener| !listener.address.ip().is_loopback();
@@ -172,9 +174,9 @@ fn listened_on(listeners: &Listeners) -> Option<SocketAddr> {
     found.map(|listener| listener.address)
 }
 
-/// How this member shares registrations. `key` is the members' common key.
-fn way(cluster: &config::Cluster, key: &[u8; 16]) -> Result<Way, Failure> {
-    let Some(listen) = cluster.listen else { return Ok(Way::Engine(engine(cluster, key))) };
+/// Returns how this member shares registrations. `key` is the members' common key.
+fn sharing_mode(cluster: &config::Cluster, key: &[u8; 16]) -> Result<SharingMode, Failure> {
+    let Some(listen) = cluster.listen else { return Ok(SharingMode::Engine(engine(cluster, key))) };
     tracing::info!(
         "cluster {}: member {}, at {listen}, registrations forwarded to {}",
         cluster.name,
@@ -188,7 +190,7 @@ fn way(cluster: &config::Cluster, key: &[u8; 16]) -> Result<Way, Failure> {
         ))
     })?;
     let (peers, key) = (cluster.peers.clone(), TagKey::new(*key));
-    Ok(Way::Peers(PeersConfig { socket, peers, key, limits: strowger_cluster::PeerLimits::default() }))
+    Ok(SharingMode::Peers(PeerTransportConfig { socket, peers, key, limits: strowger_cluster::PeerLimits::default() }))
 }
 
 fn engine(cluster: &config::Cluster, key: &[u8; 16]) -> EngineConfig {
@@ -219,13 +221,13 @@ fn kind(cluster: &config::Cluster) -> EngineKind {
     }
 }
 
-/// Connects to the engine once; nothing where the members have none.
+/// Connects to the engine once; `None` if there is no engine.
 pub(crate) fn try_engine(cluster: &config::Cluster) -> Option<Result<(), EngineError>> {
     let engines: Vec<EngineAddress> = cluster.store.0.iter().flat_map(addresses).collect();
-    (!engines.is_empty()).then(|| strowger_cluster::try_engines(kind(cluster), &engines))
+    (!engines.is_empty()).then(|| strowger_cluster::check_engines(kind(cluster), &engines))
 }
 
-fn peer(seen: &PeerSeen) -> protocol::Peer {
+fn peer(seen: &PeerStatus) -> protocol::Peer {
     protocol::Peer {
         listen: seen.address.to_string(),
         member: seen.member.map(MemberId::get),

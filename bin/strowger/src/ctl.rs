@@ -1,4 +1,4 @@
-//! `strowger ctl`: a running server, over its control socket.
+//! `strowger ctl`: controls a running server over its control socket.
 
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ use crate::targets::Wait;
 use crate::text::{clock, count};
 use crate::{address, members, rebalance, reload, store, targets};
 
-/// Columns of a ladder.
+/// Width of a ladder in columns.
 const WIDTH: usize = 100;
 
 pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CtlArguments) -> Result<(), Failure> {
@@ -92,11 +92,11 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CtlArguments) -> Result<
     }
 }
 
-/// The configuration, and the socket of the server that has it. Who asks a server that runs is not kept from it by a fault in the
-/// file, which is told all the same; the server would not read such a file, though.
+/// Returns the configuration and the socket of its server. A faulty file does not prevent contact with a running
+/// server; its faults are reported, because the server would reject the file at a reload.
 fn reach(wanted: ConfigSource<'_>, arguments: &CtlArguments) -> Result<(Config, PathBuf), Failure> {
     if let Some(socket) = &arguments.socket {
-        // What lies here by chance is not that server's.
+        // A file found here by chance does not belong to that server.
         let config = if wanted.file.is_some() { Config::load_leniently(wanted)?.0 } else { Config::default() };
         return Ok((config, socket.clone()));
     }
@@ -114,7 +114,7 @@ fn reach(wanted: ConfigSource<'_>, arguments: &CtlArguments) -> Result<(Config, 
     Ok((config, socket))
 }
 
-/// How many, and where they stand.
+/// Describes the number of users and their storage.
 fn users(status: &Status) -> String {
     let Some(shared) = &status.users_database else { return status.users.to_string() };
     let databases = shared.databases.join(", ");
@@ -149,7 +149,7 @@ fn print_status(status: &Status) -> io::Result<()> {
         ("key", status.key.clone()),
     ];
     if let Some(kept) = &status.store {
-        // What is wrong is what an operator came for.
+        // Failures come first, because the operator looks for them.
         let place = if kept.state == store::OK { facts.len() } else { 0 };
         facts.insert(place, ("store", store::shown(kept)));
     }
@@ -167,7 +167,7 @@ fn print_status(status: &Status) -> io::Result<()> {
         facts.push(("overload", overload(&status.overload)));
     }
     if !status.outages.is_empty() {
-        // So is who does not answer, unless only callers know them.
+        // Outages come first too, unless only callers named the next hops.
         let (lines, place) = outages(&status.outages);
         facts.insert(place.min(facts.len()), ("no answer", lines));
     }
@@ -186,7 +186,8 @@ fn print_status(status: &Status) -> io::Result<()> {
     print_facts(&facts)
 }
 
-/// Who does not answer, and the place of that among the facts. Callers may have named many; those are counted.
+/// Describes outages and returns their position in the output. Next hops named by callers may be many and are only
+/// counted.
 fn outages(all: &[Outage]) -> (String, usize) {
     let mut lines: Vec<String> = all.iter().filter(|outage| outage.uri.is_some()).map(outage).collect();
     let place = if lines.is_empty() { usize::MAX } else { 0 };
@@ -197,7 +198,7 @@ fn outages(all: &[Outage]) -> (String, usize) {
     (lines.join("\n"), place)
 }
 
-/// Who does not answer: `gateway sip:192.0.2.1 of pstn: timeout for 0:02:10, tried last for 0:00:25 more`.
+/// Formats an outage: `gateway sip:192.0.2.1 of pstn: timeout for 0:02:10, tried last for 0:00:25 more`.
 fn outage(outage: &Outage) -> String {
     let who = match (&outage.uri, &outage.set, &outage.trunk) {
         (Some(uri), Some(set), _) => format!("gateway {uri} of {set}"),
@@ -212,7 +213,8 @@ fn outage(outage: &Outage) -> String {
     format!("{who}: {} for {}, {next}", outage.cause, clock(outage.since_s))
 }
 
-/// `refusing 42 % of new calls, 1,950 requests a second admitted, standing wait 24 ms; new work sorted and dropped by the kernel`.
+/// Formats overload control: `refusing 42 % of new calls, 1,950 requests a second admitted, standing wait 24 ms; new
+/// work sorted and dropped by the kernel`.
 fn overload(now: &Overload) -> String {
     let sorted = match (now.sorted_by.as_str(), now.filtered_by_kernel) {
         ("nobody", _) => "no control of new work".to_owned(),
@@ -230,7 +232,8 @@ fn overload(now: &Overload) -> String {
     )
 }
 
-/// How many workers there are, and what those do that have shards: `2: 20 shards, 61 % busy; 12 shards, 57 % busy, always awake`.
+/// Formats the number of workers and the load of those with shards: `2: 20 shards, 61 % busy; 12 shards, 57 % busy,
+/// always awake`.
 fn workers(status: &Status) -> String {
     let shown = |WorkerLoad { shards, load, awake }: &WorkerLoad| {
         format!("{shards} shards, {:.0} % busy{}", load * 100.0, if *awake { ", always awake" } else { "" })
@@ -239,13 +242,13 @@ fn workers(status: &Status) -> String {
     if loads.is_empty() { status.workers.to_string() } else { format!("{}: {}", status.workers, loads.join("; ")) }
 }
 
-/// How a balancer is: `pool (least-work): 3 of 4 targets in service, 1,204 calls`.
+/// Formats a balancer: `pool (least-work): 3 of 4 targets in service, 1,204 calls`.
 fn balancer(balancer: &Balancer) -> String {
     let Balancer { name, policy, targets, in_service, calls } = balancer;
     format!("{name} ({policy}): {in_service} of {} in service, {}", count(*targets, "target"), count(*calls, "call"))
 }
 
-/// How the registration at a trunk stands: `carrier: refused (403) for 0:00:12, next try in 0:20:05`.
+/// Formats the registration at a trunk: `carrier: refused (403) for 0:00:12, next try in 0:20:05`.
 fn trunk(trunk: &Trunk) -> String {
     let Trunk { name, state, since_s, expires_s, last_answer, next_try_s } = trunk;
     let answer = match last_answer {
@@ -300,7 +303,7 @@ fn print_calls(found: Calls) -> io::Result<()> {
     Ok(())
 }
 
-/// Prints a trace as it is told.
+/// Prints a trace as its events arrive.
 fn follow(path: &Path, arguments: &TraceArguments, as_json: bool) -> Result<(), Failure> {
     let TraceArguments { what, time, count, messages } = arguments;
     let user = what.user.clone().map(TraceFilter::User);
@@ -323,7 +326,7 @@ fn follow(path: &Path, arguments: &TraceArguments, as_json: bool) -> Result<(), 
     Ok(printed?)
 }
 
-/// A line of JSON for each message, and for each loss.
+/// Prints one line of JSON for each message or loss.
 fn print_event(event: &TraceEvent) -> io::Result<()> {
     let line = match event {
         TraceEvent::Message(message) => json!(message),

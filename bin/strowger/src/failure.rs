@@ -1,20 +1,20 @@
-//! Why a command did not do what it was asked, and the exit code that says so.
+//! Failures of commands, with their exit codes.
 
 use std::process::ExitCode;
 use std::{fmt, io};
 
 use strowger_control::config::ConfigError;
 use strowger_persistence::{BackupError, StartError};
-use strowger_store::{Blame, StoreError};
+use strowger_store::{ErrorOwner, StoreError};
 
 /// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// It ran and the answer is no: exit code 1.
+    /// The command ran and the answer is no: exit code 1.
     No(String),
-    /// Bad arguments or configuration: exit code 2.
+    /// Invalid arguments or configuration: exit code 2.
     Usage(String),
-    /// The output could not be written: exit code 1.
+    /// Failed output: exit code 1.
     Output(io::Error),
 }
 
@@ -53,7 +53,7 @@ impl From<StoreError> for Failure {
                 | StoreError::BadGateway { .. }
                 | StoreError::NotAFile { .. }
         );
-        debug_assert!(!is_argument || error.blame() != Blame::Program);
+        debug_assert!(!is_argument || error.owner() != ErrorOwner::Program);
         if is_argument { Self::Usage(error.to_string()) } else { Self::No(error.to_string()) }
     }
 }

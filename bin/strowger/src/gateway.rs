@@ -1,4 +1,4 @@
-//! `strowger gateway`: where calls go that no domain of ours claims.
+//! `strowger gateway`: gateways for calls outside the server's domains.
 
 use std::path::{Path, PathBuf};
 
@@ -7,12 +7,12 @@ use strowger_control::config::values::{StoreUrl, Target};
 use strowger_control::config::{Config, ConfigSource};
 use strowger_control::protocol::{Outage, Request, Response};
 use strowger_control::socket;
-use strowger_store::{Anywhere, GatewayChange, ListedGateway, NewGateway, UserStore};
+use strowger_store::{AnyBackend, GatewayChange, GatewayEntry, NewGateway, UserStore};
 
 use crate::cli::{GatewayArguments, GatewayCommand, Member};
 use crate::failure::Failure;
-use crate::follow::catch_up;
 use crate::gateways;
+use crate::notify_server::notify_server;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::clock;
 
@@ -20,9 +20,9 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: GatewayArguments) -> Resu
     let (config, _) = Config::load(wanted)?;
     let gateways = Gateways { config, json: arguments.json };
     let is_change = !matches!(arguments.command, GatewayCommand::List { .. });
-    gateways.carry_out(arguments.command)?;
+    gateways.execute(arguments.command)?;
     if is_change {
-        catch_up(&gateways.config);
+        notify_server(&gateways.config);
     }
     Ok(())
 }
@@ -33,7 +33,7 @@ struct Gateways {
 }
 
 impl Gateways {
-    fn carry_out(&self, command: GatewayCommand) -> Result<(), Failure> {
+    fn execute(&self, command: GatewayCommand) -> Result<(), Failure> {
         match command {
             GatewayCommand::Add { member, priority, weight, capacity, note } => {
                 let uri = &member.uri;
@@ -66,8 +66,8 @@ impl Gateways {
         }
     }
 
-    /// The database that is there. Only what adds makes one: a command in the wrong folder must not.
-    fn open(&self) -> Result<UserStore<Anywhere>, Failure> {
+    /// Opens the existing database. Only adding creates one: a command in the wrong folder must not.
+    fn open(&self) -> Result<UserStore<AnyBackend>, Failure> {
         if let Some(path) = self.path_of_new()? {
             return Err(Failure::No(format!(
                 "there are no gateways at {}; add one with `strowger gateway add`, go to the server's folder, or name its \
@@ -78,14 +78,14 @@ impl Gateways {
         self.open_or_make()
     }
 
-    fn open_or_make(&self) -> Result<UserStore<Anywhere>, Failure> {
+    fn open_or_make(&self) -> Result<UserStore<AnyBackend>, Failure> {
         if !self.config.store.users.is_any() {
             return Ok(UserStore::connect(&self.config.shared_users())?.into());
         }
         Ok(UserStore::open(self.path()?)?.into())
     }
 
-    /// Where a database will be made, if there is none yet.
+    /// Returns the path of the database to be created, if none exists.
     fn path_of_new(&self) -> Result<Option<PathBuf>, Failure> {
         let path = self.path()?;
         let is_new = self.config.store.users.is_any() && !path.exists();
@@ -103,7 +103,7 @@ impl Gateways {
     }
 
     fn add(&self, member: &Member, new: &NewGateway<'_>) -> Result<(), Failure> {
-        // As a route's own targets are read.
+        // Parsed like the targets of a route.
         let target = member.uri.parse::<Target>().map_err(Failure::Usage)?;
         let new_at = self.path_of_new()?;
         self.open_or_make()?.add_gateway(&member.set, new)?;
@@ -111,8 +111,8 @@ impl Gateways {
             eprintln!("strowger: note: this is the first row of a new database, {}", path.display());
         }
         self.done("added", member)?;
-        if let Some(why) = self.config.unreached(&target) {
-            eprintln!("strowger: warning: {}", why.told_alone());
+        if let Some(why) = self.config.unreachable(&target) {
+            eprintln!("strowger: warning: {}", why.message_alone());
         }
         self.note_unused(&member.set);
         Ok(())
@@ -133,14 +133,14 @@ impl Gateways {
     fn list(&self, set: Option<&str>) -> Result<(), Failure> {
         let gateways = self.open()?.list_gateways(set)?;
         let outages = self.outages();
-        let outage_of = |gateway: &ListedGateway| {
+        let outage_of = |gateway: &GatewayEntry| {
             let is_it = |outage: &&Outage| {
                 outage.set.as_ref() == Some(&gateway.set) && outage.uri.as_ref() == Some(&gateway.uri)
             };
             outages.iter().flatten().find(is_it)
         };
         if self.json {
-            let row = |gateway: &ListedGateway| {
+            let row = |gateway: &GatewayEntry| {
                 let mut row = in_json(gateway);
                 if outages.is_some() {
                     row["outage"] = json!(outage_of(gateway));
@@ -150,7 +150,7 @@ impl Gateways {
             let rows: Vec<_> = gateways.iter().map(row).collect();
             return Ok(print_json(&json!({ "gateways": rows }))?);
         }
-        let row = |gateway: ListedGateway| {
+        let row = |gateway: GatewayEntry| {
             let state = match outage_of(&gateway) {
                 _ if !gateway.enabled => "disabled".to_owned(),
                 Some(outage) => format!("no answer ({}) {}", outage.cause, clock(outage.since_s)),
@@ -170,7 +170,7 @@ impl Gateways {
         Ok(print_table(["SET", "URI", "PRIORITY", "WEIGHT", "CAPACITY", "STATE", "NOTE"], &rows)?)
     }
 
-    /// Who does not answer, as a server says that runs on this database; `None` where none runs.
+    /// Returns the outages reported by the server on this database; `None` if none runs.
     fn outages(&self) -> Option<Vec<Outage>> {
         match socket::ask(&self.config.control_socket(), &Request::Status) {
             Ok(Response::Status(status)) => Some(status.outages),
@@ -178,7 +178,7 @@ impl Gateways {
         }
     }
 
-    /// A set that no route names is easily a mistyped one.
+    /// Prints a note if no route names the set, which may be a typing error.
     fn note_unused(&self, set: &str) {
         if !gateways::sets(&self.config).any(|name| name == set) {
             eprintln!("strowger: note: no route leads there; one does that has targets = [\"set:{set}\"]");
@@ -186,7 +186,7 @@ impl Gateways {
     }
 }
 
-fn in_json(gateway: &ListedGateway) -> serde_json::Value {
+fn in_json(gateway: &GatewayEntry) -> serde_json::Value {
     json!({
         "set": gateway.set,
         "uri": gateway.uri,

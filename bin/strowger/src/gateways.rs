@@ -1,4 +1,4 @@
-//! The gateways that routes lead to, as the server and `strowger check` see them.
+//! Gateways that routes lead to, for the server and `strowger check`.
 
 use serde_json::{Value, json};
 use strowger_control::config::Config;
@@ -10,7 +10,7 @@ use strowger_shard::Route;
 
 use crate::kamailio;
 
-/// Those in the database, which is not made where there is none, and those of another server that is followed.
+/// Returns the gateways in the database, which is not created if missing, and those of a followed server.
 pub(crate) fn stored(config: &Config) -> Result<Gateways, String> {
     let mut gateways = match config.store_url() {
         StoreUrl::Memory => Gateways::default(),
@@ -20,7 +20,7 @@ pub(crate) fn stored(config: &Config) -> Result<Gateways, String> {
     else {
         return Ok(gateways);
     };
-    let mut tables = Tables::new(&follow.url, follow.flavor, follow.patience);
+    let mut tables = Tables::new(&follow.url, follow.flavor, follow.timeout);
     let (sets, _) = tables.sets(&follow.set_prefix).map_err(|error| error.to_string())?;
     for set in sets {
         if gateways.members(set.name.as_bytes()).is_empty() {
@@ -31,12 +31,12 @@ pub(crate) fn stored(config: &Config) -> Result<Gateways, String> {
     Ok(gateways)
 }
 
-/// Whether a route or a balancer leads to a set.
+/// Whether a route or a balancer names a set.
 pub(crate) fn are_named(config: &Config) -> bool {
     sets(config).next().is_some()
 }
 
-/// The sets that routes and balancers name.
+/// Returns the sets named by routes and balancers.
 pub(crate) fn sets(config: &Config) -> impl Iterator<Item = &str> {
     let of_routes = config.routes.iter().flat_map(|route| &route.targets).filter_map(|target| match target {
         TargetOrSet::Set(name) => Some(&*name.0),
@@ -50,15 +50,15 @@ pub(crate) fn sets(config: &Config) -> impl Iterator<Item = &str> {
     of_routes.chain(of_balancers)
 }
 
-/// Tells the log of sets that calls cannot go to.
+/// Logs sets that cannot take calls.
 pub(crate) fn report(config: &Config, directory: &Directory) {
-    match config.look_at_routes(directory.gateways()) {
+    match config.route_warnings(directory.gateways()) {
         Ok(warnings) => warnings.iter().for_each(|warning| tracing::warn!("{warning}")),
         Err(why) => tracing::error!("{why}; until then its calls get 500"),
     }
 }
 
-/// Tells the log of sets that were taken over.
+/// Logs changed sets.
 pub(crate) fn report_changed(config: &Config, directory: &Directory, changed: &[Box<[u8]>]) {
     for set in changed {
         tracing::info!("gateways: {}", set_shown(set, directory.gateways().members(set)));
@@ -66,8 +66,8 @@ pub(crate) fn report_changed(config: &Config, directory: &Directory, changed: &[
     report(config, directory);
 }
 
-/// The routes with the gateways as they are now; `None` where no set has changed, or where one cannot be used: then all
-/// stay as they were, and the log says why.
+/// Returns the routes with the current gateways. Returns `None` if no set has changed, or if one is invalid: then all
+/// routes stay unchanged and the log says why.
 pub(crate) fn routes(
     config: &Config,
     directory: &Directory,
@@ -77,7 +77,7 @@ pub(crate) fn routes(
     if changed.is_empty() {
         return None;
     }
-    match config.look_at_routes(directory.gateways()) {
+    match config.route_warnings(directory.gateways()) {
         Ok(_) => Some(config.routes(directory.gateways(), sets)),
         Err(why) => {
             tracing::error!("gateways stay as they were: {why}");
@@ -86,7 +86,7 @@ pub(crate) fn routes(
     }
 }
 
-/// A line for each set.
+/// Formats one line per set.
 pub(crate) fn shown(gateways: &Gateways) -> String {
     let lines: Vec<String> = gateways.sets().map(|(set, members)| set_shown(set, members)).collect();
     if lines.is_empty() { "none".to_owned() } else { lines.join("\n") }
@@ -109,7 +109,7 @@ fn gateway_shown(Gateway { uri, priority, weight, .. }: &Gateway) -> String {
     format!("{} (priority {priority}, weight {weight})", uri.escape_ascii())
 }
 
-/// By set, in the order of their priorities.
+/// Returns the gateways by set, in order of priority.
 pub(crate) fn in_json(gateways: &Gateways) -> Value {
     let member = |gateway: &Gateway| {
         json!({
@@ -128,13 +128,14 @@ pub(crate) fn in_json(gateways: &Gateways) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use strowger_directory::Change;
+    use strowger_directory::DirectoryChange;
 
     use super::*;
 
     fn directory(uri: &str) -> Directory {
         let gateway = Gateway { uri: uri.as_bytes().into(), priority: 0, weight: 1, capacity: None, enabled: true };
-        Directory::empty(1).with_changes([Change::PutGateways { set: (*b"pstn").into(), gateways: vec![gateway] }])
+        Directory::empty(1)
+            .with_changes([DirectoryChange::PutGateways { set: (*b"pstn").into(), gateways: vec![gateway] }])
     }
 
     #[test]

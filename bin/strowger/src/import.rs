@@ -1,4 +1,4 @@
-//! `strowger import`: what another server's database has, brought into ours.
+//! `strowger import`: imports the database of another server.
 
 mod gateways;
 mod registrations;
@@ -14,11 +14,11 @@ use strowger_control::config::{Config, ConfigSource};
 use strowger_control::socket;
 use strowger_kamailio::{Flavor, Identity, Table, Tables, VersionError};
 use strowger_sql::DatabaseUrl;
-use strowger_store::{Anywhere, Existing, UserStore};
+use strowger_store::{AnyBackend, OnConflict, UserStore};
 
-use crate::cli::{ImportArguments, ImportCommand, ImportFrom, Imported};
+use crate::cli::{ImportArguments, ImportCommand, ImportFrom, ImportPart};
 use crate::failure::Failure;
-use crate::follow::catch_up;
+use crate::notify_server::notify_server;
 use report::{Part, Report};
 
 pub(crate) fn run(meant: ConfigSource<'_>, arguments: ImportArguments) -> Result<(), Failure> {
@@ -39,19 +39,19 @@ pub(crate) fn run(meant: ConfigSource<'_>, arguments: ImportArguments) -> Result
     let mut report = Report::new(flavor, &url, import.from.dry_run);
     for what in wanted {
         let part = match what {
-            Imported::Users => users::import(&import, &mut tables)?,
-            Imported::Gateways => gateways::import(&import, &mut tables)?,
-            Imported::Registrations => registrations::import(&import, &mut tables)?,
+            ImportPart::Users => users::import(&import, &mut tables)?,
+            ImportPart::Gateways => gateways::import(&import, &mut tables)?,
+            ImportPart::Registrations => registrations::import(&import, &mut tables)?,
         };
         report.add(part);
     }
     if !import.from.dry_run {
-        catch_up(&import.config);
+        notify_server(&import.config);
     }
     report.print(arguments.json)
 }
 
-/// What all parts of an import know.
+/// State shared by all parts of an import.
 struct Import {
     config: Config,
     from: ImportFrom,
@@ -59,12 +59,12 @@ struct Import {
 }
 
 impl Import {
-    const fn existing(&self) -> Existing {
-        if self.from.replace { Existing::Replace } else { Existing::Keep }
+    const fn existing(&self) -> OnConflict {
+        if self.from.replace { OnConflict::Replace } else { OnConflict::Keep }
     }
 
-    /// Our database; none is made to look only.
-    fn store(&self) -> Result<UserStore<Anywhere>, Failure> {
+    /// Opens our database; a dry run does not create one.
+    fn store(&self) -> Result<UserStore<AnyBackend>, Failure> {
         if self.from.dry_run && self.config.store.users.is_any() && !self.path()?.exists() {
             return Ok(UserStore::open_memory()?.into());
         }
@@ -82,8 +82,8 @@ impl Import {
     }
 }
 
-/// Our database.
-fn store(config: &Config) -> Result<UserStore<Anywhere>, Failure> {
+/// Opens our database.
+fn store(config: &Config) -> Result<UserStore<AnyBackend>, Failure> {
     if config.store.users.is_any() {
         return Ok(UserStore::open(path(config)?)?.into());
     }
@@ -100,12 +100,12 @@ fn path(config: &Config) -> Result<PathBuf, Failure> {
     }
 }
 
-/// What is asked for; refused before anything is written where it cannot be.
-fn wanted(config: &Config, from: &ImportFrom) -> Result<Vec<Imported>, Failure> {
-    let all = [Imported::Users, Imported::Gateways, Imported::Registrations];
-    let wanted: Vec<Imported> =
+/// Returns the requested parts. Impossible ones are refused before anything is written.
+fn wanted(config: &Config, from: &ImportFrom) -> Result<Vec<ImportPart>, Failure> {
+    let all = [ImportPart::Users, ImportPart::Gateways, ImportPart::Registrations];
+    let wanted: Vec<ImportPart> =
         all.into_iter().filter(|what| from.only.is_empty() || from.only.contains(what)).collect();
-    if from.dry_run || !wanted.contains(&Imported::Registrations) {
+    if from.dry_run || !wanted.contains(&ImportPart::Registrations) {
         return Ok(wanted);
     }
     if !config.store_mode().is_durable() {
@@ -124,7 +124,7 @@ fn wanted(config: &Config, from: &ImportFrom) -> Result<Vec<Imported>, Failure> 
     Ok(wanted)
 }
 
-/// The database, as it is given or stands in the file behind an `@`.
+/// Returns the database URL, given directly or in the file after an `@`.
 fn url(text: &str) -> Result<DatabaseUrl, Failure> {
     let url = match text.strip_prefix('@') {
         None => text.parse(),

@@ -1,51 +1,51 @@
-//! The database of a Kamailio or OpenSIPS, as a running server follows it: on a thread of its own, so that nothing else waits for it.
+//! Follows the database of a Kamailio or OpenSIPS server on a separate thread, so that nothing else waits for it.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use strowger_control::config::{Config, Followed, KamailioFlavor};
-use strowger_directory::Change;
-use strowger_kamailio::{Flavor, FollowConfig, Follower, Identity, Known, Looked, Table};
+use strowger_control::config::{Config, FollowedTable, KamailioFlavor};
+use strowger_directory::DirectoryChange;
+use strowger_kamailio::{Flavor, FollowConfig, Follower, Identity, PollResult, Table, TableContents};
 use strowger_sql::Database;
 
 use crate::text::{count, number};
 
-/// Between two looks at least, however little they cost.
+/// Minimum time between two reads.
 const LEAST_PAUSE: Duration = Duration::from_millis(500);
-/// A look takes at most one part of so many of the time.
+/// Reads take at most one part in this many of the time.
 const PARTS_OF_TIME: u32 = 20;
-/// Between two attempts at most while the database is away.
+/// Maximum time between two attempts while the database is unavailable.
 const LONGEST_AWAY: Duration = Duration::from_secs(5);
-/// How long a start waits for the first look.
+/// Time that a start waits for the first read.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
-/// Bad rows that the log names.
+/// Maximum number of invalid rows named in the log.
 const ROWS_TOLD: usize = 5;
 
-/// What is known of the database.
+/// Handle of the thread, with the contents of the database.
 pub(crate) struct KamailioUsers {
     config: FollowConfig,
-    known: Arc<Known>,
-    looks: Receiver<(Arc<Known>, Vec<Change>)>,
-    /// The thread ends when this goes.
+    known: Arc<TableContents>,
+    looks: Receiver<(Arc<TableContents>, Vec<DirectoryChange>)>,
+    /// Dropping it ends the thread.
     _stop: Sender<()>,
 }
 
 impl KamailioUsers {
-    /// Begins to follow what the configuration names, and waits for what it has; `None` where it names nothing. A database that cannot be
-    /// read has nothing until it can, or what it had `before`, where the same was followed.
+    /// Starts following the configured tables and waits for their contents; `None` if none are configured. While the
+    /// database cannot be read, the contents are empty, or those of `before` if it followed the same tables.
     pub(crate) fn start(config: &Config, before: Option<&Self>) -> Option<Self> {
         let follow = follow_config(config)?;
         let before = before.filter(|before| before.config == follow).map(|before| Arc::clone(&before.known));
         let (sender, looks) = mpsc::channel();
         let (stop, stopped) = mpsc::channel();
-        let told = Told::of(&follow);
+        let told = LogState::of(&follow);
         let follower = match &before {
             Some(known) => Follower::resume(follow.clone(), Arc::clone(known)),
             None => Follower::new(follow.clone()),
         };
-        let watch = Watch { told, follower, sender, is_awaited: before.is_none() };
+        let watch = FollowThread { told, follower, sender, is_awaited: before.is_none() };
         let spawned = thread::Builder::new().name("kamailio".to_owned()).spawn(move || watch.run(&stopped));
         if let Err(error) = spawned {
             tracing::error!("the database of [kamailio] is not followed: a thread cannot be started: {error}");
@@ -55,13 +55,13 @@ impl KamailioUsers {
         Some(Self { config: follow, known, looks, _stop: stop })
     }
 
-    /// What is known.
-    pub(crate) fn known(&self) -> &Known {
+    /// Returns the known contents.
+    pub(crate) fn known(&self) -> &TableContents {
         &self.known
     }
 
-    /// What has changed since this was last called.
-    pub(crate) fn changes(&mut self) -> Vec<Change> {
+    /// Returns the changes since the last call.
+    pub(crate) fn changes(&mut self) -> Vec<DirectoryChange> {
         let mut all = Vec::new();
         while let Ok((known, changes)) = self.looks.try_recv() {
             self.known = known;
@@ -71,13 +71,13 @@ impl KamailioUsers {
     }
 }
 
-/// What is followed, as the configuration says.
+/// Returns what to follow, according to the configuration.
 pub(crate) fn follow_config(config: &Config) -> Option<FollowConfig> {
     let kamailio = config.kamailio.as_ref()?;
     let domain = kamailio.domain.as_ref().or(config.server.domains.first());
-    let table = |what: &Followed| match what {
-        Followed::Users => Table::Subscriber,
-        Followed::Gateways => Table::Dispatcher,
+    let table = |what: &FollowedTable| match what {
+        FollowedTable::Users => Table::Subscriber,
+        FollowedTable::Gateways => Table::Dispatcher,
     };
     Some(FollowConfig {
         url: kamailio.database.0.clone(),
@@ -91,31 +91,33 @@ pub(crate) fn follow_config(config: &Config) -> Option<FollowConfig> {
             realm: config.auth.realm.as_ref().map(ToString::to_string),
         },
         set_prefix: kamailio.set_prefix.clone(),
-        any_version: kamailio.any_version,
-        patience: Database::PATIENCE,
+        allows_any_version: kamailio.any_version,
+        timeout: Database::TIMEOUT,
     })
 }
 
-/// The thread's own.
-struct Watch {
+/// State of the thread.
+struct FollowThread {
     follower: Follower,
-    sender: Sender<(Arc<Known>, Vec<Change>)>,
-    told: Told,
-    /// Somebody waits for the end of the next look, whatever it finds.
+    sender: Sender<(Arc<TableContents>, Vec<DirectoryChange>)>,
+    told: LogState,
+    /// Set while the start waits for the end of the next read, whatever its result.
     is_awaited: bool,
 }
 
-impl Watch {
+impl FollowThread {
     fn run(mut self, stopped: &Receiver<()>) {
         loop {
             let begun = Instant::now();
-            let looked = self.follower.look();
+            let looked = self.follower.poll();
             let cost = begun.elapsed();
-            self.told.tell(looked.as_ref().map_err(ToString::to_string), cost);
+            self.told.report(looked.as_ref().map_err(ToString::to_string), cost);
             let is_away = looked.is_err();
             let is_awaited = std::mem::take(&mut self.is_awaited);
             let news = match looked {
-                Ok(Looked { known, changes, .. }) => (is_awaited || !changes.is_empty()).then_some((known, changes)),
+                Ok(PollResult { contents: known, changes, .. }) => {
+                    (is_awaited || !changes.is_empty()).then_some((known, changes))
+                }
                 Err(_) => is_awaited.then(Default::default),
             };
             if news.is_some_and(|news| self.sender.send(news).is_err()) {
@@ -128,38 +130,38 @@ impl Watch {
     }
 }
 
-/// After a look that took `cost`.
+/// Returns the pause after a read that took `cost`.
 fn pause(cost: Duration, is_away: bool) -> Duration {
     let pause = (cost * (PARTS_OF_TIME - 1)).max(LEAST_PAUSE);
     if is_away { pause.min(LONGEST_AWAY) } else { pause }
 }
 
-/// What the log knows already: nothing is said twice.
-struct Told {
+/// What has been logged, so that nothing is repeated.
+struct LogState {
     database: String,
     trouble: Option<String>,
     bad: Option<String>,
     is_known: bool,
 }
 
-impl Told {
+impl LogState {
     fn of(follow: &FollowConfig) -> Self {
         let database = format!("{} at {}", follow.flavor, follow.url);
         Self { database, trouble: None, bad: None, is_known: false }
     }
 
-    fn tell(&mut self, looked: Result<&Looked, String>, cost: Duration) {
+    fn report(&mut self, looked: Result<&PollResult, String>, cost: Duration) {
         let database = &self.database;
         let looked = match looked {
             Ok(looked) => looked,
             Err(why) if self.trouble.as_ref() == Some(&why) => return,
             Err(why) => {
-                tracing::error!("{database} is not followed, and what is known of it stays: {why}");
+                tracing::error!("{database} cannot be read, its known contents stay in use: {why}");
                 self.trouble = Some(why);
                 return;
             }
         };
-        let known = &looked.known;
+        let known = &looked.contents;
         if self.trouble.take().is_some() || !self.is_known {
             self.is_known = true;
             let users = count(known.users() as u64, "user");
@@ -167,8 +169,8 @@ impl Told {
             tracing::info!("{database} is followed: {users}, read in {read_ms} ms, again after {pause_ms} ms");
         }
         let rows: Vec<String> = looked.bad.iter().take(ROWS_TOLD).map(ToString::to_string).collect();
-        let bad = (looked.bad_rows > 0).then(|| {
-            format!("{} of {database} cannot be used: {}", count(looked.bad_rows as u64, "row"), rows.join("; "))
+        let bad = (looked.bad_row_count > 0).then(|| {
+            format!("{} of {database} cannot be used: {}", count(looked.bad_row_count as u64, "row"), rows.join("; "))
         });
         if bad != self.bad {
             match &bad {

@@ -1,5 +1,5 @@
-//! The server's secret key, from which branches, nonces and Record-Routes are signed. It is kept, so that a dialog outlives a
-//! restart: the phones send back what was signed before.
+//! The server's secret key, which signs branches, nonces and Record-Routes. The key is stored so that a dialog
+//! survives a restart: phones send back values that were signed before it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -14,19 +14,19 @@ use crate::failure::Failure;
 
 const BYTES: usize = 16;
 
-/// Reads the server's key, or makes one out of `fresh` where the configuration names none.
+/// Reads the server's key, or creates it from `fresh` if the configuration names no file.
 pub(crate) fn of_server(config: &Config, fresh: [u8; BYTES]) -> Result<[u8; BYTES], Failure> {
     let path = config.key_file();
     if let Some(key) = read(&path)? {
         return Ok(key);
     }
-    // One that is made here would not be the other server's.
+    // A new key would differ from the other server's.
     if config.server.key_file.is_some() {
         return Err(Failure::Usage(missing(&path)));
     }
     match write(&path, &fresh) {
         Ok(()) => Ok(fresh),
-        // Another server of this machine has begun at the same moment.
+        // Another server on this machine has created it at the same moment.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             read(&path)?.ok_or_else(|| unwritable(&path, &error))
         }
@@ -34,7 +34,7 @@ pub(crate) fn of_server(config: &Config, fresh: [u8; BYTES]) -> Result<[u8; BYTE
     }
 }
 
-/// What is said where the file that the configuration names is not there.
+/// Returns the message for a missing key file that the configuration names.
 pub(crate) fn missing(path: &Path) -> String {
     let shown = path.display();
     format!(
@@ -42,7 +42,7 @@ pub(crate) fn missing(path: &Path) -> String {
     )
 }
 
-/// The key in a file, where there is one: bytes, or as many pairs of hexadecimal digits.
+/// Reads a key file, if it exists: bytes, or pairs of hexadecimal digits.
 pub(crate) fn read(path: &Path) -> Result<Option<[u8; BYTES]>, Failure> {
     let shown = path.display();
     match fs::read(path) {
@@ -68,13 +68,13 @@ fn key_in(bytes: &[u8]) -> Option<[u8; BYTES]> {
     u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes)
 }
 
-/// What tells a key from others, and nobody can make the key of.
+/// Returns a value that distinguishes keys without revealing them.
 pub(crate) fn fingerprint(key: &[u8; BYTES]) -> String {
     let hash = TagKey::new(*key).derive("fingerprint").hash64(&[]);
     format!("{:08x}", hash >> 32)
 }
 
-/// Makes `key` the server's; says where another one is now that was there.
+/// Installs `key` as the server's key. Returns the new path of a previous one.
 pub(crate) fn restore(path: &Path, key: &[u8]) -> Result<Option<PathBuf>, Failure> {
     let aside = match fs::read(path) {
         Ok(there) if key_in(&there).is_some_and(|there| there == key) => return Ok(None),
@@ -96,7 +96,7 @@ fn keep_aside(path: &Path) -> io::Result<PathBuf> {
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Failure {
-    Failure::No(format!("{} cannot be made: {error}; may this user write there?", path.display()))
+    Failure::No(format!("{} cannot be created: {error}; check that this user may write there", path.display()))
 }
 
 fn write(path: &Path, key: &[u8]) -> io::Result<()> {
@@ -104,7 +104,7 @@ fn write(path: &Path, key: &[u8]) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let unnamed = path.with_added_extension(format!("{}.new", std::process::id()));
     let written = write_unnamed(&unnamed, key, folder)
-        // Nobody finds half a key at its place, and none that is there is replaced.
+        // The file appears complete and replaces no existing one.
         .and_then(|()| fs::hard_link(&unnamed, path));
     let _ = fs::remove_file(&unnamed);
     written?;
@@ -114,7 +114,7 @@ fn write(path: &Path, key: &[u8]) -> io::Result<()> {
 fn write_unnamed(path: &Path, key: &[u8], folder: &Path) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(key)?;
-    // The superuser restores for the server's user.
+    // The superuser restores on behalf of the server's user.
     let owner = fs::metadata(folder)?;
     match fchown(&file, Some(owner.uid()), Some(owner.gid())) {
         Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),

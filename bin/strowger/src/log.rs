@@ -1,4 +1,4 @@
-//! The log: structured, quiet, on standard error.
+//! Structured log on standard error, with limited volume.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _};
@@ -14,15 +14,15 @@ use crate::text::clock;
 use strowger_control::config::{Format, Level, Log, Span};
 use strowger_locate::{Cause, Hop};
 use strowger_message::lossy;
-use strowger_shard::{Event, Owner, PlaceName};
+use strowger_shard::{Event, NextHopName, NextHopOwner};
 use strowger_trunk::{State, Status};
 use strowger_worker::PanicReport;
 use tracing::level_filters::LevelFilter;
 
-/// Lines of one kind within [`WINDOW`]; what is more is counted and told in one line.
+/// Maximum number of lines of one kind within [`WINDOW`]; further ones are counted and reported in one line.
 const LINES: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(10);
-/// How long events are gathered: a thread that is woken by each call that ends takes the worker's core from it each time.
+/// Time to collect events. Waking the thread for each ended call would take the worker's core each time.
 const GATHERED_FOR: Duration = Duration::from_millis(20);
 
 pub(crate) fn start(log: &Log) {
@@ -41,7 +41,7 @@ pub(crate) fn start(log: &Log) {
     }
 }
 
-/// Writes events until nobody is left to send any; calls that have ended go to their own file.
+/// Writes events until all senders are gone; ended calls go to `cdr`.
 pub(crate) fn events(events: &Receiver<Event>, cdr: &Cdr) {
     let mut throttle = Throttle::default();
     loop {
@@ -63,26 +63,26 @@ pub(crate) fn events(events: &Receiver<Event>, cdr: &Cdr) {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        // After each batch: where calls end all the time, the wait above never runs out.
+        // After each batch: if calls end all the time, the wait above never times out.
         throttle.tell_of_ended(Instant::now());
     }
     throttle.tell_of_all();
 }
 
 fn account(trunk: &str, status: &Status) {
-    let answer = status.last_answer.map_or_else(|| "no answer".to_owned(), |code| code.to_string());
+    let answer = status.last_response.map_or_else(|| "no answer".to_owned(), |code| code.to_string());
     match status.state {
         State::Registered => tracing::info!(trunk, "registered at the trunk"),
         State::Refused => {
             tracing::error!(trunk, answer, "the trunk refuses the registration: check its username, password and from");
         }
-        State::Failing => tracing::warn!(trunk, answer, "the trunk cannot be registered at; trying again"),
+        State::Failing => tracing::warn!(trunk, answer, "the registration at the trunk fails; trying again"),
         State::Registering | State::Leaving | State::Stopped => tracing::debug!(trunk, "the trunk is left"),
     }
 }
 
-/// `gateway sip:192.0.2.1 of pstn does not answer (timeout); tried last for 30s`.
-fn outage(hop: &Hop, names: &[PlaceName], cause: Cause, avoided_for: Duration) {
+/// Logs an outage: `gateway sip:192.0.2.1 of pstn does not answer (timeout); tried last for 30s`.
+fn outage(hop: &Hop, names: &[NextHopName], cause: Cause, avoided_for: Duration) {
     let (who, why) = (named(hop, names), status::cause(hop.transport, cause));
     let last = if avoided_for.is_zero() { String::new() } else { format!("; tried last for {}", Span(avoided_for)) };
     if names.is_empty() {
@@ -92,19 +92,19 @@ fn outage(hop: &Hop, names: &[PlaceName], cause: Cause, avoided_for: Duration) {
     }
 }
 
-/// What the operator calls it, with the address where that is not in its URI.
-fn named(hop: &Hop, names: &[PlaceName]) -> String {
+/// Returns the operator's name for a next hop, with the address if the URI lacks it.
+fn named(hop: &Hop, names: &[NextHopName]) -> String {
     let address = status::hop(hop);
     match names {
         [] => address,
         names => {
-            let names: Vec<String> = names.iter().map(PlaceName::to_string).collect();
+            let names: Vec<String> = names.iter().map(NextHopName::to_string).collect();
             format!("{} ({address})", names.join(", "))
         }
     }
 }
 
-/// A panic that a worker contained.
+/// Logs a panic that a worker contained.
 pub(crate) fn panic(report: &PanicReport) {
     tracing::error!("a fault in this program was contained; please report it: {report}");
 }
@@ -115,15 +115,15 @@ fn kind(event: &Event) -> &'static str {
         Event::WrongCredentials { .. } => "wrong credentials",
         Event::WrongIdentity { .. } => "wrong identities",
         Event::TableFull { .. } => "full tables",
-        Event::Account { .. } => "registrations of trunks",
-        // What callers name may be many; it must not silence the operator's own.
+        Event::TrunkRegistration { .. } => "registrations of trunks",
+        // Callers can name many next hops, which must not suppress the operator's own.
         Event::Outage { names, .. } | Event::Recovery { names, .. } if names.is_empty() => "others that do not answer",
         Event::Outage { .. } => "gateways that do not answer",
-        Event::NoneAnswers { .. } => "sets of which nobody answers",
+        Event::AllTargetsOut { .. } => "sets without an answering member",
         Event::Recovery { .. } => "gateways that answer again",
-        Event::Target { .. } => "targets that probes find gone or back",
+        Event::TargetHealth { .. } => "targets that probes find gone or back",
         Event::TooManyContacts { .. } => "too many contacts",
-        Event::TooManyWaiting { .. } => "too many REGISTERs of an address",
+        Event::TooManyPendingRegisters { .. } => "too many REGISTERs of an address",
         Event::Call(_) => "calls",
     }
 }
@@ -136,38 +136,38 @@ fn write(event: Event) {
         }
         Event::WrongIdentity { peer, user, claimed } => {
             let (user, claimed) = (lossy(user.as_bytes()), lossy(claimed.as_bytes()));
-            tracing::warn!(%peer, user, claimed, "a user claimed to be somebody else");
+            tracing::warn!(%peer, user, claimed, "a user claimed another identity");
         }
-        Event::Target { set, uri, is_up: true } => {
-            tracing::info!("{uri} of balancer {set} answers its probes again: it takes new calls, little by little");
+        Event::TargetHealth { set, uri, is_up: true } => {
+            tracing::info!("{uri} of balancer {set} answers its probes again: it gets new calls, gradually");
         }
-        Event::Target { set, uri, is_up: false } => {
+        Event::TargetHealth { set, uri, is_up: false } => {
             tracing::warn!("{uri} of balancer {set} does not answer its probes: it gets no new calls");
         }
         Event::TableFull { table } => tracing::error!(table, "a table is full: work is refused"),
-        Event::Account { trunk, status } => account(&trunk, &status),
+        Event::TrunkRegistration { trunk, status } => account(&trunk, &status),
         Event::Outage { hop, names, cause, avoided_for } => outage(&hop, &names, cause, avoided_for),
-        Event::NoneAnswers { of: Owner::Set(set) } => {
+        Event::AllTargetsOut { owner: NextHopOwner::Set(set) } => {
             tracing::error!("no gateway of {set} answers");
         }
-        Event::NoneAnswers { of: Owner::Trunk(trunk) } => {
+        Event::AllTargetsOut { owner: NextHopOwner::Trunk(trunk) } => {
             tracing::error!("no target of trunk {trunk} answers");
         }
-        Event::NoneAnswers { of: Owner::Route } => {}
+        Event::AllTargetsOut { owner: NextHopOwner::Route } => {}
         Event::Recovery { hop, names, after } => {
             tracing::info!("{} answers again, after {}", named(&hop, &names), clock(after.as_secs_f64()));
         }
         Event::TooManyContacts { peer, aor, limit } => {
             tracing::warn!(%peer, aor, limit, "a REGISTER for more contacts than registrar.max_contacts is refused");
         }
-        Event::TooManyWaiting { peer, aor } => {
-            tracing::warn!(%peer, aor, "a REGISTER is refused, for too many of its address wait for the store");
+        Event::TooManyPendingRegisters { peer, aor } => {
+            tracing::warn!(%peer, aor, "a REGISTER is refused: too many for its address are waiting for the store");
         }
         Event::Call(record) => tracing::debug!(reason = record.reason.as_str(), "a call has ended"),
     }
 }
 
-/// Lets so many lines of a kind pass that a peer cannot fill the disk.
+/// Limits the lines of each kind, so that a peer cannot fill the disk.
 #[derive(Default)]
 struct Throttle {
     kinds: BTreeMap<&'static str, Window>,
@@ -192,17 +192,17 @@ impl Throttle {
         admitted
     }
 
-    /// When the next count is to be told; `None` while nothing was kept back.
+    /// Returns the time of the next report; `None` if nothing was suppressed.
     fn next_end(&self) -> Option<Instant> {
         self.kinds.values().filter(|window| window.kept_back > 0).map(Window::end).min()
     }
 
-    /// Tells what was kept back in the windows that are over.
+    /// Reports the suppressed lines of past windows.
     fn tell_of_ended(&mut self, now: Instant) {
         self.kinds.iter_mut().filter(|(_, window)| window.end() <= now).for_each(|(kind, window)| window.tell(kind));
     }
 
-    /// Tells what was kept back, when nothing comes any more.
+    /// Reports all suppressed lines, at the end of the log.
     fn tell_of_all(&mut self) {
         self.kinds.iter_mut().for_each(|(kind, window)| window.tell(kind));
     }
@@ -217,7 +217,7 @@ impl Window {
         self.began + WINDOW
     }
 
-    /// Once: what is told is not kept back any more.
+    /// Reports a kind once and resets its count.
     fn tell(&mut self, kind: &str) {
         let count = mem::take(&mut self.kept_back);
         if count > 0 {
@@ -243,7 +243,7 @@ mod tests {
         assert!(throttle.admits("flood", start + WINDOW));
     }
 
-    /// What is written while `work` runs.
+    /// Returns the log output of `work`.
     fn logged(work: impl FnOnce()) -> String {
         let file = tempfile::tempfile().expect("a file");
         let writer = file.try_clone().expect("the same file");

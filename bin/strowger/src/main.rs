@@ -9,12 +9,12 @@ mod check;
 mod cli;
 mod cluster;
 mod ctl;
-mod durable;
+mod database_failure;
+mod durable_store;
 mod failure;
-mod follow;
 mod gateway;
 mod gateways;
-mod hosts;
+mod huge_pages;
 mod import;
 mod kamailio;
 mod key;
@@ -22,20 +22,20 @@ mod load;
 mod log;
 mod members;
 mod memory;
-mod names;
-mod pages;
+mod notify_server;
 mod plan;
 mod rebalance;
 mod reload;
+mod resolver;
 mod segmentation;
 mod serve;
 mod status;
 mod store;
 mod table;
+mod target_names;
 mod targets;
 mod text;
 mod trace;
-mod trouble;
 mod user;
 mod users;
 mod utc;
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        // Who reads our output has gone: `strowger user list | head`.
+        // The reader of the output has exited: `strowger user list | head`.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("strowger: {failure}");

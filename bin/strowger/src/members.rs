@@ -11,7 +11,7 @@ pub(crate) fn print(cluster: &Cluster) -> io::Result<()> {
     let own = [cluster.member.to_string(), cluster.address.clone(), "this one".to_owned(), String::new()];
     let row = |member: &Member| {
         let state = match (member.alive, &cluster.trouble) {
-            // While the engine does not answer nobody knows.
+            // The state is unknown while the engine does not answer.
             (true, Some(_)) => "alive when last heard of",
             (true, None) => "alive",
             (false, _) => "no sign of life",
@@ -29,18 +29,18 @@ pub(crate) fn print(cluster: &Cluster) -> io::Result<()> {
     print_line(&summary(cluster))
 }
 
-/// What an operator has to do something about.
+/// Describes a problem that the operator must solve.
 pub(crate) fn trouble(cluster: &Cluster) -> Option<String> {
     cluster.conflict.clone().or_else(|| cluster.trouble.as_ref().map(|_| "registrations are not shared".to_owned()))
 }
 
-/// What there is to say of a peer besides.
+/// Returns further details of a peer.
 fn peer_line(peer: &Peer) -> Option<String> {
     let listen = &peer.listen;
     match (peer.member, peer.alive) {
         (None, _) => Some(format!("the peer {listen} has not answered yet")),
         (Some(_), false) if peer.dropped > 0 => {
-            Some(format!("the peer {listen} does not answer: it is told everything when it does again"))
+            Some(format!("the peer {listen} does not answer: it gets the whole state when it answers again"))
         }
         (Some(_), false) => {
             let waiting = count(peer.waiting, "change");
@@ -50,13 +50,15 @@ fn peer_line(peer: &Peer) -> Option<String> {
     }
 }
 
-/// `strowger: member 1 of 3, all is shared`.
+/// Formats a summary: `strowger: member 1 of 3, all is shared`.
 pub(crate) fn summary(cluster: &Cluster) -> String {
     let alive = cluster.members.iter().filter(|member| member.alive).count() + 1;
     let state = match (&cluster.trouble, cluster.trouble_s) {
         _ if cluster.conflict.is_some() => format!("WRONG: {}", cluster.conflict.as_deref().unwrap_or_default()),
         (Some(why), since) => format!("NOT SHARED for {}: {why}", clock(since.unwrap_or_default())),
-        (None, _) if !cluster.warm => "reading what the others have; REGISTERs get 503 until then".to_owned(),
+        (None, _) if !cluster.warm => {
+            "reading the registrations of the others; REGISTERs get 503 until then".to_owned()
+        }
         (None, _) if cluster.waiting > 0 => {
             let to = if cluster.peers.is_empty() { "the engine" } else { "the others" };
             format!("{} on the way to {to}", count(cluster.waiting, "change"))
@@ -94,7 +96,9 @@ mod tests {
             [
                 None,
                 Some("the peer 192.0.2.2:5064 does not answer: 3 changes for it".to_owned()),
-                Some("the peer 192.0.2.2:5064 does not answer: it is told everything when it does again".to_owned())
+                Some(
+                    "the peer 192.0.2.2:5064 does not answer: it gets the whole state when it answers again".to_owned()
+                )
             ]
         );
     }

@@ -1,14 +1,14 @@
-//! How much memory the process may take: the machine's, or what its control groups leave it.
+//! Memory available to the process: the machine's, or the limit of its control groups.
 
 use std::fs;
 use std::path::Path;
 
-/// Where the kernel says so.
+/// The proc file system.
 const PROC: &str = "/proc";
-/// Where control groups are mounted.
+/// Mount point of the control groups.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// Bytes of memory that this process may take at most; as much as there can be where the kernel does not say.
+/// Returns the maximum memory of this process, in bytes; `u64::MAX` if the kernel does not report it.
 pub(crate) fn allowed() -> u64 {
     allowed_by(Path::new(PROC), Path::new(GROUPS))
 }
@@ -21,15 +21,16 @@ fn allowed_by(proc: &Path, groups: &Path) -> u64 {
     limits.chain(machine).min().unwrap_or(u64::MAX)
 }
 
-/// The line `MemTotal:  24613568 kB`, in bytes.
+/// Parses the line `MemTotal:  24613568 kB` into bytes.
 fn total(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 
-/// Where the limits of a group and of those above it stand, of which `line` of `/proc/self/cgroup` tells, as `0::/system.slice/a`
-/// (version 2) or `9:memory:/a` (version 1). Within a container the group's own path is not there: its root is.
+/// Returns the limit files of a group and its ancestors. `line` is from `/proc/self/cgroup`, such as
+/// `0::/system.slice/a` (version 2) or `9:memory:/a` (version 1). In a container the group's own path does not exist,
+/// but its root does.
 fn limit_files(groups: &Path, line: &str) -> Vec<std::path::PathBuf> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { return Vec::new() };
@@ -45,7 +46,7 @@ fn limit_files(groups: &Path, line: &str) -> Vec<std::path::PathBuf> {
 mod tests {
     use super::*;
 
-    /// A machine of 4 GiB, on which the process is in these groups, and these limits are set.
+    /// Returns the result for a machine of 4 GiB with these control groups and limits.
     fn allowed_with(groups: &str, limits: &[(&str, &str)]) -> u64 {
         let folder = tempfile::tempdir().expect("a folder");
         let write = |file: &str, text: &str| {

@@ -1,4 +1,4 @@
-//! `strowger ctl rebalance`: what each cluster has, and moving users between clusters.
+//! `strowger ctl rebalance`: shows the clusters' load and moves users between clusters.
 
 mod file;
 
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::json;
 use strowger_control::config::{Config, ConfigSource, DEFAULT_FILE};
-use strowger_control::protocol::{ClusterShare, Clusters, Request, Response, Reweighing, Share};
+use strowger_control::protocol::{ClusterShare, Clusters, Request, Response, Share, WeightProposal};
 use strowger_control::socket;
 
 use crate::cli::RebalanceArguments;
@@ -16,15 +16,15 @@ use crate::reload::reload_all;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::{clock, number};
 
-/// Shows the clusters, and does what is asked.
+/// Shows the clusters and executes the command.
 pub(crate) fn run(
     wanted: ConfigSource<'_>,
     socket: &Path,
     arguments: &RebalanceArguments,
     is_json: bool,
 ) -> Result<(), Failure> {
-    let reweighing = Reweighing { weights: arguments.weights.clone(), even: arguments.even };
-    let is_asked = reweighing != Reweighing::default();
+    let reweighing = WeightProposal { weights: arguments.weights.clone(), even: arguments.even };
+    let is_asked = reweighing != WeightProposal::default();
     if arguments.write && !is_asked {
         return Err(Failure::Usage("--write: name clusters and weights, as a=120, or --even".to_owned()));
     }
@@ -101,7 +101,7 @@ fn print(clusters: &Clusters) -> io::Result<()> {
     explain(clusters)
 }
 
-/// What the table does not say.
+/// Prints details that are not in the table.
 fn explain(clusters: &Clusters) -> io::Result<()> {
     let mut out = io::stdout().lock();
     if let Some(moves) = clusters.moves {
@@ -129,18 +129,18 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// Writes the weights into the configuration, and leaves all else in it as it is.
+/// Writes the weights into the configuration and leaves everything else unchanged.
 fn write(file: &Path, clusters: &[ClusterShare]) -> Result<(), Failure> {
     let shown = file.display();
     let text =
         std::fs::read_to_string(file).map_err(|error| Failure::No(format!("{shown} cannot be read: {error}")))?;
-    let changed = reweighed(&text, clusters).map_err(|why| Failure::No(format!("{shown}: {why}")))?;
+    let changed = with_weights(&text, clusters).map_err(|why| Failure::No(format!("{shown}: {why}")))?;
     Config::parse(&changed).map_err(|error| Failure::No(format!("{shown}, as it would be: {error}")))?;
     file::replace(file, &changed).map_err(|error| Failure::No(format!("{shown} cannot be written: {error}")))
 }
 
-/// `text` with other weights, and those before beside them.
-fn reweighed(text: &str, clusters: &[ClusterShare]) -> Result<String, String> {
+/// Returns `text` with new weights, next to the previous ones.
+fn with_weights(text: &str, clusters: &[ClusterShare]) -> Result<String, String> {
     let mut document: toml_edit::DocumentMut = text.parse().map_err(|error| format!("is no TOML: {error}"))?;
     let tables = document.get_mut("second_stage").and_then(toml_edit::Item::as_array_of_tables_mut);
     let tables = tables.ok_or("has no [[second_stage]]; write the clusters so, each with its own heading")?;
@@ -173,13 +173,13 @@ mod tests {
     fn weights_are_written_and_the_rest_of_the_file_stays() {
         let text = "# ours\n[server]\ndomains = [\"example.com\"] # all\n\n[[second_stage]]\nname = \"a\" # east\n\
                     members = []\n\n[[second_stage]]\nname   = \"b\"\nweight = 50\nwas = 20\n";
-        let changed = reweighed(text, &[share("a", 100, 80), share("b", 50, 50)]).expect("it can be");
+        let changed = with_weights(text, &[share("a", 100, 80), share("b", 50, 50)]).expect("it can be");
         assert_eq!(
             changed,
             "# ours\n[server]\ndomains = [\"example.com\"] # all\n\n[[second_stage]]\nname = \"a\" # east\nmembers = []\n\
              weight = 80\nwas = 100\n\n[[second_stage]]\nname   = \"b\"\nweight = 50\n"
         );
-        assert!(reweighed(text, &[share("c", 1, 2)]).is_err());
-        assert!(reweighed("[server]\n", &[share("a", 1, 2)]).is_err());
+        assert!(with_weights(text, &[share("c", 1, 2)]).is_err());
+        assert!(with_weights("[server]\n", &[share("a", 1, 2)]).is_err());
     }
 }

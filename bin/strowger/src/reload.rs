@@ -1,4 +1,4 @@
-//! `strowger ctl reload --all`: every server of a configuration that runs on this machine reads it.
+//! `strowger ctl reload --all`: reloads every server of a configuration that runs on this machine.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -10,8 +10,8 @@ use strowger_control::socket;
 use crate::failure::Failure;
 use crate::table::print_line;
 
-/// Lets all servers of the configuration that run on this machine read it: the clusters first, so that they know whom a first stage sends
-/// them.
+/// Reloads all servers of the configuration on this machine: the clusters first, so that they know the users that a
+/// first stage sends them.
 pub(crate) fn reload_all(wanted: ConfigSource<'_>) -> Result<(), Failure> {
     let (config, _) = Config::load_for_check(wanted)?;
     if !config.has_stages() {
@@ -53,10 +53,11 @@ pub(crate) fn reload_all(wanted: ConfigSource<'_>) -> Result<(), Failure> {
     }
 }
 
-/// The servers that the configuration names, and those that have a folder here, with their sockets; the first stage last.
+/// Returns the servers named in the configuration and those with a folder here, with their sockets; the first stage
+/// last.
 fn servers(config: &Config, wanted: ConfigSource<'_>) -> Result<Vec<(String, PathBuf)>, Failure> {
     let mut names: BTreeSet<String> = config.stage_names().into_iter().collect();
-    // One of several that the file does not tell apart, as NAME-2.
+    // A server that shares its entry in the file with others, such as NAME-2.
     let folders = std::fs::read_dir(config.common_folder()).into_iter().flatten().flatten();
     let here: BTreeSet<String> = folders.filter_map(|folder| folder.file_name().into_string().ok()).collect();
     names.extend(here.iter().cloned());

@@ -1,49 +1,48 @@
-//! Whether messages to one peer may leave as one packet: not while somebody looks at packets, who would see the first one only.
+//! UDP segmentation control. Messages to one peer are not joined while a packet capture is open, because the capture
+//! would show them as one packet.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use strowger_control::config;
-use strowger_net::{UdpSocket, captures};
+use strowger_net::{UdpSocket, count_captures};
 
-/// `server.segmentation` and what becomes of it.
+/// Setting of `server.segmentation` and its effect.
 pub(crate) struct Segmentation {
     wanted: config::Segmentation,
-    /// What the sockets heed.
+    /// Flag read by the sockets.
     is_on: Arc<AtomicBool>,
 }
 
 impl Segmentation {
-    /// As it is wanted, and as the machine is now.
+    /// Creates the state from the setting and the machine's current captures.
     pub(crate) fn new(wanted: config::Segmentation) -> Self {
-        // No socket heeds it yet. That it is off though it is wanted is told as a change.
+        // No socket reads the flag yet. Starting with `true` makes a switch to off a change that is logged.
         let segmentation = Self { wanted, is_on: Arc::new(AtomicBool::new(true)) };
-        segmentation.follow();
+        segmentation.update();
         segmentation
     }
 
-    /// Lets `socket` heed it; where the kernel cannot, its messages leave one by one.
+    /// Makes `socket` read the flag. If the kernel does not support segmentation, its messages leave one by one.
     pub(crate) fn apply(&self, socket: &mut UdpSocket) {
-        if let Err(error) = socket.join_datagrams(Arc::clone(&self.is_on)) {
-            tracing::info!(
-                "messages leave one by one, for this kernel cannot join them: {error} (server.segmentation)"
-            );
+        if let Err(error) = socket.enable_segmentation(Arc::clone(&self.is_on)) {
+            tracing::info!("messages leave one by one: this kernel cannot join them: {error} (server.segmentation)");
         }
     }
 
-    /// What the configuration says from now on.
-    pub(crate) fn adopt(&mut self, wanted: config::Segmentation) {
+    /// Applies a new setting.
+    pub(crate) fn set_mode(&mut self, wanted: config::Segmentation) {
         self.wanted = wanted;
-        self.follow();
+        self.update();
     }
 
-    /// Looks again whether somebody looks at packets, and tells when that has changed.
-    pub(crate) fn follow(&self) {
+    /// Checks again for captures and logs a change.
+    pub(crate) fn update(&self) {
         let looked = match self.wanted {
             config::Segmentation::Never => return self.set(false),
             config::Segmentation::Always => return self.set(true),
-            config::Segmentation::Unwatched => captures(),
+            config::Segmentation::Unwatched => count_captures(),
         };
         let is_on = matches!(looked, Ok(0));
         if self.is_on.load(Ordering::Relaxed) == is_on {
@@ -51,8 +50,8 @@ impl Segmentation {
         }
         self.set(is_on);
         match is_on {
-            true => tracing::info!("nobody captures packets on this machine: messages to one peer leave joined"),
-            false => tell_off(looked),
+            true => tracing::info!("no packet capture is open on this machine: messages to one peer leave joined"),
+            false => log_disabled(looked),
         }
     }
 
@@ -61,14 +60,14 @@ impl Segmentation {
     }
 }
 
-/// Why it is off though it is wanted.
-fn tell_off(looked: io::Result<usize>) {
+/// Logs why segmentation is off although it is configured.
+fn log_disabled(looked: io::Result<usize>) {
     match looked {
         Ok(_) => tracing::info!(
-            "somebody captures packets on this machine: messages leave one by one, so that each is seen (server.segmentation)"
+            "a packet capture is open on this machine: messages leave one by one, so that it shows each of them (server.segmentation)"
         ),
         Err(error) => tracing::info!(
-            "whether somebody captures packets cannot be seen (/proc/net/packet: {error}): messages leave one by one \
+            "packet captures cannot be detected (/proc/net/packet: {error}): messages leave one by one \
              (server.segmentation)"
         ),
     }

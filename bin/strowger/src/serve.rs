@@ -1,7 +1,7 @@
 //! `strowger serve`: the server in the foreground.
 //!
-//! The thread that runs [`Server::run`] owns everything that is not a worker's: it follows the users database, answers the
-//! control socket and acts on signals, one thing at a time.
+//! The thread that runs [`Server::run`] owns everything outside the workers: it follows the users database, answers
+//! the control socket and handles signals, one event at a time.
 
 mod clusters;
 mod targets;
@@ -20,42 +20,42 @@ use strowger_control::config::{self, Config, ConfigSource};
 use strowger_control::dns::{DnsResolver, Reach};
 use strowger_control::protocol::{BackupReport, BackupRequest, Request, Response, Status, TraceRequest};
 use strowger_control::socket::{ControlSocket, Handler, TraceSource};
-use strowger_control::targets::Refused;
+use strowger_control::targets::TargetError;
 use strowger_foundation::{TagKey, Transport};
-use strowger_locate::Names;
+use strowger_locate::NameCache;
 use strowger_net::{BufferSizes, Clock, TcpListener, UdpSocket};
 use strowger_registrar::Locations;
 use strowger_shard::{Limits, Listener, Listeners, Snapshot};
 use strowger_worker::{Fleet, FleetConfig, Resolve, Socket, Spin, Spread, StreamLimits, WorkerOptions};
 
-use crate::balancing::Balancing;
+use crate::balancing::TargetManager;
 use crate::cdr::Cdr;
 use crate::cluster::{self, SharedTable};
-use crate::durable::Durable;
+use crate::durable_store::DurableStore;
 use crate::failure::Failure;
-use crate::names::Resolver;
-use crate::pages::HugePages;
+use crate::huge_pages::HugePages;
+use crate::resolver::Resolver;
 use crate::segmentation::Segmentation;
 use crate::text::count;
 use crate::trace::Traces;
-use crate::users::{Followed, Users};
+use crate::users::{DirectoryUpdate, Users};
 use crate::{calls, check, gateways, key, log, memory, status};
 
-/// How often the users database is asked what changed.
+/// Interval at which the users database is checked for changes.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
-/// How often a draining server looks whether it is done.
+/// Interval at which a draining server checks whether it is done.
 const DRAIN_TICK: Duration = Duration::from_millis(20);
-/// How long transactions may take to end after a signal.
+/// Maximum time for transactions to end after a signal.
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
-/// Requests of the control socket that wait; its connections are fewer.
+/// Queue length for requests of the control socket, above its number of connections.
 const QUEUE: usize = 64;
-/// Files that are not connections: databases, listeners, the control socket, logs.
+/// Number of open files besides connections: databases, listeners, the control socket, logs.
 const OTHER_FILES: usize = 512;
-/// Events for the log, and ended calls, that wait.
+/// Queue length for log events and ended calls.
 const EVENT_QUEUE: usize = 8192;
-/// Requests, from their first packet to their last timer, may take one part of so many of the memory that there is.
+/// Divisor of the memory: requests, from first packet to last timer, may use one part in this many.
 const PART_FOR_REQUESTS: u64 = 2;
-/// How long a client of the control socket waits for its answer.
+/// Time that a client of the control socket waits for a response.
 const ANSWER_LIMIT: Duration = Duration::from_secs(9);
 
 pub(crate) fn run(meant: ConfigSource<'_>) -> Result<(), Failure> {
@@ -73,49 +73,49 @@ pub(crate) fn run(meant: ConfigSource<'_>) -> Result<(), Failure> {
     if streams.connections < usize::try_from(wanted).unwrap_or(usize::MAX) {
         tracing::warn!("not as many as tcp.connections ({wanted}): raise the limit of open files, or lower it");
     }
-    let pages = HugePages::spare();
+    let pages = HugePages::disable();
     let mut server = Server::start(config, meant.file.map(Path::to_owned), streams)?;
     server.run(pages);
     server.end();
     Ok(())
 }
 
-/// What reaches the thread that owns the server.
+/// Messages to the thread that owns the server.
 enum Message {
     Signal(i32),
-    Ask(Request, SyncSender<Response>),
+    Request(Request, SyncSender<Response>),
 }
 
 struct Server {
     config: Config,
     file: Option<PathBuf>,
     users: Users,
-    balancing: Balancing,
+    balancing: TargetManager,
     segmentation: Segmentation,
     snapshot: Arc<Snapshot>,
     fleet: Fleet,
     resolver: Arc<Resolver>,
-    durable: Durable,
+    store: DurableStore,
     cluster: SharedTable,
-    /// What tells the key from others.
+    /// Fingerprint of the key.
     fingerprint: String,
-    /// What an earlier process kept is loaded, and who may not be called any more is forgotten.
+    /// Set when stored registrations are loaded and those of barred users removed.
     is_loaded: bool,
     clock: Clock,
     cdr: Arc<Cdr>,
-    /// The thread that writes the log's events and hands calls to `cdr`.
+    /// Thread that writes log events and passes calls to `cdr`.
     log: JoinHandle<()>,
     started: Instant,
     messages: Receiver<Message>,
-    /// Since when users are asked for where they were before the last change.
+    /// Time since which users are also looked up in their previous cluster.
     moving_since: Option<Instant>,
-    /// When requests are counted that count whole.
+    /// Time of the last halving of the request counts.
     counted_since: Instant,
     last_panic: Option<strowger_foundation::Timestamp>,
-    /// Users whose bindings go at the round after the next one.
-    going: Vec<Box<[u8]>>,
-    /// Users whose bindings go at the next round.
-    gone: Vec<Box<[u8]>>,
+    /// Users whose bindings are removed in the round after the next.
+    removals_next: Vec<Box<[u8]>>,
+    /// Users whose bindings are removed in the next round.
+    removals_due: Vec<Box<[u8]>>,
     _control: ControlSocket,
 }
 
@@ -132,16 +132,16 @@ impl Server {
         check::machine_warnings(&config, file.as_deref()).iter().for_each(|warning| tracing::warn!("{warning}"));
         gateways::report(&config, users.directory());
         let clock = Clock::start();
-        let names = Arc::new(Names::new(config.cache_policy(), seed));
+        let names = Arc::new(NameCache::new(config.cache_policy(), seed));
         let resolver = start_resolver(&config, &listeners, &names, clock)?;
-        let balancing = Balancing::start(&config, users.directory().gateways(), &resolver.dns);
+        let balancing = TargetManager::start(&config, users.directory().gateways(), &resolver.dns);
         let snapshot = config.snapshot(Listeners::new(listeners), users.directory().clone(), balancing.sets());
         let snapshot = Arc::new(Snapshot { limits: limits_of_shards(workers)?, ..snapshot });
         let (sender, messages) = mpsc::sync_channel(QUEUE);
         let traces = Traces { tracer: Arc::default(), clock, listeners: status::listeners(&snapshot).into() };
         let tracer = Arc::clone(&traces.tracer);
         let backups = Arc::new(OnceLock::new());
-        let handler = Arc::new(Desk { messages: sender.clone(), traces, backups: Arc::clone(&backups) });
+        let handler = Arc::new(ControlHandler { messages: sender.clone(), traces, backups: Arc::clone(&backups) });
         let control = ControlSocket::open(&config.control_socket(), handler).map_err(Failure::No)?;
         forward_signals(sender)?;
         let (events, received) = mpsc::sync_channel(EVENT_QUEUE);
@@ -153,9 +153,9 @@ impl Server {
         let key = key::of_server(&config, fresh.to_le_bytes())?;
         let listeners = snapshot.listeners.iter().map(|listener| (listener.transport, listener.address));
         let locations = empty_table(listeners, workers, &key)?;
-        let locations = if config.store_mode().is_durable() { locations.awaiting() } else { locations };
+        let locations = if config.store_mode().is_durable() { locations.with_pending_source() } else { locations };
         let locations = Arc::new(cluster::share(locations, &config));
-        let durable = Durable::start(&config, &locations, &snapshot.registrar, key, clock)?;
+        let durable = DurableStore::start(&config, &locations, &snapshot.registrar, key, clock)?;
         let cluster = SharedTable::start(&config, &locations, &snapshot.listeners, (&key, clock))?;
         drop(backups.set(durable.clone()));
         let fleet = FleetConfig {
@@ -169,7 +169,7 @@ impl Server {
             names,
             resolver: Some(Arc::clone(&resolver) as Arc<dyn Resolve>),
             locations,
-            keeper: cluster.keeper(durable.keeper()),
+            record_sink: cluster.record_sink(durable.record_sink()),
             nonces: cluster.nonces(),
             tracer,
             options: worker_options(&config, workers),
@@ -184,7 +184,7 @@ impl Server {
             config.control_socket().display()
         );
         let started = Instant::now();
-        let snapshot_is_moving = snapshot.clusters.as_ref().is_some_and(|clusters| clusters.before.is_some());
+        let snapshot_is_moving = snapshot.clusters.as_ref().is_some_and(|clusters| clusters.previous.is_some());
         Ok(Self {
             config,
             file,
@@ -194,7 +194,7 @@ impl Server {
             snapshot,
             fleet,
             resolver,
-            durable,
+            store: durable,
             cluster,
             fingerprint: key::fingerprint(&key),
             is_loaded: false,
@@ -206,13 +206,13 @@ impl Server {
             started,
             messages,
             last_panic: None,
-            going: Vec::new(),
-            gone: Vec::new(),
+            removals_next: Vec::new(),
+            removals_due: Vec::new(),
             _control: control,
         })
     }
 
-    /// Until a signal ends it, and the transactions with it.
+    /// Runs until a signal ends the server and its transactions.
     fn run(&mut self, mut pages: HugePages) {
         self.follow_loading();
         let mut next_follow = Instant::now() + FOLLOW_EVERY;
@@ -220,10 +220,10 @@ impl Server {
             match self.messages.recv_timeout(next_follow.saturating_duration_since(Instant::now())) {
                 Ok(Message::Signal(SIGHUP)) => drop(self.reload()),
                 Ok(Message::Signal(_)) => return self.drain(),
-                Ok(Message::Ask(request, reply)) => self.answer(&request, &reply),
+                Ok(Message::Request(request, reply)) => self.answer(&request, &reply),
                 Err(RecvTimeoutError::Timeout) => {
-                    pages.follow();
-                    self.segmentation.follow();
+                    pages.update();
+                    self.segmentation.update();
                     self.follow();
                     next_follow = Instant::now() + FOLLOW_EVERY;
                 }
@@ -234,38 +234,39 @@ impl Server {
 
     fn drain(&mut self) {
         tracing::info!("draining: ends when every request is answered, at most {} s from now", DRAIN_LIMIT.as_secs());
-        self.publish(Snapshot { draining: true, ..Snapshot::clone(&self.snapshot) });
+        self.publish(Snapshot { is_draining: true, ..Snapshot::clone(&self.snapshot) });
         let deadline = Instant::now() + DRAIN_LIMIT;
         while !self.fleet.is_idle() {
             if Instant::now() >= deadline {
                 let left = self.fleet.status().total.unanswered;
-                return tracing::info!("ending although {left} requests are unanswered");
+                return tracing::info!("stopping with {left} unanswered requests");
             }
             match self.messages.recv_timeout(DRAIN_TICK) {
                 Ok(Message::Signal(SIGHUP)) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Message::Ask(request, reply)) => self.answer(&request, &reply),
-                Ok(Message::Signal(_)) => return tracing::warn!("told a second time: ending at once"),
+                Ok(Message::Request(request, reply)) => self.answer(&request, &reply),
+                Ok(Message::Signal(_)) => return tracing::warn!("second signal: stopping at once"),
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
 
     fn end(self) {
-        let Self { fleet, log, cdr, durable, cluster, .. } = self;
+        let Self { fleet, log, cdr, store: durable, cluster, .. } = self;
         fleet.stop();
-        // No record comes any more.
+        // All records have been sent.
         cluster.stop();
         durable.stop();
-        // Nobody sends events any more: when the last one is written, the last call's record is too.
+        // All event senders are gone; once the last event is written, so is the last call's record.
         drop(log.join());
         drop(cdr);
         tracing::info!("ended");
     }
 
-    /// Brings users up to date with the database, and reports a panic once.
+    /// Updates users from the database, and reports a panic once.
     fn follow(&mut self) {
-        // What the workers were told before the last round they know by now, so none of them registers these again.
-        for aor in std::mem::replace(&mut self.gone, std::mem::take(&mut self.going)) {
+        // By now the workers have the snapshot from before the last round, so none of them registers these users
+        // again.
+        for aor in std::mem::replace(&mut self.removals_due, std::mem::take(&mut self.removals_next)) {
             self.fleet.forget(&aor);
         }
         self.follow_users();
@@ -284,47 +285,50 @@ impl Server {
 
     fn follow_users(&mut self) {
         let followed = self.users.follow();
-        self.adopt_users(followed);
+        self.apply_users(followed);
     }
 
-    fn adopt_users(&mut self, followed: Followed) {
+    fn apply_users(&mut self, followed: DirectoryUpdate) {
         match followed {
-            Followed::Same => {}
-            Followed::Changed { gone, sets } => {
-                self.going.extend(gone);
+            DirectoryUpdate::Unchanged => {}
+            DirectoryUpdate::Changed { gone, sets } => {
+                self.removals_next.extend(gone);
                 self.publish_users(&sets);
             }
-            Followed::Replaced => {
+            DirectoryUpdate::Replaced => {
                 let old = self.snapshot.directory.clone();
                 let sets: Vec<_> = self.users.directory().gateways().sets().map(|(set, _)| set.into()).collect();
                 self.publish_users(&sets);
-                self.going.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
+                self.removals_next.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
             }
         }
     }
 
-    /// When all is loaded: who was removed or disabled while no server ran is not called any more.
+    /// Once everything is loaded, removes the bindings of users who were removed or disabled while no server ran.
     fn follow_loading(&mut self) {
-        if self.is_loaded || !self.durable.is_loaded() {
+        if self.is_loaded || !self.store.is_loaded() {
             return;
         }
         self.is_loaded = true;
-        // What was loaded has timers that its shard does not know of: each looks when it is told anything.
+        // Loaded bindings have timers that their shard has not scheduled; a snapshot makes each shard check them.
         self.publish(Snapshot::clone(&self.snapshot));
         let gone = status::barred_before(&self.fleet, self.clock.now(), &self.snapshot);
         if !gone.is_empty() {
-            tracing::info!("registrations: {} of users that are no more", count(gone.len() as u64, "address"));
+            tracing::info!(
+                "registrations: removing {} of users that are disabled or do not exist",
+                count(gone.len() as u64, "address")
+            );
         }
-        self.going.extend(gone);
+        self.removals_next.extend(gone);
     }
 
-    /// The directory as it is now, and the routes where these sets of gateways are new in it.
+    /// Publishes the current directory, and the routes if these gateway sets have changed.
     fn publish_users(&mut self, sets: &[Box<[u8]>]) {
         let directory = self.users.directory().clone();
         if !sets.is_empty()
             && let Err(why) = self.balancing.rebuild(&self.config, directory.gateways())
         {
-            tracing::error!("targets stay as they were: {why}");
+            tracing::error!("targets are unchanged: {why}");
         }
         match gateways::routes(&self.config, &directory, sets, self.balancing.sets()) {
             Some(routes) => {
@@ -354,7 +358,7 @@ impl Server {
                 let (now, contact) = (self.clock.now(), contact.as_deref());
                 let gone = status::unregister(&self.fleet, now, user, contact);
                 gone.registrations.iter().for_each(|one| {
-                    tracing::info!(aor = one.aor, contact = one.contact, "a registration is ended by the operator");
+                    tracing::info!(aor = one.aor, contact = one.contact, "the operator removed a registration");
                 });
                 Response::Unregistered(gone)
             }
@@ -366,7 +370,7 @@ impl Server {
             },
             Request::Follow => {
                 let followed = self.users.follow_now();
-                self.adopt_users(followed);
+                self.apply_users(followed);
                 Response::Followed
             }
             Request::Targets { set } => self.targets(set.as_deref()).map_or_else(Response::Error, Response::Targets),
@@ -378,14 +382,14 @@ impl Server {
                 self.change_target(change).map_or_else(Response::Error, Response::Target)
             }
         };
-        // Who asked may have gone.
+        // The client may have disconnected.
         drop(reply.try_send(response));
     }
 
     fn status(&self) -> Status {
         let mut status = status::status(&self.fleet, &self.snapshot, &self.resolver, self.started.elapsed());
         let lost = self.cdr.lost() + self.fleet.status().total.worker.record_drops;
-        status.store = Some(self.durable.status());
+        status.store = Some(self.store.status());
         status.cluster = self.cluster.status();
         status.users_database = self.users.shared_status();
         status.calls_database = self.cdr.database_status();
@@ -400,20 +404,20 @@ impl Server {
         status
     }
 
-    /// Everything new, or everything as it was.
+    /// Applies the whole new configuration or none of it.
     fn reload(&mut self) -> Result<String, String> {
         let result = self.try_reload();
-        // Whoever rotates logs wants that done whatever the configuration says now.
+        // Log rotation needs this even if the new configuration is invalid.
         self.cdr.reopen(self.config.cdr.file.as_deref());
         match &result {
             Ok(done) => tracing::info!("{done}"),
-            Err(why) => tracing::error!("not reloaded, all is as it was: {why}"),
+            Err(why) => tracing::error!("not reloaded, nothing has changed: {why}"),
         }
         result
     }
 
     fn try_reload(&mut self) -> Result<String, String> {
-        if self.snapshot.draining {
+        if self.snapshot.is_draining {
             return Err("the server is being stopped".to_owned());
         }
         let member = self.config.role().map(|role| role.name.as_str());
@@ -421,18 +425,18 @@ impl Server {
         let (config, read) = Config::load_with_secrets(wanted).map_err(|error| error.to_string())?;
         unchanged(&self.config, &config)?;
         let users = self.users.reopen(&config).map_err(|error| error.to_string())?;
-        config.look_at_routes(users.directory().gateways())?;
+        config.route_warnings(users.directory().gateways())?;
         let prepared = self.balancing.prepare(&config, users.directory().gateways(), &self.resolver.dns);
-        let located = |Refused { key, message }| Config::located(read.as_deref(), &key, message).to_string();
+        let located = |TargetError { key, message }| Config::located(read.as_deref(), &key, message).to_string();
         let prepared = prepared.map_err(located)?;
         gateways::report(&config, users.directory());
         let old = self.snapshot.directory.clone();
         self.users = users;
         self.config = config;
-        let undone = self.balancing.adopt(prepared);
-        self.segmentation.adopt(self.config.server.segmentation);
-        self.cluster.adopt(&self.config);
-        self.going.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
+        let undone = self.balancing.apply(prepared);
+        self.segmentation.set_mode(self.config.server.segmentation);
+        self.cluster.update_peers(&self.config);
+        self.removals_next.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
         let (listeners, directory) = (self.snapshot.listeners.clone(), self.users.directory().clone());
         let snapshot = self.config.snapshot(listeners, directory, self.balancing.sets());
         let warning = self.note_move(&snapshot);
@@ -441,15 +445,15 @@ impl Server {
         let routes = count(self.snapshot.routes.len() as u64, "route");
         let undone = match undone {
             0 => String::new(),
-            changes => format!("; undone: {} of targets that a command had made", count(changes as u64, "change")),
+            changes => format!("; discarded: {} of targets by commands", count(changes as u64, "change")),
         };
-        // Which file: who asks may have another one in mind.
+        // Names the file, because the operator may have another one in mind.
         let file = read.as_deref().map_or("defaults, for there is no file".into(), Path::to_string_lossy);
         Ok(format!("reloaded {file}: {users}, {routes}{undone}{warning}"))
     }
 }
 
-/// What cannot change while the server runs has not.
+/// Checks that keys that need a restart are unchanged.
 fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
     let same = [
         ("server.listen", old.server.listen == new.server.listen),
@@ -472,16 +476,16 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         ("cdr", old.cdr == new.cdr),
     ];
     if old.role().map(|role| role.cluster.is_some()) != new.role().map(|role| role.cluster.is_some()) {
-        return Err("what this server is to the others cannot change while it runs; restart it".to_owned());
+        return Err("the server's role among the others cannot change while it runs; restart it".to_owned());
     }
-    new.follows(old)?;
+    new.check_successor(old)?;
     match same.into_iter().find(|(_, same)| !same) {
         Some((key, _)) => Err(format!("{key} cannot change while the server runs; set it back, or restart the server")),
         None => Ok(()),
     }
 }
 
-/// Whether registrations are shared as before, but for who the peers are.
+/// Whether sharing is unchanged, apart from the list of peers.
 fn is_same_cluster(old: &Config, new: &Config) -> bool {
     let without_peers = |config: &Config| {
         config
@@ -492,7 +496,7 @@ fn is_same_cluster(old: &Config, new: &Config) -> bool {
     without_peers(old) == without_peers(new)
 }
 
-/// A socket on each address for each worker.
+/// Binds one socket per address and worker.
 fn bind(config: &Config, workers: u16, segmentation: &Segmentation) -> Result<Vec<Vec<Socket>>, Failure> {
     let no = |error: strowger_net::BindError| Failure::No(error.to_string());
     let mut sockets: Vec<Vec<Socket>> = (0..workers).map(|_| Vec::new()).collect();
@@ -522,7 +526,7 @@ fn bind(config: &Config, workers: u16, segmentation: &Segmentation) -> Result<Ve
     Ok(sockets)
 }
 
-/// How the workers share the work and the machine.
+/// Returns how the workers share work and cores.
 fn worker_options(config: &Config, workers: u16) -> WorkerOptions {
     let server = &config.server;
     let cores = match &server.affinity {
@@ -537,9 +541,7 @@ fn worker_options(config: &Config, workers: u16) -> WorkerOptions {
     let spin = match server.spin {
         config::values::Spin::UpTo(span) => Spin::UpTo(span.0),
         config::values::Spin::Always => {
-            tracing::info!(
-                "workers that have work stay awake, each on a whole core, whatever there is to do (server.spin)"
-            );
+            tracing::info!("workers with work poll continuously, each occupying a whole core (server.spin)");
             Spin::Always
         }
     };
@@ -547,13 +549,13 @@ fn worker_options(config: &Config, workers: u16) -> WorkerOptions {
     WorkerOptions { spin, min_workers: config.min_workers(workers).into(), cores, spread, overload_control }
 }
 
-/// What each shard may hold, so that requests take [`PART_FOR_REQUESTS`] of the memory at most.
+/// Returns the limits of each shard, so that requests use at most one part in [`PART_FOR_REQUESTS`] of the memory.
 fn limits_of_shards(workers: u16) -> Result<Limits, Failure> {
     let shards = shards_of(workers)?;
     let bytes = memory::allowed() / PART_FOR_REQUESTS / u64::from(shards);
     let limits = Limits::within(usize::try_from(bytes).unwrap_or(usize::MAX));
     let all = |each: usize| count((each * usize::from(shards)) as u64, "request");
-    let (going_on, held) = (all(limits.going_on), all(limits.server_transactions));
+    let (going_on, held) = (all(limits.in_progress), all(limits.server_transactions));
     tracing::info!("up to {going_on} may go on at a time, and {held} be held until their timers end");
     Ok(limits)
 }
@@ -563,7 +565,7 @@ fn shards_of(workers: u16) -> Result<u16, Failure> {
         .map_err(|error| Failure::No(format!("server.workers = {workers}: {error}")))
 }
 
-/// The limits of connections, where the process may open so many files.
+/// Returns the connection limits, given the maximum number of open files.
 fn stream_limits(config: &Config, files: u64) -> StreamLimits {
     let tcp = &config.tcp;
     let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
@@ -582,7 +584,7 @@ fn stream_limits(config: &Config, files: u64) -> StreamLimits {
 fn start_resolver(
     config: &Config,
     listeners: &[Listener],
-    names: &Arc<Names>,
+    names: &Arc<NameCache>,
     clock: Clock,
 ) -> Result<Arc<Resolver>, Failure> {
     let reach = Reach::of(listeners.iter().map(|listener| (listener.transport, listener.address)));
@@ -591,7 +593,8 @@ fn start_resolver(
     Ok(Arc::new(Resolver { dns, names: Arc::clone(names), clock }))
 }
 
-/// An empty location table. Its hashes are those of the server's key, for Call-IDs and temporary GRUUs outlive a restart.
+/// Creates an empty location table. Its hashes depend on the server's key, because Call-IDs and temporary GRUUs
+/// survive a restart.
 pub(crate) fn empty_table(
     listeners: impl IntoIterator<Item = (Transport, SocketAddr)>,
     workers: u16,
@@ -599,10 +602,10 @@ pub(crate) fn empty_table(
 ) -> Result<Locations, Failure> {
     let stripes = shards_of(workers)?;
     let seed = TagKey::new(*key).derive("locations").hash64(&[]);
-    Ok(Locations::new(stripes, seed).listening_at(listeners))
+    Ok(Locations::new(stripes, seed).with_listeners(listeners))
 }
 
-/// The key of a server that has none yet.
+/// Returns a random key for a server without one.
 pub(crate) fn fresh_key() -> Result<[u8; 16], Failure> {
     let [first, second, ..] = entropy()?;
     Ok((u128::from(first) << 64 | u128::from(second)).to_be_bytes())
@@ -637,19 +640,19 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
     spawned.map_err(|error| Failure::No(format!("a thread cannot be started: {error}")))
 }
 
-/// Hands what the control socket is asked to the thread that owns the server.
-struct Desk {
+/// Passes requests of the control socket to the thread that owns the server.
+struct ControlHandler {
     messages: SyncSender<Message>,
     traces: Traces,
-    /// Set once the server has begun to load.
-    backups: Arc<OnceLock<Durable>>,
+    /// Set once loading has started.
+    backups: Arc<OnceLock<DurableStore>>,
 }
 
-impl Handler for Desk {
+impl Handler for ControlHandler {
     fn handle(&self, request: Request) -> Response {
         let (reply, answer) = mpsc::sync_channel(1);
         let ended = || Response::Error("the server is ending".to_owned());
-        match self.messages.try_send(Message::Ask(request, reply)) {
+        match self.messages.try_send(Message::Request(request, reply)) {
             Ok(()) => answer.recv_timeout(ANSWER_LIMIT).unwrap_or_else(|_| ended()),
             Err(mpsc::TrySendError::Full(_)) => Response::Error("too many requests at one time; try again".to_owned()),
             Err(mpsc::TrySendError::Disconnected(_)) => ended(),

@@ -1,4 +1,4 @@
-//! What a running server tells of itself.
+//! Status of a running server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use strowger_foundation::{Timestamp, Transport};
 use strowger_locate::{Cause, Hop, NameCounts, Outages};
 use strowger_message::lossy;
 use strowger_registrar::MemberId;
-use strowger_shard::{Listener, Owner, PlaceName, Snapshot};
+use strowger_shard::{Listener, NextHopName, NextHopOwner, Snapshot};
 use strowger_trunk::State;
 use strowger_worker::{Account, Fleet, OverloadStatus, SHARDS_PER_WORKER, WorkerStatus};
 
-use crate::names::Resolver;
+use crate::resolver::Resolver;
 
 pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, uptime: Duration) -> Status {
     let (now, time) = (fleet.status(), resolver.clock.now());
@@ -32,7 +32,7 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, up
         transactions: wide(now.total.transactions),
         workers: wide(now.workers.len()),
         loads: now.workers.iter().map(load).collect(),
-        draining: snapshot.draining,
+        draining: snapshot.is_draining,
         overload: overload(&now.total.overload, snapshot),
         listeners: listeners(snapshot),
         domains: snapshot.domains.iter().map(|domain| lossy(domain)).collect(),
@@ -83,12 +83,12 @@ fn trunk(Account { trunk, status }: Account, now: Timestamp) -> Trunk {
         state: state.to_owned(),
         since_s: seconds(now - status.since),
         expires_s: status.registered_until.map(|until| seconds(until - now)),
-        last_answer: status.last_answer,
+        last_answer: status.last_response,
         next_try_s: status.next_try.map(|at| seconds(at - now)),
     }
 }
 
-/// The places that do not answer, under each of their names.
+/// Returns the next hops that do not answer, under each of their names.
 pub(crate) fn outages(outages: &Outages, snapshot: &Snapshot, resolver: &Resolver, now: Timestamp) -> Vec<Outage> {
     let mut known = Vec::new();
     outages.for_each(now, |hop, outage| known.push((*hop, *outage)));
@@ -107,13 +107,13 @@ pub(crate) fn outages(outages: &Outages, snapshot: &Snapshot, resolver: &Resolve
         if names.is_empty() {
             found.push(told(None, None, None));
         }
-        found.extend(names.into_iter().map(|PlaceName { uri, of }| match of {
-            Owner::Set(set) => told(Some(uri), Some(set), None),
-            Owner::Trunk(trunk) => told(Some(uri), None, Some(trunk)),
-            Owner::Route => told(Some(uri), None, None),
+        found.extend(names.into_iter().map(|NextHopName { uri, owner: of }| match of {
+            NextHopOwner::Set(set) => told(Some(uri), Some(set), None),
+            NextHopOwner::Trunk(trunk) => told(Some(uri), None, Some(trunk)),
+            NextHopOwner::Route => told(Some(uri), None, None),
         }));
     }
-    // What the operator knows by name comes before what callers have named.
+    // Next hops named by the operator come before those named by callers.
     found.sort_by(|a, b| {
         (a.uri.is_none(), &a.set, &a.uri, &a.address).cmp(&(b.uri.is_none(), &b.set, &b.uri, &b.address))
     });
@@ -121,7 +121,7 @@ pub(crate) fn outages(outages: &Outages, snapshot: &Snapshot, resolver: &Resolve
     found
 }
 
-/// As `udp:192.0.2.1:5060`.
+/// Formats a hop as `udp:192.0.2.1:5060`.
 pub(crate) fn hop(hop: &Hop) -> String {
     format!("{}:{}", hop.transport.as_str().to_ascii_lowercase(), hop.address)
 }
@@ -139,7 +139,7 @@ fn seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
-/// Where it listens, by the ids of its listeners.
+/// Returns the listening addresses by listener id.
 pub(crate) fn listeners(snapshot: &Snapshot) -> Vec<String> {
     snapshot.listeners.iter().map(shown).collect()
 }
@@ -173,7 +173,7 @@ pub(crate) fn registrations(fleet: &Fleet, now: Timestamp, user: Option<&str>, l
     found
 }
 
-/// Has registrations of a user end, or that of one contact; what they were.
+/// Removes all registrations of a user, or one contact, and returns them.
 pub(crate) fn unregister(fleet: &Fleet, now: Timestamp, user: &str, contact: Option<&str>) -> Registrations {
     let mut found = registrations(fleet, now, Some(user), MAX_LISTED);
     let Some(contact) = contact else {
@@ -181,7 +181,7 @@ pub(crate) fn unregister(fleet: &Fleet, now: Timestamp, user: &str, contact: Opt
         return found;
     };
     found.registrations.retain(|known| known.contact == contact);
-    // What is shown may be escaped; what was registered is not.
+    // The display is escaped; the registered URI is not.
     let mut uris: Vec<Box<[u8]>> = Vec::new();
     for stripe in 0..stripes(fleet) {
         fleet.locations().for_each_in_stripe(now, stripe, |binding| {
@@ -195,7 +195,7 @@ pub(crate) fn unregister(fleet: &Fleet, now: Timestamp, user: &str, contact: Opt
     found
 }
 
-/// Who is registered, was a user in `old`, and may not be called any more by `new`.
+/// Returns registered users of `old` who are barred under `new`.
 pub(crate) fn barred(fleet: &Fleet, now: Timestamp, old: &Directory, new: &Directory) -> Vec<Box<[u8]>> {
     let serves = |directory: &Directory, aor: &[u8]| directory.user(aor).is_some_and(|user| user.enabled);
     let mut barred: Vec<Box<[u8]>> = Vec::new();
@@ -209,8 +209,8 @@ pub(crate) fn barred(fleet: &Fleet, now: Timestamp, old: &Directory, new: &Direc
     barred
 }
 
-/// The addresses with bindings, of an earlier process, that may not be called any more: their users are disabled, or there
-/// are none although one needs to be a user to register.
+/// Returns addresses with bindings from an earlier process that are barred: their users are disabled, or missing
+/// although registering requires a user.
 pub(crate) fn barred_before(fleet: &Fleet, now: Timestamp, snapshot: &Snapshot) -> Vec<Box<[u8]>> {
     let needs_user = snapshot.auth.requires(b"REGISTER");
     let mut barred: Vec<Box<[u8]>> = Vec::new();
@@ -237,7 +237,7 @@ fn counters(total: &WorkerStatus) -> Counters {
     let sockets = [
         ("received", net.received),
         ("sent", net.sent),
-        ("joined", net.joined),
+        ("joined", net.segmented),
         ("truncated", net.truncated),
         ("unaddressed", net.unaddressed),
         ("kernel_drops", net.kernel_drops),
@@ -271,7 +271,7 @@ fn counters(total: &WorkerStatus) -> Counters {
     ])
 }
 
-/// How others are found: questions to the DNS, what is kept of its answers, and which targets are avoided.
+/// Returns the counters of DNS queries, cached names and avoided targets.
 fn reached(dns: DnsCounts, names: NameCounts, outages: &Outages, now: Timestamp) -> Counters {
     let DnsCounts { asked, shared, refused, found, missing, unanswered } = dns;
     let asked = [
@@ -282,7 +282,7 @@ fn reached(dns: DnsCounts, names: NameCounts, outages: &Outages, now: Timestamp)
         ("missing", missing),
         ("unanswered", unanswered),
     ];
-    let NameCounts { names, known, stale, unknown, evicted } = names;
+    let NameCounts { names, hits: known, stale, misses: unknown, evicted } = names;
     let kept = [("kept", names), ("known", known), ("stale", stale), ("unknown", unknown), ("evicted", evicted)];
     let targets = [("avoided", wide(outages.count(now))), ("overflow", outages.overflow())];
     BTreeMap::from([

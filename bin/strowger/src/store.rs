@@ -1,10 +1,10 @@
-//! How registrations are kept, as `ctl status` shows it.
+//! Storage of registrations, for `ctl status`.
 
 use strowger_control::protocol::{Checkpoint, Disk, Found, Store};
 
 use crate::text::{clock, count, number, size};
 
-/// The states of a store.
+/// State of a store.
 pub(crate) const OK: &str = "ok";
 pub(crate) const LOADING: &str = "loading";
 pub(crate) const OPENING: &str = "opening";
@@ -17,7 +17,7 @@ pub(crate) fn shown(store: &Store) -> String {
         lines.extend(store.remedy.as_ref().map(|remedy| format!("→ {remedy}")));
     }
     if let Some(disk) = &store.disk {
-        lines.extend(told(disk, &store.state));
+        lines.extend(disk_lines(disk, &store.state));
     }
     lines.join("\n")
 }
@@ -30,9 +30,9 @@ fn state(store: &Store) -> String {
         OK => "ok".to_owned(),
         LOADING => {
             let percent = store.loading.map_or_else(String::new, |share| format!(" ({:.0} %)", share * 100.0));
-            format!("LOADING{percent}: REGISTER gets 503, and so do calls to who is not loaded yet")
+            format!("LOADING{percent}: REGISTER gets 503, as do calls to addresses that are not loaded yet")
         }
-        OPENING => "NOT OPEN: REGISTER gets 503, and so do calls to who is not registered".to_owned(),
+        OPENING => "NOT OPEN: REGISTER gets 503, as do calls to addresses that are not registered".to_owned(),
         _ => {
             let time = store.failing_s.map_or_else(String::new, |time| format!(" for {}", clock(time)));
             format!("FAILING{time}: {meanwhile}")
@@ -40,7 +40,7 @@ fn state(store: &Store) -> String {
     }
 }
 
-fn told(disk: &Disk, state: &str) -> Vec<String> {
+fn disk_lines(disk: &Disk, state: &str) -> Vec<String> {
     let mut lines = vec![
         match state {
             OPENING => "journal and database are not read yet".to_owned(),
@@ -68,7 +68,7 @@ fn told(disk: &Disk, state: &str) -> Vec<String> {
 }
 
 fn journal(disk: &Disk, state: &str) -> String {
-    // While it fails nobody looks what the disk still has.
+    // While the store fails, disk figures are not updated.
     let as_of = if state == FAILING { " as last known" } else { "" };
     format!("journal {} in {}{as_of}", size(disk.journal_bytes), count(disk.journal_segments, "file"))
 }

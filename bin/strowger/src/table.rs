@@ -1,10 +1,10 @@
-//! Columns for people, and JSON for machines.
+//! Output as tables for people and JSON for programs.
 
 use std::io::{self, Write as _};
 
 use serde_json::Value;
 
-/// Rows under a heading, the columns as wide as their widest cell.
+/// Prints rows below a heading; each column is as wide as its widest cell.
 pub(crate) fn print_table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> io::Result<()> {
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
@@ -20,7 +20,7 @@ pub(crate) fn print_table<const N: usize>(heading: [&str; N], rows: &[[String; N
     Ok(())
 }
 
-/// Names and what they are; a value of several lines goes on under its first.
+/// Prints names with their values; further lines of a value are aligned below the first.
 pub(crate) fn print_facts(facts: &[(&str, String)]) -> io::Result<()> {
     let width = facts.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     let mut out = io::stdout().lock();

@@ -1,4 +1,4 @@
-//! `strowger ctl targets`, `drain` and `undrain`: what balancers' targets do, and who they are.
+//! `strowger ctl targets`, `drain` and `undrain`: show and change balancers' targets.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::table::{print_json, print_line, print_table};
 use crate::text::{clock, count, number};
 use crate::utc;
 
-/// How often a target is looked at that is waited for.
+/// Interval at which a draining target is checked.
 const TICK: Duration = Duration::from_millis(250);
 
-/// That a target is waited for until it is empty.
+/// Settings for waiting until a target is empty.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     pub(crate) at_most: Option<Duration>,
@@ -50,7 +50,7 @@ pub(crate) fn print(found: Targets) -> io::Result<()> {
     print_table(heading, &rows)
 }
 
-/// As a person wants to know it: why it gets no calls, where it gets none.
+/// Describes a target's state, with the reason if it gets no calls.
 fn state(target: &Target) -> String {
     match (&*target.state, &target.outage) {
         ("up" | "slow start", Some(cause)) => format!("no answer ({cause})"),
@@ -102,7 +102,7 @@ pub(crate) fn drain(path: &Path, target: &str, wait: Option<Wait>, as_json: bool
     }
 }
 
-/// Waits until the target has nothing left, and shows what it has.
+/// Waits until the target is empty and shows the remaining calls.
 fn until_empty(path: &Path, drained: Target, wait: Wait, progress: &mut Progress) -> Result<Target, Failure> {
     let deadline = wait.at_most.and_then(|limit| Instant::now().checked_add(limit));
     let mut target = drained;
@@ -115,7 +115,7 @@ fn until_empty(path: &Path, drained: Target, wait: Wait, progress: &mut Progress
         thread::sleep(TICK);
         let found = match socket::ask(path, &Request::Targets { set: Some(target.set.clone()) }).map_err(Failure::No)? {
             Response::Targets(found) => found,
-            // A reload may have taken its balancer away; what it has is still there, among all.
+            // A reload may have removed its balancer; the target is still in the full list.
             Response::Error(_) => all(path)?,
             _ => return Err(Failure::No("the server answers something else".to_owned())),
         };
@@ -165,7 +165,7 @@ fn shown(target: &Target) -> String {
     format!("{}: {}", target.set, target.uri)
 }
 
-/// `12 calls left`; of a target without calls its transactions, which end soon.
+/// Formats the remaining calls as `12 calls left`; without calls, the transactions, which end soon.
 fn left(target: &Target) -> String {
     match (target.calls, target.transactions) {
         (0, 0) => "it is empty".to_owned(),
@@ -174,7 +174,7 @@ fn left(target: &Target) -> String {
     }
 }
 
-/// The time of day, as a log has it.
+/// Returns the time of day in log format.
 fn time() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let millis = u64::try_from(since.as_millis()).unwrap_or(0);
@@ -182,7 +182,7 @@ fn time() -> String {
     text.split_once('.').map_or_else(|| text.clone(), |(seconds, _)| format!("{seconds}Z"))
 }
 
-/// A line that is written over on a terminal, and elsewhere a line for each change.
+/// Progress display: one updated line on a terminal, otherwise one line per change.
 struct Progress {
     is_shown: bool,
     last: String,
@@ -195,13 +195,13 @@ impl Progress {
         }
         self.last = text.to_owned();
         let mut out = io::stdout().lock();
-        // Who does not look is no reason to stop.
+        // A failed display must not stop the wait.
         let written =
             if out.is_terminal() { write!(out, "\r\x1b[K{text}") } else { writeln!(out, "{} {text}", time()) };
         drop(written.and_then(|()| out.flush()));
     }
 
-    /// Makes room for what comes after it.
+    /// Ends the line, for the output that follows.
     fn end(&mut self) {
         let mut out = io::stdout().lock();
         if !std::mem::take(&mut self.last).is_empty() && out.is_terminal() {

@@ -1,8 +1,8 @@
-//! Numbers as people read them.
+//! Numbers formatted for people.
 
 use std::time::Duration;
 
-/// `1,234,567`.
+/// Formats a number as `1,234,567`.
 pub(crate) fn number(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -15,7 +15,7 @@ pub(crate) fn number(number: u64) -> String {
     text
 }
 
-/// `1 contact`, `2,000 contacts`, `1 address`, `2 addresses`.
+/// Formats a count with its noun: `1 contact`, `2,000 contacts`, `1 address`, `2 addresses`.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     let plural = match noun.chars().last() {
         _ if number == 1 => "",
@@ -25,7 +25,7 @@ pub(crate) fn count(number: u64, noun: &str) -> String {
     format!("{} {noun}{plural}", self::number(number))
 }
 
-/// `512 B`, `1.5 kB`, `32.0 MB`.
+/// Formats a size: `512 B`, `1.5 kB`, `32.0 MB`.
 pub(crate) fn size(bytes: u64) -> String {
     let units = ["kB", "MB", "GB", "TB"];
     if bytes < 1000 {
@@ -39,7 +39,7 @@ pub(crate) fn size(bytes: u64) -> String {
     format!("{}.{} {}", tenths / 10, tenths % 10, units.get(unit).unwrap_or(&""))
 }
 
-/// Hours, minutes and seconds: `0:01:05`.
+/// Formats hours, minutes and seconds: `0:01:05`.
 pub(crate) fn clock(seconds: f64) -> String {
     let whole = Duration::try_from_secs_f64(seconds).map_or(0, |age| age.as_secs());
     format!("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)

@@ -1,4 +1,4 @@
-//! Traces: from the workers' copies to what the control socket tells.
+//! Traces: converts the workers' copies of messages for the control socket.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use strowger_control::protocol::{TraceEvent, TraceFilter, TraceRequest, TracedMe
 use strowger_control::socket::TraceSource;
 use strowger_message::{Head, HeaderName, lossy};
 use strowger_net::Clock;
-use strowger_worker::{Direction, MAX_TRACES, Trace, Traced, Tracer};
+use strowger_worker::{Direction, MAX_TRACES, Trace, TraceRecord, Tracer};
 
 use crate::utc;
 
-/// Begins traces for the control socket's clients.
+/// Starts traces for clients of the control socket.
 #[derive(Clone)]
 pub(crate) struct Traces {
     pub(crate) tracer: Arc<Tracer>,
     pub(crate) clock: Clock,
-    /// The listeners' addresses, by their ids.
+    /// Listening addresses by listener id.
     pub(crate) listeners: Arc<[String]>,
 }
 
@@ -57,14 +57,14 @@ struct Source {
 impl TraceSource for Source {
     fn poll(&mut self, wait: Duration) -> Option<TraceEvent> {
         match self.trace.poll_lost() {
-            0 => self.trace.poll(wait).map(|traced| TraceEvent::Message(Box::new(self.told(&traced)))),
+            0 => self.trace.poll(wait).map(|traced| TraceEvent::Message(Box::new(self.to_protocol(&traced)))),
             lost => Some(TraceEvent::Lost(lost)),
         }
     }
 }
 
 impl Source {
-    fn told(&self, traced: &Traced) -> TracedMessage {
+    fn to_protocol(&self, traced: &TraceRecord) -> TracedMessage {
         let Traces { clock, listeners, .. } = &self.traces;
         let now = clock.pair();
         let ago = now.monotonic.as_nanos().saturating_sub(traced.at.as_nanos());
@@ -87,8 +87,8 @@ impl Source {
     }
 }
 
-/// The message's lines, and what is missing at its end.
-fn lines(traced: &Traced) -> Vec<String> {
+/// Returns the message's lines, and a note on what is cut off.
+fn lines(traced: &TraceRecord) -> Vec<String> {
     let text = String::from_utf8_lossy(&traced.bytes);
     let escaped = |line: &str| -> String {
         let plain = |c: char| if c.is_control() && c != '\t' { c.escape_default().to_string() } else { c.to_string() };

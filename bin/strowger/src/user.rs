@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use strowger_control::config::values::StoreUrl;
 use strowger_control::config::{Config, ConfigSource};
-use strowger_store::{Address, Anywhere, UserStore};
+use strowger_store::{Address, AnyBackend, UserStore};
 
 use crate::address;
 use crate::cli::{AliasCommand, UserArguments, UserCommand, WithPassword};
 use crate::failure::Failure;
-use crate::follow::catch_up;
+use crate::notify_server::notify_server;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::count;
 
@@ -21,9 +21,9 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: UserArguments) -> Result<
     let users = Users { config, json: arguments.json };
     let is_change =
         !matches!(arguments.command, UserCommand::List | UserCommand::Alias { command: AliasCommand::List });
-    users.carry_out(arguments.command)?;
+    users.execute(arguments.command)?;
     if is_change {
-        catch_up(&users.config);
+        notify_server(&users.config);
     }
     Ok(())
 }
@@ -34,7 +34,7 @@ struct Users {
 }
 
 impl Users {
-    fn carry_out(&self, command: UserCommand) -> Result<(), Failure> {
+    fn execute(&self, command: UserCommand) -> Result<(), Failure> {
         match command {
             UserCommand::Add(with) => self.add(with),
             UserCommand::Passwd(with) => self.set_password(with),
@@ -60,8 +60,8 @@ impl Users {
         Ok(address::typed(&self.config, typed)?)
     }
 
-    /// The database that is there. Only what adds makes one: a command in the wrong folder must not.
-    fn open(&self) -> Result<UserStore<Anywhere>, Failure> {
+    /// Opens the existing database. Only adding creates one: a command in the wrong folder must not.
+    fn open(&self) -> Result<UserStore<AnyBackend>, Failure> {
         if let Some(path) = self.path_of_new() {
             return Err(Failure::No(format!(
                 "there are no users at {}; add one with `strowger user add`, go to the server's folder, or name its \
@@ -72,7 +72,7 @@ impl Users {
         self.open_or_make()
     }
 
-    /// Where a database will be made, if there is none yet.
+    /// Returns the path of the database to be created, if none exists.
     fn path_of_new(&self) -> Option<PathBuf> {
         match self.config.store_url() {
             StoreUrl::Sqlite(path) if !path.exists() && self.config.store.users.is_any() => Some(absolute(&path)),
@@ -80,7 +80,7 @@ impl Users {
         }
     }
 
-    fn open_or_make(&self) -> Result<UserStore<Anywhere>, Failure> {
+    fn open_or_make(&self) -> Result<UserStore<AnyBackend>, Failure> {
         if !self.config.store.users.is_any() {
             return Ok(UserStore::connect(&self.config.shared_users())?.into());
         }
@@ -116,7 +116,7 @@ impl Users {
         self.report("changed", &aor, &realm)
     }
 
-    /// The realm that the server will challenge this user with.
+    /// Returns the realm of the server's challenges to this user.
     fn realm_of(&self, address: &Address) -> String {
         let realm = self.config.auth.realm.as_ref().map(ToString::to_string);
         realm.unwrap_or_else(|| address.domain().to_owned())
@@ -136,7 +136,7 @@ impl Users {
             });
             return Ok(print_json(&json!({ "users": rows.collect::<Vec<_>>() }))?);
         }
-        let row = |user: strowger_store::ListedUser| {
+        let row = |user: strowger_store::UserEntry| {
             let state = if user.enabled { "enabled" } else { "disabled" };
             [user.aor, user.realm, state.to_owned(), user.algorithms.join(" ")]
         };
@@ -170,7 +170,8 @@ impl Users {
         Ok(print_line(&format!("{} imported (realm {realm})", count(users as u64, "user")))?)
     }
 
-    /// As of single users, and where the server asks with another realm than that of the hashes.
+    /// Prints the warnings for single users, and a warning if the server challenges with another realm than that of
+    /// the hashes.
     fn warn_of_import(&self, domain: &str, users: usize, realm: &str) {
         let users = count(users as u64, "user");
         if self.is_foreign(domain) {
@@ -237,7 +238,7 @@ impl Users {
         Ok(print_line(&format!("{aor} {what}"))?)
     }
 
-    /// Such a user can be kept, but nobody could register as it.
+    /// Prints a warning about a user in a foreign domain, which can be stored but cannot register.
     fn warn_of_foreign_domain(&self, aor: &Address) {
         if self.is_foreign(aor.domain()) {
             eprintln!("strowger: note: {} is not in server.domains, so the server does not serve {aor}", aor.domain());
@@ -249,7 +250,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// From the arguments, the terminal, or the first line of what is piped in.
+/// Reads the password from the arguments, the terminal, or the first line of piped input.
 fn password_of(with: WithPassword) -> Result<String, Failure> {
     if let Some(password) = with.password {
         return Ok(password);

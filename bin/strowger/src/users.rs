@@ -1,4 +1,5 @@
-//! The users database, which has the gateways too, as a running server follows it; and what another server's database has besides.
+//! Users and gateways of a running server: follows its own database, and adds the contents of another server's
+//! database.
 
 mod shared;
 
@@ -7,40 +8,40 @@ use std::sync::Arc;
 use strowger_control::config::Config;
 use strowger_control::config::values::StoreUrl;
 use strowger_control::protocol;
-use strowger_directory::{Change, Directory};
-use strowger_kamailio::Known;
-use strowger_store::{Anywhere, Changes, Seq, StoreError, UserStore};
+use strowger_directory::{Directory, DirectoryChange};
+use strowger_kamailio::TableContents;
+use strowger_store::{AnyBackend, Changes, Seq, StoreError, UserStore};
 
 use crate::kamailio::KamailioUsers;
 use shared::SharedUsers;
 
-/// The directory, and the databases that it is a state of.
+/// The directory, and the databases that it is built from.
 pub(crate) struct Users {
     store: Option<(UserStore, Seq)>,
-    /// The database that the file is a copy of, where several servers share one.
+    /// The shared database that the local file is a copy of, if any.
     shared: Option<Arc<SharedUsers>>,
-    /// What our own database has.
+    /// Contents of our own database.
     own: Directory,
-    /// What another server's has: it counts where ours has nothing.
+    /// Contents of the other server's database, used where ours has no entry.
     kamailio: Option<KamailioUsers>,
-    /// What both come to.
+    /// Combined contents.
     directory: Directory,
     seed: u64,
-    /// What following failed with last; the same is not reported twice.
+    /// Last failure, to avoid repeated reports.
     trouble: Option<String>,
 }
 
-/// What following has found.
-pub(crate) enum Followed {
-    /// Nothing new.
-    Same,
-    /// A few rows; these addresses may not be reached any more.
+/// Result of following the databases.
+pub(crate) enum DirectoryUpdate {
+    /// No change.
+    Unchanged,
+    /// Some rows changed. Lists the addresses that are barred.
     Changed {
         gone: Vec<Box<[u8]>>,
-        /// The sets of gateways that changed.
+        /// Changed gateway sets.
         sets: Vec<Box<[u8]>>,
     },
-    /// Another directory.
+    /// The whole directory was replaced.
     Replaced,
 }
 
@@ -49,7 +50,8 @@ impl Users {
         Self::open_with(config, seed, None)
     }
 
-    /// Everything anew, as `config` says, but for what another server's database had that is away.
+    /// Reopens everything according to `config`. If the other server's database is unavailable, its known contents
+    /// are kept.
     pub(crate) fn reopen(&self, config: &Config) -> Result<Self, StoreError> {
         Self::open_with(config, self.seed, Some(self))
     }
@@ -74,8 +76,9 @@ impl Users {
         &self.directory
     }
 
-    /// Where users and gateways are written, if anywhere; what is changed there is followed as what others change.
-    pub(crate) fn store(&self, config: &Config) -> Option<Result<UserStore<Anywhere>, StoreError>> {
+    /// Opens the database where users and gateways are written, if any. Changes made there are followed like those of
+    /// other processes.
+    pub(crate) fn store(&self, config: &Config) -> Option<Result<UserStore<AnyBackend>, StoreError>> {
         match (&self.shared, config.store_url()) {
             (Some(shared), _) => Some(shared.store()),
             (None, StoreUrl::Sqlite(path)) => Some(UserStore::open(path).map(UserStore::from)),
@@ -83,21 +86,21 @@ impl Users {
         }
     }
 
-    /// The database that servers share, where they do.
+    /// Returns the state of the shared database, if any.
     pub(crate) fn shared_status(&self) -> Option<protocol::Database> {
         self.shared.as_ref().map(|shared| shared.status())
     }
 
-    /// As [`follow`](Self::follow), with what stands in the shared database now.
-    pub(crate) fn follow_now(&mut self) -> Followed {
+    /// Like [`follow`](Self::follow), but reads the current contents of the shared database first.
+    pub(crate) fn follow_now(&mut self) -> DirectoryUpdate {
         if let Some(shared) = &self.shared {
             shared.look();
         }
         self.follow()
     }
 
-    /// Looks what changed. Where the database cannot be read the directory stays as it is, and the log says so.
-    pub(crate) fn follow(&mut self) -> Followed {
+    /// Reads changes. If the database cannot be read, the directory stays unchanged and the log says so.
+    pub(crate) fn follow(&mut self) -> DirectoryUpdate {
         let changed = self.try_follow();
         let trouble = changed.as_ref().err().map(ToString::to_string);
         match (&trouble, &self.trouble) {
@@ -108,36 +111,36 @@ impl Users {
             _ => {}
         }
         self.trouble = trouble;
-        self.follow_kamailio(changed.unwrap_or(Followed::Same))
+        self.follow_kamailio(changed.unwrap_or(DirectoryUpdate::Unchanged))
     }
 
-    fn try_follow(&mut self) -> Result<Followed, StoreError> {
-        let Some((store, seen)) = &mut self.store else { return Ok(Followed::Same) };
+    fn try_follow(&mut self) -> Result<DirectoryUpdate, StoreError> {
+        let Some((store, seen)) = &mut self.store else { return Ok(DirectoryUpdate::Unchanged) };
         match store.changes_since(*seen)? {
-            Changes::Since { seq, .. } if seq == *seen => Ok(Followed::Same),
+            Changes::Since { seq, .. } if seq == *seen => Ok(DirectoryUpdate::Unchanged),
             Changes::Since { changes, seq } => {
                 *seen = seq;
                 self.own = self.own.with_changes(changes.clone());
                 let known = self.kamailio.as_ref().map(KamailioUsers::known);
-                Ok(self.take(changes.into_iter().flat_map(|change| beside(change, known)).collect()))
+                Ok(self.take(changes.into_iter().flat_map(|change| merge_change(change, known)).collect()))
             }
             Changes::Reload => {
                 (self.own, *seen) = store.load(self.seed)?;
                 self.directory = with_kamailio(&self.own, self.kamailio.as_ref());
-                Ok(Followed::Replaced)
+                Ok(DirectoryUpdate::Replaced)
             }
         }
     }
 
-    fn take(&mut self, changes: Vec<Change>) -> Followed {
-        let gone = changes.iter().filter_map(gone).collect();
+    fn take(&mut self, changes: Vec<DirectoryChange>) -> DirectoryUpdate {
+        let gone = changes.iter().filter_map(barred_address).collect();
         let sets = changes.iter().filter_map(set).collect();
         self.directory = self.directory.with_changes(changes);
-        Followed::Changed { gone, sets }
+        DirectoryUpdate::Changed { gone, sets }
     }
 
-    /// What the other server's database has changed, besides what ours has.
-    fn follow_kamailio(&mut self, followed: Followed) -> Followed {
+    /// Adds the changes of the other server's database.
+    fn follow_kamailio(&mut self, followed: DirectoryUpdate) -> DirectoryUpdate {
         let Some(kamailio) = &mut self.kamailio else { return followed };
         let mut changes = kamailio.changes();
         changes.retain(|change| !is_own(&self.own, change));
@@ -145,28 +148,28 @@ impl Users {
             return followed;
         }
         match (followed, self.take(changes)) {
-            (Followed::Changed { gone: a, sets: b }, Followed::Changed { gone: c, sets: d }) => {
-                Followed::Changed { gone: [a, c].concat(), sets: [b, d].concat() }
+            (DirectoryUpdate::Changed { gone: a, sets: b }, DirectoryUpdate::Changed { gone: c, sets: d }) => {
+                DirectoryUpdate::Changed { gone: [a, c].concat(), sets: [b, d].concat() }
             }
-            (Followed::Same, changed) => changed,
+            (DirectoryUpdate::Unchanged, changed) => changed,
             (followed, _) => followed,
         }
     }
 }
 
-/// Our own directory, and what another server's database has besides.
+/// Combines our own directory with the other server's database.
 fn with_kamailio(own: &Directory, kamailio: Option<&KamailioUsers>) -> Directory {
     let Some(kamailio) = kamailio else { return own.clone() };
     own.with_changes(kamailio.known().all().filter(|change| !is_own(own, change)))
 }
 
-/// Whether our own database says something of what the change is of.
-fn is_own(own: &Directory, change: &Change) -> bool {
+/// Whether our own database has an entry for the subject of the change.
+fn is_own(own: &Directory, change: &DirectoryChange) -> bool {
     match change {
-        Change::PutUser(user) => is_address(own, &user.aor),
-        Change::RemoveUser(aor) => is_address(own, aor),
-        Change::PutAlias { alias, .. } | Change::RemoveAlias(alias) => is_address(own, alias),
-        Change::PutGateways { set, .. } => !own.gateways().members(set).is_empty(),
+        DirectoryChange::PutUser(user) => is_address(own, &user.aor),
+        DirectoryChange::RemoveUser(aor) => is_address(own, aor),
+        DirectoryChange::PutAlias { alias, .. } | DirectoryChange::RemoveAlias(alias) => is_address(own, alias),
+        DirectoryChange::PutGateways { set, .. } => !own.gateways().members(set).is_empty(),
     }
 }
 
@@ -174,37 +177,37 @@ fn is_address(own: &Directory, aor: &[u8]) -> bool {
     own.user(aor).is_some() || own.resolve(aor) != aor
 }
 
-/// A change of our own database, with what the other one's means for it: what ours has no more counts there again, and what ours calls an
-/// alias is no user.
-fn beside(change: Change, known: Option<&Known>) -> Vec<Change> {
+/// Returns a change of our own database and its effect on the other server's entries: they apply again where ours has
+/// none, and an alias in ours hides a user.
+fn merge_change(change: DirectoryChange, known: Option<&TableContents>) -> Vec<DirectoryChange> {
     let Some(known) = known else { return vec![change] };
-    let put = |aor: &[u8]| known.user(aor).cloned().map(Change::PutUser);
+    let put = |aor: &[u8]| known.user(aor).cloned().map(DirectoryChange::PutUser);
     match &change {
-        Change::RemoveUser(aor) => vec![put(aor).unwrap_or(change)],
-        Change::RemoveAlias(alias) => put(alias).into_iter().chain([change]).collect(),
-        Change::PutAlias { alias, .. } if known.user(alias).is_some() => {
-            vec![Change::RemoveUser(alias.clone()), change]
+        DirectoryChange::RemoveUser(aor) => vec![put(aor).unwrap_or(change)],
+        DirectoryChange::RemoveAlias(alias) => put(alias).into_iter().chain([change]).collect(),
+        DirectoryChange::PutAlias { alias, .. } if known.user(alias).is_some() => {
+            vec![DirectoryChange::RemoveUser(alias.clone()), change]
         }
-        Change::PutGateways { set, gateways } if gateways.is_empty() => {
-            vec![Change::PutGateways { set: set.clone(), gateways: known.members(set).to_vec() }]
+        DirectoryChange::PutGateways { set, gateways } if gateways.is_empty() => {
+            vec![DirectoryChange::PutGateways { set: set.clone(), gateways: known.members(set).to_vec() }]
         }
         _ => vec![change],
     }
 }
 
-/// The set that a change is of.
-fn set(change: &Change) -> Option<Box<[u8]>> {
+/// Returns the gateway set of a change.
+fn set(change: &DirectoryChange) -> Option<Box<[u8]>> {
     match change {
-        Change::PutGateways { set, .. } => Some(set.clone()),
+        DirectoryChange::PutGateways { set, .. } => Some(set.clone()),
         _ => None,
     }
 }
 
-/// Whom a change bars from being called.
-fn gone(change: &Change) -> Option<Box<[u8]>> {
+/// Returns the address that a change bars from being called.
+fn barred_address(change: &DirectoryChange) -> Option<Box<[u8]>> {
     match change {
-        Change::RemoveUser(aor) => Some(aor.clone()),
-        Change::PutUser(user) if !user.enabled => Some(user.aor.clone()),
+        DirectoryChange::RemoveUser(aor) => Some(aor.clone()),
+        DirectoryChange::PutUser(user) if !user.enabled => Some(user.aor.clone()),
         _ => None,
     }
 }

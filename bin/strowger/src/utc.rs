@@ -1,6 +1,6 @@
-//! Moments as people and databases read them.
+//! UTC timestamps for people and databases.
 
-/// `2026-01-02T03:04:05.678Z` (RFC 3339) for so many milliseconds since 1970-01-01 UTC.
+/// Formats milliseconds since 1970-01-01 UTC as `2026-01-02T03:04:05.678Z` (RFC 3339).
 pub(crate) fn rfc3339(millis: u64) -> String {
     let (days, in_day) = (millis / 86_400_000, millis % 86_400_000);
     let (year, month, day) = civil(days);
@@ -8,8 +8,8 @@ pub(crate) fn rfc3339(millis: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", millis % 1000)
 }
 
-/// Year, month and day of so many days since 1970-01-01, in the Gregorian calendar. Years are counted from March on, so
-/// that the day which comes and goes is a year's last.
+/// Returns year, month and day for days since 1970-01-01 in the Gregorian calendar. Years are counted from March, so
+/// that the leap day is the last day of a year.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, in_era) = (days / 146_097, days % 146_097);

@@ -1,4 +1,4 @@
-//! Balancers of a server as a process: what its commands say of their targets, and what they change.
+//! Balancers of a server process: commands that show and change their targets.
 
 mod common;
 
@@ -20,22 +20,22 @@ use serde_json::{Value, json};
 const PATIENCE: Duration = Duration::from_secs(20);
 const ROUTE: &str = "[[route]]\nbalance = \"pool\"\n";
 
-/// A balancer with these targets, and the route to it.
+/// A balancer with these targets and a route to it.
 fn pool(lines: &str, targets: &[&End]) -> String {
     let uris: Vec<String> = targets.iter().map(|end| format!("\"{}\"", end.uri())).collect();
     format!("[[balancer]]\nname = \"pool\"\n{lines}\ntargets = [{}]\n{ROUTE}", uris.join(", "))
 }
 
-/// A call that was answered.
+/// An answered call.
 struct Call {
-    /// The place of its target among those that were asked about.
+    /// Index of its target.
     at: usize,
     id: String,
-    /// The Route of its requests.
+    /// Route of its requests.
     route: String,
 }
 
-/// Calls, and has whoever gets the call answer it.
+/// Makes a call that the chosen target answers.
 fn call(server: &Server, alice: &End, id: &str, targets: &[&End]) -> Call {
     alice.request(server, "INVITE sip:+431@pstn.example", "", id, "1 INVITE", "");
     let deadline = Instant::now() + PATIENCE;
@@ -64,7 +64,7 @@ fn hang_up(server: &Server, alice: &End, call: &Call, target: &End) {
     alice.receive(" 200 ");
 }
 
-/// The targets, in the order of the configuration.
+/// Returns the targets in configuration order.
 fn targets(folder: &Folder) -> Vec<Value> {
     let found = folder.run(&["ctl", "targets", "--json"]).json();
     found["targets"].as_array().expect("a list").clone()
@@ -140,7 +140,7 @@ fn a_target_is_drained_until_it_is_empty() {
     let id = of(&server.folder, &one)["id"].as_str().expect("an id").to_owned();
     let mut command = server.folder.command(&["ctl", "drain", &id, "--wait"]);
     let mut waiting = command.stdout(Stdio::piped()).spawn().expect("it starts");
-    // One line after the other on one stream, each with its time.
+    // The output is one stream; each line has a time.
     let mut told = BufReader::new(waiting.stdout.take().expect("piped")).lines().map(|line| {
         let line = line.expect("text");
         let (time, text) = line.split_once(' ').expect("a time");
@@ -167,7 +167,7 @@ fn a_target_is_drained_until_it_is_empty() {
     assert!(error.starts_with("there is no target \"sip:192.0.2.99\"; `strowger ctl targets` lists"), "{error}");
 }
 
-/// A file that somebody is writing keeps nobody from seeing and draining targets.
+/// A file that is being edited does not prevent listing and draining targets.
 #[test]
 fn a_running_server_is_asked_whatever_its_file_says_by_now() {
     let (one, two) = (End::new(), End::new());
@@ -223,7 +223,7 @@ fn who_does_not_answer_its_probes_gets_no_calls_until_it_does() {
     });
     let told = of(&server.folder, &one);
     assert!(told["share"].as_f64().is_some_and(|share| (0.1..1.0).contains(&share)), "{told}");
-    // The log is written a moment later.
+    // The log line follows a moment later.
     server.until("it is told", || server.log().contains("answers its probes again"));
     let log = server.log();
     let line = |what: &str| log.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {log}"));
@@ -247,16 +247,16 @@ fn a_reload_keeps_calls_and_states() {
     let expected = [(three.uri(), "up", 0), (one.uri(), "draining", 1), (two.uri(), "removed", 1)];
     let expected = expected.map(|(uri, state, calls)| (json!(uri), json!(state), json!(calls)));
     assert_eq!(shown, expected.iter().map(|(uri, state, calls)| (uri, state, calls)).collect::<Vec<_>>());
-    // What was answered before goes on.
+    // Answered calls continue.
     let at_two = calls.iter().find(|call| call.at == 1).expect("one of each");
     hang_up(&server, &alice, at_two, &two);
     server.until("nobody names it any more", || targets(&server.folder).len() == 2);
 
-    // A mistake changes nothing. The command would see it first, so the server is told by a signal.
+    // A faulty file changes nothing. The command would detect the fault first, so a signal triggers the reload.
     let good = std::fs::read_to_string(server.folder.path().join("strowger.toml")).expect("a configuration");
     server.folder.write("strowger.toml", &format!("{head}{}", pool("polcy = \"hash\"", &[&two])));
     server.signal("HUP");
-    server.until("it is refused", || server.log().contains("not reloaded, all is as it was: "));
+    server.until("it is refused", || server.log().contains("not reloaded, nothing has changed: "));
     server.folder.write("strowger.toml", &good);
     assert_eq!(targets(&server.folder).len(), 2);
 }
@@ -290,10 +290,7 @@ fn targets_are_added_and_removed_until_a_reload() {
         assert_eq!(call(&server, &alice, &format!("after{number}"), &[&one, &two]).at, 1);
     }
     let told = server.folder.run(&["ctl", "reload"]).ok();
-    assert_eq!(
-        told,
-        "reloaded strowger.toml: 0 users, 1 route; undone: 2 changes of targets that a command had made\n"
-    );
+    assert_eq!(told, "reloaded strowger.toml: 0 users, 1 route; discarded: 2 changes of targets by commands\n");
     assert_eq!(
         (&of(&server.folder, &one)["state"], &of(&server.folder, &two)["state"]),
         (&json!("up"), &json!("removed"))
@@ -486,7 +483,7 @@ fn srv_records_are_followed_and_unknown_hosts_refused() {
     assert_eq!(call(&server, &alice, "first", &[&one, &two]).at, 0);
     dns.stop();
     server.until("the DNS is missed", || {
-        server.log().contains("srv:pool.example.com: the DNS does not answer; its targets stay")
+        server.log().contains("srv:pool.example.com: the DNS does not answer; its targets are unchanged")
     });
     assert_eq!(shown(&server).len(), 1);
     assert_eq!(call(&server, &alice, "second", &[&one, &two]).at, 0);

@@ -1,4 +1,4 @@
-//! A call through the server as a process: it is listed, traced and recorded.
+//! A call through a server process: listed, traced and recorded.
 
 mod common;
 
@@ -43,7 +43,7 @@ impl Server {
         while !done() {
             let log = std::fs::read_to_string(self.folder.path().join("log")).expect("a log");
             assert!(Instant::now() < deadline, "not in time: {what}\n{log}");
-            // Another process tells us nothing when it is ready.
+            // The other process gives no signal.
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -53,7 +53,7 @@ impl Server {
         text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }
 
-    /// Begins a trace and waits until messages are looked at; what it prints is read at its end.
+    /// Starts a trace and waits until it is active; its output is read at the end.
     fn trace(&self, arguments: &[&str]) -> Child {
         let arguments: Vec<_> = ["ctl", "trace"].iter().chain(arguments).copied().collect();
         let mut command = self.folder.command(&arguments);
@@ -79,7 +79,7 @@ fn read(mut trace: Child) -> String {
     text
 }
 
-/// What a trace prints until so many lines have `what`.
+/// Reads a trace until this many lines contain `what`.
 fn read_until(mut trace: Child, what: &str, mut times: usize) -> String {
     let mut text = String::new();
     for line in BufReader::new(trace.stdout.take().expect("piped")).lines() {
@@ -115,7 +115,7 @@ impl Phone {
         self.socket.send_to(text.replace('\n', "\r\n").as_bytes(), self.server).expect("sent");
     }
 
-    /// A request of this phone's.
+    /// Sends a request from this phone.
     fn request(&self, start: &str, tags: (&str, &str), cseq: &str, more: &str) {
         let (from, to) = tags;
         self.send(&format!(
@@ -126,7 +126,7 @@ impl Phone {
         ));
     }
 
-    /// The next message whose first line has `what`.
+    /// Returns the next message whose first line contains `what`.
     fn receive(&self, what: &str) -> String {
         loop {
             let mut buffer = [0; 4096];

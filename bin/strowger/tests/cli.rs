@@ -1,4 +1,4 @@
-//! The command line as an operator uses it, without a server.
+//! Commands without a server.
 
 mod common;
 

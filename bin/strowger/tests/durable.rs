@@ -1,4 +1,4 @@
-//! Registrations survive, and the operator sees whether they do.
+//! Durable registrations, and the status shown to the operator.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::process::Command;
 use common::Folder;
 use common::server::Server;
 
-/// A phone with a number: a socket, and what it registers.
+/// A numbered phone with its socket and registration.
 struct Phone {
     socket: UdpSocket,
     name: String,
@@ -23,7 +23,7 @@ impl Phone {
         Self { socket, name: name.to_owned(), requests: 0 }
     }
 
-    /// Registers for `expires` seconds; 0 ends it. The first line of the answer.
+    /// Registers for `expires` seconds, or unregisters with 0. Returns the first line of the response.
     fn register(&mut self, server: &Server, expires: u32) -> String {
         self.requests += 1;
         let (name, number) = (&self.name, self.requests);
@@ -48,7 +48,7 @@ impl Phone {
     }
 }
 
-/// Who is registered, in the order of the alphabet.
+/// Returns the registered users in alphabetical order.
 fn registered(server: &Server) -> Vec<String> {
     let listed = server.folder.run(&["ctl", "registrations", "--json"]).json();
     let rows = listed["registrations"].as_array().expect("a list");
@@ -261,7 +261,8 @@ fn a_journal_that_somebody_removes_is_written_anew() {
     assert_eq!(registered(&server), ["alice@localhost", "bob@localhost"]);
 }
 
-/// A server whose journal lies on a disk of its own, in a namespace that ends with it; `None` where that may not be made.
+/// Starts a server with its journal on a separate disk, in a namespace that ends with the server; `None` without
+/// permission.
 fn on_a_small_disk() -> Option<Server> {
     let may = Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success());
     if !may {
@@ -286,7 +287,7 @@ fn a_full_disk_refuses_registrations_and_shows_and_goes_on_by_itself_when_there_
     let good = nightly();
     let mut bob = Phone::registered("bob", &server);
     assert_eq!(server.status()["store"]["state"], "ok");
-    // As the server sees it.
+    // Path as seen by the server.
     let journal = format!("/proc/{}/root{}/data/journal", server.child.id(), server.folder.path().display());
     let filler = PathBuf::from(&journal).join("filler");
     assert!(fs::write(&filler, vec![0; 1 << 20]).is_err(), "the disk is full");

@@ -1,4 +1,4 @@
-//! Gateways: added and listed by the command line, and used by the server as a process.
+//! Gateways: managed by commands and used by a server process.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn add(folder: &Folder, end: &End, more: &[&str]) {
     assert_eq!(folder.run(&arguments).ok(), format!("pstn: {uri} added\n"));
 }
 
-/// Runs a command and waits until the server has taken over what it changed.
+/// Runs a command and waits until the server has applied its change.
 fn change(server: &Server, command: &str, end: &End) {
     let before = taken_over(server);
     server.folder.run(&["gateway", command, "pstn", &end.uri()]).ok();
@@ -39,7 +39,7 @@ fn wait_for_more(server: &Server, before: usize) {
     server.until("the server has learnt of it", || taken_over(server) > before);
 }
 
-/// Calls, and says which of the gateways the call comes to; there it is refused.
+/// Makes a call and returns the index of the gateway that receives it. The gateway refuses the call.
 fn call_reaches(server: &Server, alice: &End, id: &str, gateways: &[&End]) -> usize {
     alice.request(server, "INVITE sip:+431@pstn.example", "", id, "1 INVITE", "");
     let deadline = Instant::now() + PATIENCE;
@@ -105,7 +105,7 @@ fn who_does_not_answer_is_told_of_until_it_does() {
     let server = Server::started_by(command, folder, address);
     assert_eq!(states(&server.folder), (Some(json!(null)), Some(json!(null))));
 
-    // Both are silent, and the caller hears so when the second has had its time too.
+    // Both gateways are silent; the caller gets the error after the second timeout.
     alice.request(&server, "INVITE sip:+431@pstn.example", "", "silent", "1 INVITE", "");
     let (refused, _) = alice.receive(" 500 ");
     alice.request(&server, "ACK sip:+431@pstn.example", ";tag=x", "silent", "1 ACK", "");
@@ -252,7 +252,7 @@ fn what_cannot_be_a_gateway_is_refused() {
         assert_eq!(folder.run(&["gateway", "add", "pstn", uri]).refused(2), expected);
     }
     let error = folder.run(&["gateway", "add", "p stn", "sip:192.0.2.1"]).refused(2);
-    assert!(error.starts_with("\"p stn\" is no name of a set; write letters, digits"), "{error}");
+    assert!(error.starts_with("\"p stn\" is not a valid set name; write letters, digits"), "{error}");
     for more in [["--weight", "65536"], ["--priority", "-1"], ["--capacity", "0"]] {
         let arguments: Vec<&str> = ["gateway", "add", "pstn", "sip:192.0.2.1"].into_iter().chain(more).collect();
         assert_eq!(folder.run(&arguments).code, Some(2), "{more:?}");

@@ -1,4 +1,4 @@
-//! `strowger import`: from a database of Kamailio in a SQLite file, with the columns that Kamailio gives it.
+//! `strowger import` from a Kamailio database in a SQLite file, with Kamailio's columns.
 
 mod common;
 
@@ -33,7 +33,7 @@ const TABLES: &str = "
 
 const DOMAINS: &str = "server.domains = [\"example.com\"]\n";
 
-/// `sql` carried out in the file of Kamailio in `folder`, which is made where it is missing.
+/// Executes `sql` in Kamailio's file in `folder`, creating the file if necessary.
 fn change(folder: &Folder, sql: &str) {
     let path = folder.path().join("kamailio.db");
     if !path.exists() {
@@ -44,7 +44,7 @@ fn change(folder: &Folder, sql: &str) {
     database.batch(sql).expect("it is done");
 }
 
-/// Where a server could run, beside Kamailio's database.
+/// A folder for a server, with Kamailio's database.
 fn folder() -> Folder {
     let (folder, _) = Server::prepare(DOMAINS);
     change(&folder, TABLES);
@@ -55,7 +55,7 @@ fn import(folder: &Folder, more: &[&str]) -> Value {
     folder.run(&[&["import", "kamailio", "sqlite:kamailio.db", "--json"], more].concat()).json()
 }
 
-/// Rows, added, replaced, kept, expired, refused.
+/// Returns the number of rows, and of added, replaced, unchanged, expired and refused ones.
 fn counts(report: &Value, table: usize) -> [u64; 6] {
     let count = |name: &str| report["tables"][table][name].as_u64().expect("a count");
     ["rows", "added", "replaced", "kept", "expired", "refused"].map(count)
@@ -109,7 +109,7 @@ fn registrations_are_those_of_the_server_that_starts_next() {
     let report = import(&server.folder, &["--only", "users,gateways"]);
     assert_eq!(counts(&report, 0), [5, 1, 0, 3, 0, 1]);
 
-    // What the server has in its journal is there too, and counts.
+    // Registrations in the server's journal count too.
     server.signal("TERM");
     assert_eq!(server.ended(), Some(0));
     let report = import(&server.folder, &["--only", "registrations"]);

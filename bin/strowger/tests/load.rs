@@ -1,4 +1,4 @@
-//! `strowger load` as an engineer uses it: against our own server, alone, and where nobody is.
+//! `strowger load` against a Strowger server, against itself, and without a server.
 
 mod common;
 
@@ -13,14 +13,14 @@ fn number(report: &Value, name: &str) -> u64 {
     report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"))
 }
 
-/// `offered = sent + refused`, `sent = carried + lost + failed + unfinished`.
+/// Asserts `offered = sent + refused` and `sent = carried + lost + failed + unfinished`.
 fn assert_adds_up(report: &Value) {
     let n = |name| number(report, name);
     assert_eq!(n("offered"), n("sent") + n("refused"), "{report}");
     assert_eq!(n("sent"), n("carried") + n("lost") + n("failed") + n("unfinished"), "{report}");
 }
 
-/// A run whose figures are not looked at closely: on a busy machine the generator may have been late, which is exit code 1.
+/// A run whose figures are not checked closely: on a busy machine the generator may be late, which is exit code 1.
 fn report(folder: &Folder, arguments: &[&str]) -> Value {
     let all: Vec<&str> = ["load"].iter().chain(arguments).copied().chain(["--json", "report.json"]).collect();
     let ran = folder.run(&all);
@@ -88,7 +88,7 @@ fn credentials_are_given_where_they_are_asked_for() {
 
 #[test]
 fn users_are_of_the_domain_that_they_say_or_of_the_servers_address() {
-    // Its domain is localhost, for which its address stands.
+    // The domain is localhost; the listening address is an alias of it.
     let server = Server::start("");
     let to = format!("udp:{}", server.address);
     let usual = report(&server.folder, &["run", "--to", &to, "--rate", "100", "--calls", "20", "--users", "5"]);
@@ -101,7 +101,7 @@ fn users_are_of_the_domain_that_they_say_or_of_the_servers_address() {
     };
     let called = run(&["--calls", "20"]);
     assert_eq!(number(&called, "carried"), 20, "ann calls bob: {called}");
-    // Who only registers has nobody to call.
+    // A registration calls nobody.
     let registered = run(&["--workload", "registration", "--calls", "2"]);
     assert_eq!(number(&registered, "carried"), 2, "{registered}");
     for user in ["ann@localhost", "bob@localhost"] {
@@ -182,7 +182,7 @@ fn what_cannot_be_done_is_said_with_a_remedy() {
         (&["answer", "--listen", "udp:192.0.2.1:5060"], 2, "--listen"),
         (&["answer", "--listen", "udp:0.0.0.0:5060"], 2, "callers reach"),
         (&["answer", "--listen", "udp:127.0.0.1:0", "--listen", "udp:0.0.0.0:5060"], 2, "callers reach"),
-        (&["answer", "--listen", "udp:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0"], 2, "by one transport"),
+        (&["answer", "--listen", "udp:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0"], 2, "over one transport"),
         (&["answer", "--listen", "tcp:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0"], 2, "answers at one address"),
         (&["answer", "--listen", "udp:127.0.0.1:0", "--service-time", "INVIT=1ms"], 2, "is no method"),
     ] {
@@ -201,7 +201,7 @@ fn who_waits_for_calls_and_gets_none_says_so() {
     assert!(ran.code == Some(1) && ran.err.contains("nobody called: nothing came at all"), "{ran:?}");
 }
 
-/// SIPp's own words for it, and its options with one dash.
+/// SIPp's scenario files, and its options with one dash.
 #[test]
 fn scenarios_of_sipp_run_with_its_options() {
     const CALLER: &str = r#"<?xml version="1.0"?><scenario name="options"><send retrans="500"><![CDATA[

@@ -1,4 +1,4 @@
-//! What `strowger load` shows and writes: files, progress, the server that it looks at, and two runs beside each other.
+//! Output of `strowger load`: files, progress, server monitoring and comparison of runs.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn json(folder: &Folder, name: &str) -> Value {
     serde_json::from_str(&read(folder, name)).expect("JSON")
 }
 
-/// A run that may have been late on a busy machine, which is exit code 1.
+/// A run that may be late on a busy machine, which is exit code 1.
 fn ran(folder: &Folder, arguments: &[&str]) -> Ran {
     let all: Vec<&str> = ["load"].iter().chain(arguments).copied().collect();
     let ran = folder.run(&all);
@@ -25,7 +25,7 @@ fn ran(folder: &Folder, arguments: &[&str]) -> Ran {
     ran
 }
 
-/// The names of all elements of a page that closes each one where it must.
+/// Returns the names of all elements of a page, and checks that they are closed.
 fn elements(html: &str) -> Vec<&str> {
     let (mut names, mut open) = (Vec::new(), Vec::new());
     for tag in html.split('<').skip(1) {
@@ -72,7 +72,7 @@ fn a_run_writes_a_page_tables_and_what_the_server_used() {
     let table = read(folder, "run.csv");
     let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|line| line.split(',').collect()).collect();
     let columns = table.lines().next().expect("names").split(',').count();
-    // What the last calls took may reach into one more.
+    // The last calls may extend into one more row.
     assert!((3..=5).contains(&rows.len()), "{table}");
     for (second, row) in rows.iter().enumerate() {
         assert_eq!((row.len(), row[0]), (columns, (second + 1).to_string().as_str()), "{table}");
@@ -180,7 +180,7 @@ fn files_that_cannot_be_written_are_told_before_the_run() {
     assert_eq!(read(&folder, "one.json"), "what was there");
 }
 
-/// Rates and speeds at which nothing ever comes are slow, and no reason to stop working.
+/// Very low rates and speeds, at which nothing ever arrives, are valid.
 #[test]
 fn the_smallest_numbers_are_numbers() {
     let folder = Folder::new("");
@@ -229,7 +229,7 @@ fn interrupt(child: &Child) {
     assert!(killed.expect("kill runs").success());
 }
 
-/// Calls that go on when it is interrupted have a moment to end, unless it is interrupted again.
+/// After an interrupt, calls have a moment to end; a second interrupt ends the run at once.
 #[test]
 fn interrupted_twice_a_run_ends_at_once_with_its_report() {
     let folder = Folder::new("");
@@ -254,7 +254,7 @@ fn interrupted_twice_a_run_ends_at_once_with_its_report() {
 #[test]
 fn who_looks_on_sees_how_far_a_run_is() {
     let folder = Folder::new("");
-    // `script` gives it a terminal.
+    // `script` provides a terminal.
     if Command::new("script").arg("--version").stdout(Stdio::null()).status().is_err() {
         eprintln!("skipped: there is no script(1)");
         return;

@@ -1,4 +1,4 @@
-//! `strowger load replay` as an engineer uses it: a capture against our own server, against another one, and our own trace.
+//! `strowger load replay`: a capture against a Strowger server and against another one, and a Strowger trace.
 
 mod common;
 
@@ -14,7 +14,7 @@ const ALICE: &str = "10.0.0.1:5060";
 const PROXY: &str = "10.0.0.5:5060";
 const BOB: &str = "10.0.0.9:5060";
 
-/// A datagram in a capture of raw IP.
+/// Appends a datagram to a capture of raw IP.
 fn packet(file: &mut Vec<u8>, ms: u32, source: &str, destination: &str, text: &str) {
     let at = |text: &str| -> SocketAddr { text.parse().expect("an address") };
     let length = u16::try_from(text.len()).expect("a datagram");
@@ -44,7 +44,7 @@ fn message(start: &str, via: &str, cseq: &str, call: &str, is_tagged: bool, cont
     )
 }
 
-/// Calls from alice over a proxy to bob, one every 300 ms; the second is refused.
+/// Returns a capture of calls from alice to bob through a proxy, one every 300 ms; the second is refused.
 fn capture() -> Vec<u8> {
     let mut file = Vec::new();
     for word in [0xA1B2_C3D4_u32, 0x0004_0002, 0, 0, 65_535, 101] {
@@ -109,7 +109,7 @@ fn replay(folder: &Folder, arguments: &[&str]) -> (Value, String) {
     (report, ran.out)
 }
 
-/// Waits, for what another process does cannot be waited for otherwise.
+/// Polls until `done`, because another process gives no signal.
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !done() {
@@ -126,7 +126,7 @@ fn both_ends_of_a_capture_go_through_our_server() {
     let (report, out) = replay(&server.folder, &["calls.pcap", "--to", &to, "--side", "both", "--seed", "1"]);
     assert_eq!((number(&report, "offered"), number(&report, "carried")), (4, 4), "{report}");
     assert_eq!(report["preparation"][0]["carried"], 1, "bob registered: {report}");
-    // Three calls of two answers each, and a refusal.
+    // Three calls with two responses each, and a refusal.
     assert_eq!(report["record"], serde_json::json!({ "same": 7, "differs": [] }), "{report}");
     assert_eq!((&report["messages_received"]["180"], &report["messages_received"]["486"]), (&4.into(), &1.into()));
     assert!(out.contains("7 answers as recorded"), "{out}");
@@ -143,21 +143,21 @@ fn a_server_that_answers_otherwise_is_told_from_the_record() {
     let listen = format!("udp:{at}");
     let mut answer = folder.command(&["load", "answer", "--listen", &listen, "--json", "answered.json"]);
     let mut answer = answer.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    // Who listens has taken the port.
+    // The port is taken once the callee listens.
     until("the callee listens", || std::net::UdpSocket::bind(at).is_err());
     let (report, out) = replay(&folder, &["calls.pcap", "--to", &listen, "--user-pattern", "user%4", "--speed", "2"]);
     let killed = std::process::Command::new("kill").args(["-s", "INT", &answer.id().to_string()]).status();
     assert!(killed.expect("kill runs").success());
     drop(answer.wait());
-    // The call that was busy in the record is answered now: it is hung up, and is no success.
+    // The call that was busy in the record is answered here: it is hung up and does not count as a success.
     assert_eq!((number(&report, "carried"), number(&report, "failed")), (3, 1), "{report}");
     assert_eq!(report["record"]["same"], 6);
     let differs = serde_json::json!([{ "method": "INVITE", "recorded": "486", "got": "200", "count": 1 }]);
     assert_eq!(report["record"]["differs"], differs);
-    assert!(out.contains("INVITE   differs from the record: 486 → 200: 1"), "{out}");
+    assert!(out.contains("INVITE   differs from the recording: 486 → 200: 1"), "{out}");
 }
 
-/// How often a trace has the answer to a BYE.
+/// Returns the number of responses to BYEs in a trace.
 fn ended_calls(trace: &str) -> usize {
     let is_answer = |line: &&str| line.contains("\"start\":\"SIP/2.0 200") && line.contains(" BYE\"");
     trace.lines().filter(is_answer).count()
@@ -171,7 +171,7 @@ fn a_trace_of_our_server_can_be_replayed() {
     let mut trace = server.folder.command(&trace).stdout(file).stderr(Stdio::null()).spawn().expect("it starts");
     let to = format!("udp:{}", server.address);
     let written = || std::fs::read_to_string(server.folder.path().join("trace.json")).unwrap_or_default();
-    // It has begun when it has something. An ACK for nothing is no call, and has no answer.
+    // The trace has started once it has output. An ACK without a transaction is not a call and has no response.
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     server.until("the trace has begun", || {
         let from = socket.local_addr().expect("bound");
@@ -185,14 +185,14 @@ fn a_trace_of_our_server_can_be_replayed() {
     });
     let ran = server.folder.run(&["load", "run", "--to", &to, "--rate", "20", "--calls", "5", "--users", "3"]);
     assert!(ran.code == Some(0) || ran.err.contains("bottleneck"), "{ran:?}");
-    // Each message comes in and goes out; the last of a call is the 200 to its BYE.
+    // Each message is received and sent; a call ends with the 200 to its BYE.
     server.until("the trace has all calls", || ended_calls(&written()) >= 10);
     let killed = std::process::Command::new("kill").args(["-s", "INT", &trace.id().to_string()]).status();
     assert!(killed.expect("kill runs").success());
     drop(trace.wait());
     let (report, _) = replay(&server.folder, &["trace.json", "--side", "both"]);
     assert_eq!(report["messages_received"]["180"], 5, "{report}\n{}", written());
-    // Three registrations were the server's own business, which is no part of this.
+    // The server itself answered three registrations, which are not replayed.
     assert_eq!((number(&report, "offered"), number(&report, "carried")), (5, 5), "{report}");
 }
 
@@ -209,7 +209,7 @@ fn a_trace_of_connections_goes_through_our_server_again() {
     let trace = ["ctl", "trace", "--ip", "127.0.0.1", "--json", "--messages", "--for", "30s"];
     let mut trace = server.folder.command(&trace).stdout(file).stderr(Stdio::null()).spawn().expect("it starts");
     let written = || std::fs::read_to_string(server.folder.path().join("trace.json")).unwrap_or_default();
-    // It has begun when it has something.
+    // The trace has started once it has output.
     server.until("the trace has begun", || {
         let asked = ["load", "run", "--to", &to, "--workload", "registration", "--calls", "1", "--users", "1"];
         drop(server.folder.run(&asked));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use common::Folder;
 use serde_json::Value;
 
-/// `load answer` with an emulated server, until it is dropped.
+/// A `load answer` process with an emulated server, killed on drop.
 struct Answer {
     child: Child,
     target: String,
@@ -33,7 +33,7 @@ impl Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        // It may have ended.
+        // The process may have ended.
         let _ = self.child.kill().and_then(|()| self.child.wait());
     }
 }
@@ -69,12 +69,12 @@ fn the_capacity_of_a_server_is_found() {
     ]);
     let ran = folder.run(&[&arguments[..], &QUICK].concat());
     let report = json(&folder, "found.json");
-    // Where the machine is so busy that the generator was late, that is what it says.
+    // On a very busy machine, the result is that the generator was late.
     let is_late = ran.code == Some(1) && ran.err.contains("the generator cannot do");
     assert!(ran.code == Some(0) || is_late, "{ran:?}");
     let probes = report["probes"].as_array().expect("probes");
     assert!(probes.iter().all(|probe| probe["sent"].as_u64().is_some_and(|sent| sent > 0)), "{report}");
-    // A thousand a second, of which a twentieth may be dropped.
+    // The capacity is 1,000 per second, of which 5 % may be dropped.
     let found = report["found"].as_f64();
     assert!(found.is_none_or(|found| found < 1_300.0), "{report}");
     if !is_late {
@@ -85,7 +85,7 @@ fn the_capacity_of_a_server_is_found() {
     }
 }
 
-/// Five calls of half a second at once are ten a second at most, whatever the server can do.
+/// Five concurrent calls of 0.5 s limit the rate to ten per second, whatever the server's capacity.
 #[test]
 fn what_the_generator_cannot_do_says_nothing_of_the_server() {
     let folder = Folder::new("");
@@ -116,7 +116,7 @@ fn what_a_sweeps_generator_kept_back_is_said() {
     let (low, high) = (&report["points"][0], &report["points"][1]);
     assert_eq!((&low["refused"], &low["bottleneck"]), (&0.into(), &Value::Null), "{report}");
     assert!(high["refused"].as_u64().is_some_and(|refused| refused > 50), "{report}");
-    // Calls of half a second: the first of them are not missed where all succeed.
+    // Calls last 0.5 s; the first ones must be counted if all succeed.
     let throughput = low["throughput_per_s"]["mean"].as_f64().expect("a mean");
     assert!((5.0..=7.0).contains(&throughput), "{low}");
     let csv = std::fs::read_to_string(folder.path().join("sweep.csv")).expect("a table");
@@ -142,7 +142,7 @@ fn an_interrupted_search_says_what_it_knows() {
     assert!(report["probes"].as_array().is_some_and(|probes| probes.len() >= 2), "{report}");
 }
 
-/// A server of 500 calls a second is started anew for each run, and drops what is more.
+/// A server of 500 calls per second is restarted for each run and drops the excess.
 #[test]
 fn a_sweep_draws_throughput_against_load() {
     let folder = Folder::new("");
@@ -167,7 +167,7 @@ fn a_sweep_draws_throughput_against_load() {
     assert!(ran.code == Some(0) || ran.err.contains("bottleneck"), "{ran:?}");
     let report = json(&folder, "sweep.json");
     let points = report["points"].as_array().expect("points");
-    // 800 and 1,500 of the 500 are 62 and 33 %; on a machine that is very busy, the former may be less.
+    // 500 of 800 and of 1,500 are 62 and 33 %; on a very busy machine, the former may be lower.
     let rates: Vec<_> = points.iter().filter_map(|point| point["rate"].as_f64()).collect();
     assert!(rates == [100.0, 800.0, 1_500.0] || rates == [100.0, 800.0], "{report}");
     assert!(report["ending"].as_str().is_some_and(|ending| ending.contains("success(2s)<50%")), "{report}");
@@ -185,7 +185,7 @@ fn a_sweep_draws_throughput_against_load() {
     assert!(html.contains("sh restart.sh") && html.contains("<svg"));
 }
 
-/// A hundred a second is what it can do; the rest waits, and is carried in the end.
+/// The server's capacity is 100 per second; the rest waits and is carried later.
 #[test]
 fn what_ends_behind_the_last_arrival_is_no_throughput() {
     let folder = Folder::new("");
@@ -215,7 +215,7 @@ fn what_ends_behind_the_last_arrival_is_no_throughput() {
     );
 }
 
-/// So it is nothing that a server holds, by the rule that is taken where none is given.
+/// By the default rule, a server does not sustain such a rate.
 #[test]
 fn a_queue_that_grows_is_no_success() {
     let folder = Folder::new("");
@@ -229,7 +229,7 @@ fn a_queue_that_grows_is_no_success() {
     assert!(!line.contains("holds"), "{line}");
 }
 
-/// Who answered before and does not any more has carried nothing, which ends the sweep by its condition.
+/// A server that answered before and falls silent has carried nothing, which ends the sweep by its condition.
 #[test]
 fn a_server_that_falls_silent_is_a_result() {
     let folder = Folder::new("");
@@ -243,7 +243,7 @@ fn a_server_that_falls_silent_is_a_result() {
             let field = |name: &str| request.lines().find(|line| line.starts_with(name)).map(str::to_owned);
             let Some(call) = field("Call-ID:").filter(|_| !request.starts_with("ACK")) else { continue };
             calls.insert(call.clone());
-            // Most of 40 a second for half a second, and then no more.
+            // Answers most of 40 per second for 0.5 s, then stops.
             if calls.len() > 15 {
                 continue;
             }

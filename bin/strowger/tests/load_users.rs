@@ -1,11 +1,11 @@
-//! The multicore paper's users against our server, which asks each of them who it is; and a mix by weight.
+//! The multicore paper's users against a server that challenges each of them; and a weighted mix.
 
 mod common;
 
 use common::server::Server;
 use serde_json::Value;
 
-/// A server of the domain 127.0.0.1 that knows `count` users and asks for credentials, inside calls too.
+/// A server of the domain 127.0.0.1 with `count` users that challenges requests, inside calls too.
 fn server(count: u32) -> Server {
     let (folder, address) =
         Server::prepare("server.domains = [\"127.0.0.1\"]\nauth.realm = \"127.0.0.1\"\nauth.in_dialog = true\n");
@@ -19,7 +19,7 @@ fn server(count: u32) -> Server {
     Server::started_by(command, folder, address)
 }
 
-/// On a busy machine the generator may have been late, which is exit code 1.
+/// On a busy machine the generator may be late, which is exit code 1.
 fn report(server: &Server, arguments: &[&str]) -> Value {
     let to = format!("udp:{}", server.address);
     let all: Vec<&str> = ["load", "run", "--to", &to]
@@ -71,18 +71,18 @@ fn users_of_the_model_are_served() {
         let all = report["scripts"].as_array().expect("a list");
         all.iter().find(|entry| entry["script"] == script).map_or(0, |entry| number(&entry["carried"]))
     };
-    // Four refreshes of each user, and calls of every kind. Refreshes are of one and the same binding: who ended it at last
-    // has left none.
+    // Four refreshes per user, and calls of every kind. All refreshes are of the same binding; after the final
+    // unregistration none is left.
     assert!((790..=810).contains(&of("register")), "{}", of("register"));
     assert_eq!(number(&report["preparation"][1]["carried"]), 200, "all unregistered behind: {report}");
     assert_eq!(server.status()["registrations"], 0);
     assert!(of("completed") > of("voicemail") && of("voicemail") > of("cancelled") && of("cancelled") > 0, "{report}");
     let transactions = &report["transactions"];
-    // Each registration and each INVITE was asked for credentials first.
+    // Each registration and each INVITE was challenged first.
     assert!(number(&transactions["REGISTER"]["all"]).abs_diff(2 * of("register")) <= 2, "{transactions}");
     let calls = number(&report["carried"]) + number(&report["unfinished"]);
     assert!(number(&transactions["INVITE"]["all"]).abs_diff(2 * calls) <= 4, "{transactions} {calls}");
-    // And each BYE of who talked, as in the paper.
+    // And each BYE of a user who talked, as in the paper.
     let talked = of("completed") + of("voicemail");
     assert!(talked > 100 && number(&transactions["BYE"]["all"]).abs_diff(2 * talked) <= 4, "{transactions} {talked}");
     let elapsed = report["elapsed_s"].as_f64().expect("a time");

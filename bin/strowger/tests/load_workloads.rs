@@ -1,4 +1,4 @@
-//! The workloads of `strowger load` through our own server.
+//! Workloads of `strowger load` through a Strowger server.
 
 mod common;
 
@@ -7,12 +7,12 @@ use serde_json::Value;
 
 const OPEN: &str = "server.domains = [\"127.0.0.1\"]\n";
 
-/// A server that knows user0 to user19 and asks nobody for a password.
+/// A server with user0 to user19 that requires no passwords.
 fn server(more: &str) -> Server {
     server_that_asks("[]", more)
 }
 
-/// The same, that asks for a password with these methods.
+/// The same, with passwords required for these methods.
 fn server_that_asks(methods: &str, more: &str) -> Server {
     let (folder, address) = Server::prepare(&format!("{OPEN}auth.realm = \"127.0.0.1\"\n{more}"));
     let text = std::fs::read_to_string(folder.path().join("strowger.toml")).expect("it was written");
@@ -24,7 +24,7 @@ fn server_that_asks(methods: &str, more: &str) -> Server {
     Server::started_by(command, folder, address)
 }
 
-/// Runs a workload at 50 sessions a second. On a busy machine the generator may have been late, which is exit code 1.
+/// Runs a workload at 50 sessions per second. On a busy machine the generator may be late, which is exit code 1.
 fn run(server: &Server, workload: &str, sessions: u64, more: &[&str]) -> Value {
     let (to, calls) = (format!("udp:{}", server.address), sessions.to_string());
     let mut arguments = vec!["load", "run", "--to", &to, "--workload", workload, "--rate", "50", "--calls", &calls];
@@ -54,7 +54,7 @@ fn messaging_and_presence_come_through() {
     assert_eq!(received(&publish, "200"), 80, "{publish}");
     let fast = ["--set", "resubscribe-every=300ms", "--set", "change-every=100ms"];
     let subscribe = run(&server, "subscribe", 20, &fast);
-    // Each SUBSCRIBE has its NOTIFY, and the state changes between them.
+    // Each SUBSCRIBE has its NOTIFY, and each state change has one.
     assert!(received(&subscribe, "200") == 60 && received(&subscribe, "NOTIFY") >= 60 + 40, "{subscribe}");
     let presence = run(&server, "presence", 40, &fast);
     assert!(received(&presence, "200") > 40, "{presence}");
@@ -110,7 +110,7 @@ fn the_tests_of_sipstone_and_their_score() {
         serde_json::from_str(&text).expect("JSON")
     };
     let ran = server.folder.run(&arguments);
-    // What the server can do is not known where no more was tried.
+    // The server's capacity is unknown because no higher rate was tried.
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.out.contains("(--max)") && ran.out.contains("not known") && ran.err.contains("--known"), "{ran:?}");
     let limited = score();

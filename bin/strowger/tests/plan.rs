@@ -1,4 +1,4 @@
-//! `strowger plan` as a planner uses it.
+//! `strowger plan` on the command line.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn in_folder(folder: &Folder, arguments: &str) -> common::Ran {
     folder.run(&all)
 }
 
-/// The sentences of an answer, however its lines are broken.
+/// Returns the text of an answer without line breaks.
 fn unbroken(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -25,7 +25,7 @@ fn close(value: &Value, wanted: f64, within: f64) {
     assert!((got - wanted).abs() <= within, "{got}, not {wanted}");
 }
 
-/// The calls that checks from outside rely on.
+/// The invocations that external checks rely on.
 #[test]
 fn the_contract_is_kept() {
     let found = plan("mg1 --rate 4800 --service 181.185us --scv 0.022 --json").json();
@@ -208,7 +208,7 @@ fn what_cannot_be_is_refused_with_the_reason_and_a_remedy() {
         ("mg1 --rate 100 --service 1ms --profile nowhere.json", "cannot be used with"),
         ("mg1 --rate 100 --profile nowhere.json", "nowhere.json: No such file"),
         ("mg1 --rate 100 --profile goals", "fit a profile to measurements (plan fit)"),
-        ("mg1 --rate 100 --service 1ms --alpha 5=1,3=2 --base 1us", "not above the x before it"),
+        ("mg1 --rate 100 --service 1ms --alpha 5=1,3=2 --base 1us", "not above the previous x"),
         ("mmck --rate 100 --service 1ms --servers 8 --queue 4", "no room for its"),
         ("mmck --rate 100 --service 1ms --scv 0.5", "leave it out, or ask mgck"),
         ("mmck --rate 100 --service 1ms --beta profile", "--beta profile needs a --profile that has one"),
@@ -253,7 +253,8 @@ fn plots_are_pictures_and_pages() {
     assert!(read("size.html").contains("cost a month"));
 }
 
-/// A server with 100 µs a packet, which grows by a fifth up to 6,000 packets/s, and threads that hold each other up.
+/// A server with 100 µs per packet, which grows by a fifth up to 6,000 packets/s, and with contention between
+/// threads.
 const TABLE: &str = "\
 rate,service_us,waiting_us,drops,cpu,threads,queue
 1000,102,6,0,10.2%,1,200
@@ -344,7 +345,7 @@ fn measurements_that_say_nothing_are_refused() {
     }
 }
 
-/// A run of the generator itself, as its JSON says it.
+/// A run of the generator, in its JSON form.
 #[test]
 fn a_run_of_the_generator_is_a_measurement() {
     let folder = Folder::new("");
@@ -370,7 +371,7 @@ fn a_run_of_the_generator_is_a_measurement() {
     );
     close(&found["fit"]["service"][0]["mean_s"]["value"], 15e-6, 1e-8);
 
-    // REGISTERs are no packets of calls: they have a cost of their own, and are not in the curve.
+    // REGISTERs are not packets of calls: they have their own cost and are not in the curve.
     let register = run(5_000, 0.1)
         .replace("proxy-200", "registration")
         .replace(r#""INVITE":50000,"ACK":50000,"BYE":50000"#, r#""REGISTER":50000"#)
@@ -404,7 +405,7 @@ fn help_has_examples() {
     assert!(plan("fit --help").ok().contains("drops"));
 }
 
-/// Every example of every --help does what it says, but for those that need files.
+/// Runs every example of every --help, except those that need files.
 #[test]
 fn examples_are_true() {
     let folder = Folder::new("");

@@ -1,4 +1,4 @@
-//! What a planner who knows nothing of this project is told, and what is not taken for something else.
+//! Output of `strowger plan` for planners new to the project, and rejection of ambiguous input.
 
 mod common;
 
@@ -10,7 +10,7 @@ fn plan(arguments: &str) -> Ran {
     Folder::new("").run(&all)
 }
 
-/// What is shown, however its lines are broken.
+/// Returns the output without line breaks.
 fn shown(arguments: &str) -> String {
     unbroken(&plan(arguments).ok())
 }
@@ -63,7 +63,7 @@ fn members_share_registrations_as_they_were_told_to() {
     for gone in ["today", "availability_today"] {
         assert!(found.get(gone).is_none(), "{gone} in {found}");
     }
-    // A sweep says so, too.
+    // A sweep shows it too.
     has(&shown("size --subscribers 1M..2M/1M"), &[ENGINE, "availability missing in a year"]);
 
     let out = shown("size --subscribers 2M --replication store");
@@ -96,7 +96,7 @@ fn members_that_share_nothing_have_no_spare_but_by_the_phones() {
     let out = shown("size --subscribers 2M --replication none --failover client");
     has(&out, &["phones register with all 3 members of a cluster", "--replication none,"]);
     has_none(&out, &["through an engine", "each member has a database", "cluster.promise"]);
-    // Phones that register with each member need nobody to pass anything on.
+    // Phones that register with each member need no replication.
     has_none(&shown("size --subscribers 2M --failover client"), &["through an engine", "cluster.promise"]);
     has(
         &shown("size --subscribers 2M --replication none --availability 0"),
@@ -207,7 +207,7 @@ fn the_answer_names_its_weakest_assumption() {
         &[
             "What decides most is an assumption: a server is 99 % available (--node), so it fails every 4.125 d for 60 min \
              (--repair). With 99.9 % it would be 2 servers, 200 a month.",
-            "It is the availability that asks for 3 servers: the load alone needs 1.",
+            "The availability requires 3 servers; the load alone needs 1.",
             "That takes failures for independent of each other",
             "unavailability of a server 1 % -90 % +0.0 % -1",
             "--repair a server is repaired within 60 min (so it fails every 4.125 d)",
@@ -218,7 +218,7 @@ fn the_answer_names_its_weakest_assumption() {
             "A call that meets a failed server is set up 32 s later; on the mean of all calls that is ",
         ],
     );
-    // What was said is no assumption.
+    // Given values are not assumptions.
     has_none(&shown("size --subscribers 2M --node 99% --availability 99.999%"), &["What decides most"]);
 }
 
@@ -284,7 +284,7 @@ fn one_server_is_spoken_of_as_one() {
         has_none(
             &out,
             &[
-                "It is the availability that asks",
+                "The availability requires",
                 "1 servers",
                 "0 % asked",
                 "0 % is asked",
@@ -317,7 +317,7 @@ fn what_nobody_can_promise_is_a_no_in_words() {
         &["load cannot be met: even with 4096 clusters the load would take ", " times what it has of the "],
     );
     let caution = shown("size --subscribers 1k --erlangs 2");
-    has(&caution, &["CAUTION: 2 erlangs of each are more than one call at a time"]);
+    has(&caution, &["CAUTION: 2 erlangs per subscriber are more than one call at a time"]);
     has(
         &shown("size --subscribers 1k --node 10% --availability 20%"),
         &["CAUTION: a server that is 10 % available is down 90 %"],
@@ -376,7 +376,7 @@ fn the_edge_is_named() {
     assert_eq!(ran.code, Some(1));
     has(&ran.out, &["stable below"]);
     has(&ran.err, &["as much work arrives as one server does without a pause", "stay below 1,000/s, or add a server"]);
-    // The table and the sentence have one number.
+    // The table and the sentence show the same number.
     let ran = plan("mg1 --rate 6000 --service 181us");
     has(&unbroken(&ran.out), &["stable below 5,524/s"]);
     has(&ran.err, &["stay below 5,524/s"]);

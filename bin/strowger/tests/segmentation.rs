@@ -1,4 +1,4 @@
-//! Messages to one peer leave as one packet, but not while somebody looks at packets.
+//! Messages to one peer leave as one packet, unless a packet capture is open.
 
 mod common;
 
@@ -9,10 +9,10 @@ use std::time::Duration;
 use common::server::Server;
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Requests that wait for the server at the same time.
+/// Number of requests that wait for the server at the same time.
 const CROWD: usize = 30;
 
-/// A phone, and how many answers it has heard.
+/// A phone with the number of responses received.
 struct Phone {
     socket: UdpSocket,
     heard: u64,
@@ -25,10 +25,11 @@ impl Phone {
         Self { socket, heard: 0 }
     }
 
-    /// Asks that much at once and hears as many answers; how many messages have left joined since the server began.
+    /// Sends a crowd of requests and receives as many responses. Returns the number of messages joined since the
+    /// server's start.
     fn crowd(&mut self, server: &Server) -> u64 {
         let local = self.socket.local_addr().expect("bound");
-        // What comes while it is stopped is one batch for it.
+        // Everything that arrives while it is stopped forms one batch.
         server.signal("STOP");
         let asked: BTreeSet<String> =
             (0..CROWD).map(|number| format!("{}", 1000 + self.heard as usize + number)).collect();
@@ -50,7 +51,7 @@ impl Phone {
         counter("joined")
     }
 
-    /// The Call-ID of the next answer.
+    /// Returns the Call-ID of the next response.
     fn hear(&self, server: &Server) -> String {
         let mut buffer = [0; 2048];
         let length = self.socket.recv(&mut buffer).unwrap_or_else(|error| panic!("{error}: {}", server.log()));
@@ -60,7 +61,7 @@ impl Phone {
     }
 }
 
-/// What tcpdump opens.
+/// Opens a socket like tcpdump's.
 fn capture() -> std::io::Result<Socket> {
     let everything = u16::try_from(libc::ETH_P_ALL).expect("a protocol").to_be();
     Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(i32::from(everything))))
@@ -68,7 +69,7 @@ fn capture() -> std::io::Result<Socket> {
 
 #[test]
 fn messages_leave_joined_until_somebody_captures_packets() {
-    if !matches!(strowger_net::captures(), Ok(0)) {
+    if !matches!(strowger_net::count_captures(), Ok(0)) {
         return eprintln!("skipped: somebody captures packets on this machine");
     }
     let server = Server::start("");
@@ -80,10 +81,10 @@ fn messages_leave_joined_until_somebody_captures_packets() {
         Ok(watcher) => watcher,
         Err(error) => return eprintln!("skipped: no packet socket: {error}"),
     };
-    server.until("it is seen", || server.log().contains("somebody captures packets on this machine"));
+    server.until("it is seen", || server.log().contains("a packet capture is open on this machine"));
     assert_eq!(phone.crowd(&server), joined, "each leaves by itself, so that it is seen");
     drop(watcher);
-    server.until("it is seen to go", || server.log().contains("nobody captures packets"));
+    server.until("it is seen to go", || server.log().contains("no packet capture is open"));
     assert!(phone.crowd(&server) > joined);
 }
 

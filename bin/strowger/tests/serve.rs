@@ -1,4 +1,4 @@
-//! The server as a process: it answers, tells of itself, reloads and ends.
+//! The server as a process: it answers, reports its status, reloads and ends.
 
 mod common;
 
@@ -73,7 +73,7 @@ fn a_reload_takes_everything_or_nothing() {
         "server.workers cannot change while the server runs; set it back, or restart the server; nothing was changed"
     );
     server.folder.write("strowger.toml", &format!("{first}server.colour = 1\n"));
-    // The command reads the file too, to find the socket: so name another one for it.
+    // The command reads the file too, to find the socket, so it gets another file.
     server.folder.write("good.toml", &first);
     let error = server.folder.run(&["ctl", "reload", "-c", "good.toml"]).refused(1);
     assert!(error.starts_with("strowger.toml:4: server.colour: unknown key \"colour\""), "{error}");
@@ -109,7 +109,7 @@ fn what_the_log_left_out_of_a_flood_is_told_at_the_end() {
     let (_, nonce) = challenge.split_once("nonce=\"").expect("a challenge");
     let (nonce, _) = nonce.split_once('"').expect("a nonce");
     for number in 1..=50 {
-        // Each is longer than the last, for the branch is made of the length.
+        // Each request is longer than the last, because the branch depends on the length.
         let padding = "x".repeat(number);
         let refusal = register(&format!(
             "\nSubject: {padding}\nAuthorization: Digest username=\"alice\", realm=\"example.com\", nonce=\"{nonce}\", \

@@ -1,4 +1,5 @@
-//! Servers of two stages as processes of one configuration: they find their part by their name, and users are moved between them.
+//! Server processes of two stages with one configuration: each finds its role by name, and users are moved between
+//! clusters.
 
 mod common;
 
@@ -12,10 +13,10 @@ use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How many tests of this process have servers.
+/// Number of tests in this process that have started servers.
 static STARTED: AtomicU32 = AtomicU32::new(0);
 
-/// A first stage and two clusters of one member, on addresses that no other process of this machine has.
+/// A first stage and two clusters of one member, on addresses that no other process of this machine uses.
 struct Stages {
     folder: Folder,
     running: Vec<Child>,

@@ -1,4 +1,4 @@
-//! What `ctl status` says of the others that a server depends on: its trunks and the DNS.
+//! Output of `ctl status` about a server's dependencies: its trunks and DNS.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn answer(carrier: &UdpSocket, status: &str) {
     carrier.send_to(response.as_bytes(), server).expect("loopback takes it");
 }
 
-/// The document that says what they mean.
+/// Compares the counters with the document that explains them.
 #[test]
 fn every_counter_is_explained() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating/counters.md");
@@ -88,7 +88,7 @@ fn trunks_are_shown_with_their_registrations() {
             break status;
         }
         assert!(Instant::now() < deadline, "not in time: {status}");
-        // Another process tells us nothing when it is ready.
+        // The other process gives no signal.
         std::thread::sleep(Duration::from_millis(20));
     };
     let [bad, good] = [&status["trunks"][0], &status["trunks"][1]];
@@ -114,5 +114,5 @@ fn who_stays_awake_is_told() {
     });
     let shown = server.folder.run(&["ctl", "status"]).ok();
     assert!(shown.contains(" % busy, always awake"), "{shown}");
-    assert!(server.log().contains("workers that have work stay awake"), "{}", server.log());
+    assert!(server.log().contains("workers with work poll continuously"), "{}", server.log());
 }

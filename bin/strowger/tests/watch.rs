@@ -1,4 +1,4 @@
-//! What `strowger watch` refuses before it watches; what it does then is in the tests with a name server.
+//! Errors of `strowger watch` at its start; its operation is tested with a name server.
 
 mod common;
 

@@ -1,20 +1,20 @@
-//! Two proxies, each with a database on its machine, and databases that replicate both ways (failover paper, sections 3.3 and 3.6): P1 with
-//! D1, P2 with D2. Phones register at P1; who calls asks P2 when P1 is gone.
+//! Two proxies, each with a database on its machine, and two-way replication between the databases (failover paper,
+//! sections 3.3 and 3.6): P1 with D1, P2 with D2. Phones register at P1. Callers use P2 when P1 has failed.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::clients::register;
 use super::members;
-use super::{Fault, Method, PHONES, Phones, Site, Times, callees};
+use super::{Deployment, Fault, Method, PHONES, Phones, Times, callees};
 use crate::machine::{Lan, Machine};
 use crate::{Arrangement, Engines, Server};
 
-/// Proxies with a database each.
+/// The failover method with one database per proxy.
 #[derive(Debug)]
 pub struct Replicated;
 
-/// The only one.
+/// The only instance.
 pub const DATABASE: Replicated = Replicated;
 
 impl Method for Replicated {
@@ -38,7 +38,7 @@ impl Method for Replicated {
         Times::of_clients(fault, Duration::from_millis(20))
     }
 
-    fn start(&self) -> Box<dyn Site> {
+    fn start(&self) -> Box<dyn Deployment> {
         let lan = Lan::new(2);
         let engines = Engines::start(Arrangement::MariaDbTwoWay, &lan);
         let machines = [lan.machine(0), lan.machine(1)];
@@ -50,7 +50,7 @@ impl Method for Replicated {
     }
 }
 
-/// P1 and P2. What stands first goes first at the end.
+/// P1 and P2. The order of the fields is the order in which they are dropped.
 #[derive(Debug)]
 struct Proxies {
     phones: Phones,
@@ -59,7 +59,7 @@ struct Proxies {
     lan: Lan,
 }
 
-impl Site for Proxies {
+impl Deployment for Proxies {
     fn clients(&self) -> &Machine {
         self.lan.clients()
     }

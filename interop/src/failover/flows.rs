@@ -1,22 +1,22 @@
-//! Phones with a flow to each of two servers (RFC 5626 §4.2), which share registrations: who calls reaches a phone by the other flow
-//! when the server of one is dead.
+//! Phones with a flow to each of two servers (RFC 5626 §4.2) that share registrations. If the server of one flow is
+//! dead, callers reach the phone over the other flow.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::members;
-use super::{Fault, Method, PHONES, Phones, Site, Times, callees};
+use super::{Deployment, Fault, Method, PHONES, Phones, Times, callees};
 use crate::machine::{Lan, Machine};
 use crate::{Config, Namespace, Server};
 
-/// `proxy.failover_timeout`: how long a call waits for a member that may be dead.
+/// `proxy.failover_timeout`: time for which a call waits for a member that may be dead.
 const FAILOVER: Duration = Duration::from_secs(1);
 
-/// Phones with two flows.
+/// The failover method with two flows per phone.
 #[derive(Debug)]
 pub struct Flows;
 
-/// The only one.
+/// The only instance.
 pub const FLOWS: Flows = Flows;
 
 impl Method for Flows {
@@ -37,12 +37,12 @@ impl Method for Flows {
     }
 
     fn times(&self, fault: Fault) -> Option<Times> {
-        // A machine that is there says at once that nobody listens.
+        // If the machine is alive, it reports the closed port at once.
         let wait = if fault == Fault::Machine { FAILOVER } else { Duration::ZERO };
         Some(Times { retry: wait, detection: wait, replication: Duration::from_millis(1) })
     }
 
-    fn start(&self) -> Box<dyn Site> {
+    fn start(&self) -> Box<dyn Deployment> {
         let lan = Lan::new(2);
         let machines = [lan.machine(0), lan.machine(1)];
         let servers = members::start_peers_with(&machines, |config| {
@@ -56,7 +56,7 @@ impl Method for Flows {
     }
 }
 
-/// Two members, the second of which dies. What stands first goes first at the end.
+/// Two members, of which the second one fails. The order of the fields is the order in which they are dropped.
 #[derive(Debug)]
 struct Pair {
     phones: Phones,
@@ -64,7 +64,7 @@ struct Pair {
     lan: Lan,
 }
 
-impl Site for Pair {
+impl Deployment for Pair {
     fn clients(&self) -> &Machine {
         self.lan.clients()
     }

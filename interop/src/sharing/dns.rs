@@ -1,4 +1,4 @@
-//! Load sharing by the DNS: clients look the servers up, and each chooses for itself (RFC 2782, RFC 3263).
+//! Load sharing by DNS: clients resolve the servers and choose one themselves (RFC 2782, RFC 3263).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::bind9::Bind9;
-use crate::sharing::site::{PORT, SEPARATE, Setup, Site};
-use crate::sharing::{Forwarding, Way};
+use crate::sharing::testbed::{PORT, SEPARATE, Setup, Testbed};
+use crate::sharing::{Deployment, Forwarding};
 use crate::{Config, Namespace, Server};
 
-/// The clients that look servers up, each a proxy before some of the phones with a cache of its own.
+/// Clients that resolve the servers. Each is a proxy in front of some of the phones, with its own DNS cache.
 const CLIENTS: [Ipv4Addr; 6] = [
     Ipv4Addr::new(10, 70, 0, 100),
     Ipv4Addr::new(10, 70, 0, 101),
@@ -20,35 +20,35 @@ const CLIENTS: [Ipv4Addr; 6] = [
     Ipv4Addr::new(10, 70, 0, 104),
     Ipv4Addr::new(10, 70, 0, 105),
 ];
-/// The TTL of all records, in seconds.
+/// TTL of all records in seconds.
 const TTL_S: u64 = 1;
 
-/// Which records name the servers.
+/// Records that name the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Records {
-    /// SRV records of one priority with these weights.
+    /// SRV records of equal priority with these weights.
     Weights([u16; 4]),
-    /// Several A records of one name.
+    /// Several A records for one name.
     Addresses,
 }
 
-/// Servers that clients find by the DNS.
+/// Load sharing by DNS.
 #[derive(Debug)]
 pub struct Dns {
     clients: Vec<Server>,
     zone: Zone,
-    site: Site,
+    site: Testbed,
     records: Records,
 }
 
 impl Dns {
-    /// Starts it with the first three servers.
+    /// Starts with the first three servers.
     ///
     /// # Panics
-    /// When a program does not start.
+    /// If a program does not start.
     #[must_use]
     pub fn start(records: Records, members: bool) -> Dns {
-        let site = Site::flat(Setup { forwarding: Forwarding::Stateful, members });
+        let site = Testbed::flat(Setup { forwarding: Forwarding::Stateful, members });
         let zone = Zone::start(&site, text(&site, records, &[0, 1, 2]));
         let target = if records == Records::Addresses { format!("all.lb.test:{PORT}") } else { "lb.test".to_owned() };
         let more = format!(
@@ -66,12 +66,12 @@ impl Dns {
     }
 }
 
-impl Way for Dns {
-    fn site(&self) -> &Site {
+impl Deployment for Dns {
+    fn site(&self) -> &Testbed {
         &self.site
     }
 
-    fn site_mut(&mut self) -> &mut Site {
+    fn site_mut(&mut self) -> &mut Testbed {
         &mut self.site
     }
 
@@ -81,13 +81,13 @@ impl Way for Dns {
 
     fn serve_with(&mut self, servers: &[usize]) {
         self.zone.replace(text(&self.site, self.records, servers));
-        // Clients go by what they know until it is old, and tell nobody when that is.
+        // Clients use cached records until they expire and do not report when that happens.
         thread::sleep(Duration::from_secs(TTL_S) + Duration::from_millis(200));
     }
 }
 
-/// The records of these servers.
-fn text(site: &Site, records: Records, servers: &[usize]) -> String {
+/// Returns the records of these servers.
+fn text(site: &Testbed, records: Records, servers: &[usize]) -> String {
     let line = |&number: &usize| {
         let address = site.members[number].address;
         let host = format!("s{number} {TTL_S} IN A {address}\nall {TTL_S} IN A {address}\n");
@@ -102,7 +102,8 @@ fn text(site: &Site, records: Records, servers: &[usize]) -> String {
     servers.iter().map(line).collect()
 }
 
-/// A name server among the phones. It lives in a thread of its own: the thread that enters a network cannot leave it.
+/// A name server in the phones' network. It runs in a separate thread, since a thread cannot leave a network it has
+/// entered.
 #[derive(Debug)]
 struct Zone {
     address: SocketAddr,
@@ -112,7 +113,7 @@ struct Zone {
 }
 
 impl Zone {
-    fn start(site: &Site, records: String) -> Zone {
+    fn start(site: &Testbed, records: String) -> Zone {
         let network: Arc<Namespace> = Arc::clone(&site.clients);
         let (orders, received) = mpsc::channel::<String>();
         let (started, address) = mpsc::channel();
@@ -120,7 +121,7 @@ impl Zone {
         let thread = thread::spawn(move || {
             network.inside(|| {
                 let mut named = Bind9::start("lb.test", 1, &records);
-                // Whoever started it waits for each of these, or is gone.
+                // The starting thread waits for each of these, or is gone.
                 let _ = started.send(named.address());
                 for records in received {
                     named.replace(&records);
@@ -142,7 +143,7 @@ impl Drop for Zone {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed; a second one here would abort the run.
+            // The thread's panic has already been printed. A second one here would abort the run.
             let _ = thread.join();
         }
     }

@@ -1,27 +1,27 @@
-//! Load sharing by identifier: a first server sends each request to the server that has the user.
+//! Load sharing by identifier: a balancer sends each request to the server responsible for the user.
 
 use std::net::SocketAddr;
 
-use crate::sharing::site::{FRONT, PORT, SEPARATE, Setup, Site};
-use crate::sharing::{Forwarding, Way};
+use crate::sharing::testbed::{FRONT, PORT, SEPARATE, Setup, Testbed};
+use crate::sharing::{Deployment, Forwarding};
 use crate::{Config, Server};
 
-/// A balancer before the servers.
+/// A balancer in front of the servers.
 #[derive(Debug)]
-pub struct Identifier {
+pub struct BalancerFront {
     balancer: Server,
-    site: Site,
+    site: Testbed,
     serving: Vec<usize>,
 }
 
-impl Identifier {
-    /// Starts it with the first three servers and this policy: `hash` or `range`.
+impl BalancerFront {
+    /// Starts with the first three servers and this policy: `hash` or `range`.
     ///
     /// # Panics
-    /// When a program does not start.
+    /// If a program does not start.
     #[must_use]
-    pub fn start(policy: &str, members: bool) -> Identifier {
-        let site = Site::flat(Setup { forwarding: Forwarding::Stateful, members });
+    pub fn start(policy: &str, members: bool) -> BalancerFront {
+        let site = Testbed::flat(Setup { forwarding: Forwarding::Stateful, members });
         let serving = vec![0, 1, 2];
         let targets: Vec<String> = serving.iter().map(|&number| uri(&site, number)).collect();
         let more = format!(
@@ -31,16 +31,16 @@ impl Identifier {
         let config =
             Config { host: FRONT.into(), port: PORT, tcp: true, domains: vec!["front.test"], more, ..Config::open() };
         let balancer = Config { users: Vec::new(), server: SEPARATE, ..config }.start_in(Some(&site.front));
-        Identifier { balancer, site, serving }
+        BalancerFront { balancer, site, serving }
     }
 }
 
-impl Way for Identifier {
-    fn site(&self) -> &Site {
+impl Deployment for BalancerFront {
+    fn site(&self) -> &Testbed {
         &self.site
     }
 
-    fn site_mut(&mut self) -> &mut Site {
+    fn site_mut(&mut self) -> &mut Testbed {
         &mut self.site
     }
 
@@ -59,6 +59,6 @@ impl Way for Identifier {
     }
 }
 
-fn uri(site: &Site, number: usize) -> String {
+fn uri(site: &Testbed, number: usize) -> String {
     format!("sip:{}:{PORT}", site.members[number].address)
 }

@@ -1,39 +1,40 @@
-//! Load sharing by servers that all have one address: the router of their network chooses whose MAC address a packet goes to.
+//! Load sharing by servers with one common address. The router of their network chooses the MAC address for each
+//! packet.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use crate::sharing::site::{PORT, SERVERS, Setup, Site};
-use crate::sharing::{Forwarding, Way};
+use crate::sharing::testbed::{PORT, SERVERS, Setup, Testbed};
+use crate::sharing::{Deployment, Forwarding};
 
-/// The address that all of them have.
+/// Address common to all servers.
 const SHARED: Ipv4Addr = Ipv4Addr::new(10, 72, 0, 1);
-/// The router's group of next hops.
+/// ID of the router's next-hop group.
 const GROUP: usize = 100;
 
-/// How the router chooses.
+/// How the router distributes packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Each packet goes to the next server.
+    /// Each packet goes to the next server (round robin).
     Packets,
-    /// By a hash of a packet's addresses and ports (ECMP).
+    /// Hash of the packet's addresses and ports (ECMP).
     Flows,
 }
 
-/// A router before servers with one address.
+/// A router in front of servers with one address.
 #[derive(Debug)]
 pub struct OneAddress {
-    site: Site,
+    site: Testbed,
     spread: Spread,
 }
 
 impl OneAddress {
-    /// Starts it with the first three servers.
+    /// Starts with the first three servers.
     ///
     /// # Panics
-    /// When a program does not start.
+    /// If a program does not start.
     #[must_use]
     pub fn start(spread: Spread, forwarding: Forwarding, members: bool) -> OneAddress {
-        let site = Site::routed(Setup { forwarding, members }, Some(SHARED));
+        let site = Testbed::routed(Setup { forwarding, members }, Some(SHARED));
         let router = &site.front;
         for number in 0..SERVERS {
             let (id, via) = (number + 1, site.members[number].address);
@@ -52,12 +53,12 @@ impl OneAddress {
     }
 }
 
-impl Way for OneAddress {
-    fn site(&self) -> &Site {
+impl Deployment for OneAddress {
+    fn site(&self) -> &Testbed {
         &self.site
     }
 
-    fn site_mut(&mut self) -> &mut Site {
+    fn site_mut(&mut self) -> &mut Testbed {
         &mut self.site
     }
 

@@ -1,4 +1,4 @@
-//! What was found, as a page.
+//! The results as a Markdown page.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -6,11 +6,11 @@ use std::process::Command;
 
 use crate::sharing::{Count, Row};
 
-/// How to make the page anew.
+/// Command that generates the page.
 const COMMAND: &str =
     "cargo build --bin strowger && cargo run -p strowger-interop --bin sharing -- --output bench/LOAD_SHARING.md";
 
-/// A table: its heads, and what stands below each.
+/// Columns of a table: heading and cell contents.
 type Columns = [(&'static str, fn(&Row) -> String)];
 
 const SHARES: &Columns = &[("wanted", |row| percent(row.kind.wanted())), ("measured", |row| measured(row.share))];
@@ -38,7 +38,7 @@ const CHANGES: &Columns = &[
     ("taken out: new calls of old phones", |row| worked(row.new_without_dead)),
 ];
 
-/// The page, as Markdown.
+/// Renders the page as Markdown.
 #[must_use]
 pub fn document(rows: &[Row]) -> String {
     let mut text = "# Ways to share load, and what each keeps\n\n".to_owned();
@@ -92,7 +92,7 @@ fn worked(count: Count) -> String {
 
 fn measured(share: [usize; 3]) -> String {
     let sum: usize = share.iter().sum();
-    // Some hundred calls.
+    // A few hundred calls.
     #[expect(clippy::cast_precision_loss, reason = "counts of calls are small")]
     percent(share.map(|calls| 100.0 * calls as f64 / sum.max(1) as f64))
 }
@@ -102,7 +102,7 @@ fn percent(shares: [f64; 3]) -> String {
     format!("{first:.0}, {second:.0}, {third:.0} %")
 }
 
-/// Where and when it was run.
+/// Describes the machine, the versions and the date.
 fn surroundings() -> String {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1)).unwrap_or("?");
@@ -118,7 +118,7 @@ fn surroundings() -> String {
     )
 }
 
-/// The first line that a program prints.
+/// Returns the first line of a program's output.
 fn told(program: &str, words: &str) -> String {
     let path = crate::program::search(program).unwrap_or_else(|| program.into());
     let output = Command::new(path).args(words.split(' ')).output();

@@ -1,4 +1,4 @@
-//! One run of `strowger load` against a server, and what came of it.
+//! One run of `strowger load` against a server, and its results.
 
 use std::fmt;
 use std::fs;
@@ -10,24 +10,24 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::server::Server;
-use crate::brain::DOMAIN;
+use crate::shard_group::DOMAIN;
 
-/// The core of the generator, both ends of a call.
+/// Core of the generator, which plays both ends of a call.
 const GENERATOR_CORE: &str = "1";
 
-/// What is done.
+/// Load scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scenario {
-    /// Proxy-200 without state: INVITE, 180, 200, ACK, BYE, 200, each forwarded and forgotten.
+    /// Stateless Proxy-200: INVITE, 180, 200, ACK, BYE, 200, each forwarded without state.
     Stateless,
     /// Proxy-200 with transactions.
     Stateful,
-    /// A REGISTER that refreshes.
+    /// A REGISTER that refreshes a binding.
     Register,
 }
 
 impl Scenario {
-    /// All of them.
+    /// All scenarios.
     pub(crate) const ALL: [Self; 3] = [Self::Stateless, Self::Stateful, Self::Register];
 
     const fn workload(self) -> &'static str {
@@ -37,7 +37,7 @@ impl Scenario {
         }
     }
 
-    /// The request whose 2xx is timed.
+    /// Returns the request whose time to a 2xx is measured.
     const fn timed(self) -> &'static str {
         match self {
             Self::Stateless | Self::Stateful => "INVITE",
@@ -45,7 +45,7 @@ impl Scenario {
         }
     }
 
-    /// The messages that the server receives for each.
+    /// Returns the number of messages that the server receives per call or registration.
     pub(crate) const fn messages(self) -> f64 {
         match self {
             Self::Stateless | Self::Stateful => 6.0,
@@ -53,7 +53,7 @@ impl Scenario {
         }
     }
 
-    /// A registrar would take a REGISTER of the same user from another port for another phone.
+    /// A registrar treats a REGISTER of the same user from another port as another phone.
     const fn sockets(self) -> &'static str {
         match self {
             Self::Stateless | Self::Stateful => "8",
@@ -72,52 +72,52 @@ impl fmt::Display for Scenario {
     }
 }
 
-/// How much is asked of a server.
+/// Load offered to a server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Load {
-    /// So many calls at once: a new one for each that ends.
+    /// A constant number of concurrent calls: a new one begins when one ends.
     Saturation(u32),
-    /// So many a second, at random (Poisson).
+    /// Calls per second, with Poisson arrivals.
     Rate(f64),
-    /// The same, and nothing is sent again that is lost.
+    /// Like `Rate`, without retransmissions.
     Once(f64),
 }
 
-/// How long, and of how many.
+/// Duration and number of users of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Extent {
-    /// Users on each side.
+pub(crate) struct RunSize {
+    /// Users per side.
     pub(crate) users: u32,
-    /// What is not measured, at the beginning.
+    /// Initial time that is not measured.
     pub(crate) warm_up: Duration,
-    /// What is.
+    /// Measured time.
     pub(crate) time: Duration,
 }
 
-/// What came of a run; what a report does not say is not a number.
+/// Results of a run. A value missing in the report is NaN.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures {
-    /// Calls or registrations a second that ended well.
+    /// Successful calls or registrations per second.
     pub(crate) rate: f64,
-    /// Of those that began, the share that did not, in percent.
+    /// Share of started calls or registrations that failed, in percent.
     pub(crate) lost: f64,
-    /// From the request to its 2xx, at the median, in microseconds.
+    /// Median time from the request to its 2xx, in microseconds.
     pub p50: f64,
-    /// The same, of which one in a hundred takes longer.
+    /// 99th percentile of that time, in microseconds.
     pub p99: f64,
-    /// Processor time of all the server's processes for each, in microseconds.
+    /// Processor time of all server processes per call or registration, in microseconds.
     pub(crate) processor: f64,
-    /// Its context switches for each.
+    /// Context switches of the server per call or registration.
     pub(crate) switches: f64,
-    /// Cores that it kept busy.
+    /// Average number of cores that the server kept busy.
     pub(crate) cores: f64,
-    /// The share of a core that its busiest thread used.
+    /// Share of a core that its busiest thread used.
     pub(crate) busiest: f64,
-    /// The most memory that its processes had resident, in MiB.
+    /// Peak resident memory of its processes, in MiB.
     pub(crate) memory: f64,
-    /// Datagrams that found no room in its socket.
+    /// Datagrams dropped because the server's receive buffer was full.
     pub(crate) drops: f64,
-    /// The share of its core that the generator used.
+    /// Share of its core that the generator used.
     pub(crate) generator: f64,
 }
 
@@ -128,7 +128,7 @@ impl Figures {
         let answer = answers.iter().find(|row| row["method"] == scenario.timed() && row["answer"] == "2xx");
         let time = |name: &str| answer.map_or(f64::NAN, |row| number(&row["us"][name]));
         let (server, generator) = (&report["server"], &report["generator"]);
-        // What nobody sends again is waited for until the end.
+        // Without retransmissions, a call with a lost message stays unfinished until the end.
         let bad = number(&report["lost"]).max(0.0) + number(&report["failed"]) + number(&report["unfinished"]);
         Self {
             rate: number(&report["carried_per_s"]),
@@ -149,13 +149,13 @@ impl Figures {
 /// Runs the generator on its core.
 ///
 /// # Errors
-/// When it cannot be run, or writes no report; then with what it said.
+/// If the generator cannot be run or writes no report. The error includes its output.
 pub(crate) fn run(
     binary: &Path,
     server: &Server,
     scenario: Scenario,
     load: Load,
-    extent: Extent,
+    extent: RunSize,
 ) -> Result<Figures, String> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let json = folder.path().join("report.json");
@@ -183,8 +183,8 @@ pub(crate) fn run(
     Ok(Figures::of(&report, scenario, share.join().unwrap_or(f64::NAN)))
 }
 
-/// The share of a core that the busiest thread of these processes uses while the load is on.
-fn busiest_share(processes: &[u32], extent: Extent) -> f64 {
+/// Returns the share of a core that the busiest thread of these processes uses under load.
+fn busiest_share(processes: &[u32], extent: RunSize) -> f64 {
     thread::sleep(extent.warm_up + extent.time / 4);
     let (before, began) = (times(processes), Instant::now());
     thread::sleep(extent.time / 2);
@@ -196,7 +196,7 @@ fn busiest_share(processes: &[u32], extent: Extent) -> f64 {
     used.max().map_or(f64::NAN, |ns| Duration::from_nanos(ns).as_secs_f64() / time.as_secs_f64())
 }
 
-/// The processor time of each thread so far, in nanoseconds.
+/// Returns the processor time of each thread so far, in nanoseconds.
 fn times(processes: &[u32]) -> Vec<(u32, u64)> {
     let threads = processes.iter().flat_map(|pid| fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten());
     let time = |thread: fs::DirEntry| {

@@ -1,4 +1,5 @@
-//! All architectures against `strowger load`, by turns, each on one core; the tables and plots of bench/ARCHITECTURES.md.
+//! Runs all architectures in rotation against `strowger load`, each on one core, and writes the tables and plots of
+//! bench/ARCHITECTURES.md.
 
 mod load;
 mod paper;
@@ -13,48 +14,49 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use strowger_bench::apart::enter;
+use strowger_bench::namespace::enter;
 use strowger_bench::register::report::replace;
 use strowger_bench::register::rounds::median;
 use strowger_bench::server::{circumstances, command_line};
 
 use crate::shells::Architecture;
-use load::{Extent, Figures, Load, Scenario};
+use load::{Figures, Load, RunSize, Scenario};
 use server::{Server, Start, Subject};
 
-/// As the command line names it.
+/// Package name on the command line.
 const PACKAGE: &str = "strowger-architectures";
-/// The cores of the server where it has one, and where it has both and shares the second with the generator.
+/// Core of a server with one core, and cores of a server with both, which shares the second with the generator.
 const ONE_CORE: &str = "0";
 const BOTH_CORES: &str = "0,1";
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CompareArguments {
-    /// Which of them [default: all]
+    /// Architectures to measure [default: all]
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Architecture>,
-    /// How often each has its turn at saturation
+    /// Runs of each architecture at saturation
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Calls or registrations going on at saturation
+    /// Concurrent calls or registrations at saturation
     #[arg(long, default_value_t = 64)]
     outstanding: u32,
-    /// The rate of calls at which times are measured besides
+    /// Call rate at which latencies are measured in addition
     #[arg(long, default_value_t = 1_000.0)]
     rate: f64,
-    /// Users on each side
+    /// Users per side
     #[arg(long, default_value_t = 1_000)]
     users: u32,
-    /// Seconds that are not measured, of each run
+    /// Seconds at the start of each run that are not measured
     #[arg(long, default_value_t = 3.0)]
     warm_up: f64,
-    /// Seconds that are
+    /// Measured seconds of each run
     #[arg(long, default_value_t = 3.0)]
     seconds: f64,
-    /// T1 of the server in milliseconds: transactions live 64 times as long, and are kept few, as in the paper
+    /// T1 of the server in milliseconds; transactions live 64 times as long, so a short T1 keeps them few, as in the
+    /// paper
     #[arg(long, default_value_t = 100)]
     t1_ms: u64,
-    /// A smoke test: one round of little, written to standard output alone
+    /// Smoke test: one short round, written to standard output only
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
@@ -64,10 +66,10 @@ pub(crate) struct CompareArguments {
 /// Programs and files.
 #[derive(Clone, Debug, Args)]
 struct Places {
-    /// The program `strowger` [default: STROWGER_BIN, else strowger beside this program]
+    /// The `strowger` binary [default: STROWGER_BIN, else strowger beside this program]
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// The file that the tables go into; plots lie beside it [default: bench/ARCHITECTURES.md]
+    /// File for the tables; plots go beside it [default: bench/ARCHITECTURES.md]
     #[arg(long)]
     output: Option<PathBuf>,
 }
@@ -100,16 +102,16 @@ struct Row {
 }
 
 impl Row {
-    /// Nothing where there was no run.
+    /// Returns the median of a figure, or NaN without runs.
     fn median(&self, of: impl Fn(&Figures) -> f64) -> f64 {
         median(self.runs.iter().map(of).filter(|value| !value.is_nan()).collect())
     }
 }
 
-/// Measures and writes.
+/// Runs the comparison and writes the results.
 ///
 /// # Errors
-/// Where there is no network of its own to be had, a program is missing or a file cannot be written.
+/// If no network namespace is available, a program is missing or a file cannot be written.
 pub(crate) fn run(arguments: &CompareArguments) -> Result<(), String> {
     let mut arguments = arguments.clone();
     if arguments.quick {
@@ -122,7 +124,7 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<(), String> {
     let mut rows = plan(arguments);
     for round in 1..=arguments.rounds {
         for row in &mut rows {
-            // What is not at saturation on one core is beside the question, and has one turn.
+            // Only saturation on one core is compared in all rounds; everything else runs once.
             if round > 1 && (row.cores != ONE_CORE || !matches!(row.load, Load::Saturation(_))) {
                 continue;
             }
@@ -149,7 +151,7 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<(), String> {
     fs::write(file.with_file_name("architectures.svg"), plot::draw(&rows)).map_err(wrong)
 }
 
-/// What is measured, in the order of one round.
+/// Returns the measurements of one round, in order.
 fn plan(arguments: &CompareArguments) -> Vec<Row> {
     let shells = if arguments.only.is_empty() { &Architecture::ALL[..] } else { &arguments.only };
     let shells = || shells.iter().map(|shell| Subject::Shell(*shell));
@@ -168,9 +170,9 @@ fn plan(arguments: &CompareArguments) -> Vec<Row> {
     rows
 }
 
-/// One server, started anew, under one load.
+/// Runs one freshly started server under one load.
 fn turn(arguments: &CompareArguments, binary: &Path, row: &Row) -> Result<Figures, String> {
-    let extent = Extent {
+    let extent = RunSize {
         users: arguments.users,
         warm_up: Duration::from_secs_f64(arguments.warm_up),
         time: Duration::from_secs_f64(arguments.seconds),
@@ -186,7 +188,7 @@ fn turn(arguments: &CompareArguments, binary: &Path, row: &Row) -> Result<Figure
     })?;
     let mut figures = load::run(binary, &server, row.scenario, row.load, extent)?;
     if row.subject == Subject::Shell(Architecture::ThreadPerMessage) {
-        // The kernel forgets what threads that have ended have switched; each has at least once, at its end.
+        // The kernel drops the switch counts of finished threads. Each has switched at least once, at its end.
         figures.switches += row.scenario.messages();
     }
     Ok(figures)

@@ -1,12 +1,12 @@
-//! What the paper measured (Singh and Schulzrinne, tables 1 and 2): calls a second of Proxy-200.
+//! The paper's measurements (Singh and Schulzrinne, tables 1 and 2): Proxy-200 calls per second.
 
 use super::load::Scenario;
 use crate::shells::Architecture;
 
-/// Its machines, in the order of its columns.
+/// The paper's machines, in the order of its columns.
 pub(super) const MACHINES: [&str; 4] = ["1×P", "4×P", "1×S", "2×S"];
 
-/// What an architecture reached on each of them; `None` where the paper has no row for it.
+/// Returns an architecture's result on each machine, or `None` if the paper has no row for it.
 pub(super) const fn calls(scenario: Scenario, architecture: Architecture) -> Option<[u32; 4]> {
     match (scenario, architecture) {
         (Scenario::Stateless, Architecture::EventBased) => Some([1_550, 400, 150, 600]),
@@ -16,14 +16,14 @@ pub(super) const fn calls(scenario: Scenario, architecture: Architecture) -> Opt
         (Scenario::Stateless, Architecture::ProcessPool) => Some([1_600, 1_350, 160, 1_000]),
         (Scenario::Stateful, Architecture::EventBased) => Some([1_150, 300, 160, 400]),
         (Scenario::Stateful, Architecture::ThreadPerMessage) => Some([600, 175, 90, 300]),
-        // Its row `thread pool (sipd)`: a thread of the pool is given a message instead of a new one.
+        // The paper's row `thread pool (sipd)`: a message goes to a thread of the pool instead of a new thread.
         (Scenario::Stateful, Architecture::PoolThreadPerMessage) => Some([850, 340, 120, 300]),
         (Scenario::Stateful, Architecture::TwoStageThreads) => Some([1_100, 550, 155, 500]),
         _ => None,
     }
 }
 
-/// That, as a share of what the event-based one reached on the same machine.
+/// Returns that result relative to the event-based architecture on the same machine.
 pub(super) fn relative(scenario: Scenario, architecture: Architecture, machine: usize) -> Option<f64> {
     let [own, base] = [architecture, Architecture::EventBased].map(|which| calls(scenario, which));
     Some(f64::from(*own?.get(machine)?) / f64::from(*base?.get(machine)?))

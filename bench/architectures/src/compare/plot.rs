@@ -1,4 +1,5 @@
-//! The plot: how fast each architecture is beside the event-based one, here and in the paper, and how often it switches.
+//! The plot: each architecture's speed relative to the event-based one, here and in the paper, and its context
+//! switches.
 
 use std::fmt::Write as _;
 
@@ -25,11 +26,11 @@ struct Bar {
     name: String,
     value: f64,
     text: String,
-    /// What the paper has on one processor, and on four.
+    /// The paper's values on one processor and on four.
     paper: [Option<f64>; 2],
 }
 
-/// The whole drawing, as SVG.
+/// Draws the plot as SVG.
 pub(super) fn draw(rows: &[Row]) -> String {
     let bars = |scenario, of: fn(&Row, f64) -> (f64, String), with_paper| bars(rows, scenario, of, with_paper);
     let panels = [

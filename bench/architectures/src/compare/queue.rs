@@ -1,4 +1,5 @@
-//! A thread pool under more and more calls, whose queue has so many places: what is dropped, for who fits a model M/M/c/K.
+//! A thread pool with a queue of limited capacity under increasing load. Measures the dropped packets, for comparison
+//! with an M/M/c/K model.
 
 use std::io;
 use std::path::Path;
@@ -7,58 +8,58 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
-use strowger_bench::apart::enter;
+use strowger_bench::namespace::enter;
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
 
-use super::load::{self, Extent, Load, Scenario};
+use super::load::{self, Load, RunSize, Scenario};
 use super::server::{Server, Start, Subject};
 use super::tables::number;
 use super::{ONE_CORE, PACKAGE, Places};
 use crate::shells::Architecture;
 
-/// Users are few, so that their registration is no load of its own.
+/// Number of users. Small, so that their registration adds no load.
 const USERS: u32 = 50;
-/// The rates where none are given, as shares of the rate at saturation.
+/// Default rates, as shares of the rate at saturation.
 const SHARES: [f64; 5] = [0.7, 0.85, 1.0, 1.15, 1.4];
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct QueueArguments {
-    /// Threads of the pool: the c of M/M/c/K
+    /// Numbers of pool threads: the c of M/M/c/K
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4])]
     threads: Vec<usize>,
-    /// Packets for which the socket has room: its K
+    /// Capacity of the receive buffer in packets: the K of M/M/c/K
     #[arg(long, value_name = "N", default_value_t = 200)]
     receive_buffer: usize,
-    /// Calls a second [default: shares of the rate at saturation, 0.7 to 1.4]
+    /// Calls per second [default: shares of the rate at saturation, 0.7 to 1.4]
     #[arg(long, value_delimiter = ',')]
     rates: Vec<f64>,
-    /// Forwards without keeping state
+    /// Forward statelessly
     #[arg(long)]
     stateless: bool,
     /// Seconds of each run
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// T1 of the server in milliseconds; long, so that it sends nothing again either
+    /// T1 of the server in milliseconds; long, so that the server does not retransmit either
     #[arg(long, default_value_t = 4_000)]
     t1_ms: u64,
-    /// A smoke test: one thread, one rate, little time, written to standard output alone
+    /// Smoke test: one thread, one rate, a short run, written to standard output only
     #[arg(long)]
     quick: bool,
     #[command(flatten)]
     places: Places,
 }
 
-/// What became of the packets of a run.
+/// Packet statistics of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Packets {
-    /// A second, those that found no room included.
+    /// Packets per second, including dropped ones.
     offered: f64,
-    /// The share of them that found none.
+    /// Share of the packets that was dropped.
     dropped: f64,
 }
 
-/// Measures and writes.
+/// Runs the measurement and writes the results.
 ///
 /// # Errors
 /// As [`compare`](super::run).
@@ -90,7 +91,7 @@ pub(crate) fn run(arguments: &QueueArguments) -> Result<(), String> {
     written.map_err(|error: io::Error| format!("{}: {error}", file.display()))
 }
 
-/// The rows of a pool of `count` threads.
+/// Returns the table rows of a pool of `count` threads.
 fn of_pool(arguments: &QueueArguments, binary: &Path, count: usize) -> Result<Vec<String>, String> {
     let mut rates = arguments.rates.clone();
     if rates.is_empty() {
@@ -134,13 +135,13 @@ fn measure(
         binary,
     })?;
     let seconds = if arguments.quick { 3 } else { arguments.seconds };
-    let extent = Extent { users: USERS, warm_up: Duration::from_secs(1), time: Duration::from_secs(seconds) };
+    let extent = RunSize { users: USERS, warm_up: Duration::from_secs(1), time: Duration::from_secs(seconds) };
     let figures = load::run(binary, &server, scenario, load, extent)?;
     let lines = server.lines.lock().unwrap_or_else(PoisonError::into_inner);
     Ok((figures, packets(&lines)))
 }
 
-/// The packets of the seconds in which the load was on all the time, from what the server said second by second.
+/// Computes the packet statistics of the seconds under full load from the server's per-second reports.
 fn packets(lines: &[String]) -> Packets {
     let read = |line: &String| {
         let said: Value = serde_json::from_str(line).ok()?;
@@ -155,7 +156,7 @@ fn packets(lines: &[String]) -> Packets {
     let mut busy: Vec<f64> = seconds.iter().map(|(offered, _)| *offered).filter(|offered| *offered > 0.0).collect();
     busy.sort_by(f64::total_cmp);
     let usual = busy.get(busy.len() / 2).copied().unwrap_or(f64::NAN);
-    // The first and the last second are not whole.
+    // The first and the last second are incomplete.
     seconds.retain(|(offered, _)| *offered > 0.85 * usual);
     let offered: f64 = seconds.iter().map(|(offered, _)| offered).sum();
     let dropped: f64 = seconds.iter().map(|(_, dropped)| dropped).sum();

@@ -1,4 +1,4 @@
-//! The servers that are compared, as processes on cores of their own.
+//! The compared servers, as processes pinned to their own cores.
 
 use std::fmt;
 use std::fs;
@@ -13,20 +13,20 @@ use strowger_bench::programs::{self, Lines};
 
 use super::load::Scenario;
 
-use crate::brain::DOMAIN;
+use crate::shard_group::DOMAIN;
 use crate::shells::Architecture;
 
-/// How long a server may take to answer, and to be gone.
+/// Maximum time for a server to answer after its start, and to exit.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Where servers listen: each measurement has a network of its own.
+/// Listening address of all servers; each measurement has its own network namespace.
 const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 5060);
 
-/// What is measured.
+/// Server under measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     /// A shell of this program.
     Shell(Architecture),
-    /// `strowger serve` with one worker, to tell what the shells leave out.
+    /// `strowger serve` with one worker, to show the cost of what the shells leave out.
     Product,
 }
 
@@ -39,41 +39,41 @@ impl fmt::Display for Subject {
     }
 }
 
-/// How a server is started.
+/// Start parameters of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start<'a> {
-    /// What it is.
+    /// Server to start.
     pub(crate) subject: Subject,
-    /// What will be asked of it.
+    /// Scenario of the load.
     pub(crate) scenario: Scenario,
-    /// The cores that it may use, as `taskset` takes them.
+    /// Cores that the server may use, in the format of `taskset`.
     pub(crate) cores: &'a str,
-    /// Its T1.
+    /// T1 of the server.
     pub t1: Duration,
-    /// Its threads, where they are not the usual ones.
+    /// Number of threads, if not the default.
     pub(crate) threads: Option<usize>,
-    /// The packets for which its socket has room, where they are not the usual ones.
+    /// Capacity of the receive buffer in packets, if not the default.
     pub(crate) room: Option<usize>,
-    /// The program `strowger`.
+    /// The `strowger` binary.
     pub(crate) binary: &'a Path,
 }
 
-/// A server that runs; dropping it ends all of its processes.
+/// A running server. Dropping it ends all its processes.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
-    /// Where it listens.
+    /// Listening address.
     pub(crate) address: SocketAddr,
-    /// What it has said of its socket.
+    /// Its reports on the socket.
     pub(crate) lines: Lines,
     _folder: Option<tempfile::TempDir>,
 }
 
 impl Server {
-    /// Starts one and waits until it takes messages.
+    /// Starts a server and waits until it accepts messages.
     ///
     /// # Errors
-    /// When it does not.
+    /// If it does not start.
     pub(crate) fn start(how: &Start<'_>) -> Result<Self, String> {
         match how.subject {
             Subject::Shell(architecture) => Self::start_shell(how, architecture),
@@ -102,7 +102,7 @@ impl Server {
             .map_err(|error| format!("{command:?}: {error}"))?;
         let lines = programs::listen(&mut child);
         let mut server = Self { child, address: ADDRESS, lines: Lines::default(), _folder: None };
-        // Where it does not listen, it is ended with what is dropped here.
+        // If the server does not listen, dropping `server` ends it.
         server.lines = lines.map_err(|error| format!("{command:?}: {error}"))?;
         Ok(server)
     }
@@ -137,13 +137,13 @@ impl Server {
         Ok(server)
     }
 
-    /// Its first process.
+    /// Returns the ID of the first process.
     #[must_use]
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its processes.
+    /// Returns the IDs of all processes.
     #[must_use]
     pub(crate) fn processes(&self) -> Vec<u32> {
         let pid = self.pid();
@@ -157,10 +157,11 @@ impl Drop for Server {
     fn drop(&mut self) {
         let children: Vec<PathBuf> =
             self.processes().into_iter().skip(1).map(|pid| PathBuf::from(format!("/proc/{pid}/fd/0"))).collect();
-        // Both fail only when it is gone already.
+        // Both fail only if the process has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // The kernel ends the others, and only then is the address free. Of one that has ended no files are left.
+        // The kernel kills the other processes; the address is free only after that. A process that has ended has no
+        // files in /proc.
         let deadline = Instant::now() + PATIENCE;
         while children.iter().any(|file| fs::symlink_metadata(file).is_ok()) && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(5));
@@ -168,7 +169,7 @@ impl Drop for Server {
     }
 }
 
-/// Whether a server answers an OPTIONS request within a moment.
+/// Returns whether a server answers an OPTIONS request shortly.
 fn answers(address: SocketAddr) -> bool {
     let ask = || -> std::io::Result<bool> {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;

@@ -7,7 +7,7 @@ use super::server::Subject;
 use super::{BOTH_CORES, CompareArguments, ONE_CORE, Row, paper};
 use crate::shells::Architecture;
 
-/// Everything between the marks.
+/// Returns everything between the marks.
 pub(super) fn all(arguments: &CompareArguments, rows: &[Row], around: &str) -> String {
     let of = |scenario: Scenario, cores: &str, is_full: bool| -> Vec<&Row> {
         let fits = |row: &&Row| {
@@ -54,7 +54,7 @@ fn words(arguments: &CompareArguments) -> String {
     )
 }
 
-/// The paper's columns, and ours.
+/// Returns the table of the paper's columns beside the measured ones.
 fn beside_the_paper(rows: &[&Row]) -> String {
     let [a, b, c, d] = paper::MACHINES;
     let mut text = format!(
@@ -80,7 +80,7 @@ fn beside_the_paper(rows: &[&Row]) -> String {
     text
 }
 
-/// What the event-based one reaches among these.
+/// Returns the rate of the event-based architecture among these rows.
 fn base(rows: &[&Row]) -> f64 {
     let is_base = |row: &&&Row| row.subject == Subject::Shell(Architecture::EventBased);
     rows.iter().find(is_base).map_or(f64::NAN, |row| row.median(|run| run.rate))
@@ -112,8 +112,9 @@ fn costs(rows: &[&Row]) -> String {
     text
 }
 
-/// What can be said of two cores where the generator needs one of them: what a call costs when threads run on both, and how far
-/// that, and the busiest thread, would let the architecture go. The generator has one of the cores too, so that a call costs more there than it would.
+/// Returns the table of estimates for two cores. The generator needs one of the two cores, so the estimate uses the
+/// cost of a call with threads on both cores and the load of the busiest thread. Sharing a core with the generator
+/// makes a call cost more than it would otherwise.
 fn two_cores(rows: &[Row], scenario: Scenario) -> String {
     let mut text = String::from(
         "| architecture | CPU µs a call: one core | both | ratio | cores used | busiest thread | calls/s on both, reckoned |\n\
@@ -144,13 +145,13 @@ fn two_cores(rows: &[Row], scenario: Scenario) -> String {
     text
 }
 
-/// Calls a second that two cores could carry: all of their time at `processor` µs a call, but no more than the busiest thread can
-/// do with a whole core.
+/// Returns the calls per second that two cores could carry: all their time at `processor` µs per call, limited by the
+/// busiest thread with a whole core.
 fn ceiling(processor: f64, rate: f64, busiest: f64) -> f64 {
     (2e6 / processor).min(rate / busiest)
 }
 
-/// A number, or a dash where there is none.
+/// Formats a number, or a dash for NaN.
 pub(super) fn number(value: f64, digits: usize) -> String {
     if value.is_finite() { format!("{value:.digits$}") } else { "–".to_owned() }
 }
@@ -161,9 +162,9 @@ mod tests {
 
     #[test]
     fn one_thread_cannot_use_two_cores() {
-        // 100 µs a call: 20,000 on two cores, if all could be divided.
+        // 100 µs per call: 20,000 on two cores if all work can be divided.
         assert_eq!(ceiling(100.0, 5_000.0, 0.25), 20_000.0);
-        // But who does all of it in one thread ends at a core's worth.
+        // A server with all work in one thread is limited to one core.
         assert_eq!(ceiling(100.0, 5_000.0, 0.5), 10_000.0);
         assert_eq!(number(f64::NAN, 1), "–");
     }

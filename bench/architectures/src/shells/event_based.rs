@@ -1,18 +1,18 @@
-//! Event-based: one thread waits for a message or a timer, whichever comes first, and deals with it to its end.
+//! Event-based: one thread waits for a message or a timer, whichever comes first, and handles it to completion.
 //!
-//! In the paper (§6.2, §6.3): a single thread that listens and processes, potentially blocking operations made non-blocking; it
-//! does not use a second processor. Here too. There is no lock but the location table's, which nobody contends for, and nothing
-//! is shared: one brain has everything.
+//! In the paper (§6.2, §6.3), a single thread listens and processes; potentially blocking operations are made
+//! non-blocking. It does not use a second processor. The same holds here. The only lock is the location table's,
+//! which is uncontended. Nothing is shared: one shard group owns everything.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 
-use crate::brain::{Rules, Setup};
+use crate::shard_group::{ProcessContext, Setup};
 use crate::socket::{Clock, MAX_DATAGRAM, Socket, wait};
 
 pub(super) fn serve(setup: &Setup, socket: &Socket, ready: impl FnOnce()) -> io::Result<()> {
-    let rules = Rules::new(setup);
+    let rules = ProcessContext::new(setup);
     let mut brain = rules.brain(0);
     let clock = Clock::start();
     let mut buffer = vec![0; MAX_DATAGRAM];

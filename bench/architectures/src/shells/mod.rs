@@ -1,4 +1,4 @@
-//! The seven shells: each drives the same shards by other threads and processes.
+//! The seven shells. Each drives the same shards with other threads and processes.
 
 mod event_based;
 mod pool_thread_per_message;
@@ -13,31 +13,31 @@ use std::io;
 
 use clap::ValueEnum;
 
-use crate::brain::Setup;
 use crate::processes::Member;
+use crate::shard_group::Setup;
 use crate::socket::Socket;
 
-/// How a server is built.
+/// Server architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Architecture {
     /// One thread, one loop
     EventBased,
-    /// A thread is made for each message
+    /// A new thread for each message
     ThreadPerMessage,
-    /// One thread receives and hands each message to a thread of a pool
+    /// One thread receives and passes each message to a thread of a pool
     PoolThreadPerMessage,
-    /// Threads that all receive
+    /// All threads receive
     ThreadPool,
-    /// Processes that all receive
+    /// All processes receive
     ProcessPool,
-    /// One thread receives; the others each have their own users
+    /// One thread receives; each of the others owns a set of users
     TwoStageThreads,
-    /// One process receives; the others each have their own users
+    /// One process receives; each of the others owns a set of users
     TwoStageProcesses,
 }
 
 impl Architecture {
-    /// All of them, in the paper's order.
+    /// All architectures, in the paper's order.
     pub(crate) const ALL: [Self; 7] = [
         Self::EventBased,
         Self::ThreadPerMessage,
@@ -48,8 +48,8 @@ impl Architecture {
         Self::TwoStageProcesses,
     ];
 
-    /// Its threads or processes where nobody says how many: a pool of the size that the papers use, of second stages as many as
-    /// this kind of machine has cores; of threads that come and go, how many there are at most.
+    /// Returns the default number of threads or processes. A pool has the size used in the papers, a second stage has
+    /// one per core of the test machine; for thread-per-message it is the maximum.
     #[must_use]
     pub(crate) const fn usual_count(self) -> usize {
         match self {
@@ -60,8 +60,8 @@ impl Architecture {
         }
     }
 
-    /// Into how many brains its transactions and users are divided: as many as own one, or where they are behind locks, enough
-    /// that threads seldom meet.
+    /// Returns the number of shard groups over which transactions and users are divided: one per owner, or with
+    /// locks, enough that threads seldom contend.
     #[must_use]
     pub(crate) fn brains(self, count: usize) -> u16 {
         match self {
@@ -73,7 +73,7 @@ impl Architecture {
         }
     }
 
-    /// Of how many shards each of them is.
+    /// Returns the number of shards per group.
     #[must_use]
     pub(crate) const fn shards(self) -> u16 {
         match self {
@@ -82,10 +82,10 @@ impl Architecture {
         }
     }
 
-    /// Serves until the process ends. `ready` is called when messages are taken.
+    /// Serves until the process ends. Calls `ready` when the server accepts messages.
     ///
     /// # Errors
-    /// When the socket cannot be read any more, or there is no thread or process to be had.
+    /// If the socket cannot be read, or a thread or process cannot be started.
     pub(crate) fn serve(self, setup: &Setup, socket: Socket, count: usize, ready: impl FnOnce()) -> io::Result<()> {
         match self {
             Self::EventBased => event_based::serve(setup, &socket, ready),
@@ -98,7 +98,7 @@ impl Architecture {
         }
     }
 
-    /// Serves as a process of a server that another one has begun.
+    /// Serves as a process of a server that another process started.
     ///
     /// # Errors
     /// As [`serve`](Self::serve).

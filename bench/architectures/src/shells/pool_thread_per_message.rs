@@ -1,9 +1,10 @@
-//! Pool thread per message: one thread receives, and hands each message to a thread of a pool, which finishes it.
+//! Pool thread per message: one thread receives and passes each message to a thread of a pool, which finishes it.
 //!
-//! In the paper this is the original architecture of sipd (in table 2 it is the row `thread pool`): the thread per message
-//! without the cost of making threads. Each message costs at least two context switches, and the receiving thread is the
-//! bottleneck of a machine with many processors. Here the hand-over is a bounded queue with one lock and two conditions; where
-//! it is full the receiver waits, and messages do so in the socket. The shards are behind locks, see [`Shelf`].
+//! In the paper this is the original architecture of sipd (row `thread pool` in table 2): thread per message without
+//! the cost of creating threads. Each message costs at least two context switches, and the receiving thread is the
+//! bottleneck on a machine with many processors. Here messages go through a bounded queue with one lock and two
+//! condition variables. While it is full, the receiver waits and messages queue in the socket. The shards are behind
+//! locks, see [`LockedShards`].
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,17 +13,17 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::brain::Setup;
-use crate::shelf::Shelf;
+use crate::locked_shards::LockedShards;
+use crate::shard_group::Setup;
 use crate::socket::{MAX_DATAGRAM, PATIENCE, Socket};
 
-/// Messages that wait for a thread at most.
+/// Maximum number of messages waiting for a thread.
 const QUEUE: usize = 64;
 
 type Job = (SocketAddr, Box<[u8]>);
 
 pub(super) fn serve(setup: &Setup, socket: Socket, count: usize, ready: impl FnOnce()) -> io::Result<()> {
-    let shelf = Shelf::start(setup, socket)?;
+    let shelf = LockedShards::start(setup, socket)?;
     let jobs = Arc::new(Jobs::default());
     for number in 0..count {
         let (shelf, jobs) = (Arc::clone(&shelf), Arc::clone(&jobs));
@@ -38,7 +39,7 @@ pub(super) fn serve(setup: &Setup, socket: Socket, count: usize, ready: impl FnO
     }
 }
 
-fn work(shelf: &Shelf, jobs: &Jobs) {
+fn work(shelf: &LockedShards, jobs: &Jobs) {
     let mut own = shelf.own();
     loop {
         match jobs.take(PATIENCE) {
@@ -48,7 +49,7 @@ fn work(shelf: &Shelf, jobs: &Jobs) {
     }
 }
 
-/// The queue between them.
+/// Queue between the receiver and the pool.
 #[derive(Default)]
 struct Jobs {
     waiting: Mutex<VecDeque<Job>>,
@@ -57,7 +58,7 @@ struct Jobs {
 }
 
 impl Jobs {
-    /// Leaves a job, when there is room.
+    /// Adds a job, waiting for space.
     fn give(&self, job: Job) {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = |waiting: &mut VecDeque<Job>| waiting.len() >= QUEUE;
@@ -67,7 +68,7 @@ impl Jobs {
         self.given.notify_one();
     }
 
-    /// Takes one, waiting for it so long at most.
+    /// Takes a job, waiting for at most `patience`.
     fn take(&self, patience: Duration) -> Option<Job> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let is_empty = |waiting: &mut VecDeque<Job>| waiting.is_empty();

@@ -1,12 +1,13 @@
-//! Process pool: identical processes that all wait on the one socket; who has received a message finishes it.
+//! Process pool: identical processes wait on one socket; the one that receives a message finishes it.
 //!
-//! In the paper (§6.2, and the SIP express router) the processes share the users and, for a stateful proxy, which it left
-//! unmeasured, the transactions, in shared memory under locks. Here they share the socket and nothing else, and there is no lock:
-//! a process has the users whom a hash gives it, with their bindings and the transactions of calls to them. A message that is
-//! another's goes into that one's local socket: in a stateful proxy all but one in n, in a stateless one only the requests that
-//! need a look-up or register. What the paper's processes paid in locks, these pay in hand-overs.
+//! In the paper (§6.2, and the SIP express router), the processes share the users in shared memory under locks, and
+//! for a stateful proxy, which the paper did not measure, also the transactions. Here they share only the socket,
+//! without locks: a hash assigns users to processes, with their bindings and the transactions of calls to them. A
+//! process passes a message of another process's user to that process's local socket: all but one in n messages in a
+//! stateful proxy, only requests that need a lookup or register in a stateless one. These processes pay in message
+//! passing what the paper's pay in locks.
 //!
-//! A packet wakes one process (`EPOLLEXCLUSIVE`), as it does where processes sleep in `recvfrom`.
+//! A packet wakes one process (`EPOLLEXCLUSIVE`), as it does when processes block in `recvfrom`.
 
 use std::cell::RefCell;
 use std::io;
@@ -17,15 +18,15 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::Architecture;
-use crate::brain::{Bound, Brain, Rules, Setup};
-use crate::processes::{Family, Inbox, Member, Outbox, announce};
+use crate::processes::{ChildProcesses, Inbox, Member, Outbox, announce};
+use crate::shard_group::{Affinity, ProcessContext, Setup, ShardGroup};
 use crate::socket::{Clock, MAX_DATAGRAM, Socket, timespec};
 
 pub(super) fn serve(setup: &Setup, socket: &Socket, count: usize, ready: impl FnOnce()) -> io::Result<()> {
-    // The others begin to hand over before this one would have opened its inbox.
+    // The inbox must be open before the other processes start to pass messages.
     let worker = Worker::new(setup, socket, &Member::first())?;
     let others = 1..u16::try_from(count).unwrap_or(u16::MAX);
-    let _family = Family::begin(Architecture::ProcessPool, setup, socket, others)?;
+    let _family = ChildProcesses::begin(Architecture::ProcessPool, setup, socket, others)?;
     ready();
     worker.run()
 }
@@ -39,16 +40,16 @@ pub(super) fn join(setup: &Setup, socket: &Socket, member: &Member) -> io::Resul
 /// One process of the pool.
 struct Worker<'a> {
     number: u16,
-    rules: Rules,
+    rules: ProcessContext,
     socket: &'a Socket,
     outbox: Outbox,
-    own: Own<'a>,
+    own: ProcessState<'a>,
     events: OwnedFd,
 }
 
-/// What is this process's, and can be worked on while another's queue is full.
-struct Own<'a> {
-    brain: RefCell<Brain>,
+/// State of this process that can be worked on while another process's queue is full.
+struct ProcessState<'a> {
+    brain: RefCell<ShardGroup>,
     inbox: Inbox,
     buffer: RefCell<Vec<u8>>,
     socket: &'a Socket,
@@ -57,13 +58,13 @@ struct Own<'a> {
 
 impl<'a> Worker<'a> {
     fn new(setup: &Setup, socket: &'a Socket, member: &Member) -> io::Result<Self> {
-        let rules = Rules::new(setup);
+        let rules = ProcessContext::new(setup);
         let inbox = Inbox::open(member)?;
         socket.wait_in_poll()?;
         let events = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&events, socket.as_fd(), EventData::new_u64(0), EventFlags::IN | EventFlags::EXCLUSIVE)?;
         epoll::add(&events, inbox.as_fd(), EventData::new_u64(1), EventFlags::IN)?;
-        let own = Own {
+        let own = ProcessState {
             brain: RefCell::new(rules.brain(member.number)),
             inbox,
             buffer: RefCell::new(vec![0; MAX_DATAGRAM + 64]),
@@ -90,12 +91,12 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Takes one message from the socket that all share; whether there was one.
+    /// Receives and handles one message from the shared socket. Returns whether there was one.
     fn receive(&mut self) -> io::Result<bool> {
         let Self { number, rules, socket, outbox, own, .. } = self;
         let Some((length, peer)) = socket.receive(outbox.buffer())? else { return Ok(false) };
         let Some(letter) = rules.steer(outbox.message(length)) else { return Ok(true) };
-        if letter.bound == Bound::Nothing || letter.brain == *number {
+        if letter.bound == Affinity::Nothing || letter.brain == *number {
             let send = |peer: SocketAddr, bytes: &[u8]| socket.send(peer, bytes);
             own.brain.borrow_mut().handle_message(own.clock.now(), peer, &letter, send);
         } else {
@@ -106,9 +107,9 @@ impl<'a> Worker<'a> {
     }
 }
 
-impl Own<'_> {
-    /// Deals with one message that another process has handed over; whether there was one.
-    fn work_off(&self, rules: &Rules) -> io::Result<bool> {
+impl ProcessState<'_> {
+    /// Handles one message passed by another process. Returns whether there was one.
+    fn work_off(&self, rules: &ProcessContext) -> io::Result<bool> {
         let mut buffer = self.buffer.borrow_mut();
         let Some((peer, message)) = self.inbox.receive(&mut buffer)? else { return Ok(false) };
         let send = |peer: SocketAddr, bytes: &[u8]| self.socket.send(peer, bytes);
@@ -116,7 +117,7 @@ impl Own<'_> {
         Ok(true)
     }
 
-    /// Does what is due; when something is due again.
+    /// Runs due timers and returns the time of the next one.
     fn handle_timeout(&self) -> strowger_foundation::Timestamp {
         let mut brain = self.brain.borrow_mut();
         let now = self.clock.now();

@@ -1,25 +1,25 @@
-//! Thread per message: one thread receives, and makes a thread for each message, which deals with it and ends.
+//! Thread per message: one thread receives and creates a thread for each message, which handles it and ends.
 //!
-//! In the paper a stateless proxy makes two threads in succession for a message, one to parse it and one to process it, and a
-//! stateful one makes a thread that lives as long as the transaction; its §6.3 says why that cannot last: transactions live for
-//! half a minute. Here a message has one thread and transactions live in shards, so this is the kindest form of it. The shards
-//! are behind locks, see [`Shelf`]; one more lock counts the threads, which are bounded: where there are too many the receiver
-//! waits, and messages do so in the socket.
+//! In the paper, a stateless proxy creates two threads in succession per message, one to parse and one to process it.
+//! A stateful one creates a thread that lives as long as the transaction; §6.3 explains why this does not scale:
+//! transactions live for half a minute. Here a message has one thread and transactions live in shards, which is the
+//! cheapest form of this architecture. The shards are behind locks, see [`LockedShards`]. Another lock counts the
+//! threads, whose number is bounded: at the limit, the receiver waits and messages queue in the socket.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
-use crate::brain::{Brain, Setup};
-use crate::shelf::Shelf;
+use crate::locked_shards::LockedShards;
+use crate::shard_group::{Setup, ShardGroup};
 use crate::socket::{MAX_DATAGRAM, Socket};
 
-/// The stack of a thread that deals with one message.
+/// Stack size of a message thread.
 const STACK_BYTES: usize = 512 << 10;
 
 pub(super) fn serve(setup: &Setup, socket: Socket, limit: usize, ready: impl FnOnce()) -> io::Result<()> {
-    let shelf = Shelf::start(setup, socket)?;
-    let crowd = Arc::new(Crowd::default());
+    let shelf = LockedShards::start(setup, socket)?;
+    let crowd = Arc::new(LiveThreads::default());
     let mut buffer = vec![0; MAX_DATAGRAM];
     shelf.socket.wait_in_receive()?;
     ready();
@@ -34,38 +34,38 @@ pub(super) fn serve(setup: &Setup, socket: Socket, limit: usize, ready: impl FnO
             its.leave(Some(own));
         };
         if thread::Builder::new().stack_size(STACK_BYTES).spawn(work).is_err() {
-            // The system has no thread left: the message is lost, as if it had found no room.
+            // No thread can be created: the message is lost, as if the socket had dropped it.
             crowd.leave(None);
         }
     }
 }
 
-/// How many threads there are, and the brains of those that have ended, for the next ones: as the paper's memory pools.
+/// The number of threads, and the shard groups of finished threads for reuse, like the paper's memory pools.
 #[derive(Default)]
-struct Crowd {
-    inside: Mutex<Inside>,
+struct LiveThreads {
+    inside: Mutex<LiveThreadsState>,
     left: Condvar,
 }
 
 #[derive(Default)]
-struct Inside {
+struct LiveThreadsState {
     count: usize,
-    brains: Vec<Brain>,
+    brains: Vec<ShardGroup>,
 }
 
-impl Crowd {
+impl LiveThreads {
     fn enter(&self, limit: usize) {
         let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_crowded = |inside: &mut Inside| inside.count >= limit;
+        let is_crowded = |inside: &mut LiveThreadsState| inside.count >= limit;
         self.left.wait_while(inside, is_crowded).unwrap_or_else(PoisonError::into_inner).count += 1;
     }
 
-    fn take_brain(&self, shelf: &Shelf) -> Brain {
+    fn take_brain(&self, shelf: &LockedShards) -> ShardGroup {
         let kept = self.inside.lock().unwrap_or_else(PoisonError::into_inner).brains.pop();
         kept.unwrap_or_else(|| shelf.own())
     }
 
-    fn leave(&self, brain: Option<Brain>) {
+    fn leave(&self, brain: Option<ShardGroup>) {
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         inside.count -= 1;
         inside.brains.extend(brain);

@@ -1,20 +1,21 @@
-//! Thread pool: threads that all receive on the one socket; who has received a message finishes it.
+//! Thread pool: all threads receive on one socket; the one that receives a message finishes it.
 //!
-//! In the paper (§6.2) only one of the threads can be in `recvfrom` at a time, the next enters when it returns. Today's kernel
-//! takes them all: they sleep in the socket's queue, and each packet wakes one. So there is no lock around the socket; the shards
-//! are behind locks, see [`Shelf`], the location table is shared, and where nothing is kept of what is forwarded each thread has
-//! a forwarder of its own. How many threads there are is the c of a queue M/M/c/K whose K is the socket's receive buffer.
+//! In the paper (§6.2), only one thread can be in `recvfrom` at a time; the next enters when it returns. Today's
+//! kernel accepts all of them: they sleep in the socket's wait queue and each packet wakes one, so the socket needs
+//! no lock. The shards are behind locks, see [`LockedShards`], and the location table is shared. In stateless mode
+//! each thread has its own forwarder. The number of threads is the c of an M/M/c/K queue whose K is the socket's
+//! receive buffer.
 
 use std::io;
 use std::sync::Arc;
 use std::thread;
 
-use crate::brain::Setup;
-use crate::shelf::Shelf;
+use crate::locked_shards::LockedShards;
+use crate::shard_group::Setup;
 use crate::socket::{MAX_DATAGRAM, Socket};
 
 pub(super) fn serve(setup: &Setup, socket: Socket, count: usize, ready: impl FnOnce()) -> io::Result<()> {
-    let shelf = Shelf::start(setup, socket)?;
+    let shelf = LockedShards::start(setup, socket)?;
     shelf.socket.wait_in_receive()?;
     let mut threads = Vec::new();
     for number in 0..count {
@@ -28,7 +29,7 @@ pub(super) fn serve(setup: &Setup, socket: Socket, count: usize, ready: impl FnO
     Ok(())
 }
 
-fn work(shelf: &Shelf) -> io::Result<()> {
+fn work(shelf: &LockedShards) -> io::Result<()> {
     let mut own = shelf.own();
     let mut buffer = vec![0; MAX_DATAGRAM];
     loop {

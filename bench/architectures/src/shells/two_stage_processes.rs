@@ -1,25 +1,25 @@
-//! Two-stage processes: a first process receives and reads just enough to choose, by a hash of the user who is called, one of the
-//! second stage's processes, each of which is event-based and has its users and their transactions to itself.
+//! Two-stage processes: the first process receives and reads just enough to choose a second-stage process by a hash
+//! of the called user. Each second-stage process is event-based and owns its users and their transactions.
 //!
-//! In the paper (§6.3) this is the two-stage thread pool with processes, over pipes or shared memory, and it was not measured.
-//! Here the first stage forwards over local datagram sockets, which keep messages apart as pipes do not; the second stage sends by
-//! the UDP socket that all of them have. There is no lock, and nothing but that socket is shared. Where a queue is full the first
-//! stage waits, and messages do so in the socket.
+//! In the paper (§6.3), this is the two-stage thread pool with processes, over pipes or shared memory; it was not
+//! measured. Here the first stage forwards over local datagram sockets, which preserve message boundaries, unlike
+//! pipes. The second stage sends through the common UDP socket. There are no locks, and nothing else is shared. While
+//! a queue is full, the first stage waits and messages queue in the socket.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 
 use super::Architecture;
-use crate::brain::{Rules, Setup};
-use crate::processes::{Family, Inbox, Member, Outbox, announce};
+use crate::processes::{ChildProcesses, Inbox, Member, Outbox, announce};
+use crate::shard_group::{ProcessContext, Setup};
 use crate::socket::{Clock, MAX_DATAGRAM, Socket, wait};
 
-/// The first stage.
+/// Runs the first stage.
 pub(super) fn serve(setup: &Setup, socket: &Socket, count: usize, ready: impl FnOnce()) -> io::Result<()> {
-    let rules = Rules::new(setup);
+    let rules = ProcessContext::new(setup);
     let numbers = 0..u16::try_from(count).unwrap_or(u16::MAX);
-    let _family = Family::begin(Architecture::TwoStageProcesses, setup, socket, numbers)?;
+    let _family = ChildProcesses::begin(Architecture::TwoStageProcesses, setup, socket, numbers)?;
     let mut outbox = Outbox::open(&Member::first(), rules.brains())?;
     socket.wait_in_receive()?;
     ready();
@@ -31,9 +31,9 @@ pub(super) fn serve(setup: &Setup, socket: &Socket, count: usize, ready: impl Fn
     }
 }
 
-/// A process of the second stage.
+/// Runs a process of the second stage.
 pub(super) fn join(setup: &Setup, socket: &Socket, member: &Member) -> io::Result<()> {
-    let rules = Rules::new(setup);
+    let rules = ProcessContext::new(setup);
     let mut brain = rules.brain(member.number);
     let clock = Clock::start();
     let inbox = Inbox::open(member)?;

@@ -1,26 +1,26 @@
-//! Two-stage thread pool: a first thread receives and reads just enough to choose, by a hash of the user who is called, one of
-//! the second stage's threads, each of which is event-based and has its users and their transactions to itself.
+//! Two-stage thread pool: the first thread receives and reads just enough to choose a second-stage thread by a hash
+//! of the called user. Each second-stage thread is event-based and owns its users and their transactions.
 //!
-//! In the paper (§6.3) this was the best for a stateful proxy on several processors, and it is what `strowger serve` refines: its
-//! workers each receive too, in batches, and hand over only what is another's. There are no locks but those of the queues between
-//! the stages, and the location table's, whose stripe no two threads ask for. Where a queue is full the first stage waits, and
-//! messages do so in the socket.
+//! In the paper (§6.3), this was the best architecture for a stateful proxy on several processors. `strowger serve`
+//! refines it: each worker receives, in batches, and passes on only messages that another worker owns. The only locks
+//! are those of the queues between the stages and of the location table, of which no two threads use the same stripe.
+//! While a queue is full, the first stage waits and messages queue in the socket.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 
-use crate::brain::{Rules, Setup};
+use crate::shard_group::{ProcessContext, Setup};
 use crate::socket::{Clock, MAX_DATAGRAM, PATIENCE, Socket};
 
-/// Messages that wait for a thread of the second stage at most.
+/// Maximum number of messages waiting for a second-stage thread.
 const QUEUE: usize = 64;
 
 type Job = (SocketAddr, Box<[u8]>);
 
 pub(super) fn serve(setup: &Setup, socket: &Socket, count: usize, ready: impl FnOnce()) -> io::Result<()> {
-    let rules = &Rules::new(setup);
+    let rules = &ProcessContext::new(setup);
     let clock = Clock::start();
     socket.wait_in_receive()?;
     thread::scope(|scope| {
@@ -37,7 +37,7 @@ pub(super) fn serve(setup: &Setup, socket: &Socket, count: usize, ready: impl Fn
 }
 
 /// Receives and dispatches.
-fn first(rules: &Rules, socket: &Socket, second: &[SyncSender<Job>]) -> io::Result<()> {
+fn first(rules: &ProcessContext, socket: &Socket, second: &[SyncSender<Job>]) -> io::Result<()> {
     let mut buffer = vec![0; MAX_DATAGRAM];
     loop {
         let Some((length, peer)) = socket.receive(&mut buffer)? else { continue };
@@ -49,8 +49,8 @@ fn first(rules: &Rules, socket: &Socket, second: &[SyncSender<Job>]) -> io::Resu
     }
 }
 
-/// The loop of one thread of the second stage; it ends with the first.
-fn work(rules: &Rules, number: u16, jobs: &Receiver<Job>, clock: Clock, socket: &Socket) {
+/// Runs one thread of the second stage until the first stage ends.
+fn work(rules: &ProcessContext, number: u16, jobs: &Receiver<Job>, clock: Clock, socket: &Socket) {
     let mut brain = rules.brain(number);
     let send = |peer: SocketAddr, bytes: &[u8]| socket.send(peer, bytes);
     loop {

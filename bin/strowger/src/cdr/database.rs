@@ -1,4 +1,4 @@
-//! A row of a database for each call that has ended.
+//! Database rows of ended calls.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,20 +8,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use strowger_calls::Record;
+use strowger_calls::CallRecord;
 use strowger_control::protocol;
 use strowger_net::Clock;
 use strowger_sql::{Database, DatabaseUrl, Dialect, SqlError, Value};
 
 use super::line::{Line, line_of};
-use crate::trouble::Trouble;
+use crate::database_failure::DatabaseFailure;
 
-/// Records that wait for the thread, and for the database.
+/// Maximum number of records waiting for the thread, and for the database.
 const QUEUE: usize = 16_384;
 const WAITING: usize = 65_536;
-/// Rows of one statement.
+/// Maximum number of rows per statement.
 const AT_ONCE: usize = 500;
-/// How long records are gathered, and how long after a failure it is tried again.
+/// Time to collect records, and delay before a retry after a failure.
 const GATHERED_FOR: Duration = Duration::from_millis(200);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -29,27 +29,27 @@ const COLUMNS: [&str; 13] = [
     "id", "started", "answered", "ended", "setup_s", "talk_s", "reason", "status", "caller", "callee", "call_id",
     "source", "target",
 ];
-/// Those that are times.
+/// Columns that are timestamps.
 const TIMES: [&str; 3] = ["started", "answered", "ended"];
 
-/// How long what waits may take to be written at the end.
+/// Maximum time to write waiting records at shutdown.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
-/// The writer's front. Dropping it writes what waits, as far as that can be done in [`STOP_LIMIT`].
+/// Handle of the writer. Dropping it writes waiting records for at most [`STOP_LIMIT`].
 pub(super) struct CallsDatabase {
-    records: Option<SyncSender<Arc<Record>>>,
+    records: Option<SyncSender<Arc<CallRecord>>>,
     shared: Arc<Shared>,
     databases: Vec<String>,
-    /// Ends with the thread.
+    /// Disconnects when the thread ends.
     ended: Mutex<Receiver<()>>,
 }
 
-/// What both sides see.
+/// State shared by both sides.
 #[derive(Default)]
 struct Shared {
     lost: AtomicU64,
     is_stopping: AtomicBool,
-    trouble: Trouble,
+    trouble: DatabaseFailure,
 }
 
 impl CallsDatabase {
@@ -58,8 +58,15 @@ impl CallsDatabase {
         let shared = Arc::new(Shared::default());
         let databases = urls.iter().map(ToString::to_string).collect();
         let run = format!("{:x}", clock.pair().real.0);
-        let writer =
-            Writer { urls, run, number: 0, clock, waiting: VecDeque::new(), place: None, shared: Arc::clone(&shared) };
+        let writer = Writer {
+            urls,
+            run,
+            number: 0,
+            clock,
+            waiting: VecDeque::new(),
+            connection: None,
+            shared: Arc::clone(&shared),
+        };
         let (end, ended) = mpsc::channel();
         thread::Builder::new().name("cdr-database".to_owned()).spawn(move || {
             writer.run(&received);
@@ -68,8 +75,8 @@ impl CallsDatabase {
         Ok(Self { records: Some(records), shared, databases, ended: Mutex::new(ended) })
     }
 
-    /// Never waits.
-    pub(super) fn write(&self, record: Arc<Record>) {
+    /// Queues a record. Never blocks.
+    pub(super) fn write(&self, record: Arc<CallRecord>) {
         if self.records.as_ref().is_some_and(|records| records.try_send(record).is_err()) {
             self.shared.lose(1);
         }
@@ -98,32 +105,32 @@ impl Drop for CallsDatabase {
 impl Shared {
     fn lose(&self, records: u64) {
         let before = self.lost.fetch_add(records, Ordering::Relaxed);
-        // Often enough to be seen, too rarely to fill the log.
+        // Logs the loss often enough to be seen, without flooding the log.
         if before.wrapping_add(records).ilog2() != before.max(1).ilog2() || before == 0 {
             tracing::error!("{} call records did not reach their database", before.wrapping_add(records));
         }
     }
 }
 
-/// The thread's side.
+/// State of the thread.
 struct Writer {
     urls: Vec<DatabaseUrl>,
-    /// What tells the rows of this process from those of others.
+    /// Id that distinguishes rows of this process from others.
     run: String,
     number: u64,
     clock: Clock,
     waiting: VecDeque<[Value; COLUMNS.len()]>,
-    /// None where the last attempt has failed.
-    place: Option<Database>,
+    /// Connection; `None` after a failed attempt.
+    connection: Option<Database>,
     shared: Arc<Shared>,
 }
 
 impl Writer {
-    fn run(mut self, records: &Receiver<Arc<Record>>) {
-        // Says at the start, and not at the first call, that the database cannot be used.
+    fn run(mut self, records: &Receiver<Arc<CallRecord>>) {
+        // Reports an unusable database at the start instead of at the first call.
         self.flush();
         loop {
-            match records.recv_timeout(if self.place.is_none() { RETRY_AFTER } else { GATHERED_FOR }) {
+            match records.recv_timeout(if self.connection.is_none() { RETRY_AFTER } else { GATHERED_FOR }) {
                 Ok(record) => {
                     self.take(&record);
                     if !self.shared.is_stopping.load(Ordering::Relaxed) {
@@ -144,7 +151,7 @@ impl Writer {
         }
     }
 
-    fn take(&mut self, record: &Record) {
+    fn take(&mut self, record: &CallRecord) {
         if self.waiting.len() >= WAITING {
             self.waiting.pop_front();
             self.shared.lose(1);
@@ -162,7 +169,7 @@ impl Writer {
                 }
             }
             Err(error) => {
-                self.place = None;
+                self.connection = None;
                 if self.shared.trouble.begin(&error.to_string()).is_none() {
                     tracing::error!(
                         "call records cannot be written to their database: {error}; trying again each second"
@@ -173,9 +180,9 @@ impl Writer {
     }
 
     fn try_flush(&mut self) -> Result<(), SqlError> {
-        let place = match &mut self.place {
+        let place = match &mut self.connection {
             Some(place) => place,
-            None => self.place.insert(opened(&self.urls)?),
+            None => self.connection.insert(opened(&self.urls)?),
         };
         while !self.waiting.is_empty() {
             let rows = self.waiting.len().min(AT_ONCE);
@@ -188,7 +195,7 @@ impl Writer {
 }
 
 fn opened(urls: &[DatabaseUrl]) -> Result<Database, SqlError> {
-    let mut database = Database::connect_to_writable(urls, Database::PATIENCE)?;
+    let mut database = Database::connect_to_writable(urls, Database::TIMEOUT)?;
     database.batch(match database.dialect() {
         Dialect::Postgres => include_str!("postgresql.sql"),
         _ => include_str!("mariadb.sql"),
@@ -196,9 +203,9 @@ fn opened(urls: &[DatabaseUrl]) -> Result<Database, SqlError> {
     Ok(database)
 }
 
-/// A statement that adds so many rows, but for those that are there: whether an earlier one was carried out may be unknown.
+/// Returns a statement that inserts rows unless they exist: it may be unknown whether an earlier one was executed.
 fn insert(dialect: Dialect, rows: usize) -> String {
-    // A text becomes a time, whatever the server takes the parameter for.
+    // Converts text to a time, whatever type the server infers for the parameter.
     let place = |column: &&str| match dialect {
         Dialect::Postgres if TIMES.contains(column) => "CAST(CAST(? AS TEXT) AS TIMESTAMP) AT TIME ZONE 'UTC'",
         _ => "?",
@@ -216,7 +223,7 @@ fn insert(dialect: Dialect, rows: usize) -> String {
 }
 
 fn row(id: String, line: Line) -> [Value; COLUMNS.len()] {
-    // No database has a text with a zero byte.
+    // Databases reject text with a zero byte.
     let text = |text: String| Value::from(text.replace('\0', "\u{fffd}"));
     [
         id.into(),
@@ -235,7 +242,7 @@ fn row(id: String, line: Line) -> [Value; COLUMNS.len()] {
     ]
 }
 
-/// A time of RFC 3339 in UTC, as all databases read it where they are told that it is UTC.
+/// Converts an RFC 3339 time in UTC to a form that all databases read as UTC.
 fn time(rfc3339: &str) -> Value {
     Value::from(rfc3339.trim_end_matches('Z').replace('T', " "))
 }

@@ -1,16 +1,16 @@
-//! A record as it is written.
+//! Output format of a call record.
 
 use std::time::Duration;
 
 use serde::Serialize;
-use strowger_calls::Record;
+use strowger_calls::CallRecord;
 use strowger_foundation::Timestamp;
 use strowger_message::lossy;
 use strowger_net::ClockPair;
 
 use crate::utc::rfc3339;
 
-/// What is told of a call. Fields are added at the end; none changes its meaning.
+/// Fields of a call record. New fields are added at the end; existing ones keep their meaning.
 #[derive(Serialize)]
 pub(super) struct Line {
     pub(super) start: String,
@@ -27,8 +27,8 @@ pub(super) struct Line {
     pub(super) target: Option<String>,
 }
 
-/// A record, with its times as the wall clock shows them.
-pub(super) fn line_of(record: &Record, now: &ClockPair) -> Line {
+/// Converts a record, with its times in wall clock time.
+pub(super) fn line_of(record: &CallRecord, now: &ClockPair) -> Line {
     let wall = |at: Timestamp| {
         let ago = now.monotonic.as_nanos().saturating_sub(at.as_nanos());
         rfc3339(now.real.0.saturating_sub(ago) / 1_000_000)
@@ -50,8 +50,8 @@ pub(super) fn line_of(record: &Record, now: &ClockPair) -> Line {
     }
 }
 
-/// The same as JSON, with its line end.
-pub(super) fn json(record: &Record, now: &ClockPair) -> String {
-    // Nothing in it can fail to become JSON.
+/// Returns the record as a line of JSON.
+pub(super) fn json(record: &CallRecord, now: &ClockPair) -> String {
+    // Serialization cannot fail.
     serde_json::to_string(&line_of(record, now)).map_or_else(|error| error.to_string(), |line| line + "\n")
 }

@@ -1,25 +1,25 @@
-//! What `strowger check` says of balancers.
+//! Output of `strowger check` about balancers.
 
 use std::net::SocketAddr;
 use std::path::Path;
 
-use strowger_control::config::values::{Share, StoreUrl, TargetSource};
+use strowger_control::config::values::{StoreUrl, TargetSource, WeightedTarget};
 use strowger_control::config::{Balancer, Candidates, Config, Policy};
 use strowger_control::dns::{DnsResolver, Reach};
-use strowger_control::targets::{Changes, Lists, Refused, Services, Sources, TargetSets};
+use strowger_control::targets::{Changes, Lists, Services, Sources, TargetError, TargetSets};
 use strowger_directory::Gateways;
 use strowger_foundation::Transport;
-use strowger_trunk::Place;
+use strowger_trunk::NextHop;
 
 use super::list;
 use crate::failure::Failure;
-use crate::hosts;
+use crate::target_names;
 
-/// What an operator should know of balancers' targets. The DNS is asked for names, where there are any.
+/// Returns warnings about balancers' targets. Names are resolved through DNS.
 ///
 /// # Errors
-/// A set of targets that cannot be used, or that has none, or a name that the DNS does not know.
-pub(super) fn look(
+/// A target set is unusable or empty, or a name does not exist in DNS.
+pub(super) fn warnings(
     config: &Config,
     gateways: Option<&Gateways>,
     listeners: &[(Transport, SocketAddr)],
@@ -28,7 +28,7 @@ pub(super) fn look(
     if config.balancers.is_empty() {
         return Ok(Vec::new());
     }
-    let located = |Refused { key, message }: Refused| Config::located(file, &key, message);
+    let located = |TargetError { key, message }: TargetError| Config::located(file, &key, message);
     let (none, lists, changes, mut services) =
         (Gateways::default(), Lists::read(config), Changes::default(), Services::default());
     let sources =
@@ -38,64 +38,68 @@ pub(super) fn look(
     let dns = dns.transpose().map_err(|error| Failure::No(format!("the DNS cannot be asked: {error}")))?;
     if let Some(dns) = &dns {
         services.follow(config, std::time::Instant::now());
-        hosts::resolve(&mut services, config, dns);
+        target_names::resolve(&mut services, config, dns);
     }
     let sources =
         Sources { gateways: gateways.unwrap_or(&none), lists: &lists, services: &services, changes: &changes };
     let sets = TargetSets::build(config, &sources, &strowger_balancer::Registry::default()).map_err(located)?;
-    let names = dns.map(|dns| hosts::look(config, &sources, &dns)).unwrap_or_default();
+    let names = dns.map(|dns| target_names::check_names(config, &sources, &dns)).unwrap_or_default();
     if let Some(unknown) = names.unknown.into_iter().next() {
         return Err(located(unknown).into());
     }
-    // Of what cannot be read, and of what the DNS does not say, nobody knows how much it is.
-    let is_known = |empty: &Refused| !names.unanswered.iter().any(|why| why.key.starts_with(&empty.key));
+    // The size of a source is unknown if it cannot be read or DNS does not answer.
+    let is_known = |empty: &TargetError| !names.unanswered.iter().any(|why| why.key.starts_with(&empty.key));
     let empty = sets.empty(config).into_iter().filter(|empty| gateways.is_some() && is_known(empty));
     if let Some(empty) = empty.into_iter().next() {
         return Err(located(empty).into());
     }
-    let mut warnings = sources.look(config);
+    let mut warnings = sources.warnings(config);
     warnings.extend(own(config, &sources, listeners).map(|why| located(why).to_string()));
-    warnings.extend(asked_in_vain(config).map(|why| located(why).to_string()));
-    warnings.extend(names.unanswered.iter().map(Refused::to_string));
+    warnings.extend(challenge_warning(config).map(|why| located(why).to_string()));
+    warnings.extend(names.unanswered.iter().map(TargetError::to_string));
     Ok(warnings)
 }
 
-/// Targets that are this server itself.
-fn own(config: &Config, sources: &Sources<'_>, listeners: &[(Transport, SocketAddr)]) -> impl Iterator<Item = Refused> {
+/// Returns targets that are this server itself.
+fn own(
+    config: &Config,
+    sources: &Sources<'_>,
+    listeners: &[(Transport, SocketAddr)],
+) -> impl Iterator<Item = TargetError> {
     let mut found = Vec::new();
     for (index, balancer) in config.balancers.iter().enumerate() {
         for target in sources.targets(index, balancer).unwrap_or_default() {
-            let Place::At(hop) = target.share.target.place else { continue };
+            let NextHop::Address(hop) = target.share.target.next_hop else { continue };
             if listeners.contains(&(hop.transport, hop.address)) {
                 let place = target.place.map_or_else(String::new, |place| format!("[{place}]"));
                 let message = format!(
                     "{} is this server itself: what is sent there comes back here; name another server",
                     target.share.target
                 );
-                found.push(Refused { key: format!("balancer[{index}].targets{place}"), message });
+                found.push(TargetError { key: format!("balancer[{index}].targets{place}"), message });
             }
         }
     }
     found.into_iter()
 }
 
-/// That callers of balancers are asked for passwords which nobody can have.
-fn asked_in_vain(config: &Config) -> Option<Refused> {
+/// Returns a warning if callers of balancers are challenged although there are no users.
+fn challenge_warning(config: &Config) -> Option<TargetError> {
     let balancer = config.routes.iter().find_map(|route| route.balance.as_ref())?;
     let auth = &config.auth;
-    // Requests of a trunk need no password either.
+    // Requests from a trunk need no password either.
     let is_open = !auth.trusted.is_empty() || !config.trunks.is_empty();
     let is_asked = !is_open && auth.require.iter().any(|method| method.0 == "INVITE");
     let has_users = match config.store_url() {
         StoreUrl::Memory => false,
-        // Of what cannot be read nobody knows.
+        // The contents of an unreadable database are unknown.
         StoreUrl::Sqlite(path) => strowger_store::has_users_at(&path).unwrap_or(true),
     };
     let message = format!(
         "every caller is asked for a password, and there are no users: all calls to balancer {balancer} get 407; write require = \
          [], name who is not asked in auth.trusted, or add users"
     );
-    (is_asked && !has_users).then(|| Refused { key: "auth.require".to_owned(), message })
+    (is_asked && !has_users).then(|| TargetError { key: "auth.require".to_owned(), message })
 }
 
 fn has_names(config: &Config, sources: &Sources<'_>) -> bool {
@@ -103,11 +107,11 @@ fn has_names(config: &Config, sources: &Sources<'_>) -> bool {
         let is_asked_for = |source: &TargetSource| source.dns_name().is_some();
         let mut targets = sources.targets(index, balancer).unwrap_or_default().into_iter();
         balancer.targets.iter().any(is_asked_for)
-            || targets.any(|target| matches!(target.share.target.place, Place::Named(_)))
+            || targets.any(|target| matches!(target.share.target.next_hop, NextHop::Name(_)))
     })
 }
 
-/// A few lines for each balancer.
+/// Describes each balancer in a few lines.
 pub(super) fn shown(config: &Config) -> String {
     if config.balancers.is_empty() {
         return "none".to_owned();
@@ -154,7 +158,9 @@ fn policy(balancer: &Balancer) -> String {
 }
 
 fn source(source: &TargetSource) -> String {
-    let TargetSource::Target(Share { target, priority, weight, capacity }) = source else { return source.to_string() };
+    let TargetSource::Target(WeightedTarget { target, priority, weight, capacity }) = source else {
+        return source.to_string();
+    };
     let facts = [
         (*priority > 0).then(|| format!("priority {priority}")),
         (*weight != 1).then(|| format!("weight {weight}")),

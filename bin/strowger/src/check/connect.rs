@@ -1,4 +1,4 @@
-//! `strowger check --connect`: whether what the configuration names can be used.
+//! `strowger check --connect`: tests the engine and databases in the configuration.
 
 use serde_json::{Value, json};
 use strowger_control::config::Config;
@@ -7,17 +7,17 @@ use strowger_store::UserStore;
 
 use crate::cluster;
 
-/// An engine or a database, or several that stand in for one another.
-pub(super) struct Tried {
-    /// The key that names it.
+/// An engine, a database, or a group of alternative servers.
+pub(super) struct ConnectionCheck {
+    /// Configuration key.
     key: &'static str,
     urls: Vec<String>,
-    /// Why it cannot be used.
+    /// Reason why it cannot be used.
     why: Option<String>,
 }
 
-impl Tried {
-    /// Each that the configuration names. Waits for one that does not answer.
+impl ConnectionCheck {
+    /// Tries each one in the configuration. Blocks until a timeout if one does not answer.
     pub(super) fn all(config: &Config) -> Vec<Self> {
         let (users, calls) = (config.shared_users(), config.calls_databases());
         let engine = config.cluster.as_ref().and_then(|cluster| {
@@ -28,10 +28,10 @@ impl Tried {
         let of_users =
             (!users.is_empty()).then(|| UserStore::connect(&users).map(drop).map_err(|error| error.to_string()));
         let of_calls = (!calls.is_empty()).then(|| {
-            Database::connect_to_writable(&calls, Database::PATIENCE).map(drop).map_err(|error| error.to_string())
+            Database::connect_to_writable(&calls, Database::TIMEOUT).map(drop).map_err(|error| error.to_string())
         });
         let of_kamailio = config.kamailio.as_ref().map(|kamailio| {
-            let tried = Database::connect(&kamailio.database.0, Database::PATIENCE).map(drop);
+            let tried = Database::connect(&kamailio.database.0, Database::TIMEOUT).map(drop);
             Self::new(
                 "kamailio.database",
                 std::slice::from_ref(&kamailio.database.0),

@@ -1,10 +1,10 @@
-//! The two stages, as `strowger check` tells of them.
+//! Output of `strowger check` about the two stages.
 
 use serde_json::{Value, json};
 use strowger_balancer::SLOTS;
 use strowger_control::config::{Config, SecondStage};
 
-/// Who is in which stage, and who this is; nothing where the configuration is for one server.
+/// Lists the servers of each stage and marks this one; `None` if the configuration is for one server.
 pub(super) fn shown(config: &Config) -> Option<String> {
     if !config.has_stages() {
         return None;
@@ -60,7 +60,7 @@ pub(super) fn in_json(config: &Config) -> Value {
     json!({ "name": config.role().map(|role| &role.name), "clusters": clusters, "moved": moved })
 }
 
-/// Each cluster's share of the users, from 0 to 1.
+/// Returns each cluster's share of the users, from 0 to 1.
 fn shares(config: &Config) -> Vec<f64> {
     config.partition().slots().iter().map(|slots| f64::from(*slots) / SLOTS as f64).collect()
 }

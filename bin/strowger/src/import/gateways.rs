@@ -1,8 +1,10 @@
-//! Gateways, of the table `dispatcher`.
+//! Import of gateways from the table `dispatcher`.
 
 use strowger_control::config::values::Target;
 use strowger_kamailio::{Member, Table, Tables};
-use strowger_store::{Anywhere, Existing, GatewayChange, ListedGateway, NewGateway, Put, StoreError, UserStore};
+use strowger_store::{
+    AnyBackend, GatewayChange, GatewayEntry, NewGateway, OnConflict, PutOutcome, StoreError, UserStore,
+};
 
 use super::{Import, Part};
 use crate::failure::Failure;
@@ -39,19 +41,24 @@ struct NewMember<'m> {
 }
 
 impl NewMember<'_> {
-    fn put(&self, import: &Import, store: &mut UserStore<Anywhere>, there: &[ListedGateway]) -> Result<Put, Failure> {
+    fn put(
+        &self,
+        import: &Import,
+        store: &mut UserStore<AnyBackend>,
+        there: &[GatewayEntry],
+    ) -> Result<PutOutcome, Failure> {
         if let Err(why) = self.uri.parse::<Target>() {
-            return Ok(Put::Refused(why));
+            return Ok(PutOutcome::Refused(why));
         }
         let put = match there.iter().any(|other| other.set == self.set && other.uri == self.uri) {
-            true if import.existing() == Existing::Keep => return Ok(Put::Kept),
-            true => Put::Replaced,
-            false => Put::Added,
+            true if import.existing() == OnConflict::Keep => return Ok(PutOutcome::Kept),
+            true => PutOutcome::Replaced,
+            false => PutOutcome::Added,
         };
         if import.from.dry_run {
             return Ok(put);
         }
-        let done = if put == Put::Replaced { self.change(store) } else { self.add(store) };
+        let done = if put == PutOutcome::Replaced { self.change(store) } else { self.add(store) };
         match done {
             Ok(()) => Ok(put),
             Err(
@@ -59,19 +66,19 @@ impl NewMember<'_> {
                 | StoreError::BadGateway { .. }
                 | StoreError::FullSet { .. }
                 | StoreError::TooManyGateways),
-            ) => Ok(Put::Refused(error.to_string())),
+            ) => Ok(PutOutcome::Refused(error.to_string())),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn add(&self, store: &mut UserStore<Anywhere>) -> Result<(), StoreError> {
+    fn add(&self, store: &mut UserStore<AnyBackend>) -> Result<(), StoreError> {
         let Member { gateway, description, .. } = self.member;
         let (priority, weight, capacity, enabled) =
             (gateway.priority, gateway.weight, gateway.capacity, gateway.enabled);
         store.add_gateway(self.set, &NewGateway { uri: self.uri, priority, weight, capacity, description, enabled })
     }
 
-    fn change(&self, store: &mut UserStore<Anywhere>) -> Result<(), StoreError> {
+    fn change(&self, store: &mut UserStore<AnyBackend>) -> Result<(), StoreError> {
         let Member { gateway, description, .. } = self.member;
         let change = GatewayChange {
             priority: Some(gateway.priority),

@@ -1,4 +1,4 @@
-//! Registrations, of the table `location`: written as if their phones had registered here.
+//! Import of registrations from the table `location`, written as if the phones had registered here.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -8,25 +8,25 @@ use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 use strowger_kamailio::{BadRow, Registration, Table, Tables};
 use strowger_message::{NameAddr, SipUri, Uri, split_list};
 use strowger_net::local_addresses;
-use strowger_persistence::{BackupError, Offline};
+use strowger_persistence::{BackupError, OfflineStore};
 use strowger_registrar::{
     ContactUpdate, Durability, Locations, Nat, Policy, Record, Source, Supported, Update, UpdateKind,
 };
-use strowger_store::{Anywhere, Put, UserStore};
+use strowger_store::{AnyBackend, PutOutcome, UserStore};
 
 use super::{Import, Part};
 use crate::backup::Progress;
 use crate::failure::Failure;
 use crate::{cluster, key, serve};
 
-/// Stands for an address that nothing is sent to.
+/// Placeholder for an address that nothing is sent to.
 const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 pub(super) fn import(import: &Import, tables: &mut Tables) -> Result<Part, Failure> {
     let of = tables.count(Table::Location).map_err(|error| Failure::No(error.to_string()))?;
     let offline = if import.from.dry_run { None } else { Some(open(import)?) };
-    let table = NewTable::new(&import.config, offline.as_ref())?;
-    // A server that asks for passwords forgets at its start who is no user.
+    let table = ImportTable::new(&import.config, offline.as_ref())?;
+    // A server that requires passwords removes registrations without a user at its start.
     let needs_user = import.config.auth.require.iter().any(|method| method.0 == "REGISTER");
     let users = if needs_user && !import.from.dry_run { Some(import.store()?) } else { None };
     let mut registrations = Registrations { import, offline, users, table, part: Part::new(Table::Location) };
@@ -52,9 +52,9 @@ pub(super) fn import(import: &Import, tables: &mut Tables) -> Result<Part, Failu
     Ok(part)
 }
 
-/// Takes what the server keeps, so that none starts meanwhile.
-fn open(import: &Import) -> Result<Offline, Failure> {
-    let opened = Offline::open(&import.config.journal_folder(), &import.path()?);
+/// Opens and locks the server's storage, so that no server starts meanwhile.
+fn open(import: &Import) -> Result<OfflineStore, Failure> {
+    let opened = OfflineStore::open(&import.config.journal_folder(), &import.path()?);
     opened.map_err(|error| match error {
         BackupError::Running { path } => Failure::No(format!(
             "a server has {}; stop it, or leave registrations out with --only users,gateways",
@@ -66,10 +66,10 @@ fn open(import: &Import) -> Result<Offline, Failure> {
 
 struct Registrations<'i> {
     import: &'i Import,
-    offline: Option<Offline>,
-    /// Where each address has to be a user.
-    users: Option<UserStore<Anywhere>>,
-    table: NewTable,
+    offline: Option<OfflineStore>,
+    /// Users database, if each address must be a user.
+    users: Option<UserStore<AnyBackend>>,
+    table: ImportTable,
     part: Part,
 }
 
@@ -82,7 +82,7 @@ impl Registrations<'_> {
                 return Ok(());
             }
         };
-        let Ok(left_s @ 1..) = u32::try_from(registration.left_s) else {
+        let Ok(left_s @ 1..) = u32::try_from(registration.expires_in_s) else {
             self.part.count_expired();
             return Ok(());
         };
@@ -91,42 +91,42 @@ impl Registrations<'_> {
         Ok(())
     }
 
-    fn put(&mut self, registration: &Registration, left_s: u32) -> Result<Put, Failure> {
+    fn put(&mut self, registration: &Registration, left_s: u32) -> Result<PutOutcome, Failure> {
         let domain = registration.address.domain();
         if !self.import.is_served(domain) {
-            return Ok(Put::Refused(format!("{domain} is not in server.domains")));
+            return Ok(PutOutcome::Refused(format!("{domain} is not in server.domains")));
         }
         if let Some(users) = &mut self.users
             && !users.has_user(&registration.address)?
         {
-            return Ok(Put::Refused("there is no such user here; import users too".to_owned()));
+            return Ok(PutOutcome::Refused("there is no such user here; import users too".to_owned()));
         }
         let aor = registration.address.as_str().as_bytes();
         let is_bound = self.offline.as_ref().map_or(Ok(false), |offline| offline.is_bound(aor))?;
         if is_bound && !self.import.from.replace {
-            return Ok(Put::Kept);
+            return Ok(PutOutcome::Kept);
         }
         Ok(match self.table.bind(registration, left_s) {
-            Ok(()) if is_bound => Put::Replaced,
-            Ok(()) => Put::Added,
-            Err(why) => Put::Refused(why),
+            Ok(()) if is_bound => PutOutcome::Replaced,
+            Ok(()) => PutOutcome::Added,
+            Err(why) => PutOutcome::Refused(why),
         })
     }
 }
 
-/// A location table as the server makes one, with what is imported alone.
-struct NewTable {
+/// A location table like the server's, with only the imported registrations.
+struct ImportTable {
     locations: Locations,
     listeners: Vec<(Transport, SocketAddr)>,
     policy: Policy,
     record: Vec<u8>,
 }
 
-impl NewTable {
-    fn new(config: &Config, offline: Option<&Offline>) -> Result<Self, Failure> {
+impl ImportTable {
+    fn new(config: &Config, offline: Option<&OfflineStore>) -> Result<Self, Failure> {
         let local = local_addresses().map_err(|error| Failure::No(format!("no addresses of this machine: {error}")))?;
         let listeners = config.addresses(&local);
-        // To look only, any key will do.
+        // For a dry run, any key will do.
         let key = if offline.is_some() { key::of_server(config, serve::fresh_key()?)? } else { [0; 16] };
         let locations = cluster::share(serve::empty_table(listeners.iter().copied(), 1, &key)?, config);
         if let Some(offline) = offline {
@@ -142,15 +142,15 @@ impl NewTable {
         Ok(Self { locations, listeners, policy, record: Vec::new() })
     }
 
-    /// Registers the contact for `left_s` seconds, as its REGISTER would.
+    /// Registers the contact for `left_s` seconds, like its REGISTER.
     fn bind(&mut self, registration: &Registration, left_s: u32) -> Result<(), String> {
         let contact = Uri::parse(registration.contact.as_bytes()).ok_or("its contact is no URI")?;
         let path = path_of(registration)?;
-        let way = self.way(registration, &contact, path.is_empty())?;
+        let way = self.contact_flow(registration, &contact, path.is_empty())?;
         let update = Update {
             call_id: registration.call_id.as_bytes(),
             cseq: registration.cseq,
-            first_hop: path.is_empty(),
+            is_first_hop: path.is_empty(),
             path: path.into_iter().collect(),
             supported: Supported::default(),
             kind: UpdateKind::Contacts(
@@ -178,8 +178,13 @@ impl NewTable {
         Ok(())
     }
 
-    /// How the contact is reached.
-    fn way(&self, registration: &Registration, contact: &Uri<'_>, is_first_hop: bool) -> Result<Way, String> {
+    /// Returns how the contact is reached.
+    fn contact_flow(
+        &self,
+        registration: &Registration,
+        contact: &Uri<'_>,
+        is_first_hop: bool,
+    ) -> Result<ContactFlow, String> {
         let socket = registration.socket.as_deref().and_then(listener_of);
         let received = registration.received.as_deref().filter(|_| is_first_hop).map(|uri| {
             Uri::parse(uri.as_bytes()).and_then(|uri| uri.sip().copied()).ok_or("its received address is no URI")
@@ -205,10 +210,11 @@ impl NewTable {
             return Err("its received address is no literal one".to_owned());
         }
         let nat = if received.is_some() { Nat::Always } else { Nat::Never };
-        Ok(Way { flow: Flow::new(listener, transport, peer), nat })
+        Ok(ContactFlow { flow: Flow::new(listener, transport, peer), nat })
     }
 
-    /// The listener that stands for the other server's: the same address, else one of the transport, of the same family if there is one.
+    /// Returns the listener that corresponds to the other server's: with the same address, or else with the same
+    /// transport, preferably of the same address family.
     fn listener(&self, transport: Transport, socket: Option<(Transport, SocketAddr)>) -> Option<ListenerId> {
         let of = |fits: &dyn Fn(SocketAddr) -> bool| {
             self.listeners.iter().position(|(own, address)| *own == transport && fits(*address))
@@ -220,12 +226,12 @@ impl NewTable {
     }
 }
 
-struct Way {
+struct ContactFlow {
     flow: Flow,
     nat: Nat,
 }
 
-/// The values of its Path, each in angle brackets.
+/// Returns the values of its Path, each in angle brackets.
 fn path_of(registration: &Registration) -> Result<Vec<&[u8]>, String> {
     let Some(path) = &registration.path else { return Ok(Vec::new()) };
     let values: Vec<&[u8]> = split_list(path.as_bytes()).collect();
@@ -236,7 +242,7 @@ fn path_of(registration: &Registration) -> Result<Vec<&[u8]>, String> {
     if values.iter().all(is_proxy) { Ok(values) } else { Err("its path has what is no proxy's URI".to_owned()) }
 }
 
-/// A listener as the other server writes it: `udp:192.0.2.1:5060`.
+/// Parses a listener as written by the other server: `udp:192.0.2.1:5060`.
 fn listener_of(text: &str) -> Option<(Transport, SocketAddr)> {
     let (transport, address) = text.split_once(':')?;
     Some((Transport::from_token(transport.as_bytes())?, address.parse().ok()?))

@@ -1,19 +1,19 @@
-//! What an import says of itself.
+//! Report of an import.
 
 use serde_json::{Value, json};
 use strowger_kamailio::{BadRow, Flavor, Table};
 use strowger_sql::DatabaseUrl;
-use strowger_store::Put;
+use strowger_store::PutOutcome;
 
 use crate::failure::Failure;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::number;
 
-/// Refused rows that are shown to people, and that are kept of each table.
+/// Maximum number of refused rows shown, and stored for each table.
 const SHOWN: usize = 20;
 const KEPT: usize = 10_000;
 
-/// What became of the rows of one table.
+/// Result for the rows of one table.
 pub(super) struct Part {
     table: Table,
     rows: u64,
@@ -41,13 +41,13 @@ impl Part {
         }
     }
 
-    /// Counts a row of this table, called `row`.
-    pub(super) fn count(&mut self, row: &str, put: Put) {
+    /// Counts the row named `row` of this table.
+    pub(super) fn count(&mut self, row: &str, put: PutOutcome) {
         match put {
-            Put::Added => self.added += 1,
-            Put::Replaced => self.replaced += 1,
-            Put::Kept => self.kept += 1,
-            Put::Refused(why) => return self.refuse(BadRow { table: self.table, row: row.to_owned(), why }),
+            PutOutcome::Added => self.added += 1,
+            PutOutcome::Replaced => self.replaced += 1,
+            PutOutcome::Kept => self.kept += 1,
+            PutOutcome::Refused(why) => return self.refuse(BadRow { table: self.table, row: row.to_owned(), why }),
         }
         self.rows += 1;
     }
@@ -92,7 +92,7 @@ impl Part {
     }
 }
 
-/// What became of all.
+/// Result for all tables.
 pub(super) struct Report {
     flavor: Flavor,
     database: String,

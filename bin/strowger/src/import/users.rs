@@ -1,16 +1,16 @@
-//! Users, of the table `subscriber`.
+//! Import of users from the table `subscriber`.
 
 use std::collections::{BTreeMap, HashSet};
 
 use strowger_kamailio::{BadRow, Subscriber, Table, Tables};
-use strowger_store::{Address, Anywhere, NewUser, Put, UserStore};
+use strowger_store::{Address, AnyBackend, NewUser, PutOutcome, UserStore};
 
 use super::{Import, Part};
 use crate::backup::Progress;
 use crate::failure::Failure;
 use crate::text::count;
 
-/// Users of one transaction.
+/// Number of users per transaction.
 const AT_ONCE: usize = 1_000;
 
 pub(super) fn import(import: &Import, tables: &mut Tables) -> Result<Part, Failure> {
@@ -21,7 +21,7 @@ pub(super) fn import(import: &Import, tables: &mut Tables) -> Result<Part, Failu
         waiting: Vec::new(),
         seen: HashSet::new(),
         part: Part::new(Table::Subscriber),
-        noticed: Noticed::default(),
+        noticed: UserWarnings::default(),
     };
     let mut progress = Progress::new("reading subscribers");
     let (mut done, mut outcome) = (0, Ok(()));
@@ -36,17 +36,17 @@ pub(super) fn import(import: &Import, tables: &mut Tables) -> Result<Part, Failu
     read.map_err(|error| Failure::No(error.to_string()))?;
     users.write()?;
     drop(progress);
-    users.noticed.tell(import, &mut users.part);
+    users.noticed.report(import, &mut users.part);
     Ok(users.part)
 }
 
 struct Users<'i> {
     import: &'i Import,
-    store: UserStore<Anywhere>,
+    store: UserStore<AnyBackend>,
     waiting: Vec<NewUser>,
     seen: HashSet<Address>,
     part: Part,
-    noticed: Noticed,
+    noticed: UserWarnings,
 }
 
 impl Users<'_> {
@@ -60,10 +60,10 @@ impl Users<'_> {
         };
         if !self.seen.insert(subscriber.address.clone()) {
             let why = "another row has the same address".to_owned();
-            self.part.count(subscriber.address.as_str(), Put::Refused(why));
+            self.part.count(subscriber.address.as_str(), PutOutcome::Refused(why));
             return Ok(());
         }
-        self.noticed.notice(&subscriber);
+        self.noticed.note(&subscriber);
         let Subscriber { address, realm, ha1, .. } = subscriber;
         self.waiting.push(NewUser { address, realm, ha1 });
         if self.waiting.len() >= AT_ONCE { self.write() } else { Ok(()) }
@@ -72,7 +72,7 @@ impl Users<'_> {
     fn write(&mut self) -> Result<(), Failure> {
         let existing = self.import.existing();
         let put = match self.import.from.dry_run {
-            true => self.store.would_put_users(&self.waiting, existing)?,
+            true => self.store.dry_run_put_users(&self.waiting, existing)?,
             false => self.store.put_users(&self.waiting, existing)?,
         };
         for (user, put) in self.waiting.drain(..).zip(put) {
@@ -82,24 +82,24 @@ impl Users<'_> {
     }
 }
 
-/// What the operator has to know of the users as a whole.
+/// Warnings about the users as a whole.
 #[derive(Default)]
-struct Noticed {
-    /// By domain and realm.
+struct UserWarnings {
+    /// Number of users by domain and realm.
     users: BTreeMap<(String, String), u64>,
     of_hashes: u64,
     contradictions: u64,
 }
 
-impl Noticed {
-    fn notice(&mut self, subscriber: &Subscriber) {
+impl UserWarnings {
+    fn note(&mut self, subscriber: &Subscriber) {
         let key = (subscriber.address.domain().to_owned(), subscriber.realm.clone());
         *self.users.entry(key).or_default() += 1;
         self.of_hashes += u64::from(!subscriber.has_password);
-        self.contradictions += u64::from(subscriber.contradicts);
+        self.contradictions += u64::from(subscriber.has_hash_mismatch);
     }
 
-    fn tell(&self, import: &Import, part: &mut Part) {
+    fn report(&self, import: &Import, part: &mut Part) {
         let configured = import.config.auth.realm.as_ref().map(ToString::to_string);
         for ((domain, realm), users) in &self.users {
             let users = count(*users, "user");

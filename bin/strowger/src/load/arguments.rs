@@ -1,166 +1,171 @@
-//! What all commands that make traffic are told: whom they call, as whom, and how.
+//! Arguments common to all commands that generate traffic: callees, callers and behaviour.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use strowger_traffic::driver::Connecting;
+use strowger_traffic::driver::ConnectionLifetime;
 use strowger_traffic::engine::{PlanError, entropy};
 use strowger_traffic::law::parse_time;
-use strowger_traffic::options::{Answering, Options, ScenarioFiles, Target, workload_with};
-use strowger_traffic::service::{Applies, ServiceLaw, ServiceTimes};
+use strowger_traffic::options::{CalleeLocation, Options, ScenarioFiles, Target, workload_with};
+use strowger_traffic::service::{AppliesTo, ServiceLaw, ServiceTimes};
 use strowger_traffic::workload::Workload;
 
-/// What is done, and to whom; all but how much of it.
+/// Kind and destination of the traffic, without its amount.
 #[derive(Debug, Args)]
 pub(super) struct TrafficArguments {
-    /// Where calls go: udp:HOST:PORT or tcp:HOST:PORT [default: straight to callees in this process]
+    /// Destination of calls: udp:HOST:PORT or tcp:HOST:PORT [default: directly to callees in this process]
     #[arg(long, value_name = "TARGET", value_parser = target)]
     to: Option<Target>,
-    /// As --to
+    /// Same as --to
     #[arg(value_name = "TARGET", value_parser = target, conflicts_with = "to")]
     target: Option<Target>,
-    /// What is done: a workload, or several by weight as proxy-200:70,registration:30; load workloads lists them
+    /// Workload, or a weighted mix such as proxy-200:70,registration:30; load workloads lists them
     #[arg(long, default_value = "proxy-200", value_name = "WORKLOADS")]
     workload: String,
-    /// Who answers [default: registered where --to is given, else here]
+    /// Who answers calls [default: registered if --to is given, otherwise here]
     #[arg(long, value_enum)]
     callee: Option<CalleeArgument>,
-    /// poisson, uniform, mmpp(…), ramp(…), file(PATH,unit=us), trace(CAPTURE,method=INVITE), or a law of the gaps as gamma(shape=0.5)
+    /// Arrival process: poisson, uniform, mmpp(…), ramp(…), file(PATH,unit=us), trace(CAPTURE,method=INVITE), or a
+    /// distribution of the gaps such as gamma(shape=0.5)
     #[arg(long, default_value = "poisson", value_name = "LAW")]
     arrivals: String,
-    /// How long the last calls may take [default: 35s]
+    /// Maximum time for the last calls to end [default: 35s]
     #[arg(long, value_parser = time, value_name = "TIME")]
     drain: Option<Duration>,
-    /// Users on each side; of the workload users, all [default: 1000]
+    /// Number of users on each side; for the workload users, the total [default: 1000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) users: Option<u32>,
-    /// Registrations a second before the run [default: as fast as they are answered]
+    /// Registrations per second before the run [default: as fast as they are answered]
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     register_rate: Option<f64>,
-    /// Registrations at once before the run, on each thread, where there is no rate
+    /// Concurrent registrations per thread before the run, without a rate
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = at_least_one, conflicts_with = "register_rate")]
     register_at_once: usize,
-    /// Their names: % is the number, %6 one of six digits
+    /// Pattern of the user names: % is the number, %6 a number of six digits
     #[arg(long, default_value = "user%", value_name = "PATTERN")]
     user_pattern: String,
-    /// Their password; % is the number
+    /// Password of the users; % is the number
     #[arg(long, default_value = "secret", value_name = "PATTERN")]
     password: String,
-    /// A table of users instead: name,password or name@domain,password in each line; the first half calls, the second is called
+    /// Table of users instead: name,password or name@domain,password per line; the first half calls, the second half
+    /// is called
     #[arg(long, value_name = "FILE")]
     users_file: Option<PathBuf>,
-    /// The domain of the users [default: the target's address, with its port where that is not 5060]
+    /// Domain of the users [default: the target's address, with its port unless it is 5060]
     #[arg(long)]
     domain: Option<String>,
-    /// Addresses to send from; may be given several times [default: the one that leads to the target]
+    /// Source address; may be repeated [default: the one of the route to the target]
     #[arg(long, value_name = "ADDRESS")]
     from: Vec<IpAddr>,
-    /// Ports of the callers, on each thread
+    /// Number of callers' ports per thread
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
     sockets: usize,
-    /// How connections are used, over TCP
+    /// Use of connections, over TCP
     #[arg(long, value_enum, default_value_t = ConnectArgument::Persistent)]
     connect: ConnectArgument,
-    /// Shared connections, on each thread
+    /// Number of shared connections per thread
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
     connections: usize,
-    /// Who is refused with 503 and Retry-After tries again when that time is over, so many times at most; at 0 it gives up at once
+    /// Maximum number of retries of a call refused with 503 and Retry-After, each after that time; 0: the call fails
+    /// at once
     #[arg(long, default_value_t = 0, value_name = "N")]
     call_retries: u8,
-    /// Calls at once at most; more are refused and counted
+    /// Maximum number of concurrent calls; further ones are refused and counted
     #[arg(short = 'l', long, value_name = "N")]
     max_calls: Option<usize>,
     #[command(flatten)]
     pub(super) end: EndArguments,
 }
 
-/// What both ends are told.
+/// Settings common to both ends.
 #[derive(Debug, Args)]
 pub(super) struct EndArguments {
-    /// A parameter of the workload, as hold='exp(mean=3s)'; of one in a mix, as proxy-200.hold=…; may be given several times
+    /// A parameter of the workload, such as hold='exp(mean=3s)', or in a mix proxy-200.hold=…; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, conflicts_with = "sf")]
     set: Vec<(String, String)>,
-    /// Within which time the phones of the workload avalanche come on, as 1s, or a law of when each does; as --set spread=…
+    /// Time within which the phones of the workload avalanche start, such as 1s, or the distribution of each phone's
+    /// start; same as --set spread=…
     #[arg(long, value_name = "TIME", conflicts_with = "sf")]
     spread: Option<String>,
-    /// Shares of calls that go wrong on purpose, of lost-ack, late-cancel, no-answer, garbage and no-bye: lost-ack=1%,no-bye=0.5%
+    /// Shares of deliberately faulty calls, of lost-ack, late-cancel, no-answer, garbage and no-bye:
+    /// lost-ack=1%,no-bye=0.5%
     #[arg(long, value_name = "SHARES", conflicts_with = "sf")]
     faults: Option<String>,
-    /// Lets the time of the workload's model run so many times faster; SIP's own timers are left alone
+    /// Factor by which time in the workload's model passes faster; SIP timers are unchanged
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = above_zero)]
     speed: f64,
-    /// A scenario of SIPp's instead of a workload (-sf)
+    /// SIPp scenario instead of a workload (-sf)
     #[arg(long, value_name = "FILE", conflicts_with = "workload")]
     sf: Option<PathBuf>,
-    /// Its injection files (-inf)
+    /// Injection files of the scenario (-inf)
     #[arg(long, value_name = "FILE", requires = "sf")]
     inf: Vec<PathBuf>,
-    /// What [service] stands for in it
+    /// Value of [service] in the scenario
     #[arg(short, long, requires = "sf")]
     service: Option<String>,
-    /// The milliseconds of its pauses that say no time
+    /// Duration in ms of the scenario's pauses without a time
     #[arg(short = 'd', long, requires = "sf", value_name = "MS")]
     pause: Option<u64>,
-    /// The password of its [authentication] (-ap)
+    /// Password for [authentication] in the scenario (-ap)
     #[arg(long, requires = "sf", value_name = "SECRET")]
     ap: Option<String>,
-    /// Threads; several that answer at one address share its calls
+    /// Number of threads; threads that answer at the same address share its calls
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
     pub(super) threads: usize,
-    /// Threads wait awake: each takes a processor of its own, and what its wake-ups take is in no time that is told
+    /// Threads busy-poll: each occupies a core, and no reported time includes wake-ups
     #[arg(long)]
     pub(super) awake: bool,
-    /// Over UDP, messages of one length that leave at once for one address leave as one packet, which the kernel cuts apart
-    /// (UDP_SEGMENT): spares this machine's processor at high rates, but whatever looks at packets here sees the one, and messages
-    /// of one call may overtake those of others
+    /// Over UDP, messages of equal length sent at once to one address leave as one packet that the kernel splits
+    /// (UDP_SEGMENT). This saves CPU time at high rates, but a packet capture on this machine shows the joined
+    /// packet, and messages of different calls may overtake each other
     #[arg(long)]
     pub(super) segmentation: bool,
-    /// Sends nothing again, over UDP
+    /// Disables retransmissions over UDP
     #[arg(long)]
     no_retransmissions: bool,
-    /// The callee takes so long for each new request, first come first served: 1ms, exp(mean=1ms), lognormal(…); for requests of a
-    /// method, INVITE=2ms,BYE=1ms
+    /// Service time of the callee for each new request, first come first served: 1ms, exp(mean=1ms), lognormal(…); or
+    /// by method, INVITE=2ms,BYE=1ms
     #[arg(long, value_name = "LAW", value_parser = ServiceTimes::parse)]
     service_time: Option<ServiceTimes>,
-    /// So many at once
+    /// Number of parallel servers
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one, requires = "service_time")]
     servers: usize,
-    /// So many wait at most; more are dropped and counted
+    /// Maximum queue length; further requests are dropped and counted
     #[arg(long, requires = "service_time", value_name = "N")]
     queue: Option<usize>,
-    /// Which messages need the service time, of those that it has no method of
+    /// Messages that need the service time, unless it is given by method
     #[arg(long, value_enum, default_value_t = AppliesArgument::New, requires = "service_time")]
     service_for: AppliesArgument,
-    /// What randomness begins with [default: drawn, and always printed]
+    /// Random seed [default: drawn, and always printed]
     #[arg(long)]
     seed: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum CalleeArgument {
-    /// This process; its callees register at the target before
+    /// This process; its callees register at the target first
     Registered,
-    /// Who is at the target
+    /// User agents at the target
     There,
-    /// This process; calls go straight to it
+    /// This process; calls go directly to it
     Here,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum ConnectArgument {
-    /// One for each transaction
+    /// One per transaction
     Transaction,
-    /// One for each call
+    /// One per call
     Dialog,
-    /// Shared ones, opened before
+    /// Shared ones, opened in advance
     Persistent,
     /// Shared ones, opened by the first calls
     PersistentWithOpen,
 }
 
-impl From<ConnectArgument> for Connecting {
+impl From<ConnectArgument> for ConnectionLifetime {
     fn from(argument: ConnectArgument) -> Self {
         match argument {
             ConnectArgument::Transaction => Self::Transaction,
@@ -173,7 +178,7 @@ impl From<ConnectArgument> for Connecting {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum AppliesArgument {
-    /// Requests that begin something
+    /// Requests outside a dialog
     New,
     /// All requests
     Requests,
@@ -194,13 +199,13 @@ fn pair(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// A number that is at least 1.
+/// Parses a number of at least 1.
 pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| *number > 0);
     number.ok_or_else(|| format!("'{text}' is no whole number above 0"))
 }
 
-/// Threads and sockets that need no more ports than there are.
+/// Checks that threads and sockets do not need more ports than exist.
 pub(super) fn within_ports(threads: usize, sockets: usize, from: &[IpAddr]) -> Result<(), PlanError> {
     if threads.saturating_mul(sockets) > 65_535 * from.len().max(1) {
         return Err(PlanError("--threads and --sockets together are more than 65,535 ports; use fewer".to_owned()));
@@ -214,14 +219,14 @@ pub(super) fn above_zero(text: &str) -> Result<f64, String> {
 }
 
 impl EndArguments {
-    /// The values of parameters, the faults among them.
+    /// Returns all parameter values, including the faults.
     fn all_set(&self) -> Vec<(String, String)> {
         let faults = self.faults.iter().map(|faults| ("faults".to_owned(), faults.clone()));
         let spread = self.spread.iter().map(|spread| ("spread".to_owned(), spread.clone()));
         self.set.iter().cloned().chain(faults).chain(spread).collect()
     }
 
-    /// Those of them that say that they are of this workload.
+    /// Returns the values that name this workload.
     pub(super) fn set_for(&self, workload: &str) -> Vec<(String, String)> {
         let own = |(name, value): (String, String)| {
             let (of, name) = name.split_once('.')?;
@@ -230,16 +235,16 @@ impl EndArguments {
         self.all_set().into_iter().filter_map(own).collect()
     }
 
-    /// What `--workload` names, with its parameters.
+    /// Returns the workload for `--workload`, with its parameters.
     pub(super) fn workload(&self, name: &str) -> Result<Workload, PlanError> {
         workload_with(name, &self.all_set(), self.speed)
     }
 
     pub(super) fn service(&self) -> Option<ServiceLaw> {
         let applies = match self.service_for {
-            AppliesArgument::New => Applies::New,
-            AppliesArgument::Requests => Applies::Requests,
-            AppliesArgument::All => Applies::All,
+            AppliesArgument::New => AppliesTo::New,
+            AppliesArgument::Requests => AppliesTo::Requests,
+            AppliesArgument::All => AppliesTo::All,
         };
         let queue = self.queue.unwrap_or(usize::MAX);
         let servers = self.servers.max(1);
@@ -261,41 +266,41 @@ impl EndArguments {
     }
 
     pub(super) fn seed(&self) -> u64 {
-        // Short enough to be typed again.
+        // Short enough to type.
         self.seed.unwrap_or_else(|| entropy() % 1_000_000)
     }
 }
 
 impl TrafficArguments {
-    /// The options, with the rate and the length that [`Options::new`] gives.
+    /// Returns the options, with the rate and length of [`Options::new`].
     pub(super) fn options(&self) -> Result<Options, PlanError> {
         self.options_of(&self.workload)
     }
 
-    /// As [`options`](Self::options), of another workload.
+    /// Like [`options`](Self::options), for another workload.
     pub(super) fn options_of(&self, workload: &str) -> Result<Options, PlanError> {
         let mut options = Options::new(self.end.workload(workload)?, self.to.or(self.target), self.end.seed());
         options.scenario = self.end.scenario();
         if let Some(callee) = self.callee {
-            options.answering = match callee {
-                CalleeArgument::Registered => Answering::Registered,
-                CalleeArgument::There => Answering::There,
-                CalleeArgument::Here => Answering::Here,
+            options.callee_location = match callee {
+                CalleeArgument::Registered => CalleeLocation::Registered,
+                CalleeArgument::There => CalleeLocation::Remote,
+                CalleeArgument::Here => CalleeLocation::Local,
             };
         }
-        if options.to.is_none() && options.answering != Answering::Here {
+        if options.to.is_none() && options.callee_location != CalleeLocation::Local {
             return Err(PlanError("--callee registered and --callee there need --to".to_owned()));
         }
         within_ports(self.end.threads, self.sockets, &self.from)?;
-        options.connecting = self.connect.into();
+        options.connection_lifetime = self.connect.into();
         (options.arrivals, options.drain) = (self.arrivals.clone(), self.drain);
         (options.users, options.pattern) = (self.users.unwrap_or(options.users), self.user_pattern.clone());
         (options.password, options.users_file) = (self.password.clone(), self.users_file.clone());
         (options.domain, options.from) = (self.domain.clone(), self.from.clone());
         (options.register_rate, options.registering_at_once) = (self.register_rate, self.register_at_once);
         (options.sockets, options.threads) = (self.sockets, self.end.threads);
-        (options.is_awake, options.joins) = (self.end.awake, self.end.segmentation);
-        (options.connections, options.repeats) = (self.connections, self.end.repeats());
+        (options.is_busy_polling, options.has_segmentation) = (self.end.awake, self.end.segmentation);
+        (options.connections, options.retransmits) = (self.connections, self.end.repeats());
         (options.max_sessions, options.service) = (self.max_calls, self.end.service());
         options.retries = self.call_retries;
         Ok(options)

@@ -1,26 +1,26 @@
-//! `strowger load compare`: two runs beside each other.
+//! `strowger load compare`: compares two runs.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use strowger_traffic::output::{Run, compare, page_of_two};
+use strowger_traffic::output::{RunReport, compare, comparison_page};
 
 use super::output::{both, ready, write};
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArguments {
-    /// What `load run --json` wrote
+    /// Output of `load run --json`
     a: PathBuf,
-    /// What it is compared with
+    /// Output of the other run
     b: PathBuf,
     /// Prints JSON
     #[arg(long)]
     json: bool,
-    /// Writes a page with the plots of both
+    /// Writes a page with plots of both
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// What the runs are called [default: their servers' processes, or the files' names]
+    /// Names of the runs [default: the servers' process names, or the file names]
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', num_args = 1)]
     names: Vec<String>,
 }
@@ -31,12 +31,12 @@ impl CompareArguments {
         let (a, b) = (read(&self.a)?, read(&self.b)?);
         let names = self.names(&a, &b)?;
         let comparison = compare(&a, &b).named(&names);
-        let page = self.html.as_ref().map_or(Ok(()), |file| write(file, &page_of_two(&a, &b, &comparison)));
+        let page = self.html.as_ref().map_or(Ok(()), |file| write(file, &comparison_page(&a, &b, &comparison)));
         let text = if self.json { format!("{:#}\n", comparison.to_json()) } else { comparison.to_text() };
         both(page, write(Path::new("-"), &text))
     }
 
-    fn names(&self, a: &Run, b: &Run) -> Result<[String; 2], Failure> {
+    fn names(&self, a: &RunReport, b: &RunReport) -> Result<[String; 2], Failure> {
         match self.names.as_slice() {
             [one, two] => return Ok([one.clone(), two.clone()]),
             [] => {}
@@ -50,11 +50,11 @@ impl CompareArguments {
     }
 }
 
-fn read(file: &Path) -> Result<Run, Failure> {
+fn read(file: &Path) -> Result<RunReport, Failure> {
     let wrong = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
     let json = serde_json::from_str(&text).map_err(|error| {
         wrong(&format!("this is no report of a run ({error}); give the file that `load run --json FILE` wrote"))
     })?;
-    Run::from_json(&json).map_err(|error| wrong(&error))
+    RunReport::from_json(&json).map_err(|error| wrong(&error))
 }

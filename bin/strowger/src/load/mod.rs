@@ -1,9 +1,9 @@
-//! `strowger load`: traffic.
+//! `strowger load`: traffic generator.
 
 mod arguments;
-mod carry;
 mod compare;
-mod onlook;
+mod execute;
+mod monitor;
 mod output;
 mod replay;
 mod run;
@@ -36,7 +36,7 @@ pub(crate) struct LoadArguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LoadCommand {
-    /// Makes calls
+    /// Generates calls
     #[command(after_help = "Examples:\n  \
         strowger load run --to udp:127.0.0.1:5060 --workload proxy-200 --rate 1000 --calls 10000 --seed 1 --json out.json --html out.html\n  \
         strowger load run --to udp:192.0.2.7:5070 --callee there --rate 200 --time 60s --warm-up 5s\n  \
@@ -59,7 +59,7 @@ pub(crate) enum LoadCommand {
         It runs until Ctrl-C, --time or --calls ends it, and then reports."
     )]
     Answer(Box<AnswerArguments>),
-    /// Finds the highest rate, or the largest number of users, at which rules hold
+    /// Finds the highest rate, or the largest number of users, that satisfies rules
     #[command(after_help = "Examples:\n  \
         strowger load search --to udp:127.0.0.1:5060 --rule success=99.99% --rule p99=50ms\n  \
         strowger load search --to udp:127.0.0.1:5060 --rule drops=1% --start 5000 --time 30s --precision 0.5% --json found.json\n  \
@@ -75,7 +75,7 @@ pub(crate) enum LoadCommand {
         says nothing of the server: nothing above it is tried, and where only that bounds the result it says so and exits 1. \
         Ctrl-C ends it with what is known.")]
     Search(Box<SearchArguments>),
-    /// Finds the rates of SIPstone's five tests, and their score
+    /// Measures the five SIPstone tests and computes the score
     #[command(after_help = "Examples:\n  \
         strowger load sipstone --to udp:127.0.0.1:5060 --set outbound.at=127.0.0.1:5070 --at redirect=udp:127.0.0.1:5062\n  \
         strowger load sipstone --to udp:127.0.0.1:5060 --only proxy-480 --known registration=9000 --known outbound=5100 \\\n    \
@@ -87,7 +87,7 @@ pub(crate) enum LoadCommand {
         one with such a configuration at another address (--at), or run each test alone (--only) and give the others' rates \
         (--known). In proxy-480 no callee may be registered from before.")]
     Sipstone(Box<SipstoneArguments>),
-    /// Draws throughput and response times against the load
+    /// Plots throughput and response times against load
     #[command(after_help = "Examples:\n  \
         strowger load sweep --to udp:127.0.0.1:5060 --rate 100..2400/100 --html sweep.html\n  \
         strowger load sweep --to udp:127.0.0.1:5060 --rate 100..2400/100 --time 60s --no-retransmissions \\\n    \
@@ -103,7 +103,7 @@ pub(crate) enum LoadCommand {
         A parameter is set by --set NAME=VALUE; in a mix, that of one workload by --set WORKLOAD.NAME=VALUE. Reports declare all \
         parameters that were set, and those whose defaults are ours and not the paper's.")]
     Workloads(WorkloadsArguments),
-    /// Plays recorded traffic again
+    /// Replays recorded traffic
     #[command(after_help = "Examples:\n  \
         strowger load replay monday.pcap --to udp:127.0.0.1:5060\n  \
         strowger load replay monday.pcap --to udp:127.0.0.1:5060 --speed 10 --domain example.com --user-pattern user%6\n  \
@@ -116,7 +116,7 @@ pub(crate) enum LoadCommand {
         of this run. Challenges are answered anew, retransmissions made anew.\n\n\
         The report has a table of the answers that differ from the record, and says what of the capture was skipped, and why.")]
     Replay(Box<ReplayArguments>),
-    /// Lays two reports beside each other
+    /// Compares two reports
     #[command(after_help = "Examples:\n  strowger load compare before.json after.json\n  \
         strowger load compare kamailio.json strowger.json --html beside.html\n\n\
         Ratios are of the second to the first. Times are exact to one percent: less than two percent between them is no difference. A \
@@ -131,7 +131,7 @@ impl From<PlanError> for Failure {
     }
 }
 
-/// SIPp's options of several letters have one dash; here they get the second.
+/// Adds the second dash to SIPp's multi-letter options.
 pub(crate) fn with_sipp_options(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<_> = arguments.collect();
     if arguments.get(1).is_some_and(|command| command == "load") {

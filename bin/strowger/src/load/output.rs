@@ -1,4 +1,4 @@
-//! Where reports go, and what they say to the shell.
+//! Output of reports, and exit codes.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 use strowger_traffic::engine::{PhaseReport, Report};
-use strowger_traffic::output::{Machine, Run, histograms, intervals, page};
-use strowger_traffic::report::About;
+use strowger_traffic::output::{Machine, RunReport, histograms, intervals, page};
+use strowger_traffic::report::RunDescription;
 
 use crate::failure::Failure;
 
-/// Where a run's report goes, beside the terminal.
+/// Output files of a run's report.
 #[derive(Debug, Args)]
 pub(super) struct OutputArguments {
     /// Writes the report as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Writes the report as a page with plots that needs nothing else
+    /// Writes the report as a self-contained page with plots
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Writes a table of the course, second by second; the histograms go beside it, to NAME.histograms.csv
+    /// Writes a table of the time series by second, and the histograms to NAME.histograms.csv
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
 }
@@ -30,20 +30,20 @@ impl OutputArguments {
         [&self.json, &self.html, &self.csv].into_iter().flatten().any(|file| is_piped(file))
     }
 
-    /// Says before the run what cannot be written behind it.
+    /// Checks before the run that the files can be written.
     pub(super) fn ready(&self) -> Result<(), Failure> {
         let histograms = self.csv.as_deref().filter(|file| !is_piped(file)).map(histograms_beside);
         ready(&[self.json.as_deref(), self.html.as_deref(), self.csv.as_deref(), histograms.as_deref()])
     }
 }
 
-/// Prints the report and writes it, and says by the exit code whether it is to be believed.
-pub(super) fn conclude(report: &Report, about: &About, output: &OutputArguments) -> Result<(), Failure> {
+/// Prints and writes the report. The exit code says whether the result is valid.
+pub(super) fn write_report(report: &Report, about: &RunDescription, output: &OutputArguments) -> Result<(), Failure> {
     let mut json = report.to_json(about);
     if let Value::Object(top) = &mut json {
         top.insert("machine".to_owned(), json!(Machine::here()));
     }
-    // What was measured is shown first, and a form that cannot be written costs no other.
+    // The report is printed first, and a failed file does not prevent the others.
     let shown = match output.is_piped() {
         true => Ok(()),
         false => std::io::stdout().write_all(report.to_text(about).as_bytes()).map_err(Failure::Output),
@@ -52,7 +52,7 @@ pub(super) fn conclude(report: &Report, about: &About, output: &OutputArguments)
     let bottleneck = report.measured().and_then(PhaseReport::bottleneck);
     let why = match &report.broken_off {
         Some(why) => Err(Failure::No(why.clone())),
-        None => match (bottleneck, report.in_vain()) {
+        None => match (bottleneck, report.failure_reason()) {
             (Some(why), _) => Err(Failure::No(format!("the generator was the bottleneck: {why}"))),
             (None, Some(why)) => Err(Failure::No(why)),
             (None, None) => Ok(()),
@@ -61,7 +61,7 @@ pub(super) fn conclude(report: &Report, about: &About, output: &OutputArguments)
     shown.and(both(written, why))
 }
 
-/// A run's report, in all forms that were asked for.
+/// Returns a run's report in all requested forms.
 fn files_of(json: &Value, output: &OutputArguments) -> Result<Vec<(PathBuf, String)>, Failure> {
     let mut files = Vec::new();
     if let Some(file) = &output.json {
@@ -70,7 +70,7 @@ fn files_of(json: &Value, output: &OutputArguments) -> Result<Vec<(PathBuf, Stri
     if output.html.is_none() && output.csv.is_none() {
         return Ok(files);
     }
-    let run = Run::from_json(json).map_err(|error| Failure::No(error.to_string()))?;
+    let run = RunReport::from_json(json).map_err(|error| Failure::No(error.to_string()))?;
     if let Some(file) = &output.html {
         files.push((file.clone(), page(&run)));
     }
@@ -87,16 +87,16 @@ fn histograms_beside(file: &Path) -> PathBuf {
     file.with_extension("histograms.csv")
 }
 
-/// Whether a file is standard output.
+/// Whether the file is standard output.
 pub(super) fn is_piped(file: &Path) -> bool {
     file.as_os_str() == "-"
 }
 
-/// Says of files, before what they are for is measured, that they cannot be written, or that two would be one.
+/// Checks before a measurement that the files can be written and differ from each other.
 pub(super) fn ready(files: &[Option<&Path>]) -> Result<(), Failure> {
     let mut taken: Vec<PathBuf> = Vec::new();
     for file in files.iter().flatten() {
-        // What is no file, as /dev/null and pipes, may be written several times, and opening it might be noticed.
+        // Devices and pipes, such as /dev/null, may appear several times, and opening them could have side effects.
         let is_file = !is_piped(file) && std::fs::metadata(file).map_or(true, |is| is.is_file() || is.is_dir());
         if is_file {
             try_to_open(file).map_err(|error| {
@@ -113,7 +113,7 @@ pub(super) fn ready(files: &[Option<&Path>]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Leaves everything as it was.
+/// Tests whether the file can be opened, without changes.
 fn try_to_open(file: &Path) -> std::io::Result<()> {
     if std::fs::OpenOptions::new().write(true).open(file).map_or_else(is_missing, |_| Ok(false))? {
         std::fs::OpenOptions::new().write(true).create_new(true).open(file)?;
@@ -126,12 +126,12 @@ fn is_missing(error: std::io::Error) -> std::io::Result<bool> {
     if error.kind() == std::io::ErrorKind::NotFound { Ok(true) } else { Err(error) }
 }
 
-/// Writes files, each whatever becomes of the others, and then says which could not be written; `-` is standard output.
+/// Writes all files, then reports those that failed; `-` is standard output.
 pub(super) fn write_all(files: &[(PathBuf, String)]) -> Result<(), Failure> {
     files.iter().map(|(file, text)| write(file, text)).fold(Ok(()), both)
 }
 
-/// What both say, where both went wrong.
+/// Combines two results, including both messages if both failed.
 pub(super) fn both(one: Result<(), Failure>, other: Result<(), Failure>) -> Result<(), Failure> {
     match (one, other) {
         (Err(one), Err(other)) => Err(Failure::No(format!("{one}\nstrowger: {other}"))),

@@ -1,61 +1,62 @@
-//! `strowger load run` and `strowger load answer`: one run, and its report.
+//! `strowger load run` and `strowger load answer`: a single run and its report.
 
 use std::time::Duration;
 
 use clap::Args;
 use strowger_traffic::engine::{Plan, PlanError};
 use strowger_traffic::options::{AnswerOptions, Options, Target, WARNING};
-use strowger_traffic::report::About;
+use strowger_traffic::report::RunDescription;
 
 use super::arguments::{EndArguments, TrafficArguments, at_least_one, target, time};
-use super::carry::carry_out;
-use super::onlook::OnlookArguments;
-use super::output::{OutputArguments, conclude};
+use super::execute::execute;
+use super::monitor::MonitorArguments;
+use super::output::{OutputArguments, write_report};
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
     #[command(flatten)]
     traffic: TrafficArguments,
-    /// Calls a second
+    /// Calls per second
     #[arg(short, long, default_value_t = 10.0, value_name = "N", value_parser = number)]
     rate: f64,
-    /// The milliseconds that --rate is meant for, as SIPp's -rp
+    /// Period of --rate in ms, like SIPp's -rp
     #[arg(long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     rp: u32,
-    /// A closed loop of so many calls at once, instead of a rate
+    /// Closed loop with this many concurrent calls, instead of a rate
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     outstanding: Option<usize>,
-    /// How many calls [default: 10000 without --time]
+    /// Number of calls [default: 10000 without --time]
     #[arg(short = 'm', long)]
     calls: Option<u64>,
-    /// How long, as 60s or 5m; of a model, in its time [default of users: 2h]
+    /// Duration, such as 60s or 5m; for a model, in model time [default for users: 2h]
     #[arg(long, value_parser = time)]
     time: Option<Duration>,
-    /// The beginning that is not counted; of a model, in its time [default: 0s; of users: 10m]
+    /// Initial period that is not measured; for a model, in model time [default: 0s; for users: 10m]
     #[arg(long, alias = "warmup", value_parser = time, value_name = "TIME")]
     warm_up: Option<Duration>,
-    /// How long calls go on to begin behind --time, uncounted: so the last that are counted find the server as loaded as the first
+    /// Time after --time in which calls still begin but are not measured, so that the last measured calls find the
+    /// same load as the first
     #[arg(long, value_parser = time, value_name = "TIME", requires = "time")]
     cool_down: Option<Duration>,
     #[command(flatten)]
     output: OutputArguments,
     #[command(flatten)]
-    onlook: OnlookArguments,
+    onlook: MonitorArguments,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArguments {
-    /// Where to listen: udp:ADDRESS:PORT or tcp:ADDRESS:PORT; may be given several times over UDP, each a server of its own
+    /// Listening address: udp:ADDRESS:PORT or tcp:ADDRESS:PORT; may be repeated over UDP, each a server of its own
     #[arg(long, value_name = "TARGET", value_parser = target, required = true)]
     listen: Vec<Target>,
-    /// Whose callee it is
+    /// Workload whose callee to play
     #[arg(long, default_value = "proxy-200")]
     workload: String,
-    /// Ends after so many calls
+    /// Ends after this number of calls
     #[arg(short = 'm', long)]
     calls: Option<u64>,
-    /// Ends after this time, as 60s or 5m
+    /// Ends after this time, such as 60s or 5m
     #[arg(long, value_parser = time)]
     time: Option<Duration>,
     #[command(flatten)]
@@ -63,10 +64,10 @@ pub(crate) struct AnswerArguments {
     #[command(flatten)]
     output: OutputArguments,
     #[command(flatten)]
-    onlook: OnlookArguments,
+    onlook: MonitorArguments,
 }
 
-/// A law of arrivals may have its own rate, so that 0 is one here.
+/// Parses a rate. An arrival process may have its own rate, so 0 is allowed here.
 fn number(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
     number.ok_or_else(|| format!("'{text}' is no number of calls a second"))
@@ -97,9 +98,9 @@ impl AnswerArguments {
             calls: self.calls,
             time: self.time,
             threads: self.end.threads,
-            is_awake: self.end.awake,
-            joins: self.end.segmentation,
-            repeats: self.end.repeats(),
+            is_busy_polling: self.end.awake,
+            has_segmentation: self.end.segmentation,
+            retransmits: self.end.repeats(),
             service: self.end.service(),
             seed: self.end.seed(),
         })
@@ -111,17 +112,17 @@ impl AnswerArguments {
     }
 }
 
-/// Carries out a plan, and shows what came of it.
+/// Runs a plan and shows the result.
 pub(super) fn measure(
     plan: Plan,
-    about: &About,
+    about: &RunDescription,
     output: &OutputArguments,
-    onlook: &OnlookArguments,
+    onlook: &MonitorArguments,
 ) -> Result<(), Failure> {
     for (_, text) in about.declared.iter().filter(|(name, _)| name == WARNING) {
         eprintln!("strowger: warning: {text}");
     }
     output.ready()?;
-    let report = carry_out(plan, about, onlook)?;
-    conclude(&report, about, output)
+    let report = execute(plan, about, onlook)?;
+    write_report(&report, about, output)
 }

@@ -1,4 +1,4 @@
-//! `strowger load search`: the highest rate, or the largest number of users, at which rules hold.
+//! `strowger load search`: finds the highest rate, or the largest number of users, that satisfies rules.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use strowger_traffic::options::Options;
 use strowger_traffic::search::{
-    Over, Probe, Probed, Rule, RuleError, Search, SearchReport, Settings, comes_at, rfc7502_down,
+    Probe, ProbeResult, Rule, RuleError, Search, SearchReport, SearchVariable, Settings, comes_at, rfc7502_down,
 };
 
 use super::arguments::{TrafficArguments, above_zero, time};
-use super::onlook::OnlookArguments;
+use super::monitor::MonitorArguments;
 use super::output::{both, write};
 use super::series::Series;
 use crate::failure::Failure;
 
-/// How long a probe is where nothing says so, and how many sessions it has by RFC 7502.
+/// Default length of a probe, and its number of sessions under RFC 7502.
 const PROBE: Duration = Duration::from_secs(10);
 const RFC_SESSIONS: u64 = 50_000;
 
@@ -23,70 +23,71 @@ const RFC_SESSIONS: u64 = 50_000;
 pub(crate) struct SearchArguments {
     #[command(flatten)]
     traffic: TrafficArguments,
-    /// What must hold; may be given several times [default: success(2s)=99.99%; transactions=99.99% over users; success=100% with --rfc7502]
+    /// Rule that must hold; may be repeated [default: success(2s)=99.99%; transactions=99.99% over users;
+    /// success=100% with --rfc7502]
     #[arg(long = "rule", value_name = "RULE", value_parser = rule)]
     rules: Vec<Rule>,
-    /// What is varied
-    #[arg(long, value_enum, default_value_t = OverArgument::Rate)]
-    over: OverArgument,
+    /// Variable of the search
+    #[arg(long, value_enum, default_value_t = SearchVariableArgument::Rate)]
+    over: SearchVariableArgument,
     /// Writes the result and all probes as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
-    how: HowArguments,
+    how: SearchMethodArguments,
 }
 
-/// How a search goes, whatever it is for.
+/// Parameters of a search, whatever its variable.
 #[derive(Debug, Args)]
-pub(super) struct HowArguments {
-    /// Where it begins, in calls a second or users [default: 100]
+pub(super) struct SearchMethodArguments {
+    /// Initial value, in calls per second or users [default: 100]
     #[arg(long, value_name = "N", value_parser = above_zero)]
     start: Option<f64>,
-    /// Nothing above this is tried
+    /// Maximum value to try
     #[arg(long, value_name = "N", value_parser = above_zero)]
     max: Option<f64>,
-    /// How long each probe is [default: 10s; of a model of users, as long as that says]
+    /// Length of each probe [default: 10s; for a model of users, as defined there]
     #[arg(long, value_parser = time)]
     time: Option<Duration>,
-    /// How many calls each probe has, instead of a time [default with --rfc7502: 50000]
+    /// Number of calls per probe, instead of a time [default with --rfc7502: 50000]
     #[arg(short = 'm', long, conflicts_with = "time")]
     calls: Option<u64>,
-    /// The beginning of each probe that is not counted
+    /// Initial period of each probe that is not measured
     #[arg(long, value_parser = time, value_name = "TIME")]
     warm_up: Option<Duration>,
-    /// By how much it rises while all holds [default: 50%; RFC 7502: 10%]
+    /// Relative increase while the rules hold [default: 50%; RFC 7502: 10%]
     #[arg(long, value_name = "SHARE", value_parser = weight)]
     up: Option<f64>,
-    /// By how much it falls while nothing held yet [default: 50%; RFC 7502: half of --up, at least 10%]
+    /// Relative decrease until the rules hold [default: 50%; RFC 7502: half of --up, at least 10%]
     #[arg(long, value_name = "SHARE", value_parser = weight)]
     down: Option<f64>,
-    /// How close what holds and what does not must come
+    /// Maximum relative distance between success and failure at the end
     #[arg(long, default_value = "1%", value_name = "SHARE", value_parser = weight)]
     precision: f64,
-    /// How often the result must hold [default: 3; RFC 7502: 1]
+    /// Number of successful runs that confirm the result [default: 3; RFC 7502: 1]
     #[arg(long, value_name = "N")]
     confirm: Option<u32>,
-    /// How often what failed is tried again before it counts [default: 1; RFC 7502: 0]
+    /// Number of retries before a failure counts [default: 1; RFC 7502: 0]
     #[arg(long, value_name = "N")]
     retries: Option<u32>,
-    /// The algorithm of RFC 7502, §4.10, alone: steps of a tenth until ten successes bring no higher rate
+    /// Uses only the algorithm of RFC 7502, §4.10: steps of a tenth until ten successes bring no higher rate
     #[arg(long, conflicts_with = "precision")]
     rfc7502: bool,
-    /// Probes at most [default: 80; RFC 7502: 200]
+    /// Maximum number of probes [default: 80; RFC 7502: 200]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_probes: Option<u32>,
-    /// How long the server is left alone between probes
+    /// Pause between probes
     #[arg(long, default_value = "2s", value_parser = time, value_name = "TIME")]
     settle: Duration,
     #[command(flatten)]
-    onlook: OnlookArguments,
+    onlook: MonitorArguments,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum OverArgument {
-    /// Calls a second
+enum SearchVariableArgument {
+    /// Calls per second
     Rate,
-    /// Users, who call when they like (--workload users)
+    /// Users, who call at random times (--workload users)
     Users,
 }
 
@@ -102,10 +103,10 @@ fn weight(text: &str) -> Result<f64, String> {
 }
 
 impl SearchArguments {
-    const fn over(&self) -> Over {
+    const fn over(&self) -> SearchVariable {
         match self.over {
-            OverArgument::Rate => Over::Rate,
-            OverArgument::Users => Over::Users,
+            SearchVariableArgument::Rate => SearchVariable::Rate,
+            SearchVariableArgument::Users => SearchVariable::Users,
         }
     }
 
@@ -113,17 +114,17 @@ impl SearchArguments {
         let usual = match self.over {
             _ if !self.rules.is_empty() => return Ok(self.rules.clone()),
             _ if self.how.rfc7502 => "success=100%",
-            // Without a limit, a queue that only grows would be a success.
-            OverArgument::Rate => "success(2s)=99.99%",
-            OverArgument::Users => "transactions=99.99%",
+            // Without a time limit, an unboundedly growing queue would be a success.
+            SearchVariableArgument::Rate => "success(2s)=99.99%",
+            SearchVariableArgument::Users => "transactions=99.99%",
         };
         Ok(vec![Rule::parse(usual).map_err(|error| Failure::Usage(error.to_string()))?])
     }
 
-    /// Whether the number of users can be varied.
+    /// Checks that the number of users can be varied.
     fn check_users(&self, base: &Options) -> Result<(), Failure> {
         let wrong = |what: String| Err(Failure::Usage(what));
-        if base.workload.habits.is_empty() {
+        if base.workload.activities.is_empty() {
             return wrong(format!(
                 "in the workload {} the number of users does not say how many calls there are; use --workload users",
                 base.workload.name
@@ -143,7 +144,7 @@ impl SearchArguments {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let (settings, rules) = (self.how.settings(self.over())?, self.rules()?);
         let base = self.traffic.options()?;
-        if settings.over == Over::Users {
+        if settings.variable == SearchVariable::Users {
             self.check_users(&base)?;
         }
         let mut series = self.how.series(&[self.json.as_deref()])?;
@@ -151,7 +152,7 @@ impl SearchArguments {
         let file = self.json.as_ref();
         let written = file.map_or(Ok(()), |file| write(file, &format!("{:#}\n", report.to_json())));
         let judged = match report.sentence() {
-            // What went wrong is said behind what is known.
+            // The error is reported after the partial result.
             _ if ended.is_err() && report.probes.is_empty() => ended,
             Err(sentence) if ended.is_err() => series.line(&sentence).and(ended),
             Ok(sentence) => series.line(&sentence).and(ended),
@@ -161,8 +162,8 @@ impl SearchArguments {
     }
 }
 
-impl HowArguments {
-    pub(super) fn settings(&self, over: Over) -> Result<Settings, Failure> {
+impl SearchMethodArguments {
+    pub(super) fn settings(&self, over: SearchVariable) -> Result<Settings, Failure> {
         let start = self.start.unwrap_or(100.0);
         let usual = if self.rfc7502 {
             let usual = Settings::rfc7502(over, start);
@@ -194,7 +195,7 @@ impl HowArguments {
                  10%) or --up",
             );
         }
-        if over == Over::Users
+        if over == SearchVariable::Users
             && (settings.start.fract() != 0.0 || settings.max.is_finite() && settings.max.fract() != 0.0)
         {
             return wrong("there are only whole users; correct --start or --max");
@@ -202,16 +203,16 @@ impl HowArguments {
         Ok(settings)
     }
 
-    /// A probe's options.
-    fn options(&self, base: &Options, over: Over, probe: Probe) -> Options {
-        // Not the same arrivals each time: what is found must not hang on one of them.
+    /// Returns the options of a probe.
+    fn options(&self, base: &Options, over: SearchVariable, probe: Probe) -> Options {
+        // Each probe has different arrivals, so that the result does not depend on one sequence.
         let mut options = Options { seed: base.seed.wrapping_add(u64::from(probe.number)), ..base.clone() };
         match over {
-            Over::Rate => options.rate = probe.at,
+            SearchVariable::Rate => options.rate = probe.at,
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is whole, and saturates")]
-            Over::Users => options.users = probe.at as u32,
+            SearchVariable::Users => options.users = probe.at as u32,
         }
-        let is_of_users = !base.workload.habits.is_empty();
+        let is_of_users = !base.workload.activities.is_empty();
         options.calls =
             self.calls.or_else(|| (self.rfc7502 && self.time.is_none() && !is_of_users).then_some(RFC_SESSIONS));
         options.time =
@@ -220,12 +221,12 @@ impl HowArguments {
         options
     }
 
-    /// The runs of a search, and the files that are written behind them.
+    /// Prepares the runs of a search and its output files.
     pub(super) fn series(&self, files: &[Option<&Path>]) -> Result<Series<'_>, Failure> {
         Series::begin(&self.onlook, self.settle, files)
     }
 
-    /// The search, and how it ended.
+    /// Runs the search and returns its report with the outcome.
     pub(super) fn search(
         &self,
         base: &Options,
@@ -236,17 +237,17 @@ impl HowArguments {
         let mut report = SearchReport {
             workload: base.workload.name.clone(),
             to: String::new(),
-            found: search.found(),
+            result: search.result(),
             probes: Vec::new(),
             rules,
             settings,
         };
         let ended = self.probe(base, series, &mut search, &mut report);
-        report.found = search.found();
+        report.result = search.result();
         (report, ended)
     }
 
-    /// Probe after probe, until the search or a signal ends it.
+    /// Runs probes until the search or a signal ends.
     fn probe(
         &self,
         base: &Options,
@@ -254,7 +255,7 @@ impl HowArguments {
         search: &mut Search,
         report: &mut SearchReport,
     ) -> Result<(), Failure> {
-        let Settings { over, .. } = *search.settings();
+        let Settings { variable: over, .. } = *search.settings();
         while let Some(probe) = search.next_probe() {
             let options = self.options(base, over, probe);
             series.status(&format!(
@@ -263,7 +264,7 @@ impl HowArguments {
                 probe.stage.to_string(),
                 over.show(probe.at)
             ));
-            let comes = |plan: &_| if over == Over::Rate { comes_at(plan, probe.at) } else { Ok(()) };
+            let comes = |plan: &_| if over == SearchVariable::Rate { comes_at(plan, probe.at) } else { Ok(()) };
             let Some((ran, about)) = series.run(&options, &comes)? else { break };
             if ran.was_stopped {
                 break;
@@ -272,7 +273,7 @@ impl HowArguments {
                 (report.workload, report.to) = (about.workload, about.to);
                 series.line(&format!("{} to {}, seed {}", report.workload, report.to, base.seed))?;
             }
-            let probed = Probed::judge(probe, over, &report.rules, &ran, options.seed);
+            let probed = ProbeResult::judge(probe, over, &report.rules, &ran, options.seed);
             series.line(&probed.to_string())?;
             search.handle_outcome(probed.outcome);
             report.probes.push(probed);

@@ -1,4 +1,4 @@
-//! Runs that follow one another, as a search or a sweep makes them.
+//! Consecutive runs of a search or a sweep.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
@@ -10,38 +10,38 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use strowger_traffic::engine::{PhaseReport, Plan, Report, entropy};
 use strowger_traffic::options::{Options, WARNING};
-use strowger_traffic::report::About;
+use strowger_traffic::report::RunDescription;
 use strowger_traffic::search::callees_at;
 
-use super::carry::carry_out;
-use super::onlook::OnlookArguments;
+use super::execute::execute;
+use super::monitor::MonitorArguments;
 use super::output::ready;
 use crate::failure::Failure;
 
-/// How often a run whose preparation failed is begun again, and how long the server is left alone before.
+/// Maximum number of attempts to prepare a run, and the minimum pause between them.
 const TRIES: u32 = 3;
 const RECOVERY: Duration = Duration::from_secs(5);
-/// How often a pause looks whether it was ended.
+/// Interval at which a pause checks for a signal.
 const BEAT: Duration = Duration::from_millis(20);
 
-/// What runs have in common.
+/// State common to the runs.
 #[derive(Debug)]
 pub(super) struct Series<'a> {
-    onlook: &'a OnlookArguments,
+    onlook: &'a MonitorArguments,
     settle: Duration,
     is_stopped: Arc<AtomicBool>,
-    /// Where callees listen, in all runs.
+    /// Listening addresses of callees, the same in all runs.
     places: Option<Vec<SocketAddr>>,
     runs: u32,
-    /// Lines go to standard error, because a file goes to standard output.
+    /// Print lines to standard error, because a file goes to standard output.
     is_piped: bool,
     shows: bool,
 }
 
 impl<'a> Series<'a> {
-    /// Signals end it from now on, after what is going on.
+    /// Starts a series. From then on, signals end it after the current run.
     pub(super) fn begin(
-        onlook: &'a OnlookArguments,
+        onlook: &'a MonitorArguments,
         settle: Duration,
         files: &[Option<&Path>],
     ) -> Result<Self, Failure> {
@@ -59,22 +59,22 @@ impl<'a> Series<'a> {
         self.is_stopped.load(Ordering::SeqCst)
     }
 
-    /// Whether nothing was run yet.
+    /// Whether nothing has run yet.
     pub(super) const fn is_first(&self) -> bool {
         self.runs == 0
     }
 
-    /// What follows is of another kind, or of another server: it has a first run of its own.
+    /// Starts over for another test or server, with a first run of its own.
     pub(super) fn begin_anew(&mut self) {
         (self.places, self.runs) = (None, 0);
     }
 
-    /// Runs; `check` says whether the plan is what is wanted. `None` where a signal came first.
+    /// Runs a plan that `check` has approved. `None` if a signal came first.
     pub(super) fn run(
         &mut self,
         options: &Options,
         check: &dyn Fn(&Plan) -> Result<(), String>,
-    ) -> Result<Option<(Report, About)>, Failure> {
+    ) -> Result<Option<(Report, RunDescription)>, Failure> {
         if self.is_first() {
             options.plan()?.1.declared.iter().filter(|(name, _)| name == WARNING).for_each(|(_, text)| {
                 eprintln!("strowger: warning: {text}");
@@ -89,15 +89,15 @@ impl<'a> Series<'a> {
             }
             let (mut plan, about) = options.plan()?;
             check(&plan).map_err(Failure::Usage)?;
-            // Callees that move would have to be found anew, and their old places would be called in vain.
+            // If callees moved, they would have to register again, and calls to their old addresses would fail.
             if self.places.is_none() {
                 self.places = Some(callees_at(&plan).map_err(Failure::Output)?);
             }
             plan.callees_at = self.places.clone().unwrap_or_default();
             plan.run = entropy();
-            let mut report = carry_out(plan, &about, &self.onlook.silent())?;
+            let mut report = execute(plan, &about, &self.onlook.silent())?;
             if !self.is_first() && is_silence(&report) {
-                // It answered before: that it does not any more is what was measured.
+                // The server answered before, so its silence is a valid result.
                 report.broken_off = None;
             }
             tries += 1;
@@ -106,7 +106,7 @@ impl<'a> Series<'a> {
                     self.runs += 1;
                     return Ok(Some((report, about)));
                 }
-                // A server that was overloaded a moment ago may refuse to be prepared.
+                // A server that was just overloaded may fail during preparation.
                 Some(_) if !self.is_first() && tries < TRIES && !self.is_stopped() => {
                     self.pause(self.settle.max(RECOVERY));
                 }
@@ -115,7 +115,7 @@ impl<'a> Series<'a> {
         }
     }
 
-    /// Leaves the server alone; a signal ends that.
+    /// Leaves the server idle for a time; a signal ends the pause.
     pub(super) fn pause(&self, time: Duration) {
         let until = Instant::now() + time;
         while !self.is_stopped() {
@@ -127,7 +127,7 @@ impl<'a> Series<'a> {
         }
     }
 
-    /// A line that stays.
+    /// Prints a permanent line.
     pub(super) fn line(&self, text: &str) -> Result<(), Failure> {
         self.status("");
         if self.is_piped {
@@ -137,17 +137,17 @@ impl<'a> Series<'a> {
         writeln!(std::io::stdout().lock(), "{text}").map_err(Failure::Output)
     }
 
-    /// What is going on, on a terminal, until the next line.
+    /// Shows a status on a terminal until the next line.
     pub(super) fn status(&self, text: &str) {
         if self.shows && std::io::stderr().is_terminal() {
-            // Standard error may be gone; the runs go on.
+            // Standard error may be closed; the runs continue.
             let mut err = std::io::stderr().lock();
             let _ = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
         }
     }
 }
 
-/// Whether it was broken off for no other reason than that nothing came while it was measured.
+/// Whether the run was aborted only because nothing arrived during the measurement.
 fn is_silence(report: &Report) -> bool {
     let is_silent = |phase: &PhaseReport| phase.links.received == 0 && phase.meter().began.sent > 0;
     !report.was_stopped && report.measured().is_some_and(is_silent)

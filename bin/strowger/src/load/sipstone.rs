@@ -1,4 +1,4 @@
-//! `strowger load sipstone`: the five tests of SIPstone, and their score.
+//! `strowger load sipstone`: runs the five tests of SIPstone and computes the score.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -6,22 +6,22 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 use strowger_traffic::options::{Options, Target};
-use strowger_traffic::search::{Over, Rule, Verdict};
+use strowger_traffic::search::{Rule, SearchVariable, Verdict};
 use strowger_traffic::workload::Workload;
-use strowger_traffic::workload::sipstone::{LASTS, PARTS, Part, SUCCESS, WITHIN, score};
+use strowger_traffic::workload::sipstone::{LASTS, PARTS, SUCCESS, SipstoneTest, WITHIN, score};
 
 use super::arguments::{TrafficArguments, target};
 use super::output::write;
-use super::search::{HowArguments, rule};
+use super::search::{SearchMethodArguments, rule};
 use super::series::Series;
 use crate::failure::Failure;
 
-/// What stands for a workload.
+/// Placeholder for the workload.
 const TESTS: &str = "sipstone";
 
 #[derive(Debug, Args)]
 #[command(mut_arg("workload", |workload| {
-    // What is done is what the tests say.
+    // The tests define the workloads.
     workload.hide(true).default_value(TESTS).value_parser([TESTS])
 }))]
 #[command(mut_arg("time", |time| time.help("How long each probe is [default: 60s]")))]
@@ -30,28 +30,28 @@ pub(crate) struct SipstoneArguments {
     #[command(flatten)]
     traffic: TrafficArguments,
     #[command(flatten)]
-    how: HowArguments,
-    /// What must hold instead of a test's own rule, success(2s)=95%; may be given several times
+    how: SearchMethodArguments,
+    /// Rule that must hold instead of a test's own, success(2s)=95%; may be repeated
     #[arg(long = "rule", value_name = "RULE", value_parser = rule)]
     rules: Vec<Rule>,
-    /// Only these tests: registration, outbound, proxy-480, redirect, proxy-200; may be given several times
+    /// Only this test: registration, outbound, proxy-480, redirect, proxy-200; may be repeated
     #[arg(long, value_name = "TEST", value_parser = part)]
-    only: Vec<Part>,
-    /// The rate of a test that was measured before, as redirect=5120; may be given several times
+    only: Vec<SipstoneTest>,
+    /// Rate of a test that was measured before, such as redirect=5120; may be repeated
     #[arg(long, value_name = "TEST=RATE", value_parser = with_number)]
-    known: Vec<(Part, f64)>,
-    /// The weight of a test [default: the same for each]; may be given several times
+    known: Vec<(SipstoneTest, f64)>,
+    /// Weight of a test [default: equal weights]; may be repeated
     #[arg(long, value_name = "TEST=WEIGHT", value_parser = with_number)]
-    weight: Vec<(Part, f64)>,
-    /// Another target for a test, as redirect=udp:127.0.0.1:5062; may be given several times
+    weight: Vec<(SipstoneTest, f64)>,
+    /// Another target for a test, such as redirect=udp:127.0.0.1:5062; may be repeated
     #[arg(long, value_name = "TEST=TARGET", value_parser = with_target)]
-    at: Vec<(Part, Target)>,
-    /// Writes the score, and each test's search, as JSON; - is standard output
+    at: Vec<(SipstoneTest, Target)>,
+    /// Writes the score and each test's search as JSON; - is standard output
     #[arg(long, visible_alias = "score-json", value_name = "FILE")]
     json: Option<PathBuf>,
 }
 
-fn part(text: &str) -> Result<Part, String> {
+fn part(text: &str) -> Result<SipstoneTest, String> {
     let found = PARTS.into_iter().find(|part| part.workload == text || part.name == text);
     found.ok_or_else(|| {
         let names = PARTS.map(|part| part.workload).join(", ");
@@ -59,21 +59,21 @@ fn part(text: &str) -> Result<Part, String> {
     })
 }
 
-fn with_number(text: &str) -> Result<(Part, f64), String> {
+fn with_number(text: &str) -> Result<(SipstoneTest, f64), String> {
     let (name, number) = text.split_once('=').ok_or_else(|| format!("'{text}' says no number; write redirect=2"))?;
     let number: Option<f64> = number.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
     Ok((part(name)?, number.ok_or_else(|| format!("'{text}' has no number of at least 0"))?))
 }
 
-fn with_target(text: &str) -> Result<(Part, Target), String> {
+fn with_target(text: &str) -> Result<(SipstoneTest, Target), String> {
     let (name, at) =
         text.split_once('=').ok_or_else(|| format!("'{text}' says no target; write redirect=udp:HOST:PORT"))?;
     Ok((part(name)?, target(at).map_err(|error| error.to_string())?))
 }
 
-/// What is known of a test.
-struct Tested {
-    part: Part,
+/// Result of a test.
+struct TestResult {
+    part: SipstoneTest,
     rate: Option<f64>,
     report: Value,
 }
@@ -91,9 +91,9 @@ impl SipstoneArguments {
         let mut tested = Vec::new();
         for part in PARTS {
             let weight = of(&self.weight, part).unwrap_or(part.weight);
-            let part = Part { weight, ..part };
+            let part = SipstoneTest { weight, ..part };
             if let Some(rate) = of(&self.known, part) {
-                tested.push(Tested { part, rate: Some(rate), report: Value::Null });
+                tested.push(TestResult { part, rate: Some(rate), report: Value::Null });
             } else if self.only.is_empty() || self.only.iter().any(|only| only.workload == part.workload) {
                 let (one, is_stopped) = self.test(&base, part, &mut series)?;
                 tested.push(one);
@@ -101,14 +101,14 @@ impl SipstoneArguments {
                     break;
                 }
             } else {
-                tested.push(Tested { part, rate: None, report: Value::Null });
+                tested.push(TestResult { part, rate: None, report: Value::Null });
             }
         }
         self.conclude(&tested)
     }
 
-    /// The highest rate of a test, and whether a signal ended it.
-    fn test(&self, base: &Options, part: Part, series: &mut Series<'_>) -> Result<(Tested, bool), Failure> {
+    /// Returns the highest rate of a test, and whether a signal ended it.
+    fn test(&self, base: &Options, part: SipstoneTest, series: &mut Series<'_>) -> Result<(TestResult, bool), Failure> {
         let wrong = |what: String| Failure::Usage(what);
         let workload = Workload::parse(part.workload, &self.traffic.end.set_for(part.workload), 1.0)
             .map_err(|error| wrong(error.to_string()))?;
@@ -120,17 +120,17 @@ impl SipstoneArguments {
         };
         series.begin_anew();
         series.line(&format!("SIPstone: {}", part.name))?;
-        let (report, ended) = self.how.search(&options, (self.how.settings(Over::Rate)?, rules), series);
+        let (report, ended) = self.how.search(&options, (self.how.settings(SearchVariable::Rate)?, rules), series);
         ended?;
         match report.sentence() {
             Ok(sentence) | Err(sentence) => series.line(&sentence)?,
         }
-        // Where the generator is the limit, or --max, there is no rate of the server.
-        let rate = report.found.at.filter(|_| report.found.verdict == Verdict::Found);
-        Ok((Tested { part, rate, report: report.to_json() }, series.is_stopped()))
+        // If the generator or --max is the limit, the server's rate is unknown.
+        let rate = report.result.at.filter(|_| report.result.verdict == Verdict::Found);
+        Ok((TestResult { part, rate, report: report.to_json() }, series.is_stopped()))
     }
 
-    fn conclude(&self, tested: &[Tested]) -> Result<(), Failure> {
+    fn conclude(&self, tested: &[TestResult]) -> Result<(), Failure> {
         let rates: Option<Vec<_>> = tested.iter().map(|one| Some((one.part, one.rate?))).collect();
         let score = rates.filter(|rates| rates.len() == PARTS.len()).and_then(|rates| score(&rates));
         if let Some(file) = &self.json {
@@ -154,7 +154,7 @@ impl SipstoneArguments {
         if let Some(score) = score {
             text.push_str(&format!("SIPstone-A       {score:>10.1}/s\n"));
         }
-        // A file that goes to standard output stands there alone.
+        // A file on standard output must contain nothing else.
         let is_piped = self.json.as_ref().is_some_and(|file| file.as_os_str() == "-");
         if is_piped {
             eprint!("{text}");
@@ -176,6 +176,6 @@ impl SipstoneArguments {
     }
 }
 
-fn of<T: Copy>(all: &[(Part, T)], part: Part) -> Option<T> {
+fn of<T: Copy>(all: &[(SipstoneTest, T)], part: SipstoneTest) -> Option<T> {
     all.iter().rev().find(|(one, _)| one.workload == part.workload).map(|(_, value)| *value)
 }

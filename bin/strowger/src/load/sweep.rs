@@ -1,4 +1,4 @@
-//! `strowger load sweep`: throughput and response times against the load.
+//! `strowger load sweep`: measures throughput and response times against load.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -10,59 +10,59 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use strowger_traffic::options::{Options, Target};
 use strowger_traffic::output::sweep_page;
 use strowger_traffic::search::{Rule, RuleError, comes_at};
-use strowger_traffic::sweep::{Measured, PointReport, Rates, Settings, Sweep, SweepReport, Task, await_answer};
+use strowger_traffic::sweep::{Measurement, PointReport, Rates, Settings, Sweep, SweepReport, Task, await_answer};
 
 use super::arguments::{TrafficArguments, time};
-use super::onlook::OnlookArguments;
+use super::monitor::MonitorArguments;
 use super::output::{both, write_all};
 use super::series::Series;
 use crate::failure::Failure;
 
-/// How often it is looked whether the command that restarts the server has ended.
+/// Interval at which the restart command is checked for its end.
 const BEAT: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Args)]
 pub(crate) struct SweepArguments {
     #[command(flatten)]
     traffic: TrafficArguments,
-    /// Calls a second: FROM..TO/STEP, as 100..2400/100, or single rates, as 100,200,400
+    /// Calls per second: FROM..TO/STEP, such as 100..2400/100, or single rates, such as 100,200,400
     #[arg(short, long, value_name = "RATES", value_parser = rates)]
     rate: Rates,
-    /// What ends it before the last rate, over all runs of a rate; may be given several times
+    /// Condition that ends the sweep before the last rate, over all runs of a rate; may be repeated
     #[arg(long, value_name = "CONDITION", default_value = "success<50%", value_parser = condition)]
     until: Vec<Rule>,
-    /// How often each rate is run
+    /// Number of runs per rate
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// A command that starts the server anew, before each run
+    /// Command that restarts the server before each run
     #[arg(long, value_name = "CMD")]
     restart: Option<String>,
-    /// How long the command, and the server's first answer behind it, may take
+    /// Maximum time for the command and the server's first answer after it
     #[arg(long, default_value = "30s", value_parser = time, value_name = "TIME")]
     restart_wait: Duration,
-    /// How soon each 2xx of a call must come for the call to be a success
+    /// Maximum time to each 2xx of a call for the call to be a success
     #[arg(long, default_value = "2s", value_parser = time, value_name = "TIME")]
     within: Duration,
-    /// How long each run is
+    /// Length of each run
     #[arg(long, default_value = "30s", value_parser = time)]
     time: Duration,
-    /// The beginning of each run that is not counted
+    /// Initial period of each run that is not measured
     #[arg(long, default_value = "0s", value_parser = time, value_name = "TIME")]
     warm_up: Duration,
-    /// How long the server is left alone between runs
+    /// Pause between runs
     #[arg(long, default_value = "2s", value_parser = time, value_name = "TIME")]
     settle: Duration,
     /// Writes all runs as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Writes a table with a line for each rate
+    /// Writes a table with one line per rate
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Writes a page with plots that needs nothing else
+    /// Writes a self-contained page with plots
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
-    onlook: OnlookArguments,
+    onlook: MonitorArguments,
 }
 
 fn condition(text: &str) -> Result<Rule, RuleError> {
@@ -111,7 +111,7 @@ impl SweepArguments {
         both(written, said.and(judged))
     }
 
-    /// Run after run, until a condition, the last rate or a signal ends it.
+    /// Runs until a condition, the last rate or a signal ends the sweep.
     fn sweep(&self, base: &Options, series: &mut Series<'_>, report: &mut SweepReport) -> Result<(), Failure> {
         while let Some(task) = report.sweep.next_task() {
             let Task { rate, repeat, number } = task;
@@ -131,14 +131,14 @@ impl SweepArguments {
                 series.line(&format!("{} to {}, seed {}", report.workload, report.to, base.seed))?;
                 series.line(&PointReport::head())?;
             }
-            if let Some(point) = report.sweep.handle_measured(Measured::of(&ran, self.within)) {
+            if let Some(point) = report.sweep.handle_measurement(Measurement::of(&ran, self.within)) {
                 series.line(&PointReport(point).to_string())?;
             }
         }
         Ok(())
     }
 
-    /// Lets the command start the server, and waits until that answers.
+    /// Runs the command that starts the server, and waits until the server answers.
     fn restart(&self, command: &str, target: Target, series: &Series<'_>) -> Result<(), Failure> {
         if series.is_stopped() {
             return Ok(());
@@ -148,7 +148,7 @@ impl SweepArguments {
             .args(["-c", command])
             .stdin(Stdio::null())
             .stdout(Stdio::from(std::io::stderr()))
-            // Ctrl-C ends the sweep, and not the server that it started.
+            // Ctrl-C ends the sweep, but not the server that it started.
             .process_group(0)
             .spawn()
             .map_err(|error| wrong(format!("cannot be run: {error}")))?;
@@ -158,7 +158,7 @@ impl SweepArguments {
                 break status;
             }
             if begun.elapsed() > self.restart_wait {
-                // It may end in this moment; what it began goes with it.
+                // The process may end at this moment; its children are killed with it.
                 if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
                     let _ = kill_process_group(group, Signal::KILL);
                 }

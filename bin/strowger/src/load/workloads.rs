@@ -1,17 +1,17 @@
-//! `strowger load workloads`: what `--workload` may say.
+//! `strowger load workloads`: lists the values of `--workload`.
 
 use std::io::Write as _;
 
 use clap::Args;
 use serde_json::{Value, json};
-use strowger_traffic::workload::{Known, Parameter, WORKLOADS, names};
+use strowger_traffic::workload::{NamedWorkload, Parameter, WORKLOADS, names};
 
 use crate::failure::Failure;
 use crate::table::print_json;
 
 #[derive(Debug, Args)]
 pub(crate) struct WorkloadsArguments {
-    /// Only this one, with all its parameters
+    /// Only this workload, with all its parameters
     name: Option<String>,
     /// Prints JSON
     #[arg(long)]
@@ -20,10 +20,10 @@ pub(crate) struct WorkloadsArguments {
 
 impl WorkloadsArguments {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let shown: Vec<&Known> = match &self.name {
+        let shown: Vec<&NamedWorkload> = match &self.name {
             None => WORKLOADS.iter().collect(),
             Some(name) => {
-                let found = Known::find(name);
+                let found = NamedWorkload::find(name);
                 let found = found
                     .ok_or_else(|| Failure::Usage(format!("there is no workload '{name}'; there are {}", names())))?;
                 vec![found]
@@ -37,7 +37,7 @@ impl WorkloadsArguments {
     }
 }
 
-fn as_json(known: &Known) -> Value {
+fn as_json(known: &NamedWorkload) -> Value {
     let parameters = known.parameters.iter().map(|Parameter { name, default, about, is_ours }| {
         json!({ "name": name, "default": default, "about": about, "is_ours": is_ours })
     });
@@ -45,7 +45,7 @@ fn as_json(known: &Known) -> Value {
         "parameters": parameters.collect::<Vec<_>>() })
 }
 
-fn as_text(known: &Known) -> String {
+fn as_text(known: &NamedWorkload) -> String {
     let mut text = format!("{}: {}\n", known.name, known.about);
     if !known.paper.is_empty() {
         text.push_str(&format!("    from: {}\n", known.paper));

@@ -1,49 +1,49 @@
-//! `strowger plan availability`: how many nines.
+//! `strowger plan availability`: availability in nines.
 
 use clap::Args;
 use strowger_plan::{Availability, Explain as _, PlanError, units};
 
-use super::field::{At, Field, Input, Show};
+use super::field::{DisplayUnit, Field, Input, InputPoint};
 use super::numbers::{Numbers, counts, counts_or_none, share, shares};
-use super::present::{Answer, Model, ShownArguments, present};
+use super::presentation::{Answer, DisplayArguments, Model, present};
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct AvailabilityArguments {
-    /// S, first-stage servers; 0 for none
+    /// S, number of first-stage servers; 0 for none
     #[arg(long, value_name = "N", value_parser = counts_or_none, default_value = "0", allow_hyphen_values = true)]
     first: Numbers,
-    /// P, clusters of the second stage, each with its own users
+    /// P, number of second-stage clusters, each with its own users
     #[arg(long, value_name = "N", value_parser = counts, default_value = "1", allow_hyphen_values = true)]
     clusters: Numbers,
-    /// B, members of each cluster, any of which can serve its users
+    /// B, number of members per cluster, each of which can serve the cluster's users
     #[arg(long, value_name = "N", value_parser = counts, default_value = "2", allow_hyphen_values = true)]
     members: Numbers,
-    /// R, the share of its time that a server answers
+    /// R, availability of a server
     #[arg(long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true)]
     node: Numbers,
-    /// R_s, that of a first-stage server [default: as --node]
+    /// R_s, availability of a first-stage server [default: same as --node]
     #[arg(long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true)]
     first_node: Option<Numbers>,
-    /// Instead: P proxies, any of which serves everybody, before --databases
+    /// Instead: P, number of proxies, each of which serves all users, in front of --databases
     #[arg(long, value_name = "N", value_parser = counts, requires = "databases",
         conflicts_with_all = ["first", "clusters", "members"], allow_hyphen_values = true)]
     proxies: Option<Numbers>,
-    /// D, databases with copies of everything, behind --proxies
+    /// D, number of fully replicated databases behind --proxies
     #[arg(long, value_name = "N", value_parser = counts, requires = "proxies", allow_hyphen_values = true)]
     databases: Option<Numbers>,
-    /// R_d, the availability of a database [default: as --node]
+    /// R_d, availability of a database [default: same as --node]
     #[arg(long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true)]
     database_node: Option<Numbers>,
-    /// Instead: D groups of one proxy and one database behind one server, and no spare anywhere
+    /// Instead: D, number of groups of one proxy and one database behind one server, without spares
     #[arg(long, value_name = "D", value_parser = counts,
         conflicts_with_all = ["first", "clusters", "members", "proxies"], allow_hyphen_values = true)]
     no_spares: Option<Numbers>,
-    /// What you need; exits with 1 where it is not reached
+    /// Required availability; the exit code is 1 if it is not reached
     #[arg(long, value_name = "SHARE", value_parser = share)]
     goal: Option<f64>,
     #[command(flatten)]
-    shown: ShownArguments,
+    shown: DisplayArguments,
 }
 
 impl AvailabilityArguments {
@@ -51,11 +51,11 @@ impl AvailabilityArguments {
         present(self, &self.shown)
     }
 
-    fn node_of(&self, at: &At, given: bool, key: &str) -> f64 {
+    fn node_of(&self, at: &InputPoint, given: bool, key: &str) -> f64 {
         at.of(if given { key } else { "node" })
     }
 
-    fn found(&self, at: &At) -> Result<Availability, PlanError> {
+    fn found(&self, at: &InputPoint) -> Result<Availability, PlanError> {
         let node = at.of("node");
         let database = self.node_of(at, self.database_node.is_some(), "database_node");
         let front = self.node_of(at, self.first_node.is_some(), "first_node");
@@ -68,8 +68,8 @@ impl AvailabilityArguments {
         Availability::two_stage(at.count("first"), front, at.count("clusters"), at.count("members"), node)
     }
 
-    /// What one more of each would make of it, the best first.
-    fn one_more(&self, at: &At) -> Result<Vec<(&'static str, Availability)>, PlanError> {
+    /// Returns the availability with one more of each kind, the best first.
+    fn one_more(&self, at: &InputPoint) -> Result<Vec<(&'static str, Availability)>, PlanError> {
         if self.proxies.is_some() || self.no_spares.is_some() {
             return Ok(Vec::new());
         }
@@ -99,26 +99,30 @@ impl Model for AvailabilityArguments {
     fn inputs(&self) -> Vec<Input<'_>> {
         let mut inputs = Vec::new();
         if let (Some(proxies), Some(databases)) = (&self.proxies, &self.databases) {
-            inputs.push(Input::new("proxies", "proxies P", Show::Count, proxies));
-            inputs.push(Input::new("databases", "databases D", Show::Count, databases));
+            inputs.push(Input::new("proxies", "proxies P", DisplayUnit::Count, proxies));
+            inputs.push(Input::new("databases", "databases D", DisplayUnit::Count, databases));
         } else if let Some(groups) = &self.no_spares {
-            inputs.push(Input::new("groups", "groups D, without spares", Show::Count, groups));
+            inputs.push(Input::new("groups", "groups D, without spares", DisplayUnit::Count, groups));
         } else {
-            inputs.push(Input::new("first", "first stage S", Show::Count, &self.first));
-            inputs.push(Input::new("clusters", "clusters P", Show::Count, &self.clusters));
-            inputs.push(Input::new("members", "members of each B", Show::Count, &self.members));
+            inputs.push(Input::new("first", "first stage S", DisplayUnit::Count, &self.first));
+            inputs.push(Input::new("clusters", "clusters P", DisplayUnit::Count, &self.clusters));
+            inputs.push(Input::new("members", "members of each B", DisplayUnit::Count, &self.members));
         }
-        inputs.push(Input::new("node", "a server's availability R", Show::Share, &self.node));
+        inputs.push(Input::new("node", "a server's availability R", DisplayUnit::Share, &self.node));
         inputs.extend(
-            self.first_node.as_ref().map(|node| Input::new("first_node", "a first-stage server's", Show::Share, node)),
+            self.first_node
+                .as_ref()
+                .map(|node| Input::new("first_node", "a first-stage server's", DisplayUnit::Share, node)),
         );
         inputs.extend(
-            self.database_node.as_ref().map(|node| Input::new("database_node", "a database's", Show::Share, node)),
+            self.database_node
+                .as_ref()
+                .map(|node| Input::new("database_node", "a database's", DisplayUnit::Share, node)),
         );
         inputs
     }
 
-    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
+    fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError> {
         let found = self.found(at)?;
         let nines = Some(found.nines).filter(|nines| nines.is_finite());
         let mut says = vec![match nines {
@@ -149,30 +153,30 @@ impl Model for AvailabilityArguments {
         });
         let unseen = found.unavailability > 0.0 && found.unavailability < units::UNSEEN;
         let mut outputs = vec![
-            Field::new("availability", "availability", Show::Share, found.availability)
+            Field::new("availability", "availability", DisplayUnit::Share, found.availability)
                 .said(unseen.then(|| units::all_but(found.unavailability))),
-            Field::new("unavailability", "not available", Show::Share, found.unavailability)
+            Field::new("unavailability", "not available", DisplayUnit::Share, found.unavailability)
                 .said(unseen.then(|| "under 0.0000001 %".to_owned()))
                 .drawn(),
-            Field::new("nines", "nines", Show::Number, nines).said(unseen.then(|| "above 9".to_owned())),
-            Field::new("downtime_s_per_year", "missing in a year", Show::Seconds, found.downtime_s_per_year)
+            Field::new("nines", "nines", DisplayUnit::Number, nines).said(unseen.then(|| "above 9".to_owned())),
+            Field::new("downtime_s_per_year", "missing in a year", DisplayUnit::Seconds, found.downtime_s_per_year)
                 .said(units::outage(found.downtime_s_per_year))
                 .drawn(),
         ];
         if self.goal.is_some() {
             let reaches = if no.is_none() { 1.0 } else { 0.0 };
-            outputs.push(Field::new("reaches_goal", "reaches the goal", Show::Truth, reaches));
+            outputs.push(Field::new("reaches_goal", "reaches the goal", DisplayUnit::Truth, reaches));
         }
-        Ok(Answer { outputs, says, explanation: found.explain(), no, ..Answer::default() })
+        Ok(Answer { outputs, conclusions: says, explanation: found.explain(), rejection: no, ..Answer::default() })
     }
 }
 
-/// Whole nines, as far as they mean something.
+/// Formats whole nines, up to a meaningful number.
 fn counted(nines: f64) -> String {
-    // A hair below a whole number is that number.
+    // Compensates for rounding just below a whole number.
     match (nines + 1e-9).floor() {
         1.0 => "1 nine".to_owned(),
         many if many > 9.0 => "more than 9 nines, of which no formula knows anything".to_owned(),
-        many => format!("{} nines", Show::Number.text(many)),
+        many => format!("{} nines", DisplayUnit::Number.text(many)),
     }
 }

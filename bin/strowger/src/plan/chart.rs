@@ -1,24 +1,24 @@
-//! Plots as data: what is drawn, whatever draws it.
+//! Plots as data, independent of the drawing backend.
 
-use super::field::Show;
+use super::field::DisplayUnit;
 
-/// How points are shown.
+/// Display of points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// Joined.
+    /// Connected by a line.
     Line,
-    /// Each for itself, as what was measured.
+    /// Separate points, for measurements.
     Dots,
 }
 
-/// Points with a name.
+/// A named series of points.
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub(super) name: String,
     pub(super) shape: Shape,
-    /// Of which colour; each its own where nothing is said.
+    /// Colour index; by default each series has its own.
     pub(super) colour: Option<usize>,
-    /// By rising x.
+    /// Points in order of rising x.
     pub(super) points: Vec<(f64, f64)>,
 }
 
@@ -31,7 +31,7 @@ impl Line {
         Self::of(name, Shape::Dots, points)
     }
 
-    /// The same, of a colour that others may have, too.
+    /// Sets a colour, which several series may share.
     pub(super) fn coloured(self, colour: usize) -> Self {
         Self { colour: Some(colour), ..self }
     }
@@ -43,50 +43,50 @@ impl Line {
     }
 }
 
-/// One plot.
+/// A plot.
 #[derive(Clone, Debug)]
 pub(super) struct Chart {
     pub(super) title: String,
-    /// What is on the horizontal axis.
+    /// Label of the horizontal axis.
     pub(super) across: String,
-    pub(super) x: Show,
-    pub(super) y: Show,
-    /// As far up as many times more.
+    pub(super) x: DisplayUnit,
+    pub(super) y: DisplayUnit,
+    /// Whether the vertical axis is logarithmic.
     pub(super) is_log: bool,
     pub(super) lines: Vec<Line>,
 }
 
-/// Times that differ by more than this factor want a logarithmic axis.
+/// Ratio of times above which the axis is logarithmic.
 const WIDE: f64 = 50.0;
 
-/// A share below this is a line on the axis.
+/// Share below which a line coincides with the axis.
 const UNSEEN: f64 = 1e-9;
 
 impl Chart {
-    /// The same, with the axis that suits its values.
+    /// Sets the axis scale that suits the values.
     pub(super) fn with_scale(mut self) -> Self {
         let (low, high) = self.range();
-        self.is_log = matches!(self.y, Show::Micros | Show::Seconds) && low > 0.0 && high > WIDE * low;
+        self.is_log = matches!(self.y, DisplayUnit::Micros | DisplayUnit::Seconds) && low > 0.0 && high > WIDE * low;
         self
     }
 
-    /// The lowest and the highest value.
+    /// Returns the lowest and the highest value.
     pub(super) fn range(&self) -> (f64, f64) {
         self.points().fold((f64::INFINITY, 0.0), |(low, high), (_, y)| (f64::min(low, y), f64::max(high, y)))
     }
 
-    /// Where the horizontal axis begins and ends.
+    /// Returns the limits of the horizontal axis.
     pub(super) fn extent(&self) -> (f64, f64) {
         let (first, last) =
             self.points().fold((f64::INFINITY, 0.0), |(low, high), (x, _)| (f64::min(low, x), f64::max(high, x)));
-        // Loads are read from zero, where that costs little room.
+        // The axis starts at zero if that costs little space.
         let first = if first < 0.5 * last { 0.0 } else { first };
         if first < last { (first, last) } else { (0.0, last.max(1.0)) }
     }
 
-    /// Whether there is nothing to see.
+    /// Whether there is nothing to plot.
     pub(super) fn is_empty(&self) -> bool {
-        let least = if self.y == Show::Share { UNSEEN } else { 0.0 };
+        let least = if self.y == DisplayUnit::Share { UNSEEN } else { 0.0 };
         !self.points().any(|(_, y)| y > least)
     }
 

@@ -1,9 +1,9 @@
-//! Commas in numbers. Here they part the values of a list; some people part thousands with them, and others fractions. What can be
-//! read in two ways is refused: a plan for the wrong number looks like any other.
+//! Commas in numbers. Here they separate values of a list; in other notations they separate thousands or decimals.
+//! Ambiguous input is refused, because a plan for a wrong number looks valid.
 
 use super::units::Unit;
 
-/// The values of a list: `2,4,8`; with spaces, or semicolons, whatever they are.
+/// Splits a list: `2,4,8`. With spaces or semicolons, the parts may contain commas.
 pub(super) fn values(unit: Unit, text: &str) -> Result<Vec<&str>, String> {
     for parted in [";", ", "] {
         if text.contains(parted) {
@@ -16,12 +16,12 @@ pub(super) fn values(unit: Unit, text: &str) -> Result<Vec<&str>, String> {
     Ok(text.split(',').collect())
 }
 
-/// Why a number that has a comma is none.
+/// Returns why a number with a comma is invalid.
 pub(super) fn in_a_number(unit: Unit, text: &str) -> Option<String> {
     text.contains(',').then(|| ways(unit, text))
 }
 
-/// How to write what it may be.
+/// Returns the unambiguous spellings.
 fn ways(unit: Unit, text: &str) -> String {
     let fraction = text.replace(',', ".");
     let one = text.replace(',', "");
@@ -38,7 +38,7 @@ fn ways(unit: Unit, text: &str) -> String {
     format!("'{text}' can be read in several ways: {ways}")
 }
 
-/// Whether the commas may part thousands, as in 4,800 or 2,000,000.5.
+/// Whether the commas may separate thousands, as in 4,800 or 2,000,000.5.
 fn is_grouped(text: &str) -> bool {
     let mut parts = text.trim().split(',');
     let first = parts.next().unwrap_or_default().trim_start_matches('-');
@@ -50,7 +50,8 @@ fn is_grouped(text: &str) -> bool {
         && digits(last) == 3
 }
 
-/// Whether one comma may part a fraction, as in 0,15 or 1,5M. Nobody writes 2,4 for a count, nor 1000,2000 for a rate.
+/// Whether a single comma may be a decimal comma, as in 0,15 or 1,5M. Excludes 2,4 for a count and 1000,2000 for a
+/// rate.
 fn has_a_fraction(unit: Unit, text: &str) -> bool {
     let Some((whole, rest)) = text.trim().split_once(',') else { return false };
     let fraction = digits(rest);
@@ -70,7 +71,7 @@ fn has_a_fraction(unit: Unit, text: &str) -> bool {
     }
 }
 
-/// How many digits it begins with.
+/// Returns the number of leading digits.
 fn digits(text: &str) -> usize {
     text.bytes().take_while(u8::is_ascii_digit).count()
 }

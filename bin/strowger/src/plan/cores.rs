@@ -1,26 +1,26 @@
-//! `strowger plan cores`: what more cores carry.
+//! `strowger plan cores`: capacity with more cores.
 
 use clap::Args;
 use strowger_plan::{Explain as _, PlanError, cores};
 
-use super::field::{At, Field, Input, Show};
+use super::field::{DisplayUnit, Field, Input, InputPoint};
 use super::numbers::{Numbers, counts, rates};
-use super::present::{Answer, Model, ShownArguments, present};
+use super::presentation::{Answer, DisplayArguments, Model, present};
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct CoresArguments {
-    /// p, processors (sockets) of the machine
+    /// p, number of processors (sockets) of the machine
     #[arg(long, value_name = "N", value_parser = counts, default_value = "1", allow_hyphen_values = true)]
     processors: Numbers,
-    /// c, cores of all processors together
+    /// c, total number of cores
     #[arg(long, value_name = "N", value_parser = counts, allow_hyphen_values = true)]
     cores: Numbers,
-    /// C₁, what one thread on one core carries: calls a second without noticeable drops
+    /// C₁, capacity of one thread on one core: calls per second without noticeable drops
     #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
     base: Numbers,
     #[command(flatten)]
-    shown: ShownArguments,
+    shown: DisplayArguments,
 }
 
 impl CoresArguments {
@@ -36,13 +36,13 @@ impl Model for CoresArguments {
 
     fn inputs(&self) -> Vec<Input<'_>> {
         vec![
-            Input::new("processors", "processors p", Show::Count, &self.processors),
-            Input::new("cores", "cores c", Show::Count, &self.cores),
-            Input::new("base_per_s", "one thread carries C₁", Show::Rate, &self.base),
+            Input::new("processors", "processors p", DisplayUnit::Count, &self.processors),
+            Input::new("cores", "cores c", DisplayUnit::Count, &self.cores),
+            Input::new("base_per_s", "one thread carries C₁", DisplayUnit::Rate, &self.base),
         ]
     }
 
-    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
+    fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError> {
         let found = cores(at.count("processors"), at.count("cores"), at.of("base_per_s"))?;
         let why = if found.processors == 1 {
             "On one processor two threads more than cores keep all of them busy."
@@ -51,17 +51,17 @@ impl Model for CoresArguments {
         };
         Ok(Answer {
             outputs: vec![
-                Field::new("threads", "best number of threads T", Show::Count, f64::from(found.threads)),
-                Field::new("capacity", "capacity C", Show::Rate, found.capacity_per_s).drawn(),
+                Field::new("threads", "best number of threads T", DisplayUnit::Count, f64::from(found.threads)),
+                Field::new("capacity", "capacity C", DisplayUnit::Rate, found.capacity_per_s).drawn(),
                 Field::new(
                     "capacity_per_core",
                     "a core",
-                    Show::Rate,
+                    DisplayUnit::Rate,
                     found.capacity_per_s / f64::from(found.cores),
                 ),
             ],
-            says: vec![
-                format!("{} threads carry {}. {why}", found.threads, Show::Rate.text(found.capacity_per_s)),
+            conclusions: vec![
+                format!("{} threads carry {}. {why}", found.threads, DisplayUnit::Rate.text(found.capacity_per_s)),
                 "A first approximation, measured up to 6 cores; strowger's own workers have a socket each, and share less."
                     .to_owned(),
             ],

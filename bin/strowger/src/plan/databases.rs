@@ -1,32 +1,32 @@
-//! `strowger plan databases`: replicate, or partition?
+//! `strowger plan databases`: compares replication and partitioning.
 
 use clap::Args;
 use strowger_plan::{Explain as _, PlanError, databases};
 
-use super::field::{At, Field, Input, Show};
+use super::field::{DisplayUnit, Field, Input, InputPoint};
 use super::numbers::{Numbers, counts, plain, rates, times};
-use super::present::{Answer, Model, ShownArguments, present};
+use super::presentation::{Answer, DisplayArguments, Model, present};
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct DatabasesArguments {
-    /// D, databases
+    /// D, number of databases
     #[arg(long, value_name = "N", value_parser = counts, allow_hyphen_values = true)]
     databases: Numbers,
-    /// N, writes a second: REGISTERs that change something
+    /// N, writes per second: REGISTERs that change something
     #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
     writes: Numbers,
-    /// r, reads for each write: 2 where there are as many calls as REGISTERs, each of which reads once
+    /// r, reads per write: 2 if there are as many calls as REGISTERs, each of which reads once
     #[arg(long, value_name = "NUMBER", value_parser = plain, default_value = "2", allow_hyphen_values = true)]
     reads_per_write: Numbers,
-    /// T, how long a database works on a write
+    /// T, time of a database for a write
     #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true)]
     write_time: Numbers,
-    /// t, how long it works on a read, in parts of a write
+    /// t, time for a read, as a fraction of a write
     #[arg(long, value_name = "NUMBER", value_parser = plain, default_value = "0.5", allow_hyphen_values = true)]
     read_over_write: Numbers,
     #[command(flatten)]
-    shown: ShownArguments,
+    shown: DisplayArguments,
 }
 
 impl DatabasesArguments {
@@ -43,15 +43,15 @@ impl Model for DatabasesArguments {
 
     fn inputs(&self) -> Vec<Input<'_>> {
         vec![
-            Input::new("databases", "databases D", Show::Count, &self.databases),
-            Input::new("writes_per_s", "writes N", Show::Rate, &self.writes),
-            Input::new("reads_per_write", "reads for each write r", Show::Number, &self.reads_per_write),
-            Input::new("write_us", "a write takes T", Show::Micros, &self.write_time),
-            Input::new("read_over_write", "a read, of a write t", Show::Number, &self.read_over_write),
+            Input::new("databases", "databases D", DisplayUnit::Count, &self.databases),
+            Input::new("writes_per_s", "writes N", DisplayUnit::Rate, &self.writes),
+            Input::new("reads_per_write", "reads for each write r", DisplayUnit::Number, &self.reads_per_write),
+            Input::new("write_us", "a write takes T", DisplayUnit::Micros, &self.write_time),
+            Input::new("read_over_write", "a read, of a write t", DisplayUnit::Number, &self.read_over_write),
         ]
     }
 
-    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
+    fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError> {
         let write_s = at.of("write_us");
         let found = databases(
             at.count("databases"),
@@ -61,13 +61,13 @@ impl Model for DatabasesArguments {
             at.of("read_over_write"),
         )?;
         let judged = |name: &str, busy: f64, limit: f64| {
-            let limit = Show::Rate.text(limit.floor());
+            let limit = DisplayUnit::Rate.text(limit.floor());
             if busy < 1.0 {
-                format!("{name}: each works {} of its time; full at {limit} of writes.", Show::Share.text(busy))
+                format!("{name}: each works {} of its time; full at {limit} of writes.", DisplayUnit::Share.text(busy))
             } else {
                 format!(
                     "{name}: {} of work for each second: TOO MUCH; they carry {limit} of writes.",
-                    Show::Seconds.text(busy)
+                    DisplayUnit::Seconds.text(busy)
                 )
             }
         };
@@ -77,22 +77,27 @@ impl Model for DatabasesArguments {
             format!(
                 "Replicas survive each other's failure, but every write goes to each: no number of them carries {} of writes. \
                  D partitions carry D times what one does, and each that fails takes its users with it.",
-                Show::Rate.text((1.0 / write_s).floor())
+                DisplayUnit::Rate.text((1.0 / write_s).floor())
             ),
         ];
         Ok(Answer {
             outputs: vec![
-                Field::new("replicated", "a replica works", Show::Share, found.replicated).drawn(),
-                Field::new("partitioned", "a partition works", Show::Share, found.partitioned).drawn(),
-                Field::new("replicated_limit_per_s", "replicas carry writes", Show::Rate, found.replicated_limit_per_s),
+                Field::new("replicated", "a replica works", DisplayUnit::Share, found.replicated).drawn(),
+                Field::new("partitioned", "a partition works", DisplayUnit::Share, found.partitioned).drawn(),
+                Field::new(
+                    "replicated_limit_per_s",
+                    "replicas carry writes",
+                    DisplayUnit::Rate,
+                    found.replicated_limit_per_s,
+                ),
                 Field::new(
                     "partitioned_limit_per_s",
                     "partitions carry writes",
-                    Show::Rate,
+                    DisplayUnit::Rate,
                     found.partitioned_limit_per_s,
                 ),
             ],
-            says,
+            conclusions: says,
             explanation: found.explain(),
             ..Answer::default()
         })

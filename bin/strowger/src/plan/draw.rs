@@ -1,4 +1,4 @@
-//! Plots as files: SVG, or a page that can be zoomed.
+//! Plots as files: SVG, or a page with zoom.
 
 use std::error::Error;
 use std::path::Path;
@@ -10,11 +10,11 @@ use super::chart::{Chart, Line, Shape};
 use super::page::page;
 use crate::failure::Failure;
 
-/// The width of a picture and the height of one of its plots, in pixels.
+/// Width of a picture and height of each plot, in pixels.
 const SIZE: (u32, u32) = (900, 360);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 const TEXT: RGBColor = RGBColor(50, 50, 50);
-/// Colours that people who see no red or green tell apart (Okabe and Ito).
+/// Colours suitable for colour-blind readers (Okabe and Ito).
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 130, 0),
@@ -26,9 +26,9 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 0, 0),
 ];
 
-type Drawn = Result<(), Box<dyn Error>>;
+type DrawResult = Result<(), Box<dyn Error>>;
 
-/// Writes plots; the name's end says of which kind.
+/// Writes plots in the format given by the file extension.
 pub(super) fn draw(file: &Path, title: &str, notes: &[String], charts: &[Chart]) -> Result<(), Failure> {
     let charts: Vec<&Chart> = charts.iter().filter(|chart| !chart.is_empty()).collect();
     if charts.is_empty() {
@@ -70,7 +70,7 @@ fn colour(line: usize) -> RGBColor {
     COLOURS.get(line % COLOURS.len()).copied().unwrap_or(TEXT)
 }
 
-fn draw_chart<B: DrawingBackend>(area: &DrawingArea<B, Shift>, chart: &Chart) -> Drawn
+fn draw_chart<B: DrawingBackend>(area: &DrawingArea<B, Shift>, chart: &Chart) -> DrawResult
 where
     B::ErrorType: 'static,
 {
@@ -111,7 +111,7 @@ where
     Ok(())
 }
 
-fn draw_legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[Line]) -> Drawn
+fn draw_legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, lines: &[Line]) -> DrawResult
 where
     B::ErrorType: 'static,
 {

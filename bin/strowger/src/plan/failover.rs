@@ -1,92 +1,100 @@
-//! `strowger plan failover`: what callers notice of a failure.
+//! `strowger plan failover`: effects of a failure on callers.
 
 use clap::Args;
 use strowger_plan::failover::mean_time_to_failure_s;
 use strowger_plan::{Explain as _, FailoverTimes, PlanError, failover, units};
 
-use super::field::{At, Field, Input, Show};
+use super::field::{DisplayUnit, Field, Input, InputPoint};
 use super::numbers::{Numbers, shares, times, times_or_none};
-use super::present::{Answer, Model, ShownArguments, present};
+use super::presentation::{Answer, DisplayArguments, Model, present};
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct FailoverArguments {
-    /// R, the share of its time that a server answers [default: 99%]
+    /// R, availability of a server [default: 99%]
     #[arg(long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true)]
     availability: Option<Numbers>,
-    /// T_R, after how long a client tries the next server; 32s is timer B of RFC 3261, phones may be told less [default: 32s]
+    /// T_R, time until a client tries the next server; 32s is timer B of RFC 3261, phones may be configured with less
+    /// [default: 32s]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, allow_hyphen_values = true)]
     retry: Option<Numbers>,
-    /// T_D, how long a DNS record is kept [default: 5min]
+    /// T_D, TTL of a DNS record [default: 5min]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, allow_hyphen_values = true)]
     ttl: Option<Numbers>,
-    /// T_M, the mean time to repair [default: 1h]
+    /// T_M, mean time to repair [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true)]
     repair: Option<Numbers>,
-    /// T_F, the mean time to failure [default: what R and T_M make of it, T_M·R/(1 − R)]
+    /// T_F, mean time to failure [default: derived from R and T_M, T_M·R/(1 − R)]
     #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true)]
     mtbf: Option<Numbers>,
-    /// T_d, how long a registration takes to the other server [default: 100ms]
+    /// T_d, time for a registration to reach the other server [default: 100ms]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, allow_hyphen_values = true)]
     replication: Option<Numbers>,
-    /// T_c, how long it stays in the server's memory before that [default: 0]
+    /// T_c, time for which it stays in the server's memory before that [default: 0]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, allow_hyphen_values = true)]
     cache: Option<Numbers>,
-    /// T_r, how often phones register [default: 1h]
+    /// T_r, registration interval of phones [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true)]
     refresh: Option<Numbers>,
     #[command(flatten)]
-    shown: ShownArguments,
+    shown: DisplayArguments,
 }
 
-/// The arguments, and the model's own times where they say none.
-struct Failing<'a> {
+/// The arguments, with defaults from the model.
+struct FailoverModel<'a> {
     arguments: &'a FailoverArguments,
-    asked: Vec<Asked<'a>>,
+    asked: Vec<ModelInput<'a>>,
 }
 
-/// A number that goes in.
-struct Asked<'a> {
+/// An input number.
+struct ModelInput<'a> {
     key: &'static str,
     name: &'static str,
-    show: Show,
+    show: DisplayUnit,
     given: Option<&'a Numbers>,
     default: Numbers,
 }
 
 impl FailoverArguments {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        present(&Failing { arguments: self, asked: self.asked() }, &self.shown)
+        present(&FailoverModel { arguments: self, asked: self.asked() }, &self.shown)
     }
 
-    fn asked(&self) -> Vec<Asked<'_>> {
+    fn asked(&self) -> Vec<ModelInput<'_>> {
         let times = FailoverTimes::default();
-        let ask = |key, name, show, given, default| Asked { key, name, show, given, default: Numbers::one(default) };
+        let ask =
+            |key, name, show, given, default| ModelInput { key, name, show, given, default: Numbers::one(default) };
         vec![
             ask(
                 "availability",
                 "a server's availability R",
-                Show::Share,
+                DisplayUnit::Share,
                 self.availability.as_ref(),
                 times.availability,
             ),
-            ask("retry_s", "clients try another after T_R", Show::Seconds, self.retry.as_ref(), times.client_retry_s),
-            ask("ttl_s", "DNS time to live T_D", Show::Seconds, self.ttl.as_ref(), times.dns_ttl_s),
-            ask("repair_s", "mean time to repair T_M", Show::Seconds, self.repair.as_ref(), times.repair_s),
+            ask(
+                "retry_s",
+                "clients try another after T_R",
+                DisplayUnit::Seconds,
+                self.retry.as_ref(),
+                times.client_retry_s,
+            ),
+            ask("ttl_s", "DNS time to live T_D", DisplayUnit::Seconds, self.ttl.as_ref(), times.dns_ttl_s),
+            ask("repair_s", "mean time to repair T_M", DisplayUnit::Seconds, self.repair.as_ref(), times.repair_s),
             ask(
                 "replication_s",
                 "replication takes T_d",
-                Show::Seconds,
+                DisplayUnit::Seconds,
                 self.replication.as_ref(),
                 times.replication_s,
             ),
-            ask("cache_s", "kept back before T_c", Show::Seconds, self.cache.as_ref(), times.cache_s),
-            ask("refresh_s", "phones register every T_r", Show::Seconds, self.refresh.as_ref(), times.refresh_s),
+            ask("cache_s", "kept back before T_c", DisplayUnit::Seconds, self.cache.as_ref(), times.cache_s),
+            ask("refresh_s", "phones register every T_r", DisplayUnit::Seconds, self.refresh.as_ref(), times.refresh_s),
         ]
     }
 }
 
-impl Model for Failing<'_> {
+impl Model for FailoverModel<'_> {
     const NAME: &'static str = "failover";
     const TITLE: &'static str = "Failover: what callers notice when a server fails and another takes over";
     const SWEEP: &'static str = "--refresh 1min..60min/1min";
@@ -101,12 +109,12 @@ impl Model for Failing<'_> {
             self.arguments
                 .mtbf
                 .as_ref()
-                .map(|mtbf| Input::new("failure_s", "mean time to failure T_F", Show::Seconds, mtbf)),
+                .map(|mtbf| Input::new("failure_s", "mean time to failure T_F", DisplayUnit::Seconds, mtbf)),
         );
         inputs
     }
 
-    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
+    fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError> {
         let (availability, repair_s) = (at.of("availability"), at.of("repair_s"));
         let is_told = self.arguments.mtbf.is_some();
         let failure_s = if is_told { at.of("failure_s") } else { mean_time_to_failure_s(availability, repair_s) };
@@ -129,39 +137,40 @@ impl Model for Failing<'_> {
         })?;
         let mut outputs = Vec::new();
         if !is_told {
-            outputs.push(Field::new("failure_s", "mean time to failure T_F", Show::Seconds, failure_s));
+            outputs.push(Field::new("failure_s", "mean time to failure T_F", DisplayUnit::Seconds, failure_s));
         }
         outputs.extend([
-            Field::new("repaired_within_ttl", "repaired within T_D", Show::Share, found.repaired_within_ttl),
-            Field::new("setup_delay_s", "added to call set-up", Show::Seconds, found.setup_delay_s).drawn(),
-            Field::new("lost_registration", "first registration lost", Show::Share, found.lost_registration).drawn(),
+            Field::new("repaired_within_ttl", "repaired within T_D", DisplayUnit::Share, found.repaired_within_ttl),
+            Field::new("setup_delay_s", "added to call set-up", DisplayUnit::Seconds, found.setup_delay_s).drawn(),
+            Field::new("lost_registration", "first registration lost", DisplayUnit::Share, found.lost_registration)
+                .drawn(),
             Field::new(
                 "lost_registration_with_cache",
                 "lost, with T_c",
-                Show::Share,
+                DisplayUnit::Share,
                 found.lost_registration_with_cache,
             ),
-            Field::new("unreachable_s", "then unreachable at most", Show::Seconds, found.unreachable_s).drawn(),
+            Field::new("unreachable_s", "then unreachable at most", DisplayUnit::Seconds, found.unreachable_s).drawn(),
         ]);
-        Ok(Answer { outputs, says: says(&found), explanation: found.explain(), ..Answer::default() })
+        Ok(Answer { outputs, conclusions: says(&found), explanation: found.explain(), ..Answer::default() })
     }
 }
 
-/// What it means.
+/// Describes the result in words.
 fn says(found: &strowger_plan::Failover) -> Vec<String> {
     let times = &found.times;
     vec![
         format!(
             "Over all calls, set-up takes {} longer; a call during an outage waits {} for its first try.",
-            Show::Seconds.text(found.setup_delay_s),
-            Show::Seconds.text(times.client_retry_s)
+            DisplayUnit::Seconds.text(found.setup_delay_s),
+            DisplayUnit::Seconds.text(times.client_retry_s)
         ),
         format!(
             "A server fails every {}; a phone that registers for the first time is lost with it once in {} times, and is then \
              not reachable for at most {}.",
-            Show::Seconds.text(times.failure_s),
+            DisplayUnit::Seconds.text(times.failure_s),
             units::brief::count(1.0 / found.lost_registration_with_cache.max(1e-15)),
-            Show::Seconds.text(found.unreachable_s)
+            DisplayUnit::Seconds.text(found.unreachable_s)
         ),
         "What helps first: a shorter retry time of the clients (or IP takeover, which needs none); then a shorter refresh."
             .to_owned(),

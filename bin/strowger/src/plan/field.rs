@@ -1,39 +1,39 @@
-//! A number that goes in or comes out: its name, its unit, its key in JSON.
+//! Input and output numbers with name, unit and JSON key.
 
 use serde_json::{Value, json};
 use strowger_plan::units;
 
 use super::numbers::Numbers;
 
-/// In which unit a number is shown; JSON has it in the unit that its key names.
+/// Display unit of a number. In JSON the unit is part of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Show {
-    /// Seconds; JSON has microseconds.
+pub(super) enum DisplayUnit {
+    /// Seconds; microseconds in JSON.
     Micros,
     /// Seconds.
     Seconds,
-    /// A second.
+    /// Per second.
     Rate,
-    /// 0 to 1, shown in percent.
+    /// A share from 0 to 1, displayed in percent.
     Share,
-    /// Of things.
+    /// A count.
     Count,
-    /// Without a unit.
+    /// A number without a unit.
     Number,
     /// Bytes.
     Bytes,
-    /// Bits a second.
+    /// Bits per second.
     Bits,
-    /// 1 or 0.
+    /// A truth value, 1 or 0.
     Truth,
 }
 
-impl Show {
-    /// For people, to four digits: who needs more asks for JSON.
+impl DisplayUnit {
+    /// Formats for people, to four digits. JSON has full precision.
     pub(super) fn text(self, value: f64) -> String {
         match self {
             Self::Rate if value >= 1_000.0 => self.exact(value.round()),
-            // As many nines as there are.
+            // All nines are significant.
             Self::Share if value > 0.99 && value < 1.0 => self.exact(value),
             Self::Share if value < NOTHING => self.exact(0.0),
             Self::Micros | Self::Seconds if value > 0.0 && value < 1e-9 => "under 1 ns".to_owned(),
@@ -43,7 +43,7 @@ impl Show {
         }
     }
 
-    /// For people, as somebody wrote it.
+    /// Formats for people without rounding, as a person would write it.
     pub(super) fn exact(self, value: f64) -> String {
         match self {
             Self::Micros | Self::Seconds => units::time(value),
@@ -56,14 +56,14 @@ impl Show {
         }
     }
 
-    /// For machines.
+    /// Returns the JSON value.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is whole and fits")]
     pub(super) fn json(self, value: f64) -> Value {
         if self == Self::Truth {
             return json!(value > 0.5);
         }
         let value = if self == Self::Micros { value * 1e6 } else { value };
-        // No binary dust: 0.30000000000000004 is 0.3.
+        // Removes binary rounding: 0.30000000000000004 becomes 0.3.
         let value = format!("{value:.11e}").parse().unwrap_or(value);
         if self == Self::Count && (0.0..1e15).contains(&value) && value.fract() == 0.0 {
             return json!(value as u64);
@@ -72,49 +72,49 @@ impl Show {
     }
 }
 
-/// So small a share is none.
+/// Share below which a value counts as zero.
 const NOTHING: f64 = 1e-12;
 
-/// To four digits.
+/// Rounds to four digits.
 fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
 
-/// The same in its unit.
+/// Rounds the number in a text to four digits, keeping its unit.
 fn shortened(text: &str) -> String {
     let parts = text.split_once(' ').and_then(|(number, unit)| Some((number.replace(',', "").parse().ok()?, unit)));
     parts.map_or_else(|| text.to_owned(), |(number, unit)| format!("{} {unit}", units::number(rounded(number))))
 }
 
-/// What comes out.
+/// An output number.
 #[derive(Clone, Debug)]
 pub(super) struct Field {
-    /// In JSON.
+    /// JSON key.
     pub(super) key: &'static str,
-    /// For people.
+    /// Name for people.
     pub(super) name: &'static str,
-    /// Its unit.
-    pub(super) show: Show,
-    /// Nothing where there is none, as the wait of a queue that grows for ever.
+    /// Display unit.
+    pub(super) show: DisplayUnit,
+    /// Value; `None` if there is none, such as the wait of an unstable queue.
     pub(super) value: Option<f64>,
-    /// A sweep is drawn of it.
+    /// Whether plots of a sweep include it.
     pub(super) is_drawn: bool,
-    /// What people are told in the place of the number.
+    /// Text for people instead of the number.
     said: Option<String>,
 }
 
 impl Field {
-    pub(super) fn new(key: &'static str, name: &'static str, show: Show, value: impl Into<Option<f64>>) -> Self {
+    pub(super) fn new(key: &'static str, name: &'static str, show: DisplayUnit, value: impl Into<Option<f64>>) -> Self {
         let value = value.into().filter(|value| value.is_finite());
         Self { key, name, show, value, is_drawn: false, said: None }
     }
 
-    /// The same, drawn.
+    /// Includes the field in plots.
     pub(super) fn drawn(self) -> Self {
         Self { is_drawn: true, ..self }
     }
 
-    /// The same, in these words for people.
+    /// Sets the text for people.
     pub(super) fn said(self, words: impl Into<Option<String>>) -> Self {
         Self { said: words.into(), ..self }
     }
@@ -131,79 +131,80 @@ impl Field {
     }
 }
 
-/// What goes in, and may be swept.
+/// An input, which may be swept.
 #[derive(Clone, Debug)]
 pub(super) struct Input<'a> {
-    /// In JSON.
+    /// JSON key.
     pub(super) key: &'static str,
-    /// For people.
+    /// Name for people.
     pub(super) name: &'static str,
-    /// Its unit.
-    pub(super) show: Show,
+    /// Display unit.
+    pub(super) show: DisplayUnit,
     /// Its values.
     pub(super) numbers: &'a Numbers,
 }
 
 impl<'a> Input<'a> {
-    pub(super) fn new(key: &'static str, name: &'static str, show: Show, numbers: &'a Numbers) -> Self {
+    pub(super) fn new(key: &'static str, name: &'static str, show: DisplayUnit, numbers: &'a Numbers) -> Self {
         Self { key, name, show, numbers }
     }
 }
 
-/// One value of each input, in SI units whatever the key says.
+/// One value of each input, in SI units regardless of the key.
 #[derive(Clone, Debug, Default)]
-pub(super) struct At {
+pub(super) struct InputPoint {
     values: Vec<(&'static str, f64)>,
-    /// Of how many points this is one.
+    /// Total number of points.
     points: usize,
 }
 
-/// Up to so many points the dear questions are answered, too: each is a model turned round, a thousand answers.
+/// Maximum number of points for which expensive results are computed: each inverts a model, with about a thousand
+/// evaluations.
 const FEW: usize = 100;
 
-impl At {
-    /// The value of an input; models refuse what is no number.
+impl InputPoint {
+    /// Returns the value of an input; NaN for an unknown key, which models refuse.
     pub(super) fn of(&self, key: &str) -> f64 {
         self.values.iter().find(|(name, _)| *name == key).map_or(f64::NAN, |(_, value)| *value)
     }
 
-    /// Whether there are so few points that each may cost more.
+    /// Whether there are few enough points for expensive results.
     pub(super) const fn is_one_of_few(&self) -> bool {
         self.points <= FEW
     }
 
-    /// As a count.
+    /// Returns the value as a count.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts were read as whole numbers")]
     pub(super) fn count(&self, key: &str) -> u32 {
         self.of(key).min(f64::from(u32::MAX)) as u32
     }
 
-    /// As a large count.
+    /// Returns the value as a large count.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts were read as whole numbers")]
     pub(super) fn large(&self, key: &str) -> u64 {
         self.of(key).min(1e15) as u64
     }
 }
 
-/// Points of a sweep at most.
+/// Maximum number of points of a sweep.
 const MOST: usize = 100_000;
 
-/// Every value of each input with every one of the others; the last input changes fastest.
-pub(super) fn points(inputs: &[Input<'_>]) -> Result<Vec<At>, String> {
+/// Returns the Cartesian product of all input values; the last input changes fastest.
+pub(super) fn points(inputs: &[Input<'_>]) -> Result<Vec<InputPoint>, String> {
     let count = inputs.iter().map(|input| input.numbers.all().len()).try_fold(1_usize, usize::checked_mul);
     let Some(count) = count.filter(|count| *count <= MOST) else {
         return Err(
             "the sweeps have more than 100,000 points together; take wider steps, or sweep less at once".to_owned()
         );
     };
-    let mut points = vec![At { values: Vec::new(), points: count }];
+    let mut points = vec![InputPoint { values: Vec::new(), points: count }];
     for input in inputs {
-        let longer = |at: &At| {
+        let longer = |at: &InputPoint| {
             let at = at.values.clone();
             input.numbers.all().iter().map(move |value| {
                 let mut values = at.clone();
                 values.push((input.key, *value));
-                At { values, points: count }
+                InputPoint { values, points: count }
             })
         };
         points = points.iter().flat_map(longer).collect();
@@ -219,7 +220,7 @@ mod tests {
     #[test]
     fn sweeps_are_combined() {
         let (a, b) = (rates("1;2").expect("two"), rates("10..30/10").expect("three"));
-        let inputs = [Input::new("a", "a", Show::Rate, &a), Input::new("b", "b", Show::Rate, &b)];
+        let inputs = [Input::new("a", "a", DisplayUnit::Rate, &a), Input::new("b", "b", DisplayUnit::Rate, &b)];
         let points = points(&inputs).expect("six");
         let seen: Vec<_> = points.iter().map(|at| (at.of("a"), at.of("b"))).collect();
         assert_eq!(seen, [(1.0, 10.0), (1.0, 20.0), (1.0, 30.0), (2.0, 10.0), (2.0, 20.0), (2.0, 30.0)]);
@@ -229,16 +230,16 @@ mod tests {
     #[test]
     fn people_get_four_digits_and_all_nines() {
         let shown = [
-            Show::Micros.text(617.906e-6),
-            Show::Seconds.text(600.5),
-            Show::Rate.text(5_519.22),
-            Show::Rate.text(83.333_3),
-            Show::Share.text(0.869_688),
-            Show::Share.text(0.999_996),
-            Show::Share.text(1e-40),
-            Show::Micros.text(1.9e-13),
-            Show::Number.text(2.965_95),
-            Show::Count.text(1_234_567.0),
+            DisplayUnit::Micros.text(617.906e-6),
+            DisplayUnit::Seconds.text(600.5),
+            DisplayUnit::Rate.text(5_519.22),
+            DisplayUnit::Rate.text(83.333_3),
+            DisplayUnit::Share.text(0.869_688),
+            DisplayUnit::Share.text(0.999_996),
+            DisplayUnit::Share.text(1e-40),
+            DisplayUnit::Micros.text(1.9e-13),
+            DisplayUnit::Number.text(2.965_95),
+            DisplayUnit::Count.text(1_234_567.0),
         ];
         assert_eq!(
             shown,
@@ -255,14 +256,14 @@ mod tests {
                 "1,234,567"
             ]
         );
-        assert_eq!(Show::Micros.exact(181.185e-6), "181.185 µs");
+        assert_eq!(DisplayUnit::Micros.exact(181.185e-6), "181.185 µs");
     }
 
     #[test]
     fn machines_get_the_unit_of_the_key() {
-        assert_eq!(Show::Micros.json(617.77e-6), json!(617.77));
-        assert_eq!(Show::Count.json(6.0), json!(6));
-        assert_eq!(Field::new("wait_us", "wait", Show::Micros, None).json(), Value::Null);
-        assert_eq!(Field::new("rho", "ρ", Show::Share, 0.1 + 0.2).json(), json!(0.3));
+        assert_eq!(DisplayUnit::Micros.json(617.77e-6), json!(617.77));
+        assert_eq!(DisplayUnit::Count.json(6.0), json!(6));
+        assert_eq!(Field::new("wait_us", "wait", DisplayUnit::Micros, None).json(), Value::Null);
+        assert_eq!(Field::new("rho", "ρ", DisplayUnit::Share, 0.1 + 0.2).json(), json!(0.3));
     }
 }

@@ -1,4 +1,4 @@
-//! `strowger plan fit`: a profile from measurements.
+//! `strowger plan fit`: derives a profile from measurements.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ use strowger_plan::fit::{Estimate, Fit, Options, fit};
 
 use super::chart::{Chart, Line};
 use super::draw::draw;
-use super::field::Show;
+use super::field::DisplayUnit;
 use super::measured::MeasuredArguments;
-use super::present::{columns, wrapped};
+use super::presentation::{columns, wrapped};
 use super::profile::load;
 use crate::failure::Failure;
 use crate::table;
@@ -20,22 +20,22 @@ use crate::table;
 pub(crate) struct FitArguments {
     #[command(flatten)]
     measured: MeasuredArguments,
-    /// The profile for what the measurements do not say: a file, measured or goals
+    /// Profile for what the measurements lack: a file, measured or goals
     #[arg(long, value_name = "PROFILE", default_value = "measured")]
     from: PathBuf,
-    /// What the profile is to be called
+    /// Name of the profile
     #[arg(long, value_name = "NAME", default_value = "fitted")]
     name: String,
-    /// What the draws of the bootstrap begin with
+    /// Seed of the bootstrap
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Writes the profile, for --profile of mg1, mmck, mgck, size and validate; - is standard output
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     output: Option<PathBuf>,
-    /// Prints the profile, with all that was fitted, as JSON
+    /// Prints the profile and all fitted values as JSON
     #[arg(long, help_heading = "Output", conflicts_with = "output")]
     json: bool,
-    /// Draws the fit beside the measurements: FILE.svg or FILE.html
+    /// Draws the fit and the measurements: FILE.svg or FILE.html
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     plot: Option<PathBuf>,
 }
@@ -72,7 +72,7 @@ impl FitArguments {
     }
 }
 
-/// The fit alone: the profile stands beside it.
+/// Returns the fit without the profile, which is printed separately.
 fn without_profile(fitted: &Fit) -> serde_json::Value {
     let mut value = json!(fitted);
     if let Some(map) = value.as_object_mut() {
@@ -84,22 +84,26 @@ fn without_profile(fitted: &Fit) -> serde_json::Value {
 fn charts(fitted: &Fit, seen: Vec<(f64, f64)>) -> Vec<Chart> {
     let service = fitted.service.iter().map(|at| (at.rate_per_s, at.mean_s.value)).collect();
     let alpha = fitted.alpha.iter().map(|at| (at.rate_per_s, at.alpha.value)).collect();
-    let chart = |title: &str, y: Show, lines: Vec<Line>| Chart {
+    let chart = |title: &str, y: DisplayUnit, lines: Vec<Line>| Chart {
         title: title.to_owned(),
         across: "arrivals λ".to_owned(),
-        x: Show::Rate,
+        x: DisplayUnit::Rate,
         y,
         is_log: false,
         lines,
     };
     vec![
-        chart("mean service time E[X]", Show::Micros, vec![Line::new("fitted", service), Line::dots("measured", seen)]),
-        chart("α", Show::Number, vec![Line::new("α(λ)", alpha)]),
+        chart(
+            "mean service time E[X]",
+            DisplayUnit::Micros,
+            vec![Line::new("fitted", service), Line::dots("measured", seen)],
+        ),
+        chart("α", DisplayUnit::Number, vec![Line::new("α(λ)", alpha)]),
     ]
 }
 
-/// An interval, where there is one.
-pub(super) fn interval(estimate: &Estimate, show: Show) -> String {
+/// Formats an interval, if there is one.
+pub(super) fn interval(estimate: &Estimate, show: DisplayUnit) -> String {
     estimate.interval.map_or_else(|| "–".to_owned(), |(low, high)| format!("{} to {}", show.text(low), show.text(high)))
 }
 
@@ -108,11 +112,11 @@ fn text(fitted: &Fit) -> String {
     let head = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let rows = fitted.service.iter().map(|at| {
         vec![
-            Show::Rate.text(at.rate_per_s),
-            Show::Micros.text(at.mean_s.value),
-            interval(&at.mean_s, Show::Micros),
-            format!("{} µs²", Show::Number.text(at.second_moment_s2.value * 1e12)),
-            interval(&at.second_moment_s2.clone().scaled(1e12), Show::Number),
+            DisplayUnit::Rate.text(at.rate_per_s),
+            DisplayUnit::Micros.text(at.mean_s.value),
+            interval(&at.mean_s, DisplayUnit::Micros),
+            format!("{} µs²", DisplayUnit::Number.text(at.second_moment_s2.value * 1e12)),
+            interval(&at.second_moment_s2.clone().scaled(1e12), DisplayUnit::Number),
         ]
     });
     // Writing to a String cannot fail.
@@ -122,7 +126,11 @@ fn text(fitted: &Fit) -> String {
         columns(&head(&["λ", "E[X]", "95 %", "E[X²]", "95 %"]), &rows.collect::<Vec<_>>())
     );
     let rows = fitted.alpha.iter().map(|at| {
-        vec![Show::Rate.text(at.rate_per_s), Show::Number.text(at.alpha.value), interval(&at.alpha, Show::Number)]
+        vec![
+            DisplayUnit::Rate.text(at.rate_per_s),
+            DisplayUnit::Number.text(at.alpha.value),
+            interval(&at.alpha, DisplayUnit::Number),
+        ]
     });
     let _ = write!(
         text,
@@ -134,10 +142,10 @@ fn text(fitted: &Fit) -> String {
             let mean = message.mean_s.as_ref();
             vec![
                 message.message.clone(),
-                Show::Share.text(message.share),
-                mean.map_or_else(|| "–".to_owned(), |mean| Show::Micros.text(mean.value)),
-                mean.map_or_else(|| "–".to_owned(), |mean| interval(mean, Show::Micros)),
-                message.scv.as_ref().map_or_else(|| "–".to_owned(), |scv| Show::Number.text(scv.value)),
+                DisplayUnit::Share.text(message.share),
+                mean.map_or_else(|| "–".to_owned(), |mean| DisplayUnit::Micros.text(mean.value)),
+                mean.map_or_else(|| "–".to_owned(), |mean| interval(mean, DisplayUnit::Micros)),
+                message.scv.as_ref().map_or_else(|| "–".to_owned(), |scv| DisplayUnit::Number.text(scv.value)),
             ]
         });
         let head = head(&["message", "share", "E[X]", "95 %", "scv"]);
@@ -152,24 +160,24 @@ fn text(fitted: &Fit) -> String {
     text
 }
 
-/// Single numbers.
+/// Formats the single values.
 fn facts(fitted: &Fit) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
-    let mut add = |name: String, estimate: &Estimate, show: Show| {
+    let mut add = |name: String, estimate: &Estimate, show: DisplayUnit| {
         rows.push(vec![name, show.text(estimate.value), interval(estimate, show), estimate.method.clone()]);
     };
     if let Some(scv) = &fitted.scv {
-        add("variation Var[X]/E[X]²".to_owned(), scv, Show::Number);
+        add("variation Var[X]/E[X]²".to_owned(), scv, DisplayUnit::Number);
     }
     if let Some(beta) = &fitted.beta {
-        add("β: for each thread".to_owned(), &beta.per_thread, Show::Number);
-        add("β: for each packet/s".to_owned(), &beta.per_packet, Show::Number);
-        add("β: whatever comes".to_owned(), &beta.constant, Show::Number);
+        add("β: for each thread".to_owned(), &beta.per_thread, DisplayUnit::Number);
+        add("β: for each packet/s".to_owned(), &beta.per_packet, DisplayUnit::Number);
+        add("β: whatever comes".to_owned(), &beta.constant, DisplayUnit::Number);
     }
-    add("base capacity C₁, calls".to_owned(), &fitted.base_capacity_per_s, Show::Rate);
+    add("base capacity C₁, calls".to_owned(), &fitted.base_capacity_per_s, DisplayUnit::Rate);
     for cost in &fitted.costs {
         let runs = if cost.runs == 1 { "run" } else { "runs" };
-        add(format!("{}, {} {runs}", cost.kind, cost.runs), cost.estimate(), Show::Micros);
+        add(format!("{}, {} {runs}", cost.kind, cost.runs), cost.estimate(), DisplayUnit::Micros);
     }
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)

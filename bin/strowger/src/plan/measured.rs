@@ -1,35 +1,35 @@
-//! Measurements from files: runs of `strowger load`, and tables.
+//! Measurements read from files: runs of `strowger load`, and tables.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::Value;
-use strowger_plan::fit::{Observation, RunsAre, from_csv, from_run};
+use strowger_plan::fit::{Observation, RunOptions, from_csv, from_run};
 
 use super::numbers::{Numbers, counts, plain};
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(super) struct MeasuredArguments {
-    /// What load run --json wrote, and tables (.csv)
+    /// Outputs of load run --json, and tables (.csv)
     #[arg(value_name = "FILE", required_unless_present = "stateless")]
     files: Vec<PathBuf>,
-    /// A run whose calls went through routes that keep no state; may be given several times
+    /// A run whose calls used stateless routes; may be repeated
     #[arg(long, value_name = "FILE")]
     stateless: Vec<PathBuf>,
-    /// c, threads that took packets from one queue, in runs; tables have a column
+    /// c, number of threads that served one queue, for runs; tables have a column
     #[arg(long, value_name = "N", value_parser = counts, default_value = "1")]
     servers: Numbers,
-    /// K, packets that the queue has room for, where no table says it [default: 200, as in the thesis]
+    /// K, capacity of the queue in packets, unless a table has it [default: 200, as in the thesis]
     #[arg(long, value_name = "N", value_parser = counts)]
     queue: Option<Numbers>,
-    /// Packets that a call brings to the server, for tables that have calls a second and no rate
+    /// Number of packets per call at the server, for tables with calls per second instead of a rate
     #[arg(long, value_name = "NUMBER", value_parser = plain, default_value = "6")]
     packets_per_call: Numbers,
 }
 
 impl MeasuredArguments {
-    /// All measurements.
+    /// Returns all measurements.
     pub(super) fn read(&self) -> Result<Vec<Observation>, Failure> {
         let mut all = Vec::new();
         for (files, stateless) in [(&self.files, false), (&self.stateless, true)] {
@@ -55,7 +55,7 @@ impl MeasuredArguments {
         let json: Value = serde_json::from_str(&text)
             .map_err(|error| Failure::Usage(format!("{name}: this is no report of a run ({error})")))?;
         let servers = u32::try_from(whole(self.servers.first())).unwrap_or(u32::MAX);
-        let read = from_run(&name, &json, RunsAre { stateless, servers });
+        let read = from_run(&name, &json, RunOptions { stateless, servers });
         read.map(|one| vec![one]).map_err(|error| Failure::Usage(error.to_string()))
     }
 }

@@ -1,27 +1,27 @@
-//! `strowger plan mg1`: how long packets wait for one server.
+//! `strowger plan mg1`: waiting time of packets at a single server.
 
 use clap::Args;
 use strowger_plan::capacity::mg1_capacity;
-use strowger_plan::{Explanation, Mg1, PlanError, Promise, ServiceTime, mg1};
+use strowger_plan::{Explanation, Mg1, Objective, PlanError, ServiceTime, mg1};
 
-use super::field::{At, Field, Input, Show};
+use super::field::{DisplayUnit, Field, Input, InputPoint};
 use super::numbers::{Numbers, rates, times};
-use super::present::{Answer, Model, ShownArguments, present};
+use super::presentation::{Answer, DisplayArguments, Model, present};
 use super::service::{Service, ServiceArguments, joined};
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct Mg1Arguments {
-    /// λ, packets a second
+    /// λ, packets per second
     #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
     rate: Numbers,
     #[command(flatten)]
     service: ServiceArguments,
-    /// The longest mean wait that you accept; the highest rate that keeps it is told
+    /// Maximum acceptable mean wait; the highest rate that keeps it is computed
     #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true)]
     wait: Option<Numbers>,
     #[command(flatten)]
-    shown: ShownArguments,
+    shown: DisplayArguments,
 }
 
 struct Queue<'a> {
@@ -41,10 +41,13 @@ impl Model for Queue<'_> {
     const SWEEP: &'static str = "--rate 100..2000/100";
 
     fn inputs(&self) -> Vec<Input<'_>> {
-        let mut inputs = vec![Input::new("rate_per_s", "arrivals λ", Show::Rate, &self.arguments.rate)];
+        let mut inputs = vec![Input::new("rate_per_s", "arrivals λ", DisplayUnit::Rate, &self.arguments.rate)];
         inputs.extend(self.service.inputs());
         inputs.extend(
-            self.arguments.wait.as_ref().map(|wait| Input::new("wait_limit_us", "longest wait", Show::Micros, wait)),
+            self.arguments
+                .wait
+                .as_ref()
+                .map(|wait| Input::new("wait_limit_us", "longest wait", DisplayUnit::Micros, wait)),
         );
         inputs
     }
@@ -53,37 +56,42 @@ impl Model for Queue<'_> {
         self.service.assumptions()
     }
 
-    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
+    fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError> {
         let rate = at.of("rate_per_s");
         let service = self.service.at(at, rate)?;
         let mut answer = match mg1(rate, service) {
             Ok(queue) => Answer {
                 outputs: self.outputs(service, queue.rho, Some(queue)),
-                says: self.says(at, rate, &queue)?,
+                conclusions: self.says(at, rate, &queue)?,
                 explanation: joined(self.service.explain(at, rate)?, &queue),
                 ..Answer::default()
             },
             Err(PlanError::Unstable { rho, highest_per_s, .. }) => Answer {
                 outputs: self.outputs(service, rho, None),
-                no: Some(unstable(rho, highest_per_s)),
+                rejection: Some(unstable(rho, highest_per_s)),
                 explanation: Explanation::default(),
                 ..Answer::default()
             },
             Err(error) => return Err(error),
         };
         if at.is_one_of_few() {
-            let highest = self.highest(at, Promise::Utilization(1.0))?;
-            let below = Field::new("highest_rate_per_s", "stable below", Show::Rate, highest);
+            let highest = self.highest(at, Objective::Utilization(1.0))?;
+            let below = Field::new("highest_rate_per_s", "stable below", DisplayUnit::Rate, highest);
             answer.outputs.push(below.said(edge(highest)));
             if self.arguments.wait.is_some() {
                 let limit = at.of("wait_limit_us");
-                let kept = self.highest(at, Promise::WaitS(limit));
+                let kept = self.highest(at, Objective::WaitS(limit));
                 let kept = match kept {
                     Ok(kept) => Some(kept),
-                    Err(PlanError::NeverKept { .. }) => None,
+                    Err(PlanError::Unreachable { .. }) => None,
                     Err(error) => return Err(error),
                 };
-                answer.outputs.push(Field::new("rate_at_wait_limit_per_s", "keeps the wait up to", Show::Rate, kept));
+                answer.outputs.push(Field::new(
+                    "rate_at_wait_limit_per_s",
+                    "keeps the wait up to",
+                    DisplayUnit::Rate,
+                    kept,
+                ));
             }
         }
         Ok(answer)
@@ -91,49 +99,49 @@ impl Model for Queue<'_> {
 }
 
 impl Queue<'_> {
-    fn highest(&self, at: &At, promise: Promise) -> Result<f64, PlanError> {
-        if self.service.is_constant() && promise == Promise::Utilization(1.0) {
+    fn highest(&self, at: &InputPoint, promise: Objective) -> Result<f64, PlanError> {
+        if self.service.is_constant() && promise == Objective::Utilization(1.0) {
             return Ok(1.0 / self.service.at(at, 0.0)?.mean_s());
         }
         mg1_capacity(promise, |rate| self.service.at(at, rate)).map(|capacity| capacity.rate_per_s)
     }
 
-    /// What is known of a queue; of one that grows for ever, its load alone.
+    /// Returns the metrics of a queue; for an unstable one, only its load.
     fn outputs(&self, service: ServiceTime, rho: f64, queue: Option<Mg1>) -> Vec<Field> {
         let mut outputs = Vec::new();
         if !self.service.is_told() {
-            outputs.push(Field::new("mean_service_us", "service E[X]", Show::Micros, service.mean_s()));
+            outputs.push(Field::new("mean_service_us", "service E[X]", DisplayUnit::Micros, service.mean_s()));
         }
         outputs.extend([
-            Field::new("second_moment_us2", "E[X²] in µs²", Show::Number, service.second_moment_s2() * 1e12),
-            Field::new("rho", "utilization ρ", Show::Share, rho).drawn(),
-            Field::new("wait_us", "mean wait W", Show::Micros, queue.map(|queue| queue.wait_s)).drawn(),
-            Field::new("response_us", "wait and service", Show::Micros, queue.map(|queue| queue.response_s)),
-            Field::new("in_queue", "packets that wait", Show::Number, queue.map(|queue| queue.in_queue)),
+            Field::new("second_moment_us2", "E[X²] in µs²", DisplayUnit::Number, service.second_moment_s2() * 1e12),
+            Field::new("rho", "utilization ρ", DisplayUnit::Share, rho).drawn(),
+            Field::new("wait_us", "mean wait W", DisplayUnit::Micros, queue.map(|queue| queue.wait_s)).drawn(),
+            Field::new("response_us", "wait and service", DisplayUnit::Micros, queue.map(|queue| queue.response_s)),
+            Field::new("in_queue", "packets that wait", DisplayUnit::Number, queue.map(|queue| queue.in_queue)),
         ]);
         outputs
     }
 
-    /// What it means.
-    fn says(&self, at: &At, rate: f64, queue: &Mg1) -> Result<Vec<String>, PlanError> {
+    /// Describes the result in words.
+    fn says(&self, at: &InputPoint, rate: f64, queue: &Mg1) -> Result<Vec<String>, PlanError> {
         let mut says = vec![format!(
             "A packet waits {} for {} of service; the server works {} of its time.",
-            Show::Seconds.text(queue.wait_s),
-            Show::Seconds.text(queue.service_s),
-            Show::Share.text(queue.rho)
+            DisplayUnit::Seconds.text(queue.wait_s),
+            DisplayUnit::Seconds.text(queue.service_s),
+            DisplayUnit::Share.text(queue.rho)
         )];
         let more = 1.1 * rate;
         says.push(match mg1(more, self.service.at(at, more)?) {
             Ok(then) => format!(
                 "With 10 % more arrivals, {}, it waits {}: {} times as long.",
-                Show::Rate.text(more),
-                Show::Seconds.text(then.wait_s),
-                Show::Number.text((100.0 * then.wait_s / queue.wait_s).round() / 100.0)
+                DisplayUnit::Rate.text(more),
+                DisplayUnit::Seconds.text(then.wait_s),
+                DisplayUnit::Number.text((100.0 * then.wait_s / queue.wait_s).round() / 100.0)
             ),
             Err(PlanError::Unstable { .. }) => {
                 format!(
                     "With 10 % more arrivals, {}, the queue grows without end: this is the edge.",
-                    Show::Rate.text(more)
+                    DisplayUnit::Rate.text(more)
                 )
             }
             Err(error) => return Err(error),
@@ -145,44 +153,45 @@ impl Queue<'_> {
     }
 }
 
-/// From there on the mean wait is no number to plan with.
+/// Load above which the mean wait is too uncertain for planning.
 const NEAR_THE_EDGE: f64 = 0.95;
 
 impl Queue<'_> {
-    /// What little changes are worth there.
-    fn near_the_edge(&self, at: &At, rate: f64) -> Result<Option<String>, PlanError> {
+    /// Describes the effect of small changes near saturation.
+    fn near_the_edge(&self, at: &InputPoint, rate: f64) -> Result<Option<String>, PlanError> {
         let less = 0.99 * rate;
-        // Where packets cost more at lower rates there may be no answer.
+        // If packets cost more at lower rates, there may be no answer.
         let Ok(then) = mg1(less, self.service.at(at, less)?) else { return Ok(None) };
         Ok(Some(format!(
             "CAUTION: so near the edge the mean is no number to plan with: with 1 % fewer arrivals, {}, the wait is {}. It takes long to \
              settle, too, and no queue is endless: mmck says what is dropped.",
-            Show::Rate.text(less),
-            Show::Seconds.text(then.wait_s)
+            DisplayUnit::Rate.text(less),
+            DisplayUnit::Seconds.text(then.wait_s)
         )))
     }
 }
 
-/// The highest rate, as whole packets that are below it, in the table as in sentences.
+/// Formats the highest rate, rounded down to whole packets, for tables and sentences.
 fn edge(highest_per_s: f64) -> String {
-    // 1/(1/n) may be a hair below n.
+    // 1/(1/n) may be slightly below n.
     let whole = (highest_per_s * (1.0 + 1e-12)).floor();
-    Show::Rate.text(if whole >= 1.0 { whole } else { highest_per_s })
+    DisplayUnit::Rate.text(if whole >= 1.0 { whole } else { highest_per_s })
 }
 
-/// Why there is no answer, and what to do.
+/// Describes why there is no answer, and the remedy.
 fn unstable(rho: f64, highest_per_s: f64) -> String {
     let rounded = (100.0 * rho).round() / 100.0;
     let work = if rho < 1.0 + 1e-9 {
         "as much work arrives as one server does without a pause, and then what waits grows without end".to_owned()
     } else {
-        // What is a hair too much is not 1.
-        let servers = Show::Number.text(if rounded > 1.0 { rounded } else { rho });
+        // A load slightly above 1 must not be shown as 1.
+        let servers = DisplayUnit::Number.text(if rounded > 1.0 { rounded } else { rho });
         let servers = if servers == "1" { "a hair more than 1".to_owned() } else { servers };
         format!("{servers} servers' worth of work arrives for 1")
     };
     let more = rho.floor();
-    let servers = if more <= 1.0 { "a server".to_owned() } else { format!("{} servers", Show::Number.text(more)) };
+    let servers =
+        if more <= 1.0 { "a server".to_owned() } else { format!("{} servers", DisplayUnit::Number.text(more)) };
     format!(
         "the queue is unstable: {work}; stay below {}, or add {servers} (mmck says what c servers with a queue of K drop)",
         edge(highest_per_s)

@@ -1,40 +1,41 @@
-//! `strowger plan mmck` and `mgck`: what c servers with room for K drop.
+//! `strowger plan mmck` and `mgck`: losses of c servers with a queue of capacity K.
 
 use clap::Args;
 use strowger_plan::capacity::{mgck_capacity, mmck_capacity};
-use strowger_plan::{Beta, Explanation, PlanError, Promise, ServiceTime, mgck, mmck, threads_on_one_core};
+use strowger_plan::{Beta, Explanation, Objective, PlanError, ServiceTime, mgck, mmck, threads_on_one_core};
 
-use super::field::{At, Field, Input, Show};
+use super::field::{DisplayUnit, Field, Input, InputPoint};
 use super::numbers::{Numbers, counts, rates, shares};
-use super::present::{Answer, Model, ShownArguments, present};
-use super::profile::Loaded;
+use super::presentation::{Answer, DisplayArguments, Model, present};
+use super::profile::LoadedProfile;
 use super::service::{Service, ServiceArguments, joined};
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct FiniteArguments {
-    /// λ, packets a second that come, whether or not they find room
+    /// λ, packets per second offered, including those dropped
     #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
     rate: Numbers,
     #[command(flatten)]
     service: ServiceArguments,
-    /// c, threads, processes or machines behind one queue
+    /// c, number of threads, processes or machines at one queue
     #[arg(long, value_name = "N", value_parser = counts, default_value = "1", allow_hyphen_values = true)]
     servers: Numbers,
-    /// K, packets that there is room for, those that are served among them
+    /// K, capacity of the queue in packets, including those in service
     #[arg(long, value_name = "N", value_parser = counts, default_value = "200", allow_hyphen_values = true)]
     queue: Numbers,
-    /// The servers are threads of one core: β(λ,c), by which they hold each other up; thesis, profile or A,B,D of A·c + B·λ + D
+    /// The servers are threads on one core: β(λ,c), their slowdown by contention; thesis, profile or A,B,D of A·c +
+    /// B·λ + D
     #[arg(long, value_name = "BETA", value_parser = beta)]
     beta: Option<BetaArgument>,
-    /// The share of drops that you accept; the highest rate that keeps it is told
+    /// Maximum acceptable share of drops; the highest rate that keeps it is computed
     #[arg(long, value_name = "SHARE", value_parser = shares, default_value = "1%", allow_hyphen_values = true)]
     drops: Numbers,
     #[command(flatten)]
-    shown: ShownArguments,
+    shown: DisplayArguments,
 }
 
-/// Where β comes from.
+/// Source of β.
 #[derive(Clone, Copy, Debug)]
 enum BetaArgument {
     Given(Beta),
@@ -61,8 +62,8 @@ fn beta(text: &str) -> Result<BetaArgument, String> {
     }
 }
 
-/// What both models say.
-struct Found {
+/// Results of both models.
+struct QueueMetrics {
     rho: f64,
     drop_probability: f64,
     throughput_per_s: f64,
@@ -91,10 +92,12 @@ impl FiniteArguments {
         let beta = match self.beta {
             None => None,
             Some(BetaArgument::Given(beta)) => Some(beta),
-            Some(BetaArgument::Profile) => Some(service.profile.as_ref().and_then(Loaded::beta).ok_or_else(|| {
-                let remedy = "fit one from runs with several threads, or write --beta thesis";
-                Failure::Usage(format!("--beta profile needs a --profile that has one; {remedy}"))
-            })?),
+            Some(BetaArgument::Profile) => {
+                Some(service.profile.as_ref().and_then(LoadedProfile::beta).ok_or_else(|| {
+                    let remedy = "fit one from runs with several threads, or write --beta thesis";
+                    Failure::Usage(format!("--beta profile needs a --profile that has one; {remedy}"))
+                })?)
+            }
         };
         Ok(Parts { arguments: self, service, beta })
     }
@@ -103,11 +106,11 @@ impl FiniteArguments {
 impl Parts<'_> {
     fn inputs(&self) -> Vec<Input<'_>> {
         let arguments = self.arguments;
-        let mut inputs = vec![Input::new("rate_per_s", "arrivals λ", Show::Rate, &arguments.rate)];
+        let mut inputs = vec![Input::new("rate_per_s", "arrivals λ", DisplayUnit::Rate, &arguments.rate)];
         inputs.extend(self.service.inputs());
-        inputs.push(Input::new("servers", "servers c", Show::Count, &arguments.servers));
-        inputs.push(Input::new("queue", "queue K", Show::Count, &arguments.queue));
-        inputs.push(Input::new("drop_limit", "accepted drops", Show::Share, &arguments.drops));
+        inputs.push(Input::new("servers", "servers c", DisplayUnit::Count, &arguments.servers));
+        inputs.push(Input::new("queue", "queue K", DisplayUnit::Count, &arguments.queue));
+        inputs.push(Input::new("drop_limit", "accepted drops", DisplayUnit::Share, &arguments.drops));
         inputs
     }
 
@@ -117,17 +120,17 @@ impl Parts<'_> {
             None => "each server has a core of its own (threads that share one: --beta)".to_owned(),
             Some(Beta { per_thread, per_packet, constant }) => format!(
                 "the servers share one core: E[X] is that of one alone, and β = {}·c + {}·λ {} {}",
-                Show::Number.text(per_thread),
-                Show::Number.text(per_packet),
+                DisplayUnit::Number.text(per_thread),
+                DisplayUnit::Number.text(per_packet),
                 if constant < 0.0 { '−' } else { '+' },
-                Show::Number.text(constant.abs())
+                DisplayUnit::Number.text(constant.abs())
             ),
         });
         said
     }
 
-    /// X of one of the servers.
-    fn service_at(&self, at: &At, rate: f64) -> Result<ServiceTime, PlanError> {
+    /// Returns X of one server.
+    fn service_at(&self, at: &InputPoint, rate: f64) -> Result<ServiceTime, PlanError> {
         let single = self.service.at(at, rate)?;
         match self.beta {
             None => Ok(single),
@@ -135,42 +138,47 @@ impl Parts<'_> {
         }
     }
 
-    fn explain(&self, at: &At, rate: f64) -> Result<Explanation, PlanError> {
+    fn explain(&self, at: &InputPoint, rate: f64) -> Result<Explanation, PlanError> {
         let explanation = self.service.explain(at, rate)?;
         let Some(beta) = self.beta else { return Ok(explanation) };
         let threads = threads_on_one_core(rate, self.service.at(at, rate)?, at.count("servers"), beta)?;
         Ok(joined(explanation, &threads))
     }
 
-    fn answer(&self, at: &At, found: Found, capacity: Option<Result<f64, PlanError>>) -> Result<Answer, PlanError> {
+    fn answer(
+        &self,
+        at: &InputPoint,
+        found: QueueMetrics,
+        capacity: Option<Result<f64, PlanError>>,
+    ) -> Result<Answer, PlanError> {
         let rate = at.of("rate_per_s");
         let service = self.service_at(at, rate)?;
         let capacity = match capacity.transpose() {
             Ok(capacity) => capacity,
-            Err(PlanError::NeverKept { .. }) => None,
+            Err(PlanError::Unreachable { .. }) => None,
             Err(error) => return Err(error),
         };
         let mut outputs = Vec::new();
         if !self.service.is_told() || self.beta.is_some() {
-            outputs.push(Field::new("mean_service_us", "service E[X]", Show::Micros, service.mean_s()));
+            outputs.push(Field::new("mean_service_us", "service E[X]", DisplayUnit::Micros, service.mean_s()));
         }
         outputs.extend([
-            Field::new("rho", "offered to a server ρ", Show::Share, found.rho).drawn(),
-            Field::new("drop_probability", "dropped p_K", Show::Share, found.drop_probability).drawn(),
-            Field::new("carried_per_s", "carried", Show::Rate, found.throughput_per_s),
-            Field::new("utilization", "a server works", Show::Share, found.utilization),
-            Field::new("wait_us", "mean wait", Show::Micros, found.wait_s).drawn(),
-            Field::new("in_queue", "packets that wait", Show::Number, found.in_queue),
+            Field::new("rho", "offered to a server ρ", DisplayUnit::Share, found.rho).drawn(),
+            Field::new("drop_probability", "dropped p_K", DisplayUnit::Share, found.drop_probability).drawn(),
+            Field::new("carried_per_s", "carried", DisplayUnit::Rate, found.throughput_per_s),
+            Field::new("utilization", "a server works", DisplayUnit::Share, found.utilization),
+            Field::new("wait_us", "mean wait", DisplayUnit::Micros, found.wait_s).drawn(),
+            Field::new("in_queue", "packets that wait", DisplayUnit::Number, found.in_queue),
         ]);
         if at.is_one_of_few() {
-            outputs.push(Field::new("rate_at_drop_limit_per_s", "keeps the drops up to", Show::Rate, capacity));
+            outputs.push(Field::new("rate_at_drop_limit_per_s", "keeps the drops up to", DisplayUnit::Rate, capacity));
         }
         let says = self.says(at, &found, capacity);
-        Ok(Answer { outputs, says, explanation: found.explanation, ..Answer::default() })
+        Ok(Answer { outputs, conclusions: says, explanation: found.explanation, ..Answer::default() })
     }
 
-    /// What it means.
-    fn says(&self, at: &At, found: &Found, capacity: Option<f64>) -> Vec<String> {
+    /// Describes the result in words.
+    fn says(&self, at: &InputPoint, found: &QueueMetrics, capacity: Option<f64>) -> Vec<String> {
         let (rate, limit) = (at.of("rate_per_s"), at.of("drop_limit"));
         let servers = at.count("servers");
         let mut says = Vec::new();
@@ -178,30 +186,30 @@ impl Parts<'_> {
             says.push(format!(
                 "Overload: {} servers' worth of work arrives for {servers}, so at least {} is dropped whatever the queue; a longer \
                  one only makes the rest wait longer.",
-                Show::Number.text((found.rho * f64::from(servers) * 100.0).round() / 100.0),
-                Show::Share.text(1.0 - 1.0 / found.rho)
+                DisplayUnit::Number.text((found.rho * f64::from(servers) * 100.0).round() / 100.0),
+                DisplayUnit::Share.text(1.0 - 1.0 / found.rho)
             ));
         } else {
             says.push(format!(
                 "{} of {} are dropped, {}; the others wait {}.",
-                Show::Share.text(found.drop_probability),
-                Show::Rate.text(rate),
-                Show::Rate.text(rate * found.drop_probability),
-                Show::Seconds.text(found.wait_s)
+                DisplayUnit::Share.text(found.drop_probability),
+                DisplayUnit::Rate.text(rate),
+                DisplayUnit::Rate.text(rate * found.drop_probability),
+                DisplayUnit::Seconds.text(found.wait_s)
             ));
         }
         match capacity {
             Some(capacity) if capacity >= rate => says.push(format!(
                 "Drops stay at most {} up to {}: {} more than now.",
-                Show::Share.text(limit),
-                Show::Rate.text(capacity.floor()),
-                Show::Share.text((1000.0 * (capacity / rate - 1.0)).floor() / 1000.0)
+                DisplayUnit::Share.text(limit),
+                DisplayUnit::Rate.text(capacity.floor()),
+                DisplayUnit::Share.text((1000.0 * (capacity / rate - 1.0)).floor() / 1000.0)
             )),
             Some(capacity) => says.push(format!(
                 "That is more than {}, which is kept up to {}: take {} off, or {}.",
-                Show::Share.text(limit),
-                Show::Rate.text(capacity.floor()),
-                Show::Rate.text((rate - capacity).ceil()),
+                DisplayUnit::Share.text(limit),
+                DisplayUnit::Rate.text(capacity.floor()),
+                DisplayUnit::Rate.text((rate - capacity).ceil()),
                 if self.beta.is_some() {
                     "another core (more threads on this one make it worse)"
                 } else {
@@ -214,11 +222,11 @@ impl Parts<'_> {
     }
 }
 
-/// What both models find alike, explained behind what comes before it.
+/// Collects the common results of both models, after the given explanation.
 macro_rules! found {
     ($found:expr, $before:expr) => {{
         let found = $found;
-        Found {
+        QueueMetrics {
             rho: found.rho,
             drop_probability: found.drop_probability,
             throughput_per_s: found.throughput_per_s,
@@ -246,13 +254,13 @@ impl Model for Exponential<'_> {
         self.0.assumptions()
     }
 
-    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
+    fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError> {
         let rate = at.of("rate_per_s");
         let (servers, queue) = (at.count("servers"), at.large("queue"));
         let found =
             found!(mmck(rate, self.0.service_at(at, rate)?.mean_s(), servers, queue)?, self.0.explain(at, rate)?);
         let capacity = at.is_one_of_few().then(|| {
-            let promise = Promise::Drops(at.of("drop_limit"));
+            let promise = Objective::Drops(at.of("drop_limit"));
             let service_at = |rate| self.0.service_at(at, rate).map(|service| service.mean_s());
             mmck_capacity(promise, servers, queue, service_at).map(|capacity| capacity.rate_per_s)
         });
@@ -277,12 +285,12 @@ impl Model for General<'_> {
         self.0.assumptions()
     }
 
-    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
+    fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError> {
         let rate = at.of("rate_per_s");
         let (servers, queue) = (at.count("servers"), at.large("queue"));
         let found = found!(mgck(rate, self.0.service_at(at, rate)?, servers, queue)?, self.0.explain(at, rate)?);
         let capacity = at.is_one_of_few().then(|| {
-            let promise = Promise::Drops(at.of("drop_limit"));
+            let promise = Objective::Drops(at.of("drop_limit"));
             mgck_capacity(promise, servers, queue, |rate| self.0.service_at(at, rate))
                 .map(|capacity| capacity.rate_per_s)
         });

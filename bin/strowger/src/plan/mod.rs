@@ -1,4 +1,4 @@
-//! `strowger plan`: the models by which a service is planned.
+//! `strowger plan`: models for capacity planning.
 
 mod availability;
 mod chart;
@@ -15,7 +15,7 @@ mod mmck;
 mod numbers;
 mod overload;
 mod page;
-mod present;
+mod presentation;
 mod profile;
 mod service;
 mod size;
@@ -36,7 +36,8 @@ pub(crate) struct PlanArguments {
 
 #[derive(Debug, Subcommand)]
 enum PlanCommand {
-    /// How many servers a number of subscribers needs: stages, cores, memory, network, stores, cost, and why
+    /// Computes the servers for a number of subscribers: stages, cores, memory, network, stores, cost, and the
+    /// reasons
     #[command(after_help = "Examples:\n  \
         strowger plan size --subscribers 2M\n  \
         strowger plan size --subscribers 300k --erlangs 0.05 --refresh 30min --availability 99.99% --explain\n  \
@@ -49,7 +50,7 @@ enum PlanCommand {
         measurements. Members of a cluster share registrations through an engine (docs/operating/members.md), which is not among the \
         servers; --replication none plans without it. Exits with 1 where nothing meets the needs, and says why.")]
     Size(Box<size::SizeArguments>),
-    /// How long packets wait for one server (M/G/1)
+    /// Waiting time of packets at one server (M/G/1)
     #[command(after_help = "Examples:\n  \
         strowger plan mg1 --rate 4800 --service 181.185us --scv 0.022\n  \
         strowger plan mg1 --rate 600..5400/600 --service 181us --scv 0.022 --plot wait.svg\n  \
@@ -60,7 +61,7 @@ enum PlanCommand {
         Each number may be a sweep, FROM..TO/STEP, or a list, 2,4,8 ('4;800' where a comma could part thousands). Exits with 1 where the \
         queue is unstable, or all queues of a sweep are.")]
     Mg1(Box<mg1::Mg1Arguments>),
-    /// What c servers with a queue of K drop (M/M/c/K)
+    /// Losses of c servers with a queue of capacity K (M/M/c/K)
     #[command(after_help = "Examples:\n  \
         strowger plan mmck --rate 14400 --service 140.37us --servers 2 --queue 200\n  \
         strowger plan mmck --rate 6000..16000/500 --service 65.16us --servers 2,4,8 --beta thesis --plot drops.html\n  \
@@ -73,29 +74,29 @@ enum PlanCommand {
         strowger plan mgck --rate 14400 --service 140.37us --scv 0.04 --servers 2 --queue 200\n  \
         strowger plan mgck --rate 14400 --service 140us --scv 0..2/0.25 --servers 2 --queue 50,200,1000 --plot scv.html")]
     Mgck(Box<mmck::FiniteArguments>),
-    /// What more cores carry (C = T·C₁)
+    /// Capacity with more cores (C = T·C₁)
     #[command(after_help = "Examples:\n  \
         strowger plan cores --processors 2 --cores 6 --base 1000\n  \
         strowger plan cores --cores 2..16/2 --base 1000 --plot cores.svg")]
     Cores(cores::CoresArguments),
-    /// What is carried when more comes than the server can ((1 − x·r)/(1 − r))
+    /// Throughput under overload ((1 − x·r)/(1 − r))
     #[command(after_help = "Examples:\n  \
         strowger plan overload --refuse 0.9us --serve 28us --load 2,5,10\n  \
         strowger plan overload --refuse 0.9us --serve 28us --load 1..10/0.5 --transmissions 7 --plot overload.svg")]
     Overload(overload::OverloadArguments),
-    /// What two stages carry, and when the first is needed (SnPm)
+    /// Capacity of two stages, and when the first one is needed (SnPm)
     #[command(after_help = "Examples:\n  \
         strowger plan two-stage --first 2 --first-capacity 1050 --second 2 --second-capacity 900 --shares 0.6,0.4 --explain\n  \
         strowger plan two-stage --first 1..4/1 --first-capacity 1050 --second 1..5/1 --second-capacity 900 --json\n  \
         strowger plan two-stage --first 3 --first-capacity 1050 --second 3 --second-capacity 900 --load 100..4000/100 --plot t.html\n  \
         strowger plan two-stage --requests 8333 --registers 2777 --first-capacity 10500 --second-capacity 2500 --register-capacity 9000")]
     TwoStage(Box<two_stage::TwoStageArguments>),
-    /// Databases that are copies of each other, beside such as have a part each
+    /// Compares replicated and partitioned databases
     #[command(after_help = "Examples:\n  \
         strowger plan databases --databases 3 --writes 2777 --reads-per-write 2 --write-time 120us\n  \
         strowger plan databases --databases 1..8/1 --writes 5000 --write-time 300us --plot databases.svg")]
     Databases(databases::DatabasesArguments),
-    /// How available a service is
+    /// Availability of a service
     #[command(after_help = "Examples:\n  \
         strowger plan availability --first 3 --clusters 3 --members 3 --node 0.99\n  \
         strowger plan availability --members 2 --node 99%\n  \
@@ -103,13 +104,13 @@ enum PlanCommand {
         strowger plan availability --first 2..4/1 --clusters 5 --members 2,3 --node 99.9% --goal 99.999%\n\n\
         Exits with 1 where --goal is not reached, in a sweep by no row.")]
     Availability(Box<availability::AvailabilityArguments>),
-    /// What callers notice of a failure
+    /// Effects of a failure on callers
     #[command(after_help = "Examples:\n  \
         strowger plan failover\n  \
         strowger plan failover --availability 99.9% --retry 500ms --ttl 60s --repair 30min --refresh 10min --explain\n  \
         strowger plan failover --refresh 1min..60min/1min --plot failover.svg")]
     Failover(Box<failover::FailoverArguments>),
-    /// Makes a profile of measurements: E[X], E[X²], α(λ), β(λ,c), base capacity, costs of calls
+    /// Derives a profile from measurements: E[X], E[X²], α(λ), β(λ,c), base capacity, costs of calls
     #[command(after_help = format!("Examples:\n  \
         strowger plan fit run-1000.json run-2000.json run-4000.json run-8000.json --output fitted.json\n  \
         strowger plan fit table.csv --plot fit.html --json\n  \
@@ -124,7 +125,7 @@ enum PlanCommand {
         formula makes of it. β needs measurements of several threads: their service times, or drops between 0.001 % and 50 %. Intervals \
         are of 95 %, by Student's t or by a bootstrap with --seed.", strowger_plan::fit::COLUMNS))]
     Fit(Box<fit::FitArguments>),
-    /// Lays what the models predict beside what was measured
+    /// Compares the models' predictions with measurements
     #[command(after_help = "Examples:\n  \
         strowger plan validate other-runs.csv --profile fitted.json\n  \
         strowger plan validate run-*.json --profile fitted.json --plot validate.html --json\n  \

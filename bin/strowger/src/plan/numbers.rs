@@ -1,9 +1,9 @@
-//! One number or several: what a sweep goes through.
+//! One or several numbers: the values of a sweep.
 
 use super::commas;
 use super::units::Unit;
 
-/// Values of one option at most.
+/// Maximum number of values per option.
 const MOST: usize = 10_000;
 
 /// The values of an option.
@@ -13,7 +13,7 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Reads `4800`, `1000,2000,4000` or `100..2000/100`.
+    /// Parses `4800`, `1000,2000,4000` or `100..2000/100`.
     fn parse(unit: Unit, text: &str) -> Result<Self, String> {
         if let Some((from, rest)) = text.split_once("..") {
             return Self::range(unit, text, from, rest);
@@ -25,7 +25,7 @@ impl Numbers {
 
     fn range(unit: Unit, text: &str, from: &str, rest: &str) -> Result<Self, String> {
         let wrong = |what: &str| format!("'{text}' {what}; a sweep is FROM..TO/STEP, as 100..2000/100");
-        // Units of rates have a stroke of their own, as 1k/s..2k/s/100.
+        // Units of rates contain a slash, as in 1k/s..2k/s/100.
         let stroke = rest.rmatch_indices('/').map(|(at, _)| at).find(|at| {
             rest.get(at + 1..)
                 .is_some_and(|step| step.trim_start().starts_with(|c: char| c.is_ascii_digit() || c == '.'))
@@ -39,33 +39,33 @@ impl Numbers {
         if by <= 0.0 {
             return Err(wrong("has a step that goes nowhere"));
         }
-        // Ends are included although fractions are not exact.
+        // Ends are included although fractions are inexact.
         let steps = ((high - low) / by + 1e-9).floor();
         if steps >= float(MOST) {
             return Err(wrong("has more than 10,000 values"));
         }
-        // 0.30000000000000004 is nobody's number.
+        // Avoids values such as 0.30000000000000004.
         let exact = |value: f64| format!("{value:.11e}").parse().unwrap_or(value);
         let values = (0..MOST).map(float).take_while(|number| *number <= steps);
         Ok(Self { values: values.map(|number| exact(low + number * by)).collect() })
     }
 
-    /// One value.
+    /// Creates a single value.
     pub(super) fn one(value: f64) -> Self {
         Self { values: vec![value] }
     }
 
-    /// Them.
+    /// Returns all values.
     pub(super) fn all(&self) -> &[f64] {
         &self.values
     }
 
-    /// The first, or only one.
+    /// Returns the first or only value.
     pub(super) fn first(&self) -> f64 {
         self.values.first().copied().unwrap_or(0.0)
     }
 
-    /// Whether there are several.
+    /// Whether there are several values.
     pub(super) fn is_swept(&self) -> bool {
         self.values.len() > 1
     }
@@ -78,62 +78,62 @@ fn above_zero(numbers: Numbers, text: &str, what: &str) -> Result<Numbers, Strin
     Err(format!("'{text}': {what} must be above zero"))
 }
 
-/// Rates above zero.
+/// Parses rates above zero.
 pub(super) fn rates(text: &str) -> Result<Numbers, String> {
     above_zero(Numbers::parse(Unit::Rate, text)?, text, "a rate")
 }
 
-/// Rates, zero among them.
+/// Parses rates, including zero.
 pub(super) fn rates_or_none(text: &str) -> Result<Numbers, String> {
     Numbers::parse(Unit::Rate, text)
 }
 
-/// Times above zero.
+/// Parses times above zero.
 pub(super) fn times(text: &str) -> Result<Numbers, String> {
     above_zero(Numbers::parse(Unit::Time, text)?, text, "a time")
 }
 
-/// Times, zero among them.
+/// Parses times, including zero.
 pub(super) fn times_or_none(text: &str) -> Result<Numbers, String> {
     Numbers::parse(Unit::Time, text)
 }
 
-/// Whole numbers from one on.
+/// Parses whole numbers from one.
 pub(super) fn counts(text: &str) -> Result<Numbers, String> {
     above_zero(Numbers::parse(Unit::Count, text)?, text, "a count")
 }
 
-/// Whole numbers, zero among them.
+/// Parses whole numbers, including zero.
 pub(super) fn counts_or_none(text: &str) -> Result<Numbers, String> {
     Numbers::parse(Unit::Count, text)
 }
 
-/// Shares.
+/// Parses shares.
 pub(super) fn shares(text: &str) -> Result<Numbers, String> {
     Numbers::parse(Unit::Share, text)
 }
 
-/// Calls in progress, not below zero.
+/// Parses offered traffic in erlangs, not negative.
 pub(super) fn erlangs(text: &str) -> Result<Numbers, String> {
     Numbers::parse(Unit::Erlangs, text)
 }
 
-/// Plain numbers, not below zero.
+/// Parses numbers without a unit, not negative.
 pub(super) fn plain(text: &str) -> Result<Numbers, String> {
     Numbers::parse(Unit::Number, text)
 }
 
-/// Sizes in bytes, above zero.
+/// Parses sizes in bytes, above zero.
 pub(super) fn sizes(text: &str) -> Result<Numbers, String> {
     above_zero(Numbers::parse(Unit::Bytes, text)?, text, "a size")
 }
 
-/// Bits a second, above zero.
+/// Parses bandwidths in bits per second, above zero.
 pub(super) fn bandwidths(text: &str) -> Result<Numbers, String> {
     above_zero(Numbers::parse(Unit::Bits, text)?, text, "a bandwidth")
 }
 
-/// One share.
+/// Parses a single share.
 pub(super) fn share(text: &str) -> Result<f64, String> {
     Unit::Share.read(text)
 }

@@ -1,29 +1,29 @@
-//! `strowger plan overload`: what is carried when more comes than the server can.
+//! `strowger plan overload`: throughput under overload.
 
 use clap::Args;
 use strowger_plan::{Explain as _, PlanError, overload};
 
-use super::field::{At, Field, Input, Show};
+use super::field::{DisplayUnit, Field, Input, InputPoint};
 use super::numbers::{Numbers, plain, times};
-use super::present::{Answer, Model, ShownArguments, present};
+use super::presentation::{Answer, DisplayArguments, Model, present};
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct OverloadArguments {
-    /// x, what is offered, in capacities
+    /// x, offered load as a multiple of capacity
     #[arg(long, value_name = "N", value_parser = plain, allow_hyphen_values = true)]
     load: Numbers,
-    /// What it takes to refuse a request, or to drop it after it was received
+    /// Time to refuse a request, or to drop it after it was received
     #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true)]
     refuse: Numbers,
-    /// What it takes to serve a request, with all its messages
+    /// Time to serve a request, with all its messages
     #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true)]
     serve: Numbers,
-    /// n, how often a request comes that is refused: 7 for an INVITE over UDP that nobody answers
+    /// n, number of transmissions of a refused request: 7 for an INVITE over UDP that is not answered
     #[arg(long, value_name = "N", value_parser = plain, default_value = "1", allow_hyphen_values = true)]
     transmissions: Numbers,
     #[command(flatten)]
-    shown: ShownArguments,
+    shown: DisplayArguments,
 }
 
 impl OverloadArguments {
@@ -39,26 +39,31 @@ impl Model for OverloadArguments {
 
     fn inputs(&self) -> Vec<Input<'_>> {
         vec![
-            Input::new("load", "offered x, in capacities", Show::Number, &self.load),
-            Input::new("refuse_us", "refusing takes", Show::Micros, &self.refuse),
-            Input::new("serve_us", "serving takes", Show::Micros, &self.serve),
-            Input::new("transmissions", "what is refused comes n times", Show::Number, &self.transmissions),
+            Input::new("load", "offered x, in capacities", DisplayUnit::Number, &self.load),
+            Input::new("refuse_us", "refusing takes", DisplayUnit::Micros, &self.refuse),
+            Input::new("serve_us", "serving takes", DisplayUnit::Micros, &self.serve),
+            Input::new("transmissions", "what is refused comes n times", DisplayUnit::Number, &self.transmissions),
         ]
     }
 
-    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
+    fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError> {
         let found = overload(at.of("load"), at.of("refuse_us"), at.of("serve_us"), at.of("transmissions"))?;
         let end = match found.vanishes_at {
-            Some(load) => format!("At {} times the capacity nothing is carried any more.", Show::Number.text(load)),
+            Some(load) => {
+                format!("At {} times the capacity nothing is carried any more.", DisplayUnit::Number.text(load))
+            }
             None => "Refusing takes nothing, so the load does not matter.".to_owned(),
         };
         Ok(Answer {
             outputs: vec![
-                Field::new("ratio", "r, refusing ÷ serving", Show::Number, found.ratio),
-                Field::new("goodput", "carried at most", Show::Share, found.goodput).drawn(),
-                Field::new("vanishes_at", "nothing is carried from", Show::Number, found.vanishes_at),
+                Field::new("ratio", "r, refusing ÷ serving", DisplayUnit::Number, found.ratio),
+                Field::new("goodput", "carried at most", DisplayUnit::Share, found.goodput).drawn(),
+                Field::new("vanishes_at", "nothing is carried from", DisplayUnit::Number, found.vanishes_at),
             ],
-            says: vec![format!("At most {} of the capacity is carried. {end}", Show::Share.text(found.goodput))],
+            conclusions: vec![format!(
+                "At most {} of the capacity is carried. {end}",
+                DisplayUnit::Share.text(found.goodput)
+            )],
             explanation: found.explain(),
             ..Answer::default()
         })

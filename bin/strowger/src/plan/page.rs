@@ -1,4 +1,4 @@
-//! A page of plots that can be zoomed, and that needs nothing else: uPlot stands in it.
+//! A self-contained page of plots with zoom, including uPlot.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -6,17 +6,17 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::chart::{Chart, Shape};
-use super::field::Show;
+use super::field::DisplayUnit;
 
 const UPLOT: &str = include_str!("uplot/uPlot.iife.min.js");
 const UPLOT_STYLE: &str = include_str!("uplot/uPlot.min.css");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// The page as HTML.
+/// Returns the page as HTML.
 pub(super) fn page(title: &str, notes: &[String], charts: &[&Chart]) -> String {
     let data: Vec<Value> = charts.iter().map(|chart| chart_json(chart)).collect();
-    // What is in a script may not end it.
+    // Data must not close the script element.
     let data = json!(data).to_string().replace('<', "\\u003c");
     let title = escape(title);
     let mut html = format!(
@@ -38,11 +38,11 @@ pub(super) fn page(title: &str, notes: &[String], charts: &[&Chart]) -> String {
     html
 }
 
-/// All lines over the same places, with holes where one has no value there, as uPlot wants them.
+/// Returns all lines over common x values, with gaps for missing values, as required by uPlot.
 fn chart_json(chart: &Chart) -> Value {
     let bits: BTreeSet<u64> =
         chart.lines.iter().flat_map(|line| line.points.iter().map(|(x, _)| x.to_bits())).collect();
-    // The bits of numbers that are not below zero are in their order.
+    // The bit patterns of non-negative numbers sort like the numbers.
     let places: Vec<f64> = bits.into_iter().map(f64::from_bits).collect();
     let mut data: Vec<Value> = vec![json!(places)];
     for line in &chart.lines {
@@ -66,14 +66,14 @@ fn chart_json(chart: &Chart) -> Value {
     })
 }
 
-const fn unit(show: Show) -> &'static str {
+const fn unit(show: DisplayUnit) -> &'static str {
     match show {
-        Show::Micros | Show::Seconds => "time",
-        Show::Rate => "rate",
-        Show::Share => "share",
-        Show::Count | Show::Number | Show::Truth => "number",
-        Show::Bytes => "bytes",
-        Show::Bits => "bits",
+        DisplayUnit::Micros | DisplayUnit::Seconds => "time",
+        DisplayUnit::Rate => "rate",
+        DisplayUnit::Share => "share",
+        DisplayUnit::Count | DisplayUnit::Number | DisplayUnit::Truth => "number",
+        DisplayUnit::Bytes => "bytes",
+        DisplayUnit::Bits => "bits",
     }
 }
 
@@ -95,8 +95,8 @@ mod tests {
         let chart = Chart {
             title: "wait".to_owned(),
             across: "rate".to_owned(),
-            x: Show::Rate,
-            y: Show::Micros,
+            x: DisplayUnit::Rate,
+            y: DisplayUnit::Micros,
             is_log: false,
             lines,
         };

@@ -1,4 +1,4 @@
-//! Profiles: what a server was measured to cost, in a file or built in.
+//! Profiles: measured costs of a server, from a file or built in.
 
 use std::path::{Path, PathBuf};
 
@@ -9,26 +9,26 @@ use strowger_plan::{Beta, Explanation, PlanError, Profile, ServiceTime};
 
 use crate::failure::Failure;
 
-/// The names of the profiles that need no file.
+/// Names of the built-in profiles.
 pub(super) const BUILT_IN: &str =
     "measured (this server, as its benchmarks measured it) or goals (what it is to reach)";
 
-/// A profile, and where it is from.
+/// A profile with its source.
 #[derive(Clone, Debug)]
-pub(super) struct Loaded {
+pub(super) struct LoadedProfile {
     pub(super) profile: Profile,
     file: PathBuf,
 }
 
-/// Reads a profile: what `plan fit` wrote, the profile of it alone, or the name of one that is built in.
-pub(super) fn load(file: &Path) -> Result<Loaded, Failure> {
+/// Loads a profile: output of `plan fit`, the profile part of it, or a built-in name.
+pub(super) fn load(file: &Path) -> Result<LoadedProfile, Failure> {
     let built_in = match file.to_str() {
         Some("measured") => Some(Profile::measured()),
-        Some("goals") => Some(Profile::goals()),
+        Some("goals") => Some(Profile::design_goals()),
         _ => None,
     };
     if let Some(profile) = built_in.filter(|_| !file.exists()) {
-        return Ok(Loaded { profile, file: file.to_path_buf() });
+        return Ok(LoadedProfile { profile, file: file.to_path_buf() });
     }
     let wrong = |what: &dyn std::fmt::Display| {
         Failure::Usage(format!(
@@ -40,11 +40,11 @@ pub(super) fn load(file: &Path) -> Result<Loaded, Failure> {
     let json: Value = serde_json::from_str(&text).map_err(|error| wrong(&format!("this is no JSON: {error}")))?;
     let inner = json.get("profile").unwrap_or(&json);
     let profile = Profile::deserialize(inner).map_err(|error| wrong(&format!("this is no profile: {error}")))?;
-    Ok(Loaded { profile, file: file.to_path_buf() })
+    Ok(LoadedProfile { profile, file: file.to_path_buf() })
 }
 
-impl Loaded {
-    /// What to tell of it.
+impl LoadedProfile {
+    /// Describes the profile.
     pub(super) fn says(&self) -> Vec<String> {
         vec![format!("profile {} ({}): {}", self.profile.name, self.file.display(), self.profile.source)]
     }

@@ -1,19 +1,19 @@
-//! How long a server works on a packet: as it is told, by message type, or from a profile.
+//! Service time of a packet: given directly, by message type, or by a profile.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use strowger_plan::{Curve, Explanation, PlanError, ServiceTime, Step, units};
 
-use super::field::{At, Input, Show};
+use super::field::{DisplayUnit, Input, InputPoint};
 use super::numbers::{Numbers, plain, times};
-use super::profile::{Loaded, load};
+use super::profile::{LoadedProfile, load};
 use super::units::Unit;
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(super) struct ServiceArguments {
-    /// E[X], how long a server works on a packet; with --alpha, without what the socket takes
+    /// E[X], mean service time of a packet; with --alpha, without the socket's part
     #[arg(
         long,
         value_name = "TIME",
@@ -23,47 +23,50 @@ pub(super) struct ServiceArguments {
         conflicts_with_all = ["types", "profile"]
     )]
     service: Option<Numbers>,
-    /// How much service times vary, Var[X]/E[X]²: 0 for a constant, 1 for the exponential law [default: 1]
+    /// Squared coefficient of variation of service times, Var[X]/E[X]²: 0 for constant, 1 for exponential times
+    /// [default: 1]
     #[arg(long, value_name = "NUMBER", value_parser = plain, allow_hyphen_values = true, conflicts_with_all = ["types", "profile"])]
     scv: Option<Numbers>,
-    /// What a message type takes, NAME:TIME[:SCV[:WEIGHT]], as INVITE:230us or 180:120us:0.1:2; may be given several times
+    /// Service time of a message type, NAME:TIME[:SCV[:WEIGHT]], such as INVITE:230us or 180:120us:0.1:2; may be
+    /// repeated
     #[arg(long = "type", value_name = "TYPE", value_parser = message_type)]
     types: Vec<MessageType>,
-    /// What interrupts add to the socket's part: exponential or deterministic (the thesis's), or points, as 0=1,600=3,2400=8
+    /// Factor that interrupts add to the socket's part: exponential or deterministic (from the thesis), or points,
+    /// such as 0=1,600=3,2400=8
     #[arg(long, value_name = "CURVE", value_parser = curve, requires = "base")]
     alpha: Option<Curve>,
-    /// K_sockq, what the socket takes of a packet that does not wait, without load: α multiplies it
+    /// K_sockq, time of the socket for a packet that does not wait, without load; multiplied by α
     #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true, requires = "alpha")]
     base: Option<Numbers>,
-    /// What was measured of a server, and fitted by plan fit
+    /// Measured profile of a server, from plan fit
     #[arg(long, value_name = "FILE")]
     pub(super) profile: Option<PathBuf>,
 }
 
-/// One message type.
+/// A message type with its service time.
 #[derive(Clone, Debug)]
 struct MessageType {
     service: ServiceTime,
     weight: f64,
 }
 
-/// Where the service time of a rate comes from.
+/// Source of the service time as a function of the rate.
 #[derive(Debug)]
 pub(super) struct Service<'a> {
     arguments: &'a ServiceArguments,
-    /// Exponential, whatever `scv` says, as M/M/c/K has it.
+    /// Whether times are exponential regardless of `scv`, as in M/M/c/K.
     is_exponential: bool,
-    pub(super) profile: Option<Loaded>,
+    pub(super) profile: Option<LoadedProfile>,
     default_scv: Numbers,
 }
 
 impl ServiceArguments {
-    /// With a law of any variance.
+    /// Returns a service with any variance.
     pub(super) fn general(&self) -> Result<Service<'_>, Failure> {
         self.service(false)
     }
 
-    /// With the exponential law.
+    /// Returns an exponential service.
     pub(super) fn exponential(&self) -> Result<Service<'_>, Failure> {
         if self.scv.is_some() {
             return Err(Failure::Usage(
@@ -83,23 +86,28 @@ impl ServiceArguments {
 }
 
 impl Service<'_> {
-    /// What of it can be swept.
+    /// Returns the inputs that can be swept.
     pub(super) fn inputs(&self) -> Vec<Input<'_>> {
         let arguments = self.arguments;
         let name = if arguments.alpha.is_some() { "service without the socket" } else { "mean service E[X]" };
         let mut inputs = Vec::new();
-        inputs.extend(arguments.service.as_ref().map(|numbers| Input::new("service_us", name, Show::Micros, numbers)));
         inputs.extend(
-            arguments.base.as_ref().map(|numbers| Input::new("base_us", "K_sockq without load", Show::Micros, numbers)),
+            arguments.service.as_ref().map(|numbers| Input::new("service_us", name, DisplayUnit::Micros, numbers)),
+        );
+        inputs.extend(
+            arguments
+                .base
+                .as_ref()
+                .map(|numbers| Input::new("base_us", "K_sockq without load", DisplayUnit::Micros, numbers)),
         );
         if arguments.service.is_some() && !self.is_exponential {
             let scv = arguments.scv.as_ref().unwrap_or(&self.default_scv);
-            inputs.push(Input::new("scv", "variation Var[X]/E[X]²", Show::Number, scv));
+            inputs.push(Input::new("scv", "variation Var[X]/E[X]²", DisplayUnit::Number, scv));
         }
         inputs
     }
 
-    /// What nobody said.
+    /// Returns the assumptions made for missing arguments.
     pub(super) fn assumptions(&self) -> Vec<String> {
         let mut said = Vec::new();
         if self.arguments.service.is_some() && self.arguments.scv.is_none() && !self.is_exponential {
@@ -108,22 +116,22 @@ impl Service<'_> {
                     .to_owned(),
             );
         }
-        said.extend(self.profile.iter().flat_map(Loaded::says));
+        said.extend(self.profile.iter().flat_map(LoadedProfile::says));
         said
     }
 
-    /// Whether it is the same at every rate.
+    /// Whether the service time is the same at every rate.
     pub(super) fn is_constant(&self) -> bool {
         self.arguments.alpha.is_none() && self.profile.is_none()
     }
 
-    /// Whether it is E[X] itself that was told.
+    /// Whether E[X] was given directly.
     pub(super) fn is_told(&self) -> bool {
         self.is_constant() && self.arguments.service.is_some()
     }
 
-    /// X at a rate of packets.
-    pub(super) fn at(&self, at: &At, packets_per_s: f64) -> Result<ServiceTime, PlanError> {
+    /// Returns X at a packet rate.
+    pub(super) fn at(&self, at: &InputPoint, packets_per_s: f64) -> Result<ServiceTime, PlanError> {
         if let Some(loaded) = &self.profile {
             return loaded.service_at(packets_per_s);
         }
@@ -136,8 +144,8 @@ impl Service<'_> {
         ServiceTime::from_moments(mean, mean * mean + variance)
     }
 
-    /// All but what α multiplies.
-    fn rest(&self, at: &At) -> Result<ServiceTime, PlanError> {
+    /// Returns the part that α does not multiply.
+    fn rest(&self, at: &InputPoint) -> Result<ServiceTime, PlanError> {
         if self.arguments.service.is_some() {
             let scv = if self.is_exponential { 1.0 } else { at.of("scv") };
             return ServiceTime::with_scv(at.of("service_us"), scv);
@@ -148,8 +156,8 @@ impl Service<'_> {
         ServiceTime::mixture(&shares)
     }
 
-    /// How E[X] came about, where that is more than being told.
-    pub(super) fn explain(&self, at: &At, packets_per_s: f64) -> Result<Explanation, PlanError> {
+    /// Explains how E[X] was derived, if it was not given directly.
+    pub(super) fn explain(&self, at: &InputPoint, packets_per_s: f64) -> Result<Explanation, PlanError> {
         if let Some(loaded) = &self.profile {
             return loaded.explain_at(packets_per_s);
         }
@@ -182,7 +190,7 @@ impl Service<'_> {
     }
 }
 
-/// One explanation behind another.
+/// Appends one explanation to another.
 pub(super) fn joined(mut first: Explanation, then: &impl strowger_plan::Explain) -> Explanation {
     first.steps.extend(then.explain().steps);
     first
@@ -207,7 +215,7 @@ fn message_type(text: &str) -> Result<MessageType, String> {
     Ok(MessageType { service, weight })
 }
 
-/// The thesis's α, or points.
+/// Parses α of the thesis, or points.
 fn curve(text: &str) -> Result<Curve, String> {
     match text.trim() {
         "exponential" => return Ok(Curve::alpha_exponential()),

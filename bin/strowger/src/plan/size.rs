@@ -1,4 +1,4 @@
-//! `strowger plan size`: how many servers.
+//! `strowger plan size`: number of servers.
 
 use std::path::PathBuf;
 
@@ -6,12 +6,12 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use strowger_plan::size::{FailoverMethod, Replication};
 use strowger_plan::traffic::Calls;
-use strowger_plan::{Explain as _, Needs, Plan, PlanError, Profile, size};
+use strowger_plan::{Explain as _, Plan, PlanError, Profile, Requirements, size};
 
-use super::field::{At, Input, Show};
+use super::field::{DisplayUnit, Input, InputPoint};
 use super::numbers::{Numbers, bandwidths, counts, erlangs, plain, shares, sizes, times, times_or_none};
-use super::present::{Answer, Model, ShownArguments, present};
-use super::profile::{Loaded, load};
+use super::presentation::{Answer, DisplayArguments, Model, present};
+use super::profile::{LoadedProfile, load};
 use super::size_report::{influence, no_plan, outputs, report};
 use crate::failure::Failure;
 
@@ -19,28 +19,29 @@ const TRAFFIC: &str = "What subscribers do";
 const PROMISE: &str = "What is promised";
 const SERVER: &str = "The servers";
 
-/// What `--replication copies` takes for granted.
+/// Assumption of `--replication copies`.
 const ENGINE: &str = "members of a cluster share registrations through an engine (docs/operating/members.md); the engine's own servers, \
                       cost and failures are in no figure";
-/// What `--replication store` takes for granted.
+/// Assumption of `--replication store`.
 const DATABASES: &str = "each member has a database, and all are copies of each other, as with MariaDB two-way \
                          (docs/operating/members.md); a member keeps in memory what it serves, as in the failover paper, but this \
                          server's members keep all: take their memory from --replication copies";
 
-/// An input that is one number of the needs, or of a server: the option's field, how it is called, and the number that it is.
+/// Creates an input for a number of the needs or of a server, from the option's field, its display name and its
+/// value.
 macro_rules! ask {
-    ($self:ident, $default:ident => needs, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
-        ask!(@ $self.$field, $option, $key, $name, $show, $default.$of, |needs, _, value| needs.$of = value)
+    ($self:ident, $default:ident => requirements, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
+        ask!(@ $self.$field, $option, $key, $name, $show, $default.$of, |requirements, _, value| requirements.$of = value)
     };
     ($self:ident, $default:ident => server, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
         ask!(@ $self.$field, $option, $key, $name, $show, $default.$of, |_, profile, value| profile.server.$of = value)
     };
     (@ $given:expr, $option:literal, $key:literal, $name:literal, $show:ident, $default:expr, $put:expr) => {
-        Asked {
+        SizeInput {
             key: $key,
             option: $option,
             name: $name,
-            show: Show::$show,
+            show: DisplayUnit::$show,
             given: $given.as_ref(),
             default: Numbers::one($default),
             put: $put,
@@ -50,143 +51,145 @@ macro_rules! ask {
 
 #[derive(Debug, Args)]
 pub(crate) struct SizeArguments {
-    /// How many there are, as 2M
+    /// Number of subscribers, such as 2M
     #[arg(long, visible_alias = "users", value_name = "N", value_parser = counts, allow_hyphen_values = true)]
     subscribers: Numbers,
-    /// Calls in progress of each in the busy hour, on the mean: 0.1 are 6 minutes [default: 0.1]
+    /// Mean number of calls in progress per subscriber in the busy hour: 0.1 is 6 minutes [default: 0.1]
     #[arg(long, value_name = "NUMBER", value_parser = erlangs, help_heading = TRAFFIC, conflicts_with_all = ["calls_each", "bhca"], allow_hyphen_values = true)]
     erlangs: Option<Numbers>,
-    /// Instead: call attempts of each in the busy hour
+    /// Instead: call attempts per subscriber in the busy hour
     #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = TRAFFIC, conflicts_with = "bhca", allow_hyphen_values = true)]
     calls_each: Option<Numbers>,
-    /// Instead: call attempts of all in the busy hour
+    /// Instead: call attempts of all subscribers in the busy hour
     #[arg(long, value_name = "N", value_parser = counts, help_heading = TRAFFIC, allow_hyphen_values = true)]
     bhca: Option<Numbers>,
-    /// How long a call lasts [default: 180s]
+    /// Mean duration of a call [default: 180s]
     #[arg(long, value_name = "TIME", value_parser = times, help_heading = TRAFFIC, allow_hyphen_values = true)]
     hold: Option<Numbers>,
-    /// How long it rings [default: 10s]
+    /// Mean ringing time [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, help_heading = TRAFFIC, allow_hyphen_values = true)]
     ring: Option<Numbers>,
-    /// Requests of a call beyond INVITE, ACK and BYE, as PRACK and UPDATE [default: 0]
+    /// Requests per call besides INVITE, ACK and BYE, such as PRACK and UPDATE [default: 0]
     #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = TRAFFIC, allow_hyphen_values = true)]
     further_requests: Option<Numbers>,
-    /// Phones and other contacts of each subscriber [default: 1]
+    /// Phones and other contacts per subscriber [default: 1]
     #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = TRAFFIC, allow_hyphen_values = true)]
     contacts: Option<Numbers>,
-    /// How often each registers again [default: 1h]
+    /// Registration interval of a contact [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = times, help_heading = TRAFFIC, allow_hyphen_values = true)]
     refresh: Option<Numbers>,
-    /// The share of REGISTERs that are challenged [default: 100%]
+    /// Share of REGISTERs that are challenged [default: 100%]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = TRAFFIC, allow_hyphen_values = true)]
     challenged: Option<Numbers>,
-    /// The share of calls that are challenged [default: 100%]
+    /// Share of calls that are challenged [default: 100%]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = TRAFFIC, allow_hyphen_values = true)]
     challenged_calls: Option<Numbers>,
-    /// The share of calls that are kept with transactions [default: 100%]
+    /// Share of calls that are forwarded statefully [default: 100%]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = TRAFFIC, allow_hyphen_values = true)]
     stateful: Option<Numbers>,
-    /// The share of contacts that hold a TCP connection [default: 0%]
+    /// Share of contacts with a TCP connection [default: 0%]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = TRAFFIC, allow_hyphen_values = true)]
     connected: Option<Numbers>,
-    /// The share of the other contacts that are behind a NAT, which the server keeps open [default: 100%]
+    /// Share of the other contacts behind a NAT, to which the server sends keep-alives [default: 100%]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = TRAFFIC, allow_hyphen_values = true)]
     nat: Option<Numbers>,
-    /// How often it does that (registrar.keepalive_interval) [default: 30s]
+    /// Interval between these keep-alives (registrar.keepalive_interval) [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = times, help_heading = TRAFFIC, allow_hyphen_values = true)]
     keepalive: Option<Numbers>,
-    /// How available the service is to be [default: 99.999%]
+    /// Required availability of the service [default: 99.999%]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = PROMISE, allow_hyphen_values = true)]
     availability: Option<Numbers>,
-    /// What happens when a server fails [default: members]
+    /// Failover method [default: members]
     #[arg(long, value_enum, value_name = "METHOD", help_heading = PROMISE)]
     failover: Option<FailoverArgument>,
-    /// How members of a cluster know each other's registrations [default: copies]
+    /// Replication of registrations in a cluster [default: copies]
     #[arg(long, value_enum, value_name = "HOW", help_heading = PROMISE)]
     replication: Option<ReplicationArgument>,
-    /// The share of a server that may be used, with one of its group gone [default: 70%]
+    /// Maximum utilization of a server while one of its group is down [default: 70%]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = PROMISE, allow_hyphen_values = true)]
     utilization: Option<Numbers>,
-    /// The busiest cluster's load, of the mean cluster's [default: 1]
+    /// Load of the busiest cluster relative to the mean [default: 1]
     #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = PROMISE, allow_hyphen_values = true)]
     skew: Option<Numbers>,
-    /// T_R, after how long a client tries another server; 32s is timer B of RFC 3261, phones may be told less [default: 32s]
+    /// T_R, time until a client tries another server; 32s is timer B of RFC 3261, phones may be configured with less
+    /// [default: 32s]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, help_heading = PROMISE, allow_hyphen_values = true)]
     retry: Option<Numbers>,
-    /// How long a server is down when it fails, on the mean [default: 1h]
+    /// Mean time to repair a server [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = times, help_heading = PROMISE, allow_hyphen_values = true)]
     repair: Option<Numbers>,
-    /// T_D, how long a DNS record is kept [default: 5min]
+    /// T_D, TTL of a DNS record [default: 5min]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, help_heading = PROMISE, allow_hyphen_values = true)]
     ttl: Option<Numbers>,
-    /// T_d, how long a registration takes to the other members [default: 100ms]
+    /// T_d, time for a registration to reach the other members [default: 100ms]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, help_heading = PROMISE, allow_hyphen_values = true)]
     replicated_within: Option<Numbers>,
-    /// T_c, how long it is kept back before that [default: 0]
+    /// T_c, delay before a registration is sent to them [default: 0]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, help_heading = PROMISE, allow_hyphen_values = true)]
     cache: Option<Numbers>,
-    /// What a server was measured to cost: a file of plan fit, measured, or goals
+    /// Measured costs of a server: a file from plan fit, measured, or goals
     #[arg(long, value_name = "PROFILE", default_value = "measured", help_heading = SERVER)]
     profile: PathBuf,
-    /// Cores of a server [default: the profile's]
+    /// Number of cores of a server [default: from the profile]
     #[arg(long, value_name = "N", value_parser = counts, help_heading = SERVER, allow_hyphen_values = true)]
     cores: Option<Numbers>,
-    /// Memory of a server, as 16GiB [default: the profile's]
+    /// Memory of a server, such as 16GiB [default: from the profile]
     #[arg(long, value_name = "SIZE", value_parser = sizes, help_heading = SERVER, allow_hyphen_values = true)]
     memory: Option<Numbers>,
-    /// Network of a server in each direction, as 1Gbit/s [default: the profile's]
+    /// Network bandwidth of a server in each direction, such as 1Gbit/s [default: from the profile]
     #[arg(long, value_name = "BANDWIDTH", value_parser = bandwidths, help_heading = SERVER, allow_hyphen_values = true)]
     network: Option<Numbers>,
-    /// Connections that it may have (tcp.connections), up to 1,000,000 [default: 1M; a server that nobody tells has 16,384]
+    /// Maximum number of connections of a server (tcp.connections), up to 1,000,000 [default: 1M; the server's own
+    /// default is 16,384]
     #[arg(long, value_name = "N", value_parser = counts, help_heading = SERVER, allow_hyphen_values = true)]
     connections: Option<Numbers>,
-    /// How available a server is [default: the profile's]
+    /// Availability of a server [default: from the profile]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = SERVER, allow_hyphen_values = true)]
     node: Option<Numbers>,
-    /// What a server costs in a month, in your currency [default: the profile's]
+    /// Monthly cost of a server, in your currency [default: from the profile]
     #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = SERVER, allow_hyphen_values = true)]
     price: Option<Numbers>,
     #[command(flatten)]
-    shown: ShownArguments,
+    shown: DisplayArguments,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FailoverArgument {
-    /// All members serve; the others take the load of one that fails
+    /// All members serve; the others take over the load of a failed one
     Members,
     /// Phones know all members, register with each and try the next
     Client,
     /// DNS names a primary; the others stand by
     Dns,
-    /// A backup takes over the address, and stands by until then
+    /// A standby server takes over the address
     Takeover,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ReplicationArgument {
-    /// Each REGISTER is passed on to all members through an engine that they share (docs/operating/members.md)
+    /// Each REGISTER is replicated to all members through a shared engine (docs/operating/members.md)
     Copies,
-    /// Each member has a database; all are copies of each other, as with MariaDB two-way
+    /// Each member has a database, replicated to all others, as with MariaDB two-way
     Store,
-    /// They do not: a cluster has one member, or phones register with each (--failover client)
+    /// No replication: a cluster has one member, or phones register with each (--failover client)
     None,
 }
 
-/// A number that goes in, who said it, and where it goes.
-pub(super) struct Asked<'a> {
+/// An input number with its source and its place in the model.
+pub(super) struct SizeInput<'a> {
     pub(super) key: &'static str,
     pub(super) option: &'static str,
     pub(super) name: &'static str,
-    pub(super) show: Show,
+    pub(super) show: DisplayUnit,
     pub(super) given: Option<&'a Numbers>,
     default: Numbers,
-    put: fn(&mut Needs, &mut Profile, f64),
+    put: fn(&mut Requirements, &mut Profile, f64),
 }
 
 pub(super) struct Sizing<'a> {
     arguments: &'a SizeArguments,
-    loaded: Loaded,
-    pub(super) asked: Vec<Asked<'a>>,
+    loaded: LoadedProfile,
+    pub(super) asked: Vec<SizeInput<'a>>,
 }
 
 impl SizeArguments {
@@ -196,116 +199,116 @@ impl SizeArguments {
         present(&Sizing { arguments: self, loaded, asked }, &self.shown)
     }
 
-    /// All inputs, as they are shown.
-    fn asked(&self, profile: &Profile) -> Vec<Asked<'_>> {
+    /// Returns all inputs in display order.
+    fn asked(&self, profile: &Profile) -> Vec<SizeInput<'_>> {
         let mut asked = self.of_the_subscribers();
         asked.extend(self.of_the_promise());
         asked.extend(self.of_the_servers(profile));
         asked
     }
 
-    fn of_the_subscribers(&self) -> Vec<Asked<'_>> {
-        let default = Needs::default();
+    fn of_the_subscribers(&self) -> Vec<SizeInput<'_>> {
+        let default = Requirements::default();
         vec![
-            Asked {
+            SizeInput {
                 key: "subscribers",
                 option: "--subscribers",
                 name: "subscribers",
-                show: Show::Count,
+                show: DisplayUnit::Count,
                 given: Some(&self.subscribers),
                 default: Numbers::one(default.subscribers),
                 put: |needs, _, value| needs.subscribers = value,
             },
             self.calls(default.calls),
-            ask!(self, default => needs, hold, "--hold", "hold_s", "a call lasts", Seconds, hold_s),
-            ask!(self, default => needs, ring, "--ring", "ring_s", "it rings", Seconds, ring_s),
-            ask!(self, default => needs, further_requests,
+            ask!(self, default => requirements, hold, "--hold", "hold_s", "a call lasts", Seconds, hold_s),
+            ask!(self, default => requirements, ring, "--ring", "ring_s", "it rings", Seconds, ring_s),
+            ask!(self, default => requirements, further_requests,
                 "--further-requests",
                 "further_requests",
                 "requests beyond INVITE, ACK, BYE",
                 Number,
                 further_requests_per_call
             ),
-            ask!(self, default => needs, contacts, "--contacts", "contacts", "contacts of each", Number, contacts_per_subscriber),
-            ask!(self, default => needs, refresh, "--refresh", "refresh_s", "registers again every", Seconds, refresh_s),
-            ask!(self, default => needs, challenged, "--challenged", "challenged_share", "REGISTERs challenged", Share, challenged_share),
-            ask!(self, default => needs, challenged_calls,
+            ask!(self, default => requirements, contacts, "--contacts", "contacts", "contacts of each", Number, contacts_per_subscriber),
+            ask!(self, default => requirements, refresh, "--refresh", "refresh_s", "registers again every", Seconds, refresh_s),
+            ask!(self, default => requirements, challenged, "--challenged", "challenged_share", "REGISTERs challenged", Share, challenged_share),
+            ask!(self, default => requirements, challenged_calls,
                 "--challenged-calls",
                 "challenged_calls_share",
                 "calls challenged",
                 Share,
                 challenged_calls_share
             ),
-            ask!(self, default => needs, stateful, "--stateful", "stateful_share", "calls with transactions", Share, stateful_share),
-            ask!(self, default => needs, connected, "--connected", "connected_share", "contacts on TCP", Share, connected_share),
-            ask!(self, default => needs, nat, "--nat", "nat_share", "of the others behind a NAT", Share, nat_share),
-            ask!(self, default => needs, keepalive, "--keepalive", "keep_alive_s", "kept open every", Seconds, keep_alive_s),
+            ask!(self, default => requirements, stateful, "--stateful", "stateful_share", "calls with transactions", Share, stateful_share),
+            ask!(self, default => requirements, connected, "--connected", "connected_share", "contacts on TCP", Share, connected_share),
+            ask!(self, default => requirements, nat, "--nat", "nat_share", "of the others behind a NAT", Share, nat_share),
+            ask!(self, default => requirements, keepalive, "--keepalive", "keep_alive_s", "kept open every", Seconds, keep_alive_s),
         ]
     }
 
-    /// How much is called, in the one of three ways that was chosen.
-    fn calls(&self, default: Calls) -> Asked<'_> {
+    /// Returns the call volume in the chosen one of three forms.
+    fn calls(&self, default: Calls) -> SizeInput<'_> {
         if let Some(each) = &self.calls_each {
-            return Asked {
+            return SizeInput {
                 key: "calls_each",
                 option: "--calls-each",
                 name: "calls of each in the busy hour",
-                show: Show::Number,
+                show: DisplayUnit::Number,
                 given: Some(each),
                 default: Numbers::one(0.0),
                 put: |needs, _, value| needs.calls = Calls::PerSubscriber(value),
             };
         }
         if let Some(all) = &self.bhca {
-            return Asked {
+            return SizeInput {
                 key: "bhca",
                 option: "--bhca",
                 name: "calls in the busy hour",
-                show: Show::Count,
+                show: DisplayUnit::Count,
                 given: Some(all),
                 default: Numbers::one(0.0),
                 put: |needs, _, value| needs.calls = Calls::Total(value),
             };
         }
         let (Calls::Erlangs(each) | Calls::PerSubscriber(each) | Calls::Total(each)) = default;
-        Asked {
+        SizeInput {
             key: "erlangs",
             option: "--erlangs",
             name: "erlangs of each",
-            show: Show::Number,
+            show: DisplayUnit::Number,
             given: self.erlangs.as_ref(),
             default: Numbers::one(each),
             put: |needs, _, value| needs.calls = Calls::Erlangs(value),
         }
     }
 
-    fn of_the_promise(&self) -> Vec<Asked<'_>> {
-        let default = Needs::default();
+    fn of_the_promise(&self) -> Vec<SizeInput<'_>> {
+        let default = Requirements::default();
         vec![
-            ask!(self, default => needs, availability, "--availability", "availability_asked", "available", Share, availability),
-            ask!(self, default => needs, utilization, "--utilization", "utilization", "of a server may be used", Share, utilization),
-            ask!(self, default => needs, skew, "--skew", "skew", "busiest cluster, of the mean", Number, skew),
-            ask!(self, default => needs, retry, "--retry", "retry_s", "clients try another after", Seconds, client_retry_s),
-            ask!(self, default => needs, repair, "--repair", "repair_s", "a server is repaired within", Seconds, repair_s),
-            ask!(self, default => needs, ttl, "--ttl", "ttl_s", "DNS records are kept", Seconds, dns_ttl_s),
-            ask!(self, default => needs, replicated_within,
+            ask!(self, default => requirements, availability, "--availability", "availability_asked", "available", Share, availability),
+            ask!(self, default => requirements, utilization, "--utilization", "utilization", "of a server may be used", Share, utilization),
+            ask!(self, default => requirements, skew, "--skew", "skew", "busiest cluster, of the mean", Number, skew),
+            ask!(self, default => requirements, retry, "--retry", "retry_s", "clients try another after", Seconds, client_retry_s),
+            ask!(self, default => requirements, repair, "--repair", "repair_s", "a server is repaired within", Seconds, repair_s),
+            ask!(self, default => requirements, ttl, "--ttl", "ttl_s", "DNS records are kept", Seconds, dns_ttl_s),
+            ask!(self, default => requirements, replicated_within,
                 "--replicated-within",
                 "replication_s",
                 "others know a registration after",
                 Seconds,
                 replication_s
             ),
-            ask!(self, default => needs, cache, "--cache", "cache_s", "it is kept back before that", Seconds, cache_s),
+            ask!(self, default => requirements, cache, "--cache", "cache_s", "it is kept back before that", Seconds, cache_s),
         ]
     }
 
-    fn of_the_servers(&self, profile: &Profile) -> Vec<Asked<'_>> {
-        let (server, default) = (&profile.server, Needs::default());
-        let cores = Asked {
+    fn of_the_servers(&self, profile: &Profile) -> Vec<SizeInput<'_>> {
+        let (server, default) = (&profile.server, Requirements::default());
+        let cores = SizeInput {
             key: "server_cores",
             option: "--cores",
             name: "cores of a server",
-            show: Show::Count,
+            show: DisplayUnit::Count,
             given: self.cores.as_ref(),
             default: Numbers::one(f64::from(server.cores)),
             put: put_cores,
@@ -314,7 +317,7 @@ impl SizeArguments {
             cores,
             ask!(self, server => server, memory, "--memory", "server_memory_bytes", "its memory", Bytes, memory_bytes),
             ask!(self, server => server, network, "--network", "server_network_bits_per_s", "its network", Bits, network_bits_per_s),
-            ask!(self, default => needs, connections,
+            ask!(self, default => requirements, connections,
                 "--connections",
                 "server_connections",
                 "its connections, at most",
@@ -328,7 +331,7 @@ impl SizeArguments {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it was read as a count")]
-fn put_cores(_: &mut Needs, profile: &mut Profile, value: f64) {
+fn put_cores(_: &mut Requirements, profile: &mut Profile, value: f64) {
     profile.server.cores = value.min(f64::from(u32::MAX)) as u32;
 }
 
@@ -356,8 +359,8 @@ impl Model for Sizing<'_> {
         said
     }
 
-    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
-        let (mut needs, mut profile) = (Needs::default(), self.loaded.profile.clone());
+    fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError> {
+        let (mut needs, mut profile) = (Requirements::default(), self.loaded.profile.clone());
         for asked in &self.asked {
             (asked.put)(&mut needs, &mut profile, at.of(asked.key));
         }
@@ -378,7 +381,7 @@ impl Model for Sizing<'_> {
             Ok(plan) => Ok(self.planned(at, &plan)),
             Err(error @ PlanError::NoPlan { .. }) => Ok(Answer {
                 outputs: outputs(None),
-                no: Some(format!("{error}; {}", error.remedy())),
+                rejection: Some(format!("{error}; {}", error.remedy())),
                 report: Some(no_plan(self, at, &error)),
                 ..Answer::default()
             }),
@@ -388,10 +391,10 @@ impl Model for Sizing<'_> {
 }
 
 impl Sizing<'_> {
-    fn planned(&self, at: &At, plan: &Plan) -> Answer {
+    fn planned(&self, at: &InputPoint, plan: &Plan) -> Answer {
         let mut answer = Answer {
             outputs: outputs(Some(plan)),
-            says: plan
+            conclusions: plan
                 .caveats
                 .iter()
                 .cloned()
@@ -410,9 +413,9 @@ impl Sizing<'_> {
             ("sensitivities", json!(plan.sensitivities)),
             ("failover", json!(plan.failover)),
             ("work", json!(plan.work)),
-            ("storm", json!(plan.storm)),
-            ("failover_method", json!(plan.needs.failover)),
-            ("replication", json!(plan.needs.replication)),
+            ("storm", json!(plan.avalanche)),
+            ("failover_method", json!(plan.requirements.failover)),
+            ("replication", json!(plan.requirements.replication)),
             ("assumed", json!(assumed)),
             ("profile", json!(plan.profile.name)),
         ];
@@ -420,7 +423,7 @@ impl Sizing<'_> {
         answer
     }
 
-    /// What was chosen of a few, or taken for granted.
+    /// Describes the chosen or assumed alternatives.
     pub(super) fn choices(&self) -> String {
         let method = |given: bool| if given { "" } else { " (assumed)" };
         let replication = word(self.arguments.replication, "copies");
@@ -434,7 +437,7 @@ impl Sizing<'_> {
     }
 }
 
-/// The name of a choice on the command line.
+/// Returns the name of a choice on the command line.
 fn word(choice: Option<impl ValueEnum + Copy>, default: &str) -> String {
     let value = choice.as_ref().and_then(ValueEnum::to_possible_value);
     value.map_or_else(|| default.to_owned(), |value| value.get_name().to_owned())

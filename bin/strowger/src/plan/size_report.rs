@@ -1,4 +1,4 @@
-//! What `strowger plan size` shows.
+//! Output of `strowger plan size`.
 
 use std::fmt::Write as _;
 
@@ -7,12 +7,12 @@ use strowger_plan::size::{EngineLoad, Sensitivity};
 use strowger_plan::units::{self, brief};
 use strowger_plan::{Plan, PlanError};
 
-use super::field::{At, Field, Show};
-use super::present::{columns, wrapped};
+use super::field::{DisplayUnit, Field, InputPoint};
+use super::presentation::{columns, wrapped};
 use super::size::Sizing;
 
-/// The answer.
-pub(super) fn report(sizing: &Sizing<'_>, at: &At, plan: &Plan) -> String {
+/// Returns the report of a plan.
+pub(super) fn report(sizing: &Sizing<'_>, at: &InputPoint, plan: &Plan) -> String {
     let mut text = headline(plan);
     for caveat in &plan.caveats {
         text.push_str(&wrapped("", caveat));
@@ -56,21 +56,21 @@ fn headline(plan: &Plan) -> String {
     )
 }
 
-/// What is shown where nothing meets the needs: why, and of what.
-pub(super) fn no_plan(sizing: &Sizing<'_>, at: &At, error: &PlanError) -> String {
+/// Returns the report if no plan meets the needs, with the reason.
+pub(super) fn no_plan(sizing: &Sizing<'_>, at: &InputPoint, error: &PlanError) -> String {
     let mut text = wrapped("", &format!("NO NUMBER OF SERVERS: {error}."));
     text.push_str(&wrapped("", &format!("What to do: {}.", error.remedy())));
     text.push_str(&said(sizing, at));
     text
 }
 
-/// The assumption that changes the number of servers most.
+/// Returns the assumption with the most influence on the number of servers.
 pub(super) fn influence(sizing: &Sizing<'_>, plan: &Plan) -> Option<String> {
     let is_assumed = |option: &str| sizing.asked.iter().any(|asked| asked.option == option && asked.given.is_none());
     let changes = |input: &&Sensitivity| input.servers != 0 && !input.impossible;
     let assumed = plan.sensitivities.iter().filter(changes);
     let assumed = assumed.filter_map(|input| Some((option_of(input.input)?, input)));
-    // Of several that are worth the same the last one is the server's own.
+    // Among equal ones the last belongs to the server itself.
     let (option, input) =
         assumed.filter(|(option, _)| is_assumed(option)).max_by_key(|(_, input)| input.servers.abs())?;
     let servers = i64::from(plan.servers) + input.servers;
@@ -88,13 +88,13 @@ pub(super) fn influence(sizing: &Sizing<'_>, plan: &Plan) -> Option<String> {
              {then}.",
             units::share(node),
             units::time(plan.failover.times.failure_s),
-            brief::time(plan.needs.repair_s),
+            brief::time(plan.requirements.repair_s),
             more(1.0 - node)
         ),
         "--availability" => format!(
             "What decides most is an assumption: {} are promised (--availability). With {} {then}.",
-            units::share(plan.needs.availability),
-            more(1.0 - plan.needs.availability)
+            units::share(plan.requirements.availability),
+            more(1.0 - plan.requirements.availability)
         ),
         _ => format!(
             "What decides most is an assumption: {} {} ({option}). With {} % {} of it, {then}.",
@@ -111,7 +111,7 @@ const fn count(servers: i64) -> f64 {
     servers as f64
 }
 
-/// Which option says it; costs are the profile's.
+/// Returns the option for an input; costs come from the profile and have none.
 fn option_of(input: &str) -> Option<&'static str> {
     Some(match input {
         "erlangs of a subscriber" => "--erlangs",
@@ -133,8 +133,8 @@ fn option_of(input: &str) -> Option<&'static str> {
     })
 }
 
-/// What was said, and what was taken for granted.
-fn said(sizing: &Sizing<'_>, at: &At) -> String {
+/// Lists given and assumed inputs.
+fn said(sizing: &Sizing<'_>, at: &InputPoint) -> String {
     let mut text = String::new();
     let names = sizing.asked.iter().map(|asked| asked.name.chars().count()).max().unwrap_or(0);
     let options = sizing.asked.iter().map(|asked| asked.option.chars().count()).max().unwrap_or(0);
@@ -155,7 +155,7 @@ fn said(sizing: &Sizing<'_>, at: &At) -> String {
     text
 }
 
-/// What fills up, the first first.
+/// Lists the resources in the order in which they run out.
 fn limits(plan: &Plan) -> String {
     let rows = plan.limits.iter().map(|limit| {
         let carries = if limit.carries_subscribers.is_finite() {
@@ -165,8 +165,8 @@ fn limits(plan: &Plan) -> String {
         };
         vec![
             format!("{} of the {}", limit.resource, limit.stage),
-            Show::Share.text(limit.used),
-            Show::Share.text(limit.allowed),
+            DisplayUnit::Share.text(limit.used),
+            DisplayUnit::Share.text(limit.allowed),
             carries,
         ]
     });
@@ -174,7 +174,7 @@ fn limits(plan: &Plan) -> String {
     format!("\n{}", left_columns(&head, &rows.collect::<Vec<_>>()))
 }
 
-/// What each input changes.
+/// Lists the effect of each input.
 fn sensitivities(plan: &Plan) -> String {
     let changes =
         |input: &&Sensitivity| input.servers != 0 || input.impossible || input.busy_cores_percent.abs() >= 0.05;
@@ -194,7 +194,7 @@ fn sensitivities(plan: &Plan) -> String {
     format!("\n{}{others}", left_columns(&head, &rows.collect::<Vec<_>>()))
 }
 
-/// As [`columns`], with the first column at its left edge.
+/// Like [`columns`], with a left-aligned first column.
 fn left_columns(head: &[String], rows: &[Vec<String>]) -> String {
     let first = |row: &[String]| row.first().map_or(0, |cell| cell.chars().count());
     let width = rows.iter().map(|row| first(row)).chain([first(head)]).max().unwrap_or(0);
@@ -204,51 +204,66 @@ fn left_columns(head: &[String], rows: &[Vec<String>]) -> String {
     columns(&padded(head), &rows.iter().map(|row| padded(row)).collect::<Vec<_>>())
 }
 
-/// What a plan comes to; of none, only how its parts are called.
+/// Returns the results of a plan; without a plan, only their names.
 pub(super) fn outputs(plan: Option<&Plan>) -> Vec<Field> {
     let of = |value: fn(&Plan) -> f64| plan.map(value);
     let missing = plan.map(|plan| plan.availability.unavailability);
     let engine = |value: fn(&EngineLoad) -> f64| plan.and_then(|plan| plan.engine.as_ref()).map(value);
     vec![
-        Field::new("servers", "servers", Show::Count, of(|plan| f64::from(plan.servers))).drawn(),
-        Field::new("first", "first stage S", Show::Count, of(|plan| f64::from(plan.first))),
-        Field::new("clusters", "clusters P", Show::Count, of(|plan| f64::from(plan.clusters))),
-        Field::new("members", "members B", Show::Count, of(|plan| f64::from(plan.members))),
-        Field::new("cores", "cores", Show::Count, of(|plan| f64::from(plan.cores))),
-        Field::new("busy_cores", "of them busy", Show::Number, of(|plan| plan.busy_cores))
+        Field::new("servers", "servers", DisplayUnit::Count, of(|plan| f64::from(plan.servers))).drawn(),
+        Field::new("first", "first stage S", DisplayUnit::Count, of(|plan| f64::from(plan.first))),
+        Field::new("clusters", "clusters P", DisplayUnit::Count, of(|plan| f64::from(plan.clusters))),
+        Field::new("members", "members B", DisplayUnit::Count, of(|plan| f64::from(plan.members))),
+        Field::new("cores", "cores", DisplayUnit::Count, of(|plan| f64::from(plan.cores))),
+        Field::new("busy_cores", "of them busy", DisplayUnit::Number, of(|plan| plan.busy_cores))
             .said(of(|plan| plan.busy_cores).map(brief::number))
             .drawn(),
-        Field::new("memory_bytes", "memory used", Show::Bytes, of(|plan| plan.memory_bytes)).drawn(),
-        Field::new("bandwidth_bits_per_s", "network", Show::Bits, of(|plan| plan.bandwidth_bits_per_s)).drawn(),
-        Field::new("messages_per_s", "SIP messages", Show::Rate, of(|plan| plan.messages_per_s)),
-        Field::new("keep_alives_per_s", "NAT keep-alives", Show::Rate, of(|plan| plan.keep_alives_per_s)),
+        Field::new("memory_bytes", "memory used", DisplayUnit::Bytes, of(|plan| plan.memory_bytes)).drawn(),
+        Field::new("bandwidth_bits_per_s", "network", DisplayUnit::Bits, of(|plan| plan.bandwidth_bits_per_s)).drawn(),
+        Field::new("messages_per_s", "SIP messages", DisplayUnit::Rate, of(|plan| plan.messages_per_s)),
+        Field::new("keep_alives_per_s", "NAT keep-alives", DisplayUnit::Rate, of(|plan| plan.keep_alives_per_s)),
         Field::new(
             "connections_per_server",
             "connections a server",
-            Show::Count,
+            DisplayUnit::Count,
             of(|plan| plan.connections_per_server.ceil()).filter(|connections| *connections > 0.0),
         ),
-        Field::new("stores", "stores", Show::Count, of(|plan| f64::from(plan.stores))),
-        Field::new("engine_changes_per_s", "changes to the engine", Show::Rate, engine(|engine| engine.changes_per_s)),
-        Field::new("engine_in_bits_per_s", "to the engine", Show::Bits, engine(|engine| engine.in_bits_per_s)),
-        Field::new("engine_out_bits_per_s", "from the engine", Show::Bits, engine(|engine| engine.out_bits_per_s)),
-        Field::new("wait_us", "a packet waits", Show::Micros, plan.and_then(|plan| plan.wait_s))
+        Field::new("stores", "stores", DisplayUnit::Count, of(|plan| f64::from(plan.stores))),
+        Field::new(
+            "engine_changes_per_s",
+            "changes to the engine",
+            DisplayUnit::Rate,
+            engine(|engine| engine.changes_per_s),
+        ),
+        Field::new("engine_in_bits_per_s", "to the engine", DisplayUnit::Bits, engine(|engine| engine.in_bits_per_s)),
+        Field::new(
+            "engine_out_bits_per_s",
+            "from the engine",
+            DisplayUnit::Bits,
+            engine(|engine| engine.out_bits_per_s),
+        ),
+        Field::new("wait_us", "a packet waits", DisplayUnit::Micros, plan.and_then(|plan| plan.wait_s))
             .said(plan.and_then(|plan| plan.wait_s).map(waits)),
-        Field::new("storm_s", "all register again in", Show::Seconds, plan.and_then(|plan| Some(plan.storm?.least_s))),
-        Field::new("availability", "availability", Show::Share, of(|plan| plan.availability.availability))
+        Field::new(
+            "storm_s",
+            "all register again in",
+            DisplayUnit::Seconds,
+            plan.and_then(|plan| Some(plan.avalanche?.least_s)),
+        ),
+        Field::new("availability", "availability", DisplayUnit::Share, of(|plan| plan.availability.availability))
             .said(missing.map(units::all_but)),
         Field::new(
             "downtime_s_per_year",
             "missing in a year",
-            Show::Seconds,
+            DisplayUnit::Seconds,
             of(|plan| plan.availability.downtime_s_per_year),
         )
         .said(plan.map(|plan| units::outage(plan.availability.downtime_s_per_year))),
-        Field::new("cost_per_month", "cost a month", Show::Number, of(|plan| plan.cost_per_month)).drawn(),
+        Field::new("cost_per_month", "cost a month", DisplayUnit::Number, of(|plan| plan.cost_per_month)).drawn(),
     ]
 }
 
-/// Nobody measures less than a microsecond.
+/// Formats a wait. Differences below a microsecond are not measurable.
 fn waits(seconds: f64) -> String {
-    if seconds > 0.0 && seconds < 1e-6 { "under 1 µs".to_owned() } else { Show::Micros.text(seconds) }
+    if seconds > 0.0 && seconds < 1e-6 { "under 1 µs".to_owned() } else { DisplayUnit::Micros.text(seconds) }
 }

@@ -1,65 +1,67 @@
-//! `strowger plan two-stage`: what a cluster of two stages carries, and when a first stage is needed.
+//! `strowger plan two-stage`: capacity of a two-stage cluster, and when a first stage is needed.
 
 use clap::Args;
 use serde_json::{Value, json};
 use strowger_plan::two_stage::{Bottleneck, part_stateful_capacity};
-use strowger_plan::{BreakPoint, Explain as _, PlanError, Stages, StagesNeeded, TwoStage, stages};
+use strowger_plan::{BreakPoint, Explain as _, PlanError, StageRequirements, StageSizing, TwoStage, stages};
 
 use super::chart::{Chart, Line};
-use super::field::{At, Field, Input, Show};
+use super::field::{DisplayUnit, Field, Input, InputPoint};
 use super::numbers::{Numbers, counts, counts_or_none, plain, rates, rates_or_none, share, shares};
-use super::present::{Answer, Model, ShownArguments, present};
+use super::presentation::{Answer, DisplayArguments, Model, present};
 use crate::failure::Failure;
 
 #[derive(Debug, Args)]
 pub(crate) struct TwoStageArguments {
-    /// n, servers of the first stage; 0 for none
+    /// n, number of first-stage servers; 0 for none
     #[arg(long, value_name = "N", value_parser = counts_or_none, allow_hyphen_values = true)]
     first: Option<Numbers>,
-    /// C_s, what one of them forwards
+    /// C_s, forwarding capacity of one of them
     #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
     first_capacity: Option<Numbers>,
-    /// m, servers of the second stage [default: one for each share]
+    /// m, number of second-stage servers [default: one per share]
     #[arg(long, value_name = "N", value_parser = counts, allow_hyphen_values = true)]
     second: Option<Numbers>,
-    /// C_p, what one of them serves; with --requests, of requests
+    /// C_p, capacity of one of them; with --requests, in requests
     #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
     second_capacity: Numbers,
-    /// f, which part of the load the hash gives to each server of the second stage, as 0.4,0.3,0.3 [default: equal parts]
+    /// f, share of the load that the hash assigns to each second-stage server, such as 0.4,0.3,0.3 [default: equal
+    /// shares]
     #[arg(long, value_name = "SHARES", value_delimiter = ',', value_parser = share)]
     shares: Vec<f64>,
-    /// f_s, the share of calls that the second stage keeps with transactions; --second-capacity is then without
+    /// f_s, share of calls that the second stage forwards statefully; --second-capacity is then the stateless
+    /// capacity
     #[arg(long, value_name = "SHARE", value_parser = shares, requires = "stateful_capacity", allow_hyphen_values = true)]
     stateful: Option<Numbers>,
-    /// C', what a server of the second stage serves when it keeps all calls with transactions
+    /// C', capacity of a second-stage server if it forwards all calls statefully
     #[arg(long, value_name = "RATE", value_parser = rates, requires = "stateful", allow_hyphen_values = true)]
     stateful_capacity: Option<Numbers>,
-    /// The load; the throughput at it is told
+    /// Offered load; its throughput is computed
     #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
     load: Option<Numbers>,
-    /// Instead: λ_P, requests a second to be served (INVITE, MESSAGE, …); asks how many of each stage that takes
+    /// Instead: λ_P, requests per second to serve (INVITE, MESSAGE, …); computes the number of servers in each stage
     #[arg(long, value_name = "RATE", value_parser = rates_or_none, help_heading = "How many are needed",
         conflicts_with_all = ["first", "second", "shares", "stateful", "load"],
         allow_hyphen_values = true)]
     requests: Option<Numbers>,
-    /// λ_R, REGISTERs a second
+    /// λ_R, REGISTERs per second
     #[arg(long, value_name = "RATE", value_parser = rates_or_none, default_value = "0", help_heading = "How many are needed",
         allow_hyphen_values = true)]
     registers: Numbers,
-    /// μ_r, the REGISTERs that a server of the second stage serves
+    /// μ_r, REGISTER capacity of a second-stage server
     #[arg(long, value_name = "RATE", value_parser = rates, requires = "requests", help_heading = "How many are needed",
         allow_hyphen_values = true)]
     register_capacity: Option<Numbers>,
-    /// The share of a server's time that may be used
+    /// Maximum utilization of a server
     #[arg(long, value_name = "SHARE", value_parser = shares, default_value = "70%", help_heading = "How many are needed",
         allow_hyphen_values = true)]
     utilization: Numbers,
-    /// The busiest cluster's load, of the mean cluster's
+    /// Load of the busiest cluster relative to the mean
     #[arg(long, value_name = "NUMBER", value_parser = plain, default_value = "1", help_heading = "How many are needed",
         allow_hyphen_values = true)]
     skew: Numbers,
     #[command(flatten)]
-    shown: ShownArguments,
+    shown: DisplayArguments,
 }
 
 impl TwoStageArguments {
@@ -67,7 +69,10 @@ impl TwoStageArguments {
         if let (Some(requests), Some(register_capacity), Some(first_capacity)) =
             (&self.requests, &self.register_capacity, &self.first_capacity)
         {
-            return present(&Needed { arguments: self, requests, register_capacity, first_capacity }, &self.shown);
+            return present(
+                &RequiredStages { arguments: self, requests, register_capacity, first_capacity },
+                &self.shown,
+            );
         }
         if self.requests.is_some() {
             return Err(Failure::Usage(
@@ -96,7 +101,7 @@ impl TwoStageArguments {
             if second.all() != [f64::from(u32::try_from(count).unwrap_or(u32::MAX))] {
                 return Err(Failure::Usage(format!(
                     "there are {count} shares for --second {}; give one share for each server, or leave --second out",
-                    second.all().iter().map(|value| Show::Number.text(*value)).collect::<Vec<_>>().join(",")
+                    second.all().iter().map(|value| DisplayUnit::Number.text(*value)).collect::<Vec<_>>().join(",")
                 )));
             }
         }
@@ -104,14 +109,14 @@ impl TwoStageArguments {
     }
 }
 
-/// n and m are given; what do they carry?
+/// Model of a cluster with given n and m.
 struct Cluster<'a> {
     arguments: &'a TwoStageArguments,
     first: &'a Numbers,
 }
 
 impl Cluster<'_> {
-    fn cluster(&self, at: &At) -> Result<TwoStage, PlanError> {
+    fn cluster(&self, at: &InputPoint) -> Result<TwoStage, PlanError> {
         let second = self.second_capacity(at)?;
         let (first, capacity) = (at.count("first"), at.of("first_capacity_per_s"));
         if self.arguments.shares.is_empty() {
@@ -121,26 +126,26 @@ impl Cluster<'_> {
         }
     }
 
-    /// What is full first, and what one more of it would bring.
-    fn says(&self, at: &At, cluster: &TwoStage) -> Result<Vec<String>, PlanError> {
+    /// Describes the bottleneck and the gain of one more server there.
+    fn says(&self, at: &InputPoint, cluster: &TwoStage) -> Result<Vec<String>, PlanError> {
         let points = cluster.break_points();
         let mut says = vec![format!(
             "Everything is carried up to {}; at most {} whatever comes.",
-            Show::Rate.text(cluster.carries_all_up_to().floor()),
-            Show::Rate.text(cluster.capacity().floor())
+            DisplayUnit::Rate.text(cluster.carries_all_up_to().floor()),
+            DisplayUnit::Rate.text(cluster.capacity().floor())
         )];
         if let Some(first) = points.first() {
             says.push(match first.full {
-                Bottleneck::First => format!("What limits first: the first stage, full at {}.", Show::Rate.text(first.load_per_s)),
+                Bottleneck::First => format!("What limits first: the first stage, full at {}.", DisplayUnit::Rate.text(first.load_per_s)),
                 Bottleneck::Second(_) if first.slope_after == 0.0 => {
-                    format!("What limits first: the second stage, all of it full at {}.", Show::Rate.text(first.load_per_s))
+                    format!("What limits first: the second stage, all of it full at {}.", DisplayUnit::Rate.text(first.load_per_s))
                 }
                 Bottleneck::Second(_) => format!(
                     "What limits first: the server of the second stage with the largest share ({}), full at {}; of each further \
                      request {} are carried.",
-                    Show::Share.text(cluster.shares().first().copied().unwrap_or(0.0)),
-                    Show::Rate.text(first.load_per_s),
-                    Show::Share.text(first.slope_after)
+                    DisplayUnit::Share.text(cluster.shares().first().copied().unwrap_or(0.0)),
+                    DisplayUnit::Rate.text(first.load_per_s),
+                    DisplayUnit::Share.text(first.slope_after)
                 ),
             });
         }
@@ -157,7 +162,10 @@ impl Cluster<'_> {
             ];
             let (what, then) = if gains[0].1 > gains[1].1 { gains[0] } else { gains[1] };
             if then > now * 1.000_001 {
-                says.push(format!("With {what}, everything is carried up to {}.", Show::Rate.text(then.floor())));
+                says.push(format!(
+                    "With {what}, everything is carried up to {}.",
+                    DisplayUnit::Rate.text(then.floor())
+                ));
             } else {
                 says.push("One server more in one stage alone carries no more: both are full at once.".to_owned());
             }
@@ -165,7 +173,7 @@ impl Cluster<'_> {
         Ok(says)
     }
 
-    fn second_capacity(&self, at: &At) -> Result<f64, PlanError> {
+    fn second_capacity(&self, at: &InputPoint) -> Result<f64, PlanError> {
         let second = at.of("second_capacity_per_s");
         match self.arguments.stateful {
             Some(_) => part_stateful_capacity(at.of("stateful_share"), second, at.of("stateful_capacity_per_s")),
@@ -181,20 +189,31 @@ impl Model for Cluster<'_> {
 
     fn inputs(&self) -> Vec<Input<'_>> {
         let arguments = self.arguments;
-        let mut inputs = vec![Input::new("first", "first stage n", Show::Count, self.first)];
+        let mut inputs = vec![Input::new("first", "first stage n", DisplayUnit::Count, self.first)];
         let capacity = arguments.first_capacity.as_ref();
         inputs.extend(
-            capacity.map(|capacity| Input::new("first_capacity_per_s", "each forwards C_s", Show::Rate, capacity)),
+            capacity
+                .map(|capacity| Input::new("first_capacity_per_s", "each forwards C_s", DisplayUnit::Rate, capacity)),
         );
         inputs.extend(
-            arguments.second.as_ref().map(|second| Input::new("second", "second stage m", Show::Count, second)),
+            arguments.second.as_ref().map(|second| Input::new("second", "second stage m", DisplayUnit::Count, second)),
         );
-        inputs.push(Input::new("second_capacity_per_s", "each serves C_p", Show::Rate, &arguments.second_capacity));
+        inputs.push(Input::new(
+            "second_capacity_per_s",
+            "each serves C_p",
+            DisplayUnit::Rate,
+            &arguments.second_capacity,
+        ));
         if let (Some(share), Some(capacity)) = (&arguments.stateful, &arguments.stateful_capacity) {
-            inputs.push(Input::new("stateful_share", "kept with transactions f_s", Show::Share, share));
-            inputs.push(Input::new("stateful_capacity_per_s", "each serves, all stateful C'", Show::Rate, capacity));
+            inputs.push(Input::new("stateful_share", "kept with transactions f_s", DisplayUnit::Share, share));
+            inputs.push(Input::new(
+                "stateful_capacity_per_s",
+                "each serves, all stateful C'",
+                DisplayUnit::Rate,
+                capacity,
+            ));
         }
-        inputs.extend(arguments.load.as_ref().map(|load| Input::new("load_per_s", "load λ", Show::Rate, load)));
+        inputs.extend(arguments.load.as_ref().map(|load| Input::new("load_per_s", "load λ", DisplayUnit::Rate, load)));
         inputs
     }
 
@@ -205,32 +224,36 @@ impl Model for Cluster<'_> {
                 "the hash gives equal parts to the servers of the second stage (--shares says others)".to_owned(),
             ];
         }
-        let shares: Vec<String> = shares.iter().map(|share| Show::Share.text(*share)).collect();
+        let shares: Vec<String> = shares.iter().map(|share| DisplayUnit::Share.text(*share)).collect();
         vec![format!("the hash gives {} to the servers of the second stage", shares.join(", "))]
     }
 
-    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
+    fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError> {
         let cluster = self.cluster(at)?;
         let points = cluster.break_points();
-        let mut outputs = vec![Field::new("capacity", "capacity", Show::Rate, cluster.capacity()).drawn()];
+        let mut outputs = vec![Field::new("capacity", "capacity", DisplayUnit::Rate, cluster.capacity()).drawn()];
         if self.arguments.load.is_some() {
             let load = at.of("load_per_s");
             let carried = cluster.throughput(load);
-            outputs.insert(0, Field::new("throughput_per_s", "throughput τ", Show::Rate, carried).drawn());
-            outputs.push(Field::new("carried_share", "carried", Show::Share, carried / load));
+            outputs.insert(0, Field::new("throughput_per_s", "throughput τ", DisplayUnit::Rate, carried).drawn());
+            outputs.push(Field::new("carried_share", "carried", DisplayUnit::Share, carried / load));
         }
         outputs.push(Field::new(
             "all_carried_up_to_per_s",
             "all carried up to",
-            Show::Rate,
+            DisplayUnit::Rate,
             cluster.carries_all_up_to(),
         ));
-        let mut answer =
-            Answer { outputs, says: self.says(at, &cluster)?, explanation: cluster.explain(), ..Answer::default() };
+        let mut answer = Answer {
+            outputs,
+            conclusions: self.says(at, &cluster)?,
+            explanation: cluster.explain(),
+            ..Answer::default()
+        };
         let pairs: Vec<Value> = points.iter().map(|point| json!([point.load_per_s, point.throughput_per_s])).collect();
         answer.more.insert("breakpoints".to_owned(), json!(pairs));
         answer.more.insert("shares".to_owned(), json!(cluster.shares()));
-        answer.says.extend(points.iter().map(point_text));
+        answer.conclusions.extend(points.iter().map(point_text));
         Ok(answer)
     }
 
@@ -240,14 +263,14 @@ impl Model for Cluster<'_> {
         let mut points = vec![(0.0, 0.0)];
         points.extend(pairs.into_iter().flatten().filter_map(|pair| Some((number(pair, 0)?, number(pair, 1)?))));
         let Some((last, top)) = points.last().copied() else { return Vec::new() };
-        // Beyond the last one it is level.
+        // Beyond the last point the curve is flat.
         points.push((1.25 * last, top));
         let ideal = vec![(0.0, 0.0), (1.25 * last, 1.25 * last)];
         vec![Chart {
             title: "throughput against load".to_owned(),
             across: "load λ".to_owned(),
-            x: Show::Rate,
-            y: Show::Rate,
+            x: DisplayUnit::Rate,
+            y: DisplayUnit::Rate,
             is_log: false,
             lines: vec![Line::new("throughput τ", points), Line::new("all carried", ideal)],
         }]
@@ -262,20 +285,20 @@ fn point_text(point: &BreakPoint) -> String {
     };
     format!(
         "  at {:>10}  {:>10} carried: {what}",
-        Show::Rate.text(point.load_per_s),
-        Show::Rate.text(point.throughput_per_s)
+        DisplayUnit::Rate.text(point.load_per_s),
+        DisplayUnit::Rate.text(point.throughput_per_s)
     )
 }
 
-/// The load is given; how many does it take?
-struct Needed<'a> {
+/// Model that computes n and m for a given load.
+struct RequiredStages<'a> {
     arguments: &'a TwoStageArguments,
     requests: &'a Numbers,
     register_capacity: &'a Numbers,
     first_capacity: &'a Numbers,
 }
 
-impl Model for Needed<'_> {
+impl Model for RequiredStages<'_> {
     const NAME: &'static str = "two-stage";
     const TITLE: &'static str = "Two stages: when is the first needed, and how many servers of each";
     const SWEEP: &'static str = "--requests 1000..20000/1000";
@@ -283,18 +306,28 @@ impl Model for Needed<'_> {
     fn inputs(&self) -> Vec<Input<'_>> {
         let arguments = self.arguments;
         vec![
-            Input::new("requests_per_s", "requests λ_P", Show::Rate, self.requests),
-            Input::new("registers_per_s", "REGISTERs λ_R", Show::Rate, &arguments.registers),
-            Input::new("first_capacity_per_s", "a first-stage server forwards μ_s", Show::Rate, self.first_capacity),
-            Input::new("second_capacity_per_s", "a server serves requests μ_p", Show::Rate, &arguments.second_capacity),
-            Input::new("register_capacity_per_s", "or REGISTERs μ_r", Show::Rate, self.register_capacity),
-            Input::new("utilization", "may be used", Show::Share, &arguments.utilization),
-            Input::new("skew", "busiest cluster, of the mean", Show::Number, &arguments.skew),
+            Input::new("requests_per_s", "requests λ_P", DisplayUnit::Rate, self.requests),
+            Input::new("registers_per_s", "REGISTERs λ_R", DisplayUnit::Rate, &arguments.registers),
+            Input::new(
+                "first_capacity_per_s",
+                "a first-stage server forwards μ_s",
+                DisplayUnit::Rate,
+                self.first_capacity,
+            ),
+            Input::new(
+                "second_capacity_per_s",
+                "a server serves requests μ_p",
+                DisplayUnit::Rate,
+                &arguments.second_capacity,
+            ),
+            Input::new("register_capacity_per_s", "or REGISTERs μ_r", DisplayUnit::Rate, self.register_capacity),
+            Input::new("utilization", "may be used", DisplayUnit::Share, &arguments.utilization),
+            Input::new("skew", "busiest cluster, of the mean", DisplayUnit::Number, &arguments.skew),
         ]
     }
 
-    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
-        let found = stages(Stages {
+    fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError> {
+        let found = stages(StageRequirements {
             registers_per_s: at.of("registers_per_s"),
             requests_per_s: at.of("requests_per_s"),
             first_per_s: at.of("first_capacity_per_s"),
@@ -307,18 +340,28 @@ impl Model for Needed<'_> {
         more.insert("first_is_needed".to_owned(), json!(found.first_is_needed));
         Ok(Answer {
             outputs: vec![
-                Field::new("first", "first stage S", Show::Count, f64::from(found.first)).drawn(),
-                Field::new("clusters", "second stage P", Show::Count, f64::from(found.clusters)).drawn(),
-                Field::new("single_utilization", "one server alone would work", Show::Share, found.single_utilization),
-                Field::new("first_utilization", "a first-stage server works", Show::Share, found.first_utilization),
+                Field::new("first", "first stage S", DisplayUnit::Count, f64::from(found.first)).drawn(),
+                Field::new("clusters", "second stage P", DisplayUnit::Count, f64::from(found.clusters)).drawn(),
+                Field::new(
+                    "single_utilization",
+                    "one server alone would work",
+                    DisplayUnit::Share,
+                    found.single_utilization,
+                ),
+                Field::new(
+                    "first_utilization",
+                    "a first-stage server works",
+                    DisplayUnit::Share,
+                    found.first_utilization,
+                ),
                 Field::new(
                     "second_utilization",
                     "the busiest of the second works",
-                    Show::Share,
+                    DisplayUnit::Share,
                     found.second_utilization,
                 ),
             ],
-            says: vec![needed_text(&found)],
+            conclusions: vec![needed_text(&found)],
             explanation: found.explain(),
             more,
             ..Answer::default()
@@ -326,19 +369,19 @@ impl Model for Needed<'_> {
     }
 }
 
-fn needed_text(found: &StagesNeeded) -> String {
+fn needed_text(found: &StageSizing) -> String {
     if found.first_is_needed {
         format!(
             "A first stage is needed: everything on one server would be {} of its time, so users are divided among {} clusters, and \
              {} in front of them find each user's. Neither number has spares in it.",
-            Show::Share.text(found.single_utilization),
+            DisplayUnit::Share.text(found.single_utilization),
             found.clusters,
             if found.first == 1 { "1 server".to_owned() } else { format!("{} servers", found.first) }
         )
     } else {
         format!(
             "No first stage is needed: one server would work {} of its time. What more there is of them is for failures.",
-            Show::Share.text(found.single_utilization)
+            DisplayUnit::Share.text(found.single_utilization)
         )
     }
 }

@@ -1,25 +1,25 @@
-//! Numbers with their units, as a planner writes them.
+//! Parsing of numbers with units.
 
 use super::commas;
 
-/// What a number counts.
+/// Kind of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// Seconds; a unit must be written.
+    /// Time in seconds; a unit is required.
     Time,
-    /// A second.
+    /// Rate per second.
     Rate,
-    /// 0 to 1, or in percent.
+    /// Share from 0 to 1, or in percent.
     Share,
-    /// Whole things.
+    /// Whole number.
     Count,
-    /// A plain number.
+    /// Number without a unit.
     Number,
-    /// Calls in progress.
+    /// Calls in progress, in erlangs.
     Erlangs,
-    /// Bytes; a unit must be written.
+    /// Size in bytes; a unit is required.
     Bytes,
-    /// Bits a second; a unit must be written.
+    /// Bandwidth in bits per second; a unit is required.
     Bits,
 }
 
@@ -27,7 +27,7 @@ const TIMES: &[(&str, f64)] = &[
     ("ns", 1e-9),
     ("us", 1e-6),
     ("µs", 1e-6),
-    // The Greek letter, which looks the same.
+    // The Greek letter, which looks the same as the micro sign.
     ("μs", 1e-6),
     ("ms", 1e-3),
     ("s", 1.0),
@@ -65,7 +65,7 @@ const ERLANGS: &[(&str, f64)] =
     &[("E", 1.0), ("Erl", 1.0), ("erl", 1.0), ("erlang", 1.0), ("erlangs", 1.0), ("mE", 1e-3)];
 const MULTIPLES: &[(&str, f64)] = &[("", 1.0), ("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9)];
 
-/// What people write besides, and what may be meant by it.
+/// Unknown units that people write, and the units they may mean.
 const MEANT: &[(Unit, &str, &str)] = &[
     (Unit::Count, "m", "M"),
     (Unit::Count, "mio", "M"),
@@ -103,11 +103,11 @@ const MEANT: &[(Unit, &str, &str)] = &[
     (Unit::Time, "days", "d"),
 ];
 
-/// The longest number that anybody writes.
+/// Maximum length of a number as text.
 const LONGEST: usize = 64;
 
 impl Unit {
-    /// Reads a number; the text of an error names the remedy.
+    /// Parses a number. An error's text names the remedy.
     pub(super) fn read(self, text: &str) -> Result<f64, String> {
         let (value, scale) = self.split(text)?;
         let scale = scale.or_else(|| (!self.needs_unit() || value == 0.0).then_some(1.0));
@@ -127,9 +127,9 @@ impl Unit {
         }
     }
 
-    /// As [`read`](Self::read); where the text has no unit, that of `other` counts: `100..200us`.
+    /// Like [`read`](Self::read), but a text without a unit uses the unit of `other`: `100..200us`.
     pub(super) fn read_as(self, text: &str, other: &str) -> Result<f64, String> {
-        // 1..2k means one, and 100..200us hardly a hundred of nothing.
+        // In 1..2k the first value is 1, but in 100..200us it has the unit too.
         let is_shared = matches!(self, Self::Time | Self::Share | Self::Bytes | Self::Bits | Self::Erlangs);
         match (self.split(text)?, self.split(other)?.1) {
             ((value, None), Some(scale)) if is_shared => self.check(text, value * scale),
@@ -137,7 +137,7 @@ impl Unit {
         }
     }
 
-    /// The number, and what its unit makes of it, where it has one.
+    /// Splits off the unit and returns the number with the unit's factor, if it has a unit.
     fn split(self, text: &str) -> Result<(f64, Option<f64>), String> {
         let text = text.trim();
         if let Some(unclear) = commas::in_a_number(self, text) {
@@ -168,10 +168,10 @@ impl Unit {
         Ok((value, Some(scale)))
     }
 
-    /// What is meant by a unit that is none here.
+    /// Returns what an unknown unit may mean.
     fn meant(self, unit: &str) -> Option<&str> {
         let known = MEANT.iter().find(|(of, name, _)| *of == self && *name == unit).map(|(.., meant)| *meant);
-        // 1M/h: a count is of the whole hour.
+        // In 1M/h the count is per whole hour.
         let of_an_hour = unit
             .split_once('/')
             .filter(|(multiple, _)| self == Self::Count && MULTIPLES.iter().any(|(name, _)| name == multiple));
@@ -185,7 +185,7 @@ impl Unit {
             Self::Time => of(TIMES, unit),
             Self::Rate => {
                 let (multiple, per) = unit.split_at_checked(unit.find('/').unwrap_or(unit.len()))?;
-                // The paper's name of calls a second.
+                // Calls per second, as in the paper.
                 if multiple == "cps" && per.is_empty() {
                     return Some(1.0);
                 }
@@ -209,7 +209,7 @@ impl Unit {
             return Err(format!("'{text}' is below zero, and no {name} is; {remedy}"));
         }
         if self == Self::Share && value > 1.0 + 1e-12 {
-            // 60 is meant for 60 % more often than for sixty times all.
+            // 60 more likely means 60 % than a factor of 60.
             let is_percent = value <= 100.0 && !text.ends_with('%');
             let part = format!("{:.12}", value / 100.0);
             let meant = if is_percent {

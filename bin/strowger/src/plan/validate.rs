@@ -1,4 +1,4 @@
-//! `strowger plan validate`: what the models predict beside what was measured.
+//! `strowger plan validate`: compares predictions of the models with measurements.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ use strowger_plan::validate::{OnePercent, Pair, Row, Validation, validate};
 
 use super::chart::{Chart, Line};
 use super::draw::draw;
-use super::field::Show;
+use super::field::DisplayUnit;
 use super::measured::MeasuredArguments;
-use super::present::{columns, refused, wrapped};
+use super::presentation::{columns, refused, wrapped};
 use super::profile::load;
 use crate::failure::Failure;
 use crate::table;
@@ -20,16 +20,17 @@ use crate::table;
 pub(crate) struct ValidateArguments {
     #[command(flatten)]
     measured: MeasuredArguments,
-    /// What plan fit wrote, of other measurements than these
+    /// Output of plan fit, from other measurements than these
     #[arg(long, value_name = "FILE")]
     profile: PathBuf,
-    /// Exits with 1 where a wait (one thread, 30 to 80 % load) misses by more than 15 % and 5us, or a rate of 1 % drops by more than 10 %
+    /// Exits with 1 if a wait (one thread, 30 to 80 % load) deviates by more than 15 % and 5us, or a rate of 1 %
+    /// drops by more than 10 %
     #[arg(long)]
     strict: bool,
     /// Prints JSON
     #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Draws waits, drops, and ρ beside the processors kept busy: FILE.svg or FILE.html
+    /// Draws waits, drops, and ρ compared with the number of busy processors: FILE.svg or FILE.html
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     plot: Option<PathBuf>,
 }
@@ -60,11 +61,11 @@ impl ValidateArguments {
     }
 }
 
-fn shown(value: Option<f64>, show: Show) -> String {
+fn shown(value: Option<f64>, show: DisplayUnit) -> String {
     value.map_or_else(|| "–".to_owned(), |value| show.text(value))
 }
 
-/// By how much a prediction is off.
+/// Formats the error of a prediction.
 fn error(pair: &Pair) -> String {
     pair.error().map_or_else(|| "–".to_owned(), |error| format!("{:+.1} %", 100.0 * error))
 }
@@ -154,42 +155,42 @@ fn summary(found: &Validation) -> String {
 
 fn single_row(row: &Row) -> Vec<String> {
     vec![
-        shown(row.calls_per_s, Show::Rate),
-        Show::Rate.text(row.rate_per_s),
-        Show::Number.text(row.alpha),
-        shown(row.service_s.predicted, Show::Micros),
-        shown(row.service_s.measured, Show::Micros),
-        shown(row.rho.predicted, Show::Share),
-        shown(row.rho.measured, Show::Share),
-        shown(row.wait_s.predicted, Show::Micros),
-        shown(row.wait_s.measured, Show::Micros),
+        shown(row.calls_per_s, DisplayUnit::Rate),
+        DisplayUnit::Rate.text(row.rate_per_s),
+        DisplayUnit::Number.text(row.alpha),
+        shown(row.service_s.predicted, DisplayUnit::Micros),
+        shown(row.service_s.measured, DisplayUnit::Micros),
+        shown(row.rho.predicted, DisplayUnit::Share),
+        shown(row.rho.measured, DisplayUnit::Share),
+        shown(row.wait_s.predicted, DisplayUnit::Micros),
+        shown(row.wait_s.measured, DisplayUnit::Micros),
         error(&row.wait_s),
         verdict(row.wait_holds),
-        shown(row.drops.predicted, Show::Share),
-        shown(row.drops.measured, Show::Share),
+        shown(row.drops.predicted, DisplayUnit::Share),
+        shown(row.drops.measured, DisplayUnit::Share),
     ]
 }
 
 fn several_row(row: &Row) -> Vec<String> {
     vec![
         row.servers.to_string(),
-        shown(row.calls_per_s, Show::Rate),
-        Show::Rate.text(row.rate_per_s),
-        if row.beta.is_finite() { Show::Number.text(row.beta) } else { "–".to_owned() },
-        shown(row.service_s.predicted, Show::Micros),
-        shown(row.service_s.measured, Show::Micros),
-        shown(row.rho.predicted, Show::Share),
-        shown(row.rho.measured, Show::Share),
-        shown(row.drops.predicted, Show::Share),
-        shown(row.drops.measured, Show::Share),
+        shown(row.calls_per_s, DisplayUnit::Rate),
+        DisplayUnit::Rate.text(row.rate_per_s),
+        if row.beta.is_finite() { DisplayUnit::Number.text(row.beta) } else { "–".to_owned() },
+        shown(row.service_s.predicted, DisplayUnit::Micros),
+        shown(row.service_s.measured, DisplayUnit::Micros),
+        shown(row.rho.predicted, DisplayUnit::Share),
+        shown(row.rho.measured, DisplayUnit::Share),
+        shown(row.drops.predicted, DisplayUnit::Share),
+        shown(row.drops.measured, DisplayUnit::Share),
     ]
 }
 
 fn one_percent_row(one: &OnePercent) -> Vec<String> {
     vec![
         one.servers.to_string(),
-        shown(one.rate_per_s.predicted, Show::Rate),
-        shown(one.rate_per_s.measured, Show::Rate),
+        shown(one.rate_per_s.predicted, DisplayUnit::Rate),
+        shown(one.rate_per_s.measured, DisplayUnit::Rate),
         error(&one.rate_per_s),
         verdict(one.holds),
     ]
@@ -200,14 +201,20 @@ fn charts(found: &Validation) -> Vec<Chart> {
     threads.dedup();
     let one: &[u32] = if threads.contains(&1) { &[1] } else { &[] };
     vec![
-        chart(found, "mean wait W of one thread", Show::Micros, |row| row.wait_s, one),
-        chart(found, "utilization: ρ of the model, and processors kept busy", Show::Share, |row| row.rho, &threads),
-        chart(found, "share of packets dropped", Show::Share, |row| row.drops, &threads),
+        chart(found, "mean wait W of one thread", DisplayUnit::Micros, |row| row.wait_s, one),
+        chart(
+            found,
+            "utilization: ρ of the model, and processors kept busy",
+            DisplayUnit::Share,
+            |row| row.rho,
+            &threads,
+        ),
+        chart(found, "share of packets dropped", DisplayUnit::Share, |row| row.drops, &threads),
     ]
 }
 
-/// A line of the model and the points that were measured, for each number of threads.
-fn chart(found: &Validation, title: &str, y: Show, of: fn(&Row) -> Pair, threads: &[u32]) -> Chart {
+/// Returns a line of the model and the measured points for each number of threads.
+fn chart(found: &Validation, title: &str, y: DisplayUnit, of: fn(&Row) -> Pair, threads: &[u32]) -> Chart {
     let points = |servers: u32, part: fn(&Pair) -> Option<f64>| -> Vec<(f64, f64)> {
         let own = found.rows.iter().filter(|row| row.servers == servers);
         own.filter_map(|row| Some((row.rate_per_s, part(&of(row))?))).collect()
@@ -227,7 +234,7 @@ fn chart(found: &Validation, title: &str, y: Show, of: fn(&Row) -> Pair, threads
     Chart {
         title: title.to_owned(),
         across: "arrivals λ".to_owned(),
-        x: Show::Rate,
+        x: DisplayUnit::Rate,
         y,
         is_log: false,
         lines: lines.collect(),

@@ -1,12 +1,12 @@
-//! A file that is changed all at once.
+//! Atomic replacement of a file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::Path;
 
-/// Puts `text` in the place of a file, all at once: who reads it finds the old text or the new one. Its owner and its rights stay. It may
-/// have passwords, so nobody else can read what is on its way.
+/// Replaces the contents of a file atomically: readers find the old or the new text. Keeps owner and permissions. The
+/// text may contain passwords, so the temporary file is not readable by others.
 pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let path = fs::canonicalize(path)?;
     let there = fs::metadata(&path)?;
@@ -15,7 +15,7 @@ pub(super) fn replace(path: &Path, text: &str) -> io::Result<()> {
     let new = path.with_file_name(name);
     let written = write(&new, text, &there).and_then(|()| fs::rename(&new, &path));
     if written.is_err() {
-        // Best effort: what is wrong is told.
+        // Best effort: the original error is reported.
         drop(fs::remove_file(&new));
     }
     written?;

@@ -1,20 +1,20 @@
-//! What each cluster of the second stage has, and what it would have with other weights.
+//! Load of each second-stage cluster, now and under other weights.
 
 use std::time::{Duration, Instant};
 
-use strowger_balancer::{Partition, SLOTS, Slot, SlotLoads, Wish, even_out};
+use strowger_balancer::{Partition, SLOTS, Slot, SlotLoads, WeightedCluster, solve_weights};
 use strowger_control::config::{Config, SecondStage};
-use strowger_control::protocol::{ClusterShare, Clusters, Reweighing, Share};
+use strowger_control::protocol::{ClusterShare, Clusters, Share, WeightProposal};
 use strowger_shard::Snapshot;
 
 use super::Server;
 use crate::text::clock;
 
-/// After how long requests count half.
+/// Half-life of the request counts.
 const HALF_LIFE: Duration = Duration::from_secs(300);
 
 impl Server {
-    /// Lets the requests of before count half, from time to time.
+    /// Halves the request counts at intervals.
     pub(super) fn follow_loads(&mut self) {
         if self.counted_since.elapsed() >= HALF_LIFE {
             self.counted_since = Instant::now();
@@ -22,11 +22,11 @@ impl Server {
         }
     }
 
-    /// Takes note of when users have begun to move; what an operator should know where the move before was not over.
+    /// Records the start of a move of users. Returns a warning if the previous move is not over.
     pub(super) fn note_move(&mut self, next: &Snapshot) -> String {
         let before = |snapshot: &Snapshot| {
             let clusters = snapshot.clusters.as_ref()?;
-            clusters.before.clone().map(|before| (before, clusters.partition.clone()))
+            clusters.previous.clone().map(|before| (before, clusters.partition.clone()))
         };
         let (was, will) = (before(&self.snapshot), before(next));
         let mut warning = String::new();
@@ -46,8 +46,8 @@ impl Server {
         warning
     }
 
-    /// What they have now, and would have.
-    pub(super) fn clusters(&self, reweighing: &Reweighing) -> Result<Clusters, String> {
+    /// Returns the clusters' current and proposed load.
+    pub(super) fn clusters(&self, reweighing: &WeightProposal) -> Result<Clusters, String> {
         if !self.config.is_first_stage() {
             return Err(refusal(&self.config));
         }
@@ -81,7 +81,7 @@ impl Server {
         })
     }
 
-    /// How many members a cluster has, and how many of them take requests.
+    /// Returns the number of members of a cluster, and of those in service.
     fn members_of(&self, cluster: &SecondStage) -> (u64, u64) {
         let Some(set) = self.balancing.sets().of(&cluster.name) else { return (0, 0) };
         let members = set.set().members().len();
@@ -89,7 +89,7 @@ impl Server {
         (members as u64, in_service as u64)
     }
 
-    /// How many of the users that this server knows have each slot.
+    /// Returns the number of known users per slot.
     fn users_of_slots(&self) -> Vec<u32> {
         let mut users = vec![0_u32; SLOTS];
         self.snapshot.directory.for_each_user(|aor| {
@@ -115,15 +115,15 @@ fn refusal(config: &Config) -> String {
     }
 }
 
-/// The weights that are thought of, where any are.
-fn weights(all: &[SecondStage], reweighing: &Reweighing, loads: &SlotLoads) -> Option<Vec<u16>> {
+/// Returns the proposed weights, if any.
+fn weights(all: &[SecondStage], reweighing: &WeightProposal, loads: &SlotLoads) -> Option<Vec<u16>> {
     if reweighing.even {
         let wish = |cluster: &SecondStage| cluster.members.len().max(1) as f64;
-        let wishes: Vec<Wish<'_>> = all
+        let wishes: Vec<WeightedCluster<'_>> = all
             .iter()
-            .map(|cluster| Wish { name: &cluster.name, weight: cluster.weight, part: wish(cluster) })
+            .map(|cluster| WeightedCluster { name: &cluster.name, weight: cluster.weight, share: wish(cluster) })
             .collect();
-        return Some(even_out(&wishes, |slot| u64::from(loads.requests(slot))));
+        return Some(solve_weights(&wishes, |slot| u64::from(loads.requests(slot))));
     }
     let named = |cluster: &SecondStage| reweighing.weights.iter().find(|(name, _)| *name == cluster.name);
     let weight = |cluster: &SecondStage| named(cluster).map_or(cluster.weight, |(_, weight)| *weight);
@@ -152,7 +152,7 @@ fn shares(partition: &Partition, weights: &[u16], loads: &SlotLoads, users: &[u3
     slots.iter().enumerate().map(share).collect()
 }
 
-/// The share of the busiest slot.
+/// Returns the load share of the busiest slot.
 fn busiest(loads: &SlotLoads) -> f64 {
     let each = || (0..=u16::MAX).map(|slot| u64::from(loads.requests(Slot(slot))));
     each().max().unwrap_or(0) as f64 / each().sum::<u64>().max(1) as f64

@@ -1,21 +1,21 @@
-//! What operators ask of balancers' targets.
+//! Operators' requests about balancers' targets.
 
 use strowger_control::protocol::{ChangedTarget, Request, Target, Targets};
 use strowger_shard::Snapshot;
 
 use super::Server;
-use crate::balancing::Found;
+use crate::balancing::TargetMatch;
 use crate::status;
 
-/// How long a change lasts.
+/// Duration of a change, in the protocol.
 const KEPT: &str = "kept";
 const UNTIL_RELOAD: &str = "until reload";
 const UNTIL_RESTART: &str = "until restart";
-/// Nothing was changed.
+/// Reported if nothing changed.
 const NOTHING_NEW: &str = "as before";
 
 impl Server {
-    /// What they do.
+    /// Lists the targets.
     pub(super) fn targets(&self, set: Option<&str>) -> Result<Targets, String> {
         let now = self.clock.now();
         let outages = status::outages(self.fleet.outages(), &self.snapshot, &self.resolver, now);
@@ -29,7 +29,7 @@ impl Server {
         }
     }
 
-    /// Drains a target, or takes it up, adds or removes it.
+    /// Drains or undrains a target, or adds or removes it.
     pub(super) fn change_target(&mut self, request: &Request) -> Result<Box<ChangedTarget>, String> {
         let now = self.clock.now();
         let (found, lasts) = match request {
@@ -46,27 +46,27 @@ impl Server {
             }
             Request::AddTarget(new) => {
                 let is_kept = self.balancing.add(&self.config, &self.users, new)?;
-                self.take_up(is_kept);
+                self.publish_change(is_kept);
                 let found = self.balancing.find(&format!("{}/{}", new.set, new.uri))?;
-                tracing::info!(set = found.set, uri = found.uri, "by the operator, a balancer has one more target");
+                tracing::info!(set = found.set, uri = found.uri, "the operator added a target to a balancer");
                 (found, if is_kept { KEPT } else { UNTIL_RELOAD })
             }
             Request::RemoveTarget { target } => {
                 let found = self.balancing.find(target)?;
-                let before = self.told(&found);
+                let before = self.target_status(&found);
                 let is_kept = self.balancing.remove(&self.config, &self.users, &found)?;
-                self.take_up(is_kept);
-                tracing::info!(set = found.set, uri = found.uri, "by the operator, a balancer has a target no more");
+                self.publish_change(is_kept);
+                tracing::info!(set = found.set, uri = found.uri, "the operator removed a target from a balancer");
                 let lasts = if is_kept { KEPT } else { UNTIL_RELOAD };
                 return Ok(Box::new(ChangedTarget { target: before, lasts: lasts.to_owned() }));
             }
             _ => return Err("that changes no target".to_owned()),
         };
-        Ok(Box::new(ChangedTarget { target: self.told(&found), lasts: lasts.to_owned() }))
+        Ok(Box::new(ChangedTarget { target: self.target_status(&found), lasts: lasts.to_owned() }))
     }
 
-    /// Has the shards know what was changed, in the database or here.
-    fn take_up(&mut self, is_in_database: bool) {
+    /// Publishes a change to the shards, made in the database or here.
+    fn publish_change(&mut self, is_in_database: bool) {
         if is_in_database {
             self.follow();
         } else {
@@ -74,11 +74,11 @@ impl Server {
         }
     }
 
-    /// The sets anew, where the DNS says something else than before.
+    /// Rebuilds and publishes the sets if DNS answers have changed.
     pub(super) fn publish_targets(&mut self) {
         match self.balancing.rebuild(&self.config, self.users.directory().gateways()) {
             Ok(()) => self.publish_routes(),
-            Err(why) => tracing::error!("targets stay as they were: {why}"),
+            Err(why) => tracing::error!("targets are unchanged: {why}"),
         }
     }
 
@@ -88,11 +88,11 @@ impl Server {
         self.publish(Snapshot { routes, clusters, ..Snapshot::clone(&self.snapshot) });
     }
 
-    fn told(&self, found: &Found) -> Target {
+    fn target_status(&self, found: &TargetMatch) -> Target {
         let id = found.id.to_string();
         let targets = self.balancing.targets(self.clock.now(), Some(&found.set), &[]);
         targets.into_iter().find(|target| target.id == id).unwrap_or_else(|| Target {
-            // Nothing names it any more: it had no call.
+            // No set has it: it had no call.
             id,
             set: found.set.clone(),
             uri: found.uri.clone(),

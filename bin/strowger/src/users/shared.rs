@@ -1,4 +1,4 @@
-//! Users and gateways of a database that servers share: a thread keeps the server's file like it.
+//! Users and gateways in a shared database: a thread copies them to the server's file.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,29 +9,29 @@ use std::time::Duration;
 
 use strowger_control::protocol;
 use strowger_sql::DatabaseUrl;
-use strowger_store::{Anywhere, Copied, Copier, StoreError, UserStore};
+use strowger_store::{AnyBackend, Replicator, StoreError, SyncResult, UserStore};
 
-use crate::trouble::Trouble;
+use crate::database_failure::DatabaseFailure;
 
-/// How often the database is asked what is new, and how soon after a failure.
+/// Interval between checks for changes, and delay after a failure.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// How long somebody waits who wants what is new now.
+/// Maximum time that a caller waits for an immediate check.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
-/// The database, and the thread that follows it: until its look is over when this is dropped. Nobody waits for that, for a database may
-/// stand still, and the file has all of a look or nothing.
+/// The database and the thread that follows it. Dropping this ends the thread after its current check. Nothing waits
+/// for that: a database may hang, and each check is applied to the file completely or not at all.
 pub(crate) struct SharedUsers {
     urls: Vec<DatabaseUrl>,
     path: PathBuf,
-    trouble: Arc<Trouble>,
-    /// Who asks to look now is told when that is done.
+    trouble: Arc<DatabaseFailure>,
+    /// Requests for an immediate check, each with a channel for its completion.
     look: SyncSender<SyncSender<()>>,
 }
 
 impl SharedUsers {
-    /// Follows the first of `urls` that can be written to into the file at `path`: with `known`, where that does so already. Without any,
-    /// nobody.
+    /// Copies the first writable database of `urls` to the file at `path`, reusing `known` if it does that already.
+    /// `None` without `urls`.
     pub(crate) fn follow(
         urls: Vec<DatabaseUrl>,
         path: &Path,
@@ -44,9 +44,9 @@ impl SharedUsers {
         }
     }
 
-    /// Brings the file up to date, if the database answers, and goes on to do so.
+    /// Updates the file if the database answers, and continues to do so.
     fn start(urls: Vec<DatabaseUrl>, path: PathBuf) -> Result<Self, StoreError> {
-        let copier = Copier::new(&urls, &path)?;
+        let copier = Replicator::new(&urls, &path)?;
         let trouble = Arc::default();
         let mut follower =
             Follower { copier, path: path.clone(), refused: BTreeSet::new(), trouble: Arc::clone(&trouble) };
@@ -57,7 +57,7 @@ impl SharedUsers {
         Ok(Self { urls, path, trouble, look })
     }
 
-    /// Looks what is new, and comes back when that is in the file; after a while even if not.
+    /// Checks for changes and returns once they are in the file, or after a timeout.
     pub(crate) fn look(&self) {
         let (done, is_done) = mpsc::sync_channel(1);
         if self.look.try_send(done).is_ok() {
@@ -65,8 +65,8 @@ impl SharedUsers {
         }
     }
 
-    /// Where commands write.
-    pub(crate) fn store(&self) -> Result<UserStore<Anywhere>, StoreError> {
+    /// Opens the database that commands write to.
+    pub(crate) fn store(&self) -> Result<UserStore<AnyBackend>, StoreError> {
         Ok(UserStore::connect(&self.urls)?.into())
     }
 
@@ -75,13 +75,13 @@ impl SharedUsers {
     }
 }
 
-/// The thread's side.
+/// State of the thread.
 struct Follower {
-    copier: Copier,
+    copier: Replicator,
     path: PathBuf,
-    /// Rows that were left out; the same is not reported twice.
+    /// Rows that were left out, to avoid repeated reports.
     refused: BTreeSet<String>,
-    trouble: Arc<Trouble>,
+    trouble: Arc<DatabaseFailure>,
 }
 
 impl Follower {
@@ -95,17 +95,17 @@ impl Follower {
             };
             wait = if self.look() { LOOK_EVERY } else { RETRY_AFTER };
             if let Some(done) = done {
-                // Who asked may have gone.
+                // The caller may have given up.
                 done.try_send(()).ok();
             }
         }
     }
 
-    /// False where it failed.
+    /// Returns whether the check succeeded.
     fn look(&mut self) -> bool {
-        match self.copier.follow() {
+        match self.copier.sync() {
             Ok(copied) => {
-                if let Copied::New { refused } = copied {
+                if let SyncResult::Updated { refused } = copied {
                     self.report_refused(refused);
                 }
                 if let Some(lasted) = self.trouble.end() {

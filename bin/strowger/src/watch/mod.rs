@@ -1,4 +1,4 @@
-//! `strowger watch`: the zone of the DNS names the servers that are alive.
+//! `strowger watch`: maintains a DNS zone that names the servers that are alive.
 
 mod plan;
 mod report;
@@ -7,17 +7,17 @@ use std::ops::ControlFlow;
 
 use clap::Args;
 use strowger_control::config::{Config, ConfigSource, Watch};
-use strowger_watch::{Event, Key, Plan, Until, Zone};
+use strowger_watch::{Event, Plan, StopWhen, TsigKey, Zone};
 
 use crate::failure::Failure;
 use crate::log;
 
 #[derive(Debug, Args)]
 pub(crate) struct WatchArguments {
-    /// Ends when all servers are known and the zone says of them what it should
+    /// Exits once the state of all servers is known and the zone matches it
     #[arg(long)]
     once: bool,
-    /// Prints a line of JSON for each event, and logs none of them
+    /// Prints one line of JSON per event instead of logging it
     #[arg(long)]
     json: bool,
 }
@@ -36,16 +36,16 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &WatchArguments) -> Resul
     keep(plan::of(watch), (&zone, watch), arguments)
 }
 
-fn read_key(watch: &Watch) -> Result<Key, String> {
+fn read_key(watch: &Watch) -> Result<TsigKey, String> {
     let shown = watch.key_file.display();
     let text = std::fs::read_to_string(&watch.key_file)
         .map_err(|error| format!("{shown} cannot be read: {error}; name the key that the name server has too"))?;
-    Key::parse(&text).map_err(|why| format!("{shown}: {why}"))
+    TsigKey::parse(&text).map_err(|why| format!("{shown}: {why}"))
 }
 
-/// Keeps the zone until something ends it.
+/// Maintains the zone until a signal or an error ends it.
 fn keep(plan: Plan, (zone, watch): (&Zone, &Watch), arguments: &WatchArguments) -> Result<(), Failure> {
-    let until = if arguments.once { Until::Settled } else { Until::Stopped };
+    let until = if arguments.once { StopWhen::Settled } else { StopWhen::Stopped };
     let mut failed = None;
     let mut is_last_kept = false;
     let tell = |plan: &Plan, event: Event| {
@@ -55,7 +55,7 @@ fn keep(plan: Plan, (zone, watch): (&Zone, &Watch), arguments: &WatchArguments) 
             return ControlFlow::Break(());
         }
         match event {
-            Event::Silent if arguments.once => failed = Some(Failure::No(report::silence(watch))),
+            Event::Unreachable if arguments.once => failed = Some(Failure::No(report::silence(watch))),
             Event::Refused { why } if arguments.once => failed = Some(Failure::No(why)),
             Event::LastKept { .. } => is_last_kept = true,
             _ => {}
@@ -66,8 +66,8 @@ fn keep(plan: Plan, (zone, watch): (&Zone, &Watch), arguments: &WatchArguments) 
     let is_reached = is_reached.map_err(|error| Failure::No(format!("this machine cannot watch: {error}")))?;
     match failed {
         Some(failure) => Err(failure),
-        None if !is_reached => Err(Failure::No("watching has ended by a fault of the program".to_owned())),
-        None if is_last_kept => Err(Failure::No("of some records no server is alive, and they stay".to_owned())),
+        None if !is_reached => Err(Failure::No("the watcher ended because of an internal error".to_owned())),
+        None if is_last_kept => Err(Failure::No("some records have no live server; they stay in the zone".to_owned())),
         None => Ok(()),
     }
 }

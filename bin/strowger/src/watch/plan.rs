@@ -1,21 +1,21 @@
-//! The configuration as the watcher is told.
+//! Converts the configuration for the watcher.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use strowger_control::config::values::Listen;
 use strowger_control::config::{Watch, WatchedRecord};
-use strowger_watch::{Data, Entry, Kind, Plan, RecordSet, Server, Transport};
+use strowger_watch::{Entry, Kind, Plan, RecordData, RecordSet, Server, Transport};
 
-/// How soon it is tried again where the name server did not answer, or refused.
+/// Delay before a retry after the name server did not answer, or refused.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// The servers and record sets that `watch` names, each once.
+/// Returns the servers and record sets of `watch`, without duplicates.
 pub(super) fn of(watch: &Watch) -> Plan {
     let mut plan = Plan {
         servers: Vec::new(),
         sets: Vec::new(),
-        probe: watch.probe.told(),
+        probe: watch.probe.to_balancer(),
         refresh: watch.refresh.0,
         retry: RETRY.min(watch.refresh.0),
     };
@@ -30,9 +30,9 @@ pub(super) fn of(watch: &Watch) -> Plan {
     for record in &watch.records {
         let (Some(target), Some(address)) = (&record.target, record.address) else { continue };
         if target.is_in(&watch.zone) {
-            let (kind, data) = (kind_of(address), Data::Address(address));
+            let (kind, data) = (kind_of(address), RecordData::Address(address));
             let set = set(&mut plan, &target.0, kind, ttl_s);
-            // One host may have several ports, and its address may be watched besides.
+            // A host may have several ports, and its own address record too.
             if set.entries.iter().all(|entry| entry.data != data) {
                 set.entries.push(Entry { data, server: None });
             }
@@ -41,7 +41,7 @@ pub(super) fn of(watch: &Watch) -> Plan {
     plan
 }
 
-/// The server's place in the plan.
+/// Returns the server's index in the plan.
 fn server(plan: &mut Plan, Listen { transport, address }: Listen) -> usize {
     let transport = match transport {
         strowger_foundation::Transport::Udp => Transport::Udp,
@@ -54,15 +54,15 @@ fn server(plan: &mut Plan, Listen { transport, address }: Listen) -> usize {
     })
 }
 
-/// What the record itself says.
-fn data(record: &WatchedRecord) -> Option<(Kind, Data)> {
+/// Returns the type and data of the record itself.
+fn data(record: &WatchedRecord) -> Option<(Kind, RecordData)> {
     let WatchedRecord { target, port, priority, weight, address, .. } = record;
     match target {
         Some(target) => {
             let (priority, weight, port, target) = (*priority, *weight, *port, target.0.clone());
-            Some((Kind::Srv, Data::Service { priority, weight, port, target }))
+            Some((Kind::Srv, RecordData::Service { priority, weight, port, target }))
         }
-        None => address.map(|address| (kind_of(address), Data::Address(address))),
+        None => address.map(|address| (kind_of(address), RecordData::Address(address))),
     }
 }
 
@@ -70,7 +70,7 @@ const fn kind_of(address: IpAddr) -> Kind {
     if address.is_ipv4() { Kind::A } else { Kind::Aaaa }
 }
 
-/// The set of this name and type, which is new where there is none yet.
+/// Returns the set of this name and type, creating it if necessary.
 fn set<'a>(plan: &'a mut Plan, name: &str, kind: Kind, ttl_s: u32) -> &'a mut RecordSet {
     let place = plan.sets.iter().position(|set| set.name == name && set.kind == kind).unwrap_or_else(|| {
         plan.sets.push(RecordSet { name: name.to_owned(), kind, ttl_s, entries: Vec::new() });

@@ -1,21 +1,21 @@
-//! What a watcher finds and does, for people in the log and for programs as lines of JSON.
+//! Events of a watcher, as log lines and as JSON.
 
 use std::io::{self, Write as _};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use strowger_control::config::Watch;
-use strowger_watch::{Data, Event, Plan, RecordSet};
+use strowger_watch::{Event, Plan, RecordData, RecordSet};
 
 use crate::utc;
 
-/// Writes it into the log.
+/// Logs an event.
 #[expect(clippy::unnecessary_wraps, reason = "it stands in the place of `print`, which can fail")]
 pub(super) fn log(plan: &Plan, watch: &Watch, event: &Event) -> io::Result<()> {
     match event {
         Event::Up { server } => tracing::info!("{} is alive", server_of(plan, *server)),
         Event::Down { server } => {
-            tracing::warn!("{} is dead: it does not answer OPTIONS, or badly", server_of(plan, *server));
+            tracing::warn!("{} is dead: no response to OPTIONS, or a bad one", server_of(plan, *server));
         }
         Event::Changed { set, removed, added } => {
             let (removed, added) = (shown(removed).join(", "), shown(added).join(", "));
@@ -26,22 +26,22 @@ pub(super) fn log(plan: &Plan, watch: &Watch, event: &Event) -> io::Result<()> {
             set_of(plan, *set)
         ),
         Event::PutBack { set, data } => tracing::warn!(
-            "{}: somebody else has put back {data}, whose server is dead; it is left there",
+            "{}: another client has restored {data}, whose server is dead; the record stays",
             set_of(plan, *set)
         ),
-        Event::Silent => tracing::error!("{}: the zone stays as it is; trying again", silence(watch)),
-        Event::Answers => tracing::info!("the name server answers again"),
+        Event::Unreachable => tracing::error!("{}: the zone stays as it is; trying again", silence(watch)),
+        Event::Reachable => tracing::info!("the name server answers again"),
         Event::Refused { why } => tracing::error!("{why}; trying again"),
     }
     Ok(())
 }
 
-/// Who does not answer.
+/// Describes the name server that does not answer.
 pub(super) fn silence(watch: &Watch) -> String {
     format!("the name server {} (watch.server) does not answer by TCP within {}", watch.server.0, watch.timeout)
 }
 
-/// Prints it as a line of JSON.
+/// Prints an event as a line of JSON.
 pub(super) fn print(plan: &Plan, event: &Event) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{}", to_json(plan, event))?;
@@ -68,13 +68,13 @@ fn to_json(plan: &Plan, event: &Event) -> Value {
         }
         Event::LastKept { set } => of_set("last-kept", *set, json!({})),
         Event::PutBack { set, data } => of_set("put-back", *set, json!({ "record": data.to_string() })),
-        Event::Silent => json!({ "time": time, "event": "silent" }),
-        Event::Answers => json!({ "time": time, "event": "answers" }),
+        Event::Unreachable => json!({ "time": time, "event": "silent" }),
+        Event::Reachable => json!({ "time": time, "event": "answers" }),
         Event::Refused { why } => json!({ "time": time, "event": "refused", "why": why }),
     }
 }
 
-fn shown(data: &[Data]) -> Vec<String> {
+fn shown(data: &[RecordData]) -> Vec<String> {
     data.iter().map(ToString::to_string).collect()
 }
 

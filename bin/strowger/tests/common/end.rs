@@ -1,4 +1,4 @@
-//! Who calls, or is called, by a socket of its own.
+//! A caller or callee with its own socket.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::server::Server;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long two sockets are looked at in turn.
+/// Time to wait for one of two sockets that are read in turn.
 const GLANCE: Duration = Duration::from_millis(10);
 
 /// One end of a call: the caller, a gateway or a target.
@@ -27,14 +27,14 @@ impl End {
         format!("sip:{}", self.address)
     }
 
-    /// A message that has come, if there is one soon.
+    /// Returns a message if one arrives soon.
     pub(crate) fn glance(&self) -> Option<(String, SocketAddr)> {
         let mut buffer = [0; 4096];
         let (length, from) = self.socket.recv_from(&mut buffer).ok()?;
         Some((String::from_utf8_lossy(&buffer[..length]).into_owned(), from))
     }
 
-    /// The next message whose first line has `what`.
+    /// Returns the next message whose first line contains `what`.
     pub(crate) fn receive(&self, what: &str) -> (String, SocketAddr) {
         let deadline = Instant::now() + PATIENCE;
         while Instant::now() < deadline {
@@ -51,7 +51,7 @@ impl End {
         self.socket.send_to(text.replace('\n', "\r\n").as_bytes(), to).expect("sent");
     }
 
-    /// A request of the caller's, in the call `id`.
+    /// Sends a request of the caller in the call `id`.
     pub(crate) fn request(&self, server: &Server, start: &str, to_tag: &str, id: &str, cseq: &str, more: &str) {
         let branch = format!("{id}{}", cseq.replace(' ', ""));
         self.send(

@@ -1,4 +1,4 @@
-//! A folder with a configuration, and the binary run in it.
+//! A folder with a configuration, in which the binary is run.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -16,7 +16,7 @@ pub(crate) struct Folder {
     folder: TempDir,
 }
 
-/// What a command left behind.
+/// Result of a command.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -25,7 +25,7 @@ pub(crate) struct Ran {
 }
 
 impl Folder {
-    /// `config` becomes `strowger.toml`; there is none where it is empty.
+    /// Creates a folder with `config` as `strowger.toml`; without a file if it is empty.
     pub(crate) fn new(config: &str) -> Self {
         let folder = Self { folder: tempfile::tempdir().expect("a folder") };
         if !config.is_empty() {
@@ -52,12 +52,12 @@ impl Folder {
         self.run_with(arguments, "")
     }
 
-    /// With `input` on standard input.
+    /// Runs a command with `input` on standard input.
     pub(crate) fn run_with(&self, arguments: &[&str], input: &str) -> Ran {
         let mut command = self.command(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
-        // A command that reads nothing may be gone already.
+        // A command that reads no input may have exited.
         drop(child.stdin.take().expect("piped").write_all(input.as_bytes()));
         let output = child.wait_with_output().expect("it ends");
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
@@ -75,7 +75,7 @@ impl Ran {
         serde_json::from_str(&self.ok()).expect("JSON")
     }
 
-    /// The error, where the exit code is `code` and nothing else was said.
+    /// Returns the error text; asserts that the exit code is `code` and that there is no other output.
     pub(crate) fn refused(self, code: i32) -> String {
         assert_eq!((self.code, self.out.as_str()), (Some(code), ""), "{self:?}");
         assert!(self.err.starts_with("strowger: ") && self.err.trim_end().lines().count() == 1, "{self:?}");

@@ -1,4 +1,4 @@
-//! The binary as a server.
+//! The binary as a server process.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -13,19 +13,20 @@ use super::Folder;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server on a free port of the loopback, and the folder that it runs in.
+/// A server on a free loopback port, with its folder.
 pub(crate) struct Server {
     pub(crate) folder: Folder,
     pub(crate) child: Child,
     pub(crate) address: SocketAddr,
 }
 
-/// A free address of the loopback. The kernel gives its port to nobody who asks for any, and no other test of this process has it.
+/// Returns a free loopback address. The kernel does not assign its port to other sockets, and no other test of this
+/// process uses it.
 fn free_address() -> SocketAddr {
     const PORTS: (u16, u16) = (16_384, 16_000);
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let (first, count) = PORTS;
-    // Processes begin far apart.
+    // Different processes start far apart.
     let begin = std::process::id().wrapping_mul(397);
     for _ in 0..count {
         let number = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).into()) % u32::from(count);
@@ -38,11 +39,11 @@ fn free_address() -> SocketAddr {
 }
 
 impl Server {
-    /// On a free port of the loopback, with `more` in its configuration.
+    /// Starts a server on a free loopback port, with `more` in its configuration.
     pub(crate) fn start(more: &str) -> Self {
         let (folder, address) = Self::prepare(more);
         let mut child = run(&mut folder.command(&["serve"]), &folder);
-        // A program that another test starts has the socket that has tried the port, until it is that program.
+        // A process forked by another test inherits the socket that tested the port, until it executes its program.
         let deadline = Instant::now() + PATIENCE;
         let is_starting = |child: &mut Child| {
             let has_ended = child.try_wait().expect("our child").is_some();
@@ -58,20 +59,20 @@ impl Server {
         Self { folder, child, address }.ready()
     }
 
-    /// A folder with a configuration, and the address that a server would listen on there.
+    /// Returns a folder with a configuration, and the address that a server would listen on there.
     pub(crate) fn prepare(more: &str) -> (Folder, SocketAddr) {
         let address = free_address();
         let config = format!("server.listen = [\"udp:{address}\"]\nserver.workers = 2\nauth.require = []\n{more}");
         (Folder::new(&config), address)
     }
 
-    /// What runs the server in `folder`, perhaps by way of something else.
+    /// Starts the server in `folder` with this command, possibly through another program.
     pub(crate) fn started_by(mut command: Command, folder: Folder, address: SocketAddr) -> Self {
         let child = run(&mut command, &folder);
         Self { folder, child, address }.ready()
     }
 
-    /// Another one in the same folder, after the first has ended.
+    /// Starts another server in the same folder after this one has ended.
     pub(crate) fn restart(self) -> Self {
         let mut old = self;
         assert!(old.child.try_wait().expect("our child").is_some(), "it has not ended");
@@ -96,7 +97,7 @@ impl Server {
         let deadline = Instant::now() + PATIENCE;
         while !done() {
             assert!(Instant::now() < deadline, "not in time: {what}\n{}", self.log());
-            // Another process tells us nothing when it is ready.
+            // The other process gives no signal.
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -124,7 +125,7 @@ impl Server {
         }
     }
 
-    /// The exit code after the server has ended by itself.
+    /// Returns the exit code after the server has ended by itself.
     pub(crate) fn ended(&mut self) -> Option<i32> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -137,7 +138,7 @@ impl Server {
     }
 }
 
-/// The log goes on where an earlier server's ended.
+/// Starts the process, appending to an earlier server's log.
 fn run(command: &mut Command, folder: &Folder) -> Child {
     let log = File::options().create(true).append(true).open(folder.path().join("log")).expect("a file");
     command.stderr(log).stdout(Stdio::null()).spawn().expect("it starts")

@@ -1,65 +1,73 @@
-//! Digest credentials as a request carries them (RFC 7616 §3.4, RFC 3261 §22.4).
+//! Digest credentials in a request (RFC 7616 §3.4, RFC 3261 §22.4).
 
 use std::borrow::Cow;
 
 use strowger_message::{AuthParams, AuthScheme, Head, HeaderName, trim, unquote};
 
-use crate::hash::{Covered, Protection};
+use crate::hash::{DigestInput, Protection};
 use crate::{Algorithm, Policy, hex};
 
-/// What a request has to show for itself.
-pub(crate) enum Found<'a> {
-    /// Nothing that answers a challenge of ours.
+/// Result of looking for credentials in a request.
+pub(crate) enum CredentialsResult<'a> {
+    /// No credentials for our challenges.
     Nothing,
-    /// Broken Digest credentials, and no good ones.
-    Broken,
-    /// The credentials to judge.
+    /// Malformed Digest credentials, and no valid ones.
+    Malformed,
+    /// The credentials to verify.
     Digest(Credentials<'a>),
 }
 
-/// Credentials for our realm with everything that is required, unquoted.
+/// Credentials for our realm with all required parameters, unquoted.
 pub(crate) struct Credentials<'a> {
     pub(crate) algorithm: Algorithm,
     pub(crate) username: Cow<'a, [u8]>,
     pub(crate) nonce: Cow<'a, [u8]>,
     pub(crate) uri: Cow<'a, [u8]>,
-    /// As hexadecimal digits.
+    /// Hexadecimal digits.
     pub(crate) response: Cow<'a, [u8]>,
     pub(crate) qop: ClientQop<'a>,
 }
 
-/// The quality of protection that the client chose.
+/// The quality of protection chosen by the client.
 pub(crate) enum ClientQop<'a> {
     Legacy,
-    Auth(Count<'a>),
-    AuthInt(Count<'a>),
+    Auth(NonceCount<'a>),
+    AuthInt(NonceCount<'a>),
 }
 
 /// `nc` and `cnonce`.
-pub(crate) struct Count<'a> {
+pub(crate) struct NonceCount<'a> {
     pub(crate) nc: u32,
     nc_text: Cow<'a, [u8]>,
     cnonce: Cow<'a, [u8]>,
 }
 
-/// The credentials in `header` fields for `realm` with the algorithm that stands first in the policy. Other schemes,
-/// other realms and algorithms that are not offered are none of ours: a request may carry credentials for several proxies.
+/// Returns the credentials in the `header` fields for `realm`, for the algorithm that comes first in the policy.
+/// Ignores other schemes, other realms and algorithms not offered: a request may carry credentials for several
+/// proxies.
 //= rfc3261#22.3
-pub(crate) fn find_for<'a>(policy: &Policy, head: &Head<'a>, header: HeaderName, realm: &[u8]) -> Found<'a> {
+pub(crate) fn find_for<'a>(
+    policy: &Policy,
+    head: &Head<'a>,
+    header: HeaderName,
+    realm: &[u8],
+) -> CredentialsResult<'a> {
     let mut best: Option<(usize, Algorithm, Directives<'a>)> = None;
     let mut broken = false;
     for value in head.all(header) {
-        let directives = match Directives::read_usual(value).map_or_else(|| Directives::read(value), Given::Digest) {
-            Given::Digest(directives) => directives,
-            Given::Broken => {
+        let directives = match Directives::read_fast(value).map_or_else(|| Directives::read(value), HeaderValue::Digest)
+        {
+            HeaderValue::Digest(directives) => directives,
+            HeaderValue::Malformed => {
                 broken = true;
                 continue;
             }
-            Given::Other => continue,
+            HeaderValue::Other => continue,
         };
-        // Some send empty credentials to say who they are before they were challenged (3GPP TS 24.229 §5.1.1.2.1).
+        // Some clients send empty credentials before any challenge, to identify themselves (3GPP TS 24.229
+        // §5.1.1.2.1).
         let is_empty = matches!(directives.response, Some(b"" | b"\"\""));
-        if is_empty || directives.realm.is_none_or(|named| *directives.said(named) != *realm) {
+        if is_empty || directives.realm.is_none_or(|named| *directives.unquote(named) != *realm) {
             continue;
         }
         let Some(named) = directives.algorithm() else { continue };
@@ -70,25 +78,25 @@ pub(crate) fn find_for<'a>(policy: &Policy, head: &Head<'a>, header: HeaderName,
         }
     }
     match best.map(|(_, algorithm, directives)| directives.into_credentials(algorithm)) {
-        Some(Some(credentials)) => Found::Digest(credentials),
-        Some(None) => Found::Broken,
-        None if broken => Found::Broken,
-        None => Found::Nothing,
+        Some(Some(credentials)) => CredentialsResult::Digest(credentials),
+        Some(None) => CredentialsResult::Malformed,
+        None if broken => CredentialsResult::Malformed,
+        None => CredentialsResult::Nothing,
     }
 }
 
 impl Credentials<'_> {
-    /// What the response must have been computed over.
-    pub(crate) fn covered<'c>(&'c self, method: &'c [u8], body: &'c [u8]) -> Covered<'c> {
+    /// Returns the input of the expected response.
+    pub(crate) fn digest_input<'c>(&'c self, method: &'c [u8], body: &'c [u8]) -> DigestInput<'c> {
         let protection = match &self.qop {
             ClientQop::Legacy => Protection::Legacy,
             ClientQop::Auth(count) => Protection::Auth { nc: &count.nc_text, cnonce: &count.cnonce },
             ClientQop::AuthInt(count) => Protection::AuthInt { nc: &count.nc_text, cnonce: &count.cnonce, body },
         };
-        Covered { method, uri: &self.uri, nonce: &self.nonce, protection }
+        DigestInput { method, uri: &self.uri, nonce: &self.nonce, protection }
     }
 
-    /// The nonce count; `None` where the credentials have none.
+    /// The nonce count, if the credentials have one.
     pub(crate) const fn nc(&self) -> Option<u32> {
         match &self.qop {
             ClientQop::Legacy => None,
@@ -97,20 +105,20 @@ impl Credentials<'_> {
     }
 }
 
-/// What a value of the header is.
-enum Given<'a> {
+/// The kind of a header value.
+enum HeaderValue<'a> {
     Digest(Directives<'a>),
-    /// A Digest that breaks the grammar.
-    Broken,
-    /// Of another scheme.
+    /// A Digest with a syntax error.
+    Malformed,
+    /// Another scheme.
     Other,
 }
 
-/// The directives as they stand there.
+/// The directives as written.
 #[derive(Default)]
 struct Directives<'a> {
-    /// The values are what they say: without quotes, and nothing in them was escaped.
-    is_said: bool,
+    /// The values have neither quotes nor escapes and can be used as they are.
+    is_unescaped: bool,
     username: Option<&'a [u8]>,
     username_ext: Option<&'a [u8]>,
     realm: Option<&'a [u8]>,
@@ -124,15 +132,15 @@ struct Directives<'a> {
     repeated: bool,
 }
 
-/// The length of the longest name of a directive.
+/// Length of the longest directive name.
 const MAX_NAME: usize = b"username*".len();
 
 impl<'a> Directives<'a> {
-    /// Reads a value as nearly all clients write it: known names in lower case, no white space but behind commas, nothing escaped.
-    /// `None` where it is written otherwise, which is no less valid.
-    fn read_usual(value: &'a [u8]) -> Option<Self> {
+    /// Reads a value in the common form: known names in lower case, whitespace only after commas, no escapes. `None`
+    /// means only that [`read`](Self::read) must parse the value.
+    fn read_fast(value: &'a [u8]) -> Option<Self> {
         let mut rest = value.strip_prefix(b"Digest ")?;
-        let mut directives = Self { is_said: true, ..Self::default() };
+        let mut directives = Self { is_unescaped: true, ..Self::default() };
         loop {
             let (name, behind) = rest.split_at_checked(find(rest, [b'=', b'='])?)?;
             let slot = directives.slot(name)?;
@@ -158,23 +166,23 @@ impl<'a> Directives<'a> {
     }
 
     /// Reads any value.
-    fn read(value: &'a [u8]) -> Given<'a> {
+    fn read(value: &'a [u8]) -> HeaderValue<'a> {
         let mut directives = Self::default();
         match AuthParams::read_each(value, |name, value| directives.set(name, value)) {
-            Some(params) if params.scheme == AuthScheme::Digest => Given::Digest(directives),
-            None if says_digest(value) => Given::Broken,
-            _ => Given::Other,
+            Some(params) if params.scheme == AuthScheme::Digest => HeaderValue::Digest(directives),
+            None if says_digest(value) => HeaderValue::Malformed,
+            _ => HeaderValue::Other,
         }
     }
 
-    /// What one of the values says.
-    fn said(&self, value: &'a [u8]) -> Cow<'a, [u8]> {
-        if self.is_said { Cow::Borrowed(value) } else { unquote(value) }
+    /// Returns a value without quotes and escapes.
+    fn unquote(&self, value: &'a [u8]) -> Cow<'a, [u8]> {
+        if self.is_unescaped { Cow::Borrowed(value) } else { unquote(value) }
     }
 
-    /// Directives that nobody knows are ignored (RFC 7616 §3.4).
+    /// Sets a directive. Unknown directives are ignored (RFC 7616 §3.4).
     fn set(&mut self, name: &[u8], value: &'a [u8]) {
-        // Nearly all write them in lower case.
+        // Fast path: names are usually in lower case.
         let is_usual = self.slot(name).is_some();
         let slot = if is_usual { self.slot(name) } else { self.slot_in_any_case(name) };
         if let Some(slot) = slot {
@@ -208,41 +216,44 @@ impl<'a> Directives<'a> {
     }
 
     //= rfc7616#3.4
-    /// The algorithm; MD5 where none is named.
+    /// The algorithm; MD5 if none is named.
     fn algorithm(&self) -> Option<Algorithm> {
-        self.algorithm.map_or(Some(Algorithm::Md5), |name| Algorithm::from_name(&self.said(name)))
+        self.algorithm.map_or(Some(Algorithm::Md5), |name| Algorithm::from_name(&self.unquote(name)))
     }
 
-    /// `None` where something required is missing, repeated or improper.
+    /// Returns the credentials; `None` if a required parameter is missing, repeated or invalid.
     //= rfc7616#3.4
     fn into_credentials(self, algorithm: Algorithm) -> Option<Credentials<'a>> {
         if self.repeated {
             return None;
         }
+        //= rfc7616#3.4:one-username
         let username = match (self.username, self.username_ext) {
-            (Some(username), None) => self.said(username),
-            (None, Some(extended)) => Cow::Owned(decode_extended(&self.said(extended))?),
+            //= rfc7616#4:usernames
+            (Some(username), None) => self.unquote(username),
+            (None, Some(extended)) => Cow::Owned(decode_extended(&self.unquote(extended))?),
             _ => return None,
         };
+        //= rfc7616#3.4:cnonce
         let count = |nc: Option<&'a [u8]>, cnonce: Option<&'a [u8]>| {
-            let (nc_text, cnonce) = (self.said(nc?), self.said(cnonce?));
-            Some(Count { nc: parse_nc(&nc_text)?, nc_text, cnonce })
+            let (nc_text, cnonce) = (self.unquote(nc?), self.unquote(cnonce?));
+            Some(NonceCount { nc: parse_nc(&nc_text)?, nc_text, cnonce })
         };
-        let qop = self.qop.map(|qop| self.said(qop));
+        let qop = self.qop.map(|qop| self.unquote(qop));
         let qop = match qop.as_deref() {
-            // Only MD5 has clients that were there before `qop` (RFC 3261 §22.4).
+            // Only MD5 has clients that predate `qop` (RFC 3261 §22.4).
             None if algorithm == Algorithm::Md5 => ClientQop::Legacy,
             Some(qop) if qop.eq_ignore_ascii_case(b"auth") => ClientQop::Auth(count(self.nc, self.cnonce)?),
             Some(qop) if qop.eq_ignore_ascii_case(b"auth-int") => ClientQop::AuthInt(count(self.nc, self.cnonce)?),
             _ => return None,
         };
-        let (nonce, uri, response) = (self.said(self.nonce?), self.said(self.uri?), self.said(self.response?));
+        let (nonce, uri, response) = (self.unquote(self.nonce?), self.unquote(self.uri?), self.unquote(self.response?));
         Some(Credentials { algorithm, username, nonce, uri, response, qop })
     }
 }
 
-/// Whether an unquoted value consists of letters, digits and hyphens, as those have that clients send: at a glance `MD5`, `auth` and
-/// a count.
+/// Whether an unquoted value consists of letters, digits and hyphens, as in usual values: `MD5`, `auth` and a count
+/// are checked fast.
 fn is_plain(word: &[u8]) -> bool {
     match word {
         [] => false,
@@ -254,7 +265,7 @@ fn is_plain(word: &[u8]) -> bool {
     }
 }
 
-/// Where the first of two bytes stands.
+/// Returns the position of the first of two bytes.
 #[inline(always)]
 fn find(text: &[u8], wanted: [u8; 2]) -> Option<usize> {
     let (eights, rest) = text.as_chunks::<8>();
@@ -262,7 +273,7 @@ fn find(text: &[u8], wanted: [u8; 2]) -> Option<usize> {
     for eight in eights {
         let equal = wanted.map(|byte| {
             let differing = u64::from_le_bytes(*eight) ^ hex::every(byte);
-            // The high bit of each byte that is zero; above the first one, of others too.
+            // The high bit of each zero byte, and possibly of bytes above the first one.
             differing.wrapping_sub(hex::every(1)) & !differing & hex::every(0x80)
         });
         let equal = equal[0] | equal[1];
@@ -274,7 +285,7 @@ fn find(text: &[u8], wanted: [u8; 2]) -> Option<usize> {
     before.checked_add(rest.iter().position(|byte| wanted.contains(byte))?)
 }
 
-/// Whether a value that breaks the grammar was meant for this scheme.
+/// Whether a malformed value names the Digest scheme.
 fn says_digest(value: &[u8]) -> bool {
     const SCHEME: &[u8] = b"digest";
     let value = trim(value);
@@ -282,13 +293,14 @@ fn says_digest(value: &[u8]) -> bool {
         && value.get(SCHEME.len()).is_none_or(u8::is_ascii_whitespace)
 }
 
-//= rfc7616#3.4
-/// Exactly eight hexadecimal digits; the first request has 1.
+//= rfc7616#3.4:nc
+/// Parses exactly eight hexadecimal digits, not zero; the first request has 1.
 fn parse_nc(text: &[u8]) -> Option<u32> {
     hex::number(text.try_into().ok()?).filter(|nc| *nc > 0)
 }
 
-/// `UTF-8'language'percent%20encoded`, the form of RFC 5987 that RFC 7616 §3.4 asks for; the language may be empty.
+/// Decodes `UTF-8'language'percent%20encoded`, the form of RFC 5987 required by RFC 7616 §3.4; the language may be
+/// empty.
 fn decode_extended(value: &[u8]) -> Option<Vec<u8>> {
     let mut parts = value.splitn(3, |byte| *byte == b'\'');
     let (charset, _language, mut rest) = (parts.next()?, parts.next()?, parts.next()?);

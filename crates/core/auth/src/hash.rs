@@ -8,32 +8,33 @@ use smallvec::SmallVec;
 
 use crate::{Algorithm, hex};
 
-/// The bytes of the longest digest.
+/// Length of the longest digest in bytes.
 const MAX_HASH: usize = 32;
 
-/// What is hashed is seldom longer, but for the body of a message; three blocks of MD5.
+/// Inline buffer for hash input, which is seldom longer except for message bodies; three MD5 blocks.
 const JOINED: usize = 192;
 
 /// H(username ":" realm ":" password), all that a server needs to know of a password (RFC 7616 §3.4.2).
 ///
-/// It is as secret as the password: whoever has it can answer a challenge.
+/// As secret as the password: whoever has it can respond to a challenge.
 #[derive(Clone, Copy)]
 pub struct Ha1(Hash);
 
 impl Ha1 {
-    /// The HA1 for a password; the realm is the one that challenges say.
+    //= rfc7616#4:passwords
+    /// Computes the HA1 of a password; the realm is that of the challenges.
     #[must_use]
     pub fn compute(algorithm: Algorithm, username: &[u8], realm: &[u8], password: &[u8]) -> Self {
         Self(hash_joined(algorithm, &[username, realm, password]))
     }
 
-    /// The raw bytes: 16 of MD5, 32 of the others.
+    /// The raw bytes: 16 for MD5, 32 for the others.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
 
-    /// Whether this can be an HA1 of `algorithm`.
+    /// Whether the length is that of an HA1 of `algorithm`.
     pub(crate) fn fits(&self, algorithm: Algorithm) -> bool {
         self.as_bytes().len() == hash_len(algorithm)
     }
@@ -57,46 +58,47 @@ impl fmt::Debug for Ha1 {
     }
 }
 
-/// What a response is computed over, all of it unquoted.
+/// The input of a response, unquoted.
 #[derive(Clone, Copy, Debug)]
-pub struct Covered<'a> {
+pub struct DigestInput<'a> {
     /// The method of the request.
     pub method: &'a [u8],
     /// `uri` of the credentials.
     pub uri: &'a [u8],
     /// `nonce` of the credentials.
     pub nonce: &'a [u8],
-    /// The quality of protection, with what it needs.
+    /// The quality of protection and its values.
     pub protection: Protection<'a>,
 }
 
-/// The quality of protection that credentials use, with the values that only it has.
+/// The quality of protection with the values specific to it.
 #[derive(Clone, Copy, Debug)]
 pub enum Protection<'a> {
     /// No `qop`, as in RFC 2069.
     Legacy,
     /// `qop=auth`.
     Auth {
-        /// `nc` as it is written.
+        /// `nc` as written.
         nc: &'a [u8],
         /// `cnonce`.
         cnonce: &'a [u8],
     },
     /// `qop=auth-int`.
     AuthInt {
-        /// `nc` as it is written.
+        /// `nc` as written.
         nc: &'a [u8],
         /// `cnonce`.
         cnonce: &'a [u8],
-        /// The body of the request; empty where there is none.
+        /// The request's body; may be empty.
         body: &'a [u8],
     },
 }
 
 //= rfc7616#3.4.3
-/// H(A2), as it goes into the response.
-pub(crate) fn ha2(algorithm: Algorithm, covered: &Covered<'_>) -> Hex {
-    let Covered { method, uri, protection, .. } = *covered;
+//= rfc7616#3.4.5:colons
+/// Returns H(A2) in hexadecimal, as used in the response.
+pub(crate) fn ha2(algorithm: Algorithm, covered: &DigestInput<'_>) -> Hex {
+    let DigestInput { method, uri, protection, .. } = *covered;
     match protection {
         Protection::Legacy | Protection::Auth { .. } => hash_joined(algorithm, &[method, uri]).to_hex(),
         Protection::AuthInt { body, .. } => {
@@ -107,14 +109,15 @@ pub(crate) fn ha2(algorithm: Algorithm, covered: &Covered<'_>) -> Hex {
 }
 
 //= rfc7616#3.4.1
-/// The value of `response`.
-pub(crate) fn response(algorithm: Algorithm, ha1: &Ha1, covered: &Covered<'_>) -> Hash {
+//= rfc7616#3.4.5:colons
+/// Returns the value of `response`.
+pub(crate) fn response(algorithm: Algorithm, ha1: &Ha1, covered: &DigestInput<'_>) -> Hash {
     response_with(algorithm, ha1, covered, &ha2(algorithm, covered))
 }
 
-/// The same where the [`ha2`] is known.
-pub(crate) fn response_with(algorithm: Algorithm, ha1: &Ha1, covered: &Covered<'_>, a2: &Hex) -> Hash {
-    let Covered { nonce, protection, .. } = *covered;
+/// Returns the same for a known [`ha2`].
+pub(crate) fn response_with(algorithm: Algorithm, ha1: &Ha1, covered: &DigestInput<'_>, a2: &Hex) -> Hash {
+    let DigestInput { nonce, protection, .. } = *covered;
     let ha1 = ha1.0.to_hex();
     match protection {
         //= rfc2617#3.2.2.1
@@ -150,7 +153,7 @@ impl Hash {
         self.bytes.get(..usize::from(self.len)).unwrap_or(&self.bytes)
     }
 
-    /// In lower case, as everything is hashed.
+    /// Returns lower-case digits, as used in hash input.
     pub(crate) fn to_hex(self) -> Hex {
         let mut hex = Hex { text: [0; MAX_HASH * 2], len: self.len.saturating_mul(2) };
         let (fours, _) = self.as_bytes().as_chunks::<4>();
@@ -161,7 +164,7 @@ impl Hash {
     }
 }
 
-/// A digest as text, in lower case; zeros behind it.
+/// A digest as lower-case text, padded with zeros.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hex {
     text: [u8; MAX_HASH * 2],
@@ -169,7 +172,7 @@ pub(crate) struct Hex {
 }
 
 impl Hex {
-    /// Reads hexadecimal digits in any case; `None` where they are not a digest of `algorithm`.
+    /// Parses hexadecimal digits in any case; `None` if they are not a digest of `algorithm`.
     pub(crate) fn read(algorithm: Algorithm, text: &[u8]) -> Option<Self> {
         let mut hex = Self { text: [0; MAX_HASH * 2], len: u8::try_from(text.len()).ok()? };
         let (eights, rest) = text.as_chunks::<8>();
@@ -182,7 +185,7 @@ impl Hex {
         Some(hex)
     }
 
-    /// Compares without a branch on the contents.
+    /// Compares in constant time.
     pub(crate) fn matches(&self, other: &Self) -> bool {
         let (ours, theirs) = (self.text.as_chunks::<8>().0, other.text.as_chunks::<8>().0);
         let differing = |(a, b): (&[u8; 8], &[u8; 8])| u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
@@ -202,8 +205,8 @@ const fn hash_len(algorithm: Algorithm) -> usize {
     }
 }
 
-/// The MD5 over `parts` with a colon between any two, where that is short: joined, filled up (RFC 1321 §3.1, §3.2) and hashed in one
-/// place, for a hasher that takes any length looks after its buffer longer than one of these blocks takes.
+/// Returns the MD5 of short `parts` joined with colons: joined, padded (RFC 1321 §3.1, §3.2) and hashed in one
+/// buffer. The buffer management of a general hasher takes longer than one of these blocks.
 fn short_md5(parts: &[&[u8]]) -> Option<[u8; 16]> {
     const BEGIN: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
     let mut text = [0; JOINED];
@@ -233,14 +236,14 @@ fn short_md5(parts: &[&[u8]]) -> Option<[u8; 16]> {
     Some(raw)
 }
 
-/// The digest over `parts` with a colon between any two.
+/// Returns the digest of `parts` joined with colons.
 pub(crate) fn hash_joined(algorithm: Algorithm, parts: &[&[u8]]) -> Hash {
     if algorithm == Algorithm::Md5
         && let Some(raw) = short_md5(parts)
     {
         return Hash::new(&raw);
     }
-    // Joined first: a hasher takes one long text sooner than many short ones.
+    // Joined first: one long text hashes faster than several short ones.
     let mut joined: SmallVec<[u8; JOINED]> = SmallVec::new();
     for (at, part) in parts.iter().enumerate() {
         if at > 0 {
@@ -251,7 +254,7 @@ pub(crate) fn hash_joined(algorithm: Algorithm, parts: &[&[u8]]) -> Hash {
     match algorithm {
         Algorithm::Md5 => Hash::new(&Md5::digest(&joined)),
         Algorithm::Sha256 => Hash::new(&Sha256::digest(&joined)),
-        // SHA-512/256 of FIPS 180-4 with its own initial value, not the first half of a SHA-512 (RFC 8760 §2.1).
+        // SHA-512/256 of FIPS 180-4, with its own initial value; not a truncated SHA-512 (RFC 8760 §2.1).
         Algorithm::Sha512_256 => Hash::new(&Sha512_256::digest(&joined)),
     }
 }

@@ -1,28 +1,29 @@
-//! Hexadecimal digits, eight at a time: a digest has many, and no branch is needed for any of them.
+//! Branch-free conversion of hexadecimal digits, eight at a time.
 
-/// `byte` in each byte of a number.
+/// Repeats `byte` in each byte of the number.
 pub(crate) const fn every(byte: u8) -> u64 {
     0x0101_0101_0101_0101u64.wrapping_mul(byte as u64)
 }
 
-/// The digits of four bytes, in lower case.
+/// Returns the lower-case digits of four bytes.
 pub(crate) fn encode(bytes: [u8; 4]) -> [u8; 8] {
     let bytes = u64::from(u32::from_le_bytes(bytes));
-    // Two bytes apart, then one: each byte in a pair of its own.
+    // Spread bytes into pairs: first two bytes apart, then one.
     let pairs = (bytes | bytes.wrapping_shl(16)) & 0x0000_ffff_0000_ffff;
     let pairs = (pairs | pairs.wrapping_shl(8)) & 0x00ff_00ff_00ff_00ff;
     let digits = (pairs.wrapping_shr(4) | pairs.wrapping_shl(8)) & every(0x0f);
-    // 1 in each byte that is ten or more: a letter, which stands further up than a digit.
+    // 1 in each byte that is ten or more, which becomes a letter.
     let letters = digits.wrapping_add(every(6)).wrapping_shr(4) & every(1);
     let up = letters.wrapping_mul(u64::from(b'a' - 10 - b'0'));
     digits.wrapping_add(every(b'0')).wrapping_add(up).to_le_bytes()
 }
 
-/// Eight digits of any case in lower case; `None` where one is none.
+/// Converts eight digits to lower case; `None` if one is invalid.
 pub(crate) fn lower_case(digits: [u8; 8]) -> Option<[u8; 8]> {
     let text = u64::from_le_bytes(digits);
     let lower = text | every(0x20);
-    // The high bit of each byte that is at least `from`. Without high bits of their own, sums do not reach the next byte.
+    // The high bit of each byte that is at least `from`. High bits are masked first, so sums do not carry into the
+    // next byte.
     let reaches = |bytes: u64, from: u8| (bytes & every(0x7f)).wrapping_add(every(0x80u8.wrapping_sub(from)));
     let numbers = reaches(text, b'0') & !reaches(text, b'9'.wrapping_add(1));
     let letters = reaches(lower, b'a') & !reaches(lower, b'f'.wrapping_add(1));
@@ -30,7 +31,7 @@ pub(crate) fn lower_case(digits: [u8; 8]) -> Option<[u8; 8]> {
     (valid == every(0x80)).then(|| lower.to_le_bytes())
 }
 
-/// The number that eight digits stand for.
+/// Parses eight digits.
 pub(crate) fn number(digits: [u8; 8]) -> Option<u32> {
     let digit = |byte: u8| u32::from(if byte > b'9' { byte.wrapping_sub(b'a' - 10) } else { byte.wrapping_sub(b'0') });
     let lower = lower_case(digits)?;

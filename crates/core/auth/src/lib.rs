@@ -1,8 +1,8 @@
-//! Digest access authentication for a SIP server: challenges, nonces that need no memory, and the judging of credentials
-//! (RFC 3261 §22, RFC 7616, RFC 8760), with the client's half for who answers challenges.
+//! Digest authentication for a SIP server: challenges, stateless nonces and verification of credentials (RFC 3261
+//! §22, RFC 7616, RFC 8760), and the client's half for responding to challenges.
 //!
-//! A nonce says when and where it was issued and carries a seal, so a challenge costs no memory. Only credentials that are
-//! right are remembered, in [`NonceWindows`], so that none is accepted twice.
+//! A nonce encodes when and by whom it was issued and carries a seal, so a challenge needs no memory. Only valid
+//! credentials are recorded, in [`NonceWindows`], so that none is accepted twice.
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -25,21 +25,21 @@
 )]
 
 mod authenticator;
+mod base32;
 pub mod client;
 mod credentials;
-mod digits;
 mod hash;
 mod hex;
 mod nonce;
+mod nonce_sharing;
 mod policy;
-mod shared;
 #[cfg(test)]
 mod tests;
 mod window;
 
 pub use authenticator::{Authenticator, Challenge, Username, Verdict};
-pub use hash::{Covered, Ha1, Protection};
+pub use hash::{DigestInput, Ha1, Protection};
 pub use nonce::NONCE_WINDOW;
+pub use nonce_sharing::{Issuer, USES_INTERVAL};
 pub use policy::{Algorithm, Network, Policy, Qop};
-pub use shared::{Issuer, USES_EVERY};
 pub use window::{MAX_NONCES_PER_STRIPE, NC_WINDOW, NonceWindows, WindowStats};

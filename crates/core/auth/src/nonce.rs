@@ -1,34 +1,35 @@
-//! Nonces that the server need not remember (RFC 7616 §3.3): when and where one was issued, and a seal that proves it.
+//! Stateless nonces (RFC 7616 §3.3): time and origin of issue, and a seal that proves them.
 
 use core::time::Duration;
 
 use strowger_foundation::{KeyRing, Seal, Timestamp};
 
-use crate::digits;
+use crate::base32;
 
-/// The characters of a nonce: the 64 bits of an id and the 64 of its seal, five bits each. No longer than it must be: with these,
-/// most clients' responses are an MD5 over two blocks, not three.
+/// Length of a nonce in characters: a 64-bit id and a 64-bit seal, five bits per character. Kept short so that most
+/// clients' responses are an MD5 over two blocks instead of three.
 pub(crate) const NONCE_TEXT_LEN: usize = 26;
-/// Those behind the last whole eight.
+/// Number of characters after the last full group of eight.
 const LAST: usize = NONCE_TEXT_LEN % 8;
-/// The bits that eight characters have.
+/// Mask of the bits of eight characters.
 const EIGHT: u128 = (1 << 40) - 1;
 
-/// The bits of a window's milliseconds.
+/// Number of bits of a window's milliseconds.
 const WINDOW_BITS: u32 = 13;
-/// Within this time the same request gets the same nonce, so that a challenge which keeps no state is the same for most
-/// retransmissions (RFC 3261 §8.2.7). A nonce counts as issued when its window is over: it is good for its age at least.
+/// Window within which the same request gets the same nonce, so that most retransmissions get the same stateless
+/// challenge (RFC 3261 §8.2.7). A nonce counts as issued at the end of its window, so it is valid for at least its
+/// age.
 pub const NONCE_WINDOW: Duration = Duration::from_millis(1 << WINDOW_BITS);
 
-/// The bits that tell the nonces of one window apart: first of its groups, then of requests.
+/// Number of bits that distinguish nonces of one window: the group, then the request.
 const WITHIN_BITS: u32 = 37;
-/// The bits that tell the requests of one group apart.
+/// Number of bits that distinguish the requests of a group.
 const REQUEST_BITS: u32 = 34;
 const REQUEST_MASK: u64 = (1 << REQUEST_BITS) - 1;
 
-/// What tells nonces of a process apart, ordered by the window of issue: 27 bits of it (34 years), 3 of the group within it, 34 of the
-/// request. Should two ever be the same (of 100,000 requests in one window, one pair in three or four windows), then whoever comes second is
-/// asked once more.
+/// Identifies a nonce within a process, ordered by window of issue: 27 bits for the window (34 years), 3 for the
+/// group within it, 34 for the request. Collisions are rare (with 100,000 requests per window, one pair in three or
+/// four windows) and only cause the second request to be challenged again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NonceId(u64);
 
@@ -39,13 +40,13 @@ impl NonceId {
         Self(window << WITHIN_BITS | request & REQUEST_MASK)
     }
 
-    /// The same, as of this group where its own is an earlier one.
+    /// Returns this id, moved to `group` if its own is earlier.
     pub(crate) const fn not_before(self, group: u64) -> Self {
         if self.group() < group { Self(group << REQUEST_BITS | self.0 & REQUEST_MASK) } else { self }
     }
 
-    /// The number of the group: its process begins one with each window of issue, and within it as often as it has to tell what it issued
-    /// before from what it issues from now on.
+    /// Number of the group. The process starts a group with each window of issue, and within a window whenever it
+    /// must distinguish nonces issued so far from later ones.
     pub(crate) const fn group(self) -> u64 {
         self.0 >> REQUEST_BITS
     }
@@ -58,38 +59,39 @@ impl NonceId {
         Self(bits)
     }
 
-    /// The end of the window of issue.
+    /// End of the window of issue, in ms.
     pub(crate) const fn issued_ms(self) -> u64 {
         (self.0 >> WITHIN_BITS).wrapping_add(1) << WINDOW_BITS
     }
 
-    /// The nonce, sealed with the current key. `life` sets one life of the process apart from the next: nonces whose uses
-    /// nobody remembers any more must not pass.
+    //= rfc7616#5.12:random
+    /// Returns the nonce, sealed with the current key. `life` distinguishes incarnations of the process: nonces whose
+    /// uses have been forgotten must not be accepted.
     pub(crate) fn to_text(self, ring: &KeyRing, life: u64) -> [u8; NONCE_TEXT_LEN] {
         let seal = ring.current().seal_words([self.0, life]);
         let number = u128::from(self.0) << 64 | u128::from(seal.0);
         let mut text = [0; NONCE_TEXT_LEN];
         let (eights, rest) = text.as_chunks_mut::<8>();
         for (eight, shift) in eights.iter_mut().zip([88, 48, 8]) {
-            *eight = digits::encode(low_half(number >> shift & EIGHT));
+            *eight = base32::encode(low_half(number >> shift & EIGHT));
         }
-        if let Some(last) = digits::encode(low_half(number & 0xff)).last_chunk::<LAST>() {
+        if let Some(last) = base32::encode(low_half(number & 0xff)).last_chunk::<LAST>() {
             rest.copy_from_slice(last);
         }
         text
     }
 
-    /// Reads a nonce; `None` where this process did not issue it, or not under a key that is still accepted.
+    /// Parses a nonce; `None` if this process did not issue it, or not under an accepted key.
     pub(crate) fn from_text(text: &[u8], ring: &KeyRing, life: u64) -> Option<Self> {
         let text: &[u8; NONCE_TEXT_LEN] = text.try_into().ok()?;
         let (eights, rest) = text.as_chunks::<8>();
         let mut number = 0;
         for eight in eights {
-            number = number << 40 | u128::from(digits::decode(*eight)?);
+            number = number << 40 | u128::from(base32::decode(*eight)?);
         }
         let mut last = [b'0'; 8];
         *last.last_chunk_mut::<LAST>()? = *rest.first_chunk::<LAST>()?;
-        let last = u8::try_from(digits::decode(last)?).ok()?;
+        let last = u8::try_from(base32::decode(last)?).ok()?;
         let number = number << 8 | u128::from(last);
         let (id, seal) = (low_half(number >> 64), low_half(number));
         ring.are_sealed([id, life], Seal(seal)).then_some(Self(id))

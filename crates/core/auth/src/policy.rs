@@ -1,4 +1,4 @@
-//! What the operator decides about authentication.
+//! The operator's authentication policy.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -15,7 +15,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The name as challenges spell it.
+    /// Returns the name as spelled in challenges.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -25,7 +25,7 @@ impl Algorithm {
         }
     }
 
-    /// Reads a name, in any case.
+    /// Parses a name, in any case.
     #[must_use]
     pub fn from_name(name: &[u8]) -> Option<Self> {
         [Self::Md5, Self::Sha256, Self::Sha512_256]
@@ -34,27 +34,27 @@ impl Algorithm {
     }
 }
 
-/// The quality of protection that challenges offer.
+/// The quality of protection offered in challenges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Qop {
-    /// `auth`: the request line is covered.
+    /// `auth`: protects the request line.
     #[default]
     Auth,
-    /// `auth,auth-int`: the client may cover the body too.
+    /// `auth,auth-int`: the client may protect the body too.
     AuthOrAuthInt,
 }
 
 /// A network in CIDR notation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Any address in it.
+    /// Any address in the network.
     pub address: IpAddr,
-    /// The number of leading bits that count.
+    /// Number of significant leading bits.
     pub prefix: u8,
 }
 
 impl Network {
-    /// Whether `ip` lies in the network. Families do not mix.
+    /// Whether `ip` is in the network. Never true across address families.
     #[must_use]
     pub fn contains(&self, ip: IpAddr) -> bool {
         let (ours, theirs, width) = match (self.address, ip) {
@@ -67,22 +67,22 @@ impl Network {
     }
 }
 
-/// The operator's decisions.
+/// The authentication policy.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// The realm of every challenge; by default each domain is its own.
+    /// The realm of every challenge; by default the domain.
     pub realm: Option<Box<[u8]>>,
-    /// What challenges offer, one each, in this order.
+    /// The algorithms offered, one challenge each, in this order.
     pub algorithms: Vec<Algorithm>,
     /// The quality of protection offered.
     pub qop: Qop,
-    /// The methods that need credentials, in capitals; no method when empty.
+    /// The methods that need credentials, in capitals; empty for none.
     pub require: Vec<Box<[u8]>>,
-    /// Whether those methods need them inside dialogs too, of users of ours.
+    /// Whether these methods also need credentials within dialogs, from our users.
     pub in_dialog: bool,
-    /// How long a nonce is good for.
+    /// Lifetime of a nonce.
     pub nonce_age: Duration,
-    /// Sources that need no credentials and whose asserted identity is believed.
+    /// Sources that need no credentials and whose asserted identity is accepted.
     pub trusted: Vec<Network>,
 }
 

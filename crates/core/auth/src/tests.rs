@@ -1,4 +1,4 @@
-//! The client's half against the server's, and both against the vectors of the RFCs.
+//! The client's half against the server's, and both against the test vectors of the RFCs.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use strowger_foundation::{KeyRing, TagKey, Timestamp};
-use strowger_message::{AuthParams, Head, HeaderName, Message, Reply, Status};
+use strowger_message::{AuthParams, Head, HeaderName, Message, ResponseBuilder, Status};
 
-use crate::client::{self, Request, Secret, Unanswerable};
+use crate::client::{self, ChallengeError, Request, Secret};
 use crate::hash::{Hash, hash_joined, response};
 use crate::*;
 
@@ -25,7 +25,7 @@ mod vectors {
 
     fn rfc7616(algorithm: Algorithm) -> String {
         let ha1 = Ha1::compute(algorithm, b"Mufasa", b"http-auth@example.org", b"Circle of Life");
-        let covered = Covered {
+        let covered = DigestInput {
             method: b"GET",
             uri: b"/dir/index.html",
             nonce: b"7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v",
@@ -34,6 +34,7 @@ mod vectors {
         hex(&response(algorithm, &ha1, &covered))
     }
 
+    //= rfc7616#3.4.5:colons
     #[test]
     fn rfc7616_3_9_1() {
         assert_eq!(rfc7616(Algorithm::Md5), "8ca523f5e9506fed4657c9700eebdbec");
@@ -43,19 +44,20 @@ mod vectors {
     #[test]
     fn rfc2617_3_5() {
         let ha1 = Ha1::compute(Algorithm::Md5, b"Mufasa", b"testrealm@host.com", b"Circle Of Life");
-        let covered = Covered {
+        let covered = DigestInput {
             method: b"GET",
             uri: b"/dir/index.html",
             nonce: b"dcd98b7102dd2f0e8b11d0f600bfb0c093",
             protection: Protection::Auth { nc: b"00000001", cnonce: b"0a4f113b" },
         };
         assert_eq!(hex(&response(Algorithm::Md5, &ha1, &covered)), "6629fae49393a05397450978507c4ef1");
-        // The same without qop, as RFC 2069 has it (with the erratum to its example).
-        let covered = Covered { protection: Protection::Legacy, ..covered };
+        // The same without qop, as in RFC 2069 (with the erratum to its example).
+        let covered = DigestInput { protection: Protection::Legacy, ..covered };
         assert_eq!(hex(&response(Algorithm::Md5, &ha1, &covered)), "670fd8c2df070c60b045671b8b24ff02");
     }
 
-    /// RFC 7616 §3.9.2 computed its example with another function (erratum 4897), so the hash is held to FIPS 180-4.
+    /// The example in RFC 7616 §3.9.2 was computed with another function (erratum 4897), so the hash is tested
+    /// against FIPS 180-4.
     #[test]
     fn sha_512_256_is_that_of_fips_180_4() {
         let abc = hash_joined(Algorithm::Sha512_256, &[b"abc"]);
@@ -63,11 +65,11 @@ mod vectors {
     }
 }
 
-/// A server of some shards with one user, `alice` with the password `secret`.
+/// A server with several shards and one user, `alice`, password `secret`.
 struct Server {
     shards: Vec<Authenticator>,
     policy: Policy,
-    /// The requests that were challenged, each another one.
+    /// Number of requests challenged, each a different one.
     requests: u64,
 }
 
@@ -82,18 +84,19 @@ impl Server {
         Self { shards, policy, requests: 0 }
     }
 
-    /// The challenge response, whole.
+    /// Returns the complete challenge response.
     fn challenge_text(&mut self, now: Timestamp, stale: bool) -> Vec<u8> {
         self.requests += 1;
         self.challenge_of(now, self.requests, stale, usize::MAX)
     }
 
-    /// The same for one request, in at most `limit` bytes.
+    /// Returns the challenge for one request in at most `limit` bytes.
     fn challenge_of(&self, now: Timestamp, request: u64, stale: bool, limit: usize) -> Vec<u8> {
         let bytes = request_bytes("INVITE", URI, &[], b"");
         let head = Head::scan(&bytes).unwrap();
         let mut out = Vec::new();
-        let reply = Reply::begin(&mut out, &head, Status::UNAUTHORIZED, "Unauthorized", b"t", None).within(limit);
+        let reply =
+            ResponseBuilder::begin(&mut out, &head, Status::UNAUTHORIZED, "Unauthorized", b"t", None).with_limit(limit);
         let challenge = Challenge { header: HeaderName::WwwAuthenticate, realm: REALM, stale, request };
         self.shards[0].challenge(now, &self.policy, reply, &challenge).finish();
         out
@@ -170,13 +173,14 @@ fn accepted() -> Verdict {
 const STALE: Verdict = Verdict::Challenge { stale: true };
 const REFUSED: Verdict = Verdict::Challenge { stale: false };
 
-/// `text` with `from` replaced by `to`, which must be there.
+/// Returns `text` with `from`, which must occur in it, replaced by `to`.
 fn edited(text: &[u8], from: &str, to: &str) -> Vec<u8> {
     let text = String::from_utf8(text.to_vec()).unwrap();
     assert!(text.contains(from), "{from} in {text}");
     text.replacen(from, to, 1).into_bytes()
 }
 
+//= rfc7616#3.6:compared
 #[test]
 fn every_algorithm_and_protection_goes_round_on_every_shard() {
     for algorithm in [Algorithm::Md5, Algorithm::Sha256, Algorithm::Sha512_256] {
@@ -194,6 +198,10 @@ fn every_algorithm_and_protection_goes_round_on_every_shard() {
     }
 }
 
+//= rfc7616#3.3:qop
+//= rfc7616#3.3:quoted
+//= rfc7616#3.3:not-quoted
+//= rfc7616#3.7:order
 #[test]
 fn challenges_stand_in_the_policys_order_and_say_stale_only_when_it_is() {
     let mut server = Server::new(policy(&[Algorithm::Sha512_256, Algorithm::Md5], Qop::AuthOrAuthInt));
@@ -206,6 +214,7 @@ fn challenges_stand_in_the_policys_order_and_say_stale_only_when_it_is() {
     assert!(!String::from_utf8(server.challenge_text(T0, false)).unwrap().contains("stale"));
 }
 
+//= rfc7616#3.3:unique-nonce
 #[test]
 fn no_two_requests_get_the_same_nonce() {
     let mut server = Server::new(Policy::default());
@@ -251,7 +260,7 @@ fn a_realm_with_quotes_is_escaped_and_cannot_end_the_header() {
     let said = b"a \"b\" \\ cX: y";
     let request = request_bytes("INVITE", URI, &[], b"");
     let mut out = Vec::new();
-    let reply = Reply::begin(&mut out, &Head::scan(&request).unwrap(), Status::UNAUTHORIZED, "U", b"t", None);
+    let reply = ResponseBuilder::begin(&mut out, &Head::scan(&request).unwrap(), Status::UNAUTHORIZED, "U", b"t", None);
     let policy = Policy::default();
     let challenge = Challenge { header: HeaderName::WwwAuthenticate, realm, stale: false, request: 1 };
     server.shards[0].challenge(T0, &policy, reply, &challenge).finish();
@@ -265,6 +274,7 @@ fn a_realm_with_quotes_is_escaped_and_cannot_end_the_header() {
     assert_eq!(verdict, accepted());
 }
 
+//= rfc7616#5.5:replay
 #[test]
 fn a_replay_is_stale() {
     let mut server = Server::new(Policy::default());
@@ -273,6 +283,7 @@ fn a_replay_is_stale() {
     assert_eq!(server.check_at(1, T0, &bytes), STALE);
 }
 
+//= rfc7616#3.4:count-rises
 #[test]
 fn counts_may_overtake_each_other_but_each_passes_once() {
     let mut server = Server::new(Policy::default());
@@ -290,12 +301,13 @@ fn counts_may_overtake_each_other_but_each_passes_once() {
     assert_eq!(check(70), STALE);
 }
 
+//= rfc7616#3.3:stale
 #[test]
 fn a_nonce_grows_stale_with_age_and_a_wrong_password_is_not_told() {
     let mut server = Server::new(Policy { nonce_age: Duration::from_secs(60), ..Policy::default() });
     let challenge = server.challenge(T0);
     assert_eq!(server.check(T0 + Duration::from_secs(60), &signed(&challenge, &client(1))), accepted());
-    // It counts as issued when its window is over.
+    // It counts as issued at the end of its window.
     let late = T0 + Duration::from_millis(60_001) + NONCE_WINDOW;
     assert_eq!(server.check(late, &signed(&challenge, &client(2))), STALE);
     let wrong = Request { secret: Secret::Password(b"guess"), ..client(3) };
@@ -303,6 +315,8 @@ fn a_nonce_grows_stale_with_age_and_a_wrong_password_is_not_told() {
     assert_eq!(server.check(T0, &signed(&challenge, &wrong)), REFUSED);
 }
 
+//= rfc7616#3.3:stale
+//= rfc7616#5.12:random
 #[test]
 fn a_forged_nonce_is_stale_for_who_knows_the_password_only() {
     let mut server = Server::new(Policy::default());
@@ -389,6 +403,7 @@ fn who_has_no_password_takes_no_memory() {
     assert_eq!(server.shards[0].window_stats().nonces, 0);
 }
 
+//= rfc7616#3.4.6:bound
 #[test]
 fn the_uri_is_bound_to_the_request() {
     let mut server = Server::new(Policy::default());
@@ -413,6 +428,7 @@ fn the_uri_is_bound_to_the_request() {
     }
 }
 
+//= rfc7616#3.6:compared
 #[test]
 fn method_and_covered_body_cannot_be_changed() {
     let mut server = Server::new(policy(&[Algorithm::Sha256], Qop::AuthOrAuthInt));
@@ -423,6 +439,7 @@ fn method_and_covered_body_cannot_be_changed() {
     assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[&credentials], b"pay 10")), accepted());
 }
 
+//= rfc7616#3.4:qop-offered
 #[test]
 fn after_a_reload_an_unoffered_protection_is_stale_and_an_unoffered_algorithm_counts_for_nothing() {
     let mut server = Server::new(policy(&[Algorithm::Sha256], Qop::AuthOrAuthInt));
@@ -445,7 +462,7 @@ fn other_schemes_realms_and_headers_count_for_nothing() {
     assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[b"Basic YWxpY2U6eA=="], b"")), REFUSED);
     let proxy = edited(&request_bytes("INVITE", URI, &[&good], b""), "Authorization:", "Proxy-Authorization:");
     assert_eq!(server.check(T0, &proxy), REFUSED);
-    // Among all of these the one that is for us is found.
+    // The one for us is found among all of these.
     let all: &[&[u8]] = &[b"Digest", b"Basic x", &other_realm, &session, &good];
     assert_eq!(server.check(T0, &request_bytes("INVITE", URI, all, b"")), accepted());
 }
@@ -473,12 +490,12 @@ fn an_unknown_user_is_answered_like_a_wrong_password() {
         let unknown = Request { username: b"mallory", ..wrong };
         assert_eq!(server.check(T0, &signed(&challenge, &wrong)), REFUSED);
         assert_eq!(server.check(T0, &signed(&challenge, &unknown)), REFUSED);
-        // An old nonce tells them apart no better.
+        // An expired nonce does not distinguish them either.
         let late = T0 + Duration::from_secs(3_600);
         assert_eq!(server.check(late, &signed(&challenge, &wrong)), REFUSED);
         assert_eq!(server.check(late, &signed(&challenge, &unknown)), REFUSED);
     }
-    // The challenge that follows is equal but for its nonce.
+    // The next challenge differs only in its nonce.
     let mut server = Server::new(Policy::default());
     let mut texts = [(); 2].map(|()| String::from_utf8(server.challenge_text(T0, false)).unwrap());
     for text in &mut texts {
@@ -544,6 +561,25 @@ fn names_are_unquoted_and_decoded() {
     }
 }
 
+//= rfc7616#4:usernames
+//= rfc7616#4:passwords
+#[test]
+fn names_and_passwords_are_of_any_language() {
+    let (name, password) = ("j\u{fc}rgen".as_bytes(), "\u{43f}\u{430}\u{440}\u{43e}\u{43b}\u{44c}: 1".as_bytes());
+    let mut server = Server::new(Policy::default());
+    let request = Request { username: name, secret: Secret::Password(password), ..client(1) };
+    let bytes = signed(&server.challenge(T0), &request);
+    let message = Message::parse(&bytes).unwrap();
+    let verdict =
+        server.shards[0].check(T0, &server.policy, &message, HeaderName::Authorization, REALM, |said, algorithm| {
+            (said == name).then(|| Ha1::compute(algorithm, name, REALM, password))
+        });
+    assert_eq!(verdict, Verdict::Accepted { username: Username::from_slice(name) });
+}
+
+//= rfc7616#3.4:one-username
+//= rfc7616#3.4:cnonce
+//= rfc7616#3.4:nc
 #[test]
 fn broken_credentials_are_malformed() {
     let mut server = Server::new(Policy::default());
@@ -575,7 +611,7 @@ fn broken_credentials_are_malformed() {
         let bytes = request_bytes("INVITE", URI, &[&edited(&good, from, to)], b"");
         assert_eq!(server.check(T0, &bytes), Verdict::Malformed, "{from} -> {to}");
     }
-    // Nothing of this used the nonce up.
+    // None of this used up the nonce.
     assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[&good], b"")), accepted());
 }
 
@@ -586,6 +622,7 @@ fn empty_credentials_before_a_challenge_ask_for_one() {
     assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[ims], b"")), REFUSED);
 }
 
+//= rfc7616#3.4:qop-offered
 #[test]
 fn a_client_says_why_it_cannot_answer() {
     let respond = |challenge: &[u8], request: &Request<'_>| {
@@ -594,13 +631,39 @@ fn a_client_says_why_it_cannot_answer() {
     };
     let ha1 = Ha1::from([1; 32]);
     let hashed = Request { secret: Secret::Ha1(&ha1), ..client(1) };
-    assert_eq!(respond(b"Basic realm=\"x\"", &client(1)), Err(Unanswerable::Scheme));
-    assert_eq!(respond(b"Digest realm=\"x\", nonce=\"n\", algorithm=X", &client(1)), Err(Unanswerable::Algorithm));
-    assert_eq!(respond(b"Digest realm=\"x\", nonce=\"n\", qop=\"x\"", &client(1)), Err(Unanswerable::Qop));
-    assert_eq!(respond(b"Digest realm=\"x\"", &client(1)), Err(Unanswerable::Incomplete));
-    assert_eq!(respond(b"Digest realm=\"x\", nonce=\"n\"", &hashed), Err(Unanswerable::Ha1));
+    assert_eq!(respond(b"Basic realm=\"x\"", &client(1)), Err(ChallengeError::Scheme));
+    assert_eq!(respond(b"Digest realm=\"x\", nonce=\"n\", algorithm=X", &client(1)), Err(ChallengeError::Algorithm));
+    assert_eq!(respond(b"Digest realm=\"x\", nonce=\"n\", qop=\"x\"", &client(1)), Err(ChallengeError::Qop));
+    assert_eq!(respond(b"Digest realm=\"x\"", &client(1)), Err(ChallengeError::Incomplete));
+    assert_eq!(respond(b"Digest realm=\"x\", nonce=\"n\"", &hashed), Err(ChallengeError::Ha1));
 }
 
+//= rfc7616#3.3:unknown-qop
+#[test]
+fn a_client_passes_over_a_protection_that_it_does_not_know() {
+    let text = answer(b"Digest realm=\"x\", nonce=\"n\", qop=\"auth-conf, auth ,x\"", &client(1));
+    assert!(String::from_utf8(text).unwrap().contains(", qop=auth, nc=00000001"));
+}
+
+//= rfc7616#3.4:same-challenge
+//= rfc7616#3.4:cnonce
+//= rfc7616#3.4:nc
+//= rfc7616#3.4:quoted
+//= rfc7616#3.4:not-quoted
+//= rfc7616#3.4.6:uri
+#[test]
+fn a_client_quotes_what_is_quoted_and_nothing_else() {
+    let challenge =
+        b"Digest realm=\"example.com\", nonce=\"n\", algorithm=\"MD5\", qop=\"auth,auth-int\", opaque=\"o\"";
+    let text = String::from_utf8(answer(challenge, &client(0x1a))).unwrap();
+    let (before, behind) = text.split_once("response=\"").unwrap();
+    let (response, behind) = behind.split_once('"').unwrap();
+    assert_eq!(before, r#"Digest username="alice", realm="example.com", nonce="n", uri="sip:bob@example.com", "#);
+    assert!(response.len() == 32 && response.bytes().all(|byte| byte.is_ascii_hexdigit()), "{response}");
+    assert_eq!(behind, r#", algorithm=MD5, qop=auth, nc=0000001a, cnonce="c0ffee", opaque="o""#);
+}
+
+//= rfc7616#3.3:opaque-returned
 #[test]
 fn a_client_with_an_ha1_answers_as_one_with_the_password_and_returns_opaque() {
     let challenge = b"Digest realm=\"example.com\", nonce=\"n\", algorithm=SHA-256, qop=\"auth\", opaque=\"o\\\"p\"";

@@ -1,4 +1,4 @@
-//! Which nonce counts were used (RFC 7616 §3.4): one sliding window a nonce in use.
+//! Used nonce counts (RFC 7616 §3.4): one sliding window per nonce in use.
 
 use core::hash::BuildHasher as _;
 use core::time::Duration;
@@ -10,38 +10,39 @@ use strowger_foundation::Timestamp;
 use strowger_foundation::map::seeded;
 
 use crate::nonce::NonceId;
-use crate::shared::Shared;
+use crate::nonce_sharing::NonceSharing;
 
-/// The nonces that one stripe remembers; about 64 bytes each.
+/// Largest number of nonces recorded by a stripe, about 64 bytes each.
 pub const MAX_NONCES_PER_STRIPE: usize = 16_384;
-/// How far below the highest count a late one is still told apart from a replay.
+/// How far below the highest count a late one can still be distinguished from a replay.
 pub const NC_WINDOW: u32 = 64;
-/// The aged nonces that one use clears away: more than the one that it may add, so what aged goes.
+/// Number of expired nonces that one use removes: more than the one that it may add, so expired ones do not
+/// accumulate.
 const CLEARED_PER_USE: usize = 4;
 
-/// The nonce counts that were used, shared by all shards of a process. Only credentials that are right get here, so a
-/// peer without a password takes no memory and evicts nobody.
+/// Used nonce counts, shared by all shards of a process. Only valid credentials are recorded, so a peer without a
+/// password uses no memory and evicts nobody.
 #[derive(Debug)]
 pub struct NonceWindows {
     stripes: Box<[Mutex<Stripe>]>,
     seed: u64,
     max_per_stripe: usize,
-    /// What is shared with other servers, where it is.
-    shared: Option<Box<Shared>>,
+    /// State shared with other members, if enabled.
+    shared: Option<Box<NonceSharing>>,
 }
 
-/// How full the windows are.
+/// Fill levels of the windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WindowStats {
-    /// The nonces that are remembered.
+    /// Number of nonces recorded.
     pub nonces: usize,
-    /// The nonces that were forgotten before their age because [`MAX_NONCES_PER_STRIPE`] was reached.
+    /// Number of nonces evicted before they expired because [`MAX_NONCES_PER_STRIPE`] was reached.
     pub evicted: u64,
 }
 
 impl NonceWindows {
-    /// Windows in `stripes` locks, at least one. The shell draws `seed` at random once a process: it spreads the nonces,
-    /// and sets those of an earlier process, whose uses are forgotten, apart.
+    /// Creates windows with `stripes` locks, at least one. The shell draws `seed` at random once per process: it
+    /// distributes the nonces, and distinguishes them from those of an earlier process, whose uses are forgotten.
     #[must_use]
     pub fn new(stripes: usize, seed: u64) -> Self {
         Self::with_limit(stripes, seed, MAX_NONCES_PER_STRIPE)
@@ -52,15 +53,15 @@ impl NonceWindows {
         Self { stripes, seed, max_per_stripe: max_per_stripe.max(1), shared: None }
     }
 
-    pub(crate) fn sharing(self, shared: Shared) -> Self {
+    pub(crate) fn with_sharing(self, shared: NonceSharing) -> Self {
         Self { shared: Some(Box::new(shared)), ..self }
     }
 
-    pub(crate) fn shares(&self) -> Option<&Shared> {
+    pub(crate) fn nonce_sharing(&self) -> Option<&NonceSharing> {
         self.shared.as_deref()
     }
 
-    /// How full the windows are.
+    /// Returns the fill levels.
     #[must_use]
     pub fn stats(&self) -> WindowStats {
         self.stripes.iter().map(lock).fold(WindowStats::default(), |sum, stripe| WindowStats {
@@ -69,17 +70,17 @@ impl NonceWindows {
         })
     }
 
-    /// A new nonce for a request.
+    /// Issues a nonce for a request.
     pub(crate) fn issue(&self, now: Timestamp, request: u64) -> NonceId {
-        self.shares().map_or_else(|| NonceId::issue(now, request), |shared| shared.issue(now, request))
+        self.nonce_sharing().map_or_else(|| NonceId::issue(now, request), |shared| shared.issue(now, request))
     }
 
     pub(crate) const fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// Uses the count `nc` of a nonce, or all of them where there is no count; `false` where it was used before or nobody
-    /// remembers.
+    /// Uses the count `nc` of a nonce, or all counts if `None`; `false` if it was used before or that cannot be
+    /// excluded.
     pub(crate) fn use_count(&self, now: Timestamp, age: Duration, id: NonceId, nc: Option<u32>) -> bool {
         let Some(mut stripe) = self.stripe_of(id) else { return false };
         stripe.clear_aged(now, age);
@@ -88,7 +89,7 @@ impl NonceWindows {
         used
     }
 
-    /// Takes note that a count was used elsewhere; `false` where that was known.
+    /// Records a use elsewhere; `false` if it was known.
     pub(crate) fn mark(&self, id: NonceId, nc: Option<u32>) -> bool {
         self.stripe_of(id).is_some_and(|mut stripe| stripe.mark(id, nc, self.max_per_stripe))
     }
@@ -101,16 +102,16 @@ impl NonceWindows {
     }
 }
 
-/// A panic elsewhere leaves no window half changed, so a poisoned lock is as good as another.
+/// Locks a stripe, ignoring poisoning: a panic elsewhere leaves no window half-updated.
 fn lock(stripe: &Mutex<Stripe>) -> MutexGuard<'_, Stripe> {
     stripe.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Debug, Default)]
 struct Stripe {
-    /// Ordered by the time of issue, so the oldest goes first.
+    /// Ordered by time of issue, so the oldest is evicted first.
     windows: BTreeMap<NonceId, Window>,
-    /// No nonce up to this one is taken up anew: it may be one that was forgotten.
+    /// Nonces up to this one are not recorded again: they may have been evicted.
     forgotten_until: Option<NonceId>,
     evicted: u64,
 }
@@ -129,7 +130,7 @@ impl Stripe {
         }
         self.evicted = self.evicted.saturating_add(1);
         self.forget_oldest();
-        // What came late may itself be older than what had to go.
+        // A late nonce may itself be older than the one evicted.
         if self.is_forgotten(id) {
             return false;
         }
@@ -139,7 +140,7 @@ impl Stripe {
 
     fn mark(&mut self, id: NonceId, nc: Option<u32>, max: usize) -> bool {
         match (self.windows.get_mut(&id), nc) {
-            // Without a count it was good once, and is for nothing afterwards.
+            // A nonce used without a count is used up.
             (Some(window), None) => {
                 let was_used = core::mem::replace(window, Window::first(None)).used == u64::MAX;
                 !was_used
@@ -169,12 +170,12 @@ impl Stripe {
     }
 }
 
-/// Whether a nonce is past its age.
+/// Whether a nonce has expired.
 pub(crate) fn is_aged(id: &NonceId, now: Timestamp, age: Duration) -> bool {
     now.saturating_since(Timestamp::from_millis(id.issued_ms())) > age
 }
 
-/// The counts that were used: bit n of `used` is `highest - n`; what is below is taken for used.
+/// The used counts: bit n of `used` is `highest - n`; lower counts are treated as used.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     highest: u32,

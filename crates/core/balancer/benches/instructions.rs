@@ -1,5 +1,5 @@
-//! Instructions of choosing one of eight targets, counted by callgrind as those of a shard are; see there for what it needs:
-//! `cargo bench -p strowger-balancer --bench instructions`.
+//! Instruction counts of selecting one of eight targets, measured by callgrind like those of a shard; see there for
+//! the requirements: `cargo bench -p strowger-balancer --bench instructions`.
 
 #![expect(
     missing_docs,
@@ -14,18 +14,19 @@ use std::hint::black_box;
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig};
 use strowger_balancer::{
-    Advice, Candidates, Member, MethodClass, Order, Pick, Policy, Probe, Seat, Set, SetConfig, Target, Weights, Work,
+    Advice, CallGuard, Candidates, Member, MemberOrder, MethodClass, Policy, Probe, RequestGuard, SelectionInput, Set,
+    SetConfig, Target, Weights,
 };
 use strowger_foundation::Timestamp;
 
-/// How often the work of a benchmark is done.
+/// Repetitions of the work in a benchmark.
 const TIMES: u64 = 1_000;
 
-/// Eight targets that are probed and have something to do.
+/// Eight probed targets under load.
 struct Pool {
     set: Set,
-    order: Order,
-    _tokens: Vec<(Option<Seat>, Option<Work>)>,
+    order: MemberOrder,
+    _tokens: Vec<(Option<CallGuard>, Option<RequestGuard>)>,
 }
 
 fn pool(policy: Policy, candidates: Candidates, weights: [u16; 8]) -> Pool {
@@ -38,10 +39,11 @@ fn pool(policy: Policy, candidates: Candidates, weights: [u16; 8]) -> Pool {
     let config =
         SetConfig { name: "pool".into(), policy, candidates, probe, weights: weighing, ..SetConfig::default() };
     let set = Set::new(config, weights.into_iter().zip(1..).map(member).collect()).expect("valid");
-    let tokens =
-        |number: usize| (set.seat(number * 5 % 8), set.begin(number * 5 % 8, Timestamp::ZERO, MethodClass::Invite));
+    let tokens = |number: usize| {
+        (set.begin_call(number * 5 % 8), set.begin_request(number * 5 % 8, Timestamp::ZERO, MethodClass::Invite))
+    };
     let tokens = (0..50).map(tokens).collect();
-    Pool { set, order: Order::new(), _tokens: tokens }
+    Pool { set, order: MemberOrder::new(), _tokens: tokens }
 }
 
 fn even(policy: Policy, candidates: Candidates) -> Pool {
@@ -49,10 +51,10 @@ fn even(policy: Policy, candidates: Candidates) -> Pool {
 }
 
 fn nothing(_: usize) -> Advice {
-    Advice::Free
+    Advice::Neutral
 }
 
-/// Instructions of one at most.
+/// The limit, in instructions for one selection.
 fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     let mut callgrind = Callgrind::default();
     callgrind.hard_limits([(EventKind::Ir, TIMES * instructions)]);
@@ -75,30 +77,30 @@ fn order(mut pool: Pool) -> (usize, Pool) {
     let mut chosen = 0;
     for draw in 0..TIMES {
         let call_id = black_box(b"843817637684230-4711@192.0.2.10");
-        let pick = Pick {
+        let pick = SelectionInput {
             now: Timestamp::from_millis(draw),
             call_id,
             key: call_id,
-            draw: draw.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            random: draw.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             begins_call: true,
             limit: 4,
             advice: &nothing,
         };
-        pool.set.order(&pick, &mut pool.order);
+        pool.set.select(&pick, &mut pool.order);
         chosen += black_box(&pool.order).first().copied().unwrap_or_default();
     }
     (chosen, pool)
 }
 
-// What an INVITE that is answered after ringing, and its call, cost in counting.
+// The cost of counting an INVITE answered after ringing, and its call.
 #[library_benchmark]
 #[bench::call(args = (even(Policy::LeastWork, Candidates::All)), config = at_most(157))]
 fn count(pool: Pool) -> Pool {
     for number in 0..TIMES {
         let now = Timestamp::from_millis(number);
         let member = black_box(number as usize % 8);
-        let seat = pool.set.seat(member);
-        if let Some(mut work) = pool.set.begin(member, now, MethodClass::Invite) {
+        let seat = pool.set.begin_call(member);
+        if let Some(mut work) = pool.set.begin_request(member, now, MethodClass::Invite) {
             work.handle_provisional(now, 100);
             work.handle_provisional(now, 180);
             work.handle_final(now);

@@ -1,33 +1,33 @@
-//! How many failovers the targets of one list are given: each is a request more to those that are left, which, where all have too
-//! much to do, is what keeps them from doing it.
+//! The failover budget of a list of targets. Each failover is one more request to the remaining targets, and when all
+//! are overloaded, failovers keep them overloaded.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use strowger_foundation::Timestamp;
 
-/// What a new request adds, in thousandths of a failover.
-const EARNED_PER_REQUEST: u64 = 100;
-/// What a failover takes.
+/// Deposit of a new request, in thousandths of a failover.
+const DEPOSIT_PER_REQUEST: u64 = 100;
+/// Cost of a failover, in thousandths.
 const COST_OF_FAILOVER: u64 = 1_000;
-/// What is there at first, and what comes back by itself: so failover works where there are few requests.
+/// Initial balance, which also refills by itself, in thousandths of a failover; it allows failover when there are few
+/// requests.
 const RESERVE: u64 = 10_000;
-/// How much of the reserve comes back in a second.
+/// Refill of the reserve per second, in thousandths of a failover.
 const RESERVE_PER_SECOND: u64 = 1_000;
-/// The most that is kept.
-const MOST: u64 = 100_000_000;
-/// Of what is kept beyond the reserve one part in so many is forgotten each second: so it is what the requests of the last half
-/// minute have earned, enough for those that are on their way to a target when it dies.
+/// Maximum balance, in thousandths of a failover.
+const MAX_BALANCE: u64 = 100_000_000;
+/// Lifetime of the balance above the reserve, in seconds: each second one part in this many is dropped. So it is what
+/// the requests of the last half minute have deposited, enough for those in progress at a target when it fails.
 const LIFETIME_S: u64 = 30;
 
-/// The budget of one list of targets; shared by all who choose of it, without a lock.
+/// The failover budget of one list of targets; shared without a lock by everything that selects from the list.
 ///
-/// A target that is known to be gone is passed over, which costs nothing: only a request that was sent in vain, and is sent once more,
-/// does.
+/// Skipping a target that is known to be gone costs nothing. Only a request that failed and is sent again does.
 #[derive(Debug)]
 pub struct FailoverBudget {
-    /// In thousandths of a failover.
+    /// The balance, in thousandths of a failover.
     left: AtomicU64,
-    /// The second of the last look.
+    /// The second at which the balance was last aged.
     aged: AtomicU64,
 }
 
@@ -38,29 +38,29 @@ impl Default for FailoverBudget {
 }
 
 impl FailoverBudget {
-    /// A new request is sent to one of the targets.
-    pub fn earn(&self, now: Timestamp) {
+    /// Adds the deposit of a new request to one of the targets.
+    pub fn deposit(&self, now: Timestamp) {
         self.age(now);
-        if self.left.fetch_add(EARNED_PER_REQUEST, Ordering::Relaxed) >= MOST {
-            self.left.fetch_min(MOST, Ordering::Relaxed);
+        if self.left.fetch_add(DEPOSIT_PER_REQUEST, Ordering::Relaxed) >= MAX_BALANCE {
+            self.left.fetch_min(MAX_BALANCE, Ordering::Relaxed);
         }
     }
 
-    /// A request that one of them has not answered, or has refused, is to be sent to another; whether there is enough for that.
+    /// Withdraws a failover for a request that got no response or was refused; returns whether the balance sufficed.
     #[must_use]
-    pub fn take(&self, now: Timestamp) -> bool {
+    pub fn try_withdraw(&self, now: Timestamp) -> bool {
         self.age(now);
         let less = |left: u64| left.checked_sub(COST_OF_FAILOVER);
         self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
     }
 
-    /// Failovers that there is enough for.
+    /// Returns the number of failovers that the balance allows.
     #[must_use]
-    pub fn left(&self) -> u64 {
+    pub fn balance(&self) -> u64 {
         self.left.load(Ordering::Relaxed) / COST_OF_FAILOVER
     }
 
-    /// Takes note of the seconds that have passed; of all who see them pass one does.
+    /// Ages the balance by the seconds that have passed; of concurrent callers only one does.
     fn age(&self, now: Timestamp) {
         let second = now.as_millis() / 1_000;
         let last = self.aged.load(Ordering::Relaxed);
@@ -72,7 +72,7 @@ impl FailoverBudget {
             let Some(beyond) = left.checked_sub(RESERVE) else {
                 return Some(left.saturating_add(passed.saturating_mul(RESERVE_PER_SECOND)).min(RESERVE));
             };
-            // After ten lifetimes there is next to nothing of it.
+            // After ten lifetimes it is negligible.
             let beyond = match passed {
                 _ if passed > 10 * LIFETIME_S => 0,
                 _ => (0..passed).fold(beyond, |beyond, _| beyond - beyond / LIFETIME_S),
@@ -92,7 +92,7 @@ mod tests {
     }
 
     fn taken(budget: &FailoverBudget, now: Timestamp) -> u64 {
-        (0..1_000_000).take_while(|_| budget.take(now)).count() as u64
+        (0..1_000_000).take_while(|_| budget.try_withdraw(now)).count() as u64
     }
 
     #[test]
@@ -109,7 +109,7 @@ mod tests {
         let budget = FailoverBudget::default();
         assert_eq!(taken(&budget, second(1)), 10);
         for _ in 0..1_000 {
-            budget.earn(second(1));
+            budget.deposit(second(1));
         }
         assert_eq!(taken(&budget, second(1)), 100);
     }
@@ -118,10 +118,10 @@ mod tests {
     fn what_was_earned_long_ago_is_forgotten_but_for_the_reserve() {
         let budget = FailoverBudget::default();
         for number in 0..600_000 {
-            budget.earn(second(number / 1_000));
+            budget.deposit(second(number / 1_000));
         }
-        // A thousand a second for ever: three seconds' worth of requests.
-        assert!((2_900..3_100).contains(&budget.left()), "{}", budget.left());
+        // A thousand per second constantly: three seconds' worth of requests.
+        assert!((2_900..3_100).contains(&budget.balance()), "{}", budget.balance());
         assert_eq!(taken(&budget, second(100_000)), 10);
     }
 
@@ -129,8 +129,8 @@ mod tests {
     fn it_is_bounded() {
         let budget = FailoverBudget::default();
         for _ in 0..2_000_000 {
-            budget.earn(second(1));
+            budget.deposit(second(1));
         }
-        assert!(budget.left() <= (MOST + EARNED_PER_REQUEST) / COST_OF_FAILOVER);
+        assert!(budget.balance() <= (MAX_BALANCE + DEPOSIT_PER_REQUEST) / COST_OF_FAILOVER);
     }
 }

@@ -1,27 +1,26 @@
-//! The hashes that targets are chosen by. They are the same on every machine and in every version.
+//! Hashes for selecting targets. They are the same on every machine and in every version.
 //!
-//! Those with a name of their own are here so that what the papers say of them can be reproduced; whoever is free to choose
-//! takes [`Policy::Hash`](crate::Policy::Hash).
+//! The named hashes exist to reproduce results of papers; prefer [`Policy::Hash`](crate::Policy::Hash) otherwise.
 
 use sha1::{Digest as _, Sha1};
 use strowger_foundation::TagKey;
 pub use strowger_foundation::fnv1a as fnv;
 
-/// Bernstein's hash, 33 h + c from 5381 on.
+/// Returns Bernstein's hash, 33 h + c, starting from 5381.
 #[must_use]
 pub fn bernstein(key: &[u8]) -> u32 {
     key.iter().fold(5_381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)))
 }
 
-/// The first 64 bits of SHA-1 (RFC 3174).
+/// Returns the first 64 bits of SHA-1 (RFC 3174).
 #[must_use]
 pub fn sha1(key: &[u8]) -> u64 {
     Sha1::digest(key).first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
 }
 
-/// The hash of OpenSER's dispatcher, which OpenSIPS and Kamailio still have: the words of four bytes, and what is left, each
-/// `v ^ v >> 3`, are added up, and the sum is folded. Of bytes above 127 it knows no more than that they differ between
-/// machines; here they are positive.
+/// Returns the hash of OpenSER's dispatcher, which OpenSIPS and Kamailio still use: the words of four bytes and the
+/// remaining bytes, each `v ^ v >> 3`, are added, and the sum is folded. Bytes above 127 differ between machines
+/// there; here they are positive.
 #[must_use]
 pub fn openser(key: &[u8]) -> u32 {
     let (words, rest) = key.as_chunks::<4>();
@@ -32,8 +31,9 @@ pub fn openser(key: &[u8]) -> u32 {
     if folded == 0 { 1 } else { folded }
 }
 
-/// Of `ranges` ranges of the alphabet as even as can be the one that the first letter of `key` is in: for three a-h, i-q and r-z.
-/// What begins with a digit goes by ranges of the digits, anything else into the first.
+/// Returns the index of the alphabet range of the first letter of `key`, with the alphabet divided into `ranges`
+/// ranges as evenly as possible: for three, a-h, i-q and r-z. Digits have ranges of their own; any other character is
+/// in the first range.
 #[must_use]
 pub fn range(key: &[u8], ranges: usize) -> usize {
     let (at, of) = match key.first().map(u8::to_ascii_lowercase) {
@@ -44,8 +44,8 @@ pub fn range(key: &[u8], ranges: usize) -> usize {
     ((usize::from(at) + 1).saturating_mul(ranges).saturating_sub(1) / of).min(ranges.saturating_sub(1))
 }
 
-/// What the consistent hash makes of a key. As there are that many requests, it is fast; nobody gains by two keys that come to
-/// the same, and all who are to choose the same have to know it anyway.
+/// Returns the hash of a key for consistent hashing. It is computed for every request, so it is fast. It has no key:
+/// an attacker gains nothing by collisions, and all servers that must agree know it anyway.
 #[inline]
 pub(crate) fn of_key(key: &[u8]) -> u64 {
     let (words, rest) = key.as_chunks::<8>();
@@ -54,13 +54,14 @@ pub(crate) fn of_key(key: &[u8]) -> u64 {
     mix(hash ^ rest)
 }
 
-/// What targets are known by. Its key is no secret: members of a cluster and successive versions need the same.
+/// Returns the stable hash that identifies targets. Its key is not secret: members of a cluster and successive
+/// versions need the same one.
 pub(crate) fn stable(parts: &[&[u8]]) -> u64 {
     const KEY: TagKey = TagKey::new(*b"strowger-balance");
     KEY.table128(parts) as u64
 }
 
-/// One number from another, each as likely: the end of MurmurHash3.
+/// Mixes a number into a uniformly distributed one: the finalizer of MurmurHash3.
 #[inline]
 pub(crate) const fn mix(number: u64) -> u64 {
     let number = (number ^ number >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -70,11 +71,12 @@ pub(crate) const fn mix(number: u64) -> u64 {
 
 /// Fraction bits of logarithms.
 const LOG_BITS: u32 = 26;
-/// Pieces in which the logarithm between 1 and 2 is taken for straight.
+/// Number of linear segments of the logarithm between 1 and 2.
 const PIECES: usize = 256;
 
-/// −log₂ of `number` as a fraction of 2⁶⁴, with 26 bits after the point: exponentially distributed where `number` is evenly so. In
-/// integers, since every member has to get the same, and a logarithm of floats differs between mathematical libraries.
+/// Returns −log₂ of `number` as a fraction of 2⁶⁴, with 26 fraction bits: exponentially distributed if `number` is
+/// uniform. Uses integers, because every member must get the same result, and floating-point logarithms differ
+/// between libraries.
 #[inline]
 pub(crate) fn exponential(number: u64) -> u64 {
     let number = number | 1;
@@ -87,7 +89,7 @@ pub(crate) fn exponential(number: u64) -> u64 {
     (u64::from(zeros + 1) << LOG_BITS) - (low + (((high - low) * within) >> 32))
 }
 
-/// log₂(1 + i/256), with 26 bits after the point.
+/// log₂(1 + i/256), with 26 fraction bits.
 static LOGARITHMS: [u32; PIECES + 1] = logarithms();
 
 const fn logarithms() -> [u32; PIECES + 1] {
@@ -102,7 +104,7 @@ const fn logarithms() -> [u32; PIECES + 1] {
     table
 }
 
-/// log₂(`number` / 256) for numbers from 256 to 512: each squaring gives one bit more.
+/// Returns log₂(`number` / 256) for numbers from 256 to 512; each squaring gives one more bit.
 const fn log2(number: u64) -> u32 {
     const TWO: u64 = 2 << 30;
     let mut power = number << 22;
@@ -129,20 +131,20 @@ mod tests {
     #[test]
     fn known_answers() {
         assert_eq!([b"".as_slice(), b"a", b"abc"].map(bernstein), [5_381, 177_670, 193_485_963]);
-        // The authors' own test vectors.
+        // The authors' test vectors.
         assert_eq!([b"".as_slice(), b"a", b"foobar"].map(fnv), [0x811c_9dc5, 0xe40c_292c, 0xbf9c_f968]);
         // RFC 3174 §7.3 and FIPS 180.
         assert_eq!([b"".as_slice(), b"abc"].map(sha1), [0xda39_a3ee_5e6b_4b0d, 0xa999_3e36_4706_816a]);
     }
 
-    /// By hand: `abcd` is 0x61626364, ^ >> 3 = 0x6d4e2f08; `e` is 0x65 ^ 0x0c = 0x69; the sum of both 0x6d4e2f71.
+    /// By hand: `abcd` is 0x61626364, ^ >> 3 = 0x6d4e2f08; `e` is 0x65 ^ 0x0c = 0x69; the sum of both is 0x6d4e2f71.
     #[test]
     fn the_hash_of_the_dispatcher_by_hand() {
         let sum = 0x6d4e_2f08_u32 + 0x69;
         assert_eq!(0x6162_6364_u32 ^ 0x6162_6364 >> 3, 0x6d4e_2f08);
         assert_eq!(openser(b"abcde"), sum.wrapping_add(sum >> 11).wrapping_add(sum >> 13).wrapping_add(sum >> 23));
         assert_eq!(openser(b""), 1);
-        // Words are added up, so their order does not matter: one of the reasons for its skew.
+        // Words are added, so their order does not matter: one of the reasons for its skew.
         assert_eq!(openser(b"abcdwxyz"), openser(b"wxyzabcd"));
     }
 

@@ -1,4 +1,4 @@
-//! Whether a target is in service: what probes say of it, whether it is being drained, and how long it has been back.
+//! Health of a target: probe results, draining, and slow start.
 
 use core::fmt;
 use core::str::FromStr;
@@ -7,28 +7,28 @@ use core::time::Duration;
 
 use strowger_foundation::Timestamp;
 
-/// A whole share, in thousandths.
-pub const WHOLE_SHARE: u16 = 1_000;
-/// The share of a target that has just come back, in thousandths of what it weighs.
+/// The full share, in thousandths.
+pub const FULL_SHARE: u16 = 1_000;
+/// The initial share of a target in slow start, in thousandths of its weight.
 pub const FIRST_SHARE: u16 = 100;
 
-/// How a target is asked whether it is there, by OPTIONS (RFC 3261 §11).
+/// The settings for probing a target by OPTIONS (RFC 3261 §11).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// From one request to the next.
+    /// Interval between probes.
     pub interval: Duration,
-    /// How long an answer is waited for.
+    /// Timeout of a probe.
     pub timeout: Duration,
-    /// Failures in a row after which it is down; zero is taken for one.
+    /// Consecutive failures after which the target is down; zero counts as one.
     pub down: u8,
-    /// Successes in a row after which it is up again; zero is taken for one.
+    /// Consecutive successes after which it is up again; zero counts as one.
     pub up: u8,
-    /// The final responses that are successes.
+    /// Final responses that count as success.
     pub accept: Vec<StatusRange>,
 }
 
 impl Probe {
-    /// Whether a final response with this status is a success.
+    /// Returns whether a final response with this status is a success.
     #[must_use]
     pub fn accepts(&self, status: u16) -> bool {
         self.accept.iter().any(|range| range.contains(status))
@@ -36,8 +36,8 @@ impl Probe {
 }
 
 impl Default for Probe {
-    /// Every 5 s, 1 s each, down and up after two. Whatever is not the server's own failure is an answer of something that
-    /// works: many refuse OPTIONS with 404, 405 or 407 and serve calls.
+    /// Returns the default: every 5 s, timeout 1 s, down and up after two. Any status that is not the server's own
+    /// failure is a success, because many working servers refuse OPTIONS with 404, 405 or 407.
     fn default() -> Self {
         Self {
             interval: Duration::from_secs(5),
@@ -49,30 +49,32 @@ impl Default for Probe {
     }
 }
 
-/// Status codes from `first` to `last`. Written as `404`, `2xx` or `400-499`.
+/// Status codes from `first` to `last`, written as `404`, `2xx` or `400-499`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StatusRange {
-    /// The lowest.
+    /// The lowest code.
     pub first: u16,
-    /// The highest.
+    /// The highest code.
     pub last: u16,
 }
 
 impl StatusRange {
-    /// Whether `status` is one of them.
+    /// Returns whether `status` is in the range.
     #[must_use]
     pub const fn contains(self, status: u16) -> bool {
         self.first <= status && status <= self.last
     }
 }
 
-/// Not a final status code, a class of them, or a range. The operator's mistake.
+/// The error for text that is not a final status code, a class or a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadStatusRange;
 
 impl fmt::Display for BadStatusRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected a status code as \"404\", a class as \"2xx\" or a range as \"400-499\", from 200 to 699")
+        f.write_str(
+            "expected a status code like \"404\", a class like \"2xx\" or a range like \"400-499\", from 200 to 699",
+        )
     }
 }
 
@@ -113,29 +115,29 @@ impl fmt::Display for StatusRange {
     }
 }
 
-/// What probes found out.
+/// A change found by probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
-    /// It answers again.
+pub enum HealthChange {
+    /// The target answers again.
     Up,
-    /// It no longer does.
+    /// The target has stopped answering.
     Down,
 }
 
-/// What is known of a target's health. Read by every pick, written seldom.
+/// The health of a target. Read by every selection, rarely written.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    /// [`DOWN`], [`DRAINING`], and how many outcomes in a row have spoken against the former.
+    /// [`DOWN`], [`DRAINING`], and the number of consecutive outcomes that contradict the former.
     flags: AtomicU32,
     /// When probes last took it down, in nanoseconds.
     down_since: AtomicU64,
-    /// When it came back, in nanoseconds; zero where it has never been away.
+    /// When it came back, in nanoseconds; zero if it was never out.
     back_since: AtomicU64,
 }
 
-/// The mark of a target that is down.
+/// The flag of a target that is down.
 pub(crate) const DOWN: u32 = 1 << 31;
-/// The mark of a target that is being drained.
+/// The flag of a target that is being drained.
 pub(crate) const DRAINING: u32 = 1 << 30;
 
 impl Health {
@@ -143,7 +145,7 @@ impl Health {
         self.flags.fetch_or(DRAINING, Ordering::Relaxed);
     }
 
-    /// No longer drained; it has a [slow start](Self::share) as any that comes back.
+    /// Ends draining; starts a [slow start](Self::share), as after any absence.
     pub(crate) fn undrain(&self, now: Timestamp) {
         if self.flags.fetch_and(!DRAINING, Ordering::Relaxed) & DRAINING != 0 {
             self.handle_recovery(now);
@@ -160,42 +162,42 @@ impl Health {
         !self.has(DOWN)
     }
 
-    /// Whether it has any of the marks.
+    /// Returns whether any of the flags is set.
     #[inline]
     pub(crate) fn has(&self, marks: u32) -> bool {
         self.flags.load(Ordering::Relaxed) & marks != 0
     }
 
-    pub(crate) fn handle_probe(&self, now: Timestamp, is_good: bool, probe: &Probe) -> Option<Change> {
+    pub(crate) fn handle_probe(&self, now: Timestamp, is_good: bool, probe: &Probe) -> Option<HealthChange> {
         let (Ok(old) | Err(old)) =
             self.flags.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(after(old, is_good, probe)));
         let (was_down, is_down) = (old & DOWN != 0, after(old, is_good, probe) & DOWN != 0);
         match (was_down, is_down) {
             (false, true) => {
                 self.down_since.store(now.as_nanos(), Ordering::Relaxed);
-                Some(Change::Down)
+                Some(HealthChange::Down)
             }
             (true, false) => {
                 self.handle_recovery(now);
-                Some(Change::Up)
+                Some(HealthChange::Up)
             }
             _ => None,
         }
     }
 
-    /// What probes said is known no more. Who was down may be so still, so it has a [slow start](Self::share).
+    /// Discards all probe results. A target that was down may still be down, so it gets a [slow start](Self::share).
     pub(crate) fn forget_probes(&self, now: Timestamp) {
         if self.flags.fetch_and(DRAINING, Ordering::Relaxed) & DOWN != 0 {
             self.handle_recovery(now);
         }
     }
 
-    /// Since when it is down, where it is.
+    /// Returns since when it is down; `None` if it is up.
     pub(crate) fn down_since(&self) -> Option<Timestamp> {
         (!self.is_up()).then(|| Timestamp::from_nanos(self.down_since.load(Ordering::Relaxed)))
     }
 
-    /// Since when it is back, where it has been away.
+    /// Returns since when it is back; `None` if it was never out.
     pub(crate) fn back_since(&self) -> Option<Timestamp> {
         Some(self.back_since.load(Ordering::Relaxed)).filter(|since| *since != 0).map(Timestamp::from_nanos)
     }
@@ -204,37 +206,38 @@ impl Health {
         self.back_since.store(now.as_nanos().max(1), Ordering::Relaxed);
     }
 
-    /// Its share of what it weighs, in thousandths: grows from [`FIRST_SHARE`] to [`WHOLE_SHARE`] within `slow_start`.
+    /// Returns its share of its weight, in thousandths; it grows from [`FIRST_SHARE`] to [`FULL_SHARE`] within
+    /// `slow_start`.
     #[inline]
     pub(crate) fn share(&self, now: Timestamp, slow_start: Duration) -> u16 {
         match self.back_since() {
-            None => WHOLE_SHARE,
+            None => FULL_SHARE,
             Some(since) => share_after(now.saturating_since(since), slow_start),
         }
     }
 }
 
-const MARKS: u32 = DOWN | DRAINING;
+const FLAGS: u32 = DOWN | DRAINING;
 
-/// What is known after one more outcome.
+/// Returns the state after one more outcome.
 fn after(known: u32, is_good: bool, probe: &Probe) -> u32 {
     let is_down = known & DOWN != 0;
     if is_good != is_down {
-        // It agrees with what is known, so what spoke against it counts no more.
-        return known & MARKS;
+        // It confirms the state, so earlier contradicting outcomes do not count.
+        return known & FLAGS;
     }
-    let (state, streak) = (known & MARKS, (known & !MARKS) + 1);
+    let (state, streak) = (known & FLAGS, (known & !FLAGS) + 1);
     let enough = u32::from(if is_down { probe.up } else { probe.down }.max(1));
     if streak >= enough { state ^ DOWN } else { state | streak }
 }
 
 fn share_after(elapsed: Duration, slow_start: Duration) -> u16 {
     if elapsed >= slow_start {
-        return WHOLE_SHARE;
+        return FULL_SHARE;
     }
-    let missing = u128::from(WHOLE_SHARE - FIRST_SHARE);
+    let missing = u128::from(FULL_SHARE - FIRST_SHARE);
     let grown = elapsed.as_nanos() * missing / slow_start.as_nanos().max(1);
-    u16::try_from(grown).map_or(WHOLE_SHARE, |grown| (FIRST_SHARE + grown).min(WHOLE_SHARE))
+    u16::try_from(grown).map_or(FULL_SHARE, |grown| (FIRST_SHARE + grown).min(FULL_SHARE))
 }
 
 #[cfg(test)]
@@ -252,11 +255,11 @@ mod tests {
         let (health, probe) = (Health::default(), probe(3, 2));
         let mut outcome = |is_good| health.handle_probe(AT, is_good, &probe);
         assert_eq!([false, false, true, false, false].map(&mut outcome), [None; 5]);
-        assert_eq!(outcome(false), Some(Change::Down));
+        assert_eq!(outcome(false), Some(HealthChange::Down));
         assert_eq!([false, true, false, true].map(&mut outcome), [None; 4]);
         assert!(!health.is_up());
         let outcome = |is_good| health.handle_probe(AT, is_good, &probe);
-        assert_eq!(outcome(true), Some(Change::Up));
+        assert_eq!(outcome(true), Some(HealthChange::Up));
         assert!(health.is_up());
         assert_eq!(outcome(true), None);
     }
@@ -269,22 +272,22 @@ mod tests {
             for _ in 1..down {
                 assert_eq!(health.handle_probe(AT, false, &probe), None);
             }
-            assert_eq!(health.handle_probe(AT, false, &probe), Some(Change::Down));
+            assert_eq!(health.handle_probe(AT, false, &probe), Some(HealthChange::Down));
             for _ in 1..up {
                 assert_eq!(health.handle_probe(AT, true, &probe), None);
             }
-            assert_eq!(health.handle_probe(AT, true, &probe), Some(Change::Up));
+            assert_eq!(health.handle_probe(AT, true, &probe), Some(HealthChange::Up));
         }
     }
 
     #[test]
     fn a_share_grows_linearly_from_a_tenth() {
         let (health, slow_start) = (Health::default(), Duration::from_secs(30));
-        assert_eq!(health.share(AT, slow_start), WHOLE_SHARE, "it has never been away");
+        assert_eq!(health.share(AT, slow_start), FULL_SHARE, "it has never been away");
         health.handle_recovery(AT);
         let share = |millis| health.share(AT + Duration::from_millis(millis), slow_start);
         assert_eq!([0, 10_000, 15_000, 29_999, 30_000, 90_000].map(share), [100, 400, 550, 999, 1_000, 1_000]);
-        assert_eq!(health.share(AT, Duration::ZERO), WHOLE_SHARE, "without a slow start it takes its part at once");
+        assert_eq!(health.share(AT, Duration::ZERO), FULL_SHARE, "without a slow start it takes its part at once");
         assert_eq!(health.share(Timestamp::ZERO, slow_start), 100, "a clock read a little earlier elsewhere");
     }
 
@@ -292,11 +295,11 @@ mod tests {
     fn undrained_it_starts_slowly_unless_it_was_not_drained() {
         let (health, slow_start) = (Health::default(), Duration::from_secs(30));
         health.undrain(AT);
-        assert_eq!(health.share(AT, slow_start), WHOLE_SHARE);
+        assert_eq!(health.share(AT, slow_start), FULL_SHARE);
         health.drain();
         assert!(health.is_draining() && health.is_up());
-        assert_eq!(health.handle_probe(AT, false, &probe(1, 1)), Some(Change::Down));
-        assert_eq!(health.handle_probe(AT, true, &probe(1, 1)), Some(Change::Up));
+        assert_eq!(health.handle_probe(AT, false, &probe(1, 1)), Some(HealthChange::Down));
+        assert_eq!(health.handle_probe(AT, true, &probe(1, 1)), Some(HealthChange::Up));
         assert!(health.is_draining(), "what probes say changes nothing about that");
         health.undrain(AT);
         assert!(!health.is_draining());

@@ -1,13 +1,13 @@
-//! Which of several targets a request goes to.
+//! Selection among several targets for a request.
 //!
-//! A [`Set`] is a list of targets under one name, with a [`Policy`]; [`Set::order`] says in which order a request tries them.
-//! What is counted of a [`Target`] are tokens, one for each transaction ([`Work`]) and each call ([`Seat`]) in progress, so a
-//! count is never anything but the number of what exists: it does not drift when messages are lost, when a shard is thrown
-//! away, or when the configuration is replaced around the same targets.
+//! A [`Set`] is a named list of targets with a [`Policy`]; [`Set::select`] returns the order in which a request tries
+//! them. A [`Target`]'s counts are the numbers of existing guards, one for each transaction ([`RequestGuard`]) and
+//! each call ([`CallGuard`]) in progress. So counts do not drift when messages are lost, when a shard is discarded,
+//! or when the configuration is replaced around the same targets.
 //!
-//! Nothing here knows SIP beyond the names of methods. Three policies are those of Jiang and others for clusters of SIP
-//! servers: call-join-shortest-queue, transaction-join-shortest-queue and transaction-least-work-left; the hashes are
-//! those that the papers compare them with.
+//! This crate knows no SIP beyond the names of methods. Three policies are those of Jiang and others for clusters of
+//! SIP servers: call-join-shortest-queue, transaction-join-shortest-queue and transaction-least-work-left; the hashes
+//! are those that the papers compare them with.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -22,32 +22,32 @@
     )
 )]
 
+mod averages;
 mod budget;
-mod census;
-mod even;
+mod eligibility;
+mod guard;
 pub mod hash;
 mod health;
-mod measure;
 mod method;
-mod order;
 mod partition;
 mod policy;
 mod rank;
 mod registry;
+mod selection;
 mod set;
 mod target;
-mod token;
 mod view;
+mod weight_solver;
 
 pub use budget::FailoverBudget;
-pub use even::{Wish, even_out};
-pub use health::{BadStatusRange, Change, FIRST_SHARE, Probe, StatusRange, WHOLE_SHARE};
-pub use method::{BYE, MethodClass, MethodWeights};
-pub use order::{Advice, MAX_TRIES, Order, Pick};
+pub use guard::{CallGuard, RequestGuard};
+pub use health::{BadStatusRange, FIRST_SHARE, FULL_SHARE, HealthChange, Probe, StatusRange};
+pub use method::{BYE_WEIGHT, MethodClass, MethodWeights};
 pub use partition::{Partition, SLOTS, Slot, SlotLoads};
 pub use policy::{Candidates, Key, Policy, UnknownName, Weights};
-pub use registry::{IdTaken, MAX_TARGETS, Registry};
+pub use registry::{MAX_TARGETS, Registry, RegistryError};
+pub use selection::{Advice, MAX_TRIES, MemberOrder, SelectionInput};
 pub use set::{FAILOVER_TIMEOUT, MAX_MEMBERS, Member, Set, SetConfig, SetError};
 pub use target::{BadTargetId, Target, TargetId};
-pub use token::{Seat, Work};
 pub use view::{TargetState, TargetView};
+pub use weight_solver::{WeightedCluster, solve_weights};

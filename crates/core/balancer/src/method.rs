@@ -1,9 +1,9 @@
-//! What transactions cost, by method.
+//! Costs of transactions by method.
 
-/// Work is counted in thousandths of a BYE transaction.
-pub const BYE: u16 = 1_000;
+/// Weight of a BYE transaction, in thousandths, which is the unit of work.
+pub const BYE_WEIGHT: u16 = 1_000;
 
-/// The methods that a back-end may find unequally dear; what is not named is [`Other`](Self::Other).
+/// The methods that may differ in cost at a back-end; any other is [`Other`](Self::Other).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "each is the method of its name")]
@@ -26,9 +26,9 @@ pub enum MethodClass {
 }
 
 impl MethodClass {
-    /// How many there are.
+    /// Number of classes.
     pub const COUNT: usize = 14;
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Invite,
         Self::Bye,
@@ -46,13 +46,13 @@ impl MethodClass {
         Self::Other,
     ];
 
-    /// The class of the method that `token` names; names are case-sensitive (RFC 3261 §7.1).
+    /// Returns the class of the method `token`; names are case-sensitive (RFC 3261 §7.1).
     #[must_use]
     pub fn from_token(token: &[u8]) -> Self {
         Self::ALL.into_iter().find(|class| class.as_str().as_bytes() == token).unwrap_or(Self::Other)
     }
 
-    /// The method's name; `*` for any other.
+    /// Returns the method's name; `*` for any other.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -74,19 +74,20 @@ impl MethodClass {
     }
 }
 
-/// What a transaction of each method weighs, in thousandths of a BYE transaction.
+/// The weight of a transaction of each method, in thousandths of a BYE transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MethodWeights([u16; MethodClass::COUNT]);
 
 impl MethodWeights {
-    /// All the same: least work is then least transactions.
-    pub const EVEN: Self = Self([BYE; MethodClass::COUNT]);
+    /// Equal weights, which make least work equivalent to least transactions.
+    pub const EVEN: Self = Self([BYE_WEIGHT; MethodClass::COUNT]);
     /// TLWL-1.75: an INVITE transaction weighs 1.75 times any other.
     pub const TLWL_1_75: Self = Self::EVEN.with(MethodClass::Invite, 1_750);
     /// TLWL-2: an INVITE transaction weighs twice any other.
     pub const TLWL_2: Self = Self::EVEN.with(MethodClass::Invite, 2_000);
 
-    /// The same but for `class`, which weighs `thousandths` (at least one: what weighs nothing would be seen by nobody).
+    /// Returns the same weights except for `class`, which weighs `thousandths` (at least one, because zero would be
+    /// invisible).
     #[must_use]
     pub const fn with(mut self, class: MethodClass, thousandths: u16) -> Self {
         let mut rest: &mut [u16] = &mut self.0;
@@ -101,10 +102,10 @@ impl MethodWeights {
         self
     }
 
-    /// What a transaction of `class` weighs, in thousandths.
+    /// Returns the weight of a transaction of `class`, in thousandths.
     #[must_use]
     pub fn of(&self, class: MethodClass) -> u16 {
-        self.0.get(class as usize).copied().unwrap_or(BYE)
+        self.0.get(class as usize).copied().unwrap_or(BYE_WEIGHT)
     }
 }
 
@@ -132,7 +133,7 @@ mod tests {
     fn the_presets_differ_in_invite_alone() {
         for (weights, invite) in [(MethodWeights::TLWL_1_75, 1_750), (MethodWeights::TLWL_2, 2_000)] {
             for class in MethodClass::ALL {
-                assert_eq!(weights.of(class), if class == MethodClass::Invite { invite } else { BYE });
+                assert_eq!(weights.of(class), if class == MethodClass::Invite { invite } else { BYE_WEIGHT });
             }
         }
         assert_eq!(MethodWeights::EVEN.with(MethodClass::Publish, 3_000).of(MethodClass::Publish), 3_000);

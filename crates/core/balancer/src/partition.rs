@@ -1,69 +1,69 @@
-//! Which of several clusters has a user, and how much is asked for by users whom one cluster could give to another.
+//! Assignment of users to clusters, and the load of users that could move between clusters.
 //!
-//! A key (an address of record) has one of [`SLOTS`] slots, and each slot has the cluster that a consistent hash with weights names. So
-//! what a cluster that comes or goes moves is its own share and no more, and what each slot is asked for says exactly what any other
-//! weights would make of the load.
+//! A key (an address of record) belongs to one of [`SLOTS`] slots, and a weighted consistent hash assigns each slot
+//! to a cluster. So adding or removing a cluster moves only its own share, and the load of each slot determines
+//! exactly how any other weights would distribute the load.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::OnceLock;
 
 use crate::hash::{exponential, mix, of_key, stable};
 
-/// Slots that keys are spread over.
+/// Number of slots.
 pub const SLOTS: usize = 1 << 16;
 
-/// What a key is known by when clusters are chosen.
+/// The slot of a key, by which its cluster is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot(pub u16);
 
 impl Slot {
-    /// That of `key`; the same on every machine and in every version.
+    /// Returns the slot of `key`; the same on every machine and in every version.
     #[must_use]
     pub fn of(key: &[u8]) -> Self {
-        // The upper bits: the lower ones choose among the members of a cluster.
+        // The upper bits, because the lower ones select among the members of a cluster.
         Self((of_key(key) >> 48) as u16)
     }
 }
 
-/// Which cluster has which slots: highest random weight (Thaler and Ravishankar, 1998), by weights.
+/// An assignment of slots to clusters: highest random weight (Thaler and Ravishankar, 1998), with weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
-    parts: Box<[Part]>,
+    parts: Box<[Cluster]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Part {
+struct Cluster {
     seed: u64,
-    /// 2³² ÷ weight; none of those that weigh nothing.
+    /// 2³² ÷ weight; `None` for weight zero.
     inverse: Option<u64>,
 }
 
 impl Partition {
-    /// That of clusters with these names and weights. Who weighs nothing has no slot.
+    /// Creates the assignment for clusters with these names and weights. A cluster of weight zero has no slot.
     #[must_use]
     pub fn new<'a>(clusters: impl IntoIterator<Item = (&'a str, u16)>) -> Self {
-        let part = |(name, weight): (&str, u16)| Part {
+        let part = |(name, weight): (&str, u16)| Cluster {
             seed: seed(name),
             inverse: (1_u64 << 32).checked_div(u64::from(weight)),
         };
         Self { parts: clusters.into_iter().map(part).collect() }
     }
 
-    /// The cluster that has `slot`, as its place among those that were given; `None` where all weigh nothing.
+    /// Returns the index of the cluster that has `slot`; `None` if all weights are zero.
     #[must_use]
     pub fn owner(&self, slot: Slot) -> Option<usize> {
-        let rank = |part: &Part| Some((distance(part.seed, slot).saturating_mul(part.inverse?), part.seed));
+        let rank = |part: &Cluster| Some((distance(part.seed, slot).saturating_mul(part.inverse?), part.seed));
         let ranks = self.parts.iter().enumerate().filter_map(|(at, part)| Some((rank(part)?, at)));
         ranks.min().map(|(_, at)| at)
     }
 
-    /// How many slots each cluster has.
+    /// Returns the number of slots of each cluster.
     #[must_use]
     pub fn slots(&self) -> Vec<u32> {
         self.sums(|_| 1).into_iter().map(|slots| u32::try_from(slots).unwrap_or(u32::MAX)).collect()
     }
 
-    /// For each cluster the sum of `each` over its slots.
+    /// Returns, for each cluster, the sum of `each` over its slots.
     pub fn sums(&self, each: impl Fn(Slot) -> u64) -> Vec<u64> {
         let mut sums = vec![0_u64; self.parts.len()];
         for slot in (0..=u16::MAX).map(Slot) {
@@ -74,7 +74,7 @@ impl Partition {
         sums
     }
 
-    /// The share of the slots that have another cluster in `other`, from 0 to 1.
+    /// Returns the fraction of slots that have another cluster in `other`, from 0 to 1.
     #[must_use]
     pub fn moved(&self, other: &Self) -> f64 {
         let moved = (0..=u16::MAX).map(Slot).filter(|slot| self.owner(*slot) != other.owner(*slot)).count();
@@ -82,29 +82,30 @@ impl Partition {
     }
 }
 
-/// What a cluster of this name is known by.
+/// Returns the hash seed of a cluster name.
 pub(crate) fn seed(name: &str) -> u64 {
     stable(&[b"cluster", name.as_bytes()])
 }
 
-/// How far a slot is from a cluster of weight one: exponentially distributed. The nearest one has it, by weights.
+/// Returns the distance of a slot from a cluster of weight one: exponentially distributed. The nearest cluster, by
+/// weights, has the slot.
 pub(crate) fn distance(seed: u64, slot: Slot) -> u64 {
     exponential(mix(u64::from(slot.0) ^ seed))
 }
 
-/// How much the users of each slot were asked for lately.
+/// Recent request counts per slot.
 #[derive(Debug, Default)]
 pub struct SlotLoads {
     requests: Counts,
     calls: Counts,
 }
 
-/// A number for each slot, made at the first request.
+/// A count per slot, allocated at the first request.
 #[derive(Debug, Default)]
 struct Counts(OnceLock<Box<[AtomicU32]>>);
 
 impl SlotLoads {
-    /// Counts one request, which may be one that begins a call.
+    /// Counts one request, which may begin a call.
     #[inline]
     pub fn count(&self, slot: Slot, is_call: bool) {
         self.requests.count(slot);
@@ -113,19 +114,19 @@ impl SlotLoads {
         }
     }
 
-    /// Requests that were counted, of which those before each [`halve`](Self::halve) count half.
+    /// Returns the number of requests; each [`halve`](Self::halve) halves the count so far.
     #[must_use]
     pub fn requests(&self, slot: Slot) -> u32 {
         self.requests.of(slot)
     }
 
-    /// Of these, calls.
+    /// Returns the number of calls among them.
     #[must_use]
     pub fn calls(&self, slot: Slot) -> u32 {
         self.calls.of(slot)
     }
 
-    /// Lets what was counted so far count half. What is counted meanwhile may be lost.
+    /// Halves all counts. Requests counted meanwhile may be lost.
     pub fn halve(&self) {
         self.requests.halve();
         self.calls.halve();
@@ -211,7 +212,7 @@ mod tests {
         Partition::new(NAMES.into_iter().zip(weights.iter().copied()))
     }
 
-    /// The slots that another cluster has, as from where to where.
+    /// Returns the slots whose cluster differs, as pairs of old and new cluster.
     fn moves(before: &Partition, after: &Partition) -> Vec<(Option<usize>, Option<usize>)> {
         let owners = (0..=u16::MAX).map(|slot| (before.owner(Slot(slot)), after.owner(Slot(slot))));
         owners.filter(|(before, after)| before != after).collect()

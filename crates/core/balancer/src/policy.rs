@@ -1,14 +1,14 @@
-//! By what a target is chosen, and the names under which the operator knows it.
+//! Selection policies and their names in the configuration.
 
 use core::fmt;
 use core::str::FromStr;
 
 use crate::method::MethodWeights;
 
-/// By what a target is chosen.
+/// The policy by which a target is selected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// By a consistent hash of the [`Key`]: one of n targets gone or added moves one in n of the keys. Heeds weights.
+    /// By a consistent hash of the [`Key`]: removing or adding one of n targets moves 1/n of the keys. Uses weights.
     #[default]
     Hash,
     /// By FNV-1a of the key, modulo the targets in service.
@@ -21,26 +21,26 @@ pub enum Policy {
     Openser,
     /// By the key's first letter: the alphabet in as many ranges as there are targets (a-h, i-q, r-z).
     Range,
-    /// One after the other.
+    /// In turn.
     RoundRobin,
-    /// One after the other, each as often as it weighs, evenly spread.
+    /// In turn, in proportion to weights, evenly spread.
     Weighted,
-    /// By lot, each as often as it weighs.
+    /// Random, in proportion to weights.
     Random,
     /// Fewest calls in progress (call-join-shortest-queue, CJSQ).
     LeastCalls,
     /// Fewest transactions in progress (transaction-join-shortest-queue, TJSQ).
     LeastTransactions,
-    /// Least work in progress, transactions weighed by their method (transaction-least-work-left, TLWL).
+    /// Least work in progress, with transactions weighted by method (transaction-least-work-left, TLWL).
     LeastWork,
-    /// Least expected wait: the response time that was measured, times the transactions in progress.
+    /// Least expected wait: measured response time times transactions in progress.
     ResponseTime,
-    /// The first one as listed that is in service, of the lowest priority number.
+    /// The first one in configuration order that is in service, of the lowest priority number.
     Priority,
 }
 
 impl Policy {
-    /// All of them.
+    /// All policies.
     pub const ALL: [Self; 14] = [
         Self::Hash,
         Self::Fnv,
@@ -62,7 +62,7 @@ impl Policy {
     pub const NAMES: &'static str = "hash, fnv, bernstein, sha1, openser, range, round-robin, weighted, random, least-calls, \
                                      least-transactions, least-work, response-time, priority";
 
-    /// Its name in the configuration.
+    /// Returns its name in the configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -83,27 +83,28 @@ impl Policy {
         }
     }
 
-    /// Whether it goes by what the targets are doing: needs calls or transactions to be kept, and may choose between
-    /// [candidates](Candidates).
+    /// Returns whether it depends on the targets' load: it needs counts of calls or transactions, and may choose
+    /// between [candidates](Candidates).
     #[must_use]
     pub const fn is_by_load(self) -> bool {
         matches!(self, Self::LeastCalls | Self::LeastTransactions | Self::LeastWork | Self::ResponseTime)
     }
 
-    /// Whether who weighs more gets more.
+    /// Returns whether a higher weight gets more requests.
     #[must_use]
-    pub const fn heeds_weight(self) -> bool {
+    pub const fn uses_weights(self) -> bool {
         self.is_by_load() || matches!(self, Self::Hash | Self::Weighted | Self::Random)
     }
 
-    /// Whether it goes by the [`Key`].
+    /// Returns whether it uses the [`Key`].
     #[must_use]
     pub const fn is_by_key(self) -> bool {
         matches!(self, Self::Hash | Self::Fnv | Self::Bernstein | Self::Sha1 | Self::Openser | Self::Range)
     }
 }
 
-/// What of a request the hash policies go by; who asks supplies the bytes in [`Pick::key`](crate::Pick::key).
+/// The part of a request that hash policies use; the caller supplies its bytes in
+/// [`SelectionInput::key`](crate::SelectionInput::key).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Key {
     /// The Call-ID.
@@ -115,20 +116,20 @@ pub enum Key {
     To,
     /// The user of the Request-URI.
     User,
-    /// The address of record: that in To of a REGISTER, else the Request-URI's.
+    /// The address of record: of To in a REGISTER, otherwise of the Request-URI.
     Aor,
-    /// The IP address that the request came from.
+    /// The source IP address.
     Source,
 }
 
 impl Key {
-    /// All of them.
+    /// All keys.
     pub const ALL: [Self; 6] = [Self::CallId, Self::From, Self::To, Self::User, Self::Aor, Self::Source];
 
     /// Their names in the configuration.
     pub const NAMES: &'static str = "call-id, from, to, user, aor, source";
 
-    /// Its name in the configuration.
+    /// Returns its name in the configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -142,25 +143,25 @@ impl Key {
     }
 }
 
-/// Which targets a [load policy](Policy::is_by_load) chooses between.
+/// The targets that a [load policy](Policy::is_by_load) chooses between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Candidates {
-    /// All of them.
+    /// All targets.
     #[default]
     All,
-    /// The two that a consistent hash of the Call-ID names, so that another balancer knows without being told where nearly every
-    /// call is that is being set up. Only where both have far more to do than another one, that one is taken.
+    /// The two that a consistent hash of the Call-ID selects, so that another balancer can find nearly every call in
+    /// setup without communication. Only if both have far more load than another target is that one selected.
     Two,
 }
 
 impl Candidates {
-    /// Both.
+    /// Both values.
     pub const ALL: [Self; 2] = [Self::All, Self::Two];
 
     /// Their names in the configuration.
     pub const NAMES: &'static str = "all, two";
 
-    /// Its name in the configuration.
+    /// Returns its name in the configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -170,13 +171,13 @@ impl Candidates {
     }
 }
 
-/// What a transaction weighs under [`Policy::LeastWork`].
+/// The weights of transactions under [`Policy::LeastWork`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Weights {
-    /// As the operator says.
+    /// As configured.
     Fixed(MethodWeights),
-    /// As measured: how long transactions of each method take a target that has nothing else to do, relative to its BYE (or
-    /// OPTIONS, where it gets no BYE). TLWL-1.75 until that is known.
+    /// As measured: the duration of transactions of each method at an otherwise idle target, relative to its BYE (or
+    /// OPTIONS, if it gets no BYE). TLWL-1.75 until that is known.
     Adaptive,
 }
 
@@ -186,7 +187,7 @@ impl Default for Weights {
     }
 }
 
-/// A name that is none; [`Display`](fmt::Display) lists those that are. The operator's mistake.
+/// The error for an unknown name in the configuration; [`Display`](fmt::Display) lists the valid ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownName {
     known: &'static str,
@@ -200,7 +201,7 @@ impl fmt::Display for UnknownName {
 
 impl core::error::Error for UnknownName {}
 
-/// Reads and writes the names of a type that has `ALL`, `NAMES` and `as_str`.
+/// Implements parsing and display of names for a type with `ALL`, `NAMES` and `as_str`.
 macro_rules! named {
     ($name:ident) => {
         impl FromStr for $name {

@@ -1,28 +1,29 @@
-//! How good members are for a request, and the best of them.
+//! Ranks of members for a request, and the best ones.
 
-use crate::order::MAX_TRIES;
+use crate::selection::MAX_TRIES;
 use crate::set::MAX_MEMBERS;
 
-/// What stands before all loads: spares come after the others, and who weighs nothing after those of its priority.
+/// Returns the tier, which precedes all loads: spares come after others, and weight zero comes last within its
+/// priority.
 pub(crate) fn tier(priority: u16, weight: u16) -> u32 {
-    u32::from(priority) << 1 | if weight == 0 { WEIGHS_NOTHING } else { 0 }
+    u32::from(priority) << 1 | if weight == 0 { ZERO_WEIGHT } else { 0 }
 }
 
-/// The mark of a tier of those who weigh nothing.
-pub(crate) const WEIGHS_NOTHING: u32 = 1;
+/// The tier flag of weight zero.
+pub(crate) const ZERO_WEIGHT: u32 = 1;
 
-/// Who is passed over comes after all.
-pub(crate) const PASSED_OVER: u32 = 1 << 17;
-/// Who is avoided comes after even those.
+/// The tier flag of deferred members, which come after all others.
+pub(crate) const DEFERRED: u32 = 1 << 17;
+/// The tier flag of avoided members, which come even after those.
 pub(crate) const AVOIDED: u32 = 1 << 18;
 
-/// How good a member is for a request, the lowest is the best: 19 bits of its tier, 64 of its load, 37 that decide between equal
-/// ones, and 8 of its index. In one number, since comparing ranks is most of what there is to do.
+/// The rank of a member for a request, the lowest being the best: 19 bits of tier, 64 of load, 37 of tie-breaker and
+/// 8 of index. It is one number, because a selection consists mostly of rank comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank(u128);
 
 /// Worse than any member.
-pub(crate) const NOBODY: Rank = Rank(u128::MAX);
+pub(crate) const WORST: Rank = Rank(u128::MAX);
 
 const LOAD_SHIFT: u32 = 45;
 const TIER_SHIFT: u32 = LOAD_SHIFT + 64;
@@ -48,16 +49,16 @@ impl Rank {
     }
 }
 
-/// The best so far, the best first.
-pub(crate) struct Best(pub [Rank; MAX_TRIES]);
+/// The best ranks so far, best first.
+pub(crate) struct TopRanks(pub [Rank; MAX_TRIES]);
 
-impl Default for Best {
+impl Default for TopRanks {
     fn default() -> Self {
-        Self([NOBODY; MAX_TRIES])
+        Self([WORST; MAX_TRIES])
     }
 }
 
-impl Best {
+impl TopRanks {
     #[inline]
     pub(crate) fn offer(&mut self, rank: Rank) {
         let mut places = self.0.iter_mut().rev();
@@ -72,7 +73,7 @@ impl Best {
         *free = rank;
     }
 
-    /// Puts one first, wherever it was.
+    /// Moves a rank to the front.
     pub(crate) fn promote(&mut self, rank: Rank) {
         let from = self.0.iter().position(|known| known.at() == rank.at()).unwrap_or(MAX_TRIES - 1);
         if let Some(front) = self.0.get_mut(..=from) {
@@ -84,6 +85,6 @@ impl Best {
     }
 
     pub(crate) fn members(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().filter(|rank| **rank != NOBODY).map(|rank| rank.at())
+        self.0.iter().filter(|rank| **rank != WORST).map(|rank| rank.at())
     }
 }

@@ -1,4 +1,4 @@
-//! The targets of a process, found again when its configuration is replaced.
+//! The targets of a process, which survive configuration changes.
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -7,83 +7,83 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use crate::partition::SlotLoads;
 use crate::target::{Target, TargetId};
 
-/// Targets that can be known at the same time.
+/// Maximum number of targets.
 pub const MAX_TARGETS: usize = 65_536;
 
-/// All targets that somebody names: a set, a transaction or a call. What nobody names any more is forgotten.
+/// All targets referenced by a set, a transaction or a call; unreferenced ones are dropped.
 #[derive(Debug, Default)]
 pub struct Registry {
-    /// Never locked on the way of a request.
+    /// Never locked while handling a request.
     targets: Mutex<BTreeMap<TargetId, Weak<Target>>>,
     slot_loads: Arc<SlotLoads>,
 }
 
-/// Why a target cannot be had. The operator's trouble.
+/// The error when a target cannot be registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IdTaken {
-    /// Another target has the same id: one of the two URIs (or sets) has to be written differently.
+pub enum RegistryError {
+    /// Another target has the same ID: one of the two URIs (or sets) must be written differently.
     Collision {
-        /// That other target's set.
+        /// The set of the other target.
         set: Box<str>,
-        /// Its URI.
+        /// The URI of the other target.
         uri: Box<[u8]>,
     },
     /// There are [`MAX_TARGETS`] already.
     Full,
 }
 
-impl fmt::Display for IdTaken {
+impl fmt::Display for RegistryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Collision { set, uri } => write!(
                 f,
-                "its id is that of {} in {set} by chance: write one of them differently, as with its port",
+                "its ID collides with that of {} in {set}: write one of the URIs differently, for example with its port",
                 String::from_utf8_lossy(uri)
             ),
-            Self::Full => write!(f, "there are {MAX_TARGETS} targets already"),
+            Self::Full => write!(f, "the limit of {MAX_TARGETS} targets is reached: remove some"),
         }
     }
 }
 
-impl core::error::Error for IdTaken {}
+impl core::error::Error for RegistryError {}
 
 impl Registry {
-    /// Knows no target.
+    /// Creates an empty registry.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How much the users of each slot are asked for.
+    /// Returns the request counts per slot.
     #[must_use]
     pub fn slot_loads(&self) -> Arc<SlotLoads> {
         Arc::clone(&self.slot_loads)
     }
 
-    /// The target `uri` of the set `set`: the one that exists, with all that is counted and known of it, or a new one.
+    /// Returns the target `uri` of the set `set`: the existing one with its counts and health, or a new one.
     ///
     /// # Errors
     ///
-    /// Its id is another's by chance, or there are too many.
-    pub fn target(&self, set: &str, uri: &[u8]) -> Result<Arc<Target>, IdTaken> {
+    /// Fails if its ID collides with another's or there are too many targets.
+    pub fn target(&self, set: &str, uri: &[u8]) -> Result<Arc<Target>, RegistryError> {
         let id = TargetId::of(set, uri);
         let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = targets.get(&id).and_then(Weak::upgrade) {
             if known.set() == set && known.uri() == uri {
                 return Ok(known);
             }
-            return Err(IdTaken::Collision { set: known.set().into(), uri: known.uri().into() });
+            return Err(RegistryError::Collision { set: known.set().into(), uri: known.uri().into() });
         }
         targets.retain(|_, target| target.strong_count() != 0);
         if targets.len() >= MAX_TARGETS {
-            return Err(IdTaken::Full);
+            return Err(RegistryError::Full);
         }
         let target = Target::new(set, uri);
         targets.insert(id, Arc::downgrade(&target));
         Ok(target)
     }
 
-    /// Every target that somebody names, by id; also those that no set names any more but that have calls.
+    /// Returns every referenced target, by ID, including those in no set that still have calls.
     #[must_use]
     pub fn all(&self) -> Vec<Arc<Target>> {
         let targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
@@ -104,7 +104,7 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &again) && again.is_draining());
         assert!(!Arc::ptr_eq(&first, &registry.target("other", b"sip:192.0.2.1").expect("another set's")));
 
-        let seat = first.seat();
+        let seat = first.begin_call();
         drop((first, again));
         let target = registry.target("pool", b"sip:192.0.2.1").expect("has a call");
         assert_eq!((target.calls(), target.is_draining(), registry.all().len()), (1, true, 1));

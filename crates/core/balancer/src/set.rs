@@ -1,4 +1,4 @@
-//! A set: the members and what is computed of them once.
+//! A set: its members and values computed once.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64};
@@ -8,85 +8,85 @@ use std::sync::Arc;
 use strowger_foundation::Timestamp;
 
 use crate::budget::FailoverBudget;
-use crate::health::{DOWN, DRAINING, Probe, WHOLE_SHARE};
+use crate::guard::{CallGuard, RequestGuard};
+use crate::health::{DOWN, DRAINING, FULL_SHARE, Probe};
 use crate::method::{MethodClass, MethodWeights};
 use crate::policy::{Candidates, Key, Policy, Weights};
 use crate::rank::tier;
 use crate::target::{Target, TargetId};
-use crate::token::{Seat, Work};
 use crate::view::{TargetState, TargetView};
 
-/// Members of one set, at most.
+/// Maximum number of members of one set.
 pub const MAX_MEMBERS: usize = 256;
 
-/// What the operator says of a set.
+/// The configuration of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetConfig {
     /// Its name.
     pub name: String,
-    /// By what a target is chosen.
+    /// The selection policy.
     pub policy: Policy,
-    /// What the hash policies go by.
+    /// The key of the hash policies.
     pub key: Key,
-    /// Which targets the load policies choose between.
+    /// The targets that load policies choose between.
     pub candidates: Candidates,
-    /// What transactions weigh.
+    /// The weights of transactions.
     pub weights: Weights,
-    /// How long a target that has come back takes to take its whole part; zero where at once.
+    /// Time until a target that has come back gets its full share; zero for at once.
     pub slow_start: Duration,
-    /// How targets are asked whether they are there; without, they are taken to be.
+    /// The probe settings; without any, targets count as up.
     pub probe: Option<Probe>,
-    /// Whether a target that answers no probe is only avoided: it is tried where there is nobody else, unless requests have found it gone,
-    /// too. Who is overloaded may answer no probe, and yet what he can do is better than nothing.
+    /// Whether a target that fails its probes is only avoided: it is tried if no other is left, unless requests have
+    /// found it gone as well. An overloaded target may fail its probes and still serve some requests.
     pub tries_down: bool,
-    /// How long a target may be silent until the request goes to the next; [`FAILOVER_TIMEOUT`] where the operator says nothing.
+    /// Time without a response after which the request goes to the next target; `None` for [`FAILOVER_TIMEOUT`].
     pub failover_timeout: Option<Duration>,
 }
 
-/// How long a target may be silent: a request that was sent three times, in half a second and in one, and less than a caller
-/// has patience for.
+/// The default failover timeout: enough for three transmissions, half a second and one second apart, and less than a
+/// caller's patience.
 pub const FAILOVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl SetConfig {
-    /// How long a target may be silent until the request goes to the next.
+    /// Returns the time without a response after which the request goes to the next target.
     #[must_use]
     pub fn failover_timeout(&self) -> Duration {
         self.failover_timeout.unwrap_or(FAILOVER_TIMEOUT)
     }
 }
 
-/// A target in a set, and what the operator says of it.
+/// A target in a set, with its configuration.
 #[derive(Clone, Debug)]
 pub struct Member {
     /// The target.
     pub target: Arc<Target>,
-    /// Those of the lowest number come first, the others are their spares.
+    /// Priority: members with the lowest number are used first, the others are spares.
     pub priority: u16,
-    /// Its part, relative to the others'. One of weight zero comes after the others of its priority.
+    /// Weight relative to the other members. Members of weight zero come after the others of their priority.
     pub weight: u16,
-    /// Most calls at one time.
+    /// Maximum number of concurrent calls.
     pub capacity: Option<u32>,
-    /// Whether anything new goes there.
+    /// Whether it accepts new work.
     pub enabled: bool,
 }
 
 impl Member {
-    /// An ordinary member: priority 0, weight 1, without a limit, enabled.
+    /// Creates a member with priority 0, weight 1, no limit, enabled.
     #[must_use]
     pub const fn new(target: Arc<Target>) -> Self {
         Self { target, priority: 0, weight: 1, capacity: None, enabled: true }
     }
 }
 
-/// Why there can be no such set. The operator's mistake.
+/// The error for an invalid set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetError {
-    /// It has no members.
+    /// The set has no members.
     Empty,
-    /// It has more than [`MAX_MEMBERS`].
+    /// The set has more than [`MAX_MEMBERS`].
     TooMany,
-    /// A target stands in it twice: its URI.
-    Twice(String),
+    /// A target occurs twice; its URI.
+    Duplicate(String),
 }
 
 impl fmt::Display for SetError {
@@ -94,72 +94,73 @@ impl fmt::Display for SetError {
         match self {
             Self::Empty => f.write_str("a set needs at least one target"),
             Self::TooMany => write!(f, "a set has at most {MAX_MEMBERS} targets"),
-            Self::Twice(uri) => write!(f, "{uri} stands in the set twice"),
+            Self::Duplicate(uri) => write!(f, "{uri} occurs twice in the set"),
         }
     }
 }
 
 impl core::error::Error for SetError {}
 
-/// A list of targets under one name, with a policy. It never changes; a reload makes another around the same targets.
+/// A named list of targets with a policy. Immutable; a reload creates another set around the same targets.
 #[derive(Debug)]
 pub struct Set {
     config: SetConfig,
     members: Box<[Member]>,
-    pub(crate) parts: Box<[Part]>,
-    /// Whether all weights are the same, so that the consistent hash needs no logarithms.
-    pub(crate) is_even: bool,
-    /// Members that the alphabet is shared out over.
+    pub(crate) entries: Box<[MemberEntry]>,
+    /// Whether all weights are equal, so that the consistent hash needs no logarithms.
+    pub(crate) has_equal_weights: bool,
+    /// Number of members that the alphabet is divided among.
     pub(crate) ranges: usize,
-    /// The marks that keep a target out.
-    pub(crate) barred: u32,
-    /// What a new call is taken to weigh, in thousandths.
+    /// The flags that exclude a target.
+    pub(crate) exclusion_flags: u32,
+    /// Assumed weight of a new call, in thousandths.
     pub(crate) new_work: u64,
-    pub(crate) turns: Turns,
+    pub(crate) turns: RoundRobinState,
     budget: Arc<FailoverBudget>,
 }
 
-/// What a pick reads of a member, in one place, and its turn.
+/// The data of a member that a selection reads, kept together, and its next turn.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct MemberEntry {
     pub target: Arc<Target>,
-    /// What the consistent hash knows it by.
+    /// Its seed in the consistent hash.
     pub seed: u64,
     /// Its [`tier`].
     pub tier: u32,
     pub enabled: bool,
     pub weight: u16,
-    /// Calls from which on it is full.
+    /// Number of calls at which it is full.
     pub capacity: u32,
     /// 2³² ÷ weight.
     pub inverse: u64,
     /// Its range of the alphabet.
     pub range: Option<usize>,
-    /// From one turn to the next: the less it weighs, the longer.
+    /// Virtual time between its turns; the lower the weight, the longer.
     pub stride: u64,
-    /// When its next turn is.
+    /// When its next turn is due.
     pub due: AtomicU64,
 }
 
-/// Fraction bits of a [`Part::stride`], where that of the heaviest member is one. Time lasts for 2⁴⁴ of its turns.
+/// Fraction bits of a [`MemberEntry::stride`]; that of the heaviest member is one. The virtual time lasts for 2⁴⁴ of
+/// its turns.
 pub(crate) const STRIDE_BITS: u32 = 20;
 
-/// Whose turn it is. Begins anew with each reload.
+/// The state of round-robin policies. Starts anew with each reload.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(crate) struct Turns {
-    /// For round robin: requests so far.
+pub(crate) struct RoundRobinState {
+    /// Number of requests so far, for round robin.
     pub served: AtomicU32,
-    /// For weighted round robin: the latest turn that was taken. As long as nobody is away all others are due later.
+    /// The latest turn taken, for weighted round robin. While no member is out, all others are due later.
     pub time: AtomicU64,
 }
 
 impl Set {
-    /// A set of `members`.
+    /// Creates a set of `members`.
     ///
     /// # Errors
     ///
-    /// There are none or too many, or one stands there twice.
+    /// Fails if there are none, too many, or duplicates.
     pub fn new(config: SetConfig, members: Vec<Member>) -> Result<Self, SetError> {
         if members.is_empty() {
             return Err(SetError::Empty);
@@ -170,7 +171,7 @@ impl Set {
         let mut ids: Vec<_> = members.iter().map(|member| (member.target.id(), member.target.uri())).collect();
         ids.sort_unstable();
         if let Some([(_, uri), _]) = ids.array_windows().find(|[(one, _), (next, _)]| one == next) {
-            return Err(SetError::Twice(String::from_utf8_lossy(uri).into_owned()));
+            return Err(SetError::Duplicate(String::from_utf8_lossy(uri).into_owned()));
         }
         drop(ids);
 
@@ -184,15 +185,15 @@ impl Set {
             ranges += usize::from(has_range);
             let weight = u64::from(member.weight.max(1));
             let stride = (heaviest << STRIDE_BITS) / weight;
-            // Spread out, so that those that weigh little come between the turns of those that weigh much, each by itself.
+            // Spread out, so that turns of light members fall singly between those of heavy ones.
             let first_turn = stride * (2 * at + 1) / (2 * count);
-            Part {
+            MemberEntry {
                 target: Arc::clone(&member.target),
                 seed: member.target.seed(),
                 tier: tier(member.priority, member.weight),
                 enabled: member.enabled,
                 weight: member.weight,
-                // So many there can't be.
+                // A number that is never reached.
                 capacity: member.capacity.unwrap_or(u32::MAX),
                 inverse: (1 << 32) / weight,
                 range,
@@ -206,42 +207,52 @@ impl Set {
         let is_even = weights.all(|weight| Some(weight) == first_weight);
         let new_work = u64::from(preset(&config).of(MethodClass::Invite));
         let barred = if config.probe.is_some() { DRAINING | DOWN } else { DRAINING };
-        let (turns, budget) = (Turns::default(), Arc::default());
-        Ok(Self { config, members: members.into(), parts, is_even, ranges, barred, new_work, turns, budget })
+        let (turns, budget) = (RoundRobinState::default(), Arc::default());
+        Ok(Self {
+            config,
+            members: members.into(),
+            entries: parts,
+            has_equal_weights: is_even,
+            ranges,
+            exclusion_flags: barred,
+            new_work,
+            turns,
+            budget,
+        })
     }
 
-    /// What the operator says of it.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &SetConfig {
         &self.config
     }
 
-    /// Its members, in the order in which they were given.
+    /// Returns the members, in the order given.
     #[must_use]
     pub fn members(&self) -> &[Member] {
         &self.members
     }
 
-    /// The failovers that its members are given. Begins anew with each reload.
+    /// Returns the failover budget of its members. Starts anew with each reload.
     #[must_use]
     pub const fn budget(&self) -> &Arc<FailoverBudget> {
         &self.budget
     }
 
-    /// Whether a member takes new work now, by all that is known here.
+    /// Returns whether a member takes new work, as far as the set knows.
     #[must_use]
     pub fn is_in_service(&self, member: usize, now: Timestamp) -> bool {
         let member = self.members.get(member);
         member.is_some_and(|member| matches!(self.state(member, now), TargetState::Up | TargetState::SlowStart { .. }))
     }
 
-    /// The place of a target among the members.
+    /// Returns the index of a target among the members.
     #[must_use]
     pub fn position(&self, id: TargetId) -> Option<usize> {
         self.members.iter().position(|member| member.target.id() == id)
     }
 
-    /// What a transaction of `class` weighs at `target`, in thousandths of a BYE.
+    /// Returns the weight of a transaction of `class` at `target`, in thousandths of a BYE.
     #[must_use]
     pub fn work_of(&self, target: &Target, class: MethodClass) -> u32 {
         u32::from(match &self.config.weights {
@@ -250,24 +261,25 @@ impl Set {
         })
     }
 
-    /// A transaction of `class` begins at a target of this set. `None` where there is no such member.
+    /// Begins a transaction of `class` at a member; `None` if there is no such member.
     #[must_use]
-    pub fn begin(&self, member: usize, now: Timestamp, class: MethodClass) -> Option<Work> {
+    pub fn begin_request(&self, member: usize, now: Timestamp, class: MethodClass) -> Option<RequestGuard> {
         let target = &self.members.get(member)?.target;
-        Some(target.begin(now, self.work_of(target, class), class))
+        Some(target.begin_request(now, self.work_of(target, class), class))
     }
 
-    /// A call begins at a target of this set. `None` where it has as many as it may have, or there is no such member.
+    /// Begins a call at a member; `None` if it is full or there is no such member.
     #[must_use]
-    pub fn seat(&self, member: usize) -> Option<Seat> {
+    pub fn begin_call(&self, member: usize) -> Option<CallGuard> {
         let member = self.members.get(member)?;
         match member.capacity {
-            Some(capacity) => member.target.seat_within(capacity),
-            None => Some(member.target.seat()),
+            Some(capacity) => member.target.try_begin_call(capacity),
+            None => Some(member.target.begin_call()),
         }
     }
 
-    /// Whether a member takes new work, by all that is known here: not by passive detection, nor by its capacity.
+    /// Returns whether a member takes new work, as far as the set knows; ignores passive failure detection and
+    /// capacity.
     #[must_use]
     pub fn state(&self, member: &Member, now: Timestamp) -> TargetState {
         if !member.enabled {
@@ -280,12 +292,12 @@ impl Set {
             return TargetState::Draining;
         }
         match self.share(&member.target, now) {
-            WHOLE_SHARE => TargetState::Up,
+            FULL_SHARE => TargetState::Up,
             share => TargetState::SlowStart { share },
         }
     }
 
-    /// All that is known of a member. `None` where there is no such member.
+    /// Returns the data of a member for the operator; `None` if there is no such member.
     #[must_use]
     pub fn view(&self, member: usize, now: Timestamp) -> Option<TargetView> {
         let member = self.members.get(member)?;
@@ -317,14 +329,14 @@ impl Set {
         })
     }
 
-    /// Its share of what it weighs, in thousandths.
+    /// Returns its share of its weight, in thousandths.
     #[inline]
     pub(crate) fn share(&self, target: &Target, now: Timestamp) -> u16 {
         target.health().share(now, self.config.slow_start)
     }
 }
 
-/// What transactions weigh before anything is measured.
+/// Returns the weights of transactions before anything is measured.
 fn preset(config: &SetConfig) -> MethodWeights {
     match config.weights {
         Weights::Fixed(weights) => weights,

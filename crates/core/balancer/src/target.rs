@@ -1,4 +1,4 @@
-//! A target: what never changes of it, and what is counted and measured of it.
+//! A target: its constant properties, and its counts and averages.
 
 use core::fmt;
 use core::str::FromStr;
@@ -8,22 +8,22 @@ use std::sync::Arc;
 
 use strowger_foundation::Timestamp;
 
+use crate::averages::TargetAverages;
+use crate::guard::{CallGuard, RequestGuard};
 use crate::hash::stable;
-use crate::health::{Change, Health, Probe};
-use crate::measure::Measures;
+use crate::health::{Health, HealthChange, Probe};
 use crate::method::{MethodClass, MethodWeights};
-use crate::token::{Seat, Work};
 
-/// A target's name that never changes: a hash of its set's name and its URI, so it is the same on every member and after each
-/// reload. It rides in Record-Route, written as one to seven digits and lower-case letters (base 36).
+/// A target's permanent ID: a hash of its set's name and its URI, so it is the same on every member and after each
+/// reload. Record-Route carries it as one to seven digits and lower-case letters (base 36).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TargetId(pub u32);
 
 impl TargetId {
-    /// Characters that an id is written in, at most.
+    /// Maximum length of an ID in characters.
     pub const MAX_LEN: usize = 7;
 
-    /// The id of the target `uri` in the set `set`.
+    /// Returns the ID of the target `uri` in the set `set`.
     #[must_use]
     pub fn of(set: &str, uri: &[u8]) -> Self {
         Self(stable(&[set.as_bytes(), uri]) as u32)
@@ -50,24 +50,24 @@ impl fmt::Display for TargetId {
     }
 }
 
-/// Not what [`TargetId`] writes.
+/// The error for text that is not a [`TargetId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadTargetId;
 
 impl fmt::Display for BadTargetId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected a target's id: one to seven digits and lower-case letters")
+        f.write_str("expected a target ID: one to seven digits and lower-case letters")
     }
 }
 
 impl core::error::Error for BadTargetId {}
 
 impl TargetId {
-    /// Reads what [`Display`](fmt::Display) writes, and nothing else: each id has one spelling.
+    /// Parses the output of [`Display`](fmt::Display) and nothing else: each ID has one spelling.
     ///
     /// # Errors
     ///
-    /// It is something else.
+    /// Fails for any other text.
     pub fn from_bytes(text: &[u8]) -> Result<Self, BadTargetId> {
         if text.is_empty() || text.len() > Self::MAX_LEN || (text.len() > 1 && text.first() == Some(&b'0')) {
             return Err(BadTargetId);
@@ -90,50 +90,51 @@ impl FromStr for TargetId {
     }
 }
 
-/// One place where requests can go.
+/// One destination for requests.
 ///
-/// Sets name it, and so does each transaction ([`Work`]) and call ([`Seat`]) that it has, so it outlives the configuration that
-/// made it; a reload finds it again in the [`Registry`](crate::Registry). All that it counts is the number of tokens that
-/// exist: who drops a token, for whatever reason, has uncounted it.
+/// Sets refer to it, and so does each of its transactions ([`RequestGuard`]) and calls ([`CallGuard`]), so it
+/// outlives the configuration that created it; a reload finds it in the [`Registry`](crate::Registry). Its counts
+/// equal the number of existing guards: dropping a guard, for whatever reason, decrements the count.
 #[derive(Debug)]
 pub struct Target {
     id: TargetId,
-    /// What the consistent hash knows it by. The set's name is not in it, so renaming a set moves nobody.
+    /// Its seed in the consistent hash. It excludes the set's name, so renaming a set moves no keys.
     seed: u64,
     set: Box<str>,
     uri: Box<[u8]>,
     health: Health,
     counts: Counts,
-    measures: Measures,
+    measures: TargetAverages,
 }
 
-/// What is written with each transaction, apart from what each pick reads.
+/// The counts written with each transaction, separate from the data that each selection reads.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Counts {
-    /// Transactions in progress from [`ONE_TRANSACTION`] on, below them their work: so both change at once.
+    /// Transactions in progress in the bits from [`ONE_TRANSACTION`] up, and their work below, so that both change
+    /// atomically.
     load: AtomicU64,
     calls: AtomicU32,
     requests: AtomicU64,
     failures: AtomicU64,
-    /// When it last answered, in nanoseconds.
-    heard: AtomicU64,
+    /// When it last responded, in nanoseconds.
+    last_response: AtomicU64,
 }
 
-/// Where the number of transactions begins in [`Counts::load`]. As many as fit above it weigh less than that together, since one
-/// weighs 16 bits at most.
+/// One transaction in [`Counts::load`]. The work of as many transactions as fit above it fits below it, since each
+/// weighs at most 16 bits.
 const ONE_TRANSACTION: u64 = 1 << 40;
 
-/// What a target does at one moment.
+/// The load of a target at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
     pub transactions: u32,
-    /// In thousandths of a BYE.
+    /// Work in thousandths of a BYE.
     pub work: u64,
 }
 
 impl Target {
-    /// The target `uri` of the set `set`: up, not drained, with nothing to do.
+    /// Creates the target `uri` of the set `set`: up, not drained, idle.
     #[must_use]
     pub fn new(set: &str, uri: &[u8]) -> Arc<Self> {
         Arc::new(Self {
@@ -143,23 +144,23 @@ impl Target {
             uri: uri.into(),
             health: Health::default(),
             counts: Counts::default(),
-            measures: Measures::default(),
+            measures: TargetAverages::default(),
         })
     }
 
-    /// Its name.
+    /// Returns its ID.
     #[must_use]
     pub fn id(&self) -> TargetId {
         self.id
     }
 
-    /// The name of its set.
+    /// Returns the name of its set.
     #[must_use]
     pub fn set(&self) -> &str {
         &self.set
     }
 
-    /// Its URI as configured.
+    /// Returns its URI as configured.
     #[must_use]
     pub fn uri(&self) -> &[u8] {
         &self.uri
@@ -169,42 +170,43 @@ impl Target {
         self.seed
     }
 
-    /// A transaction of `class` begins that weighs `work` thousandths of a BYE (from 1 to 65,535; see
-    /// [`Set::work_of`](crate::Set::work_of)). It lasts as long as the token exists.
-    pub fn begin(self: &Arc<Self>, now: Timestamp, work: u32, class: MethodClass) -> Work {
+    /// Begins a transaction of `class` with a weight of `work` thousandths of a BYE (from 1 to 65,535; see
+    /// [`Set::work_of`](crate::Set::work_of)). It lasts as long as the guard.
+    pub fn begin_request(self: &Arc<Self>, now: Timestamp, work: u32, class: MethodClass) -> RequestGuard {
         let work = u16::try_from(work).unwrap_or(u16::MAX).max(1);
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
         let before = self.counts.load.fetch_add(ONE_TRANSACTION | u64::from(work), Ordering::Relaxed);
-        Work::new(Arc::clone(self), now, work, class, load_of(before).work == 0)
+        RequestGuard::new(Arc::clone(self), now, work, class, load_of(before).work == 0)
     }
 
-    /// A call begins; it lasts as long as the token exists.
-    pub fn seat(self: &Arc<Self>) -> Seat {
+    /// Begins a call; it lasts as long as the guard.
+    pub fn begin_call(self: &Arc<Self>) -> CallGuard {
         self.counts.calls.fetch_add(1, Ordering::Relaxed);
-        Seat::new(Arc::clone(self))
+        CallGuard::new(Arc::clone(self))
     }
 
-    /// As [`seat`](Self::seat) where fewer than `capacity` calls are in progress, whoever else asks at the same moment.
+    /// Begins a call like [`begin_call`](Self::begin_call), but only if fewer than `capacity` calls are in progress;
+    /// safe against concurrent callers.
     #[must_use]
-    pub fn seat_within(self: &Arc<Self>, capacity: u32) -> Option<Seat> {
+    pub fn try_begin_call(self: &Arc<Self>, capacity: u32) -> Option<CallGuard> {
         let one_more = |calls: u32| (calls < capacity).then(|| calls.saturating_add(1));
         self.counts.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
-        Some(Seat::new(Arc::clone(self)))
+        Some(CallGuard::new(Arc::clone(self)))
     }
 
-    /// Calls in progress.
+    /// Returns the number of calls in progress.
     #[must_use]
     pub fn calls(&self) -> u32 {
         self.counts.calls.load(Ordering::Relaxed)
     }
 
-    /// Transactions in progress.
+    /// Returns the number of transactions in progress.
     #[must_use]
     pub fn transactions(&self) -> u32 {
         self.load().transactions
     }
 
-    /// Work in progress, in thousandths of a BYE.
+    /// Returns the work in progress, in thousandths of a BYE.
     #[must_use]
     pub fn work(&self) -> u64 {
         self.load().work
@@ -215,81 +217,81 @@ impl Target {
         load_of(self.counts.load.load(Ordering::Relaxed))
     }
 
-    /// Transactions that began since the process did.
+    /// Returns the number of transactions since the start of the process.
     #[must_use]
     pub fn requests(&self) -> u64 {
         self.counts.requests.load(Ordering::Relaxed)
     }
 
-    /// Those of them that [failed](Work::handle_failure).
+    /// Returns the number of transactions that [failed](RequestGuard::handle_failure).
     #[must_use]
     pub fn failures(&self) -> u64 {
         self.counts.failures.load(Ordering::Relaxed)
     }
 
-    /// How long requests wait for their first response: a moving average, `None` before there was any.
+    /// Returns the moving average of the time until the first response; `None` before there was any.
     #[must_use]
     pub fn response_time(&self) -> Option<Duration> {
         self.measures.response_time()
     }
 
-    /// What a transaction of `class` weighs here by what was measured, in thousandths of a BYE; as `otherwise` says where that
-    /// is not known.
+    /// Returns the measured weight of a transaction of `class`, in thousandths of a BYE, or that of `otherwise` if
+    /// there is no measurement.
     #[must_use]
     pub fn measured_weight(&self, class: MethodClass, otherwise: &MethodWeights) -> u16 {
         self.measures.weight(class).unwrap_or_else(|| otherwise.of(class))
     }
 
-    /// Whether it has answered anything after `begun`: a request of then that it has left unanswered was too much for it, and it is not
-    /// dead.
+    /// Returns whether it has responded to anything after `begun`. If so, a request from then without a response
+    /// means overload, not failure.
     #[must_use]
     pub fn has_answered_since(&self, begun: Timestamp) -> bool {
-        self.counts.heard.load(Ordering::Relaxed) > begun.as_nanos()
+        self.counts.last_response.load(Ordering::Relaxed) > begun.as_nanos()
     }
 
-    pub(crate) fn note_answer(&self, now: Timestamp) {
-        self.counts.heard.store(now.as_nanos(), Ordering::Relaxed);
+    pub(crate) fn record_response(&self, now: Timestamp) {
+        self.counts.last_response.store(now.as_nanos(), Ordering::Relaxed);
     }
 
-    pub(crate) fn measures(&self) -> &Measures {
+    pub(crate) fn measures(&self) -> &TargetAverages {
         &self.measures
     }
 
-    /// Nothing new goes there any more; what is in progress stays until it ends.
+    /// Stops new work; work in progress continues until it ends.
     pub fn drain(&self) {
         self.health.drain();
     }
 
-    /// New work goes there again, [slowly at first](crate::SetConfig::slow_start).
+    /// Accepts new work again, with a [slow start](crate::SetConfig::slow_start).
     pub fn undrain(&self, now: Timestamp) {
         self.health.undrain(now);
     }
 
-    /// Whether it is being drained. It is empty when it has neither [calls](Self::calls) nor
+    /// Returns whether it is being drained. It is empty when it has neither [calls](Self::calls) nor
     /// [transactions](Self::transactions).
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.health.is_draining()
     }
 
-    /// What came of a probe. Tells when a threshold was passed; up again, it starts slowly. A probe that could not be sent has
-    /// no outcome.
-    pub fn handle_probe(&self, now: Timestamp, is_good: bool, probe: &Probe) -> Option<Change> {
+    /// Records the outcome of a probe. Returns a change if a threshold was passed; a target that comes up has a slow
+    /// start. A probe that could not be sent has no outcome.
+    pub fn handle_probe(&self, now: Timestamp, is_good: bool, probe: &Probe) -> Option<HealthChange> {
         self.health.handle_probe(now, is_good, probe)
     }
 
-    /// Nobody probes it any more: what probes said of it is known no more. Where that was that it is down, it starts slowly.
+    /// Discards the probe results when probing ends. If they said that it is down, it gets a slow start.
     pub fn forget_probes(&self, now: Timestamp) {
         self.health.forget_probes(now);
     }
 
-    /// Whether it is up as probes say. Sets without probes pay no heed to it.
+    /// Returns whether it is up according to probes. Sets without probes ignore it.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.health.is_up()
     }
 
-    /// It was found to be out by what it did not answer, and answers again: it starts slowly.
+    /// Starts its slow start when it answers again after an outage found by requests.
     pub fn handle_recovery(&self, now: Timestamp) {
         self.health.handle_recovery(now);
     }
@@ -298,12 +300,12 @@ impl Target {
         &self.health
     }
 
-    pub(crate) fn lighten(&self, work: u16) {
+    pub(crate) fn release_work(&self, work: u16) {
         let before = self.counts.load.fetch_sub(u64::from(work), Ordering::Relaxed);
         debug_assert!(load_of(before).work >= u64::from(work), "work was counted that is taken away");
     }
 
-    pub(crate) fn end(&self, work: u16) {
+    pub(crate) fn end_request(&self, work: u16) {
         let before = self.counts.load.fetch_sub(ONE_TRANSACTION | u64::from(work), Ordering::Relaxed);
         debug_assert!(load_of(before).transactions != 0, "a transaction was counted that ends");
         debug_assert!(load_of(before).work >= u64::from(work), "its work was counted");
@@ -313,7 +315,7 @@ impl Target {
         self.counts.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn leave(&self) {
+    pub(crate) fn end_call(&self) {
         let before = self.counts.calls.fetch_sub(1, Ordering::Relaxed);
         debug_assert_ne!(before, 0, "a call was counted that ends");
     }
@@ -348,8 +350,8 @@ mod tests {
     #[test]
     fn the_number_of_transactions_and_their_work_do_not_run_into_each_other() {
         let target = Target::new("pool", b"sip:192.0.2.1");
-        let heaviest: Vec<Work> =
-            (0..100_000).map(|_| target.begin(Timestamp::ZERO, u32::MAX, MethodClass::Invite)).collect();
+        let heaviest: Vec<RequestGuard> =
+            (0..100_000).map(|_| target.begin_request(Timestamp::ZERO, u32::MAX, MethodClass::Invite)).collect();
         assert_eq!(target.load(), Load { transactions: 100_000, work: 100_000 * u64::from(u16::MAX) });
         drop(heaviest);
         assert_eq!(target.load(), Load::default());
@@ -359,12 +361,12 @@ mod tests {
     #[test]
     fn a_seat_is_given_within_the_capacity_alone() {
         let target = Target::new("pool", b"sip:192.0.2.1");
-        let first = target.seat_within(2);
-        let second = target.seat_within(2);
-        assert!(first.is_some() && second.is_some() && target.seat_within(2).is_none());
+        let first = target.try_begin_call(2);
+        let second = target.try_begin_call(2);
+        assert!(first.is_some() && second.is_some() && target.try_begin_call(2).is_none());
         drop(first);
         assert_eq!(target.calls(), 1);
-        assert!(target.seat_within(2).is_some());
-        assert!(target.seat_within(0).is_none());
+        assert!(target.try_begin_call(2).is_some());
+        assert!(target.try_begin_call(0).is_none());
     }
 }

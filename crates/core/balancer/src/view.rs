@@ -1,4 +1,4 @@
-//! What an operator is shown of a target.
+//! The operator's view of a target.
 
 use core::fmt;
 use core::time::Duration;
@@ -7,21 +7,21 @@ use strowger_foundation::Timestamp;
 
 use crate::target::TargetId;
 
-/// Whether a target takes new work. Of several reasons why not, the first that stands here.
+/// Whether a target takes new work. If several reasons apply, the first in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetState {
-    /// The configuration says that it takes none.
+    /// Disabled in the configuration.
     Disabled,
-    /// Probes say that it is down.
+    /// Down according to probes.
     Down,
-    /// It is being drained.
+    /// Being drained.
     Draining,
-    /// It has come back, and takes part of its share.
+    /// Back in service with a part of its share.
     SlowStart {
-        /// How much of it, in thousandths.
+        /// The current share, in thousandths.
         share: u16,
     },
-    /// It is in service.
+    /// In service.
     Up,
 }
 
@@ -37,24 +37,24 @@ impl fmt::Display for TargetState {
     }
 }
 
-/// All that is known of a member of a set at one moment.
+/// The state of a member of a set at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetView {
-    /// The target's name.
+    /// The target's ID.
     pub id: TargetId,
-    /// Its set's name.
+    /// The name of its set.
     pub set: String,
     /// Its URI as configured.
     pub uri: String,
     /// Whether it takes new work.
     pub state: TargetState,
-    /// Since when it is down, or has been back, where that is its state.
+    /// Since when it is down or back, for those states.
     pub since: Option<Timestamp>,
-    /// Spares have a higher number.
+    /// Priority; spares have a higher number.
     pub priority: u16,
-    /// Its part, relative to the others'.
+    /// Weight relative to the other members.
     pub weight: u16,
-    /// Most calls at one time.
+    /// Maximum number of concurrent calls.
     pub capacity: Option<u32>,
     /// Calls in progress.
     pub calls: u32,
@@ -62,12 +62,12 @@ pub struct TargetView {
     pub transactions: u32,
     /// Work in progress, in thousandths of a BYE transaction.
     pub work: u64,
-    /// How long requests wait for their first response, on average.
+    /// Average time until the first response.
     pub response_time: Option<Duration>,
-    /// What an INVITE transaction weighs here, in thousandths of a BYE transaction.
+    /// Weight of an INVITE transaction at this target, in thousandths of a BYE transaction.
     pub invite_weight: u16,
-    /// Transactions that began since the process did.
+    /// Number of transactions since the start of the process.
     pub requests: u64,
-    /// Those of them that got no answer, or a 503.
+    /// Number of transactions without a response or with a 503.
     pub failures: u64,
 }

@@ -1,14 +1,16 @@
-//! To choose a target allocates nothing, nor does what is counted of it.
+//! Selecting a target and counting its load allocate nothing.
 
 use strowger_allocations::{Counting, allocations};
-use strowger_balancer::{Advice, Candidates, Member, MethodClass, Order, Pick, Policy, Set, SetConfig, Target};
+use strowger_balancer::{
+    Advice, Candidates, Member, MemberOrder, MethodClass, Policy, SelectionInput, Set, SetConfig, Target,
+};
 use strowger_foundation::Timestamp;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 fn nothing(_: usize) -> Advice {
-    Advice::Free
+    Advice::Neutral
 }
 
 #[test]
@@ -22,18 +24,25 @@ fn a_request_is_ordered_counted_and_uncounted_without_allocating() {
         };
         let config = SetConfig { name: "pool".into(), policy, candidates, ..SetConfig::default() };
         let set = Set::new(config, (1..=40).map(member).collect()).expect("valid");
-        let mut order = Order::new();
+        let mut order = MemberOrder::new();
 
         let before = allocations();
         for draw in 0..100 {
             let call_id = b"a84b4c76e66710@198.51.100.7";
             let now = Timestamp::from_millis(draw);
-            let pick =
-                Pick { now, call_id, key: call_id, draw, begins_call: true, limit: usize::MAX, advice: &nothing };
-            set.order(&pick, &mut order);
+            let pick = SelectionInput {
+                now,
+                call_id,
+                key: call_id,
+                random: draw,
+                begins_call: true,
+                limit: usize::MAX,
+                advice: &nothing,
+            };
+            set.select(&pick, &mut order);
             assert_eq!(order.len(), 4);
-            let seat = set.seat(order[0]);
-            let mut work = set.begin(order[0], now, MethodClass::Invite).expect("a member");
+            let seat = set.begin_call(order[0]);
+            let mut work = set.begin_request(order[0], now, MethodClass::Invite).expect("a member");
             work.handle_provisional(now, 180);
             work.handle_final(now);
             assert!(set.candidates(call_id).iter().all(Option::is_some));

@@ -1,46 +1,46 @@
-//! One call as it is kept: as small as it can be.
+//! A call as stored, with as little memory as possible.
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use strowger_balancer::Seat;
+use strowger_balancer::CallGuard;
 use strowger_foundation::{TimerId, Timestamp, Transport, octets};
 use strowger_message::{Message, Uri};
 
-use crate::record::{CallView, Reason, Record, State, Text};
+use crate::record::{CallRecord, CallText, CallView, Reason, State};
 
-/// Bytes that are kept of each party's URI.
+/// Bytes stored of each party's URI.
 pub const MAX_PARTY: usize = 128;
-/// Bytes that are kept of a Call-ID.
+/// Bytes stored of a Call-ID.
 pub const MAX_CALL_ID: usize = 256;
 
 /// A call in progress.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// What it is found by: see [`CallKey`](crate::CallKey).
+    /// The lookup key; see [`CallKey`](crate::CallKey).
     pub(crate) key: u64,
     began: Timestamp,
-    /// [`Timestamp::MAX`] before there is an answer.
+    /// Time of the answer; [`Timestamp::MAX`] before it.
     answered: Timestamp,
-    /// When its time is over.
+    /// When the call expires.
     pub(crate) until: Timestamp,
-    /// Fires then, or before.
+    /// Fires at `until` or earlier.
     pub(crate) timer: Option<TimerId>,
-    text: Text,
-    source: Place,
-    target: Place,
-    /// The target of a balanced set that has the call, which is told when it is over.
-    pub(crate) seat: Option<Seat>,
-    /// Of the tag of the callee who answered: a BYE of another dialog of the same INVITE ends nothing.
+    text: CallText,
+    source: CompactAddr,
+    target: CompactAddr,
+    /// Counts the call at its target of a balanced set until the call ends.
+    pub(crate) call_guard: Option<CallGuard>,
+    /// Hash of the tag of the callee that answered: a BYE in another dialog of the same INVITE does not end the call.
     pub(crate) callee_tag: u32,
     transport: Transport,
     pub(crate) state: State,
-    /// How often the INVITE is on its way at once: more than once where it passes this server twice.
+    /// Number of pending INVITE transactions; above one if the INVITE passes this server twice.
     pub(crate) legs: u8,
     /// Whether the caller has sent CANCEL.
     pub(crate) is_cancelled: bool,
-    /// Whether the timer is a session's (RFC 4028).
+    /// Whether the timer is a session timer (RFC 4028).
     pub(crate) has_session_timer: bool,
-    /// What the caller was asked for more with, while it is [`State::Challenged`].
+    /// Status of the challenge while the call is [`State::Challenged`].
     pub(crate) challenge: u16,
 }
 
@@ -53,9 +53,9 @@ impl Call {
             until: Timestamp::ZERO,
             timer: None,
             text: text_of(invite),
-            source: Place::from(peer),
-            target: Place::NONE,
-            seat: None,
+            source: CompactAddr::from(peer),
+            target: CompactAddr::NONE,
+            call_guard: None,
             callee_tag: 0,
             transport,
             state: State::Trying,
@@ -66,17 +66,17 @@ impl Call {
         }
     }
 
-    /// The first 2xx.
+    /// Handles the first 2xx.
     pub(crate) fn on_answer(&mut self, now: Timestamp, callee_tag: u32, target: SocketAddr) {
         debug_assert!(self.state != State::Answered, "the first answered dialog is the call");
         self.state = State::Answered;
         self.answered = now;
         self.callee_tag = callee_tag;
-        self.target = Place::from(target);
+        self.target = CompactAddr::from(target);
     }
 
     pub(crate) fn on_failure(&mut self, target: Option<SocketAddr>) {
-        self.target = target.map_or(Place::NONE, Place::from);
+        self.target = target.map_or(CompactAddr::NONE, CompactAddr::from);
     }
 
     pub(crate) fn view(&self) -> CallView<'_> {
@@ -93,8 +93,8 @@ impl Call {
         }
     }
 
-    pub(crate) fn into_record(self, ended: Timestamp, reason: Reason, status: Option<u16>) -> Record {
-        Record {
+    pub(crate) fn into_record(self, ended: Timestamp, reason: Reason, status: Option<u16>) -> CallRecord {
+        CallRecord {
             began: self.began,
             answered: self.answered(),
             ended: ended.max(self.began),
@@ -112,26 +112,26 @@ impl Call {
     }
 
     fn target(&self) -> Option<SocketAddr> {
-        (self.target != Place::NONE).then(|| self.target.address())
+        (self.target != CompactAddr::NONE).then(|| self.target.address())
     }
 }
 
-fn text_of(invite: &Message<'_>) -> Text {
+fn text_of(invite: &Message<'_>) -> CallText {
     let caller = bare(invite.from().uri);
     let callee = bare(invite.request_uri());
     let call_id = invite.call_id();
-    Text::new(caller, callee, call_id.get(..MAX_CALL_ID).unwrap_or(call_id))
+    CallText::new(caller, callee, call_id.get(..MAX_CALL_ID).unwrap_or(call_id))
 }
 
-/// The URI without its parameters, cut to its limit.
+/// Returns the URI without parameters, truncated to its limit.
 fn bare(text: &[u8]) -> &[u8] {
-    // Most have none, which shows without reading them. All bytes are looked at, for that can be done many at once.
+    // Fast path: most have none, which a scan shows. It has no early exit so that it is vectorized.
     let has_more = text.iter().fold(false, |found, byte| found | matches!(byte, b';' | b'?'));
     let bare = match has_more.then(|| Uri::parse(text)).flatten() {
         Some(Uri::Sip(uri)) => {
             let params = uri.params.as_bytes();
             let headers = uri.headers.map_or(0, |headers| headers.len().saturating_add(1));
-            // A parameter's semicolon may or may not be counted with it; what is before the first one is meant.
+            // The length may or may not include a parameter's semicolon; the part before the first one is wanted.
             let end = uri.text.len().saturating_sub(headers).saturating_sub(params.len());
             let start = uri.text.get(..end).unwrap_or(uri.text);
             start.strip_suffix(b";").unwrap_or(start)
@@ -141,15 +141,15 @@ fn bare(text: &[u8]) -> &[u8] {
     bare.get(..MAX_PARTY).unwrap_or(bare)
 }
 
-/// An address in 18 bytes: IPv4 as it is mapped into IPv6, without the scope of a link-local address.
+/// An address in 18 bytes: IPv4 is mapped into IPv6; the scope of a link-local address is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct CompactAddr {
     ip: [u8; 16],
     port: u16,
 }
 
-impl Place {
-    /// No address that a peer has.
+impl CompactAddr {
+    /// An address that no peer has.
     const NONE: Self = Self { ip: [0; 16], port: 0 };
 
     fn address(self) -> SocketAddr {
@@ -157,7 +157,7 @@ impl Place {
     }
 }
 
-impl From<SocketAddr> for Place {
+impl From<SocketAddr> for CompactAddr {
     fn from(address: SocketAddr) -> Self {
         Self { ip: octets(address.ip()), port: address.port() }
     }
@@ -187,8 +187,8 @@ mod tests {
     fn addresses_of_both_families_come_back() {
         for text in ["192.0.2.1:5060", "[2001:db8::1]:5061", "0.0.0.0:1"] {
             let address: SocketAddr = text.parse().expect("an address");
-            assert_eq!(Place::from(address).address(), address);
-            assert_ne!(Place::from(address), Place::NONE);
+            assert_eq!(CompactAddr::from(address).address(), address);
+            assert_ne!(CompactAddr::from(address), CompactAddr::NONE);
         }
     }
 

@@ -1,11 +1,11 @@
-//! Where calls are kept: in chunks, so that growing copies nothing and what is held never doubles.
+//! Storage of calls in chunks: growing copies nothing and memory never doubles.
 
 use crate::call::Call;
 
-/// Calls of one chunk.
+/// Number of calls per chunk.
 const CHUNK: usize = 128;
 
-/// Calls at places 0 to `len`, without holes.
+/// Calls at indices 0 to `len`, without gaps.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
     chunks: Vec<Vec<Call>>,
@@ -42,7 +42,7 @@ impl Chunks {
         }
     }
 
-    /// Takes the call at `place`; the last one moves there.
+    /// Removes the call at `place`; the last one moves there.
     pub(crate) fn swap_remove(&mut self, place: u32) -> Option<Call> {
         let last = self.len.checked_sub(1)?;
         if place as usize > last {
@@ -50,9 +50,9 @@ impl Chunks {
         }
         let moved = self.chunks.get_mut(last / CHUNK)?.pop()?;
         self.len = last;
-        // Half a chunk of slack, so that a table that breathes around a chunk's end does not allocate at every breath.
+        // Half a chunk of slack, so that a table at a chunk boundary does not allocate repeatedly.
         self.chunks.truncate((last + CHUNK / 2).div_ceil(CHUNK));
-        // One stays, or each call that comes alone would make one and free it.
+        // One chunk stays, or each single call would allocate and free one.
         if last == 0 {
             self.chunks.shrink_to(1);
         }

@@ -1,24 +1,24 @@
-//! What is told of a call.
+//! Reported data of a call.
 
 use core::net::SocketAddr;
 
 use strowger_foundation::{Timestamp, Transport};
 
-/// How far a call has come.
+/// State of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// The INVITE is on its way.
+    /// The INVITE has been forwarded.
     Trying,
-    /// Somebody was alerted: a provisional response other than 100 came back.
+    /// The callee is alerted: a provisional response other than 100 was received.
     Ringing,
-    /// The caller was asked for more and is expected to try again: a challenge, or a session interval that is too small.
+    /// The caller is expected to retry after a challenge or a session interval that is too small.
     Challenged,
-    /// There was a 2xx.
+    /// A 2xx was received.
     Answered,
 }
 
 impl State {
-    /// A word for tables and JSON.
+    /// Returns the name for tables and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -30,25 +30,25 @@ impl State {
     }
 }
 
-/// Why a call has ended.
+/// Why a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The caller sent BYE.
     CallerHungUp,
     /// The callee sent BYE.
     CalleeHungUp,
-    /// The caller gave up before there was an answer.
+    /// The caller cancelled before the answer.
     Cancelled,
     /// A final response other than a 2xx.
     Rejected,
-    /// The session timer ran out (RFC 4028 §10).
+    /// The session timer expired (RFC 4028 §10).
     SessionExpired,
-    /// Nothing was heard of it for [`Limits::age`](crate::Limits::age).
+    /// No message for [`Limits::age`](crate::Limits::age).
     Lost,
 }
 
 impl Reason {
-    /// A word for JSON.
+    /// Returns the name for JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -62,42 +62,42 @@ impl Reason {
     }
 }
 
-/// A call that has ended. Texts are what peers wrote: cut to their limits, and not escaped.
+/// A call that has ended. Texts are as sent by peers, truncated to their limits and not escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Record {
-    /// When its INVITE came.
+pub struct CallRecord {
+    /// Time of the INVITE.
     pub began: Timestamp,
-    /// When its first 2xx came.
+    /// Time of the first 2xx.
     pub answered: Option<Timestamp>,
-    /// When it ended; for [`Reason::SessionExpired`] and [`Reason::Lost`], when its time was over.
+    /// Time of the end; for [`Reason::SessionExpired`] and [`Reason::Lost`] the time of expiry.
     pub ended: Timestamp,
-    /// Why it ended.
+    /// Why the call ended.
     pub reason: Reason,
-    /// The final response to the INVITE that its caller got, where there was one: 200, or why it was not answered.
+    /// The final response sent to the caller, if any: 200, or why the call was not answered.
     pub status: Option<u16>,
-    /// How the INVITE came.
+    /// Transport of the received INVITE.
     pub transport: Transport,
-    /// Where the INVITE came from.
+    /// Source of the INVITE.
     pub source: SocketAddr,
-    /// Where the INVITE went: to who answered, or whose answer the caller got.
+    /// Destination of the INVITE: the peer that answered, or whose response the caller got.
     pub target: Option<SocketAddr>,
-    pub(crate) text: Text,
+    pub(crate) text: CallText,
 }
 
-impl Record {
+impl CallRecord {
     /// The URI in From, without display name; at most [`MAX_PARTY`](crate::MAX_PARTY) bytes.
     #[must_use]
     pub fn caller(&self) -> &[u8] {
         self.text.caller()
     }
 
-    /// The Request-URI as the caller wrote it; at most [`MAX_PARTY`](crate::MAX_PARTY) bytes.
+    /// The Request-URI as sent by the caller; at most [`MAX_PARTY`](crate::MAX_PARTY) bytes.
     #[must_use]
     pub fn callee(&self) -> &[u8] {
         self.text.callee()
     }
 
-    /// Call-ID; at most [`MAX_CALL_ID`](crate::MAX_CALL_ID) bytes.
+    /// The Call-ID; at most [`MAX_CALL_ID`](crate::MAX_CALL_ID) bytes.
     #[must_use]
     pub fn call_id(&self) -> &[u8] {
         self.text.call_id()
@@ -107,36 +107,36 @@ impl Record {
 /// A call in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallView<'a> {
-    /// How far it has come.
+    /// State of the call.
     pub state: State,
-    /// When its INVITE came.
+    /// Time of the INVITE.
     pub began: Timestamp,
-    /// When its first 2xx came.
+    /// Time of the first 2xx.
     pub answered: Option<Timestamp>,
-    /// How the INVITE came.
+    /// Transport of the received INVITE.
     pub transport: Transport,
-    /// Where the INVITE came from.
+    /// Source of the INVITE.
     pub source: SocketAddr,
-    /// Where it was answered.
+    /// The peer that answered.
     pub target: Option<SocketAddr>,
-    /// See [`Record::caller`].
+    /// See [`CallRecord::caller`].
     pub caller: &'a [u8],
-    /// See [`Record::callee`].
+    /// See [`CallRecord::callee`].
     pub callee: &'a [u8],
-    /// See [`Record::call_id`].
+    /// See [`CallRecord::call_id`].
     pub call_id: &'a [u8],
 }
 
-/// Caller, callee and Call-ID in one piece.
+/// Caller, callee and Call-ID in one allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Text {
+pub(crate) struct CallText {
     bytes: Box<[u8]>,
     caller: u8,
     callee: u8,
 }
 
-impl Text {
-    /// The parties must not be longer than 255 bytes.
+impl CallText {
+    /// Creates the text; the parties must not be longer than 255 bytes.
     pub(crate) fn new(caller: &[u8], callee: &[u8], call_id: &[u8]) -> Self {
         debug_assert!(caller.len() < 256 && callee.len() < 256, "the lengths are bytes");
         let length = |text: &[u8]| u8::try_from(text.len()).unwrap_or(u8::MAX);

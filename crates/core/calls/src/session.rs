@@ -4,11 +4,11 @@ use core::time::Duration;
 
 use strowger_message::{Head, HeaderName, parse_decimal, trim};
 
-/// The session interval of a message; `None` where it has none that can be read.
+/// Returns the session interval of a message; `None` if it is missing or malformed.
 pub(crate) fn session_interval(head: &Head<'_>) -> Option<Duration> {
     let value = head.first(HeaderName::SessionExpires)?;
     let seconds = value.split(|byte| *byte == b';').next().map(trim).and_then(parse_decimal)?;
-    // A session of no length would end before it is refreshed: what is written there is not meant.
+    // A session interval of zero would expire before any refresh, so it is ignored.
     (seconds > 0).then(|| Duration::from_secs(seconds.min(u64::from(u32::MAX))))
 }
 

@@ -5,28 +5,28 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use hashbrown::HashTable;
-use strowger_balancer::{Seat, TargetId};
+use strowger_balancer::{CallGuard, TargetId};
 use strowger_foundation::{Flow, TagKey, TimerWheel, Timestamp, Wakeup};
 use strowger_message::{Message, Method, Status};
 
 use crate::call::Call;
 use crate::chunks::Chunks;
-use crate::record::{CallView, Reason, Record, State};
+use crate::record::{CallRecord, CallView, Reason, State};
 use crate::session::session_interval;
 
-/// How long a caller who was asked for more may take to try again before the attempt counts as rejected.
+/// Time for a challenged caller to retry before the attempt counts as rejected.
 pub const CHALLENGE_GRACE: Duration = Duration::from_secs(32);
-/// How long after its session timer has run out a call is ended: a refresh that left in time may still be on its way.
+/// Time from the expiry of the session timer to the end of the call: a refresh sent in time may still be in transit.
 pub const SESSION_GRACE: Duration = Duration::from_secs(32);
-/// Calls that one [`Calls::handle_timeout`] ends at most; the next is due at once where there are more.
+/// Largest number of calls ended by one [`Calls::handle_timeout`]; further ones are due immediately.
 pub const EXPIRIES_PER_CALL: usize = 64;
 
-/// How much is kept.
+/// Limits of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Calls in progress; one more is not noted, and counted in [`Counters::overflow`].
+    /// Largest number of calls in progress; further ones are not tracked and counted in [`Counters::overflow`].
     pub calls: usize,
-    /// How long a call lives without a sign of it, where it has no session timer.
+    /// Lifetime of a call without any message, if it has no session timer.
     pub age: Duration,
 }
 
@@ -36,18 +36,18 @@ impl Default for Limits {
     }
 }
 
-/// Names a call of this shard: a keyed hash of its Call-ID and the tag of its caller.
+/// Id of a call of this shard: a keyed hash of its Call-ID and the caller's tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallKey(u64);
 
 impl CallKey {
-    /// The key as a number that is never 0.
+    /// Returns the key as a number that is never 0.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The key of a number that [`to_bits`](Self::to_bits) gave.
+    /// Returns the key for a number from [`to_bits`](Self::to_bits).
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
@@ -56,43 +56,43 @@ impl CallKey {
 
 /// A call that a BYE has ended.
 #[derive(Debug)]
-pub struct Ended {
-    /// Who hung up: [`Reason::CallerHungUp`] or [`Reason::CalleeHungUp`].
+pub struct ByeOutcome {
+    /// The party that hung up: [`Reason::CallerHungUp`] or [`Reason::CalleeHungUp`].
     pub by: Reason,
-    /// The target of a balanced set that had the call, where one had. Dropped, the call counts there no more.
-    pub seat: Option<Seat>,
+    /// Counts the call at its balanced target, if any; dropping it ends the count.
+    pub call_guard: Option<CallGuard>,
 }
 
-/// Totals since the table was made.
+/// Totals since the table was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Calls that were noted.
+    /// Calls tracked.
     pub begun: u64,
-    /// Of them, those that were answered.
+    /// Tracked calls that were answered.
     pub answered: u64,
-    /// Of them, those that have ended.
+    /// Tracked calls that have ended.
     pub ended: u64,
-    /// Calls that were not noted because [`Limits::calls`] were in progress.
+    /// Calls not tracked because [`Limits::calls`] were in progress.
     pub overflow: u64,
 }
 
-/// The calls in progress of one shard.
+/// The calls in progress of a shard.
 #[derive(Debug)]
 pub struct Calls {
     key: TagKey,
     limits: Limits,
     calls: Chunks,
-    /// Places in `calls` by their calls' keys.
+    /// Index of calls by key.
     index: HashTable<u32>,
     timers: TimerWheel<u64>,
-    records: VecDeque<Record>,
-    /// Whether records are made.
+    records: VecDeque<CallRecord>,
+    /// Whether records are created.
     is_recording: bool,
     counters: Counters,
 }
 
 impl Calls {
-    /// An empty table. `key` is secret: whoever knew it could choose Call-IDs that collide.
+    /// Creates an empty table. `key` is secret: whoever knows it can choose colliding Call-IDs.
     #[must_use]
     pub fn new(key: &TagKey, limits: Limits) -> Self {
         Self {
@@ -107,23 +107,23 @@ impl Calls {
         }
     }
 
-    /// Whether a record is made of each call that ends from now on; so it is at first.
-    pub const fn record(&mut self, is_wanted: bool) {
+    /// Sets whether a record is created of each call that ends from here on; initially on.
+    pub const fn set_recording(&mut self, is_wanted: bool) {
         self.is_recording = is_wanted;
     }
 
-    /// Notes an INVITE as it came, before anything in it is changed, from `source`. Retransmissions must not come here.
+    /// Tracks an INVITE from `source`, as received and before any change. Must not be called for retransmissions.
     ///
-    /// The same call again is the same call: a caller who was challenged and tries again, or an INVITE that passes this
-    /// server twice. `None` for what begins no call (another method, an INVITE inside a dialog), and where the table is
-    /// full.
+    /// A repeated INVITE belongs to the same call: a challenged caller retries, or the INVITE passes this server
+    /// twice. Returns `None` for a message that begins no call (another method, or an INVITE within a dialog), and if
+    /// the table is full.
     pub fn begin(&mut self, now: Timestamp, invite: &Message<'_>, source: &Flow) -> Option<CallKey> {
         if invite.method() != Method::Invite || invite.status().is_some() || invite.to().tag().is_some() {
             return None;
         }
         let key = self.key_of(invite);
         if let Some(place) = self.place(key.0) {
-            self.on_again(now, place);
+            self.on_repeated_invite(now, place);
             return Some(key);
         }
         if self.calls.len() >= self.limits.calls {
@@ -139,14 +139,14 @@ impl Calls {
         Some(key)
     }
 
-    /// The key of the call that `message` begins or answers: an INVITE or a response to one that the caller sent.
+    /// Returns the key of the call for `message`: an INVITE of the caller or a response to it.
     #[must_use]
     pub fn key_of(&self, message: &Message<'_>) -> CallKey {
         self.hash(message.call_id(), message.from().tag())
     }
 
-    /// A provisional response other than 100 came back.
-    pub fn ringing(&mut self, _now: Timestamp, key: CallKey) {
+    /// Handles a provisional response other than 100.
+    pub fn handle_ringing(&mut self, _now: Timestamp, key: CallKey) {
         if let Some(call) = self.call_mut(key)
             && call.state == State::Trying
         {
@@ -154,9 +154,10 @@ impl Calls {
         }
     }
 
-    /// `response`, a 2xx to the initial INVITE, came from `target`. Only the first one makes the call: the caller is to end
-    /// the other dialogs of a forked INVITE (RFC 3261 §13.2.2.4), and nobody hears of them here. Whether this is the first.
-    pub fn answered(&mut self, now: Timestamp, key: CallKey, response: &Message<'_>, target: SocketAddr) -> bool {
+    /// Handles `response`, a 2xx to the initial INVITE, from `target`. Only the first one answers the call: the
+    /// caller must end the other dialogs of a forked INVITE (RFC 3261 §13.2.2.4), which are not tracked. Returns
+    /// whether this is the first.
+    pub fn handle_answer(&mut self, now: Timestamp, key: CallKey, response: &Message<'_>, target: SocketAddr) -> bool {
         debug_assert!(response.status().is_some_and(Status::is_success), "a 2xx answers");
         let callee_tag = self.short_hash(response.to().tag());
         let Some(place) = self.place(key.0) else { return false };
@@ -167,11 +168,11 @@ impl Calls {
         true
     }
 
-    /// The caller is given `status`, a final response other than a 2xx. `target` is who it came from; `None` where it is
-    /// the server's own.
+    /// Handles `status`, a final response other than a 2xx sent to the caller. `target` is the peer that it came
+    /// from; `None` for the server itself.
     ///
-    /// A status after which callers try again with the same Call-ID (401, 407, 422) does not end the call yet.
-    pub fn failed(&mut self, now: Timestamp, key: CallKey, status: u16, target: Option<SocketAddr>) {
+    /// A status after which callers retry with the same Call-ID (401, 407, 422) does not end the call yet.
+    pub fn handle_failure(&mut self, now: Timestamp, key: CallKey, status: u16, target: Option<SocketAddr>) {
         let Some(place) = self.place(key.0) else { return };
         let Some(call) = self.calls.get_mut(place) else { return };
         call.legs = call.legs.saturating_sub(1);
@@ -191,18 +192,19 @@ impl Calls {
         self.end(place, now, reason, Some(status));
     }
 
-    /// The target that `seat` is of has the call while it lasts: while it is talked, and while a caller who was asked for more
-    /// may try again. Where the INVITE passed here twice, on its way to two targets, it is the call of the last that is told of.
-    pub fn assign(&mut self, key: CallKey, seat: Seat) {
+    /// Assigns the call to the target of the guard until it ends: while it is in progress, and while a challenged
+    /// caller may retry. If the INVITE passed here twice on its way to two targets, the target assigned last has the
+    /// call.
+    pub fn assign_target(&mut self, key: CallKey, seat: CallGuard) {
         if let Some(call) = self.call_mut(key)
             && matches!(call.state, State::Answered | State::Challenged)
         {
-            call.seat = Some(seat);
+            call.call_guard = Some(seat);
         }
     }
 
-    /// The target of a balanced set that has the call which a request of the caller's is of; of an INVITE without a To tag, that
-    /// which asked the caller for more.
+    /// Returns the balanced target of the call that the caller's request belongs to. For an INVITE without a To tag,
+    /// the target that challenged the caller.
     #[must_use]
     pub fn target_of(&self, request: &Message<'_>) -> Option<TargetId> {
         let place = match request.to().tag() {
@@ -213,11 +215,11 @@ impl Calls {
         if request.to().tag().is_none() && call.state != State::Challenged {
             return None;
         }
-        call.seat.as_ref().map(|seat| seat.target().id())
+        call.call_guard.as_ref().map(|seat| seat.target().id())
     }
 
-    /// The caller sent CANCEL. The call ends with the final response that the INVITE gets: it may yet be answered.
-    pub fn cancelled(&mut self, _now: Timestamp, key: CallKey) {
+    /// Handles the caller's CANCEL. The call ends with the final response to the INVITE; it may still be answered.
+    pub fn handle_cancel(&mut self, _now: Timestamp, key: CallKey) {
         if let Some(call) = self.call_mut(key)
             && call.state != State::Answered
         {
@@ -225,22 +227,23 @@ impl Calls {
         }
     }
 
-    /// A BYE that goes to the other party. It ends the call where it is of the dialog that was answered; what it ended.
+    /// Handles a BYE to the other party. Ends the call if the BYE is in the answered dialog, and returns what ended.
     ///
-    /// The parties take the session for ended as soon as BYE is sent, whatever is answered (RFC 3261 §15.1.1). A target may have
-    /// to answer it yet, so the seat that it has is given out.
-    pub fn bye(&mut self, now: Timestamp, bye: &Message<'_>) -> Option<Ended> {
+    /// The parties treat the session as ended as soon as BYE is sent, whatever the response (RFC 3261 §15.1.1). A
+    /// target may still have to respond, so its call guard is returned.
+    pub fn handle_bye(&mut self, now: Timestamp, bye: &Message<'_>) -> Option<ByeOutcome> {
         let (place, is_caller) = self.dialog(bye)?;
         let by = if is_caller { Reason::CallerHungUp } else { Reason::CalleeHungUp };
-        let seat = self.calls.get_mut(place).and_then(|call| call.seat.take());
+        let seat = self.calls.get_mut(place).and_then(|call| call.call_guard.take());
         self.end(place, now, by, Some(200));
-        Some(Ended { by, seat })
+        Some(ByeOutcome { by, call_guard: seat })
     }
 
-    /// A message inside a dialog: a sign that the call goes on. A re-INVITE or UPDATE begins the session timer anew with its
-    /// own interval, or ends it where it has none; its 2xx then says what both parties keep, which is never longer
-    /// (RFC 4028 §7.2, §9). Who sees only one of the two ends the call later than the parties, never before them.
-    pub fn refreshed(&mut self, now: Timestamp, message: &Message<'_>) {
+    /// Handles a message within a dialog, which shows that the call is alive. A re-INVITE or UPDATE restarts the
+    /// session timer with its own interval, or stops it if it has none. Its 2xx then carries the interval that both
+    /// parties use, which is never longer (RFC 4028 §7.2, §9). If only one of the two is seen, the call ends later
+    /// than the parties do, never earlier.
+    pub fn handle_refresh(&mut self, now: Timestamp, message: &Message<'_>) {
         let Some((place, _)) = self.dialog(message) else { return };
         let is_refresh = matches!(message.method(), Method::Invite | Method::Update)
             && message.status().is_none_or(Status::is_success);
@@ -251,29 +254,29 @@ impl Calls {
         }
     }
 
-    /// Whether calls have ended that were not taken yet.
+    /// Whether records are waiting to be polled.
     #[must_use]
     pub fn has_records(&self) -> bool {
         !self.records.is_empty()
     }
 
-    /// Takes a call that has ended; call until `None`.
-    pub fn poll_record(&mut self) -> Option<Record> {
+    /// Returns the next record; call until `None`.
+    pub fn poll_record(&mut self) -> Option<CallRecord> {
         let record = self.records.pop_front();
-        // After a burst of ends the queue gives its memory back.
+        // Releases the queue's memory after a burst.
         if record.is_none() && self.records.capacity() > EXPIRIES_PER_CALL {
             self.records = VecDeque::new();
         }
         record
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout) next.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         self.timers.next_deadline().map(|at| Wakeup { at, reason: "the time of a call" })
     }
 
-    /// Ends calls whose time is over, up to [`EXPIRIES_PER_CALL`] of them.
+    /// Ends expired calls, at most [`EXPIRIES_PER_CALL`].
     pub fn handle_timeout(&mut self, now: Timestamp) {
         for _ in 0..EXPIRIES_PER_CALL {
             let Some(key) = self.timers.poll_expired(now) else { return };
@@ -300,12 +303,12 @@ impl Calls {
         }
     }
 
-    /// Shows each call in progress, in no order that means anything.
+    /// Passes each call in progress to `visit`, in no particular order.
     pub fn for_each(&self, visit: impl FnMut(CallView<'_>)) {
         self.calls.iter().map(Call::view).for_each(visit);
     }
 
-    /// Calls in progress.
+    /// Number of calls in progress.
     #[must_use]
     pub fn len(&self) -> usize {
         self.calls.len()
@@ -323,7 +326,7 @@ impl Calls {
         &self.counters
     }
 
-    /// Checks what always holds; for tests and simulation.
+    /// Checks the invariants; for tests and simulation.
     pub fn check_invariants(&self) {
         let Counters { begun, ended, .. } = self.counters;
         debug_assert_eq!(self.index.len(), self.calls.len());
@@ -332,19 +335,19 @@ impl Calls {
         debug_assert!(self.calls.iter().zip(0..).all(|(call, place)| self.place(call.key) == Some(place)));
     }
 
-    /// The INVITE of a call that is known.
-    fn on_again(&mut self, now: Timestamp, place: u32) {
+    /// Handles an INVITE of a known call.
+    fn on_repeated_invite(&mut self, now: Timestamp, place: u32) {
         let Some(call) = self.calls.get_mut(place) else { return };
         call.legs = call.legs.saturating_add(1);
         if call.state == State::Challenged {
             call.state = State::Trying;
-            // While it is set up the request itself says who has it.
-            call.seat = None;
+            // During setup the request itself identifies the target.
+            call.call_guard = None;
             self.arm(place, now + self.limits.age, false);
         }
     }
 
-    /// Takes the session interval of a message; without one there is no session timer (RFC 4028 §7.2).
+    /// Applies the session interval of a message; without one there is no session timer (RFC 4028 §7.2).
     fn await_session(&mut self, now: Timestamp, place: u32, message: &Message<'_>) {
         match session_interval(message.head()) {
             Some(interval) => self.arm(place, now + interval + SESSION_GRACE, true),
@@ -357,7 +360,7 @@ impl Calls {
         call.has_session_timer = is_session;
         let is_later = at >= core::mem::replace(&mut call.until, at);
         match call.timer {
-            // Most calls end before it fires; otherwise it finds that there is time left, and is armed again.
+            // Most calls end before it fires; otherwise it is rearmed for the remaining time.
             Some(_) if is_later => return,
             Some(timer) => {
                 self.timers.cancel(timer);
@@ -396,7 +399,7 @@ impl Calls {
         }
     }
 
-    /// The answered call that an in-dialog message belongs to, and whether the caller sent the request.
+    /// Returns the answered call of an in-dialog message, and whether the caller sent the request.
     fn dialog(&self, message: &Message<'_>) -> Option<(u32, bool)> {
         let (from, to) = (message.from().tag(), message.to().tag());
         [(from, to, true), (to, from, false)].into_iter().find_map(|(caller, callee, is_caller)| {
@@ -416,7 +419,7 @@ impl Calls {
         self.index.find(key, |place| self.calls.get(*place).is_some_and(|call| call.key == key)).copied()
     }
 
-    /// Clients of RFC 2543 have no tag.
+    /// Hashes Call-ID and tag; RFC 2543 clients have no tag.
     fn hash(&self, call_id: &[u8], tag: Option<&[u8]>) -> CallKey {
         CallKey(self.key.table64(&[call_id, tag.unwrap_or_default()]).max(1))
     }

@@ -1,4 +1,4 @@
-//! What a call costs, by a counting allocator.
+//! Memory per call, measured with a counting allocator.
 
 use strowger_allocations::{Counting, live};
 use strowger_calls::{Calls, Limits};
@@ -22,7 +22,7 @@ fn begin(calls: &mut Calls, number: u32) {
 #[test]
 fn a_call_costs_no_more_than_its_budget_and_gives_it_back() {
     let before = live();
-    // The dearest sizes are those at which tables have just doubled.
+    // The worst sizes are those just after tables have doubled.
     for (count, budget) in [(8_000, 250), (14_000, 250), (60_000, 250), (17_000, 275)] {
         let mut calls = Calls::new(&TagKey::new([7; 16]), Limits::default());
         let empty = live();
@@ -35,7 +35,7 @@ fn a_call_costs_no_more_than_its_budget_and_gives_it_back() {
             calls.handle_timeout(Timestamp::from_millis(13 * 3_600_000));
             while calls.poll_record().is_some() {}
         }
-        // What the timer wheel has grown to it keeps.
+        // The timer wheel does not shrink.
         let kept = live() - empty;
         assert!(kept <= count as usize * 90, "{kept} B kept of {count} calls");
     }

@@ -6,47 +6,47 @@ use std::sync::Arc;
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use strowger_foundation::map::{Seeded, seeded};
+use strowger_foundation::map::{SeededState, seeded};
 
 use crate::User;
 use crate::gateway::{Gateway, Gateways};
 
-/// How many stripes a directory has. Making a version copies this many pointers, and the pointers of each touched
-/// stripe: at a million users about 256 and 4,000.
+/// Number of stripes of a directory. A new version copies this many pointers, and the pointers of each changed
+/// stripe: with a million users about 256 and 4,000.
 const STRIPES: usize = 256;
 
-/// One row that a store saw change.
+/// A changed row of a store.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Change {
-    /// The user is new, or has another password or state.
+pub enum DirectoryChange {
+    /// A user is new, or has another password or state.
     PutUser(User),
-    /// There is no user at this address any more.
+    /// There is no user at this address anymore.
     RemoveUser(Box<[u8]>),
-    /// `alias` leads to `aor` from now on.
+    /// `alias` resolves to `aor`.
     PutAlias {
-        /// The canonical address that is looked up.
+        /// Canonical address that is looked up.
         alias: Box<[u8]>,
-        /// The canonical address of the user that it leads to.
+        /// Canonical address of the user it resolves to.
         aor: Box<[u8]>,
     },
-    /// The address is no alias any more.
+    /// The address is no alias anymore.
     RemoveAlias(Box<[u8]>),
-    /// These are all members of the set from now on; without any there is no such set.
+    /// Replaces all members of a set; an empty list removes the set.
     PutGateways {
-        /// The name of the set.
+        /// Name of the set.
         set: Box<[u8]>,
-        /// Its members, each URI once.
+        /// Members, each URI once.
         gateways: Vec<Gateway>,
     },
 }
 
-/// One immutable version of all users, aliases and gateways. Cloning one copies 256 pointers.
+/// An immutable version of all users, aliases and gateways. Cloning copies 256 pointers.
 ///
-/// Whoever lets go of a version last frees the stripes that no other version has; where a pause matters (a worker), let
-/// something slower hold the old version until the workers have the new one.
+/// Dropping the last reference frees the stripes that no other version shares. If a pause matters (in a worker), let
+/// a slower thread hold the old version until the workers have the new one.
 #[derive(Clone)]
 pub struct Directory {
-    seed: Seeded,
+    seed: SeededState,
     stripes: Box<[Arc<Stripe>]>,
     gateways: Gateways,
     users: usize,
@@ -54,8 +54,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// The directory without rows. `seed` is drawn at random once a process, so that nobody can choose addresses that
-    /// fall into one slot.
+    /// Creates an empty directory. `seed` is drawn at random once per process, so that nobody can choose addresses
+    /// that collide.
     #[must_use]
     pub fn empty(seed: u64) -> Self {
         let stripe = Arc::new(Stripe::default());
@@ -63,9 +63,9 @@ impl Directory {
         Self { seed: seeded(seed), stripes, gateways: Gateways::default(), users: 0, aliases: 0 }
     }
 
-    /// The next version: this one with `changes` applied in their order. This one stays as it is.
+    /// Returns the next version: this one with `changes` applied in order. This version stays unchanged.
     #[must_use]
-    pub fn with_changes(&self, changes: impl IntoIterator<Item = Change>) -> Self {
+    pub fn with_changes(&self, changes: impl IntoIterator<Item = DirectoryChange>) -> Self {
         let mut next = self.clone();
         for change in changes {
             next.on_change(change);
@@ -73,16 +73,17 @@ impl Directory {
         next
     }
 
-    /// The user at the canonical address `aor`, which is not followed if it is an alias.
+    /// Returns the user at the canonical address `aor`. Does not follow aliases.
     #[must_use]
     pub fn user(&self, aor: &[u8]) -> Option<&User> {
         let hash = self.hash(aor);
         self.stripe(hash)?.users.find(hash, |user| *user.aor == *aor).map(|user| &**user)
     }
 
-    /// The address that the alias `aor` leads to, or `aor` itself where it is no alias.
+    /// Returns the address that the alias `aor` resolves to, or `aor` itself if it is no alias.
     ///
-    /// One level only, so no chain can loop; stores refuse an alias of an alias, and an alias of a user's own address.
+    /// Only one level is followed, so there are no loops. Stores refuse an alias of an alias, and an alias equal to a
+    /// user's own address.
     #[must_use]
     pub fn resolve<'a>(&'a self, aor: &'a [u8]) -> &'a [u8] {
         if self.aliases == 0 {
@@ -93,30 +94,30 @@ impl Directory {
         alias.map_or(aor, |alias| &alias.aor)
     }
 
-    /// Shows the address of each user, in no order.
+    /// Calls `visit` with the address of each user, in no particular order.
     pub fn for_each_user(&self, mut visit: impl FnMut(&[u8])) {
         self.stripes.iter().flat_map(|stripe| &stripe.users).for_each(|user| visit(&user.aor));
     }
 
-    /// How many users there are.
+    /// Returns the number of users.
     #[must_use]
     pub fn users(&self) -> usize {
         self.users
     }
 
-    /// How many aliases there are.
+    /// Returns the number of aliases.
     #[must_use]
     pub fn aliases(&self) -> usize {
         self.aliases
     }
 
-    /// The sets of gateways.
+    /// Returns the gateway sets.
     #[must_use]
     pub fn gateways(&self) -> &Gateways {
         &self.gateways
     }
 
-    /// Panics unless each row is in its stripe, is there once, and is counted. Reads everything: for tests and the
+    /// Panics unless each row is in its stripe, exists once, and is counted. Reads everything: for tests and the
     /// simulator.
     pub fn check_invariants(&self) {
         self.gateways.check_invariants();
@@ -135,7 +136,7 @@ impl Directory {
         assert_eq!(self.aliases, self.stripes.iter().map(|stripe| stripe.aliases.len()).sum::<usize>());
     }
 
-    fn on_change(&mut self, change: Change) {
+    fn on_change(&mut self, change: DirectoryChange) {
         let hash = self.hash(change.key());
         let seed = &self.seed;
         let Some(stripe) = self.stripes.get_mut(stripe_index(hash)) else {
@@ -144,26 +145,26 @@ impl Directory {
         };
         let stripe = Arc::make_mut(stripe);
         match change {
-            Change::PutUser(user) => {
+            DirectoryChange::PutUser(user) => {
                 let added = put(&mut stripe.users, seed, hash, Arc::new(user));
                 self.users += usize::from(added);
             }
-            Change::RemoveUser(aor) => {
+            DirectoryChange::RemoveUser(aor) => {
                 let removed = remove(&mut stripe.users, hash, &aor);
                 debug_assert!(!removed || self.users > 0);
                 self.users -= usize::from(removed);
             }
-            Change::PutAlias { alias, aor } => {
+            DirectoryChange::PutAlias { alias, aor } => {
                 let added = put(&mut stripe.aliases, seed, hash, Arc::new(Alias { alias, aor }));
                 self.aliases += usize::from(added);
             }
-            Change::RemoveAlias(alias) => {
+            DirectoryChange::RemoveAlias(alias) => {
                 let removed = remove(&mut stripe.aliases, hash, &alias);
                 debug_assert!(!removed || self.aliases > 0);
                 self.aliases -= usize::from(removed);
             }
-            // Sets are in no stripe.
-            Change::PutGateways { set, gateways } => self.gateways.put(set, gateways),
+            // Gateway sets are not striped.
+            DirectoryChange::PutGateways { set, gateways } => self.gateways.put(set, gateways),
         }
     }
 
@@ -182,7 +183,7 @@ impl fmt::Debug for Directory {
     }
 }
 
-impl Change {
+impl DirectoryChange {
     fn key(&self) -> &[u8] {
         match self {
             Self::PutUser(user) => &user.aor,
@@ -194,7 +195,7 @@ impl Change {
     }
 }
 
-impl fmt::Debug for Change {
+impl fmt::Debug for DirectoryChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PutUser(user) => write!(f, "PutUser({user:?})"),
@@ -206,7 +207,8 @@ impl fmt::Debug for Change {
     }
 }
 
-/// Rows are behind pointers, so that the copy of a stripe costs a count each and shares the text.
+/// A stripe of rows. Rows are behind pointers, so copying a stripe costs one reference count each and shares the
+/// text.
 #[derive(Clone, Default)]
 struct Stripe {
     users: HashTable<Arc<User>>,
@@ -234,8 +236,8 @@ impl Keyed for Alias {
     }
 }
 
-/// Writes `row` over the one with its key; true if there was none.
-fn put<T: Keyed>(table: &mut HashTable<Arc<T>>, seed: &Seeded, hash: u64, row: Arc<T>) -> bool {
+/// Inserts `row`, replacing the one with its key. Returns whether there was none.
+fn put<T: Keyed>(table: &mut HashTable<Arc<T>>, seed: &SeededState, hash: u64, row: Arc<T>) -> bool {
     match table.entry(hash, |other| other.key() == row.key(), |other| seed.hash_one(other.key())) {
         Entry::Occupied(mut occupied) => {
             *occupied.get_mut() = row;
@@ -248,12 +250,13 @@ fn put<T: Keyed>(table: &mut HashTable<Arc<T>>, seed: &Seeded, hash: u64, row: A
     }
 }
 
-/// True if there was a row with this key.
+/// Removes the row with this key. Returns whether there was one.
 fn remove<T: Keyed>(table: &mut HashTable<Arc<T>>, hash: u64, key: &[u8]) -> bool {
     table.find_entry(hash, |row| row.key() == key).map(hashbrown::hash_table::OccupiedEntry::remove).is_ok()
 }
 
-/// A table within a stripe uses the lowest and the highest bits of the hash, so stripes are chosen by others.
+/// Returns the stripe of a hash. The table within a stripe uses the lowest and the highest bits, so the stripe uses
+/// others.
 fn stripe_index(hash: u64) -> usize {
     (hash >> 32) as usize % STRIPES
 }
@@ -270,8 +273,8 @@ mod tests {
 
     #[test]
     fn a_change_copies_its_stripe_and_shares_the_others() {
-        let before = Directory::empty(1).with_changes((0..10_000).map(|index| Change::PutUser(user(index))));
-        let after = before.with_changes([Change::PutUser(User { enabled: false, ..user(5) })]);
+        let before = Directory::empty(1).with_changes((0..10_000).map(|index| DirectoryChange::PutUser(user(index))));
+        let after = before.with_changes([DirectoryChange::PutUser(User { enabled: false, ..user(5) })]);
         let copied = before.stripes.iter().zip(&*after.stripes).filter(|(a, b)| !Arc::ptr_eq(a, b)).count();
         assert_eq!(copied, 1);
         let neighbours = before.stripe(before.hash(&user(5).aor)).map_or(0, |stripe| stripe.users.len());
@@ -288,7 +291,8 @@ mod tests {
 
     #[test]
     fn users_spread_evenly_over_stripes() {
-        let directory = Directory::empty(42).with_changes((0..25_600).map(|index| Change::PutUser(user(index))));
+        let directory =
+            Directory::empty(42).with_changes((0..25_600).map(|index| DirectoryChange::PutUser(user(index))));
         let fullest = directory.stripes.iter().map(|stripe| stripe.users.len()).max();
         let emptiest = directory.stripes.iter().map(|stripe| stripe.users.len()).min();
         assert!(fullest < Some(160) && emptiest > Some(50), "{emptiest:?} to {fullest:?} around 100");
@@ -297,14 +301,14 @@ mod tests {
 
     #[test]
     fn debug_shows_counts_only() {
-        let directory = Directory::empty(3).with_changes([Change::PutUser(user(1))]);
+        let directory = Directory::empty(3).with_changes([DirectoryChange::PutUser(user(1))]);
         assert_eq!(format!("{directory:?}"), "Directory { users: 1, aliases: 0, .. }");
     }
 
     #[test]
     fn debug_of_a_change_is_readable() {
-        let alias = Change::PutAlias { alias: (*b"desk@x").into(), aor: (*b"al\nice@x").into() };
+        let alias = DirectoryChange::PutAlias { alias: (*b"desk@x").into(), aor: (*b"al\nice@x").into() };
         assert_eq!(format!("{alias:?}"), r"PutAlias(desk@x -> al\nice@x)");
-        assert_eq!(format!("{:?}", Change::RemoveUser((*b"alice@x").into())), "RemoveUser(alice@x)");
+        assert_eq!(format!("{:?}", DirectoryChange::RemoveUser((*b"alice@x").into())), "RemoveUser(alice@x)");
     }
 }

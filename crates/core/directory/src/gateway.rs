@@ -1,21 +1,21 @@
-//! Gateways: where calls go that no domain of ours claims, in sets that routes name.
+//! Gateways: next hops of calls to foreign domains, in sets that routes name.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// One member of a set.
+/// A member of a gateway set.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Gateway {
-    /// The SIP URI of its place, as it was written.
+    /// SIP URI of the gateway, as written.
     pub uri: Box<[u8]>,
-    /// Those of a lower one are tried first (RFC 2782).
+    /// Priority; lower first (RFC 2782).
     pub priority: u16,
-    /// The share of calls among those of the same priority (RFC 2782).
+    /// Share of calls among members of the same priority (RFC 2782).
     pub weight: u16,
-    /// The most calls at one time; `None` where nobody has named a limit. Kept for who balances: routing does not look at it.
+    /// Maximum number of simultaneous calls; `None` for no limit. Used by the balancer; routing ignores it.
     pub capacity: Option<u32>,
-    /// Whether calls go there; one that is disabled keeps its row.
+    /// Whether it takes calls. A disabled gateway keeps its row.
     pub enabled: bool,
 }
 
@@ -31,30 +31,30 @@ impl fmt::Debug for Gateway {
     }
 }
 
-/// In the order of their priorities.
+/// Members, ordered by priority.
 type Members = Arc<[Gateway]>;
 
-/// All sets, each with all its members. Cloning one copies a pointer.
+/// All gateway sets with their members. Cloning copies a pointer.
 #[derive(Clone, Debug, Default)]
 pub struct Gateways {
     by_name: Arc<BTreeMap<Box<[u8]>, Members>>,
 }
 
 impl Gateways {
-    /// The members of the set, enabled or not, those of a lower priority first; none where there is no such set.
+    /// Returns the members of a set, enabled or not, lower priorities first. Empty if there is no such set.
     #[must_use]
     pub fn members(&self, set: &[u8]) -> &[Gateway] {
         self.by_name.get(set).map_or(&[], |members| members)
     }
 
-    /// The sets by name, each with its members.
+    /// Returns the sets by name, each with its members.
     pub fn sets(&self) -> impl Iterator<Item = (&[u8], &[Gateway])> {
         self.by_name.iter().map(|(name, members)| (&**name, &**members))
     }
 
-    /// Replaces all of a set in one step, so that nobody sees a part of it; one without members is none.
+    /// Replaces all members of a set atomically. An empty list removes the set.
     pub fn put(&mut self, set: Box<[u8]>, mut members: Vec<Gateway>) {
-        // A few dozen sets, and changes are rare.
+        // There are a few dozen sets, and changes are rare.
         let by_name = Arc::make_mut(&mut self.by_name);
         if members.is_empty() {
             by_name.remove(&set);
@@ -79,14 +79,14 @@ impl Gateways {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Change, Directory};
+    use crate::{Directory, DirectoryChange};
 
     fn gateway(uri: &str, priority: u16) -> Gateway {
         Gateway { uri: uri.as_bytes().into(), priority, weight: 1, capacity: None, enabled: true }
     }
 
-    fn put(set: &str, gateways: &[Gateway]) -> Change {
-        Change::PutGateways { set: set.as_bytes().into(), gateways: gateways.to_vec() }
+    fn put(set: &str, gateways: &[Gateway]) -> DirectoryChange {
+        DirectoryChange::PutGateways { set: set.as_bytes().into(), gateways: gateways.to_vec() }
     }
 
     fn uris<'a>(directory: &'a Directory, set: &str) -> Vec<&'a [u8]> {
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn a_change_of_users_leaves_sets_alone() {
         let before = Directory::empty(1).with_changes([put("pstn", &[gateway("sip:a", 0)])]);
-        let after = before.with_changes([Change::RemoveAlias((*b"nobody@example.com").into())]);
+        let after = before.with_changes([DirectoryChange::RemoveAlias((*b"nobody@example.com").into())]);
         assert!(std::ptr::eq(before.gateways().members(b"pstn"), after.gateways().members(b"pstn")));
     }
 

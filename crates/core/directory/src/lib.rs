@@ -1,11 +1,11 @@
-//! Rows that the core looks up and never writes: users with the hashes of their passwords, aliases, and gateways.
+//! Rows that the core reads but never writes: users with their password hashes, aliases and gateways.
 //!
-//! A [`Directory`] is one immutable version of all rows. The shell loads the first version from its store and makes each
-//! further one with [`Directory::with_changes`]; a version shares with its predecessor every stripe that no change
-//! touched, so a new password among a million users costs the copy of a few thousand pointers.
+//! A [`Directory`] is one immutable version of all rows. The shell loads the first version from its store and creates
+//! each further one with [`Directory::with_changes`]. A version shares all unchanged stripes with its predecessor, so
+//! a new password among a million users costs the copy of a few thousand pointers.
 //!
-//! Keys are canonical addresses of record as bytes: `user@domain`, the user part unescaped, the domain in lower case.
-//! Who asks and who writes must both bring them into this form; here bytes are only compared.
+//! Keys are canonical addresses of record as bytes: `user@domain`, with the user part unescaped and the domain in
+//! lower case. Readers and writers must canonicalize addresses; the directory compares bytes.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
@@ -14,6 +14,6 @@ mod directory;
 mod gateway;
 mod user;
 
-pub use directory::{Change, Directory};
+pub use directory::{Directory, DirectoryChange};
 pub use gateway::{Gateway, Gateways};
 pub use user::{Ha1s, User};

@@ -1,23 +1,23 @@
-//! A user and what proves it.
+//! A user and its password hashes.
 
 use std::fmt;
 
-/// The hash H(username ":" realm ":" password) of RFC 7616 §3.4.2, for each algorithm of RFC 8760 that is known.
+/// Hashes H(username ":" realm ":" password) of RFC 7616 §3.4.2, for each supported algorithm of RFC 8760.
 ///
-/// Whoever has one can answer a challenge as the user: it is as secret as the password, and never printed. `==` takes a
-/// time that depends on the bytes: it is for tests and for stores, not for checking what a peer sent.
+/// A hash suffices to answer a challenge as the user: it is as secret as the password and never printed. `==` does
+/// not take constant time: use it in tests and stores, not to check what a peer sent.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ha1s {
-    /// For `MD5`.
+    /// Hash for `MD5`.
     pub md5: Option<[u8; 16]>,
-    /// For `SHA-256`.
+    /// Hash for `SHA-256`.
     pub sha256: Option<[u8; 32]>,
-    /// For `SHA-512-256`, which is SHA-512/256 of FIPS 180-4 and not the first half of a SHA-512.
+    /// Hash for `SHA-512-256`, which is SHA-512/256 of FIPS 180-4 and not the first half of a SHA-512.
     pub sha512_256: Option<[u8; 32]>,
 }
 
 impl Ha1s {
-    /// Whether no algorithm is known, so that the user can answer no challenge.
+    /// Whether there is no hash, so that the user can answer no challenge.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.md5.is_none() && self.sha256.is_none() && self.sha512_256.is_none()
@@ -36,14 +36,14 @@ impl fmt::Debug for Ha1s {
     }
 }
 
-/// One user of ours.
+/// A local user.
 #[derive(Clone, PartialEq, Eq)]
 pub struct User {
-    /// The canonical address of record; its user part is the user name of a digest.
+    /// Canonical address of record. Its user part is the digest user name.
     pub aor: Box<[u8]>,
-    /// What proves the user.
+    /// Password hashes.
     pub ha1: Ha1s,
-    /// Whether the user may register and call; a disabled user keeps its row.
+    /// Whether the user may register and call. A disabled user keeps its row.
     pub enabled: bool,
 }
 

@@ -1,12 +1,12 @@
-//! The directory against the simplest model of it, over many versions.
+//! The directory against a simple model, over many versions.
 
 use std::collections::BTreeMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use strowger_directory::{Change, Directory, Gateway, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Gateway, Ha1s, User};
 
-/// Few addresses, so that changes meet; one with bytes that are no text.
+/// A few addresses, so that changes collide; one is not valid text.
 const ADDRESSES: [&[u8]; 8] = [
     b"alice@example.com",
     b"bob@example.com",
@@ -31,13 +31,13 @@ struct Model {
 }
 
 impl Model {
-    fn apply(&mut self, change: Change) {
+    fn apply(&mut self, change: DirectoryChange) {
         match change {
-            Change::PutUser(user) => drop(self.users.insert(user.aor.clone(), user)),
-            Change::RemoveUser(aor) => drop(self.users.remove(&aor)),
-            Change::PutAlias { alias, aor } => drop(self.aliases.insert(alias, aor)),
-            Change::RemoveAlias(alias) => drop(self.aliases.remove(&alias)),
-            Change::PutGateways { set, gateways } => {
+            DirectoryChange::PutUser(user) => drop(self.users.insert(user.aor.clone(), user)),
+            DirectoryChange::RemoveUser(aor) => drop(self.users.remove(&aor)),
+            DirectoryChange::PutAlias { alias, aor } => drop(self.aliases.insert(alias, aor)),
+            DirectoryChange::RemoveAlias(alias) => drop(self.aliases.remove(&alias)),
+            DirectoryChange::PutGateways { set, gateways } => {
                 self.gateways.retain(|(name, ..), _| *name != set);
                 let rows = gateways.into_iter();
                 self.gateways
@@ -67,25 +67,25 @@ fn address() -> impl Strategy<Value = Box<[u8]>> {
     (0..ADDRESSES.len()).prop_map(|index| ADDRESSES[index].into())
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn change() -> impl Strategy<Value = DirectoryChange> {
     let user = (address(), any::<u8>(), any::<bool>()).prop_map(|(aor, byte, enabled)| {
-        Change::PutUser(User { aor, ha1: Ha1s { md5: Some([byte; 16]), ..Ha1s::default() }, enabled })
+        DirectoryChange::PutUser(User { aor, ha1: Ha1s { md5: Some([byte; 16]), ..Ha1s::default() }, enabled })
     });
     let gateway = |(index, priority, enabled): (u8, u16, bool)| {
         let uri = format!("sip:192.0.2.{index}").into_bytes().into();
         Gateway { uri, priority, weight: 1, capacity: None, enabled }
     };
     let members = proptest::collection::btree_map(any::<u8>(), (0..3_u16, any::<bool>()), 0..4);
-    let set = ((0..SETS.len()), members).prop_map(move |(set, members)| Change::PutGateways {
+    let set = ((0..SETS.len()), members).prop_map(move |(set, members)| DirectoryChange::PutGateways {
         set: SETS[set].into(),
         gateways: members.into_iter().map(|(index, (priority, enabled))| gateway((index, priority, enabled))).collect(),
     });
     prop_oneof![
         3 => user,
         2 => set,
-        2 => address().prop_map(Change::RemoveUser),
-        3 => (address(), address()).prop_map(|(alias, aor)| Change::PutAlias { alias, aor }),
-        2 => address().prop_map(Change::RemoveAlias),
+        2 => address().prop_map(DirectoryChange::RemoveUser),
+        3 => (address(), address()).prop_map(|(alias, aor)| DirectoryChange::PutAlias { alias, aor }),
+        2 => address().prop_map(DirectoryChange::RemoveAlias),
     ]
 }
 
@@ -108,7 +108,7 @@ proptest! {
 
 #[test]
 fn an_alias_is_followed_once() {
-    let leads = |alias: &[u8], aor: &[u8]| Change::PutAlias { alias: alias.into(), aor: aor.into() };
+    let leads = |alias: &[u8], aor: &[u8]| DirectoryChange::PutAlias { alias: alias.into(), aor: aor.into() };
     let directory =
         Directory::empty(9).with_changes([leads(b"a@x", b"b@x"), leads(b"b@x", b"a@x"), leads(b"c@x", b"c@x")]);
     assert_eq!(directory.resolve(b"a@x"), b"b@x");

@@ -1,7 +1,7 @@
-//! Base64url without padding (RFC 4648 §5): how tags, branches and tokens are written.
+//! Base64url without padding (RFC 4648 §5), used for tags, branches and tokens.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-/// What a character is worth that is not in the alphabet: more than six bits.
+/// Value of a character outside the alphabet; does not fit six bits.
 const NONE: u8 = 0x80;
 
 static VALUES: [u8; 256] = values();
@@ -30,19 +30,19 @@ fn character(bits: u32) -> u8 {
     ALPHABET[(bits & 63) as usize]
 }
 
-/// The characters of `length` bytes.
+/// Number of characters for `length` bytes.
 #[must_use]
 pub const fn encoded_len(length: usize) -> usize {
     (length * 8).div_ceil(6)
 }
 
-/// The bytes of `length` characters; of a length that nothing is written in, what is there whole.
+/// Number of bytes of `length` characters; for a length that no encoding has, the number of complete bytes.
 #[must_use]
 pub const fn decoded_len(length: usize) -> usize {
     length * 6 / 8
 }
 
-/// Writes `bytes` into `text`, which has [`encoded_len`] room.
+/// Encodes `bytes` into `text`, which is [`encoded_len`] long.
 pub fn encode(bytes: &[u8], text: &mut [u8]) {
     debug_assert_eq!(text.len(), encoded_len(bytes.len()));
     let (threes, last) = bytes.as_chunks::<3>();
@@ -64,7 +64,8 @@ pub fn encode(bytes: &[u8], text: &mut [u8]) {
     }
 }
 
-/// Reads `text` into `bytes`, which has [`decoded_len`] room; `None` where [`encode`] would not have written it so.
+/// Decodes `text` into `bytes`, which is [`decoded_len`] long. Returns `None` if [`encode`] would not have written
+/// the text.
 #[must_use]
 pub fn decode(text: &[u8], bytes: &mut [u8]) -> Option<()> {
     let (fours, text_last) = text.as_chunks::<4>();
@@ -94,7 +95,7 @@ pub fn decode(text: &[u8], bytes: &mut [u8]) -> Option<()> {
         }
         _ => return None,
     };
-    // Bits that no byte has must be zero, or one token would have many spellings.
+    // Unused bits must be zero, or a token would have several spellings.
     (all & u32::from(NONE) == 0 && left == 0).then_some(())
 }
 

@@ -1,11 +1,11 @@
-//! Where a message came from or goes to.
+//! Source or destination of a message.
 
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
 use crate::id::{ConnId, ListenerId};
 
-/// An address in 16 bytes, the same everywhere: IPv4 as it is mapped into IPv6 (RFC 4291 §2.5.5.2).
+/// Returns an address as 16 bytes, the same on every platform: IPv4 is mapped into IPv6 (RFC 4291 §2.5.5.2).
 #[must_use]
 pub const fn octets(ip: IpAddr) -> [u8; 16] {
     match ip {
@@ -14,24 +14,24 @@ pub const fn octets(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// A transport protocol as it is written in Via (RFC 3261 §20.42, RFC 7118).
+/// A transport protocol with its token in Via (RFC 3261 §20.42, RFC 7118).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Transport {
-    /// Datagrams; the only transport on which transactions retransmit.
+    /// Datagrams, the only transport on which transactions retransmit.
     #[default]
     Udp,
     /// A plain stream.
     Tcp,
-    /// A stream under TLS.
+    /// A stream over TLS.
     Tls,
     /// A WebSocket.
     Ws,
-    /// A WebSocket under TLS.
+    /// A WebSocket over TLS.
     Wss,
 }
 
 impl Transport {
-    /// The name as Via spells it.
+    /// Returns the token as spelled in Via.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -43,20 +43,20 @@ impl Transport {
         }
     }
 
-    /// Reads a Via or URI transport token, in any case.
+    /// Parses a transport token of a Via or URI, in any case.
     #[must_use]
     pub fn from_token(token: &[u8]) -> Option<Self> {
         const ALL: [Transport; 5] = [Transport::Udp, Transport::Tcp, Transport::Tls, Transport::Ws, Transport::Wss];
         ALL.into_iter().find(|t| t.as_str().as_bytes().eq_ignore_ascii_case(token))
     }
 
-    /// Whether the transport delivers, so that requests and responses are not retransmitted (RFC 3261 §17).
+    /// Whether the transport is reliable, so that nothing is retransmitted (RFC 3261 §17).
     #[must_use]
     pub const fn is_reliable(self) -> bool {
         !matches!(self, Self::Udp)
     }
 
-    /// The port that is meant where none is written (RFC 3261 §18.1.1, RFC 7118 §5).
+    /// The default port (RFC 3261 §18.1.1, RFC 7118 §5).
     #[must_use]
     pub const fn default_port(self) -> u16 {
         match self {
@@ -74,37 +74,42 @@ impl fmt::Display for Transport {
     }
 }
 
-/// One way to reach a peer: the local listener and the peer's address; for a stream also the connection, where one is meant.
+/// A way to reach a peer: the local listener and the peer's address; for a stream optionally the connection.
 ///
 /// | `connection` | `reopen` | a message goes |
 /// |---|---|---|
-/// | none | | as a datagram, or on any connection to `peer`, opened where there is none |
-/// | some | no | on this connection only: when it is closed the peer is out of reach (RFC 5626) |
-/// | some | yes | on this connection, or once it is closed, as without one (RFC 3261 §18.2.2) |
+/// | none | | as a datagram, or on any connection to `peer`, opened if there is none |
+/// | some | no | on this connection only: after it closes the peer is unreachable (RFC 5626) |
+/// | some | yes | on this connection; after it closes, as without one (RFC 3261 §18.2.2) |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
-    /// The local socket, or the listener on whose behalf connections are opened.
+    /// The local socket, or the listener for which connections are opened.
     pub listener: ListenerId,
     /// The transport of that socket.
     pub transport: Transport,
-    /// Another connection may take the place of `connection` once that is closed.
+    /// Whether another connection may replace `connection` after it closes.
     pub reopen: bool,
-    /// The far end; with `reopen`, where another connection is opened to.
+    /// The remote address; with `reopen`, the address to connect to.
     pub peer: SocketAddr,
-    /// The connection, on streams.
+    /// The connection, for streams.
     pub connection: Option<ConnId>,
 }
 
 impl Flow {
-    /// The flow to `peer` by no connection in particular.
+    /// Creates the flow to `peer` over any connection.
     #[must_use]
     pub const fn new(listener: ListenerId, transport: Transport, peer: SocketAddr) -> Self {
         Self { listener, transport, reopen: false, peer, connection: None }
     }
 
-    /// The flow of one connection, and of no other.
+    /// Creates the flow over one specific connection.
     #[must_use]
-    pub const fn on(listener: ListenerId, transport: Transport, peer: SocketAddr, connection: ConnId) -> Self {
+    pub const fn on_connection(
+        listener: ListenerId,
+        transport: Transport,
+        peer: SocketAddr,
+        connection: ConnId,
+    ) -> Self {
         Self { listener, transport, reopen: false, peer, connection: Some(connection) }
     }
 }

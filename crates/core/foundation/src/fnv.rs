@@ -1,6 +1,6 @@
-//! A hash that is the same everywhere and for ever, for what nobody gains by a collision with.
+//! A hash that is stable across platforms and versions, for uses where nobody gains by a collision.
 
-/// FNV-1a of Fowler, Noll and Vo, 32 bits.
+/// Computes 32-bit FNV-1a (Fowler, Noll and Vo).
 #[must_use]
 pub const fn fnv1a(text: &[u8]) -> u32 {
     let (mut hash, mut rest) = (0x811C_9DC5_u32, text);

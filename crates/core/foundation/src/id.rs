@@ -1,47 +1,46 @@
-//! Small typed indices. Each is meaningful only inside the process that issued it.
+//! Small typed indices. Each is valid only in the process that issued it.
 
 use core::fmt;
 use core::num::NonZeroU64;
 
-/// One shard: the unit of ownership of transactions, sessions and a stripe of the location table.
+/// A shard: the unit of ownership of transactions, sessions and a stripe of the location table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShardId(pub u16);
 
-/// One local socket address that the server listens on; an index into the snapshot's listeners.
+/// A local socket address that the server listens on; an index into the snapshot's listeners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListenerId(pub u16);
 
-/// One connection of a stream transport: who owns it, where it is kept, and how often that place was used before, so that
-/// the name of a connection that is closed never means another one. Eight bytes.
+/// Id of a stream connection, 8 bytes: the owning worker, the slot and the slot's generation. The id of a closed
+/// connection never refers to another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(NonZeroU64);
 
 impl ConnId {
-    /// Workers that a name can tell apart.
+    /// Largest number of workers that an id can distinguish.
     pub const MAX_WORKERS: u32 = 1 << 12;
-    /// Connections of one worker that a name can tell apart.
+    /// Largest number of connections per worker that an id can distinguish.
     pub const MAX_SLOTS: u32 = 1 << 22;
-    /// Generations; the next one after the last is the first again.
+    /// Number of generations; they wrap around.
     pub const GENERATIONS: u32 = (1 << 29) - 1;
 
-    /// The name of the connection that `worker` keeps at `slot`, the `generation`-th there. Values past their bounds are
-    /// cut.
+    /// Creates the id of the connection of `worker` at `slot` in `generation`. Values out of range are truncated.
     #[must_use]
     pub const fn new(worker: u16, slot: u32, generation: u32) -> Self {
         let worker = (worker as u64 % Self::MAX_WORKERS as u64) << 51;
         let slot = (slot as u64 % Self::MAX_SLOTS as u64) << 29;
         let generation = generation as u64 % Self::GENERATIONS as u64;
-        // The highest bit is always set, so that no name is zero.
+        // The highest bit is always set, so no id is zero.
         Self(NonZeroU64::MIN.saturating_add((1 << 63 | worker | slot | generation) - 1))
     }
 
-    /// The name that [`to_bits`](Self::to_bits) wrote; `None` for a number that is none.
+    /// Reads an id written by [`to_bits`](Self::to_bits); `None` for any other number.
     #[must_use]
     pub fn from_bits(bits: u64) -> Option<Self> {
         NonZeroU64::new(bits).filter(|bits| bits.get() >> 63 == 1).map(Self)
     }
 
-    /// The name as a number.
+    /// Returns the id as a number.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.0.get()
@@ -53,13 +52,13 @@ impl ConnId {
         ((self.0.get() >> 51) % Self::MAX_WORKERS as u64) as usize
     }
 
-    /// Where the worker keeps it.
+    /// The connection's slot in the worker.
     #[must_use]
     pub const fn slot(self) -> usize {
         ((self.0.get() >> 29) % Self::MAX_SLOTS as u64) as usize
     }
 
-    /// Which use of the place it is.
+    /// The generation of the slot.
     #[must_use]
     pub const fn generation(self) -> u32 {
         (self.0.get() % (1 << 29)) as u32

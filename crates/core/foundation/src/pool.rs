@@ -1,31 +1,31 @@
-//! Byte buffers that are used again. The hot path takes and gives; it does not allocate.
+//! Reusable byte buffers: the hot path does not allocate.
 
 /// A byte buffer from a [`BufPool`].
 pub type Buf = Vec<u8>;
 
-/// Size classes: 320, 384, 448, 512, 640 and so on to 4096 bytes, four for each power of two, as allocators have them. What has
-/// room for a quarter as much again as the largest is freed rather than kept.
+/// Number of size classes: 320, 384, 448, 512, 640 and so on to 4096 bytes, four per power of two, as in allocators.
+/// A buffer with a capacity of a quarter more than the largest class is freed.
 const CLASSES: usize = 16;
-/// The power of two that the first class lies above.
+/// Exponent of the power of two below the first class.
 const LOWEST: u32 = 8;
 
-/// Buffers kept in one size class at most; past it a returned buffer is freed, so memory follows load.
+/// Largest number of idle buffers per size class. Further returned buffers are freed, so memory follows load.
 pub const MAX_IDLE_PER_CLASS: usize = 1024;
 
-/// Idle buffers in size classes. Bounded: it can never hold more than [`MAX_IDLE_PER_CLASS`] of each class.
+/// Idle buffers by size class, at most [`MAX_IDLE_PER_CLASS`] each.
 #[derive(Debug, Default)]
 pub struct BufPool {
     idle: [Vec<Buf>; CLASSES],
 }
 
 impl BufPool {
-    /// An empty pool.
+    /// Creates an empty pool.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty buffer with room for `size` bytes, used before where one is idle.
+    /// Returns an empty buffer with a capacity of at least `size` bytes, reused if one is idle.
     #[inline]
     #[must_use]
     pub fn take(&mut self, size: usize) -> Buf {
@@ -36,7 +36,7 @@ impl BufPool {
         }
     }
 
-    /// A buffer that holds a copy of `bytes`.
+    /// Returns a buffer with a copy of `bytes`.
     #[must_use]
     pub fn copy_of(&mut self, bytes: &[u8]) -> Buf {
         let mut buf = self.take(bytes.len());
@@ -44,10 +44,10 @@ impl BufPool {
         buf
     }
 
-    /// Returns a buffer for later use; its contents are forgotten.
+    /// Returns a buffer to the pool and clears it.
     #[inline]
-    pub fn give(&mut self, mut buf: Buf) {
-        // The largest class that it has room for: the one below the one that its capacity falls into.
+    pub fn recycle(&mut self, mut buf: Buf) {
+        // The largest class that fits: the one below that of its capacity.
         let class = quarter_step(buf.capacity().max(1 << LOWEST)).checked_sub(1);
         if let Some(idle) = class.and_then(|class| self.idle.get_mut(class))
             && idle.len() < MAX_IDLE_PER_CLASS
@@ -57,7 +57,7 @@ impl BufPool {
         }
     }
 
-    /// How many buffers lie idle.
+    /// Number of idle buffers.
     #[must_use]
     pub fn idle(&self) -> usize {
         self.idle.iter().map(Vec::len).sum()
@@ -69,7 +69,7 @@ fn fresh(capacity: usize) -> Buf {
     Vec::with_capacity(capacity)
 }
 
-/// How many quarter steps between powers of two `size`, which is not below the lowest of them, lies above that.
+/// Returns how many quarter steps between powers of two `size` lies above the lowest; `size` must not be below it.
 const fn quarter_step(size: usize) -> usize {
     let bit = size.ilog2();
     4 * (bit - LOWEST) as usize + (size >> (bit - 2) & 3)
@@ -88,7 +88,7 @@ mod tests {
         let mut pool = BufPool::new();
         let buf = pool.copy_of(&[7; 600]);
         let address = buf.as_ptr();
-        pool.give(buf);
+        pool.recycle(buf);
         assert_eq!(pool.idle(), 1);
         let again = pool.take(630);
         assert_eq!(again.as_ptr(), address);
@@ -102,10 +102,10 @@ mod tests {
             let buf = pool.take(size);
             assert!(buf.capacity() >= size && (size <= 320 || buf.capacity() < size * 5 / 4 + 2), "{size}");
             let address = buf.as_ptr();
-            pool.give(buf);
+            pool.recycle(buf);
             let again = pool.take(size);
             assert_eq!(again.as_ptr(), address, "{size}");
-            pool.give(again);
+            pool.recycle(again);
         }
         assert_eq!(pool.idle(), CLASSES);
     }
@@ -113,8 +113,8 @@ mod tests {
     #[test]
     fn a_huge_buffer_is_not_kept() {
         let mut pool = BufPool::new();
-        pool.give(Vec::with_capacity(65_536));
-        pool.give(Vec::with_capacity(16));
+        pool.recycle(Vec::with_capacity(65_536));
+        pool.recycle(Vec::with_capacity(16));
         assert_eq!(pool.idle(), 0);
     }
 }

@@ -1,38 +1,38 @@
-//! A table that grows and shrinks by chunks: what is in it stays where it is, so that growing copies nothing, holds nobody up, and what
-//! is held never doubles; and what is empty is given back, so that memory follows load.
+//! A table that grows and shrinks in chunks. Values never move, so growing copies nothing, causes no pause and never
+//! doubles the memory. Empty chunks are freed, so memory follows load.
 
-/// Values of one chunk. A power of two, and so few that a small table is small.
+/// Number of values per chunk: a power of two, small so that a small table is small.
 const CHUNK: usize = 128;
-/// No chunk.
+/// Marks the absence of a chunk.
 const NONE: u32 = u32::MAX;
-/// No place in a chunk.
+/// Marks the end of a chunk's free list.
 const LAST: u8 = u8::MAX;
 
 const _: () = assert!(CHUNK <= LAST as usize, "a place in a chunk has 8 bits");
 
-/// Values at places that it gives out. Of the chunks that have room one is filled after the other, so that the others become
-/// empty as what is in them goes; in a chunk the place that became free last is given out first, for it is in the cache still.
-/// Of chunks that are empty one is kept, so that a table at the edge of one does not take and give it back by turns.
+/// Values at indices that the table assigns. Of the chunks with free slots one is filled at a time, so that the
+/// others can drain. Within a chunk the most recently freed slot is used first, because it is still in the cache. One
+/// empty chunk is retained, so that a table at a chunk boundary does not allocate and free repeatedly.
 #[derive(Debug)]
 pub struct Slots<T> {
     chunks: Vec<Chunk<T>>,
-    /// The first of the chunks that have values and room: the one that is being filled.
+    /// The first chunk that has both values and free slots: the one being filled.
     open: u32,
-    /// A chunk that is empty.
+    /// An empty chunk.
     spare: u32,
-    /// The first of those that were given back: numbers that are free.
+    /// The first freed chunk, whose number can be reused.
     vacant: u32,
     len: usize,
 }
 
-/// A chunk, apart from its values.
+/// A chunk; its values are in a separate allocation.
 #[derive(Debug)]
 struct Chunk<T> {
     slots: Option<Box<[Slot<T>; CHUNK]>>,
-    /// The first free place; each names the next.
+    /// The first free slot; each names the next.
     free: u8,
     taken: u8,
-    /// Its neighbours in the list that it is in; those that are full are in none.
+    /// Neighbours in the list of chunks; a full chunk is in none.
     before: u32,
     after: u32,
 }
@@ -44,25 +44,25 @@ enum Slot<T> {
 }
 
 impl<T> Slots<T> {
-    /// An empty table, which has no memory yet.
+    /// Creates an empty table without memory.
     #[must_use]
     pub const fn new() -> Self {
         Self { chunks: Vec::new(), open: NONE, spare: NONE, vacant: NONE, len: 0 }
     }
 
-    /// How many values there are.
+    /// Number of values.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether there are no values.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Puts `value` at a free place, and says which. Whoever inserts bounds their number, far below 2^32.
+    /// Stores `value` in a free slot and returns its index. The caller must keep the number of values far below 2^32.
     pub fn insert(&mut self, value: T) -> u32 {
         let index = self.open;
         let Some(chunk) = self.chunks.get_mut(index as usize) else { return self.insert_into_another(value) };
@@ -77,7 +77,7 @@ impl<T> Slots<T> {
         if next == LAST { self.close_first(place) } else { place }
     }
 
-    /// The value at `place`.
+    /// Returns the value at `place`.
     #[inline]
     #[must_use]
     pub fn get(&self, place: u32) -> Option<&T> {
@@ -88,7 +88,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns the value at `place` for modification.
     #[inline]
     pub fn get_mut(&mut self, place: u32) -> Option<&mut T> {
         let place = place as usize;
@@ -98,7 +98,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Takes the value at `place`, which is free then.
+    /// Removes the value at `place` and frees the slot.
     pub fn remove(&mut self, place: u32) -> Option<T> {
         let (index, step) = (place / CHUNK as u32, (place % CHUNK as u32) as u8);
         let chunk = self.chunks.get_mut(index as usize)?;
@@ -115,7 +115,7 @@ impl<T> Slots<T> {
         take(slot, next)
     }
 
-    /// All values with their places, in the order of these.
+    /// Returns all values with their indices, in order of index.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let chunks = (0..NONE).step_by(CHUNK).zip(&self.chunks);
         let slots = chunks.flat_map(|(first, chunk)| (first..).zip(chunk.slots.iter().flat_map(|slots| slots.iter())));
@@ -125,7 +125,7 @@ impl<T> Slots<T> {
         })
     }
 
-    /// As [`insert`](Self::insert) where no chunk has values and room: into the one that is kept, or a new one.
+    /// [`insert`](Self::insert) when no chunk has both values and free slots: uses the retained chunk or a new one.
     #[cold]
     fn insert_into_another(&mut self, value: T) -> u32 {
         let spare = core::mem::replace(&mut self.spare, NONE);
@@ -136,14 +136,14 @@ impl<T> Slots<T> {
         if is_there { self.insert(value) } else { NONE }
     }
 
-    /// The first of those that have room has been filled, the last time at `place`.
+    /// Unlinks the first open chunk, which the value at `place` has filled.
     #[inline(never)]
     fn close_first(&mut self, place: u32) -> u32 {
         self.unlink(self.open);
         place
     }
 
-    /// Takes the value at `place` of a chunk that was full, or is empty then.
+    /// Removes the value at `place` from a chunk that was full or becomes empty.
     #[inline(never)]
     fn remove_at_edge(&mut self, place: u32, next: u8) -> Option<T> {
         let (index, step) = (place / CHUNK as u32, place as usize % CHUNK);
@@ -157,7 +157,7 @@ impl<T> Slots<T> {
         taken
     }
 
-    /// Adds a chunk of free places.
+    /// Adds a chunk of free slots.
     fn grow(&mut self) -> u32 {
         let next = |step: usize| u8::try_from(step).ok().filter(|_| step < CHUNK).unwrap_or(LAST);
         let slots: Box<[Slot<T>]> = (1..=CHUNK).map(|step| Slot::Free { next: next(step) }).collect();
@@ -173,7 +173,7 @@ impl<T> Slots<T> {
         index
     }
 
-    /// A chunk has no values any more. Of two that are empty the one that has been so for longer is given back.
+    /// Handles a chunk that has become empty. Of two empty chunks, frees the one that has been empty longer.
     fn retire(&mut self, index: u32) {
         self.unlink(index);
         let given_back = core::mem::replace(&mut self.spare, index);
@@ -185,7 +185,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Puts a chunk with those that have room, behind the one that is being filled.
+    /// Adds a chunk to the open ones, after the one being filled.
     fn link(&mut self, index: u32) {
         let first = self.open;
         let after = match self.chunks.get_mut(first as usize) {
@@ -200,7 +200,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Takes a chunk from those that have room.
+    /// Removes a chunk from the open ones.
     fn unlink(&mut self, index: u32) {
         let Some(chunk) = self.chunks.get(index as usize) else { return };
         let (before, after) = (chunk.before, chunk.after);
@@ -213,14 +213,14 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Places that memory is held for.
+    /// Number of slots allocated.
     #[cfg(test)]
     fn capacity(&self) -> usize {
         self.chunks.iter().filter(|chunk| chunk.slots.is_some()).count() * CHUNK
     }
 }
 
-/// Takes the value of a slot, which is free then and names the next.
+/// Takes the value of a slot and links the slot to the next free one.
 #[inline]
 fn take<T>(slot: &mut Slot<T>, next: u8) -> Option<T> {
     match core::mem::replace(slot, Slot::Free { next }) {
@@ -266,14 +266,14 @@ mod tests {
         assert_eq!(slots.get(first).map(|value| value.as_ptr()), address);
     }
 
-    /// Values that each go after as many others have come: as transactions do, whose timers are equally long.
+    /// Values with equal lifetimes in number of insertions, like transactions with equal timers.
     struct Crowd {
         slots: Slots<u64>,
         there: std::collections::VecDeque<u32>,
     }
 
     impl Crowd {
-        /// One comes, and so many go that no more than `most` are there.
+        /// Inserts one value and removes old ones until at most `most` remain.
         fn pass(&mut self, most: usize) {
             self.there.push_back(self.slots.insert(0));
             while self.there.len() > most {
@@ -291,7 +291,7 @@ mod tests {
         }
         let most = crowd.slots.capacity();
         assert!((50_000..50_000 + 2 * CHUNK).contains(&most), "{most}");
-        // Ten go for each that comes, until a few are there.
+        // Ten leave for each that enters, until a few are left.
         for most in (1_000..50_000).rev().step_by(10) {
             crowd.pass(most);
         }
@@ -304,12 +304,12 @@ mod tests {
             crowd.slots.remove(place);
         }
         assert_eq!((crowd.slots.capacity(), crowd.slots.len()), (CHUNK, 0), "one is kept");
-        // What comes again finds its place.
+        // New values reuse free slots.
         (0..10_000).for_each(|_| crowd.pass(10_000));
         assert_eq!((crowd.slots.iter().count(), crowd.slots.len()), (10_000, 10_000));
     }
 
-    /// Who comes and goes at the edge of a chunk costs no memory each time: of as many steps few take any.
+    /// Insertions and removals at a chunk boundary do not allocate each time.
     #[test]
     fn at_the_edge_of_a_chunk_memory_does_not_come_and_go() {
         for there in [0, CHUNK, 5 * CHUNK] {
@@ -338,7 +338,7 @@ mod tests {
                 match what {
                     0..120 => prop_assert!(map.insert(slots.insert(number), number).is_none()),
                     120..198 => prop_assert_eq!(slots.remove(place), map.remove(&place)),
-                    // All of a chunk go.
+                    // Removes all values of a chunk.
                     _ => for place in place / 128 * 128..place / 128 * 128 + 128 {
                         prop_assert_eq!(slots.remove(place), map.remove(&place));
                     },

@@ -1,62 +1,62 @@
-//! Keyed tags: short proofs that a branch, a nonce or a cookie was made by a member that knows the key.
+//! Keyed tags: short proofs that a member with the key made a branch, a nonce or a cookie.
 //!
-//! A tag is the first 96 bits of SipHash-2-4-128, a seal all 64 bits of SipHash-2-4. Keys rotate: a [`KeyRing`] signs with the current key and accepts the
-//! previous one, so what was issued just before a rotation still comes home.
+//! A tag is the first 96 bits of SipHash-2-4-128, a seal all 64 bits of SipHash-2-4. Keys rotate: a [`KeyRing`] signs
+//! with the current key and also accepts the previous one, so a tag issued just before a rotation stays valid.
 
 use core::fmt;
 use core::hash::{BuildHasher as _, Hasher};
 
 use crate::map::seeded;
-use crate::sip::Sip;
-use crate::{base64url, letters};
+use crate::siphash::SipHasher;
+use crate::{base16, base64url};
 
-/// The characters of an encoded tag.
+/// Length of an encoded tag in characters.
 pub const TAG_TEXT_LEN: usize = 16;
 
-/// A secret key of 128 bits.
+/// A 128-bit secret key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TagKey([u8; 16]);
 
 impl TagKey {
-    /// A key from 16 bytes of the shell's entropy.
+    /// Creates a key from 16 bytes of the shell's entropy.
     #[must_use]
     pub const fn new(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// A key for one purpose, derived from this one, so that a tag made for one purpose never passes for another.
+    /// Derives a key for one purpose, so that a tag made for one purpose is never valid for another.
     #[must_use]
     pub fn derive(&self, purpose: &str) -> Self {
         Self(self.hash128(&[purpose.as_bytes()]).to_le_bytes())
     }
 
-    /// The tag over the concatenation of `parts`; each part's length is hashed too, so no two splits agree.
+    /// Returns the tag of `parts`. The length of each part is hashed too, so different splits give different tags.
     #[must_use]
     pub fn sign(&self, parts: &[&[u8]]) -> Tag {
         let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = self.hash128(parts).to_le_bytes();
         Tag([a, b, c, d, e, f, g, h, i, j, k, l])
     }
 
-    /// The seal over `parts` joined and `ends`, which has to say where one part ends and the next begins.
+    /// Returns the seal of `parts` joined and `ends`, which must encode the boundaries of the parts.
     #[must_use]
     pub fn seal_joined(&self, parts: &[&[u8]], ends: u64) -> Seal {
-        let mut sip = Sip::<2, 4>::new64(&self.0);
-        // Most dialogs have but one or two of what may be sealed.
+        let mut sip = SipHasher::<2, 4>::new64(&self.0);
+        // Most dialogs have only one or two of the possible parts.
         parts.iter().filter(|part| !part.is_empty()).for_each(|part| sip.write(part));
         sip.write_u64(ends);
         Seal(sip.finish64())
     }
 
-    /// The seal over a few numbers.
+    /// Returns the seal of a few numbers.
     #[inline]
     #[must_use]
     pub fn seal_words<const COUNT: usize>(&self, words: [u64; COUNT]) -> Seal {
-        let mut sip = Sip::<2, 4>::new64(&self.0);
+        let mut sip = SipHasher::<2, 4>::new64(&self.0);
         words.into_iter().for_each(|word| sip.write_u64(word));
         Seal(sip.finish64())
     }
 
-    /// A 64-bit keyed hash of `parts`.
+    /// Returns a 64-bit keyed hash of `parts`.
     #[must_use]
     pub fn hash64(&self, parts: &[&[u8]]) -> u64 {
         #[expect(clippy::cast_possible_truncation, reason = "the low half is what is wanted")]
@@ -64,43 +64,48 @@ impl TagKey {
         low
     }
 
-    /// A 128-bit keyed hash of `parts`; equal hashes are taken for equal keys.
+    /// Returns a 128-bit keyed hash of `parts`; callers treat equal hashes as equal keys.
     #[must_use]
     pub fn hash128(&self, parts: &[&[u8]]) -> u128 {
-        hash_with(Sip::<2, 4>::new128(&self.0), parts).finish128()
+        hash_with(SipHasher::<2, 4>::new128(&self.0), parts).finish128()
     }
 
-    /// As [`hash128`](Self::hash128), for tables: what no peer ever sees and no disk keeps. SipHash-1-3 does for that.
+    /// Like [`hash128`](Self::hash128), for tables: hashes that no peer sees and no disk stores, for which
+    /// SipHash-1-3 suffices.
     #[must_use]
     pub fn table128(&self, parts: &[&[u8]]) -> u128 {
-        hash_with(Sip::<1, 3>::new128(&self.0), parts).finish128()
+        hash_with(SipHasher::<1, 3>::new128(&self.0), parts).finish128()
     }
 
-    /// A 128-bit keyed hash for tables of `parts` joined and `word`, which has to say where one part ends and the next begins.
+    /// Returns a 128-bit keyed hash for tables of `parts` joined and `word`, which must encode the boundaries of the
+    /// parts.
     #[must_use]
     pub fn table128_of(&self, parts: &[&[u8]], word: u64) -> u128 {
-        let mut sip = Sip::<1, 3>::new128(&self.0);
+        let mut sip = SipHasher::<1, 3>::new128(&self.0);
         parts.iter().for_each(|part| sip.write(part));
         sip.write_u64(word);
         sip.finish128()
     }
 
-    /// A 64-bit keyed hash of `parts` for what no peer ever sees, no disk keeps, and nobody gains anything by when two of it
-    /// are the same: by far the cheapest.
+    /// Returns a 64-bit keyed hash of `parts` that no peer sees, no disk stores, and whose collisions benefit nobody.
+    /// By far the cheapest.
     #[must_use]
     pub fn table64(&self, parts: &[&[u8]]) -> u64 {
         let [a, b, c, d, e, f, g, h, rest @ ..] = self.0;
         let mut hasher = seeded(u64::from_le_bytes([a, b, c, d, e, f, g, h])).build_hasher();
         hasher.write_u64(u64::from_le_bytes(rest));
-        // The hasher itself counts how long each part is.
+        // The hasher includes the length of each part itself.
         parts.iter().for_each(|part| hasher.write(part));
         hasher.finish()
     }
 }
 
-/// Each part's length goes before it.
+/// Hashes each part after its length.
 #[inline]
-fn hash_with<const BLOCK: usize, const END: usize>(mut sip: Sip<BLOCK, END>, parts: &[&[u8]]) -> Sip<BLOCK, END> {
+fn hash_with<const BLOCK: usize, const END: usize>(
+    mut sip: SipHasher<BLOCK, END>,
+    parts: &[&[u8]],
+) -> SipHasher<BLOCK, END> {
     for part in parts {
         sip.write_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
         sip.write(part);
@@ -114,12 +119,12 @@ impl fmt::Debug for TagKey {
     }
 }
 
-/// 96 bits that only a holder of the key can make.
+/// 96 bits that only a holder of the key can compute.
 #[derive(Clone, Copy, Debug)]
 pub struct Tag(pub [u8; 12]);
 
 impl Tag {
-    /// Compares without a branch on the contents.
+    /// Compares in constant time.
     #[must_use]
     pub fn matches(&self, other: &Self) -> bool {
         self.number() ^ other.number() == 0
@@ -130,7 +135,7 @@ impl Tag {
         u128::from_le_bytes([a, b, c, d, e, f, g, h, i, j, k, l, 0, 0, 0, 0])
     }
 
-    /// The tag as 16 token characters (base64url).
+    /// Returns the tag as 16 token characters (base64url).
     #[must_use]
     pub fn to_text(&self) -> [u8; TAG_TEXT_LEN] {
         let mut text = [0; TAG_TEXT_LEN];
@@ -138,7 +143,7 @@ impl Tag {
         text
     }
 
-    /// Reads 16 token characters.
+    /// Parses 16 token characters.
     #[must_use]
     pub fn from_text(text: &[u8]) -> Option<Self> {
         let mut tag = [0; 12];
@@ -150,33 +155,33 @@ impl Tag {
     }
 }
 
-/// 64 bits that only a holder of the key can make, for what is tried on ourselves only: nobody can tell a good one from a bad
-/// one but by sending it, and half of all would have to be sent.
+/// 64 bits that only a holder of the key can compute. Only for values that are verified by this server alone: an
+/// attacker can test a guess only by sending it, and would have to send half of all values.
 #[derive(Clone, Copy, Debug)]
 pub struct Seal(pub u64);
 
 impl Seal {
-    /// Compares without a branch on the contents.
+    /// Compares in constant time.
     #[inline]
     #[must_use]
     pub const fn matches(self, other: Self) -> bool {
         self.0 ^ other.0 == 0
     }
 
-    /// The seal as 16 [letters].
+    /// Returns the seal as 16 [letters](base16).
     #[must_use]
-    pub fn to_text(self) -> [u8; letters::LEN] {
-        letters::encode(self.0)
+    pub fn to_text(self) -> [u8; base16::LEN] {
+        base16::encode(self.0)
     }
 
-    /// Reads 16 letters.
+    /// Parses 16 letters.
     #[must_use]
     pub fn from_text(text: &[u8]) -> Option<Self> {
-        letters::decode(text.try_into().ok()?).map(Self)
+        base16::decode(text.try_into().ok()?).map(Self)
     }
 }
 
-/// The current key and the one before it.
+/// The current and the previous key.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyRing {
     current: TagKey,
@@ -184,7 +189,7 @@ pub struct KeyRing {
 }
 
 impl KeyRing {
-    /// A ring with one key.
+    /// Creates a ring with one key.
     #[must_use]
     pub const fn new(current: TagKey) -> Self {
         Self { current, previous: None }
@@ -196,7 +201,7 @@ impl KeyRing {
         Self { current: next, previous: Some(self.current) }
     }
 
-    /// The ring for one purpose; see [`TagKey::derive`].
+    /// Derives the ring for one purpose; see [`TagKey::derive`].
     #[must_use]
     pub fn derive(&self, purpose: &str) -> Self {
         Self { current: self.current.derive(purpose), previous: self.previous.map(|key| key.derive(purpose)) }
@@ -208,7 +213,7 @@ impl KeyRing {
         &self.current
     }
 
-    /// The keys that are accepted: the current one, then the previous.
+    /// Returns the accepted keys: the current one, then the previous.
     pub fn keys(&self) -> impl Iterator<Item = &TagKey> {
         core::iter::once(&self.current).chain(&self.previous)
     }

@@ -1,11 +1,11 @@
-//! Monotonic and wall time as plain values. The core never asks for the time: it is told.
+//! Monotonic and wall time as plain values. The core never reads a clock; time is passed in.
 
 use core::ops::{Add, AddAssign, Sub};
 use core::time::Duration;
 
-/// A moment on the monotonic clock, in nanoseconds since an origin that the shell chose.
+/// A moment on the monotonic clock, in nanoseconds since an origin that the shell chooses.
 ///
-/// Deadlines are kept in monotonic time only, so a wall clock that jumps expires nobody.
+/// Deadlines are monotonic only, so a jump of the wall clock expires nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(u64);
 
@@ -15,13 +15,13 @@ impl Timestamp {
     /// Later than any deadline.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// A moment `nanos` nanoseconds after the origin.
+    /// Creates a moment `nanos` nanoseconds after the origin.
     #[must_use]
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// A moment `millis` milliseconds after the origin.
+    /// Creates a moment `millis` milliseconds after the origin.
     #[must_use]
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis.saturating_mul(1_000_000))
@@ -39,7 +39,7 @@ impl Timestamp {
         self.0 / 1_000_000
     }
 
-    /// How long after `earlier` this is; zero when it is not after it.
+    /// Returns the time since `earlier`, or zero if that is not earlier.
     #[must_use]
     pub const fn saturating_since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -69,8 +69,8 @@ impl Sub for Timestamp {
     }
 }
 
-/// Wall-clock time in whole seconds since 1970-01-01 UTC; used for what leaves the machine (Date, logs, storage), never
-/// for deadlines.
+/// Wall-clock time in whole seconds since 1970-01-01 UTC. Used for what leaves the machine (Date, logs, storage),
+/// never for deadlines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WallTime(pub u64);
 

@@ -1,54 +1,55 @@
-//! A hierarchical timer wheel: insert, cancel and "what is next" in constant time, whatever the number of timers.
+//! A hierarchical timer wheel with constant-time insertion, cancellation and lookup of the next deadline.
 //!
-//! A timer never fires early and at most one [`TICK`] late. Timers of one tick fire in the order of their insertion, but for
-//! those that are armed while a [crowd](SPREAD_BATCH) is spread.
+//! A timer never fires early and at most one [`TICK`] late. Timers of a tick fire in order of insertion, except those
+//! that are armed while a [large slot](SPREAD_BATCH) is being spread.
 
 use core::num::NonZeroU32;
 use core::time::Duration;
 
 use crate::time::Timestamp;
 
-/// The wheel's resolution: deadlines are rounded up to a whole tick. T1 and every timer of RFC 3261 are multiples of it.
+/// Resolution of the wheel. Deadlines are rounded up to a whole tick; T1 and all timers of RFC 3261 are multiples of
+/// it.
 pub const TICK: Duration = Duration::from_millis(1);
 
 const TICK_NANOS: u64 = 1_000_000;
 const BITS: u32 = 8;
 const SLOTS: usize = 1 << BITS;
 const LEVELS: usize = 5;
-/// Slots of all levels.
+/// Number of slots in all levels.
 const LISTS: usize = SLOTS * LEVELS;
-/// The furthest deadline: 2^40 ticks, 34 years.
+/// Furthest deadline: 2^40 ticks, 34 years.
 const MAX_SPAN: u64 = (1 << (BITS * LEVELS as u32)) - 1;
 const NIL: u32 = u32::MAX;
 
-/// Timers that one call moves at most when their time comes nearer: thousands that were armed for the same minute are spread
-/// in as many calls as that takes, and no call takes long.
+/// Largest number of timers that one call moves to lower levels. Thousands of timers armed for the same minute are
+/// spread over several calls, so that no call takes long.
 pub const SPREAD_BATCH: usize = 256;
 
-/// Names a pending timer. One that has fired or was cancelled stays invalid for good.
+/// Id of a pending timer. The id of a fired or cancelled timer is never valid again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerId {
-    /// Its place among the links.
+    /// Index into the links.
     index: u32,
-    /// Never zero, so that a timer that may be there is no larger.
+    /// Never zero, so that `Option<TimerId>` has the same size.
     generation: NonZeroU32,
 }
 
 impl TimerId {
-    /// Names no timer of any wheel.
+    /// Matches no timer of any wheel.
     pub const NEVER: Self = Self { index: NIL, generation: NonZeroU32::MIN };
 }
 
-/// What is known of a timer; where it stands is in its [`Links`].
+/// The data of a timer; its position is in its [`Links`].
 #[derive(Debug)]
 struct Entry<K> {
     key: K,
     tick: u64,
-    /// How often the place was used: another timer there is not the one that was meant.
+    /// Number of uses of the entry; distinguishes successive timers.
     generation: NonZeroU32,
 }
 
-/// The neighbours in a ring. Each slot is a ring that begins and ends with a link of its own, so that no end is a special
+/// The neighbours in a ring. Each slot is a ring with a link of its own at both ends, so that the ends are no special
 /// case.
 #[derive(Clone, Copy, Debug)]
 struct Links {
@@ -56,22 +57,22 @@ struct Links {
     next: u32,
 }
 
-/// Which slots of a level have a timer.
+/// The occupied slots of a level.
 #[derive(Clone, Copy, Debug, Default)]
 struct Level {
     slots: [u64; SLOTS / 64],
-    /// A bit for each number of `slots` that is not zero.
+    /// A bit for each non-zero word of `slots`.
     occupied: u8,
 }
 
-/// Pending timers, each with a key that it hands back when it fires.
+/// Pending timers, each with a key that is returned when it fires.
 #[derive(Debug)]
 pub struct TimerWheel<K> {
-    /// Those of the slots, level by level, and behind them one for each entry. Who never arms a timer has none: they are some
-    /// ten thousand bytes.
+    /// The links of the slots, level by level, followed by one per entry. Empty until the first timer is armed,
+    /// because they take some ten thousand bytes.
     links: Vec<Links>,
     entries: Vec<Entry<K>>,
-    /// The first entry's link that is not in use; the others follow by `next`.
+    /// First unused link of an entry; the others follow by `next`.
     free: u32,
     armed: usize,
     levels: [Level; LEVELS],
@@ -89,7 +90,7 @@ impl<K: Copy> Default for TimerWheel<K> {
 }
 
 impl<K: Copy> TimerWheel<K> {
-    /// An empty wheel at the clock's origin.
+    /// Creates an empty wheel at the clock's origin.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -104,7 +105,7 @@ impl<K: Copy> TimerWheel<K> {
         }
     }
 
-    /// Arms a timer that fires at `at`, or at once where `at` is past.
+    /// Arms a timer that fires at `at`, or immediately if `at` is past.
     pub fn insert(&mut self, at: Timestamp, key: K) -> TimerId {
         let tick = (at.as_nanos().saturating_add(TICK_NANOS - 1) / TICK_NANOS)
             .clamp(self.elapsed, self.elapsed.saturating_add(MAX_SPAN));
@@ -132,21 +133,23 @@ impl<K: Copy> TimerWheel<K> {
         id
     }
 
-    /// Disarms a timer; `None` where it has fired or was cancelled before.
+    /// Cancels a timer. Returns `None` if it has fired or was cancelled before.
     pub fn cancel(&mut self, id: TimerId) -> Option<K> {
         self.entries.get(entry_of(id.index)).filter(|entry| entry.generation == id.generation)?;
         self.take(id.index)
     }
 
-    /// The earliest moment at which [`poll_expired`](Self::poll_expired) has something to do. Never scans entries.
+    /// Returns the earliest moment at which [`poll_expired`](Self::poll_expired) has something to do. Never scans
+    /// entries.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let (_, tick) = self.next_list()?;
         Some(Timestamp::from_nanos(tick.saturating_mul(TICK_NANOS)))
     }
 
-    /// Takes one timer that is due at `now`; call until `None`. Where [`next_deadline`](Self::next_deadline) is not later than
-    /// `now` after that, a crowd was spread in part: there is more to do after whatever else is waiting.
+    /// Removes and returns one timer that is due at `now`; call until `None`. If
+    /// [`next_deadline`](Self::next_deadline) is then still not later than `now`, a large slot was spread in part:
+    /// call again after other pending work.
     pub fn poll_expired(&mut self, now: Timestamp) -> Option<K> {
         let target = now.as_nanos() / TICK_NANOS;
         let mut moves = SPREAD_BATCH;
@@ -165,7 +168,7 @@ impl<K: Copy> TimerWheel<K> {
         None
     }
 
-    /// How many timers are armed.
+    /// Number of armed timers.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.armed
@@ -177,7 +180,8 @@ impl<K: Copy> TimerWheel<K> {
         self.armed == 0
     }
 
-    /// Moves up to `moves` of a slot's timers to the levels below, now that their time is near; how many more may be moved.
+    /// Moves up to `moves` timers of a slot to lower levels as their time comes near. Returns how many more moves are
+    /// allowed.
     fn cascade(&mut self, list: u32, moves: usize) -> usize {
         for left in (0..moves).rev() {
             let index = self.links(list).next;
@@ -193,8 +197,8 @@ impl<K: Copy> TimerWheel<K> {
         0
     }
 
-    /// The first occupied slot in time: a lower level always comes before a higher one, because a timer's level is the
-    /// highest digit in which it differs from the elapsed time.
+    /// Returns the earliest occupied slot. A lower level always comes before a higher one, because a timer's level is
+    /// the highest digit in which it differs from the elapsed time.
     fn next_list(&self) -> Option<(u32, u64)> {
         if let Some(list) = self.spreading {
             return Some((list, self.elapsed));
@@ -214,7 +218,7 @@ impl<K: Copy> TimerWheel<K> {
         None
     }
 
-    /// Puts an entry at the end of the slot that its time belongs to.
+    /// Appends an entry to the slot of its time.
     fn link(&mut self, index: u32, tick: u64) {
         let differing = 63 - ((tick ^ self.elapsed) | 1).leading_zeros();
         let level = (differing / BITS).min(LEVELS as u32 - 1);
@@ -235,7 +239,7 @@ impl<K: Copy> TimerWheel<K> {
         let Links { prev, next } = self.links(index);
         self.links_mut(prev).next = next;
         self.links_mut(next).prev = prev;
-        // Where both neighbours are one, that is the slot's own link, and the slot is empty.
+        // If both neighbours are the same link, it is the slot's own and the slot is empty.
         if prev == next
             && let Some(level) = self.levels.get_mut((next >> BITS) as usize)
         {
@@ -247,7 +251,7 @@ impl<K: Copy> TimerWheel<K> {
         }
     }
 
-    /// Takes an armed entry out of its slot; its key.
+    /// Removes an armed entry from its slot and returns its key.
     fn take(&mut self, index: u32) -> Option<K> {
         self.unlink(index);
         self.links_mut(index).next = core::mem::replace(&mut self.free, index);
@@ -271,7 +275,7 @@ impl<K: Copy> TimerWheel<K> {
     }
 }
 
-/// Adds to the end of what grows by an eighth: twice as much would lie idle for half of what is armed.
+/// Appends to a vector that grows by an eighth: doubling would leave up to half of it unused.
 fn push<T>(list: &mut Vec<T>, value: T) {
     if list.len() == list.capacity() {
         list.reserve_exact(list.len() / 8 + 64);
@@ -279,7 +283,7 @@ fn push<T>(list: &mut Vec<T>, value: T) {
     list.push(value);
 }
 
-/// The entry of a link; none for a slot's own.
+/// Returns the entry of a link; invalid for a slot's own link.
 const fn entry_of(index: u32) -> usize {
     (index as usize).wrapping_sub(LISTS)
 }
@@ -301,7 +305,7 @@ impl Level {
         }
     }
 
-    /// The first slot that has a timer and is not before `digit`.
+    /// Returns the first occupied slot at or after `digit`.
     fn first_from(&self, digit: u64) -> Option<u32> {
         let first = digit / 64;
         let ahead = self.slots.get(first as usize)? & (u64::MAX << (digit % 64));
@@ -340,7 +344,7 @@ mod tests {
             left -= fired.len();
             assert_eq!(wheel.len(), left);
             calls += 1;
-            // Others are armed meanwhile, and fire too.
+            // Others are armed meanwhile and fire too.
             if calls == 10 {
                 wheel.insert(Timestamp::from_millis(3_600_500), 500);
                 left += 1;
@@ -384,7 +388,7 @@ mod tests {
         assert_eq!(drain(&mut wheel, Timestamp::from_nanos(2_000_000)), [1]);
     }
 
-    /// Against a sorted list, over random histories.
+    /// Compares with a sorted list over random histories.
     #[test]
     fn agrees_with_a_sorted_list() {
         let mut random = 0x9E37_79B9_7F4A_7C15_u64;

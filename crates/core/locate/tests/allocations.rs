@@ -1,31 +1,33 @@
-//! What stands on the way of every request allocates nothing: looking a name up, and asking whether a peer is out.
+//! The paths of every request do not allocate: name lookup and outage check.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use strowger_allocations::{Counting, allocations};
 use strowger_foundation::{Timestamp, Transport};
-use strowger_locate::{CachePolicy, Candidate, Cause, Finder, Hop, Located, Lookup, Names, Outages, Question};
+use strowger_locate::{
+    CachePolicy, Candidate, CandidateList, Cause, DetectedBy, Hop, LocateQuery, Lookup, NameCache, Outages,
+};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_known_name_and_its_order_allocate_nothing() {
-    let names = Names::new(CachePolicy::default(), 1);
+    let names = NameCache::new(CachePolicy::default(), 1);
     let outages = Outages::new(1);
-    let asked = Question::new(b"a-rather-long-name-of-a-host-in-a-zone.example.com", None, None, false);
+    let asked = LocateQuery::new(b"a-rather-long-name-of-a-host-in-a-zone.example.com", None, None, false);
     let hop = |last| Hop { transport: Transport::Udp, address: ([192, 0, 2, last], 5060).into() };
     let candidate = |last| Candidate { rank: 0, priority: 0, weight: 1, hops: [hop(last)].into_iter().collect() };
-    let answer = Ok(Arc::new(Located::new((0..4).map(candidate).collect())));
+    let answer = Ok(Arc::new(CandidateList::new((0..4).map(candidate).collect())));
     names.insert(Timestamp::ZERO, &asked, answer, Duration::from_secs(60));
-    outages.mark(Timestamp::ZERO, hop(0), Duration::from_secs(60), Cause::Silent, Finder::Call);
+    outages.mark_failed(Timestamp::ZERO, hop(0), Duration::from_secs(60), Cause::Silent, DetectedBy::Call);
     let mut order = smallvec::SmallVec::new();
 
     let before = allocations();
     for second in [1, 61, 61] {
         let now = Timestamp::from_millis(second * 1_000);
-        let (Lookup::Known(Ok(located)) | Lookup::Stale(Ok(located))) = names.lookup(now, &asked) else {
+        let (Lookup::Fresh(Ok(located)) | Lookup::Stale(Ok(located))) = names.lookup(now, &asked) else {
             panic!("it is known");
         };
         located.order(second, |hop| outages.is_out(now, hop), &mut order);

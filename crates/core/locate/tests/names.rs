@@ -1,4 +1,4 @@
-//! The cache of names, in virtual time.
+//! The name cache, in virtual time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,8 @@ use std::time::Duration;
 use proptest::prelude::*;
 use strowger_foundation::{Timestamp, Transport};
 use strowger_locate::{
-    Answer, CachePolicy, Candidate, Failure, Hop, Located, Lookup, MAX_HOST, MAX_NAMES, Names, Question, RETRY_AFTER,
+    CachePolicy, Candidate, CandidateList, Hop, LocateError, LocateQuery, LocateResult, Lookup, MAX_HOST, MAX_NAMES,
+    NameCache, RETRY_AFTER,
 };
 
 const fn s(seconds: u64) -> Duration {
@@ -18,23 +19,23 @@ fn at(seconds: u64) -> Timestamp {
     Timestamp::from_millis(seconds * 1_000)
 }
 
-fn question(host: &str) -> Question {
-    Question::new(host.as_bytes(), None, None, false)
+fn question(host: &str) -> LocateQuery {
+    LocateQuery::new(host.as_bytes(), None, None, false)
 }
 
-fn found(port: u16) -> Answer {
+fn found(port: u16) -> LocateResult {
     let hops = [Hop { transport: Transport::Udp, address: ([192, 0, 2, 1], port).into() }].into_iter().collect();
-    Ok(Arc::new(Located::new(vec![Candidate { rank: 0, priority: 0, weight: 0, hops }])))
+    Ok(Arc::new(CandidateList::new(vec![Candidate { rank: 0, priority: 0, weight: 0, hops }])))
 }
 
-fn names() -> Names {
-    Names::new(CachePolicy::default(), 7)
+fn names() -> NameCache {
+    NameCache::new(CachePolicy::default(), 7)
 }
 
-fn with(policy: impl FnOnce(&mut CachePolicy)) -> Names {
+fn with(policy: impl FnOnce(&mut CachePolicy)) -> NameCache {
     let mut wanted = CachePolicy::default();
     policy(&mut wanted);
-    Names::new(wanted, 7)
+    NameCache::new(wanted, 7)
 }
 
 #[test]
@@ -42,8 +43,8 @@ fn what_no_name_can_be_is_not_kept() {
     let names = names();
     for (length, kept) in [(MAX_HOST, true), (MAX_HOST + 1, false), (60_000, false)] {
         let asked = question(&"a".repeat(length));
-        names.insert(at(0), &asked, Err(Failure::NoSuchName), s(86_400));
-        let expected = if kept { Lookup::Known(Err(Failure::NoSuchName)) } else { Lookup::Unknown };
+        names.insert(at(0), &asked, Err(LocateError::NoSuchName), s(86_400));
+        let expected = if kept { Lookup::Fresh(Err(LocateError::NoSuchName)) } else { Lookup::Miss };
         assert_eq!(names.lookup(at(1), &asked), expected, "{length}");
     }
     assert_eq!(names.counts().names, 1);
@@ -52,12 +53,12 @@ fn what_no_name_can_be_is_not_kept() {
 #[test]
 fn an_answer_is_known_for_its_ttl_and_usable_for_a_day_more() {
     let (names, asked) = (names(), question("a.example"));
-    assert_eq!(names.lookup(at(0), &asked), Lookup::Unknown);
+    assert_eq!(names.lookup(at(0), &asked), Lookup::Miss);
     names.insert(at(0), &asked, found(1), s(60));
-    assert_eq!(names.lookup(at(59), &asked), Lookup::Known(found(1)));
+    assert_eq!(names.lookup(at(59), &asked), Lookup::Fresh(found(1)));
     assert_eq!(names.lookup(at(60), &asked), Lookup::Stale(found(1)));
     assert_eq!(names.lookup(at(86_400 + 59), &asked), Lookup::Stale(found(1)));
-    assert_eq!(names.lookup(at(86_400 + 60), &asked), Lookup::Unknown);
+    assert_eq!(names.lookup(at(86_400 + 60), &asked), Lookup::Miss);
 }
 
 #[test]
@@ -65,14 +66,14 @@ fn a_question_is_more_than_its_host() {
     let names = names();
     let plain = question("A.Example.");
     names.insert(at(0), &plain, found(1), s(60));
-    assert_eq!(names.lookup(at(1), &question("a.example")), Lookup::Known(found(1)));
+    assert_eq!(names.lookup(at(1), &question("a.example")), Lookup::Fresh(found(1)));
     for other in [
-        Question { port: Some(5060), ..plain.clone() },
-        Question { transport: Some(Transport::Tcp), ..plain.clone() },
-        Question { secure: true, ..plain.clone() },
+        LocateQuery { port: Some(5060), ..plain.clone() },
+        LocateQuery { transport: Some(Transport::Tcp), ..plain.clone() },
+        LocateQuery { is_secure: true, ..plain.clone() },
         question("b.example"),
     ] {
-        assert_eq!(names.lookup(at(1), &other), Lookup::Unknown, "{other:?}");
+        assert_eq!(names.lookup(at(1), &other), Lookup::Miss, "{other:?}");
     }
 }
 
@@ -81,12 +82,12 @@ fn one_caller_is_told_to_ask_again() {
     let (names, asked) = (names(), question("a.example"));
     names.insert(at(0), &asked, found(1), s(60));
     assert_eq!(names.lookup(at(60), &asked), Lookup::Stale(found(1)));
-    assert_eq!(names.lookup(at(60), &asked), Lookup::Known(found(1)));
-    assert_eq!(names.lookup(at(64), &asked), Lookup::Known(found(1)));
-    // Whoever was told did not.
+    assert_eq!(names.lookup(at(60), &asked), Lookup::Fresh(found(1)));
+    assert_eq!(names.lookup(at(64), &asked), Lookup::Fresh(found(1)));
+    // The caller that was told to refresh did not.
     assert_eq!(names.lookup(at(65), &asked), Lookup::Stale(found(1)));
     names.insert(at(66), &asked, found(2), s(60));
-    assert_eq!(names.lookup(at(125), &asked), Lookup::Known(found(2)));
+    assert_eq!(names.lookup(at(125), &asked), Lookup::Fresh(found(2)));
 }
 
 #[test]
@@ -96,18 +97,18 @@ fn ttls_are_clamped() {
         policy.negative_ttl = s(30);
         policy.serve_stale = s(0);
     });
-    let lasts = |answer: Answer, ttl: Duration| {
+    let lasts = |answer: LocateResult, ttl: Duration| {
         let asked = question("a.example");
         names.clear();
         names.insert(at(0), &asked, answer, ttl);
-        (0..1_000).find(|second| names.lookup(at(*second), &asked) == Lookup::Unknown)
+        (0..1_000).find(|second| names.lookup(at(*second), &asked) == Lookup::Miss)
     };
     assert_eq!(lasts(found(1), s(7)), Some(7));
     assert_eq!(lasts(found(1), s(100_000)), Some(100));
     assert_eq!(lasts(found(1), s(0)), Some(1));
-    assert_eq!(lasts(Err(Failure::NoSuchName), s(10)), Some(10));
-    assert_eq!(lasts(Err(Failure::NoSuchName), s(3_600)), Some(30));
-    assert_eq!(lasts(Err(Failure::NoSuchName), s(0)), Some(1));
+    assert_eq!(lasts(Err(LocateError::NoSuchName), s(10)), Some(10));
+    assert_eq!(lasts(Err(LocateError::NoSuchName), s(3_600)), Some(30));
+    assert_eq!(lasts(Err(LocateError::NoSuchName), s(0)), Some(1));
 }
 
 #[test]
@@ -115,31 +116,31 @@ fn an_answer_that_may_not_be_kept_is_never_stale() {
     let names = with(|policy| policy.min_ttl = s(0));
     let asked = question("a.example");
     names.insert(at(0), &asked, found(1), s(0));
-    assert_eq!(names.lookup(at(0), &asked), Lookup::Unknown);
+    assert_eq!(names.lookup(at(0), &asked), Lookup::Miss);
 }
 
 #[test]
 fn a_dead_dns_is_not_asked_for_every_call() {
     let (names, asked) = (names(), question("a.example"));
-    names.insert(at(10), &asked, Err(Failure::NoAnswer), s(0));
-    assert_eq!(names.lookup(at(14), &asked), Lookup::Known(Err(Failure::NoAnswer)));
-    assert_eq!(names.lookup(at(15), &asked), Lookup::Unknown);
+    names.insert(at(10), &asked, Err(LocateError::NoAnswer), s(0));
+    assert_eq!(names.lookup(at(14), &asked), Lookup::Fresh(Err(LocateError::NoAnswer)));
+    assert_eq!(names.lookup(at(15), &asked), Lookup::Miss);
 }
 
 #[test]
 fn no_answer_does_not_replace_one_that_can_be_used() {
     let (names, asked) = (names(), question("a.example"));
     names.insert(at(0), &asked, found(1), s(60));
-    names.insert(at(30), &asked, Err(Failure::NoAnswer), s(0));
-    assert_eq!(names.lookup(at(59), &asked), Lookup::Known(found(1)));
+    names.insert(at(30), &asked, Err(LocateError::NoAnswer), s(0));
+    assert_eq!(names.lookup(at(59), &asked), Lookup::Fresh(found(1)));
     assert_eq!(names.lookup(at(60), &asked), Lookup::Stale(found(1)));
-    names.insert(at(62), &asked, Err(Failure::NoAnswer), s(0));
-    assert_eq!(names.lookup(at(66), &asked), Lookup::Known(found(1)));
+    names.insert(at(62), &asked, Err(LocateError::NoAnswer), s(0));
+    assert_eq!(names.lookup(at(66), &asked), Lookup::Fresh(found(1)));
     assert_eq!(names.lookup(at(67), &asked), Lookup::Stale(found(1)));
-    // The DNS is there again, and the name is not.
-    names.insert(at(68), &asked, Err(Failure::NoSuchName), s(60));
-    names.insert(at(69), &asked, Err(Failure::NoAnswer), s(0));
-    assert_eq!(names.lookup(at(70), &asked), Lookup::Known(Err(Failure::NoSuchName)));
+    // The DNS answers again, and the name does not exist.
+    names.insert(at(68), &asked, Err(LocateError::NoSuchName), s(60));
+    names.insert(at(69), &asked, Err(LocateError::NoAnswer), s(0));
+    assert_eq!(names.lookup(at(70), &asked), Lookup::Fresh(Err(LocateError::NoSuchName)));
 }
 
 #[test]
@@ -147,25 +148,25 @@ fn switched_off_it_knows_nothing() {
     let names = with(|policy| policy.enabled = false);
     let asked = question("a.example");
     names.insert(at(0), &asked, found(1), s(60));
-    assert_eq!(names.lookup(at(0), &asked), Lookup::Unknown);
+    assert_eq!(names.lookup(at(0), &asked), Lookup::Miss);
     assert_eq!(names.counts().names, 0);
 }
 
 #[test]
 fn a_flood_of_names_leaves_those_that_are_used() {
     let names = names();
-    let used: Vec<Question> = (0..100).map(|i| question(&format!("used{i}.example"))).collect();
+    let used: Vec<LocateQuery> = (0..100).map(|i| question(&format!("used{i}.example"))).collect();
     for asked in &used {
         names.insert(at(0), asked, found(1), s(3_600));
     }
-    // Three times what fits, half of it invented; each name in use is looked up now and then.
+    // Three times what fits, half of it invented; each name in use is looked up regularly.
     let flood = 3 * u64::try_from(MAX_NAMES).unwrap();
     for i in 0..flood {
-        let answer = if i % 2 == 0 { found(2) } else { Err(Failure::NoSuchName) };
+        let answer = if i % 2 == 0 { found(2) } else { Err(LocateError::NoSuchName) };
         names.insert(at(1), &question(&format!("n{i}.example")), answer, s(3_600));
         if i % 20 == 0 {
             let asked = &used[usize::try_from(i / 20).unwrap() % used.len()];
-            assert_eq!(names.lookup(at(1), asked), Lookup::Known(found(1)), "after {i}");
+            assert_eq!(names.lookup(at(1), asked), Lookup::Fresh(found(1)), "after {i}");
         }
     }
     let counts = names.counts();
@@ -189,13 +190,16 @@ fn expired_names_make_room_before_others() {
 #[derive(Clone, Debug)]
 enum Step {
     Wait(u64),
-    Insert(u8, Answer, u64),
+    Insert(u8, LocateResult, u64),
     Lookup(u8),
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
-    let answer =
-        prop_oneof![(1_u16..100).prop_map(found), Just(Err(Failure::NoSuchName)), Just(Err(Failure::NoAnswer)),];
+    let answer = prop_oneof![
+        (1_u16..100).prop_map(found),
+        Just(Err(LocateError::NoSuchName)),
+        Just(Err(LocateError::NoAnswer)),
+    ];
     prop_oneof![
         (0_u64..20).prop_map(Step::Wait),
         (0_u8..4, answer, 0_u64..30).prop_map(|(name, answer, ttl)| Step::Insert(name, answer, ttl)),
@@ -204,32 +208,33 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// What comes out is what went in last and counts; never older than its time, and never no answer in place of one.
+    /// The cache returns the last valid answer, never an expired one, and never prefers a missing answer to a usable
+    /// one.
     #[test]
     fn it_says_what_it_was_told(steps in proptest::collection::vec(any_step(), 0..60)) {
         let names = with(|policy| policy.serve_stale = s(40));
         let mut now = 0;
-        // The answer that counts, until when it is fresh, until when it can be used.
-        let mut model: BTreeMap<u8, (Answer, u64, u64)> = BTreeMap::new();
+        // The valid answer, the end of its freshness and the end of its use.
+        let mut model: BTreeMap<u8, (LocateResult, u64, u64)> = BTreeMap::new();
         for step in steps {
             match step {
                 Step::Wait(seconds) => now += seconds,
                 Step::Insert(name, answer, ttl) => {
                     names.insert(at(now), &question(&format!("n{name}")), answer.clone(), s(ttl));
                     let usable = model.get(&name).is_some_and(|(_, _, until)| now < *until);
-                    if answer == Err(Failure::NoAnswer) && usable {
+                    if answer == Err(LocateError::NoAnswer) && usable {
                         continue;
                     }
                     let fresh = match answer {
-                        Err(Failure::NoAnswer) => now + RETRY_AFTER.as_secs(),
+                        Err(LocateError::NoAnswer) => now + RETRY_AFTER.as_secs(),
                         _ => now + ttl.max(1),
                     };
                     let stale = if answer.is_ok() && ttl > 0 { 40 } else { 0 };
                     model.insert(name, (answer, fresh, fresh + stale));
                 }
                 Step::Lookup(name) => match names.lookup(at(now), &question(&format!("n{name}"))) {
-                    Lookup::Unknown => prop_assert!(model.get(&name).is_none_or(|(_, _, until)| now >= *until)),
-                    Lookup::Known(said) => {
+                    Lookup::Miss => prop_assert!(model.get(&name).is_none_or(|(_, _, until)| now >= *until)),
+                    Lookup::Fresh(said) => {
                         let (answer, _, until) = &model[&name];
                         prop_assert_eq!(&said, answer);
                         prop_assert!(now < *until);

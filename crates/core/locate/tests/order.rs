@@ -1,9 +1,9 @@
-//! In which order the servers of an answer are tried.
+//! Order in which the servers of a name are tried.
 
 use proptest::prelude::*;
 use smallvec::SmallVec;
 use strowger_foundation::Transport;
-use strowger_locate::{Candidate, Hop, Located, MAX_CANDIDATES, MAX_HOPS};
+use strowger_locate::{Candidate, CandidateList, Hop, MAX_CANDIDATES, MAX_HOPS};
 
 fn hop(number: u16) -> Hop {
     Hop { transport: Transport::Udp, address: ([192, 0, 2, 1], number).into() }
@@ -13,14 +13,14 @@ fn candidate(rank: u16, priority: u16, weight: u16, hops: &[u16]) -> Candidate {
     Candidate { rank, priority, weight, hops: hops.iter().map(|number| hop(*number)).collect() }
 }
 
-fn order(located: &Located, choice: u64, avoid: impl Fn(&Hop) -> bool) -> Vec<u16> {
+fn order(located: &CandidateList, choice: u64, avoid: impl Fn(&Hop) -> bool) -> Vec<u16> {
     let mut out = SmallVec::new();
     located.order(choice, avoid, &mut out);
     out.iter().map(|hop| hop.address.port()).collect()
 }
 
-/// How often each comes first, in percent.
-fn shares(located: &Located, choices: impl Iterator<Item = u64>) -> [f64; 4] {
+/// Returns how often each comes first, in percent.
+fn shares(located: &CandidateList, choices: impl Iterator<Item = u64>) -> [f64; 4] {
     let mut first = [0_u32; 4];
     let mut calls = 0;
     for choice in choices {
@@ -39,8 +39,8 @@ fn assert_near(shares: &[f64], wanted: &[f64]) {
 #[test]
 fn weights_are_kept_over_ten_thousand_calls() {
     let servers = vec![candidate(0, 1, 40, &[1]), candidate(0, 1, 40, &[2]), candidate(0, 1, 20, &[3])];
-    let located = Located::new(servers);
-    // Choices that follow each other and ones that differ in their highest bits only are mixed equally well.
+    let located = CandidateList::new(servers);
+    // Consecutive choices and choices that differ only in their highest bits are mixed equally well.
     assert_near(&shares(&located, 0..10_000), &[0.0, 40.0, 40.0, 20.0]);
     assert_near(&shares(&located, (0..10_000).map(|i| i << 48)), &[0.0, 40.0, 40.0, 20.0]);
 }
@@ -48,14 +48,14 @@ fn weights_are_kept_over_ten_thousand_calls() {
 #[test]
 fn equal_weights_have_equal_shares_also_where_they_are_small() {
     for weight in [0, 1, u16::MAX] {
-        let located = Located::new((1..4).map(|port| candidate(0, 0, weight, &[port])).collect());
+        let located = CandidateList::new((1..4).map(|port| candidate(0, 0, weight, &[port])).collect());
         assert_near(&shares(&located, 0..10_000), &[0.0, 33.3, 33.3, 33.3]);
     }
 }
 
 #[test]
 fn a_weight_of_zero_has_a_very_small_share() {
-    let located = Located::new(vec![candidate(0, 0, 0, &[1]), candidate(0, 0, 10, &[2])]);
+    let located = CandidateList::new(vec![candidate(0, 0, 0, &[1]), candidate(0, 0, 10, &[2])]);
     assert_near(&shares(&located, 0..10_000), &[0.0, 0.0, 100.0]);
     assert!((0..100_000).any(|choice| order(&located, choice, |_| false) == [1, 2]), "small, but not none");
 }
@@ -63,7 +63,7 @@ fn a_weight_of_zero_has_a_very_small_share() {
 #[test]
 fn the_second_of_a_group_is_chosen_by_weight_too() {
     let servers = vec![candidate(0, 1, 10_000, &[1]), candidate(0, 1, 75, &[2]), candidate(0, 1, 25, &[3])];
-    let located = Located::new(servers);
+    let located = CandidateList::new(servers);
     let seconds = (0..10_000).map(|choice| order(&located, choice, |_| false));
     let seconds: Vec<u16> = seconds.filter(|order| order[0] == 1).map(|order| order[1]).collect();
     let share = seconds.iter().filter(|port| **port == 2).count() as f64 * 100.0 / seconds.len() as f64;
@@ -72,7 +72,7 @@ fn the_second_of_a_group_is_chosen_by_weight_too() {
 
 #[test]
 fn rank_goes_before_priority_and_priority_before_weight() {
-    let located = Located::new(vec![
+    let located = CandidateList::new(vec![
         candidate(1, 0, 100, &[5]),
         candidate(0, 2, 100, &[4]),
         candidate(0, 1, 0, &[1, 2]),
@@ -85,14 +85,15 @@ fn rank_goes_before_priority_and_priority_before_weight() {
 
 #[test]
 fn what_is_avoided_is_tried_last() {
-    let located = Located::new(vec![candidate(0, 1, 0, &[1, 2]), candidate(0, 2, 0, &[3]), candidate(0, 3, 0, &[4])]);
+    let located =
+        CandidateList::new(vec![candidate(0, 1, 0, &[1, 2]), candidate(0, 2, 0, &[3]), candidate(0, 3, 0, &[4])]);
     assert_eq!(order(&located, 7, |hop| matches!(hop.address.port(), 1 | 3)), [2, 4, 1, 3]);
     assert_eq!(order(&located, 7, |_| true), [1, 2, 3, 4]);
 }
 
 #[test]
 fn one_that_works_behind_many_that_do_not_is_found() {
-    let located = Located::new((1..40).map(|port| candidate(0, port, 0, &[port])).collect());
+    let located = CandidateList::new((1..40).map(|port| candidate(0, port, 0, &[port])).collect());
     let order = order(&located, 7, |hop| hop.address.port() < 30);
     assert_eq!(order, [30, 31, 32, 33, 34, 35, 36, 37]);
 }
@@ -100,15 +101,15 @@ fn one_that_works_behind_many_that_do_not_is_found() {
 #[test]
 fn nothing_gives_nothing() {
     let mut out = SmallVec::from_slice(&[hop(9)]);
-    Located::default().order(1, |_| false, &mut out);
+    CandidateList::default().order(1, |_| false, &mut out);
     assert!(out.is_empty());
 }
 
-fn any_located() -> impl Strategy<Value = Located> {
+fn any_located() -> impl Strategy<Value = CandidateList> {
     let hops = proptest::collection::vec(0_u16..30, 0..4);
     let one = (0_u16..3, 0_u16..3, any::<u16>(), hops);
     let of = |(rank, priority, weight, hops): (u16, u16, u16, Vec<u16>)| candidate(rank, priority, weight, &hops);
-    proptest::collection::vec(one.prop_map(of), 0..80).prop_map(|candidates| Located { candidates })
+    proptest::collection::vec(one.prop_map(of), 0..80).prop_map(|candidates| CandidateList { candidates })
 }
 
 proptest! {
@@ -127,9 +128,9 @@ proptest! {
         distinct.dedup();
         prop_assert_eq!(distinct.len(), tried.len());
         prop_assert!(tried.iter().all(|port| all.contains(port)));
-        // Those to avoid stand behind all others.
+        // Avoided hops come after all others.
         prop_assert!(tried.is_sorted_by_key(|port| *port < out_of_order));
-        // Where nothing is avoided, no server stands before one with a lower rank or priority.
+        // If nothing is avoided, no server precedes one with a lower rank or priority.
         let place = |port: &u16| located.candidates.iter().take(MAX_CANDIDATES)
             .filter(|candidate| candidate.hops.contains(&hop(*port)))
             .map(|candidate| (candidate.rank, candidate.priority)).min();

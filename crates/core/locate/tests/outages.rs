@@ -1,9 +1,9 @@
-//! The peers that failed lately, in virtual time.
+//! Outages in virtual time.
 
 use std::time::Duration;
 
 use strowger_foundation::{Timestamp, Transport};
-use strowger_locate::{Cause, Finder, Hop, Learnt, MAX_OUTAGES, Outage, Outages, REMEMBERED_FOR};
+use strowger_locate::{Cause, DetectedBy, Hop, MAX_OUTAGES, Outage, OutageChange, Outages, REMEMBERED_FOR};
 
 fn hop(transport: Transport, number: usize) -> Hop {
     let [.., high, low] = u32::try_from(number).unwrap().to_be_bytes();
@@ -21,7 +21,7 @@ fn a_peer_is_out_for_its_time() {
     let outages = Outages::new(1);
     let (dead, same_by_tcp) = (hop(Transport::Udp, 1), hop(Transport::Tcp, 1));
     assert!(!outages.is_out(at(0), &dead));
-    outages.mark(at(10), dead, FOR, Cause::Silent, Finder::Call);
+    outages.mark_failed(at(10), dead, FOR, Cause::Silent, DetectedBy::Call);
     assert!(outages.is_out(at(39), &dead));
     assert!(!outages.is_out(at(39), &same_by_tcp));
     assert!(!outages.is_out(at(40), &dead));
@@ -30,14 +30,14 @@ fn a_peer_is_out_for_its_time() {
 #[test]
 fn a_peer_that_answers_is_back() {
     let outages = Outages::new(1);
-    outages.mark(at(10), hop(Transport::Udp, 1), FOR, Cause::Silent, Finder::Call);
-    outages.mark(at(10), hop(Transport::Udp, 2), FOR, Cause::Silent, Finder::Call);
+    outages.mark_failed(at(10), hop(Transport::Udp, 1), FOR, Cause::Silent, DetectedBy::Call);
+    outages.mark_failed(at(10), hop(Transport::Udp, 2), FOR, Cause::Silent, DetectedBy::Call);
     outages.clear(at(11), &hop(Transport::Udp, 1));
     assert!(!outages.is_out(at(11), &hop(Transport::Udp, 1)));
     assert!(outages.is_out(at(11), &hop(Transport::Udp, 2)));
     outages.clear(at(11), &hop(Transport::Udp, 2));
     assert!(!outages.is_out(at(11), &hop(Transport::Udp, 2)));
-    outages.mark(at(12), hop(Transport::Udp, 2), FOR, Cause::Silent, Finder::Call);
+    outages.mark_failed(at(12), hop(Transport::Udp, 2), FOR, Cause::Silent, DetectedBy::Call);
     assert!(outages.is_out(at(13), &hop(Transport::Udp, 2)));
 }
 
@@ -45,12 +45,12 @@ fn a_peer_that_answers_is_back() {
 fn their_number_is_bounded() {
     let outages = Outages::new(1);
     for number in 0..MAX_OUTAGES + 10 {
-        outages.mark(at(0), hop(Transport::Udp, number), FOR, Cause::Silent, Finder::Call);
+        outages.mark_failed(at(0), hop(Transport::Udp, number), FOR, Cause::Silent, DetectedBy::Call);
     }
     assert_eq!((outages.count(at(1)), outages.overflow()), (MAX_OUTAGES, 10));
-    // One that is out already can be marked again, and what is over makes room.
-    outages.mark(at(20), hop(Transport::Udp, 0), FOR, Cause::Silent, Finder::Call);
-    outages.mark(at(31), hop(Transport::Udp, MAX_OUTAGES), FOR, Cause::Silent, Finder::Call);
+    // A failed peer can be marked again, and expired outages make room.
+    outages.mark_failed(at(20), hop(Transport::Udp, 0), FOR, Cause::Silent, DetectedBy::Call);
+    outages.mark_failed(at(31), hop(Transport::Udp, MAX_OUTAGES), FOR, Cause::Silent, DetectedBy::Call);
     assert_eq!((outages.count(at(31)), outages.overflow()), (2, 10));
     assert!(outages.is_out(at(31), &hop(Transport::Udp, MAX_OUTAGES)));
     outages.for_each(at(31), |hop, outage| assert!(at(31) < outage.until, "{hop:?}"));
@@ -62,43 +62,51 @@ fn their_number_is_bounded() {
 fn each_change_is_news_once() {
     let outages = Outages::new(1);
     let dead = hop(Transport::Udp, 1);
-    let mark = |second, cause| outages.mark(at(second), dead, FOR, cause, Finder::Call);
-    assert_eq!(mark(10, Cause::Silent), Learnt::Out);
-    assert_eq!(mark(11, Cause::Silent), Learnt::Nothing, "another shard finds the same");
-    assert_eq!(mark(12, Cause::Refused), Learnt::Nothing);
-    assert_eq!(mark(100, Cause::Unreachable), Learnt::Dead, "it was tried again in vain, which was told of");
+    let mark = |second, cause| outages.mark_failed(at(second), dead, FOR, cause, DetectedBy::Call);
+    assert_eq!(mark(10, Cause::Silent), OutageChange::Failed);
+    assert_eq!(mark(11, Cause::Silent), OutageChange::Unchanged, "another shard finds the same");
+    assert_eq!(mark(12, Cause::Refused), OutageChange::Unchanged);
+    assert_eq!(mark(100, Cause::Unreachable), OutageChange::Dead, "it was tried again in vain, which was told of");
     let mut known = Vec::new();
     outages.for_each(at(140), |hop, outage| known.push((*hop, *outage)));
     let outage =
-        Outage { since: at(10), until: at(130), cause: Cause::Unreachable, dead_until: Some(at(130)), held: None };
+        Outage { since: at(10), until: at(130), cause: Cause::Unreachable, dead_until: Some(at(130)), back_off: None };
     assert_eq!(known, [(dead, outage)], "also when its time is over and nobody has tried it");
     assert_eq!((outages.clear(at(150), &dead), outages.clear(at(150), &dead)), (Some(outage), None));
     outages.for_each(at(150), |hop, _| panic!("{hop:?}"));
-    assert_eq!(mark(160, Cause::Silent), Learnt::Out);
+    assert_eq!(mark(160, Cause::Silent), OutageChange::Failed);
 }
 
 #[test]
 fn who_refused_and_says_nothing_then_is_news_once() {
     let outages = Outages::new(1);
     let peer = hop(Transport::Udp, 1);
-    let mark = |second, cause| outages.mark(at(second), peer, FOR, cause, Finder::Call);
-    assert_eq!(mark(10, Cause::Refused), Learnt::Out);
-    assert_eq!((mark(11, Cause::Refused), outages.dead_since(at(11), &peer)), (Learnt::Nothing, None));
-    assert_eq!((mark(12, Cause::Silent), outages.dead_since(at(12), &peer)), (Learnt::Out, Some(at(10))));
-    assert_eq!((mark(13, Cause::Refused), outages.dead_since(at(13), &peer)), (Learnt::Nothing, None), "it is there");
-    assert_eq!((mark(14, Cause::Silent), outages.dead_since(at(14), &peer)), (Learnt::Dead, Some(at(10))), "not again");
+    let mark = |second, cause| outages.mark_failed(at(second), peer, FOR, cause, DetectedBy::Call);
+    assert_eq!(mark(10, Cause::Refused), OutageChange::Failed);
+    assert_eq!((mark(11, Cause::Refused), outages.dead_since(at(11), &peer)), (OutageChange::Unchanged, None));
+    assert_eq!((mark(12, Cause::Silent), outages.dead_since(at(12), &peer)), (OutageChange::Failed, Some(at(10))));
+    assert_eq!(
+        (mark(13, Cause::Refused), outages.dead_since(at(13), &peer)),
+        (OutageChange::Unchanged, None),
+        "it is there"
+    );
+    assert_eq!(
+        (mark(14, Cause::Silent), outages.dead_since(at(14), &peer)),
+        (OutageChange::Dead, Some(at(10))),
+        "not again"
+    );
 }
 
 #[test]
 fn who_says_when_to_come_back_is_left_alone_until_then() {
     let outages = Outages::new(1);
     let peer = hop(Transport::Udp, 1);
-    let hold = |second| outages.hold(at(second), peer, Duration::from_secs(120), Finder::Call);
-    assert_eq!(hold(10), Learnt::Out);
-    // It goes on answering what belongs to calls of before, and says something of others.
+    let hold = |second| outages.set_back_off(at(second), peer, Duration::from_secs(120), DetectedBy::Call);
+    assert_eq!(hold(10), OutageChange::Failed);
+    // It still answers requests of existing calls, which says nothing about new ones.
     assert_eq!((outages.clear(at(11), &peer), outages.revive(at(12), &peer)), (None, None));
     assert_eq!(outages.clear_by_call(at(13), &peer, at(9)), None, "that call began before");
-    assert_eq!(outages.mark(at(14), peer, FOR, Cause::Refused, Finder::Call), Learnt::Nothing);
+    assert_eq!(outages.mark_failed(at(14), peer, FOR, Cause::Refused, DetectedBy::Call), OutageChange::Unchanged);
     assert!(outages.is_out(at(129), &peer), "a 503 without a time shortens none");
     assert!(!outages.is_out(at(130), &peer));
     assert!(outages.clear(at(131), &peer).is_some(), "then it is as any other");
@@ -106,7 +114,7 @@ fn who_says_when_to_come_back_is_left_alone_until_then() {
     hold(200);
     assert!(outages.clear_by_call(at(220), &peer, at(215)).is_some(), "it takes calls again");
     assert!(!outages.is_out(at(221), &peer));
-    outages.mark(at(300), peer, FOR, Cause::Refused, Finder::Call);
+    outages.mark_failed(at(300), peer, FOR, Cause::Refused, DetectedBy::Call);
     assert!(outages.clear(at(301), &peer).is_some(), "who has said nothing of a time");
 }
 
@@ -115,8 +123,8 @@ fn who_says_when_to_come_back_is_left_alone_until_then() {
 fn silence_neither_ends_nor_extends_what_a_peer_has_asked_for() {
     let outages = Outages::new(1);
     let peer = hop(Transport::Udp, 1);
-    let silent = |second| outages.mark(at(second), peer, FOR, Cause::Silent, Finder::Call);
-    outages.hold(at(10), peer, Duration::from_secs(300), Finder::Call);
+    let silent = |second| outages.mark_failed(at(second), peer, FOR, Cause::Silent, DetectedBy::Call);
+    outages.set_back_off(at(10), peer, Duration::from_secs(300), DetectedBy::Call);
     silent(11);
     assert_eq!(outages.dead_since(at(11), &peer), Some(at(10)));
     assert_eq!((outages.revive(at(12), &peer), outages.clear(at(13), &peer)), (None, None));
@@ -125,13 +133,13 @@ fn silence_neither_ends_nor_extends_what_a_peer_has_asked_for() {
         "it is there, and left alone"
     );
     outages.clear_by_call(at(14), &peer, at(9));
-    assert_eq!(outages.held_until(at(14), &peer), Some(at(310)));
+    assert_eq!(outages.back_off_until(at(14), &peer), Some(at(310)));
     assert!(!outages.is_out(at(310), &peer));
 
-    outages.hold(at(400), peer, Duration::from_secs(5), Finder::Call);
+    outages.set_back_off(at(400), peer, Duration::from_secs(5), DetectedBy::Call);
     silent(401);
-    assert_eq!(outages.held_until(at(404), &peer), Some(at(405)));
-    assert_eq!(outages.held_until(at(406), &peer), None);
+    assert_eq!(outages.back_off_until(at(404), &peer), Some(at(405)));
+    assert_eq!(outages.back_off_until(at(406), &peer), None);
     assert!(outages.is_out(at(430), &peer) && !outages.is_out(at(431), &peer), "for its silence alone");
     assert!(outages.revive(at(407), &peer).is_some() && !outages.is_out(at(407), &peer));
 }
@@ -140,9 +148,9 @@ fn silence_neither_ends_nor_extends_what_a_peer_has_asked_for() {
 fn what_a_peer_has_asked_for_is_over_at_its_time_and_its_last_word_counts() {
     let outages = Outages::new(1);
     let peer = hop(Transport::Udp, 1);
-    let hold = |second, time| outages.hold(at(second), peer, Duration::from_secs(time), Finder::Call);
-    let refused = |second| outages.mark(at(second), peer, FOR, Cause::Refused, Finder::Call);
-    // Avoided for longer than it had asked for: by our own decision, which any answer ends.
+    let hold = |second, time| outages.set_back_off(at(second), peer, Duration::from_secs(time), DetectedBy::Call);
+    let refused = |second| outages.mark_failed(at(second), peer, FOR, Cause::Refused, DetectedBy::Call);
+    // Avoided longer than the requested back-off, by our own decision, which any answer ends.
     hold(10, 2);
     refused(11);
     assert!(outages.clear(at(11), &peer).is_none() && outages.is_out(at(11), &peer), "not before its time");
@@ -152,7 +160,7 @@ fn what_a_peer_has_asked_for_is_over_at_its_time_and_its_last_word_counts() {
 
     hold(20, 2);
     refused(21);
-    assert!(outages.is_out(at(23), &peer) && outages.held_until(at(23), &peer).is_none());
+    assert!(outages.is_out(at(23), &peer) && outages.back_off_until(at(23), &peer).is_none());
     assert!(outages.clear(at(23), &peer).is_some() && !outages.is_out(at(23), &peer));
 
     hold(100, 300);
@@ -169,13 +177,13 @@ fn what_a_peer_has_asked_for_is_over_at_its_time_and_its_last_word_counts() {
 fn only_what_a_call_found_keeps_calls_away() {
     let outages = Outages::new(1);
     let peer = hop(Transport::Udp, 1);
-    let mark = |second, finder| outages.mark(at(second), peer, FOR, Cause::Silent, finder);
+    let mark = |second, finder| outages.mark_failed(at(second), peer, FOR, Cause::Silent, finder);
     let admits = |second| outages.admits(at(second), [peer].into_iter(), Duration::from_secs(60));
-    assert_eq!(mark(0, Finder::Other), Learnt::Out);
+    assert_eq!(mark(0, DetectedBy::Other), OutageChange::Failed);
     assert!(outages.is_out(at(1), &peer) && outages.dead_since(at(1), &peer).is_none());
     assert!(admits(1) && admits(1), "it may drop nothing but messages");
-    assert_eq!(mark(2, Finder::Call), Learnt::Dead, "that it fails was told of");
-    assert_eq!(mark(20, Finder::Other), Learnt::Nothing);
+    assert_eq!(mark(2, DetectedBy::Call), OutageChange::Dead, "that it fails was told of");
+    assert_eq!(mark(20, DetectedBy::Other), OutageChange::Unchanged);
     assert!(admits(21) && !admits(22), "one looks");
     assert!(outages.is_out(at(40), &peer) && admits(40) && admits(40), "no message makes it last longer");
 }
@@ -185,7 +193,7 @@ fn sets_look_each_for_themselves_whichever_hop_they_share() {
     let outages = Outages::new(1);
     let [one, two, three] = [1, 2, 3].map(|number| hop(Transport::Udp, number));
     for peer in [one, two, three] {
-        outages.mark(at(0), peer, FOR, Cause::Silent, Finder::Call);
+        outages.mark_failed(at(0), peer, FOR, Cause::Silent, DetectedBy::Call);
     }
     let admits = |second, hops: &[Hop]| outages.admits(at(second), hops.iter().copied(), Duration::from_secs(5));
     assert!(admits(1, &[one, two]) && admits(1, &[one, three]) && admits(1, &[one]));
@@ -198,9 +206,9 @@ fn sets_look_each_for_themselves_whichever_hop_they_share() {
 #[test]
 fn that_all_of_a_set_are_dead_is_told_once_until_one_has_failed_anew() {
     let outages = Outages::new(1);
-    assert!(outages.is_to_be_told(&"pstn", at(10)) && !outages.is_to_be_told(&"pstn", at(10)));
-    assert!(outages.is_to_be_told(&"other", at(10)));
-    assert!(outages.is_to_be_told(&"pstn", at(20)));
+    assert!(outages.should_report(&"pstn", at(10)) && !outages.should_report(&"pstn", at(10)));
+    assert!(outages.should_report(&"other", at(10)));
+    assert!(outages.should_report(&"pstn", at(20)));
 }
 
 #[test]
@@ -208,17 +216,24 @@ fn what_nobody_has_tried_for_long_is_forgotten() {
     let outages = Outages::new(1);
     let dead = hop(Transport::Udp, 1);
     let end = at(10) + FOR + REMEMBERED_FOR;
-    outages.mark(at(10), dead, FOR, Cause::Silent, Finder::Call);
-    assert_eq!(outages.mark(end, dead, Duration::ZERO, Cause::Silent, Finder::Call), Learnt::Nothing);
+    outages.mark_failed(at(10), dead, FOR, Cause::Silent, DetectedBy::Call);
+    assert_eq!(
+        outages.mark_failed(end, dead, Duration::ZERO, Cause::Silent, DetectedBy::Call),
+        OutageChange::Unchanged
+    );
     let later = end + REMEMBERED_FOR + Duration::from_secs(1);
     outages.for_each(later, |hop, _| panic!("{hop:?}"));
     assert_eq!(outages.clear(later, &dead), None, "nobody was told of it");
-    outages.mark(at(10), dead, FOR, Cause::Silent, Finder::Call);
-    assert_eq!(outages.mark(later, dead, FOR, Cause::Silent, Finder::Call), Learnt::Out, "it begins anew");
+    outages.mark_failed(at(10), dead, FOR, Cause::Silent, DetectedBy::Call);
+    assert_eq!(
+        outages.mark_failed(later, dead, FOR, Cause::Silent, DetectedBy::Call),
+        OutageChange::Failed,
+        "it begins anew"
+    );
 }
 
-/// Whether a peer is known is asked for each answer of each peer, so it is looked up without the lock; the answer must be that of
-/// a plain table, whatever comes and goes.
+/// The check runs for each response of each peer, without the lock. It must agree with a plain table however peers
+/// are added and removed.
 #[test]
 fn what_is_known_of_a_peer_is_found_however_many_come_and_go() {
     let outages = Outages::new(1);
@@ -230,8 +245,8 @@ fn what_is_known_of_a_peer_is_found_however_many_come_and_go() {
         if is_back {
             assert_eq!(outages.clear(at(1), &hop(Transport::Udp, peer)).is_some(), known.remove(&peer), "step {step}");
         } else {
-            let is_news = outages.mark(at(0), hop(Transport::Udp, peer), FOR, Cause::Silent, Finder::Call);
-            assert_eq!(is_news == Learnt::Out, known.insert(peer), "step {step}");
+            let is_news = outages.mark_failed(at(0), hop(Transport::Udp, peer), FOR, Cause::Silent, DetectedBy::Call);
+            assert_eq!(is_news == OutageChange::Failed, known.insert(peer), "step {step}");
         }
         let other = (number * 31) % 700;
         assert_eq!(outages.is_out(at(1), &hop(Transport::Udp, other)), known.contains(&other), "step {step}");

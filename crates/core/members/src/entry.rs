@@ -1,56 +1,57 @@
 //! Entries of a member's log.
 
-use crate::items;
+use crate::length_prefixed;
 
-/// Where an entry stands in its member's log. A process begins a new incarnation, in which entries are numbered from 1.
+/// Position of an entry in its member's log. Each process starts a new incarnation, whose entries are numbered from
+/// 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
-    /// Later processes have higher ones: milliseconds since 1970, or more where the clock has gone back.
+    /// Process start in ms since 1970, or later if the clock has gone back. Later processes have higher values.
     pub incarnation: u64,
-    /// From 1.
+    /// Number within the incarnation, from 1.
     pub number: u64,
 }
 
 impl Position {
-    /// Before all entries.
+    /// Position before all entries.
     pub const BEGIN: Self = Self { incarnation: 0, number: 0 };
 
-    /// The next one of the same process.
+    /// Returns the next position of the same process.
     #[must_use]
     pub const fn next(self) -> Self {
         Self { number: self.number + 1, ..self }
     }
 }
 
-/// Some changes that are appended as one.
+/// Changes that are appended together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Where it stands.
+    /// Position of this entry.
     pub position: Position,
-    /// Where the entry stands that was appended before it, by this process or an earlier one.
+    /// Position of the previous entry in the log, written by this process or an earlier one.
     pub after: Position,
     /// [Records](strowger_registrar::Record) of changes.
     pub records: Vec<Box<[u8]>>,
 }
 
 impl Entry {
-    /// The entry as bytes: where the one before stands, and each record behind its length.
+    /// Encodes the entry: the position of the previous entry, then each record preceded by its length.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(16 + self.records.iter().map(|record| record.len() + 4).sum::<usize>());
         bytes.extend_from_slice(&self.after.incarnation.to_be_bytes());
         bytes.extend_from_slice(&self.after.number.to_be_bytes());
-        self.records.iter().for_each(|record| items::write(&mut bytes, record));
+        self.records.iter().for_each(|record| length_prefixed::write(&mut bytes, record));
         bytes
     }
 
-    /// The entry at `position` that [`to_bytes`](Self::to_bytes) wrote; `None` where it did not.
+    /// Decodes the entry at `position`. Returns `None` if [`to_bytes`](Self::to_bytes) did not write `bytes`.
     #[must_use]
     pub fn from_bytes(position: Position, bytes: &[u8]) -> Option<Self> {
         let (incarnation, rest) = bytes.split_first_chunk()?;
         let (number, rest) = rest.split_first_chunk()?;
         let after = Position { incarnation: u64::from_be_bytes(*incarnation), number: u64::from_be_bytes(*number) };
-        Some(Self { position, after, records: items::read(rest)? })
+        Some(Self { position, after, records: length_prefixed::read(rest)? })
     }
 }
 

@@ -1,18 +1,20 @@
-//! Servers ("members") that share registrations. Through an engine: what one of them appends to its log there, and how it follows the
-//! logs of the others ([`Member`]). Without one: what each tells each other one ([`Peers`]).
+//! Servers ("members") that share registrations. With an engine, each [`Member`] appends changes to its own log in
+//! the engine and follows the logs of the others. Without an engine, [`Peers`] sends changes to each other member
+//! directly.
 //!
-//! A [`Member`] does no I/O. It says what is to be asked of the engine ([`Request`]), is told what came of it ([`Reply`]), and gives
-//! what is to be done with the location table ([`Output`]). The shell carries this out on a real engine, the simulator on a model.
-//! [`Peers`] gives datagrams and takes them.
+//! A [`Member`] does no I/O. It emits requests to the engine ([`Request`]), handles their replies ([`Reply`]), and
+//! says what to do with the location table ([`Output`]). The shell executes the requests on a real engine, the
+//! simulator on a model. [`Peers`] takes and returns datagrams.
 //!
 //! # The logs
-//! Each member appends to a log of its own, in numbered [entries](Entry). No order between logs is needed, for every change has a
-//! [version](strowger_registrar::Version) and of each contact the newest one counts. An entry says which one it comes after. So whoever
-//! reads sees when something is missing, because the log was cut or the engine forgot it, and then reads the whole state anew.
+//! Each member appends numbered [entries](Entry) to its own log. Logs need no order between them: every change has a
+//! [version](strowger_registrar::Version), and the newest change of each contact wins. An entry names its
+//! predecessor. A reader thus detects a gap, because the log was truncated or the engine lost entries, and then reads
+//! the whole state again.
 //!
-//! # What an engine may forget
-//! An engine that fails over to a replica may lose what it has confirmed. Each member remembers how far its own log has come. Where the
-//! engine has less, it announces everything again that it knows.
+//! # What an engine may lose
+//! An engine that fails over to a replica may lose confirmed entries. Each member remembers the end of its own log.
+//! If the engine's log ends earlier, the member announces everything it knows again.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -28,7 +30,7 @@
 )]
 
 mod entry;
-mod items;
+mod length_prefixed;
 mod member;
 pub mod model;
 mod outbox;
@@ -40,5 +42,5 @@ pub use entry::{Entry, Position};
 pub use member::{FIRST_RETRY, LAST_RETRY, Member, Output};
 pub use outbox::{BatchId, Limits};
 pub use peers::{PeerLimits, PeerOutput, Peers, PeersConfig, Process};
-pub use request::{Alive, Kind, Reply, Request};
-pub use status::{PeerSeen, Seen, Status};
+pub use request::{Kind, LiveMember, Reply, Request};
+pub use status::{MemberStatus, PeerStatus, Status};

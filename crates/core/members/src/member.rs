@@ -1,4 +1,4 @@
-//! One member.
+//! State machine of one member.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -9,102 +9,103 @@ use strowger_registrar::{Cursor, MemberId, Version};
 
 use crate::entry::{Entry, Position};
 use crate::outbox::{BatchId, Limits, Outbox};
-use crate::request::{Alive, Kind, Reply, Request};
-use crate::status::{Seen, Status};
+use crate::request::{Kind, LiveMember, Reply, Request};
+use crate::status::{MemberStatus, Status};
 
-/// After a failure the engine is asked again so much later, and twice as much each time.
+/// Delay before the first retry after an engine failure. It doubles with each further failure.
 pub const FIRST_RETRY: Duration = Duration::from_millis(50);
-/// But no later than this.
+/// Maximum delay between retries.
 pub const LAST_RETRY: Duration = Duration::from_secs(1);
 
-/// How often a member says that it is alive.
-const BEAT_EVERY: Duration = Duration::from_millis(500);
-/// What has not said so for this long is taken for dead.
+/// Interval between heartbeats.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
+/// Time without a heartbeat after which a member counts as dead.
 const DEAD_AFTER: Duration = Duration::from_millis(1_800);
 
-/// What is to be done.
+/// Work for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Ask the engine.
-    Ask(Request),
-    /// Take changes of another member into the table.
+    /// Send a request to the engine.
+    Request(Request),
+    /// Apply another member's changes to the table.
     Apply(Vec<Box<[u8]>>),
-    /// The engine has this batch.
+    /// The engine has stored this batch.
     Confirm(BatchId),
-    /// There is no room for this batch.
+    /// The outbox has no room for this batch.
     Refuse(BatchId),
-    /// The table has all that the others had when this process began: it can serve.
-    Warm,
-    /// Hand over some of what the table has, from here on: [`Member::handle_announcement`].
-    Announce(Cursor),
+    /// The table has everything the others had when this process started; the member can serve.
+    Synced,
+    /// Read a part of the table from this cursor and pass it to [`Member::handle_table_part`].
+    ReadTable(Cursor),
 }
 
-/// What is known of another member.
+/// State of another member.
 #[derive(Clone, Debug, Default)]
-struct Other {
+struct RemoteMember {
     address: Option<SocketAddr>,
     read: Position,
-    beat: u64,
-    /// When the beat last changed.
+    heartbeat: u64,
+    /// Time when its heartbeat last changed.
     seen: Option<Timestamp>,
 }
 
-/// How far it is with the engine.
+/// Progress of the synchronization with the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It does not know where the logs end.
-    Lost,
-    /// It reads the whole state.
+    /// Finding out where the logs end.
+    Locating,
+    /// Reading the whole state.
     Reading,
-    /// It follows.
+    /// Following the logs.
     Following,
 }
 
-/// One server of those that share registrations.
+/// One of the servers that share registrations.
 #[derive(Debug)]
 pub struct Member {
     own: MemberId,
-    /// This process, as it says that it is alive.
+    /// Process number in this member's heartbeats.
     process: u64,
     key: String,
-    /// Before the first entry of this process.
+    /// Position before the first entry of this process.
     begin: Position,
     phase: Phase,
-    /// Whether something may be missing that only the whole state has.
+    /// Whether changes may be missing that only a full read returns.
     needs_all: bool,
-    /// Whether the whole state is being read, and will have to be read again.
+    /// Whether the full read in progress must be repeated.
     is_read_in_vain: bool,
-    /// Whether an entry is being appended of which nobody knows any more to which engine.
+    /// Whether an append is in flight and it is unknown which engine it reached.
     is_appended_in_vain: bool,
     is_warm: bool,
-    /// How often it was seen who is alive.
+    /// Number of heartbeat replies handled.
     beats: u32,
-    /// What another member's configuration contradicts.
+    /// Conflict with another member's configuration.
     conflict: Option<String>,
-    /// Whether another server says to be this member.
+    /// Whether another server uses this member's id.
     is_twice: bool,
-    others: BTreeMap<MemberId, Other>,
+    others: BTreeMap<MemberId, RemoteMember>,
     outbox: Outbox,
-    /// Kinds of requests that are on their way.
-    asked: Vec<Kind>,
-    /// When what failed is tried again, and what the pause was.
+    /// Kinds of the requests in flight.
+    in_flight: Vec<Kind>,
+    /// Per failed kind, the time of the next retry and the last delay.
     retries: BTreeMap<Kind, (Timestamp, Duration)>,
     next_beat: Timestamp,
-    /// When the engine last said who is alive. While it says nothing, nobody knows better.
-    heard: Timestamp,
-    /// From where on the table is still to be announced.
+    /// Time of the engine's last heartbeat reply. Without replies no member can be declared dead.
+    last_heartbeats: Timestamp,
+    /// Cursor from which the table is still to be announced.
     announcing: Option<Cursor>,
     is_announcement_awaited: bool,
-    /// Members of whose logs the engine has forgotten something.
+    /// Members of whose logs the engine has lost entries.
     forgotten: BTreeSet<MemberId>,
-    /// Whether a change that nobody waits for found no room.
+    /// Whether a change without a waiter found no room.
     has_lost: bool,
     outputs: VecDeque<Output>,
     status: Status,
 }
 
 impl Member {
-    /// A member that knows nothing yet. `incarnation` is the time in milliseconds since 1970, and `key` tells this member's key from others.
+    /// Creates a member without any state. `incarnation` is the time in ms since 1970; `key` identifies this member's
+    /// key.
     #[must_use]
     pub fn new(own: MemberId, incarnation: u64, key: String, limits: Limits) -> Self {
         Self {
@@ -112,7 +113,7 @@ impl Member {
             process: incarnation,
             key,
             begin: Position { incarnation, number: 0 },
-            phase: Phase::Lost,
+            phase: Phase::Locating,
             needs_all: true,
             is_read_in_vain: false,
             is_appended_in_vain: false,
@@ -122,10 +123,10 @@ impl Member {
             is_twice: false,
             others: BTreeMap::new(),
             outbox: Outbox::new(limits),
-            asked: Vec::new(),
+            in_flight: Vec::new(),
             retries: BTreeMap::new(),
             next_beat: Timestamp::ZERO,
-            heard: Timestamp::ZERO,
+            last_heartbeats: Timestamp::ZERO,
             announcing: None,
             is_announcement_awaited: false,
             forgotten: BTreeSet::new(),
@@ -135,7 +136,7 @@ impl Member {
         }
     }
 
-    /// Changes of this server, which are to be in the engine. `id` names them where somebody waits for that.
+    /// Queues changes of this server for the engine. `id` names the batch if somebody waits for its confirmation.
     pub fn handle_changes(&mut self, now: Timestamp, id: Option<BatchId>, records: Vec<Box<[u8]>>) {
         if records.is_empty() {
             self.outputs.extend(id.map(Output::Confirm));
@@ -146,11 +147,11 @@ impl Member {
             }
             self.status.refused += 1;
         }
-        self.proceed(now);
+        self.send_due(now);
     }
 
-    /// What [`Output::Announce`] asked for, and from where on there is more.
-    pub fn handle_announcement(&mut self, now: Timestamp, records: Vec<Box<[u8]>>, next: Option<Cursor>) {
+    /// Handles the answer to [`Output::ReadTable`]: records and, if there are more, the next cursor.
+    pub fn handle_table_part(&mut self, now: Timestamp, records: Vec<Box<[u8]>>, next: Option<Cursor>) {
         self.is_announcement_awaited = false;
         self.announcing = next;
         if next.is_none() {
@@ -159,125 +160,127 @@ impl Member {
         if !records.is_empty() && !self.outbox.push(None, records) {
             self.has_lost = true;
         }
-        self.proceed(now);
+        self.send_due(now);
     }
 
-    /// What came of a request.
+    /// Handles the result of a request.
     pub fn handle_reply(&mut self, now: Timestamp, reply: Reply) {
-        self.asked.retain(|asked| *asked != reply.kind());
+        self.in_flight.retain(|asked| *asked != reply.kind());
         if !matches!(reply, Reply::Failed { .. }) {
             self.note_success(reply.kind());
         }
         match reply {
             Reply::Failed { request, why } => self.handle_failure(now, request, why),
             Reply::Ends(ends) => self.handle_ends(&ends),
-            // What was read before the engine failed may be another one's.
+            // The data read before the failure may come from another engine.
             Reply::AllRead if core::mem::take(&mut self.is_read_in_vain) => {}
             Reply::AllRead => self.handle_all_read(),
             Reply::Entries(entries) => self.handle_entries(entries),
-            // The engine that has it may not be the one that was asked for the ends: it is appended again, which changes nothing where it is.
+            // The engine that stored the entry may not be the one that reported the log ends. Append it again; this
+            // is idempotent.
             Reply::Appended(_) if core::mem::take(&mut self.is_appended_in_vain) => {}
             Reply::Appended(position) => {
                 let confirmed = self.outbox.confirm(now, position);
                 self.outputs.extend(confirmed.into_iter().map(Output::Confirm));
             }
-            Reply::Beat(alive) => self.handle_beat(now, alive),
+            Reply::Heartbeats(alive) => self.handle_heartbeats(now, alive),
         }
-        self.proceed(now);
+        self.send_due(now);
     }
 
-    /// Does what is due.
+    /// Processes timers that are due.
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        self.proceed(now);
+        self.send_due(now);
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due next.
     #[must_use]
     pub fn poll_timeout(&self) -> Timestamp {
         let begin = |kind: &Kind| match kind {
-            Kind::Beat => self.next_beat,
+            Kind::Heartbeat => self.next_beat,
             Kind::Ends | Kind::ReadAll | Kind::Follow | Kind::Append => Timestamp::ZERO,
         };
-        let is_next = |kind: &&Kind| !self.asked.contains(kind) && self.wants(**kind);
-        let kinds = [Kind::Ends, Kind::ReadAll, Kind::Follow, Kind::Append, Kind::Beat];
+        let is_next = |kind: &&Kind| !self.in_flight.contains(kind) && self.is_due(**kind);
+        let kinds = [Kind::Ends, Kind::ReadAll, Kind::Follow, Kind::Append, Kind::Heartbeat];
         let retry = |kind: &Kind| self.retries.get(kind).map_or(Timestamp::ZERO, |(at, _)| *at);
         kinds.iter().filter(is_next).map(|kind| begin(kind).max(retry(kind))).min().unwrap_or(Timestamp::MAX)
     }
 
-    /// Whether a request of this kind is to be made as soon as it can be.
-    fn wants(&self, kind: Kind) -> bool {
+    /// Whether a request of this kind should be sent as soon as possible.
+    fn is_due(&self, kind: Kind) -> bool {
         match kind {
-            Kind::Ends => self.phase == Phase::Lost,
+            Kind::Ends => self.phase == Phase::Locating,
             Kind::ReadAll => self.phase == Phase::Reading,
             Kind::Follow => self.phase == Phase::Following,
-            Kind::Append => self.phase != Phase::Lost && self.outbox.len() > 0,
-            Kind::Beat => true,
+            Kind::Append => self.phase != Phase::Locating && self.outbox.len() > 0,
+            Kind::Heartbeat => true,
         }
     }
 
-    /// The next thing to be done.
+    /// Returns the next output.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// Whether a change is to be handed over where the table is announced: of this member, of one that is dead, or of one of whose log the
-    /// engine has forgotten something.
+    /// Whether to announce a change with this version when the table is read: a change of this member, of a dead
+    /// member, or of a member of whose log the engine has lost entries.
     #[must_use]
-    pub fn announces(&self, version: Version) -> bool {
+    pub fn must_announce(&self, version: Version) -> bool {
         version
             .member()
             .is_none_or(|member| !self.is_alive(member) || member == self.own || self.forgotten.contains(&member))
     }
 
-    /// Whether a member is taken for alive. This one is.
+    /// Whether a member counts as alive. This member always does.
     #[must_use]
     pub fn is_alive(&self, member: MemberId) -> bool {
-        member == self.own || self.others.get(&member).is_some_and(|other| other.is_alive(self.heard))
+        member == self.own || self.others.get(&member).is_some_and(|other| other.is_alive(self.last_heartbeats))
     }
 
-    /// How it goes.
+    /// Returns the status for the operator.
     #[must_use]
     pub fn status(&self) -> Status {
         let others = self.others.iter();
-        let seen = |(id, other): (&MemberId, &Other)| Seen {
+        let seen = |(id, other): (&MemberId, &RemoteMember)| MemberStatus {
             member: *id,
             address: other.address,
-            is_alive: other.is_alive(self.heard),
+            is_alive: other.is_alive(self.last_heartbeats),
             read: other.read,
         };
         let others = others.map(seen).collect();
         let conflict = self.conflict.clone();
-        Status { is_warm: self.is_warm, waiting: self.outbox.len(), others, conflict, ..self.status.clone() }
+        Status { is_synced: self.is_warm, waiting: self.outbox.len(), others, conflict, ..self.status.clone() }
     }
 
     fn note_success(&mut self, kind: Kind) {
         self.retries.remove(&kind);
         if self.retries.is_empty() {
-            (self.status.trouble, self.status.trouble_since) = (None, None);
+            (self.status.failure, self.status.failure_since) = (None, None);
         }
     }
 
-    /// Whatever failed: until it is known how far the logs go, the engine may be another one that knows less.
+    /// Handles a failed request. After any failure the engine may be another one that has less data, so the log ends
+    /// must be read again.
     fn handle_failure(&mut self, now: Timestamp, kind: Kind, why: String) {
         let pause = self.retries.get(&kind).map_or(FIRST_RETRY, |(_, pause)| (2 * *pause).min(LAST_RETRY));
         self.retries.insert(kind, (now + pause, pause));
-        self.status.trouble_since.get_or_insert(now);
-        self.status.trouble = Some(why);
-        self.phase = Phase::Lost;
-        self.is_read_in_vain = self.asked.contains(&Kind::ReadAll);
-        self.is_appended_in_vain = self.asked.contains(&Kind::Append);
+        self.status.failure_since.get_or_insert(now);
+        self.status.failure = Some(why);
+        self.phase = Phase::Locating;
+        self.is_read_in_vain = self.in_flight.contains(&Kind::ReadAll);
+        self.is_appended_in_vain = self.in_flight.contains(&Kind::Append);
     }
 
     fn handle_ends(&mut self, ends: &[(MemberId, Position)]) {
         let own_end = ends.iter().find(|(member, _)| *member == self.own).map_or(Position::BEGIN, |(_, end)| *end);
         let is_forgotten = own_end < self.outbox.end();
         if own_end != self.outbox.end() && Some(own_end) != self.outbox.unconfirmed() {
-            // Where it has more, that is of an earlier process, whose clock may have been ahead, or of another server that says to be this
-            // member.
+            // A log that ends later has entries of an earlier process whose clock was ahead, or of another server
+            // that uses this member's id.
             if own_end > self.outbox.end() {
                 self.begin.incarnation = self.begin.incarnation.max(own_end.incarnation + 1);
             }
-            self.outbox.chain_to(own_end, self.begin);
+            self.outbox.rebase_to(own_end, self.begin);
         }
         self.note_ends_of_others(ends);
         if is_forgotten || !self.forgotten.is_empty() {
@@ -286,7 +289,7 @@ impl Member {
         self.phase = if self.needs_all { Phase::Reading } else { Phase::Following };
     }
 
-    /// How far the logs of the others go. One that is not there any more has been forgotten from its beginning.
+    /// Compares the ends of the other members' logs. A log that has disappeared was lost from its beginning.
     fn note_ends_of_others(&mut self, ends: &[(MemberId, Position)]) {
         let known = self.others.keys().map(|member| (*member, Position::BEGIN));
         let mut all: BTreeMap<MemberId, Position> = known.collect();
@@ -294,7 +297,7 @@ impl Member {
         for (member, end) in all {
             let other = self.others.entry(member).or_default();
             if end < other.read && self.is_warm {
-                // Its own process may be another one than that which knew.
+                // The owner may have restarted and not know that entries were lost.
                 self.forgotten.insert(member);
             }
             if self.needs_all || end < other.read {
@@ -305,15 +308,15 @@ impl Member {
 
     fn handle_all_read(&mut self) {
         (self.phase, self.needs_all) = (Phase::Following, false);
-        self.warm_up();
+        self.update_synced();
     }
 
-    /// It serves once it has read all, and nobody else says to be the same member.
-    fn warm_up(&mut self) {
+    /// Starts serving once everything has been read, unless another server uses this member's id.
+    fn update_synced(&mut self) {
         if !self.is_warm && !self.needs_all && self.beats > 1 && !self.is_twice {
             self.is_warm = true;
-            self.outputs.push_back(Output::Warm);
-            // The table may have kept what the engine has lost meanwhile.
+            self.outputs.push_back(Output::Synced);
+            // The table may hold changes that the engine has lost meanwhile.
             self.announcing = Some(Cursor::default());
         }
     }
@@ -327,7 +330,7 @@ impl Member {
                     continue;
                 }
                 if entry.after > other.read {
-                    (self.phase, self.needs_all) = (Phase::Lost, true);
+                    (self.phase, self.needs_all) = (Phase::Locating, true);
                 }
                 other.read = entry.position;
                 records.extend(entry.records);
@@ -338,28 +341,31 @@ impl Member {
         }
     }
 
-    fn handle_beat(&mut self, now: Timestamp, alive: Vec<Alive>) {
-        self.outbox.forget_confirmed(now);
-        if now.saturating_since(self.heard) > 2 * BEAT_EVERY {
-            // Nobody could say anything meanwhile.
-            let heard = core::mem::replace(&mut self.heard, now);
+    fn handle_heartbeats(&mut self, now: Timestamp, alive: Vec<LiveMember>) {
+        self.outbox.expire_confirmed(now);
+        if now.saturating_since(self.last_heartbeats) > 2 * HEARTBEAT_INTERVAL {
+            // No member could send a heartbeat meanwhile.
+            let heard = core::mem::replace(&mut self.last_heartbeats, now);
             self.others.values_mut().filter(|other| other.is_alive(heard)).for_each(|other| other.seen = Some(now));
         }
-        self.heard = now;
+        self.last_heartbeats = now;
         self.note_conflicts(&alive);
         self.beats = self.beats.saturating_add(1);
-        self.warm_up();
-        for Alive { member, address, beat, .. } in alive.into_iter().filter(|alive| alive.member != self.own) {
+        self.update_synced();
+        for LiveMember { member, address, heartbeat: beat, .. } in
+            alive.into_iter().filter(|alive| alive.member != self.own)
+        {
             let other = self.others.entry(member).or_default();
             other.address = Some(address);
-            if other.beat != beat {
-                (other.beat, other.seen) = (beat, Some(now));
+            if other.heartbeat != beat {
+                (other.heartbeat, other.seen) = (beat, Some(now));
             }
         }
     }
 
-    /// What this member had said last of itself, it reads again, unless somebody else has said it meanwhile.
-    fn note_conflicts(&mut self, alive: &[Alive]) {
+    /// Detects conflicts. A member reads back its own last heartbeat unless another server has written one in
+    /// between.
+    fn note_conflicts(&mut self, alive: &[LiveMember]) {
         let twin = alive.iter().find(|alive| alive.member == self.own && alive.incarnation != self.process);
         let twin = twin.filter(|_| self.beats > 0);
         self.is_twice = twin.is_some();
@@ -382,68 +388,68 @@ impl Member {
     }
 
     fn announce_all(&mut self) {
-        self.status.announced += 1;
+        self.status.full_announcements += 1;
         self.announcing = Some(Cursor::default());
         self.has_lost = false;
     }
 
-    /// Asks for what comes next.
-    fn proceed(&mut self, now: Timestamp) {
+    /// Sends the requests that are due.
+    fn send_due(&mut self, now: Timestamp) {
         self.proceed_with_logs(now);
-        // An entry that follows another one must know where that stands.
-        if self.phase != Phase::Lost
-            && self.may_ask(now, Kind::Append)
+        // An entry needs the position of its predecessor.
+        if self.phase != Phase::Locating
+            && self.can_request(now, Kind::Append)
             && let Some(entry) = self.outbox.entry(self.begin).cloned()
         {
-            self.ask(Request::Append(entry));
+            self.send_request(Request::Append(entry));
         }
         if self.has_lost && self.outbox.has_room() && self.announcing.is_none() {
             self.announce_all();
         }
         if let Some(cursor) = self.announcing.filter(|_| !self.is_announcement_awaited && self.outbox.has_room()) {
             self.is_announcement_awaited = true;
-            self.outputs.push_back(Output::Announce(cursor));
+            self.outputs.push_back(Output::ReadTable(cursor));
         }
-        if now >= self.next_beat && self.may_ask(now, Kind::Beat) {
-            self.next_beat = now + BEAT_EVERY;
-            self.ask(Request::Beat);
+        if now >= self.next_beat && self.can_request(now, Kind::Heartbeat) {
+            self.next_beat = now + HEARTBEAT_INTERVAL;
+            self.send_request(Request::Heartbeat);
         }
     }
 
     fn proceed_with_logs(&mut self, now: Timestamp) {
         let kind = match self.phase {
-            Phase::Lost => Kind::Ends,
+            Phase::Locating => Kind::Ends,
             Phase::Reading => Kind::ReadAll,
             Phase::Following => Kind::Follow,
         };
-        if !self.may_ask(now, kind) {
+        if !self.can_request(now, kind) {
             return;
         }
         match self.phase {
-            Phase::Lost => self.ask(Request::Ends),
+            Phase::Locating => self.send_request(Request::Ends),
             Phase::Reading => {
-                self.status.read_whole += 1;
-                self.ask(Request::ReadAll);
+                self.status.full_reads += 1;
+                self.send_request(Request::ReadAll);
             }
             Phase::Following => {
                 let from = self.others.iter().map(|(member, other)| (*member, other.read)).collect();
-                self.ask(Request::Follow(from));
+                self.send_request(Request::Follow(from));
             }
         }
     }
 
-    /// Whether nothing of the kind is on its way, or has failed a moment ago.
-    fn may_ask(&self, now: Timestamp, kind: Kind) -> bool {
-        !self.asked.contains(&kind) && self.retries.get(&kind).is_none_or(|(at, _)| *at <= now)
+    /// Whether no request of this kind is in flight or waiting for its retry.
+    fn can_request(&self, now: Timestamp, kind: Kind) -> bool {
+        !self.in_flight.contains(&kind) && self.retries.get(&kind).is_none_or(|(at, _)| *at <= now)
     }
 
-    fn ask(&mut self, request: Request) {
-        self.asked.push(request.kind());
-        self.outputs.push_back(Output::Ask(request));
+    fn send_request(&mut self, request: Request) {
+        self.in_flight.push(request.kind());
+        self.outputs.push_back(Output::Request(request));
     }
 }
 
-impl Other {
+impl RemoteMember {
     fn is_alive(&self, heard: Timestamp) -> bool {
         self.seen.is_some_and(|seen| heard < seen + DEAD_AFTER)
     }

@@ -1,4 +1,5 @@
-//! An engine in memory, for tests and the simulator: it forgets as a real one does that fails over to a replica that lags behind.
+//! An in-memory engine for tests and the simulator. It loses data as a real engine does that fails over to a lagging
+//! replica.
 
 use std::collections::BTreeMap;
 
@@ -6,32 +7,32 @@ use strowger_registrar::record::merge;
 use strowger_registrar::{MemberId, Record};
 
 use crate::entry::{Entry, Position};
-use crate::request::{Alive, Kind, Reply, Request};
+use crate::request::{Kind, LiveMember, Reply, Request};
 
-/// What an engine keeps.
+/// Contents of an engine.
 #[derive(Clone, Debug, Default)]
-struct Kept {
+struct Storage {
     logs: BTreeMap<MemberId, Vec<Entry>>,
-    /// By member and address of record: all changes of that member, of each contact the newest.
+    /// Changes by member and address of record; the newest of each contact.
     state: BTreeMap<(MemberId, Box<[u8]>), Vec<u8>>,
 }
 
-/// The engine.
+/// In-memory engine.
 #[derive(Debug, Default)]
 pub struct Engine {
-    kept: Kept,
-    replica: Kept,
-    beats: BTreeMap<MemberId, u64>,
+    storage: Storage,
+    replica: Storage,
+    heartbeats: BTreeMap<MemberId, u64>,
     keeps_last: bool,
 }
 
 impl Engine {
-    /// Carries a request out. The whole state is shown to `show`.
-    pub fn carry_out(&mut self, member: MemberId, request: &Request, show: &mut dyn FnMut(&[u8])) -> Reply {
+    /// Executes a request. Passes the whole state to `show` for [`Request::ReadAll`].
+    pub fn execute(&mut self, member: MemberId, request: &Request, show: &mut dyn FnMut(&[u8])) -> Reply {
         match request {
             Request::Ends => Reply::Ends(self.ends()),
             Request::ReadAll => {
-                self.kept.state.values().for_each(|record| show(record));
+                self.storage.state.values().for_each(|record| show(record));
                 Reply::AllRead
             }
             Request::Follow(from) => {
@@ -39,7 +40,7 @@ impl Engine {
             }
             Request::Append(entry) => {
                 let end = self
-                    .kept
+                    .storage
                     .logs
                     .get(&member)
                     .and_then(|log| log.last())
@@ -51,69 +52,70 @@ impl Engine {
                 self.append(member, entry);
                 Reply::Appended(entry.position)
             }
-            Request::Beat => {
-                let alive = self.beats.clone();
-                *self.beats.entry(member).or_default() += 1;
+            Request::Heartbeat => {
+                let alive = self.heartbeats.clone();
+                *self.heartbeats.entry(member).or_default() += 1;
                 let alive = alive.iter();
-                let said = |(member, beat): (&MemberId, &u64)| Alive {
+                let said = |(member, beat): (&MemberId, &u64)| LiveMember {
                     member: *member,
-                    // Which process of a member it is nobody is told here.
+                    // The model does not track the incarnation.
                     incarnation: 0,
-                    beat: *beat,
+                    heartbeat: *beat,
                     address: ([192, 0, 2, 1], member.get()).into(),
                     key: String::new(),
                 };
-                Reply::Beat(alive.filter(|(other, _)| **other != member).map(said).collect())
+                Reply::Heartbeats(alive.filter(|(other, _)| **other != member).map(said).collect())
             }
         }
     }
 
-    /// Has it keep the change of a contact that came last, instead of the newest: as an engine does that is only told to set.
-    pub const fn keeps_last(&mut self, keeps_last: bool) {
+    /// Makes the engine keep the last written change of a contact instead of the newest, as an engine with a plain
+    /// set does.
+    pub const fn set_last_write_wins(&mut self, keeps_last: bool) {
         self.keeps_last = keeps_last;
     }
 
-    /// The replica has all that there is.
+    /// Copies everything to the replica.
     pub fn replicate(&mut self) {
-        self.replica = self.kept.clone();
+        self.replica = self.storage.clone();
     }
 
-    /// The replica takes over: what it does not have is forgotten.
+    /// Fails over to the replica. Data that was not replicated is lost.
     pub fn fail_over(&mut self) {
-        self.kept = self.replica.clone();
+        self.storage = self.replica.clone();
     }
 
-    /// Forgets all that a member has written, as an engine does that keeps each member's part in another place and loses one.
+    /// Loses everything a member has written, as a sharded engine does that loses one shard.
     pub fn forget(&mut self, member: MemberId) {
-        self.kept.logs.remove(&member);
-        self.kept.state.retain(|(of, _), _| *of != member);
+        self.storage.logs.remove(&member);
+        self.storage.state.retain(|(of, _), _| *of != member);
     }
 
-    /// Cuts all but the newest entries of each log, as many.
+    /// Truncates each log to its newest `left` entries.
     pub fn cut_logs(&mut self, left: usize) {
-        for log in self.kept.logs.values_mut() {
+        for log in self.storage.logs.values_mut() {
             log.drain(..log.len().saturating_sub(left));
         }
     }
 
     fn ends(&self) -> Vec<(MemberId, Position)> {
-        self.kept.logs.iter().filter_map(|(member, log)| Some((*member, log.last()?.position))).collect()
+        self.storage.logs.iter().filter_map(|(member, log)| Some((*member, log.last()?.position))).collect()
     }
 
     fn behind(&self, member: MemberId, at: Position) -> Vec<Entry> {
-        let log = self.kept.logs.get(&member).map(Vec::as_slice).unwrap_or_default();
+        let log = self.storage.logs.get(&member).map(Vec::as_slice).unwrap_or_default();
         log.iter().filter(|entry| entry.position > at).cloned().collect()
     }
 
     fn append(&mut self, member: MemberId, entry: &Entry) {
         for record in &entry.records {
             let Ok(parsed) = Record::parse(record) else { continue };
-            let known = self.kept.state.entry((member, parsed.aor().into())).or_default();
+            let known = self.storage.state.entry((member, parsed.aor().into())).or_default();
             let mut merged = Vec::new();
             merge((!known.is_empty() && !self.keeps_last).then_some(known), record, &mut merged);
             *known = merged;
         }
-        let log = self.kept.logs.entry(member).or_default();
+        let log = self.storage.logs.entry(member).or_default();
         if log.last().is_none_or(|last| last.position < entry.position) {
             log.push(entry.clone());
         }

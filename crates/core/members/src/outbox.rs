@@ -1,4 +1,4 @@
-//! Changes that the engine has not confirmed yet.
+//! Changes that the engine has not confirmed.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -7,17 +7,17 @@ use strowger_foundation::Timestamp;
 
 use crate::entry::{Entry, Position};
 
-/// Names records that were handed over together, and are confirmed together.
+/// Id of records that are queued and confirmed together.
 pub type BatchId = u64;
 
-/// Bounds of what waits for the engine.
+/// Limits of the outbox.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Records that wait at most.
+    /// Maximum number of waiting records.
     pub records: usize,
-    /// Their bytes.
+    /// Maximum number of their bytes.
     pub bytes: usize,
-    /// Records of one entry; a batch that has more is one entry all the same.
+    /// Maximum number of records in an entry. A larger batch becomes one entry regardless.
     pub entry_records: usize,
 }
 
@@ -27,9 +27,9 @@ impl Default for Limits {
     }
 }
 
-/// How long an entry is remembered after it was confirmed. Its changes come into the table once the disk has them too, which takes two
-/// seconds at most; what has not come there by then is refused.
-const REMEMBERED: Duration = Duration::from_secs(4);
+/// How long a confirmed entry is remembered. Its changes enter the table once the disk has them too, within two
+/// seconds; after that they are refused.
+const CONFIRMED_TTL: Duration = Duration::from_secs(4);
 
 #[derive(Debug)]
 struct Batch {
@@ -37,22 +37,22 @@ struct Batch {
     records: Vec<Box<[u8]>>,
 }
 
-/// What waits, and the one entry that is on its way.
+/// Waiting changes and the one entry in flight.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     limits: Limits,
     waiting: VecDeque<Batch>,
     records: usize,
     bytes: usize,
-    /// The entry that is being appended, and the batches in it.
+    /// Entry in flight and its batches.
     entry: Option<(Entry, Vec<BatchId>)>,
-    /// Entries that were confirmed lately, and when.
+    /// Recently confirmed entries, with the time of confirmation.
     confirmed: VecDeque<(Timestamp, Entry)>,
     confirmed_bytes: usize,
-    /// Where the log ends.
+    /// End of the log.
     end: Position,
-    /// The entry that was made last.
-    made: Position,
+    /// Position of the newest entry created.
+    last_entry: Position,
 }
 
 impl Outbox {
@@ -66,21 +66,21 @@ impl Outbox {
             confirmed: VecDeque::new(),
             confirmed_bytes: 0,
             end: Position::BEGIN,
-            made: Position::BEGIN,
+            last_entry: Position::BEGIN,
         }
     }
 
-    /// Records that the engine has not confirmed.
+    /// Returns the number of unconfirmed records.
     pub(crate) fn len(&self) -> usize {
         self.records
     }
 
-    /// Whether half of the room is free.
+    /// Whether at least half of the room is free.
     pub(crate) fn has_room(&self) -> bool {
         self.records < self.limits.records / 2 && self.bytes < self.limits.bytes / 2
     }
 
-    /// Takes a batch; `false` where there is no room. Where nobody waits for it, it has no name.
+    /// Queues a batch. Returns `false` if there is no room. `id` is `None` if nobody waits for the batch.
     pub(crate) fn push(&mut self, id: Option<BatchId>, records: Vec<Box<[u8]>>) -> bool {
         let bytes = bytes_of(&records);
         if self.records + records.len() > self.limits.records || self.bytes + bytes > self.limits.bytes {
@@ -92,8 +92,8 @@ impl Outbox {
         true
     }
 
-    /// The entry that is to be appended: the one that was not confirmed, else a new one from what waits. `begin` is before the first one of
-    /// this process. No number is used for two.
+    /// Returns the entry to append: the unconfirmed one, else a new one made of the waiting changes. `begin` is the
+    /// position before the first entry of this process. No number is used twice.
     pub(crate) fn entry(&mut self, begin: Position) -> Option<&Entry> {
         if self.entry.is_none() {
             let (mut records, mut batches) = (Vec::new(), Vec::new());
@@ -105,14 +105,14 @@ impl Outbox {
                 batches.extend(batch.id);
             }
             if !records.is_empty() {
-                self.made = self.made.max(begin).next();
-                self.entry = Some((Entry { position: self.made, after: self.end, records }, batches));
+                self.last_entry = self.last_entry.max(begin).next();
+                self.entry = Some((Entry { position: self.last_entry, after: self.end, records }, batches));
             }
         }
         self.entry.as_ref().map(|(entry, _)| entry)
     }
 
-    /// The entry is in the engine: the batches that are confirmed by it.
+    /// Marks the entry as stored and returns the batches it confirms.
     pub(crate) fn confirm(&mut self, now: Timestamp, position: Position) -> Vec<BatchId> {
         let Some((entry, batches)) = self.entry.take_if(|(entry, _)| entry.position == position) else {
             return Vec::new();
@@ -122,13 +122,14 @@ impl Outbox {
         self.end = position;
         self.confirmed_bytes += bytes_of(&entry.records);
         self.confirmed.push_back((now, entry));
-        self.forget_confirmed(now);
+        self.expire_confirmed(now);
         batches
     }
 
-    /// What was confirmed long ago is in the table.
-    pub(crate) fn forget_confirmed(&mut self, now: Timestamp) {
-        let is_over = |confirmed: Timestamp, bytes: usize| confirmed + REMEMBERED <= now || bytes > self.limits.bytes;
+    /// Drops entries that were confirmed long ago; their changes are in the table.
+    pub(crate) fn expire_confirmed(&mut self, now: Timestamp) {
+        let is_over =
+            |confirmed: Timestamp, bytes: usize| confirmed + CONFIRMED_TTL <= now || bytes > self.limits.bytes;
         while let Some((confirmed, entry)) = self.confirmed.front()
             && is_over(*confirmed, self.confirmed_bytes)
         {
@@ -137,29 +138,29 @@ impl Outbox {
         }
     }
 
-    /// Where the log ends, by what the engine has confirmed.
+    /// Returns the end of the log as confirmed by the engine.
     pub(crate) const fn end(&self) -> Position {
         self.end
     }
 
-    /// Where the entry stands that may be in the engine and is not confirmed.
+    /// Returns the position of the entry that is unconfirmed but may be in the engine.
     pub(crate) fn unconfirmed(&self) -> Option<Position> {
         self.entry.as_ref().map(|(entry, _)| entry.position)
     }
 
-    /// The log ends elsewhere than was thought: the engine has forgotten something, or somebody else has written to it. `begin` is before all
-    /// entries that are made from now on.
-    pub(crate) fn chain_to(&mut self, end: Position, begin: Position) {
+    /// Handles a log that ends elsewhere: the engine has lost entries, or another server has written to the log.
+    /// `begin` is the position before all entries created from here on.
+    pub(crate) fn rebase_to(&mut self, end: Position, begin: Position) {
         self.end = end;
         if let Some((entry, _)) = &mut self.entry {
-            self.made = self.made.max(begin).next();
-            (entry.position, entry.after) = (self.made, end);
+            self.last_entry = self.last_entry.max(begin).next();
+            (entry.position, entry.after) = (self.last_entry, end);
         }
-        self.tell_again_what_is_behind(end);
+        self.requeue_forgotten(end);
     }
 
-    /// Entries that were confirmed and are forgotten wait once more: not all of their changes need be in the table yet.
-    fn tell_again_what_is_behind(&mut self, end: Position) {
+    /// Queues confirmed entries again that the engine has lost. The table may not have all of their changes yet.
+    fn requeue_forgotten(&mut self, end: Position) {
         while let Some((_, entry)) = self.confirmed.pop_back_if(|(_, entry)| entry.position > end) {
             let bytes = bytes_of(&entry.records);
             self.confirmed_bytes -= bytes;
@@ -188,7 +189,7 @@ mod tests {
     fn batches_share_an_entry_and_are_confirmed_with_it() {
         let now = Timestamp::from_millis(1);
         let mut outbox = Outbox::new(Limits { records: 20, bytes: 1_000, entry_records: 8 });
-        outbox.chain_to(Position { incarnation: 4, number: 9 }, BEGIN);
+        outbox.rebase_to(Position { incarnation: 4, number: 9 }, BEGIN);
         assert!(outbox.push(Some(1), records(5)) && outbox.push(None, records(3)) && outbox.push(Some(2), records(12)));
         assert!(!outbox.push(Some(3), records(1)), "it is full");
         let entry = outbox.entry(BEGIN).expect("something waits").clone();
@@ -212,9 +213,9 @@ mod tests {
             ends.push(outbox.entry(BEGIN).expect("something waits").position);
             assert_eq!(outbox.confirm(now, ends[ends.len() - 1]), [second]);
         }
-        outbox.chain_to(ends[1], BEGIN);
+        outbox.rebase_to(ends[1], BEGIN);
         assert_eq!(outbox.len(), 8, "the last one");
-        outbox.chain_to(Position::BEGIN, BEGIN);
+        outbox.rebase_to(Position::BEGIN, BEGIN);
         assert_eq!(outbox.len(), 16, "and the one before; the first one is in the table by now");
         let again = outbox.entry(BEGIN).expect("something waits");
         assert!(again.position > ends[2] && again.after == Position::BEGIN);

@@ -1,4 +1,4 @@
-//! What a member asks of the engine, and what comes of it.
+//! Requests to the engine and their replies.
 
 use core::net::SocketAddr;
 
@@ -6,45 +6,45 @@ use strowger_registrar::MemberId;
 
 use crate::entry::{Entry, Position};
 
-/// What is to be asked of the engine. Of each kind one is on its way at a time.
+/// A request to the engine. At most one of each kind is in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Where the logs of all members end: [`Reply::Ends`].
+    /// Read where the logs of all members end. Answered by [`Reply::Ends`].
     Ends,
-    /// The whole state, which is shown to the location table: [`Reply::AllRead`].
+    /// Read the whole state into the location table. Answered by [`Reply::AllRead`].
     ReadAll,
-    /// What the logs have behind these positions. Waits for a while where that is nothing: [`Reply::Entries`].
+    /// Read the entries after these positions; waits for a while if there are none. Answered by [`Reply::Entries`].
     Follow(Vec<(MemberId, Position)>),
-    /// To append an entry to the own log, if that ends where the entry says, and to bring its changes into the state:
-    /// [`Reply::Appended`]. What is there already is appended. A log that ends elsewhere is a failure.
+    /// Append an entry to the own log and apply its changes to the state. Succeeds if the entry is already there,
+    /// fails if the log ends elsewhere than the entry says. Answered by [`Reply::Appended`].
     Append(Entry),
-    /// To see who is alive, and then to say that this member is: [`Reply::Beat`].
-    Beat,
+    /// Read the heartbeats of all members, then write this member's. Answered by [`Reply::Heartbeats`].
+    Heartbeat,
 }
 
-/// What came of a [`Request`].
+/// The result of a [`Request`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Where the logs end that have an entry.
+    /// Ends of all logs that have an entry.
     Ends(Vec<(MemberId, Position)>),
-    /// All of the state is in the table that was in the engine when it was asked for.
+    /// The table has all of the state that the engine had when the request was sent.
     AllRead,
-    /// Entries of each log in their order.
+    /// Entries of each log, in order.
     Entries(Vec<(MemberId, Vec<Entry>)>),
-    /// The entry at this position is in the engine, as often as it was promised.
+    /// The entry at this position is stored with the configured redundancy.
     Appended(Position),
-    /// Who had said that it is alive, this member among them.
-    Beat(Vec<Alive>),
-    /// It could not be done, or nobody knows whether it was.
+    /// Heartbeats before this request, including this member's own.
+    Heartbeats(Vec<LiveMember>),
+    /// The request failed, or its outcome is unknown.
     Failed {
-        /// What.
+        /// Kind of the request.
         request: Kind,
-        /// Why, for the operator.
+        /// Reason, for the operator.
         why: String,
     },
 }
 
-/// Which request.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// [`Request::Ends`].
@@ -55,12 +55,12 @@ pub enum Kind {
     Follow,
     /// [`Request::Append`].
     Append,
-    /// [`Request::Beat`].
-    Beat,
+    /// [`Request::Heartbeat`].
+    Heartbeat,
 }
 
 impl Request {
-    /// Which it is.
+    /// Returns the kind of the request.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -68,13 +68,13 @@ impl Request {
             Self::ReadAll => Kind::ReadAll,
             Self::Follow(_) => Kind::Follow,
             Self::Append(_) => Kind::Append,
-            Self::Beat => Kind::Beat,
+            Self::Heartbeat => Kind::Heartbeat,
         }
     }
 }
 
 impl Reply {
-    /// To which request it is one.
+    /// Returns the kind of the request that this answers.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         match self {
@@ -82,23 +82,23 @@ impl Reply {
             Self::AllRead => Kind::ReadAll,
             Self::Entries(_) => Kind::Follow,
             Self::Appended(_) => Kind::Append,
-            Self::Beat(_) => Kind::Beat,
+            Self::Heartbeats(_) => Kind::Heartbeat,
             Self::Failed { request, .. } => *request,
         }
     }
 }
 
-/// A member that has said that it is alive.
+/// Heartbeat of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alive {
-    /// Which.
+pub struct LiveMember {
+    /// Id of the member.
     pub member: MemberId,
-    /// Its process.
+    /// Incarnation of its process.
     pub incarnation: u64,
-    /// What changes each time that it says so.
-    pub beat: u64,
-    /// Where it takes SIP requests.
+    /// Value that changes with each heartbeat.
+    pub heartbeat: u64,
+    /// Address where it takes SIP requests.
     pub address: SocketAddr,
-    /// What tells its key from others.
+    /// Identifier of its key.
     pub key: String,
 }

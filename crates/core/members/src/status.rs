@@ -1,4 +1,4 @@
-//! How a member is, for the operator.
+//! Status of a member, for the operator.
 
 use core::net::SocketAddr;
 
@@ -7,57 +7,57 @@ use strowger_registrar::MemberId;
 
 use crate::entry::Position;
 
-/// How it goes, for the operator.
+/// Status of this member, for the operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Whether all that the others had was read.
-    pub is_warm: bool,
-    /// Why nothing is shared, where nothing is: the engine does not answer, or none of the peers.
-    pub trouble: Option<String>,
-    /// Since when.
-    pub trouble_since: Option<Timestamp>,
-    /// What another member's configuration contradicts, and what to do about it.
+    /// Whether everything the others had has been read.
+    pub is_synced: bool,
+    /// Why nothing is shared, if so: neither the engine nor any peer answers.
+    pub failure: Option<String>,
+    /// Start of the failure.
+    pub failure_since: Option<Timestamp>,
+    /// Conflict with another member's configuration, and what to do about it.
     pub conflict: Option<String>,
-    /// Own changes that the engine has not confirmed, or one of the peers that are alive.
+    /// Own changes that the engine, or a live peer, has not confirmed.
     pub waiting: usize,
-    /// Batches that there was no room for; of peers, changes.
+    /// Batches refused for lack of room; with peers, changes.
     pub refused: u64,
-    /// How often the whole state was read.
-    pub read_whole: u64,
-    /// How often everything was announced again: the engine had forgotten something, or a peer needed it.
-    pub announced: u64,
+    /// Number of full reads of the state.
+    pub full_reads: u64,
+    /// Number of times everything was announced again because the engine had lost entries or a peer needed it.
+    pub full_announcements: u64,
     /// The other members.
-    pub others: Vec<Seen>,
-    /// The peers that are configured, where there is no engine.
-    pub peers: Vec<PeerSeen>,
+    pub others: Vec<MemberStatus>,
+    /// Configured peers, if there is no engine.
+    pub peers: Vec<PeerStatus>,
 }
 
-/// A peer, by where it takes changes.
+/// Status of one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PeerSeen {
-    /// Where.
+pub struct PeerStatus {
+    /// Address where it takes changes.
     pub address: SocketAddr,
-    /// Which member it is, once it has answered.
+    /// Its member id, once it has answered.
     pub member: Option<MemberId>,
-    /// Whether it has answered lately.
+    /// Whether it has answered recently.
     pub is_alive: bool,
     /// Changes that it has not confirmed.
     pub waiting: usize,
-    /// Changes that there was no room for: it is told everything when it answers again.
+    /// Changes dropped for lack of room. The peer gets everything when it answers again.
     pub dropped: u64,
-    /// Why it takes nothing, where it says so.
-    pub trouble: Option<&'static str>,
+    /// Why it rejects changes, if it says so.
+    pub failure: Option<&'static str>,
 }
 
-/// Another member.
+/// Status of another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// Which.
+pub struct MemberStatus {
+    /// Id of the member.
     pub member: MemberId,
-    /// Where it takes SIP requests, once it has said so.
+    /// Address where it takes SIP requests, once known.
     pub address: Option<SocketAddr>,
-    /// Whether it has said lately that it is alive.
+    /// Whether it has sent a heartbeat recently.
     pub is_alive: bool,
-    /// How far its log was read. Of a peer: its process, and how many changes came from it.
+    /// Position up to which its log has been read. Of a peer: its process and the number of changes received from it.
     pub read: Position,
 }

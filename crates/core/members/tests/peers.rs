@@ -1,5 +1,5 @@
-//! Members that forward to each other, their location tables, their disks, and a network that loses, repeats and delays, in virtual time: what
-//! was acknowledged is found at every member in the end.
+//! Members that forward to each other, with location tables, disks and a network that loses, repeats and delays
+//! datagrams, in virtual time. In the end every member must find what was acknowledged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use strowger_registrar::{Locations, MemberId, Policy, Record, Source, Update, Ve
 
 const BEGAN: u64 = 1_700_000_000_000_000_000;
 const NODES: usize = 3;
-/// How long a datagram takes at most.
+/// Maximum delay of a datagram, in ms.
 const SLOWEST_MS: u64 = 40;
 
 struct Node {
@@ -22,22 +22,22 @@ struct Node {
     locations: Locations,
     is_warm: bool,
     is_dead: bool,
-    /// What it was told of nonces, in the order in which that came.
+    /// Nonce messages received, in order.
     uses: Vec<Vec<u8>>,
 }
 
-/// A fault that is planted.
+/// An injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
-    /// No datagram is sent a second time.
+    /// Datagrams are not retransmitted.
     NeverSendsAgain,
-    /// Removals of others are not taken.
+    /// Removals of other members are ignored.
     DropsRemovals,
-    /// What is held is told only in part.
+    /// A full synchronization sends only part of the table.
     TellsHalf,
-    /// Nobody tells what a dead member has registered.
+    /// The registrations of dead members are not announced.
     ForgetsTheDead,
-    /// Nobody is told what is held.
+    /// Full synchronizations send nothing.
     TellsNothing,
 }
 
@@ -56,14 +56,14 @@ struct World {
     disks: Vec<Vec<Vec<u8>>>,
     has_disks: bool,
     network: Vec<(Timestamp, Datagram)>,
-    /// Everything that was ever sent.
+    /// All datagrams sent so far.
     sent: Vec<Datagram>,
     seen: BTreeSet<Vec<u8>>,
     is_perfect: bool,
-    /// Who cannot reach whom.
+    /// Pairs of nodes that cannot reach each other.
     cut: BTreeSet<(usize, usize)>,
     asked: BTreeMap<u8, u32>,
-    /// Whether each user is bound, by what its client was told last.
+    /// Whether each user is bound, as last acknowledged to its client.
     acked: BTreeMap<u8, bool>,
     random: u64,
 }
@@ -80,13 +80,13 @@ impl Node {
     fn new(number: usize, now: Timestamp, limits: PeerLimits) -> Self {
         let id = MemberId::new(u16::try_from(number).expect("few") + 1).expect("a number");
         let sip: SocketAddr = format!("192.0.2.{}:5060", number + 1).parse().expect("an address");
-        let locations = Locations::new(2, 7).listening_at([(Transport::Udp, sip)]);
-        let locations = locations.shared_by(id, Policy::default().expires_max).awaiting();
+        let locations = Locations::new(2, 7).with_listeners([(Transport::Udp, sip)]);
+        let locations = locations.with_member(id, Policy::default().expires_max).with_pending_source();
         // Their clocks are a minute apart.
         let apart = (number as u64 + 1) * 60_000_000_000;
-        locations.begin(BEGAN + apart);
+        locations.set_store_origin(BEGAN + apart);
         let config = PeersConfig {
-            process: Process { member: id, began: (BEGAN + apart) / 1_000_000 + now.as_millis() },
+            process: Process { member: id, started_ms: (BEGAN + apart) / 1_000_000 + now.as_millis() },
             address: sip,
             listen: address(number),
             peers: (0..NODES).filter(|other| *other != number).map(address).collect(),
@@ -104,14 +104,14 @@ impl Node {
 
     fn take(&mut self, now: Timestamp, record: &[u8]) {
         let record = Record::parse(record).expect("a record");
-        let is_restamped = self.locations.take(now, &record);
+        let is_restamped = self.locations.put_remote(now, &record);
         self.tell(now, &record, is_restamped);
     }
 
     fn tell(&mut self, now: Timestamp, record: &Record<'_>, is_restamped: bool) {
         if is_restamped {
             let mut known = Vec::new();
-            self.locations.write_known(now, record, &mut known);
+            self.locations.write_current_changes(now, record, &mut known);
             self.peers.handle_changes(now, &[known.into()]);
         }
     }
@@ -190,7 +190,7 @@ impl World {
         for Datagram { from, to, bytes } in due {
             if !self.nodes[to].is_dead {
                 self.nodes[to].peers.handle_datagram(now, from, &bytes);
-                // What it says now is no answer to what comes next.
+                // What it sends here does not answer what comes next.
                 self.run_node(to);
             }
         }
@@ -231,34 +231,34 @@ impl World {
                 PeerOutput::Apply(records) => {
                     let (uses, records): (Vec<_>, Vec<_>) = records.into_iter().partition(|one| one.starts_with(b"N"));
                     node.uses.extend(uses.into_iter().map(Vec::from));
-                    let binds = |record: &[u8]| Record::parse(record).is_ok_and(|record| record.binds());
+                    let binds = |record: &[u8]| Record::parse(record).is_ok_and(|record| record.has_bindings());
                     let taken = records.iter().filter(|record| bug != Some(Bug::DropsRemovals) || binds(record));
                     taken.for_each(|record| node.take(now, record));
                 }
-                PeerOutput::Told { .. } => {}
-                PeerOutput::Warm => {
+                PeerOutput::NoncesAcknowledged { .. } => {}
+                PeerOutput::Synced => {
                     node.is_warm = true;
-                    node.locations.complete();
+                    node.locations.complete_source();
                 }
-                PeerOutput::Read { peer, from } => {
+                PeerOutput::ReadTable { peer, from } => {
                     let own = node.id;
                     let is_wanted = |version: Version| match bug {
                         Some(Bug::ForgetsTheDead) => version.member() == Some(own),
                         Some(Bug::TellsNothing) => false,
-                        _ => node.peers.announces(now, peer, version),
+                        _ => node.peers.must_announce(now, peer, version),
                     };
                     let mut records = Vec::new();
                     let next = node.locations.copy_changes(now, from, &is_wanted, &mut records);
                     if bug == Some(Bug::TellsHalf) {
                         records.truncate(records.len() / 2);
                     }
-                    node.peers.handle_part(now, peer, &records, next);
+                    node.peers.handle_table_part(now, peer, &records, next);
                 }
             }
         }
     }
 
-    /// A process ends, and another one of the same member begins.
+    /// Ends a process and starts another of the same member.
     fn restart(&mut self, number: usize) {
         let now = self.now;
         let mut node = Node::new(number, now, self.limits);
@@ -269,7 +269,7 @@ impl World {
         self.nodes[number] = node;
     }
 
-    /// Everybody is there, and every datagram comes to everybody.
+    /// All members run and no datagram is lost.
     fn recover(&mut self) {
         self.cut.clear();
         for number in 0..NODES {
@@ -280,7 +280,7 @@ impl World {
         self.pass(60_000);
     }
 
-    /// A user who is not found as its client was told, or not everywhere alike.
+    /// Returns a user whose state differs from what its client was told, or between members.
     fn contradiction(&self) -> Option<String> {
         self.acked.iter().find_map(|(user, is_bound)| {
             let found: Vec<_> = self.nodes.iter().map(|node| node.uris(self.now, *user)).collect();
@@ -301,7 +301,7 @@ impl World {
         }
     }
 
-    /// One of the steps that [`step`] makes, by the world's own chance.
+    /// Draws one of the steps of [`step`] with the world's own generator.
     fn any_step(&mut self) -> Step {
         let (kind, node) = (self.draw(16), usize::try_from(self.draw(3)).expect("few"));
         match kind {
@@ -353,7 +353,7 @@ proptest! {
         }
     }
 
-    /// Without disks what is found may be older, but all find the same.
+    /// Without disks the state may be older, but all members agree.
     #[test]
     fn members_agree_also_where_nothing_is_on_disk(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..60)) {
         let mut world = World::new(seed);
@@ -365,12 +365,12 @@ proptest! {
     }
 }
 
-/// Whether any of some runs shows that something is wrong.
+/// Whether any of several runs detects the fault.
 fn is_caught(bug: Bug) -> bool {
     (0..100).any(|seed| {
         let mut world = World::new(seed * 2_654_435_761);
         world.bug = Some(bug);
-        // Who has a disk tells it all again some time.
+        // A member with a disk announces everything again eventually.
         world.has_disks = bug != Bug::ForgetsTheDead;
         world.pass(3_000);
         for _ in 0..40 {
@@ -389,7 +389,7 @@ fn planted_faults_are_caught() {
     assert!(missed.is_empty(), "nobody notices {missed:?}");
 }
 
-/// Three members without loss, warm.
+/// Three synchronized members without loss.
 fn well() -> World {
     let mut world = World::new(3);
     world.is_perfect = true;
@@ -432,7 +432,7 @@ fn nothing_that_was_sent_once_has_an_effect_again() {
     world.register(0, 1, false);
     world.pass(1_000);
     let before: Vec<u64> = (0..NODES).map(|number| taken_by(&world, number)).collect();
-    // Each datagram comes again to each member, also to those that it was not for.
+    // Each datagram is replayed to each member, including those it was not addressed to.
     for Datagram { from, bytes, .. } in world.sent.clone() {
         for to in 0..NODES {
             world.nodes[to].peers.handle_datagram(world.now, from, &bytes);
@@ -494,7 +494,7 @@ fn part_of_a_message_is_none() {
     }
 }
 
-/// Names of header fields and lengths may be written otherwise; the seal is over what counts.
+/// Names of header fields and lengths may be written differently; the tag covers what matters.
 fn is_harmless(message: &[u8], at: usize) -> bool {
     let end = message.windows(4).position(|four| four == b"\r\n\r\n").expect("a head");
     let mut lines = message[..end].iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
@@ -526,7 +526,7 @@ fn dead_member_is_missed_within_two_seconds_whatever_is_sent_again_of_it() {
 fn member_is_added_and_another_one_goes_while_all_run() {
     let mut world = well();
     let now = world.now;
-    // The third one is none of theirs any more: it has to say so, and hears of nothing.
+    // The third is not their peer anymore: it must report this, and gets no changes.
     for number in [0, 1] {
         world.nodes[number].peers.set_peers(now, &[address(1 - number)]);
     }
@@ -536,7 +536,7 @@ fn member_is_added_and_another_one_goes_while_all_run() {
     assert!(conflict.is_some_and(|why| why.contains("add it to cluster.peers here")));
     assert!((0..20).all(|user| world.nodes[1].uris(world.now, user).len() == 1));
     assert!((0..20).all(|user| world.nodes[2].uris(world.now, user).is_empty()));
-    // A process that begins waits for who does not know it yet.
+    // A new process waits for peers that do not know it yet.
     world.restart(2);
     world.pass(5_000);
     assert!(!world.nodes[2].is_warm);
@@ -560,7 +560,7 @@ fn member_alone_serves_after_two_seconds() {
     world.pass(200);
     assert!(world.nodes[0].is_warm);
     let status = world.nodes[0].peers.status(world.now);
-    assert!(status.trouble.is_some_and(|why| why.contains("192.0.2.2:5064 gives no sign of life")));
+    assert!(status.failure.is_some_and(|why| why.contains("192.0.2.2:5064 sends no heartbeat")));
 }
 
 #[test]
@@ -571,7 +571,7 @@ fn what_there_is_no_room_for_is_told_when_the_peer_is_back() {
     world.pass(5_000);
     let peer = world.nodes[0].peers.status(world.now).peers[1].clone();
     assert!(peer.dropped > 0 && peer.waiting <= world.limits.changes, "{peer:?}");
-    // Its process has only been cut off.
+    // Its process was only cut off.
     world.nodes[2].is_dead = false;
     world.pass(5_000);
     assert!((0..20).all(|user| world.nodes[2].uris(world.now, user).len() == 1));
@@ -584,23 +584,23 @@ fn uses_of_nonces_come_in_their_order_and_once_or_not_at_all() {
     let message = |number: u32| format!("N{number}").into_bytes();
     for number in 0..200 {
         let now = world.now;
-        world.nodes[0].peers.handle_uses(now, message(number));
+        world.nodes[0].peers.handle_nonce_uses(now, message(number));
         world.pass(u64::from(number % 7) * 5);
     }
     world.pass(20_000);
     let all: Vec<_> = (0..200).map(message).collect();
     assert_eq!(world.nodes[1].uses, all, "although every tenth datagram is lost");
     assert_eq!(world.nodes[2].uses, all);
-    // Who is not there misses what is said meanwhile, and nothing else.
+    // A peer that is down misses what is sent meanwhile, and nothing else.
     world.nodes[2].is_dead = true;
     world.pass(3_000);
     let now = world.now;
-    world.nodes[0].peers.handle_uses(now, message(200));
+    world.nodes[0].peers.handle_nonce_uses(now, message(200));
     world.pass(1_000);
     world.nodes[2].is_dead = false;
     world.pass(3_000);
     let now = world.now;
-    world.nodes[0].peers.handle_uses(now, message(201));
+    world.nodes[0].peers.handle_nonce_uses(now, message(201));
     world.pass(20_000);
     assert_eq!(world.nodes[2].uses[200..], [message(201)]);
 }

@@ -1,4 +1,5 @@
-//! Members, their location tables and an engine that fails, in virtual time: what was confirmed is found at every member in the end.
+//! Members, their location tables and a failing engine, in virtual time. In the end every member must find what was
+//! confirmed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use strowger_message::Message;
 use strowger_registrar::{Locations, MemberId, Policy, Record, Source, Update, Version};
 
 const BEGAN: u64 = 1_700_000_000_000_000_000;
-/// How long a request takes at most, and until a disk has what it is to have.
+/// Maximum delay of a request and of a disk write, in ms.
 const SLOWEST_MS: u64 = 40;
 const SLOWEST_DISK_MS: u64 = 200;
 
@@ -19,11 +20,11 @@ struct Node {
     id: MemberId,
     member: Member,
     locations: Locations,
-    /// Requests that are on their way, and when they come to the engine.
+    /// Requests in flight, with the time when they reach the engine.
     asked: Vec<(Timestamp, Request)>,
-    /// Records that wait to be confirmed, and what they say of whom.
+    /// Unconfirmed records, with what each acknowledges.
     staged: BTreeMap<u64, (Vec<u8>, Acked)>,
-    /// Those that the engine has confirmed, and when the disk has them too.
+    /// Records confirmed by the engine, with the time when the disk has them too.
     confirmed: Vec<(Timestamp, u64)>,
     is_warm: bool,
 }
@@ -36,28 +37,28 @@ struct Acked {
     is_bound: bool,
 }
 
-/// A fault that is planted between the members and their engine, or in what is made of them.
+/// A fault injected between the members and their engine, or into the handling of outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bug {
-    /// A client is answered before the engine has the change.
+    /// Clients are answered before the engine has the change.
     AcknowledgesEarly,
-    /// An entry of a log is passed over now and then.
+    /// Log entries are skipped now and then.
     SkipsEntries,
-    /// The same, and the entry behind it does not say so.
+    /// The same, and the next entry hides the gap.
     HidesGaps,
-    /// Removals of others are not taken.
+    /// Removals of other members are ignored.
     DropsRemovals,
-    /// Nobody sees that the engine has less than it had.
+    /// Members do not see that the engine has lost data.
     HidesForgetting,
-    /// A table is announced only in part.
+    /// Only part of the table is announced.
     AnnouncesHalf,
-    /// The whole state is read only in part.
+    /// Only part of the state is read.
     ReadsHalf,
-    /// A process goes on with the numbers of the one before.
+    /// A process continues with its predecessor's numbers.
     RepeatsNumbers,
-    /// The engine keeps what came last, not what is newest.
+    /// The engine keeps the change written last, not the newest.
     KeepsLast,
-    /// A change is taken whatever is known.
+    /// Changes are applied regardless of their version.
     TakesAll,
 }
 
@@ -67,7 +68,7 @@ struct World {
     engine: Engine,
     is_frozen: bool,
     nodes: Vec<Node>,
-    /// The newest CSeq of each user that was asked for, and that was acknowledged.
+    /// Newest CSeq of each user, requested and acknowledged.
     asked: BTreeMap<u8, u32>,
     acked: BTreeMap<u8, Acked>,
     batches: u64,
@@ -82,10 +83,12 @@ impl Node {
     fn new(number: u16, now: Timestamp) -> Self {
         let id = MemberId::new(number).expect("a number");
         let listener = (Transport::Udp, format!("192.0.2.{number}:5060").parse().expect("an address"));
-        let locations =
-            Locations::new(2, 7).listening_at([listener]).shared_by(id, Policy::default().expires_max).awaiting();
+        let locations = Locations::new(2, 7)
+            .with_listeners([listener])
+            .with_member(id, Policy::default().expires_max)
+            .with_pending_source();
         // Their clocks are a minute apart.
-        locations.begin(BEGAN + u64::from(number) * 60_000_000_000);
+        locations.set_store_origin(BEGAN + u64::from(number) * 60_000_000_000);
         let incarnation = BEGAN / 1_000_000 + now.as_millis();
         let member = Member::new(id, incarnation, String::new(), Limits::default());
         let (asked, staged, confirmed) = (Vec::new(), BTreeMap::new(), Vec::new());
@@ -98,22 +101,22 @@ impl Node {
         targets.iter().map(|target| String::from_utf8(target.uri.to_vec()).expect("ASCII")).collect()
     }
 
-    /// Takes what another member has changed, or this one before.
+    /// Applies a change of another member, or of this one's earlier process.
     fn take(&mut self, now: Timestamp, record: &[u8], bug: Option<Bug>) {
         let record = Record::parse(record).expect("a record");
-        if bug == Some(Bug::DropsRemovals) && !record.binds() {
+        if bug == Some(Bug::DropsRemovals) && !record.has_bindings() {
             return;
         }
         if bug == Some(Bug::TakesAll) {
-            // As if nothing were known of the address.
+            // As if the address were unknown.
             let mut forgotten = Vec::new();
-            self.locations.forget(now, record.aor(), &mut forgotten);
+            self.locations.remove_address(now, record.aor(), &mut forgotten);
         }
-        let is_restamped = self.locations.take(now, &record);
+        let is_restamped = self.locations.put_remote(now, &record);
         self.tell(now, &record, is_restamped);
     }
 
-    /// Takes what was staged.
+    /// Applies staged changes.
     fn put(&mut self, now: Timestamp, record: &[u8]) {
         let record = Record::parse(record).expect("a record");
         let is_restamped = self.locations.put(now, &record, None);
@@ -123,7 +126,7 @@ impl Node {
     fn tell(&mut self, now: Timestamp, record: &Record<'_>, is_restamped: bool) {
         if is_restamped {
             let mut known = Vec::new();
-            self.locations.write_known(now, record, &mut known);
+            self.locations.write_current_changes(now, record, &mut known);
             self.member.handle_changes(now, None, vec![known.into()]);
         }
     }
@@ -176,7 +179,7 @@ impl World {
         }
     }
 
-    /// Lets time pass.
+    /// Advances time.
     fn pass(&mut self, millis: u64) {
         let end = self.now + Duration::from_millis(millis);
         while self.now < end {
@@ -196,17 +199,17 @@ impl World {
         let due: Vec<Request> =
             self.nodes[number].asked.extract_if(.., |(at, _)| *at <= now).map(|(_, request)| request).collect();
         for request in due {
-            // Who fails seldom seldom looks how far the logs go, and hears late of what was forgotten.
+            // With few failures a member rarely reads the log ends and detects losses late.
             let one_of = if self.bug == Some(Bug::RepeatsNumbers) { 2_000 } else { 20 };
             let (fate, kind) = (self.draw(one_of), request.kind());
             let node = &mut self.nodes[number];
             let failed = Reply::Failed { request: kind, why: "lost".to_owned() };
-            // It does not get there, or its answer does not get back.
+            // The request or its answer is lost.
             let reply = if fate == 0 {
                 failed
             } else {
                 let mut shown = Vec::new();
-                let reply = self.engine.carry_out(node.id, &request, &mut |record| shown.push(record.to_vec()));
+                let reply = self.engine.execute(node.id, &request, &mut |record| shown.push(record.to_vec()));
                 if self.bug == Some(Bug::ReadsHalf) {
                     shown.truncate(shown.len() / 2);
                 }
@@ -227,29 +230,29 @@ impl World {
             let [delay, disk] = [SLOWEST_MS, SLOWEST_DISK_MS].map(|most| Duration::from_millis(self.draw(most)));
             let node = &mut self.nodes[number];
             match output {
-                // Who follows waits for something new, so as not to ask all the time.
-                Output::Ask(request) => node.asked.push((now + delay, request)),
+                // A follow request waits for new entries, so that members need not poll.
+                Output::Request(request) => node.asked.push((now + delay, request)),
                 Output::Apply(records) => records.iter().for_each(|record| node.take(now, record, self.bug)),
                 Output::Confirm(id) => node.confirmed.push((now + disk, id)),
                 Output::Refuse(id) => drop(node.staged.remove(&id)),
-                Output::Warm => {
+                Output::Synced => {
                     node.is_warm = true;
-                    node.locations.complete();
+                    node.locations.complete_source();
                 }
-                Output::Announce(from) => {
-                    let is_wanted = |version: Version| node.member.announces(version);
+                Output::ReadTable(from) => {
+                    let is_wanted = |version: Version| node.member.must_announce(version);
                     let mut records = Vec::new();
                     let next = node.locations.copy_changes(now, from, &is_wanted, &mut records);
                     if self.bug == Some(Bug::AnnouncesHalf) {
                         records.truncate(records.len() / 2);
                     }
-                    node.member.handle_announcement(now, records, next);
+                    node.member.handle_table_part(now, records, next);
                 }
             }
         }
     }
 
-    /// What both engine and disk have comes into the table, and is acknowledged.
+    /// Applies and acknowledges what both engine and disk have.
     fn run_disk(&mut self, number: usize) {
         let (now, node) = (self.now, &mut self.nodes[number]);
         let due: Vec<u64> = node.confirmed.extract_if(.., |(at, _)| *at <= now).map(|(_, id)| id).collect();
@@ -262,14 +265,14 @@ impl World {
         }
     }
 
-    /// A process ends, and another one of the same member begins.
+    /// Ends a process and starts another of the same member.
     fn restart(&mut self, number: usize) {
         let now = if self.bug == Some(Bug::RepeatsNumbers) { Timestamp::from_millis(1_000) } else { self.now };
         self.nodes[number] = Node::new(u16::try_from(number).expect("few") + 1, now);
         self.nodes[number].member.handle_timeout(now);
     }
 
-    /// What was acknowledged last, and what was asked for later without an answer, may both be.
+    /// Returns a user with the wrong state. Both the last acknowledged change and later unanswered ones are right.
     fn contradiction(&self) -> Option<String> {
         self.acked.iter().find_map(|(user, acked)| {
             let found: Vec<_> = self.nodes.iter().map(|node| node.uris(self.now, *user)).collect();
@@ -288,16 +291,17 @@ impl World {
         match *step {
             Step::Register { node, user, is_bound } => self.register(node, user, is_bound),
             Step::Restart { node } => self.restart(node),
-            // What the replica has not is lost with all who have read it: nobody dies until all is told again.
+            // What the replica lacks is lost with every member that has read it, so no member dies until everything
+            // is announced again.
             Step::FailOver => {
                 self.pass(1_000);
                 self.engine.fail_over();
-                // A process that ends now leaves it to the others to tell again what all of them know.
+                // A process that ends at this point leaves the announcement to the others.
                 if self.draw(2) == 0 {
                     let node = usize::try_from(self.draw(3)).expect("few");
                     self.restart(node);
                 }
-                // Some clients come at that very moment, and some when the process that began is ready.
+                // Some clients come at that moment, others when the new process is ready.
                 for wait_ms in [1_000, 4_000] {
                     for user in 0..3 {
                         let (node, is_bound) = (usize::try_from(self.draw(3)).expect("few"), self.draw(2) == 0);
@@ -317,7 +321,7 @@ impl World {
         }
     }
 
-    /// One of the steps that [`step`] makes, by the world's own chance.
+    /// Draws one of the steps of [`step`] with the world's own generator.
     fn any_step(&mut self) -> Step {
         let (kind, node) = (self.draw(16), usize::try_from(self.draw(3)).expect("few"));
         match kind {
@@ -334,7 +338,7 @@ impl World {
     }
 }
 
-/// What a planted fault makes of an answer.
+/// Applies the injected fault to a reply.
 fn spoil(bug: Option<Bug>, member: &Member, reply: Reply) -> Reply {
     match (bug, reply) {
         (Some(bug @ (Bug::SkipsEntries | Bug::HidesGaps)), Reply::Entries(logs)) => {
@@ -349,8 +353,8 @@ fn spoil(bug: Option<Bug>, member: &Member, reply: Reply) -> Reply {
             });
             Reply::Entries(spoilt.collect())
         }
-        // As if the logs still went as far as they were read.
-        (Some(Bug::HidesForgetting), Reply::Ends(ends)) if member.status().is_warm => {
+        // As if the logs still ended where they were read up to.
+        (Some(Bug::HidesForgetting), Reply::Ends(ends)) if member.status().is_synced => {
             let far = Position { incarnation: u64::MAX / 2, number: 0 };
             let own = |id: &MemberId| member.status().others.iter().all(|other| other.member != *id);
             Reply::Ends(ends.into_iter().filter(|(id, _)| !own(id)).map(|(id, _)| (id, far)).collect())
@@ -408,7 +412,7 @@ fn what_the_engine_forgot_is_told_again() {
     world.pass(3_000);
     world.check();
     assert_eq!(world.acked.len(), 2);
-    assert!(world.nodes[..2].iter().all(|node| node.member.status().announced > 0));
+    assert!(world.nodes[..2].iter().all(|node| node.member.status().full_announcements > 0));
     assert_eq!(world.nodes[2].uris(world.now, 1).len(), 1);
 }
 
@@ -420,7 +424,7 @@ fn what_the_engine_forgot_before_the_disk_had_it_is_told_again() {
     while world.nodes[0].confirmed.is_empty() {
         world.pass(5);
     }
-    // The disk is slow, and other changes let the member see at once that the engine has forgotten this one.
+    // The disk is slow, and through other changes the member sees at once that the engine has lost this one.
     world.nodes[0].confirmed[0].0 = world.now + Duration::from_millis(1_900);
     world.engine.fail_over();
     world.register(0, 2, true);
@@ -440,23 +444,24 @@ fn answer_of_an_engine_that_was_given_up_confirms_nothing() {
         std::iter::from_fn(|| member.poll_output()).collect::<Vec<_>>()
     };
     member.handle_timeout(now);
-    for reply in [Reply::Ends(Vec::new()), Reply::AllRead, Reply::Beat(Vec::new()), Reply::Beat(Vec::new())] {
+    for reply in [Reply::Ends(Vec::new()), Reply::AllRead, Reply::Heartbeats(Vec::new()), Reply::Heartbeats(Vec::new())]
+    {
         answer(&mut member, &mut now, reply);
     }
     member.handle_changes(now, Some(1), vec![b"a change".as_slice().into()]);
     let asked = std::iter::from_fn(|| member.poll_output()).collect::<Vec<_>>();
     let entry = asked.iter().find_map(|output| match output {
-        Output::Ask(Request::Append(entry)) => Some(entry.clone()),
+        Output::Request(Request::Append(entry)) => Some(entry.clone()),
         _ => None,
     });
     let entry = entry.expect("it is to be appended");
-    // The connection to another one is asked meanwhile, and its log ends where this entry is to begin.
-    answer(&mut member, &mut now, Reply::Failed { request: Kind::Beat, why: "silent".to_owned() });
+    // Meanwhile the request goes to another engine, whose log ends where this entry begins.
+    answer(&mut member, &mut now, Reply::Failed { request: Kind::Heartbeat, why: "silent".to_owned() });
     answer(&mut member, &mut now, Reply::Ends(Vec::new()));
     let outputs = answer(&mut member, &mut now, Reply::Appended(entry.position));
     assert!(!outputs.contains(&Output::Confirm(1)), "the first one has it: {outputs:?}");
     assert!(
-        outputs.contains(&Output::Ask(Request::Append(entry.clone()))),
+        outputs.contains(&Output::Request(Request::Append(entry.clone()))),
         "it is appended to the other one: {outputs:?}"
     );
     assert!(answer(&mut member, &mut now, Reply::Appended(entry.position)).contains(&Output::Confirm(1)));
@@ -468,7 +473,7 @@ fn what_the_engine_forgot_of_a_dead_member_is_told_by_another() {
     world.pass(2_000);
     world.register(1, 1, true);
     world.pass(5_000);
-    // Its process ends, and what it had written is gone, while all others find their logs as they were.
+    // Its process ends and its log is lost, while all others find their logs unchanged.
     world.restart(1);
     world.engine.forget(MemberId::new(2).expect("a number"));
     world.pass(5_000);
@@ -500,12 +505,12 @@ fn while_the_engine_is_frozen_all_is_found_and_nothing_is_confirmed() {
     world.check();
 }
 
-/// Whether any of some runs shows that something is wrong.
+/// Whether any of several runs detects the fault.
 fn is_caught(bug: Bug) -> bool {
     (0..400).any(|seed| {
         let mut world = World::new(seed * 2_654_435_761);
         world.bug = Some(bug);
-        world.engine.keeps_last(bug == Bug::KeepsLast);
+        world.engine.set_last_write_wins(bug == Bug::KeepsLast);
         world.pass(1_000);
         for _ in 0..40 {
             let step = world.any_step();

@@ -1,4 +1,4 @@
-//! `scheme name=value, …`: the form of challenges and credentials (RFC 3261 §25.1, RFC 7616 §3).
+//! Challenges and credentials: `scheme name=value, …` (RFC 3261 §25.1, RFC 7616 §3).
 
 use crate::cursor::Cursor;
 use crate::text::{TOKEN, WORD};
@@ -8,7 +8,7 @@ use crate::text::{TOKEN, WORD};
 pub enum AuthScheme<'a> {
     /// `Digest`.
     Digest,
-    /// Any other.
+    /// Any other scheme.
     Other(&'a [u8]),
 }
 
@@ -21,14 +21,14 @@ pub struct AuthParams<'a> {
 }
 
 impl<'a> AuthParams<'a> {
-    /// Reads a whole header value; `None` where it breaks the grammar.
+    /// Parses a whole header value. Returns `None` on a syntax error.
     #[must_use]
     pub fn parse(value: &'a [u8]) -> Option<Self> {
         Self::read_each(value, |_, _| ())
     }
 
-    /// As [`parse`](Self::parse), and shows the names and values of a Digest to `visit` on the way, also of a value that then
-    /// breaks the grammar.
+    /// Parses like [`parse`](Self::parse) and passes each name and value of a Digest to `visit`, even if a syntax
+    /// error follows.
     pub fn read_each(value: &'a [u8], mut visit: impl FnMut(&'a [u8], &'a [u8])) -> Option<Self> {
         let mut cursor = Cursor::new(value);
         cursor.skip_lws();
@@ -51,7 +51,8 @@ impl<'a> AuthParams<'a> {
         cursor.is_empty().then_some(params)
     }
 
-    /// Names and values as written, quotes included. Checked when read; iterating never fails.
+    /// Returns names and values as written, quotes included. Iteration cannot fail: the syntax was checked by the
+    /// parser.
     pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let mut cursor = Cursor::new(self.text);
         core::iter::from_fn(move || {
@@ -61,7 +62,7 @@ impl<'a> AuthParams<'a> {
         })
     }
 
-    /// The value of the first parameter `name`, quotes included.
+    /// Returns the value of the first parameter `name`, quotes included.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&'a [u8]> {
         self.iter().find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)

@@ -1,4 +1,4 @@
-//! A reader over a header value that knows SIP's white space, tokens and quoted strings.
+//! A reader over a header value that handles SIP whitespace, tokens and quoted strings.
 
 use crate::text::{self, TOKEN};
 
@@ -16,7 +16,7 @@ impl<'a> Cursor<'a> {
         self.rest
     }
 
-    /// What was taken since the rest was `before`.
+    /// Returns the bytes consumed since the remaining input was `before`.
     #[inline]
     pub(crate) fn read_since(&self, before: &'a [u8]) -> Option<&'a [u8]> {
         before.get(..before.len().checked_sub(self.rest.len())?)
@@ -38,7 +38,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes `byte` if it comes next.
+    /// Consumes `byte` if it comes next.
     pub(crate) fn eat(&mut self, byte: u8) -> bool {
         match self.rest {
             [first, rest @ ..] if *first == byte => {
@@ -49,9 +49,9 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes `byte` with the white space around it.
+    /// Consumes `byte` and the whitespace around it.
     pub(crate) fn eat_separator(&mut self, byte: u8) -> bool {
-        // Nearly always no white space stands there.
+        // Fast path: whitespace is rare here.
         match self.rest {
             [] => return false,
             [first, rest @ ..] if *first == byte => {
@@ -72,7 +72,7 @@ impl<'a> Cursor<'a> {
         true
     }
 
-    /// Takes `prefix`, in any case, if it comes next.
+    /// Consumes `prefix`, ignoring case, if it comes next.
     pub(crate) fn eat_prefix(&mut self, prefix: &[u8]) -> bool {
         match self.rest.split_at_checked(prefix.len()) {
             Some((head, tail)) if head.eq_ignore_ascii_case(prefix) => {
@@ -83,7 +83,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes bytes while they are of `class`; possibly none.
+    /// Consumes bytes of `class`, possibly none.
     #[inline]
     pub(crate) fn take_class(&mut self, class: u16) -> &'a [u8] {
         let (taken, rest) = text::split_while(self.rest, class);
@@ -91,7 +91,7 @@ impl<'a> Cursor<'a> {
         taken
     }
 
-    /// Takes bytes up to the first that `stop` accepts.
+    /// Consumes bytes up to the first one that `stop` accepts.
     pub(crate) fn take_until(&mut self, stop: impl Fn(u8) -> bool) -> &'a [u8] {
         let end = self.rest.iter().position(|byte| stop(*byte)).unwrap_or(self.rest.len());
         let (taken, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, &[]));
@@ -99,12 +99,12 @@ impl<'a> Cursor<'a> {
         taken
     }
 
-    /// A token, which is never empty.
+    /// Consumes a token of at least one byte.
     pub(crate) fn token(&mut self) -> Option<&'a [u8]> {
         Some(self.take_class(TOKEN)).filter(|token| !token.is_empty())
     }
 
-    /// A quoted string with its quotes; `None` (and nothing taken) where it is not closed.
+    /// Consumes a quoted string, quotes included. Returns `None` and consumes nothing if it is not closed.
     pub(crate) fn quoted(&mut self) -> Option<&'a [u8]> {
         let [b'"', inner @ ..] = self.rest else { return None };
         let mut end = 0usize;
@@ -115,7 +115,7 @@ impl<'a> Cursor<'a> {
             if behind.get(at) == Some(&b'"') {
                 break;
             }
-            // What is escaped closes nothing.
+            // An escaped quote does not close the string.
             end = end.checked_add(2)?;
         }
         let (quoted, rest) = self.rest.split_at_checked(end.checked_add(2)?)?;

@@ -1,40 +1,40 @@
-//! What can be wrong with a peer's message, and the status that answers it.
+//! Faults in a peer's message and the status that reports each.
 
 use core::fmt;
 
 use crate::status::Status;
 
-/// Why a message was not understood. Always the peer's fault.
+/// Why a message was rejected. Always the peer's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// The first line is neither a request line nor a status line.
     StartLine,
     /// The version is not SIP/2.0 (RFC 3261 §21.5.6).
     Version,
-    /// The head has no end, or is longer than [`MAX_HEAD`](crate::MAX_HEAD).
+    /// The head is not terminated, or is longer than [`MAX_HEAD`](crate::MAX_HEAD).
     HeadTooLong,
     /// More header fields than [`MAX_FIELDS`](crate::MAX_FIELDS).
     TooManyFields,
     /// A header line without a name or without a colon.
     HeaderLine,
-    /// A header field that must be there is not; its name.
+    /// A required header field is missing; its name.
     Missing(&'static str),
-    /// A header field that may stand once stands more often; its name.
+    /// A header field that is allowed once occurs more often; its name.
     Repeated(&'static str),
-    /// The Request-URI breaks RFC 3261 §19.1.1.
+    /// The Request-URI violates RFC 3261 §19.1.1.
     RequestUri,
-    /// The named header field breaks its grammar.
+    /// A header field has a syntax error; its name.
     Header(&'static str),
-    /// The method of CSeq is not the request's (RFC 3261 §8.1.1.5).
+    /// The CSeq method differs from the request's method (RFC 3261 §8.1.1.5).
     CSeqMethod,
-    /// Content-Length is not a number, is contradicted, or exceeds what arrived (RFC 3261 §18.3).
+    /// Content-Length is not a number, is contradictory, or exceeds the bytes received (RFC 3261 §18.3).
     ContentLength,
-    /// The message is longer than the stream framer takes.
+    /// The message is longer than the stream framer accepts.
     TooLarge,
 }
 
 impl Fault {
-    /// The status that tells the peer; the reason phrase is [`Fault`]'s text.
+    /// Returns the status to respond with; the reason phrase is the [`Fault`]'s text.
     #[must_use]
     pub const fn status(self) -> Status {
         match self {

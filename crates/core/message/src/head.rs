@@ -1,4 +1,4 @@
-//! The lines of a message's head: its start line and header fields, found but not yet understood.
+//! The lines of a message's head: start line and header fields, located but not yet parsed.
 
 use crate::fault::Fault;
 use crate::header::{HeaderName, HeaderSet};
@@ -6,11 +6,11 @@ use crate::method::Method;
 use crate::status::Status;
 use crate::text;
 
-/// The longest head in bytes, the final empty line included: spans are 16 bits wide.
+/// Longest head in bytes, including the final empty line: spans are 16 bits wide.
 pub const MAX_HEAD: usize = 65_535;
-/// The most header fields in a message.
+/// Largest number of header fields in a message.
 pub const MAX_FIELDS: usize = 256;
-/// Fields that are kept without allocating; a usual INVITE has 14.
+/// Number of fields stored without allocating; a typical INVITE has 14.
 const FEW_FIELDS: usize = 24;
 
 /// The first line.
@@ -20,7 +20,7 @@ pub enum StartLine<'a> {
     Request {
         /// The method.
         method: Method<'a>,
-        /// The Request-URI as written; its grammar is checked by [`Message::parse`](crate::Message::parse).
+        /// The Request-URI as written; [`Message::parse`](crate::Message::parse) checks its syntax.
         uri: &'a [u8],
     },
     /// A status line.
@@ -32,18 +32,18 @@ pub enum StartLine<'a> {
     },
 }
 
-/// Where a header field stands. Eight bytes, for a head is moved about as a whole.
+/// Position of a header field. Eight bytes, because heads are moved as a whole.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub struct Field {
     start: u16,
     value_start: u16,
     value_end: u16,
-    /// Its name, where it is known.
+    /// The name, if known.
     pub name: HeaderName,
 }
 
-/// A message's head, and the bytes behind it.
+/// A message's head, and the bytes after it.
 #[derive(Clone, Debug)]
 pub struct Head<'a> {
     bytes: &'a [u8],
@@ -58,37 +58,37 @@ impl<'a> Head<'a> {
     /// Finds the lines of the head at the start of `bytes`.
     ///
     /// # Errors
-    /// A [`Fault`] where there is no head to be found, or no start line of SIP.
+    /// Returns a [`Fault`] if there is no complete head or no SIP start line.
     pub fn scan(bytes: &'a [u8]) -> Result<Self, Fault> {
         let mut head = Self::unread(bytes);
-        head.read_lines(&mut LinesOnly)?;
+        head.read_lines(&mut NoValueReader)?;
         Ok(head)
     }
 
-    /// Makes a head that holds nothing yet the one of `bytes`, which is then to be [read](Self::read_lines).
+    /// Resets this to an empty head of `bytes`; [`read_lines`](Self::read_lines) must follow.
     pub(crate) fn begin(&mut self, bytes: &'a [u8]) {
         debug_assert!(self.is_empty(), "a head is read once");
         self.bytes = bytes;
     }
 
-    /// Nothing yet but the bytes.
+    /// Returns a head that holds only the bytes.
     #[inline(always)]
     pub(crate) fn unread(bytes: &'a [u8]) -> Self {
         let start = StartLine::Request { method: Method::Other(&[]), uri: &[] };
         Self { bytes, start, start_end: 0, fields: Fields::new(), end: 0, is_sip_2_0: false }
     }
 
-    /// Finds the lines, in place, for a head is too large to be handed about more often than must be; shows `values` the
-    /// first field of each name.
-    pub(crate) fn read_lines(&mut self, values: &mut impl Values<'a>) -> Result<(), Fault> {
+    /// Finds the lines and passes the first field of each name to `values`. Works in place because a head is
+    /// expensive to move.
+    pub(crate) fn read_lines(&mut self, values: &mut impl ValueReader<'a>) -> Result<(), Fault> {
         let window = self.bytes.get(..MAX_HEAD).unwrap_or(self.bytes);
-        let mut rest = match self.read_usual_start(window, values) {
+        let mut rest = match self.read_start_fast(window, values) {
             Some(rest) => rest,
             None => self.read_any_start(window)?,
         };
         self.start_end = narrow(window.len().wrapping_sub(rest.len()));
         loop {
-            rest = match (self.fields.push_usual(window.len(), rest, values), rest) {
+            rest = match (self.fields.push_fast(window.len(), rest, values), rest) {
                 (Some(next), _) => next,
                 (None, [b'\r', b'\n', behind @ ..]) => {
                     self.end = narrow(window.len().wrapping_sub(behind.len()));
@@ -99,9 +99,9 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// Reads a first line that is written as most are, and says what follows it.
+    /// Reads a first line in the common form and returns what follows it.
     #[inline(always)]
-    fn read_usual_start(&mut self, window: &'a [u8], values: &mut impl Values<'a>) -> Option<&'a [u8]> {
+    fn read_start_fast(&mut self, window: &'a [u8], values: &mut impl ValueReader<'a>) -> Option<&'a [u8]> {
         if let Some((b"SIP/2.0 ", rest @ [_, _, _, b' ', behind @ ..])) = window.split_first_chunk() {
             let (code, [b' ', ..]) = text::split_number(rest)? else { return None };
             let status = u16::try_from(code).ok().and_then(Status::new)?;
@@ -119,7 +119,7 @@ impl<'a> Head<'a> {
         Some(next)
     }
 
-    /// As [`read_usual_start`](Self::read_usual_start), for all that a first line may be.
+    /// Like [`read_start_fast`](Self::read_start_fast), for every first line that the grammar allows.
     #[cold]
     fn read_any_start(&mut self, window: &'a [u8]) -> Result<&'a [u8], Fault> {
         let (line, rest) = split_line(window, Fault::StartLine, Fault::StartLine)?;
@@ -133,92 +133,93 @@ impl<'a> Head<'a> {
         self.start
     }
 
-    /// Whether a request is of SIP/2.0. One of another version is found here all the same, so that it can be answered
-    /// (RFC 3261 §21.5.6); a response of another version is not.
+    /// Whether a request is of SIP/2.0. A request of another version is still parsed so that it can be answered (RFC
+    /// 3261 §21.5.6); a response of another version is rejected.
     #[must_use]
     pub const fn is_sip_2_0(&self) -> bool {
         self.is_sip_2_0
     }
 
-    /// Everything, from the first byte of the head to the last byte behind it.
+    /// All bytes, from the start of the head to the end of what follows it.
     #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
-    /// What stands behind the head's final empty line.
+    /// The bytes after the head's final empty line.
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.bytes.get(usize::from(self.end)..).unwrap_or(&[])
     }
 
-    /// Cuts what stands behind the message: on datagrams, bytes past Content-Length (RFC 3261 §18.3).
+    //= rfc3261#18.3:surplus
+    /// Cuts off the bytes after the message: on datagrams, those past Content-Length (RFC 3261 §18.3).
     pub(crate) fn cut_rest(&mut self, length: usize) {
         let end = usize::from(self.end).saturating_add(length);
         self.bytes = self.bytes.get(..end).unwrap_or(self.bytes);
     }
 
-    /// The length of the head, its final empty line included.
+    /// Length of the head in bytes, including the final empty line.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.end as usize
     }
 
-    /// Whether the head is empty, which a scanned one never is.
+    /// Whether the head is empty; a scanned head never is.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.end == 0
     }
 
-    /// The byte after the start line's CRLF: the place for a field that must come before all others.
+    /// Offset after the start line's CRLF, to insert a field before all others.
     #[must_use]
     pub const fn fields_start(&self) -> usize {
         self.start_end as usize
     }
 
-    /// The byte before the final empty line: the place for a field that may come last.
+    /// Offset before the final empty line, to append a field.
     #[must_use]
     pub const fn fields_end(&self) -> usize {
         (self.end as usize).saturating_sub(2)
     }
 
-    /// All fields in their order.
+    /// All fields in order.
     #[must_use]
     pub fn fields(&self) -> &[Field] {
         self.fields.list()
     }
 
-    /// The trimmed value of `field`.
+    /// Returns the trimmed value of `field`.
     #[must_use]
     pub fn value(&self, field: &Field) -> &'a [u8] {
         self.bytes.get(usize::from(field.value_start)..usize::from(field.value_end)).unwrap_or(&[])
     }
 
-    /// Where the name of `field` begins.
+    /// Offset of the name of `field`.
     pub(crate) fn field_start(&self, field: &Field) -> usize {
         field.start.into()
     }
 
-    /// Where its value begins.
+    /// Offset of the value of `field`.
     pub(crate) fn value_start(&self, field: &Field) -> usize {
         field.value_start.into()
     }
 
-    /// Where its value ends.
+    /// Offset after the value of `field`.
     pub(crate) fn value_end(&self, field: &Field) -> usize {
         field.value_end.into()
     }
 
-    /// The whole line of `field`, with its CRLF.
+    /// Returns the whole line of `field` with its CRLF.
     #[must_use]
     pub fn line(&self, field: &Field) -> &'a [u8] {
         self.bytes.get(usize::from(field.start)..self.line_end(field)).unwrap_or(&[])
     }
 
-    /// The byte behind the line of `field`.
+    /// Offset after the line of `field`.
     #[inline]
     fn line_end(&self, field: &Field) -> usize {
-        // Behind a value stands nothing but white space, folds among it; nearly always nothing.
+        // Only whitespace, including folds, can follow a value; usually nothing does.
         let behind = self.bytes.get(usize::from(field.value_end)..).unwrap_or(&[]);
         match behind {
             [b'\r', b'\n', next, ..] if !matches!(next, b' ' | b'\t') => usize::from(field.value_end).saturating_add(2),
@@ -229,30 +230,30 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// The values of all fields called `name`, each a whole header value (possibly a list), in their order.
+    /// Returns the values of all fields called `name` in order, each a whole header value (possibly a list).
     pub fn all(&self, name: HeaderName) -> impl Iterator<Item = &'a [u8]> + '_ {
         let fields = self.fields.starting_at(name);
         fields.iter().filter(move |field| field.name == name).map(|field| self.value(field))
     }
 
-    /// The first field called `name`.
+    /// Returns the first field called `name`.
     #[must_use]
     pub fn first_field(&self, name: HeaderName) -> Option<&Field> {
         self.fields.first(name)
     }
 
-    /// The value of the first field called `name`.
+    /// Returns the value of the first field called `name`.
     #[must_use]
     pub fn first(&self, name: HeaderName) -> Option<&'a [u8]> {
         self.fields.first(name).map(|field| self.value(field))
     }
 
-    /// The elements of all fields called `name`, lists split at their commas.
+    /// Returns the elements of all fields called `name`, with lists split at commas.
     pub fn elements(&self, name: HeaderName) -> impl Iterator<Item = &'a [u8]> + '_ {
         self.all(name).flat_map(text::split_list)
     }
 
-    /// The value of a field that may stand once.
+    /// Returns the value of a field that may occur only once.
     ///
     /// # Errors
     /// [`Fault::Repeated`].
@@ -263,23 +264,23 @@ impl<'a> Head<'a> {
         Ok(self.first(name))
     }
 
-    /// The names of the fields that are there.
+    /// Names of the fields present.
     pub(crate) const fn seen(&self) -> HeaderSet {
         self.fields.seen
     }
 
-    /// Whether a field of one of `names` stands more than once.
+    /// Whether a field of one of `names` occurs more than once.
     pub(crate) const fn has_repeated(&self, names: HeaderSet) -> bool {
-        self.fields.repeated.meets(names)
+        self.fields.repeated.intersects(names)
     }
 
-    /// How many fields have one of `names`; `None` where one of these stands more than once.
+    /// Returns how many of `names` are present, or `None` if one of them occurs more than once.
     #[must_use]
     pub const fn count_single(&self, names: HeaderSet) -> Option<u32> {
-        if self.has_repeated(names) { None } else { Some(self.seen().meeting(names).count()) }
+        if self.has_repeated(names) { None } else { Some(self.seen().intersection(names).count()) }
     }
 
-    /// Where `part`, a slice of this message, begins; its end is that plus its length.
+    /// Returns the offset of `part`, a slice of this message.
     #[must_use]
     pub fn position_of(&self, part: &[u8]) -> usize {
         let at = part.as_ptr().addr().wrapping_sub(self.bytes.as_ptr().addr());
@@ -288,16 +289,16 @@ impl<'a> Head<'a> {
     }
 }
 
-/// The fields found so far, and which are there: most questions are about a field that is not, or about the first one.
+/// The fields found so far and an index by name. Most lookups ask for an absent field or for the first one.
 #[derive(Clone, Debug)]
 struct Fields {
     few: [Field; FEW_FIELDS],
     count: usize,
-    /// All of them, where they are not few.
+    /// All of the fields, if they do not fit into `few`.
     many: Vec<Field>,
     seen: HeaderSet,
     repeated: HeaderSet,
-    /// Where among them the first field of each name stands; says something only of those seen.
+    /// Index of the first field of each name; valid only for names seen.
     first: [u8; HeaderName::COUNT],
 }
 
@@ -310,17 +311,17 @@ impl Fields {
         Self { few, count: 0, many: Vec::new(), seen, repeated, first }
     }
 
-    /// Reads the field at the start of `text` and says what follows it, where it stands as fields do: a name that is known
-    /// at a glance, at most one space, a value without control characters and without spaces at its ends, no fold. What is
-    /// read here [`push_any`](Self::push_any) would read as the same. Positions are those in a head that ends with `text`
-    /// and is `total` bytes long.
+    /// Reads the field at the start of `text` and returns what follows it, if the field is in the common form: a
+    /// known name, at most one space, a value without control characters and without spaces at its ends, no fold.
+    /// [`push_any`](Self::push_any) reads such a field identically. Offsets are relative to a head that ends with
+    /// `text` and is `total` bytes long.
     #[inline(always)]
-    fn push_usual<'t>(&mut self, total: usize, text: &'t [u8], values: &mut impl Values<'t>) -> Option<&'t [u8]> {
+    fn push_fast<'t>(&mut self, total: usize, text: &'t [u8], values: &mut impl ValueReader<'t>) -> Option<&'t [u8]> {
         let (name, value) = HeaderName::at_start(text)?;
         let place = self.few.get_mut(self.count)?;
         let set = HeaderSet::of(name);
-        let next = if self.seen.meets(set) {
-            let is_second = !self.repeated.meets(set);
+        let next = if self.seen.intersects(set) {
+            let is_second = !self.repeated.intersects(set);
             let next = match if is_second { values.read_second(name, value) } else { None } {
                 Some(next) => next,
                 None => skip_line(value)?,
@@ -328,7 +329,7 @@ impl Fields {
             self.repeated = self.repeated.with(set);
             next
         } else {
-            // What reads a value finds its end too.
+            // Reading a value also finds its end.
             let next = match values.read(name, value) {
                 Some(next) => next,
                 None => skip_line(value)?,
@@ -344,7 +345,7 @@ impl Fields {
         Some(next)
     }
 
-    /// As [`push_usual`](Self::push_usual), for all that a field may be.
+    /// Like [`push_fast`](Self::push_fast), for every field that the grammar allows.
     #[cold]
     fn push_any<'t>(&mut self, total: usize, text: &'t [u8]) -> Result<&'t [u8], Fault> {
         let (whole, next) = split_folded_line(text)?;
@@ -369,10 +370,10 @@ impl Fields {
         Ok(next)
     }
 
-    /// Counts a field.
+    /// Records a field.
     fn note(&mut self, name: HeaderName) {
         let set = HeaderSet::of(name);
-        if self.seen.meets(set) {
+        if self.seen.intersects(set) {
             self.repeated = self.repeated.with(set);
         } else if let Some(first) = self.first.get_mut(name as usize) {
             *first = field_index(self.count);
@@ -386,48 +387,48 @@ impl Fields {
         self.few.get(..self.count).unwrap_or(&self.many)
     }
 
-    /// The first field called `name`.
+    /// Returns the first field called `name`.
     #[inline]
     fn first(&self, name: HeaderName) -> Option<&Field> {
-        if !self.seen.meets(HeaderSet::of(name)) {
+        if !self.seen.intersects(HeaderSet::of(name)) {
             return None;
         }
         let first = usize::from(*self.first.get(name as usize)?);
-        // The few stay where they are when they become many.
+        // The first fields stay in `few` when more follow.
         self.few.get(first).or_else(|| self.many.get(first))
     }
 
-    /// The fields from the first one called `name` on, as far as another one of that name may stand there; none where there
-    /// is no such field.
+    /// Returns the fields from the first one called `name` up to the last position where another may be; empty if
+    /// there is no such field.
     #[inline]
     fn starting_at(&self, name: HeaderName) -> &[Field] {
-        if !self.seen.meets(HeaderSet::of(name)) {
+        if !self.seen.intersects(HeaderSet::of(name)) {
             return &[];
         }
         let first = self.first.get(name as usize).map_or(0, |first| usize::from(*first));
         let fields = self.list().get(first..).unwrap_or(&[]);
-        if self.repeated.meets(HeaderSet::of(name)) { fields } else { fields.get(..1).unwrap_or(fields) }
+        if self.repeated.intersects(HeaderSet::of(name)) { fields } else { fields.get(..1).unwrap_or(fields) }
     }
 }
 
-/// What reads values where they stand, while the lines are found: so nothing is looked at twice. Only what is written as
-/// most write it is read here; whatever is not is left for those who know the whole grammar.
-pub(crate) trait Values<'a> {
-    /// Reads the Request-URI at the start of `text` and says what follows it: the end of the line, by [`skip_version`].
+/// A reader of values during line scanning, so that no byte is read twice. It handles only the common form and leaves
+/// everything else to the full parsers.
+pub(crate) trait ValueReader<'a> {
+    /// Reads the Request-URI at the start of `text` and returns what follows the line, using [`skip_version`].
     fn read_target(&mut self, text: &'a [u8]) -> Option<&'a [u8]>;
 
-    /// Reads the value of the first field called `name` at the start of `text` and says what follows its line, by
-    /// [`skip_line_end`].
+    /// Reads the value of the first field called `name` at the start of `text` and returns what follows its line,
+    /// using [`skip_line_end`].
     fn read(&mut self, name: HeaderName, text: &'a [u8]) -> Option<&'a [u8]>;
 
-    /// The same of the second one.
+    /// Reads the value of the second field called `name` in the same way.
     fn read_second(&mut self, name: HeaderName, text: &'a [u8]) -> Option<&'a [u8]>;
 }
 
-/// For who wants no values.
-struct LinesOnly;
+/// A reader that reads no values.
+struct NoValueReader;
 
-impl<'a> Values<'a> for LinesOnly {
+impl<'a> ValueReader<'a> for NoValueReader {
     fn read_target(&mut self, text: &'a [u8]) -> Option<&'a [u8]> {
         Some(text::split_while(text, text::URI).1)
     }
@@ -441,29 +442,30 @@ impl<'a> Values<'a> for LinesOnly {
     }
 }
 
-/// What follows the line that ends with the value at the start of `text`, where that has no spaces at its ends.
+/// Returns what follows the line that ends with the value at the start of `text`, if the value has no spaces at its
+/// ends.
 #[inline(always)]
 pub(crate) fn skip_line(text: &[u8]) -> Option<&[u8]> {
     let (value, behind) = text.split_at_checked(text::find_control(text)?)?;
     if matches!(value, [] | [b' ', ..] | [.., b' ']) { None } else { skip_line_end(behind) }
 }
 
-/// What follows the version at the end of a request line.
+/// Returns what follows the version at the end of a request line.
 #[inline(always)]
 pub(crate) fn skip_version(text: &[u8]) -> Option<&[u8]> {
     text.split_first_chunk().filter(|(version, _)| *version == b" SIP/2.0\r\n").map(|(_, next)| next)
 }
 
-/// What follows the end of a line that no fold continues.
+/// Returns what follows the end of a line without a continuation.
 #[inline(always)]
 pub(crate) fn skip_line_end(text: &[u8]) -> Option<&[u8]> {
     let (line_end, next) = text.split_first_chunk::<2>()?;
-    // A head that is whole has another line end behind this one, so there is a byte.
+    // In a complete head another line end follows, so there is a next byte.
     (line_end == b"\r\n" && !matches!(next.first()?, b' ' | b'\t')).then_some(next)
 }
 
-/// The line at the start of `text` and what follows its CRLF. A line that is not whole is the fault `open`; a bare CR or LF
-/// is the fault `bare`: the next hop might take it for a line's end, and what is behind it for a header.
+/// Returns the line at the start of `text` and what follows its CRLF. An incomplete line is the fault `open`. A bare
+/// CR or LF is the fault `bare`: the next hop might treat it as a line end and what follows as a header.
 #[inline]
 fn split_line(text: &[u8], bare: Fault, open: Fault) -> Result<(&[u8], &[u8]), Fault> {
     let (line, end) = text::find_line_end(text).and_then(|at| text.split_at_checked(at)).ok_or(open)?;
@@ -474,7 +476,7 @@ fn split_line(text: &[u8], bare: Fault, open: Fault) -> Result<(&[u8], &[u8]), F
     }
 }
 
-/// As [`split_line`], over folds: a line that begins with white space continues the one before it.
+/// Like [`split_line`], but handles folding: a line that starts with whitespace continues the one before it.
 fn split_folded_line(text: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
     let (mut line, mut next) = split_line(text, Fault::HeaderLine, Fault::HeadTooLong)?;
     while let [b' ' | b'\t', ..] = next {
@@ -485,7 +487,7 @@ fn split_folded_line(text: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
     Ok((line, next))
 }
 
-/// A line's name, and what follows its colon.
+/// Returns the field name of a line and what follows the colon.
 fn split_name(line: &[u8]) -> Result<(HeaderName, &[u8]), Fault> {
     let (name, rest) = text::split_while(line, text::TOKEN);
     let value = match rest {
@@ -495,7 +497,7 @@ fn split_name(line: &[u8]) -> Result<(HeaderName, &[u8]), Fault> {
     Ok((HeaderName::from_bytes(name), value))
 }
 
-/// What follows the colon where white space stands before it.
+/// Returns what follows the colon if whitespace precedes the colon.
 fn after_spaced_colon<'a>(name: &[u8], rest: &'a [u8]) -> Result<&'a [u8], Fault> {
     let spaces = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
     match rest.get(spaces..) {
@@ -504,20 +506,20 @@ fn after_spaced_colon<'a>(name: &[u8], rest: &'a [u8]) -> Result<&'a [u8], Fault
     }
 }
 
-/// The index of a field fits 8 bits: there are no more than [`MAX_FIELDS`].
+/// Narrows a field index to 8 bits: there are at most [`MAX_FIELDS`].
 #[expect(clippy::cast_possible_truncation, reason = "bounded by MAX_FIELDS")]
 const fn field_index(index: usize) -> u8 {
     index as u8
 }
 
-/// Positions in a head fit 16 bits: [`Head::scan`] looks no further than [`MAX_HEAD`].
+/// Narrows an offset to 16 bits: [`Head::scan`] reads at most [`MAX_HEAD`] bytes.
 #[expect(clippy::cast_possible_truncation, reason = "bounded by MAX_HEAD")]
 fn narrow(position: usize) -> u16 {
     debug_assert!(position <= MAX_HEAD);
     position as u16
 }
 
-/// The start line, and whether its version is 2.0.
+/// Parses the start line; the flag tells whether the version is 2.0.
 fn parse_start_line(line: &[u8]) -> Result<(StartLine<'_>, bool), Fault> {
     if let Some(rest) = strip_prefix_ignoring_case(line, b"SIP/") {
         return parse_status_line(rest).map(|start| (start, true));
@@ -534,7 +536,7 @@ fn parse_start_line(line: &[u8]) -> Result<(StartLine<'_>, bool), Fault> {
     match strip_prefix_ignoring_case(version, b"SIP/") {
         Some(b"2.0") => Ok((start, true)),
         Some(version) if is_version(version) => Ok((start, false)),
-        // White space at the end of the line, or a URI with a space in it: a request that can be answered.
+        // Trailing whitespace or a URI with a space: the request can still be answered.
         _ if text::trim(line).len() != line.len() || memchr::memmem::find(line, b" SIP/").is_some() => {
             Ok((start, true))
         }
@@ -598,7 +600,7 @@ mod tests {
             (b"OPTIONS sip:a@b SIP/2.0\r\nVia x\r\n\r\n", Fault::HeaderLine),
             (b"OPTIONS sip:a@b SIP/2.0\r\n: x\r\n\r\n", Fault::HeaderLine),
             (b"OPTIONS sip:a@b SIP/2.0\n\n", Fault::StartLine),
-            // What a lenient next hop could take for a line's end.
+            // A lenient next hop could treat this as a line end.
             (b"OPTIONS sip:a@b\nVia: x SIP/2.0\r\n\r\n", Fault::StartLine),
             (b"OPTIONS sip:a@b\rVia: x SIP/2.0\r\n\r\n", Fault::StartLine),
             (b"SIP/2.0 200 O\nK\r\n\r\n", Fault::StartLine),

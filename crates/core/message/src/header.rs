@@ -1,21 +1,21 @@
-//! Header field names, long and compact (RFC 3261 §7.3.3 and §20, and the extensions that the server knows).
+//! Header field names, long and compact (RFC 3261 §7.3.3 and §20, and the supported extensions).
 
 use crate::text;
 
 macro_rules! header_names {
     ($($variant:ident $long:literal $($compact:literal)?;)*) => {
-        /// A header field's name, where the server has a use for the field.
-        // Of 16 bits, so that a field has no gap: fields without gaps are set by few instructions.
+        /// The name of a header field that the server uses.
+        // 16 bits wide, so that `Field` has no padding and is written by few instructions.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u16)]
         pub enum HeaderName {
             $(#[doc = concat!("`", $long, "`")] $variant,)*
-            /// A field that the server only carries.
+            /// A field that the server only forwards.
             Other,
         }
 
         impl HeaderName {
-            /// The long form.
+            /// Returns the long form.
             #[must_use]
             pub const fn as_str(self) -> &'static str {
                 match self {
@@ -27,7 +27,7 @@ macro_rules! header_names {
             fn from_long(name: &[u8]) -> Self {
                 let found = slot(name).and_then(|slot| SLOTS.get(slot)).copied().unwrap_or(Self::Other);
                 let long = found.as_str().as_bytes();
-                // Nearly always it is written as it stands in the RFC, and that is the faster comparison.
+                // Fast path: the name is usually spelled as in the RFC.
                 if name == long || name.eq_ignore_ascii_case(long) { found } else { Self::Other }
             }
 
@@ -40,7 +40,7 @@ macro_rules! header_names {
         }
 
         impl HeaderName {
-            /// How many there are, [`Other`](Self::Other) among them.
+            /// Number of names, including [`Other`](Self::Other).
             pub(crate) const COUNT: usize = Self::Other as usize + 1;
         }
 
@@ -87,12 +87,12 @@ header_names! {
     ResourcePriority "Resource-Priority";
 }
 
-/// Some of the names.
+/// A set of header names.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeaderSet(u64);
 
 impl HeaderSet {
-    /// One name.
+    /// Returns the set of one name.
     #[inline(always)]
     #[must_use]
     pub const fn of(name: HeaderName) -> Self {
@@ -100,28 +100,28 @@ impl HeaderSet {
         Self(1 << name as u32)
     }
 
-    /// The names of both.
+    /// Returns the union.
     #[inline(always)]
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether `name` is one of them.
+    /// Whether `name` is in the set.
     #[inline(always)]
     #[must_use]
     pub const fn contains(self, name: HeaderName) -> bool {
-        self.meets(Self::of(name))
+        self.intersects(Self::of(name))
     }
 
-    /// How many names they are.
+    /// Number of names in the set.
     #[inline(always)]
     pub(crate) const fn count(self) -> u32 {
         self.0.count_ones()
     }
 
     #[inline(always)]
-    pub(crate) const fn meeting(self, other: Self) -> Self {
+    pub(crate) const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
@@ -135,14 +135,14 @@ impl HeaderSet {
         self.0 == 0
     }
 
-    /// Whether a name is in both.
+    /// Whether the sets have a name in common.
     #[inline(always)]
-    pub(crate) const fn meets(self, other: Self) -> bool {
+    pub(crate) const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 }
 
-/// Names that senders often write and the server only carries: to know them is faster than to look whether they are names.
+/// Common names that the server only forwards. Recognizing them is faster than checking that they are tokens.
 const CARRIED: &[&str] = &[
     "Accept-Encoding",
     "Accept-Language",
@@ -173,7 +173,7 @@ const fn slots() -> [HeaderName; 256] {
     slots
 }
 
-/// A number below 256, of the length and two letters, that tells the known names apart in any case.
+/// Hashes the length and two letters to a number below 256, which is unique for each known name and ignores case.
 #[inline]
 const fn slot(name: &[u8]) -> Option<usize> {
     let [first, .., last] = name else { return None };
@@ -181,28 +181,28 @@ const fn slot(name: &[u8]) -> Option<usize> {
     Some(first.wrapping_add(last.wrapping_mul(3)).wrapping_add(name.len().wrapping_mul(35)) & 255)
 }
 
-/// How a line begins that has a long name in the RFC's spelling, a colon and a space. Of this, the first 16 bytes are one
-/// number to compare with, for no comparison is faster.
+/// The start of a line: a long name in the RFC's spelling, a colon and a space. The first 16 bytes are compared as
+/// one number, which is the fastest comparison.
 #[derive(Clone, Copy)]
 struct Beginning {
     number: u128,
     mask: u128,
     long: &'static [u8],
-    /// With the colon and the space.
+    /// Length in bytes, including the colon and the space.
     length: usize,
     name: HeaderName,
-    /// The next one in [`BEGINNINGS`] with the same first four bytes, or [`NONE`].
+    /// Index of the next entry of [`BEGINNINGS`] with the same first four bytes, or [`NONE`].
     next: u8,
 }
 
 const BEGINNING_COUNT: usize = ALL.len().wrapping_add(CARRIED.len());
-/// No index of [`BEGINNINGS`].
+/// Marks the absence of an index into [`BEGINNINGS`].
 const NONE: u8 = u8::MAX;
 
 static TABLES: ([Beginning; BEGINNING_COUNT], [u8; 256]) = beginnings();
-/// The known beginnings.
+/// The known line starts.
 static BEGINNINGS: &[Beginning; BEGINNING_COUNT] = &TABLES.0;
-/// The first of them at the [`beginning_slot`] of its first four bytes.
+/// Index of the first entry for each [`beginning_slot`].
 static FIRST_BEGINNING: &[u8; 256] = &TABLES.1;
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "evaluated at compile time")]
@@ -232,7 +232,7 @@ const fn beginnings() -> ([Beginning; BEGINNING_COUNT], [u8; 256]) {
     (all, firsts)
 }
 
-/// Up to 16 bytes of `long`, a colon and a space as a number, and all bits of those bytes.
+/// Returns up to 16 bytes of `long`, a colon and a space as a number, and the mask of those bytes.
 #[expect(clippy::indexing_slicing, reason = "evaluated at compile time, within both lengths")]
 const fn number_and_mask(long: &[u8]) -> (u128, u128) {
     let (mut bytes, mut mask) = ([0; 16], [0; 16]);
@@ -249,21 +249,21 @@ const fn number_and_mask(long: &[u8]) -> (u128, u128) {
     (u128::from_le_bytes(bytes), u128::from_le_bytes(mask))
 }
 
-/// A number below 256 that tells the first four bytes of the known beginnings apart.
+/// Hashes the first four bytes of a known line start to a unique number below 256.
 #[inline(always)]
 const fn beginning_slot(four: u32) -> usize {
     (four.wrapping_mul(0xc386_bbc5) >> 24) as usize
 }
 
 impl HeaderName {
-    /// The name with which the line at the start of `text` begins, known or not, and what stands behind its colon and a
-    /// space. `None` says only that the line must be read the long way.
+    /// Returns the name at the start of the line `text`, known or not, and what follows its colon and a space. `None`
+    /// means only that the full parser must read the line.
     #[inline(always)]
     pub(crate) fn at_start(text: &[u8]) -> Option<(Self, &[u8])> {
         Self::known_at_start(text).or_else(|| if let [b'\r', ..] = text { None } else { Self::other_at_start(text) })
     }
 
-    /// As [`known_at_start`](Self::known_at_start), for a name that is not known, or is written otherwise.
+    /// Like [`known_at_start`](Self::known_at_start), for a name that is unknown or spelled differently.
     #[inline(never)]
     fn other_at_start(text: &[u8]) -> Option<(Self, &[u8])> {
         match text::split_while(text, text::TOKEN) {
@@ -272,8 +272,8 @@ impl HeaderName {
         }
     }
 
-    /// The known name with which `text` begins as a [`Beginning`] does, and what stands behind it. `None` says only that
-    /// the line must be read the long way.
+    /// Returns the known name at the start of `text`, if spelled like a [`Beginning`], and what follows it. `None`
+    /// means only that the full parser must read the line.
     #[inline(always)]
     fn known_at_start(text: &[u8]) -> Option<(Self, &[u8])> {
         let number = u128::from_le_bytes(*text.first_chunk()?);
@@ -283,7 +283,7 @@ impl HeaderName {
             let known = BEGINNINGS.get(usize::from(at))?;
             if number & known.mask == known.number {
                 let (beginning, behind) = text.split_at_checked(known.length)?;
-                // What the number does not hold.
+                // Compare what lies past the first 16 bytes.
                 let is_whole = known.length <= 16 || beginning.strip_prefix(known.long) == Some(b": ");
                 return is_whole.then_some((known.name, behind));
             }
@@ -291,7 +291,7 @@ impl HeaderName {
         }
     }
 
-    /// The field that `name` names, in any case, long or compact.
+    /// Returns the field called `name`, in any case, long or compact.
     #[must_use]
     pub fn from_bytes(name: &[u8]) -> Self {
         match name {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     proptest! {
-        /// A name is known on its line as it is known alone.
+        /// A name is recognized on a line exactly as it is alone.
         #[test]
         fn a_name_on_its_line_is_the_name(known in 0..ALL.len(), name in "[a-zA-Z-]{0,8}", take_known in any::<bool>()) {
             let name = if take_known { ALL[known].1 } else { &name };

@@ -5,23 +5,23 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::text::{self, NAME};
 
-/// A domain name or a literal address.
+/// A domain name or an IP address literal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Host<'a> {
-    /// A domain name as written; names compare in any case.
+    /// A domain name as written; names compare without case.
     Name(&'a [u8]),
-    /// A literal address.
+    /// An IP address literal.
     Ip(IpAddr),
 }
 
 impl<'a> Host<'a> {
-    /// Reads a host: a name, an IPv4 address, or an IPv6 address in brackets.
+    /// Parses a name, an IPv4 address, or an IPv6 address in brackets.
     #[must_use]
     pub fn parse(text: &'a [u8]) -> Option<Self> {
         parse_ip(text).map(Self::Ip).or_else(|| is_name(text).then_some(Self::Name(text)))
     }
 
-    /// The address, where this is one.
+    /// Returns the address if this is one.
     #[must_use]
     pub const fn ip(&self) -> Option<IpAddr> {
         match self {
@@ -30,7 +30,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Equality as URIs compare: names in any case, without a final dot; addresses by value.
+    /// Compares as URIs do: names without case and without a final dot, addresses by value.
     #[must_use]
     pub fn same(&self, other: &Host<'_>) -> bool {
         match (self, other) {
@@ -51,7 +51,7 @@ impl fmt::Display for Host<'_> {
     }
 }
 
-/// A literal address: of IPv4, or of IPv6 in brackets.
+/// Parses an IPv4 address, or an IPv6 address in brackets.
 fn parse_ip(text: &[u8]) -> Option<IpAddr> {
     match text {
         [b'[', inner @ .., b']'] => parse_v6(inner).map(IpAddr::V6),
@@ -69,12 +69,12 @@ fn undotted(name: &[u8]) -> &[u8] {
     name.strip_suffix(b".").unwrap_or(name)
 }
 
-/// Four decimal numbers below 256 without leading zeros, as the standard library has it.
+/// Parses four decimal numbers below 256 without leading zeros, like the standard library.
 fn parse_v4(text: &[u8]) -> Option<Ipv4Addr> {
     split_v4(text).filter(|(_, rest)| rest.is_empty()).map(|(ip, _)| ip)
 }
 
-/// The address at the start of `text`, and what follows it.
+/// Returns the address at the start of `text` and what follows it.
 #[inline(always)]
 fn split_v4(text: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
     let (a, [b'.', rest @ ..]) = split_octet(text)? else { return None };
@@ -84,7 +84,7 @@ fn split_v4(text: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
     (!matches!(rest, [b'0'..=b'9', ..])).then(|| (Ipv4Addr::new(a, b, c, d), rest))
 }
 
-/// A number below 256 of up to three digits; what follows it may be a digit that would make it none.
+/// Parses a number below 256 of up to three digits. Another digit may follow, which the caller must reject.
 #[inline(always)]
 fn split_octet(text: &[u8]) -> Option<(u8, &[u8])> {
     let [first @ b'0'..=b'9', rest @ ..] = text else { return None };
@@ -106,26 +106,26 @@ fn parse_v6(text: &[u8]) -> Option<Ipv6Addr> {
     let text = core::str::from_utf8(text).ok()?;
     text.parse().ok().or_else(|| {
         //= rfc5118#4.10
-        // RFC 3261's own grammar led to a third colon before an embedded IPv4 address, and both forms must be tolerated.
+        // The grammar of RFC 3261 allowed a third colon before an embedded IPv4 address; both forms must be accepted.
         let (left, right) = text.split_once(":::")?;
         right.parse::<Ipv4Addr>().ok()?;
         format!("{left}::{right}").parse().ok()
     })
 }
 
-/// A host and, where it is written, a port.
+/// A host and an optional port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostPort<'a> {
     /// The host as written, brackets included.
     pub host: &'a [u8],
-    /// The port, where one is written.
+    /// The port, if given.
     pub port: Option<u16>,
-    /// The address, where the host is written as one.
+    /// The address, if the host is an address literal.
     pub ip: Option<IpAddr>,
 }
 
 impl<'a> HostPort<'a> {
-    /// Reads `host [ ":" port ]`, all of `text`.
+    /// Parses `host [ ":" port ]`; it must be all of `text`.
     #[must_use]
     pub fn parse(text: &'a [u8]) -> Option<Self> {
         let host_end = match text {
@@ -143,10 +143,10 @@ impl<'a> HostPort<'a> {
         Some(Self { host, port, ip })
     }
 
-    /// As [`parse`](Self::parse), for the usual: a name or an IPv4 address, a port or none, no white space. What follows is
-    /// handed out too; `None` says only that the text must be read the long way.
+    /// Fast path of [`parse`](Self::parse) for a name or an IPv4 address, an optional port and no whitespace. Also
+    /// returns what follows. `None` means only that the full parser must read the text.
     #[inline(always)]
-    pub(crate) fn read_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+    pub(crate) fn read_fast(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let v4 = match text {
             [b'0'..=b'9', ..] => {
                 split_v4(text).filter(|(_, rest)| !rest.first().is_some_and(|byte| text::is(*byte, NAME)))
@@ -165,15 +165,15 @@ impl<'a> HostPort<'a> {
         Some((Self { host, port: Some(port), ip }, behind))
     }
 
-    /// The host as a value.
+    /// Returns the host as a value.
     #[must_use]
     pub fn host(&self) -> Host<'a> {
-        // What was read as a host is a name where it is no address.
+        // A valid host that is no address is a name.
         self.ip.map_or(Host::Name(self.host), Host::Ip)
     }
 }
 
-/// A port from 1 to 65535.
+/// Parses a port from 1 to 65535.
 pub(crate) fn parse_port(text: &[u8]) -> Option<u16> {
     let port = text::parse_decimal(text).and_then(|port| u16::try_from(port).ok())?;
     (port != 0).then_some(port)
@@ -189,7 +189,7 @@ mod tests {
         let parsed = HostPort::parse(b"[2001:db8::10]:5070").expect("valid");
         assert_eq!((parsed.host, parsed.port), (&b"[2001:db8::10]"[..], Some(5070)));
         assert_eq!(parsed.host().ip(), "2001:db8::10".parse().ok());
-        // RFC 5118 §4.5: the port swallowed by the brackets makes another address, not an error.
+        // RFC 5118 §4.5: a port inside the brackets makes a different address, not an error.
         assert_eq!(HostPort::parse(b"[2001:db8::10:5070]").expect("valid").port, None);
         let bug = HostPort::parse(b"[2001:db8:::192.0.2.1]").expect("tolerated (RFC 5118 \u{a7}4.10)");
         assert_eq!(bug.host().ip(), "2001:db8::192.0.2.1".parse().ok());
@@ -221,7 +221,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_short_way_says_what_the_long_way_says(text in "[a-z0-9._-]{0,8}(:[0-9]{0,7})?[ ;,:a-z]{0,2}") {
-            if let Some((short, rest)) = HostPort::read_usual(text.as_bytes()) {
+            if let Some((short, rest)) = HostPort::read_fast(text.as_bytes()) {
                 prop_assert_eq!(HostPort::parse(&text.as_bytes()[..text.len() - rest.len()]), Some(short));
             }
         }

@@ -1,11 +1,16 @@
-//! SIP messages: from bytes to a borrowed view, typed headers, URIs, and back to bytes.
+//! SIP messages: from bytes to a borrowed view, typed headers and URIs, and back to bytes.
 //!
-//! Whose a message is, a [`Glance`] tells that reads no more than that. To deal with it, the order of use is [`Peek`] (the
-//! lines, what is needed to admit and to steer, and on the way each value that is written as most write it), [`Message::from_peek`] (what every element must understand, by the whole grammar where it was not read
-//! yet); everything else is parsed when asked for. What is usual is read by functions called `read_usual`, which take what
-//! they know from the start of a text and say what follows, sixteen bytes at a time; what they do not know is no fault, and
-//! what they read, the whole grammar reads as the same. Nothing is copied: a view borrows the buffer
-//! that the message came in, and what is not changed by a [`Rewrite`] leaves byte for byte.
+//! A [`PartialPeek`] reads only as much as is needed to find the shard of a message. To process the message, use
+//! [`Peek`] first: it finds the lines, reads what admission and steering need, and reads every value in the common
+//! form on the way. [`Message::from_peek`] then checks what every element must understand, with the full grammar for
+//! values not read yet. Everything else is parsed on demand.
+//!
+//! Functions called `read_fast` read the common form. They read a value at the start of a text, sixteen bytes at a
+//! time, and return what follows. Failure of a fast path is not a syntax error, and the full parser reads the same
+//! value from whatever a fast path accepts.
+//!
+//! Nothing is copied: a view borrows the receive buffer, and what a [`Rewrite`] does not change is sent byte for
+//! byte.
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -31,18 +36,18 @@ mod auth_params;
 mod cursor;
 mod fault;
 mod framer;
-mod glance;
 mod head;
 mod header;
 mod host;
-mod lanes;
 mod message;
 mod method;
 mod name_addr;
 mod params;
+mod partial_peek;
 mod peek;
-mod reply;
+mod response_builder;
 mod rewrite;
+mod simd;
 mod status;
 mod text;
 mod uri;
@@ -50,8 +55,7 @@ mod via;
 
 pub use auth_params::{AuthParams, AuthScheme};
 pub use fault::Fault;
-pub use framer::{Framed, MAX_STREAM_MESSAGE, frame_stream};
-pub use glance::Glance;
+pub use framer::{FrameResult, MAX_STREAM_MESSAGE, frame_stream};
 pub use head::{Field, Head, MAX_FIELDS, MAX_HEAD, StartLine};
 pub use header::{HeaderName, HeaderSet};
 pub use host::{Host, HostPort};
@@ -59,8 +63,9 @@ pub use message::{CSeq, Message};
 pub use method::Method;
 pub use name_addr::{NameAddr, parse_contacts};
 pub use params::{Param, Params};
+pub use partial_peek::PartialPeek;
 pub use peek::{Kind, Peek};
-pub use reply::{Own, Reply};
+pub use response_builder::{OwnFields, ResponseBuilder};
 pub use rewrite::Rewrite;
 pub use status::Status;
 pub use text::{Decimal, lossy, parse_decimal, parse_q, split_list, trim, unquote};

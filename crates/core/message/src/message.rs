@@ -1,5 +1,4 @@
-//! A message as every element must understand it: what RFC 3261 requires of all messages is read and checked, the rest
-//! is there to be asked for.
+//! A checked message: everything that RFC 3261 requires of all messages is parsed and verified, the rest on demand.
 
 use crate::fault::Fault;
 use crate::framer;
@@ -23,10 +22,10 @@ pub struct CSeq<'a> {
 }
 
 impl<'a> CSeq<'a> {
-    /// The value at the start of `text` and what follows it, where it is written as most are: with one space, and a method
-    /// that is known.
+    /// Reads the value at the start of `text`, if in the common form (one space, a known method), and returns what
+    /// follows it.
     #[inline(always)]
-    pub(crate) fn read_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+    pub(crate) fn read_fast(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (number, [b' ', rest @ ..]) = text::split_number(text)? else { return None };
         let (name, behind) = text::split_while(rest, text::TOKEN);
         let method = Method::from_token(name);
@@ -37,25 +36,25 @@ impl<'a> CSeq<'a> {
 /// A request or response whose required headers are well-formed.
 #[derive(Clone, Debug)]
 pub struct Message<'a> {
-    head: Held<'a>,
-    parts: Parts<'a>,
+    head: HeadRef<'a>,
+    parts: ValueRefs<'a>,
     call_id: &'a [u8],
     cseq: CSeq<'a>,
     max_forwards: Option<u8>,
 }
 
-/// The head of a message. It is large, so where there is a peek it stays there.
+/// The head, or a reference to it. A head is large, so it stays in the peek if there is one.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "the small one is the usual one, and of the other few are alive")]
-enum Held<'a> {
+enum HeadRef<'a> {
     OfPeek(&'a Head<'a>),
     Own(Head<'a>),
 }
 
-/// The large ones of the values, which stay in the peek too where they were read there.
+/// References to the large values, which stay in the peek if they were read there.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "as above")]
-enum Parts<'a> {
+enum ValueRefs<'a> {
     OfPeek {
         via: &'a Via<'a>,
         next_via: Option<&'a Via<'a>>,
@@ -72,37 +71,38 @@ enum Parts<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads one datagram, or one framed message of a stream.
+    /// Parses a datagram or one framed message of a stream.
     ///
     /// # Errors
-    /// The fault, and the head where one was found: a request that has at least a top Via can then be answered.
+    /// Returns the fault, and the head if one was found: a request that has at least a top Via can then be answered.
     #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, (Fault, Option<Head<'a>>)> {
         let peek = Peek::read(bytes).map_err(|fault| (fault, None))?;
-        match Required::read_any(&peek) {
-            Ok(required) => Ok(Self::new(Held::Own(peek.into_head()), required)),
+        match RequiredFields::read_any(&peek) {
+            Ok(required) => Ok(Self::new(HeadRef::Own(peek.into_head()), required)),
             Err(fault) => Err((fault, Some(peek.into_head()))),
         }
     }
 
-    /// Reads what must be in the message that was peeked at; nothing is read twice.
+    /// Parses the required fields of a peeked message; nothing is read twice.
     ///
     /// # Errors
-    /// The fault: the answer is made from the peek.
-    // Inlined, so that what was read is written to its place at once.
+    /// Returns the fault; the response is built from the peek.
+    // Inlined so that the values are written directly to their destination.
     #[inline(always)]
     pub fn from_peek(peek: &'a Peek<'a>) -> Result<Self, Fault> {
-        match Self::from_usual(peek) {
+        match Self::from_fast_path(peek) {
             Some(message) => Ok(message),
-            None => Self::from_unusual(peek),
+            None => Self::from_slow_path(peek),
         }
     }
 
-    /// Of what was read with the lines, where that was all. It is what [`Required::read_any`] would read.
+    /// Builds the message from the values read during line scanning, if they are complete. Equivalent to
+    /// [`RequiredFields::read_any`].
     #[inline(always)]
-    fn from_usual(peek: &'a Peek<'a>) -> Option<Self> {
-        let (head, usual) = (peek.head(), &peek.usual);
-        let is_all_read = head.seen().with(CALL_ID).meeting(CHECKED).without(usual.read).is_empty();
+    fn from_fast_path(peek: &'a Peek<'a>) -> Option<Self> {
+        let (head, usual) = (peek.head(), &peek.fast_path);
+        let is_all_read = head.seen().with(CALL_ID).intersection(CHECKED).without(usual.read).is_empty();
         if !is_all_read || !head.is_sip_2_0() || head.has_repeated(SINGLE) {
             return None;
         }
@@ -112,31 +112,31 @@ impl<'a> Message<'a> {
             Kind::Request(_) => return None,
             Kind::Response(_) => None,
         };
-        let parts = Parts::OfPeek { via, next_via: usual.next_via.as_ref(), from, to, uri };
+        let parts = ValueRefs::OfPeek { via, next_via: usual.next_via.as_ref(), from, to, uri };
         let (call_id, max_forwards) = (peek.call_id, usual.max_forwards);
-        Some(Self { head: Held::OfPeek(head), parts, call_id, cseq, max_forwards })
+        Some(Self { head: HeadRef::OfPeek(head), parts, call_id, cseq, max_forwards })
     }
 
     #[inline(never)]
-    fn from_unusual(peek: &'a Peek<'a>) -> Result<Self, Fault> {
-        Required::read_any(peek).map(|required| Self::new(Held::OfPeek(peek.head()), required))
+    fn from_slow_path(peek: &'a Peek<'a>) -> Result<Self, Fault> {
+        RequiredFields::read_any(peek).map(|required| Self::new(HeadRef::OfPeek(peek.head()), required))
     }
 
-    fn new(head: Held<'a>, required: Required<'a>) -> Self {
-        let Required { via, from, to, call_id, cseq, max_forwards, uri } = required;
-        Self { head, parts: Parts::Own { via, from, to, uri }, call_id, cseq, max_forwards }
+    fn new(head: HeadRef<'a>, required: RequiredFields<'a>) -> Self {
+        let RequiredFields { via, from, to, call_id, cseq, max_forwards, uri } = required;
+        Self { head, parts: ValueRefs::Own { via, from, to, uri }, call_id, cseq, max_forwards }
     }
 
     /// The head: lines and header values.
     #[must_use]
     pub const fn head(&self) -> &Head<'a> {
         match &self.head {
-            Held::OfPeek(head) => head,
-            Held::Own(head) => head,
+            HeadRef::OfPeek(head) => head,
+            HeadRef::Own(head) => head,
         }
     }
 
-    /// All bytes of the message, without what trailed it in its datagram.
+    /// All bytes of the message, without trailing bytes of the datagram.
     #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
         self.head().bytes()
@@ -148,7 +148,7 @@ impl<'a> Message<'a> {
         self.head().start()
     }
 
-    /// The method of a request; of a response, the CSeq's.
+    /// The method of a request, or the CSeq method of a response.
     #[must_use]
     pub const fn method(&self) -> Method<'a> {
         self.cseq.method
@@ -172,12 +172,12 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// The Request-URI as it was read; `None` for a response.
+    /// The parsed Request-URI; `None` for a response.
     #[must_use]
     pub const fn uri(&self) -> Option<&Uri<'a>> {
         match &self.parts {
-            Parts::OfPeek { uri, .. } => *uri,
-            Parts::Own { uri, .. } => uri.as_ref(),
+            ValueRefs::OfPeek { uri, .. } => *uri,
+            ValueRefs::Own { uri, .. } => uri.as_ref(),
         }
     }
 
@@ -191,8 +191,8 @@ impl<'a> Message<'a> {
     #[must_use]
     pub const fn via(&self) -> &Via<'a> {
         match &self.parts {
-            Parts::OfPeek { via, .. } => via,
-            Parts::Own { via, .. } => via,
+            ValueRefs::OfPeek { via, .. } => via,
+            ValueRefs::Own { via, .. } => via,
         }
     }
 
@@ -202,16 +202,16 @@ impl<'a> Message<'a> {
         self.behind_top_via().is_empty() && !self.head().has_repeated(HeaderSet::of(HeaderName::Via))
     }
 
-    /// Whether there is a Via below the topmost one that does not break the grammar.
+    /// Whether a well-formed Via follows the topmost one.
     #[must_use]
     pub fn has_next_via(&self) -> bool {
-        matches!(self.parts, Parts::OfPeek { next_via: Some(_), .. }) || self.next_via().is_some()
+        matches!(self.parts, ValueRefs::OfPeek { next_via: Some(_), .. }) || self.next_via().is_some()
     }
 
-    /// The Via below the topmost one; `None` where there is none, and for one that breaks the grammar.
+    /// Returns the Via below the topmost one, or `None` if it is missing or malformed.
     #[must_use]
     pub fn next_via(&self) -> Option<Via<'a>> {
-        if let Parts::OfPeek { next_via: Some(via), .. } = self.parts {
+        if let ValueRefs::OfPeek { next_via: Some(via), .. } = self.parts {
             return Some(*via);
         }
         let value = match text::trim_start(self.behind_top_via()) {
@@ -222,17 +222,17 @@ impl<'a> Message<'a> {
         Via::parse_first(value).map(|(via, _)| via)
     }
 
-    /// Whether the Via below the topmost one [says more](Via::has_other_params) than most do.
+    /// Whether the Via below the topmost one has [uncommon parameters](Via::has_other_params).
     #[inline(always)]
     #[must_use]
-    pub fn has_unusual_next_via(&self) -> bool {
+    pub fn has_other_next_via_params(&self) -> bool {
         match self.parts {
-            Parts::OfPeek { next_via: Some(via), .. } => via.has_other_params,
+            ValueRefs::OfPeek { next_via: Some(via), .. } => via.has_other_params,
             _ => self.next_via().is_some_and(|via| via.has_other_params),
         }
     }
 
-    /// What stands behind the topmost Via in its field: nothing, or a list from the comma on.
+    /// Returns what follows the topmost Via in its field: nothing, or a list starting with the comma.
     #[must_use]
     pub fn behind_top_via(&self) -> &'a [u8] {
         let value = self.head().first(HeaderName::Via).unwrap_or(&[]);
@@ -243,8 +243,8 @@ impl<'a> Message<'a> {
     #[must_use]
     pub const fn from(&self) -> &NameAddr<'a> {
         match &self.parts {
-            Parts::OfPeek { from, .. } => from,
-            Parts::Own { from, .. } => from,
+            ValueRefs::OfPeek { from, .. } => from,
+            ValueRefs::Own { from, .. } => from,
         }
     }
 
@@ -252,8 +252,8 @@ impl<'a> Message<'a> {
     #[must_use]
     pub const fn to(&self) -> &NameAddr<'a> {
         match &self.parts {
-            Parts::OfPeek { to, .. } => to,
-            Parts::Own { to, .. } => to,
+            ValueRefs::OfPeek { to, .. } => to,
+            ValueRefs::Own { to, .. } => to,
         }
     }
 
@@ -269,16 +269,16 @@ impl<'a> Message<'a> {
         self.cseq
     }
 
-    /// Max-Forwards, where it is there.
+    /// Max-Forwards, if present.
     #[must_use]
     pub const fn max_forwards(&self) -> Option<u8> {
         self.max_forwards
     }
 }
 
-/// What is read of a head that is not all as most write it.
+/// The required fields of a message that the fast path did not read completely.
 #[derive(Clone, Copy)]
-struct Required<'a> {
+struct RequiredFields<'a> {
     via: Via<'a>,
     from: NameAddr<'a>,
     to: NameAddr<'a>,
@@ -288,10 +288,10 @@ struct Required<'a> {
     uri: Option<Uri<'a>>,
 }
 
-impl<'a> Required<'a> {
-    /// What was not read with the lines, by the whole grammar, and one rule after the other.
+impl<'a> RequiredFields<'a> {
+    /// Reads with the full grammar what line scanning did not, one rule after the other.
     fn read_any(peek: &Peek<'a>) -> Result<Self, Fault> {
-        let (head, usual) = (peek.head(), &peek.usual);
+        let (head, usual) = (peek.head(), &peek.fast_path);
         let Some(via) = peek.via else { return Err(fault_without_via(head)) };
         check_lines(head)?;
         let required = |name: HeaderName| head.first(name).ok_or(Fault::Missing(name.as_str()));
@@ -302,7 +302,7 @@ impl<'a> Required<'a> {
         let from = address(usual.from, HeaderName::From)?;
         let to = address(usual.to, HeaderName::To)?;
         let call_id = required(HeaderName::CallId)?;
-        // `callid = word [ "@" word ]`, and an at sign is a word's character here.
+        // `callid = word [ "@" word ]`; `is_word` accepts the at sign.
         if !text::is_word(call_id) {
             return Err(Fault::Header("Call-ID"));
         }
@@ -312,7 +312,7 @@ impl<'a> Required<'a> {
         };
         let mut request_uri = None;
         if let StartLine::Request { method, uri } = head.start() {
-            // The cookie alone promises an identifier and gives none: requests of this sender cannot be told apart.
+            // A bare magic cookie has no identifier, so this sender's requests cannot be told apart.
             if via.is_bare_cookie() {
                 return Err(Fault::Header("Via"));
             }
@@ -320,14 +320,14 @@ impl<'a> Required<'a> {
                 return Err(Fault::CSeqMethod);
             }
             let uri = usual.target.or_else(|| Uri::parse(uri)).ok_or(Fault::RequestUri)?;
-            // Headers in a Request-URI are not allowed (RFC 3261 §19.1.1, table 1): they must never become headers.
+            // A Request-URI must not have headers (RFC 3261 §19.1.1, table 1): they must never become header fields.
             if uri.sip().is_some_and(|uri| uri.headers.is_some()) {
                 return Err(Fault::RequestUri);
             }
             request_uri = Some(uri);
         }
         let max_forwards = head.first(HeaderName::MaxForwards).map(read_max_forwards).transpose()?;
-        let is_contact_read = usual.read.meets(HeaderSet::of(HeaderName::Contact));
+        let is_contact_read = usual.read.intersects(HeaderSet::of(HeaderName::Contact));
         if let Some(contact) = head.first(HeaderName::Contact).filter(|_| !is_contact_read)
             && contact != b"*"
             && !is_address_list(contact)
@@ -339,7 +339,7 @@ impl<'a> Required<'a> {
     }
 }
 
-/// What is found before anything is read: another version, and fields that may stand once and stand more often.
+/// Checks the version and that single-valued fields are not repeated, before anything is parsed.
 fn check_lines(head: &Head<'_>) -> Result<(), Fault> {
     if !head.is_sip_2_0() {
         return Err(Fault::Version);
@@ -350,34 +350,34 @@ fn check_lines(head: &Head<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The fault of a head that has no Via, or whose topmost one breaks the grammar.
+/// Returns the fault of a head whose topmost Via is missing or malformed.
 #[cold]
 fn fault_without_via(head: &Head<'_>) -> Fault {
     let via = head.first(HeaderName::Via).map_or(Fault::Missing("Via"), |_| Fault::Header("Via"));
     check_lines(head).err().unwrap_or(via)
 }
 
-/// What must be there, and has no place of its own in what is usual.
+/// Required, but not a field of `FastPathValues`.
 const CALL_ID: HeaderSet = HeaderSet::of(HeaderName::CallId);
 
-/// What must be read where it is there.
+/// Checked if present.
 const CHECKED: HeaderSet =
     SINGLE.with(HeaderSet::of(HeaderName::Contact)).with(HeaderSet::of(HeaderName::ContentLength));
 
-/// What may stand once in every message.
+/// Allowed only once in every message.
 const SINGLE: HeaderSet = HeaderSet::of(HeaderName::From)
     .with(HeaderSet::of(HeaderName::To))
     .with(HeaderSet::of(HeaderName::CallId))
     .with(HeaderSet::of(HeaderName::CSeq))
     .with(HeaderSet::of(HeaderName::MaxForwards));
 
-/// The fault of the first field that should have stood once.
+/// Returns the fault for the first repeated single-valued field.
 #[cold]
 fn first_repeated(head: &Head<'_>) -> Fault {
     let mut seen = HeaderSet::default();
     for name in head.fields().iter().map(|field| field.name) {
         let set = HeaderSet::of(name);
-        if SINGLE.meets(set) && seen.meets(set) {
+        if SINGLE.intersects(set) && seen.intersects(set) {
             return Fault::Repeated(name.as_str());
         }
         seen = seen.with(set);
@@ -404,7 +404,7 @@ fn read_cseq(value: &[u8]) -> Option<CSeq<'_>> {
     let name = text::trim(rest);
     let method = Method::from_token(name);
     let separated = rest.len() > name.len();
-    // RFC 3261 §8.1.1.5 keeps the number below 2^31. A method that is known is a token.
+    // RFC 3261 §8.1.1.5 limits the number to below 2^31. A known method is always a token.
     let valid = separated && number < 1 << 31 && (!matches!(method, Method::Other(_)) || text::all(name, text::TOKEN));
     valid.then_some(CSeq { number, method })
 }
@@ -431,6 +431,7 @@ mod tests {
         Message::parse(message.as_bytes()).expect_err("refused").0
     }
 
+    //= rfc3261#18.3:surplus
     #[test]
     fn a_usual_request() {
         let message = Message::parse(INVITE.as_bytes()).expect("valid");

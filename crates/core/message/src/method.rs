@@ -1,6 +1,6 @@
 //! Request methods. Method names are case-sensitive (RFC 3261 §7.1).
 
-/// A request method; one that the server has no rule for is kept as it is written.
+/// A request method. Methods that the server has no rule for are stored as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "each is the method of its name")]
 pub enum Method<'a> {
@@ -23,7 +23,7 @@ pub enum Method<'a> {
 }
 
 impl<'a> Method<'a> {
-    /// The method that `token` names.
+    /// Returns the method named `token`.
     #[must_use]
     pub fn from_token(token: &'a [u8]) -> Self {
         match token {
@@ -45,7 +45,7 @@ impl<'a> Method<'a> {
         }
     }
 
-    /// The name as it stands in a request line.
+    /// Returns the name as in a request line.
     #[must_use]
     pub const fn as_bytes(self) -> &'a [u8] {
         match self {

@@ -5,48 +5,48 @@ use crate::params::Params;
 use crate::text;
 use crate::uri::Uri;
 
-/// One address with the parameters of its header.
+/// An address with its header parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct NameAddr<'a> {
     /// The value as written.
     pub text: &'a [u8],
-    /// The display name as written, quotes included; empty without one.
+    /// The display name as written, quotes included; empty if there is none.
     pub display: &'a [u8],
     /// The URI as written, without brackets.
     pub uri: &'a [u8],
-    /// The header's parameters. Without brackets every parameter is the header's (RFC 3261 §20).
+    /// The header parameters. Without brackets every parameter belongs to the header (RFC 3261 §20).
     pub params: Params<'a>,
     tag: Option<&'a [u8]>,
 }
 
 impl<'a> NameAddr<'a> {
-    /// Reads one address, all of `value`.
+    /// Parses an address; it must be all of `value`.
     #[must_use]
     pub fn parse(value: &'a [u8]) -> Option<Self> {
-        if let Some((usual, [])) = Self::read_usual(value) {
+        if let Some((usual, [])) = Self::read_fast(value) {
             return Some(usual);
         }
         let (addr, rest) = Self::parse_any(value)?;
         rest.is_empty().then_some(addr)
     }
 
-    /// Reads the first address of a list, and what follows it (from the comma on).
+    /// Parses the first address of a list and returns what follows it, starting with the comma.
     #[must_use]
     pub fn parse_first(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        match Self::read_usual(value) {
+        match Self::read_fast(value) {
             usual @ Some((_, [])) => usual,
             _ => Self::parse_any(value),
         }
     }
 
-    /// The address at the start of `text` and what follows it, where it is written as most are: in brackets, with or without
-    /// a display name, a tag or nothing behind it. What is read here, and followed by what no parameter has,
-    /// [`parse_any`](Self::parse_any) would read as the same; what is not may be valid all the same.
+    /// Reads the address at the start of `text`, if in the common form (in brackets, an optional display name, at
+    /// most a tag), and returns what follows it. If what follows cannot belong to a parameter,
+    /// [`parse_any`](Self::parse_any) returns the same address. An address that is not read here may still be valid.
     #[inline(always)]
-    pub(crate) fn read_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+    pub(crate) fn read_fast(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (display, bracketed) = match text {
             [b'<', bracketed @ ..] => (&[][..], bracketed),
-            _ => split_usual_display(text)?,
+            _ => split_display_fast(text)?,
         };
         let (uri, [b'>', behind @ ..]) = text::split_bracketed(bracketed) else { return None };
         let (tag, rest) = match behind.split_first_chunk() {
@@ -64,7 +64,7 @@ impl<'a> NameAddr<'a> {
         Some((Self { text, display, uri, params, tag }, rest))
     }
 
-    /// The whole grammar.
+    /// Parses with the full grammar.
     fn parse_any(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let mut cursor = Cursor::new(value);
         cursor.skip_lws();
@@ -86,7 +86,7 @@ impl<'a> NameAddr<'a> {
         Some((Self { text, display, uri, params, tag: tag.flatten() }, cursor.rest()))
     }
 
-    /// The URI, read.
+    /// Parses the URI.
     #[must_use]
     pub fn parse_uri(&self) -> Option<Uri<'a>> {
         Uri::parse(self.uri)
@@ -99,10 +99,10 @@ impl<'a> NameAddr<'a> {
     }
 }
 
-/// A quoted display name on one line and one space, or tokens with one space behind each; what stands behind the bracket
-/// that follows.
+/// Reads a quoted display name on one line followed by one space, or tokens each followed by one space. Returns what
+/// follows the opening bracket.
 #[inline]
-fn split_usual_display(text: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_display_fast(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let behind = match text {
         [b'"', inner @ ..] => match text::split_while(inner, text::QUOTED).1 {
             [b'"', b' ', behind @ ..] => behind,
@@ -138,7 +138,7 @@ fn read_address<'a>(cursor: &mut Cursor<'a>) -> Option<(&'a [u8], &'a [u8])> {
     (cursor.eat(b'>') && has_scheme(uri)).then_some((display, uri))
 }
 
-/// `*( token LWS )` in front of a bracket; nothing is taken where no bracket follows.
+/// Reads `*( token LWS )` before a bracket; consumes nothing if no bracket follows.
 fn read_display_tokens<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
     let mut ahead = *cursor;
     loop {
@@ -156,7 +156,7 @@ fn read_display_tokens<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
     Some(text::trim(display))
 }
 
-/// A URI without brackets ends before the header's parameters, and holds neither comma nor question mark.
+/// Reads a URI without brackets. It ends before the header parameters and contains neither comma nor question mark.
 fn read_addr_spec<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
     let uri = cursor.take_until(|byte| b";,?<>\"".contains(&byte) || text::is_lws(byte));
     has_scheme(uri).then_some(uri)
@@ -169,12 +169,12 @@ fn has_scheme(uri: &[u8]) -> bool {
 
 #[inline(never)]
 fn has_other_scheme(uri: &[u8]) -> bool {
-    // It is a few bytes away: no search is worth its setting up.
+    // The colon is a few bytes away: setting up a search costs more.
     let colon = uri.iter().position(|byte| *byte == b':').unwrap_or(0);
     colon > 0 && uri.first().is_some_and(u8::is_ascii_alphabetic)
 }
 
-/// Reads a Contact value: a list of addresses; `None` where one breaks the grammar. `*` is the caller's to recognise.
+/// Parses a Contact value, a list of addresses. Returns `None` if one is malformed. The caller handles `*`.
 #[must_use]
 pub fn parse_contacts(value: &[u8]) -> Option<Vec<NameAddr<'_>>> {
     text::split_list(value).map(NameAddr::parse).collect()

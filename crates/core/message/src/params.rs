@@ -6,7 +6,7 @@ use crate::text::{TOKEN, VALUE};
 /// One parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Param<'a> {
-    /// The name; names compare in any case.
+    /// The name; names compare without case.
     pub name: &'a [u8],
     /// The value as written, quotes included; `None` for a flag such as `lr`.
     pub value: Option<&'a [u8]>,
@@ -20,20 +20,20 @@ impl Param<'_> {
     }
 }
 
-/// The parameters of a header value, checked when they were read; iterating never fails.
+/// The parameters of a header value. Their syntax is already checked, so iteration cannot fail.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Params<'a> {
     text: &'a [u8],
 }
 
 impl<'a> Params<'a> {
-    /// Those in `text`, which was read already.
+    /// Wraps `text`, whose syntax is already checked.
     pub(crate) const fn from_read(text: &'a [u8]) -> Self {
         Self { text }
     }
 
-    /// Reads `*( SEMI generic-param )` up to the end, or up to a comma, and shows each parameter to `visit`, which may refuse
-    /// it.
+    /// Reads `*( SEMI generic-param )` up to a comma or the end, and passes each parameter to `visit`, which may
+    /// reject it.
     pub(crate) fn read_each(cursor: &mut Cursor<'a>, mut visit: impl FnMut(Param<'a>) -> Option<()>) -> Option<Self> {
         let before = cursor.rest();
         while cursor.eat_separator(b';') {
@@ -43,32 +43,32 @@ impl<'a> Params<'a> {
         Some(Self { text: before.get(..length)? })
     }
 
-    /// The parameters as written, from the first semicolon on.
+    /// The parameters as written, starting with the first semicolon.
     #[must_use]
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.text
     }
 
-    /// The parameters in their order.
+    /// Returns the parameters in order.
     #[must_use]
     pub fn iter(&self) -> ParamsIter<'a> {
         ParamsIter { cursor: Cursor::new(self.text) }
     }
 
-    /// The first parameter `name`.
+    /// Returns the first parameter `name`.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<Param<'a>> {
         self.iter().find(|param| param.is(name))
     }
 
-    /// The value of the first parameter `name`, where it has one.
+    /// Returns the value of the first parameter `name`, if it has one.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&'a [u8]> {
         self.find(name)?.value
     }
 }
 
-/// See [`Params::iter`].
+/// Iterator of [`Params::iter`].
 #[derive(Clone, Debug)]
 pub struct ParamsIter<'a> {
     cursor: Cursor<'a>,
@@ -85,7 +85,7 @@ impl<'a> Iterator for ParamsIter<'a> {
     }
 }
 
-/// `generic-param = token [ EQUAL gen-value ]`; a value is a token, a host or a quoted string.
+/// Reads `generic-param = token [ EQUAL gen-value ]`; a value is a token, a host or a quoted string.
 fn read_one<'a>(cursor: &mut Cursor<'a>) -> Option<Param<'a>> {
     let name = Some(cursor.take_class(TOKEN)).filter(|name| !name.is_empty())?;
     if !cursor.eat_separator(b'=') {

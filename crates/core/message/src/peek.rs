@@ -1,8 +1,8 @@
-//! One pass over a message: its lines, and the values in them as far as they are written as most write them.
+//! One pass over a message: its lines, and the values that are in the common form.
 
 use crate::fault::Fault;
 use crate::framer;
-use crate::head::{Head, StartLine, Values, skip_line_end, skip_version};
+use crate::head::{Head, StartLine, ValueReader, skip_line_end, skip_version};
 use crate::header::{HeaderName, HeaderSet};
 use crate::message::CSeq;
 use crate::method::Method;
@@ -21,43 +21,44 @@ pub enum Kind<'a> {
     Response(Status),
 }
 
-/// What is known of a message before all of it is checked: enough to find its transaction and its shard, and to refuse it.
+/// The result of the first pass over a message, before it is fully checked: enough to find its transaction and shard,
+/// and to reject it.
 #[derive(Clone, Debug)]
 pub struct Peek<'a> {
     /// Request or response.
     pub kind: Kind<'a>,
     /// The topmost Via.
     pub via: Option<Via<'a>>,
-    /// Call-ID as written.
+    /// The Call-ID as written.
     pub call_id: &'a [u8],
-    /// Whether To has a tag: a request inside a dialog.
+    /// Whether To has a tag, as in a request within a dialog.
     pub in_dialog: bool,
     head: Head<'a>,
-    pub(crate) usual: Usual<'a>,
+    pub(crate) fast_path: FastPathValues<'a>,
 }
 
 impl<'a> Peek<'a> {
-    /// Reads the lines of a datagram, and the values in them that are written as most write them.
+    /// Reads the lines of a datagram and the values that are in the common form.
     ///
     /// # Errors
-    /// A [`Fault`] where there is no head to be found: nothing can be answered.
+    /// Returns a [`Fault`] if there is no complete head; such a message cannot be answered.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Fault> {
         let mut peek = Self::default();
         peek.fill(bytes)?;
         Ok(peek)
     }
 
-    /// As [`read`](Self::read), in a place that holds nothing yet: a peek is large, and would be moved.
+    /// Like [`read`](Self::read), but fills an empty peek in place, because a peek is expensive to move.
     ///
     /// # Errors
-    /// The same.
+    /// Same as [`read`](Self::read).
     pub fn fill(&mut self, bytes: &'a [u8]) -> Result<(), Fault> {
         self.head.begin(bytes);
-        let Self { via, usual, head, .. } = self;
-        head.read_lines(&mut Reader { via, usual })?;
+        let Self { via, fast_path: usual, head, .. } = self;
+        head.read_lines(&mut FastPathReader { via, usual })?;
         if via.is_none() {
             *via = head.first(HeaderName::Via).and_then(Via::parse_first).map(|(via, _)| via);
-            // The second field holds the next Via where the first one holds no list.
+            // The second field holds the next Via only if the first one is not a list.
             usual.next_via = None;
         }
         self.kind = match head.start() {
@@ -69,9 +70,9 @@ impl<'a> Peek<'a> {
             Some(to) => to.tag().is_some(),
             None => head.first(HeaderName::To).is_some_and(text::contains_tag),
         };
-        // What trails the message is no part of it. A length that cannot be is found when the message is read.
-        if head.seen().meets(LENGTH) {
-            let is_read = usual.read.meets(LENGTH) && !head.has_repeated(LENGTH);
+        // Trailing bytes are not part of the message. An impossible length is detected by the full parse.
+        if head.seen().intersects(LENGTH) {
+            let is_read = usual.read.intersects(LENGTH) && !head.has_repeated(LENGTH);
             match if is_read { framer::fit_datagram(head, usual.length as usize) } else { framer::datagram_body(head) }
             {
                 Ok(length) => {
@@ -84,12 +85,12 @@ impl<'a> Peek<'a> {
         Ok(())
     }
 
-    /// To, where it can be read.
+    /// Returns To, if it is well-formed.
     pub(crate) fn to(&self) -> Option<NameAddr<'a>> {
-        self.usual.to.or_else(|| self.head.first(HeaderName::To).and_then(NameAddr::parse))
+        self.fast_path.to.or_else(|| self.head.first(HeaderName::To).and_then(NameAddr::parse))
     }
 
-    /// The lines, to answer from.
+    /// Returns the lines, to build a response from.
     #[must_use]
     pub fn into_head(self) -> Head<'a> {
         self.head
@@ -102,23 +103,23 @@ impl<'a> Peek<'a> {
     }
 }
 
-/// Nothing yet.
+/// An empty peek.
 impl Default for Peek<'_> {
     #[inline(always)]
     fn default() -> Self {
         let kind = Kind::Request(Method::Other(&[]));
-        let (head, usual) = (Head::unread(&[]), Usual::default());
-        Self { kind, via: None, call_id: &[], in_dialog: false, head, usual }
+        let (head, usual) = (Head::unread(&[]), FastPathValues::default());
+        Self { kind, via: None, call_id: &[], in_dialog: false, head, fast_path: usual }
     }
 }
 
 const LENGTH: HeaderSet = HeaderSet::of(HeaderName::ContentLength);
 
-/// The values that every element must understand, as far as they are written as most write them.
+/// The values that every element must understand, as far as they are in the common form.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Usual<'a> {
+pub(crate) struct FastPathValues<'a> {
     pub(crate) target: Option<Uri<'a>>,
-    /// The Via below the topmost one, of a response.
+    /// The Via below the topmost one; responses only.
     pub(crate) next_via: Option<Via<'a>>,
     pub(crate) from: Option<NameAddr<'a>>,
     pub(crate) to: Option<NameAddr<'a>>,
@@ -126,20 +127,20 @@ pub(crate) struct Usual<'a> {
     pub(crate) max_forwards: Option<u8>,
     /// Content-Length.
     length: u32,
-    /// The fields whose values were read.
+    /// The fields whose values have been read.
     pub(crate) read: HeaderSet,
 }
 
-/// Reads them.
-struct Reader<'p, 'a> {
+/// Reads the values during line scanning.
+struct FastPathReader<'p, 'a> {
     via: &'p mut Option<Via<'a>>,
-    usual: &'p mut Usual<'a>,
+    usual: &'p mut FastPathValues<'a>,
 }
 
-impl<'a> Values<'a> for Reader<'_, 'a> {
+impl<'a> ValueReader<'a> for FastPathReader<'_, 'a> {
     #[inline(always)]
     fn read_target(&mut self, text: &'a [u8]) -> Option<&'a [u8]> {
-        let (target, behind) = SipUri::read_usual(text)?;
+        let (target, behind) = SipUri::read_fast(text)?;
         skip_version(behind)?;
         self.usual.target = Some(Uri::Sip(target));
         Some(behind)
@@ -155,7 +156,7 @@ impl<'a> Values<'a> for Reader<'_, 'a> {
             HeaderName::Contact => skip_address(text)?,
             HeaderName::CallId => skip_line_end(text::split_word(text)?)?,
             HeaderName::CSeq => {
-                let (cseq, behind) = CSeq::read_usual(text)?;
+                let (cseq, behind) = CSeq::read_fast(text)?;
                 let next = skip_line_end(behind)?;
                 usual.cseq = Some(cseq);
                 next
@@ -184,27 +185,27 @@ impl<'a> Values<'a> for Reader<'_, 'a> {
     }
 }
 
-/// A Via that is its line's whole value; what follows the line.
-// Never inlined: what is read is written to its place at once, and the loop over the lines stays small.
+/// Reads a Via that is the whole value of its line, and returns what follows the line.
+// Never inlined: the value is written directly to its destination and the loop over the lines stays small.
 #[inline(never)]
 fn read_via<'a>(text: &'a [u8], place: &mut Option<Via<'a>>) -> Option<&'a [u8]> {
-    let (via, behind) = Via::read_usual(text)?;
+    let (via, behind) = Via::read_fast(text)?;
     let next = skip_line_end(behind)?;
     *place = Some(via);
     Some(next)
 }
 
-/// The same of an address.
+/// Reads an address in the same way.
 #[inline(never)]
 fn read_address<'a>(text: &'a [u8], place: &mut Option<NameAddr<'a>>) -> Option<&'a [u8]> {
-    let (address, behind) = NameAddr::read_usual(text)?;
+    let (address, behind) = NameAddr::read_fast(text)?;
     let next = skip_line_end(behind)?;
     *place = Some(address);
     Some(next)
 }
 
-/// The same where only its grammar matters.
+/// Checks an address in the same way without storing it.
 #[inline(never)]
 fn skip_address(text: &[u8]) -> Option<&[u8]> {
-    skip_line_end(NameAddr::read_usual(text)?.1)
+    skip_line_end(NameAddr::read_fast(text)?.1)
 }

@@ -1,24 +1,24 @@
-//! Copying a message with changes, front to back: what is not changed leaves byte for byte, in one linear copy.
+//! Copying a message with changes in one linear pass; unchanged parts are copied byte for byte.
 
 use crate::head::Head;
 
-/// A copy of a message that is being written. Changes are made in the order of their places.
+/// A copy of a message that is being written. Changes must be made in order of position.
 #[derive(Debug)]
 pub struct Rewrite<'a, 'b> {
     original: &'a [u8],
-    /// How much of the original is dealt with.
+    /// Number of bytes of the original processed.
     done: usize,
     out: &'b mut Vec<u8>,
 }
 
 impl<'a, 'b> Rewrite<'a, 'b> {
-    /// Begins a copy of the message whose head is `head`, behind what `out` holds.
+    /// Starts a copy of the message with the head `head`, appending to `out`.
     #[must_use]
     pub const fn new(head: &Head<'a>, out: &'b mut Vec<u8>) -> Self {
         Self { original: head.bytes(), done: 0, out }
     }
 
-    /// Copies what stands before the byte at `at`, so that what is added next stands there.
+    /// Copies up to the offset `at`; what is added next goes there.
     pub fn copy_to(&mut self, at: usize) -> &mut Self {
         debug_assert!(at >= self.done, "changes are made in the order of their places");
         self.out.extend_from_slice(self.original.get(self.done..at).unwrap_or(&[]));
@@ -26,7 +26,7 @@ impl<'a, 'b> Rewrite<'a, 'b> {
         self
     }
 
-    /// Leaves out `part`, a slice of the message, and copies what stands before it.
+    /// Copies up to `part`, a slice of the message, and skips it.
     pub fn remove(&mut self, part: &[u8]) -> &mut Self {
         let at = part.as_ptr().addr().wrapping_sub(self.original.as_ptr().addr());
         self.copy_to(at);
@@ -34,8 +34,8 @@ impl<'a, 'b> Rewrite<'a, 'b> {
         self
     }
 
-    /// Adds `parts`, joined.
-    // Inlined, so that of those which are written where it is called the lengths are known.
+    /// Appends `parts`, concatenated.
+    // Inlined so that the lengths of literal parts are compile-time constants.
     #[inline(always)]
     pub fn add(&mut self, parts: &[&[u8]]) -> &mut Self {
         for part in parts {

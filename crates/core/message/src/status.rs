@@ -1,4 +1,4 @@
-//! Status codes and their customary reason phrases (RFC 3261 §21 and the extensions that the server uses).
+//! Status codes and their customary reason phrases (RFC 3261 §21 and the supported extensions).
 
 use core::fmt;
 
@@ -11,7 +11,7 @@ macro_rules! statuses {
         impl Status {
             $(#[doc = concat!(stringify!($code), " ", $reason)] pub const $name: Self = Self($code);)*
 
-            /// The customary reason phrase; a general one for a code that the server never makes itself.
+            /// Returns the customary reason phrase, or a general one for a code that the server never generates.
             #[must_use]
             pub const fn reason(self) -> &'static str {
                 match self.0 {
@@ -63,7 +63,7 @@ statuses! {
 }
 
 impl Status {
-    /// A status code as a number; `None` outside 100 to 699.
+    /// Creates a status from a number; `None` outside 100 to 699.
     #[must_use]
     pub const fn new(code: u16) -> Option<Self> {
         if code >= 100 && code <= 699 { Some(Self(code)) } else { None }
@@ -75,19 +75,19 @@ impl Status {
         self.0
     }
 
-    /// The hundreds: 1 for provisional, 2 for success, 3 to 6.
+    /// The first digit: 1 for provisional, 2 for success, 3 to 6 for the others.
     #[must_use]
     pub const fn class(self) -> u16 {
         self.0 / 100
     }
 
-    /// 1xx.
+    /// Whether this is 1xx.
     #[must_use]
     pub const fn is_provisional(self) -> bool {
         self.class() == 1
     }
 
-    /// 2xx.
+    /// Whether this is 2xx.
     #[must_use]
     pub const fn is_success(self) -> bool {
         self.class() == 2

@@ -1,29 +1,29 @@
-//! Characters, white space, quoted strings and comma-separated lists (RFC 3261 §25.1).
+//! Characters, whitespace, quoted strings and comma-separated lists (RFC 3261 §25.1).
 
 use std::borrow::Cow;
 
-use crate::lanes::{LANES, Lanes};
+use crate::simd::{ByteVector, LANES};
 
-/// `token` of RFC 3261 §25.1.
+/// A character of a `token` (RFC 3261 §25.1).
 pub(crate) const TOKEN: u16 = 1;
-/// A character of a SIP URI's user part, without the escape.
+/// A character of a SIP URI's user part, escapes excluded.
 pub(crate) const USER: u16 = 2;
-/// A character of a URI parameter, without the escape.
+/// A character of a URI parameter, escapes excluded.
 pub(crate) const PARAM: u16 = 4;
 /// A character of a domain name.
 pub(crate) const NAME: u16 = 8;
-/// A character of a URI's header part, without the escape.
+/// A character of a URI's header part, escapes excluded.
 pub(crate) const HEADER: u16 = 16;
-/// A character of any URI (RFC 3986, with its percent sign).
+/// A character of any URI (RFC 3986), including the percent sign.
 pub(crate) const URI: u16 = 32;
-/// A character that a `word`, or a digest's unquoted value, may hold.
+/// A character of a `word` or of an unquoted digest value.
 pub(crate) const WORD: u16 = 64;
-/// A character of an unquoted parameter value: of [`WORD`], but nothing that quotes or brackets, so that a list is split
-/// at the same commas by whoever reads it.
+/// A character of an unquoted parameter value: a [`WORD`] character except quotes and brackets, so that every parser
+/// splits a list at the same commas.
 pub(crate) const VALUE: u16 = 128;
-/// What may stand between angle brackets: anything but quotes, brackets and white space.
+/// A character allowed between angle brackets: anything but quotes, brackets and whitespace.
 pub(crate) const BRACKETED: u16 = 256;
-/// What may stand between quotes unescaped, on one line.
+/// A character allowed unescaped in a quoted string on one line.
 pub(crate) const QUOTED: u16 = 512;
 
 static CLASS: [u16; 256] = classes();
@@ -102,18 +102,18 @@ pub(crate) fn is(byte: u8, class: u16) -> bool {
     of(byte) & class != 0
 }
 
-/// `text` cut before the first byte that is not of `class`.
+/// Splits `text` before the first byte that is not of `class`.
 #[inline]
 pub(crate) fn split_while(text: &[u8], class: u16) -> (&[u8], &[u8]) {
     split_plain::<PlainName>(text, class)
 }
 
-/// As [`split_while`], for what is nearly always plain. What is plain must be of `class`.
+/// Like [`split_while`], optimized for text of mostly plain bytes. All plain bytes must be of `class`.
 #[inline(always)]
 fn split_plain<P: Plain>(text: &[u8], class: u16) -> (&[u8], &[u8]) {
     let mut rest = text;
     while let Some((chunk, tail)) = rest.split_first_chunk::<LANES>() {
-        let others = P::others(Lanes::of(*chunk));
+        let others = P::others(ByteVector::of(*chunk));
         if others == 0 {
             rest = tail;
             continue;
@@ -130,7 +130,7 @@ fn split_plain<P: Plain>(text: &[u8], class: u16) -> (&[u8], &[u8]) {
     text.split_at_checked(text.len().wrapping_sub(rest.len())).unwrap_or((text, &[]))
 }
 
-/// What is left of less than a step's bytes.
+/// Skips bytes of `class` in a remainder shorter than a vector.
 #[inline]
 fn skip_few(mut rest: &[u8], class: u16) -> &[u8] {
     while let Some(([a, b, c, d], tail)) = rest.split_first_chunk()
@@ -146,82 +146,82 @@ fn skip_few(mut rest: &[u8], class: u16) -> &[u8] {
     rest
 }
 
-/// Bytes that are recognised many at once.
+/// A set of bytes that can be recognized in vectors.
 trait Plain {
-    /// A bit for each byte that is not plain.
-    fn others(bytes: Lanes) -> u32;
+    /// Returns a bit for each byte that is not plain.
+    fn others(bytes: ByteVector) -> u32;
 }
 
-/// Letters, digits, `-` and `.`: of every class.
+/// Letters, digits, `-` and `.`, which are of every class.
 struct PlainName;
 
 impl Plain for PlainName {
     #[inline(always)]
-    fn others(bytes: Lanes) -> u32 {
-        let plain = bytes.with(0x20).are_within(b'a', b'z').or(bytes.are_within(b'-', b'9'));
-        // The slash stands between the dot and the digits.
-        bytes.are(b'/').bits() | (plain.bits() ^ 0xffff)
+    fn others(bytes: ByteVector) -> u32 {
+        let plain = bytes.with_bits(0x20).range_mask(b'a', b'z').or(bytes.range_mask(b'-', b'9'));
+        // The range from dot to digits includes the slash.
+        bytes.eq_mask(b'/').bitmask() | (plain.bitmask() ^ 0xffff)
     }
 }
 
-/// Letters, digits and `@-./` (and a backquote, for it costs nothing): of [`WORD`] and of [`VALUE`].
+/// Letters, digits and `@-./` (and the backquote, which costs nothing): of [`WORD`] and of [`VALUE`].
 struct PlainWord;
 
 impl Plain for PlainWord {
     #[inline(always)]
-    fn others(bytes: Lanes) -> u32 {
-        bytes.with(0x20).are_within(b'`', b'z').or(bytes.are_within(b'-', b'9')).bits() ^ 0xffff
+    fn others(bytes: ByteVector) -> u32 {
+        bytes.with_bits(0x20).range_mask(b'`', b'z').or(bytes.range_mask(b'-', b'9')).bitmask() ^ 0xffff
     }
 }
 
-/// What stands in angle brackets.
+/// The [`BRACKETED`] characters.
 struct PlainBracketed;
 
 impl Plain for PlainBracketed {
     #[inline(always)]
-    fn others(bytes: Lanes) -> u32 {
+    fn others(bytes: ByteVector) -> u32 {
         // `<` and `>` differ in one bit.
-        bytes.are_at_most(b' ').or(bytes.with(2).are(b'>')).or(bytes.are(b'"')).bits()
+        bytes.le_mask(b' ').or(bytes.with_bits(2).eq_mask(b'>')).or(bytes.eq_mask(b'"')).bitmask()
     }
 }
 
-/// An unquoted parameter value.
+/// Splits off an unquoted parameter value.
 #[inline]
 pub(crate) fn split_value(text: &[u8]) -> (&[u8], &[u8]) {
     split_plain::<PlainWord>(text, VALUE)
 }
 
-/// What stands between angle brackets.
+/// Splits off the text between angle brackets.
 #[inline]
 pub(crate) fn split_bracketed(text: &[u8]) -> (&[u8], &[u8]) {
     split_plain::<PlainBracketed>(text, BRACKETED)
 }
 
-/// Whether a non-empty `text` is a [`WORD`].
+/// Whether `text` is not empty and all of it is [`WORD`].
 #[inline]
 pub(crate) fn is_word(text: &[u8]) -> bool {
     !text.is_empty() && split_plain::<PlainWord>(text, WORD).1.is_empty()
 }
 
-/// What stands behind the [`WORD`] at the start of `text`; `None` where there is none.
+/// Returns what follows the [`WORD`] at the start of `text`, or `None` if there is no word.
 #[inline]
 pub(crate) fn split_word(text: &[u8]) -> Option<&[u8]> {
     let (word, behind) = split_plain::<PlainWord>(text, WORD);
     (!word.is_empty()).then_some(behind)
 }
 
-/// The number of up to nine digits at the start of `text`, and what follows it.
+/// Reads a number of up to nine digits at the start of `text` and returns what follows it.
 #[inline(always)]
 pub(crate) fn split_number(text: &[u8]) -> Option<(u32, &[u8])> {
     let Some(eight) = text.first_chunk() else { return split_digits(text) };
     let bytes = u64::from_le_bytes(*eight) ^ every(b'0');
-    // The high bit of the first byte above nine, and perhaps some behind it.
+    // Sets the high bit of the first byte above nine, and possibly of later bytes.
     let others = (bytes.wrapping_add(every(0x76)) | bytes) & every(0x80);
     match others.trailing_zeros() & !7 {
         0 => None,
         64 => split_digits(text),
         bits => {
-            // The digits go to the end, and zeros before them; then neighbours are joined, three times.
+            // Shift the digits to the end, with zeros in front; then combine neighbours three times.
             let digits = bytes << 64u32.wrapping_sub(bits);
             let pairs = digits.wrapping_mul(10).wrapping_add(digits >> 8) & 0x00ff_00ff_00ff_00ff;
             let fours = pairs.wrapping_mul(100).wrapping_add(pairs >> 16) & 0x0000_ffff_0000_ffff;
@@ -231,7 +231,7 @@ pub(crate) fn split_number(text: &[u8]) -> Option<(u32, &[u8])> {
     }
 }
 
-/// The same, digit by digit.
+/// Reads the same digit by digit.
 fn split_digits(text: &[u8]) -> Option<(u32, &[u8])> {
     let (mut number, mut digits) = (0u32, 0usize);
     for byte in text.iter().take(10) {
@@ -245,17 +245,17 @@ fn split_digits(text: &[u8]) -> Option<(u32, &[u8])> {
     if matches!(digits, 1..=9) { text.get(digits..).map(|rest| (number, rest)) } else { None }
 }
 
-/// Whether all of a non-empty `text` is of `class`.
+/// Whether `text` is not empty and all of it is of `class`.
 pub(crate) fn all(text: &[u8], class: u16) -> bool {
     !text.is_empty() && split_while(text, class).1.is_empty()
 }
 
-/// Like [`all`], where `%HH` escapes may stand too and `text` may be empty.
+/// Like [`all`], but allows `%HH` escapes and empty text.
 pub(crate) fn all_escaped(text: &[u8], class: u16) -> bool {
     split_escaped(text, class).1.is_empty()
 }
 
-/// Like [`split_while`], where `%HH` escapes may stand too.
+/// Like [`split_while`], but also accepts `%HH` escapes.
 pub(crate) fn split_escaped(text: &[u8], class: u16) -> (&[u8], &[u8]) {
     let mut rest = split_while(text, class).1;
     while let [b'%', high, low, tail @ ..] = rest
@@ -272,7 +272,7 @@ pub(crate) fn is_lws(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
-/// Without the white space (and folds) in front.
+/// Removes leading whitespace and folds.
 pub(crate) fn trim_start(mut text: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = text
         && is_lws(*first)
@@ -282,7 +282,7 @@ pub(crate) fn trim_start(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// Without the white space (and folds) at both ends.
+/// Removes whitespace and folds at both ends.
 #[must_use]
 pub fn trim(text: &[u8]) -> &[u8] {
     let mut text = trim_start(text);
@@ -294,19 +294,19 @@ pub fn trim(text: &[u8]) -> &[u8] {
     text
 }
 
-/// `byte` in each byte of a number.
+/// Repeats `byte` in each byte of the number.
 #[inline(always)]
 const fn every(byte: u8) -> u64 {
     0x0101_0101_0101_0101u64.wrapping_mul(byte as u64)
 }
 
-/// The high bit of the first zero byte of `word`, and perhaps some behind it.
+/// Sets the high bit of the first zero byte of `word`, and possibly of later bytes.
 #[inline(always)]
 const fn zeros(word: u64) -> u64 {
     word.wrapping_sub(every(1)) & !word & every(0x80)
 }
 
-/// Whether `tag` stands anywhere in `text`, in any case (RFC 3261 §7.3.1).
+/// Whether `text` contains `tag` anywhere, in any case (RFC 3261 §7.3.1).
 pub(crate) fn contains_tag(text: &[u8]) -> bool {
     let Some(last) = text.last_chunk() else { return text.windows(3).any(|three| three.eq_ignore_ascii_case(b"tag")) };
     let mut rest = text;
@@ -319,7 +319,7 @@ pub(crate) fn contains_tag(text: &[u8]) -> bool {
     begins_tag(last)
 }
 
-/// Whether `tag` begins at one of the first eight of ten bytes.
+/// Whether `tag` starts at one of the first eight of ten bytes.
 #[inline(always)]
 fn begins_tag(ten: &[u8; 10]) -> bool {
     let eight = |from: usize, letter: u8| {
@@ -329,7 +329,7 @@ fn begins_tag(ten: &[u8; 10]) -> bool {
     zeros(eight(0, b't') | eight(1, b'a') | eight(2, b'g')) != 0
 }
 
-/// Where `byte` stands first: for what is a few bytes away, where no search is worth its setting up.
+/// Returns the position of the first `byte`. For bytes so near that setting up a search costs more.
 #[inline(always)]
 pub(crate) fn find_near(text: &[u8], byte: u8) -> Option<usize> {
     let mut rest = text;
@@ -345,24 +345,24 @@ pub(crate) fn find_near(text: &[u8], byte: u8) -> Option<usize> {
     rest.iter().position(|other| *other == byte).map(|at| before.wrapping_add(at))
 }
 
-/// Where the first byte below a space stands.
+/// Returns the position of the first byte below a space.
 #[inline(always)]
 pub(crate) fn find_control(text: &[u8]) -> Option<usize> {
     let mut rest = text;
     while let Some((chunk, tail)) = rest.split_first_chunk() {
-        let controls = Lanes::of(*chunk).are_at_most(b' ' - 1).bits();
+        let controls = ByteVector::of(*chunk).le_mask(b' ' - 1).bitmask();
         if controls != 0 {
             let before = text.len().wrapping_sub(rest.len());
             return Some(before.wrapping_add(controls.trailing_zeros() as usize));
         }
         rest = tail;
     }
-    // The last few bytes.
+    // The last bytes, less than one step.
     let before = text.len().wrapping_sub(rest.len());
     rest.iter().position(|byte| *byte < b' ').map(|at| before.wrapping_add(at))
 }
 
-/// Where the first CR or LF stands.
+/// Returns the position of the first CR or LF.
 #[inline]
 pub(crate) fn find_line_end(text: &[u8]) -> Option<usize> {
     let mut rest = text;
@@ -375,7 +375,8 @@ pub(crate) fn find_line_end(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// `qvalue = ( "0" [ "." 0*3DIGIT ] ) / ( "1" [ "." 0*3("0") ] )` in thousandths (RFC 3261 §25.1).
+/// Parses `qvalue = ( "0" [ "." 0*3DIGIT ] ) / ( "1" [ "." 0*3("0") ] )` and returns it in thousandths (RFC 3261
+/// §25.1).
 #[must_use]
 pub fn parse_q(text: &[u8]) -> Option<u16> {
     let (whole, decimals) = match text {
@@ -395,7 +396,7 @@ pub fn parse_q(text: &[u8]) -> Option<u16> {
     }
 }
 
-/// A run of digits as a number; `None` where there is anything else, nothing, or more than a `u64` holds.
+/// Parses a non-empty run of digits; `None` for anything else or on `u64` overflow.
 #[must_use]
 pub fn parse_decimal(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
@@ -410,7 +411,7 @@ pub fn parse_decimal(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// A number as it is written.
+/// A number in decimal notation.
 #[derive(Clone, Copy, Debug)]
 pub struct Decimal {
     text: [u8; 10],
@@ -418,11 +419,11 @@ pub struct Decimal {
 }
 
 impl Decimal {
-    /// The digits of `number`, without leading zeros.
+    /// Formats `number` without leading zeros.
     #[must_use]
     pub fn new(number: u32) -> Self {
         let mut decimal = Self { text: [b'0'; 10], start: 10 };
-        // Most numbers that are written count hops.
+        // Fast path: most numbers written are hop counts.
         if let Ok(small @ 0..100) = u8::try_from(number) {
             let [.., tens, ones] = &mut decimal.text;
             (*tens, *ones) = (b'0' | (small / 10), b'0' | (small % 10));
@@ -441,14 +442,14 @@ impl Decimal {
         decimal
     }
 
-    /// As ASCII.
+    /// The ASCII digits.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         self.text.get(self.start..).unwrap_or(&[])
     }
 }
 
-/// What a quoted string says, or the text itself where it is not quoted.
+/// Returns the content of a quoted string, or the text itself if it is not quoted.
 #[must_use]
 pub fn unquote(text: &[u8]) -> Cow<'_, [u8]> {
     let [b'"', inner @ .., b'"'] = text else { return Cow::Borrowed(text) };
@@ -464,8 +465,8 @@ pub fn unquote(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(said)
 }
 
-/// The elements of a comma-separated header value, trimmed; commas in quotes and in angle brackets separate nothing.
-/// Empty elements are handed out too: the caller's grammar refuses them.
+/// Returns the trimmed elements of a comma-separated header value. Commas in quotes and in angle brackets do not
+/// separate. Empty elements are returned too; the caller's grammar rejects them.
 pub fn split_list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(value);
     core::iter::from_fn(move || {
@@ -477,16 +478,16 @@ pub fn split_list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Where the first element of a list ends: at a comma, or at the end of the text.
+/// Returns the end of the first element of a list: a comma or the end of the text.
 #[inline]
 fn element_end(text: &[u8]) -> usize {
-    // Most values have no comma at all, and most others one before anything that could hide it.
+    // Fast path: most values have no comma, or one before any quote or bracket.
     let Some(comma) = memchr::memchr(b',', text) else { return text.len() };
     let hidden = text.get(..comma).is_none_or(|before| memchr::memchr2(b'"', b'<', before).is_some());
     if hidden { quoting_element_end(text) } else { comma }
 }
 
-/// The same, byte by byte.
+/// Finds the same byte by byte.
 fn quoting_element_end(text: &[u8]) -> usize {
     let (mut quoted, mut bracketed, mut escaped) = (false, false, false);
     for (at, byte) in text.iter().enumerate() {
@@ -506,7 +507,7 @@ fn quoting_element_end(text: &[u8]) -> usize {
     text.len()
 }
 
-/// A peer's bytes for a person or a log: control characters and what is not UTF-8 are escaped, length is bounded.
+/// Formats a peer's bytes for a person or a log. Escapes control characters and invalid UTF-8, and limits the length.
 #[must_use]
 pub fn lossy(text: &[u8]) -> String {
     const MAX: usize = 200;
@@ -581,13 +582,13 @@ mod tests {
         assert_eq!(unquote(b"plain").as_ref(), b"plain");
     }
 
-    /// Each byte at each place, between bytes that are plain.
+    /// Tests each byte at each position, between plain bytes.
     fn what_is_plain_is_of_each<P: Plain>(classes: &[u16]) {
         for byte in 0..=u8::MAX {
             for place in 0..LANES {
                 let mut bytes = *b"abcdefghijklmnop";
                 bytes[place] = byte;
-                let others = P::others(Lanes::of(bytes));
+                let others = P::others(ByteVector::of(bytes));
                 assert!(others == 0 || others == 1 << place, "{byte} at {place}");
                 assert!(
                     others != 0 || classes.iter().all(|class| is(byte, *class)),

@@ -9,23 +9,24 @@ use crate::host::{self, Host, HostPort};
 use crate::params::Params;
 use crate::text;
 
-/// What stands behind our branch where we offer overload control to the next hop (RFC 7339 §4). It has no list of algorithms: Kamailio
-/// takes a comma for the end of a Via, also in a quoted string, and drops the request.
+/// Via parameters after the server's branch that offer overload control to the next hop (RFC 7339 §4). Without a list
+/// of algorithms: Kamailio treats a comma as the end of a Via even in a quoted string, and drops the request.
 pub const OVERLOAD_OFFER: &[u8] = b";oc;oc-algo=\"loss\"";
 
-/// The same to a next hop that has shown that it understands overload control (RFC 7415 §3.3): algorithms in the order of preference.
+/// The same offer to a next hop known to support overload control (RFC 7415 §3.3), with algorithms in order of
+/// preference.
 pub const OVERLOAD_OFFER_WITH_RATE: &[u8] = b";oc;oc-algo=\"loss,rate\"";
 
-/// What begins every branch made by RFC 3261's rules.
+/// Prefix of every RFC 3261 branch.
 pub const MAGIC_COOKIE: &[u8] = b"z9hG4bK";
 
 /// The `rport` parameter (RFC 3581).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rport<'a> {
-    /// Not there.
+    /// Absent.
     Absent,
-    /// `;rport`: the sender asks for the port that the request came from. The bytes are the parameter's name as written,
-    /// behind which the value goes.
+    /// `;rport`: the sender asks for the source port of the request. Holds the parameter's name as written, after
+    /// which the value is inserted.
     Requested(&'a [u8]),
     /// `;rport=5060`.
     Port(u16),
@@ -38,7 +39,7 @@ pub struct Via<'a> {
     pub text: &'a [u8],
     /// The transport token as written.
     pub transport: &'a [u8],
-    /// Where the sender says that it is.
+    /// The sent-by: the address that the sender claims.
     pub sent_by: HostPort<'a>,
     /// All parameters.
     pub params: Params<'a>,
@@ -48,29 +49,30 @@ pub struct Via<'a> {
     pub received: Option<&'a [u8]>,
     /// `rport`.
     pub rport: Rport<'a>,
-    /// Whether there are other parameters than these three.
+    /// Whether there are parameters other than these three.
     pub has_other_params: bool,
 }
 
 impl<'a> Via<'a> {
-    /// Reads the first value of a Via header, and what follows it (from the comma on).
+    /// Parses the first value of a Via header and returns what follows it, starting with the comma.
     #[must_use]
     pub fn parse_first(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        match Self::read_usual(value) {
+        match Self::read_fast(value) {
             usual @ Some((_, [])) => usual,
             _ => Self::parse_any(value),
         }
     }
 
-    /// The value at the start of `text` and what follows it, where it is written as most are: no white space but the one,
-    /// a host that is no IPv6 address, each of `branch`, `received` and `rport` at most once, [`OVERLOAD_OFFER`], and nothing else.
-    /// What is read here, and followed by what no parameter has, [`parse_any`](Self::parse_any) would read as the same.
+    /// Reads the value at the start of `text`, if in the common form, and returns what follows it. The common form
+    /// has a single space, a host that is not an IPv6 address, at most one each of `branch`, `received` and `rport`,
+    /// optionally [`OVERLOAD_OFFER`], and nothing else. If what follows cannot belong to a parameter,
+    /// [`parse_any`](Self::parse_any) returns the same.
     #[inline(always)]
-    pub(crate) fn read_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+    pub(crate) fn read_fast(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (b"SIP/2.0/", rest) = text.split_first_chunk()? else { return None };
         let (b"UDP " | b"TCP " | b"TLS ", behind) = rest.split_first_chunk()? else { return None };
         let (transport, rest) = (rest.get(..3)?, behind);
-        let (sent_by, behind) = HostPort::read_usual(rest)?;
+        let (sent_by, behind) = HostPort::read_fast(rest)?;
         let (mut branch, mut received, mut rport) = (None, None, Rport::Absent);
         let mut has_other_params = false;
         let mut rest = behind;
@@ -90,7 +92,7 @@ impl<'a> Via<'a> {
                 let (value, next) = text::split_value(value);
                 (received, rest) = (Some(value), next);
             } else {
-                // So that a neighbour's Via, or our own when it comes back, is no slower to read than a phone's.
+                // Keeps the Via of a neighbour, or our own in a response, as fast to read as a phone's.
                 rest = skip_offer(rest)?;
                 has_other_params = true;
             }
@@ -103,7 +105,7 @@ impl<'a> Via<'a> {
         Some((Self { text, transport, sent_by, params, branch, received, rport, has_other_params }, rest))
     }
 
-    /// The whole grammar.
+    /// Parses with the full grammar.
     fn parse_any(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let mut cursor = Cursor::new(value);
         cursor.skip_lws();
@@ -137,7 +139,7 @@ impl<'a> Via<'a> {
         Some((Self { text, transport, sent_by, params, branch, received, rport, has_other_params }, cursor.rest()))
     }
 
-    /// Reads every value of a Via header.
+    /// Parses every value of a Via header.
     pub fn parse_all(value: &'a [u8]) -> impl Iterator<Item = Option<Self>> {
         text::split_list(value).map(|element| {
             let (via, rest) = Self::parse_first(element)?;
@@ -145,29 +147,30 @@ impl<'a> Via<'a> {
         })
     }
 
-    /// The branch behind the magic cookie; `None` for an RFC 2543 sender, and for a cookie with nothing behind it, which
+    /// Returns the branch after the magic cookie. `None` for an RFC 2543 sender and for a bare cookie, which
     /// identifies no transaction (RFC 4475 §3.2.1).
     #[must_use]
     pub fn rfc3261_branch(&self) -> Option<&'a [u8]> {
         let (cookie, rest) = self.branch?.split_at_checked(MAGIC_COOKIE.len())?;
-        // Nearly always it is written so, and that is the faster comparison.
+        // Fast path: usually spelled exactly so.
         let is_cookie = cookie == MAGIC_COOKIE || cookie.eq_ignore_ascii_case(MAGIC_COOKIE);
         (is_cookie && !rest.is_empty()).then_some(rest)
     }
 
-    /// Whether the branch is the magic cookie with nothing behind it.
+    /// Whether the branch is the magic cookie and nothing else.
     #[must_use]
     pub fn is_bare_cookie(&self) -> bool {
         self.branch.is_some_and(|branch| branch.eq_ignore_ascii_case(MAGIC_COOKIE))
     }
 
-    /// The transport, where it is one that the server knows.
+    /// Returns the transport, if supported.
     #[must_use]
     pub fn transport(&self) -> Option<Transport> {
         Transport::from_token(self.transport)
     }
 
-    /// `received` as an address; brackets around IPv6 are accepted though the grammar has none (RFC 5118 §4.5).
+    /// Returns `received` as an address; accepts brackets around IPv6, which the grammar does not have (RFC 5118
+    /// §4.5).
     #[must_use]
     pub fn received_ip(&self) -> Option<IpAddr> {
         let text = self.received?;
@@ -175,7 +178,7 @@ impl<'a> Via<'a> {
         core::str::from_utf8(bare).ok()?.parse().ok()
     }
 
-    /// The port that responses go to: `rport`, the sent-by port, or the transport's default (RFC 3261 §18.2.2).
+    /// Returns the port for responses: `rport`, the sent-by port, or the transport's default (RFC 3261 §18.2.2).
     #[must_use]
     pub fn response_port(&self) -> u16 {
         match (self.rport, self.sent_by.port) {
@@ -184,33 +187,33 @@ impl<'a> Via<'a> {
         }
     }
 
-    /// The address that responses go to, where it is written as one: `received`, or a literal sent-by.
+    /// Returns the address for responses, if it is a literal: `received` or the sent-by.
     #[must_use]
     pub fn response_ip(&self) -> Option<IpAddr> {
         self.received_ip().or_else(|| self.sent_by.host().ip())
     }
 
-    /// The sent-by host as a value.
+    /// Returns the sent-by host as a value.
     #[must_use]
     pub fn host(&self) -> Host<'a> {
         self.sent_by.host()
     }
 }
 
-/// Host and port, up to the parameters or to the next value.
+/// Reads host and port, up to the parameters or the next value.
 fn read_sent_by<'a>(cursor: &mut Cursor<'a>) -> Option<HostPort<'a>> {
     let sent_by = cursor.take_until(|byte| byte == b';' || byte == b',');
     HostPort::parse(text::trim(sent_by))
 }
 
-/// What follows an offer of overload control as we write it; `None` where there is none.
+/// Returns what follows an overload control offer as the server writes it; `None` if there is none.
 #[inline(never)]
 fn skip_offer(text: &[u8]) -> Option<&[u8]> {
     let behind = text.strip_prefix(OVERLOAD_OFFER)?;
     matches!(behind, [] | [b';' | b',' | b'\r', ..]).then_some(behind)
 }
 
-/// What stands behind the name `rport`, and what follows that.
+/// Reads the value after the name `rport` and returns what follows it.
 #[inline]
 fn read_rport<'a>(name: &'a [u8], text: &'a [u8]) -> Option<(Rport<'a>, &'a [u8])> {
     let [b'=', value @ ..] = text else {
@@ -220,7 +223,7 @@ fn read_rport<'a>(name: &'a [u8], text: &'a [u8]) -> Option<(Rport<'a>, &'a [u8]
     Some((Rport::Port(host::parse_port(port)?), rest))
 }
 
-/// `SIP / 2.0 / transport LWS`, with the white space that the grammar allows around the slashes.
+/// Reads `SIP / 2.0 / transport LWS`, with the whitespace that the grammar allows around the slashes.
 fn read_protocol<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
     let valid = cursor.eat_prefix(b"SIP")
         && cursor.eat_separator(b'/')
@@ -256,12 +259,12 @@ mod tests {
     }
 
     proptest! {
-        /// One grammar: what is read the short way is read the long way too, as the same.
+        /// The fast path accepts a subset of the grammar: the full parser returns the same.
         #[test]
         fn the_short_way_says_what_the_long_way_says(
             text in "SIP/2.0/(UDP|TCP|TLS|SCTP|udp) ?([a-z0-9.]{1,8}|192.0.2.1|\\[::1\\])(:[0-9]{0,5})?(;branch=[a-z0-9_,=]{0,6}|;oc;oc-algo=\"loss\"|;oc;oc-algo=\"loss\"a|;rport(=[0-9]{0,5})?|;received=[0-9.a]{0,6}|;[a-z]{0,3}|;[a-z]=[a-z]| |,|;rports){0,4}",
         ) {
-            if let Some((short, [])) = Via::read_usual(text.as_bytes()) {
+            if let Some((short, [])) = Via::read_fast(text.as_bytes()) {
                 let long = Via::parse_any(text.as_bytes());
                 prop_assert_eq!(Some(format!("{:?}", (short, b""))), long.map(|long| format!("{long:?}")));
             }

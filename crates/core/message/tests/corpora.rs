@@ -1,4 +1,4 @@
-//! Every file of the fuzz corpora through the body of its target, so that what a fuzzer once found stays mended.
+//! Runs every file of the fuzz corpora through its target, as a regression test for what fuzzing found.
 
 #![expect(clippy::disallowed_macros, reason = "a test says what it skipped and how much it compared")]
 
@@ -26,7 +26,7 @@ fn every_corpus_file_passes() {
     }
 }
 
-/// Each file through every other body too: what is odd for one reader is odd for another.
+/// Runs each file through every other target too: input that is unusual for one parser is unusual for others.
 #[test]
 fn every_corpus_file_passes_elsewhere() {
     let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus");

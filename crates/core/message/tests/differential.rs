@@ -1,9 +1,10 @@
-//! The same messages through two other parsers: where both read one, both say the same.
+//! Compares the parser with two others: on a message that both accept, the results must be equal.
 //!
-//! Known differences, and how they are dealt with:
-//! - What either side refuses, torture messages mostly, is not compared; how many were is printed and has a lower bound.
-//! - Both take URIs apart and write them anew: Request-URIs are equal as URIs compare, not byte for byte.
-//! - What an oracle plainly misreads is named in [`KNOWN`], with the reason.
+//! Known differences and how they are handled:
+//! - A message that either side rejects, mostly a torture message, is not compared. Their number is printed and has a
+//!   lower bound.
+//! - Both oracles reassemble URIs: Request-URIs must be equal by URI comparison, not byte for byte.
+//! - Clear errors of an oracle are listed in [`KNOWN`] with the reason.
 
 #![expect(clippy::disallowed_macros, reason = "a test says what it skipped and how much it compared")]
 
@@ -16,7 +17,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use strowger_message::{Message, Uri};
 
-/// What the oracles are asked; `None` where they could not tell.
+/// The values compared; `None` if the oracle has no answer.
 #[derive(Debug, Default, PartialEq)]
 struct Said {
     method: Option<String>,
@@ -88,7 +89,7 @@ type Oracle = (&'static str, fn(&[u8]) -> Option<Said>);
 
 const ORACLES: [Oracle; 2] = [("rsip", of_rsip), ("rsipstack", of_rsipstack)];
 
-/// Torture messages about which an oracle errs: its name, the message's, and why.
+/// Torture messages that an oracle misreads: the oracle, the message and the reason.
 const KNOWN: &[(&str, &str, &str)] = &[
     ("rsipstack", "wsinv", "it overlooks parameters that stand behind a fold, here both tags"),
     (
@@ -98,12 +99,12 @@ const KNOWN: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// Whether the oracle read the message too; what it said must then be what we said.
+/// Whether the oracle accepted the message too; its values must then equal ours.
 ///
 /// # Errors
-/// The difference.
+/// Returns the difference.
 fn agrees(name: &str, bytes: &[u8], (oracle, read): Oracle) -> Result<bool, String> {
-    // An oracle's panic is its own affair.
+    // A panic of an oracle is no failure of this test.
     let theirs = catch_unwind(AssertUnwindSafe(|| read(bytes))).ok().flatten();
     let (Some(mut ours), Some(mut theirs)) = (ours(bytes), theirs) else { return Ok(false) };
     let same_uri = match (ours.uri.take(), theirs.uri.take()) {
@@ -147,7 +148,7 @@ fn torture_messages_are_read_alike() {
     assert!(compared.iter().all(|count| *count >= 10), "the oracles read too little to show anything: {compared:?}");
 }
 
-/// Messages as phones send them, with every name and value drawn.
+/// Generates messages as phones send them, with random names and values.
 fn usual() -> impl Strategy<Value = String> {
     let words = ("[a-z]{1,8}", "[a-z0-9]{1,8}", "[a-z]{2,8}\\.(org|com)", "[a-zA-Z0-9]{1,16}", "[a-zA-Z0-9-]{1,20}");
     let kinds = proptest::sample::select(vec![

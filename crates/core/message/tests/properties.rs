@@ -1,4 +1,4 @@
-//! What must hold of every message, shown on generated ones.
+//! Properties of all messages, tested on generated ones.
 
 #[path = "../../../../fuzz/src/bodies.rs"]
 #[allow(unreachable_pub, dead_code, reason = "shared with the fuzz targets, where it is a library's module")]
@@ -7,7 +7,7 @@ mod support;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use strowger_message::{Framed, Head, Host, Message, Peek, Rewrite, Uri, frame_stream};
+use strowger_message::{FrameResult, Head, Host, Message, Peek, Rewrite, Uri, frame_stream};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
@@ -62,7 +62,7 @@ proptest! {
         bodies::ALL.iter().for_each(|(_, body)| body(&data));
     }
 
-    /// Bytes that are nearly SIP reach deeper than noise does.
+    /// Text that is almost SIP reaches deeper than random bytes.
     #[test]
     fn any_sip_like_text_is_survived(data in "([;,:<>\"\\\\@=?&%/. \t\r\n\\[\\]]|sip:|SIP/2.0|tag|branch|INVITE|Via: |To: |l: |\r\n|[a-z0-9é]){0,60}") {
         bodies::ALL.iter().for_each(|(_, body)| body(data.as_bytes()));
@@ -114,10 +114,10 @@ proptest! {
     }
 }
 
-/// The request as it stands on a stream, where it must have a Content-Length; `None` where the generator left it out.
+/// Returns the request as sent on a stream, where Content-Length is required; `None` if the generator omitted it.
 fn framed(bytes: Vec<u8>, body: &[u8]) -> Option<Vec<u8>> {
     match frame_stream(&bytes) {
-        Framed::Message(length) => (length == bytes.len()).then_some(bytes),
+        FrameResult::Message(length) => (length == bytes.len()).then_some(bytes),
         _ => {
             let at = bytes.len() - body.len() - 2;
             let line = format!("l: {}\r\n", body.len());
@@ -129,10 +129,10 @@ fn framed(bytes: Vec<u8>, body: &[u8]) -> Option<Vec<u8>> {
 fn drain(buffer: &mut Vec<u8>, got: &mut Vec<Vec<u8>>) -> Result<(), TestCaseError> {
     while !buffer.is_empty() {
         match frame_stream(buffer) {
-            Framed::Incomplete => break,
-            Framed::KeepAlive(length) => drop(buffer.drain(..length)),
-            Framed::Message(length) => got.push(buffer.drain(..length).collect()),
-            Framed::Broken(fault) => return Err(TestCaseError::fail(fault.to_string())),
+            FrameResult::Incomplete => break,
+            FrameResult::KeepAlive(length) => drop(buffer.drain(..length)),
+            FrameResult::Message(length) => got.push(buffer.drain(..length).collect()),
+            FrameResult::Malformed(fault) => return Err(TestCaseError::fail(fault.to_string())),
         }
     }
     Ok(())

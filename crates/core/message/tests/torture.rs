@@ -21,7 +21,7 @@ enum Verdict {
     Dropped,
 }
 
-/// What the parser makes of a datagram: a bad request is answered, a bad response never.
+/// Returns the parser's verdict on a datagram: a bad request is answered, a bad response is not.
 fn verdict(bytes: &[u8]) -> Verdict {
     match Message::parse(bytes) {
         Ok(_) => Verdict::Read,
@@ -57,7 +57,7 @@ fn rfc4475() {
             };
             let (proxy, registrar) = (reactions("proxy_accept"), reactions("registrar_accept"));
             let verdict = verdict(&bytes);
-            // 400 and 505 are the parser's to give; every other reaction needs a message that was read.
+            // The parser itself gives only 400 and 505; every other reaction needs a parsed message.
             let right = match verdict {
                 Verdict::Answered(code) => proxy.contains(&code.to_string()) && registrar.contains(&code.to_string()),
                 Verdict::Dropped => proxy.contains(&"DROP".to_owned()),
@@ -69,7 +69,7 @@ fn rfc4475() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Whether a message that was read can be told from a good one where RFC 4475 wants it refused: a branch without an id.
+/// Whether a parsed message has the defect for which RFC 4475 wants it rejected: a branch without an identifier.
 fn refusable(bytes: &[u8]) -> bool {
     Message::parse(bytes).is_ok_and(|message| message.via().branch.is_some_and(|branch| branch == b"z9hG4bK"))
 }
@@ -142,7 +142,7 @@ const SDP_4_9: &str = "v=0\r\no=assistant 971731711378798081 0 IN IP6 ::ffff:192
     c=IN IP6 ::ffff:192.0.2.2\r\nt=3338481189 3370017201\r\nm=audio 6000 RTP/AVP 2\r\na=rtpmap:2 G726-32/8000\r\n\
     m=video 6024 RTP/AVP 107\r\na=rtpmap:107 H263-1998/90000\r\n";
 
-/// The RFC's text shows bodies without saying where their lines end, so the length is that of what is written here.
+/// The RFC shows bodies without their line ends, so Content-Length is computed from the text here.
 fn invite(uri: &str, to: &str, vias: &str, contact: &str, sdp: &str) -> String {
     format!(
         "INVITE {uri} SIP/2.0\r\nTo: {to}\r\nFrom: sip:user@example.com;tag=81x2\r\n{vias}\
@@ -221,7 +221,7 @@ fn rfc5954_addresses_compare_by_value() {
         let aor = |uri: &Uri<'_>| -> Aor { uri.sip().and_then(strowger_message::SipUri::aor).expect("has a user") };
         assert_eq!(aor(&a), aor(&b), "one address, one key");
     }
-    // RFC 3986's grammar: this is no address any more.
+    // By the grammar of RFC 3986 this is not an address.
     let Some(Uri::Sip(uri)) = Uri::parse(b"sip:bob@444.555.666.777") else { return };
     assert_eq!(uri.host().ip(), None);
 }

@@ -1,26 +1,26 @@
-//! How important a request is that begins something.
+//! Importance of a request that begins something.
 
-/// The class of a request that begins something; the first is served before all others. What belongs to a call in progress has no
-/// class, for it is never refused.
+/// Class of a request that begins something, the most important first. Requests of a call in progress have no class;
+/// they are never refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// A call to `urn:service:sos` (RFC 5031), or one with a Resource-Priority (RFC 4412) from a source that may ask for it.
     Emergency,
     /// A REGISTER of an address that is registered from the same source.
     Refresh,
-    /// A call by a trusted trunk.
+    /// A call from a trusted trunk.
     TrunkCall,
-    /// Another call, by a source that has [proven](crate::ProvenSources) that it is there.
+    /// Another call, from a [proven](crate::ProvenSources) source.
     Call,
-    /// A REGISTER of an address that is not registered from that source.
+    /// A REGISTER of an address that is not registered from the same source.
     Contact,
-    /// The rest: OPTIONS, SUBSCRIBE, MESSAGE and the like, calls by sources that have proven nothing, and what a source sends
-    /// beyond its share.
+    /// Everything else: OPTIONS, SUBSCRIBE, MESSAGE and the like, calls from unproven sources, and requests beyond a
+    /// source's fair share.
     #[default]
     Other,
 }
 
-/// How many classes there are.
+/// Number of classes.
 pub const CLASSES: usize = Class::ALL.len();
 
 impl Class {
@@ -28,7 +28,7 @@ impl Class {
     pub const ALL: [Self; 6] =
         [Self::Emergency, Self::Refresh, Self::TrunkCall, Self::Call, Self::Contact, Self::Other];
 
-    /// The name in the configuration.
+    /// Returns the name in the configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -41,13 +41,13 @@ impl Class {
         }
     }
 
-    /// The class of this name.
+    /// Returns the class of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|class| class.as_str() == name)
     }
 
-    /// Its place in the order, 0 for the most important.
+    /// Returns the rank, 0 for the most important class.
     #[must_use]
     pub const fn rank(self) -> usize {
         self as usize

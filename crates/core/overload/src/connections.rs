@@ -1,8 +1,8 @@
-//! Which connections are read while there is far more new work than can be served.
+//! Selection of the connections to read while far more new work arrives than can be served.
 //!
-//! To read a request from a stream in order to drop it costs a twentieth of a call. At ten times the capacity that is half of it. A
-//! connection that is not read costs nothing, for flow control makes its peer wait. It is always the same connections that wait, so
-//! that on the others calls begin, go on and end as if there were no overload.
+//! Reading a request from a stream only to drop it costs a twentieth of a call; at ten times the capacity that is
+//! half of the capacity. An unread connection costs nothing, because flow control makes its peer wait. The same
+//! connections wait all the time, so calls on the others proceed as if there were no overload.
 
 use core::time::Duration;
 
@@ -11,28 +11,28 @@ use strowger_foundation::ConnId;
 use crate::position::POSITIONS;
 use crate::proven::mix;
 
-/// With fewer connections than this all are read: each may carry the calls of a whole site.
+/// Number of connections below which all are read, since each may carry the calls of a whole site.
 pub const FEW_CONNECTIONS: usize = 32;
 
-/// What comes on connections has waited for so long is too old to be served. It tells, too, that reading itself takes too long.
-pub const LATE: Duration = Duration::from_secs(1);
+/// Wait after which new work from connections is too old to serve. It also shows that reading itself takes too long.
+pub const LATE_WAIT: Duration = Duration::from_secs(1);
 
-/// Connections are left unread while more than this share of the requests that are read is shed, until it is `WANTED`.
-const MOST_SHED: f64 = 0.5;
-const WANTED_SHED: f64 = 0.4;
-/// More are read where less is shed.
-const LEAST_SHED: f64 = 0.25;
-/// Windows between two changes: the effect of the last one is to be seen first.
+/// Share of read requests being shed above which fewer connections are read, until it is `TARGET_SHED`.
+const MAX_SHED: f64 = 0.5;
+const TARGET_SHED: f64 = 0.4;
+/// Share of read requests being shed below which more connections are read.
+const MIN_SHED: f64 = 0.25;
+/// Windows between two changes, so that the effect of the last one shows first.
 const HOLD_WINDOWS: u32 = 20;
-/// The same while what comes is late.
+/// The same while requests are late.
 const HOLD_LATE_WINDOWS: u32 = 10;
-/// By how much the share may change at once: what is shed follows what is read with a delay.
-const LEAST_CHANGE: f64 = 0.5;
-const MOST_CHANGE: f64 = 1.25;
-/// Some are always read, or nobody would see when the overload ends.
-const LEAST_SHARE: f64 = 0.02;
+/// Bounds of the factor by which the share may change at once, since shedding follows reading with a delay.
+const MIN_CHANGE: f64 = 0.5;
+const MAX_CHANGE: f64 = 1.25;
+/// Minimum share of connections read, so that the end of the overload is noticed.
+const MIN_SHARE: f64 = 0.02;
 
-/// The share of the connections with new work that a worker reads.
+/// Share of the connections with new work that a worker reads.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionLimit {
     share: f64,
@@ -41,35 +41,35 @@ pub struct ConnectionLimit {
 }
 
 impl ConnectionLimit {
-    /// All are read.
+    /// Creates a limit that reads all connections.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self { share: 1.0, seed, since_change: 0 }
     }
 
-    /// Once a window: which share of the requests that are read is shed, for how long what was read has waited, and how many
-    /// connections there are.
+    /// Updates the share once a window from the share of read requests that is shed, the wait of what was read, and
+    /// the number of connections.
     pub fn handle_window(&mut self, shed: f64, wait: Duration, connections: usize) {
         if connections < FEW_CONNECTIONS {
             self.share = 1.0;
             return;
         }
         self.since_change = self.since_change.saturating_add(1);
-        let is_late = wait > LATE;
+        let is_late = wait > LATE_WAIT;
         let hold = if is_late { HOLD_LATE_WINDOWS } else { HOLD_WINDOWS };
-        if self.since_change < hold || (!is_late && (LEAST_SHED..=MOST_SHED).contains(&shed)) {
+        if self.since_change < hold || (!is_late && (MIN_SHED..=MAX_SHED).contains(&shed)) {
             return;
         }
-        let change = if is_late { LEAST_CHANGE } else { (1.0 - shed) / (1.0 - WANTED_SHED) };
-        let share = (self.share * change.clamp(LEAST_CHANGE, MOST_CHANGE)).clamp(LEAST_SHARE, 1.0);
+        let change = if is_late { MIN_CHANGE } else { (1.0 - shed) / (1.0 - TARGET_SHED) };
+        let share = (self.share * change.clamp(MIN_CHANGE, MAX_CHANGE)).clamp(MIN_SHARE, 1.0);
         if share < 1.0 || self.share < 1.0 {
             (self.share, self.since_change) = (share, 0);
         }
     }
 
-    /// Whether a connection that brings new work is read.
+    /// Whether to read a connection with new work.
     #[must_use]
-    pub fn reads(&self, connection: ConnId) -> bool {
+    pub fn should_read(&self, connection: ConnId) -> bool {
         let position = mix(connection.to_bits() ^ self.seed) % u64::from(POSITIONS);
         #[expect(clippy::cast_precision_loss, reason = "below 65,536")]
         let position = position as f64;
@@ -81,9 +81,9 @@ impl ConnectionLimit {
 mod tests {
     use super::*;
 
-    /// What is shed of the requests that are read, if so many times the capacity comes on all connections.
+    /// Returns the share of read requests that is shed if `times` the capacity arrives on all connections.
     fn shed(limit: &ConnectionLimit, times: f64, connections: &[ConnId]) -> f64 {
-        let read = connections.iter().filter(|id| limit.reads(**id)).count();
+        let read = connections.iter().filter(|id| limit.should_read(**id)).count();
         (1.0 - connections.len() as f64 / (times * read as f64)).max(0.0)
     }
 
@@ -97,11 +97,12 @@ mod tests {
                 limit.handle_window(shed, Duration::ZERO, connections.len());
                 assert!(window < 160 || (0.15..0.6).contains(&shed), "{times}, window {window}: {shed}");
             }
-            let before: Vec<_> = connections.iter().map(|id| limit.reads(*id)).collect();
+            let before: Vec<_> = connections.iter().map(|id| limit.should_read(*id)).collect();
             (0..50).for_each(|_| {
                 limit.handle_window(shed(&limit, times, &connections), Duration::ZERO, connections.len());
             });
-            let changed = connections.iter().zip(before).filter(|(id, before)| limit.reads(**id) != *before).count();
+            let changed =
+                connections.iter().zip(before).filter(|(id, before)| limit.should_read(**id) != *before).count();
             assert!(changed <= 20, "{times}: {changed}");
         }
     }
@@ -110,8 +111,8 @@ mod tests {
     fn where_reading_itself_takes_too_long_half_as_many_are_read_each_second() {
         let connections: Vec<_> = (0..1_000).map(|slot| ConnId::new(0, slot, 7)).collect();
         let mut limit = ConnectionLimit::new(9);
-        (0..30).for_each(|_| limit.handle_window(0.0, 2 * LATE, connections.len()));
-        let read = connections.iter().filter(|id| limit.reads(**id)).count();
+        (0..30).for_each(|_| limit.handle_window(0.0, 2 * LATE_WAIT, connections.len()));
+        let read = connections.iter().filter(|id| limit.should_read(**id)).count();
         assert!((80..180).contains(&read), "{read}");
     }
 
@@ -120,11 +121,11 @@ mod tests {
         let connections: Vec<_> = (0..31).map(|slot| ConnId::new(0, slot, 7)).collect();
         let mut limit = ConnectionLimit::new(9);
         (0..100).for_each(|_| limit.handle_window(0.9, Duration::ZERO, connections.len()));
-        assert!(connections.iter().all(|id| limit.reads(*id)));
+        assert!(connections.iter().all(|id| limit.should_read(*id)));
         (0..100).for_each(|_| limit.handle_window(0.9, Duration::ZERO, 1_000));
-        assert!(!connections.iter().all(|id| limit.reads(*id)));
-        // Little by little, for what waits in each has to be dropped.
+        assert!(!connections.iter().all(|id| limit.should_read(*id)));
+        // Gradually, since the backlog of each connection has to be dropped.
         (0..500).for_each(|_| limit.handle_window(0.0, Duration::ZERO, 1_000));
-        assert!(connections.iter().all(|id| limit.reads(*id)));
+        assert!(connections.iter().all(|id| limit.should_read(*id)));
     }
 }

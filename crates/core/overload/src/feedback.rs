@@ -1,19 +1,19 @@
-//! What one server tells another of its load, as it stands in a Via (RFC 7339 §4, RFC 7415 §3.2).
+//! Overload feedback between servers as Via parameters (RFC 7339 §4, RFC 7415 §3.2).
 
 use core::fmt;
 
-/// How a client reduces what it sends.
+/// How a client reduces its traffic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithm {
-    /// By a share of the requests (RFC 7339 §7): what every client can.
+    /// By a share of the requests (RFC 7339 §7). Every client supports it.
     #[default]
     Loss,
-    /// To a number of requests a second (RFC 7415).
+    /// To a number of requests per second (RFC 7415).
     Rate,
 }
 
 impl Algorithm {
-    /// The token of `oc-algo`.
+    /// Returns the token of `oc-algo`.
     #[must_use]
     pub const fn token(self) -> &'static str {
         match self {
@@ -22,9 +22,9 @@ impl Algorithm {
         }
     }
 
-    /// The first algorithm of `list` that is known here; `list` is the value of `oc-algo` as written. Without a list it is loss.
+    /// Returns the first supported algorithm of `list`, the raw value of `oc-algo`. Without a list that is loss.
     ///
-    /// `None` where no algorithm of the list is known.
+    /// Returns `None` if no algorithm of the list is supported.
     #[must_use]
     pub fn choose(list: Option<&[u8]>) -> Option<Self> {
         let Some(list) = list else { return Some(Self::Loss) };
@@ -35,29 +35,29 @@ impl Algorithm {
     }
 }
 
-/// What a server asks of the client whose Via bears it.
+/// A server's request to the client whose Via carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feedback {
-    /// How the client reduces what it sends.
+    /// How the client reduces its traffic.
     pub algorithm: Algorithm,
-    /// `oc`: per cent of the requests that are not to be sent, or requests a second that may be.
+    /// `oc`: percentage of requests not to send, or requests per second allowed.
     pub value: u32,
-    /// `oc-validity`: for how long, in milliseconds; nothing ends the reduction.
+    /// `oc-validity` in milliseconds; 0 ends the reduction.
     pub validity_ms: u64,
-    /// `oc-seq` in hundred-thousandths, the smallest step that its grammar has. `None` where the server gave none.
+    /// `oc-seq` in hundred-thousandths, the smallest step of its grammar. `None` if absent.
     pub seq: Option<u64>,
 }
 
-/// `oc-validity` where the server says nothing of it, in milliseconds (RFC 7339 §4.3).
+/// Default of `oc-validity`, in milliseconds (RFC 7339 §4.3).
 const DEFAULT_VALIDITY_MS: u64 = 500;
-/// Steps of `oc-seq` in one: its fraction has five digits at most.
+/// Steps of `oc-seq` per unit: its fraction has at most five digits.
 const SEQ_STEPS: u64 = 100_000;
-/// The most of `oc-seq` before the point: twelve digits.
+/// Maximum integer part of `oc-seq`: twelve digits.
 const MAX_SEQ: u64 = 999_999_999_999;
 
 impl Feedback {
-    /// Reads the parameters of a Via, given as names and values: `None` where they hold no feedback, or one that cannot be
-    /// followed.
+    /// Parses Via parameters given as names and values. Returns `None` if they contain no feedback, or invalid
+    /// feedback.
     pub fn read<'a>(params: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)>) -> Option<Self> {
         let (mut value, mut algorithms, mut validity, mut seq) = (None, None, None, None);
         for (name, given) in params {
@@ -71,7 +71,7 @@ impl Feedback {
             }
         }
         //= rfc7339#4.3
-        // Without "oc" a validity other than 0 is discarded.
+        // Without "oc", a validity other than 0 is discarded.
         let value = match (value, validity) {
             (Some(value), _) => value,
             (None, Some(0)) => 0,
@@ -80,13 +80,13 @@ impl Feedback {
         let algorithm = Algorithm::choose(algorithms)?;
         let validity_ms = validity.unwrap_or(DEFAULT_VALIDITY_MS);
         //= rfc7339#7.1
-        // A share is from 0 to 100.
+        // A loss share is from 0 to 100.
         let is_sound = algorithm == Algorithm::Rate || value <= 100 || validity_ms == 0;
         let value = u32::try_from(value).unwrap_or(u32::MAX);
         is_sound.then_some(Self { algorithm, value, validity_ms, seq })
     }
 
-    /// Whether a Via parameter is one of those that a server writes or updates.
+    /// Whether a Via parameter is one that a server writes or updates.
     #[must_use]
     pub fn is_param(name: &[u8]) -> bool {
         [&b"oc"[..], b"oc-algo", b"oc-validity", b"oc-seq"].iter().any(|known| name.eq_ignore_ascii_case(known))
@@ -99,12 +99,12 @@ impl Feedback {
     }
 }
 
-/// As it stands in a Via, from its first semicolon on.
+/// Formats the Via parameters, from the first semicolon on.
 impl fmt::Display for Feedback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { algorithm, value, validity_ms, seq } = self;
         //= rfc7339#4.2
-        // One algorithm is returned.
+        // The server returns exactly one algorithm.
         write!(f, ";oc={value};oc-algo=\"{}\";oc-validity={validity_ms}", algorithm.token())?;
         match seq {
             //= rfc7339#4.4
@@ -114,14 +114,14 @@ impl fmt::Display for Feedback {
     }
 }
 
-/// A number of digits alone; the largest where it is larger.
+/// Parses a number of digits only; saturates.
 fn number(text: &[u8]) -> Option<u64> {
     let is_number = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     is_number
         .then(|| text.iter().fold(0_u64, |sum, digit| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0'))))
 }
 
-/// The value of `oc-seq`; one without a fraction is taken too.
+/// Parses the value of `oc-seq`; the fraction is optional.
 fn sequence(text: &[u8]) -> Option<u64> {
     let mut parts = text.splitn(2, |byte| *byte == b'.');
     let whole = number(parts.next()?)?.min(MAX_SEQ);

@@ -1,36 +1,36 @@
-//! What the kernel drops for us: of each kind of new work what stands at or past a [position](crate::position()).
+//! Kernel filter: drops the new work of each kind at or above a [position](crate::position()).
 
 use memchr::{memchr, memmem};
 
 use crate::position::{POSITIONS, Position};
 
-/// The kinds that a filter can tell apart by the first bytes and the source.
+/// Kinds of new work that a filter can tell apart by the first bytes and the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilteredKind {
-    /// INVITE outside a dialog to another than an emergency service.
+    /// An INVITE outside a dialog, not to an emergency service.
     Call,
-    /// The same from a source that has [proven](crate::ProvenSources) that it is there; a filter that does not know such sources
-    /// takes it for any other call.
+    /// The same from a [proven](crate::ProvenSources) source. A filter that does not know sources treats it as any
+    /// other call.
     ProvenCall,
     /// The same from a trusted source.
     TrunkCall,
-    /// REGISTER.
+    /// A REGISTER.
     Register,
-    /// The rest of new work.
+    /// All other new work.
     Other,
 }
 
-/// The part of what passes by which a filter may differ before the kernel is told: to give it a program takes a millisecond.
-const NEAR: u32 = 50;
+/// Inverse of the relative difference below which the kernel is not updated: loading a program takes a millisecond.
+const CLOSE_FRACTION: u32 = 50;
 
-/// How many kinds there are.
+/// Number of kinds.
 pub const FILTERED_KINDS: usize = FilteredKind::ALL.len();
 
 impl FilteredKind {
     /// All kinds.
     pub const ALL: [Self; 5] = [Self::Call, Self::ProvenCall, Self::TrunkCall, Self::Register, Self::Other];
 
-    /// The kind as which a filter sees it.
+    /// Returns the kind that a filter with these abilities sees.
     #[must_use]
     pub const fn seen_by(self, abilities: FilterAbilities) -> Self {
         match self {
@@ -40,17 +40,17 @@ impl FilteredKind {
     }
 }
 
-/// What a filter can do beyond looking at a message's bytes.
+/// What a filter can do beyond inspecting a message's bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterAbilities {
-    /// Whether what it has dropped stays dropped. Then it may be moved whenever there is need: what it lets through anew was not sent
-    /// before.
+    /// Whether it also drops retransmissions of what it has dropped. Such a filter may be moved at any time, since
+    /// what it then lets through has not been sent before.
     pub has_memory: bool,
-    /// Whether it knows who has [proven](crate::ProvenSources) to be there.
+    /// Whether it knows [proven](crate::ProvenSources) sources.
     pub knows_sources: bool,
 }
 
-/// The kind of new work from a source that nothing is known of, by its first bytes.
+/// Returns the kind of new work from an unknown source, by its first bytes.
 #[must_use]
 pub fn kind_of(message: &[u8]) -> FilteredKind {
     match message.first_chunk::<4>() {
@@ -60,15 +60,15 @@ pub fn kind_of(message: &[u8]) -> FilteredKind {
     }
 }
 
-/// Whether a message is a call to a service such as an emergency service (RFC 5031), by its first bytes.
+/// Whether a message is a call to a service URN such as an emergency service (RFC 5031), by its first bytes.
 #[must_use]
 pub fn is_to_service(message: &[u8]) -> bool {
     const BEGIN: &[u8] = b"INVITE urn:";
     message.get(..BEGIN.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(BEGIN))
 }
 
-/// Whether new work neither belongs to a call, for its To has no tag, nor is to an emergency service. This looks no further than
-/// the line of To; where that is not written as it usually is, the answer is no.
+/// Whether new work may be dropped unread: its To has no tag, so it belongs to no call, and it is not to an emergency
+/// service. Reads no further than the To line; returns `false` if that is written unusually.
 #[must_use]
 pub fn may_be_dropped_unread(message: &[u8]) -> bool {
     if is_to_service(message) {
@@ -84,17 +84,17 @@ pub fn may_be_dropped_unread(message: &[u8]) -> bool {
     memmem::find(line, b";tag").is_none()
 }
 
-/// For each kind, how many of the positions pass.
+/// Number of positions that pass, for each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter {
     passes: [u32; FILTERED_KINDS],
 }
 
 impl Filter {
-    /// All passes.
+    /// Filter that passes everything.
     pub const OPEN: Self = Self { passes: [POSITIONS; FILTERED_KINDS] };
 
-    /// How many positions of a kind pass, from 0 on.
+    /// Returns how many positions of a kind pass, from 0 on.
     #[must_use]
     pub fn passing(&self, kind: FilteredKind) -> u32 {
         self.passes.get(kind as usize).copied().unwrap_or(POSITIONS)
@@ -106,30 +106,30 @@ impl Filter {
         u32::from(position) < self.passing(kind)
     }
 
-    /// What passes both.
+    /// Returns the filter that passes what both pass.
     #[must_use]
-    pub fn narrower(&self, other: &Self) -> Self {
+    pub fn intersection(&self, other: &Self) -> Self {
         let mut narrower = *self;
         FilteredKind::ALL.into_iter().for_each(|kind| narrower.set(kind, self.passing(kind).min(other.passing(kind))));
         narrower
     }
 
-    /// Whether another lets nearly as much pass of each kind, so that it is not worth telling the kernel.
+    /// Whether another filter passes nearly as much of each kind, so that updating the kernel is not worthwhile.
     #[must_use]
-    pub fn is_near(&self, other: &Self) -> bool {
+    pub fn is_close_to(&self, other: &Self) -> bool {
         FilteredKind::ALL.into_iter().all(|kind| {
             let (one, other) = (self.passing(kind), other.passing(kind));
-            one.abs_diff(other) <= one.max(other) / NEAR && (one == POSITIONS) == (other == POSITIONS)
+            one.abs_diff(other) <= one.max(other) / CLOSE_FRACTION && (one == POSITIONS) == (other == POSITIONS)
         })
     }
 
-    /// Whether all passes.
+    /// Whether everything passes.
     #[must_use]
     pub fn is_open(&self) -> bool {
         *self == Self::OPEN
     }
 
-    /// Lets so many positions of a kind pass.
+    /// Sets how many positions of a kind pass.
     pub fn set(&mut self, kind: FilteredKind, passing: u32) {
         if let Some(own) = self.passes.get_mut(kind as usize) {
             *own = passing.min(POSITIONS);
@@ -163,8 +163,8 @@ mod tests {
         assert!(filter.passes(FilteredKind::Call, u16::MAX) && !filter.is_open());
         let mut other = filter;
         other.set(FilteredKind::Register, 102);
-        assert!(other.is_near(&filter));
+        assert!(other.is_close_to(&filter));
         other.set(FilteredKind::Register, 105);
-        assert!(!other.is_near(&filter) && !Filter::OPEN.is_near(&filter));
+        assert!(!other.is_close_to(&filter) && !Filter::OPEN.is_close_to(&filter));
     }
 }

@@ -1,5 +1,5 @@
-//! The client half of overload control (RFC 7339 §5.4, §7; RFC 7415 §3.5): what next hops have said of how much they take, and
-//! whether a request may go there.
+//! Client half of overload control (RFC 7339 §5.4, §7; RFC 7415 §3.5): records the feedback of next hops and decides
+//! whether a request may be sent to one.
 
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -11,32 +11,33 @@ use strowger_foundation::map::{SeededMap, seeded};
 
 use crate::feedback::{Algorithm, Feedback};
 
-/// Next hops whose feedback is known at the same time; that of others is not followed, and counted.
+/// Maximum number of next hops with known feedback. Feedback of further ones is ignored and counted.
 pub const MAX_NEIGHBOURS: usize = 1_024;
-/// The longest time for which one feedback is followed, whatever it says: a next hop that is sent nothing cannot take it back.
+/// Maximum time for which feedback is followed, whatever it says: a next hop that is sent nothing cannot withdraw it.
 pub const MAX_VALIDITY: Duration = Duration::from_secs(300);
-/// RFC 7415 §3.5.2: what may be refused is sent as long as so many intervals are in the bucket.
+/// RFC 7415 §3.5.2: intervals in the bucket up to which a request without priority is sent.
 const TAU1_INTERVALS: u64 = 5;
-/// What may not be refused fills the bucket up to so many.
+/// Intervals up to which requests with priority fill the bucket.
 const TAU2_INTERVALS: u64 = 10;
-/// An `oc-seq` that is behind by this and by more than half has overflowed, or its server began anew; in hundred-thousandths.
+/// Distance, in hundred-thousandths, beyond which a lower `oc-seq` means an overflow or a restarted server; it must
+/// also be more than half behind.
 const SEQ_OVERFLOW: u64 = 1_000 * 100_000;
 
-/// A request that is to be sent to a next hop.
+/// A request about to be sent to a next hop.
 #[derive(Clone, Copy, Debug)]
-pub struct Asking {
-    /// It is never refused: it belongs to something begun, or to an emergency.
+pub struct OutgoingRequest {
+    /// Whether it must not be refused: it belongs to something in progress or to an emergency.
     pub has_priority: bool,
-    /// A number that is as good as random, and the same for all attempts of one call: who is refused by one next hop is refused by
-    /// others that shed as much, and is no load that they did not ask for.
-    pub draw: u64,
+    /// Pseudo-random number, the same for all attempts of a call. A call refused by one next hop is then refused by
+    /// others that shed as much, and adds no load there.
+    pub random: u64,
 }
 
-/// What next hops have said, shared by all shards.
+/// Feedback of next hops, shared by all shards.
 #[derive(Debug)]
 pub struct Neighbours {
-    /// When the last feedback is over, in nanoseconds, so that nobody takes the lock where no next hop has said anything.
-    all_over: AtomicU64,
+    /// When the last feedback ends, in nanoseconds. The lock is not taken if no feedback is in effect.
+    latest_end: AtomicU64,
     overflow: AtomicU64,
     known: Mutex<SeededMap<SocketAddr, Neighbour>>,
 }
@@ -50,7 +51,7 @@ struct Neighbour {
     bucket: Bucket,
 }
 
-/// The leaky bucket of RFC 7415 §3.5.1: its content, in nanoseconds, when the last request was sent.
+/// Leaky bucket of RFC 7415 §3.5.1: its content, in nanoseconds, when the last request was sent.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     content: u64,
@@ -58,29 +59,29 @@ struct Bucket {
 }
 
 impl Neighbours {
-    /// Nobody has said anything; `seed` is for the table.
+    /// Creates an empty table; `seed` is for its hash.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         let known = Mutex::new(SeededMap::with_hasher(seeded(seed)));
-        Self { all_over: AtomicU64::new(0), overflow: AtomicU64::new(0), known }
+        Self { latest_end: AtomicU64::new(0), overflow: AtomicU64::new(0), known }
     }
 
-    /// Whether any next hop may want less.
+    /// Whether any feedback may be in effect.
     #[inline]
     #[must_use]
     pub fn has_any(&self, now: Timestamp) -> bool {
-        now.as_nanos() < self.all_over.load(Ordering::Relaxed)
+        now.as_nanos() < self.latest_end.load(Ordering::Relaxed)
     }
 
     //= rfc7339#5.4
-    /// A response of `peer` has brought `feedback`. The scope is its address and port.
+    /// Handles feedback in a response of `peer`. Its scope is the peer's address and port.
     pub fn handle_feedback(&self, now: Timestamp, peer: SocketAddr, feedback: &Feedback) {
         if feedback.is_end() && !self.has_any(now) {
             return;
         }
         let mut known = self.lock();
         //= rfc7339#5.4
-        // Past their time the parameters are forgotten, the number too.
+        // Once expired, the parameters and the sequence number are forgotten.
         let old = known.get(&peer).copied().filter(|old| now < old.until);
         if old.is_some_and(|old| !is_newer(feedback.seq, old.seq)) {
             return;
@@ -93,7 +94,7 @@ impl Neighbours {
             }
         }
         //= rfc7339#5.7
-        // A validity of 0 ends the reduction at once, whatever the value is. What is tardy must not begin it again.
+        // A validity of 0 ends the reduction at once, whatever the value. A late response must not start it again.
         if feedback.is_end() {
             if let (Some(old), Some(neighbour)) = (old, known.get_mut(&peer)) {
                 *neighbour = Neighbour { algorithm: Algorithm::Loss, value: 0, seq: feedback.seq, ..old };
@@ -102,18 +103,18 @@ impl Neighbours {
         }
         let until = now + Duration::from_millis(feedback.validity_ms).min(MAX_VALIDITY);
         //= rfc7415#3.5.1
-        // The bucket begins empty when control is activated.
+        // The bucket starts empty when control is activated.
         let bucket = old.filter(|old| old.algorithm == Algorithm::Rate && old.value != 0).map(|old| old.bucket);
         let bucket = bucket.unwrap_or(Bucket { content: 0, last: now });
         let Feedback { algorithm, value, seq, .. } = *feedback;
         known.insert(peer, Neighbour { algorithm, value, until, seq, bucket });
-        self.all_over.fetch_max(until.as_nanos(), Ordering::Relaxed);
+        self.latest_end.fetch_max(until.as_nanos(), Ordering::Relaxed);
     }
 
     //= rfc7339#5.5
-    /// Whether a request may be sent to `peer`; it is then taken to be sent.
+    /// Whether a request may be sent to `peer`. If so, it counts as sent.
     #[must_use]
-    pub fn admits(&self, now: Timestamp, peer: SocketAddr, asking: Asking) -> bool {
+    pub fn admits(&self, now: Timestamp, peer: SocketAddr, asking: OutgoingRequest) -> bool {
         if !self.has_any(now) {
             return true;
         }
@@ -121,26 +122,26 @@ impl Neighbours {
         let Some(neighbour) = known.get_mut(&peer).filter(|neighbour| now < neighbour.until) else { return true };
         match neighbour.algorithm {
             //= rfc7339#7.2
-            Algorithm::Loss => asking.has_priority || asking.draw % 100 >= u64::from(neighbour.value),
+            Algorithm::Loss => asking.has_priority || asking.random % 100 >= u64::from(neighbour.value),
             Algorithm::Rate => neighbour.bucket.admits(now, neighbour.value, asking.has_priority),
         }
     }
 
-    /// Whether a next hop has said how much it takes, and its time is not over.
+    /// Whether feedback of `peer` is in effect.
     #[inline]
     #[must_use]
-    pub fn has_told(&self, now: Timestamp, peer: SocketAddr) -> bool {
+    pub fn has_feedback(&self, now: Timestamp, peer: SocketAddr) -> bool {
         self.has_any(now) && self.lock().get(&peer).is_some_and(|neighbour| now < neighbour.until)
     }
 
-    /// Next hops that want less now.
+    /// Returns the number of next hops whose feedback is in effect.
     #[must_use]
     pub fn count(&self, now: Timestamp) -> usize {
         let wants_less = |one: &&Neighbour| now < one.until && (one.algorithm == Algorithm::Rate || one.value != 0);
         self.lock().values().filter(wants_less).count()
     }
 
-    /// How often feedback was not followed since [`MAX_NEIGHBOURS`] had given theirs.
+    /// Returns how often feedback was ignored because [`MAX_NEIGHBOURS`] had been reached.
     #[must_use]
     pub fn overflow(&self) -> u64 {
         self.overflow.load(Ordering::Relaxed)
@@ -153,8 +154,8 @@ impl Neighbours {
 
 impl Bucket {
     //= rfc7415#3.5
-    /// Whether one more request fits `rate` requests a second; it is then counted. One with priority is always sent, and counts
-    /// until the bucket is full.
+    /// Whether one more request fits `rate` requests per second; if so, it is counted. A request with priority always
+    /// fits, and counts until the bucket is full.
     fn admits(&mut self, now: Timestamp, rate: u32, has_priority: bool) -> bool {
         if rate == 0 {
             return has_priority;
@@ -173,8 +174,8 @@ impl Bucket {
 }
 
 //= rfc7339#4.4
-/// Whether a number is later than the one that is known. One that is far behind comes from a sequence that began anew. A server
-/// that numbers nothing is followed as it speaks.
+/// Whether a sequence number is newer than the known one. One that is far behind comes from a restarted sequence.
+/// Feedback of a server without numbers is always newer.
 fn is_newer(seq: Option<u64>, known: Option<u64>) -> bool {
     let (Some(seq), Some(known)) = (seq, known) else { return true };
     seq > known || (known.saturating_sub(seq) > SEQ_OVERFLOW && seq < known / 2)
@@ -194,9 +195,9 @@ mod tests {
         Feedback { algorithm, value, validity_ms, seq: Some(seq) }
     }
 
-    /// A number for each request, as evenly spread as a hash is.
-    fn asking(number: u64) -> Asking {
-        Asking { has_priority: false, draw: number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 }
+    /// Returns a request with an evenly distributed number.
+    fn asking(number: u64) -> OutgoingRequest {
+        OutgoingRequest { has_priority: false, random: number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32 }
     }
 
     fn sent(neighbours: &Neighbours, at: Timestamp, port: u16) -> usize {
@@ -211,7 +212,7 @@ mod tests {
         let count = sent(&neighbours, AT, 1);
         assert!((5_900..6_100).contains(&count), "{count}");
         assert_eq!(sent(&neighbours, AT, 2), 10_000, "another port is another server");
-        assert!(neighbours.admits(AT, peer(1), Asking { has_priority: true, draw: 0 }));
+        assert!(neighbours.admits(AT, peer(1), OutgoingRequest { has_priority: true, random: 0 }));
         assert_eq!(neighbours.count(AT), 1);
         let later = AT + Duration::from_millis(500);
         assert_eq!((sent(&neighbours, later, 1), neighbours.count(later)), (10_000, 0));
@@ -237,10 +238,10 @@ mod tests {
         assert_eq!(sent(&neighbours, AT, 1), 0, "its sequence began anew");
     }
 
-    /// Requests that are sent in 20 s of `offered` a second.
+    /// Returns how many of `offered` requests per second are sent in 20 s.
     fn sent_at_rate(neighbours: &Neighbours, offered: u64, has_priority: bool) -> u64 {
         let gap = Duration::from_nanos(1_000_000_000 / offered);
-        let asking = Asking { has_priority, draw: 0 };
+        let asking = OutgoingRequest { has_priority, random: 0 };
         let mut now = AT;
         let mut count = 0;
         for _ in 0..20 * offered {

@@ -1,38 +1,39 @@
-//! Where a datagram stands among all others, from 0 to 65,535: a hash of its bytes. A retransmission is the same bytes (RFC 3261
-//! §17.1.1.2), so it stands where its original does.
+//! Position of a datagram, from 0 to 65,535: a hash of its bytes. A retransmission has the same bytes (RFC 3261
+//! §17.1.1.2) and thus the same position.
 //!
-//! The kernel computes it too, by a program without loops. So it reads a few words of the message only: those where the branch,
-//! the tag or the Call-ID of nearly all clients are.
+//! The kernel computes it too, in a program without loops. It therefore reads only a few words of the message: those
+//! that hold the branch, tag or Call-ID of nearly all clients.
 
-/// Where a datagram stands, below [`POSITIONS`].
+/// Position of a datagram, below [`POSITIONS`].
 pub type Position = u16;
 
-/// How many positions there are.
+/// Number of positions.
 pub const POSITIONS: u32 = 1 << 16;
 
-/// Where the words begin in the message. They are read in blocks of 16 words, each of four bytes, as many as the message has, at
-/// most three: bytes 48 to 240.
+/// Offset of the hashed words in the message. They are read in blocks of 16 words of four bytes, as many as the
+/// message has, at most three: bytes 48 to 240.
 pub const HASH_BEGIN: usize = 48;
-/// How long a block is, in bytes.
+/// Length of a block, in bytes.
 pub const HASH_BLOCK_BYTES: usize = 64;
-/// How many blocks are read at most.
+/// Maximum number of blocks.
 pub const HASH_BLOCKS: usize = 3;
-/// Each word is added and the sum multiplied by this, odd and about 2^32 by the golden ratio.
+/// Multiplier of the hash, odd and about 2^32 divided by the golden ratio. Each word is added and the sum multiplied
+/// by it.
 pub const HASH_FACTOR: u32 = 0x9E37_79B9;
 
-/// The position of a message, for a `salt` that the process draws once.
+/// Returns the position of a message. The process draws `salt` once.
 #[must_use]
 pub fn position(message: &[u8], salt: u32) -> Position {
     position_of(fingerprint(message, salt))
 }
 
-/// The position of a message of this [fingerprint](fingerprint()).
+/// Returns the position for a message's [fingerprint](fingerprint()).
 #[must_use]
 pub fn position_of(fingerprint: u32) -> Position {
     u16::try_from(fingerprint >> 16).unwrap_or(u16::MAX)
 }
 
-/// By what a message is told from nearly all others, for a `salt` that the process draws once.
+/// Returns a hash that tells a message from nearly all others. The process draws `salt` once.
 #[must_use]
 pub fn fingerprint(message: &[u8], salt: u32) -> u32 {
     let blocks = message.get(HASH_BEGIN..).unwrap_or_default().chunks_exact(HASH_BLOCK_BYTES).take(HASH_BLOCKS);
@@ -41,7 +42,7 @@ pub fn fingerprint(message: &[u8], salt: u32) -> u32 {
         let word = word.first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
         sum.wrapping_add(word).wrapping_mul(HASH_FACTOR)
     };
-    // The low bits of a product know nothing of the high bits of its factors, the high bits of all.
+    // The low bits of a product do not depend on the high bits of its factors; the high bits depend on all.
     let sum = words.fold(salt, add);
     (sum ^ (sum >> 15)).wrapping_mul(HASH_FACTOR)
 }
@@ -73,7 +74,7 @@ mod tests {
         let positions = |salt| (0..100).map(|number| position(&invite(number), salt)).collect::<Vec<_>>();
         assert_eq!(positions(1), positions(1));
         assert_ne!(positions(1), positions(2));
-        // What is too short has the position of the salt.
+        // A message that is too short has the position of the salt.
         assert_eq!(position(b"OPTIONS", 3), position(b"", 3));
     }
 }

@@ -1,5 +1,5 @@
-//! Sources that have proven that they are where their packets say: they have given a password, answered what we sent, or shown a
-//! Route that only they were given. A spoofed address proves nothing.
+//! Sources that have proven that they receive packets at their address: they have given a password, answered a
+//! message, or sent a Route that only they were given. A spoofed address proves nothing.
 
 use core::fmt::Debug;
 use core::net::IpAddr;
@@ -9,28 +9,28 @@ use std::sync::Arc;
 
 use strowger_foundation::Timestamp;
 
-/// Bits of one generation; with 20,000 sources an unproven one passes for proven with a probability of 1 in 700.
+/// Bits of one generation. With 20,000 sources, the false-positive probability is 1 in 700.
 pub const PROVEN_BITS: u32 = 1 << 20;
-/// Words of one generation; both stand one after the other.
+/// Words of one generation. The two generations are adjacent.
 pub const PROVEN_WORDS: usize = (PROVEN_BITS / 64) as usize;
 
-/// What makes an IPv4 address another value than any IPv6 prefix.
+/// Marker that distinguishes an IPv4 address from any IPv6 prefix.
 pub const SOURCE_V4: u64 = 1 << 40;
-/// The factors of the hash, which is the finaliser of splitmix64.
+/// Factors of the hash, which is the finalizer of splitmix64.
 pub const MIX_FACTORS: [u64; 2] = [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB];
-/// Its shifts to the right.
+/// Right shifts of the hash.
 pub const MIX_SHIFTS: [u32; 3] = [30, 27, 31];
 
-/// How long a source that proves nothing more is remembered at least; at most twice as long.
-pub(crate) const REMEMBERED: Duration = Duration::from_secs(2 * 3_600);
+/// Minimum time a source is remembered after its last proof; the maximum is twice as long.
+pub(crate) const GENERATION: Duration = Duration::from_secs(2 * 3_600);
 
-/// Memory for [`ProvenSources`], which others may read while it changes: twice [`PROVEN_WORDS`] that are zero at first.
+/// Memory of [`ProvenSources`] that others may read while it changes: twice [`PROVEN_WORDS`], initially zero.
 pub trait SourceMemory: Debug + Send + Sync {
-    /// All of its words.
+    /// Returns all words.
     fn words(&self) -> &[AtomicU64];
 }
 
-/// Where the bits are.
+/// Where the bits are stored.
 #[derive(Debug)]
 enum Memory {
     Own(Box<[AtomicU64]>),
@@ -46,25 +46,26 @@ impl Memory {
     }
 }
 
-/// The sources that have proven themselves, shared by all workers: two Bloom filters, of which the older one is emptied now and
-/// then. 256 KiB, whatever comes.
+/// The proven sources, shared by all workers: two Bloom filters, the older of which is cleared periodically. Always
+/// 256 KiB.
 #[derive(Debug)]
 pub struct ProvenSources {
     seed: u64,
     memory: Memory,
-    /// When the younger generation began, in nanoseconds; its index is the lowest bit of the number of changes.
+    /// Start of the younger generation, in nanoseconds. Its index is the lowest bit of the number of rotations.
     began: AtomicU64,
     changes: AtomicU64,
 }
 
 impl ProvenSources {
-    /// None yet. The seed keeps peers from choosing addresses that pass for others.
+    /// Creates an empty set. The seed keeps peers from choosing addresses that collide with others.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self::with(seed, Memory::Own((0..2 * PROVEN_WORDS).map(|_| AtomicU64::new(0)).collect()))
     }
 
-    /// None yet, to be kept in this memory. Who reads that finds a source as [`contains`](Self::contains) does, with the same seed.
+    /// Creates an empty set in this memory. A reader of the memory with the same seed finds sources as
+    /// [`contains`](Self::contains) does.
     #[must_use]
     pub fn in_memory(seed: u64, memory: Arc<dyn SourceMemory>) -> Self {
         Self::with(seed, Memory::Shared(memory))
@@ -74,9 +75,9 @@ impl ProvenSources {
         Self { seed, memory, began: AtomicU64::new(0), changes: AtomicU64::new(0) }
     }
 
-    /// Remembers a source. Cheap where it is known: then nothing is written.
+    /// Adds a source. Cheap if it is known: nothing is written then.
     pub fn insert(&self, now: Timestamp, ip: IpAddr) {
-        self.turn(now);
+        self.rotate(now);
         let (words, begin) = (self.memory.words(), self.young() * PROVEN_WORDS);
         for (word, bit) in self.places(ip) {
             if let Some(word) = words.get(begin + word)
@@ -105,14 +106,14 @@ impl ProvenSources {
         usize::from(!self.changes.load(Ordering::Relaxed).is_multiple_of(2))
     }
 
-    /// Begins another generation where it is time.
-    fn turn(&self, now: Timestamp) {
+    /// Starts another generation if one is due.
+    fn rotate(&self, now: Timestamp) {
         let began = self.began.load(Ordering::Relaxed);
         let age = now.saturating_since(Timestamp::from_nanos(began));
-        if age < REMEMBERED {
+        if age < GENERATION {
             return;
         }
-        // One of several workers that come at once.
+        // Only one of several concurrent workers does this.
         if self.began.compare_exchange(began, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;
         }
@@ -122,7 +123,7 @@ impl ProvenSources {
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Where the bits of a source are: two of them.
+    /// Returns the two bit positions of a source.
     fn places(&self, ip: IpAddr) -> [(usize, u64); 2] {
         let hash = source_hash(self.seed, ip);
         [hash, hash.rotate_left(32)].map(|hash| {
@@ -132,13 +133,13 @@ impl ProvenSources {
     }
 }
 
-/// A hash of a source: an IPv4 address, or the first 64 bits of an IPv6 address, which one subscriber has for itself.
+/// Hashes a source: an IPv4 address, or the first 64 bits of an IPv6 address, which belong to one subscriber.
 pub(crate) fn source_hash(seed: u64, ip: IpAddr) -> u64 {
     let value = match ip.to_canonical() {
         IpAddr::V4(ip) => u64::from(u32::from(ip)) | SOURCE_V4,
         IpAddr::V6(ip) => u64::try_from(u128::from(ip) >> 64).unwrap_or(0),
     };
-    // Before and after the seed.
+    // Mixed before and after adding the seed.
     mix(mix(value ^ seed).wrapping_add(seed))
 }
 
@@ -173,7 +174,7 @@ mod tests {
     fn who_proves_nothing_more_is_forgotten_in_time() {
         let proven = ProvenSources::new(5);
         proven.insert(Timestamp::ZERO, source(1));
-        let later = |times: u32| Timestamp::ZERO + REMEMBERED * times;
+        let later = |times: u32| Timestamp::ZERO + GENERATION * times;
         proven.insert(later(1), source(2));
         assert!(proven.contains(source(1)) && proven.contains(source(2)));
         proven.insert(later(2), source(3));

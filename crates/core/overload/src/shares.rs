@@ -1,33 +1,35 @@
-//! Fairness among sources: how much of what can be served each may have, so that one that sends more is cut before the others.
+//! Fairness among sources: each gets a share of the capacity, so that a source that sends more is limited before the
+//! others.
 
 use core::net::IpAddr;
 
-use crate::allowance::Allowance;
 use crate::proven::source_hash;
+use crate::token_bucket::TokenBucket;
 
-/// Sources that are counted apart at most. Where more send, several count as one and share what one may have.
-pub const SOURCES: usize = 1_024;
+/// Maximum number of sources counted separately. Beyond it several sources count as one and share its part.
+pub const MAX_SOURCES: usize = 1_024;
 
-/// What of a window's count goes into the rate.
-const NEWS: f64 = 0.3;
+/// EWMA weight of a window's count in the rate.
+const SMOOTHING: f64 = 0.3;
 
-/// What a source may have in any case, in requests a window: of so few nobody can tell whether they are too many.
-const LEAST: f64 = 2.0;
+/// Requests per window that a source always has: too few to tell whether they are too many.
+const MIN_REQUESTS: f64 = 2.0;
 
-/// Sources with less than this share of all requests do not keep the kernel from dropping what the others send beyond theirs.
-const FEW: f64 = 0.02;
+/// Share of all requests below which sources do not keep the kernel from dropping the excess of the others.
+const SMALL_SHARE: f64 = 0.02;
 
-/// Rounds in which what small sources leave is given to the others; after the fourth hardly anything is left.
+/// Rounds in which the unused share of small sources is given to the others; after the fourth hardly anything is
+/// left.
 const ROUNDS: usize = 4;
 
-/// What the sources send, and how much of it each may have.
+/// Rates of the sources and their fair shares.
 #[derive(Debug)]
-pub(crate) struct Shares {
+pub(crate) struct FairShares {
     seed: u64,
     slots: Box<[Slot]>,
-    /// All sources that may send as much as they like.
+    /// All sources without a limit.
     unlimited: Slot,
-    /// See [`most`](Self::most).
+    /// See [`largest_share`](Self::largest_share).
     most: f64,
 }
 
@@ -35,56 +37,57 @@ pub(crate) struct Shares {
 struct Slot {
     /// Requests in this window.
     count: u32,
-    /// What of it may be admitted whatever its position.
-    allowance: Allowance,
-    /// Requests a window, smoothed.
+    /// Requests that may be admitted regardless of their position.
+    allowance: TokenBucket,
+    /// Requests per window, smoothed.
     rate: f64,
-    /// The share of it that is served in its class.
+    /// Share of the requests that is served in their class.
     share: f64,
 }
 
-impl Shares {
+impl FairShares {
     pub(crate) fn new(seed: u64) -> Self {
-        let empty = Slot { count: 0, allowance: Allowance::UNLIMITED, rate: 0.0, share: 1.0 };
-        Self { seed, slots: vec![empty; SOURCES].into_boxed_slice(), unlimited: empty, most: 1.0 }
+        let empty = Slot { count: 0, allowance: TokenBucket::UNLIMITED, rate: 0.0, share: 1.0 };
+        Self { seed, slots: vec![empty; MAX_SOURCES].into_boxed_slice(), unlimited: empty, most: 1.0 }
     }
 
-    /// The largest share that a source has, but for those that are hardly anything together.
-    pub(crate) const fn most(&self) -> f64 {
+    /// Returns the largest share of any source, ignoring sources that are negligible together.
+    pub(crate) const fn largest_share(&self) -> f64 {
         self.most
     }
 
-    /// Counts a request of `ip`, or of one whose source may send as much as it likes; the share of its requests that is served.
+    /// Counts a request of `ip`, or of an unlimited source, and returns the share of the source's requests that is
+    /// served.
     pub(crate) fn count(&mut self, ip: Option<IpAddr>) -> f64 {
         let slot = self.slot(ip);
         slot.count = slot.count.saturating_add(1);
         slot.share
     }
 
-    /// Admits a request of a source, unless it has had all that it may have.
-    pub(crate) fn take(&mut self, ip: Option<IpAddr>) -> bool {
-        ip.is_none() || self.slot(ip).allowance.take()
+    /// Admits a request of a source unless its share is used up.
+    pub(crate) fn try_take(&mut self, ip: Option<IpAddr>) -> bool {
+        ip.is_none() || self.slot(ip).allowance.try_take()
     }
 
     fn slot(&mut self, ip: Option<IpAddr>) -> &mut Slot {
         let Some(ip) = ip else { return &mut self.unlimited };
-        let at = usize::try_from(source_hash(self.seed, ip) % SOURCES as u64).unwrap_or(0);
+        let at = usize::try_from(source_hash(self.seed, ip) % MAX_SOURCES as u64).unwrap_or(0);
         self.slots.get_mut(at).unwrap_or(&mut self.unlimited)
     }
 
-    /// Once a window: gives each source its max-min fair share of `limit` requests a window, where `rate` come in all. How many these
-    /// shares are together: more than the limit where nobody sends much.
+    /// Computes, once a window, the max-min fair share of each source out of `limit` requests, given a total rate of
+    /// `rate`. Returns the sum of the shares, which exceeds the limit if no source sends much.
     pub(crate) fn handle_window(&mut self, limit: f64, rate: f64) -> f64 {
         let mut sum = 0.0;
         for slot in self.slots.iter_mut().chain([&mut self.unlimited]) {
-            slot.rate += (f64::from(slot.count) - slot.rate) * NEWS;
+            slot.rate += (f64::from(slot.count) - slot.rate) * SMOOTHING;
             slot.count = 0;
             sum += slot.rate;
         }
-        // Before they were counted they came too.
+        // Sources sent requests before counting started.
         let scale = if sum > 0.0 { (rate / sum).max(1.0) } else { 1.0 };
         let unlimited = self.unlimited.rate * scale;
-        let level = self.level((limit - unlimited) / scale).max(LEAST);
+        let level = self.level((limit - unlimited) / scale).max(MIN_REQUESTS);
         let (mut small, mut served, mut most) = (0.0, 0.0, 0.0_f64);
         for slot in &mut self.slots {
             slot.share = if slot.rate <= level { 1.0 } else { level / slot.rate };
@@ -96,11 +99,11 @@ impl Shares {
                 most = most.max(slot.share);
             }
         }
-        self.most = if small + unlimited >= FEW * rate || most <= 0.0 { 1.0 } else { most };
+        self.most = if small + unlimited >= SMALL_SHARE * rate || most <= 0.0 { 1.0 } else { most };
         if sum > 0.0 { served + unlimited } else { rate }
     }
 
-    /// What each source may have at most, so that all together have `limit` where they ask for it.
+    /// Returns the maximum per source with which all sources together use `limit`, if they ask for that much.
     fn level(&self, limit: f64) -> f64 {
         let rates = || self.slots.iter().map(|slot| slot.rate).filter(|rate| *rate > 0.01);
         let mut level = 0.0;
@@ -127,9 +130,9 @@ mod tests {
         Ipv4Addr::from(0x0A00_0000 + number).into()
     }
 
-    /// The share of each source in the tenth window.
+    /// Returns the share of each source in the tenth window.
     fn within(sources: &[(u32, u32)], limit: f64) -> Vec<f64> {
-        let mut shares = Shares::new(9);
+        let mut shares = FairShares::new(9);
         let mut found = Vec::new();
         for _ in 0..10 {
             found.clear();

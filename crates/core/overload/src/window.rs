@@ -1,4 +1,4 @@
-//! What a controller sees within a window.
+//! Measurements of one controller window.
 
 use core::time::Duration;
 
@@ -7,21 +7,21 @@ use strowger_foundation::Timestamp;
 use crate::class::CLASSES;
 use crate::filter::{FILTERED_KINDS, FilteredKind};
 
-/// Queues whose waits are told apart; others share an entry with one of these.
+/// Number of queues with separate waits; further queues share entries.
 pub(crate) const QUEUES: usize = 16;
 
 /// Counts of one window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) ends: Timestamp,
-    /// The shortest wait of each queue; [`Duration::MAX`] where nothing came out of it.
+    /// Minimum wait of each queue; [`Duration::MAX`] if nothing was read from it.
     shortest: [Duration; QUEUES],
     pub(crate) admitted: u32,
     pub(crate) answered: u32,
     pub(crate) dropped: u32,
-    /// Messages of what had been admitted before.
+    /// Messages of something admitted earlier.
     pub(crate) in_progress: u32,
-    /// Calls to an emergency service by sources that have proven nothing.
+    /// Emergency calls from unproven sources.
     pub(crate) unproven_emergencies: u32,
     pub(crate) kinds: [[u32; CLASSES]; FILTERED_KINDS],
 }
@@ -52,7 +52,7 @@ impl Window {
         }
     }
 
-    /// The wait that everything had in the longest queue; none where nothing came.
+    /// Returns the largest minimum wait of any queue; zero if nothing was read.
     pub(crate) fn standing_wait(&self) -> Duration {
         self.shortest.iter().filter(|wait| **wait != Duration::MAX).max().copied().unwrap_or_default()
     }

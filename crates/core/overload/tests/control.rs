@@ -1,4 +1,4 @@
-//! The controller in virtual time: steps, ramps, bursts and floods, and two kinds of clients.
+//! The controller in virtual time: steps, ramps, bursts, floods and two kinds of clients.
 #![allow(missing_docs, reason = "a test")]
 
 mod support;
@@ -7,17 +7,18 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use strowger_foundation::Timestamp;
-use strowger_overload::{Class, Controller, FilteredKind, Offer, WINDOW};
+use strowger_overload::{Class, Controller, FilteredKind, OfferedRequest, WINDOW};
 use support::{Clients, Costs, Cpu, Model, Source};
 
-/// Requests a second.
+/// Requests per second.
 const CAPACITY: f64 = 1_000.0;
 
 fn model(clients: Clients) -> Model {
     Model::new(Costs::of_rate(CAPACITY), vec![Source::callers(clients)])
 }
 
-/// What is served from second 40 to 100 under a constant load, as a share of the capacity, and the 99th percentile of the delays.
+/// Returns the share of the capacity served from second 40 to 100 under constant load, and the 99th percentile of the
+/// delays.
 fn steady(mut model: Model, times: f64) -> (f64, f64) {
     model.offer(0, CAPACITY * times, 0.0, 100.0);
     model.run(100.0);
@@ -31,7 +32,7 @@ fn at_many_times_the_capacity_nearly_all_of_it_is_used_and_who_is_served_is_serv
         let (goodput, p99) = steady(model(Clients::Retransmit), times);
         assert!(goodput >= least && p99 < 0.5, "{times}: {goodput}, {p99} s");
     }
-    // Who does not send again is read, also when it is dropped.
+    // Requests over a reliable transport are read even if they are dropped.
     for (times, least) in [(1.2, 0.96), (2.0, 0.95), (5.0, 0.90), (10.0, 0.80)] {
         let (goodput, p99) = steady(model(Clients::Wait), times);
         assert!(goodput >= least && p99 < 0.5, "{times}: {goodput}, {p99} s");
@@ -88,7 +89,7 @@ fn bursts(model: &mut Model, seconds: f64) {
 fn below_the_capacity_nothing_is_refused_whatever_the_bursts() {
     let mut refused = 0;
     let mut served = 0;
-    // In parts, for the memory of it.
+    // In parts, to save memory.
     for part in 0..20 {
         let mut model = model(Clients::Retransmit);
         model.seed(0x9E37_79B9 + part);
@@ -147,7 +148,7 @@ fn source(ip: [u8; 4], class: Class, kind: FilteredKind) -> Source {
     Source { ip: IpAddr::from(Ipv4Addr::from(ip)), class, kind, clients, ..Source::callers(clients) }
 }
 
-/// What callers at `load` times the capacity get, as a share, beside a flood of so many times the capacity.
+/// Returns the share of callers served at `load` times the capacity, beside a flood of `times` the capacity.
 fn beside(load: f64, flood: Source, times: f64) -> f64 {
     let callers = source([192, 0, 2, 1], Class::Call, FilteredKind::ProvenCall);
     let mut model = Model::new(Costs::of_rate(CAPACITY), vec![callers, Source { clients: Clients::Once, ..flood }]);
@@ -184,7 +185,7 @@ fn a_source_that_floods_takes_nothing_from_the_others() {
     let flood = source([198, 51, 100, 1], Class::Call, FilteredKind::ProvenCall);
     let innocent = beside(0.4, flood, 2.0);
     assert!(innocent > 0.95, "{innocent}");
-    // Whoever makes all of its messages stand where they are admitted gets its share and no more.
+    // A source that gives all messages an admitted position gets its share and no more.
     for position in [0, 1_000, 20_000] {
         let innocent = beside(0.4, Source { position: Some(position), ..flood }, 2.0);
         assert!(innocent > 0.95, "position {position}: {innocent}");
@@ -193,7 +194,7 @@ fn a_source_that_floods_takes_nothing_from_the_others() {
 
 #[test]
 fn strangers_take_nothing_from_who_is_known() {
-    // As many addresses as requests would take nothing away that one has not.
+    // A flood from as many addresses as requests takes no more than one from a single address.
     let strangers = Source { is_proven: false, ..source([198, 51, 100, 1], Class::Other, FilteredKind::Call) };
     for load in [0.5, 0.05] {
         let innocent = beside(load, strangers, 5.0);
@@ -222,7 +223,7 @@ fn strangers_who_call_an_emergency_service_take_a_part_of_the_capacity_and_no_mo
     let strangers = Source { is_proven: false, ..source([198, 51, 100, 1], Class::Emergency, FilteredKind::Call) };
     let innocent = beside(0.5, strangers, 4.0);
     assert!(innocent > 0.95, "{innocent}");
-    // As long as they are few, they are served before all others.
+    // While they are few, they are served before all others.
     let mut model = Model::new(Costs::of_rate(CAPACITY), vec![Source::callers(Clients::Retransmit), strangers]);
     model.offer(0, 3.0 * CAPACITY, 0.0, 60.0);
     model.offer(1, 0.1 * CAPACITY, 0.0, 60.0);
@@ -234,7 +235,7 @@ fn strangers_who_call_an_emergency_service_take_a_part_of_the_capacity_and_no_mo
 #[test]
 fn a_short_wait_in_one_queue_says_nothing_of_another() {
     let mut controller = Controller::new(7, true);
-    let offer = Offer {
+    let offer = OfferedRequest {
         class: Class::Call,
         kind: FilteredKind::Call,
         position: 0,
@@ -245,8 +246,8 @@ fn a_short_wait_in_one_queue_says_nothing_of_another() {
     for tenth in 0..10_u32 {
         for (queue, wait_ms) in [(0, 200), (1, 0)] {
             let (now, wait) = (Timestamp::ZERO + WINDOW * tenth, Duration::from_millis(wait_ms));
-            controller.note_wait(now, queue, wait);
-            controller.handle_offer(now, wait, || offer);
+            controller.record_wait(now, queue, wait);
+            controller.handle_request(now, wait, || offer);
         }
     }
     assert!(controller.is_limiting());

@@ -1,45 +1,46 @@
-//! The responses of a forwarded request: what goes up at once, what makes it try something else, and the best final
-//! response, which is kept until no branch can give a better one (RFC 3261 §16.7).
+//! Responses to a forwarded request: those forwarded at once, those that trigger another attempt, and the best final
+//! response, which is stored until no branch can give a better one (RFC 3261 §16.7).
 
 use core::net::SocketAddr;
 use core::time::Duration;
 
 use smallvec::SmallVec;
-use strowger_balancer::Seat;
+use strowger_balancer::CallGuard;
 use strowger_foundation::{Buf, Timestamp};
 use strowger_message::{HeaderName, Message, NameAddr, Status, parse_decimal};
 use strowger_transaction::{ClientId, ServerId};
 
-use crate::context::{self, Best, Progress, Rest, Wait};
-use crate::engine::{CallProgress, Guide, Proxy};
+use crate::context::{self, BestResponse, BranchState, BranchTimer, RemainingHops};
+use crate::engine::{CallProgress, Proxy, ProxyCallbacks};
 use crate::fork::enqueue;
 use crate::policy::{MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS};
 use crate::target::Target;
 use crate::{forward, local};
 
 //= rfc3261#20.33
-/// When to come back where no target of a balanced set has answered.
+/// Retry-After when no target of a balanced set has responded.
 pub(crate) const NO_TARGET_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// What a peer's Retry-After is held to: a moment, and no more than an operator would wait before looking.
+/// Bounds of a peer's Retry-After: at least a moment, at most as long as an operator would wait before investigating.
 const MIN_RETRY_AFTER: Duration = Duration::from_secs(1);
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 impl Proxy {
-    /// The forwarded request of `server`, a BYE, has ended the call of `seat`, which counts at its target until that has answered
-    /// the BYE or there is no telling any more whether it will. Where that is so already, it counts no more.
-    pub fn hold(&mut self, server: ServerId, seat: Seat) {
+    /// Holds the call guard of the call that the forwarded BYE of `server` ends. The call counts at its target until
+    /// the target responds to the BYE or can no longer be expected to. If that is already so, the guard is released
+    /// at once.
+    pub fn hold_call(&mut self, server: ServerId, seat: CallGuard) {
         let index = self.transactions.server_user(server);
-        if let Some(context) = index.and_then(|index| self.context_mut(index)).filter(|context| !context.answered) {
-            debug_assert!(!context.is_invite && context.seat.is_none(), "a BYE ends one call");
-            context.seat = Some(seat);
+        if let Some(context) = index.and_then(|index| self.context_mut(index)).filter(|context| !context.is_answered) {
+            debug_assert!(!context.is_invite && context.call_guard.is_none(), "a BYE ends one call");
+            context.call_guard = Some(seat);
         }
     }
 
-    /// The forwarded request of `server` is answered `status` where nobody who was asked gives a better answer.
-    pub fn fall_back_to(&mut self, now: Timestamp, server: ServerId, status: Status) {
+    /// Sets the status for the forwarded request of `server` if no branch gives a better response.
+    pub fn set_fallback_status(&mut self, now: Timestamp, server: ServerId, status: Status) {
         let index = self.transactions.server_user(server);
-        if let Some(index) = index.filter(|index| self.context(*index).is_some_and(|context| !context.answered)) {
+        if let Some(index) = index.filter(|index| self.context(*index).is_some_and(|context| !context.is_answered)) {
             self.keep_own(now, index, status);
         }
     }
@@ -50,11 +51,11 @@ impl Proxy {
         index: u32,
         client: ClientId,
         message: &Message<'_>,
-        guide: &mut dyn Guide,
+        guide: &mut dyn ProxyCallbacks,
     ) {
         let Some(status) = message.status() else { return };
         if message.via().has_other_params {
-            self.learn_load(now, index, client, message.via());
+            self.record_next_hop_load(now, index, client, message.via());
         }
         if status.is_provisional() {
             self.on_provisional(now, index, client, message, status);
@@ -62,25 +63,25 @@ impl Proxy {
         }
         self.end_timer(index, client);
         let Some(context) = self.context_mut(index) else { return };
-        let may_go_on = context.may_go_on();
+        let may_go_on = context.may_try_more();
         let Some(branch) = context.branch_mut(client) else { return };
-        let repeated = branch.progress != Progress::Pending;
-        let counted = if branch.rang_out && !status.is_success() { Status::REQUEST_TIMEOUT } else { status };
-        let (flow, begun) = (branch.flow, branch.begun);
-        branch.heard = true;
-        match branch.work.take() {
+        let repeated = branch.state != BranchState::Pending;
+        let counted = if branch.has_timer_c_fired && !status.is_success() { Status::REQUEST_TIMEOUT } else { status };
+        let (flow, begun) = (branch.flow, branch.invite_sent_at);
+        branch.has_response = true;
+        match branch.request_guard.take() {
             Some(work) if status == Status::SERVICE_UNAVAILABLE => work.handle_failure(now),
             Some(work) => work.handle_final(now),
             None => {}
         }
         if status.is_success() {
-            // One whose place another has taken has lost its seat.
-            let again = branch.target.take().filter(|_| branch.seat.is_none() && repeated);
-            let seat = branch.seat.take().or_else(|| again.map(|target| target.seat()));
-            branch.progress = Progress::Final(counted);
-            context.seat = seat;
+            // A replaced branch has given up its call guard.
+            let again = branch.target.take().filter(|_| branch.call_guard.is_none() && repeated);
+            let seat = branch.call_guard.take().or_else(|| again.map(|target| target.begin_call()));
+            branch.state = BranchState::Final(counted);
+            context.call_guard = seat;
             match begun {
-                Some(begun) => self.on_call_taken(now, flow, begun),
+                Some(begun) => self.on_call_answered(now, flow, begun),
                 None => self.on_answer(now, flow),
             }
             self.on_success(now, index, message, status, flow);
@@ -90,11 +91,12 @@ impl Proxy {
             return;
         }
         if status == Status::SERVICE_UNAVAILABLE {
-            self.avoid_refuser(now, index, client, retry_after(message));
+            self.avoid_after_refusal(now, index, client, retry_after(message));
         } else {
             self.on_answer(now, flow);
         }
-        let replaced = may_go_on && counted == status && self.try_otherwise(now, index, client, message, status, guide);
+        let replaced =
+            may_go_on && counted == status && self.try_alternative(now, index, client, message, status, guide);
         if !replaced {
             self.on_failure(now, index, client, message, counted);
         }
@@ -111,59 +113,72 @@ impl Proxy {
     ) {
         let Some(context) = self.context_mut(index) else { return };
         //= rfc3261#16.7
-        // Every 2xx to an INVITE goes up at once (step 5), also those that come after the first; of a non-INVITE the
-        // first answer is the only one.
-        let server = (context.is_invite || !context.answered).then_some(context.server);
+        // Every 2xx to an INVITE is forwarded at once (step 5), also after the first. For a non-INVITE only the first
+        // response is forwarded.
+        let server = (context.is_invite || !context.is_answered).then_some(context.server);
         if server.is_some() {
-            self.note(index, status, flow.map(|flow| flow.peer));
+            self.report_progress(index, status, flow.map(|flow| flow.peer));
             self.mark_answered(index);
         }
         self.forget_request(index);
         self.end_if_over(index);
         if let Some(server) = server {
-            self.pass_up(now, server, status, message);
+            self.forward_upstream(now, server, status, message);
         }
-        // Where the context is gone, its one branch was final.
+        // If the context is gone, its only branch was final.
         self.cancel_pending(now, index);
     }
 
-    /// Whether something else takes the place of a branch that was refused: another place, credentials, the contacts of a
-    /// redirection.
-    fn try_otherwise(
+    /// Tries an alternative to a refused branch: another next hop, credentials, or the contacts of a redirection.
+    /// Returns whether there was one.
+    fn try_alternative(
         &mut self,
         now: Timestamp,
         index: u32,
         client: ClientId,
         message: &Message<'_>,
         status: Status,
-        guide: &mut dyn Guide,
+        guide: &mut dyn ProxyCallbacks,
     ) -> bool {
         match status.code() {
-            // The target cannot serve anybody now, or the flow to it is gone; the next one may (RFC 3263 §4.3, RFC 5626 §6).
-            430 | 502..=504 => self.try_elsewhere(now, index, client),
+            //= rfc5626#7:answered
+            // What a device has answered by one of its flows it has answered by all of them.
+            502..=504 if self.is_by_flow(index, client) => false,
+            //= rfc5626#7:430
+            // The target cannot serve any request, or the flow to it is gone; the next may work (RFC 3263 §4.3, RFC
+            // 5626 §6).
+            430 | 502..=504 => self.try_next_hop(now, index, client),
             401 | 407 => self.try_with_credentials(now, index, client, message, guide),
-            // 305 names a proxy, and 380 something else than a place (§21.3.4, §21.3.5).
+            // 305 names a proxy and 380 an alternative service (§21.3.4, §21.3.5).
             300..=302 => self.try_redirected(now, index, client, message, guide),
             _ => false,
         }
     }
 
-    /// Answers the challenge of a trunk, once.
+    /// Whether the branch went over the flow of a registration, and so to the device itself.
+    fn is_by_flow(&mut self, index: u32, client: ClientId) -> bool {
+        let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
+        branch.is_some_and(|branch| branch.hop_kind.is_flow())
+    }
+
+    /// Responds to the challenge of a trunk, once.
     fn try_with_credentials(
         &mut self,
         now: Timestamp,
         index: u32,
         client: ClientId,
         message: &Message<'_>,
-        guide: &mut dyn Guide,
+        guide: &mut dyn ProxyCallbacks,
     ) -> bool {
         let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
-        let Some(rest) = branch.and_then(|branch| branch.rest.take_if(|rest| !rest.challenged)) else { return false };
+        let Some(rest) = branch.and_then(|branch| branch.remaining.take_if(|rest| !rest.has_answered_challenge)) else {
+            return false;
+        };
         let Some(trunk) = rest.target.trunk else { return false };
-        let Rest { mut target, breadth, .. } = *rest;
-        let Some(current) = target.places.first() else { return false };
+        let RemainingHops { mut target, breadth, .. } = *rest;
+        let Some(current) = target.next_hops.first() else { return false };
         let mut lines = Vec::new();
-        self.again(index, |_, request, _| {
+        self.with_request(index, |_, request, _| {
             if !guide.answer_challenge(trunk, message, request, &current.request_uri, &mut lines) {
                 lines.clear();
             }
@@ -171,40 +186,40 @@ impl Proxy {
         if lines.is_empty() {
             return false;
         }
-        let retried = self.replace(now, index, client, &mut target, breadth, &lines);
+        let retried = self.replace_branch(now, index, client, &mut target, breadth, &lines);
         self.counters.challenges_answered += u64::from(retried);
         retried
     }
 
     //= rfc3261#16.7
-    /// Makes the contacts of a redirection destinations of the request (step 4), each once.
+    /// Adds the contacts of a redirection to the target set (step 4), each at most once.
     fn try_redirected(
         &mut self,
         now: Timestamp,
         index: u32,
         client: ClientId,
         message: &Message<'_>,
-        guide: &mut dyn Guide,
+        guide: &mut dyn ProxyCallbacks,
     ) -> bool {
-        let later = self.context_mut(index).and_then(|context| context.later.as_mut());
-        let Some(later) = later.filter(|l| l.recipe.times.recurse && l.redirections < MAX_REDIRECTIONS) else {
+        let later = self.context_mut(index).and_then(|context| context.fork.as_mut());
+        let Some(later) = later.filter(|l| l.forwarding.policy.recurse && l.redirections < MAX_REDIRECTIONS) else {
             return false;
         };
         later.redirections = later.redirections.saturating_add(1);
         let mut found: Vec<Target> = Vec::new();
-        self.again(index, |_, request, forwarding| {
+        self.with_request(index, |_, request, forwarding| {
             let source = &forwarding.edits.source;
             for contact in message.head().elements(HeaderName::Contact).take(MAX_BRANCHES) {
                 let Some(contact) = NameAddr::parse(contact) else { continue };
                 let q = contact.params.value("q").and_then(strowger_message::parse_q).unwrap_or(1000);
                 let before = found.len();
-                guide.follow(now, contact.uri, request, source, &mut found);
+                guide.redirection_targets(now, contact.uri, request, source, &mut found);
                 found.iter_mut().skip(before).for_each(|target| target.q = q);
             }
         });
         let marks: SmallVec<[u64; 8]> =
-            found.iter().map(|target| target.places.first().map_or(0, |place| self.mark_of(place))).collect();
-        let Some(later) = self.context_mut(index).and_then(|context| context.later.as_mut()) else { return false };
+            found.iter().map(|target| target.next_hops.first().map_or(0, |place| self.uri_hash(place))).collect();
+        let Some(later) = self.context_mut(index).and_then(|context| context.fork.as_mut()) else { return false };
         let mut fresh: Vec<Target> = Vec::new();
         for (target, mark) in found.into_iter().zip(marks) {
             if !later.seen.contains(&mark) && later.seen.len() < MAX_ATTEMPTS {
@@ -217,7 +232,7 @@ impl Proxy {
         }
         enqueue(&mut later.targets, fresh);
         if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
-            branch.end(Progress::Replaced);
+            branch.end(BranchState::Replaced);
         }
         self.counters.redirections += 1;
         true
@@ -225,13 +240,13 @@ impl Proxy {
 
     fn on_failure(&mut self, now: Timestamp, index: u32, client: ClientId, message: &Message<'_>, counted: Status) {
         let Some(context) = self.context_mut(index) else { return };
-        let answered = context.answered;
+        let answered = context.is_answered;
         let best = context.best.as_ref().map(|best| best.status);
         if let Some(branch) = context.branch_mut(client) {
-            let seat = branch.seat.take().filter(|_| is_challenge(counted));
-            branch.end(Progress::Final(counted));
-            branch.rest = None;
-            context.seat = seat.or(context.seat.take());
+            let seat = branch.call_guard.take().filter(|_| is_challenge(counted));
+            branch.end(BranchState::Final(counted));
+            branch.remaining = None;
+            context.call_guard = seat.or(context.call_guard.take());
         }
         if answered {
             return;
@@ -241,7 +256,7 @@ impl Proxy {
             let response = passed_on
                 .then(|| self.transactions.pool().take(message.bytes().len()))
                 .and_then(|mut buf| self.write_upstream(now, &mut buf, message).map(|()| buf));
-            self.replace_best(index, Best { status: counted, response });
+            self.replace_best(index, BestResponse { status: counted, response });
         } else if best.is_some_and(is_challenge) && is_challenge(counted) {
             self.collect_challenges(index, message);
         }
@@ -252,45 +267,48 @@ impl Proxy {
 
     fn on_provisional(&mut self, now: Timestamp, index: u32, client: ClientId, message: &Message<'_>, status: Status) {
         let Some(context) = self.context_mut(index) else { return };
-        let (server, answered, is_invite) = (context.server, context.answered, context.is_invite);
+        let (server, answered, is_invite) = (context.server, context.is_answered, context.is_invite);
         let Some(branch) = context.branch_mut(client) else { return };
-        let (flow, progress) = (branch.flow, branch.progress);
-        branch.heard = true;
-        if let Some(work) = &mut branch.work {
+        let (flow, progress) = (branch.flow, branch.state);
+        branch.has_response = true;
+        if let Some(work) = &mut branch.request_guard {
             work.handle_provisional(now, status.code());
         }
-        if core::mem::take(&mut branch.cancel_wanted) {
+        if core::mem::take(&mut branch.is_cancel_pending) {
             self.transactions.cancel(now, client);
         }
-        if progress == Progress::Pending {
+        if progress == BranchState::Pending {
             self.on_sign_of_life(now, flow);
         }
-        self.on_life(now, index, client, status);
-        // A 100 is hop by hop; a non-INVITE has no other provisional response (RFC 4320 §4.1).
-        if status != Status::TRYING && is_invite && !answered && progress != Progress::Replaced {
-            self.note(index, status, flow.map(|flow| flow.peer));
-            self.pass_up(now, server, status, message);
+        self.on_branch_alive(now, index, client, status);
+        // A 100 is hop-by-hop; a non-INVITE has no other provisional response (RFC 4320 §4.1).
+        if status != Status::TRYING && is_invite && !answered && progress != BranchState::Replaced {
+            self.report_progress(index, status, flow.map(|flow| flow.peer));
+            self.forward_upstream(now, server, status, message);
         }
     }
 
     //= rfc3261#16.7 step 2
-    /// A branch is alive: its other places are not wanted, and Timer C begins, or begins anew with all but a 100.
-    fn on_life(&mut self, now: Timestamp, index: u32, client: ClientId, status: Status) {
+    /// Handles a provisional response: the branch's other next hops are not needed. Timer C starts, or restarts
+    /// unless this is a 100.
+    fn on_branch_alive(&mut self, now: Timestamp, index: u32, client: ClientId, status: Status) {
         let Some(context) = self.contexts.get_mut(index as usize) else { return };
         let (ring_timeout, is_invite) = (context.ring_timeout, context.is_invite);
-        let steps = context.later.as_ref().filter(|later| !later.targets.is_empty());
-        let step = steps.map(|later| later.recipe.times.fork_timeout.min(ring_timeout));
+        let steps = context.fork.as_ref().filter(|later| !later.targets.is_empty());
+        let step = steps.map(|later| later.forwarding.policy.fork_timeout.min(ring_timeout));
         let Some(branch) = context.branch_mut(client) else { return };
         let (after, wait) = match branch.timer {
-            Some((_, Wait::Life)) if is_invite => step.map_or((ring_timeout, Wait::Ring), |step| (step, Wait::Step)),
-            Some((timer, Wait::Life)) => {
+            Some((_, BranchTimer::Failover)) if is_invite => {
+                step.map_or((ring_timeout, BranchTimer::TimerC), |step| (step, BranchTimer::SerialFork))
+            }
+            Some((timer, BranchTimer::Failover)) => {
                 self.timers.cancel(timer);
                 branch.timer = None;
                 return;
             }
-            Some((_, Wait::Ring)) if status != Status::TRYING => {
-                // Its timer fires in between, and is armed again for then.
-                branch.rings_until = now + ring_timeout;
+            Some((_, BranchTimer::TimerC)) if status != Status::TRYING => {
+                // The timer fires in between and is then rearmed.
+                branch.timer_c_deadline = now + ring_timeout;
                 return;
             }
             _ => return,
@@ -298,74 +316,74 @@ impl Proxy {
         if let Some((timer, _)) = branch.timer.take() {
             self.timers.cancel(timer);
         }
-        branch.rings_until = now + after;
+        branch.timer_c_deadline = now + after;
         branch.timer = Some((self.timers.insert(now + after, (index, client)), wait));
     }
 
-    pub(crate) fn pass_up(&mut self, now: Timestamp, server: ServerId, status: Status, message: &Message<'_>) {
+    pub(crate) fn forward_upstream(&mut self, now: Timestamp, server: ServerId, status: Status, message: &Message<'_>) {
         let mut response = self.transactions.pool().take(message.bytes().len());
         if self.write_upstream(now, &mut response, message).is_none() {
             self.counters.stray_responses += 1;
-            self.transactions.pool().give(response);
+            self.transactions.pool().recycle(response);
             return;
         }
         self.counters.responses += 1;
         self.transactions.respond(now, server, status, response);
     }
 
-    /// Sends the best response once nothing is pending and nothing more is to be tried.
+    /// Sends the best response once no branch is pending and nothing is left to try.
     pub(crate) fn finish_if_done(&mut self, now: Timestamp, index: u32) {
         let Some(context) = self.context_mut(index) else { return };
-        if context.answered || context.is_pending() {
+        if context.is_answered || context.is_pending() {
             return;
         }
         if self.open_next_step(now, index) {
             return;
         }
         let Some(context) = self.context_mut(index) else { return };
-        if context.answered || context.is_pending() {
+        if context.is_answered || context.is_pending() {
             return;
         }
         match context.best.take() {
             Some(best) => self.finish(now, index, best),
             None if context.is_invite => {
-                // Everything was cancelled before anything was sent; or what was to take the place of all that was
-                // tried could not be opened.
-                let status = if context.given_up { Status::REQUEST_TERMINATED } else { Status::SERVER_ERROR };
-                self.finish(now, index, Best { status, response: None });
+                // Everything was cancelled before anything was sent, or no branch could be opened to replace those
+                // tried.
+                let status = if context.is_given_up { Status::REQUEST_TERMINATED } else { Status::SERVER_ERROR };
+                self.finish(now, index, BestResponse { status, response: None });
             }
             None => {
                 let server = context.server;
                 self.mark_answered(index);
                 self.forget_request(index);
-                // The transaction sends no 408 to a non-INVITE; told of one, it stops waiting for an answer.
+                // The transaction sends no 408 to a non-INVITE; given one, it stops waiting for a response.
                 self.transactions.respond(now, server, Status::REQUEST_TIMEOUT, Buf::new());
             }
         }
     }
 
     /// Sends the best final response.
-    fn finish(&mut self, now: Timestamp, index: u32, best: Best) {
+    fn finish(&mut self, now: Timestamp, index: u32, best: BestResponse) {
         //= rfc3261#16.7
-        // A 503 says that this hop is overloaded, which is not ours to say of ourselves (step 6): it leaves as 500. One
-        // that we wrote is meant.
+        // A peer's 503 means that the peer is overloaded, not this server (step 6): it is forwarded as 500. A 503 of
+        // our own stays.
         let (status, response) = match best {
-            Best { status, response: Some(response) } => (status, Some(response)),
-            Best { status: Status::SERVICE_UNAVAILABLE, response: None } => match self.context(index) {
-                // Of a balancer it is: none of those that it stands for is there.
+            BestResponse { status, response: Some(response) } => (status, Some(response)),
+            BestResponse { status: Status::SERVICE_UNAVAILABLE, response: None } => match self.context(index) {
+                // A balancer sends 503 here: none of the targets that it represents is available.
                 Some(context) if context.is_balanced && context.is_exhausted() => (
                     Status::SERVICE_UNAVAILABLE,
                     self.write_own(now, index, Status::SERVICE_UNAVAILABLE, Some(NO_TARGET_RETRY_AFTER)),
                 ),
                 _ => (Status::SERVER_ERROR, self.write_local(now, index, Status::SERVER_ERROR)),
             },
-            Best { status, response: None } => (status, self.write_local(now, index, status)),
+            BestResponse { status, response: None } => (status, self.write_local(now, index, status)),
         };
         let Some(context) = self.context(index) else { return };
         let (server, is_exhausted) =
             (context.server, matches!(status.code(), 408 | 500 | 503) && context.is_exhausted());
         self.counters.exhausted += u64::from(is_exhausted);
-        self.note(index, status, None);
+        self.report_progress(index, status, None);
         self.mark_answered(index);
         self.forget_request(index);
         self.end_if_over(index);
@@ -375,12 +393,12 @@ impl Proxy {
         }
     }
 
-    /// Writes a response of our own to the request.
+    /// Writes the server's own response to the request.
     pub(crate) fn write_local(&mut self, now: Timestamp, index: u32, status: Status) -> Option<Buf> {
         self.write_own(now, index, status, None)
     }
 
-    /// The same, with a Retry-After where one is given.
+    /// Writes the server's own response, with an optional Retry-After.
     pub(crate) fn write_own(
         &mut self,
         now: Timestamp,
@@ -393,7 +411,7 @@ impl Proxy {
         let message = Message::parse(request).ok()?;
         let tag = local::to_tag(&self.tag_key, self.transactions.server_key(context.server)?);
         let mut response = self.transactions.pool().take(request.len());
-        let reply = self.begin_reply(now, &mut response, &tag, &message, &context.source, status, None);
+        let reply = self.begin_response(now, &mut response, &tag, &message, &context.source, status, None);
         match retry_after {
             Some(after) => reply.header_fmt("Retry-After", format_args!("{}", after.as_secs())).finish(),
             None => reply.finish(),
@@ -405,52 +423,52 @@ impl Proxy {
         let Some(context) = self.contexts.get_mut(index as usize) else { return };
         let pool = self.transactions.pool();
         if let Some(request) = context.request.take() {
-            pool.give(request);
+            pool.recycle(request);
         }
-        // Looked at first: most have neither, and to drop nothing is work.
+        // Checked first because most have neither, and dropping an empty value is not free.
         if context.best.is_some()
             && let Some(response) = context.best.take().and_then(|best| best.response)
         {
-            pool.give(response);
+            pool.recycle(response);
         }
-        // What is left of a destination is there only where it may be tried later.
-        if context.later.is_some() {
-            context.later = None;
-            context.branches.iter_mut().for_each(|branch| branch.rest = None);
+        // The remaining next hops exist only if they may be tried later.
+        if context.fork.is_some() {
+            context.fork = None;
+            context.branches.iter_mut().for_each(|branch| branch.remaining = None);
         }
     }
 
-    pub(crate) fn keep_if_better(&mut self, index: u32, best: Best) {
+    pub(crate) fn keep_if_better(&mut self, index: u32, best: BestResponse) {
         let Some(context) = self.context(index) else { return };
         let is_better = context.best.as_ref().is_none_or(|old| context::is_better(best.status, old.status));
-        if !context.answered && is_better {
+        if !context.is_answered && is_better {
             self.replace_best(index, best);
         } else if let Some(buf) = best.response {
-            self.transactions.pool().give(buf);
+            self.transactions.pool().recycle(buf);
         }
     }
 
-    /// Tells who follows the call what the caller is told.
-    fn note(&mut self, index: u32, status: Status, from: Option<SocketAddr>) {
-        let Some(context) = self.context_mut(index).filter(|context| !context.answered) else { return };
-        // Where nobody follows the call, nobody has the seat beyond the final response.
-        let seat = if status.is_provisional() { None } else { context.seat.take() };
+    /// Reports the status sent to the caller to call tracking.
+    fn report_progress(&mut self, index: u32, status: Status, from: Option<SocketAddr>) {
+        let Some(context) = self.context_mut(index).filter(|context| !context.is_answered) else { return };
+        // If the call is not tracked, the call guard is not needed after the final response.
+        let seat = if status.is_provisional() { None } else { context.call_guard.take() };
         let call = context.call;
         if call != 0 {
-            self.progress.push_back(CallProgress { call, status, from, seat });
+            self.progress.push_back(CallProgress { call, status, from, call_guard: seat });
         }
     }
 
-    pub(crate) fn replace_best(&mut self, index: u32, best: Best) {
+    pub(crate) fn replace_best(&mut self, index: u32, best: BestResponse) {
         let old = self.context_mut(index).and_then(|context| context.best.replace(best));
         if let Some(buf) = old.and_then(|best| best.response) {
-            self.transactions.pool().give(buf);
+            self.transactions.pool().recycle(buf);
         }
     }
 
     //= rfc3261#16.7
-    /// Adds the challenges of `message` to the best response, which is one itself (step 7): the caller can then answer all
-    /// who asked.
+    /// Adds the challenges of `message` to the best response, itself a challenge (step 7), so that the caller can
+    /// respond to all of them.
     pub(crate) fn collect_challenges(&mut self, index: u32, message: &Message<'_>) {
         let Some(context) = self.contexts.get_mut(index as usize) else { return };
         let Some(best) = context.best.as_mut().and_then(|best| best.response.as_mut()) else { return };
@@ -458,22 +476,22 @@ impl Proxy {
         if forward::merge_challenges(&mut merged, best, message).is_some() {
             core::mem::swap(best, &mut merged);
         }
-        self.transactions.pool().give(merged);
+        self.transactions.pool().recycle(merged);
     }
 
     pub(crate) fn mark_answered(&mut self, index: u32) {
         if let Some(context) = self.context_mut(index)
-            && !core::mem::replace(&mut context.answered, true)
+            && !core::mem::replace(&mut context.is_answered, true)
         {
-            // Who follows the call has been given that of an INVITE.
-            context.seat = None;
+            // Call tracking has taken over the guard of an INVITE.
+            context.call_guard = None;
             self.unanswered = self.unanswered.saturating_sub(1);
         }
     }
 }
 
 //= rfc3261#21.5.4
-/// For how long who refused everybody wants to be left alone, within reason.
+/// Returns the Retry-After of a refusal that applies to all requests, within limits.
 fn retry_after(response: &Message<'_>) -> Option<Duration> {
     let value = response.head().first(HeaderName::RetryAfter)?;
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();

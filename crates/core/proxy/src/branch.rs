@@ -1,52 +1,52 @@
-//! Our Via branches: they name the shard and the client transaction that a response belongs to, carry a loop hash, and
-//! are authenticated, so that a response without our tag is dropped before anything is looked up.
+//! Our Via branches: they name the shard and the client transaction of a response, carry a loop hash, and are
+//! authenticated, so that a response without our seal is dropped before any lookup.
 //!
-//! `z9hG4bK` and 48 [letters]: kind (8 bits), shard (16) and loop hash (40), place (64), seal (64).
+//! `z9hG4bK` and 48 [letters](base16): kind (8 bits), shard (16) and loop hash (40), position (64), seal (64).
 
 use core::net::SocketAddr;
 
 use strowger_balancer::TargetId;
-use strowger_foundation::{KeyRing, Seal, ShardId, TagKey, letters, octets};
+use strowger_foundation::{KeyRing, Seal, ShardId, TagKey, base16, octets};
 use strowger_message::{HeaderName, MAGIC_COOKIE, Message, Via};
 use strowger_transaction::ClientId;
 
-/// The length of a branch's text, magic cookie included.
-pub const BRANCH_LEN: usize = MAGIC_COOKIE.len() + 3 * letters::LEN;
+/// Length of a branch in characters, including the magic cookie.
+pub const BRANCH_LEN: usize = MAGIC_COOKIE.len() + 3 * base16::LEN;
 
 const STATEFUL: u8 = 1;
 const STATELESS: u8 = 2;
 const KEEP_ALIVE: u8 = 3;
 
-/// The bits of a loop hash.
+/// Number of bits of a loop hash.
 const LOOP_BITS: u32 = 40;
 
-/// Whom a branch belongs to.
+/// The owner of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum BranchOwner {
     /// A client transaction.
     Client(ClientId),
-    /// Nobody: the request was forwarded without state; the number is a function of the branch above.
+    /// None: the request was forwarded statelessly; the number is a function of the branch above.
     Stateless(u64),
-    /// Nobody: the request is a keep-alive of ours, whose answer says no more than that the peer is there.
+    /// None: the request is our keep-alive; its response only shows that the peer is alive.
     KeepAlive(u64),
 }
 
-/// The shard of branches that any shard may have made: their responses go where the Call-ID says.
+/// The shard number of branches that any shard may have made: their responses are routed by Call-ID.
 pub const ANY_SHARD: ShardId = ShardId(u16::MAX);
 
-/// A branch that one of our members made.
+/// A branch created by one of our members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Branch {
+pub struct BranchId {
     /// The shard that forwarded the request.
     pub shard: ShardId,
-    /// The transaction in it.
-    pub owner: Owner,
-    /// What [`loop_hash`] said of the request as it came in: the lower 40 bits count.
+    /// The owner within the shard.
+    pub owner: BranchOwner,
+    /// The [`loop_hash`] of the request as received; only the lower 40 bits count.
     pub loop_hash: u64,
 }
 
-impl Branch {
-    /// The branch's text, signed by the current key.
+impl BranchId {
+    /// Returns the branch's text, sealed with the current key.
     #[must_use]
     pub fn encode(&self, ring: &KeyRing) -> [u8; BRANCH_LEN] {
         let words = self.words();
@@ -56,43 +56,46 @@ impl Branch {
         let (cookie, parts) = text.split_at_mut(MAGIC_COOKIE.len());
         cookie.copy_from_slice(MAGIC_COOKIE);
         for (part, number) in parts.as_chunks_mut().0.iter_mut().zip(numbers) {
-            *part = letters::encode(number);
+            *part = base16::encode(number);
         }
         text
     }
 
-    /// Reads a branch; `None` where it is not ours.
+    /// Parses a branch; `None` if it is not ours.
     #[must_use]
     pub fn decode(ring: &KeyRing, text: &[u8]) -> Option<Self> {
+        //= rfc5393#4.2.1:unique
         let ([first, second, seal], []) = text.strip_prefix(MAGIC_COOKIE)?.as_chunks() else { return None };
-        let words = [letters::decode(first)?, letters::decode(second)?];
-        if !ring.are_sealed(words, Seal(letters::decode(seal)?)) {
+        let words = [base16::decode(first)?, base16::decode(second)?];
+        if !ring.are_sealed(words, Seal(base16::decode(seal)?)) {
             return None;
         }
         let [first, place] = words;
         let [kind, s0, s1, ..] = first.to_be_bytes();
         let owner = match kind {
-            STATEFUL => Owner::Client(ClientId::from_parts(high(place), low(place))),
-            STATELESS => Owner::Stateless(place),
-            KEEP_ALIVE => Owner::KeepAlive(place),
+            STATEFUL => BranchOwner::Client(ClientId::from_parts(high(place), low(place))),
+            STATELESS => BranchOwner::Stateless(place),
+            KEEP_ALIVE => BranchOwner::KeepAlive(place),
             _ => return None,
         };
         Some(Self { shard: ShardId(u16::from_be_bytes([s0, s1])), owner, loop_hash: cut(first) })
     }
 
-    /// What is sealed.
+    //= rfc5393#4.2.1:two-parts
+    /// The sealed content.
     fn words(&self) -> [u64; 2] {
         let (kind, place) = match self.owner {
-            Owner::Client(id) => (STATEFUL, (u64::from(id.index()) << 32) | u64::from(id.generation())),
-            Owner::Stateless(place) => (STATELESS, place),
-            Owner::KeepAlive(place) => (KEEP_ALIVE, place),
+            //= rfc5393#4.2.1:unique
+            BranchOwner::Client(id) => (STATEFUL, (u64::from(id.index()) << 32) | u64::from(id.generation())),
+            BranchOwner::Stateless(place) => (STATELESS, place),
+            BranchOwner::KeepAlive(place) => (KEEP_ALIVE, place),
         };
         let front = u64::from(kind) << 16 | u64::from(self.shard.0);
         [front << LOOP_BITS | cut(self.loop_hash), place]
     }
 }
 
-/// As much of a loop hash as a branch has room for.
+/// Truncates a loop hash to the bits in a branch.
 const fn cut(hash: u64) -> u64 {
     hash & ((1 << LOOP_BITS) - 1)
 }
@@ -106,11 +109,11 @@ fn low(place: u64) -> u32 {
 }
 
 //= rfc3261#16.6
-//= rfc5393#4.2.1
-/// What decides the way of a request: when it comes back with the same hash, it is looping; with another one it spirals.
-/// Neither the method nor the To tag takes part, so a CANCEL or ACK has the hash of its INVITE.
+//= rfc5393#4.2.1:not-method
+/// Hashes what determines the routing of a request. If a request returns with the same hash it loops; with a
+/// different one it spirals. Method and To tag are excluded, so a CANCEL or ACK has the hash of its INVITE.
 ///
-/// Peers see it, and it is a hash that does not hide its key: `key` must be good for nothing else.
+/// Peers see the hash and it does not hide its key: do not use `key` for anything else.
 #[must_use]
 pub fn loop_hash(key: &TagKey, message: &Message<'_>) -> u64 {
     let head = message.head();
@@ -118,13 +121,17 @@ pub fn loop_hash(key: &TagKey, message: &Message<'_>) -> u64 {
     let (first, second) = (routes.next().unwrap_or(&[]), routes.next().unwrap_or(&[]));
     let tag = message.from().tag().unwrap_or(&[]);
     let number = message.cseq().number.to_be_bytes();
+    //= rfc5393#4.2.1:what-decides
+    //= rfc5393#4.2.4:varying
     cut(key.table64(&[message.request_uri(), first, second, tag, message.call_id(), &number]))
 }
 
-/// The owner of a stateless branch: a function of the branch above, or of RFC 2543's fields where that is no branch
-/// (RFC 3261 §16.11), so that retransmissions, CANCEL and ACK take the same branch. `key` is as in [`loop_hash`].
+//= rfc5393#4.2.1:same-branch
+/// Returns the owner for a stateless branch: a function of the branch above, or of RFC 2543's fields without such a
+/// branch (RFC 3261 §16.11), so that retransmissions, CANCEL and ACK get the same branch. `key` is as for
+/// [`loop_hash`].
 #[must_use]
-pub fn stateless_owner(key: &TagKey, message: &Message<'_>) -> Owner {
+pub fn stateless_owner(key: &TagKey, message: &Message<'_>) -> BranchOwner {
     let via = message.via();
     let number = message.cseq().number.to_be_bytes();
     let place = match via.rfc3261_branch() {
@@ -137,34 +144,36 @@ pub fn stateless_owner(key: &TagKey, message: &Message<'_>) -> Owner {
             message.request_uri(),
         ]),
     };
-    Owner::Stateless(place)
+    BranchOwner::Stateless(place)
 }
 
-/// The owner of the branch by which a request goes to a target of a balanced set, where other members share our keys: a
-/// function of the branch above, the target and its address, so that a retransmission is one for the target too, whichever member
-/// forwards it. `key` is as in [`loop_hash`].
+/// Returns the owner for a branch to a target of a balanced set when other members share our keys: a function of the
+/// branch above, the target and its address. Whichever member forwards a retransmission, the target recognizes it.
+/// `key` is as for [`loop_hash`].
 #[must_use]
-pub fn shared_owner(key: &TagKey, message: &Message<'_>, target: TargetId, peer: SocketAddr) -> Owner {
+pub fn shared_owner(key: &TagKey, message: &Message<'_>, target: TargetId, peer: SocketAddr) -> BranchOwner {
     match stateless_owner(key, message) {
-        Owner::Stateless(place) => {
+        BranchOwner::Stateless(place) => {
             let (ip, port) = (octets(peer.ip()), peer.port().to_be_bytes());
             let parts: [&[u8]; 4] = [&place.to_be_bytes(), &target.0.to_be_bytes(), &ip, &port];
-            Owner::Stateless(key.table64(&parts))
+            BranchOwner::Stateless(key.table64(&parts))
         }
         owner => owner,
     }
 }
 
-/// Whether one of the Vias is ours and carries `hash`: the request has been here, and left the same way.
+/// Whether one of the Vias is ours with this `hash`: the request has been here and was routed in the same way.
 #[must_use]
 pub fn has_looped(ring: &KeyRing, message: &Message<'_>, hash: u64) -> bool {
     let is_ours = |via: &Via<'_>| {
-        let ours = via.branch.and_then(|branch| Branch::decode(ring, branch));
+        let ours = via.branch.and_then(|branch| BranchId::decode(ring, branch));
+        //= rfc5393#4.2.2:compared
         ours.is_some_and(|branch| branch.loop_hash == hash)
     };
     if message.has_one_via() {
         return is_ours(message.via());
     }
+    //= rfc5393#4.2.2:each-via
     message.head().all(HeaderName::Via).flat_map(Via::parse_all).flatten().any(|via| is_ours(&via))
 }
 
@@ -172,20 +181,26 @@ pub fn has_looped(ring: &KeyRing, message: &Message<'_>, hash: u64) -> bool {
 mod tests {
     use super::*;
 
+    //= rfc5393#4.2.1:two-parts
+    //= rfc5393#4.2.1:unique
     #[test]
     fn a_branch_comes_home_and_a_forged_one_does_not() {
         let ring = KeyRing::new(TagKey::new([5; 16]));
-        for owner in [Owner::Client(ClientId::from_parts(7, 9)), Owner::Stateless(u64::MAX - 3), Owner::KeepAlive(5)] {
-            let branch = Branch { shard: ShardId(513), owner, loop_hash: 0x67_89ab_cdef };
+        for owner in [
+            BranchOwner::Client(ClientId::from_parts(7, 9)),
+            BranchOwner::Stateless(u64::MAX - 3),
+            BranchOwner::KeepAlive(5),
+        ] {
+            let branch = BranchId { shard: ShardId(513), owner, loop_hash: 0x67_89ab_cdef };
             let text = branch.encode(&ring);
-            assert_eq!(Branch::decode(&ring, &text), Some(branch));
+            assert_eq!(BranchId::decode(&ring, &text), Some(branch));
             for at in 0..text.len() {
                 let mut forged = text;
                 forged[at] = if forged[at] == b'a' { b'b' } else { b'a' };
-                assert_eq!(Branch::decode(&ring, &forged), None, "byte {at}");
+                assert_eq!(BranchId::decode(&ring, &forged), None, "byte {at}");
             }
-            assert_eq!(Branch::decode(&KeyRing::new(TagKey::new([6; 16])), &text), None);
+            assert_eq!(BranchId::decode(&KeyRing::new(TagKey::new([6; 16])), &text), None);
         }
-        assert_eq!(Branch::decode(&ring, b"z9hG4bK776asdhds"), None);
+        assert_eq!(BranchId::decode(&ring, b"z9hG4bK776asdhds"), None);
     }
 }

@@ -1,185 +1,186 @@
-//! The response context of one forwarded request (RFC 3261 §16.7): its branches, and the best response so far.
+//! The response context of a forwarded request (RFC 3261 §16.7): its branches and the best response so far.
 
 use core::time::Duration;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_balancer::{Seat, Target as Balanced, Work};
+use strowger_balancer::{CallGuard, RequestGuard, Target as Balanced};
 use strowger_foundation::{Buf, Flow, TimerId, Timestamp};
 use strowger_message::Status;
 use strowger_transaction::{ClientId, ServerId};
 
-use crate::recipe::Recipe;
-use crate::target::{Reach, Target};
+use crate::forward_params::OwnedForwarding;
+use crate::target::{NextHopKind, Target};
 
-/// How far a branch has come.
+/// State of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// Its name is being looked up; nothing was sent yet.
-    Asking,
+pub(crate) enum BranchState {
+    /// A DNS query is pending; nothing has been sent.
+    Resolving,
     /// No final response yet.
     Pending,
-    /// A final response, or what stands for one.
+    /// A final response, or the status that stands for one.
     Final(Status),
-    /// It ended without anything that could be passed on: a non-INVITE that timed out (RFC 4320 §4.1).
-    Silent,
-    /// Another branch has taken its place.
+    /// Ended without a response to forward: a non-INVITE timed out (RFC 4320 §4.1).
+    TimedOut,
+    /// Replaced by another branch.
     Replaced,
 }
 
-/// What the timer of a branch is for.
+/// Purpose of a branch's timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// The first sign of life: past it the next place is tried.
-    Life,
-    /// Timer C; each provisional response but 100 begins it anew.
-    Ring,
-    /// The time of one step of a serial fork, which no response makes longer.
-    Step,
+pub(crate) enum BranchTimer {
+    /// Time for the first response; then the next hop is tried.
+    Failover,
+    /// Timer C; restarted by each provisional response but 100.
+    TimerC,
+    /// Time of a step of a serial fork, which no response extends.
+    SerialFork,
 }
 
-/// One branch.
+/// A branch.
 #[derive(Debug)]
 pub(crate) struct Branch {
     pub(crate) client: ClientId,
-    pub(crate) progress: Progress,
-    /// What the timer is for, while it runs.
-    pub(crate) timer: Option<(TimerId, Wait)>,
-    /// When Timer C has run out: each response but 100 moves it on (RFC 3261 §16.7 step 2).
-    pub(crate) rings_until: Timestamp,
-    /// Timer C has fired: what the branch says now counts as 408.
-    pub(crate) rang_out: bool,
-    /// It has had a response.
-    pub(crate) heard: bool,
-    /// CANCEL waits for the first provisional response (RFC 3261 §9.1).
-    pub(crate) cancel_wanted: bool,
-    /// Where it was sent.
+    pub(crate) state: BranchState,
+    /// The running timer and its purpose.
+    pub(crate) timer: Option<(TimerId, BranchTimer)>,
+    /// When Timer C expires; extended by each provisional response but 100 (RFC 3261 §16.7 step 2).
+    pub(crate) timer_c_deadline: Timestamp,
+    /// Timer C has fired: any final response counts as 408.
+    pub(crate) has_timer_c_fired: bool,
+    /// A response has been received.
+    pub(crate) has_response: bool,
+    /// A CANCEL waits for the first provisional response (RFC 3261 §9.1).
+    pub(crate) is_cancel_pending: bool,
+    /// The flow that it was sent to.
     pub(crate) flow: Option<Flow>,
-    /// When it was sent, where it begins a call.
-    pub(crate) begun: Option<Timestamp>,
-    /// What is known of the way there.
-    pub(crate) reach: Reach,
-    /// Where else the destination may be, and what a challenge is answered with.
-    pub(crate) rest: Option<Box<Rest>>,
-    /// What the target of a balanced set has to do for it, until it has ended.
-    pub(crate) work: Option<Work>,
-    /// The call that it is at that target.
-    pub(crate) seat: Option<Seat>,
-    /// That target: it may still answer when another has taken its place.
+    /// When the INVITE was sent, if it begins a call.
+    pub(crate) invite_sent_at: Option<Timestamp>,
+    /// What is known about its next hop.
+    pub(crate) hop_kind: NextHopKind,
+    /// The remaining next hops of the destination, and what a challenge is answered with.
+    pub(crate) remaining: Option<Box<RemainingHops>>,
+    /// Counts the request at its target of a balanced set until the branch ends.
+    pub(crate) request_guard: Option<RequestGuard>,
+    /// Counts the call at that target.
+    pub(crate) call_guard: Option<CallGuard>,
+    /// That target, which may still respond after the branch was replaced.
     pub(crate) target: Option<Arc<Balanced>>,
-    /// It was asked how much it takes: what it says of that counts.
-    pub(crate) offered: bool,
+    /// The next hop was offered overload control, so its feedback counts.
+    pub(crate) has_overload_offer: bool,
 }
 
 impl Branch {
-    /// Whether it is still waited for as one of several places that many requests share.
-    pub(crate) fn is_one_of_several(&self) -> bool {
-        self.reach.is_shared() && matches!(self.timer, Some((_, Wait::Life)))
+    /// Whether it is still pending at one of several next hops that many requests share.
+    pub(crate) fn has_alternative_hops(&self) -> bool {
+        self.hop_kind.is_shared() && matches!(self.timer, Some((_, BranchTimer::Failover)))
     }
 
-    /// It has come as far as it will: nobody works for it any more.
-    pub(crate) fn end(&mut self, progress: Progress) {
-        self.progress = progress;
-        self.work = None;
-        self.seat = None;
+    /// Sets the final state and releases what the branch holds.
+    pub(crate) fn end(&mut self, progress: BranchState) {
+        self.state = progress;
+        self.request_guard = None;
+        self.call_guard = None;
     }
 
     /// Whether it was given up before it ended.
     pub(crate) const fn is_stopped(&self) -> bool {
-        self.rang_out || self.cancel_wanted
+        self.has_timer_c_fired || self.is_cancel_pending
     }
 
-    /// What the caller is told where the branch's peer cannot be reached.
-    pub(crate) fn lost(&self) -> Status {
-        self.reach.lost()
+    /// The status for the caller if the branch's peer is unreachable.
+    pub(crate) fn unreachable_status(&self) -> Status {
+        self.hop_kind.unreachable_status()
     }
 }
 
-/// What is left of a destination while it is tried at one of its places.
+/// What is left of a destination while one of its next hops is tried.
 #[derive(Debug)]
-pub(crate) struct Rest {
-    /// The destination; the first of its places is the one that is tried.
+pub(crate) struct RemainingHops {
+    /// The destination; the first next hop is the one being tried.
     pub(crate) target: Target,
-    /// A challenge was answered already.
-    pub(crate) challenged: bool,
+    /// Whether a challenge has been answered.
+    pub(crate) has_answered_challenge: bool,
     /// Max-Breadth of the branch.
     pub(crate) breadth: u32,
 }
 
-/// A final response that is kept until it is known to be the best.
+/// The best final response so far, stored until no better one can arrive.
 #[derive(Debug)]
-pub(crate) struct Best {
+pub(crate) struct BestResponse {
     pub(crate) status: Status,
-    /// The response, ready to leave; `None` where the server writes it itself.
+    /// The response, ready to send; `None` if the server writes it itself.
     pub(crate) response: Option<Buf>,
 }
 
-/// What a request may still become: kept apart, for most have one destination and are sent once.
+/// State for further branches. Stored separately because most requests have one destination and are sent once.
 #[derive(Debug)]
-pub(crate) struct Later {
-    /// What every branch is written from, beside the request.
-    pub(crate) recipe: Recipe,
-    /// The destinations that have not been tried: by rising q, so that the next is the last.
+pub(crate) struct ForkState {
+    /// What every branch is written from, in addition to the request.
+    pub(crate) forwarding: OwnedForwarding,
+    /// Untried destinations in order of ascending q, so that the next one is the last.
     pub(crate) targets: Vec<Target>,
-    /// Hashes of the Request-URIs that were destinations; none is one twice (RFC 3261 §16.5).
+    /// Hashes of the Request-URIs in the target set; each occurs once (RFC 3261 §16.5).
     pub(crate) seen: Vec<u64>,
-    /// Redirections that were followed.
+    /// Number of redirections followed.
     pub(crate) redirections: u8,
 }
 
-/// One forwarded request.
+/// The response context of a forwarded request.
 #[derive(Debug)]
-pub(crate) struct Context {
+pub(crate) struct ResponseContext {
     pub(crate) server: ServerId,
     pub(crate) is_invite: bool,
     /// Timer C.
     pub(crate) ring_timeout: Duration,
     /// The source of the request.
     pub(crate) source: Flow,
-    /// The request, for what is written later; given back once the final response has left.
+    /// The request, for further branches; released after the final response is sent.
     pub(crate) request: Option<Buf>,
     pub(crate) branches: SmallVec<[Branch; 1]>,
-    pub(crate) later: Option<Box<Later>>,
-    pub(crate) best: Option<Best>,
-    /// A final response has left.
-    pub(crate) answered: bool,
-    /// Nothing more is tried: the caller cancelled, or somebody refused for everybody.
-    pub(crate) given_up: bool,
-    /// Transactions, and questions to the DNS, that still name this context.
-    pub(crate) live: u16,
-    /// The call's name to who follows it; 0 where nobody does.
+    pub(crate) fork: Option<Box<ForkState>>,
+    pub(crate) best: Option<BestResponse>,
+    /// Whether a final response was sent.
+    pub(crate) is_answered: bool,
+    /// Nothing more is tried: the caller cancelled, or a 6xx was received.
+    pub(crate) is_given_up: bool,
+    /// Number of transactions and DNS queries that refer to this context.
+    pub(crate) pending_refs: u16,
+    /// Id of the call in call tracking; 0 if it is not tracked.
     pub(crate) call: u64,
-    /// The call at a target of a balanced set: of an INVITE, at the one that asked the caller for more; of a BYE, at the one that
-    /// has yet to answer it.
-    pub(crate) seat: Option<Seat>,
-    /// It was sent to targets of a balanced set.
+    /// Guard of a call at a target of a balanced set. For an INVITE, the target that asked the caller to retry (a
+    /// challenge, or a longer session interval); for a BYE, the one whose response is pending.
+    pub(crate) call_guard: Option<CallGuard>,
+    /// Whether it was sent to targets of a balanced set.
     pub(crate) is_balanced: bool,
 }
 
-impl Context {
+impl ResponseContext {
     pub(crate) fn branch_mut(&mut self, client: ClientId) -> Option<&mut Branch> {
         self.branches.iter_mut().find(|branch| branch.client == client)
     }
 
     pub(crate) fn is_pending(&self) -> bool {
-        self.branches.iter().any(|branch| matches!(branch.progress, Progress::Pending | Progress::Asking))
+        self.branches.iter().any(|branch| matches!(branch.state, BranchState::Pending | BranchState::Resolving))
     }
 
-    /// Whether it went only to places that many requests are sent to, and was waited for to the end at each, in vain.
+    /// Whether all its next hops are shared, none of them responded, and it was not given up.
     pub(crate) fn is_exhausted(&self) -> bool {
-        let is_vain = |branch: &Branch| branch.reach.is_shared() && !branch.heard && !branch.rang_out;
-        !self.given_up && !self.branches.is_empty() && self.branches.iter().all(is_vain)
+        let is_vain =
+            |branch: &Branch| branch.hop_kind.is_shared() && !branch.has_response && !branch.has_timer_c_fired;
+        !self.is_given_up && !self.branches.is_empty() && self.branches.iter().all(is_vain)
     }
 
-    /// Whether another place or destination may be tried.
-    pub(crate) fn may_go_on(&self) -> bool {
-        !self.answered && !self.given_up
+    /// Whether another next hop or destination may be tried.
+    pub(crate) fn may_try_more(&self) -> bool {
+        !self.is_answered && !self.is_given_up
     }
 }
 
 //= rfc3261#16.7
-/// Whether `new` is a better answer than `old` (step 6): 6xx before all, else the lowest class; within 4xx what the caller
-/// can act upon, before what only says that one of several is not there.
+/// Whether `new` is better than `old` (step 6). 6xx is best, then the lowest class. Within 4xx, a response that the
+/// caller can act on is better than one that only says that one of several targets is unavailable.
 pub(crate) fn is_better(new: Status, old: Status) -> bool {
     rank(new) < rank(old)
 }

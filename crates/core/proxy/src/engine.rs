@@ -1,4 +1,4 @@
-//! The proxy's engine: one response context a forwarded request, on top of the transactions.
+//! The proxy core: one response context per forwarded request, on top of the transaction layer.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -7,72 +7,80 @@ use std::sync::Arc;
 
 use slab::Slab;
 use smallvec::SmallVec;
-use strowger_balancer::Seat;
+use strowger_balancer::CallGuard;
 use strowger_foundation::{Buf, ConnId, Flow, KeyRing, ShardId, TagKey, TimerWheel, Timestamp, Wakeup};
-use strowger_locate::{Cause, Hop, Outages, QueryId, Question};
+use strowger_locate::{Cause, Hop, LocateQuery, Outages, QueryId};
 use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Event, ResponseVerdict, ServerId, Transactions};
 
-use crate::branch::Owner;
-use crate::context::{Best, Branch, Context, Progress, Wait};
-use crate::fork::Asked;
+use crate::branch::BranchOwner;
+use crate::context::{BestResponse, Branch, BranchState, BranchTimer, ResponseContext};
+use crate::fork::PendingQuery;
 use crate::listener::Listeners;
 use crate::overload::OverloadControl;
 use crate::routing::RouteKeys;
-use crate::shared::Shared;
+use crate::shared_branches::SharedBranches;
 use crate::target::Target;
 
-/// The user of a server transaction that no context belongs to.
+/// The user of a server transaction without a context.
 pub const NO_CONTEXT: u32 = u32::MAX;
-/// The users of client transactions that are the server's own requests: a number from here on.
+/// Lowest user number for client transactions of the server's own requests.
 pub const OWN_USERS: u32 = 1 << 31;
-/// The users of two transactions that are a pair, as nothing is left of their request but that a success may come again: a
-/// number from here on, which names the other's slot. Each names the other, so none is taken for another's.
+/// Lowest user number for paired transactions. A pair is all that is left of a request when only a retransmitted
+/// success can still arrive; each transaction's user names the slot of the other, so that a mismatch is detected.
 const PAIRED: u32 = 1 << 30;
-/// Timers of branches that one call serves; the rest are due at once.
+/// Largest number of branch timers handled in one call; the rest are due immediately.
 const MAX_TIMERS_PER_CALL: usize = 4096;
 
-/// How often what happened.
+/// Event counters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counters {
-    /// Requests forwarded with state.
+    /// Requests forwarded statefully.
     pub forwarded: u64,
-    /// Requests forwarded without state.
+    /// Requests forwarded statelessly.
     pub forwarded_stateless: u64,
-    /// Responses passed on.
+    /// Responses forwarded.
     pub responses: u64,
-    /// Responses that no transaction and no Via below ours knows.
+    /// Responses that match no transaction and have no Via below ours.
     pub stray_responses: u64,
-    /// Answers to keep-alives.
+    /// Responses to keep-alives.
     pub keep_alive_answers: u64,
-    /// Timer C fired.
+    /// Expiries of Timer C.
     pub rang_out: u64,
-    /// Requests refused because a table was full.
+    /// Requests rejected because a table was full.
     pub table_full: u64,
-    /// Branches that were tried at another place.
+    /// Branches retried at another next hop.
     pub failovers: u64,
-    /// Requests answered 408, 500 or 503 since none of the places they were sent to, which many are sent to, said anything.
+    /// Requests answered with 408, 500 or 503 because none of their shared next hops responded.
     pub exhausted: u64,
-    /// Requests that were not tried at another place, since the budget for that was spent.
+    /// Failovers not attempted because the failover budget was exhausted.
     pub failovers_refused: u64,
-    /// Requests refused because their next hop asked for less.
+    /// Requests rejected because their next hop asked for less load.
     pub shed_for_next_hop: u64,
-    /// Redirections that were followed.
+    /// Redirections followed.
     pub redirections: u64,
-    /// Challenges that were answered for a trunk.
+    /// Challenges answered for a trunk.
     pub challenges_answered: u64,
 }
 
-/// What a proxy cannot know by itself, and asks of its shard.
-pub trait Guide {
-    /// From where a stateless response is sent on: the flow towards the Via below ours.
+/// Callbacks to the shard for what the proxy does not know.
+pub trait ProxyCallbacks {
+    /// Returns the flow towards the Via below ours, for a stateless response.
     fn upstream(&mut self, response: &Message<'_>) -> Option<Flow>;
 
-    /// Adds to `found` the destinations that a contact of a redirection of `request`, which came from `source`, stands for.
-    fn follow(&mut self, now: Timestamp, contact: &[u8], request: &Message<'_>, source: &Flow, found: &mut Vec<Target>);
+    /// Adds to `found` the destinations for a contact of a redirection of `request`, which was received from
+    /// `source`.
+    fn redirection_targets(
+        &mut self,
+        now: Timestamp,
+        contact: &[u8],
+        request: &Message<'_>,
+        source: &Flow,
+        found: &mut Vec<Target>,
+    );
 
-    /// Writes the header lines that answer the challenge `response` of a trunk to `request`, whose Request-URI was
-    /// `request_uri`; whether there are any.
+    /// Writes the header lines that answer a trunk's challenge `response` to `request`, sent with `request_uri`.
+    /// Returns whether there are any.
     fn answer_challenge(
         &mut self,
         trunk: u32,
@@ -83,78 +91,78 @@ pub trait Guide {
     ) -> bool;
 }
 
-/// How far a call that is followed has come.
+/// Progress of a tracked call.
 #[derive(Debug)]
 pub struct CallProgress {
-    /// The call, as [`Forwarding`](crate::Forwarding) named it.
+    /// The call's id from [`Forwarding`](crate::Forwarding).
     pub call: u64,
-    /// What the caller was told.
+    /// The status sent to the caller.
     pub status: Status,
-    /// Who said it, where it was not the server itself.
+    /// The peer that sent it; `None` for the server itself.
     pub from: Option<SocketAddr>,
-    /// The target of a balanced set that has the call from now on, where it was answered or is to be tried again.
-    pub seat: Option<Seat>,
+    /// Guard of the call at a target of a balanced set, if it was answered or will be retried there.
+    pub call_guard: Option<CallGuard>,
 }
 
-/// A change of what is known of a place that many requests are sent to. Of all shards one learns of each.
+/// A change in the health of a shared next hop. Exactly one shard reports each change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
-    /// It does not answer, and is tried after others.
-    Out {
-        /// Which.
+pub enum NextHopEvent {
+    /// It does not respond and is tried after others.
+    Outage {
+        /// The next hop.
         hop: Hop,
-        /// How that was found.
+        /// The cause.
         cause: Cause,
-        /// How long it is tried after others; it is not avoided at all where that is nothing.
+        /// How long it is tried after others; zero if it is not avoided.
         avoided_for: Duration,
     },
-    /// It was told of already, but only now do calls take it for dead.
+    /// An outage already reported is confirmed: calls treat the next hop as dead.
     Dead {
-        /// Which.
+        /// The next hop.
         hop: Hop,
     },
-    /// It has answered again.
-    Back {
-        /// Which.
+    /// It has responded again.
+    Recovery {
+        /// The next hop.
         hop: Hop,
-        /// How long it had not.
+        /// Duration of the outage.
         after: Duration,
-        /// It had been silent or out of reach; else it had refused.
-        was_gone: bool,
+        /// True if it was silent or unreachable, false if it was refusing.
+        was_unreachable: bool,
     },
 }
 
-/// What [`Proxy::handle_response`] did not deal with.
+/// What is left to do after [`Proxy::handle_response`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Handled {
-    /// Nothing is left to do.
-    Whole,
-    /// It answers a request of the server's own: the user that it was sent for.
-    Own(u32),
+pub enum ResponseOutcome {
+    /// Nothing.
+    Done,
+    /// It is a response to the server's own request; the request's user.
+    OwnRequest(u32),
 }
 
-/// What a proxy is made from.
+/// Configuration of a proxy.
 #[derive(Clone, Debug)]
 pub struct ProxyConfig {
-    /// Which shard's it is.
+    /// The shard.
     pub shard: ShardId,
     /// The server's addresses.
     pub listeners: Listeners,
-    /// The peers that failed lately; all shards share them.
+    /// Recently failed peers, shared by all shards.
     pub outages: Arc<Outages>,
-    /// What neighbours and this server tell each other of their load.
+    /// Overload control with neighbours.
     pub overload: OverloadControl,
-    /// What tells this server from others with its keys that a request passes through before it or after it; the same for those that
+    /// Name that distinguishes this server from others with its keys on the path of a request; equal for servers that
     /// stand in for one another.
     pub stage: Box<str>,
 }
 
-/// Contexts and transactions of one shard.
+/// Response contexts and transactions of a shard.
 #[derive(Debug)]
 pub struct Proxy {
     pub(crate) transactions: Transactions,
-    pub(crate) contexts: Slab<Context>,
-    /// The timers of branches.
+    pub(crate) contexts: Slab<ResponseContext>,
+    /// Timers of branches.
     pub(crate) timers: TimerWheel<(u32, ClientId)>,
     pub(crate) ring: KeyRing,
     dialogs: KeyRing,
@@ -164,25 +172,25 @@ pub struct Proxy {
     pub(crate) listeners: Listeners,
     pub(crate) outages: Arc<Outages>,
     pub(crate) overload: OverloadControl,
-    /// How long a target that failed is avoided, as the last request had it.
+    /// How long a failed target is avoided, from the last request.
     pub(crate) avoid_for: Duration,
     pub(crate) counters: Counters,
-    /// Contexts without a final response.
+    /// Number of contexts without a final response.
     pub(crate) unanswered: usize,
-    /// The client transactions whose branches do not name them.
-    pub(crate) shared: Shared,
-    /// What was asked of the DNS.
-    pub(crate) asked: Slab<Asked>,
+    /// Client transactions whose branches do not name them.
+    pub(crate) shared_branches: SharedBranches,
+    /// Pending DNS queries.
+    pub(crate) pending_queries: Slab<PendingQuery>,
     pub(crate) next_question: u32,
-    pub(crate) questions: VecDeque<(QueryId, Question)>,
+    pub(crate) questions: VecDeque<(QueryId, LocateQuery)>,
     pub(crate) progress: VecDeque<CallProgress>,
-    pub(crate) news: VecDeque<News>,
-    /// Users of own requests whose transaction ended without an answer.
+    pub(crate) hop_events: VecDeque<NextHopEvent>,
+    /// Users of own requests whose transaction ended without a response.
     pub(crate) failed: VecDeque<u32>,
 }
 
 impl Proxy {
-    /// An engine without work; `ring` is the process's, from which the branch and tag keys are derived.
+    /// Creates an idle proxy; the branch and tag keys are derived from `ring`, the process's key ring.
     #[must_use]
     pub fn new(config: ProxyConfig, ring: &KeyRing, transactions: Transactions) -> Self {
         let ProxyConfig { shard, listeners, outages, overload, stage } = config;
@@ -201,12 +209,12 @@ impl Proxy {
             avoid_for: Duration::ZERO,
             counters: Counters::default(),
             unanswered: 0,
-            shared: Shared::new(ring.current().derive("shared").table64(&[])),
-            asked: Slab::new(),
+            shared_branches: SharedBranches::new(ring.current().derive("shared").table64(&[])),
+            pending_queries: Slab::new(),
             next_question: 0,
             questions: VecDeque::new(),
             progress: VecDeque::new(),
-            news: VecDeque::new(),
+            hop_events: VecDeque::new(),
             failed: VecDeque::new(),
         }
     }
@@ -235,24 +243,25 @@ impl Proxy {
         &self.tag_key
     }
 
-    /// The transactions, for requests that the server answers itself.
+    /// The transaction layer, for requests that the server answers itself.
     pub const fn transactions(&mut self) -> &mut Transactions {
         &mut self.transactions
     }
 
-    /// The transactions, to be looked at.
+    /// The transaction layer, read-only.
     #[must_use]
     pub const fn transactions_ref(&self) -> &Transactions {
         &self.transactions
     }
 
-    /// What happened so far.
+    /// The counters.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Cancels what is still pending for the INVITE of `server` (RFC 3261 §16.10). The CANCEL itself is answered by the caller.
+    /// Cancels the pending branches of the INVITE of `server` (RFC 3261 §16.10). The caller responds to the CANCEL
+    /// itself.
     pub fn cancel(&mut self, now: Timestamp, server: ServerId) {
         if let Some(index) = self.transactions.server_user(server) {
             self.give_up(now, index);
@@ -261,33 +270,33 @@ impl Proxy {
         self.drain_events(now);
     }
 
-    /// A response that carries a branch of ours.
+    /// Handles a response with one of our branches.
     pub fn handle_response(
         &mut self,
         now: Timestamp,
-        owner: Owner,
+        owner: BranchOwner,
         message: &Message<'_>,
-        guide: &mut dyn Guide,
-    ) -> Handled {
-        let mut handled = Handled::Whole;
+        guide: &mut dyn ProxyCallbacks,
+    ) -> ResponseOutcome {
+        let mut handled = ResponseOutcome::Done;
         match owner {
-            Owner::Stateless(place) => match self.client_at(place) {
+            BranchOwner::Stateless(place) => match self.client_at(place) {
                 Some(client) => handled = self.handle_answer(now, client, message, guide),
                 None => {
                     let upstream = guide.upstream(message);
                     self.pass_stateless(now, message, upstream);
                 }
             },
-            Owner::KeepAlive(_) => self.counters.keep_alive_answers += 1,
-            Owner::Client(client) => handled = self.handle_answer(now, client, message, guide),
+            BranchOwner::KeepAlive(_) => self.counters.keep_alive_answers += 1,
+            BranchOwner::Client(client) => handled = self.handle_answer(now, client, message, guide),
         }
         self.drain_events(now);
         handled
     }
 
-    /// The client transaction of a branch that does not name it.
+    /// Returns the client transaction of a branch that does not name it.
     fn client_at(&self, place: u64) -> Option<ClientId> {
-        self.shared.find(place).filter(|client| self.transactions.client_user(*client).is_some())
+        self.shared_branches.find(place).filter(|client| self.transactions.client_user(*client).is_some())
     }
 
     fn handle_answer(
@@ -295,36 +304,41 @@ impl Proxy {
         now: Timestamp,
         client: ClientId,
         message: &Message<'_>,
-        guide: &mut dyn Guide,
-    ) -> Handled {
+        guide: &mut dyn ProxyCallbacks,
+    ) -> ResponseOutcome {
         let own = self.transactions.client_user(client).is_some_and(|user| user != NO_CONTEXT && user >= OWN_USERS);
-        // What was forwarded has another Via below ours. A response without one could be passed on to nobody, and must
-        // not end its branch as if it had been.
+        // The response to a forwarded request has another Via below ours. One without it cannot be forwarded and must
+        // not end its branch.
         if !own && message.method() != Method::Cancel && !message.has_next_via() {
             self.counters.stray_responses += 1;
-            return Handled::Whole;
+            return ResponseOutcome::Done;
         }
+        //= rfc3261#18.1.2:matched
+        //= rfc6026#8.9:matched
         match self.transactions.handle_response(now, client, message) {
-            ResponseVerdict::ToUser { user } if own => return Handled::Own(user),
-            ResponseVerdict::ToUser { user } if is_paired(user) => self.pass_again(now, user, client, message),
+            ResponseVerdict::ToUser { user } if own => return ResponseOutcome::OwnRequest(user),
+            ResponseVerdict::ToUser { user } if is_paired(user) => {
+                self.forward_repeated_success(now, user, client, message);
+            }
             ResponseVerdict::ToUser { user } => self.on_response(now, user, client, message, guide),
             ResponseVerdict::Absorbed => {}
-            //= rfc6026#8.9
-            // A stray response is dropped: without its transaction there is no telling that it was asked for.
+            //= rfc6026#8.9:stray
+            //= rfc4320#4.2:no-stray
+            // A stray response is dropped: without a transaction there is no evidence of a request.
             ResponseVerdict::Unknown => self.counters.stray_responses += 1,
         }
-        Handled::Whole
+        ResponseOutcome::Done
     }
 
-    /// A success to an INVITE that came before.
-    fn pass_again(&mut self, now: Timestamp, user: u32, client: ClientId, message: &Message<'_>) {
+    /// Forwards a retransmitted success to an INVITE.
+    fn forward_repeated_success(&mut self, now: Timestamp, user: u32, client: ClientId, message: &Message<'_>) {
         let server = self.transactions.server_of(user & !PAIRED, PAIRED | client.index());
         if let Some((server, status)) = server.zip(message.status()) {
-            self.pass_up(now, server, status, message);
+            self.forward_upstream(now, server, status, message);
         }
     }
 
-    /// Timers of transactions and branches.
+    /// Handles expired timers of transactions and branches.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.transactions.handle_timeout(now);
         self.drain_events(now);
@@ -339,59 +353,61 @@ impl Proxy {
         let branch = self.contexts.get_mut(index as usize).and_then(|context| context.branch_mut(client));
         let Some(branch) = branch else { return };
         let wait = branch.timer.take().map(|(_, wait)| wait);
-        if wait == Some(Wait::Ring) && now < branch.rings_until {
-            branch.timer = Some((self.timers.insert(branch.rings_until, (index, client)), Wait::Ring));
+        if wait == Some(BranchTimer::TimerC) && now < branch.timer_c_deadline {
+            branch.timer = Some((self.timers.insert(branch.timer_c_deadline, (index, client)), BranchTimer::TimerC));
             return;
         }
         match wait {
-            Some(Wait::Life) => self.on_silence(now, index, client),
-            Some(Wait::Ring) => self.on_rang_out(now, index, client),
-            Some(Wait::Step) => self.on_step_over(now, index, client),
+            Some(BranchTimer::Failover) => self.on_failover_timeout(now, index, client),
+            Some(BranchTimer::TimerC) => self.on_timer_c(now, index, client),
+            Some(BranchTimer::SerialFork) => self.on_fork_timeout(now, index, client),
             None => {}
         }
     }
 
     //= rfc3261#16.8
-    pub(crate) fn on_rang_out(&mut self, now: Timestamp, index: u32, client: ClientId) {
+    pub(crate) fn on_timer_c(&mut self, now: Timestamp, index: u32, client: ClientId) {
         self.counters.rang_out += 1;
         let has_provisional = self.transactions.client_has_provisional(client);
         let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) else { return };
-        branch.rang_out = true;
-        branch.rest = None;
+        branch.has_timer_c_fired = true;
+        branch.remaining = None;
         if has_provisional {
             self.transactions.cancel(now, client);
             return;
         }
-        // Without any provisional response it is as if 408 had come; whatever still comes is cancelled.
-        branch.cancel_wanted = true;
+        // Without a provisional response this counts as a 408; a later one triggers the CANCEL.
+        branch.is_cancel_pending = true;
         self.fail_branch(now, index, client, Status::REQUEST_TIMEOUT);
     }
 
-    /// The time of a step is over: the next one begins at once, also where the phone that rang does not answer its CANCEL.
-    fn on_step_over(&mut self, now: Timestamp, index: u32, client: ClientId) {
-        self.on_rang_out(now, index, client);
+    /// Ends a step of a serial fork. The next step starts at once, even if the phone does not respond to its CANCEL.
+    fn on_fork_timeout(&mut self, now: Timestamp, index: u32, client: ClientId) {
+        self.on_timer_c(now, index, client);
         self.fail_branch(now, index, client, Status::REQUEST_TIMEOUT);
     }
 
-    /// A hint that datagrams do not reach `peer`.
+    //= rfc6026#7.1:transport-error
+    //= rfc6026#7.1:stays
+    /// Handles a report that datagrams do not reach `peer`.
     pub fn handle_unreachable(&mut self, now: Timestamp, peer: SocketAddr) {
         self.transactions.handle_unreachable(now, peer);
         self.drain_events(now);
     }
 
-    /// No connection for `flow` could be opened, or the one that it means is gone.
+    /// Handles a failure to connect `flow`, or the loss of its connection.
     pub fn handle_unconnected(&mut self, now: Timestamp, flow: &Flow) {
         self.transactions.handle_unconnected(now, flow);
         self.drain_events(now);
     }
 
-    /// A connection is closed.
+    /// Handles the close of a connection.
     pub fn handle_closed(&mut self, now: Timestamp, connection: ConnId, peer: SocketAddr) {
         self.transactions.handle_closed(now, connection, peer);
         self.drain_events(now);
     }
 
-    /// The earliest moment at which [`handle_timeout`](Self::handle_timeout) has something to do.
+    /// Returns the earliest moment at which [`handle_timeout`](Self::handle_timeout) has something to do.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         let transactions = self.transactions.poll_timeout();
@@ -402,60 +418,60 @@ impl Proxy {
         }
     }
 
-    /// Takes one message that is to be sent; see [`Transactions::poll_transmit`].
+    /// Moves the next message to send into `out`; see [`Transactions::poll_transmit`].
     pub fn poll_transmit(&mut self, out: &mut Buf) -> Option<Flow> {
         self.transactions.poll_transmit(out)
     }
 
-    /// Takes one question for the DNS; its answer goes to [`handle_resolved`](Self::handle_resolved).
-    pub fn poll_question(&mut self) -> Option<(QueryId, Question)> {
+    /// Returns the next DNS query; its result goes to [`handle_resolved`](Self::handle_resolved).
+    pub fn poll_question(&mut self) -> Option<(QueryId, LocateQuery)> {
         self.questions.pop_front()
     }
 
-    /// Whether there is nothing to take of what follows: steps of calls, news of others, own requests that nobody answered.
+    /// Whether nothing is left to poll: call progress, next-hop events, failed own requests.
     #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.progress.is_empty() && self.news.is_empty() && self.failed.is_empty()
+    pub fn is_drained(&self) -> bool {
+        self.progress.is_empty() && self.hop_events.is_empty() && self.failed.is_empty()
     }
 
-    /// Takes one step of a call that is followed.
+    /// Returns the next progress of a tracked call.
     pub fn poll_progress(&mut self) -> Option<CallProgress> {
         self.progress.pop_front()
     }
 
-    /// Takes one change of what is known of others.
-    pub fn poll_news(&mut self) -> Option<News> {
-        self.news.pop_front()
+    /// Returns the next change in the health of a next hop.
+    pub fn poll_hop_event(&mut self) -> Option<NextHopEvent> {
+        self.hop_events.pop_front()
     }
 
-    /// Takes one request of the server's own that nobody answered: the user that it was sent for.
+    /// Returns the user of the next own request that ended without a response.
     pub fn poll_failed(&mut self) -> Option<u32> {
         self.failed.pop_front()
     }
 
-    /// Forwarded requests that no final response has answered yet: what a server that is being stopped waits for.
+    /// Number of forwarded requests without a final response; a server that is shutting down waits for them.
     #[must_use]
     pub const fn unanswered(&self) -> usize {
         self.unanswered
     }
 
-    /// Contexts that exist.
+    /// Number of contexts.
     #[must_use]
     pub fn contexts(&self) -> usize {
         self.contexts.len()
     }
 
-    /// What must hold between two inputs.
+    /// Checks the invariants between inputs.
     pub fn check_invariants(&self) {
         self.transactions.check_invariants();
-        let unanswered = self.contexts.iter().filter(|(_, context)| !context.answered).count();
+        let unanswered = self.contexts.iter().filter(|(_, context)| !context.is_answered).count();
         debug_assert_eq!(unanswered, self.unanswered, "each context is counted until it is answered");
         for (_, context) in &self.contexts {
-            debug_assert!(context.live > 0, "a context outlives its transactions");
-            debug_assert!(!context.answered || context.best.is_none(), "an answered request keeps no response");
-            debug_assert!(!context.answered || context.later.is_none(), "an answered request becomes nothing more");
-            let is_over = context.answered && !context.is_invite;
-            debug_assert!(!is_over || context.seat.is_none(), "a call does not outlive its answered BYE");
+            debug_assert!(context.pending_refs > 0, "a context outlives its transactions");
+            debug_assert!(!context.is_answered || context.best.is_none(), "an answered request keeps no response");
+            debug_assert!(!context.is_answered || context.fork.is_none(), "an answered request becomes nothing more");
+            let is_over = context.is_answered && !context.is_invite;
+            debug_assert!(!is_over || context.call_guard.is_none(), "a call does not outlive its answered BYE");
         }
     }
 
@@ -468,11 +484,11 @@ impl Proxy {
                 }
                 Event::ClientEnded { user, .. } if user >= OWN_USERS => {}
                 Event::ClientTimeout { user, id } => {
-                    // Where Timer B is the shorter one, it ends the time of one place of several.
+                    // If Timer B is shorter, it ends the attempt at one of several next hops.
                     let context = self.context(user);
                     let is_out = context.is_some_and(|context| {
                         let branch = context.branches.iter().find(|branch| branch.client == id);
-                        context.is_invite && branch.is_some_and(Branch::is_one_of_several)
+                        context.is_invite && branch.is_some_and(Branch::has_alternative_hops)
                     });
                     let status = if is_out { Status::SERVICE_UNAVAILABLE } else { Status::REQUEST_TIMEOUT };
                     self.on_branch_failed(now, user, id, status, Cause::Silent);
@@ -480,7 +496,7 @@ impl Proxy {
                 }
                 Event::ClientFailed { user, id } => {
                     let lost = self.context_mut(user).and_then(|context| context.branch_mut(id));
-                    let status = lost.map_or(Status::SERVICE_UNAVAILABLE, |branch| branch.lost());
+                    let status = lost.map_or(Status::SERVICE_UNAVAILABLE, |branch| branch.unreachable_status());
                     self.on_branch_failed(now, user, id, status, Cause::Unreachable);
                     self.on_ended(user);
                 }
@@ -495,40 +511,41 @@ impl Proxy {
 
     fn on_branch_failed(&mut self, now: Timestamp, index: u32, client: ClientId, status: Status, cause: Cause) {
         let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
-        if branch.is_some_and(|branch| branch.progress == Progress::Pending && !branch.rang_out) {
+        if branch.is_some_and(|branch| branch.state == BranchState::Pending && !branch.has_timer_c_fired) {
             self.avoid(now, index, client, cause);
         }
         self.fail_branch(now, index, client, status);
     }
 
-    /// A branch has come to nothing: another place takes its own, or `status` counts as its answer.
+    /// Handles a failed branch: another next hop replaces it, or `status` counts as its response.
     pub(crate) fn fail_branch(&mut self, now: Timestamp, index: u32, client: ClientId, status: Status) {
         self.end_timer(index, client);
         let Some(context) = self.context_mut(index) else { return };
-        let (is_invite, may_go_on) = (context.is_invite, context.may_go_on());
-        if context.branch_mut(client).is_none_or(|branch| branch.progress != Progress::Pending) {
+        let (is_invite, may_go_on) = (context.is_invite, context.may_try_more());
+        if context.branch_mut(client).is_none_or(|branch| branch.state != BranchState::Pending) {
             return;
         }
-        if may_go_on && self.try_elsewhere(now, index, client) {
+        if may_go_on && self.try_next_hop(now, index, client) {
             return;
         }
         let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) else { return };
         //= rfc4320#4.1
-        // A non-INVITE that timed out is not answered 408: the answer would come too late for everybody.
+        //= rfc4320#4.2:no-408
+        // A timed-out non-INVITE gets no 408: it would arrive too late.
         if !is_invite && status == Status::REQUEST_TIMEOUT {
-            branch.end(Progress::Silent);
+            branch.end(BranchState::TimedOut);
         } else {
-            branch.end(Progress::Final(status));
-            self.keep_if_better(index, Best { status, response: None });
+            branch.end(BranchState::Final(status));
+            self.keep_if_better(index, BestResponse { status, response: None });
         }
         self.finish_if_done(now, index);
     }
 
-    /// Nothing more is tried for the request, and what is pending is cancelled.
+    /// Gives up on the request: nothing more is tried and pending branches are cancelled.
     pub(crate) fn give_up(&mut self, now: Timestamp, index: u32) {
         let Some(context) = self.context_mut(index) else { return };
-        context.given_up = true;
-        if let Some(later) = &mut context.later {
+        context.is_given_up = true;
+        if let Some(later) = &mut context.fork {
             later.targets.clear();
         }
         self.cancel_pending(now, index);
@@ -537,18 +554,18 @@ impl Proxy {
     pub(crate) fn cancel_pending(&mut self, now: Timestamp, index: u32) {
         let Some(context) = self.context_mut(index).filter(|context| context.is_invite) else { return };
         for branch in &mut context.branches {
-            branch.rest = None;
-            if branch.progress == Progress::Asking {
-                // Nothing was sent; the answer will find nobody.
-                branch.end(Progress::Final(Status::REQUEST_TERMINATED));
+            branch.remaining = None;
+            if branch.state == BranchState::Resolving {
+                // Nothing was sent; the result of the query will be ignored.
+                branch.end(BranchState::Final(Status::REQUEST_TERMINATED));
             }
         }
-        let pending = context.branches.iter().filter(|branch| branch.progress == Progress::Pending);
+        let pending = context.branches.iter().filter(|branch| branch.state == BranchState::Pending);
         let clients: SmallVec<[_; 4]> = pending.map(|branch| branch.client).collect();
         for client in clients {
             let sent = self.transactions.client_has_provisional(client) && self.transactions.cancel(now, client);
             if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
-                branch.cancel_wanted = !sent;
+                branch.is_cancel_pending = !sent;
             }
         }
     }
@@ -562,19 +579,20 @@ impl Proxy {
 
     pub(crate) fn on_ended(&mut self, index: u32) {
         let Some(context) = self.context_mut(index) else { return };
-        context.live = context.live.saturating_sub(1);
-        if context.live == 0 {
+        context.pending_refs = context.pending_refs.saturating_sub(1);
+        if context.pending_refs == 0 {
             self.remove(index);
         }
     }
 
-    /// Ends a context of one branch that has done all it ever will: its transactions absorb what still comes, and tell
-    /// nobody. Before its final response is sent, for a transaction that has nobody to tell keeps less of itself once it is
-    /// answered. They make a pair where a success to an INVITE may come again. What is still to be cancelled has work to do.
+    /// Ends a context with one branch if nothing is left to do. Its transactions absorb what still arrives, without a
+    /// user. Called before the final response is sent, because a transaction without a user stores less once it is
+    /// answered. If a success to an INVITE may be retransmitted, the two transactions become a pair. A context with a
+    /// CANCEL to send is not ended.
     pub(crate) fn end_if_over(&mut self, index: u32) {
-        let Some(context) = self.context(index).filter(|context| context.answered) else { return };
+        let Some(context) = self.context(index).filter(|context| context.is_answered) else { return };
         let [branch] = &context.branches[..] else { return };
-        let Progress::Final(status) = branch.progress else { return };
+        let BranchState::Final(status) = branch.state else { return };
         if branch.flow.is_none() || (context.is_invite && branch.is_stopped() && !status.is_success()) {
             return;
         }
@@ -595,11 +613,11 @@ impl Proxy {
         }
     }
 
-    pub(crate) fn context(&self, index: u32) -> Option<&Context> {
+    pub(crate) fn context(&self, index: u32) -> Option<&ResponseContext> {
         self.contexts.get(index as usize)
     }
 
-    pub(crate) fn context_mut(&mut self, index: u32) -> Option<&mut Context> {
+    pub(crate) fn context_mut(&mut self, index: u32) -> Option<&mut ResponseContext> {
         self.contexts.get_mut(index as usize)
     }
 }

@@ -1,4 +1,4 @@
-//! When a place fails: the next one takes its place, as far as the budget of those who share the places reaches.
+//! Failover: the next hop of a destination replaces a failed one, within the failover budget.
 
 use core::net::SocketAddr;
 
@@ -7,33 +7,34 @@ use strowger_locate::{Cause, Hop, Outages};
 use strowger_message::Status;
 use strowger_transaction::ClientId;
 
-use crate::context::Progress;
+use crate::context::BranchState;
 use crate::engine::Proxy;
-use crate::target::{Target, To};
+use crate::target::{NextHopAddress, Target};
 
 impl Proxy {
-    /// The next place of a branch's destination; whether there was one, which then takes the branch's place.
-    pub(crate) fn try_elsewhere(&mut self, now: Timestamp, index: u32, client: ClientId) -> bool {
+    //= rfc3263#4.2:next
+    /// Replaces a branch with one to its destination's next hop. Returns whether there was one.
+    pub(crate) fn try_next_hop(&mut self, now: Timestamp, index: u32, client: ClientId) -> bool {
         let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
         let Some(branch) = branch else { return false };
         let tried = branch.flow.map(|flow| flow.peer);
-        let Some(mut rest) = branch.rest.take_if(|rest| rest.target.places.len() > 1) else { return false };
+        let Some(mut rest) = branch.remaining.take_if(|rest| rest.target.next_hops.len() > 1) else { return false };
         if !may_fail_over(now, &self.outages, &rest.target, tried) {
             self.counters.failovers_refused += 1;
             return false;
         }
-        // The call is no more where it was in vain, or one address of a full target would keep it from the next.
+        // Release the failed attempt's call first, or one address of a full target would block the next.
         if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
-            branch.seat = None;
+            branch.call_guard = None;
         }
-        rest.target.places.remove(0);
-        let tried = self.replace(now, index, client, &mut rest.target, rest.breadth, &[]);
+        rest.target.next_hops.remove(0);
+        let tried = self.replace_branch(now, index, client, &mut rest.target, rest.breadth, &[]);
         self.counters.failovers += u64::from(tried);
         tried
     }
 
-    /// Opens a branch for `target` in the place of `client`'s; whether that could be done.
-    pub(crate) fn replace(
+    /// Opens a branch for `target` to replace that of `client`. Returns whether that succeeded.
+    pub(crate) fn replace_branch(
         &mut self,
         now: Timestamp,
         index: u32,
@@ -43,44 +44,47 @@ impl Proxy {
         credentials: &[u8],
     ) -> bool {
         let mut opened = false;
-        self.again(index, |proxy, message, forwarding| {
+        self.with_request(index, |proxy, message, forwarding| {
+            //= rfc3263#4.3:new-branch
             opened = proxy.try_target(now, index, message, forwarding, target, breadth, credentials);
         });
         if opened && let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
-            branch.end(Progress::Replaced);
-            branch.rest = None;
+            branch.end(BranchState::Replaced);
+            branch.remaining = None;
         }
         opened
     }
 
-    /// Nothing at all was heard from where a branch was sent, which was one place of several.
+    /// Handles the failover timeout: no response from one of several next hops.
     //= rfc3263#4.3
-    pub(crate) fn on_silence(&mut self, now: Timestamp, index: u32, client: ClientId) {
-        let Some(context) = self.context_mut(index).filter(|context| context.may_go_on()) else { return };
+    pub(crate) fn on_failover_timeout(&mut self, now: Timestamp, index: u32, client: ClientId) {
+        let Some(context) = self.context_mut(index).filter(|context| context.may_try_more()) else { return };
         let is_invite = context.is_invite;
-        let Some(branch) = context.branch_mut(client).filter(|branch| branch.progress == Progress::Pending) else {
+        let Some(branch) = context.branch_mut(client).filter(|branch| branch.state == BranchState::Pending) else {
             return;
         };
-        // Should it come to life, it must not ring beside the other.
-        branch.cancel_wanted = true;
-        let reach = branch.reach;
+        // If it responds later, it must not ring alongside the other branch.
+        branch.is_cancel_pending = true;
+        let reach = branch.hop_kind;
         self.avoid(now, index, client, Cause::Silent);
         self.transactions.stop_retransmitting(client);
-        // A dead place is silent, or its network answers for it as often as it likes: the caller is told the same.
+        // Whether a dead next hop is silent or its network reports errors, the caller gets the same status.
         let is_out = is_invite && reach.is_shared();
         let status = if is_out { Status::SERVICE_UNAVAILABLE } else { Status::REQUEST_TIMEOUT };
         self.fail_branch(now, index, client, status);
     }
 }
 
-/// Whether the request may be sent to the second place of `target` as the first, at `tried`, has failed; it is then taken to be. That costs
-/// nothing where it is no load on anybody who does something: at the same address by another transport, and at one that calls take for
-/// dead.
+/// Whether the request may be sent to the second next hop of `target` after the first, at `tried`, failed. Charges
+/// the failover budget, unless the attempt adds no load to a working server: the same address over another transport,
+/// or a next hop that calls treat as dead.
 pub(crate) fn may_fail_over(now: Timestamp, outages: &Outages, target: &Target, tried: Option<SocketAddr>) -> bool {
     let Some(budget) = &target.budget else { return true };
-    let is_free = match target.places.get(1).map(|place| &place.to) {
-        Some(To::Flow(flow)) => Some(flow.peer) == tried || outages.dead_since(now, &Hop::of(flow)).is_some(),
+    let is_free = match target.next_hops.get(1).map(|place| &place.address) {
+        Some(NextHopAddress::Flow(flow)) => {
+            Some(flow.peer) == tried || outages.dead_since(now, &Hop::of(flow)).is_some()
+        }
         _ => false,
     };
-    is_free || budget.take(now)
+    is_free || budget.try_withdraw(now)
 }

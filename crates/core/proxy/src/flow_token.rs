@@ -1,34 +1,35 @@
-//! Flows as text: what Path and Record-Route carry so that a request finds the very connection, or the very outside of a
-//! translation, that its peer is behind (RFC 5626 §5.2).
+//! Flow tokens: text in Path and Record-Route that leads a request to the exact connection, or the external address
+//! of a NAT, of its peer (RFC 5626 §5.2).
 //!
-//! Base64url of listener (2 bytes), kind (1), address (4 or 16), port (2) and, for a stream, the connection (8); a token
-//! that stands alone has a tag (12) besides.
+//! Base64url of listener (2 bytes), kind (1), address (4 or 16), port (2) and, for a stream, the connection (8). A
+//! standalone token also has a tag (12).
 
 use core::net::{IpAddr, SocketAddr};
 
 use smallvec::SmallVec;
 use strowger_foundation::{ConnId, Flow, KeyRing, ListenerId, Tag, Transport, base64url};
 
-/// A flow's text.
+/// The text of a flow.
 pub type FlowText = SmallVec<[u8; 64]>;
 
 const V6: u8 = 0x10;
 const CONNECTED: u8 = 0x20;
 const REOPEN: u8 = 0x40;
 
-/// The flow as text, for where something else is signed that contains it.
+/// Encodes a flow without a tag, for use in text that is signed as a whole.
 #[must_use]
 pub fn encode(flow: &Flow) -> FlowText {
     to_text(&to_bytes(flow))
 }
 
-/// Reads what [`encode`] wrote.
+/// Decodes the output of [`encode`].
 #[must_use]
 pub fn decode(text: &[u8]) -> Option<Flow> {
     from_bytes(&to_raw(text)?)
 }
 
-/// The flow as a token that proves that we wrote it.
+//= rfc5626#5.1:token-unique
+/// Returns the flow as an authenticated token.
 #[must_use]
 pub fn sign(ring: &KeyRing, flow: &Flow) -> FlowText {
     let mut bytes = to_bytes(flow);
@@ -37,7 +38,7 @@ pub fn sign(ring: &KeyRing, flow: &Flow) -> FlowText {
     to_text(&bytes)
 }
 
-/// The flow of a token of ours; `None` for any other text.
+/// Returns the flow of a token of ours; `None` for any other text.
 #[must_use]
 pub fn verify(ring: &KeyRing, text: &[u8]) -> Option<Flow> {
     let bytes = to_raw(text)?;
@@ -131,7 +132,7 @@ mod tests {
 
     fn flows() -> Vec<Flow> {
         let udp = Flow::new(ListenerId(3), Transport::Udp, "192.0.2.9:40000".parse().expect("valid"));
-        let tcp = Flow::on(
+        let tcp = Flow::on_connection(
             ListenerId(700),
             Transport::Tcp,
             "[2001:db8::9]:5060".parse().expect("valid"),
@@ -140,6 +141,7 @@ mod tests {
         vec![udp, tcp, Flow { reopen: true, ..tcp }, Flow { connection: None, ..tcp }]
     }
 
+    //= rfc5626#5.1:token-unique
     #[test]
     fn a_flow_comes_back_and_a_forged_one_does_not() {
         let ring = KeyRing::new(TagKey::new([5; 16]));

@@ -1,39 +1,40 @@
-//! From one request to its branches: destinations at once and one after the other, their places, and names that are looked
-//! up first (RFC 3261 §16.5, §16.6; RFC 3263 §4.3).
+//! Forking: parallel and serial destinations, their next hops, and DNS lookups before sending (RFC 3261 §16.5, §16.6;
+//! RFC 3263 §4.3).
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_balancer::{MethodClass, Seat};
+use strowger_balancer::{CallGuard, MethodClass};
 use strowger_foundation::{Buf, Flow, ListenerId, Timestamp, Transport};
 use strowger_locate::QueryId;
 use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Kind, ServerId};
 
 use crate::answer::NO_TARGET_RETRY_AFTER;
-use crate::branch::{Branch as BranchTag, Owner};
-use crate::context::{Best, Branch, Context, Later, Progress, Rest, Wait};
+use crate::branch::{BranchId as BranchTag, BranchOwner};
+use crate::context::{BestResponse, Branch, BranchState, BranchTimer, ForkState, RemainingHops, ResponseContext};
 use crate::engine::{NO_CONTEXT, Proxy};
-use crate::forward::{self, Hop};
+use crate::forward::{self, BranchEdits};
+use crate::forward_params::{Forwarding, OwnedForwarding};
 use crate::policy::{MAX_ATTEMPTS, MAX_BRANCHES};
-use crate::recipe::{Forwarding, Recipe};
-use crate::routing::{self, Outsides};
-use crate::target::{Balanced, Place, Reach, Target, To};
+use crate::routing::{self, DialogEnds};
+use crate::target::{BalancedTarget, NextHop, NextHopAddress, NextHopKind, Target};
 
-/// Questions to the DNS that wait for their answer, of one shard; one more fails at once.
+/// Largest number of pending DNS queries of a shard; a further one fails at once.
 pub const MAX_QUESTIONS: usize = 16_384;
 
-/// Who asked the DNS.
+/// The origin of a DNS query.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingQuery {
     context: u32,
     client: ClientId,
     serial: u32,
 }
 
 impl Proxy {
-    /// Forwards the request of the server transaction `server`: to the targets of the highest q at once, to the others after
-    /// them. Where not one branch can be opened the request is answered 503. What is left in `targets` is of no use.
+    /// Forwards the request of the server transaction `server`: first to the targets with the highest q in parallel,
+    /// then to the others. If no branch can be opened, responds with 503. The contents of `targets` are undefined
+    /// afterwards.
     pub fn forward(
         &mut self,
         now: Timestamp,
@@ -43,43 +44,47 @@ impl Proxy {
         targets: &mut Vec<Target>,
     ) {
         let request = self.transactions.pool().copy_of(message.bytes());
-        let index = narrow(self.contexts.insert(Context {
+        let index = narrow(self.contexts.insert(ResponseContext {
             server,
             is_invite: message.method() == Method::Invite,
-            ring_timeout: forwarding.times.ring_timeout,
+            ring_timeout: forwarding.policy.ring_timeout,
             source: forwarding.edits.source,
             request: Some(request),
             branches: SmallVec::new(),
-            later: None,
+            fork: None,
             best: None,
-            answered: false,
-            given_up: false,
-            live: 1,
+            is_answered: false,
+            is_given_up: false,
+            pending_refs: 1,
             call: forwarding.call,
-            seat: None,
+            call_guard: None,
             is_balanced: false,
         }));
         self.transactions.set_server_user(server, index);
         self.counters.forwarded += 1;
         self.unanswered = self.unanswered.saturating_add(1);
-        self.avoid_for = forwarding.times.avoid_for;
+        self.avoid_for = forwarding.policy.avoid_for;
         targets.truncate(MAX_BRANCHES);
-        let first = widest_first_step(targets);
-        if first < targets.len() || forwarding.times.recurse {
-            let seen =
-                targets.iter().filter_map(|target| target.places.first()).map(|place| self.mark_of(place)).collect();
+        let first = sort_by_q(targets);
+        if first < targets.len() || forwarding.policy.recurse {
+            let seen = targets
+                .iter()
+                .filter_map(|target| target.next_hops.first())
+                .map(|place| self.uri_hash(place))
+                .collect();
             let waiting: Vec<Target> = targets.drain(first..).rev().collect();
-            let later = Later { recipe: Recipe::of(forwarding), targets: waiting, seen, redirections: 0 };
+            let later =
+                ForkState { forwarding: OwnedForwarding::of(forwarding), targets: waiting, seen, redirections: 0 };
             if let Some(context) = self.context_mut(index) {
-                context.later = Some(Box::new(later));
+                context.fork = Some(Box::new(later));
             }
         }
         self.open_step(now, index, message, forwarding, targets);
         if let Some(context) = self.context(index).filter(|context| context.branches.is_empty()) {
-            // This 503 is of ourselves, so it leaves as one.
+            // This 503 is our own, so it is sent as 503.
             let retry_after = context.is_balanced.then_some(NO_TARGET_RETRY_AFTER);
             let response = self.write_own(now, index, Status::SERVICE_UNAVAILABLE, retry_after);
-            self.keep_if_better(index, Best { status: Status::SERVICE_UNAVAILABLE, response });
+            self.keep_if_better(index, BestResponse { status: Status::SERVICE_UNAVAILABLE, response });
         }
         self.finish_if_done(now, index);
         self.drain_events(now);
@@ -96,15 +101,16 @@ impl Proxy {
     ) {
         let count = targets.len();
         for (number, target) in targets.iter_mut().enumerate() {
+            //= rfc5393#5.3.3:no-hops
             let breadth = share(forwarding.max_breadth, count, number);
             self.try_target(now, index, message, forwarding, target, breadth, &[]);
         }
     }
 
-    /// Goes on to the destinations of the next lower q; whether a branch was opened.
+    /// Continues with the destinations of the next lower q. Returns whether a branch was opened.
     pub(crate) fn open_next_step(&mut self, now: Timestamp, index: u32) -> bool {
         loop {
-            let Some(later) = self.context_mut(index).filter(|c| c.may_go_on()).and_then(|c| c.later.as_mut()) else {
+            let Some(later) = self.context_mut(index).filter(|c| c.may_try_more()).and_then(|c| c.fork.as_mut()) else {
                 return false;
             };
             let Some(next) = later.targets.pop() else { return false };
@@ -112,15 +118,16 @@ impl Proxy {
             let q = next.q;
             step.push(next);
             //= rfc5393#5.3.3
-            // Those for whom the breadth does not do make another step.
-            let breadth = usize::try_from(later.recipe.max_breadth).unwrap_or(usize::MAX);
+            //= rfc5393#5.3.3.1:reuse
+            // Targets beyond the breadth form a further step.
+            let breadth = usize::try_from(later.forwarding.max_breadth).unwrap_or(usize::MAX);
             while step.len() < breadth
                 && let Some(equal) = later.targets.pop_if(|target| target.q == q)
             {
                 step.push(equal);
             }
             let before = self.context(index).map_or(0, |context| context.branches.len());
-            self.again(index, |proxy, message, forwarding| {
+            self.with_request(index, |proxy, message, forwarding| {
                 proxy.open_step(now, index, message, forwarding, &mut step);
             });
             if self.context(index).is_some_and(|context| context.branches.len() > before && context.is_pending()) {
@@ -129,31 +136,29 @@ impl Proxy {
         }
     }
 
-    /// Who asked `query`: a number that all requests of its call have in common, and the listener from which it would
-    /// leave.
+    /// Returns the origin of `query`: a number common to all requests of its call, and the listener to send from.
     #[must_use]
-    pub fn asker_of(&self, query: QueryId) -> Option<(u64, ListenerId)> {
-        let asked = self.asked.get(usize::try_from(query.0 >> 32).ok()?)?;
+    pub fn query_origin(&self, query: QueryId) -> Option<(u64, ListenerId)> {
+        let asked = self.pending_queries.get(usize::try_from(query.0 >> 32).ok()?)?;
         let context = self.context(asked.context)?;
         let message = Message::parse(context.request.as_ref()?).ok()?;
         let branch = context.branches.iter().find(|branch| branch.client == asked.client)?;
-        let place = branch.rest.as_ref().and_then(|rest| rest.target.places.first());
-        let listener = match place.map(|place| &place.to) {
-            Some(To::Name { listener, .. }) => *listener,
+        let place = branch.remaining.as_ref().and_then(|rest| rest.target.next_hops.first());
+        let listener = match place.map(|place| &place.address) {
+            Some(NextHopAddress::Name { listener, .. }) => *listener,
             _ => context.source.listener,
         };
         Some((self.tag_key.table64(&[message.call_id()]), listener))
     }
 
-    /// What the DNS said to the question `query`: the flows to what it named, in the order in which they are tried, or what
-    /// the caller is told.
+    /// Handles the result of the DNS query `query`: the flows in order of preference, or the status for the caller.
     pub fn handle_resolved(&mut self, now: Timestamp, query: QueryId, flows: Result<SmallVec<[Flow; 4]>, Status>) {
         let (slot, serial) = (query.0 >> 32, query.0 & u64::from(u32::MAX));
         let slot = usize::try_from(slot).unwrap_or(usize::MAX);
-        if self.asked.get(slot).is_none_or(|asked| u64::from(asked.serial) != serial) {
+        if self.pending_queries.get(slot).is_none_or(|asked| u64::from(asked.serial) != serial) {
             return;
         }
-        let Asked { context: index, client, .. } = self.asked.remove(slot);
+        let PendingQuery { context: index, client, .. } = self.pending_queries.remove(slot);
         self.transactions.release_client(client);
         self.on_resolved(now, index, client, flows);
         self.on_ended(index);
@@ -168,32 +173,33 @@ impl Proxy {
         flows: Result<SmallVec<[Flow; 4]>, Status>,
     ) {
         let Some(context) = self.context_mut(index) else { return };
-        let may_go_on = context.may_go_on();
-        // A branch that was cancelled asks for nothing any more.
-        let branch = context.branch_mut(client).filter(|branch| branch.progress == Progress::Asking);
+        let may_go_on = context.may_try_more();
+        // A cancelled branch ignores the result.
+        let branch = context.branch_mut(client).filter(|branch| branch.state == BranchState::Resolving);
         let Some(branch) = branch else { return };
-        let rest = branch.rest.take().filter(|_| may_go_on);
+        let rest = branch.remaining.take().filter(|_| may_go_on);
         let Some(rest) = rest else {
-            branch.end(Progress::Silent);
+            branch.end(BranchState::TimedOut);
             self.finish_if_done(now, index);
             return;
         };
-        let Rest { mut target, breadth, .. } = *rest;
-        let current = target.places.remove(0);
+        let RemainingHops { mut target, breadth, .. } = *rest;
+        let current = target.next_hops.remove(0);
         let status = flows.as_ref().err().copied().unwrap_or(Status::SERVICE_UNAVAILABLE);
         for flow in flows.into_iter().flatten().rev() {
-            target.places.insert(0, Place { to: To::Flow(flow), ..current.clone() });
+            target.next_hops.insert(0, NextHop { address: NextHopAddress::Flow(flow), ..current.clone() });
         }
-        if target.places.is_empty() || !self.replace(now, index, client, &mut target, breadth, &[]) {
+        if target.next_hops.is_empty() || !self.replace_branch(now, index, client, &mut target, breadth, &[]) {
             if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
-                branch.end(Progress::Final(status));
+                branch.end(BranchState::Final(status));
             }
             self.keep_own(now, index, status);
         }
         self.finish_if_done(now, index);
     }
 
-    /// Opens a branch at the first place of `target`, which is taken where it is needed later; whether that could be done.
+    /// Opens a branch to the first next hop of `target`; takes `target` if it is needed later. Returns whether that
+    /// succeeded.
     #[expect(clippy::too_many_arguments, reason = "all of it is the branch's")]
     pub(crate) fn try_target(
         &mut self,
@@ -206,16 +212,16 @@ impl Proxy {
         credentials: &[u8],
     ) -> bool {
         let attempts = self.context(index).map_or(0, |context| context.branches.len());
-        if target.places.is_empty() || attempts >= MAX_ATTEMPTS {
+        if target.next_hops.is_empty() || attempts >= MAX_ATTEMPTS {
             return false;
         }
-        if self.overload.neighbours.has_any(now) && !self.find_willing(now, message, target) {
+        if self.overload.neighbours.has_any(now) && !self.skip_overloaded_hops(now, message, target) {
             return false;
         }
-        target.is_list |= self.has_alternative(now, target);
+        target.has_several_hops |= self.has_alternative(now, target);
         let is_call = message.method() == Method::Invite && message.to().tag().is_none();
-        let seat = if is_call { target.take_seat() } else { Ok(None) };
-        let (Ok(seat), Some(place)) = (seat, target.places.first()) else {
+        let seat = if is_call { target.acquire_call() } else { Ok(None) };
+        let (Ok(seat), Some(place)) = (seat, target.next_hops.first()) else {
             if let Some(context) = self.context_mut(index) {
                 context.is_balanced = true;
             }
@@ -225,51 +231,59 @@ impl Proxy {
             self.counters.table_full += 1;
             return false;
         };
-        match place.to {
-            To::Flow(flow) => {
-                let sending = Sending { target, flow, breadth, credentials, is_call, seat };
+        match place.address {
+            NextHopAddress::Flow(flow) => {
+                let sending = BranchSend { target, flow, breadth, credentials, is_call, call_guard: seat };
                 self.send(now, index, client, message, forwarding, sending);
                 true
             }
-            To::Name { .. } => {
-                self.remember(index, forwarding);
-                self.ask(index, client, Rest { target: core::mem::take(target), challenged: false, breadth })
+            NextHopAddress::Name { .. } => {
+                self.store_forwarding(index, forwarding);
+                self.resolve(
+                    index,
+                    client,
+                    RemainingHops { target: core::mem::take(target), has_answered_challenge: false, breadth },
+                )
             }
         }
     }
 
-    /// Asks the DNS where a place is; whether the question was taken.
-    fn ask(&mut self, index: u32, client: ClientId, rest: Rest) -> bool {
-        if self.asked.len() >= MAX_QUESTIONS {
+    /// Queues a DNS query for a next hop. Returns whether it was accepted.
+    fn resolve(&mut self, index: u32, client: ClientId, rest: RemainingHops) -> bool {
+        if self.pending_queries.len() >= MAX_QUESTIONS {
             self.counters.table_full += 1;
             self.transactions.release_client(client);
             return false;
         }
-        let Some(Place { to: To::Name { question, .. }, reach, .. }) = rest.target.places.first() else { return false };
+        let Some(NextHop { address: NextHopAddress::Name { question, .. }, kind: reach, .. }) =
+            rest.target.next_hops.first()
+        else {
+            return false;
+        };
         let (question, reach) = (question.as_ref().clone(), *reach);
         self.next_question = self.next_question.wrapping_add(1);
         let serial = self.next_question;
-        let slot = self.asked.insert(Asked { context: index, client, serial });
+        let slot = self.pending_queries.insert(PendingQuery { context: index, client, serial });
         let slot = u64::try_from(slot).unwrap_or(0);
         self.questions.push_back((QueryId(slot << 32 | u64::from(serial)), question));
         let Some(context) = self.context_mut(index) else { return false };
-        context.live = context.live.saturating_add(1);
+        context.pending_refs = context.pending_refs.saturating_add(1);
         context.branches.push(Branch {
             client,
-            progress: Progress::Asking,
+            state: BranchState::Resolving,
             timer: None,
-            rings_until: Timestamp::ZERO,
-            rang_out: false,
-            heard: false,
-            cancel_wanted: false,
+            timer_c_deadline: Timestamp::ZERO,
+            has_timer_c_fired: false,
+            has_response: false,
+            is_cancel_pending: false,
             flow: None,
-            begun: None,
-            reach,
-            rest: Some(Box::new(rest)),
-            work: None,
-            seat: None,
+            invite_sent_at: None,
+            hop_kind: reach,
+            remaining: Some(Box::new(rest)),
+            request_guard: None,
+            call_guard: None,
             target: None,
-            offered: false,
+            has_overload_offer: false,
         });
         true
     }
@@ -281,93 +295,97 @@ impl Proxy {
         client: ClientId,
         message: &Message<'_>,
         forwarding: &Forwarding<'_>,
-        sending: Sending<'_>,
+        sending: BranchSend<'_>,
     ) {
-        let Sending { target, flow, breadth, credentials, is_call, seat } = sending;
-        let Some(place) = target.places.first() else { return };
-        let (reach, mut flow) = (place.reach, flow);
+        let BranchSend { target, flow, breadth, credentials, is_call, call_guard: seat } = sending;
+        let Some(place) = target.next_hops.first() else { return };
+        let (reach, mut flow) = (place.kind, flow);
         let balanced = place.balanced.clone();
         let tag = self.tag_of(client, message, forwarding, balanced.as_ref(), flow);
         let offer = self.overload_offer(now, target, place, flow.peer);
-        let to = Destination { target, place, credentials, offer };
+        let to = HopRequest { target, place, credentials, offer };
         let mut request = self.write_branch(message, forwarding, &to, flow, tag, Some(breadth));
         if let Some((stream, fixed)) = self.better_stream(now, request.len(), forwarding, place, flow) {
+            //= rfc3261#18.1.1:via-of-transport
             let large = self.write_branch(message, forwarding, &to, stream, tag, Some(breadth));
-            self.transactions.pool().give(core::mem::replace(&mut request, large));
-            // Where nobody takes the connection the datagram may still arrive.
-            let by_stream = Place { to: To::Flow(stream), ..place.clone() };
-            if let Some(datagram) = target.places.first_mut() {
-                datagram.reach = fixed;
+            self.transactions.pool().recycle(core::mem::replace(&mut request, large));
+            //= rfc3261#18.1.1:back-to-datagram
+            // If the connection is refused, the datagram may still arrive.
+            let by_stream = NextHop { address: NextHopAddress::Flow(stream), ..place.clone() };
+            if let Some(datagram) = target.next_hops.first_mut() {
+                datagram.kind = fixed;
             }
-            target.places.insert(0, by_stream);
+            target.next_hops.insert(0, by_stream);
             flow = stream;
         }
         let is_invite = message.method() == Method::Invite;
         let has_alternative = self.has_alternative(now, target);
-        // The last of several gets no more time than the others, for the caller has waited for those. Where there is only
-        // one, repeating the request is all that can be done, and Timer B says for how long.
-        let is_last = is_invite && target.is_list && reach.is_shared();
-        let is_kept = target.places.len() > 1 || target.trunk.is_some();
+        // The last of several next hops gets no more time than the others, since the caller has already waited. With
+        // a single next hop, only retransmission is possible, limited by Timer B.
+        let is_last = is_invite && target.has_several_hops && reach.is_shared();
+        let is_kept = target.next_hops.len() > 1 || target.trunk.is_some();
         if is_kept {
-            self.remember(index, forwarding);
+            self.store_forwarding(index, forwarding);
         }
         let rest = is_kept.then(|| {
             let challenged = !credentials.is_empty();
-            Box::new(Rest { target: core::mem::take(target), challenged, breadth })
+            Box::new(RemainingHops { target: core::mem::take(target), has_answered_challenge: challenged, breadth })
         });
         let at_target = balanced.as_ref().filter(|_| is_call).map(|balanced| Arc::clone(&balanced.target));
         let class = || MethodClass::from_token(message.method().as_bytes());
-        let work = balanced.map(|Balanced { target, work, .. }| target.begin(now, work, class()));
+        let work = balanced.map(|BalancedTarget { target, work, .. }| target.begin_request(now, work, class()));
         let begun = is_call.then_some(now);
         let Some(context) = self.contexts.get_mut(index as usize) else { return };
         context.is_balanced |= work.is_some();
-        let more_steps = context.later.as_ref().is_some_and(|later| !later.targets.is_empty());
-        let times = forwarding.times;
+        let more_steps = context.fork.as_ref().is_some_and(|later| !later.targets.is_empty());
+        let times = forwarding.policy;
         let wait = match (has_alternative || is_last, is_invite) {
-            (true, _) => Some((times.failover_timeout, Wait::Life)),
-            (false, true) if more_steps => Some((times.fork_timeout.min(times.ring_timeout), Wait::Step)),
-            (false, true) => Some((times.ring_timeout, Wait::Ring)),
+            (true, _) => Some((times.failover_timeout, BranchTimer::Failover)),
+            (false, true) if more_steps => Some((times.fork_timeout.min(times.ring_timeout), BranchTimer::SerialFork)),
+            (false, true) => Some((times.ring_timeout, BranchTimer::TimerC)),
             (false, false) => None,
         };
         let rings_until = now + times.ring_timeout;
         let timer = wait.map(|(after, wait)| (self.timers.insert(now + after, (index, client)), wait));
-        context.live = context.live.saturating_add(1);
-        let (progress, rang_out, heard, cancel_wanted) = (Progress::Pending, false, false, false);
+        context.pending_refs = context.pending_refs.saturating_add(1);
+        let (progress, rang_out, heard, cancel_wanted) = (BranchState::Pending, false, false, false);
         let sent_to = Some(flow);
         context.branches.push(Branch {
             client,
-            progress,
+            state: progress,
             timer,
-            rings_until,
-            rang_out,
-            heard,
-            cancel_wanted,
+            timer_c_deadline: rings_until,
+            has_timer_c_fired: rang_out,
+            has_response: heard,
+            is_cancel_pending: cancel_wanted,
             flow: sent_to,
-            begun,
-            reach,
-            rest,
-            work,
-            seat,
+            invite_sent_at: begun,
+            hop_kind: reach,
+            remaining: rest,
+            request_guard: work,
+            call_guard: seat,
             target: at_target,
-            offered: offer.is_some(),
+            has_overload_offer: offer.is_some(),
         });
         let kind = if is_invite { Kind::Invite } else { Kind::NonInvite };
         self.transactions.start_client(now, client, kind, flow, request, index);
     }
 
-    //= rfc3261#18.1.1
-    /// The stream by which a request of `length` bytes goes instead of a datagram that would be cut, and what is then
-    /// known of the datagram's way. Where it failed lately the datagram goes at once.
+    //= rfc3261#18.1.1:large-by-stream
+    /// Returns the stream flow for a request of `length` bytes that is too large for a datagram, and the next-hop
+    /// kind of the datagram fallback. If the stream failed recently, the datagram is sent at once.
     fn better_stream(
         &self,
         now: Timestamp,
         length: usize,
         forwarding: &Forwarding<'_>,
-        place: &Place,
+        place: &NextHop,
         flow: Flow,
-    ) -> Option<(Flow, Reach)> {
-        let fixed =
-            place.reach.fixed().filter(|_| flow.transport == Transport::Udp && length > forwarding.times.mtu)?;
+    ) -> Option<(Flow, NextHopKind)> {
+        let fixed = place
+            .kind
+            .with_fixed_transport()
+            .filter(|_| flow.transport == Transport::Udp && length > forwarding.policy.mtu)?;
         let listener = self.listeners.towards(Transport::Tcp, flow.peer, flow.listener)?;
         if self.outages.is_out(now, &strowger_locate::Hop { transport: Transport::Tcp, address: flow.peer }) {
             return None;
@@ -375,7 +393,7 @@ impl Proxy {
         Some((Flow::new(listener, Transport::Tcp, flow.peer), fixed))
     }
 
-    /// Writes the request for one place, by a stream where it is too large for a datagram.
+    /// Writes the request for a next hop, over a stream if it is too large for a datagram.
     #[expect(clippy::too_many_arguments, reason = "all of it is the request's")]
     pub(crate) fn write_fitting(
         &mut self,
@@ -383,22 +401,22 @@ impl Proxy {
         message: &Message<'_>,
         forwarding: &Forwarding<'_>,
         target: &Target,
-        place: &Place,
+        place: &NextHop,
         flow: Flow,
         tag: BranchTag,
         max_breadth: Option<u32>,
     ) -> (Flow, Buf) {
-        // What an ACK or a CANCEL belongs to may have offered it, and its Via is as good as the same; what answers anything else finds nobody who
-        // would take note.
+        // The request of an ACK or CANCEL may have offered it, and its Via should match. Any other stateless request
+        // gets no offer, because nothing would record the feedback in the response.
         let offer = match message.method() {
             Method::Ack | Method::Cancel => self.overload_offer(now, target, place, flow.peer),
             _ => None,
         };
-        let to = Destination { target, place, credentials: &[], offer };
+        let to = HopRequest { target, place, credentials: &[], offer };
         let request = self.write_branch(message, forwarding, &to, flow, tag, max_breadth);
         match self.better_stream(now, request.len(), forwarding, place, flow) {
             Some((stream, _)) => {
-                self.transactions.pool().give(request);
+                self.transactions.pool().recycle(request);
                 (stream, self.write_branch(message, forwarding, &to, stream, tag, max_breadth))
             }
             None => (flow, request),
@@ -409,7 +427,7 @@ impl Proxy {
         &mut self,
         message: &Message<'_>,
         forwarding: &Forwarding<'_>,
-        to: &Destination<'_>,
+        to: &HopRequest<'_>,
         flow: Flow,
         tag: BranchTag,
         max_breadth: Option<u32>,
@@ -421,21 +439,21 @@ impl Proxy {
         else {
             return request;
         };
-        let is_needed = || forwarding.caller.is_some() || to.place.reach.is_flow();
+        let is_needed = || forwarding.caller.is_some() || to.place.kind.is_flow();
         let recorded = forwarding.edits.record_route
             && forward::begins_dialog(message)
-            && (!forwarding.times.only_where_needed || is_needed());
+            && (!forwarding.policy.only_where_needed || is_needed());
         let record_route = recorded.then(|| {
-            let callee = to.place.reach.is_flow().then_some(flow);
+            let callee = to.place.kind.is_flow().then_some(flow);
             let target = to.place.balanced.as_ref().map(|balanced| balanced.target.id());
-            let outsides = Outsides { caller: forwarding.caller, callee, trunk: to.target.trunk, target };
+            let outsides = DialogEnds { caller: forwarding.caller, callee, trunk: to.target.trunk, target };
             routing::record_route(self.route_keys(), entry, exit, message, outsides)
         });
-        let own_path = (forwarding.times.path && message.method() == Method::Register)
+        let own_path = (forwarding.policy.path && message.method() == Method::Register)
             .then(|| routing::path(&self.ring, entry, &forwarding.edits.source, forwarding.outbound));
-        let hop = Hop {
+        let hop = BranchEdits {
             request_uri: &to.place.request_uri,
-            exit,
+            egress: exit,
             branch: &branch,
             record_route: record_route.as_deref(),
             max_breadth,
@@ -449,85 +467,94 @@ impl Proxy {
         request
     }
 
-    /// What the branch of a client transaction says.
+    /// Returns the content of a client transaction's branch.
     fn tag_of(
         &mut self,
         client: ClientId,
         message: &Message<'_>,
         forwarding: &Forwarding<'_>,
-        balanced: Option<&Balanced>,
+        balanced: Option<&BalancedTarget>,
         flow: Flow,
     ) -> BranchTag {
         let Some(tag) = balanced.and_then(|balanced| self.shared_tag(message, forwarding, balanced, flow)) else {
-            return BranchTag { shard: self.shard, owner: Owner::Client(client), loop_hash: forwarding.loop_hash };
+            return BranchTag {
+                shard: self.shard,
+                owner: BranchOwner::Client(client),
+                loop_hash: forwarding.loop_hash,
+            };
         };
-        if let Owner::Stateless(place) = tag.owner {
-            self.shared.insert(place, client, |client| self.transactions.client_user(client).is_some());
+        if let BranchOwner::Stateless(place) = tag.owner {
+            self.shared_branches.insert(place, client, |client| self.transactions.client_user(client).is_some());
         }
         tag
     }
 
-    /// Keeps what later branches are written from.
-    fn remember(&mut self, index: u32, forwarding: &Forwarding<'_>) {
+    /// Stores what later branches are written from.
+    fn store_forwarding(&mut self, index: u32, forwarding: &Forwarding<'_>) {
         if let Some(context) = self.context_mut(index)
-            && context.later.is_none()
+            && context.fork.is_none()
         {
-            let recipe = Recipe::of(forwarding);
-            context.later = Some(Box::new(Later { recipe, targets: Vec::new(), seen: Vec::new(), redirections: 0 }));
+            let recipe = OwnedForwarding::of(forwarding);
+            context.fork = Some(Box::new(ForkState {
+                forwarding: recipe,
+                targets: Vec::new(),
+                seen: Vec::new(),
+                redirections: 0,
+            }));
         }
     }
 
-    /// Does something with the request as it came in, where it is still there.
-    pub(crate) fn again(&mut self, index: u32, act: impl FnOnce(&mut Self, &Message<'_>, &Forwarding<'_>)) {
+    /// Calls `act` with the request as received, if it is still stored.
+    pub(crate) fn with_request(&mut self, index: u32, act: impl FnOnce(&mut Self, &Message<'_>, &Forwarding<'_>)) {
         let Some(context) = self.context_mut(index) else { return };
-        let Some(recipe) = context.later.as_ref().map(|later| later.recipe.clone()) else { return };
+        let Some(recipe) = context.fork.as_ref().map(|later| later.forwarding.clone()) else { return };
         let Some(request) = context.request.take() else { return };
         if let Ok(message) = Message::parse(&request) {
             let routes = recipe.routes(&message);
             let forwarding = recipe.forwarding(&routes);
             act(self, &message, &forwarding);
         }
-        match self.context_mut(index).filter(|context| !context.answered) {
+        match self.context_mut(index).filter(|context| !context.is_answered) {
             Some(context) => context.request = Some(request),
-            None => self.transactions.pool().give(request),
+            None => self.transactions.pool().recycle(request),
         }
     }
 
-    /// A response of our own becomes the best so far where there is none that is better.
+    /// Makes our own response the best so far, unless there is a better one.
     pub(crate) fn keep_own(&mut self, now: Timestamp, index: u32, status: Status) {
         let response = self.write_local(now, index, status);
-        self.keep_if_better(index, Best { status, response });
+        self.keep_if_better(index, BestResponse { status, response });
     }
 
-    /// What tells a Request-URI from others of one request.
-    pub(crate) fn mark_of(&self, place: &Place) -> u64 {
+    /// Returns a hash that distinguishes the Request-URIs of a request.
+    pub(crate) fn uri_hash(&self, place: &NextHop) -> u64 {
         self.tag_key.table64(&[&place.request_uri])
     }
 }
 
-/// What is sent, and what is left when it fails.
-struct Sending<'a> {
+/// A request to send on a branch, and the remaining next hops if it fails.
+struct BranchSend<'a> {
     target: &'a mut Target,
     flow: Flow,
     breadth: u32,
     credentials: &'a [u8],
-    /// It begins a call.
+    /// Whether it begins a call.
     is_call: bool,
-    /// The call at the balanced target that it is sent to.
-    seat: Option<Seat>,
+    /// Guard of the call at the balanced target.
+    call_guard: Option<CallGuard>,
 }
 
-/// Where a request is written for.
-struct Destination<'a> {
+/// The next hop that a request is written for.
+struct HopRequest<'a> {
     target: &'a Target,
-    place: &'a Place,
+    place: &'a NextHop,
     credentials: &'a [u8],
-    /// How the next hop is asked to say how much it takes, if it is.
+    /// The overload control offer to the next hop, if any.
     offer: Option<&'static [u8]>,
 }
 
-/// Brings the targets into the order of falling q, and says how many of them are tried at once.
-pub(crate) fn widest_first_step(targets: &mut [Target]) -> usize {
+/// Sorts the targets by descending q and returns how many are tried in parallel first.
+pub(crate) fn sort_by_q(targets: &mut [Target]) -> usize {
     if targets.windows(2).any(|pair| matches!(pair, [a, b] if a.q < b.q)) {
         targets.sort_by_key(|target| core::cmp::Reverse(target.q));
     }
@@ -535,8 +562,9 @@ pub(crate) fn widest_first_step(targets: &mut [Target]) -> usize {
     targets.iter().take_while(|target| target.q == best).count()
 }
 
-//= rfc5393#5.3.3
-/// The part of the breadth that one of `count` branches gets; all parts together are the whole.
+//= rfc5393#5.3.3:sum
+//= rfc5393#5.3.3:whole
+/// Returns the share of the breadth for one of `count` branches; the shares add up to the whole.
 fn share(breadth: u32, count: usize, number: usize) -> u32 {
     let count = u32::try_from(count).unwrap_or(u32::MAX).max(1);
     let extra = u32::from(u32::try_from(number).unwrap_or(u32::MAX) < breadth % count);
@@ -547,7 +575,7 @@ fn narrow(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(NO_CONTEXT)
 }
 
-/// Adds destinations to those that are tried later, each after those of its q that are there.
+/// Adds destinations to the waiting ones, each after those with the same q.
 pub(crate) fn enqueue(waiting: &mut Vec<Target>, targets: Vec<Target>) {
     for target in targets.into_iter().take(MAX_BRANCHES.saturating_sub(waiting.len())) {
         let at = waiting.partition_point(|other| other.q < target.q);
@@ -559,6 +587,7 @@ pub(crate) fn enqueue(waiting: &mut Vec<Target>, targets: Vec<Target>) {
 mod tests {
     use super::*;
 
+    //= rfc5393#5.3.3:whole
     #[test]
     fn breadth_is_shared_out_whole() {
         assert_eq!((0..3).map(|n| share(60, 3, n)).collect::<Vec<_>>(), [20, 20, 20]);

@@ -1,4 +1,4 @@
-//! Requests and responses on their way through: what a proxy edits, and nothing else (RFC 3261 §16.6, §16.7).
+//! Editing of forwarded requests and responses: only what a proxy must change (RFC 3261 §16.6, §16.7).
 
 use core::ops::Range;
 
@@ -12,60 +12,60 @@ use crate::local;
 use crate::policy::Changes;
 use crate::routing::RouteSet;
 
-/// Max-Forwards of a request that carries none (RFC 3261 §16.6 step 3).
+/// Max-Forwards for a request without it (RFC 3261 §16.6 step 3).
 const DEFAULT_MAX_FORWARDS: u8 = 70;
 
-/// What all branches of a request share.
+/// Edits common to all branches of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Edits<'a> {
-    /// Where the request came from.
+    /// Source of the request.
     pub source: Flow,
-    /// Its Routes.
+    /// Its Route set.
     pub routes: &'a RouteSet<'a>,
-    /// The next hop is a strict router, for which the Request-URI makes room.
+    /// Whether the next hop is a strict router, whose URI becomes the Request-URI.
     pub strict: bool,
-    /// Whether dialogs stay on our path.
+    /// Whether to record-route.
     pub record_route: bool,
-    /// P-Asserted-Identity goes: its sender is not trusted.
+    /// Whether to remove P-Asserted-Identity, because the sender is not trusted.
     pub strip_identity: bool,
-    /// The realm whose Proxy-Authorization goes: it was for us alone.
+    /// The realm whose Proxy-Authorization is removed: it was for this server only.
     pub strip_credentials: Option<&'a [u8]>,
 }
 
-/// What one branch has of its own.
+/// Edits specific to a branch.
 #[derive(Clone, Copy, Debug)]
-pub struct Hop<'a> {
+pub struct BranchEdits<'a> {
     /// The Request-URI.
     pub request_uri: &'a [u8],
-    /// The listener that it leaves by.
-    pub exit: &'a Listener,
+    /// The listener to send from.
+    pub egress: &'a Listener,
     /// Our branch.
     pub branch: &'a [u8],
     /// Our Record-Route.
     pub record_route: Option<&'a [u8]>,
-    /// Max-Breadth, where it is to be written.
+    /// Max-Breadth to write, if any.
     pub max_breadth: Option<u32>,
-    /// What becomes Route headers before all others: the Path of a registered contact (RFC 3327 §5.4).
+    /// Route headers to insert before all others: the Path of a registered contact (RFC 3327 §5.4).
     pub path: Option<&'a [u8]>,
-    /// Our Path, for a REGISTER that is forwarded.
+    /// Our Path, for a forwarded REGISTER.
     pub own_path: Option<&'a [u8]>,
-    /// What the route changes.
+    /// Header changes of the route.
     pub changes: Option<&'a Changes>,
-    /// Credentials of our own: whole lines.
+    /// Our own credentials, as whole lines.
     pub credentials: &'a [u8],
-    /// By what our Via offers overload control, if it does.
+    /// The overload control offer in our Via, if any.
     pub overload_offer: Option<&'static [u8]>,
 }
 
-/// Whether the request begins a dialog, which may be asked to stay on our path.
+/// Whether the request can begin a dialog, which can be record-routed.
 #[must_use]
 pub fn begins_dialog(message: &Message<'_>) -> bool {
     let begins = matches!(message.method(), Method::Invite | Method::Subscribe | Method::Refer);
     begins && message.to().tag().is_none()
 }
 
-/// Writes the request as it leaves on one branch.
-pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>, hop: &Hop<'_>) {
+/// Writes the request for a branch.
+pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>, hop: &BranchEdits<'_>) {
     let head = message.head();
     let mut copy = Rewrite::new(head, out);
     let request_uri = if edits.strict { edits.routes.next_hop() } else { hop.request_uri };
@@ -76,13 +76,14 @@ pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>
     add_fields(&mut copy, message, hop);
     let mut routes = RouteEdit::new(edits);
     let mut is_top_via = true;
-    // They stand in front: behind the last of them nothing is looked for.
+    let mut is_first_breadth = true;
+    // The edited fields come first: stop looking after the last one.
     let mut left = head.count_single(EDITED).filter(|_| hop.changes.is_none()).unwrap_or(u32::MAX);
     for field in head.fields() {
         if left == 0 {
             break;
         }
-        // Most leave as they came.
+        // Fast path: most fields are copied unchanged.
         if !EDITED.contains(field.name) && hop.changes.is_none() {
             continue;
         }
@@ -101,17 +102,21 @@ pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>
             HeaderName::MaxForwards => {
                 copy.remove(head.value(field)).add(&[hops_left(message).as_bytes()]);
             }
-            HeaderName::MaxBreadth => {
+            //= rfc5393#5.3.3:single
+            HeaderName::MaxBreadth if core::mem::take(&mut is_first_breadth) => {
                 if let Some(breadth) = hop.max_breadth {
                     copy.remove(head.value(field)).add(&[Decimal::new(breadth).as_bytes()]);
                 }
+            }
+            HeaderName::MaxBreadth => {
+                copy.remove(head.line(field));
             }
             HeaderName::Route => routes.edit(&mut copy, head, field, hop.request_uri),
             HeaderName::PAssertedIdentity if edits.strip_identity => {
                 copy.remove(head.line(field));
             }
             //= rfc3261#22.3
-            // Credentials for another proxy's realm are that proxy's to take.
+            // Credentials for another proxy's realm are left for that proxy.
             HeaderName::ProxyAuthorization
                 if edits.strip_credentials.is_some_and(|own| is_of(head.value(field), own)) =>
             {
@@ -123,7 +128,8 @@ pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>
     copy.finish();
 }
 
-/// The fields that may change on their way.
+//= rfc7616#3.6:transparent
+/// Fields that may be edited.
 const EDITED: HeaderSet = HeaderSet::of(HeaderName::Via)
     .with(HeaderSet::of(HeaderName::MaxForwards))
     .with(HeaderSet::of(HeaderName::MaxBreadth))
@@ -131,10 +137,12 @@ const EDITED: HeaderSet = HeaderSet::of(HeaderName::Via)
     .with(HeaderSet::of(HeaderName::PAssertedIdentity))
     .with(HeaderSet::of(HeaderName::ProxyAuthorization));
 
-/// Adds what stands before the fields of the request itself.
-fn add_fields(copy: &mut Rewrite<'_, '_>, message: &Message<'_>, hop: &Hop<'_>) {
+/// Adds the fields that precede those of the request.
+fn add_fields(copy: &mut Rewrite<'_, '_>, message: &Message<'_>, hop: &BranchEdits<'_>) {
     let head = message.head();
-    copy.add(&[&hop.exit.via, hop.branch]);
+    //= rfc3261#18.1.1:sent-by
+    //= rfc5393#4.2.1:via
+    copy.add(&[&hop.egress.via, hop.branch]);
     //= rfc7339#4.1
     //= rfc7339#4.2
     //= rfc7415#3.3
@@ -157,6 +165,7 @@ fn add_fields(copy: &mut Rewrite<'_, '_>, message: &Message<'_>, hop: &Hop<'_>) 
     if message.max_forwards().is_none() {
         copy.add(&[b"Max-Forwards: ", hops_left(message).as_bytes(), b"\r\n"]);
     }
+    //= rfc5393#5.3.3:added
     if let Some(breadth) = hop.max_breadth.filter(|_| head.first(HeaderName::MaxBreadth).is_none()) {
         copy.add(&[b"Max-Breadth: ", Decimal::new(breadth).as_bytes(), b"\r\n"]);
     }
@@ -168,26 +177,27 @@ fn is_of(credentials: &[u8], own: &[u8]) -> bool {
     given.is_some_and(|given| *unquote(given) == *own)
 }
 
-/// Whether the header of `line` is one of those that go.
+/// Whether the header of `line` is to be removed.
 fn is_removed(changes: &Changes, line: &[u8]) -> bool {
     let name = line.split(|byte| *byte == b':').next().unwrap_or(&[]).trim_ascii_end();
     changes.remove.iter().any(|removed| removed.eq_ignore_ascii_case(name))
 }
 
-/// Max-Forwards of the request as it leaves.
+/// Returns Max-Forwards for the outgoing request.
 fn hops_left(message: &Message<'_>) -> Decimal {
     let left = message.max_forwards().map_or(DEFAULT_MAX_FORWARDS, |hops| hops.saturating_sub(1));
     Decimal::new(u32::from(left))
 }
 
-/// Removes our own Routes from the front and what became the Request-URI from the end; towards a strict router the next
-/// hop leaves the Routes for the Request-URI, which goes to the end (RFC 3261 §16.6 step 6).
+/// Removes our own Routes from the front and the one that became the Request-URI from the end. Towards a strict
+/// router, the first remaining Route becomes the Request-URI, which is appended as the last Route (RFC 3261 §16.6
+/// step 6).
 struct RouteEdit {
-    /// Those that stay, as they are counted over all fields.
+    /// Indices of the Routes to keep, counted over all fields.
     kept: Range<usize>,
-    /// Where the next field begins to count.
+    /// Index of the next field's first Route.
     index: usize,
-    /// How many there are.
+    /// Total number of Routes.
     total: usize,
     strict: bool,
 }
@@ -195,12 +205,12 @@ struct RouteEdit {
 impl RouteEdit {
     fn new(edits: &Edits<'_>) -> Self {
         let Edits { routes, strict, .. } = *edits;
-        let end = routes.ours.saturating_add(routes.remaining);
-        let kept = routes.ours.saturating_add(usize::from(strict))..end;
-        Self { kept, index: 0, total: end.saturating_add(usize::from(routes.from_last)), strict }
+        let end = routes.own_routes.saturating_add(routes.remaining);
+        let kept = routes.own_routes.saturating_add(usize::from(strict))..end;
+        Self { kept, index: 0, total: end.saturating_add(usize::from(routes.is_uri_from_last_route)), strict }
     }
 
-    /// Copies what stays of the next Route field.
+    /// Copies the Routes to keep of the next Route field.
     fn edit(&mut self, copy: &mut Rewrite<'_, '_>, head: &Head<'_>, field: &Field, request_uri: &[u8]) {
         let value = head.value(field);
         let before = self.index;
@@ -233,13 +243,13 @@ impl RouteEdit {
     }
 }
 
-/// Writes a response without our Via; `None` where no Via is left and it is for nobody.
+/// Writes a response without our Via; `None` if no Via would remain.
 #[must_use]
 pub fn write_response(out: &mut Vec<u8>, message: &Message<'_>) -> Option<()> {
     copy_response(out, message, None)
 }
 
-/// The same with `next` in the place of the Via below ours.
+/// Writes the same with `next` in place of the Via below ours.
 #[must_use]
 pub fn write_response_with(out: &mut Vec<u8>, message: &Message<'_>, next: &[u8]) -> Option<()> {
     copy_response(out, message, Some(next))
@@ -255,7 +265,7 @@ fn copy_response(out: &mut Vec<u8>, message: &Message<'_>, next: Option<&[u8]>) 
     let (value, behind) = (head.value(field), message.behind_top_via());
     let ours = match behind.iter().position(|byte| *byte == b',') {
         Some(comma) => {
-            // As far as the next one's first byte.
+            // Up to the first byte of the next one.
             let next = trim(behind.get(comma.saturating_add(1)..).unwrap_or(&[]));
             value.get(..value.len().saturating_sub(next.len()))?
         }
@@ -272,7 +282,7 @@ fn copy_response(out: &mut Vec<u8>, message: &Message<'_>, next: Option<&[u8]>) 
     Some(())
 }
 
-/// Writes `best` with the challenges of `other` before its own fields; `None` where `best` is no message.
+/// Writes `best` with the challenges of `other` before its own fields; `None` if `best` is not a message.
 #[must_use]
 pub fn merge_challenges(out: &mut Vec<u8>, best: &[u8], other: &Message<'_>) -> Option<()> {
     let best = Message::parse(best).ok()?;

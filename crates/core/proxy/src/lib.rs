@@ -1,7 +1,7 @@
-//! The proxy (RFC 3261 §16): response contexts, forking, routing, CANCEL, and the responses that it makes itself.
+//! The proxy (RFC 3261 §16): response contexts, forking, routing, CANCEL, and responses that it generates itself.
 //!
-//! [`Proxy`] stands on the transactions and knows nothing of users, registrations or configuration: the shard decides where
-//! a request goes and hands it a [`Forwarding`].
+//! [`Proxy`] uses the transaction layer and knows nothing of users, registrations or configuration. The shard decides
+//! where a request goes and passes a [`Forwarding`].
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -18,30 +18,32 @@
 
 mod answer;
 pub mod branch;
+pub mod cluster_request;
 mod context;
 mod engine;
 mod failover;
 pub mod flow_token;
 mod fork;
 pub mod forward;
+mod forward_params;
 mod health;
-pub mod inquiry;
 mod listener;
 pub mod local;
 mod overload;
 mod policy;
-mod recipe;
 pub mod routing;
-mod shared;
+mod shared_branches;
 mod stateless;
 mod target;
 
-pub use engine::{CallProgress, Counters, Guide, Handled, NO_CONTEXT, News, OWN_USERS, Proxy, ProxyConfig};
+pub use engine::{
+    CallProgress, Counters, NO_CONTEXT, NextHopEvent, OWN_USERS, Proxy, ProxyCallbacks, ProxyConfig, ResponseOutcome,
+};
 pub use fork::MAX_QUESTIONS;
+pub use forward_params::{Forwarding, ForwardingPolicy};
 pub use listener::{Listener, Listeners};
 pub use overload::OverloadControl;
 pub use policy::{
     AddedHeader, Changes, DEFAULT_MAX_BREADTH, MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS, Policy, Stateless,
 };
-pub use recipe::{Forwarding, Times};
-pub use target::{Balanced, Place, Reach, Target, To};
+pub use target::{BalancedTarget, NextHop, NextHopAddress, NextHopKind, Target};

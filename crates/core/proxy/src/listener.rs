@@ -5,25 +5,27 @@ use std::sync::Arc;
 
 use strowger_foundation::{ListenerId, Transport};
 
-/// One local address.
+/// A local address.
 #[derive(Clone, Debug)]
 pub struct Listener {
     /// The transport.
     pub transport: Transport,
     /// The address that the socket is bound to; never a wildcard.
     pub address: SocketAddr,
-    /// What Via and Record-Route say, `host:port`.
+    /// The `host:port` in Via and Record-Route.
     pub sent_by: Box<[u8]>,
-    /// How our Via begins, as a line of a request, up to the value of its branch.
+    /// Our Via as a header line, up to the value of its branch.
     pub(crate) via: Box<[u8]>,
-    /// How our Record-Route begins, up to its `lr`.
+    /// The start of our Record-Route, up to its `lr`.
     pub(crate) route: Box<[u8]>,
 }
 
 impl Listener {
-    /// A listener that calls itself by its own address.
+    /// Creates a listener with its own address as sent-by.
     #[must_use]
     pub fn new(transport: Transport, address: SocketAddr) -> Self {
+        //= rfc3261#18.1.1:listens-at-sent-by
+        //= rfc3581#3:sent-by-port
         let sent_by = address.to_string();
         let via = format!("Via: SIP/2.0/{transport} {sent_by};branch=").into_bytes();
         let route = format!("<sip:{sent_by}{};lr", transport_param(transport)).into_bytes();
@@ -31,7 +33,7 @@ impl Listener {
     }
 }
 
-/// The URI parameter that names the transport, but for UDP, which needs no name.
+/// Returns the URI parameter for the transport; empty for UDP, the default.
 pub(crate) const fn transport_param(transport: Transport) -> &'static str {
     match transport {
         Transport::Udp => "",
@@ -42,30 +44,30 @@ pub(crate) const fn transport_param(transport: Transport) -> &'static str {
     }
 }
 
-/// All of them; a [`ListenerId`] is an index. Fixed for the life of the process.
+/// All listeners, indexed by [`ListenerId`]. Fixed for the life of the process.
 #[derive(Clone, Debug)]
 pub struct Listeners(Arc<[Listener]>);
 
 impl Listeners {
-    /// The listeners in their order.
+    /// Creates the list from listeners in order.
     #[must_use]
     pub fn new(listeners: Vec<Listener>) -> Self {
         Self(listeners.into())
     }
 
-    /// The listener `id`.
+    /// Returns the listener `id`.
     #[must_use]
     pub fn get(&self, id: ListenerId) -> Option<&Listener> {
         self.0.get(usize::from(id.0))
     }
 
-    /// All, in their order.
+    /// Returns all listeners in order.
     pub fn iter(&self) -> core::slice::Iter<'_, Listener> {
         self.0.iter()
     }
 
-    /// The listener of `transport` from which `peer` is best reached: `preferred` where family and loopback agree, else
-    /// the one with the preferred one's address, else the first that agrees, else any of the family.
+    /// Returns the best listener of `transport` for `peer`: `preferred` if family and loopback match, else one with
+    /// the same address, else the first that matches, else any of the family.
     #[must_use]
     pub fn towards(&self, transport: Transport, peer: SocketAddr, preferred: ListenerId) -> Option<ListenerId> {
         let same_family = |own: &Listener| own.transport == transport && own.address.is_ipv4() == peer.is_ipv4();

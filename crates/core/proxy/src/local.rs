@@ -1,24 +1,26 @@
-//! Responses that the server makes itself, and where they go.
+//! Responses that the server generates itself, and their destination.
 
 use std::io::Write as _;
 
 use smallvec::SmallVec;
 use strowger_foundation::{Flow, Seal, TagKey};
-use strowger_message::{Decimal, Head, HeaderName, Host, Message, Own, Param, Reply, Rport, Status, Via};
+use strowger_message::{
+    Decimal, Head, HeaderName, Host, Message, OwnFields, Param, ResponseBuilder, Rport, Status, Via,
+};
 use strowger_overload::Feedback;
 use strowger_transaction::ServerKey;
 
 /// A Via value with `received` and `rport` filled in.
 pub type ViaText = SmallVec<[u8; 160]>;
 
-/// A To tag of ours.
+/// The text of one of our To tags.
 pub type ToTag = [u8; 16];
 
-//= rfc3261#18.2.1
+//= rfc3261#18.2.1:received
 //= rfc3581#4
-/// The topmost Via as it must be once the source of the request is known: `received` where the sent-by is not the
-/// source's address or `rport` was asked for, and the value of `rport`. A `received` that came with the request is replaced:
-/// it is ours to say, and responses may follow it. `None` where nothing changes.
+/// Completes the topmost Via once the source of the request is known: adds `received` if the sent-by is not the
+/// source address or `rport` was requested, and the value of `rport`. Replaces a `received` from the sender, because
+/// responses may be sent there. Returns `None` if nothing changes.
 #[must_use]
 pub fn completed_via(via: &Via<'_>, source: &Flow) -> Option<ViaText> {
     let asked = match via.rport {
@@ -29,40 +31,43 @@ pub fn completed_via(via: &Via<'_>, source: &Flow) -> Option<ViaText> {
     if asked.is_none() && !differs && via.received.is_none() {
         return None;
     }
-    let port = asked.map(|name| (offset(via.text, name).saturating_add(name.len()), Gap::Port));
-    let claimed = via.received.map(|received| (offset(via.text, received), Gap::Received(received.len())));
-    let mut gaps: SmallVec<[(usize, Gap); 2]> = port.into_iter().chain(claimed).collect();
+    //= rfc3581#4:rport
+    let port = asked.map(|name| (offset(via.text, name).saturating_add(name.len()), ViaEdit::Port));
+    let claimed = via.received.map(|received| (offset(via.text, received), ViaEdit::Received(received.len())));
+    let mut gaps: SmallVec<[(usize, ViaEdit); 2]> = port.into_iter().chain(claimed).collect();
     gaps.sort_unstable_by_key(|(at, _)| *at);
     let (mut text, mut from) = (ViaText::new(), 0);
     for (at, gap) in gaps {
         text.extend_from_slice(via.text.get(from..at).unwrap_or(&[]));
         from = match gap {
-            Gap::Port => {
+            ViaEdit::Port => {
                 text.push(b'=');
                 text.extend_from_slice(Decimal::new(u32::from(source.peer.port())).as_bytes());
                 at
             }
-            Gap::Received(length) => {
+            ViaEdit::Received(length) => {
                 let _ = write!(text, "{}", source.peer.ip());
                 at.saturating_add(length)
             }
         };
     }
     text.extend_from_slice(via.text.get(from..).unwrap_or(&[]));
+    //= rfc3581#4:received
     if via.received.is_none() {
+        //= rfc3261#18.2.1:received-value
         let _ = write!(text, ";received={}", source.peer.ip());
     }
     Some(text)
 }
 
-/// As [`completed_via`], with what its sender is told.
-fn telling_via(via: &Via<'_>, source: &Flow, feedback: &Feedback) -> Option<ViaText> {
+/// Like [`completed_via`], with overload feedback for the sender.
+fn via_with_feedback(via: &Via<'_>, source: &Flow, feedback: &Feedback) -> Option<ViaText> {
     let completed = completed_via(via, source);
     with_feedback(completed.as_deref().unwrap_or(via.text), Some(feedback)).or(completed)
 }
 
 //= rfc7339#4.1
-/// A Via value with `feedback` in the place of what it says of overload control, and with nothing of that where there is none.
+/// Replaces the overload control parameters of a Via value with `feedback`, or removes them if it is `None`.
 pub(crate) fn with_feedback(via: &[u8], feedback: Option<&Feedback>) -> Option<ViaText> {
     let (via, _) = Via::parse_first(via)?;
     let params = via.params.as_bytes();
@@ -77,11 +82,11 @@ pub(crate) fn with_feedback(via: &[u8], feedback: Option<&Feedback>) -> Option<V
     Some(text)
 }
 
-/// What is written into a Via value.
-enum Gap {
-    /// The value of `rport`, behind its name.
+/// An edit of a Via value.
+enum ViaEdit {
+    /// Insert the value of `rport` after its name.
     Port,
-    /// The value of `received`, over one of so many bytes.
+    /// Replace a `received` value of this length.
     Received(usize),
 }
 
@@ -90,31 +95,35 @@ fn offset(text: &[u8], part: &[u8]) -> usize {
 }
 
 //= rfc3261#18.2.2
-//= rfc3581#4
-/// Where the responses of a request go: back to its source, to the source's port where `rport` was asked for, else to
-/// the port of the sent-by. On a stream, over the connection of the request, and once that is closed over one that is
-/// opened to the port of the sent-by.
+//= rfc3581#4:same-address
+/// Returns the flow for responses to a request: to its source address, and to the source port if `rport` was
+/// requested, else the sent-by port. On a stream, over the request's connection; after it closes, over a connection
+/// opened to the sent-by port.
 #[must_use]
-pub fn reply_flow(via: &Via<'_>, source: &Flow) -> Flow {
+pub fn response_flow(via: &Via<'_>, source: &Flow) -> Flow {
+    //= rfc3261#18.2.2:to-sent-by
     let port = via.sent_by.port.unwrap_or(source.transport.default_port());
+    //= rfc3581#4:to-rport
     let mut flow = *source;
     if source.transport.is_reliable() {
+        //= rfc3261#18.2.2:same-connection
         flow.reopen = true;
         flow.peer.set_port(port);
+    //= rfc3261#18.2.2:to-received
     } else if via.rport == Rport::Absent {
         flow.peer.set_port(port);
     }
     flow
 }
 
-/// The To tag of our responses to the request of a transaction: a keyed function of what identifies it, so that the answer to
-/// a retransmission that no transaction remembers bears the same tag (RFC 3261 §8.2.7).
+/// Returns the To tag of our responses to a transaction's request: a keyed function of its key, so that a stateless
+/// response to a retransmission has the same tag (RFC 3261 §8.2.7).
 #[must_use]
 pub fn to_tag(key: &TagKey, transaction: ServerKey) -> ToTag {
     to_seal(key, transaction).to_text()
 }
 
-/// What [`to_tag`] is the text of.
+/// Returns the seal that [`to_tag`] is the text of.
 #[must_use]
 pub fn to_seal(key: &TagKey, transaction: ServerKey) -> Seal {
     let [a, b, c, d, e, f, g, h, rest @ ..] = transaction.to_bytes();
@@ -122,22 +131,22 @@ pub fn to_seal(key: &TagKey, transaction: ServerKey) -> Seal {
 }
 
 //= rfc3261#8.2.7
-/// Whether an ACK with the key of this transaction acknowledges a response of ours that nobody remembers: nobody else has put that
-/// tag into its To.
+/// Whether an ACK with this transaction's key acknowledges a stateless response of ours: nobody else puts that tag
+/// into To.
 #[must_use]
 pub fn is_ack_of_ours(key: &TagKey, transaction: ServerKey, ack: &Message<'_>) -> bool {
-    // What has not the form of our tags, as those of most others, costs nothing.
+    // Most other tags do not have the form of ours and are rejected at no cost.
     ack.to().tag().and_then(Seal::from_text).is_some_and(|tag| tag.matches(to_seal(key, transaction)))
 }
 
-/// As [`to_tag`], for a request that belongs to no transaction because its Via cannot be read.
+/// Like [`to_tag`], for a request without a transaction because its Via is malformed.
 #[must_use]
 pub fn to_tag_without_via(key: &TagKey, head: &Head<'_>) -> ToTag {
     let value = |name| head.first(name).unwrap_or(&[]);
     key.sign(&[value(HeaderName::CallId), value(HeaderName::CSeq), value(HeaderName::Via)]).to_text()
 }
 
-/// Begins a response to `message`.
+/// Starts a response to `message`.
 #[must_use]
 pub fn begin<'b>(
     out: &'b mut Vec<u8>,
@@ -146,11 +155,11 @@ pub fn begin<'b>(
     source: &Flow,
     status: Status,
     reason: Option<&str>,
-) -> Reply<'b> {
+) -> ResponseBuilder<'b> {
     begin_from_head(out, to_tag, message.head(), message.via(), source, status, reason.unwrap_or(status.reason()))
 }
 
-/// Begins a response to a request of which only the head is understood.
+/// Starts a response to a request of which only the head was parsed.
 #[must_use]
 pub fn begin_from_head<'b>(
     out: &'b mut Vec<u8>,
@@ -160,16 +169,16 @@ pub fn begin_from_head<'b>(
     source: &Flow,
     status: Status,
     reason: &str,
-) -> Reply<'b> {
+) -> ResponseBuilder<'b> {
     let via = completed_via(via, source);
-    Reply::begin(out, head, status, reason, to_tag, via.as_deref())
+    ResponseBuilder::begin(out, head, status, reason, to_tag, via.as_deref())
 }
 
-/// The same, which tells `feedback` to who sent the request.
+/// Starts the same with overload `feedback` for the sender.
 #[cold]
 #[expect(clippy::too_many_arguments, reason = "all of it is the response's")]
 #[must_use]
-pub(crate) fn begin_telling<'b>(
+pub(crate) fn begin_with_feedback<'b>(
     out: &'b mut Vec<u8>,
     to_tag: &ToTag,
     head: &Head<'_>,
@@ -178,13 +187,13 @@ pub(crate) fn begin_telling<'b>(
     status: Status,
     reason: &str,
     feedback: &Feedback,
-) -> Reply<'b> {
-    let via = telling_via(via, source, feedback);
-    Reply::begin(out, head, status, reason, to_tag, via.as_deref())
+) -> ResponseBuilder<'b> {
+    let via = via_with_feedback(via, source, feedback);
+    ResponseBuilder::begin(out, head, status, reason, to_tag, via.as_deref())
 }
 
-/// Begins a response where only the head of the request is understood, with a status and a reason phrase; it tells `feedback` to who
-/// sent the request, where there is any.
+/// Starts a response to a request of which only the head was parsed, with a status, a reason phrase and optional
+/// overload `feedback` for the sender.
 #[must_use]
 pub fn begin_with<'b>(
     out: &'b mut Vec<u8>,
@@ -193,16 +202,17 @@ pub fn begin_with<'b>(
     source: &Flow,
     (status, reason): (Status, &str),
     feedback: Option<&Feedback>,
-) -> Reply<'b> {
+) -> ResponseBuilder<'b> {
     match feedback {
-        Some(feedback) => begin_telling(out, to_tag, head, via, source, status, reason, feedback),
+        Some(feedback) => begin_with_feedback(out, to_tag, head, via, source, status, reason, feedback),
         None => begin_from_head(out, to_tag, head, via, source, status, reason),
     }
 }
 
-/// Makes a final response again, byte for byte where the request is the same and there is no feedback; `None` where `kept` is not what was its own.
+/// Rebuilds a final response. It is identical byte for byte if the request is and there is no feedback. Returns
+/// `None` if `kept` is not the own part of a response.
 #[must_use]
-pub fn again(
+pub fn rebuild(
     out: &mut Vec<u8>,
     to_tag: &ToTag,
     head: &Head<'_>,
@@ -210,12 +220,12 @@ pub fn again(
     source: &Flow,
     kept: &[u8],
     feedback: Option<&Feedback>,
-) -> Option<Own> {
+) -> Option<OwnFields> {
     let via = match feedback {
         None => completed_via(via, source),
-        Some(feedback) => telling_via(via, source, feedback),
+        Some(feedback) => via_with_feedback(via, source, feedback),
     };
-    Reply::again(out, head, kept, to_tag, via.as_deref())
+    ResponseBuilder::rebuild(out, head, kept, to_tag, via.as_deref())
 }
 
 #[cfg(test)]
@@ -232,6 +242,10 @@ mod tests {
         completed_via(&via, &flow(source)).map(|text| String::from_utf8(text.to_vec()).expect("ASCII"))
     }
 
+    //= rfc3261#18.2.1:received
+    //= rfc3261#18.2.1:received-value
+    //= rfc3581#4:rport
+    //= rfc3581#4:received
     #[test]
     fn received_and_rport() {
         let at = |text: &str| Some(text.to_owned());
@@ -243,6 +257,10 @@ mod tests {
         assert_eq!(
             completed("SIP/2.0/UDP 10.1.1.1:4540;rport;branch=z9hG4bKkjshdyff", "192.0.2.1:9988"),
             at("SIP/2.0/UDP 10.1.1.1:4540;rport=9988;branch=z9hG4bKkjshdyff;received=192.0.2.1")
+        );
+        assert_eq!(
+            completed("SIP/2.0/UDP 192.0.2.1;rport;branch=z9hG4bK1", "192.0.2.1:5060"),
+            at("SIP/2.0/UDP 192.0.2.1;rport=5060;branch=z9hG4bK1;received=192.0.2.1")
         );
         assert_eq!(
             completed("SIP/2.0/UDP [2001:db8::1];branch=z9hG4bK1", "[2001:db8::9]:5060"),
@@ -270,11 +288,14 @@ mod tests {
         assert_eq!(with(forged, None), stripped);
     }
 
+    //= rfc3261#18.2.2:to-received
+    //= rfc3261#18.2.2:to-sent-by
+    //= rfc3581#4:to-rport
     #[test]
     fn responses_go_to_the_source_or_the_sent_by_port() {
         let reply = |via: &str| {
             let (via, _) = Via::parse_first(via.as_bytes()).expect("valid");
-            reply_flow(&via, &flow("192.0.2.1:9988")).peer.to_string()
+            response_flow(&via, &flow("192.0.2.1:9988")).peer.to_string()
         };
         assert_eq!(reply("SIP/2.0/UDP 10.1.1.1:4540;rport"), "192.0.2.1:9988");
         assert_eq!(reply("SIP/2.0/UDP 10.1.1.1:4540"), "192.0.2.1:4540");

@@ -1,5 +1,5 @@
-//! Overload control between servers (RFC 7339, RFC 7415): what responses tell who sent the request, what responses of next hops say,
-//! and which requests are not sent to them therefore.
+//! Overload control between servers (RFC 7339, RFC 7415): feedback in responses to the sender, feedback from next
+//! hops, and requests withheld from them because of it.
 
 use std::sync::Arc;
 
@@ -7,59 +7,59 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{
-    Head, HeaderName, Message, Method, OVERLOAD_OFFER, OVERLOAD_OFFER_WITH_RATE, Reply, Status, Via,
+    Head, HeaderName, Message, Method, OVERLOAD_OFFER, OVERLOAD_OFFER_WITH_RATE, ResponseBuilder, Status, Via,
     is_emergency_service,
 };
-use strowger_overload::{Asking, Feedback, Neighbours, Shedding};
+use strowger_overload::{Feedback, Neighbours, OutgoingRequest, Shedding};
 use strowger_transaction::ClientId;
 
 use crate::engine::Proxy;
 use crate::failover::may_fail_over;
 use crate::forward;
 use crate::local::{self, ToTag, ViaText};
-use crate::target::{Place, Target, To};
+use crate::target::{NextHop, NextHopAddress, Target};
 
-/// What servers tell each other of their load; all shards share it.
+/// State of overload control, shared by all shards.
 #[derive(Clone, Debug)]
 pub struct OverloadControl {
-    /// What this process sheds.
+    /// This process's load shedding.
     pub shedding: Arc<Shedding>,
-    /// What next hops have asked for.
+    /// The limits requested by next hops.
     pub neighbours: Arc<Neighbours>,
-    /// Whether it is offered and told at all.
-    pub enabled: bool,
+    /// Whether overload control is offered to next hops and sent to senders.
+    pub is_enabled: bool,
 }
 
 impl Proxy {
-    /// Whether overload control is offered to next hops and told to who asks for it.
+    /// Sets whether overload control is offered to next hops and sent to senders that ask for it.
     pub const fn set_overload_control(&mut self, enabled: bool) {
-        self.overload.enabled = enabled;
+        self.overload.is_enabled = enabled;
     }
 
     //= rfc7415#3.3
-    /// How the next hop at `place` is asked to say how much it takes, if the operator has named it as a server. Algorithms are listed for
-    /// those that have shown that they understand it.
+    /// Returns the overload control offer to a next hop, if the operator has configured it as a server. Algorithms
+    /// are listed only for those known to support overload control.
     pub(crate) fn overload_offer(
         &self,
         now: Timestamp,
         target: &Target,
-        place: &Place,
+        place: &NextHop,
         peer: SocketAddr,
     ) -> Option<&'static [u8]> {
         let is_server = place.balanced.is_some() || target.trunk.is_some();
-        let offer = || match self.overload.neighbours.has_told(now, peer) {
+        let offer = || match self.overload.neighbours.has_feedback(now, peer) {
             true => OVERLOAD_OFFER_WITH_RATE,
             false => OVERLOAD_OFFER,
         };
-        (self.overload.enabled && is_server).then(offer)
+        (self.overload.is_enabled && is_server).then(offer)
     }
 
-    /// Begins a response to `message`, which came from `source`; its sender is told of the load, where it has asked and there is something
-    /// to tell.
+    /// Starts a response to `message`, received from `source`, with overload feedback if the sender asked and there
+    /// is any.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "all of it is the response's")]
     #[must_use]
-    pub fn begin_reply<'b>(
+    pub fn begin_response<'b>(
         &self,
         now: Timestamp,
         out: &'b mut Vec<u8>,
@@ -68,9 +68,9 @@ impl Proxy {
         source: &Flow,
         status: Status,
         reason: Option<&str>,
-    ) -> Reply<'b> {
-        if self.overload.shedding.is_telling(now) {
-            return self.begin_telling_reply(now, out, to_tag, message, source, status, reason);
+    ) -> ResponseBuilder<'b> {
+        if self.overload.shedding.has_feedback(now) {
+            return self.begin_response_with_feedback(now, out, to_tag, message, source, status, reason);
         }
         local::begin(out, to_tag, message, source, status, reason)
     }
@@ -78,7 +78,7 @@ impl Proxy {
     #[cold]
     #[inline(never)]
     #[expect(clippy::too_many_arguments, reason = "all of it is the response's")]
-    fn begin_telling_reply<'b>(
+    fn begin_response_with_feedback<'b>(
         &self,
         now: Timestamp,
         out: &'b mut Vec<u8>,
@@ -87,15 +87,15 @@ impl Proxy {
         source: &Flow,
         status: Status,
         reason: Option<&str>,
-    ) -> Reply<'b> {
+    ) -> ResponseBuilder<'b> {
         let reason = reason.unwrap_or(status.reason());
-        self.begin_reply_from_head(now, out, to_tag, message.head(), message.via(), source, status, reason)
+        self.begin_response_from_head(now, out, to_tag, message.head(), message.via(), source, status, reason)
     }
 
-    /// The same where only the head of the request is understood.
+    /// Starts the same for a request of which only the head was parsed.
     #[expect(clippy::too_many_arguments, reason = "all of it is the response's")]
     #[must_use]
-    pub fn begin_reply_from_head<'b>(
+    pub fn begin_response_from_head<'b>(
         &self,
         now: Timestamp,
         out: &'b mut Vec<u8>,
@@ -105,67 +105,69 @@ impl Proxy {
         source: &Flow,
         status: Status,
         reason: &str,
-    ) -> Reply<'b> {
+    ) -> ResponseBuilder<'b> {
         match self.feedback(now, via, source) {
-            Some(feedback) => local::begin_telling(out, to_tag, head, via, source, status, reason, &feedback),
+            Some(feedback) => local::begin_with_feedback(out, to_tag, head, via, source, status, reason, &feedback),
             None => local::begin_from_head(out, to_tag, head, via, source, status, reason),
         }
     }
 
-    /// What a response to a request that came from `source` with the topmost Via `via` tells its sender; `None` where that has not
-    /// asked, or there is nothing to tell.
+    /// Returns the overload feedback for the sender of a request from `source` with the topmost Via `via`; `None` if
+    /// it has not asked or there is nothing to report.
     #[must_use]
     pub fn feedback(&self, now: Timestamp, via: &Via<'_>, source: &Flow) -> Option<Feedback> {
-        if self.overload.shedding.is_telling(now) { self.feedback_to(now, via, source.peer) } else { None }
+        if self.overload.shedding.has_feedback(now) { self.feedback_to(now, via, source.peer) } else { None }
     }
 
     fn feedback_to(&self, now: Timestamp, via: &Via<'_>, client: SocketAddr) -> Option<Feedback> {
-        if !self.overload.enabled {
+        if !self.overload.is_enabled {
             return None;
         }
         via.params.find("oc")?;
-        self.overload.shedding.tell(now, client, via.params.value("oc-algo"))
+        self.overload.shedding.feedback_for(now, client, via.params.value("oc-algo"))
     }
 
-    /// Writes a response of a next hop as it goes up; `None` where it is for nobody.
+    /// Writes a next hop's response to forward upstream; `None` if no Via would remain.
     #[inline]
     pub(crate) fn write_upstream(&self, now: Timestamp, out: &mut Vec<u8>, response: &Message<'_>) -> Option<()> {
-        if response.has_unusual_next_via() {
-            return self.write_telling(now, out, response);
+        if response.has_other_next_via_params() {
+            return self.write_response_with_feedback(now, out, response);
         }
         forward::write_response(out, response)
     }
 
     #[cold]
-    fn write_telling(&self, now: Timestamp, out: &mut Vec<u8>, response: &Message<'_>) -> Option<()> {
+    fn write_response_with_feedback(&self, now: Timestamp, out: &mut Vec<u8>, response: &Message<'_>) -> Option<()> {
         match self.upstream_via(now, response) {
             Some(next) => forward::write_response_with(out, response, &next),
             None => forward::write_response(out, response),
         }
     }
 
-    /// What the Via below ours in a response becomes; `None` where it stays as it is.
+    /// Returns the replacement of the Via below ours in a response; `None` if it is unchanged.
     fn upstream_via(&self, now: Timestamp, response: &Message<'_>) -> Option<ViaText> {
         let via = response.next_via()?;
         let client =
             SocketAddr::new(via.response_ip().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), via.response_port());
         let feedback = self.feedback_to(now, &via, client);
         //= rfc7339#5.4
-        // What others say in that Via is not theirs to say: a phone could keep all calls from this server.
+        // Feedback of others in that Via is not trustworthy: a phone could keep all calls away from this server.
         let is_forged = || Feedback::read(via.params.iter().map(|param| (param.name, param.value))).is_some();
         (feedback.is_some() || is_forged()).then(|| local::with_feedback(via.text, feedback.as_ref())).flatten()
     }
 
     //= rfc7339#5.4
-    /// Takes note of what the next hop of a branch says of its load, where it was asked. `via` is ours, as it came back.
+    /// Records the load feedback of a branch's next hop, if it was offered. `via` is ours from the response.
     #[cold]
-    pub(crate) fn learn_load(&self, now: Timestamp, index: u32, client: ClientId, via: &Via<'_>) {
+    pub(crate) fn record_next_hop_load(&self, now: Timestamp, index: u32, client: ClientId, via: &Via<'_>) {
         let params = via.params.as_bytes();
         if params.ends_with(OVERLOAD_OFFER) || params.ends_with(OVERLOAD_OFFER_WITH_RATE) {
             return;
         }
         let branch = self.context(index).and_then(|context| context.branches.iter().find(|one| one.client == client));
-        let Some(flow) = branch.filter(|branch| branch.offered).and_then(|branch| branch.flow) else { return };
+        let Some(flow) = branch.filter(|branch| branch.has_overload_offer).and_then(|branch| branch.flow) else {
+            return;
+        };
         if let Some(feedback) = Feedback::read(via.params.iter().map(|param| (param.name, param.value))) {
             self.overload.neighbours.handle_feedback(now, flow.peer, &feedback);
         }
@@ -173,34 +175,34 @@ impl Proxy {
 
     //= rfc7339#5.5
     //= rfc7339#5.10
-    /// Takes from the front of the places those whose next hop asks for less than the request would be one of; each way to another one
-    /// takes of the budget as any failover does. Whether a place is left.
+    /// Removes leading next hops whose limits exclude this request. Each skip to another is charged to the failover
+    /// budget. Returns whether one is left.
     #[cold]
-    pub(crate) fn find_willing(&mut self, now: Timestamp, message: &Message<'_>, target: &mut Target) -> bool {
-        let asking = Asking {
+    pub(crate) fn skip_overloaded_hops(&mut self, now: Timestamp, message: &Message<'_>, target: &mut Target) -> bool {
+        let asking = OutgoingRequest {
             has_priority: has_priority(message),
-            draw: self.tag_key.table64(&[b"overload control", message.call_id()]),
+            random: self.tag_key.table64(&[b"overload control", message.call_id()]),
         };
         loop {
-            let Some(place) = target.places.first() else { return false };
-            let To::Flow(flow) = place.to else { return true };
+            let Some(place) = target.next_hops.first() else { return false };
+            let NextHopAddress::Flow(flow) = place.address else { return true };
             if self.overload.neighbours.admits(now, flow.peer, asking) {
                 return true;
             }
-            let has_other = target.places.len() > 1;
+            let has_other = target.next_hops.len() > 1;
             if !has_other || !may_fail_over(now, &self.outages, target, Some(flow.peer)) {
                 self.counters.failovers_refused += u64::from(has_other);
                 self.counters.shed_for_next_hop += 1;
                 return false;
             }
-            target.places.remove(0);
+            target.next_hops.remove(0);
         }
     }
 }
 
 //= rfc7339#5.10.1
-/// Whether a request is never refused for a next hop's load: it belongs to something begun, or is of an emergency, or somebody has
-/// given it a priority (RFC 4412).
+/// Whether a request is exempt from a next hop's limits: within a dialog, for an emergency, or with a resource
+/// priority (RFC 4412).
 fn has_priority(message: &Message<'_>) -> bool {
     let belongs = matches!(message.method(), Method::Ack | Method::Bye | Method::Cancel | Method::Prack);
     belongs

@@ -1,41 +1,43 @@
-//! What the operator decides about proxying.
+//! The operator's policy for proxying.
 
 use core::time::Duration;
 
-/// The most branches of one request at one time, and the most destinations in all.
+/// Largest number of concurrent branches of a request, and of destinations in total.
 pub const MAX_BRANCHES: usize = 32;
-/// The most requests that one request becomes, over all its destinations and their places.
+/// Largest number of requests sent for one request, over all destinations and next hops.
 pub const MAX_ATTEMPTS: usize = 64;
-/// How often the contacts of a redirection are followed for one request.
+/// Largest number of redirections followed for a request.
 pub const MAX_REDIRECTIONS: u8 = 5;
-/// Max-Breadth of a request that carries none (RFC 5393 §5.3.3).
+//= rfc5393#5.3.3:default
+//= rfc5393#5.3.3:most-value
+/// Max-Breadth for a request without it (RFC 5393 §5.3.3).
 pub const DEFAULT_MAX_BREADTH: u32 = 60;
 
-/// The operator's decisions.
+/// The policy for proxying.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Timer C: how long a branch may ring (RFC 3261 §16.6 step 11).
     pub ring_timeout: Duration,
-    /// How long one step of a serial fork may ring before the next begins.
+    /// Ringing time of each step of a serial fork.
     pub fork_timeout: Duration,
-    /// How long a target may be silent before the next place is tried, where there is one.
+    /// How long to wait for a first response before trying the next hop, if there is another.
     pub failover_timeout: Duration,
-    /// How long a target that failed is tried after the others.
+    /// How long a failed target is tried after the others.
     pub avoid_for: Duration,
     /// Whether the server follows a redirection itself (RFC 3261 §16.7 step 4).
     pub recurse: bool,
-    /// The most bytes of a request that leaves as a datagram where it may choose (RFC 3261 §18.1.1).
+    /// Largest request in bytes to send as a datagram if there is a choice (RFC 3261 §18.1.1).
     pub mtu: usize,
-    /// Whether dialogs stay on the server's path.
+    /// Whether to record-route.
     pub record_route: bool,
-    /// Whether requests inside dialogs, which follow our Record-Route and no route, are forwarded without keeping state.
+    /// Whether requests within dialogs, which follow our Record-Route instead of a route, are forwarded statelessly.
     pub stateless: Stateless,
-    /// Whether a REGISTER that is forwarded gets a Path that leads back over its own flow (RFC 5626 §5.1).
+    /// Whether a forwarded REGISTER gets a Path that leads back over its flow (RFC 5626 §5.1).
     pub outbound: bool,
-    /// Whether [`record_route`](Self::record_route) holds only for dialogs of whom nobody but this server reaches: who is behind a
-    /// translation, or on a connection.
+    /// Whether [`record_route`](Self::record_route) applies only to dialogs with an end that only this server can
+    /// reach: behind a NAT or on a connection.
     pub only_where_needed: bool,
-    /// Whether servers are told, and asked, how much is to be sent (RFC 7339).
+    /// Whether overload control is negotiated with servers (RFC 7339).
     pub overload_control: bool,
 }
 
@@ -57,26 +59,26 @@ impl Default for Policy {
     }
 }
 
-/// When a route's requests are forwarded without keeping state (RFC 3261 §16.11).
+/// When a route's requests are forwarded statelessly (RFC 3261 §16.11).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stateless {
     /// Never.
     #[default]
     Never,
-    /// Where there is one target and nothing needs a transaction.
+    /// If there is one target and nothing needs a transaction.
     WhenPossible,
-    /// Always; of several targets the first is taken.
+    /// Always; of several targets the first is used.
     Always,
 }
 
 /// A header's name and value.
 pub type AddedHeader = (Box<[u8]>, Box<[u8]>);
 
-/// Headers that a route changes.
+/// Header changes of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Names and values that are added.
+    /// Names and values to add.
     pub add: Vec<AddedHeader>,
-    /// Names of the headers that go.
+    /// Names of headers to remove.
     pub remove: Vec<Box<[u8]>>,
 }

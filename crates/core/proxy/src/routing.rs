@@ -2,78 +2,78 @@
 
 use smallvec::SmallVec;
 use strowger_balancer::TargetId;
-use strowger_foundation::{Flow, KeyRing, ListenerId, Seal, letters};
+use strowger_foundation::{Flow, KeyRing, ListenerId, Seal, base16};
 use strowger_message::{HeaderName, Message, NameAddr, SipUri, Uri};
 
+use crate::cluster_request::{ClusterRequest, Subject};
 use crate::flow_token;
-use crate::inquiry::{Inquiry, Subject};
 use crate::listener::{Listener, Listeners, transport_param};
 
-/// The URI parameter of our Record-Route that proves the dialog to be one that came through here.
+/// The URI parameter of our Record-Route that proves that the dialog was set up through this server.
 const DIALOG_PARAM: &str = "dlg";
-/// The parameters that keep the flows by which the caller and the callee are reached.
+/// Parameters with the flows to the caller and the callee.
 const CALLER_PARAM: &str = "caller";
 const CALLEE_PARAM: &str = "callee";
-/// The parameter that names the trunk of the callee.
+/// The parameter with the callee's trunk.
 const TRUNK_PARAM: &str = "trunk";
-/// The parameter that names the target of a balanced set that has the call. With the seal it is a cookie: whoever shares our
-/// keys knows where the call is.
+/// The parameter with the balanced target that has the call. With the seal it is a cookie: any holder of our keys
+/// knows where the call is.
 const TARGET_PARAM: &str = "tgt";
 
-/// The keys of what we write into Routes.
+/// Keys for our Routes.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteKeys<'a> {
-    /// That of flow tokens.
+    /// Keys of flow tokens.
     pub tokens: &'a KeyRing,
-    /// That of Record-Routes.
+    /// Keys of Record-Routes.
     pub dialogs: &'a KeyRing,
 }
 
-/// How a request is routed once our own Routes are off.
+/// Routing of a request after our own Routes are removed.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteSet<'a> {
-    /// The Request-URI that counts: the request's own, or the one that a strict router put at the end of its Routes.
+    /// The effective Request-URI: the request's own, or the last Route if a strict router moved it there.
     pub request_uri: &'a [u8],
-    /// Whether that came from the last Route, which then goes.
-    pub from_last: bool,
-    /// Leading Routes that name us, and go.
-    pub ours: usize,
-    /// The first Route that remains, as its URI.
+    /// Whether it came from the last Route, which is then removed.
+    pub is_uri_from_last_route: bool,
+    /// Number of leading Routes that are ours and are removed.
+    pub own_routes: usize,
+    /// URI of the first remaining Route.
     pub next: Option<&'a [u8]>,
-    /// How many Routes remain.
+    /// Number of remaining Routes.
     pub remaining: usize,
-    /// Whether a Route of ours proved that the dialog was set up through here.
-    pub proven: bool,
-    /// The flow on which the other side of a proven dialog is reached, where its Contact does not say enough.
-    pub outside: Option<Flow>,
-    /// The flow of a token of ours: a Path or a Service-Route led the request here (RFC 5626 §5.3).
-    pub token: Option<Flow>,
-    /// The listener that the last of our own Routes names: the side of ours on which the request leaves (RFC 5658 §5).
-    pub exit: Option<ListenerId>,
-    /// The trunk that the dialog goes through, as its id.
+    /// Whether one of our Routes proves that the dialog was set up through this server.
+    pub is_dialog_proven: bool,
+    /// The flow to the other end of a proven dialog, if its Contact does not suffice.
+    pub dialog_flow: Option<Flow>,
+    /// The flow of one of our tokens: the request follows a Path or Service-Route (RFC 5626 §5.3).
+    pub token_flow: Option<Flow>,
+    /// The listener named by the last of our Routes: where the request leaves (RFC 5658 §5).
+    pub egress: Option<ListenerId>,
+    /// Id of the dialog's trunk.
     pub trunk: Option<u32>,
-    /// The target of a balanced set that has the call, where the request is for the callee.
+    /// The balanced target that has the call, if the request is for the callee.
     pub target: Option<TargetId>,
-    /// What a member of another cluster asks.
-    pub asked: Option<Inquiry<'a>>,
+    /// The request of a member of another cluster.
+    pub cluster_request: Option<ClusterRequest<'a>>,
 }
 
-/// The ends of a dialog that are reached by their flow: behind a translation, or on a connection.
+/// Ends of a dialog that must be reached by flow: behind a NAT or on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Outsides {
-    /// Who began the dialog.
+pub struct DialogEnds {
+    /// Flow to the caller.
     pub caller: Option<Flow>,
-    /// Who was called.
+    /// Flow to the callee.
     pub callee: Option<Flow>,
-    /// The trunk through which the callee is reached.
+    /// The trunk of the callee.
     pub trunk: Option<u32>,
-    /// The target of a balanced set that has the call.
+    /// The balanced target that has the call.
     pub target: Option<TargetId>,
 }
 
-/// What a Route of ours says of the dialog that it was written for; empty where it does not say it.
+/// What one of our Routes says of its dialog; empty if it says nothing.
 #[derive(Clone, Copy, Default)]
-struct Proof<'a> {
+struct DialogProof<'a> {
     dialog: &'a [u8],
     caller: &'a [u8],
     callee: &'a [u8],
@@ -81,7 +81,7 @@ struct Proof<'a> {
     target: &'a [u8],
 }
 
-impl<'a> Proof<'a> {
+impl<'a> DialogProof<'a> {
     fn of(uri: &SipUri<'a>) -> Self {
         let names = [DIALOG_PARAM, CALLER_PARAM, CALLEE_PARAM, TRUNK_PARAM, TARGET_PARAM];
         let [dialog, caller, callee, trunk, target] = uri.params.values(names).map(Option::unwrap_or_default);
@@ -89,7 +89,7 @@ impl<'a> Proof<'a> {
     }
 }
 
-/// That of no request yet.
+/// An empty set.
 impl Default for RouteSet<'_> {
     #[inline]
     fn default() -> Self {
@@ -98,9 +98,8 @@ impl Default for RouteSet<'_> {
 }
 
 impl<'a> RouteSet<'a> {
-    /// Reads the Routes, in the place of a set that is empty: a set is large, and would be moved. `own` says of a URI whose
-    /// host and port name us, and which listener of ours it names, where it names one. `None` where a Route breaks its
-    /// grammar.
+    /// Reads the Routes into an empty set, in place because a set is expensive to move. `own` tells whether a URI's
+    /// host and port are ours, and the listener if it names one. Returns `None` if a Route is malformed.
     #[must_use]
     pub fn read(
         &mut self,
@@ -114,21 +113,21 @@ impl<'a> RouteSet<'a> {
         let mut routes = message.head().elements(HeaderName::Route);
         let Some(mut route) = routes.next() else { return Some(()) };
         //= rfc3261#16.4
-        // A strict router has put our Record-Route into the Request-URI: the real target is the last Route.
+        // A strict router has moved our Record-Route into the Request-URI: the real target is the last Route.
         if let Some(Uri::Sip(uri)) = message.uri()
             && uri.user.is_none()
             && uri.params.contains("lr")
             && own(uri).is_some()
         {
-            self.take_proof(keys, message, &Proof::of(uri));
-            self.from_last = true;
+            self.verify_dialog(keys, message, &DialogProof::of(uri));
+            self.is_uri_from_last_route = true;
         }
         loop {
             let uri = NameAddr::parse(route)?.uri;
             let following = routes.next();
-            if following.is_none() && self.from_last {
+            if following.is_none() && self.is_uri_from_last_route {
                 self.request_uri = uri;
-            } else if self.next.is_some() || !self.take_own(keys, listeners, message, uri, &own) {
+            } else if self.next.is_some() || !self.strip_own_route(keys, listeners, message, uri, &own) {
                 self.next = self.next.or(Some(uri));
                 self.remaining = self.remaining.saturating_add(1);
             }
@@ -142,22 +141,22 @@ impl<'a> RouteSet<'a> {
     const fn empty(request_uri: &'a [u8]) -> Self {
         Self {
             request_uri,
-            from_last: false,
-            ours: 0,
+            is_uri_from_last_route: false,
+            own_routes: 0,
             next: None,
             remaining: 0,
-            proven: false,
-            outside: None,
-            token: None,
-            exit: None,
+            is_dialog_proven: false,
+            dialog_flow: None,
+            token_flow: None,
+            egress: None,
             trunk: None,
             target: None,
-            asked: None,
+            cluster_request: None,
         }
     }
 
-    /// Takes the Route `uri` off, where it is one of ours.
-    fn take_own(
+    /// Removes the Route `uri` if it is ours.
+    fn strip_own_route(
         &mut self,
         keys: RouteKeys<'_>,
         listeners: &Listeners,
@@ -165,29 +164,29 @@ impl<'a> RouteSet<'a> {
         uri: &'a [u8],
         own: &impl Fn(&SipUri<'_>) -> Option<Option<ListenerId>>,
     ) -> bool {
-        if let Some((listener, dialog)) = as_recorded(listeners, uri) {
-            self.take_proof(keys, message, &Proof { dialog, ..Proof::default() });
-            self.exit = Some(listener);
+        if let Some((listener, dialog)) = parse_own_route_fast(listeners, uri) {
+            self.verify_dialog(keys, message, &DialogProof { dialog, ..DialogProof::default() });
+            self.egress = Some(listener);
         } else if let Some(Uri::Sip(uri)) = Uri::parse(uri)
             && let Some(listener) = own(&uri)
         {
-            self.take_proof(keys, message, &Proof::of(&uri));
+            self.verify_dialog(keys, message, &DialogProof::of(&uri));
             let subject = Subject::of(message, message.request_uri());
-            self.asked = Inquiry::read(keys.tokens, &subject, &uri).or(self.asked);
-            self.token = uri.user.and_then(|user| flow_token::verify(keys.tokens, user)).or(self.token);
-            self.exit = listener;
+            self.cluster_request = ClusterRequest::read(keys.tokens, &subject, &uri).or(self.cluster_request);
+            self.token_flow = uri.user.and_then(|user| flow_token::verify(keys.tokens, user)).or(self.token_flow);
+            self.egress = listener;
         } else {
             return false;
         }
-        self.ours = self.ours.saturating_add(1);
+        self.own_routes = self.own_routes.saturating_add(1);
         true
     }
 
-    /// Looks whether a Route of ours was written for the dialog that the request belongs to. Who was once called knows the
-    /// Route of that call: it must open no other, so a request that begins one is never proven.
-    fn take_proof(&mut self, keys: RouteKeys<'_>, message: &Message<'_>, proof: &Proof<'_>) {
+    /// Verifies that one of our Routes was written for the request's dialog. Never true for a request that begins a
+    /// dialog: a former callee knows the Route of its call and must not open another with it.
+    fn verify_dialog(&mut self, keys: RouteKeys<'_>, message: &Message<'_>, proof: &DialogProof<'_>) {
         let Some(to) = message.to().tag() else { return };
-        let Proof { dialog, caller, callee, trunk, target } = *proof;
+        let DialogProof { dialog, caller, callee, trunk, target } = *proof;
         let Some(seal) = Seal::from_text(dialog) else { return };
         let begun_by = |who| {
             let parts = [message.call_id(), who, caller, callee, trunk, target];
@@ -201,9 +200,9 @@ impl<'a> RouteSet<'a> {
         } else {
             return;
         };
-        self.proven = true;
+        self.is_dialog_proven = true;
         if !outside.is_empty() {
-            self.outside = flow_token::decode(outside).or(self.outside);
+            self.dialog_flow = flow_token::decode(outside).or(self.dialog_flow);
         }
         let trunk = core::str::from_utf8(trunk).ok().and_then(|text| text.parse().ok());
         self.trunk = trunk.filter(|_| towards_callee).or(self.trunk);
@@ -211,10 +210,11 @@ impl<'a> RouteSet<'a> {
         self.target = target.filter(|_| towards_callee).or(self.target);
     }
 
-    /// The same Routes once more, of a request that was read before.
+    /// Rereads the Routes of a request that was read before.
     #[must_use]
-    pub(crate) fn again(message: &Message<'a>, ours: usize, from_last: bool) -> Self {
-        let mut set = Self { ours, from_last, ..Self::empty(message.request_uri()) };
+    pub(crate) fn reread(message: &Message<'a>, ours: usize, from_last: bool) -> Self {
+        let mut set =
+            Self { own_routes: ours, is_uri_from_last_route: from_last, ..Self::empty(message.request_uri()) };
         let routes = message.head().elements(HeaderName::Route).filter_map(NameAddr::parse);
         for (at, route) in routes.enumerate() {
             set.remaining = at.saturating_add(1).saturating_sub(ours);
@@ -230,13 +230,13 @@ impl<'a> RouteSet<'a> {
         set
     }
 
-    /// The URI that decides where the request goes next: the first remaining Route, else the Request-URI.
+    /// The URI that determines the next hop: the first remaining Route, else the Request-URI.
     #[must_use]
     pub fn next_hop(&self) -> &'a [u8] {
         self.next.unwrap_or(self.request_uri)
     }
 
-    /// Whether the next hop is a strict router: a Route without `lr`.
+    /// Whether the next hop is a strict router, a Route without `lr`.
     #[must_use]
     pub fn is_strict(&self) -> bool {
         let next = self.next.and_then(Uri::parse);
@@ -244,17 +244,16 @@ impl<'a> RouteSet<'a> {
     }
 }
 
-/// The lengths of what is sealed behind the Call-ID, of 12 bits each; `None` where one is longer.
+/// Packs the lengths of the sealed parts after the Call-ID, 12 bits each; `None` if one does not fit.
 fn ends(parts: [&[u8]; 5]) -> Option<u64> {
     let length = |part: &[u8]| u64::try_from(part.len()).ok().filter(|length| *length < 1 << 12);
     parts.iter().try_fold(0, |ends, part| Some(ends << 12 | length(part)?))
 }
 
-/// The listener and the seal of a URI that stands as [`record_route`] wrote it for two ends that need no flow: so is nearly
-/// every Route, and it need not be read as what it might be.
-fn as_recorded<'a>(listeners: &Listeners, uri: &'a [u8]) -> Option<(ListenerId, &'a [u8])> {
-    let (front, dialog) = uri.split_last_chunk::<{ letters::LEN }>()?;
-    letters::decode(dialog)?;
+/// Fast path for a URI written by [`record_route`] without flows, as nearly all are: returns its listener and seal.
+fn parse_own_route_fast<'a>(listeners: &Listeners, uri: &'a [u8]) -> Option<(ListenerId, &'a [u8])> {
+    let (front, dialog) = uri.split_last_chunk::<{ base16::LEN }>()?;
+    base16::decode(dialog)?;
     let front = front.strip_suffix(b";dlg=")?;
     let at = listeners.iter().position(|own| own.route.strip_prefix(b"<") == Some(front))?;
     Some((ListenerId(u16::try_from(at).ok()?), dialog))
@@ -263,19 +262,20 @@ fn as_recorded<'a>(listeners: &Listeners, uri: &'a [u8]) -> Option<(ListenerId, 
 /// A Record-Route value.
 pub type RecordRoute = SmallVec<[u8; 256]>;
 
-/// The value of our Record-Route for the dialog that `message` begins, which came in by `entry` and leaves by `exit`. It is
-/// for both sides to send back: signed, so that nobody opens the server or chooses an address with it, and bound to the
-/// caller's tag, which tells the sides apart.
+//= rfc3261#18.2.1:handed-out
+/// Returns our Record-Route for the dialog that `message` begins, received on `entry` and sent from `exit`. Both ends
+/// return it. It is sealed, so that nobody can use it to send through the server or to choose an address, and bound
+/// to the caller's tag, which distinguishes the two ends.
 ///
-/// Where the two sides of ours differ in transport, family or address there is a URI for each, so that each side is given
-/// the one that it can reach (RFC 5658 §5).
+/// If the two sides differ in transport, family or address, there are two URIs, so that each side gets one that it
+/// can reach (RFC 5658 §5).
 #[must_use]
 pub fn record_route(
     keys: RouteKeys<'_>,
     entry: &Listener,
     exit: &Listener,
     message: &Message<'_>,
-    outsides: Outsides,
+    outsides: DialogEnds,
 ) -> RecordRoute {
     let text = |flow: Option<Flow>| flow.map(|flow| flow_token::encode(&flow)).unwrap_or_default();
     let (caller, callee) = (text(outsides.caller), text(outsides.callee));
@@ -283,7 +283,7 @@ pub fn record_route(
     let target = outsides.target.map(|target| target.to_string().into_bytes()).unwrap_or_default();
     let begun_by = message.from().tag().unwrap_or(&[]);
     let parts = [message.call_id(), begun_by, &caller, &callee, &trunk, &target];
-    // A tag too long to be sealed proves nothing later, as no tag would.
+    // A tag too long to be sealed proves nothing later, like a missing one.
     let ends = ends([begun_by, &caller, &callee, &trunk, &target]);
     let seal = ends.map(|ends| keys.dialogs.current().seal_joined(&parts, ends).to_text());
     let seal = seal.as_ref().map_or(&[][..], |seal| &seal[..]);
@@ -312,7 +312,8 @@ pub fn record_route(
     value
 }
 
-/// A Path value that leads back over `flow` (RFC 5626 §5.1): what is sent to it goes nowhere else.
+//= rfc5626#5.1:token
+/// Returns a Path that leads back over `flow` only (RFC 5626 §5.1).
 #[must_use]
 pub fn path(ring: &KeyRing, listener: &Listener, flow: &Flow, outbound: bool) -> RecordRoute {
     let mut value = RecordRoute::new();
@@ -321,6 +322,7 @@ pub fn path(ring: &KeyRing, listener: &Listener, flow: &Flow, outbound: bool) ->
     value.push(b'@');
     value.extend_from_slice(&listener.sent_by);
     value.extend_from_slice(transport_param(listener.transport).as_bytes());
+    //= rfc5626#5.1:ob
     value.extend_from_slice(if outbound { b";lr;ob>" } else { b";lr>" });
     value
 }

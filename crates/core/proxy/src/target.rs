@@ -1,148 +1,148 @@
-//! Where a request is sent.
+//! The targets of a request.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_balancer::{self as balancer, FailoverBudget, Seat};
+use strowger_balancer::{self as balancer, CallGuard, FailoverBudget};
 use strowger_foundation::{Flow, ListenerId};
-use strowger_locate::Question;
+use strowger_locate::LocateQuery;
 use strowger_message::Status;
 
 use crate::policy::Changes;
 
-/// One destination of a request, which becomes one branch at a time: it is tried at its places, one after the other, until
-/// one answers.
+/// One destination of a request, with one branch at a time: its next hops are tried in order until one responds.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Where, in the order in which it is tried; at least one.
-    pub places: SmallVec<[Place; 1]>,
-    /// The preference in thousandths: higher ones are tried first, equal ones at once (RFC 3261 §16.6).
+    /// Next hops in order of preference; at least one.
+    pub next_hops: SmallVec<[NextHop; 1]>,
+    /// Preference in thousandths: higher values are tried first, equal ones in parallel (RFC 3261 §16.6).
     pub q: u16,
-    /// Headers that are changed for this destination.
+    /// Header changes for this destination.
     pub changes: Option<Arc<Changes>>,
-    /// The trunk whose credentials answer a challenge; its id.
+    /// Id of the trunk whose credentials answer a challenge.
     pub trunk: Option<u32>,
-    /// There were several places that were worth a try: the last of them is given no more time than the others.
-    pub is_list: bool,
-    /// What it may take to try another place when one fails; it takes nothing where nobody shares the places.
+    /// Whether there were several usable next hops: the last one then gets no more time than the others.
+    pub has_several_hops: bool,
+    /// Budget for failover to another next hop; not needed if the next hops are not shared.
     pub budget: Option<Arc<FailoverBudget>>,
 }
 
-/// One place where a destination may be.
+/// A next hop of a destination.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// The Request-URI there.
+pub struct NextHop {
+    /// The Request-URI to send.
     pub request_uri: SmallVec<[u8; 64]>,
-    /// Where that is.
-    pub to: To,
-    /// Route headers that lead there: the Path of its registration.
+    /// The address, or the name to resolve.
+    pub address: NextHopAddress,
+    /// Route headers to insert: the Path of its registration.
     pub path: Option<Box<[u8]>>,
-    /// What is known of the way there.
-    pub reach: Reach,
-    /// The target of a balanced set that is there, which is told of what it gets to do.
-    pub balanced: Option<Balanced>,
+    /// What is known about the next hop.
+    pub kind: NextHopKind,
+    /// The target of a balanced set at this next hop, which counts its requests.
+    pub balanced: Option<BalancedTarget>,
 }
 
-/// A target of a balanced set, as one request is sent to it.
+/// A target of a balanced set with the weight of a request.
 #[derive(Clone, Debug)]
-pub struct Balanced {
-    /// Which.
+pub struct BalancedTarget {
+    /// The target.
     pub target: Arc<balancer::Target>,
-    /// The work that the request is, in thousandths of that of a BYE.
+    /// Weight of the request in thousandths of a BYE.
     pub work: u32,
-    /// Calls that it may have at one time, at most.
+    /// Largest number of concurrent calls at the target.
     pub capacity: u32,
 }
 
-/// All places that are left are of targets that have as many calls as they may have.
-pub(crate) struct Full;
+/// All remaining next hops are targets at their call limit.
+pub(crate) struct AllTargetsFull;
 
-/// An address, or a name that leads to addresses.
+/// An address, or a name to resolve.
 #[derive(Clone, Debug)]
-pub enum To {
-    /// Here.
+pub enum NextHopAddress {
+    /// A known address.
     Flow(Flow),
-    /// Where the DNS says.
+    /// A name to look up in the DNS.
     Name {
-        /// What is asked.
-        question: Box<Question>,
-        /// The listener from which it is best reached, as far as one can say.
+        /// The DNS query.
+        question: Box<LocateQuery>,
+        /// The preferred listener, as far as it is known before resolution.
         listener: ListenerId,
     },
 }
 
-/// What is known of the way to a place.
+/// What is known about a next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
-    /// Anybody can send there: a large request may go by a stream instead of a datagram.
+pub enum NextHopKind {
+    /// An address that is not bound to a flow: a large request may use a stream instead of a datagram.
     Address,
-    /// As [`Reach::Address`], but its transport is named or was chosen already.
-    Fixed,
-    /// An address that many requests are sent to: a target of a route, or what a name led to. When it fails it is avoided.
+    /// Like [`NextHopKind::Address`], but the transport is given or already chosen.
+    AddressFixedTransport,
+    /// An address that many requests share: a target of a route, or a resolved name. It is avoided after a failure.
     Shared,
-    /// As [`Reach::Shared`] with its transport named or chosen.
-    SharedFixed,
-    /// The flow of a registration or of a dialog: it, and what follows in the dialog, goes this way and no other.
+    /// Like [`NextHopKind::Shared`], with the transport given or already chosen.
+    SharedFixedTransport,
+    /// The flow of a registration or dialog: this request and later ones of the dialog must use it.
     Flow {
-        /// What the caller is told where the flow is gone.
-        lost: Status,
+        /// The status for the caller if the flow is gone.
+        status_if_gone: Status,
     },
 }
 
-impl Reach {
+impl NextHopKind {
     pub(crate) const fn is_flow(self) -> bool {
         matches!(self, Self::Flow { .. })
     }
 
     pub(crate) const fn is_shared(self) -> bool {
-        matches!(self, Self::Shared | Self::SharedFixed)
+        matches!(self, Self::Shared | Self::SharedFixedTransport)
     }
 
-    /// What is known once the transport is chosen; `None` where it was already.
-    pub(crate) const fn fixed(self) -> Option<Self> {
+    /// Returns the kind after the transport is chosen; `None` if it already was.
+    pub(crate) const fn with_fixed_transport(self) -> Option<Self> {
         match self {
-            Self::Address => Some(Self::Fixed),
-            Self::Shared => Some(Self::SharedFixed),
-            Self::Fixed | Self::SharedFixed | Self::Flow { .. } => None,
+            Self::Address => Some(Self::AddressFixedTransport),
+            Self::Shared => Some(Self::SharedFixedTransport),
+            Self::AddressFixedTransport | Self::SharedFixedTransport | Self::Flow { .. } => None,
         }
     }
 
-    pub(crate) const fn lost(self) -> Status {
+    pub(crate) const fn unreachable_status(self) -> Status {
         match self {
-            Self::Flow { lost } => lost,
+            Self::Flow { status_if_gone: lost } => lost,
             _ => Status::SERVICE_UNAVAILABLE,
         }
     }
 }
 
 impl Default for Target {
-    /// One of the highest preference that is nowhere yet.
+    /// Returns a destination of the highest preference without next hops.
     fn default() -> Self {
-        Self { places: SmallVec::new(), q: 1000, changes: None, trunk: None, is_list: false, budget: None }
+        Self { next_hops: SmallVec::new(), q: 1000, changes: None, trunk: None, has_several_hops: false, budget: None }
     }
 }
 
 impl Target {
-    /// The destination that is at one place.
+    /// Creates a destination with one next hop.
     #[must_use]
-    pub fn at(place: Place) -> Self {
+    pub fn at(place: NextHop) -> Self {
         let mut places = SmallVec::new();
         places.push(place);
-        Self { places, q: 1000, ..Self::default() }
+        Self { next_hops: places, q: 1000, ..Self::default() }
     }
 
-    /// The seat of a call at the first place, where that is a balanced target's that is known. Those that have filled up since they
-    /// were chosen, by others who chose them at the same moment, are places no more.
-    pub(crate) fn take_seat(&mut self) -> Result<Option<Seat>, Full> {
-        while let Some(place) = self.places.first() {
-            let Some(balanced) = place.balanced.as_ref().filter(|_| matches!(place.to, To::Flow(_))) else {
+    /// Acquires a call at the first next hop if that is a balanced target with a known address. Drops next hops whose
+    /// targets have reached their limit since they were selected, because of concurrent requests.
+    pub(crate) fn acquire_call(&mut self) -> Result<Option<CallGuard>, AllTargetsFull> {
+        while let Some(place) = self.next_hops.first() {
+            let Some(balanced) = place.balanced.as_ref().filter(|_| matches!(place.address, NextHopAddress::Flow(_)))
+            else {
                 return Ok(None);
             };
-            if let Some(seat) = balanced.target.seat_within(balanced.capacity) {
+            if let Some(seat) = balanced.target.try_begin_call(balanced.capacity) {
                 return Ok(Some(seat));
             }
-            self.places.remove(0);
+            self.next_hops.remove(0);
         }
-        Err(Full)
+        Err(AllTargetsFull)
     }
 }

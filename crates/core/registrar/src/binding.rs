@@ -1,4 +1,4 @@
-//! One binding, small.
+//! A binding in compact form.
 
 use core::cmp::Ordering;
 use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -6,33 +6,33 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use strowger_foundation::wheel::TimerId;
 use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 
-use crate::instance::{instance_hash, same_instance};
-use crate::locations::Target;
+use crate::gruu::{instance_hash, same_instance};
+use crate::locations::ContactTarget;
 use crate::text::Text;
-use crate::wheel::Key;
+use crate::wheel::BindingKey;
 
-/// One contact of one address of record. 112 bytes, and the text behind it.
+/// One contact of one address of record: 112 bytes, and its text.
 #[derive(Debug)]
 pub(crate) struct Binding {
     pub(crate) text: Text,
     pub(crate) call_id: [u8; 16],
     pub(crate) expires: Timestamp,
-    /// Its neighbours among those that expire at about the same time.
+    /// Its neighbours among bindings that expire at about the same time.
     pub(crate) links: Links,
     pub(crate) keep_alive: TimerId,
-    /// Of the address of record.
+    /// Hash of the address of record.
     pub(crate) hash: u32,
-    /// Its first serial.
-    pub(crate) born: u32,
+    /// The serial at which it was created.
+    pub(crate) first_serial: u32,
     pub(crate) cseq: u32,
-    /// Counts the stripe's updates; tells which binding is newer, and wraps.
+    /// Serial of its last update in the stripe, which orders bindings by age; wraps.
     pub(crate) serial: u32,
-    pub(crate) place: Place,
+    pub(crate) packed_flow: PackedFlow,
 }
 
 const _: () = assert!(size_of::<Binding>() <= 112, "the budget of a binding");
 
-/// Neighbours in a ring: bindings, or the ring's own link.
+/// Neighbours in a ring: bindings or the ring's own link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Links {
     pub(crate) prev: u32,
@@ -40,9 +40,9 @@ pub(crate) struct Links {
 }
 
 impl Binding {
-    /// What names it as long as it is there.
-    pub(crate) const fn key(&self) -> Key {
-        Key { hash: self.hash, born: self.born }
+    /// Returns its key, which is unique during its lifetime.
+    pub(crate) const fn key(&self) -> BindingKey {
+        BindingKey { hash: self.hash, born: self.first_serial }
     }
 
     pub(crate) fn aor(&self) -> &[u8] {
@@ -53,7 +53,7 @@ impl Binding {
         self.text.uri()
     }
 
-    /// The name of the device without its brackets; empty where it has none.
+    /// Returns the instance ID without brackets; empty if there is none.
     pub(crate) fn instance(&self) -> &[u8] {
         self.text.instance()
     }
@@ -62,50 +62,53 @@ impl Binding {
         self.text.reg_id()
     }
 
-    pub(crate) fn is_of(&self, instance: &[u8]) -> bool {
+    pub(crate) fn has_instance(&self, instance: &[u8]) -> bool {
         !instance.is_empty() && same_instance(self.instance(), instance)
     }
 
     pub(crate) fn flow(&self) -> Flow {
-        self.place.flow()
+        self.packed_flow.flow()
     }
 
-    /// The connection that the binding goes with.
-    pub(crate) fn bound(&self) -> Option<ConnId> {
-        self.place.connection.filter(|_| !self.place.has(Place::REOPEN) && !self.place.is_elsewhere())
+    /// Returns the connection whose close removes the binding.
+    pub(crate) fn bound_connection(&self) -> Option<ConnId> {
+        self.packed_flow
+            .connection
+            .filter(|_| !self.packed_flow.has(PackedFlow::REOPEN) && !self.packed_flow.is_via_other_member())
     }
 
-    /// Whether we keep its flow open: nobody else does where a translation closes it (RFC 5626 §4.4.1).
+    /// Returns whether the server must send keep-alives: if the binding is behind NAT and the client does not keep
+    /// the flow open itself (RFC 5626 §4.4.1).
     pub(crate) fn wants_keep_alive(&self) -> bool {
-        let kept_open = self.reg_id().is_some() && self.place.connection.is_some();
-        self.place.preference.is_translated() && !kept_open && !self.place.is_elsewhere()
+        let kept_open = self.reg_id().is_some() && self.packed_flow.connection.is_some();
+        self.packed_flow.preference.is_translated() && !kept_open && !self.packed_flow.is_via_other_member()
     }
 
-    pub(crate) fn target(&self) -> Target {
-        Target {
+    pub(crate) fn target(&self) -> ContactTarget {
+        ContactTarget {
             uri: self.uri().into(),
-            q: self.place.preference.q().unwrap_or(1000),
+            q: self.packed_flow.preference.q().unwrap_or(1000),
             flow: self.flow(),
-            translated: self.place.preference.is_translated(),
+            is_translated: self.packed_flow.preference.is_translated(),
             instance: instance_hash(self.instance()),
             path: self.text.path().into(),
             holder: None,
         }
     }
 
-    /// Rounded up, so that a binding that is still there never shows 0.
+    /// Returns the remaining seconds, rounded up, so that a current binding never shows 0.
     pub(crate) fn expires_in_s(&self, now: Timestamp) -> u64 {
         let left = self.expires.saturating_since(now);
         left.as_secs() + u64::from(left.subsec_nanos() > 0)
     }
 
-    /// By falling q, among equals the newest first.
+    /// Orders by falling q, and at equal q the newest first.
     pub(crate) fn precedence(&self, other: &Self) -> Ordering {
-        let q = |binding: &Self| binding.place.preference.q().unwrap_or(1000);
+        let q = |binding: &Self| binding.packed_flow.preference.q().unwrap_or(1000);
         q(other).cmp(&q(self)).then_with(|| other.age(self))
     }
 
-    /// Less is older.
+    /// Orders by age; less is older.
     pub(crate) fn age(&self, other: &Self) -> Ordering {
         self.serial.wrapping_sub(other.serial).cast_signed().cmp(&0)
     }
@@ -113,7 +116,7 @@ impl Binding {
 
 /// A [`Flow`] and its preference in 32 bytes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct PackedFlow {
     connection: Option<ConnId>,
     ip: [u8; 16],
     port: u16,
@@ -123,13 +126,13 @@ pub(crate) struct Place {
     transport: Transport,
 }
 
-impl Place {
+impl PackedFlow {
     const V4: u8 = 1;
     const SCOPED: u8 = 2;
     const REOPEN: u8 = 4;
     const AT_PEER: u8 = 8;
-    const ELSEWHERE: u8 = 16;
-    const OUTLASTED: u8 = 32;
+    const VIA_OTHER_MEMBER: u8 = 16;
+    const NEEDS_TOMBSTONE: u8 = 32;
 
     pub(crate) fn new(flow: &Flow, preference: Preference) -> Self {
         let Flow { listener, transport, reopen, peer, connection } = *flow;
@@ -141,7 +144,8 @@ impl Place {
             }
             SocketAddr::V6(v6) => {
                 let mut ip = v6.ip().octets();
-                // The second to eighth byte of a link-local address are zero (RFC 4291 §2.5.6): room for the interface.
+                // Bytes two to eight of a link-local address are zero (RFC 4291 §2.5.6), which leaves room for the
+                // interface index.
                 if let [0xfe, 0x80, 0, 0, a, b, c, d, ..] = &mut ip
                     && [*a, *b, *c, *d] == [0; 4]
                 {
@@ -154,40 +158,40 @@ impl Place {
         Self { connection, ip, port: peer.port(), listener, preference, flags, transport }
     }
 
-    /// Remembers that the contact's host was found to be the peer's address.
-    pub(crate) const fn at_peer(self, is_at_peer: bool) -> Self {
+    /// Sets whether the contact's host is the peer's address.
+    pub(crate) const fn with_at_peer(self, is_at_peer: bool) -> Self {
         Self { flags: if is_at_peer { self.flags | Self::AT_PEER } else { self.flags }, ..self }
     }
 
-    /// Whether the contact's host is known to be the peer's address.
+    /// Returns whether the contact's host is known to be the peer's address.
     pub(crate) fn is_at_peer(&self) -> bool {
         self.has(Self::AT_PEER)
     }
 
-    /// Says that only another server reaches it.
-    pub(crate) const fn elsewhere(self, is_elsewhere: bool) -> Self {
-        Self { flags: if is_elsewhere { self.flags | Self::ELSEWHERE } else { self.flags }, ..self }
+    /// Sets whether only another member reaches it.
+    pub(crate) const fn with_via_other_member(self, is_elsewhere: bool) -> Self {
+        Self { flags: if is_elsewhere { self.flags | Self::VIA_OTHER_MEMBER } else { self.flags }, ..self }
     }
 
-    pub(crate) fn is_elsewhere(&self) -> bool {
-        self.has(Self::ELSEWHERE)
+    pub(crate) fn is_via_other_member(&self) -> bool {
+        self.has(Self::VIA_OTHER_MEMBER)
     }
 
-    /// Says that an older change of another server may expire later than it.
-    pub(crate) const fn outlasted(self, is_outlasted: bool) -> Self {
-        Self { flags: if is_outlasted { self.flags | Self::OUTLASTED } else { self.flags }, ..self }
+    /// Sets whether an older change of another member may expire after it.
+    pub(crate) const fn with_needs_tombstone(self, is_outlasted: bool) -> Self {
+        Self { flags: if is_outlasted { self.flags | Self::NEEDS_TOMBSTONE } else { self.flags }, ..self }
     }
 
-    pub(crate) fn is_outlasted(&self) -> bool {
-        self.has(Self::OUTLASTED)
+    pub(crate) fn needs_tombstone(&self) -> bool {
+        self.has(Self::NEEDS_TOMBSTONE)
     }
 
-    /// Whether both say the same, whatever is remembered besides.
+    /// Returns whether both are equal apart from cached flags.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let said = |place: &Self| (place.port, place.listener, place.preference, place.transport);
         said(self) == said(other)
             && (self.ip, self.connection) == (other.ip, other.connection)
-            && (self.flags ^ other.flags) & !(Self::AT_PEER | Self::OUTLASTED) == 0
+            && (self.flags ^ other.flags) & !(Self::AT_PEER | Self::NEEDS_TOMBSTONE) == 0
     }
 
     fn has(&self, flag: u8) -> bool {
@@ -212,24 +216,24 @@ impl Place {
     }
 }
 
-/// q and the translation in two bytes.
+/// The q value and the NAT flag in two bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Preference(u16);
 
 impl Preference {
     const TRANSLATED: u16 = 1 << 15;
-    const GIVEN: u16 = 1 << 14;
+    const HAS_Q: u16 = 1 << 14;
 
     pub(crate) const fn new(q: Option<u16>, translated: bool) -> Self {
         let translated = if translated { Self::TRANSLATED } else { 0 };
         match q {
-            Some(q) => Self(translated | Self::GIVEN | if q < 1000 { q } else { 1000 }),
+            Some(q) => Self(translated | Self::HAS_Q | if q < 1000 { q } else { 1000 }),
             None => Self(translated),
         }
     }
 
     pub(crate) fn q(self) -> Option<u16> {
-        (self.0 & Self::GIVEN != 0).then_some(self.0 & (Self::GIVEN - 1))
+        (self.0 & Self::HAS_Q != 0).then_some(self.0 & (Self::HAS_Q - 1))
     }
 
     pub(crate) const fn is_translated(self) -> bool {
@@ -250,7 +254,7 @@ mod tests {
             for connection in [None, Some(ConnId::new(1, 2, 3))] {
                 for reopen in [false, true] {
                     let flow = Flow { listener: ListenerId(700), transport: Transport::Wss, reopen, peer, connection };
-                    assert_eq!(Place::new(&flow, Preference::new(None, false)).flow(), flow);
+                    assert_eq!(PackedFlow::new(&flow, Preference::new(None, false)).flow(), flow);
                 }
             }
         }

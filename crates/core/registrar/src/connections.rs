@@ -1,23 +1,23 @@
-//! Which bindings go when a connection closes.
+//! The bindings to remove when a connection closes.
 
 use core::hash::BuildHasher as _;
 
 use strowger_foundation::ConnId;
-use strowger_foundation::map::Seeded;
+use strowger_foundation::map::SeededState;
 
 use crate::index::Index;
 use crate::plan::Indices;
 use crate::stripe::low_half;
 
-/// The indices of the bindings that are bound to a connection. What it holds are hashes: who asks looks at the bindings.
+/// The indices of the bindings on each connection, by hash; the caller must check the bindings themselves.
 #[derive(Debug)]
 pub(crate) struct Connections {
     slots: Index,
-    hasher: Seeded,
+    hasher: SeededState,
 }
 
 impl Connections {
-    pub(crate) fn new(hasher: Seeded) -> Self {
+    pub(crate) fn new(hasher: SeededState) -> Self {
         Self { slots: Index::new(), hasher }
     }
 
@@ -31,13 +31,13 @@ impl Connections {
         self.slots.remove(self.hash(connection), index);
     }
 
-    /// The binding at `from` is now at `to`.
-    pub(crate) fn shift(&mut self, connection: Option<ConnId>, from: u32, to: u32) {
+    /// Updates the index of a binding that moved from `from` to `to`.
+    pub(crate) fn relocate(&mut self, connection: Option<ConnId>, from: u32, to: u32) {
         let Some(connection) = connection else { return };
-        self.slots.shift(self.hash(connection), from, to);
+        self.slots.relocate(self.hash(connection), from, to);
     }
 
-    /// Bindings that may be bound to `connection`: some may be bound to another one.
+    /// Returns the bindings that may be on `connection`; because of hash collisions, some may be on another.
     pub(crate) fn candidates(&self, connection: ConnId) -> Indices {
         self.slots.of(self.hash(connection)).collect()
     }

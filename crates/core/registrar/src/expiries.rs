@@ -1,30 +1,30 @@
-//! When bindings expire: a timer wheel whose rings run through the bindings themselves, so that nothing grows beside them.
+//! Expiry of bindings: a timer wheel whose rings link the bindings themselves, so that it needs no further memory.
 //!
-//! Who is refreshed stays where he is: a binding is looked at when it would have expired, and goes where it belongs by then. A
-//! refresh costs the wheel nothing.
+//! A refresh does not move a binding. When its old expiry is reached, the binding moves to the ring of its current
+//! expiry. So a refresh costs the wheel nothing.
 
 use strowger_foundation::Timestamp;
 
 use crate::binding::{Binding, Links};
-use crate::chunks::Chunks;
+use crate::chunked_vec::ChunkedVec;
 
-/// The wheel's resolution.
+/// Resolution of the wheel, in ns.
 const TICK_NANOS: u64 = 1_000_000;
 const BITS: u32 = 6;
 const SLOTS: u32 = 1 << BITS;
 const LEVELS: u32 = 7;
-/// Rings of all levels.
+/// Number of rings on all levels.
 const RINGS: u32 = SLOTS * LEVELS;
-/// The furthest tick that is told apart: 139 years.
+/// Longest distinguishable span, in ticks: 139 years.
 const MAX_SPAN: u64 = (1 << (BITS * LEVELS)) - 1;
 
-/// The expiries of one stripe's bindings. Who calls hands over the bindings; each is there from
+/// The expiries of one stripe's bindings. The caller passes in the bindings; each is registered from
 /// [`insert`](Self::insert) to [`remove`](Self::remove).
 #[derive(Debug)]
 pub(crate) struct Expiries {
-    /// Each ring begins and ends with a link of its own, so that no end is a special case.
+    /// The sentinel link of each ring, which avoids special cases at its ends.
     rings: Box<[Links]>,
-    /// A bit for each slot, set while its ring has a binding; a number for each level.
+    /// One number per level, with one bit per slot, set while its ring has a binding.
     occupied: [u64; LEVELS as usize],
     elapsed: u64,
     is_changed: bool,
@@ -36,8 +36,8 @@ impl Expiries {
         Self { rings, occupied: [0; LEVELS as usize], elapsed: 0, is_changed: false }
     }
 
-    /// Takes up the binding at `index`.
-    pub(crate) fn insert(&mut self, bindings: &mut Chunks<Binding>, index: u32) {
+    /// Adds the binding at `index`.
+    pub(crate) fn insert(&mut self, bindings: &mut ChunkedVec<Binding>, index: u32) {
         let Some(binding) = bindings.get_mut(index) else { return };
         let ring = self.ring_at(binding.expires);
         let first = self.rings.get(ring as usize).map_or(ring, |links| links.next);
@@ -50,12 +50,12 @@ impl Expiries {
         self.is_changed = true;
     }
 
-    /// Lets go of the binding at `index`.
-    pub(crate) fn remove(&mut self, bindings: &mut Chunks<Binding>, index: u32) {
+    /// Removes the binding at `index`.
+    pub(crate) fn remove(&mut self, bindings: &mut ChunkedVec<Binding>, index: u32) {
         let Some(Links { prev, next }) = bindings.get(index).map(|binding| binding.links) else { return };
         self.set_next(bindings, prev, next);
         self.set_prev(bindings, next, prev);
-        // Where both neighbours are one, that is the ring's own link, and the ring is empty.
+        // If both neighbours are the same, they are the ring's sentinel, and the ring is empty.
         if prev == next
             && let Some(slots) = self.occupied.get_mut((next / SLOTS) as usize)
         {
@@ -64,16 +64,21 @@ impl Expiries {
         self.is_changed = true;
     }
 
-    /// The binding that is now at `to` was elsewhere.
-    pub(crate) fn shift(&mut self, bindings: &mut Chunks<Binding>, to: u32) {
+    /// Updates the links of a binding that moved to `to`.
+    pub(crate) fn relocate(&mut self, bindings: &mut ChunkedVec<Binding>, to: u32) {
         let Some(Links { prev, next }) = bindings.get(to).map(|binding| binding.links) else { return };
         self.set_next(bindings, prev, RINGS + to);
         self.set_prev(bindings, next, RINGS + to);
     }
 
-    /// Lets go of one binding that has expired at `now`, and says which. `None` where there is none, or `moves` are used up,
-    /// which those take that are looked at and have not expired.
-    pub(crate) fn poll(&mut self, bindings: &mut Chunks<Binding>, now: Timestamp, moves: &mut usize) -> Option<u32> {
+    /// Removes one binding that has expired at `now` and returns its index. Returns `None` if there is none, or if
+    /// `moves` is used up; each binding visited that has not expired takes one.
+    pub(crate) fn poll(
+        &mut self,
+        bindings: &mut ChunkedVec<Binding>,
+        now: Timestamp,
+        moves: &mut usize,
+    ) -> Option<u32> {
         let target = now.as_nanos() / TICK_NANOS;
         while *moves > 0 {
             let Some((ring, tick)) = self.next_ring().filter(|(_, tick)| *tick <= target) else {
@@ -93,19 +98,19 @@ impl Expiries {
         None
     }
 
-    /// When [`poll`](Self::poll) next has something to do. Looks at no binding.
+    /// Returns when [`poll`](Self::poll) next has work. Visits no binding.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let (_, tick) = self.next_ring()?;
         Some(Timestamp::from_nanos(tick.saturating_mul(TICK_NANOS)))
     }
 
-    /// Whether anything came or went since this was last asked.
+    /// Returns whether a binding was added or removed since the last call.
     pub(crate) const fn take_changed(&mut self) -> bool {
         core::mem::replace(&mut self.is_changed, false)
     }
 
-    /// How many bindings there are, by walking along all rings; for tests.
-    pub(crate) fn count(&self, bindings: &Chunks<Binding>) -> usize {
+    /// Counts the bindings by walking all rings; for tests.
+    pub(crate) fn count(&self, bindings: &ChunkedVec<Binding>) -> usize {
         let next = |id: u32| match bindings.get(id.wrapping_sub(RINGS)) {
             Some(binding) => binding.links.next,
             None => self.rings.get(id as usize).map_or(id, |links| links.next),
@@ -116,7 +121,8 @@ impl Expiries {
         (0..RINGS).map(|number| ring(number).count()).sum()
     }
 
-    /// Where a binding belongs that expires at `at`: on the level of the highest digit in which its tick differs from now's.
+    /// Returns the ring for an expiry at `at`: on the level of the highest digit in which its tick differs from the
+    /// current one.
     fn ring_at(&self, at: Timestamp) -> u32 {
         let tick = at.as_nanos().div_ceil(TICK_NANOS).clamp(self.elapsed, self.elapsed.saturating_add(MAX_SPAN));
         let differing = 63 - ((tick ^ self.elapsed) | 1).leading_zeros();
@@ -124,8 +130,8 @@ impl Expiries {
         level * SLOTS + digit(tick, level)
     }
 
-    /// The first ring in time that has a binding, and the tick at which it is to be looked at. Where a ring was worked off in
-    /// part, that is at once.
+    /// Returns the first ring with a binding and the tick at which to visit it; at once, if the ring was partly
+    /// processed.
     fn next_ring(&self) -> Option<(u32, u64)> {
         let first = |(level, slots): (u32, &u64)| {
             let ahead = slots & (u64::MAX << digit(self.elapsed, level));
@@ -138,14 +144,14 @@ impl Expiries {
         (0..).zip(&self.occupied).filter_map(first).min_by_key(|(_, tick)| *tick)
     }
 
-    fn set_next(&mut self, bindings: &mut Chunks<Binding>, id: u32, next: u32) {
+    fn set_next(&mut self, bindings: &mut ChunkedVec<Binding>, id: u32, next: u32) {
         match bindings.get_mut(id.wrapping_sub(RINGS)) {
             Some(binding) => binding.links.next = next,
             None => self.rings.get_mut(id as usize).into_iter().for_each(|links| links.next = next),
         }
     }
 
-    fn set_prev(&mut self, bindings: &mut Chunks<Binding>, id: u32, prev: u32) {
+    fn set_prev(&mut self, bindings: &mut ChunkedVec<Binding>, id: u32, prev: u32) {
         match bindings.get_mut(id.wrapping_sub(RINGS)) {
             Some(binding) => binding.links.prev = prev,
             None => self.rings.get_mut(id as usize).into_iter().for_each(|links| links.prev = prev),
@@ -153,7 +159,7 @@ impl Expiries {
     }
 }
 
-/// The digit of `tick` that chooses the slot of a level.
+/// Returns the digit of `tick` that selects the slot of a level.
 fn digit(tick: u64, level: u32) -> u32 {
     u32::try_from((tick >> (BITS * level)) % u64::from(SLOTS)).unwrap_or(0)
 }

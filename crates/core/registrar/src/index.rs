@@ -1,29 +1,29 @@
-//! Where the bindings of an address are: a hash table that grows and shrinks a little with each change.
+//! The bindings of an address: a hash table that grows and shrinks a little with each change.
 //!
-//! It is many small tables (linear hashing). When they are full on average, one of them is split in two; when they are sparse,
-//! the last one goes back into the one that it was split from. So what one change moves is one small table, however many there
-//! are, and the memory follows what is kept.
+//! It consists of many small tables (linear hashing). When their average load is high, one of them is split in two;
+//! when it is low, the last one is merged into the one that it was split from. So one change moves at most one small
+//! table, whatever the size, and memory is proportional to the entries.
 
 use hashbrown::HashTable;
 
-/// Entries of a part, on average, above which there is one part more: as many as fit into 128 places.
+/// Average entries per part above which a part is added: as many as fit into 128 buckets.
 const FULL: usize = 112;
 
-/// Entries of a part, on average, below which there is one part less.
+/// Average entries per part below which a part is removed.
 const SPARSE: usize = FULL / 4;
 
-/// What is known of an entry without touching what it stands for.
+/// An entry: its hash and the index of its binding, so that a lookup need not touch the binding.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     hash: u32,
     index: u32,
 }
 
-/// Indices by hash, of which several may have the same.
+/// Indices by hash; several may have the same hash.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// A hash belongs to the part whose number its low bits are; where that part is not split off yet, to the one that it will
-    /// be split from. So the first part is always there.
+    /// The first part, which always exists. A hash belongs to the part whose number is its low bits, or, if that part
+    /// does not exist yet, to the one that it will be split from.
     first: HashTable<Slot>,
     others: Vec<HashTable<Slot>>,
     len: usize,
@@ -38,12 +38,12 @@ impl Index {
         self.len
     }
 
-    /// All indices, in no particular order.
+    /// Returns all indices, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
         self.parts().flatten().map(|slot| slot.index)
     }
 
-    /// The indices with this hash.
+    /// Returns the indices with this hash.
     #[inline]
     pub(crate) fn of(&self, hash: u32) -> impl Iterator<Item = u32> {
         let part = self.others.get(self.number_of(hash).wrapping_sub(1)).unwrap_or(&self.first);
@@ -58,7 +58,7 @@ impl Index {
         }
     }
 
-    /// Removes an entry that is there.
+    /// Removes an existing entry.
     pub(crate) fn remove(&mut self, hash: u32, index: u32) {
         let part = self.part_mut(self.number_of(hash));
         let Ok(entry) = part.find_entry(spread(hash), |slot| slot.index == index) else { return };
@@ -72,8 +72,8 @@ impl Index {
         }
     }
 
-    /// What was at `from` is now at `to`.
-    pub(crate) fn shift(&mut self, hash: u32, from: u32, to: u32) {
+    /// Updates an entry that moved from `from` to `to`.
+    pub(crate) fn relocate(&mut self, hash: u32, from: u32, to: u32) {
         let part = self.part_mut(self.number_of(hash));
         if let Some(slot) = part.find_mut(spread(hash), |slot| slot.index == from) {
             slot.index = to;
@@ -85,7 +85,7 @@ impl Index {
         part.insert_unique(spread(slot.hash), slot, |slot| spread(slot.hash));
     }
 
-    /// Splits one part more off the one whose turn it is.
+    /// Adds a part by splitting the next one in order.
     fn split(&mut self) {
         let from = origin(self.count());
         self.others.push(HashTable::with_capacity(FULL));
@@ -116,17 +116,17 @@ impl Index {
         self.others.get_mut(number.wrapping_sub(1)).unwrap_or(&mut self.first)
     }
 
-    /// The part that a hash belongs to.
+    /// Returns the part that a hash belongs to.
     #[inline]
     fn number_of(&self, hash: u32) -> usize {
         let count = self.count();
-        // Bits that a part itself does not use: it takes the lowest and the highest.
+        // Bits that the part itself does not use: it uses the lowest and the highest.
         let number = (spread(hash) >> 32) as usize & (count.next_power_of_two() - 1);
         if number < count { number } else { origin(number) }
     }
 }
 
-/// The part that `number` is split from: the same number without its highest bit.
+/// Returns the part that `number` is split from: the same number without its highest bit.
 const fn origin(number: usize) -> usize {
     match number.checked_ilog2() {
         Some(highest) => number ^ (1 << highest),
@@ -134,7 +134,7 @@ const fn origin(number: usize) -> usize {
     }
 }
 
-/// 64 bits from 32: a table uses both ends of a hash.
+/// Spreads 32 bits over 64, because a table uses both ends of a hash.
 pub(crate) fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
@@ -143,17 +143,18 @@ pub(crate) fn spread(hash: u32) -> u64 {
 mod tests {
     use super::*;
 
-    /// A hash of a number.
+    /// Returns a hash of a number.
     fn hash(number: u32) -> u32 {
         (u64::from(number).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 32) as u32
     }
 
-    /// Entries and places of each part.
+    /// Returns entries and buckets of each part.
     fn shape(index: &Index) -> Vec<(usize, usize)> {
         index.parts().map(|part| (part.len(), part.capacity())).collect()
     }
 
-    /// How many entries one change can have moved: all those of each part that was made anew, before it and after.
+    /// Returns the maximum number of entries that one change can have moved: all entries of each rebuilt part, before
+    /// and after.
     fn moves(before: &[(usize, usize)], after: &[(usize, usize)]) -> usize {
         let part = |shape: &[(usize, usize)], at: usize| shape.get(at).copied().unwrap_or_default();
         let parts = (0..before.len().max(after.len())).map(|at| (part(before, at), part(after, at)));
@@ -164,7 +165,7 @@ mod tests {
     #[test]
     fn no_change_moves_more_than_a_few_hundred_and_memory_follows() {
         const MANY: u32 = 60_000;
-        /// Three parts of twice the usual entries, and what chance adds.
+        /// Three parts with twice the usual entries, and a margin for chance.
         const MOST: usize = 3 * 2 * FULL + FULL;
         let mut index = Index::new();
         let (mut worst, mut all) = (0, 0);
@@ -199,7 +200,7 @@ mod tests {
         for number in 0..5_000 {
             index.insert(hash(number / 2), number);
         }
-        index.shift(hash(7), 14, 9_999);
+        index.relocate(hash(7), 14, 9_999);
         index.remove(hash(7), 15);
         let mut found: Vec<u32> = index.of(hash(7)).collect();
         found.sort_unstable();

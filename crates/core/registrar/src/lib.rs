@@ -1,10 +1,10 @@
-//! The registrar of RFC 3261 §10: what a REGISTER asks for, the location table that it changes, and what a look-up finds.
+//! The registrar of RFC 3261 §10: parsing of REGISTER requests, the location table, and lookups.
 //!
-//! Besides it keeps flows (RFC 5626), the paths of proxies between (RFC 3327) and what GRUUs are made from (RFC 5627).
+//! It also stores flows (RFC 5626), the paths of intermediate proxies (RFC 3327) and the data of GRUUs (RFC 5627).
 //!
-//! Nearly all REGISTERs only renew what is there: [`Renewal::read`], [`Locations::renew`]. For all others the order of use is
-//! [`Update::read`], [`Locations::stage`], [`Locations::put`], [`Locations::write_contacts`]; calls use [`Locations::lookup`]; a
-//! shard's timer drives [`Locations::expire`] and [`Locations::poll_keep_alive`].
+//! Nearly all REGISTERs only refresh bindings: [`RefreshRequest::read`], [`Locations::refresh`]. All others use
+//! [`Update::read`], [`Locations::stage`], [`Locations::put`] and [`Locations::write_contacts`], in this order; calls
+//! use [`Locations::lookup`]; a shard's timer drives [`Locations::expire`] and [`Locations::poll_keep_alive`].
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -20,40 +20,40 @@
 )]
 
 mod binding;
-mod chunks;
+mod chunked_vec;
 mod connections;
-mod echo;
+mod contact_header;
 mod expiries;
-mod ground;
+mod gruu;
 mod index;
-mod instance;
 mod locations;
 pub mod model;
-mod piece;
 mod plan;
 mod policy;
-mod reach;
+mod reachability;
 pub mod record;
+mod record_buffer;
+mod record_context;
+mod refresh;
 mod refusal;
-mod renewal;
-mod sharing;
+mod replication;
 mod staging;
 mod stripe;
 mod text;
 mod update;
 mod version;
-mod versions;
+mod version_table;
 mod wheel;
 
-pub use echo::GruuText;
-pub use instance::{GruuKey, MAX_INSTANCE_LEN};
-pub use locations::{Applied, BindingView, KeepAliveDue, Locations, Source, Target};
+pub use contact_header::GruuText;
+pub use gruu::{GruuKey, MAX_INSTANCE_LEN};
+pub use locations::{BindingView, ContactTarget, Locations, PendingKeepAlive, Source, UpdateCounts};
 pub use policy::{Durability, KeepAlive, Nat, Policy};
-pub use reach::is_translated;
-pub use record::{OneChange, Record};
+pub use reachability::is_translated;
+pub use record::{ContactChange, Record};
+pub use refresh::RefreshRequest;
 pub use refusal::Refusal;
-pub use renewal::Renewal;
-pub use sharing::Cursor;
+pub use replication::Cursor;
 pub use update::{
     ContactUpdate, MAX_CONTACT_LEN, MAX_CONTACTS_IN_REGISTER, MAX_PATH_LEN, Path, Supported, Update, UpdateKind,
 };

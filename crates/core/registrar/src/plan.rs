@@ -1,42 +1,42 @@
-//! What an update comes to, before anything is changed.
+//! The effect of an update, computed before anything changes.
 
 use core::time::Duration;
 
 use smallvec::SmallVec;
 
 use crate::binding::Binding;
-use crate::ground::Ground;
-use crate::instance::check_contact;
-use crate::locations::Applied;
+use crate::gruu::check_contact;
+use crate::locations::UpdateCounts;
 use crate::policy::Policy;
+use crate::record_context::RecordContext;
 use crate::refusal::Refusal;
 use crate::stripe::Stripe;
 use crate::update::ContactUpdate;
-use crate::versions::{Change, ContactKey};
+use crate::version_table::{Change, ContactKey};
 
 pub(crate) type Indices = SmallVec<[u32; 8]>;
 
-/// The effect of the contacts of one REGISTER on one address of record.
+/// The effect of one REGISTER's contacts on one address of record.
 #[derive(Debug, Default)]
 pub(crate) struct Plan<'u, 'a> {
-    /// Current bindings that go, or are written over.
+    /// Current bindings to remove or overwrite.
     pub(crate) replaced: Indices,
-    /// Contacts that are to be there.
-    pub(crate) wanted: SmallVec<[ConfigSource<'u, 'a>; 1]>,
-    /// Something is to go, whether it is there or not.
-    pub(crate) removes: bool,
-    /// What is to go.
-    pub(crate) unwanted: SmallVec<[&'u ContactUpdate<'a>; 1]>,
+    /// Contacts to bind.
+    pub(crate) planned: SmallVec<[PlannedContact<'u, 'a>; 1]>,
+    /// Whether there are contacts to remove, bound or not.
+    pub(crate) has_removals: bool,
+    /// Contacts to remove.
+    pub(crate) removals: SmallVec<[&'u ContactUpdate<'a>; 1]>,
     before: usize,
-    pub(crate) applied: Applied,
+    pub(crate) applied: UpdateCounts,
 }
 
-/// One contact that is to be there.
+/// One contact to bind.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ConfigSource<'u, 'a> {
+pub(crate) struct PlannedContact<'u, 'a> {
     pub(crate) contact: &'u ContactUpdate<'a>,
     pub(crate) lifetime: Duration,
-    /// The epoch of its instance that goes on; `None` begins another.
+    /// The continued GRUU epoch of its instance; `None` starts a new one.
     pub(crate) epoch: Option<u32>,
 }
 
@@ -44,38 +44,38 @@ type Current<'s> = SmallVec<[(u32, &'s Binding); 8]>;
 
 impl Plan<'_, '_> {
     fn after(&self) -> usize {
-        (self.before + self.wanted.len()).saturating_sub(self.replaced.len())
+        (self.before + self.planned.len()).saturating_sub(self.replaced.len())
     }
 }
 
 impl Stripe {
-    /// What `contacts` come to, without changing anything.
+    /// Returns the effect of `contacts` without changing anything.
     pub(crate) fn plan<'u, 'a>(
         &self,
-        ground: &Ground<'_>,
+        ground: &RecordContext<'_>,
         (aor, hash): (&[u8], u32),
         policy: &Policy,
         contacts: &'u [ContactUpdate<'a>],
-        call: Call,
+        call: RegisterSequence,
     ) -> Result<Plan<'u, 'a>, Refusal> {
         let mut plan = Plan::default();
         let mut current = Current::new();
-        for known in self.of(aor, hash).filter(|(_, binding)| ground.now < binding.expires) {
+        for known in self.bindings_of(aor, hash).filter(|(_, binding)| ground.now < binding.expires) {
             current.push(known);
         }
         plan.before = current.len();
         let mut known = 0usize;
         for (number, contact) in contacts.iter().enumerate() {
             let lifetime = lifetime(policy, contact.expires_s)?;
-            plan.removes |= lifetime.is_none();
-            // Of contacts that are the same within one REGISTER the last counts.
+            plan.has_removals |= lifetime.is_none();
+            // If one REGISTER contains a contact twice, the last one counts.
             let superseded = contacts.iter().skip(number + 1).any(|later| later.same(contact));
             let mut is_known = false;
             for (index, binding) in &current {
-                if !is_same(binding, contact) {
+                if !overwrites(binding, contact) {
                     continue;
                 }
-                let is_repeated = lifetime.is_some() && self.has_taken_elsewhere(ground, binding, call);
+                let is_repeated = lifetime.is_some() && self.is_applied_by_other_member(ground, binding, call);
                 if !call.is_after(binding) && !is_repeated {
                     return Err(Refusal::OutOfOrder);
                 }
@@ -85,27 +85,28 @@ impl Stripe {
                 }
             }
             let key = contact.key(aor);
-            let is_repeated = lifetime.is_none() && self.has_removed_elsewhere(ground, key, call);
-            if self.versions.is_before_mark(key, call) && !is_repeated {
+            let is_repeated = lifetime.is_none() && self.is_removed_by_other_member(ground, key, call);
+            if self.versions.is_before_tombstone(key, call) && !is_repeated {
                 return Err(Refusal::OutOfOrder);
             }
-            // Of what is not there, another server may have it. There are no more than an address may have.
-            if lifetime.is_none() && !superseded && plan.unwanted.len() < policy.max_contacts.max(1) {
-                plan.unwanted.push(contact);
+            // A contact that is not bound here may be bound at another member. The number is limited like that of
+            // contacts.
+            if lifetime.is_none() && !superseded && plan.removals.len() < policy.max_contacts.max(1) {
+                plan.removals.push(contact);
             }
             if let Some(lifetime) = lifetime.filter(|_| !superseded) {
                 check_contact(aor, contact)?;
                 known += usize::from(is_known);
-                plan.wanted.push(ConfigSource { contact, lifetime, epoch: epoch(&current, contact, call) });
+                plan.planned.push(PlannedContact { contact, lifetime, epoch: epoch(&current, contact, call) });
             }
         }
-        // Who is there may refresh and exchange contacts even where the operator has lowered the limit.
+        // Existing clients may refresh and replace contacts even if the operator has lowered the limit.
         if plan.after() > policy.max_contacts && plan.after() > plan.before {
             return Err(Refusal::TooManyContacts);
         }
         let refreshed = known.min(plan.replaced.len());
-        plan.applied = Applied {
-            added: narrow(plan.wanted.len().saturating_sub(refreshed)),
+        plan.applied = UpdateCounts {
+            added: narrow(plan.planned.len().saturating_sub(refreshed)),
             refreshed: narrow(refreshed),
             removed: narrow(plan.replaced.len().saturating_sub(refreshed)),
         };
@@ -114,54 +115,65 @@ impl Stripe {
 }
 
 impl Stripe {
-    /// Whether another server has taken this very update. A client repeats what that one has not answered: it may have died before.
-    fn has_taken_elsewhere(&self, ground: &Ground<'_>, binding: &Binding, call: Call) -> bool {
+    /// Returns whether another member has applied this very update. A client repeats an update that got no response;
+    /// the member may have failed first.
+    fn is_applied_by_other_member(
+        &self,
+        ground: &RecordContext<'_>,
+        binding: &Binding,
+        call: RegisterSequence,
+    ) -> bool {
         let version = || self.versions.of(binding.text.parts().contact());
-        call.is_of(binding) && ground.is_of_other(version())
+        call.has_made(binding) && ground.is_from_other_member(version())
     }
 
-    /// The same of a removal.
-    fn has_removed_elsewhere(&self, ground: &Ground<'_>, contact: ContactKey, call: Call) -> bool {
-        let is_of_other = |change: Change| change.call == call && ground.is_of_other(change.version);
-        self.versions.mark_of(contact).is_some_and(|mark| is_of_other(mark.change))
+    /// The same for a removal.
+    fn is_removed_by_other_member(
+        &self,
+        ground: &RecordContext<'_>,
+        contact: ContactKey,
+        call: RegisterSequence,
+    ) -> bool {
+        let is_of_other = |change: Change| change.call == call && ground.is_from_other_member(change.version);
+        self.versions.tombstone_of(contact).is_some_and(|mark| is_of_other(mark.change))
     }
 }
 
-/// The client's numbering of its updates.
+/// The Call-ID and CSeq by which a client orders its updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Call {
+pub(crate) struct RegisterSequence {
     /// A keyed hash of the Call-ID.
     pub(crate) id: [u8; 16],
     pub(crate) cseq: u32,
 }
 
-impl Call {
-    /// Whether an update of this number may change `binding`.
+impl RegisterSequence {
+    /// Returns whether an update with this sequence may change `binding`.
     pub(crate) fn is_after(self, binding: &Binding) -> bool {
         binding.call_id != self.id || binding.cseq < self.cseq
     }
 
-    /// Whether it is an update of this number that has made `binding`.
-    fn is_of(self, binding: &Binding) -> bool {
+    /// Returns whether an update with this sequence made `binding`.
+    fn has_made(self, binding: &Binding) -> bool {
         binding.call_id == self.id && binding.cseq == self.cseq
     }
 }
 
-//= rfc5626#6
-/// Whether `contact` writes over `binding`.
-fn is_same(binding: &Binding, contact: &ContactUpdate<'_>) -> bool {
+//= rfc5626#6:both-kinds
+/// Returns whether `contact` overwrites `binding`.
+fn overwrites(binding: &Binding, contact: &ContactUpdate<'_>) -> bool {
     match (contact.reg_id, binding.reg_id()) {
-        (Some(new), Some(old)) => new == old && binding.is_of(contact.instance),
+        (Some(new), Some(old)) => new == old && binding.has_instance(contact.instance),
         (None, None) => contact.has_uri(binding.uri()),
         _ => false,
     }
 }
 
 //= rfc5627#5.1
-/// Temporary GRUUs of an instance are good until its newest binding, or where there are flows the newest of the flow, comes
-/// with another Call-ID.
-fn epoch(current: &Current<'_>, contact: &ContactUpdate<'_>, call: Call) -> Option<u32> {
-    let of_instance = || current.iter().map(|(_, binding)| *binding).filter(|b| b.is_of(contact.instance));
+/// Returns the GRUU epoch to continue. Temporary GRUUs of an instance are valid until its newest binding, or with
+/// flows the newest of the flow, is updated with another Call-ID.
+fn epoch(current: &Current<'_>, contact: &ContactUpdate<'_>, call: RegisterSequence) -> Option<u32> {
+    let of_instance = || current.iter().map(|(_, binding)| *binding).filter(|b| b.has_instance(contact.instance));
     let before =
         of_instance().filter(|b| contact.reg_id.is_none() || b.reg_id() == contact.reg_id).max_by(|a, b| a.age(b));
     if before.is_some_and(|before| before.call_id != call.id) {
@@ -170,7 +182,7 @@ fn epoch(current: &Current<'_>, contact: &ContactUpdate<'_>, call: Call) -> Opti
     before.or_else(|| of_instance().next()).map(|binding| binding.text.epoch())
 }
 
-/// How long a contact is to stay; `None` removes it.
+/// Returns the lifetime of a contact; `None` removes it.
 pub(crate) fn lifetime(policy: &Policy, expires_s: Option<u32>) -> Result<Option<Duration>, Refusal> {
     let Some(expires_s) = expires_s else { return Ok(Some(policy.expires_default.min(policy.expires_max))) };
     let asked = Duration::from_secs(u64::from(expires_s));

@@ -1,69 +1,70 @@
-//! What the operator decides about registrations.
+//! The operator's settings for registrations.
 
 use core::time::Duration;
 
-/// Where a request for a registered contact is sent.
+/// How the destination for a registered contact is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nat {
-    /// To the REGISTER's source wherever it shows a translation: the Via's or the Contact's address is not the source's.
-    /// On a stream both name the port that is listened on, so that only their hosts say something.
+    /// The REGISTER's source if it shows NAT: if the address in Via or Contact is not the source. On streams both
+    /// name the listening port, so only hosts are compared.
     #[default]
     Auto,
-    /// Always to the REGISTER's source.
+    /// Always the REGISTER's source.
     Always,
-    /// Always to the contact's own address, but for flows that the client registered as such (RFC 5626).
+    /// Always the contact's own address, except for flows registered as such (RFC 5626).
     Never,
 }
 
-/// How a translated binding is kept open.
+/// The keep-alives for bindings behind NAT.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeepAlive {
-    /// Not by the server.
+    /// None.
     Off,
-    /// An empty line (RFC 5626 §3.5.1): opens the pinhole from inside only where the client answers nothing.
+    /// An empty line (RFC 5626 §3.5.1). Clients may not answer it, so it does not refresh a NAT that counts outbound
+    /// packets only.
     #[default]
     Crlf,
     /// An OPTIONS request, which the client answers.
     Options,
 }
 
-/// What a 200 to a REGISTER promises.
+/// The guarantee of a 200 to a REGISTER.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// The bindings are in memory, and gone with the process.
+    /// The bindings are in memory and lost with the process.
     #[default]
     Memory,
-    /// The store will have them soon.
+    /// The store will have the bindings soon.
     WriteBehind,
-    /// The store has them.
+    /// The store has the bindings.
     WriteThrough,
 }
 
-/// The operator's decisions; durations are whole seconds on the wire.
+/// The operator's settings; durations are whole seconds on the wire.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// The expiry of a contact that asks for none.
+    /// The default expiry of a contact.
     pub expires_default: Duration,
-    /// A shorter one is refused with 423.
+    /// The minimum expiry; a shorter one is refused with 423.
     pub expires_min: Duration,
-    /// A longer one is shortened.
+    /// The maximum expiry; a longer one is shortened.
     pub expires_max: Duration,
-    /// Contacts of one address of record; one more is refused with 403.
+    /// Maximum number of contacts per address of record; more are refused with 403.
     pub max_contacts: usize,
-    /// Where requests go.
+    /// How destinations are chosen.
     pub nat: Nat,
-    /// How bindings behind a translation are kept open.
+    /// The kind of keep-alives for bindings behind NAT.
     pub keep_alive: KeepAlive,
-    /// How often.
+    /// The interval of keep-alives.
     pub keep_alive_interval: Duration,
-    /// Whether devices that ask for it get a GRUU (RFC 5627).
+    /// Whether devices that request one get a GRUU (RFC 5627).
     pub gruu: bool,
-    /// How often at least a client sends a keep-alive over the connection that it registered (RFC 5626 §4.4.1); a connection
-    /// that is silent must be left open for longer.
+    /// Interval at which a client must send keep-alives over the connection that it registered (RFC 5626 §4.4.1); the
+    /// idle timeout of connections must be longer.
     pub flow_timer: Duration,
-    /// What the answer to a REGISTER promises. Fixed for the life of the process.
+    /// The guarantee of a 200 to a REGISTER. Fixed for the lifetime of the process.
     pub durability: Durability,
-    /// What registered clients are told to put into Route (RFC 3608), in that order: URIs in angle brackets, with `lr`.
+    /// The Service-Route for registered clients (RFC 3608), in order: URIs in angle brackets, with `lr`.
     pub service_route: Vec<Box<[u8]>>,
 }
 

@@ -1,30 +1,30 @@
-//! What changes the location table, as bytes: made from a REGISTER, kept in a store, applied once it is kept.
+//! Changes of the location table as bytes: made from a REGISTER, stored, and applied once stored.
 //!
-//! A record is the whole *state* of one address of record, or a *refresh*, where nothing but times has changed. Where several
-//! servers share registrations it is *changes* of contacts, each with its [`Version`]: what it does not name stays. Bindings stand in
-//! the order of their age, the oldest first. Numbers are big-endian.
+//! A record is the whole *state* of one address of record, or a *refresh*, which only changes times. If members share
+//! registrations, it is a set of *changes* of contacts, each with its [`Version`]; contacts that it does not name are
+//! unaffected. Bindings are ordered by age, oldest first. Numbers are big-endian.
 //!
 //! | | bytes | |
 //! |---|---|---|
 //! | kind | 1 | 1 state, 2 refresh, 3 changes |
 //! | address of record | 2 + n | |
-//! | number of bindings | 2 | 0 in a state: nothing is bound any more |
+//! | number of bindings | 2 | 0 in a state: no bindings |
 //! | **binding of a state or of changes** | | |
-//! | expiry | 8 | nanoseconds of [store time](crate::Locations::begin) |
+//! | expiry | 8 | nanoseconds of [store time](crate::Locations::set_store_origin) |
 //! | CSeq, Call-ID | 4, 16 | the Call-ID as keyed hash |
 //! | flags, transport, q | 1, 1, 2 | |
-//! | peer | 6 or 22 | address, port; of IPv6 the scope too |
-//! | listener | 2, 6 or 22 | its number, and its address as the peer's |
+//! | peer | 6 or 22 | address, port; for IPv6 also the scope |
+//! | listener | 2, 6 or 22 | its number, and its address like the peer's |
 //! | connection | 0 or 8 | |
 //! | URI, Path, instance | 2 + n, 2 + n, 1 + n | |
 //! | reg-id, epoch | 0 or 4 each | with an instance |
-//! | version | 0 or 8 | of changes |
+//! | version | 0 or 8 | in changes |
 //! | **binding of a refresh** | | |
 //! | expiry, CSeq | 8, 4 | |
 //! | fingerprint | 8 | of URI, Path, instance and reg-id |
-//! | **behind the bindings of changes** | | |
+//! | **after the bindings of changes** | | |
 //! | number of removals | 2 | |
-//! | contact | 8 | hash of what makes it another contact: URI, or instance and reg-id |
+//! | contact | 8 | hash of what identifies a contact: URI, or instance and reg-id |
 //! | CSeq, Call-ID | 4, 16 | of the REGISTER that removed it |
 //! | version | 8 | |
 
@@ -32,13 +32,13 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use strowger_foundation::{ConnId, Flow, ListenerId, TagKey, Transport};
 
-use crate::instance::folded;
-use crate::plan::Call;
+use crate::gruu::canonicalize;
+use crate::plan::RegisterSequence;
 use crate::text::Parts;
 use crate::version::Version;
-use crate::versions::{Change, ContactKey, Order};
+use crate::version_table::{Change, ContactKey, Resolution};
 
-/// Bytes that are no record.
+/// The error for bytes that are no valid record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadRecord;
 
@@ -54,65 +54,65 @@ const STATE: u8 = 1;
 const REFRESH: u8 = 2;
 const CHANGES: u8 = 3;
 
-/// Bytes of a removal.
+/// Length of a removal in bytes.
 const REMOVAL_LEN: usize = 8 + 4 + 16 + 8;
 
-/// One of the changes of a record.
+/// One change of a record.
 #[derive(Clone, Copy, Debug)]
-pub struct OneChange<'r> {
-    /// Names its contact.
+pub struct ContactChange<'r> {
+    /// Hash that identifies its contact.
     pub contact: u64,
-    /// When it was made.
+    /// Its version, which contains the time of the change.
     pub version: Version,
     /// When the binding expires, in milliseconds of store time; 0 for a removal.
     pub expires_ms: u64,
-    /// The contact URI as registered; empty for a removal, which names a contact by its hash only.
+    /// The contact URI as registered; empty for a removal, which names its contact only by hash.
     pub uri: &'r [u8],
-    /// The change as a record of its own.
+    /// The change as a separate record.
     pub record: &'r [u8],
 }
 
-/// One change, borrowed from its bytes, all of which have been looked at.
+/// A record, borrowed from its validated bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     kind: u8,
     aor: &'a [u8],
     count: u16,
     bindings: &'a [u8],
-    /// Of changes: whole removals.
+    /// The removals of a change set.
     removals: &'a [u8],
 }
 
 /// One binding of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State<'a> {
-    /// In nanoseconds of store time.
+    /// Expiry in nanoseconds of store time.
     pub(crate) expires: u64,
     pub(crate) cseq: u32,
     pub(crate) call_id: [u8; 16],
-    /// This record brings it; else it was there before.
-    pub(crate) fresh: bool,
+    /// Whether this record adds it; otherwise it existed before.
+    pub(crate) is_new: bool,
     pub(crate) q: Option<u16>,
-    pub(crate) translated: bool,
+    pub(crate) is_translated: bool,
     pub(crate) reopen: bool,
     pub(crate) transport: Transport,
     pub(crate) peer: SocketAddr,
     pub(crate) listener: Listener,
     pub(crate) connection: Option<ConnId>,
-    /// All but the address of record.
+    /// All variable-length fields except the address of record.
     pub(crate) parts: Parts<'a>,
-    /// [`Version::NONE`] where it is not shared.
+    /// Its version; [`Version::NONE`] if not shared.
     pub(crate) version: Version,
 }
 
-/// A contact that was removed.
+/// A removed contact.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Removal {
     pub(crate) contact: ContactKey,
     pub(crate) change: Change,
 }
 
-/// A listener: its number counts while the process lives, its address afterwards.
+/// A listener: its number is valid during the life of the process, its address afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listener {
     pub(crate) id: ListenerId,
@@ -128,10 +128,10 @@ pub(crate) struct Refresh {
 }
 
 impl<'a> Record<'a> {
-    /// Reads and checks all of `bytes`.
+    /// Parses and validates all of `bytes`.
     ///
     /// # Errors
-    /// [`BadRecord`] where anything is missing, left over or out of range.
+    /// [`BadRecord`] if anything is missing, left over or out of range.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, BadRecord> {
         Self::read(bytes).ok_or(BadRecord)
     }
@@ -157,61 +157,62 @@ impl<'a> Record<'a> {
         is_whole.then_some(record)
     }
 
-    /// The address of record.
+    /// Returns the address of record.
     #[must_use]
     pub const fn aor(&self) -> &'a [u8] {
         self.aor
     }
 
-    /// Whether it has a binding.
+    /// Returns whether it has a binding.
     #[must_use]
-    pub const fn binds(&self) -> bool {
+    pub const fn has_bindings(&self) -> bool {
         self.count > 0
     }
 
-    /// Whether nothing is bound to the address any more.
+    /// Returns whether it leaves the address without bindings.
     #[must_use]
     pub const fn is_removal(&self) -> bool {
         self.kind == STATE && self.count == 0
     }
 
-    /// Whether it says changes of some contacts, which leave others as they are: of servers that share registrations.
+    /// Returns whether it contains changes of some contacts, which leave others unaffected; used by members that
+    /// share registrations.
     #[must_use]
-    pub const fn is_of_changes(&self) -> bool {
+    pub const fn is_change_set(&self) -> bool {
         self.kind == CHANGES
     }
 
-    /// The versions of its changes.
+    /// Returns the versions of its changes.
     pub fn versions(&self) -> impl Iterator<Item = Version> + use<'a> {
         self.states().map(|state| state.version).chain(self.removals().map(|removal| removal.change.version))
     }
 
-    /// Shows each of its changes.
-    pub fn for_each_change(&self, mut show: impl FnMut(OneChange<'_>)) {
+    /// Calls `show` for each of its changes.
+    pub fn for_each_change(&self, mut show: impl FnMut(ContactChange<'_>)) {
         let mut out = Vec::new();
         for state in self.states() {
             write_changes(&mut out, self.aor, core::iter::once(state), core::iter::empty());
             let (contact, expires_ms) = (state.parts.contact(), state.expires.div_ceil(1_000_000));
             let (version, uri) = (state.version, state.parts.uri);
-            show(OneChange { contact, version, expires_ms, uri, record: &out });
+            show(ContactChange { contact, version, expires_ms, uri, record: &out });
         }
         for removal in self.removals() {
             write_changes(&mut out, self.aor, core::iter::empty(), core::iter::once(removal));
             let Removal { contact, change } = removal;
-            show(OneChange { contact, version: change.version, expires_ms: 0, uri: &[], record: &out });
+            show(ContactChange { contact, version: change.version, expires_ms: 0, uri: &[], record: &out });
         }
     }
 
-    /// Whether it says new times only, of bindings that an earlier state brought.
+    /// Returns whether it contains only new times of bindings from an earlier state.
     #[must_use]
     pub const fn is_refresh(&self) -> bool {
         self.kind == REFRESH
     }
 
-    /// When the last of its bindings expires, in milliseconds of store time, rounded up; 0 for a removal.
+    /// Returns when the last of its bindings expires, in milliseconds of store time, rounded up; 0 for a removal.
     #[must_use]
     pub fn expires_ms(&self) -> u64 {
-        let marks = self.removals().map(|removal| removal.change.kept_until());
+        let marks = self.removals().map(|removal| removal.change.retained_until());
         let states = self.states().map(|state| state.expires).chain(marks);
         states.chain(self.refreshes().map(|refresh| refresh.expires)).max().unwrap_or(0).div_ceil(1_000_000)
     }
@@ -227,7 +228,7 @@ impl<'a> Record<'a> {
         core::iter::from_fn(move || reader.removal())
     }
 
-    /// What decides of the contact, if the record says anything of it.
+    /// Returns the version data of the contact's change, if the record contains one.
     fn change_of(&self, contact: ContactKey) -> Option<Change> {
         let bound = self.states().find(|state| state.parts.contact() == contact).map(|state| state.change());
         bound.or_else(|| self.removals().find(|removal| removal.contact == contact).map(|removal| removal.change))
@@ -240,14 +241,14 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Writes what `newer` makes of `base` to `out`: a whole state, or where there is no base, a refresh as it was. `false` where
-/// nothing is bound any more; what is no record counts as nothing.
+/// Writes the result of applying `newer` to `base` to `out`: a whole state, or a refresh if there is no base. Returns
+/// `false` if no bindings remain. An invalid record is ignored.
 pub fn merge(base: Option<&[u8]>, newer: &[u8], out: &mut Vec<u8>) -> bool {
     out.clear();
     let base = base.and_then(Record::read);
     let newer = Record::read(newer);
-    if let (Some(base), Some(newer)) = (&base, newer.as_ref().filter(|newer| newer.is_of_changes())) {
-        join(base, newer, out);
+    if let (Some(base), Some(newer)) = (&base, newer.as_ref().filter(|newer| newer.is_change_set())) {
+        merge_changes(base, newer, out);
         return true;
     }
     let (Some(base), Some(refresh)) = (base, newer.filter(Record::is_refresh)) else {
@@ -260,7 +261,7 @@ pub fn merge(base: Option<&[u8]>, newer: &[u8], out: &mut Vec<u8>) -> bool {
     let renewal = |fingerprint: u64| refresh.refreshes().find(|refresh| refresh.fingerprint == fingerprint);
     begin(out, if base.is_refresh() { REFRESH } else { STATE }, base.aor);
     let mut count = 0;
-    // What is refreshed becomes the youngest.
+    // A refreshed binding becomes the youngest.
     for state in base.states().filter(|state| renewal(state.parts.fingerprint()).is_none()) {
         state.write(out);
         count += 1;
@@ -281,13 +282,14 @@ pub fn merge(base: Option<&[u8]>, newer: &[u8], out: &mut Vec<u8>) -> bool {
     count > 0
 }
 
-/// Writes the changes of both, of each contact the newest. What was never shared is older than what was.
-fn join(base: &Record<'_>, newer: &Record<'_>, out: &mut Vec<u8>) {
+/// Writes the changes of both, for each contact only the newest. A change that was never shared is older than a
+/// shared one.
+fn merge_changes(base: &Record<'_>, newer: &Record<'_>, out: &mut Vec<u8>) {
     let stays = |contact: ContactKey, change: Change| {
-        newer.change_of(contact).is_none_or(|other| !matches!(other.order(change), Order::Replaces(_)))
+        newer.change_of(contact).is_none_or(|other| !matches!(other.resolve(change), Resolution::Replace(_)))
     };
     let comes = |contact: ContactKey, change: Change| {
-        base.change_of(contact).is_none_or(|other| matches!(change.order(other), Order::Replaces(_)))
+        base.change_of(contact).is_none_or(|other| matches!(change.resolve(other), Resolution::Replace(_)))
     };
     let states = base.states().filter(|state| stays(state.parts.contact(), state.change()));
     let states = states.chain(newer.states().filter(|state| comes(state.parts.contact(), state.change())));
@@ -296,7 +298,7 @@ fn join(base: &Record<'_>, newer: &Record<'_>, out: &mut Vec<u8>) {
     write_changes(out, base.aor, states, removals);
 }
 
-/// Begins a record in `out`, which is emptied.
+/// Clears `out` and begins a record.
 fn begin(out: &mut Vec<u8>, kind: u8, aor: &[u8]) {
     out.clear();
     out.push(kind);
@@ -359,8 +361,8 @@ pub(crate) fn write_refresh(out: &mut Vec<u8>, aor: &[u8], refreshes: impl Itera
     set_count(out, aor, count);
 }
 
-const FRESH: u8 = 1;
-const GIVEN_Q: u8 = 2;
+const IS_NEW: u8 = 1;
+const HAS_Q: u8 = 2;
 const TRANSLATED: u8 = 4;
 const REOPEN: u8 = 8;
 const CONNECTED: u8 = 16;
@@ -368,7 +370,7 @@ const PEER_V6: u8 = 32;
 const LISTENER_V6: u8 = 64;
 const SHARED: u8 = 128;
 
-/// The transports by the numbers that they are kept as.
+/// The transports by their stored numbers.
 const TRANSPORTS: [Transport; 5] = [Transport::Udp, Transport::Tcp, Transport::Tls, Transport::Ws, Transport::Wss];
 
 impl State<'_> {
@@ -379,9 +381,9 @@ impl State<'_> {
 
     fn write(&self, out: &mut Vec<u8>) {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
-        let flags = flag(self.fresh, FRESH)
-            | flag(self.q.is_some(), GIVEN_Q)
-            | flag(self.translated, TRANSLATED)
+        let flags = flag(self.is_new, IS_NEW)
+            | flag(self.q.is_some(), HAS_Q)
+            | flag(self.is_translated, TRANSLATED)
             | flag(self.reopen, REOPEN)
             | flag(self.connection.is_some(), CONNECTED)
             | flag(self.peer.is_ipv6(), PEER_V6)
@@ -413,7 +415,7 @@ impl State<'_> {
     }
 
     pub(crate) const fn change(&self) -> Change {
-        Change { version: self.version, call: Call { id: self.call_id, cseq: self.cseq }, binds: true }
+        Change { version: self.version, call: RegisterSequence { id: self.call_id, cseq: self.cseq }, is_binding: true }
     }
 }
 
@@ -435,23 +437,28 @@ impl Refresh {
 }
 
 impl Parts<'_> {
-    /// Tells the bindings of one address apart. Stays what it is over versions of the program, for it is kept.
+    /// Returns a hash that distinguishes the bindings of one address. It is stored, so it must not change between
+    /// versions of the program.
     pub(crate) fn fingerprint(&self) -> u64 {
         TagKey::new([0; 16]).hash64(&[self.uri, self.path, self.instance, &self.reg_id.to_be_bytes()])
     }
 
-    /// Names the contact in all servers.
+    /// Returns the contact's key, which is the same in all members.
     pub(crate) fn contact(&self) -> ContactKey {
         contact_key(self.aor, self.uri, self.instance, self.reg_id)
     }
 }
 
-//= rfc5626#6
-/// Names a contact in all servers: the flow of an instance, or where `reg_id` is 0 the URI as it is written. Stays what it is over
-/// versions of the program.
+//= rfc5626#6:flow-updated
+/// Returns the key of a contact, which is the same in all members: of the flow of an instance or, if `reg_id` is 0,
+/// of the URI as written. It must not change between versions of the program.
 pub(crate) fn contact_key(aor: &[u8], uri: &[u8], instance: &[u8], reg_id: u32) -> ContactKey {
     let key = TagKey::new([0; 16]);
-    if reg_id == 0 { key.hash64(&[aor, uri]) } else { key.hash64(&[aor, &folded(instance), &reg_id.to_be_bytes()]) }
+    if reg_id == 0 {
+        key.hash64(&[aor, uri])
+    } else {
+        key.hash64(&[aor, &canonicalize(instance), &reg_id.to_be_bytes()])
+    }
 }
 
 fn put_text16(out: &mut Vec<u8>, text: &[u8]) {
@@ -470,7 +477,7 @@ fn put_address(out: &mut Vec<u8>, address: SocketAddr) {
     out.extend_from_slice(&address.port().to_be_bytes());
 }
 
-/// What is still to be read.
+/// The bytes still to be read.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -524,7 +531,7 @@ impl<'a> Reader<'a> {
     fn removal(&mut self) -> Option<Removal> {
         let (contact, cseq, id) = (self.number64()?, self.number32()?, self.take()?);
         let version = Version::from_bits(self.number64()?);
-        Some(Removal { contact, change: Change { version, call: Call { id, cseq }, binds: false } })
+        Some(Removal { contact, change: Change { version, call: RegisterSequence { id, cseq }, is_binding: false } })
     }
 
     fn state(&mut self, aor: &'a [u8]) -> Option<State<'a>> {
@@ -532,7 +539,7 @@ impl<'a> Reader<'a> {
         let [flags, transport] = self.take()?;
         let q = self.number16()?;
         let is_set = |flag: u8| flags & flag != 0;
-        let q = is_set(GIVEN_Q).then_some(q);
+        let q = is_set(HAS_Q).then_some(q);
         let peer = self.address(is_set(PEER_V6))?;
         let id = ListenerId(self.number16()?);
         let listener = Listener { id, address: self.address(is_set(LISTENER_V6))? };
@@ -546,12 +553,12 @@ impl<'a> Reader<'a> {
             expires,
             cseq,
             call_id,
-            fresh: is_set(FRESH),
+            is_new: is_set(IS_NEW),
             q: match q {
                 Some(1001..) => return None,
                 q => q,
             },
-            translated: is_set(TRANSLATED),
+            is_translated: is_set(TRANSLATED),
             reopen: is_set(REOPEN),
             transport: *TRANSPORTS.get(usize::from(transport))?,
             peer,

@@ -1,31 +1,32 @@
-//! Why a REGISTER changes nothing, and the status that says so.
+//! Reasons to refuse a REGISTER, and their status codes.
 
 use core::fmt;
 
 use strowger_message::Status;
 
-/// The table was left as it was.
+/// The reason for refusing a REGISTER; the table is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The peer's mistake; the reason phrase.
+    /// A malformed request; the reason phrase.
     BadRequest(&'static str),
-    /// An expiry above zero and below the operator's minimum; the answer's Min-Expires in seconds (RFC 3261 §10.2.8).
+    /// An expiry above zero and below the operator's minimum; becomes the response's Min-Expires in seconds (RFC 3261
+    /// §10.2.8).
     IntervalTooBrief {
-        /// The least expiry that is taken.
+        /// The minimum expiry.
         min_s: u64,
     },
     /// A contact that must not be registered; the reason phrase.
     Forbidden(&'static str),
-    /// A flow is registered through a proxy that keeps none (RFC 5626 §6).
+    /// A flow registered through a proxy that does not support flows (RFC 5626 §6).
     FirstHopLacksOutbound,
-    /// More contacts than the operator allows one address of record, or than one REGISTER may carry.
+    /// More contacts than allowed for one address of record or for one REGISTER.
     TooManyContacts,
     /// The same Call-ID with a CSeq that is not higher (RFC 3261 §10.3 steps 6 and 7).
     OutOfOrder,
 }
 
 impl Refusal {
-    /// The status of the answer.
+    /// Returns the status of the response.
     #[must_use]
     pub const fn status(&self) -> Status {
         match self {
@@ -37,7 +38,7 @@ impl Refusal {
         }
     }
 
-    /// The reason phrase of the answer.
+    /// Returns the reason phrase of the response.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {

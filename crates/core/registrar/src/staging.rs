@@ -1,73 +1,73 @@
-//! What a REGISTER comes to: written into a record for the store, or done at once where nothing is kept.
+//! The effect of a REGISTER: written to a record for the store, or applied at once without a store.
 
 use core::time::Duration;
 
 use smallvec::SmallVec;
 use strowger_foundation::Timestamp;
 
-use crate::binding::{Binding, Place, Preference};
-use crate::ground::{Ground, Origin};
-use crate::locations::{Applied, Source};
-use crate::plan::{Call, ConfigSource, Indices, Plan, narrow};
+use crate::binding::{Binding, PackedFlow, Preference};
+use crate::locations::{Source, UpdateCounts};
+use crate::plan::{Indices, Plan, PlannedContact, RegisterSequence, narrow};
 use crate::policy::{Nat, Policy};
-use crate::reach::Reach;
+use crate::reachability::Reachability;
 use crate::record::{self, Record, Refresh, Removal, State};
+use crate::record_context::{Origin, RecordContext};
 use crate::refusal::Refusal;
 use crate::stripe::Stripe;
 use crate::text::Parts;
 use crate::update::{Update, UpdateKind};
 use crate::version::Version;
-use crate::versions::{Change, ContactKey};
+use crate::version_table::{Change, ContactKey};
 
-/// Longer than a record may take to be kept.
+/// Longer than storing a record may take.
 const REFRESH_MARGIN: Duration = Duration::from_secs(20);
 
-/// Bytes of the scratch record that stay allocated.
+/// Capacity of the scratch record that stays allocated, in bytes.
 const SCRATCH: usize = 4096;
 
-/// What a REGISTER wants, and whose it is.
-pub(crate) struct Order<'o, 'a> {
+/// A REGISTER and its address of record.
+pub(crate) struct StageRequest<'o, 'a> {
     pub(crate) policy: &'o Policy,
     pub(crate) source: &'o Source,
-    pub(crate) call: Call,
+    pub(crate) call: RegisterSequence,
     pub(crate) update: &'o Update<'a>,
 }
 
-impl Order<'_, '_> {
-    /// Whether a contact that is not translated is one whose host is the peer's address.
-    fn shows_no_translation(&self) -> bool {
+impl StageRequest<'_, '_> {
+    /// Returns whether a contact that is not behind NAT has the peer's address as host.
+    fn is_untranslated(&self) -> bool {
         let is_datagram = self.source.flow.connection.is_none() && self.update.path.is_empty();
         self.policy.nat == Nat::Auto && self.source.via_sent_by_matches && is_datagram
     }
 }
 
-/// The bindings that an order brings.
-type Fresh<'f> = SmallVec<[State<'f>; 1]>;
+/// The new states of bindings.
+type NewStates<'f> = SmallVec<[State<'f>; 1]>;
 
 impl Stripe {
     //= rfc3261#10.3 steps 6 and 7
-    /// Writes what `order` comes to into `record`, and changes nothing; `record` is empty where nothing is asked for. What is to
-    /// go is written also where it is gone: the store may have what the table has not, such as a refresh that it was told of
-    /// just before it expired.
+    /// Writes the effect of `order` to `record` and changes nothing; `record` is empty if nothing is requested.
+    /// Removals are written even for contacts that are not bound: the store may have a binding that the table has
+    /// not, such as one refreshed just before it expired.
     pub(crate) fn stage(
         &mut self,
-        ground: &Ground<'_>,
+        ground: &RecordContext<'_>,
         (aor, hash): (&[u8], u32),
-        order: &Order<'_, '_>,
+        order: &StageRequest<'_, '_>,
         record: &mut Vec<u8>,
-    ) -> Result<Applied, Refusal> {
+    ) -> Result<UpdateCounts, Refusal> {
         record.clear();
-        let Some(plan) = self.begin(ground, (aor, hash), order)? else {
+        let Some(plan) = self.plan_request(ground, (aor, hash), order)? else {
             return self.stage_without_contacts(ground, (aor, hash), order, record);
         };
         let path = order.update.joined_path();
-        let fresh = self.fresh((aor, &path), ground, order, &plan);
+        let fresh = self.new_states((aor, &path), ground, order, &plan);
         if ground.version != Version::NONE {
             self.write_changes(ground, aor, (order, &plan), &fresh, record);
             return Ok(plan.applied);
         }
         let is_refresh = |indices: Indices| self.is_refresh(ground.now, &indices, &fresh);
-        if self.written_over(&plan, &fresh).is_some_and(is_refresh) {
+        if self.refreshed_bindings(&plan, &fresh).is_some_and(is_refresh) {
             let refresh = |state: &State<'_>| Refresh {
                 expires: state.expires,
                 cseq: state.cseq,
@@ -80,25 +80,27 @@ impl Stripe {
         Ok(plan.applied)
     }
 
-    /// [`stage`](Self::stage) and [`put`](Self::put) in one. Most REGISTERs only say again what is there, and need no record.
+    /// Does [`stage`](Self::stage) and [`put`](Self::put) in one step. Most REGISTERs only repeat the current
+    /// bindings and need no record.
     pub(crate) fn apply(
         &mut self,
-        ground: &Ground<'_>,
+        ground: &RecordContext<'_>,
         (aor, hash): (&[u8], u32),
-        order: &Order<'_, '_>,
-    ) -> Result<Applied, Refusal> {
+        order: &StageRequest<'_, '_>,
+    ) -> Result<UpdateCounts, Refusal> {
         let mut record = core::mem::take(&mut self.scratch);
         record.clear();
-        let applied = match self.begin(ground, (aor, hash), order)? {
+        let applied = match self.plan_request(ground, (aor, hash), order)? {
             None => self.stage_without_contacts(ground, (aor, hash), order, &mut record)?,
             Some(plan) => {
                 let path = order.update.joined_path();
-                let fresh = self.fresh((aor, &path), ground, order, &plan);
-                if let Some(indices) = self.written_over(&plan, &fresh) {
+                let fresh = self.new_states((aor, &path), ground, order, &plan);
+                if let Some(indices) = self.refreshed_bindings(&plan, &fresh) {
                     for (state, index) in fresh.iter().zip(indices) {
                         if let Some(binding) = self.bindings.get_mut(index) {
                             binding.call_id = state.call_id;
-                            binding.place = binding.place.at_peer(order.shows_no_translation() && !state.translated);
+                            binding.packed_flow =
+                                binding.packed_flow.with_at_peer(order.is_untranslated() && !state.is_translated);
                         }
                         self.touch(ground.now, index, ground.process_time(state.expires), state.cseq);
                     }
@@ -109,7 +111,7 @@ impl Stripe {
             }
         };
         if let Ok(record) = Record::parse(&record) {
-            self.put(ground, hash, &record, Origin::Staged { closed: None });
+            self.put(ground, hash, &record, Origin::Local { closed: None });
         }
         if record.capacity() <= SCRATCH {
             self.scratch = record;
@@ -117,12 +119,12 @@ impl Stripe {
         Ok(applied)
     }
 
-    /// What its contacts come to; `None` where an order has none.
-    fn begin<'u, 'a>(
+    /// Returns the effect of its contacts; `None` if it has none.
+    fn plan_request<'u, 'a>(
         &mut self,
-        ground: &Ground<'_>,
+        ground: &RecordContext<'_>,
         (aor, hash): (&[u8], u32),
-        order: &Order<'u, 'a>,
+        order: &StageRequest<'u, 'a>,
     ) -> Result<Option<Plan<'u, 'a>>, Refusal> {
         self.set_keep_alive(order.policy);
         if u16::try_from(aor.len()).is_err() {
@@ -138,15 +140,15 @@ impl Stripe {
 
     fn stage_without_contacts(
         &self,
-        ground: &Ground<'_>,
+        ground: &RecordContext<'_>,
         (aor, hash): (&[u8], u32),
-        order: &Order<'_, '_>,
+        order: &StageRequest<'_, '_>,
         record: &mut Vec<u8>,
-    ) -> Result<Applied, Refusal> {
+    ) -> Result<UpdateCounts, Refusal> {
         if !matches!(order.update.kind, UpdateKind::RemoveAll) {
-            return Ok(Applied::default());
+            return Ok(UpdateCounts::default());
         }
-        let current = || self.of(aor, hash).filter(|(_, binding)| ground.now < binding.expires);
+        let current = || self.bindings_of(aor, hash).filter(|(_, binding)| ground.now < binding.expires);
         if !current().all(|(_, binding)| order.call.is_after(binding)) {
             return Err(Refusal::OutOfOrder);
         }
@@ -154,23 +156,23 @@ impl Stripe {
         if ground.version == Version::NONE {
             record::write_state(record, aor, core::iter::empty());
         } else {
-            let change = Change { version: ground.version, call: order.call, binds: false };
+            let change = Change { version: ground.version, call: order.call, is_binding: false };
             let removals = current().map(|(_, binding)| Removal { contact: binding.text.parts().contact(), change });
             record::write_changes(record, aor, core::iter::empty(), removals);
         }
-        Ok(Applied { removed: narrow(removed), ..Applied::default() })
+        Ok(UpdateCounts { removed: narrow(removed), ..UpdateCounts::default() })
     }
 
-    fn fresh<'f, 'a: 'f>(
+    fn new_states<'f, 'a: 'f>(
         &self,
         (aor, path): (&'f [u8], &'f [u8]),
-        ground: &Ground<'_>,
-        order: &Order<'_, '_>,
+        ground: &RecordContext<'_>,
+        order: &StageRequest<'_, '_>,
         plan: &Plan<'_, 'a>,
-    ) -> Fresh<'f> {
-        let mut fresh = Fresh::new();
-        for &ConfigSource { contact, lifetime, epoch } in &plan.wanted {
-            let reach = Reach::of(order.policy.nat, order.source, order.update, contact);
+    ) -> NewStates<'f> {
+        let mut fresh = NewStates::new();
+        for &PlannedContact { contact, lifetime, epoch } in &plan.planned {
+            let reach = Reachability::of(order.policy.nat, order.source, order.update, contact);
             let epoch = match epoch {
                 _ if contact.instance.is_empty() => 0,
                 Some(epoch) => epoch,
@@ -179,48 +181,49 @@ impl Stripe {
             let (uri, instance) = (contact.uri.as_bytes(), contact.instance);
             let parts = Parts { aor, uri, path, instance, reg_id: contact.reg_id.unwrap_or(0), epoch };
             let expires = ground.store_time(ground.now + lifetime);
-            let preference = Preference::new(contact.q, reach.translated);
+            let preference = Preference::new(contact.q, reach.is_translated);
             fresh.push(ground.state(parts, order.call, expires, &reach.flow, preference, true));
         }
         fresh
     }
 
-    /// Writes the state of an address that changes.
+    /// Writes the new state of an address.
     fn write_change(
         &self,
-        ground: &Ground<'_>,
+        ground: &RecordContext<'_>,
         (aor, hash): (&[u8], u32),
         plan: &Plan<'_, '_>,
         fresh: &[State<'_>],
         record: &mut Vec<u8>,
     ) {
         let stays = |(index, binding): &(u32, &Binding)| ground.now < binding.expires && !plan.replaced.contains(index);
-        let mut kept: SmallVec<[&Binding; 8]> = self.of(aor, hash).filter(stays).map(|(_, binding)| binding).collect();
+        let mut kept: SmallVec<[&Binding; 8]> =
+            self.bindings_of(aor, hash).filter(stays).map(|(_, binding)| binding).collect();
         kept.sort_unstable_by(|a, b| a.age(b));
         let kept = kept.into_iter().map(|binding| {
-            let renewed = fresh.iter().rev().find(|state| binding.is_of(state.parts.instance));
+            let renewed = fresh.iter().rev().find(|state| binding.has_instance(state.parts.instance));
             let epoch = renewed.map_or(binding.text.epoch(), |state| state.parts.epoch);
-            let call = Call { id: binding.call_id, cseq: binding.cseq };
+            let call = RegisterSequence { id: binding.call_id, cseq: binding.cseq };
             let parts = Parts { epoch, ..binding.text.parts() };
             let expires = ground.store_time(binding.expires);
-            ground.state(parts, call, expires, &binding.flow(), binding.place.preference, false)
+            ground.state(parts, call, expires, &binding.flow(), binding.packed_flow.preference, false)
         });
         record::write_state(record, aor, kept.chain(fresh.iter().copied()));
     }
 
-    /// Writes what changes of an address that is shared: what is not named stays.
+    /// Writes the changes of a shared address; contacts that are not named stay.
     fn write_changes(
         &self,
-        ground: &Ground<'_>,
+        ground: &RecordContext<'_>,
         aor: &[u8],
-        (order, plan): (&Order<'_, '_>, &Plan<'_, '_>),
+        (order, plan): (&StageRequest<'_, '_>, &Plan<'_, '_>),
         fresh: &[State<'_>],
         record: &mut Vec<u8>,
     ) {
-        let change = Change { version: ground.version, call: order.call, binds: false };
+        let change = Change { version: ground.version, call: order.call, is_binding: false };
         let replaced = plan.replaced.iter().filter_map(|index| Some(self.bindings.get(*index)?.text.parts().contact()));
         let mut gone: SmallVec<[ContactKey; 8]> =
-            replaced.chain(plan.unwanted.iter().map(|contact| contact.key(aor))).collect();
+            replaced.chain(plan.removals.iter().map(|contact| contact.key(aor))).collect();
         gone.sort_unstable();
         gone.dedup();
         gone.retain(|contact| fresh.iter().all(|state| state.parts.contact() != *contact));
@@ -228,26 +231,27 @@ impl Stripe {
         record::write_changes(record, aor, fresh.iter().copied(), removals);
     }
 
-    /// The bindings that `fresh` say again, in that order, but for times and Call-IDs; `None` where anything else changes.
-    fn written_over(&self, plan: &Plan<'_, '_>, fresh: &[State<'_>]) -> Option<Indices> {
-        if plan.removes || plan.replaced.len() != fresh.len() {
+    /// Returns the bindings that `fresh` repeats, in that order, apart from times and Call-IDs; `None` if anything
+    /// else changes.
+    fn refreshed_bindings(&self, plan: &Plan<'_, '_>, fresh: &[State<'_>]) -> Option<Indices> {
+        if plan.has_removals || plan.replaced.len() != fresh.len() {
             return None;
         }
         let mut written_over = Indices::new();
         for state in fresh {
-            let place = Place::new(&state.flow(), Preference::new(state.q, state.translated));
+            let place = PackedFlow::new(&state.flow(), Preference::new(state.q, state.is_translated));
             let is = |index: &&u32| {
                 self.bindings
                     .get(**index)
-                    .is_some_and(|old| old.place.is_same(&place) && old.text.parts() == state.parts)
+                    .is_some_and(|old| old.packed_flow.is_same(&place) && old.text.parts() == state.parts)
             };
             written_over.push(*plan.replaced.iter().find(is)?);
         }
         Some(written_over)
     }
 
-    /// Whether `fresh` give nothing but new times to the bindings at `indices`. What may have expired before the record is kept
-    /// cannot be renewed then: it is written whole.
+    /// Returns whether `fresh` only changes the times of the bindings at `indices`. A binding that may expire before
+    /// the record is stored cannot be refreshed then, so it is written in full.
     fn is_refresh(&self, now: Timestamp, indices: &[u32], fresh: &[State<'_>]) -> bool {
         indices.iter().zip(fresh).all(|(index, state)| {
             let old = self.bindings.get(*index);

@@ -4,60 +4,60 @@ use core::hash::BuildHasher as _;
 use core::time::Duration;
 
 use smallvec::SmallVec;
-use strowger_foundation::map::Seeded;
+use strowger_foundation::map::SeededState;
 use strowger_foundation::wheel::TimerId;
 use strowger_foundation::{ConnId, ShardId, Timestamp};
 
-use crate::binding::{Binding, Links, Place, Preference};
-use crate::chunks::Chunks;
+use crate::binding::{Binding, Links, PackedFlow, Preference};
+use crate::chunked_vec::ChunkedVec;
 use crate::connections::Connections;
 use crate::expiries::Expiries;
-use crate::ground::{Ground, Origin};
+use crate::gruu::{GruuKey, instance_hash};
 use crate::index::Index;
-use crate::instance::{GruuKey, instance_hash};
-use crate::locations::{BindingView, KeepAliveDue};
-use crate::piece::Piece;
-use crate::plan::{Call, Indices};
+use crate::locations::{BindingView, PendingKeepAlive};
+use crate::plan::{Indices, RegisterSequence};
 use crate::policy::{KeepAlive, Policy};
 use crate::record::{self, Record, State};
+use crate::record_buffer::RecordBuffer;
+use crate::record_context::{Origin, RecordContext};
 use crate::text::Parts;
 use crate::version::Version;
-use crate::versions::Versions;
-use crate::wheel::{Key, Wheel};
+use crate::version_table::VersionTable;
+use crate::wheel::{BindingKey, Wheel};
 
-/// Keep-alive timers looked at in one call: those of bindings that have expired are passed over.
+/// Maximum number of keep-alive timers visited per call; those of expired bindings are skipped.
 const KEEP_ALIVES_PER_POLL: usize = 64;
 
-/// Bindings whose states are copied while the stripe is locked.
-const BINDINGS_OF_A_PIECE: u32 = 256;
+/// Number of bindings whose states are copied per lock of the stripe.
+const BINDINGS_PER_COPY: u32 = 256;
 
-/// Bindings whose expiry is put off in one step at most, because they were refreshed.
+/// Maximum number of refreshed bindings moved to a later expiry per step.
 const MOVES_PER_EXPIRE: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Stripe {
     pub(crate) index: Index,
-    pub(crate) bindings: Chunks<Binding>,
+    pub(crate) bindings: ChunkedVec<Binding>,
     connections: Connections,
     expiries: Expiries,
     keep_alives: Wheel,
     addresses: usize,
     pub(crate) serial: u32,
     keep_alive_interval: Option<Duration>,
-    pub(crate) hasher: Seeded,
-    /// What a record is written into that nobody keeps.
+    pub(crate) hasher: SeededState,
+    /// Buffer for records that are not stored.
     pub(crate) scratch: Vec<u8>,
-    /// Of what is shared with other servers.
-    pub(crate) versions: Versions,
-    /// The latest version that a change got instead of its own.
+    /// The versions of shared contacts.
+    pub(crate) versions: VersionTable,
+    /// The latest version assigned in place of a change's own.
     pub(crate) restamped: Version,
 }
 
 impl Stripe {
-    pub(crate) fn new(hasher: Seeded) -> Self {
+    pub(crate) fn new(hasher: SeededState) -> Self {
         Self {
             index: Index::new(),
-            bindings: Chunks::new(),
+            bindings: ChunkedVec::new(),
             connections: Connections::new(hasher.clone()),
             hasher,
             expiries: Expiries::new(),
@@ -66,7 +66,7 @@ impl Stripe {
             serial: 0,
             keep_alive_interval: None,
             scratch: Vec::new(),
-            versions: Versions::default(),
+            versions: VersionTable::default(),
             restamped: Version::NONE,
         }
     }
@@ -79,10 +79,15 @@ impl Stripe {
         self.addresses
     }
 
-    /// The bindings of `aor` that have not expired: by falling q, among equals the newest first.
-    pub(crate) fn current<'s>(&'s self, now: Timestamp, aor: &'s [u8], hash: u32) -> SmallVec<[&'s Binding; 8]> {
+    /// Returns the unexpired bindings of `aor`: by falling q, and at equal q the newest first.
+    pub(crate) fn current_bindings<'s>(
+        &'s self,
+        now: Timestamp,
+        aor: &'s [u8],
+        hash: u32,
+    ) -> SmallVec<[&'s Binding; 8]> {
         let mut current: SmallVec<[&Binding; 8]> = SmallVec::new();
-        for (_, binding) in self.of(aor, hash).filter(|(_, binding)| now < binding.expires) {
+        for (_, binding) in self.bindings_of(aor, hash).filter(|(_, binding)| now < binding.expires) {
             current.push(binding);
         }
         if current.len() > 1 {
@@ -91,18 +96,18 @@ impl Stripe {
         current
     }
 
-    /// Makes of an address what `record` says.
-    pub(crate) fn put(&mut self, ground: &Ground<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
+    /// Applies `record` to an address.
+    pub(crate) fn put(&mut self, ground: &RecordContext<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
         let (now, aor) = (ground.now, record.aor());
-        if record.is_of_changes() || ground.version != Version::NONE {
+        if record.is_change_set() || ground.version != Version::NONE {
             self.put_changes(ground, hash, record, origin);
             return self.shrink(now);
         }
         for refresh in record.refreshes() {
             let is = |(_, binding): &(u32, &Binding)| binding.text.parts().fingerprint() == refresh.fingerprint;
-            let known = self.of(aor, hash).find(is).map(|(index, _)| index);
+            let known = self.bindings_of(aor, hash).find(is).map(|(index, _)| index);
             let expires = ground.process_time(refresh.expires);
-            if let Some(index) = known.filter(|_| origin.is_current() || now < expires) {
+            if let Some(index) = known.filter(|_| origin.is_local() || now < expires) {
                 self.touch(now, index, expires, refresh.cseq);
             }
         }
@@ -112,26 +117,26 @@ impl Stripe {
         self.shrink(now);
     }
 
-    fn put_state(&mut self, ground: &Ground<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
+    fn put_state(&mut self, ground: &RecordContext<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
         let (now, aor) = (ground.now, record.aor());
-        // What the record found there stays if it still is, and does not come back if it is gone.
+        // A binding that the record repeats stays if it still exists, and is not restored if it is gone.
         let stays = |binding: &Binding| {
             let parts = binding.text.parts();
-            origin.is_current()
+            origin.is_local()
                 && now < binding.expires
-                && record.states().any(|state| !state.fresh && state.parts.same_binding(&parts))
+                && record.states().any(|state| !state.is_new && state.parts.same_binding(&parts))
         };
         let mut replaced: Indices =
-            self.of(aor, hash).filter(|(_, binding)| !stays(binding)).map(|(index, _)| index).collect();
-        for state in record.states().filter(|state| state.fresh || !origin.is_current()) {
-            let Some((flow, expires)) = origin.admit(ground, &state) else { continue };
-            let written = Written {
+            self.bindings_of(aor, hash).filter(|(_, binding)| !stays(binding)).map(|(index, _)| index).collect();
+        for state in record.states().filter(|state| state.is_new || !origin.is_local()) {
+            let Some((flow, expires)) = origin.resolve(ground, &state) else { continue };
+            let written = BindingContents {
                 parts: state.parts,
-                call: Call { id: state.call_id, cseq: state.cseq },
+                call: RegisterSequence { id: state.call_id, cseq: state.cseq },
                 expires,
-                place: Place::new(&flow, Preference::new(state.q, state.translated)),
+                place: PackedFlow::new(&flow, Preference::new(state.q, state.is_translated)),
             };
-            // The binding with the same text is written over without allocating, else any that goes.
+            // Overwrites the binding with the same text, which avoids an allocation, else any that is removed.
             let same = |index: &u32| self.bindings.get(*index).is_some_and(|b| b.text.parts() == written.parts);
             let same = replaced.iter().position(same);
             let index = same.map(|at| replaced.swap_remove(at)).or_else(|| replaced.pop());
@@ -146,11 +151,11 @@ impl Stripe {
             (policy.keep_alive != KeepAlive::Off).then(|| policy.keep_alive_interval.max(Duration::from_secs(1)));
     }
 
-    /// Gives the epoch of what was written to all bindings of its instance.
+    /// Sets the written epoch in all bindings of its instance.
     pub(crate) fn share_epoch(&mut self, hash: u32, written: &Parts<'_>) {
         let stale: Indices = self
-            .of(written.aor, hash)
-            .filter(|(_, binding)| binding.is_of(written.instance) && binding.text.epoch() != written.epoch)
+            .bindings_of(written.aor, hash)
+            .filter(|(_, binding)| binding.has_instance(written.instance) && binding.text.epoch() != written.epoch)
             .map(|(index, _)| index)
             .collect();
         for index in stale {
@@ -160,16 +165,23 @@ impl Stripe {
         }
     }
 
-    /// Removes the bindings that go with `connection`. Of those that are shared it puts the changes into `piece`.
-    pub(crate) fn disconnect(&mut self, ground: &Ground<'_>, connection: ConnId, piece: &mut Piece) -> usize {
+    /// Removes the bindings on `connection`. Adds the changes of shared ones to `piece`.
+    pub(crate) fn disconnect(
+        &mut self,
+        ground: &RecordContext<'_>,
+        connection: ConnId,
+        piece: &mut RecordBuffer,
+    ) -> usize {
         let now = ground.now;
         let mut gone = self.connections.candidates(connection);
-        gone.retain(|index| self.bindings.get(*index).is_some_and(|binding| binding.bound() == Some(connection)));
+        gone.retain(|index| {
+            self.bindings.get(*index).is_some_and(|binding| binding.bound_connection() == Some(connection))
+        });
         let removed = gone.len();
         if ground.version != Version::NONE {
-            self.tell_of_removal(ground, &gone, piece);
+            self.write_removals(ground, &gone, piece);
         }
-        // From the back, so that what moves into a hole is never one that is still to go.
+        // From the back, so that an element moved into a gap is never one still to be removed.
         gone.sort_unstable_by(|a, b| b.cmp(a));
         for index in gone {
             self.remove(index);
@@ -178,23 +190,23 @@ impl Stripe {
         removed
     }
 
-    /// Removes all bindings of `aor`, those too that have expired and were not yet let go.
-    pub(crate) fn forget(&mut self, now: Timestamp, aor: &[u8], hash: u32) -> usize {
-        let all: Indices = self.of(aor, hash).map(|(index, _)| index).collect();
+    /// Removes all bindings of `aor`, including expired ones not yet removed.
+    pub(crate) fn remove_address(&mut self, now: Timestamp, aor: &[u8], hash: u32) -> usize {
+        let all: Indices = self.bindings_of(aor, hash).map(|(index, _)| index).collect();
         let removed = all.len();
         self.remove_all(all);
         self.shrink(now);
         removed
     }
 
-    /// Works off at most `limit` expiries.
-    pub(crate) fn expire(&mut self, ground: &Ground<'_>, limit: usize) -> usize {
+    /// Processes at most `limit` expiries.
+    pub(crate) fn expire(&mut self, ground: &RecordContext<'_>, limit: usize) -> usize {
         let now = ground.now;
         let (mut expired, mut moves) = (0, MOVES_PER_EXPIRE);
         while expired < limit
             && let Some(index) = self.expiries.poll(&mut self.bindings, now, &mut moves)
         {
-            self.mark_expired(ground, index);
+            self.leave_tombstone(ground, index);
             self.remove(index);
             expired += 1;
         }
@@ -203,7 +215,7 @@ impl Stripe {
         expired
     }
 
-    /// Whether [`next_deadline`](Self::next_deadline) may be another one since this was last asked.
+    /// Returns whether [`next_deadline`](Self::next_deadline) may have changed since the last call.
     pub(crate) fn take_timers_changed(&mut self) -> bool {
         self.expiries.take_changed() | self.keep_alives.take_changed()
     }
@@ -213,15 +225,19 @@ impl Stripe {
         expiry.into_iter().chain(keep_alive).min()
     }
 
-    pub(crate) fn poll_keep_alive(&mut self, now: Timestamp) -> Option<KeepAliveDue> {
+    pub(crate) fn poll_keep_alive(&mut self, now: Timestamp) -> Option<PendingKeepAlive> {
         for _ in 0..KEEP_ALIVES_PER_POLL {
             let key = self.keep_alives.poll_expired(now)?;
             let interval = self.keep_alive_interval;
             let Some(binding) = self.find(key).and_then(|index| self.bindings.get_mut(index)) else { continue };
             binding.keep_alive = TimerId::NEVER;
             let Some(interval) = interval.filter(|_| now < binding.expires) else { continue };
-            binding.keep_alive = self.keep_alives.insert(next_turn(now, interval, key.hash), key);
-            return Some(KeepAliveDue { flow: binding.flow(), uri: binding.uri().into(), aor: binding.aor().into() });
+            binding.keep_alive = self.keep_alives.insert(next_keep_alive(now, interval, key.hash), key);
+            return Some(PendingKeepAlive {
+                flow: binding.flow(),
+                uri: binding.uri().into(),
+                aor: binding.aor().into(),
+            });
         }
         None
     }
@@ -233,10 +249,10 @@ impl Stripe {
             f(BindingView {
                 aor: binding.aor(),
                 uri: binding.uri(),
-                q: binding.place.preference.q(),
+                q: binding.packed_flow.preference.q(),
                 expires_in_s: binding.expires_in_s(now),
                 flow: binding.flow(),
-                translated: binding.place.preference.is_translated(),
+                is_translated: binding.packed_flow.preference.is_translated(),
                 instance: binding.instance(),
                 reg_id: binding.reg_id(),
                 path: binding.text.path(),
@@ -245,18 +261,18 @@ impl Stripe {
         }
     }
 
-    /// Puts the whole states of the addresses of some bindings into `piece`: of those at the highest indices below `top`. Gives
-    /// back the lowest, which is the next call's `top`; 0 at the end. A binding that has not come up yet never gets above `top`,
-    /// for what is removed leaves its place to one from the end.
-    pub(crate) fn copy_states(&self, ground: &Ground<'_>, top: u32, piece: &mut Piece) -> u32 {
+    /// Adds the whole states of the addresses of some bindings to `piece`: of those at the highest indices below
+    /// `top`. Returns the lowest index, which is the next call's `top`; 0 at the end. A binding not yet visited never
+    /// moves above `top`, because a removal fills its gap with the last binding.
+    pub(crate) fn copy_states(&self, ground: &RecordContext<'_>, top: u32, piece: &mut RecordBuffer) -> u32 {
         let top = top.min(u32::try_from(self.bindings.len()).unwrap_or(u32::MAX));
-        let bottom = top.saturating_sub(BINDINGS_OF_A_PIECE);
+        let bottom = top.saturating_sub(BINDINGS_PER_COPY);
         for index in (bottom..top).rev() {
             let Some(binding) = self.bindings.get(index) else { continue };
             let aor = binding.aor();
-            let current = self.of(aor, binding.hash).filter(|(_, binding)| ground.now < binding.expires);
+            let current = self.bindings_of(aor, binding.hash).filter(|(_, binding)| ground.now < binding.expires);
             let mut current: SmallVec<[_; 8]> = current.collect();
-            // An address comes up with each of its bindings; once a piece is enough.
+            // An address comes up once for each of its bindings; once per buffer is enough.
             if current.is_empty() || current.iter().any(|(other, _)| (index + 1..top).contains(other)) {
                 continue;
             }
@@ -264,7 +280,7 @@ impl Stripe {
             let states = current.into_iter().map(|(_, binding)| self.state(ground, binding));
             piece.add(|record| match ground.member {
                 None => record::write_state(record, aor, states),
-                // Marks come up by themselves, for of a contact that is gone nobody knows the address.
+                // Tombstones are copied separately, because the address of a removed contact cannot be looked up.
                 Some(_) => record::write_changes(record, aor, states, core::iter::empty()),
             });
         }
@@ -284,11 +300,11 @@ impl Stripe {
             assert_eq!(place(binding.aor()), (owner, binding.hash), "a binding in its place");
             assert_eq!(self.find(binding.key()), Some(index), "one name each");
             let same = |b: &Binding| match binding.reg_id() {
-                Some(reg_id) => b.reg_id() == Some(reg_id) && b.is_of(binding.instance()),
+                Some(reg_id) => b.reg_id() == Some(reg_id) && b.has_instance(binding.instance()),
                 None => b.reg_id().is_none() && b.uri() == binding.uri(),
             };
-            assert!(self.of(binding.aor(), binding.hash).filter(|(_, b)| same(b)).count() == 1, "one of each");
-            if let Some(connection) = binding.bound() {
+            assert!(self.bindings_of(binding.aor(), binding.hash).filter(|(_, b)| same(b)).count() == 1, "one of each");
+            if let Some(connection) = binding.bound_connection() {
                 bound += 1;
                 assert!(self.connections.candidates(connection).contains(&index), "a bound one goes with its own");
             }
@@ -300,18 +316,18 @@ impl Stripe {
         assert_eq!(aors.len(), self.addresses, "addresses are counted");
     }
 
-    /// A binding as a record says it.
-    pub(crate) fn state<'b>(&self, ground: &Ground<'_>, binding: &'b Binding) -> State<'b> {
-        let call = Call { id: binding.call_id, cseq: binding.cseq };
+    /// Returns a binding in the form of a record.
+    pub(crate) fn state<'b>(&self, ground: &RecordContext<'_>, binding: &'b Binding) -> State<'b> {
+        let call = RegisterSequence { id: binding.call_id, cseq: binding.cseq };
         let expires = ground.store_time(binding.expires);
         let parts = binding.text.parts();
         let version = if self.versions.is_empty() { Version::NONE } else { self.versions.of(parts.contact()) };
-        let state = ground.state(parts, call, expires, &binding.flow(), binding.place.preference, false);
+        let state = ground.state(parts, call, expires, &binding.flow(), binding.packed_flow.preference, false);
         State { version, ..state }
     }
 
-    /// Writes over the binding at `index`, or a new one.
-    pub(crate) fn write(&mut self, now: Timestamp, hash: u32, index: Option<u32>, new: &Written<'_>) {
+    /// Overwrites the binding at `index`, or adds a new one.
+    pub(crate) fn write(&mut self, now: Timestamp, hash: u32, index: Option<u32>, new: &BindingContents<'_>) {
         let index = match index {
             Some(index) => self.overwrite(index, new),
             None => self.add(hash, new),
@@ -321,23 +337,23 @@ impl Stripe {
         }
     }
 
-    fn overwrite(&mut self, index: u32, new: &Written<'_>) -> Option<u32> {
+    fn overwrite(&mut self, index: u32, new: &BindingContents<'_>) -> Option<u32> {
         let old = self.bindings.get_mut(index)?;
-        let bound = old.bound();
+        let bound = old.bound_connection();
         if old.text.parts() != new.parts {
             old.text = new.parts.to_text();
         }
         old.call_id = new.call.id;
-        old.place = new.place;
-        let now_bound = old.bound();
+        old.packed_flow = new.place;
+        let now_bound = old.bound_connection();
         self.connections.remove(bound, index);
         self.connections.insert(now_bound, index);
         Some(index)
     }
 
-    /// A binding that is to be touched yet: only then its serial is its own.
-    fn add(&mut self, hash: u32, new: &Written<'_>) -> Option<u32> {
-        if self.of(new.parts.aor, hash).next().is_none() {
+    /// Adds a binding that must then be touched, which gives it its serial.
+    fn add(&mut self, hash: u32, new: &BindingContents<'_>) -> Option<u32> {
+        if self.bindings_of(new.parts.aor, hash).next().is_none() {
             self.addresses += 1;
         }
         let index = u32::try_from(self.bindings.len()).ok()?;
@@ -349,12 +365,12 @@ impl Stripe {
             links: Links::default(),
             keep_alive: TimerId::NEVER,
             hash,
-            born: serial,
+            first_serial: serial,
             cseq: new.call.cseq,
             serial,
-            place: new.place,
+            packed_flow: new.place,
         };
-        self.connections.insert(binding.bound(), index);
+        self.connections.insert(binding.bound_connection(), index);
         self.bindings.push(binding);
         self.index.insert(hash, index);
         self.expiries.insert(&mut self.bindings, index);
@@ -369,10 +385,10 @@ impl Stripe {
         binding.expires = expires;
         binding.cseq = cseq;
         binding.serial = self.serial;
-        // A turn that is armed stays: it depends on the address, not on when it registers.
+        // An armed keep-alive stays: its time depends on the address, not on the REGISTER.
         match self.keep_alive_interval.filter(|_| binding.wants_keep_alive()) {
             Some(interval) if binding.keep_alive == TimerId::NEVER => {
-                let turn = next_turn(now, interval, binding.hash);
+                let turn = next_keep_alive(now, interval, binding.hash);
                 binding.keep_alive = self.keep_alives.insert(turn, binding.key());
             }
             Some(_) => {}
@@ -389,7 +405,7 @@ impl Stripe {
 
     /// Removes the bindings at `indices`.
     fn remove_all(&mut self, mut indices: Indices) {
-        // From the back, so that what moves into a hole is never one that is still to go.
+        // From the back, so that an element moved into a gap is never one still to be removed.
         indices.sort_unstable_by(|a, b| b.cmp(a));
         for index in indices {
             self.remove(index);
@@ -401,27 +417,27 @@ impl Stripe {
         self.expiries.remove(&mut self.bindings, index);
         let Some(gone) = self.bindings.swap_remove(index) else { return };
         if !self.versions.is_empty() {
-            self.versions.forget(gone.text.parts().contact());
+            self.versions.remove(gone.text.parts().contact());
         }
         self.index.remove(gone.hash, index);
-        self.connections.remove(gone.bound(), index);
+        self.connections.remove(gone.bound_connection(), index);
         self.keep_alives.cancel(gone.keep_alive);
         if let Some(moved) = self.bindings.get(index) {
-            self.index.shift(moved.hash, last, index);
-            self.connections.shift(moved.bound(), last, index);
-            self.expiries.shift(&mut self.bindings, index);
+            self.index.relocate(moved.hash, last, index);
+            self.connections.relocate(moved.bound_connection(), last, index);
+            self.expiries.relocate(&mut self.bindings, index);
         }
-        if self.of(gone.aor(), gone.hash).next().is_none() {
+        if self.bindings_of(gone.aor(), gone.hash).next().is_none() {
             self.addresses -= 1;
         }
     }
 
-    fn find(&self, key: Key) -> Option<u32> {
+    fn find(&self, key: BindingKey) -> Option<u32> {
         self.index.of(key.hash).find(|index| self.bindings.get(*index).is_some_and(|binding| binding.key() == key))
     }
 
-    /// The bindings of the address with this hash that has an instance with that one; not in order.
-    pub(crate) fn of_gruu(&self, now: Timestamp, key: GruuKey) -> impl Iterator<Item = &Binding> {
+    /// Returns the bindings of the address and instance with these hashes, in no particular order.
+    pub(crate) fn bindings_of_gruu(&self, now: Timestamp, key: GruuKey) -> impl Iterator<Item = &Binding> {
         let hash = low_half(key.aor);
         self.index
             .of(hash)
@@ -431,7 +447,7 @@ impl Stripe {
             .filter(move |binding| key.instance != 0 && instance_hash(binding.instance()) == key.instance)
     }
 
-    pub(crate) fn of<'s>(&'s self, aor: &'s [u8], hash: u32) -> impl Iterator<Item = (u32, &'s Binding)> {
+    pub(crate) fn bindings_of<'s>(&'s self, aor: &'s [u8], hash: u32) -> impl Iterator<Item = (u32, &'s Binding)> {
         self.index
             .of(hash)
             .filter_map(|index| self.bindings.get(index).map(|binding| (index, binding)))
@@ -440,8 +456,8 @@ impl Stripe {
 }
 
 impl Stripe {
-    /// Gives the memory of turns back where most of it is unused. Costs a pass over what is left, which is little, once for
-    /// every quartering.
+    /// Frees the memory of keep-alive timers when most of it is unused. Costs a pass over the remaining bindings,
+    /// which are few, once per reduction to a quarter.
     fn shrink(&mut self, now: Timestamp) {
         if !self.keep_alives.is_sparse() {
             return;
@@ -452,23 +468,23 @@ impl Stripe {
             let Some(binding) = self.bindings.get_mut(index) else { continue };
             let armed = binding.keep_alive != TimerId::NEVER;
             binding.keep_alive = match interval.filter(|_| armed) {
-                Some(interval) => self.keep_alives.insert(next_turn(now, interval, binding.hash), binding.key()),
+                Some(interval) => self.keep_alives.insert(next_keep_alive(now, interval, binding.hash), binding.key()),
                 None => TimerId::NEVER,
             };
         }
     }
 }
 
-/// What a binding becomes.
-pub(crate) struct Written<'w> {
+/// The new contents of a binding.
+pub(crate) struct BindingContents<'w> {
     pub(crate) parts: Parts<'w>,
-    pub(crate) call: Call,
+    pub(crate) call: RegisterSequence,
     pub(crate) expires: Timestamp,
-    pub(crate) place: Place,
+    pub(crate) place: PackedFlow,
 }
 
-/// The moment of the next interval that belongs to `hash`.
-fn next_turn(now: Timestamp, interval: Duration, hash: u32) -> Timestamp {
+/// Returns the time within the next interval that belongs to `hash`.
+fn next_keep_alive(now: Timestamp, interval: Duration, hash: u32) -> Timestamp {
     let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
     let phase = u64::try_from((u128::from(interval) * u128::from(hash)) >> 32).unwrap_or(0);
     let begun = now.as_nanos().saturating_sub(phase) / interval;
@@ -480,7 +496,7 @@ fn next_turn(now: Timestamp, interval: Duration, hash: u32) -> Timestamp {
     Timestamp::from_nanos(turn)
 }
 
-/// The part of a hash that tells addresses of one stripe apart.
+/// Returns the part of a hash that distinguishes addresses of one stripe.
 pub(crate) fn low_half(hash: u64) -> u32 {
     u32::try_from(hash & u64::from(u32::MAX)).unwrap_or(0)
 }

@@ -1,21 +1,21 @@
-//! What a binding says in letters, in one allocation.
+//! The text of a binding in one allocation.
 
 /// The parts of a binding's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parts<'p> {
     pub(crate) aor: &'p [u8],
     pub(crate) uri: &'p [u8],
-    /// Values of Path, as one list.
+    /// The Path values as one list.
     pub(crate) path: &'p [u8],
     pub(crate) instance: &'p [u8],
-    /// 0 for none; with an instance only.
+    /// 0 for none; only with an instance.
     pub(crate) reg_id: u32,
-    /// Numbers the temporary GRUUs of the instance that are still good; 0 without an instance.
+    /// The epoch of the instance's valid temporary GRUUs; 0 without an instance.
     pub(crate) epoch: u32,
 }
 
-/// The parts one after the other, none longer than a message's head, an instance no longer than
-/// [`MAX_INSTANCE_LEN`](crate::MAX_INSTANCE_LEN); the numbers only where there is an instance.
+/// The concatenated parts. None is longer than a message head, and an instance no longer than
+/// [`MAX_INSTANCE_LEN`](crate::MAX_INSTANCE_LEN). The numbers are present only with an instance.
 #[derive(Debug, Default)]
 pub(crate) struct Text {
     bytes: Box<[u8]>,
@@ -26,7 +26,7 @@ pub(crate) struct Text {
 }
 
 impl Parts<'_> {
-    /// Whether both are of one binding, whatever its epoch.
+    /// Returns whether both belong to one binding, whatever the epoch.
     pub(crate) fn same_binding(&self, other: &Self) -> bool {
         Self { epoch: other.epoch, ..*self } == *other
     }
@@ -82,7 +82,7 @@ impl Text {
         self.number(4)
     }
 
-    /// Does nothing without an instance.
+    /// Sets the epoch; does nothing without an instance.
     pub(crate) fn set_epoch(&mut self, epoch: u32) {
         let start = self.instance_start() + usize::from(self.instance) + 4;
         if let Some(place) = self.bytes.get_mut(start..) {

@@ -1,43 +1,44 @@
-//! A REGISTER as the location table understands it.
+//! A parsed REGISTER.
 
 use smallvec::SmallVec;
 use strowger_message::{HeaderName, Message, NameAddr, Uri, parse_decimal, parse_q};
 
-use crate::instance::{MAX_INSTANCE_LEN, read_instance, same_instance};
+use crate::gruu::{MAX_INSTANCE_LEN, read_instance, same_instance};
 use crate::record::contact_key;
 use crate::refusal::Refusal;
-use crate::versions::ContactKey;
+use crate::version_table::ContactKey;
 
-/// Contacts that one REGISTER may carry; each is compared with every other, so the number is bounded whatever the policy.
+/// Maximum number of contacts in one REGISTER. Each is compared with every other, so the number is bounded whatever
+/// the policy.
 pub const MAX_CONTACTS_IN_REGISTER: usize = 128;
 
-/// Bytes of all Path values of one REGISTER; they are kept with each of its contacts.
+/// Maximum length of all Path values of one REGISTER, in bytes; they are stored with each of its contacts.
 pub const MAX_PATH_LEN: usize = 2048;
 
-/// Bytes of a contact's URI.
+/// Maximum length of a contact URI, in bytes.
 pub const MAX_CONTACT_LEN: usize = 2048;
 
-/// The values of Path in their order.
+/// The values of Path, in order.
 pub type Path<'a> = SmallVec<[&'a [u8]; 2]>;
 
-/// What one REGISTER asks for.
+/// The contents of one REGISTER.
 #[derive(Clone, Debug)]
 pub struct Update<'a> {
-    /// Call-ID: orders the updates of one client, with `cseq`.
+    /// The Call-ID, which orders the updates of one client together with `cseq`.
     pub call_id: &'a [u8],
     /// The number of CSeq.
     pub cseq: u32,
-    /// The way back: its first value is the next hop of a request to the contacts (RFC 3327 §5.3).
+    /// The Path; its first value is the next hop of a request to the contacts (RFC 3327 §5.3).
     pub path: Path<'a>,
-    /// What the client says to support.
+    /// The extensions that the client supports.
     pub supported: Supported,
-    /// No proxy is between the client and us.
-    pub first_hop: bool,
-    /// What to do.
+    /// Whether no proxy is between the client and this server.
+    pub is_first_hop: bool,
+    /// The requested change.
     pub kind: UpdateKind<'a>,
 }
 
-/// Option tags of Supported that a registrar looks at.
+/// Option tags in Supported that matter to a registrar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Supported {
     /// `outbound` (RFC 5626).
@@ -51,30 +52,30 @@ pub struct Supported {
 /// The three kinds of REGISTER.
 #[derive(Clone, Debug)]
 pub enum UpdateKind<'a> {
-    /// No Contact: only the present bindings are asked for.
+    /// No Contact: a query for the current bindings.
     Fetch,
     /// `Contact: *` with `Expires: 0`.
     RemoveAll,
-    /// Bindings to add, to refresh and to remove.
+    /// Bindings to add, refresh and remove.
     Contacts(SmallVec<[ContactUpdate<'a>; 1]>),
 }
 
 /// One Contact.
 #[derive(Clone, Copy, Debug)]
 pub struct ContactUpdate<'a> {
-    /// The URI, with its bytes as they came.
+    /// The URI, with its original bytes.
     pub uri: Uri<'a>,
-    /// The expiry that is asked for in seconds, 0 to remove; `None` leaves it to the registrar.
+    /// The requested expiry in seconds, 0 to remove; `None` for the registrar's default.
     pub expires_s: Option<u32>,
-    /// The preference in thousandths, 0 to 1000, where one is given.
+    /// The preference in thousandths, 0 to 1000, if given.
     pub q: Option<u16>,
-    /// The name in `+sip.instance`, without quotes and brackets; empty for none.
+    /// The instance ID of `+sip.instance`, without quotes and brackets; empty for none.
     pub instance: &'a [u8],
-    /// `reg-id` where it counts: with an instance, and where the first hop keeps flows (RFC 5626 §6).
+    /// The `reg-id`, if it applies: with an instance and a first hop that supports flows (RFC 5626 §6).
     pub reg_id: Option<u32>,
 }
 
-/// What the parameters of a Contact say; see [`ContactUpdate`].
+/// The parameters of a Contact; see [`ContactUpdate`].
 pub(crate) struct ContactParams<'a> {
     pub(crate) expires_s: Option<u32>,
     pub(crate) q: Option<u16>,
@@ -83,21 +84,23 @@ pub(crate) struct ContactParams<'a> {
 }
 
 impl<'a> Update<'a> {
-    /// Reads every Contact, Expires, Path and Supported of a REGISTER.
+    /// Parses every Contact, Expires, Path and Supported of a REGISTER.
     ///
-    /// A Path is taken also where the client does not say that it supports it: RFC 3327 §5.3 recommends 420 but leaves it to
-    /// the registrar, and without the Path nothing would reach who is behind such a proxy. Only the answer lists no Path then.
+    /// A Path is accepted even if the client does not list it in Supported: RFC 3327 §5.3 recommends 420 but leaves
+    /// it to the registrar, and without the Path a client behind such a proxy would be unreachable. Only the response
+    /// contains no Path then.
     ///
     /// # Errors
-    /// [`Refusal::BadRequest`] where a Contact, one of its parameters that we read, or a Path breaks the grammar, Expires is
-    /// repeated, `*` is not alone or without `Expires: 0`, or a flow is registered beside other contacts;
-    /// [`Refusal::TooManyContacts`] past [`MAX_CONTACTS_IN_REGISTER`]; [`Refusal::FirstHopLacksOutbound`] where a flow is
-    /// registered through a proxy that keeps none.
+    /// [`Refusal::BadRequest`] if a Contact, one of its parameters that the registrar reads, or a Path is malformed,
+    /// Expires is repeated, `*` is not alone or lacks `Expires: 0`, or a flow is registered together with other
+    /// contacts; [`Refusal::TooManyContacts`] above [`MAX_CONTACTS_IN_REGISTER`]; [`Refusal::FirstHopLacksOutbound`]
+    /// if a flow is registered through a proxy that does not support flows.
     pub fn read(message: &Message<'a>) -> Result<Self, Refusal> {
         let expires =
             message.head().only(HeaderName::Expires).map_err(|_| Refusal::BadRequest("Repeated Expires Header"))?;
         let expires_s = expires.and_then(read_seconds);
         let supported = Supported::read(message);
+        //= rfc5626#6:first-hop
         let first_hop = message.has_one_via();
         let (path, path_is_outbound) = read_path(message)?;
         let mut contacts = SmallVec::new();
@@ -126,18 +129,19 @@ impl<'a> Update<'a> {
             }
         };
         let (call_id, cseq) = (message.call_id(), message.cseq().number);
-        Ok(Self { call_id, cseq, path, supported, first_hop, kind })
+        Ok(Self { call_id, cseq, path, supported, is_first_hop: first_hop, kind })
     }
 
-    //= rfc5626#6
-    /// Whether the answer must say `Require: outbound`.
+    //= rfc5626#6:require
+    /// Returns whether the response must contain `Require: outbound`.
     #[must_use]
     pub fn uses_outbound(&self) -> bool {
         let UpdateKind::Contacts(contacts) = &self.kind else { return false };
         self.supported.outbound && contacts.iter().any(|contact| contact.reg_id.is_some())
     }
 
-    /// The values of Path as one.
+    //= rfc5626#6:stored
+    /// Returns the values of Path as one list.
     pub(crate) fn joined_path(&self) -> SmallVec<[u8; 64]> {
         let mut joined = SmallVec::new();
         for value in &self.path {
@@ -165,8 +169,8 @@ impl Supported {
     }
 }
 
-//= rfc5626#6
-/// A `reg-id` counts only where the first hop can keep the flow; and then it comes alone.
+//= rfc5626#6:no-outbound
+/// Checks flows. A `reg-id` applies only if the first hop supports flows, and must then be the only contact.
 fn check_flows(contacts: &mut [ContactUpdate<'_>], supported: Supported, can_keep: bool) -> Result<(), Refusal> {
     if contacts.iter().all(|contact| contact.reg_id.is_none()) {
         return Ok(());
@@ -175,18 +179,23 @@ fn check_flows(contacts: &mut [ContactUpdate<'_>], supported: Supported, can_kee
         let stays = |contact: &&ContactUpdate<'_>| contact.expires_s != Some(0);
         let alone = contacts.iter().filter(stays).count() <= 1;
         let stays_by_flow = contacts.iter().filter(stays).any(|contact| contact.reg_id.is_some());
+        //= rfc5626#6:one-flow
         return if alone || !stays_by_flow { Ok(()) } else { Err(Refusal::BadRequest("reg-id Beside Others")) };
     }
+    //= rfc5626#11.6:only-asked
     if supported.outbound {
+        //= rfc5626#6:439
         return Err(Refusal::FirstHopLacksOutbound);
     }
     for contact in contacts {
+        //= rfc5626#6:reg-id-ignored
         contact.reg_id = None;
     }
     Ok(())
 }
 
-/// The values, and whether the proxy next to the client keeps flows.
+//= rfc5626#6:path-examined
+/// Returns the values, and whether the proxy next to the client supports flows.
 fn read_path<'a>(message: &Message<'a>) -> Result<(Path<'a>, bool), Refusal> {
     const BAD: Refusal = Refusal::BadRequest("Bad Path Header");
     let (mut path, mut outbound, mut length) = (Path::new(), false, 0usize);
@@ -197,7 +206,7 @@ fn read_path<'a>(message: &Message<'a>) -> Result<(Path<'a>, bool), Refusal> {
         let uri = NameAddr::parse(value).filter(|value| value.text.contains(&b'<')).and_then(|value| value.parse_uri());
         let Some(Uri::Sip(uri)) = uri else { return Err(BAD) };
         //= rfc5626#5.1
-        // Each proxy writes its value before the others', so that the last is the one next to the client.
+        // Each proxy adds its value in front, so the last value belongs to the proxy next to the client.
         outbound = uri.params.contains("ob");
         length = length.saturating_add(value.len()).saturating_add(2);
         path.push(value);
@@ -227,7 +236,7 @@ impl<'a> ContactUpdate<'a> {
         expires_header_s: Option<u32>,
     ) -> Result<ContactParams<'a>, Refusal> {
         //= rfc3261#10.3 step 7
-        // The parameter decides before the header does; a malformed one says nothing (§20.10, §10.2.1.1).
+        // The parameter takes precedence over the header; a malformed one is ignored (§20.10, §10.2.1.1).
         let expires_s = match contact.params.find("expires") {
             Some(param) => param.value.and_then(read_seconds),
             None => expires_header_s,
@@ -241,7 +250,7 @@ impl<'a> ContactUpdate<'a> {
             return Err(Refusal::BadRequest("Instance Too Long"));
         }
         //= rfc5626#6
-        // Without an instance a reg-id says nothing.
+        // Without an instance a reg-id has no meaning.
         let reg_id = match contact.params.find("reg-id").filter(|_| !instance.is_empty()) {
             Some(param) => Some(param.value.and_then(read_reg_id).ok_or(Refusal::BadRequest("Bad Contact reg-id"))?),
             None => None,
@@ -249,18 +258,19 @@ impl<'a> ContactUpdate<'a> {
         Ok(ContactParams { expires_s, q, instance, reg_id })
     }
 
-    /// Names it in all servers.
+    /// Returns its key, which is the same in all members.
     pub(crate) fn key(&self, aor: &[u8]) -> ContactKey {
         contact_key(aor, self.uri.as_bytes(), self.instance, self.reg_id.unwrap_or(0))
     }
 
-    /// Whether its URI is `uri`; the same bytes need no reading.
+    /// Returns whether its URI is `uri`; equal bytes need no parsing.
     pub(crate) fn has_uri(&self, uri: &[u8]) -> bool {
         uri == self.uri.as_bytes() || Uri::parse(uri).is_some_and(|uri| uri.same(&self.uri))
     }
 
-    //= rfc5626#6
-    /// Whether both are one binding: the same flow of the same instance, or without a flow the same URI.
+    //= rfc5626#6:flow-updated
+    //= rfc5626#6:time-updated
+    /// Returns whether both denote one binding: the same flow of the same instance or, without a flow, the same URI.
     pub(crate) fn same(&self, other: &Self) -> bool {
         match (self.reg_id, other.reg_id) {
             (Some(one), Some(other_one)) => one == other_one && same_instance(self.instance, other.instance),
@@ -270,13 +280,14 @@ impl<'a> ContactUpdate<'a> {
     }
 }
 
-/// Delta-seconds; what exceeds 2^32−1 is that, what is no number is nothing.
+/// Parses delta-seconds. A larger number than 2^32−1 gives that; anything else gives `None`.
 pub(crate) fn read_seconds(text: &[u8]) -> Option<u32> {
     let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     digits.then(|| parse_decimal(text).and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or(u32::MAX))
 }
 
-/// 1 to 2^31−1 (RFC 5626 §10).
+//= rfc5626#10:reg-id
+/// Parses a reg-id: 1 to 2^31−1 (RFC 5626 §10).
 fn read_reg_id(text: &[u8]) -> Option<u32> {
     parse_decimal(text).and_then(|id| u32::try_from(id).ok()).filter(|id| (1..1 << 31).contains(id))
 }

@@ -1,84 +1,86 @@
-//! When a contact was changed, where several servers ("members") change it: a hybrid logical clock (Kulkarni and others, *Logical
-//! Physical Clocks*, 2014).
+//! Versions of contact changes made by several servers ("members"): a hybrid logical clock (Kulkarni and others,
+//! *Logical Physical Clocks*, 2014).
 //!
-//! A version is the store time of the change in milliseconds, a counter, and the member that made it. A clock that has seen a version
-//! gives only later ones, so that what is known to be older is older, whatever the members' clocks say. Clocks that differ do no other
-//! harm than that of two changes which know nothing of each other the later one may be taken for the earlier.
+//! A version consists of the store time of the change in milliseconds, a counter, and the member that made it. A
+//! clock that has seen a version issues only later ones, so a change made with knowledge of another is always later,
+//! whatever the members' clocks. Clock differences only affect two changes made without knowledge of each other: the
+//! later one may be taken for the earlier.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Bits of the member, and of the counter before it.
+/// Bits of the member, the lowest ones; the counter is above them.
 const MEMBER_BITS: u32 = 10;
 const COUNTER_BITS: u32 = 10;
 
-/// Which server of those that share registrations; from 1 to [`MAX_MEMBER`](Self::MAX).
+/// A member among those that share registrations; from 1 to [`MAX_MEMBER`](Self::MAX).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemberId(u16);
 
 impl MemberId {
-    /// The highest one.
+    /// The highest number.
     pub const MAX: u16 = (1 << MEMBER_BITS) - 1;
 
-    /// The member of this number; `None` for 0 and beyond [`MAX`](Self::MAX).
+    /// Returns the member of this number; `None` for 0 and above [`MAX`](Self::MAX).
     #[must_use]
     pub const fn new(number: u16) -> Option<Self> {
         if number == 0 || number > Self::MAX { None } else { Some(Self(number)) }
     }
 
-    /// Its number.
+    /// Returns its number.
     #[must_use]
     pub const fn get(self) -> u16 {
         self.0
     }
 }
 
-/// When a contact was changed, and by whom. The later one is the greater.
+/// The time of a contact's change, and the member that made it. The later one is the greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(u64);
 
 impl Version {
-    /// Of what was never shared: before all others.
+    /// The version of a change that was never shared; less than all others.
     pub const NONE: Self = Self(0);
 
-    /// The version that [`to_bits`](Self::to_bits) gave.
+    /// Returns the version that [`to_bits`](Self::to_bits) encoded.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// The version as a number.
+    /// Returns the version as a number.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// Who made the change; `None` where it was never shared.
+    /// Returns the member that made the change; `None` if it was never shared.
     #[must_use]
     pub fn member(self) -> Option<MemberId> {
         MemberId::new(u16::try_from(self.0 & u64::from(MemberId::MAX)).unwrap_or(0))
     }
 
-    /// Store time of the change in milliseconds, by the clock of its member or a later one that this has seen.
+    /// Returns the store time of the change in milliseconds, by its member's clock or a later one that this clock has
+    /// seen.
     #[must_use]
     pub const fn millis(self) -> u64 {
         self.0 >> (MEMBER_BITS + COUNTER_BITS)
     }
 
-    /// The next version after `other` by the same member as this one.
+    /// Returns the next version after `other`, by the same member as this one.
     pub(crate) const fn right_after(self, other: Self) -> Self {
         Self(((other.0 >> MEMBER_BITS) + 1) << MEMBER_BITS | self.0 & MemberId::MAX as u64)
     }
 }
 
-/// A member's clock.
+/// The clock of a member.
 #[derive(Debug, Default)]
 pub(crate) struct VersionClock {
-    /// The last time given or seen, with its counter.
+    /// The last time issued or seen, with its counter.
     last: AtomicU64,
 }
 
 impl VersionClock {
-    /// A version later than all that were given or seen. `store_ms` is the store time in milliseconds.
+    /// Returns a version later than all issued or seen. `store_ms` is the store time in milliseconds.
     pub(crate) fn next(&self, store_ms: u64, member: MemberId) -> Version {
         let at_least = store_ms << COUNTER_BITS;
         let step = |last: u64| at_least.max(last.saturating_add(1));
@@ -87,8 +89,8 @@ impl VersionClock {
         Version(time << MEMBER_BITS | u64::from(member.0))
     }
 
-    /// Has seen a version.
-    pub(crate) fn note(&self, version: Version) {
+    /// Advances the clock past a version of another member.
+    pub(crate) fn observe(&self, version: Version) {
         self.last.fetch_max(version.0 >> MEMBER_BITS, Ordering::Relaxed);
     }
 }
@@ -111,7 +113,7 @@ mod tests {
             last = next;
         }
         let ahead = VersionClock::default().next(9_000_000, member(2));
-        clock.note(ahead);
+        clock.observe(ahead);
         let next = clock.next(1_002, member(1));
         assert!(next > ahead && next.millis() == 9_000_000);
     }

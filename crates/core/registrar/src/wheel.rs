@@ -1,36 +1,36 @@
-//! A timer wheel that gives memory back.
+//! A timer wheel that shrinks.
 
 use strowger_foundation::wheel::TimerId;
 use strowger_foundation::{TimerWheel, Timestamp};
 
-/// Smaller tables are not worth shrinking.
+/// Minimum size worth shrinking.
 const SHRINK_FROM: usize = 64;
 
-/// Entries that a shrinking table may still have: each is moved, and no step shall take long.
+/// Maximum number of entries of a shrinking table: each is moved, and no step must take long.
 const SHRINK_AT: usize = 4096;
 
-/// Whether a table that had room for `peak` entries and has `len` is to be made smaller.
+/// Returns whether a table with a capacity of `peak` entries that has `len` must shrink.
 const fn is_sparse(len: usize, peak: usize) -> bool {
     peak > SHRINK_FROM && len < peak / 4 && len <= SHRINK_AT
 }
 
-/// Names a binding as long as it is there.
+/// The key of a binding, unique during its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
+pub(crate) struct BindingKey {
     pub(crate) hash: u32,
     pub(crate) born: u32,
 }
 
-/// The timers of one kind. Once three quarters of them are gone the owner makes a new wheel and arms what is left.
+/// The timers of one kind. When three quarters of them are gone, the owner creates a new wheel and re-arms the rest.
 #[derive(Debug)]
 pub(crate) struct Wheel {
-    timers: TimerWheel<Key>,
+    timers: TimerWheel<BindingKey>,
     peak: usize,
     is_changed: bool,
 }
 
 impl Wheel {
-    /// An empty wheel whose time is `now`.
+    /// Creates an empty wheel at the time `now`.
     pub(crate) fn at(now: Timestamp) -> Self {
         let mut timers = TimerWheel::new();
         let none = timers.poll_expired(now);
@@ -38,7 +38,7 @@ impl Wheel {
         Self { timers, peak: 0, is_changed: true }
     }
 
-    pub(crate) fn insert(&mut self, at: Timestamp, key: Key) -> TimerId {
+    pub(crate) fn insert(&mut self, at: Timestamp, key: BindingKey) -> TimerId {
         let id = self.timers.insert(at, key);
         self.peak = self.peak.max(self.timers.len());
         self.is_changed = true;
@@ -49,12 +49,12 @@ impl Wheel {
         self.is_changed |= self.timers.cancel(id).is_some();
     }
 
-    pub(crate) fn poll_expired(&mut self, now: Timestamp) -> Option<Key> {
+    pub(crate) fn poll_expired(&mut self, now: Timestamp) -> Option<BindingKey> {
         self.is_changed = true;
         self.timers.poll_expired(now)
     }
 
-    /// Whether anything came or went since this was last asked.
+    /// Returns whether a timer was added or removed since the last call.
     pub(crate) const fn take_changed(&mut self) -> bool {
         core::mem::replace(&mut self.is_changed, false)
     }
@@ -67,7 +67,7 @@ impl Wheel {
         self.timers.len()
     }
 
-    /// Whether most of the memory is unused.
+    /// Returns whether most of the memory is unused.
     pub(crate) fn is_sparse(&self) -> bool {
         is_sparse(self.timers.len(), self.peak)
     }

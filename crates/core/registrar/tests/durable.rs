@@ -1,4 +1,4 @@
-//! What the store was given is what there is after a restart.
+//! Records given to the store restore the same table after a restart.
 
 mod common;
 #[path = "common/history.rs"]
@@ -13,9 +13,9 @@ use proptest::prelude::*;
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_registrar::model::Model;
 use strowger_registrar::record::merge;
-use strowger_registrar::{Applied, Locations, Policy, Record, Target, Update, UpdateKind};
+use strowger_registrar::{ContactTarget, Locations, Policy, Record, Update, UpdateCounts, UpdateKind};
 
-/// Store time when the first process began, in nanoseconds.
+/// Store time at the start of the first process, in nanoseconds.
 const BEGAN: u64 = 1_700_000_000_000_000_000;
 
 fn listeners() -> [(Transport, SocketAddr); 2] {
@@ -23,7 +23,7 @@ fn listeners() -> [(Transport, SocketAddr); 2] {
     [(Transport::Udp, address), (Transport::Tcp, address)]
 }
 
-/// A store that merges what it is given, as a journal and its checkpoint do.
+/// A store that merges its records, like a journal and its checkpoint.
 #[derive(Default)]
 struct Store(BTreeMap<Vec<u8>, Vec<u8>>);
 
@@ -39,14 +39,15 @@ impl Store {
         }
     }
 
-    /// The table of a process that begins at `now` of the one before, `passed` after its own zero.
+    /// Returns the table of a process that starts at `now` of the previous one, and restores at `passed` after its
+    /// own zero.
     fn restart(&self, now: Timestamp, stripes: u16, seed: u64, passed: Timestamp) -> Locations {
-        let locations = Locations::new(stripes, seed).listening_at(listeners()).awaiting();
-        locations.begin(BEGAN + now.as_nanos() - passed.as_nanos());
+        let locations = Locations::new(stripes, seed).with_listeners(listeners()).with_pending_source();
+        locations.set_store_origin(BEGAN + now.as_nanos() - passed.as_nanos());
         for bytes in self.0.values() {
             locations.restore(passed, &Policy::default(), &Record::parse(bytes).expect("a record"));
         }
-        locations.complete();
+        locations.complete_source();
         locations.check_invariants();
         locations
     }
@@ -64,19 +65,19 @@ fn stage(
     read(request, |update| locations.stage(now, aor, policy, from, &update?, &mut record)).map(|_| record)
 }
 
-/// What a restart leaves of a target: its connections are closed.
-fn after_restart(target: &Target) -> Option<Target> {
+/// Returns a target as it is after a restart, when connections are closed.
+fn after_restart(target: &ContactTarget) -> Option<ContactTarget> {
     let Flow { listener, transport, reopen, peer, connection } = target.flow;
     let lives = connection.is_none() || reopen;
-    lives.then(|| Target { flow: Flow::new(listener, transport, peer), ..target.clone() })
+    lives.then(|| ContactTarget { flow: Flow::new(listener, transport, peer), ..target.clone() })
 }
 
 proptest! {
     #[test]
     fn a_restart_brings_back_what_was_kept(seed in any::<u64>(), stripes in 1u16..5, steps in prop::collection::vec(step(), 1..60)) {
         let policy = Policy { max_contacts: 4, ..Policy::default() };
-        let locations = Locations::new(3, seed).listening_at(listeners());
-        locations.begin(BEGAN);
+        let locations = Locations::new(3, seed).with_listeners(listeners());
+        locations.set_store_origin(BEGAN);
         let (mut model, mut store, mut now) = (Model::default(), Store::default(), at_s(100));
         for step in steps {
             match step {
@@ -134,7 +135,7 @@ proptest! {
     }
 }
 
-fn targets(locations: &Locations, now: Timestamp, user: u8) -> Vec<Target> {
+fn targets(locations: &Locations, now: Timestamp, user: u8) -> Vec<ContactTarget> {
     let mut targets = Vec::new();
     locations.lookup(now, &aor(user), &mut targets);
     targets
@@ -193,7 +194,7 @@ fn what_is_to_go_is_written_also_where_it_is_gone() {
     table.locations.put(at_s(1), &Record::parse(&record).expect("a record"), None);
     let mut store = Store::default();
     store.keep(&record);
-    // The store kept a refresh, but so late that the binding had expired in the table.
+    // The store has a refresh that it stored only after the binding had expired in the table.
     let later = at_s(1 + 3600 - 30);
     let contact = "Contact: <sip:a@192.0.2.1>;expires=600";
     let late = stage(&table.locations, later, AOR, &table.policy, &table.source, &register("x", 2, contact));
@@ -210,7 +211,7 @@ fn what_is_to_go_is_written_also_where_it_is_gone() {
         store.keep(&gone.expect("taken"));
         assert!(store.restart(after, 1, 7, at_s(1)).is_empty(), "{removal}");
     }
-    // With a refresh beside it, too.
+    // The same together with a refresh.
     table.register(after, "x", 5, "Contact: <sip:b@192.0.2.1>").expect("taken");
     let both = "Contact: <sip:b@192.0.2.1>, <sip:a@192.0.2.1>;expires=0";
     let both = stage(&table.locations, after, AOR, &table.policy, &table.source, &register("x", 6, both));
@@ -241,7 +242,7 @@ fn what_went_while_the_store_was_busy_stays_away() {
     table.locations.put(at_s(1), &Record::parse(&second).expect("a record"), None);
     let flows: Vec<_> = table.lookup(at_s(1)).iter().map(|target| target.flow.connection).collect();
     assert_eq!(flows, [Some(new)], "the first flow is closed");
-    // And what is registered over a connection that has gone meanwhile is not there at all.
+    // A contact registered over a connection that has closed meanwhile is not bound at all.
     let third = flow(3, old, 3);
     table.locations.put(at_s(1), &Record::parse(&third).expect("a record"), Some(old));
     assert_eq!(table.lookup(at_s(1)).len(), 1);
@@ -262,7 +263,7 @@ fn a_temporary_gruu_outlives_the_process_and_an_ended_one_does_not_come_back() {
     };
     table.locations.put(at_s(1), &Record::parse(&record).expect("a record"), None);
     let ended = key(&table.locations, at_s(1));
-    // Another Call-ID ends what was given before.
+    // Another Call-ID invalidates the earlier ones.
     let again = "Contact: <sip:c@192.0.2.1>;+sip.instance=\"<urn:x:1>\"";
     let whole = stage(&table.locations, at_s(2), AOR, &table.policy, &table.source, &register("z", 1, again));
     let whole = whole.expect("taken");
@@ -270,8 +271,8 @@ fn a_temporary_gruu_outlives_the_process_and_an_ended_one_does_not_come_back() {
     let good = key(&table.locations, at_s(2));
     assert_ne!(ended, good);
 
-    let restarted = Locations::new(4, 7).listening_at([listeners()[0]]);
-    restarted.begin(0);
+    let restarted = Locations::new(4, 7).with_listeners([listeners()[0]]);
+    restarted.set_store_origin(0);
     restarted.restore(at_s(3), &table.policy, &Record::parse(&whole).expect("a record"));
     let reached = |key| {
         let mut targets = Vec::new();
@@ -284,13 +285,13 @@ fn a_temporary_gruu_outlives_the_process_and_an_ended_one_does_not_come_back() {
 fn a_listener_that_moved_is_found_by_its_kind() {
     let (table, _) = three();
     let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
-    let locations = Locations::new(1, 7).listening_at([(Transport::Udp, address("192.0.2.100:5060"))]);
+    let locations = Locations::new(1, 7).with_listeners([(Transport::Udp, address("192.0.2.100:5060"))]);
     let record =
         stage(&locations, at_s(1), AOR, &table.policy, &table.source, &register("x", 1, "Contact: <sip:a@192.0.2.1>"));
     let record = record.expect("taken");
     let listener_after = |listeners: &[(Transport, &str)]| {
         let listeners = listeners.iter().map(|(transport, text)| (*transport, address(text)));
-        let restarted = Locations::new(1, 7).listening_at(listeners);
+        let restarted = Locations::new(1, 7).with_listeners(listeners);
         restarted.restore(at_s(1), &table.policy, &Record::parse(&record).expect("a record"));
         let mut targets = Vec::new();
         restarted.lookup(at_s(1), AOR, &mut targets);
@@ -306,7 +307,7 @@ fn a_listener_that_moved_is_found_by_its_kind() {
 
 #[test]
 fn who_asks_for_nothing_leaves_no_record() {
-    let locations = Locations::new(1, 7).listening_at(listeners());
+    let locations = Locations::new(1, 7).with_listeners(listeners());
     let from = source("192.0.2.1:5060");
     let known = register("1", 1, "Contact: <sip:a@192.0.2.1>");
     let record = stage(&locations, at_s(1), &aor(0), &Policy::default(), &from, &known).expect("a record");
@@ -315,7 +316,7 @@ fn who_asks_for_nothing_leaves_no_record() {
         let update = Update { kind: UpdateKind::Contacts(Default::default()), ..update.expect("well formed") };
         let mut record = b"of before".to_vec();
         let staged = locations.stage(at_s(2), &aor(0), &Policy::default(), &from, &update, &mut record);
-        assert_eq!((staged, record.len()), (Ok(Applied::default()), 0));
+        assert_eq!((staged, record.len()), (Ok(UpdateCounts::default()), 0));
     });
     assert_eq!(locations.len(), 1);
 }

@@ -1,5 +1,5 @@
-//! A million bindings that all end within one minute: no step does much, neither while they come nor while they go, all of them
-//! go in time, and the memory is given back.
+//! A million bindings that expire within one minute: no step takes long while they are added or removed, all of them
+//! expire in time, and the memory is freed.
 
 use smallvec::SmallVec;
 use strowger_allocations::{Counting, live, taken};
@@ -11,20 +11,20 @@ use strowger_registrar::{ContactUpdate, Locations, Policy, Source, Supported, Up
 static ALLOCATOR: Counting = Counting;
 
 const BINDINGS: u32 = 1_000_000;
-/// Two workers'.
+/// The stripes of two workers.
 const STRIPES: u16 = 32;
-/// Stripes that are filled: a debug build is slow, and they are alike.
+/// Number of filled stripes: a debug build is slow, and all stripes are alike.
 const FILLED: u16 = if cfg!(debug_assertions) { 2 } else { STRIPES };
-/// Bindings that one step lets go, as a shard's does.
+/// Maximum number of bindings removed per step, as in a shard.
 const BATCH: usize = 64;
-/// Bytes that one step may take to make its tables smaller: what it moves is no more.
+/// Maximum bytes allocated to shrink tables in one step, which bounds what it moves.
 const STEP_BYTES: usize = 1024 * 1024;
-/// Bytes that adding one binding may take, of which its text is the least: what it moves is no more.
+/// Maximum bytes allocated to add one binding, which bounds what it moves; its text is the least part.
 const GROWTH_BYTES: usize = 64 * 1024;
-/// The minute in which all of them end.
+/// Start of the minute in which all of them expire.
 const BEGIN_MS: u64 = 3_600_000;
 
-/// Whether it is in one of the stripes that are filled.
+/// Returns whether it is in one of the filled stripes.
 fn register(locations: &Locations, number: u32) -> bool {
     let (aor, uri) = (format!("u{number:07}@sip.example.com"), format!("sip:u{number:07}@192.0.2.1:5060;transport"));
     if locations.shard_of(aor.as_bytes()).0 >= FILLED {
@@ -42,7 +42,7 @@ fn register(locations: &Locations, number: u32) -> bool {
         cseq: 1,
         path: SmallVec::new(),
         supported: Supported::default(),
-        first_hop: true,
+        is_first_hop: true,
         kind: UpdateKind::Contacts([contact].into_iter().collect()),
     };
     let flow = Flow::new(ListenerId(0), Transport::Udp, "192.0.2.1:5060".parse().expect("an address"));

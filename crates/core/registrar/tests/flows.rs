@@ -5,7 +5,7 @@ mod common;
 use common::{AOR, Table, at_s, over, read, register, register_through, source};
 use strowger_foundation::{ConnId, Flow, ShardId};
 use strowger_message::Status;
-use strowger_registrar::{GruuKey, GruuText, Nat, Refusal, Target};
+use strowger_registrar::{ContactTarget, GruuKey, GruuText, Nat, Refusal};
 
 const DESK: &str = "+sip.instance=\"<urn:uuid:0000-DE5C>\"";
 const SOFT: &str = "+sip.instance=\"<urn:uuid:0000-50F7>\"";
@@ -19,11 +19,13 @@ fn conn(slot: u32) -> ConnId {
     ConnId::new(0, slot, 1)
 }
 
-/// A table that is spoken to over a connection.
+/// A table whose requests come over a connection.
 fn table(slot: u32) -> Table {
     Table { source: over(conn(slot), "198.51.100.7:33000"), ..Table::new() }
 }
 
+//= rfc5626#6:flow-updated
+//= rfc5626#6:time-updated
 #[test]
 fn a_flow_has_one_binding_whatever_its_uri_says() {
     let mut table = table(1);
@@ -66,6 +68,7 @@ fn flows_are_in_order_within_their_call_id() {
     table.register(at_s(0), "a", 5, &flow_of(DESK, "sip:b@10.0.0.1", 2)).expect("another flow has its own order");
 }
 
+//= rfc5626#6:both-kinds
 #[test]
 fn beside_flows_others_register_as_ever() {
     let table = table(1);
@@ -79,6 +82,8 @@ fn beside_flows_others_register_as_ever() {
     assert!(table.locations.is_empty());
 }
 
+//= rfc5626#6:one-flow
+//= rfc5626#10:reg-id
 #[test]
 fn a_reg_id_counts_only_where_it_means_something() {
     let table = table(1);
@@ -99,6 +104,9 @@ fn a_reg_id_counts_only_where_it_means_something() {
     assert_eq!(table.locations.len(), 1);
 }
 
+//= rfc5626#6:path-examined
+//= rfc5626#6:no-outbound
+//= rfc5626#6:reg-id-ignored
 #[test]
 fn behind_a_proxy_flows_need_its_help() {
     let outbound = "Path: <sip:edge.example.net;lr>, <sip:token@198.51.100.9;lr;ob>";
@@ -120,13 +128,14 @@ fn behind_a_proxy_flows_need_its_help() {
     let (uses, target, echo) = apply(&format!("{contact}|{outbound}")).expect("taken");
     assert!(uses && echo.ends_with("reg-id=1"), "{echo}");
     assert_eq!(target.path.as_slice(), outbound.strip_prefix("Path: ").expect("it is").as_bytes());
-    assert!(!target.translated, "the path leads there");
+    assert!(!target.is_translated, "the path leads there");
 
     let ignored = format!("Contact: <sip:a@10.0.0.1>;{DESK};reg-id=1|{wrong}");
     let (uses, _, echo) = apply(&ignored).expect("without `Supported: outbound` reg-id is passed over");
     assert!(!uses && !echo.contains("reg-id"), "{echo}");
 }
 
+//= rfc5626#6:stored
 #[test]
 fn paths_are_kept_in_order_and_leave_the_reference_alone() {
     let mut table = table(1);
@@ -135,7 +144,11 @@ fn paths_are_kept_in_order_and_leave_the_reference_alone() {
         .expect("taken");
     let target = &table.lookup(at_s(0))[0];
     assert_eq!(target.path.as_slice(), b"<sip:p1;lr>;x=1, <sip:p2;lr>, <sip:p3;lr>");
-    assert_eq!((target.flow.connection, target.translated), (None, false), "a proxy's connection is not the phone's");
+    assert_eq!(
+        (target.flow.connection, target.is_translated),
+        (None, false),
+        "a proxy's connection is not the phone's"
+    );
     assert_eq!(table.locations.disconnect(at_s(0), table.shard(), conn(1), |_| {}), 0);
     table.register(at_s(1), "a", 2, "Contact: <sip:a@10.0.0.1>").expect("without a path");
     assert!(table.lookup(at_s(1))[0].path.is_empty());
@@ -150,11 +163,11 @@ fn paths_are_kept_in_order_and_leave_the_reference_alone() {
     assert_eq!(table.register(at_s(2), "a", 3, &long), Err(Refusal::BadRequest("Path Too Long")));
     table.policy.nat = Nat::Always;
     table.register(at_s(3), "a", 4, "Contact: <sip:a@10.0.0.1>|Path: <sip:p1;lr>").expect("taken");
-    assert!(!table.lookup(at_s(3))[0].translated);
+    assert!(!table.lookup(at_s(3))[0].is_translated);
 }
 
-/// What a phone over a stream is reached by.
-fn reached(nat: Nat, peer: &str, via_matches: bool, contact: &str) -> Target {
+/// Returns the target of a phone on a stream.
+fn reached(nat: Nat, peer: &str, via_matches: bool, contact: &str) -> ContactTarget {
     let mut table = Table { source: over(conn(1), peer), ..Table::new() };
     table.policy.nat = nat;
     table.source.via_sent_by_matches = via_matches;
@@ -186,9 +199,9 @@ fn over_a_stream_a_binding_goes_with_its_connection_or_outlives_it() {
         (Nat::Never, true, "<sip:a@name>", again(peer), false),
     ] {
         let target = reached(nat, peer, via_matches, contact);
-        assert_eq!((target.flow, target.translated), (expected, translated), "{nat:?} {contact}");
+        assert_eq!((target.flow, target.is_translated), (expected, translated), "{nat:?} {contact}");
         let target = reached(nat, peer, via_matches, &format!("{contact};{DESK};reg-id=3"));
-        assert_eq!((target.flow, target.translated), (flow, true), "a registered flow: {nat:?} {contact}");
+        assert_eq!((target.flow, target.is_translated), (flow, true), "a registered flow: {nat:?} {contact}");
     }
     let target = reached(Nat::Auto, "[2001:db8::7]:40000", true, "<sip:a@[2001:db8::7]>");
     assert_eq!(target.flow.peer, "[2001:db8::7]:5060".parse().expect("an address"));
@@ -202,9 +215,11 @@ fn behind_a_proxy_without_path_its_connection_takes_nobody_along() {
     });
     assert_eq!(table.locations.disconnect(at_s(0), table.shard(), conn(1), |_| {}), 0);
     let target = &table.lookup(at_s(0))[0];
-    assert!(target.translated && target.flow.reopen && target.flow.connection == Some(conn(1)));
+    assert!(target.is_translated && target.flow.reopen && target.flow.connection == Some(conn(1)));
 }
 
+//= rfc5626#7:invalidated
+//= rfc5626#7:closed
 #[test]
 fn a_connection_takes_exactly_its_own() {
     let locations = strowger_registrar::Locations::new(1, 7);
@@ -212,7 +227,7 @@ fn a_connection_takes_exactly_its_own() {
     for user in 0..600u32 {
         let aor = format!("{user}@example.com");
         let source = over(conn(user % 3), "198.51.100.7:33000");
-        // Every second one also leaves its connection by a refresh over another.
+        // Every second one also moves from its connection to another by a refresh.
         for (cseq, source) in
             [source, over(conn(3 + user % 2), "198.51.100.7:34000")].iter().enumerate().take(1 + user as usize % 2)
         {
@@ -249,7 +264,7 @@ fn who_keeps_a_connection_open_itself_is_left_alone() {
     assert!(turns(&table, 200) > 1);
 }
 
-/// The Contact values of a 200 with GRUUs, and the keys of the temporary ones.
+/// Returns the Contact values of a 200 with GRUUs, and the keys of the temporary ones.
 fn gruus(table: &Table, now: u64) -> (Vec<String>, Vec<GruuKey>) {
     let keys = core::cell::RefCell::new(Vec::new());
     let seal = |key: &GruuKey| {
@@ -261,14 +276,14 @@ fn gruus(table: &Table, now: u64) -> (Vec<String>, Vec<GruuKey>) {
 }
 
 fn by_temporary(table: &Table, now: u64, key: &GruuKey) -> Option<Vec<String>> {
-    let mut targets: Vec<Target> = Vec::new();
+    let mut targets: Vec<ContactTarget> = Vec::new();
     let aor = table.locations.lookup_temporary(at_s(now), key, &mut targets)?;
     assert_eq!(&aor[..], AOR);
     Some(targets.iter().map(|target| String::from_utf8_lossy(&target.uri).into_owned()).collect())
 }
 
 fn by_public(table: &Table, now: u64, gr: &str) -> Vec<String> {
-    let mut targets: Vec<Target> = Vec::new();
+    let mut targets: Vec<ContactTarget> = Vec::new();
     table.locations.lookup_instance(at_s(now), AOR, gr.as_bytes(), &mut targets);
     targets.iter().map(|target| String::from_utf8_lossy(&target.uri).into_owned()).collect()
 }

@@ -1,14 +1,14 @@
-//! Bindings behind a translation are kept open.
+//! Keep-alives for bindings behind NAT.
 
 mod common;
 
 use common::{Table, at_s, read, register};
 use strowger_foundation::{ShardId, Timestamp};
-use strowger_registrar::{KeepAlive, KeepAliveDue, Locations};
+use strowger_registrar::{KeepAlive, Locations, PendingKeepAlive};
 
 const BEHIND: &str = "Contact: <sip:a@10.0.0.1>;expires=7200";
 
-fn due(locations: &Locations, now: Timestamp) -> Vec<KeepAliveDue> {
+fn due(locations: &Locations, now: Timestamp) -> Vec<PendingKeepAlive> {
     let mut due = Vec::new();
     loop {
         due.extend(core::iter::from_fn(|| locations.poll_keep_alive(now, ShardId(0))));
@@ -19,7 +19,7 @@ fn due(locations: &Locations, now: Timestamp) -> Vec<KeepAliveDue> {
     }
 }
 
-/// The seconds at which keep-alives came, of `seconds`, driven by the deadline alone.
+/// Returns when keep-alives were due between `from` and `until`, driven by the deadline alone.
 fn turns(table: &Table, from: Timestamp, until: Timestamp) -> Vec<Timestamp> {
     let (mut now, mut turns) = (from, Vec::new());
     while let Some(at) = table.locations.next_deadline(ShardId(0)).filter(|at| *at < until) {
@@ -101,8 +101,8 @@ fn they_do_not_bunch() {
 fn forgetting_a_user_leaves_the_turns_of_the_others_alone() {
     let table = Table::new();
     table.register(at_s(100), "a", 1, BEHIND).expect("valid");
-    table.locations.forget(at_s(110), b"bob@example.com", &mut Vec::new());
+    table.locations.remove_address(at_s(110), b"bob@example.com", &mut Vec::new());
     assert_eq!(turns(&table, at_s(110), at_s(400)).len(), 10, "one each 30 s");
-    table.locations.forget(at_s(400), common::AOR, &mut Vec::new());
+    table.locations.remove_address(at_s(400), common::AOR, &mut Vec::new());
     assert!(turns(&table, at_s(400), at_s(900)).is_empty());
 }

@@ -1,4 +1,4 @@
-//! A refresh that comes shortly before its binding expires, and a store that takes its time.
+//! A refresh shortly before its binding expires, and a slow store.
 
 #![allow(clippy::expect_used, reason = "tests")]
 

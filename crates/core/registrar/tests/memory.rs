@@ -1,4 +1,4 @@
-//! What a binding costs, by a counting allocator.
+//! Memory per binding, measured by a counting allocator.
 
 use smallvec::SmallVec;
 use strowger_allocations::{Counting, live};
@@ -11,7 +11,7 @@ static ALLOCATOR: Counting = Counting;
 
 const STRIPES: u16 = 16;
 
-/// Registers user `number` with the reference contact: address of record of 24 bytes, URI of 40.
+/// Registers user `number` with the reference contact: an address of record of 24 bytes and a URI of 40.
 fn register(locations: &Locations, number: u32, peer: &str, expires_s: u32) {
     let aor = format!("u{number:08}@sip.example.com");
     let aor = aor.get(aor.len() - 24..).expect("24 bytes");
@@ -28,7 +28,7 @@ fn register(locations: &Locations, number: u32, peer: &str, expires_s: u32) {
         cseq: 1,
         path: SmallVec::new(),
         supported: Supported::default(),
-        first_hop: true,
+        is_first_hop: true,
         kind: UpdateKind::Contacts([contact].into_iter().collect()),
     };
     locations.apply(Timestamp::ZERO, aor.as_bytes(), &Policy::default(), &source, &update).expect("taken");
@@ -59,7 +59,7 @@ fn a_binding_costs_no_more_than_its_budget_and_gives_it_back() {
     drop(locations);
     assert_eq!(live(), before, "nothing leaks");
 
-    // The dearest sizes are those at which tables have just doubled; a translation costs a second timer.
+    // The most expensive sizes are just after tables have doubled; NAT costs a second timer.
     for (count, peer, budget) in [(20_000, "192.0.2.1:5060", 215), (20_000, "198.51.100.1:5060", 290)] {
         let before = live();
         let locations = Locations::new(STRIPES, 1);

@@ -9,7 +9,7 @@ use history::{Step, aor, step};
 use proptest::prelude::*;
 use strowger_foundation::{ConnId, Timestamp};
 use strowger_registrar::model::Model;
-use strowger_registrar::{Applied, Locations, Nat, Policy};
+use strowger_registrar::{Locations, Nat, Policy, UpdateCounts};
 
 fn agree(now: Timestamp, locations: &Locations, model: &Model) {
     for user in 0..4 {
@@ -39,7 +39,7 @@ proptest! {
                     let mut source = slot.map_or_else(|| source(&peer), |slot| over(ConnId::new(0, slot, 0), &peer));
                     source.via_sent_by_matches = via_matches;
                     read(&register(&call_id.to_string(), cseq, &headers), |update| {
-                        // Several contacts with a flow among them are refused before there is anything to compare.
+                        // Several contacts including a flow are refused before there is anything to compare.
                         let Ok(update) = update else { return };
                         let ours = locations.apply(now, &aor(user), &policy, &source, &update);
                         assert_eq!(ours, model.apply(now, &aor(user), &policy, &source, &update));
@@ -76,11 +76,11 @@ proptest! {
     }
 }
 
-/// Tables big enough to shrink, in one stripe.
+/// Tables large enough to shrink, in one stripe.
 #[test]
 fn thousands_come_and_go() {
     let table = Table::new();
-    let apply = |now, user: u32, headers: &str| -> Applied {
+    let apply = |now, user: u32, headers: &str| -> UpdateCounts {
         let aor = format!("{user}@example.com");
         read(&register("a", u32::try_from(now).expect("small") + 1, headers), |update| {
             let update = update.expect("valid");

@@ -1,4 +1,4 @@
-//! The short way of a REGISTER that only renews, and the long one: the same comes of both.
+//! The fast path of a REGISTER that only refreshes, and the general path: both give the same result.
 
 mod common;
 #[path = "common/history.rs"]
@@ -9,9 +9,9 @@ use history::{Step, aor, step};
 use proptest::prelude::*;
 use strowger_foundation::{ConnId, ShardId, Timestamp};
 use strowger_message::Message;
-use strowger_registrar::{Applied, Locations, Nat, Policy, Refusal, Renewal, Source, Update};
+use strowger_registrar::{Locations, Nat, Policy, RefreshRequest, Refusal, Source, Update, UpdateCounts};
 
-/// Whether a REGISTER went the short way, and what came of it.
+/// Returns whether a REGISTER took the fast path, and its result.
 fn short(
     locations: &Locations,
     now: Timestamp,
@@ -19,11 +19,11 @@ fn short(
     policy: &Policy,
     source: &Source,
     request: &[u8],
-) -> (bool, Result<Applied, Refusal>) {
+) -> (bool, Result<UpdateCounts, Refusal>) {
     let message = Message::parse(request).expect("a valid message");
     let mut lines = Vec::new();
-    let is_short =
-        Renewal::read(&message).is_some_and(|renewal| locations.renew(now, aor, policy, source, &renewal, &mut lines));
+    let is_short = RefreshRequest::read(&message)
+        .is_some_and(|renewal| locations.refresh(now, aor, policy, source, &renewal, &mut lines));
     if !is_short {
         assert!(lines.is_empty(), "nothing was done");
         return (false, Update::read(&message).and_then(|update| locations.apply(now, aor, policy, source, &update)));
@@ -31,7 +31,7 @@ fn short(
     let mut all = Vec::new();
     locations.write_contacts(now, aor, None, &mut all);
     assert_eq!(lines, all);
-    (true, Ok(Applied { added: 0, refreshed: 1, removed: 0 }))
+    (true, Ok(UpdateCounts { added: 0, refreshed: 1, removed: 0 }))
 }
 
 fn states(locations: &Locations, now: Timestamp) -> Vec<Vec<u8>> {
@@ -49,7 +49,7 @@ proptest! {
         let (one, other, mut now) = (Locations::new(3, seed), Locations::new(3, seed), Timestamp::ZERO);
         let half = steps.len() / 2;
         for (number, step) in steps.into_iter().enumerate() {
-            // The operator changes his mind.
+            // The operator changes the configuration.
             if number == half {
                 policy.nat = nat(nats[1]);
             }
@@ -58,7 +58,7 @@ proptest! {
                     let peer = format!("192.0.2.1:{port}");
                     let mut source = slot.map_or_else(|| source(&peer), |slot| over(ConnId::new(0, slot, 0), &peer));
                     source.via_sent_by_matches = via_matches;
-                    // Three times: as it is, as the refresh that follows, and as that says it again.
+                    // Three times: as it is, as the following refresh, and as a repetition of that.
                     for cseq in [cseq, cseq + 1, cseq + 1] {
                         let request = register(&call_id.to_string(), cseq, &headers);
                         let message = Message::parse(&request).expect("a valid message");

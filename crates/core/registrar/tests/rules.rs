@@ -1,16 +1,16 @@
-//! The rules of RFC 3261 §10.3, as a phone notices them.
+//! The rules of RFC 3261 §10.3, as a phone sees them.
 
 mod common;
 
 use common::{AOR, Table, at_s, read, register, source};
 use strowger_message::Status;
-use strowger_registrar::{Applied, MAX_CONTACTS_IN_REGISTER, Nat, Refusal, UpdateKind};
+use strowger_registrar::{MAX_CONTACTS_IN_REGISTER, Nat, Refusal, UpdateCounts, UpdateKind};
 
 fn refusal(headers: &str) -> Refusal {
     read(&register("a", 1, headers), |update| update.expect_err(headers))
 }
 
-/// The expiry and q that a REGISTER with one Contact asks for.
+/// Returns the expiry and q that a REGISTER with one Contact requests.
 fn asked(headers: &str) -> (Option<u32>, Option<u16>) {
     read(&register("a", 1, headers), |update| match update.expect(headers).kind {
         UpdateKind::Contacts(contacts) => (contacts[0].expires_s, contacts[0].q),
@@ -18,8 +18,8 @@ fn asked(headers: &str) -> (Option<u32>, Option<u16>) {
     })
 }
 
-fn added(added: u16) -> Result<Applied, Refusal> {
-    Ok(Applied { added, ..Applied::default() })
+fn added(added: u16) -> Result<UpdateCounts, Refusal> {
+    Ok(UpdateCounts { added, ..UpdateCounts::default() })
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn contacts_are_read_in_every_form() {
         "by falling q, the newest first"
     );
     assert_eq!((table.locations.len(), table.locations.addresses()), (3, 1));
-    assert_eq!(table.register(at_s(0), "b", 1, ""), Ok(Applied::default()), "a fetch");
+    assert_eq!(table.register(at_s(0), "b", 1, ""), Ok(UpdateCounts::default()), "a fetch");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_star_stands_alone_and_with_expires_0() {
         "Contact: <sip:a@b c>",
     ] {
         let bytes = register("a", 1, bad);
-        // What the message's own check refuses never gets here.
+        // A message that fails its own check never gets here.
         if strowger_message::Message::parse(&bytes).is_ok() {
             assert_eq!(refusal(bad).status(), Status::BAD_REQUEST, "{bad}");
         }
@@ -98,7 +98,7 @@ fn a_star_stands_alone_and_with_expires_0() {
     table.register(at_s(0), "a", 5, "Contact: <sip:a@b>, <sip:c@d>").expect("valid");
     assert_eq!(table.register(at_s(0), "a", 5, "Contact: *|Expires: 0"), Err(Refusal::OutOfOrder));
     assert_eq!(table.uris(at_s(0)).len(), 2);
-    let all = Applied { removed: 2, ..Applied::default() };
+    let all = UpdateCounts { removed: 2, ..UpdateCounts::default() };
     assert_eq!(table.register(at_s(0), "a", 6, "Contact: *|Expires: 0"), Ok(all));
     assert!(table.locations.is_empty() && table.echo(at_s(0)).is_empty());
     table.register(at_s(0), "a", 7, "Contact: <sip:a@b>").expect("valid");
@@ -116,16 +116,16 @@ fn updates_of_one_call_id_are_ordered_and_nothing_is_half_done() {
         assert_eq!((refused, refused.status()), (Refusal::OutOfOrder, Status::SERVER_ERROR));
         assert_eq!(table.echo(at_s(0)), ["<sip:a@b>;expires=100"], "all or nothing");
     }
-    let one = Applied { refreshed: 1, ..Applied::default() };
+    let one = UpdateCounts { refreshed: 1, ..UpdateCounts::default() };
     assert_eq!(table.register(at_s(0), "a", 6, "Contact: <sip:a@b>;expires=200"), Ok(one));
     assert_eq!(table.register(at_s(0), "b", 1, "Contact: <sip:a@b>;expires=300"), Ok(one), "another Call-ID replaces");
     assert_eq!(table.echo(at_s(0)), ["<sip:a@b>;expires=300"]);
     assert_eq!(table.register(at_s(0), "b", 1, "Contact: <sip:c@d>"), added(1), "order is kept a binding");
-    let gone = Applied { removed: 1, ..Applied::default() };
+    let gone = UpdateCounts { removed: 1, ..UpdateCounts::default() };
     assert_eq!(table.register(at_s(0), "b", 2, "Contact: <sip:a@b>;expires=0"), Ok(gone));
     assert_eq!(
         table.register(at_s(0), "b", 3, "Contact: <sip:a@b>;expires=0"),
-        Ok(Applied::default()),
+        Ok(UpdateCounts::default()),
         "twice is as good"
     );
     assert_eq!(table.uris(at_s(0)), ["sip:c@d"]);
@@ -176,7 +176,7 @@ fn uris_compare_as_uris_and_keep_their_bytes() {
     let table = Table::new();
     table.register(at_s(0), "a", 1, "Contact: <sip:%61lice@Host.example.com;Transport=TCP>;expires=100").expect("one");
     let headers = "Contact: <sip:alice@hOST.example.com;transport=tcp;x=1>;expires=100";
-    let one = Applied { refreshed: 1, ..Applied::default() };
+    let one = UpdateCounts { refreshed: 1, ..UpdateCounts::default() };
     assert_eq!(table.register(at_s(0), "a", 2, headers), Ok(one));
     assert_eq!(
         table.echo(at_s(0)),
@@ -216,7 +216,7 @@ fn unusual_contacts_are_echoed_byte_for_byte() {
 fn a_contact_that_is_the_same_as_several_takes_their_place() {
     let table = Table::new();
     table.register(at_s(0), "a", 1, "Contact: <sip:c@b;security=on>, <sip:c@b;security=off>").expect("two");
-    let applied = Applied { added: 0, refreshed: 1, removed: 1 };
+    let applied = UpdateCounts { added: 0, refreshed: 1, removed: 1 };
     assert_eq!(table.register(at_s(0), "a", 2, "Contact: <sip:c@b>"), Ok(applied));
     assert_eq!(table.uris(at_s(0)), ["sip:c@b"]);
     table.register(at_s(0), "a", 3, "Contact: <sip:x@b>;q=0.1, <sip:x@b>;q=0.2").expect("the last counts");
@@ -253,7 +253,7 @@ fn expiry_does_no_more_than_it_is_told() {
 
 #[test]
 fn a_translation_is_recognised() {
-    // Contact host, does the Via match, and where it goes by Never, Always and Auto.
+    // Contact host, whether the Via matches, and the destinations under Never, Always and Auto.
     for (uri, via_matches, auto) in [
         ("sip:a@192.0.2.1:5060", true, false),
         ("sip:a@192.0.2.1:9", true, false),
@@ -270,7 +270,7 @@ fn a_translation_is_recognised() {
             table.source.via_sent_by_matches = via_matches;
             table.register(at_s(0), "a", 1, &format!("Contact: <{uri}>")).expect("valid");
             let targets = table.lookup(at_s(0));
-            assert_eq!(targets[0].translated, expected, "{uri} {via_matches} {nat:?}");
+            assert_eq!(targets[0].is_translated, expected, "{uri} {via_matches} {nat:?}");
             assert_eq!(targets[0].flow, table.source.flow);
         }
     }
@@ -287,7 +287,7 @@ fn the_operator_sees_a_stripe() {
     table.register(at_s(0), "a", 1, "Contact: <sip:a@10.0.0.1>;q=0.25;expires=60").expect("valid");
     let mut seen = Vec::new();
     table.locations.for_each_in_stripe(at_s(1), 0, |view| {
-        seen.push((view.aor.to_vec(), view.uri.to_vec(), view.q, view.expires_in_s, view.flow, view.translated));
+        seen.push((view.aor.to_vec(), view.uri.to_vec(), view.q, view.expires_in_s, view.flow, view.is_translated));
     });
     assert_eq!(seen, [(AOR.to_vec(), b"sip:a@10.0.0.1".to_vec(), Some(250), 59, table.source.flow, true)]);
     table.locations.for_each_in_stripe(at_s(60), 0, |view| panic!("{view:?} has expired"));
@@ -298,9 +298,9 @@ fn the_operator_sees_a_stripe() {
 fn a_barred_user_is_forgotten_whole_and_nobody_else() {
     let table = Table::new();
     table.register(at_s(0), "a", 1, "Contact: <sip:a@192.0.2.1>, <sip:a@192.0.2.2>").expect("valid");
-    assert_eq!(table.locations.forget(at_s(1), b"bob@example.com", &mut Vec::new()), 0);
+    assert_eq!(table.locations.remove_address(at_s(1), b"bob@example.com", &mut Vec::new()), 0);
     assert_eq!(table.uris(at_s(1)).len(), 2);
-    assert_eq!(table.locations.forget(at_s(1), AOR, &mut Vec::new()), 2);
+    assert_eq!(table.locations.remove_address(at_s(1), AOR, &mut Vec::new()), 2);
     assert!(table.uris(at_s(1)).is_empty() && table.locations.is_empty());
     table.locations.check_invariants();
     table.register(at_s(2), "a", 1, "Contact: <sip:a@192.0.2.1>").expect("no order is left of what was forgotten");

@@ -1,4 +1,4 @@
-//! Servers that share registrations end up with the same ones, in whatever order they hear of changes.
+//! Members that share registrations converge, in whatever order they learn of changes.
 
 mod common;
 
@@ -21,15 +21,15 @@ impl Server {
     fn new(number: u16, ahead_s: u64) -> Self {
         let listeners = ["192.0.2.100:5060", "192.0.2.100:5060"].map(|address| address.parse().expect("an address"));
         let listeners = [Transport::Udp, Transport::Tcp].into_iter().zip(listeners);
-        let locations = Locations::new(2, 7).listening_at(listeners);
-        let locations = locations.shared_by(MemberId::new(number).expect("a number"), Policy::default().expires_max);
-        locations.begin(BEGAN + ahead_s * 1_000_000_000);
+        let locations = Locations::new(2, 7).with_listeners(listeners);
+        let locations = locations.with_member(MemberId::new(number).expect("a number"), Policy::default().expires_max);
+        locations.set_store_origin(BEGAN + ahead_s * 1_000_000_000);
         let others = (1..10).filter_map(MemberId::new);
-        locations.set_others(others.map(|member| (member, ([192, 0, 2, 200], member.get()).into())).collect());
+        locations.set_live_members(others.map(|member| (member, ([192, 0, 2, 200], member.get()).into())).collect());
         Self { locations, ahead_s }
     }
 
-    /// What a REGISTER changes, as the others hear of it; nothing where it is refused.
+    /// Applies a REGISTER and returns its changes as the other members receive them; empty if it is refused.
     fn register(&self, now: Timestamp, from: &Source, request: &[u8]) -> Vec<Vec<u8>> {
         let mut record = Vec::new();
         let staged =
@@ -41,29 +41,29 @@ impl Server {
         [record].into_iter().chain(restamped).collect()
     }
 
-    /// Takes a change that was staged here; what the others have to hear of it.
+    /// Applies a change that was staged here; returns the changes that the other members must learn.
     fn put(&self, now: Timestamp, record: &[u8]) -> Option<Vec<u8>> {
         let record = Record::parse(record).expect("a record");
-        assert!(record.is_of_changes());
+        assert!(record.is_change_set());
         self.known(now, &record, self.locations.put(now, &record, None))
     }
 
-    /// The same for one of another server.
+    /// The same for a change of another member.
     fn take(&self, now: Timestamp, record: &[u8]) -> Option<Vec<u8>> {
         let record = Record::parse(record).expect("a record");
-        self.known(now, &record, self.locations.take(now, &record))
+        self.known(now, &record, self.locations.put_remote(now, &record))
     }
 
     fn known(&self, now: Timestamp, record: &Record<'_>, is_restamped: bool) -> Option<Vec<u8>> {
         self.locations.check_invariants();
         is_restamped.then(|| {
             let mut known = Vec::new();
-            self.locations.write_known(now, record, &mut known);
+            self.locations.write_current_changes(now, record, &mut known);
             known
         })
     }
 
-    /// URIs, without those whose expiry is less sure than the clocks are.
+    /// Returns the URIs, except those whose expiry is within the clock difference.
     fn uris(&self, now: Timestamp) -> Vec<String> {
         let mut targets = Vec::new();
         self.locations.lookup(now, AOR, &mut targets);
@@ -96,7 +96,7 @@ enum Step {
         call_id: u8,
         cseq: u32,
     },
-    /// The newest change that a server has not heard of, or any other.
+    /// Delivers the newest change that a member has not seen, or any other.
     Hear {
         server: usize,
         which: usize,
@@ -142,7 +142,7 @@ proptest! {
                 Step::Pass { seconds } => now += std::time::Duration::from_secs(seconds),
             }
         }
-        // All is told to all, in an order of each one's own, as often as anything new comes of it.
+        // All changes reach all members, each in its own order, as long as new ones result.
         let mut heard = [0; 3];
         for _ in 0..50 {
             for (number, server) in servers.iter().enumerate() {
@@ -157,7 +157,7 @@ proptest! {
         prop_assert!(heard.iter().all(|heard| *heard == told.len()), "they go on telling each other");
         let all: Vec<_> = servers.iter().map(|server| server.uris(now)).collect();
         prop_assert!(all.iter().all(|one| *one == all[0]), "{all:?}");
-        // Who joins and is shown what one of them knows has the same, and so does a store that was given all of it.
+        // A joining member that copies one member's state has the same, and so does a store that got all changes.
         let joining = Server::new(9, servers[0].ahead_s);
         servers[0].changes(now).iter().for_each(|record| drop(joining.take(now, record)));
         prop_assert_eq!(joining.uris(now), all[0].clone());
@@ -185,7 +185,7 @@ fn a_removal_that_was_heard_of_first_keeps_what_it_removed_away() {
     two.take(now, &removed[0]);
     two.take(now, &added[0]);
     assert!(two.uris(now).is_empty());
-    // The REGISTER that was removed may still come to another server.
+    // The removed REGISTER may still reach another member.
     assert!(
         two.register(now, &source("192.0.2.1:5060"), &register("a", 1, "Contact: <sip:alice@192.0.2.1>")).is_empty()
     );
@@ -221,21 +221,21 @@ fn whom_only_another_server_reaches_is_not_sent_to_by_this_one() {
     behind.via_sent_by_matches = false;
     let record = one.register(now, &behind, &register("a", 1, "Contact: <sip:alice@10.0.0.1>"));
     two.take(now, &record[0]);
-    two.locations.set_others(Vec::new());
+    two.locations.set_live_members(Vec::new());
     assert!(two.uris(now).is_empty(), "the other one is dead");
     let address = "192.0.2.101:5060".parse().expect("an address");
-    two.locations.set_others(vec![(MemberId::new(1).expect("a number"), address)]);
+    two.locations.set_live_members(vec![(MemberId::new(1).expect("a number"), address)]);
     let mut targets = Vec::new();
     two.locations.lookup(now, AOR, &mut targets);
     assert_eq!((targets.len(), targets[0].holder), (1, Some(address)));
     let mut own = Vec::new();
     one.locations.lookup(now, AOR, &mut own);
     assert_eq!(own[0].holder, None);
-    // A connection of the same name is another one here.
+    // A connection with the same ID is a different one here.
     for shard in 0..2 {
         assert_eq!(two.locations.disconnect(now, ShardId(shard), connection, |_| {}), 0);
     }
-    // When it closes there, all hear so.
+    // When it closes there, all members learn of it.
     let mut told = Vec::new();
     for shard in 0..2 {
         one.locations.disconnect(now, ShardId(shard), connection, |record| told.push(record.to_vec()));
@@ -249,19 +249,19 @@ fn whom_only_another_server_reaches_is_not_sent_to_by_this_one() {
 fn translation_that_is_open_for_an_address_of_both_is_used_by_both() {
     let (one, two) = (Server::new(1, 0), Server::new(2, 0));
     let elsewhere = [(Transport::Udp, "192.0.2.102:5060".parse().expect("an address"))];
-    let three = Locations::new(2, 7).listening_at(elsewhere);
+    let three = Locations::new(2, 7).with_listeners(elsewhere);
     let three = Server {
-        locations: three.shared_by(MemberId::new(3).expect("a number"), Policy::default().expires_max),
+        locations: three.with_member(MemberId::new(3).expect("a number"), Policy::default().expires_max),
         ahead_s: 0,
     };
-    three.locations.begin(BEGAN);
+    three.locations.set_store_origin(BEGAN);
     let now = at_s(10);
     let behind = Source { via_sent_by_matches: false, ..source("198.51.100.7:40000") };
     let record = one.register(now, &behind, &register("a", 1, "Contact: <sip:alice@10.0.0.1>"));
     let targets = |server: &Server| {
         let mut targets = Vec::new();
         server.take(now, &record[0]);
-        server.locations.set_others(Vec::new());
+        server.locations.set_live_members(Vec::new());
         server.locations.lookup(now, AOR, &mut targets);
         targets
     };
@@ -284,5 +284,5 @@ fn who_shares_nothing_has_no_versions() {
         alone.stage(at_s(1), AOR, &Policy::default(), &source("192.0.2.1:5060"), &update, &mut record).expect("staged");
     });
     let record = Record::parse(&record).expect("a record");
-    assert!(!record.is_of_changes() && record.versions().all(|version| version == Version::NONE));
+    assert!(!record.is_change_set() && record.versions().all(|version| version == Version::NONE));
 }

@@ -1,4 +1,4 @@
-//! The states of all addresses, copied while the table goes on changing.
+//! The states of all addresses, copied while the table changes.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn bind(locations: &Locations, now: Timestamp, number: u32, cseq: u32, contacts:
 /// Two contacts for every address, one of which expires long before the other.
 fn table() -> Locations {
     let address: SocketAddr = "192.0.2.100:5060".parse().expect("an address");
-    let locations = Locations::new(3, 7).listening_at([(strowger_foundation::Transport::Udp, address)]);
+    let locations = Locations::new(3, 7).with_listeners([(strowger_foundation::Transport::Udp, address)]);
     for (cseq, name, expires) in [(1, "long", 7200), (2, "short", 60)] {
         for number in 0..ADDRESSES {
             bind(&locations, at_s(0), number, cseq, &format!("Contact: <sip:{name}@192.0.2.1>;expires={expires}"));
@@ -34,7 +34,7 @@ fn table() -> Locations {
     locations
 }
 
-/// How often each address comes up, with what it is shown as last; `between` is called after each.
+/// Returns how often each address comes up, and its last state; `between` is called after each.
 fn states(
     locations: &Locations,
     now: Timestamp,
@@ -66,14 +66,14 @@ fn a_table_at_rest_is_shown_whole() {
 fn what_stays_is_shown_whatever_goes_and_comes_meanwhile() {
     let locations = table();
     let mut forgotten = Vec::new();
-    // The table can be used in between: bindings expire, users go and come, which moves all others about.
+    // The table can be used in between: bindings expire and users come and go, which moves all others.
     let found = states(&locations, at_s(100), |count| {
         for shard in 0..3 {
             locations.expire(at_s(100), ShardId(shard), 2);
         }
         let number = u32::try_from(count).expect("few") * 7 % ADDRESSES;
         if count % 3 == 0 {
-            locations.forget(at_s(100), &aor(number), &mut Vec::new());
+            locations.remove_address(at_s(100), &aor(number), &mut Vec::new());
             forgotten.push(aor(number));
         } else if count % 3 == 1 {
             let cseq = u32::try_from(count).expect("few");

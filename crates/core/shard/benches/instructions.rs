@@ -1,8 +1,10 @@
-//! Instructions of a shard for each unit of work, counted by callgrind: the same on every machine, so that limits can be set.
+//! Instruction counts of a shard for each unit of work, measured by callgrind. They are the same on every machine, so
+//! limits can be set.
 //!
-//! `cargo bench -p strowger-shard --bench instructions` needs valgrind, and gungraun-runner in the version of Cargo.lock
-//! (`cargo install --locked gungraun-runner`); `scripts/test.sh` gets both. Each benchmark does its work [`TIMES`] times, so its
-//! count is that many times what one takes, and its limit too. A change that makes the work cheaper lowers the limit.
+//! `cargo bench -p strowger-shard --bench instructions` needs valgrind, and gungraun-runner in the version of
+//! Cargo.lock (`cargo install --locked gungraun-runner`); `scripts/test.sh` installs both. Each benchmark does its
+//! work [`TIMES`] times, so its count and its limit are that many times the cost of one unit. A change that makes the
+//! work cheaper lowers the limit.
 
 #![expect(
     missing_docs,
@@ -22,35 +24,35 @@ use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig};
 use strowger_auth::client::{self, Secret};
 use strowger_auth::{Algorithm, Ha1};
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{Flow, ListenerId, Transport};
 use strowger_message::{AuthParams, Message, Peek};
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Input, Route, RouteTarget, Snapshot, Verdict};
-use support::{ALICE, BOB, Sent, World};
+use support::{ALICE, BOB, SentMessage, World};
 
-/// How often the work of a benchmark is done.
+/// Repetitions of the work in a benchmark.
 const TIMES: u64 = 100;
-/// How often it was done before: until as many transactions end as begin.
+/// Repetitions before the measurement, until as many transactions end as begin.
 const WARM_UP: u64 = 100;
-/// Between two units of work; 32 s, for which transactions are kept, is 64 of them.
+/// Time between two units of work. Transactions last 32 s, which is 64 of these.
 const GAP: Duration = Duration::from_millis(500);
 
-/// Something that a shard is given.
+/// One input to the shard.
 enum Step {
     Datagram(Flow, String),
     Gap,
 }
 
-/// What a unit of work consists of. It is found out once, because what an end sends depends on what it received; the same
-/// shard given the same does the same again.
+/// The inputs of a unit of work. They are recorded once, because what an end sends depends on what it received; the
+/// same inputs make the same shard do the same again.
 struct Recording {
     world: World,
     steps: Vec<Step>,
 }
 
 impl Recording {
-    fn give(&mut self, from: &str, text: String) -> Vec<Sent> {
+    fn give(&mut self, from: &str, text: String) -> Vec<SentMessage> {
         let flow = Flow::new(ListenerId(0), Transport::Udp, from.parse().expect("an address"));
         let sent = self.world.input_by(flow, &text);
         self.steps.push(Step::Datagram(flow, text));
@@ -63,20 +65,20 @@ impl Recording {
     }
 }
 
-/// A world that is warm, and what comes next.
-struct Prepared {
+/// A warmed-up world and the recorded inputs.
+struct PreparedShard {
     world: World,
     buffer: Vec<u8>,
     steps: Vec<Step>,
 }
 
-impl Prepared {
-    /// `unit` is one unit of work with its number.
+impl PreparedShard {
+    /// Creates one; `unit` does one unit of work and gets its number.
     fn new(edit: fn(&mut Snapshot), unit: fn(&mut Recording, u64)) -> Self {
         Self::after(register_both, edit, unit)
     }
 
-    /// The same after `begin`.
+    /// Like `new`, with `begin` run first.
     fn after(begin: fn(&mut Recording), edit: fn(&mut Snapshot), unit: fn(&mut Recording, u64)) -> Self {
         let world = || {
             let mut world = World::new(edit);
@@ -102,7 +104,7 @@ impl Prepared {
         prepared
     }
 
-    /// Gives the shard all of it, and takes what leaves.
+    /// Feeds the shard all recorded inputs and drains its outputs.
     fn run(&mut self) -> usize {
         let World { shard, steering, snapshot, now, .. } = &mut self.world;
         let buffer = &mut self.buffer;
@@ -115,10 +117,10 @@ impl Prepared {
                     let peek = &peek;
                     let (_, steered) = &steering.steer(peek, snapshot).expect("is ours");
                     let arrival = *now;
-                    shard.foresee(peek, steered);
+                    shard.prefetch(peek, steered);
                     shard.handle_input(
                         arrival,
-                        Input::Message { arrival, flow: *flow, peek, steered, verdict: Verdict::Admit },
+                        Input::Message { arrival, flow: *flow, peek, steering: steered, verdict: Verdict::Admit },
                     );
                     while shard.poll_output(buffer).is_some() {
                         left += buffer.len();
@@ -148,8 +150,8 @@ fn register_both(recording: &mut Recording) {
     }
 }
 
-/// A refresh as a phone sends it; where it is challenged, with credentials. What the server says at last.
-fn register(recording: &mut Recording, user: &str, address: &str, number: u64) -> Sent {
+/// Sends a refresh as a phone does, with credentials after a challenge. Returns the final response.
+fn register(recording: &mut Recording, user: &str, address: &str, number: u64) -> SentMessage {
     let text = |part: u32, credentials: &str| {
         format!(
             "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {address};branch=z9hG4bK-{user}-{number}-{part}\r\n\
@@ -216,7 +218,7 @@ fn call_to(recording: &mut Recording, number: u64, callee: &str) {
     assert_eq!(support::finals(&sent), [200], "the BYE is answered");
 }
 
-/// INVITE, 180, 200: all that a first stage has of a call. The cluster is played.
+/// INVITE, 180, 200: all that a first stage sees of a call. The cluster is emulated.
 fn call_through(recording: &mut Recording, number: u64) {
     let text = format!(
         "INVITE sip:bob@example.com SIP/2.0\r\nVia: SIP/2.0/UDP {ALICE};branch=z9hG4bK-INVITE-{number}\r\n\
@@ -236,55 +238,55 @@ fn call_through(recording: &mut Recording, number: u64) {
 
 fn open(_: &mut Snapshot) {}
 
-/// Calls are followed, as every server does, and nobody wants records.
+/// Calls are tracked, as in every server, but without call records.
 fn followed(snapshot: &mut Snapshot) {
-    (snapshot.follow_calls, snapshot.record_calls) = (true, false);
+    (snapshot.track_calls, snapshot.record_calls) = (true, false);
 }
 
-/// Everything goes to Bob, without state.
+/// Routes everything to Bob, without state.
 fn stateless(snapshot: &mut Snapshot) {
     let target = RouteTarget::at(b"sip:192.0.2.20", BOB.parse().expect("an address"));
     snapshot.routes = vec![Route::of_domain(b"*", Action::proxy(vec![target], Stateless::WhenPossible))];
     snapshot.proxy.stateless = Stateless::WhenPossible;
 }
 
-/// REGISTER needs a password, of which the server has the MD5 hash.
+/// Requires a password for REGISTER; the server has its MD5 hash.
 fn strict(snapshot: &mut Snapshot) {
     snapshot.auth.require = vec![(*b"REGISTER").into()];
     let user = |name: &str| {
         let ha1 = Ha1::compute(Algorithm::Md5, name.as_bytes(), b"example.com", b"secret");
         let md5 = ha1.as_bytes().to_vec().try_into().ok();
         let aor = format!("{name}@example.com").into_bytes().into();
-        Change::PutUser(User { aor, ha1: Ha1s { md5, sha256: None, sha512_256: None }, enabled: true })
+        DirectoryChange::PutUser(User { aor, ha1: Ha1s { md5, sha256: None, sha512_256: None }, enabled: true })
     };
     snapshot.directory = Directory::empty(1).with_changes(["alice", "bob"].map(user));
 }
 
-fn stateful_call() -> Prepared {
-    Prepared::new(open, call)
+fn stateful_call() -> PreparedShard {
+    PreparedShard::new(open, call)
 }
 
-fn followed_call() -> Prepared {
-    Prepared::new(followed, call)
+fn followed_call() -> PreparedShard {
+    PreparedShard::new(followed, call)
 }
 
-fn stateless_call() -> Prepared {
-    Prepared::new(stateless, |recording, number| call_to(recording, number, "sip:+15551234567@elsewhere.example"))
+fn stateless_call() -> PreparedShard {
+    PreparedShard::new(stateless, |recording, number| call_to(recording, number, "sip:+15551234567@elsewhere.example"))
 }
 
-fn first_stage_call() -> Prepared {
-    Prepared::after(|_| (), support::first_stage, call_through)
+fn first_stage_call() -> PreparedShard {
+    PreparedShard::after(|_| (), support::first_stage, call_through)
 }
 
-fn refresh() -> Prepared {
-    Prepared::new(open, |recording, number| drop(register(recording, "alice", ALICE, number)))
+fn refresh() -> PreparedShard {
+    PreparedShard::new(open, |recording, number| drop(register(recording, "alice", ALICE, number)))
 }
 
-fn challenged() -> Prepared {
-    Prepared::new(strict, |recording, number| drop(register(recording, "alice", ALICE, number)))
+fn challenged() -> PreparedShard {
+    PreparedShard::new(strict, |recording, number| drop(register(recording, "alice", ALICE, number)))
 }
 
-/// Only reading: an INVITE as it comes.
+/// Parsing only: an INVITE as it arrives.
 fn invite() -> Vec<u8> {
     let prepared = stateful_call();
     let first = prepared.steps.into_iter().find_map(|step| match step {
@@ -294,7 +296,7 @@ fn invite() -> Vec<u8> {
     first.expect("a call begins with it")
 }
 
-/// Instructions of one at most.
+/// The limit, in instructions for one unit of work.
 fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     let mut callgrind = Callgrind::default();
     callgrind.hard_limits([(EventKind::Ir, TIMES * instructions)]);
@@ -324,7 +326,7 @@ fn parse(text: Vec<u8>) -> usize {
 #[bench::first_stage_call(args = (first_stage_call()), config = at_most(18_600))]
 #[bench::register(args = (refresh()), config = at_most(10_200))]
 #[bench::challenge(args = (challenged()), config = at_most(24_400))]
-fn shard(mut prepared: Prepared) -> (usize, Prepared) {
+fn shard(mut prepared: PreparedShard) -> (usize, PreparedShard) {
     (black_box(prepared.run()), prepared)
 }
 

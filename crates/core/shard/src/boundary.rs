@@ -1,203 +1,207 @@
-//! What goes into a shard and what comes out.
+//! Inputs and outputs of a shard.
 
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
-use strowger_calls::Record;
+use strowger_calls::CallRecord;
 use strowger_foundation::{ConnId, Flow, Timestamp};
-use strowger_locate::{Answer, Cause, Hop, QueryId, Question};
+use strowger_locate::{Cause, Hop, LocateQuery, LocateResult, QueryId};
 use strowger_message::{Fault, Peek};
 use strowger_overload::Verdict;
 
-use crate::named::{Owner, PlaceName};
+use crate::hop_names::{NextHopName, NextHopOwner};
 use crate::snapshot::Snapshot;
-use crate::steering::Steered;
+use crate::steering::SteeringResult;
 
-/// One thing that happened outside.
+/// An event from outside the shard.
 #[derive(Debug)]
 pub enum Input<'a> {
     /// A framed message.
     Message {
         /// When the kernel received it.
         arrival: Timestamp,
-        /// Where it came from.
+        /// The flow it came on.
         flow: Flow,
-        /// The message, peeked at: the shell needed that to choose the shard.
+        /// The parsed start of the message, which the shell needed to choose the shard.
         peek: &'a Peek<'a>,
-        /// What [`Steering::steer`](crate::Steering::steer) said of it.
-        steered: &'a Steered,
-        /// What overload control says of it, should it begin something.
+        /// The result of [`Steering::steer`](crate::Steering::steer) for it.
+        steering: &'a SteeringResult,
+        /// The verdict of overload control, in case the message begins new work.
         verdict: Verdict,
     },
-    /// A hint that datagrams to `peer` are refused; hints can be forged, so only what has had no answer yet is given up.
+    /// A hint that datagrams to `peer` are refused. Hints can be forged, so only requests without any response so far
+    /// are given up.
     Unreachable {
         /// The peer.
         peer: SocketAddr,
     },
-    /// A datagram to `peer` has not left this machine: the address that it was to leave by is another machine's now, as that of two
-    /// that stand in for each other, or too much waits to leave already.
-    Unsent {
+    /// A datagram to `peer` did not leave this machine: its source address has moved to another machine, as in a
+    /// failover pair, or the send queue is full.
+    SendFailed {
         /// The peer.
         peer: SocketAddr,
     },
-    /// A connection is closed, whoever opened it: what is bound to it is out of reach. Every shard is told.
+    /// A connection is closed, whichever side opened it: bindings on it are unreachable. Every shard gets this.
     Closed {
-        /// Which.
+        /// The closed connection.
         connection: ConnId,
-        /// Whose it was.
+        /// The peer of the connection.
         peer: SocketAddr,
     },
-    /// No connection to the flow's peer could be opened, or the one that was to carry a message of this shard is gone.
-    Unconnected {
-        /// The flow as it was sent to.
+    /// No connection to the flow's peer could be opened, or the connection that was to carry a message of this shard
+    /// is gone.
+    ConnectFailed {
+        /// The flow of the output.
         flow: Flow,
     },
-    /// What the DNS said to a question of this shard.
+    /// The answer to a DNS query of this shard.
     Resolved {
-        /// The question's name.
+        /// The ID of the query.
         query: QueryId,
         /// The answer.
-        answer: Answer,
+        answer: LocateResult,
     },
-    /// What became of a record that was to be kept.
+    /// The result of storing a record.
     Stored {
-        /// The ticket that the record had.
+        /// The ticket of the record.
         ticket: u64,
         /// The record.
         record: Vec<u8>,
-        /// It is kept, whatever befalls the process and the machine; else it is not, and will not be.
-        kept: bool,
+        /// Whether the record is durable and survives a crash of the process and the machine. If not, it will never
+        /// be stored.
+        is_durable: bool,
     },
-    /// The bindings of this address of record go, and REGISTERs that wait are refused: its user may not be called any more.
-    Forget {
-        /// Which.
+    /// Removes the bindings of this address of record and refuses its pending REGISTERs, because its user was removed
+    /// or disabled.
+    BarUser {
+        /// The address of record.
         aor: &'a [u8],
     },
-    /// An operator ends registrations of this address of record, after all REGISTERs that have come; its phones may register
-    /// again. While registrations of before are being read it does nothing.
+    /// An operator's command to remove bindings of this address of record, after all REGISTERs received so far. Its
+    /// phones may register again. Ignored while stored registrations are being loaded.
     Unregister {
-        /// Which.
+        /// The address of record.
         aor: &'a [u8],
-        /// Only the one of this contact.
+        /// The only contact to remove; `None` for all.
         contact: Option<&'a [u8]>,
     },
     /// A new configuration or directory.
     Config(Arc<Snapshot>),
 }
 
-/// One thing to be done outside.
+/// An action to perform outside the shard.
 #[derive(Debug)]
 pub enum Output {
     /// Send the bytes in the buffer.
     Send {
-        /// From where, to whom.
+        /// The local and remote end.
         flow: Flow,
     },
-    /// Ask the DNS; the answer comes as [`Input::Resolved`], also where there is none.
+    /// Resolve a name. The answer comes as [`Input::Resolved`], also when there is none.
     Resolve {
-        /// The question's name.
+        /// The ID of the query.
         query: QueryId,
-        /// What is asked.
-        question: Question,
+        /// The query.
+        question: LocateQuery,
     },
-    /// Keep a record of the location table, in the order in which they come.
+    /// Store a record of the location table; records must be stored in this order.
     Store {
-        /// What its [`Input::Stored`] is to name; `None` where nobody waits for it.
+        /// The ticket that [`Input::Stored`] must carry; `None` if nothing waits for it.
         ticket: Option<u64>,
         /// The record.
         record: Vec<u8>,
     },
-    /// Something that the operator may want to know.
+    /// An event for the operator.
     Event(Event),
 }
 
-/// Something that the operator may want to know; rare, and bounded by [`MAX_EVENTS`](crate::MAX_EVENTS).
+/// An event for the operator; rare, and bounded by [`MAX_EVENTS`](crate::MAX_EVENTS).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A peer's message was not understood.
+    /// A message could not be parsed.
     Malformed {
         /// Where it came from.
         peer: SocketAddr,
         /// What is wrong with it.
         fault: Fault,
     },
-    /// Credentials were given and are wrong.
+    /// A request had wrong credentials.
     WrongCredentials {
-        /// Where they came from.
+        /// Where it came from.
         peer: SocketAddr,
-        /// Who they claim to be; escaped.
+        /// The claimed identity; escaped.
         identity: String,
     },
-    /// Somebody with good credentials claimed to be somebody else.
+    /// A request with valid credentials claimed another identity.
     WrongIdentity {
         /// Where it came from.
         peer: SocketAddr,
-        /// The user whose credentials they were; escaped.
+        /// The user that the credentials belong to; escaped.
         user: String,
-        /// The identity that was claimed; escaped.
+        /// The claimed identity; escaped.
         claimed: String,
     },
-    /// A trunk knows us now, or does not: its registration stands otherwise than before.
-    Account {
+    /// The state of a trunk's registration has changed.
+    TrunkRegistration {
         /// The trunk's name.
         trunk: Box<str>,
-        /// How it stands.
+        /// The state of the registration.
         status: strowger_trunk::Status,
     },
-    /// A place that many requests are sent to does not answer. It is told once, until the place has answered.
+    /// A next hop that many requests are sent to does not answer. Reported once, until the next hop has answered.
     Outage {
-        /// Which.
+        /// The next hop.
         hop: Hop,
-        /// What the operator calls it; nothing where only its address, or a caller, led there.
-        names: Vec<PlaceName>,
-        /// How that was found.
+        /// Its names in the configuration; empty if only its address or a caller led there.
+        names: Vec<NextHopName>,
+        /// How the outage was detected.
         cause: Cause,
-        /// How long it is tried after others only.
+        /// How long other next hops are tried before it.
         avoided_for: Duration,
     },
-    /// The last gateway of a set, or target of a trunk, that answered calls does so no more. It is told once, until one of
-    /// them has answered.
-    NoneAnswers {
-        /// Which set or trunk.
-        of: Owner,
+    /// The last gateway of a set, or target of a trunk, that answered calls has stopped answering. Reported once,
+    /// until one of them has answered.
+    AllTargetsOut {
+        /// The set or trunk.
+        owner: NextHopOwner,
     },
-    /// A place that did not answer has answered.
+    /// A next hop that did not answer has answered again.
     Recovery {
-        /// Which.
+        /// The next hop.
         hop: Hop,
-        /// What the operator calls it.
-        names: Vec<PlaceName>,
-        /// How long it had not.
+        /// Its names in the configuration.
+        names: Vec<NextHopName>,
+        /// Duration of the outage.
         after: Duration,
     },
-    /// Probes of a target of a balanced set have found it gone, or there again.
-    Target {
+    /// Probes have found a target of a balanced set unavailable, or available again.
+    TargetHealth {
         /// The set; escaped.
         set: String,
         /// The target's URI; escaped.
         uri: String,
-        /// It takes new requests.
+        /// Whether it takes new requests.
         is_up: bool,
     },
-    /// A REGISTER was refused, for it would have made more contacts than one address may have.
+    /// A REGISTER was refused because it would exceed the number of contacts per address of record.
     TooManyContacts {
         /// Where it came from.
         peer: SocketAddr,
         /// The address of record; escaped.
         aor: String,
-        /// How many it may have.
+        /// The limit.
         limit: usize,
     },
-    /// A REGISTER was refused, for too many of its address wait for the store.
-    TooManyWaiting {
+    /// A REGISTER was refused because too many of its address of record wait for the store.
+    TooManyPendingRegisters {
         /// Where it came from.
         peer: SocketAddr,
         /// The address of record; escaped.
         aor: String,
     },
-    /// A call that was followed has ended.
-    Call(Box<Record>),
+    /// A tracked call has ended.
+    Call(Box<CallRecord>),
     /// A table is full, and work was refused.
     TableFull {
         /// The table.
@@ -207,19 +211,19 @@ pub enum Event {
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// How often what happened in a shard since it began.
+        /// Counts of a shard's events since its start.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
         impl Counters {
-            /// Adds another shard's.
+            /// Adds the counts of another shard.
             pub const fn add(&mut self, other: &Self) {
                 $(self.$name = self.$name.wrapping_add(other.$name);)*
             }
 
-            /// Names and values, in the order of their declaration.
+            /// Returns names and values in the order of declaration.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -228,38 +232,39 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Requests that came in, retransmissions included.
+    /// Requests received, retransmissions included.
     requests,
-    /// Responses that came in.
+    /// Responses received.
     responses,
-    /// Requests that their transactions had seen already.
+    /// Retransmissions of requests.
     retransmissions,
-    /// Messages that were not understood.
+    /// Messages that could not be parsed.
     malformed,
     /// Responses without our tag.
     foreign_responses,
-    /// Responses that no transaction waits for.
+    /// Responses without a matching transaction.
     stray_responses,
-    /// Requests refused or dropped by admission.
+    /// Requests refused or dropped by admission control.
     overloaded,
-    /// Requests that were challenged.
+    /// Requests challenged.
     challenged,
     /// Requests with wrong credentials.
     wrong_credentials,
-    /// Requests that the server answered with a final response other than a challenge and a 2xx.
+    /// Requests that the server itself answered with a final response other than a challenge or a 2xx.
     refused,
-    /// Answers of the server's own that were made shorter, or not sent, for they would have been more than twice as long as a request
-    /// over UDP whose sender has proven nothing.
+    /// The server's own responses that were shortened or not sent, because they would have been more than twice as
+    /// long as a UDP request from an unproven source.
     answers_cut,
-    /// REGISTER requests that were carried out.
+    /// REGISTER requests carried out.
     registered,
-    /// REGISTER requests refused because they would have made more contacts than one address may have.
+    /// REGISTER requests refused because they would exceed the number of contacts per address of record.
     too_many_contacts,
-    /// REGISTER requests refused because the store was not quick enough, or could not keep what they change.
+    /// REGISTER requests refused because the store was too slow or could not store their changes.
     unkept,
-    /// Removals that members of other clusters were told of: of the one that had the user before, or of who had passed the REGISTER on.
+    /// Removals sent to members of other clusters: of the user's previous cluster, or of the cluster that passed the
+    /// REGISTER on.
     removals_passed,
-    /// Removals that no other cluster could be told of.
+    /// Removals that could not be sent to another cluster.
     removals_lost,
     /// Requests forwarded with state.
     forwarded,
@@ -267,27 +272,27 @@ counters! {
     forwarded_stateless,
     /// Responses forwarded.
     forwarded_responses,
-    /// Branches that rang longer than Timer C.
+    /// Branches ended by Timer C.
     rang_out,
-    /// Branches that were tried at another place, for the first was silent, unreachable or refused.
+    /// Branches retried at another next hop, because the first was silent or unreachable, or refused.
     failovers,
-    /// Requests that were not tried at another place, since the budget of their route or set for that was spent.
+    /// Requests not retried at another next hop, because the failover budget of their route or set was spent.
     failovers_refused,
-    /// Requests answered 503 because the server that they were for asked for less (RFC 7339).
+    /// Requests answered 503 because the next hop asked for less load (RFC 7339).
     shed_for_next_hop,
-    /// Requests answered 408, 500 or 503 since none of the places where their route, or a name, leads said anything; and
-    /// those refused at once, for none is in service or none answers calls.
+    /// Requests answered 408, 500 or 503 because no next hop of their route or name responded, and requests refused
+    /// at once because none is in service or none answers calls.
     no_gateway,
-    /// Redirections that were followed.
+    /// Redirections followed.
     redirections_followed,
-    /// Challenges that were answered for a trunk.
+    /// Challenges answered for a trunk.
     challenges_answered,
     /// Requests refused because a table was full.
     table_full,
     /// Keep-alives sent.
     keep_alives,
-    /// Answers to keep-alives that are OPTIONS requests.
+    /// Responses to keep-alives sent as OPTIONS requests.
     keep_alive_answers,
-    /// Events that nobody took in time.
+    /// Events dropped because they were not taken in time.
     events_lost,
 }

@@ -1,4 +1,4 @@
-//! What a request that may begin something counts as under overload.
+//! The overload class of a request that may begin new work.
 
 use core::net::IpAddr;
 
@@ -6,55 +6,56 @@ use smallvec::SmallVec;
 use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{HeaderName, Kind, Method, Peek, StartLine, Uri, is_emergency_service};
 use strowger_overload::{Class, FilteredKind, ProvenSources};
-use strowger_registrar::{Locations, Target};
+use strowger_registrar::{ContactTarget, Locations};
 
 use crate::snapshot::Snapshot;
-use crate::steering::Steered;
+use crate::steering::SteeringResult;
 
-/// A request that may begin something.
+/// The classification of a request that may begin new work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Classified {
+pub struct Classification {
     /// Its class.
     pub class: Class,
-    /// As which kind a filter sees it that knows who has proven to be there.
+    /// Its kind for a filter that knows which sources are proven.
     pub kind: FilteredKind,
-    /// Whether its source may send as much as it likes: it is trusted.
+    /// Whether its source is trusted and has no rate limit.
     pub is_unlimited: bool,
-    /// Whether its source has proven that it is there, or is trusted.
+    /// Whether its source is trusted or has proven its address.
     pub is_proven: bool,
 }
 
-/// Whether the request begins something that could be refused: what belongs to something begun is always served.
+/// Returns whether the request begins work that could be refused. Requests that belong to existing work are always
+/// served.
 #[must_use]
 pub fn begins_work(peek: &Peek<'_>, method: Method<'_>) -> bool {
     !peek.in_dialog && may_begin_work(method)
 }
 
-/// Whether a request of this method begins something where its To has no tag. Anybody can write a tag, so of a source that has
-/// proven nothing it proves nothing.
+/// Returns whether a request of this method begins new work when its To has no tag. Anyone can write a tag, so a tag
+/// from an unproven source proves nothing.
 #[must_use]
 pub const fn may_begin_work(method: Method<'_>) -> bool {
     !matches!(method, Method::Ack | Method::Cancel | Method::Bye | Method::Prack)
 }
 
-/// What decides of a request's class.
+/// The inputs of a request's classification.
 #[derive(Clone, Copy, Debug)]
 pub struct Classifier<'s> {
-    /// The operator's decisions.
+    /// The configuration.
     pub snapshot: &'s Snapshot,
-    /// Who is registered, and from where.
+    /// The registered contacts and their sources.
     pub locations: &'s Locations,
-    /// Who has proven to be there.
+    /// Sources that have proven their address.
     pub proven: &'s ProvenSources,
 }
 
 impl Classifier<'_> {
-    /// What a request counts as that [begins work](begins_work).
+    /// Classifies a request that [begins work](begins_work).
     #[must_use]
-    pub fn classify(&self, now: Timestamp, peek: &Peek<'_>, steered: &Steered, source: &Flow) -> Classified {
+    pub fn classify(&self, now: Timestamp, peek: &Peek<'_>, steered: &SteeringResult, source: &Flow) -> Classification {
         let ip = source.peer.ip();
         let is_trusted = self.snapshot.trusts(ip);
-        // What a first stage sends is what many phones send.
+        // A first stage sends the requests of many phones.
         let is_sibling = self.snapshot.is_from_sibling(source);
         let is_proven = is_trusted || is_sibling || self.proven.contains(ip);
         let method = match peek.kind {
@@ -69,7 +70,7 @@ impl Classifier<'_> {
             _ => FilteredKind::Other,
         };
         let usual = || match kind {
-            // It asks whether we are there, and takes us for dead if we are busy.
+            // It checks whether this server is alive, and would take a busy server for dead.
             FilteredKind::Other if is_sibling && is_probe(peek, method) => Class::TrunkCall,
             FilteredKind::TrunkCall => Class::TrunkCall,
             FilteredKind::ProvenCall => Class::Call,
@@ -84,20 +85,21 @@ impl Classifier<'_> {
         } else {
             self.class_of_route(peek, method, ip).unwrap_or_else(usual)
         };
-        Classified { class, kind, is_unlimited: is_trusted || is_sibling, is_proven }
+        Classification { class, kind, is_unlimited: is_trusted || is_sibling, is_proven }
     }
 
-    /// Whether a REGISTER is of an address that is registered from there, or through any server of ours where it comes through one.
-    fn is_refresh(&self, now: Timestamp, steered: &Steered, source: &Flow) -> bool {
+    /// Returns whether a REGISTER is for an address that is registered from its source, or, if it comes from another
+    /// server of ours, through any of them.
+    fn is_refresh(&self, now: Timestamp, steered: &SteeringResult, source: &Flow) -> bool {
         let Some(claimed) = &steered.claimed else { return false };
-        let mut bindings: SmallVec<[Target; 2]> = SmallVec::new();
+        let mut bindings: SmallVec<[ContactTarget; 2]> = SmallVec::new();
         self.locations.lookup(now, self.snapshot.directory.resolve(claimed.as_bytes()), &mut bindings);
         let is_sibling = self.snapshot.is_from_sibling(source);
         let registered_from = bindings.iter().map(|binding| binding.flow.peer.ip());
         registered_from.into_iter().any(|from| from == source.peer.ip() || is_sibling && self.snapshot.is_sibling(from))
     }
 
-    /// The class that the first route gives which takes the request and has one.
+    /// Returns the class of the first route that matches the request and has one.
     fn class_of_route(&self, peek: &Peek<'_>, method: Method<'_>, ip: IpAddr) -> Option<Class> {
         let mut routes = self.snapshot.routes.iter().filter(|route| route.class.is_some()).peekable();
         routes.peek()?;
@@ -114,13 +116,14 @@ impl Classifier<'_> {
     }
 }
 
-/// Whether it asks for nobody's but the server's own health.
+/// Returns whether it is an OPTIONS to the server itself.
 fn is_probe(peek: &Peek<'_>, method: Method<'_>) -> bool {
     let StartLine::Request { uri, .. } = peek.head().start() else { return false };
     method == Method::Options && Uri::parse(uri).and_then(|uri| uri.sip().map(|sip| sip.user.is_none())) == Some(true)
 }
 
-/// Whether a call is to an emergency service, or has a priority and comes from somebody who may be believed (RFC 4412 §8).
+/// Returns whether a call is to an emergency service, or has a priority and comes from a trusted source (RFC 4412
+/// §8).
 fn is_emergency(peek: &Peek<'_>, method: Method<'_>, is_believed: bool) -> bool {
     let StartLine::Request { uri, .. } = peek.head().start() else { return false };
     let has_priority = || is_believed && peek.head().first(HeaderName::ResourcePriority).is_some();

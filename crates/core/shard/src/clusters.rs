@@ -1,104 +1,111 @@
-//! Users that are spread over clusters: which cluster has one, and what is passed to another.
+//! Users spread over clusters: which cluster has a user, and which requests pass to another cluster.
 //!
-//! A first stage passes every request to the cluster that has its user. A member of a cluster serves the users of its own, and passes
-//! requests for others straight to theirs. Where users have moved lately, the cluster that has them now asks the one that had them
-//! for what they registered there. Members are told of a change one after the other, and disagree meanwhile: a request is passed to the
-//! cluster that has the user as the sender believes, that one asks one more, and who is asked then deals with the request by what it
-//! knows itself ([`strowger_proxy::inquiry`]). So nothing goes to and fro, and whoever may know of a phone is asked once.
+//! A first stage passes every request to the cluster that has its user. A member of a cluster serves its own users
+//! and passes requests for others straight to their cluster. Where users have moved recently, the cluster that has
+//! them asks the previous one for the contacts registered there. Members learn of a change one after the other and
+//! disagree meanwhile. A request then goes to the cluster that has the user in the sender's view; that cluster asks
+//! at most one more, and the cluster asked last serves the request from its own table
+//! ([`strowger_proxy::cluster_request`]). So no request loops, and every cluster that may know a phone is asked once.
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 use strowger_balancer::{Partition, Slot, SlotLoads};
 use strowger_message::{Aor, Method, SipUri, Status, Uri};
-use strowger_proxy::inquiry::{self, Ask, BindingId, Subject};
+use strowger_proxy::cluster_request::{self, BindingId, ClusterRequestKind, Subject};
 use strowger_proxy::{Stateless, Target};
 
 use crate::gruu;
 use crate::route::Route;
-use crate::way::{Onward, Question, Way};
+use crate::router::{ForwardOptions, RouteDecision, Router};
 
-/// The preference of what is tried at once with contacts that have none of their own (RFC 3261 §20.10), in thousandths.
+/// The preference of a target that is tried in parallel with contacts without a q value (RFC 3261 §20.10), in
+/// thousandths.
 const FIRST: u16 = 1000;
 
-/// The clusters, as one server sees them.
+/// The clusters, from the view of one server.
 #[derive(Clone, Debug)]
 pub struct Clusters {
-    /// The cluster that this server is a member of; none for a first stage.
+    /// The cluster of this server; `None` for a first stage.
     pub own: Option<usize>,
-    /// What those have in common that stand in for this server: the name of its cluster, or of the first stage.
+    /// The common name of the servers that stand in for this one: the name of its cluster or of the first stage.
     pub stage: Box<str>,
-    /// Which cluster has which users.
+    /// The current assignment of users to clusters.
     pub partition: Partition,
-    /// Which cluster had them, where that is another one for some of them.
-    pub before: Option<Partition>,
-    /// The way to the members of each cluster.
+    /// The previous assignment, if it differs for some users.
+    pub previous: Option<Partition>,
+    /// The route to the members of each cluster.
     pub routes: Vec<Route>,
-    /// How much the users of each slot are asked for.
+    /// Request counts per slot.
     pub loads: Arc<SlotLoads>,
-    /// What holds for a REGISTER that came through another server of ours: that one has added a Path where phones have to be reached
-    /// through it.
+    /// The policy for a REGISTER that came through another server of ours: that server has added a Path where phones
+    /// are reachable only through it.
     pub registrar: strowger_registrar::Policy,
 }
 
-/// Who serves a request for a user.
+/// The cluster that serves a request for a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// This server's cluster, which asks that one, too: there the user was before, or is as this server believes and who asks does not.
-    Here { also: Option<usize> },
+pub(crate) enum ServingCluster {
+    /// This server's cluster. It also asks `also`: the user's previous cluster, or the user's cluster in this
+    /// server's view when the asking server has another view.
+    Own { also: Option<usize> },
     /// Another cluster.
-    There(usize),
+    Other(usize),
 }
 
 impl Clusters {
-    /// Where the user of this slot is for a member of a cluster; `None` for a first stage, and where no cluster has anybody.
-    pub(crate) fn standing(&self, slot: Slot) -> Option<Standing> {
+    /// Returns which cluster serves the users of this slot, for a member of a cluster; `None` for a first stage, and
+    /// if no cluster has any users.
+    pub(crate) fn serving_cluster(&self, slot: Slot) -> Option<ServingCluster> {
         let own = self.own?;
         let owner = self.partition.owner(slot)?;
         if owner != own {
-            return Some(Standing::There(owner));
+            return Some(ServingCluster::Other(owner));
         }
-        let before = self.before.as_ref().and_then(|before| before.owner(slot));
-        Some(Standing::Here { also: before.filter(|before| *before != own) })
+        let before = self.previous.as_ref().and_then(|before| before.owner(slot));
+        Some(ServingCluster::Own { also: before.filter(|before| *before != own) })
     }
 }
 
-impl Question<'_> {
-    /// Of a first stage: to the cluster whose the request is. `None` for what is for the server itself, or goes where its Routes lead.
+impl Router<'_> {
+    /// Routes a request at a first stage to the cluster that has its user. `None` for a request to the server itself
+    /// or one that follows its Routes.
     // Never inlined: most servers have no clusters.
     #[inline(never)]
-    pub(crate) fn way_of_first_stage(&self, uri: &Uri<'_>, targets: &mut Vec<Target>) -> Option<Way> {
+    pub(crate) fn route_at_first_stage(&self, uri: &Uri<'_>, targets: &mut Vec<Target>) -> Option<RouteDecision> {
         let clusters = self.snapshot.clusters.as_ref().filter(|clusters| clusters.own.is_none())?;
-        if let Some(outside) = self.outside {
-            // Whatever its Contact says: only this server reaches it.
-            return Some(self.way_by_flow(*outside, Status::FLOW_FAILED, targets));
+        if let Some(outside) = self.dialog_flow {
+            // Only this server reaches the flow, whatever the Contact says.
+            return Some(self.route_to_flow(*outside, Status::FLOW_FAILED, targets));
         }
         let slot = self.slot_of_first_stage(uri)?;
         if self.begins_something() {
             clusters.loads.count(slot, self.method == Method::Invite);
         }
-        let Some(owner) = clusters.partition.owner(slot) else { return Some(Way::NoTarget { held_until: None }) };
-        let way = self.way_to_cluster(clusters, owner, targets);
+        let Some(owner) = clusters.partition.owner(slot) else {
+            return Some(RouteDecision::NoTarget { held_until: None });
+        };
+        let way = self.route_to_cluster(clusters, owner, targets);
         Some(match way {
-            //= rfc3261#18.2.2
-            // Only a transaction knows the connection that a response goes back on.
-            Way::Forward(onward) if !self.source.transport.is_reliable() => {
-                Way::Forward(Onward { stateless: Stateless::Always, ..onward })
+            //= rfc3261#18.2.2:same-connection
+            // Only a transaction knows the connection for the response.
+            RouteDecision::Forward(onward) if !self.source.transport.is_reliable() => {
+                RouteDecision::Forward(ForwardOptions { stateless: Stateless::Always, ..onward })
             }
             way => way,
         })
     }
 
-    /// Of a first stage: on to the server of ours that the next Route names, which looks itself whether it has written that Route. Clients
-    /// that send everything through the first stage send what belongs to a call there, too, while its members are all that is on the way
-    /// of the call.
+    /// Routes a request at a first stage to the sibling that the next Route names; the sibling itself verifies that
+    /// it wrote that Route. Clients that send everything through the first stage also send in-dialog requests there,
+    /// although only its members are on the path of the call.
     #[inline(never)]
-    pub(crate) fn way_to_sibling(&self, targets: &mut Vec<Target>) -> Option<Way> {
+    pub(crate) fn route_to_sibling(&self, targets: &mut Vec<Target>) -> Option<RouteDecision> {
         let next = Uri::parse(self.next_hop)?;
         let next = next.sip().filter(|_| self.snapshot.is_first_stage())?;
         self.snapshot.domain_addressed_elsewhere(next).is_some().then(|| {
             let is_reliable = self.source.transport.is_reliable();
-            self.way_along(self.next_hop, if is_reliable { Stateless::Never } else { Stateless::Always }, targets)
+            self.route_to_uri(self.next_hop, if is_reliable { Stateless::Never } else { Stateless::Always }, targets)
         })
     }
 
@@ -111,10 +118,10 @@ impl Question<'_> {
         {
             return self.slot_of_user(sip, domain);
         }
-        if self.proven {
+        if self.is_dialog_proven {
             return None;
         }
-        // What is for none of our users is the caller's business, and that of his cluster.
+        // A request to none of our users is routed by the caller's cluster.
         let from = self.message.from().parse_uri();
         let from = from.as_ref().and_then(Uri::sip)?;
         let host = from.host_port.host;
@@ -133,98 +140,118 @@ impl Question<'_> {
         Slot::of(self.snapshot.directory.resolve(aor))
     }
 
-    /// Whether it is no part of what was begun before.
+    /// Returns whether the request is outside any existing dialog or transaction.
     fn begins_something(&self) -> bool {
         !matches!(self.message.method(), Method::Ack | Method::Cancel) && self.message.to().tag().is_none()
     }
 
-    /// Who serves a request for the user of a slot, for a member that nobody has asked to serve it by what it knows.
+    /// Returns which cluster serves the user of a slot, for a request that no other cluster has asked this member to
+    /// serve locally.
     #[inline]
-    pub(crate) fn standing(&self, slot: impl Fn() -> Slot) -> Option<Standing> {
+    pub(crate) fn serving_cluster(&self, slot: impl Fn() -> Slot) -> Option<ServingCluster> {
         let clusters = self.snapshot.clusters.as_ref()?;
-        self.standing_among(clusters, slot())
+        self.serving_cluster_among(clusters, slot())
     }
 
     // Never inlined: most servers have no clusters.
     #[inline(never)]
-    fn standing_among(&self, clusters: &Clusters, slot: Slot) -> Option<Standing> {
-        match self.asked.map(|asked| asked.ask) {
+    fn serving_cluster_among(&self, clusters: &Clusters, slot: Slot) -> Option<ServingCluster> {
+        match self.cluster_request.map(|asked| asked.kind) {
             None => {
                 if self.begins_something() {
                     clusters.loads.count(slot, self.method == Method::Invite);
                 }
-                clusters.standing(slot)
+                clusters.serving_cluster(slot)
             }
-            Some(Ask::Own) => match clusters.standing(slot)? {
-                Standing::There(other) => Some(Standing::Here { also: Some(other) }),
+            Some(ClusterRequestKind::ServeAsOwner) => match clusters.serving_cluster(slot)? {
+                ServingCluster::Other(other) => Some(ServingCluster::Own { also: Some(other) }),
                 here => Some(here),
             },
-            Some(Ask::Serve | Ask::Remove) => None,
+            Some(ClusterRequestKind::ServeLocally | ClusterRequestKind::RemoveBindings) => None,
         }
     }
 
-    /// Of a REGISTER: to the registrar, or to the cluster that has the user.
-    pub(crate) fn way_of_registration(&self, targets: &mut Vec<Target>) -> Way {
-        let standing = self.claimed.and_then(|aor| self.standing(|| self.slot_of(aor.as_bytes())));
+    /// Routes a REGISTER to the registrar, or to the cluster that has the user.
+    pub(crate) fn route_registration(&self, targets: &mut Vec<Target>) -> RouteDecision {
+        let standing = self.claimed.and_then(|aor| self.serving_cluster(|| self.slot_of(aor.as_bytes())));
         match standing {
-            Some(Standing::There(owner)) => match self.way_asking(owner, Ask::Serve, &[], targets) {
-                Way::Forward(onward) => Way::Forward(Onward { is_registration: true, ..onward }),
-                way => way,
-            },
-            Some(Standing::Here { .. }) | None => Way::Registrar,
+            Some(ServingCluster::Other(owner)) => {
+                match self.route_with_cluster_request(owner, ClusterRequestKind::ServeLocally, &[], targets) {
+                    RouteDecision::Forward(onward) => {
+                        RouteDecision::Forward(ForwardOptions { is_registration: true, ..onward })
+                    }
+                    way => way,
+                }
+            }
+            Some(ServingCluster::Own { .. }) | None => RouteDecision::Registrar,
         }
     }
 
-    /// To a cluster that has the user as this server believes.
+    /// Routes to the cluster that has the user in this server's view.
     #[inline(never)]
-    pub(crate) fn way_to_owner(&self, owner: usize, targets: &mut Vec<Target>) -> Way {
-        self.way_asking(owner, Ask::Own, &[], targets)
+    pub(crate) fn route_to_owner(&self, owner: usize, targets: &mut Vec<Target>) -> RouteDecision {
+        self.route_with_cluster_request(owner, ClusterRequestKind::ServeAsOwner, &[], targets)
     }
 
-    /// To the members of a cluster; `known` are bindings that it need not try.
-    pub(crate) fn way_asking(&self, cluster: usize, ask: Ask, known: &[BindingId], targets: &mut Vec<Target>) -> Way {
-        let Some(clusters) = &self.snapshot.clusters else { return Way::NoTarget { held_until: None } };
+    /// Routes to the members of a cluster with a cluster request; `known` are bindings that it need not try.
+    pub(crate) fn route_with_cluster_request(
+        &self,
+        cluster: usize,
+        ask: ClusterRequestKind,
+        known: &[BindingId],
+        targets: &mut Vec<Target>,
+    ) -> RouteDecision {
+        let Some(clusters) = &self.snapshot.clusters else { return RouteDecision::NoTarget { held_until: None } };
         let domain = self.snapshot.domains.first().map_or(&[][..], |domain| domain);
         let before = targets.len();
-        let way = self.way_to_cluster(clusters, cluster, targets);
+        let way = self.route_to_cluster(clusters, cluster, targets);
         let subject = Subject::of(self.message, self.request_uri);
-        let route = inquiry::route(self.ring, domain, &subject, ask, known.iter().copied());
+        let route = cluster_request::route(self.ring, domain, &subject, ask, known.iter().copied());
         for target in targets.iter_mut().skip(before) {
             target.q = FIRST;
-            // Whoever is there says so at once.
-            target.is_list = true;
-            target.places.iter_mut().for_each(|place| place.path = Some(route.clone()));
+            // A reachable member responds at once.
+            target.has_several_hops = true;
+            target.next_hops.iter_mut().for_each(|place| place.path = Some(route.clone()));
         }
         way
     }
 
-    fn way_to_cluster(&self, clusters: &Clusters, cluster: usize, targets: &mut Vec<Target>) -> Way {
+    fn route_to_cluster(&self, clusters: &Clusters, cluster: usize, targets: &mut Vec<Target>) -> RouteDecision {
         match clusters.routes.get(cluster) {
-            Some(route) => self.way_by(route, None, targets),
-            None => Way::NoTarget { held_until: None },
+            Some(route) => self.apply_route(route, None, targets),
+            None => RouteDecision::NoTarget { held_until: None },
         }
     }
 
-    /// To a user who may be known elsewhere, too: to what is registered here, and to what else is there.
+    /// Routes to a user who may be registered in another cluster as well: to the contacts registered here and to that
+    /// cluster.
     #[inline(never)]
-    pub(crate) fn way_beside(&self, other: usize, aor: &[u8], stateless: Stateless, targets: &mut Vec<Target>) -> Way {
+    pub(crate) fn route_to_both_clusters(
+        &self,
+        other: usize,
+        aor: &[u8],
+        stateless: Stateless,
+        targets: &mut Vec<Target>,
+    ) -> RouteDecision {
         let bindings = self.bindings(aor);
         let known: SmallVec<[BindingId; 4]> = bindings.iter().map(binding_id).collect();
-        let here = (!bindings.is_empty()).then(|| self.way_to_bindings(&bindings, stateless, targets));
+        let here = (!bindings.is_empty()).then(|| self.route_to_bindings(&bindings, stateless, targets));
         let best = targets.iter().map(|target| target.q).max();
         let first = targets.len();
-        let there = self.way_asking(other, Ask::Serve, &known, targets);
+        let there = self.route_with_cluster_request(other, ClusterRequestKind::ServeLocally, &known, targets);
         targets.iter_mut().skip(first).for_each(|target| target.q = best.unwrap_or(FIRST));
         match (here, there) {
-            (Some(here @ Way::Forward(_)), _) => here,
-            (_, Way::Forward(onward)) => Way::Forward(Onward { fallback: self.absence(aor), ..onward }),
+            (Some(here @ RouteDecision::Forward(_)), _) => here,
+            (_, RouteDecision::Forward(onward)) => {
+                RouteDecision::Forward(ForwardOptions { fallback: self.absence(aor), ..onward })
+            }
             (Some(here), _) => here,
-            (None, _) => self.absent(aor),
+            (None, _) => self.refuse_absent(aor),
         }
     }
 }
 
-/// What members with one key know a binding by: its device, or its contact.
-pub(crate) fn binding_id(binding: &strowger_registrar::Target) -> BindingId {
+/// Returns the ID of a binding that all members with one key compute alike, from its instance or its contact.
+pub(crate) fn binding_id(binding: &strowger_registrar::ContactTarget) -> BindingId {
     if binding.instance == 0 { strowger_balancer::hash::fnv(&binding.uri) } else { binding.instance }
 }

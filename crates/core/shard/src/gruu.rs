@@ -1,9 +1,9 @@
-//! Temporary GRUUs (RFC 5627 §3.1.2): who holds one reaches a device, and learns neither whose it is nor whether two are of
-//! the same. Nothing is kept for them.
+//! Temporary GRUUs (RFC 5627 §3.1.2). The holder can reach a device but learns neither its user nor whether two GRUUs
+//! belong to the same device. The server stores nothing for them.
 //!
-//! 46 characters of base64url: an initial vector (12 bytes), which is the tag of what is sealed too, and, under a key stream
-//! that follows from it, where the GRUU leads (16), the slot of the user that it is of (2), by which a cluster is found, and a number that
-//! makes each different (4).
+//! A GRUU is 46 characters of base64url: an initialization vector (12 bytes), which is also the authentication tag of
+//! the sealed content, and, encrypted with a key stream derived from it, the target of the GRUU (16), the slot of its
+//! user (2), by which a cluster is found, and a number that makes each GRUU different (4).
 
 use data_encoding::BASE64URL_NOPAD;
 use strowger_balancer::Slot;
@@ -16,7 +16,7 @@ const NONCE: usize = 4;
 const SEALED: usize = GruuKey::LEN + SLOT + NONCE;
 const ENCODED: usize = (TAG + SEALED) * 4 / 3 + 1;
 
-/// The user part of a temporary GRUU that leads to `key`, of a user of this slot. With another `nonce` it is another one.
+/// Returns the user part of a temporary GRUU for `key`, of a user of this slot. Each `nonce` gives a different GRUU.
 pub(crate) fn seal(ring: &KeyRing, key: &GruuKey, slot: Slot, nonce: u64) -> GruuText {
     let mut plain = [0; SEALED];
     // The low bytes of the number are those that differ.
@@ -37,7 +37,8 @@ pub(crate) fn seal(ring: &KeyRing, key: &GruuKey, slot: Slot, nonce: u64) -> Gru
     text
 }
 
-/// Where a user part leads that [`seal`] made with one of the keys, and its user's slot; `None` for any other.
+/// Decodes a user part that [`seal`] made with one of the keys; returns the GRUU's target and its user's slot, or
+/// `None` for any other.
 pub(crate) fn open(ring: &KeyRing, user: &[u8]) -> Option<(GruuKey, Slot)> {
     if user.len() != ENCODED {
         return None;
@@ -58,7 +59,7 @@ fn tag(secret: &TagKey, plain: &[u8; SEALED]) -> Tag {
     secret.derive("gruu").sign(&[plain])
 }
 
-/// Hides and shows.
+/// Encrypts or decrypts (XOR with the key stream).
 fn under_stream(secret: &TagKey, tag: &Tag, mut bytes: [u8; SEALED]) -> [u8; SEALED] {
     let secret = secret.derive("gruu stream");
     let stream = [0u8, 1].into_iter().flat_map(|block| secret.hash128(&[&tag.0, &[block]]).to_le_bytes());

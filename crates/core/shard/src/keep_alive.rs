@@ -1,28 +1,28 @@
-//! Keep-alives towards phones behind a translation.
+//! Keep-alives towards phones behind NAT.
 
 use strowger_foundation::Buf;
-use strowger_proxy::branch::{Branch, Owner};
-use strowger_registrar::{KeepAlive, KeepAliveDue};
+use strowger_proxy::branch::{BranchId, BranchOwner};
+use strowger_registrar::{KeepAlive, PendingKeepAlive};
 
-use crate::options::Options;
+use crate::options::OptionsRequest;
 use crate::shard::Shard;
 
 impl Shard {
-    /// An OPTIONS to a binding, forwarded by nobody: its branch belongs to no transaction, so that its answer is dropped.
-    fn write_options(&self, out: &mut Buf, due: &KeepAliveDue) {
+    /// Writes an OPTIONS to a binding. Its branch belongs to no transaction, so the response is dropped.
+    fn write_options(&self, out: &mut Buf, due: &PendingKeepAlive) {
         let Some(listener) = self.snapshot.listeners.get(due.flow.listener) else { return };
         let key = self.proxy.tag_key();
         let serial = self.counters.keep_alives.to_be_bytes();
         let place = key.hash64(&[&serial, &due.uri]);
-        let branch =
-            Branch { shard: self.id, owner: Owner::KeepAlive(place), loop_hash: place }.encode(self.proxy.ring());
+        let branch = BranchId { shard: self.id, owner: BranchOwner::KeepAlive(place), loop_hash: place }
+            .encode(self.proxy.ring());
         let tag = key.sign(&[&serial, &due.uri]).to_text();
         let uri = due.uri.split(|byte| *byte == b'?').next().unwrap_or(&[]);
-        Options { listener, uri, branch: &branch, tag: &tag }.write(out);
+        OptionsRequest { listener, uri, branch: &branch, tag: &tag }.write(out);
     }
 
-    /// Keeps a translation open (RFC 5626 §3.5.1, or OPTIONS as the configuration has it).
-    pub(crate) fn keep_alive(&mut self, due: &KeepAliveDue) {
+    /// Sends a keep-alive for a NAT binding (RFC 5626 §3.5.1, or OPTIONS, as configured).
+    pub(crate) fn keep_alive(&mut self, due: &PendingKeepAlive) {
         let kind = self.snapshot.registrar.keep_alive;
         if kind == KeepAlive::Off {
             return;

@@ -1,7 +1,7 @@
-//! One shard's whole brain: the only façade that a shell sees.
+//! One shard: the only interface of the core that a shell uses.
 //!
-//! A shell is a short loop: it chooses the shard by [`Steering`], hands it an [`Input`], and drains its [`Output`]s. Nothing
-//! here names a socket, a clock or a source of entropy.
+//! A shell is a short loop: it chooses the shard by [`Steering`], hands it an [`Input`], and drains its [`Output`]s.
+//! This crate uses no socket, clock or source of entropy.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -16,40 +16,40 @@
     )
 )]
 
-mod accounts;
 mod boundary;
+mod call_tracking;
+mod callbacks;
 mod class;
 mod clusters;
-mod follow;
 mod gruu;
-mod guide;
+mod hop_names;
 mod keep_alive;
-mod keeping;
-mod named;
+mod next_hops;
 mod options;
-mod places;
+mod own_responses;
+mod pending_registers;
 mod probes;
 mod register;
 mod removal;
-mod reply;
 mod request;
 mod responder;
 mod route;
+mod router;
 mod shard;
 mod snapshot;
 mod steering;
+mod trunk_registrations;
 mod unregister;
-mod way;
 
 pub use boundary::{Counters, Event, Input, Output};
-pub use class::{Classified, Classifier, begins_work, may_begin_work};
+pub use class::{Classification, Classifier, begins_work, may_begin_work};
 pub use clusters::Clusters;
-pub use keeping::{MAX_ORDERS, MAX_WAITING, MAX_WAITING_OF_ONE, STORE_PATIENCE};
-pub use named::{Owner, PlaceName};
+pub use hop_names::{NextHopName, NextHopOwner};
+pub use pending_registers::{MAX_PENDING_PER_AOR, MAX_PENDING_REGISTERS, MAX_UNREGISTER_COMMANDS, STORE_TIMEOUT};
 pub use responder::MAX_AMPLIFICATION;
-pub use route::{Action, Match as RouteMatch, Place, Route, RouteTarget};
+pub use route::{Action, Match as RouteMatch, Route, RouteTarget, TargetAddress};
 pub use shard::{MAX_EVENTS, Shard, ShardConfig};
 pub use snapshot::Snapshot;
-pub use steering::{Steered, Steering};
+pub use steering::{Steering, SteeringResult};
 pub use strowger_overload::{Limits, Neighbours, ProvenSources, Shedding, Verdict};
 pub use strowger_proxy::{Listener, Listeners};

@@ -1,21 +1,21 @@
-//! The OPTIONS requests of the server itself (RFC 3261 §11).
+//! OPTIONS requests that the server itself sends (RFC 3261 §11).
 
 use strowger_proxy::Listener;
 
-/// What tells one OPTIONS from others.
-pub(crate) struct Options<'a> {
-    /// The side of ours that it leaves by.
+/// The variable parts of an OPTIONS request.
+pub(crate) struct OptionsRequest<'a> {
+    /// The listener that sends it.
     pub(crate) listener: &'a Listener,
     /// The Request-URI, without headers.
     pub(crate) uri: &'a [u8],
-    /// Our branch, magic cookie included.
+    /// The branch, magic cookie included.
     pub(crate) branch: &'a [u8],
-    /// The tag of From, and with our address the Call-ID.
+    /// The From tag, which also forms the Call-ID together with our address.
     pub(crate) tag: &'a [u8],
 }
 
-impl Options<'_> {
-    /// Adds the request to `out`.
+impl OptionsRequest<'_> {
+    /// Appends the request to `out`.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let Self { listener, uri, branch, tag } = *self;
         let parts: [&[u8]; 22] = [

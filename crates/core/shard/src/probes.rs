@@ -1,45 +1,46 @@
-//! Probes of balanced targets: an OPTIONS now and then says whether they are there. Each target is probed by one shard.
+//! Probes of balanced targets: periodic OPTIONS requests that tell whether a target is available. Each target is
+//! probed by one shard.
 
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
-use strowger_balancer::{Change, Probe, Set, TargetId};
+use strowger_balancer::{HealthChange, Probe, Set, TargetId};
 use strowger_foundation::{Flow, ListenerId, ShardId, TagKey, Timestamp};
 use strowger_locate::{Hop, Lookup};
 use strowger_message::{Status, lossy};
 use strowger_proxy::OWN_USERS;
-use strowger_proxy::branch::{Branch, Owner};
+use strowger_proxy::branch::{BranchId, BranchOwner};
 use strowger_transaction::{ClientId, Kind};
 
 use crate::boundary::Event;
-use crate::options::Options;
-use crate::route::Place;
-use crate::shard::{FOR_NOBODY, Shard};
+use crate::options::OptionsRequest;
+use crate::route::TargetAddress;
+use crate::shard::{CACHE_ONLY_QUERY, Shard};
 use crate::snapshot::Snapshot;
 
-/// Users of transactions that are probes: a number from here on, which names the probe.
+/// The first user number of probe transactions; the offset names the probe.
 pub(crate) const PROBE_USERS: u32 = OWN_USERS | 1 << 30;
 
-/// From one probe to the next where the set has changed in between, and probes nobody any more.
+/// Probe interval after the set has changed and its targets are not probed.
 const FALLBACK_INTERVAL: Duration = Duration::from_secs(5);
-/// From one probe to the next at least, whatever a set says.
+/// Minimum probe interval, whatever the set's configuration.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A target, and how far its probes have come.
+/// A target and the state of its probes.
 #[derive(Debug)]
-struct Probing {
+struct TargetProbe {
     id: TargetId,
     set: Arc<Set>,
-    /// When something is to be done: the next probe sent, or the one that is on its way given up.
+    /// When to act next: send the next probe, or give up the pending one.
     due: Timestamp,
-    /// The probe that is on its way.
-    waiting: Option<Waiting>,
-    /// The DNS was asked where it is, and had not answered when that was last needed.
-    has_asked: bool,
+    /// The pending probe.
+    pending: Option<PendingProbe>,
+    /// Set if the last attempt found a DNS query for the target still pending.
+    is_resolving: bool,
 }
 
-impl Probing {
+impl TargetProbe {
     fn interval(&self) -> Duration {
         self.set.config().probe.as_ref().map_or(FALLBACK_INTERVAL, interval_of)
     }
@@ -49,31 +50,32 @@ fn interval_of(probe: &Probe) -> Duration {
     probe.interval.max(MIN_INTERVAL)
 }
 
-/// How long a target waits for its first probe.
+/// Returns the delay before a target's first probe.
 fn first_wait(id: TargetId, interval: Duration) -> Duration {
     interval.mul_f64(f64::from(id.0 % 1009) / 1009.0)
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct PendingProbe {
     client: ClientId,
-    /// The user of its transaction.
+    /// The user number of its transaction.
     user: u32,
     flow: Flow,
 }
 
-/// Those of one shard.
+/// The probes of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Probes {
-    list: Vec<Probing>,
+    list: Vec<TargetProbe>,
     next: Option<Timestamp>,
-    /// Probes that were sent.
+    /// Number of probes sent.
     sent: u32,
 }
 
 impl Probes {
-    /// Takes up the targets that are probed now, each where it is in its interval; they begin one after the other, so that no
-    /// start asks everybody at once. Gives the probes that are on their way to targets that nobody asks any more.
+    /// Applies the new set of probed targets and keeps the schedule of those already probed. New ones start spread
+    /// over the interval, so that a start does not probe all targets at once. Returns the pending probes of targets
+    /// that are no longer probed.
     pub(crate) fn handle_config(
         &mut self,
         now: Timestamp,
@@ -84,7 +86,7 @@ impl Probes {
         let mut before = core::mem::take(&mut self.list);
         for (set, _) in snapshot.sets() {
             let Some(probe) = &set.config().probe else {
-                // What they said once says nothing when they begin again.
+                // The results of earlier probes are meaningless when probing starts again.
                 set.members().iter().for_each(|member| member.target.forget_probes(now));
                 continue;
             };
@@ -94,21 +96,21 @@ impl Probes {
                 if id.0 % u32::from(shards.max(1)) != u32::from(shard.0) {
                     continue;
                 }
-                // An old set may stand beside a new one that names the same targets: one of them asks.
+                // An old set may coexist with a new one that names the same targets; only one of them probes.
                 if self.list.iter().any(|probing| probing.id == id) {
                     continue;
                 }
                 let known = before.iter().position(|probing| probing.id == id);
                 let probing = known.map(|known| before.swap_remove(known)).unwrap_or_else(|| {
                     let due = now + first_wait(id, interval);
-                    Probing { id, set: Arc::clone(set), due, waiting: None, has_asked: false }
+                    TargetProbe { id, set: Arc::clone(set), due, pending: None, is_resolving: false }
                 });
                 let due = probing.due.min(now + interval);
-                self.list.push(Probing { set: Arc::clone(set), due, ..probing });
+                self.list.push(TargetProbe { set: Arc::clone(set), due, ..probing });
             }
         }
         self.settle();
-        before.into_iter().filter_map(|probing| probing.waiting).map(|waiting| waiting.client)
+        before.into_iter().filter_map(|probing| probing.pending).map(|waiting| waiting.client)
     }
 
     pub(crate) const fn poll_timeout(&self) -> Option<Timestamp> {
@@ -121,7 +123,7 @@ impl Probes {
 }
 
 impl Shard {
-    /// Sends the probes that are due, and gives up those that nobody has answered in time.
+    /// Sends the probes that are due and gives up those that timed out.
     pub(crate) fn drive_probes(&mut self, now: Timestamp) {
         if self.probes.next.is_none_or(|next| next > now) {
             return;
@@ -129,11 +131,11 @@ impl Shard {
         for index in 0..self.probes.list.len() {
             let Some(probing) = self.probes.list.get_mut(index).filter(|probing| probing.due <= now) else { continue };
             let interval = probing.interval();
-            if let Some(Waiting { client, .. }) = probing.waiting.take() {
+            if let Some(PendingProbe { client, .. }) = probing.pending.take() {
                 self.proxy.transactions().stop_retransmitting(client);
                 self.end_probe(now, index, false);
             } else if now.saturating_since(probing.due) > interval {
-                // A shard that is new, or stood still: no start asks everybody at once.
+                // A shard that is new or was stopped must not probe all targets at once.
                 probing.due = now + first_wait(probing.id, interval);
             } else {
                 self.send_probe(now, index);
@@ -142,7 +144,7 @@ impl Shard {
         self.probes.settle();
     }
 
-    /// A probe has been answered.
+    /// Handles the response to a probe.
     pub(crate) fn handle_probe_response(&mut self, now: Timestamp, user: u32, status: Status) {
         if status.is_provisional() {
             return;
@@ -150,28 +152,28 @@ impl Shard {
         let Some(index) = self.probe_of(user) else { return };
         let Some(probing) = self.probes.list.get_mut(index) else { return };
         let accept = probing.set.config().probe.as_ref().is_some_and(|probe| probe.accepts(status.code()));
-        let waiting = probing.waiting.take();
+        let waiting = probing.pending.take();
         self.end_probe(now, index, accept);
-        if let Some(Waiting { flow, .. }) = waiting.filter(|_| accept) {
+        if let Some(PendingProbe { flow, .. }) = waiting.filter(|_| accept) {
             self.proxy.handle_sign_of_life(now, flow);
         }
         self.probes.settle();
     }
 
-    /// A probe could not be sent, or its time is over.
+    /// Handles a probe that could not be sent or timed out.
     pub(crate) fn handle_probe_failure(&mut self, now: Timestamp, user: u32) {
         let Some(index) = self.probe_of(user) else { return };
         if let Some(probing) = self.probes.list.get_mut(index) {
-            probing.waiting = None;
+            probing.pending = None;
         }
         self.end_probe(now, index, false);
         self.probes.settle();
     }
 
-    /// Probes to `peer` have not left, which says nothing of it.
+    /// Handles probes to `peer` that could not leave this machine, which says nothing about the target.
     pub(crate) fn handle_unsent(&mut self, now: Timestamp, peer: SocketAddr) {
         for probing in &mut self.probes.list {
-            if let Some(waiting) = probing.waiting.take_if(|waiting| waiting.flow.peer == peer) {
+            if let Some(waiting) = probing.pending.take_if(|waiting| waiting.flow.peer == peer) {
                 self.proxy.transactions().stop_retransmitting(waiting.client);
                 probing.due = now + probing.interval();
             }
@@ -179,12 +181,12 @@ impl Shard {
         self.probes.settle();
     }
 
-    /// The target whose probe is on its way under this user's number: one that was given up is nobody's.
+    /// Returns the target whose pending probe has this user number; `None` if the probe was given up.
     fn probe_of(&self, user: u32) -> Option<usize> {
-        self.probes.list.iter().position(|probing| probing.waiting.is_some_and(|waiting| waiting.user == user))
+        self.probes.list.iter().position(|probing| probing.pending.is_some_and(|waiting| waiting.user == user))
     }
 
-    /// Takes note of a probe's outcome.
+    /// Records the outcome of a probe.
     fn end_probe(&mut self, now: Timestamp, index: usize, good: bool) {
         let Some(probing) = self.probes.list.get_mut(index) else { return };
         let Some(probe) = &probing.set.config().probe else { return };
@@ -192,10 +194,10 @@ impl Shard {
         let member = probing.set.position(probing.id).and_then(|at| probing.set.members().get(at));
         let Some(member) = member else { return };
         let Some(change) = member.target.handle_probe(now, good, probe) else { return };
-        let event = Event::Target {
+        let event = Event::TargetHealth {
             set: probing.set.config().name.to_string(),
             uri: lossy(member.target.uri()),
-            is_up: change == Change::Up,
+            is_up: change == HealthChange::Up,
         };
         self.report(event);
     }
@@ -205,83 +207,88 @@ impl Shard {
         let Some(probing) = self.probes.list.get(index) else { return };
         let (id, set) = (probing.id, Arc::clone(&probing.set));
         let Some(probe) = &set.config().probe else { return };
-        // Until the worst, so that no mishap makes it due at once again.
-        self.put_off_probe(index, now + interval_of(probe));
+        // The latest the next action can be; this keeps an error from making it due again at once.
+        self.postpone_probe(index, now + interval_of(probe));
         let Some(balanced) = snapshot.balanced(id) else { return };
-        let flow = match self.flow_of_probe(now, &balanced.route_target.place) {
-            Whereabouts::At(flow) => flow,
-            // A name of which the DNS says nothing from one time to the next is nowhere.
-            Whereabouts::Asked if self.asks_first(index) => return self.put_off_probe(index, now + probe.timeout),
-            Whereabouts::Nowhere | Whereabouts::Asked => {
+        let flow = match self.flow_of_probe(now, &balanced.route_target.address) {
+            ProbeAddress::Flow(flow) => flow,
+            // A name that the DNS does not resolve between two probes is unreachable.
+            ProbeAddress::Resolving if self.start_resolving(index) => {
+                return self.postpone_probe(index, now + probe.timeout);
+            }
+            ProbeAddress::Unreachable | ProbeAddress::Resolving => {
                 self.end_probe(now, index, false);
                 return;
             }
         };
         let Some(listener) = snapshot.listeners.get(flow.listener) else { return };
-        // Who has no room for a probe knows nothing of its target.
+        // A shard without room for a client transaction learns nothing about the target.
         let Ok(client) = self.proxy.transactions().reserve_client() else { return };
-        let branch = Branch { shard: self.id, owner: Owner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
-        // Numbers of their own for as long as any transaction lives; the last one is nobody's.
+        let branch =
+            BranchId { shard: self.id, owner: BranchOwner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
+        // The numbers are unique for the lifetime of any transaction; the last one is reserved.
         self.probes.sent = self.probes.sent.wrapping_add(1) % ((1 << 30) - 1);
         let user = PROBE_USERS.saturating_add(self.probes.sent);
         let tag = tag_of(self.proxy.tag_key(), user, now);
         let mut request = self.proxy.transactions().pool().take(512);
         let uri = &*balanced.route_target.uri;
         let uri = uri.split(|byte| *byte == b'?').next().unwrap_or(uri);
-        Options { listener, uri, branch: &branch, tag: tag.as_bytes() }.write(&mut request);
+        OptionsRequest { listener, uri, branch: &branch, tag: tag.as_bytes() }.write(&mut request);
         let Some(probing) = self.probes.list.get_mut(index) else { return };
-        probing.waiting = Some(Waiting { client, user, flow });
-        probing.has_asked = false;
+        probing.pending = Some(PendingProbe { client, user, flow });
+        probing.is_resolving = false;
         probing.due = now + probe.timeout;
         self.proxy.transactions().start_client(now, client, Kind::NonInvite, flow, request, user);
     }
 
-    /// Takes note that the DNS was asked for this target; whether it had not been asked the last time.
-    fn asks_first(&mut self, index: usize) -> bool {
-        self.probes.list.get_mut(index).is_none_or(|probing| !core::mem::replace(&mut probing.has_asked, true))
+    /// Marks this target as resolving; returns whether it was not resolving before.
+    fn start_resolving(&mut self, index: usize) -> bool {
+        self.probes.list.get_mut(index).is_none_or(|probing| !core::mem::replace(&mut probing.is_resolving, true))
     }
 
-    fn put_off_probe(&mut self, index: usize, due: Timestamp) {
+    fn postpone_probe(&mut self, index: usize, due: Timestamp) {
         if let Some(probing) = self.probes.list.get_mut(index) {
             probing.due = due;
         }
     }
 
-    /// Where a probe goes.
-    fn flow_of_probe(&mut self, now: Timestamp, place: &Place) -> Whereabouts {
+    /// Returns the flow of a probe.
+    fn flow_of_probe(&mut self, now: Timestamp, place: &TargetAddress) -> ProbeAddress {
         let hop = match place {
-            Place::At { address, transport } => Hop { transport: transport.unwrap_or_default(), address: *address },
-            Place::Named(question) => {
+            TargetAddress::Literal { address, transport } => {
+                Hop { transport: transport.unwrap_or_default(), address: *address }
+            }
+            TargetAddress::Name(question) => {
                 let answer = match self.names.lookup(now, question) {
-                    Lookup::Known(answer) => answer,
+                    Lookup::Fresh(answer) => answer,
                     Lookup::Stale(answer) => {
-                        self.questions.push_back((FOR_NOBODY, question.clone()));
+                        self.questions.push_back((CACHE_ONLY_QUERY, question.clone()));
                         answer
                     }
-                    Lookup::Unknown => {
-                        self.questions.push_back((FOR_NOBODY, question.clone()));
-                        return Whereabouts::Asked;
+                    Lookup::Miss => {
+                        self.questions.push_back((CACHE_ONLY_QUERY, question.clone()));
+                        return ProbeAddress::Resolving;
                     }
                 };
                 let located = answer.ok();
                 let first = located.iter().flat_map(|located| &located.candidates).flat_map(|one| &one.hops).next();
-                let Some(hop) = first else { return Whereabouts::Nowhere };
+                let Some(hop) = first else { return ProbeAddress::Unreachable };
                 *hop
             }
         };
         match self.snapshot.listeners.towards(hop.transport, hop.address, ListenerId(0)) {
-            Some(listener) => Whereabouts::At(Flow::new(listener, hop.transport, hop.address)),
-            None => Whereabouts::Nowhere,
+            Some(listener) => ProbeAddress::Flow(Flow::new(listener, hop.transport, hop.address)),
+            None => ProbeAddress::Unreachable,
         }
     }
 }
 
-/// Where a target is, as far as is known.
-enum Whereabouts {
-    At(Flow),
-    /// The DNS is asked; the answer is there the next time.
-    Asked,
-    Nowhere,
+/// The address of a target as far as it is known.
+enum ProbeAddress {
+    Flow(Flow),
+    /// A DNS query is pending; the answer is available at the next attempt.
+    Resolving,
+    Unreachable,
 }
 
 fn tag_of(key: &TagKey, user: u32, now: Timestamp) -> String {

@@ -1,4 +1,4 @@
-//! The registrar's side of a REGISTER (RFC 3261 §10.3, RFC 5626 §6).
+//! The registrar's handling of REGISTER (RFC 3261 §10.3, RFC 5626 §6).
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -6,41 +6,41 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use strowger_balancer::Slot;
 use strowger_foundation::{ConnId, Flow, Timestamp};
-use strowger_message::{HeaderName, Message, NameAddr, Reply, Status, Uri};
-use strowger_proxy::branch::Branch;
-use strowger_proxy::inquiry::Ask;
-use strowger_registrar::{Durability, GruuKey, Policy, Record, Renewal, Source, Update, UpdateKind};
+use strowger_message::{HeaderName, Message, NameAddr, ResponseBuilder, Status, Uri};
+use strowger_proxy::branch::BranchId;
+use strowger_proxy::cluster_request::ClusterRequestKind;
+use strowger_registrar::{Durability, GruuKey, Policy, Record, RefreshRequest, Source, Update, UpdateKind};
 use strowger_transaction::ServerKey;
 
 use crate::boundary::Event;
 use crate::gruu;
-use crate::keeping::{Full, Waiting};
-use crate::reply::Refusal;
+use crate::own_responses::Refusal;
+use crate::pending_registers::{PendingRegister, QueueLimit};
 use crate::request::Request;
 use crate::responder::Responder;
 use crate::shard::Shard;
 use crate::snapshot::Snapshot;
 
-/// What a REGISTER may require.
-const UNDERSTOOD: [&[u8]; 3] = [b"path", b"outbound", b"gruu"];
+/// Option tags that a REGISTER may require.
+const SUPPORTED_OPTION_TAGS: [&[u8]; 3] = [b"path", b"outbound", b"gruu"];
 
-/// How long a client is asked to wait when the store cannot keep what it registers.
+/// Retry-After when the store cannot store a registration.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// The first of the parameters that a GRUU makes.
+/// The first parameter of a Contact with GRUUs.
 const PUB_GRUU: &[u8] = b";pub-gruu=";
 
-/// What a Service-Route takes besides its value, and what the fields of an outbound registration take.
+/// Length of a Service-Route header without its value.
 const OF_SERVICE_ROUTE: usize = "Service-Route: \r\n".len();
 const OF_OUTBOUND: usize = "Require: outbound\r\nSupported: outbound, path\r\n".len();
 
-/// While the registrations of before are still being read.
+/// The refusal while stored registrations are being loaded.
 pub(crate) const LOADING: Refusal =
-    Refusal::Later(Status::SERVICE_UNAVAILABLE, "Registrations Are Being Loaded", Duration::from_secs(2));
+    Refusal::RetryAfter(Status::SERVICE_UNAVAILABLE, "Registrations Are Being Loaded", Duration::from_secs(2));
 
-/// A REGISTER on its way through the registrar.
+/// A REGISTER in progress.
 #[derive(Clone, Copy)]
-pub(crate) struct Registering<'a, 'm> {
+pub(crate) struct RegisterRequest<'a, 'm> {
     by: Responder,
     pub(crate) source: Flow,
     pub(crate) message: &'m Message<'a>,
@@ -55,32 +55,34 @@ impl Shard {
             Ok(aor) => aor,
             Err(refusal) => return self.refuse_registrant(now, key, request, refusal),
         };
-        if !self.locations.is_complete() && self.asked_by(message) == Some(Ask::Remove) {
-            // The sender gives up at any answer; what is not answered comes again.
+        if !self.locations.is_complete() && self.cluster_request_of(message) == Some(ClusterRequestKind::RemoveBindings)
+        {
+            // The sender stops at any response, but retransmits a request without one.
             return;
         }
         let is_proven = auth.requires(b"REGISTER") || auth.trusts(source.peer.ip());
         let Some(by) = self.open(now, source, key, message, is_proven) else { return };
         if !self.locations.is_complete() {
-            // It is kept: what is carried out when it comes again was refused, and may be outdated by then.
+            // Refused with a transaction. Without one, a retransmission could be carried out later, although it was
+            // refused and may be outdated.
             return self.refuse(now, by, source, message, LOADING);
         }
         if request.snapshot.registrar.durability == Durability::Memory
-            && self.renew(now, Registering { by, source, message, aor }, request.snapshot)
+            && self.renew(now, RegisterRequest { by, source, message, aor }, request.snapshot)
         {
             return;
         }
         if request.snapshot.registrar.durability != Durability::WriteThrough {
-            self.enact(now, Registering { by, source, message, aor }, None);
+            self.apply_register(now, RegisterRequest { by, source, message, aor }, None);
             return;
         }
-        if let Some(full) = self.keeping.full(aor) {
+        if let Some(full) = self.pending_registers.exceeded_limit(aor) {
             self.counters.unkept += 1;
             let (event, reason) = match full {
-                Full::Table => (Event::TableFull { table: "REGISTERs that wait for the store" }, "Store Too Slow"),
-                Full::OfOne => {
+                QueueLimit::PerShard => (Event::TableFull { table: "pending REGISTERs" }, "Store Too Slow"),
+                QueueLimit::PerAor => {
                     let aor = strowger_message::lossy(aor);
-                    (Event::TooManyWaiting { peer: source.peer, aor }, "Too Many REGISTERs Of This Address")
+                    (Event::TooManyPendingRegisters { peer: source.peer, aor }, "Too Many REGISTERs Of This Address")
                 }
             };
             self.report(event);
@@ -88,18 +90,18 @@ impl Shard {
         }
         let request = self.proxy.transactions().pool().copy_of(message.bytes());
         let (is_answered, is_closed, is_barred) = (false, false, false);
-        let waiting = Waiting { by, source, request, aor: aor.into(), is_answered, is_closed, is_barred };
-        let (ticket, is_first) = self.keeping.add(now, waiting);
-        if is_first && !self.enact(now, Registering { by, source, message, aor }, Some(ticket)) {
-            self.end_wait(now, ticket);
+        let waiting = PendingRegister { by, source, request, aor: aor.into(), is_answered, is_closed, is_barred };
+        let (ticket, is_first) = self.pending_registers.add(now, waiting);
+        if is_first && !self.apply_register(now, RegisterRequest { by, source, message, aor }, Some(ticket)) {
+            self.finish_pending(now, ticket);
         }
     }
 
     //= rfc3261#10.3
-    /// Steps 1 to 5: the address of record whose bindings the sender may change.
+    /// Steps 1 to 5: returns the address of record whose bindings the sender may change.
     fn registrant<'m>(&mut self, now: Timestamp, request: &Request<'_, 'm>) -> Result<&'m [u8], Refusal> {
         let (message, snapshot) = (request.message, request.snapshot);
-        let required = not_understood(message);
+        let required = unsupported_option_tags(message);
         if !required.is_empty() {
             return Err(Refusal::BadExtension(required));
         }
@@ -109,10 +111,11 @@ impl Shard {
                 _ => Refusal::Status(Status::BAD_REQUEST, Some("To Is No SIP Address")),
             });
         };
-        // Not copied: what was just written and is read in other pieces, the processor waits for.
+        // Not copied: reading freshly written bytes in pieces of another size stalls the processor (store
+        // forwarding).
         let aor = snapshot.directory.resolve(claimed.as_bytes());
-        // A trunk calls, and registers nobody; and its address can be claimed by whoever can forge a datagram.
-        let is_passed = || request.removes_elsewhere() && only_removes(message);
+        // A trunk makes calls but registers nobody, and anyone who can forge a datagram can claim its address.
+        let is_passed = || request.is_cluster_removal() && only_removes(message);
         let is_excused = || snapshot.auth.trusts(request.source.peer.ip()) || is_passed();
         if snapshot.auth.requires(b"REGISTER") && !is_excused() {
             let (header, status) = (HeaderName::Authorization, Status::UNAUTHORIZED);
@@ -122,50 +125,51 @@ impl Shard {
         Ok(aor)
     }
 
-    /// The rules for what a REGISTER registers. What another server of ours has passed on, by its Via, has a Path where it needs one.
+    /// Returns the policy for a REGISTER. One passed on by another server of ours, according to its Via, has a Path
+    /// where it needs one.
     fn registrar_policy<'s>(&self, snapshot: &'s Snapshot, message: &Message<'_>) -> &'s Policy {
         let Some(clusters) = snapshot.clusters.as_ref().filter(|_| !message.has_one_via()) else {
             return &snapshot.registrar;
         };
-        let is_ours = message.via().branch.and_then(|branch| Branch::decode(self.proxy.ring(), branch)).is_some();
+        let is_ours = message.via().branch.and_then(|branch| BranchId::decode(self.proxy.ring(), branch)).is_some();
         if is_ours { &clusters.registrar } else { &snapshot.registrar }
     }
 
-    /// Refuses a REGISTER before anything of it is kept.
+    /// Refuses a REGISTER before anything is stored.
     fn refuse_registrant(&mut self, now: Timestamp, key: ServerKey, request: &Request<'_, '_>, refusal: Refusal) {
         let is_challenge = matches!(refusal, Refusal::Challenge { .. });
         let Some(by) = self.responder(now, key, request, is_challenge) else { return };
         self.refuse(now, by, request.source, request.message, refusal);
     }
 
-    /// Steps 6 to 8 at once, for a REGISTER that only says again what is there: that is what nearly all do. `false` where it
-    /// is another, and nothing was done.
-    fn renew(&mut self, now: Timestamp, registering: Registering<'_, '_>, snapshot: &Snapshot) -> bool {
-        let Registering { by, source, message, aor } = registering;
-        let Some(renewal) = Renewal::read(message) else { return false };
+    /// Steps 6 to 8 in one pass, for a REGISTER that only repeats the current bindings, as nearly all do. Returns
+    /// `false` without any effect for any other.
+    fn renew(&mut self, now: Timestamp, registering: RegisterRequest<'_, '_>, snapshot: &Snapshot) -> bool {
+        let RegisterRequest { by, source, message, aor } = registering;
+        let Some(renewal) = RefreshRequest::read(message) else { return false };
         let policy = self.registrar_policy(snapshot, message);
-        let mut lines = self.keeping.buffer();
+        let mut lines = self.pending_registers.buffer();
         let from = Source { flow: source, via_sent_by_matches: via_matches(message, &source) };
-        let is_renewed = self.locations.renew(now, aor, policy, &from, &renewal, &mut lines);
+        let is_renewed = self.locations.refresh(now, aor, policy, &from, &renewal, &mut lines);
         if is_renewed {
             self.counters.registered += 1;
             self.answer(now, by, source, message, Status::OK, None, |reply| {
                 add_service_routes(policy, add_contacts(reply, &lines, message, policy))
             });
         }
-        self.keeping.give_back(lines);
+        self.pending_registers.recycle(lines);
         is_renewed
     }
 
     //= rfc3261#10.3
-    /// Steps 6 to 8: decides what becomes of the bindings. With a `ticket` that waits for the store: `false` where there is
-    /// nothing to wait for, and the answer is given.
-    fn enact(&mut self, now: Timestamp, registering: Registering<'_, '_>, ticket: Option<u64>) -> bool {
-        let Registering { source, message, aor, .. } = registering;
+    /// Steps 6 to 8: decides the new bindings. With a `ticket`, the REGISTER waits for the store; returns `false` if
+    /// it has nothing to wait for and is answered.
+    fn apply_register(&mut self, now: Timestamp, registering: RegisterRequest<'_, '_>, ticket: Option<u64>) -> bool {
+        let RegisterRequest { source, message, aor, .. } = registering;
         let snapshot = Arc::clone(&self.snapshot);
-        let mut record = self.keeping.buffer();
+        let mut record = self.pending_registers.buffer();
         let staged = Update::read(message).and_then(|mut update| {
-            leave_own_hops(&snapshot, &mut update);
+            strip_own_path_hops(&snapshot, &mut update);
             let source = Source { flow: source, via_sent_by_matches: via_matches(message, &source) };
             let policy = self.registrar_policy(&snapshot, message);
             match policy.durability {
@@ -179,31 +183,31 @@ impl Shard {
         let update = match staged {
             Ok(update) => update,
             Err(refusal) => {
-                self.keeping.give_back(record);
+                self.pending_registers.recycle(record);
                 self.refuse_registration(now, registering, refusal);
                 return false;
             }
         };
         if let Some(ticket) = ticket.filter(|_| !record.is_empty()) {
-            self.keeping.store(Some(ticket), record);
+            self.pending_registers.push_record(Some(ticket), record);
             return true;
         }
         if let Ok(parsed) = Record::parse(&record) {
-            self.put(now, &parsed, None);
+            self.commit_record(now, &parsed, None);
         }
         if snapshot.registrar.durability == Durability::WriteBehind && !record.is_empty() {
-            self.keeping.store(None, record);
+            self.pending_registers.push_record(None, record);
         } else {
-            self.keeping.give_back(record);
+            self.pending_registers.recycle(record);
         }
         self.confirm(now, registering, &update);
         false
     }
 
-    /// What became of a record at the store. What is kept counts, also where its client was told that it takes too long, or
-    /// the shard that staged it is no more.
+    /// Handles the result of storing a record. A stored record counts, even if its client was told that it took too
+    /// long, or the shard that staged it is gone.
     pub(crate) fn handle_stored(&mut self, now: Timestamp, ticket: u64, record: Vec<u8>, kept: bool) {
-        let waiting = self.keeping.get_mut(ticket);
+        let waiting = self.pending_registers.get_mut(ticket);
         let is_ours = waiting.is_some();
         let is_barred = waiting.as_ref().is_some_and(|waiting| waiting.is_barred);
         let closed = waiting.as_ref().and_then(|waiting| waiting.closed());
@@ -211,48 +215,49 @@ impl Shard {
         let asked = asked.map(|waiting| (waiting.by, waiting.source, core::mem::take(&mut waiting.request)));
         if kept
             && let Ok(record) = Record::parse(&record)
-            && (!is_barred || record.is_of_changes())
+            && (!is_barred || record.is_change_set())
         {
             if is_barred {
-                // The other members have it already, and must hear that it goes.
-                self.put(now, &record, closed);
-                self.forget(now, record.aor());
+                // The other members already have it and must learn of its removal.
+                self.commit_record(now, &record, closed);
+                self.bar_user(now, record.aor());
             } else if is_ours {
-                self.put(now, &record, closed);
+                self.commit_record(now, &record, closed);
             } else {
-                self.put_of_predecessor(now, &record);
+                self.commit_orphan_record(now, &record);
             }
         }
-        self.keeping.give_back(record);
+        self.pending_registers.recycle(record);
         if let Some((by, source, request)) = asked {
             if let Some(message) = read(&request) {
                 match Update::read(&message) {
                     Ok(update) if kept && !is_barred => {
-                        let aor = self.keeping.get_mut(ticket).map(|waiting| core::mem::take(&mut waiting.aor));
+                        let aor =
+                            self.pending_registers.get_mut(ticket).map(|waiting| core::mem::take(&mut waiting.aor));
                         let aor = aor.unwrap_or_default();
-                        self.confirm(now, Registering { by, source, message: &message, aor: &aor }, &update);
+                        self.confirm(now, RegisterRequest { by, source, message: &message, aor: &aor }, &update);
                     }
                     _ if is_barred => self.refuse(now, by, source, &message, Status::FORBIDDEN.into()),
-                    _ => self.refuse_unkept(now, by, source, &message),
+                    _ => self.refuse_unstored(now, by, source, &message),
                 }
             }
-            self.proxy.transactions().pool().give(request);
+            self.proxy.transactions().pool().recycle(request);
         }
-        self.end_wait(now, ticket);
+        self.finish_pending(now, ticket);
     }
 
-    /// Puts what was staged. Where it turns out to be newer than what says that it is later, the other members have to hear so.
-    pub(crate) fn put(&mut self, now: Timestamp, record: &Record<'_>, closed: Option<ConnId>) {
+    /// Applies a staged record. If it is newer than the version that it carries, the other members are told.
+    pub(crate) fn commit_record(&mut self, now: Timestamp, record: &Record<'_>, closed: Option<ConnId>) {
         if self.locations.put(now, record, closed) {
-            let mut known = self.keeping.buffer();
-            self.locations.write_known(now, record, &mut known);
-            self.keeping.store(None, known);
+            let mut known = self.pending_registers.buffer();
+            self.locations.write_current_changes(now, record, &mut known);
+            self.pending_registers.push_record(None, known);
         }
     }
 
-    /// Puts what a shard staged that is no more: nobody remembers whether its connection has closed meanwhile, or its user
-    /// was barred.
-    fn put_of_predecessor(&mut self, now: Timestamp, record: &Record<'_>) {
+    /// Applies a record that a previous instance of the shard staged. Whether its connection closed or its user was
+    /// barred in the meantime is unknown.
+    fn commit_orphan_record(&mut self, now: Timestamp, record: &Record<'_>) {
         let snapshot = Arc::clone(&self.snapshot);
         let is_enabled = snapshot.directory.user(record.aor()).is_some_and(|user| user.enabled);
         if is_enabled || !snapshot.auth.requires(b"REGISTER") {
@@ -260,30 +265,32 @@ impl Shard {
         }
     }
 
-    /// The REGISTER with this ticket is done; the next of its address has its turn, until one of them is at the store.
-    fn end_wait(&mut self, now: Timestamp, ticket: u64) {
-        let mut next = self.remove_waiting(now, ticket);
+    /// Finishes the REGISTER with this ticket and applies the next ones of its address, until one of them is at the
+    /// store.
+    fn finish_pending(&mut self, now: Timestamp, ticket: u64) {
+        let mut next = self.remove_pending(now, ticket);
         while let Some(ticket) = next {
-            if self.enact_waiting(now, ticket) {
+            if self.apply_pending(now, ticket) {
                 return;
             }
-            next = self.remove_waiting(now, ticket);
+            next = self.remove_pending(now, ticket);
         }
     }
 
-    /// Ends a wait, and does what the operator has ordered since that REGISTER came: now nothing of the address is at the store.
-    fn remove_waiting(&mut self, now: Timestamp, ticket: u64) -> Option<u64> {
-        let (waiting, next) = self.keeping.remove(ticket)?;
-        self.proxy.transactions().pool().give(waiting.request);
-        while let Some(order) = self.keeping.poll_order() {
-            self.follow_order(now, &order.aor, order.contact.as_deref());
+    /// Removes a pending REGISTER and applies the operator's commands received after it, since nothing of the address
+    /// is at the store.
+    fn remove_pending(&mut self, now: Timestamp, ticket: u64) -> Option<u64> {
+        let (waiting, next) = self.pending_registers.remove(ticket)?;
+        self.proxy.transactions().pool().recycle(waiting.request);
+        while let Some(order) = self.pending_registers.poll_command() {
+            self.apply_unregister(now, &order.aor, order.contact.as_deref());
         }
         next
     }
 
-    /// Enacts a REGISTER that has waited for others of its address; whether it is at the store now.
-    fn enact_waiting(&mut self, now: Timestamp, ticket: u64) -> bool {
-        let Some(waiting) = self.keeping.get_mut(ticket) else { return false };
+    /// Applies a REGISTER that waited for others of its address; returns whether it is at the store.
+    fn apply_pending(&mut self, now: Timestamp, ticket: u64) -> bool {
+        let Some(waiting) = self.pending_registers.get_mut(ticket) else { return false };
         let (by, source, is_barred) = (waiting.by, waiting.source, waiting.is_barred);
         let (aor, request) = (core::mem::take(&mut waiting.aor), core::mem::take(&mut waiting.request));
         let is_stored = match read(&request) {
@@ -291,26 +298,28 @@ impl Shard {
                 self.refuse(now, by, source, &message, Status::FORBIDDEN.into());
                 false
             }
-            Some(message) => self.enact(now, Registering { by, source, message: &message, aor: &aor }, Some(ticket)),
+            Some(message) => {
+                self.apply_register(now, RegisterRequest { by, source, message: &message, aor: &aor }, Some(ticket))
+            }
             None => false,
         };
-        if let Some(waiting) = self.keeping.get_mut(ticket) {
+        if let Some(waiting) = self.pending_registers.get_mut(ticket) {
             (waiting.aor, waiting.request) = (aor, request);
         }
         is_stored
     }
 
     /// Refuses the REGISTERs that have waited too long.
-    pub(crate) fn give_up_storing(&mut self, now: Timestamp) {
-        while let Some((by, source, request)) = self.keeping.poll_expired(now) {
+    pub(crate) fn expire_pending_registers(&mut self, now: Timestamp) {
+        while let Some((by, source, request)) = self.pending_registers.poll_expired(now) {
             if let Some(message) = read(&request) {
-                self.refuse_unkept(now, by, source, &message);
+                self.refuse_unstored(now, by, source, &message);
             }
-            self.proxy.transactions().pool().give(request);
+            self.proxy.transactions().pool().recycle(request);
         }
     }
 
-    fn refuse_unkept(&mut self, now: Timestamp, by: Responder, source: Flow, message: &Message<'_>) {
+    fn refuse_unstored(&mut self, now: Timestamp, by: Responder, source: Flow, message: &Message<'_>) {
         self.counters.unkept += 1;
         self.refuse(now, by, source, message, unavailable("Registration Cannot Be Stored"));
     }
@@ -318,10 +327,10 @@ impl Shard {
     fn refuse_registration(
         &mut self,
         now: Timestamp,
-        registering: Registering<'_, '_>,
+        registering: RegisterRequest<'_, '_>,
         refusal: strowger_registrar::Refusal,
     ) {
-        let Registering { by, source, message, aor } = registering;
+        let RegisterRequest { by, source, message, aor } = registering;
         self.counters.refused += 1;
         let limit = self.snapshot.registrar.max_contacts;
         if refusal == strowger_registrar::Refusal::TooManyContacts {
@@ -343,11 +352,11 @@ impl Shard {
         });
     }
 
-    /// The 200, with the bindings that there are now.
-    fn confirm(&mut self, now: Timestamp, registering: Registering<'_, '_>, update: &Update<'_>) {
-        let Registering { by, source, message, aor } = registering;
+    /// Sends the 200 with the current bindings.
+    fn confirm(&mut self, now: Timestamp, registering: RegisterRequest<'_, '_>, update: &Update<'_>) {
+        let RegisterRequest { by, source, message, aor } = registering;
         self.counters.registered += 1;
-        self.pass_removal(now, registering, update);
+        self.forward_removal(now, registering, update);
         let snapshot = Arc::clone(&self.snapshot);
         let policy = &snapshot.registrar;
         let ring = *self.proxy.ring();
@@ -357,28 +366,29 @@ impl Shard {
             gruu::seal(&ring, key, Slot::of(aor), tag_key.hash64(&[times.as_flattened(), update.call_id]))
         };
         let wants_gruu = policy.gruu && update.supported.gruu;
-        let mut lines = self.keeping.buffer();
+        let mut lines = self.pending_registers.buffer();
         self.locations.write_contacts(now, aor, wants_gruu.then_some(&seal), &mut lines);
-        let flow_timer = source.transport.is_reliable() && update.first_hop;
+        let flow_timer = source.transport.is_reliable() && update.is_first_hop;
         self.answer(now, by, source, message, Status::OK, None, |reply| {
             let reply = add_contacts(reply, &lines, message, policy);
             let reply = add_service_routes(policy, copy_path(reply, message, update));
+            //= rfc5626#6:no-require
             if !update.uses_outbound() {
                 return reply;
             }
-            //= rfc5626#6
+            //= rfc5626#6:require
             let reply = reply.header("Require", &[b"outbound"]).optional("Supported", &[b"outbound, path"]);
-            // Over datagrams a client's own interval is the shorter one, as a translation needs it (RFC 5626 §4.4.2).
+            // Over UDP, a client's default keep-alive interval is shorter, as NAT requires (RFC 5626 §4.4.2).
             if flow_timer {
                 return reply.header_fmt("Flow-Timer", format_args!("{}", policy.flow_timer.as_secs()));
             }
             reply
         });
-        self.keeping.give_back(lines);
+        self.pending_registers.recycle(lines);
     }
 }
 
-/// Whether a REGISTER does nothing but remove.
+/// Returns whether a REGISTER only removes bindings.
 fn only_removes(message: &Message<'_>) -> bool {
     match Update::read(message).map(|update| update.kind) {
         Ok(UpdateKind::RemoveAll) => true,
@@ -387,32 +397,37 @@ fn only_removes(message: &Message<'_>) -> bool {
     }
 }
 
-/// A request of ours that was understood before.
+/// Parses a stored request that parsed before.
 fn read(request: &[u8]) -> Option<Message<'_>> {
     Message::parse(request).ok()
 }
 
 //= rfc3608#6.3
-fn add_service_routes<'b>(policy: &Policy, reply: Reply<'b>) -> Reply<'b> {
+fn add_service_routes<'b>(policy: &Policy, reply: ResponseBuilder<'b>) -> ResponseBuilder<'b> {
     policy.service_route.iter().fold(reply, |reply, route| reply.optional("Service-Route", &[route]))
 }
 
 //= rfc3261#10.3 step 8
-/// The contacts of the address, all of them. Where the answer must be short, and that is too much: those that the request names, as
-/// its sender has to know how long they last, and of the others what there is room for. A request that only asks which there are is
-/// not told half of them: its answer is too long then.
-fn add_contacts<'b>(mut reply: Reply<'b>, lines: &[u8], message: &Message<'_>, policy: &Policy) -> Reply<'b> {
-    // What comes behind them. A Path is in the request too, so it is no longer than that.
+/// Adds all contacts of the address. If the response is limited and they do not fit, adds those that the request
+/// names, because its sender must learn their expiry, and as many others as fit. A query without contacts never gets
+/// a partial list: its response exceeds the limit instead.
+fn add_contacts<'b>(
+    mut reply: ResponseBuilder<'b>,
+    lines: &[u8],
+    message: &Message<'_>,
+    policy: &Policy,
+) -> ResponseBuilder<'b> {
+    // The fields after them. The Path is copied from the request, so it is no longer than there.
     let routes: usize = policy.service_route.iter().map(|route| route.len().saturating_add(OF_SERVICE_ROUTE)).sum();
     let behind = routes.saturating_add(OF_OUTBOUND);
     let path = if message.head().first(HeaderName::Path).is_some() { message.head().len() } else { 0 };
     let behind = behind.saturating_add(path);
-    if lines.len().saturating_add(behind) <= reply.room() || message.head().first(HeaderName::Contact).is_none() {
+    if lines.len().saturating_add(behind) <= reply.remaining() || message.head().first(HeaderName::Contact).is_none() {
         return reply.lines(lines);
     }
     let mut others: SmallVec<[&[u8]; 16]> = SmallVec::new();
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
-        if is_named(line, message) && line.len() <= reply.room() {
+        if is_named(line, message) && line.len() <= reply.remaining() {
             reply = reply.lines(line);
         } else if is_named(line, message) {
             reply = reply.optional_lines(&[without_gruus(line), b"\r\n"].concat());
@@ -420,7 +435,7 @@ fn add_contacts<'b>(mut reply: Reply<'b>, lines: &[u8], message: &Message<'_>, p
             others.push(line);
         }
     }
-    let room = reply.room().saturating_sub(behind);
+    let room = reply.remaining().saturating_sub(behind);
     let mut used = 0_usize;
     for line in others {
         let with = used.saturating_add(line.len());
@@ -432,14 +447,14 @@ fn add_contacts<'b>(mut reply: Reply<'b>, lines: &[u8], message: &Message<'_>, p
     reply
 }
 
-/// A Contact line without its end, and without the GRUUs that stand there: whoever is told of none has none.
+/// Returns a Contact line without its end and its GRUUs, for a client that gets none.
 fn without_gruus(line: &[u8]) -> &[u8] {
     let line = line.trim_ascii_end();
     let at = line.windows(PUB_GRUU.len()).position(|part| part == PUB_GRUU).unwrap_or(line.len());
     line.get(..at).unwrap_or(line)
 }
 
-/// Whether `message` has the URI of a Contact line.
+/// Returns whether `message` contains the URI of a Contact line.
 fn is_named(line: &[u8], message: &Message<'_>) -> bool {
     let uri = line.split(|byte| *byte == b'<').nth(1).and_then(|rest| rest.split(|byte| *byte == b'>').next());
     uri.is_some_and(|uri| {
@@ -449,14 +464,14 @@ fn is_named(line: &[u8], message: &Message<'_>) -> bool {
 }
 
 //= rfc3327#5.3
-/// The path as it came, for a client that knows what that is.
-fn copy_path<'b>(reply: Reply<'b>, message: &Message<'_>, update: &Update<'_>) -> Reply<'b> {
+/// Copies the Path of the request, for a client that supports it.
+fn copy_path<'b>(reply: ResponseBuilder<'b>, message: &Message<'_>, update: &Update<'_>) -> ResponseBuilder<'b> {
     let path = message.head().all(HeaderName::Path).filter(|_| update.supported.path);
     path.fold(reply, |reply, value| reply.header("Path", &[value]))
 }
 
-/// A path's first hops that are this server are no hops for it; one with a user is, for that names a flow.
-fn leave_own_hops(snapshot: &Snapshot, update: &mut Update<'_>) {
+/// Removes a Path's leading hops that are this server. A hop with a user part stays, because it names a flow.
+fn strip_own_path_hops(snapshot: &Snapshot, update: &mut Update<'_>) {
     let is_own = |value: &[u8]| match NameAddr::parse(value).and_then(|value| value.parse_uri()) {
         Some(Uri::Sip(uri)) => uri.user.is_none() && snapshot.is_own_hop(&uri),
         _ => false,
@@ -466,14 +481,14 @@ fn leave_own_hops(snapshot: &Snapshot, update: &mut Update<'_>) {
     }
 }
 
-/// The option tags of Require that we do not understand, as one list.
-fn not_understood(message: &Message<'_>) -> SmallVec<[u8; 64]> {
+/// Returns the option tags of Require that the server does not support, as one list.
+fn unsupported_option_tags(message: &Message<'_>) -> SmallVec<[u8; 64]> {
     let mut unknown: SmallVec<[u8; 64]> = SmallVec::new();
     if message.head().first(HeaderName::Require).is_none() {
         return unknown;
     }
     for tag in message.head().elements(HeaderName::Require).filter(|tag| !tag.is_empty()) {
-        if UNDERSTOOD.iter().any(|known| known.eq_ignore_ascii_case(tag)) {
+        if SUPPORTED_OPTION_TAGS.iter().any(|known| known.eq_ignore_ascii_case(tag)) {
             continue;
         }
         if !unknown.is_empty() {
@@ -484,8 +499,8 @@ fn not_understood(message: &Message<'_>) -> SmallVec<[u8; 64]> {
     unknown
 }
 
-/// Whether the client knows the address that it is seen from: if so nothing translates between it and us. On a stream the
-/// port that it is seen from is none that it could name.
+/// Returns whether the client's Via shows the address that it is seen from, which means no NAT in between. On streams
+/// the ports are not compared, because a client cannot name its source port.
 pub(crate) fn via_matches(message: &Message<'_>, source: &Flow) -> bool {
     let via = message.via();
     let port = via.sent_by.port.unwrap_or(source.transport.default_port());
@@ -494,5 +509,5 @@ pub(crate) fn via_matches(message: &Message<'_>, source: &Flow) -> bool {
 }
 
 const fn unavailable(reason: &'static str) -> Refusal {
-    Refusal::Later(Status::SERVICE_UNAVAILABLE, reason, RETRY_AFTER)
+    Refusal::RetryAfter(Status::SERVICE_UNAVAILABLE, reason, RETRY_AFTER)
 }

@@ -1,6 +1,6 @@
-//! What is removed here is removed where else the user may be known (see [`crate::clusters`]): the cluster that had a user before, and the
-//! one that has passed the REGISTER on, keep what was registered there until it expires, and must not call a phone that has unregistered
-//! since.
+//! Removal of bindings in other clusters that may know the user (see [`crate::clusters`]). The user's previous
+//! cluster and the one that passed the REGISTER on keep bindings until they expire, and must not call a phone that
+//! has unregistered.
 
 use core::cell::Cell;
 use std::sync::Arc;
@@ -9,46 +9,52 @@ use smallvec::SmallVec;
 use strowger_balancer::Slot;
 use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 use strowger_message::{HeaderName, Message, NameAddr};
-use strowger_proxy::branch::{Branch, Owner};
-use strowger_proxy::inquiry::{self, Ask, Inquiry, Subject};
-use strowger_proxy::{Listener, Place, To};
+use strowger_proxy::branch::{BranchId, BranchOwner};
+use strowger_proxy::cluster_request::{self, ClusterRequest, ClusterRequestKind, Subject};
+use strowger_proxy::{Listener, NextHop, NextHopAddress};
 use strowger_registrar::{Update, UpdateKind};
 use strowger_transaction::Kind;
 
-use crate::clusters::Standing;
-use crate::places::{self, Choice, Places};
+use crate::clusters::ServingCluster;
+use crate::next_hops::{self, NextHopResolver, WeightedChoice};
 use crate::probes::PROBE_USERS;
-use crate::register::Registering;
+use crate::register::RegisterRequest;
 use crate::shard::Shard;
 
-/// The user of a transaction whose answer nobody waits for.
-const NOBODY: u32 = PROBE_USERS | ((1 << 30) - 1);
+/// The user number of a transaction whose response is discarded.
+const DISCARD_USER: u32 = PROBE_USERS | ((1 << 30) - 1);
 
-/// Members of a cluster that are told of a removal; they tell the others.
-const TOLD: usize = 2;
+/// Number of members of a cluster that are told of a removal; they tell the others.
+const NOTIFIED_MEMBERS: usize = 2;
 
-/// The Contacts that a REGISTER removes, as they stand there.
+/// The Contacts that a REGISTER removes, as written in it.
 type Contacts<'m> = SmallVec<[&'m [u8]; 2]>;
 
 impl Shard {
-    /// Tells those who may know them, too, which bindings this REGISTER, which has been carried out, has removed.
-    pub(crate) fn pass_removal(&mut self, now: Timestamp, registering: Registering<'_, '_>, update: &Update<'_>) {
-        let Registering { source, message, aor, .. } = registering;
+    /// Sends the bindings that this REGISTER has removed to the other clusters that may have them.
+    pub(crate) fn forward_removal(
+        &mut self,
+        now: Timestamp,
+        registering: RegisterRequest<'_, '_>,
+        update: &Update<'_>,
+    ) {
+        let RegisterRequest { source, message, aor, .. } = registering;
         let Some(clusters) = self.snapshot.clusters.as_ref().map(Arc::clone) else { return };
         let removed = removed(message, update);
         if removed.is_empty() {
             return;
         }
-        let sender = match self.asked_by(message) {
-            // It ends where it is passed to.
-            Some(Ask::Remove) => return,
-            Some(Ask::Serve | Ask::Own) => Some(source),
+        let sender = match self.cluster_request_of(message) {
+            // A forwarded removal is not forwarded again.
+            Some(ClusterRequestKind::RemoveBindings) => return,
+            Some(ClusterRequestKind::ServeLocally | ClusterRequestKind::ServeAsOwner) => Some(source),
             None => None,
         };
-        let before = match clusters.standing(Slot::of(aor)) {
-            // Where the sender and this server each take the other for the owner, all of the sender's cluster is told: it may die.
-            Some(Standing::Here { also: Some(other) }) => clusters.routes.get(other),
-            Some(Standing::There(owner)) if sender.is_some() => clusters.routes.get(owner),
+        let before = match clusters.serving_cluster(Slot::of(aor)) {
+            // If the sender and this server take each other for the owner, the whole cluster of the sender is told,
+            // because the sender may fail.
+            Some(ServingCluster::Own { also: Some(other) }) => clusters.routes.get(other),
+            Some(ServingCluster::Other(owner)) if sender.is_some() => clusters.routes.get(owner),
             _ => None,
         };
         let mut flows = before.map(|route| self.first_places(now, message, route)).unwrap_or_default();
@@ -62,12 +68,12 @@ impl Shard {
         }
     }
 
-    /// What a member asks by the first Route.
-    pub(crate) fn asked_by(&self, message: &Message<'_>) -> Option<Ask> {
+    /// Returns the cluster request in the first Route.
+    pub(crate) fn cluster_request_of(&self, message: &Message<'_>) -> Option<ClusterRequestKind> {
         let route = message.head().elements(HeaderName::Route).next().and_then(NameAddr::parse)?;
         let uri = route.parse_uri()?;
         let subject = Subject::of(message, message.request_uri());
-        Some(Inquiry::read(self.proxy.ring(), &subject, uri.sip()?)?.ask)
+        Some(ClusterRequest::read(self.proxy.ring(), &subject, uri.sip()?)?.kind)
     }
 
     fn send_removal(&mut self, now: Timestamp, flow: Flow, message: &Message<'_>, removed: &[&[u8]]) {
@@ -77,33 +83,35 @@ impl Shard {
             self.counters.removals_lost += 1;
             return;
         };
-        let branch = Branch { shard: self.id, owner: Owner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
+        let branch =
+            BranchId { shard: self.id, owner: BranchOwner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
         let domain = snapshot.domains.first().map_or(&[][..], |domain| domain);
         let subject = Subject::of(message, message.request_uri());
-        let asking = inquiry::route(self.proxy.ring(), domain, &subject, Ask::Remove, []);
+        let asking =
+            cluster_request::route(self.proxy.ring(), domain, &subject, ClusterRequestKind::RemoveBindings, []);
         let mut request = self.proxy.transactions().pool().take(1024);
         let removal = Removal { listener, domain, branch: &branch, route: &asking, message, removed };
         removal.write(&mut request);
-        self.proxy.transactions().start_client(now, client, Kind::NonInvite, flow, request, NOBODY);
+        self.proxy.transactions().start_client(now, client, Kind::NonInvite, flow, request, DISCARD_USER);
         self.counters.removals_passed += 1;
     }
 
-    /// The members that a way leads to first: more than one, for one that dies or starts takes no removal.
+    /// Returns the first next hops of a route: several, because a member that fails or starts accepts no removal.
     fn first_places(&self, now: Timestamp, message: &Message<'_>, route: &crate::route::Route) -> SmallVec<[Flow; 4]> {
         let refresh = Cell::new(None);
-        let places = Places {
+        let places = NextHopResolver {
             now,
             snapshot: &self.snapshot,
             names: &self.names,
             outages: &self.outages,
             ring: self.proxy.ring(),
-            exit: ListenerId(0),
-            choice: Choice::OfCall(self.proxy.tag_key(), message.call_id()),
+            egress: ListenerId(0),
+            choice: WeightedChoice::ByCallId(self.proxy.tag_key(), message.call_id()),
             refresh: &refresh,
         };
         let source = Flow::new(ListenerId(0), Transport::Udp, ([0, 0, 0, 0], 0).into());
         let uri = message.uri().copied();
-        let asked = places::Asked {
+        let asked = next_hops::RoutedRequest {
             message,
             source: &source,
             request_uri: message.request_uri(),
@@ -112,18 +120,18 @@ impl Shard {
             is_tentative: false,
         };
         let mut found = Vec::new();
-        if places.of_route(route, &asked, &mut found).is_err() {
+        if places.resolve_route(route, &asked, &mut found).is_err() {
             return SmallVec::new();
         }
-        let flow = |place: &Place| match place.to {
-            To::Flow(flow) => Some(flow),
-            To::Name { .. } => None,
+        let flow = |place: &NextHop| match place.address {
+            NextHopAddress::Flow(flow) => Some(flow),
+            NextHopAddress::Name { .. } => None,
         };
-        found.iter().flat_map(|target| &target.places).filter_map(flow).take(TOLD).collect()
+        found.iter().flat_map(|target| &target.next_hops).filter_map(flow).take(NOTIFIED_MEMBERS).collect()
     }
 }
 
-/// What `message` removes; `update` is what it was read as.
+/// Returns the Contacts that `message` removes; `update` is its parsed form.
 fn removed<'m>(message: &'m Message<'_>, update: &Update<'_>) -> Contacts<'m> {
     let elements = message.head().elements(HeaderName::Contact);
     match &update.kind {
@@ -136,7 +144,7 @@ fn removed<'m>(message: &'m Message<'_>, update: &Update<'_>) -> Contacts<'m> {
     }
 }
 
-/// A REGISTER that says again what another has removed.
+/// A REGISTER that repeats a removal.
 struct Removal<'a> {
     listener: &'a Listener,
     domain: &'a [u8],
@@ -149,7 +157,7 @@ struct Removal<'a> {
 impl Removal<'_> {
     fn write(&self, out: &mut Vec<u8>) {
         let Self { listener, domain, branch, route, message, removed } = *self;
-        // As it was read, so that nothing in it can be anything else.
+        // From the parsed message, so that it can contain nothing else.
         let user = message.to().uri;
         let cseq = message.cseq().number.to_string();
         let tag = message.from().tag().unwrap_or(b"removed");

@@ -1,4 +1,4 @@
-//! What is done with a request that is new and understood.
+//! Handling of a new, parsed request.
 
 mod facts;
 
@@ -16,63 +16,69 @@ use strowger_proxy::branch::{has_looped, loop_hash};
 use strowger_proxy::forward::{Edits, begins_dialog};
 use strowger_proxy::local;
 use strowger_proxy::routing::RouteSet;
-use strowger_proxy::{DEFAULT_MAX_BREADTH, Forwarding, Stateless, Target, Times, To};
+use strowger_proxy::{DEFAULT_MAX_BREADTH, Forwarding, ForwardingPolicy, NextHopAddress, Stateless, Target};
 use strowger_transaction::{ServerId, ServerKey};
 
 use crate::boundary::Event;
-use crate::places::Choice;
+use crate::next_hops::WeightedChoice;
+use crate::own_responses::Refusal;
 use crate::register::LOADING;
-use crate::reply::Refusal;
 use crate::responder::Responder;
-use crate::shard::{FOR_NOBODY, Shard};
+use crate::router::{ForwardOptions, RouteDecision, Router};
+use crate::shard::{CACHE_ONLY_QUERY, Shard};
 use crate::snapshot::Snapshot;
-use crate::steering::Steered;
-use crate::way::{Onward, Question, Way};
+use crate::steering::SteeringResult;
 
-/// How often a call may look whether a route's targets answer again, of which none did; at the most.
+/// Minimum interval between calls that are let through to targets of a route none of which answers.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
 
 //= rfc3261#20.33
-/// When to call again where a route leads nowhere at the time.
+/// Retry-After when no target of a route is in service.
 const GATEWAYS_RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// A request with what every step needs to know of it.
+/// A request with what every step needs to know about it.
 pub(crate) struct Request<'a, 'm> {
     pub(crate) message: &'m Message<'a>,
     pub(crate) source: Flow,
     pub(crate) snapshot: &'m Snapshot,
-    /// Whom a REGISTER claims to register, where its domain is ours.
+    /// The address of record that a REGISTER claims, if its domain is local.
     pub(crate) claimed: Option<&'m Aor>,
     routes: &'m RouteSet<'a>,
-    /// Where it was needed already.
+    /// The loop hash, if already computed.
     loop_hash: Option<u64>,
-    /// Whether it has been found to carry the credentials of a user.
+    /// Set once the request was found to carry a user's credentials.
     is_authenticated: Cell<bool>,
 }
 
-/// A request as it came, that no transaction knows.
+/// A received request that matches no transaction.
 #[derive(Clone, Copy)]
-pub(crate) struct Arrived<'a, 'm> {
+pub(crate) struct NewRequest<'a, 'm> {
     pub(crate) source: Flow,
     pub(crate) key: ServerKey,
     pub(crate) message: &'m Message<'a>,
-    pub(crate) steered: &'m Steered,
+    pub(crate) steered: &'m SteeringResult,
 }
 
 impl Shard {
-    /// Serves a request that no transaction knows.
-    pub(crate) fn serve(&mut self, now: Timestamp, arrived: Arrived<'_, '_>) {
+    /// Serves a request that matches no transaction.
+    pub(crate) fn serve(&mut self, now: Timestamp, arrived: NewRequest<'_, '_>) {
         let snapshot = Arc::clone(&self.snapshot);
-        // Lent out: its memory is used again and again.
+        // Taken out temporarily to reuse its memory.
         let mut targets = core::mem::take(&mut self.targets);
-        self.serve_by(now, arrived, &snapshot, &mut targets);
+        self.serve_with(now, arrived, &snapshot, &mut targets);
         targets.clear();
         self.targets = targets;
     }
 
-    /// `targets` is empty; where the request goes on, it is filled on the way.
-    fn serve_by(&mut self, now: Timestamp, arrived: Arrived<'_, '_>, snapshot: &Snapshot, targets: &mut Vec<Target>) {
-        let Arrived { source, key, message, steered } = arrived;
+    /// Serves a request; `targets` is empty and is filled if the request is forwarded.
+    fn serve_with(
+        &mut self,
+        now: Timestamp,
+        arrived: NewRequest<'_, '_>,
+        snapshot: &Snapshot,
+        targets: &mut Vec<Target>,
+    ) {
+        let NewRequest { source, key, message, steered } = arrived;
         let mut routes = RouteSet::default();
         match message.method() {
             Method::Ack => self.serve_ack(now, arrived, snapshot, targets),
@@ -80,7 +86,7 @@ impl Shard {
             _ => match self.examine(source, snapshot, message, steered.claimed.as_ref(), &mut routes) {
                 Ok(request) => {
                     let decision = self.decide(now, &request, targets);
-                    self.carry_out(now, key, &request, decision, targets);
+                    self.execute(now, key, &request, decision, targets);
                 }
                 Err(refusal) => {
                     self.refuse(now, Responder::stateless(key, &source, false), source, message, refusal);
@@ -89,98 +95,109 @@ impl Shard {
         }
     }
 
-    fn carry_out(
+    fn execute(
         &mut self,
         now: Timestamp,
         key: ServerKey,
         request: &Request<'_, '_>,
-        decision: Result<Way, Refusal>,
+        decision: Result<RouteDecision, Refusal>,
         targets: &mut Vec<Target>,
     ) {
         let Request { message, source, .. } = *request;
         let onward = match decision {
-            Ok(Way::Forward(onward)) => onward,
-            Ok(Way::Registrar) => return self.register(now, key, request),
-            _ => return self.answer_itself(now, key, request, decision),
+            Ok(RouteDecision::Forward(onward)) => onward,
+            Ok(RouteDecision::Registrar) => return self.register(now, key, request),
+            _ => return self.answer_locally(now, key, request, decision),
         };
-        // A nonce count is good for once, so the retransmission of what was proved must find a transaction.
-        if !request.needs_proof()
-            && !request.needs_proof_in_dialog()
+        // A nonce count is valid once, so the retransmission of an authenticated request must match a transaction.
+        if !request.needs_auth()
+            && !request.needs_auth_in_dialog()
             && is_stateless(onward, targets, &source)
             && max_breadth(message) > 0
         {
-            // The call that it belongs to may have begun with state. Nobody waits for the answer to a BYE, so the call's seat is
-            // given back.
-            drop(self.go_on_with_call(now, message));
+            // Its call may have started with state. Nobody waits for the response to a BYE, so the call guard is
+            // released.
+            drop(self.track_in_dialog(now, message));
             self.forward_stateless(now, request, onward, targets);
             return;
         }
         if let Err(refusal) = check_breadth(message, targets) {
-            self.answer_itself(now, key, request, Err(refusal));
+            self.answer_locally(now, key, request, Err(refusal));
             return;
         }
         let is_invite = message.method() == Method::Invite;
-        if is_invite && onward.to_targets && !self.has_hope(now, request.snapshot, onward, targets) {
+        if is_invite && onward.is_to_route_targets && !self.has_live_target(now, request.snapshot, onward, targets) {
             if let Some(absence) = onward.fallback {
-                return self.answer_itself(now, key, request, Ok(Way::refuse(absence.status())));
+                return self.answer_locally(now, key, request, Ok(RouteDecision::refuse(absence.status())));
             }
             let Some(by) = self.responder(now, key, request, false) else { return };
-            match onward.balanced {
-                Some(_) => self.refuse_for_set(now, by, request, "No Target Answers", None),
-                None => self.refuse_for_gateways(now, by, request, "No Gateway Answers"),
+            match onward.failover_timeout {
+                Some(_) => self.refuse_no_target(now, by, request, "No Target Answers", None),
+                None => self.refuse_route_out_of_service(now, by, request, "No Gateway Answers"),
             }
             return;
         }
-        // Of what goes on, only an INVITE is answered more than once.
+        // Of forwarded requests, only an INVITE gets more than one response.
         let is_proven = !is_invite || request.is_proven();
+        //= rfc3261#17.2.1:to-user
         let Some(by) = self.open(now, source, key, message, is_proven) else { return };
         let Some(server) = by.server() else { return };
         if is_invite {
             self.answer_trying(now, by, &source, message);
         }
         let call = self.begin_call(now, request);
-        let seat = self.go_on_with_call(now, message);
+        let seat = self.track_in_dialog(now, message);
         let forwarding = self.forwarding(request, onward, call);
         self.proxy.forward(now, server, message, &forwarding, targets);
         if let Some(seat) = seat {
-            self.proxy.hold(server, seat);
+            self.proxy.hold_call(server, seat);
         }
         if let Some(absence) = onward.fallback {
-            self.proxy.fall_back_to(now, server, absence.status());
+            self.proxy.set_fallback_status(now, server, absence.status());
         }
     }
 
-    /// Answers what does not go on.
-    // Never inlined: most requests go on.
+    /// Answers a request that is not forwarded.
+    // Never inlined: most requests are forwarded.
     #[inline(never)]
-    fn answer_itself(&mut self, now: Timestamp, key: ServerKey, request: &Request<'_, '_>, way: Result<Way, Refusal>) {
+    fn answer_locally(
+        &mut self,
+        now: Timestamp,
+        key: ServerKey,
+        request: &Request<'_, '_>,
+        way: Result<RouteDecision, Refusal>,
+    ) {
         let Request { message, source, .. } = *request;
         let is_challenge = matches!(way, Err(Refusal::Challenge { .. }));
         let Some(by) = self.responder(now, key, request, is_challenge) else { return };
         match way {
             Err(refusal) => self.refuse(now, by, source, message, refusal),
-            Ok(Way::Refuse { status, reason }) => {
+            Ok(RouteDecision::Refuse { status, reason }) => {
                 self.refuse_call(now, request, status);
-                self.refuse(now, by, source, message, Refusal::Because(status, reason));
+                self.refuse(now, by, source, message, Refusal::WithReason(status, reason));
             }
-            Ok(Way::OutOfService) => self.refuse_for_gateways(now, by, request, "No Gateway In Service"),
-            Ok(Way::NoTarget { held_until }) => {
-                // To the second, and not before its time.
+            Ok(RouteDecision::OutOfService) => {
+                self.refuse_route_out_of_service(now, by, request, "No Gateway In Service");
+            }
+            Ok(RouteDecision::NoTarget { held_until }) => {
+                // In whole seconds, rounded up.
                 let wait =
                     held_until.map(|until| Duration::from_secs((until - now).as_millis().div_ceil(1_000) as u64));
-                self.refuse_for_set(now, by, request, "No Target In Service", wait);
+                self.refuse_no_target(now, by, request, "No Target In Service", wait);
             }
-            Ok(Way::NotYet) => self.refuse(now, by, source, message, LOADING),
-            Ok(Way::Server) => self.serve_own(now, by, source, message),
-            Ok(Way::Redirect { contacts }) => self.redirect(now, by, source, message, &contacts),
-            Ok(Way::Registrar | Way::Forward(_)) => debug_assert!(false, "these are not answered here"),
+            Ok(RouteDecision::Loading) => self.refuse(now, by, source, message, LOADING),
+            Ok(RouteDecision::Local) => self.serve_local(now, by, source, message),
+            Ok(RouteDecision::Redirect { contacts }) => self.redirect(now, by, source, message, &contacts),
+            Ok(RouteDecision::Registrar | RouteDecision::Forward(_)) => {
+                debug_assert!(false, "these are not answered here");
+            }
         }
     }
 
     //= rfc3261#8.2.7
-    /// Who gives the final response to a request that does not go on. Of a sender who has proven nothing nothing is kept: a table full
-    /// of what strangers sent is their weapon, and so is a response that is sent again and again to whom they name. `None` where
-    /// there is no room, and that was answered.
+    /// Returns the responder for the final response to a request that is not forwarded. Nothing is stored for an
+    /// unproven source: strangers could fill the table, and retransmitted responses would hit whatever address they
+    /// forge. `None` if the table is full; the request is then already answered.
     pub(crate) fn responder(
         &mut self,
         now: Timestamp,
@@ -191,7 +208,8 @@ impl Shard {
         let Request { message, source, .. } = *request;
         let is_proven = request.is_proven();
         //= rfc3261#26.3.2.4
-        // A challenge keeps no state, but within a dialog: there the To tag is another's, and only a transaction knows the ACK.
+        // A challenge needs no state, except within a dialog: there the To tag is another element's, and only a
+        // transaction recognizes the ACK.
         let keeps_none =
             !is_proven || is_challenge && (message.method() != Method::Invite || message.to().tag().is_none());
         if keeps_none {
@@ -201,15 +219,22 @@ impl Shard {
     }
 
     //= rfc3261#16.7 step 6
-    /// Refuses what nobody can take where a route leads. A 503 would say that this server can serve no request at all, and who
-    /// obeys would send it none; what is wrong here is one route's.
-    fn refuse_for_gateways(&mut self, now: Timestamp, by: Responder, request: &Request<'_, '_>, reason: &'static str) {
-        self.refuse_for_now(now, by, request, (Status::SERVER_ERROR, reason, GATEWAYS_RETRY_AFTER));
+    /// Refuses a request because no target of its route is in service. A 503 would say that this server can serve no
+    /// request at all, and the client would send it none; only one route is affected.
+    fn refuse_route_out_of_service(
+        &mut self,
+        now: Timestamp,
+        by: Responder,
+        request: &Request<'_, '_>,
+        reason: &'static str,
+    ) {
+        self.refuse_temporarily(now, by, request, (Status::SERVER_ERROR, reason, GATEWAYS_RETRY_AFTER));
     }
 
     //= rfc3261#21.5.4
-    /// Refuses what no target of a balanced set takes: who asked may find another balancer, or come back after `wait`.
-    fn refuse_for_set(
+    /// Refuses a request that no target of a balanced set accepts. The sender may try another balancer, or retry
+    /// after `wait`.
+    fn refuse_no_target(
         &mut self,
         now: Timestamp,
         by: Responder,
@@ -218,10 +243,10 @@ impl Shard {
         wait: Option<Duration>,
     ) {
         let wait = wait.unwrap_or(GATEWAYS_RETRY_AFTER);
-        self.refuse_for_now(now, by, request, (Status::SERVICE_UNAVAILABLE, reason, wait));
+        self.refuse_temporarily(now, by, request, (Status::SERVICE_UNAVAILABLE, reason, wait));
     }
 
-    fn refuse_for_now(
+    fn refuse_temporarily(
         &mut self,
         now: Timestamp,
         by: Responder,
@@ -229,32 +254,32 @@ impl Shard {
         (status, reason, wait): (Status, &'static str, Duration),
     ) {
         self.refuse_call(now, request, status);
-        self.refuse(now, by, request.source, request.message, Refusal::Later(status, reason, wait));
+        self.refuse(now, by, request.source, request.message, Refusal::RetryAfter(status, reason, wait));
         self.counters.no_gateway += 1;
     }
 
     //= rfc3263#4.3
-    /// Whether one of a route's targets may answer a call, as far as is known; where none has of late, one call now and then
-    /// looks.
-    fn has_hope(&self, now: Timestamp, snapshot: &Snapshot, onward: Onward, targets: &[Target]) -> bool {
-        let places = || targets.iter().flat_map(|target| &target.places);
-        if places().any(|place| matches!(place.to, To::Name { .. })) {
+    /// Returns whether one of a route's targets may answer a call, as far as is known. If none has recently, one call
+    /// is let through now and then as a probe.
+    fn has_live_target(&self, now: Timestamp, snapshot: &Snapshot, onward: ForwardOptions, targets: &[Target]) -> bool {
+        let places = || targets.iter().flat_map(|target| &target.next_hops);
+        if places().any(|place| matches!(place.address, NextHopAddress::Name { .. })) {
             return true;
         }
-        let hops = places().filter_map(|place| match &place.to {
-            To::Flow(flow) => Some(Hop::of(flow)),
-            To::Name { .. } => None,
+        let hops = places().filter_map(|place| match &place.address {
+            NextHopAddress::Flow(flow) => Some(Hop::of(flow)),
+            NextHopAddress::Name { .. } => None,
         });
-        // As long as it may take to try them all; but each is to be found dead anew before it is avoided no more, or all calls
-        // would be let through then.
+        // As long as trying all of them may take, but short enough that each is found dead again before its avoidance
+        // ends; otherwise all calls would be let through then.
         let count = u32::try_from(places().count()).unwrap_or(u32::MAX);
         let policy = &snapshot.proxy;
-        let patience = onward.balanced.unwrap_or(policy.failover_timeout);
+        let patience = onward.failover_timeout.unwrap_or(policy.failover_timeout);
         let every = patience.saturating_mul(count).min(policy.avoid_for / 2).max(PROBE_EVERY);
         self.outages.admits(now, hops, every)
     }
 
-    /// The checks of RFC 3261 §16.3 that need no decision. `routes` is empty yet.
+    /// Performs the checks of RFC 3261 §16.3 that need no routing decision. `routes` is empty on entry.
     fn examine<'a, 'm>(
         &self,
         source: Flow,
@@ -266,13 +291,17 @@ impl Shard {
         routes
             .read(self.proxy.route_keys(), &snapshot.listeners, message, |uri| snapshot.own_hop(uri))
             .ok_or(Refusal::Status(Status::BAD_REQUEST, Some("Bad Route Header")))?;
-        // What has passed through here has at least one Via more.
+        // A looped request has at least one Via more.
         let loop_hash = (!message.has_one_via()).then(|| loop_hash(self.proxy.loop_key(), message));
         //= rfc3261#16.3
+        //= rfc5393#4.1:checked
+        //= rfc5393#4.1:by-this-way
+        //= rfc5393#4.2.2:before-forwarding
         if loop_hash.is_some_and(|hash| has_looped(self.proxy.ring(), message, hash)) {
+            //= rfc5393#4.2.2:482
             return Err(Status::LOOP_DETECTED.into());
         }
-        // No option tag is understood yet, so each one that a proxy must understand is refused.
+        // The server supports no option tags for proxies, so it refuses every Proxy-Require.
         if message.head().first(HeaderName::ProxyRequire).is_some() {
             let required = option_tags(message, HeaderName::ProxyRequire);
             if !required.is_empty() {
@@ -282,51 +311,58 @@ impl Shard {
         Ok(Request { message, source, snapshot, claimed, routes, loop_hash, is_authenticated: Cell::new(false) })
     }
 
-    fn decide(&mut self, now: Timestamp, request: &Request<'_, '_>, targets: &mut Vec<Target>) -> Result<Way, Refusal> {
+    fn decide(
+        &mut self,
+        now: Timestamp,
+        request: &Request<'_, '_>,
+        targets: &mut Vec<Target>,
+    ) -> Result<RouteDecision, Refusal> {
         if request.snapshot.clusters.is_none() && request.is_for_the_registrar() {
-            return Ok(Way::Registrar);
+            return Ok(RouteDecision::Registrar);
         }
-        self.note_proof(now, request);
-        let way = self.way(now, request, targets);
-        if matches!(way, Way::Registrar) {
+        self.record_proof(now, request);
+        let way = self.route(now, request, targets);
+        if matches!(way, RouteDecision::Registrar) {
             return Ok(way);
         }
-        // What nobody would serve is not worth a challenge; but an unknown user must not be told from a known one by it.
-        if let Way::Refuse {
+        // A request that will be refused is not worth a challenge, but a challenge must not tell an unknown user from
+        // a known one.
+        if let RouteDecision::Refuse {
             status: Status::UNSUPPORTED_URI_SCHEME | Status::BAD_REQUEST | Status::TOO_MANY_HOPS,
             ..
         } = way
         {
             return Ok(way);
         }
-        if matches!(way, Way::Forward(Onward { is_registration: true, .. })) {
+        if matches!(way, RouteDecision::Forward(ForwardOptions { is_registration: true, .. })) {
             return Ok(way);
         }
-        if request.needs_proof() {
+        if request.needs_auth() {
             self.authenticate_caller(now, request)?;
-        } else if request.needs_proof_in_dialog() {
+        } else if request.needs_auth_in_dialog() {
             self.authenticate_party(now, request)?;
         }
         Ok(way)
     }
 
-    /// Who shows a Route of ours was there to be given it. The ACK is the first of a call to show it, so the rest is not looked at.
-    fn note_proof(&self, now: Timestamp, request: &Request<'_, '_>) {
-        if request.routes.proven && request.message.method() == Method::Ack {
+    /// Records the source of a request with a Route of ours as proven: it must have received that Route. The ACK is
+    /// the first request of a call with one, so others are not checked.
+    fn record_proof(&self, now: Timestamp, request: &Request<'_, '_>) {
+        if request.routes.is_dialog_proven && request.message.method() == Method::Ack {
             self.proven.insert(now, request.source.peer.ip());
         }
     }
 
-    fn way(&mut self, now: Timestamp, request: &Request<'_, '_>, targets: &mut Vec<Target>) -> Way {
+    fn route(&mut self, now: Timestamp, request: &Request<'_, '_>, targets: &mut Vec<Target>) -> RouteDecision {
         let refresh = Cell::new(None);
         let last;
-        let uri = if request.routes.from_last {
+        let uri = if request.routes.is_uri_from_last_route {
             last = request.uri();
             last.as_ref()
         } else {
             request.message.uri()
         };
-        let question = Question {
+        let question = Router {
             now,
             snapshot: request.snapshot,
             locations: &self.locations,
@@ -334,7 +370,7 @@ impl Shard {
             outages: &self.outages,
             ring: self.proxy.ring(),
             message: request.message,
-            // A CANCEL and an ACK go the way of their INVITE.
+            // A CANCEL or ACK takes the path of its INVITE.
             method: match request.message.method() {
                 Method::Ack | Method::Cancel => Method::Invite,
                 method => method,
@@ -342,63 +378,65 @@ impl Shard {
             request_uri: request.routes.request_uri,
             uri,
             next_hop: request.routes.next_hop(),
-            proven: request.routes.proven,
-            outside: request.routes.outside.as_ref(),
+            is_dialog_proven: request.routes.is_dialog_proven,
+            dialog_flow: request.routes.dialog_flow.as_ref(),
             trunk: request.routes.trunk,
             target: self.target_of(request),
-            is_tentative: request.needs_proof()
+            is_tentative: request.needs_auth()
                 && request.message.head().first(HeaderName::ProxyAuthorization).is_none(),
-            token: request.routes.token.as_ref(),
+            token_flow: request.routes.token_flow.as_ref(),
             source: &request.source,
             claimed: request.claimed,
-            asked: request.routes.asked.as_ref(),
-            exit: request.routes.exit.unwrap_or(request.source.listener),
-            choice: Choice::OfCall(self.proxy.tag_key(), request.message.call_id()),
+            cluster_request: request.routes.cluster_request.as_ref(),
+            egress: request.routes.egress.unwrap_or(request.source.listener),
+            choice: WeightedChoice::ByCallId(self.proxy.tag_key(), request.message.call_id()),
             refresh: &refresh,
         };
-        let way = question.way(targets);
+        let way = question.decide(targets);
         if let Some(name) = refresh.take() {
-            self.questions.push_back((FOR_NOBODY, *name));
+            self.questions.push_back((CACHE_ONLY_QUERY, *name));
         }
         match way {
-            way @ (Way::Registrar | Way::Server) => way,
+            way @ (RouteDecision::Registrar | RouteDecision::Local) => way,
             //= rfc3261#16.3
-            // Max-Forwards limits how far a request goes on; one that has arrived is served.
+            // Max-Forwards limits forwarding; a request to the server itself is served.
             _ if request.message.max_forwards() == Some(0) => {
-                Way::Refuse { status: Status::TOO_MANY_HOPS, reason: None }
+                RouteDecision::Refuse { status: Status::TOO_MANY_HOPS, reason: None }
             }
             way => way,
         }
     }
 
-    /// The target of a balanced set that has the call which the request is of.
+    /// Returns the target of a balanced set that has the request's call.
     fn target_of(&self, request: &Request<'_, '_>) -> Option<TargetId> {
-        // Where a Route of ours was proven, it says all: a request may pass here a second time, on its way back.
-        let calls = self.calls.as_ref().filter(|_| self.has_sets && !request.routes.proven);
+        // A proven Route of ours is sufficient: a request may pass this server a second time, on its way back.
+        let calls = self.calls.as_ref().filter(|_| self.has_sets && !request.routes.is_dialog_proven);
         request.routes.target.or_else(|| calls?.target_of(request.message))
     }
 
     //= rfc3261#22.3
-    /// The caller proves to be who From says.
+    /// Authenticates the caller as the identity in From.
     fn authenticate_caller(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Result<(), Refusal> {
         let from = request.message.from().parse_uri();
         let claimed = from.as_ref().and_then(Uri::sip).and_then(|uri| request.snapshot.identity(uri));
+        //= rfc7616#3.8:407
         let (header, status) = (HeaderName::ProxyAuthorization, Status::PROXY_AUTHENTICATION_REQUIRED);
         let user = self.authenticate(now, request, header, status, request.callers_domain())?;
         self.check_identity(request, &user, claimed.as_ref())
     }
 
-    /// Who is in a dialog proves to be a user of ours. Which one is not asked: who was called is named in From as it was
-    /// dialled, be it a group or somebody who had the call sent on. A gateway is no user, whatever number it was called by.
+    /// Authenticates a sender within a dialog as any local user. The identity is not checked: From names a callee as
+    /// it was dialled, which may be a group or a user who forwarded the call. A gateway is no user, whatever number
+    /// it was called by.
     fn authenticate_party(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Result<(), Refusal> {
-        if request.snapshot.is_place(now, &self.names, request.source.peer.ip()) {
+        if request.snapshot.is_next_hop(now, &self.names, request.source.peer.ip()) {
             return Ok(());
         }
         let (header, status) = (HeaderName::ProxyAuthorization, Status::PROXY_AUTHENTICATION_REQUIRED);
         self.authenticate(now, request, header, status, request.callers_domain()).map(drop)
     }
 
-    /// The address of record whose credentials the request carries.
+    /// Returns the address of record whose credentials the request carries.
     pub(crate) fn authenticate(
         &mut self,
         now: Timestamp,
@@ -408,6 +446,7 @@ impl Shard {
         domain: &[u8],
     ) -> Result<Aor, Refusal> {
         let snapshot = request.snapshot;
+        //= rfc7616#5.2:realm
         let realm: SmallVec<[u8; 32]> = SmallVec::from_slice(snapshot.auth.realm.as_deref().unwrap_or(domain));
         let mut known = None;
         let ha1 = |username: &[u8], algorithm: Algorithm| {
@@ -420,11 +459,14 @@ impl Shard {
                 request.is_authenticated.set(true);
                 Ok(known.unwrap_or_else(|| user_aor(&username, domain)))
             }
+            //= rfc7616#3.4.6:400
             Verdict::Malformed => Err(Refusal::Status(Status::BAD_REQUEST, Some("Bad Credentials"))),
             Verdict::Challenge { stale } => {
                 if given && !stale {
                     self.counters.wrong_credentials += 1;
                     let identity = strowger_message::lossy(request.message.from().uri);
+                    //= rfc7616#3.4:logged
+                    //= rfc7616#3.4:log-careful
                     self.report(Event::WrongCredentials { peer: request.source.peer, identity });
                 }
                 Err(Refusal::Challenge { status, realm, stale })
@@ -432,7 +474,7 @@ impl Shard {
         }
     }
 
-    /// A user registers and calls only as itself, or as an alias of itself.
+    /// Checks that a user registers and calls only as itself or as an alias of itself.
     pub(crate) fn check_identity(
         &mut self,
         request: &Request<'_, '_>,
@@ -452,21 +494,21 @@ impl Shard {
     }
 
     //= rfc3261#16.6
-    fn forwarding<'m>(&self, request: &'m Request<'m, 'm>, onward: Onward, call: u64) -> Forwarding<'m> {
+    fn forwarding<'m>(&self, request: &'m Request<'m, 'm>, onward: ForwardOptions, call: u64) -> Forwarding<'m> {
         let message = request.message;
         let policy = &request.snapshot.proxy;
-        // Those that a first stage passes on are for the cluster.
+        // Credentials forwarded by a first stage are meant for the cluster.
         let has_credentials =
             message.head().first(HeaderName::ProxyAuthorization).is_some() && !request.snapshot.is_first_stage();
         let own_realm = || request.snapshot.auth.realm.as_deref().unwrap_or(request.callers_domain());
         let loop_hash = request.loop_hash.unwrap_or_else(|| loop_hash(self.proxy.loop_key(), message));
         let is_recorded = policy.record_route && begins_dialog(message);
-        let is_given_path = request.is_given_path();
+        let is_given_path = request.needs_path();
         Forwarding {
             edits: Edits {
                 source: request.source,
                 routes: request.routes,
-                strict: onward.along_routes && request.routes.is_strict(),
+                strict: onward.is_by_own_route && request.routes.is_strict(),
                 record_route: policy.record_route,
                 strip_identity: !request.is_trusted(),
                 strip_credentials: has_credentials.then(own_realm),
@@ -475,41 +517,58 @@ impl Shard {
             outbound: is_given_path && request.wants_outbound(),
             loop_hash,
             max_breadth: max_breadth(message),
-            times: Times { path: is_given_path, ..Times::of(policy, onward.ring_timeout, onward.balanced) },
+            policy: ForwardingPolicy {
+                path: is_given_path,
+                ..ForwardingPolicy::of(policy, onward.ring_timeout, onward.failover_timeout)
+            },
             call,
-            // A REGISTER and its answers are its address's, not its Call-ID's.
-            shared: request.snapshot.shared_keys && message.method() != Method::Register,
+            // A REGISTER and its responses are steered by address of record, not by Call-ID.
+            has_shared_keys: request.snapshot.has_shared_keys && message.method() != Method::Register,
         }
     }
 
-    /// Forwards without state; a name that is not known yet is asked for, and the client's retransmission finds it.
-    fn forward_stateless(&mut self, now: Timestamp, request: &Request<'_, '_>, onward: Onward, targets: &[Target]) {
+    /// Forwards without state. An unknown name is resolved in the background, and the client's retransmission finds
+    /// it.
+    fn forward_stateless(
+        &mut self,
+        now: Timestamp,
+        request: &Request<'_, '_>,
+        onward: ForwardOptions,
+        targets: &[Target],
+    ) {
         let Some(target) = targets.first() else { return };
-        if let Some(To::Name { question, .. }) = target.places.first().map(|place| &place.to) {
-            self.questions.push_back((FOR_NOBODY, question.as_ref().clone()));
+        if let Some(NextHopAddress::Name { question, .. }) = target.next_hops.first().map(|place| &place.address) {
+            self.questions.push_back((CACHE_ONLY_QUERY, question.as_ref().clone()));
             return;
         }
         let forwarding = self.forwarding(request, onward, 0);
         self.proxy.forward_stateless(now, request.message, &forwarding, target);
     }
 
-    /// An ACK that no transaction absorbed: it belongs to a 2xx, or to a call that was forwarded without state. It is never
-    /// answered.
-    fn serve_ack(&mut self, now: Timestamp, arrived: Arrived<'_, '_>, snapshot: &Snapshot, targets: &mut Vec<Target>) {
-        let Arrived { source, key, message, .. } = arrived;
+    /// Handles an ACK that no transaction absorbed: it belongs to a 2xx or to a statelessly forwarded call. It is
+    /// never answered.
+    fn serve_ack(
+        &mut self,
+        now: Timestamp,
+        arrived: NewRequest<'_, '_>,
+        snapshot: &Snapshot,
+        targets: &mut Vec<Target>,
+    ) {
+        let NewRequest { source, key, message, .. } = arrived;
         //= rfc3261#8.2.7
-        // It acknowledges what was sent without state.
+        // It acknowledges a response sent without state.
         if local::is_ack_of_ours(self.proxy.tag_key(), key, message) {
             return;
         }
         let mut routes = RouteSet::default();
         let Ok(request) = self.examine(source, snapshot, message, None, &mut routes) else { return };
-        // An ACK cannot be asked to prove itself. Where its INVITE had to, it goes to others by a Route of ours only.
-        if request.needs_proof() && request.user_of_ours().is_none() {
+        // An ACK cannot be challenged. If its INVITE needed authentication, it goes to others only by a Route of
+        // ours.
+        if request.needs_auth() && request.local_user_uri().is_none() {
             return;
         }
-        self.note_proof(now, &request);
-        if let Way::Forward(onward) = self.way(now, &request, targets) {
+        self.record_proof(now, &request);
+        if let RouteDecision::Forward(onward) = self.route(now, &request, targets) {
             self.forward_stateless(now, &request, onward, targets);
         }
     }
@@ -518,20 +577,20 @@ impl Shard {
     fn serve_cancel(
         &mut self,
         now: Timestamp,
-        arrived: Arrived<'_, '_>,
+        arrived: NewRequest<'_, '_>,
         snapshot: &Snapshot,
         targets: &mut Vec<Target>,
     ) {
-        let Arrived { source, key, message, .. } = arrived;
+        let NewRequest { source, key, message, .. } = arrived;
         let invite = self.find_cancelled(message);
         let mut routes = RouteSet::default();
         if invite.is_none()
             && let Ok(request) = self.examine(source, snapshot, message, None, &mut routes)
-            // What was to be proved did not go on without state either.
-            && !request.needs_proof()
-            && !request.needs_proof_in_dialog()
-            && let Way::Forward(onward) = self.way(now, &request, targets)
-            && (is_stateless(onward, targets, &source) || request.may_be_anothers(onward))
+            // A request that needed authentication was not forwarded without state either.
+            && !request.needs_auth()
+            && !request.needs_auth_in_dialog()
+            && let RouteDecision::Forward(onward) = self.route(now, &request, targets)
+            && (is_stateless(onward, targets, &source) || request.may_be_other_members(onward))
         {
             self.forward_stateless(now, &request, onward, targets);
             return;
@@ -552,20 +611,21 @@ impl Shard {
     }
 }
 
-fn is_stateless(onward: Onward, targets: &[Target], source: &Flow) -> bool {
+fn is_stateless(onward: ForwardOptions, targets: &[Target], source: &Flow) -> bool {
     match onward.stateless {
         Stateless::Never => false,
-        //= rfc3261#18.2.2
-        // Only a transaction knows the connection that the response goes back on.
+        //= rfc3261#18.2.2:same-connection
+        // Only a transaction knows the connection for the response.
         Stateless::WhenPossible if source.transport.is_reliable() => false,
         Stateless::WhenPossible => {
-            matches!(targets, [target] if target.places.len() == 1)
+            //= rfc3263#4.4:stateful
+            matches!(targets, [target] if target.next_hops.len() == 1)
         }
         Stateless::Always => true,
     }
 }
 
-/// A username is the user part of an address of record; a whole address is taken too.
+/// Returns the address of record of a username, which is its user part or the whole address.
 fn user_aor(username: &[u8], domain: &[u8]) -> Aor {
     let (user, domain) = match username.iter().rposition(|byte| *byte == b'@') {
         Some(at) => (username.get(..at).unwrap_or(&[]), username.get(at.saturating_add(1)..).unwrap_or(&[])),
@@ -583,7 +643,7 @@ fn stored_ha1(snapshot: &Snapshot, aor: &Aor, algorithm: Algorithm) -> Option<Ha
     }
 }
 
-/// All option tags of `header` as one list.
+/// Returns all option tags of `header` as one list.
 pub(crate) fn option_tags(message: &Message<'_>, header: HeaderName) -> SmallVec<[u8; 64]> {
     let mut tags: SmallVec<[u8; 64]> = SmallVec::new();
     if message.head().first(header).is_none() {
@@ -600,11 +660,15 @@ pub(crate) fn option_tags(message: &Message<'_>, header: HeaderName) -> SmallVec
 
 fn max_breadth(message: &Message<'_>) -> u32 {
     let given = message.head().first(HeaderName::MaxBreadth).and_then(parse_decimal);
-    given.map_or(DEFAULT_MAX_BREADTH, |breadth| u32::try_from(breadth).unwrap_or(u32::MAX))
+    let given = given.and_then(|breadth| u32::try_from(breadth).ok());
+    //= rfc5393#5.3.3:most
+    //= rfc5393#5.3.3:overwritten
+    //= rfc5393#5.3.3:overwritten-value
+    given.map_or(DEFAULT_MAX_BREADTH, |breadth| breadth.min(DEFAULT_MAX_BREADTH))
 }
 
-//= rfc5393#5.3.3
-/// The breadth must do for all that are tried at once.
+//= rfc5393#5.3.3:440
+/// Checks that Max-Breadth suffices for all targets tried in parallel.
 fn check_breadth(message: &Message<'_>, targets: &[Target]) -> Result<(), Refusal> {
     let best = targets.iter().map(|target| target.q).max();
     let at_once = targets.iter().filter(|target| Some(target.q) == best).count();

@@ -1,4 +1,4 @@
-//! The operator's routes: which requests, where to, and what is changed on the way.
+//! The operator's routes: matching requests, their targets, and the changes made to the request.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -8,81 +8,81 @@ use smallvec::SmallVec;
 use strowger_auth::Network;
 use strowger_balancer::{FailoverBudget, Set};
 use strowger_foundation::{Flow, Transport};
-use strowger_locate::{Draw, Hop, Question};
+use strowger_locate::{Hop, LocateQuery, SplitMix64};
 use strowger_message::{SipUri, Status, Uri};
 use strowger_overload::Class;
 use strowger_proxy::{Changes, Stateless};
-use strowger_trunk::Rewrite;
+use strowger_trunk::NumberRewrite;
 
-/// Where a configured target is.
+/// The address of a configured target.
 #[derive(Clone, Debug)]
-pub enum Place {
-    /// At this address.
-    At {
+pub enum TargetAddress {
+    /// A literal address.
+    Literal {
         /// The address.
         address: SocketAddr,
-        /// The transport, where the URI names one.
+        /// The transport, if the URI names one.
         transport: Option<Transport>,
     },
-    /// Where the DNS says.
-    Named(Question),
+    /// A name to be resolved by the DNS.
+    Name(LocateQuery),
 }
 
-/// One place where a route sends requests.
+/// One target of a route.
 #[derive(Clone, Debug)]
 pub struct RouteTarget {
     /// The URI as configured.
     pub uri: Box<[u8]>,
-    /// Where that is.
-    pub place: Place,
-    /// Targets of a lower number are tried first.
+    /// Its address or name.
+    pub address: TargetAddress,
+    /// Priority; lower numbers are tried first.
     pub priority: u16,
-    /// The share of requests among targets of one priority.
+    /// Share of requests among targets of one priority.
     pub weight: u16,
 }
 
-/// What a route does with a request.
+/// The action of a route.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Sends it on: to the targets, or where there is none, to the user's contacts or the Request-URI's own place.
+    /// Forwards the request: to the targets or, without any, to the user's contacts or as the Request-URI says.
     Proxy {
-        /// Where to; one after the other until one answers.
+        /// The targets; tried one after the other until one answers.
         targets: Vec<RouteTarget>,
-        /// Whether state is kept.
+        /// Whether the request is forwarded without state.
         stateless: Stateless,
-        /// The trunk that the targets are of; its [id](strowger_trunk::Trunk::id).
+        /// The trunk that the targets belong to, by its [id](strowger_trunk::Trunk::id).
         trunk: Option<u32>,
-        /// The balanced set that the targets are of, each at the place of its member: it chooses among them.
+        /// The balanced set that selects among the targets; `targets` has the same order as its members.
         balance: Option<Arc<Set>>,
     },
-    /// Answers 302 with the targets, or where there is none, with the user's contacts.
+    /// Answers 302 with the targets or, without any, with the user's contacts.
     Redirect {
         /// The contacts.
         targets: Vec<RouteTarget>,
     },
-    /// Answers so.
+    /// Refuses the request.
     Reject {
         /// The status.
         status: Status,
-        /// The reason phrase, where it is not the customary one.
+        /// The reason phrase, if it is not the default one.
         reason: Option<Box<str>>,
     },
-    /// Answers 500 with a Retry-After: the places that it would lead to are not in service.
+    /// Answers 500 with a Retry-After, because none of its gateways is in service.
     OutOfService,
-    /// Answers 503 with a Retry-After: the balanced set that it would lead to has no target.
+    /// Answers 503 with a Retry-After, because its balanced set has no target.
     NoTarget,
 }
 
-/// Which requests a route takes; all of it must fit.
+/// The conditions of a route; a request must meet all of them.
 #[derive(Clone, Debug)]
 pub struct Match {
     /// The Request-URI's domain in lower case: a name, `*.name`, or `*` for any.
     pub domain: Box<[u8]>,
-    /// The methods, in capitals; any when empty.
+    /// The methods, in capitals; empty for any.
     pub methods: Vec<Box<[u8]>>,
-    /// What the called number begins with: the user of a SIP URI, or a tel URI's digits; anything when empty.
+    /// Prefixes of the called number: the user of a SIP URI or the digits of a tel URI; empty for any.
     pub prefixes: Vec<Box<[u8]>>,
-    /// Where the request comes from; anywhere when empty.
+    /// Source networks; empty for any.
     pub sources: Vec<Network>,
 }
 
@@ -92,73 +92,74 @@ impl Default for Match {
     }
 }
 
-/// One rule; the first whose match fits a request is used.
+/// A route; the first one that matches a request applies.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Which requests.
+    /// The conditions.
     pub matches: Match,
-    /// What is done.
+    /// The action.
     pub action: Action,
-    /// What becomes of the called number.
-    pub rewrite: Option<Rewrite>,
-    /// Headers that are added and removed.
+    /// The rewrite of the called number.
+    pub rewrite: Option<NumberRewrite>,
+    /// Header fields to add and remove.
     pub changes: Option<Arc<Changes>>,
-    /// How long a target may ring, where it is not the server's usual time.
+    /// Ring timeout of a target, if it differs from the server's default.
     pub ring_timeout: Option<Duration>,
-    /// What its requests count as under overload, where it is not what they usually do.
+    /// Overload class of its requests, if it differs from their usual one.
     pub class: Option<Class>,
-    /// The failovers that its targets are given, where they are no balanced set, which has its own.
+    /// Failover budget of its targets; a balanced set has its own.
     pub budget: Arc<FailoverBudget>,
 }
 
 impl RouteTarget {
-    /// Whether what came by `source` is of its literal address: on a connection from any port.
+    /// Returns whether a message received on `source` came from the target's literal address; on a connection, any
+    /// port matches.
     pub(crate) fn has_sent(&self, source: &Flow) -> bool {
-        let Place::At { address, .. } = &self.place else { return false };
+        let TargetAddress::Literal { address, .. } = &self.address else { return false };
         let is_port = source.transport.is_reliable() || source.peer.port() == address.port();
         is_port && address.ip().to_canonical() == source.peer.ip().to_canonical()
     }
 
-    /// Whether it is at `hop`, as far as its URI says where it is.
+    /// Returns whether it is at `hop`, as far as its URI contains an address.
     pub(crate) fn is_hop(&self, hop: &Hop) -> bool {
-        match &self.place {
-            Place::At { address, transport } => {
+        match &self.address {
+            TargetAddress::Literal { address, transport } => {
                 *address == hop.address && transport.is_none_or(|transport| transport == hop.transport)
             }
-            Place::Named(_) => false,
+            TargetAddress::Name(_) => false,
         }
     }
 
-    /// Whether a URI says no more than that it is there.
+    /// Returns whether a URI denotes only its host and port.
     pub(crate) fn is_at(&self, uri: &SipUri<'_>) -> bool {
-        match &self.place {
-            Place::At { address, .. } => crate::places::peer_of(uri) == Some(*address),
-            Place::Named(question) => crate::places::question_of(uri)
+        match &self.address {
+            TargetAddress::Literal { address, .. } => crate::next_hops::peer_of(uri) == Some(*address),
+            TargetAddress::Name(question) => crate::next_hops::question_of(uri)
                 .is_some_and(|asked| asked.host == question.host && asked.port == question.port),
         }
     }
 
-    /// The target at a literal address, of priority 1 and weight 1.
+    /// Creates a target at a literal address, with priority 1 and weight 1.
     #[must_use]
     pub fn at(uri: &[u8], address: SocketAddr) -> Self {
-        Self { uri: uri.into(), place: Place::At { address, transport: None }, priority: 1, weight: 1 }
+        Self { uri: uri.into(), address: TargetAddress::Literal { address, transport: None }, priority: 1, weight: 1 }
     }
 }
 
 impl Action {
-    /// Sends requests to `targets`.
+    /// Forwards requests to `targets`.
     #[must_use]
     pub const fn proxy(targets: Vec<RouteTarget>, stateless: Stateless) -> Self {
         Self::Proxy { targets, stateless, trunk: None, balance: None }
     }
 
-    /// Sends requests to the one of `targets` that `set` chooses; each is where the set's member of the same place is.
+    /// Forwards requests to the member of `set` that the set selects; `targets` has the same order as its members.
     #[must_use]
     pub const fn balance(set: Arc<Set>, targets: Vec<RouteTarget>, stateless: Stateless) -> Self {
         Self::Proxy { targets, stateless, trunk: None, balance: Some(set) }
     }
 
-    /// Where it leads, as configured.
+    /// Returns the configured targets.
     pub(crate) fn targets(&self) -> &[RouteTarget] {
         match self {
             Self::Proxy { targets, .. } | Self::Redirect { targets } => targets,
@@ -168,13 +169,13 @@ impl Action {
 }
 
 impl Route {
-    /// A route that changes nothing on the way.
+    /// Creates a route that changes nothing in the request.
     #[must_use]
     pub fn new(matches: Match, action: Action) -> Self {
         Self { matches, action, rewrite: None, changes: None, ring_timeout: None, class: None, budget: Arc::default() }
     }
 
-    /// One that takes all requests for `domain`.
+    /// Creates a match for all requests for `domain`.
     #[must_use]
     pub fn of_domain(domain: &[u8], action: Action) -> Self {
         Self::new(Match { domain: domain.into(), ..Match::default() }, action)
@@ -182,7 +183,8 @@ impl Route {
 }
 
 impl Match {
-    /// Whether a request of `method` (in capitals) from `source` for `uri` in `domain` (in lower case) is one of those.
+    /// Returns whether a request of `method` (in capitals) from `source` for `uri` in `domain` (in lower case)
+    /// matches.
     #[must_use]
     pub fn fits(&self, domain: &[u8], method: &[u8], uri: &Uri<'_>, source: IpAddr) -> bool {
         let named = match self.domain.as_ref() {
@@ -207,8 +209,8 @@ impl Match {
 }
 
 impl Route {
-    /// The Request-URI that `target` is sent, where it is another one than `request_uri`: with the number rewritten; towards
-    /// a trunk, with the trunk's host in the place of ours, and a tel URI as a SIP URI (RFC 3261 §19.1.6).
+    /// Returns the Request-URI for `target` if it differs from `request_uri`: with the number rewritten and, for a
+    /// trunk, with the trunk's host instead of ours, and a tel URI as a SIP URI (RFC 3261 §19.1.6).
     #[must_use]
     pub fn request_uri(&self, request_uri: &[u8], target: &RouteTarget, is_trunk: bool) -> Option<SmallVec<[u8; 64]>> {
         if self.rewrite.is_none() && !is_trunk {
@@ -245,12 +247,12 @@ impl Route {
     }
 }
 
-/// The targets in the order in which one request tries them: by priority, and within one as `choice` says with regard to
-/// the weights.
-pub(crate) fn in_turn(targets: &[RouteTarget], choice: u64) -> SmallVec<[&RouteTarget; 4]> {
+/// Returns the targets in the order in which one request tries them: by priority, and at equal priority by `choice`
+/// and the weights.
+pub(crate) fn order_targets(targets: &[RouteTarget], choice: u64) -> SmallVec<[&RouteTarget; 4]> {
     let mut left: SmallVec<[&RouteTarget; 4]> = targets.iter().collect();
     let mut order = SmallVec::new();
-    let mut draw = Draw(choice);
+    let mut draw = SplitMix64(choice);
     while let Some(best) = left.iter().map(|target| target.priority).min() {
         let share = |target: &RouteTarget| u64::from(target.weight).saturating_mul(1 << 16).max(1);
         let equals = || left.iter().enumerate().filter(|(_, target)| target.priority == best);
@@ -267,8 +269,8 @@ pub(crate) fn in_turn(targets: &[RouteTarget], choice: u64) -> SmallVec<[&RouteT
 }
 
 //= rfc3261#19.1.4
-/// The number that a user part calls: an escape is what it stands for, and what the eye only sees in a telephone number
-/// (RFC 3966 §5.1.1) is none of it. So no spelling of a number passes by a rule for it.
+/// Returns the number in a user part: escapes are decoded, and visual separators of telephone numbers (RFC 3966
+/// §5.1.1) are removed. So no spelling of a number evades a rule for it.
 fn number_of(uri: &SipUri<'_>) -> SmallVec<[u8; 24]> {
     let mut user = uri.unescaped_user();
     let is_separator = |byte: &u8| b"-.()".contains(byte);
@@ -279,14 +281,14 @@ fn number_of(uri: &SipUri<'_>) -> SmallVec<[u8; 24]> {
     user
 }
 
-/// A user part without its escapes, where it can be written so.
+/// Returns a user part with escapes decoded, except for characters that must be escaped.
 fn unescaped_where_plain(uri: &SipUri<'_>) -> SmallVec<[u8; 24]> {
     let plain = uri.unescaped_user();
     let is_plain = plain.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.!~*'()&=+$,;".contains(byte));
     if is_plain { plain } else { SmallVec::from_slice(uri.user.unwrap_or(&[])) }
 }
 
-/// Host and port of a SIP URI, as written.
+/// Returns host and port of a SIP URI, as written.
 fn host_part(uri: &[u8]) -> Option<&[u8]> {
     let parsed = Uri::parse(uri)?;
     let sip = parsed.sip()?;

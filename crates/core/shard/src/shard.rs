@@ -1,4 +1,4 @@
-//! The façade: four functions over everything that one shard owns.
+//! The interface of a shard: four functions over everything that it owns.
 
 use core::cell::Cell;
 use std::collections::VecDeque;
@@ -7,66 +7,67 @@ use std::sync::Arc;
 use strowger_auth::{Authenticator, NonceWindows};
 use strowger_calls::{CallView, Calls, Limits};
 use strowger_foundation::{ConnId, Flow, KeyRing, ShardId, TagKey, Timestamp, Wakeup};
-use strowger_locate::{Answer, Hop, Names, Outages, QueryId, Question};
-use strowger_message::{Fault, Head, HeaderName, Kind, Message, Method, Peek, Reply, Status};
+use strowger_locate::{Hop, LocateQuery, LocateResult, NameCache, Outages, QueryId};
+use strowger_message::{Fault, Head, HeaderName, Kind, Message, Method, Peek, ResponseBuilder, Status};
 use strowger_overload::{Admission, Load, Neighbours, ProvenSources, Shedding, Verdict};
-use strowger_proxy::branch::{ANY_SHARD, Branch};
-use strowger_proxy::{Handled, News, OverloadControl, Proxy, ProxyConfig, Target, local};
+use strowger_proxy::branch::{ANY_SHARD, BranchId};
+use strowger_proxy::{NextHopEvent, OverloadControl, Proxy, ProxyConfig, ResponseOutcome, Target, local};
 use strowger_registrar::Locations;
 use strowger_transaction::{AckVerdict, MAX_CLIENT, MAX_SERVER, ServerId, ServerKey, Transactions};
 
-use crate::accounts::Accounts;
 use crate::boundary::{Counters, Event, Input, Output};
+use crate::callbacks::ShardCallbacks;
 use crate::class::begins_work;
-use crate::guide::ShardGuide;
-use crate::keeping::Keeping;
-use crate::named::{Owner, PlaceName};
-use crate::places::{Choice, Places};
+use crate::hop_names::{NextHopName, NextHopOwner};
+use crate::next_hops::{NextHopResolver, WeightedChoice};
+use crate::pending_registers::PendingRegisters;
 use crate::probes::{PROBE_USERS, Probes};
-use crate::request::Arrived;
+use crate::request::NewRequest;
 use crate::responder::answer_limit;
 use crate::snapshot::Snapshot;
-use crate::steering::{Steered, match_key, server_key};
+use crate::steering::{SteeringResult, match_key, server_key};
+use crate::trunk_registrations::TrunkRegistrations;
 
-/// Events that wait for the shell at most; what comes on top is counted and lost.
+/// Maximum number of events that wait for the shell; more are counted and dropped.
 pub const MAX_EVENTS: usize = 256;
-/// The name of questions that nobody waits for: their answer is for the cache.
-pub(crate) const FOR_NOBODY: QueryId = QueryId(u64::MAX);
-/// Bindings that are let go in one step at most, so that no step takes long.
+/// The ID of queries whose answer only refreshes the cache.
+pub(crate) const CACHE_ONLY_QUERY: QueryId = QueryId(u64::MAX);
+/// Maximum number of bindings that expire in one step, so that no step takes long.
 const EXPIRE_BATCH: usize = 64;
 
-/// The tables have room for more than is admitted, for what is no new work: CANCEL, and requests within dialogs.
+/// Capacity of the transaction tables. It exceeds the admission limits, to leave room for CANCEL and in-dialog
+/// requests, which are no new work.
 const ROOM: usize = if MAX_SERVER < MAX_CLIENT { MAX_SERVER } else { MAX_CLIENT };
-const _: () = assert!(strowger_overload::Limits::MOST.server_transactions < ROOM);
+const _: () = assert!(strowger_overload::Limits::MAX.server_transactions < ROOM);
 
-/// What a shard is made from.
+/// The inputs for creating a shard.
 #[derive(Debug)]
 pub struct ShardConfig {
-    /// Which shard this is; also the stripe of the location table that it writes.
+    /// The ID of the shard, which is also the stripe of the location table that it writes.
     pub id: ShardId,
     /// The seed of its maps.
     pub seed: u64,
-    /// The process's keys; all shards and all members of a cluster share them.
+    /// The keys of the process, shared by all shards and all members of a cluster.
     pub ring: KeyRing,
     /// The location table.
     pub locations: Arc<Locations>,
-    /// The nonce counts that were seen.
+    /// The nonce counts seen.
     pub nonces: Arc<NonceWindows>,
-    /// What the DNS said.
-    pub names: Arc<Names>,
-    /// The peers that failed lately.
+    /// The DNS cache.
+    pub names: Arc<NameCache>,
+    /// The peers that failed recently.
     pub outages: Arc<Outages>,
-    /// The sources that have proven that they are there.
+    /// The sources that have proven their address.
     pub proven: Arc<ProvenSources>,
-    /// How much the process sheds, for its neighbours to know.
+    /// The load that the process sheds, as reported to its neighbours.
     pub shedding: Arc<Shedding>,
-    /// How much next hops take.
+    /// The load that next hops accept.
     pub neighbours: Arc<Neighbours>,
-    /// Configuration and directory.
+    /// The configuration and directory.
     pub snapshot: Arc<Snapshot>,
 }
 
-/// One shard's whole brain. Deterministic: the same inputs give the same outputs, to the byte.
+/// One shard. Deterministic: the same inputs give the same outputs, to the byte.
 #[derive(Debug)]
 pub struct Shard {
     pub(crate) id: ShardId,
@@ -74,38 +75,38 @@ pub struct Shard {
     pub(crate) authenticator: Authenticator,
     pub(crate) locations: Arc<Locations>,
     pub(crate) snapshot: Arc<Snapshot>,
-    pub(crate) names: Arc<Names>,
+    pub(crate) names: Arc<NameCache>,
     pub(crate) outages: Arc<Outages>,
     pub(crate) proven: Arc<ProvenSources>,
     pub(crate) counters: Counters,
-    /// The calls that are followed, where they are.
+    /// The tracked calls, if calls are tracked.
     pub(crate) calls: Option<Calls>,
-    /// The registrations of trunks, where this shard has them.
-    pub(crate) accounts: Accounts,
-    /// Questions of the shard itself.
-    pub(crate) questions: VecDeque<(QueryId, Question)>,
-    /// Whether a route leads to a balanced set.
+    /// The registrations of trunks, if this shard holds them.
+    pub(crate) trunk_registrations: TrunkRegistrations,
+    /// DNS queries of the shard itself.
+    pub(crate) questions: VecDeque<(QueryId, LocateQuery)>,
+    /// Whether any route leads to a balanced set.
     pub(crate) has_sets: bool,
-    /// The probes of balanced targets that are this shard's.
+    /// This shard's probes of balanced targets.
     pub(crate) probes: Probes,
     /// REGISTERs that wait for the store.
-    pub(crate) keeping: Keeping,
+    pub(crate) pending_registers: PendingRegisters,
     pub(crate) ring: KeyRing,
     pub(crate) match_key: TagKey,
     events: VecDeque<Event>,
     refusals: u64,
-    /// Where the request goes that is being served; empty between two.
+    /// The target set of the request being served; empty between requests.
     pub(crate) targets: Vec<Target>,
 }
 
 impl Shard {
-    /// A shard without work.
+    /// Creates an idle shard.
     #[must_use]
     pub fn new(config: ShardConfig) -> Self {
         let ShardConfig { id, seed, ring, locations, nonces, names, outages, proven, shedding, neighbours, snapshot } =
             config;
         let transactions = Transactions::new(snapshot.timing, seed);
-        let overload = OverloadControl { shedding, neighbours, enabled: snapshot.proxy.overload_control };
+        let overload = OverloadControl { shedding, neighbours, is_enabled: snapshot.proxy.overload_control };
         let proxy = ProxyConfig {
             shard: id,
             listeners: snapshot.listeners.clone(),
@@ -113,7 +114,7 @@ impl Shard {
             overload,
             stage: snapshot.clusters.as_ref().map(|clusters| clusters.stage.clone()).unwrap_or_default(),
         };
-        let calls = snapshot.follow_calls.then(|| new_calls(&ring, &snapshot));
+        let calls = snapshot.track_calls.then(|| new_calls(&ring, &snapshot));
         let has_sets = snapshot.sets().next().is_some();
         let mut probes = Probes::default();
         let given_up = probes.handle_config(Timestamp::ZERO, id, locations.shards(), &snapshot).count();
@@ -125,11 +126,11 @@ impl Shard {
             outages,
             proven,
             calls,
-            accounts: Accounts::new(id, seed, &snapshot.trunks),
+            trunk_registrations: TrunkRegistrations::new(id, seed, &snapshot.trunks),
             questions: VecDeque::new(),
             has_sets,
             probes,
-            keeping: Keeping::new(seed),
+            pending_registers: PendingRegisters::new(seed),
             authenticator: Authenticator::new(&ring, nonces),
             locations,
             snapshot,
@@ -142,90 +143,91 @@ impl Shard {
         }
     }
 
-    /// One mutation. Afterwards drain [`poll_output`](Self::poll_output) until it returns `None`.
+    /// Handles one input. Afterwards drain [`poll_output`](Self::poll_output) until it returns `None`.
     pub fn handle_input(&mut self, now: Timestamp, input: Input<'_>) {
         debug_assert!(self.events.is_empty(), "the outputs of the input before were not drained");
         match input {
-            Input::Message { flow, peek, steered, verdict, .. } => match peek.kind {
+            Input::Message { flow, peek, steering: steered, verdict, .. } => match peek.kind {
                 Kind::Request(method) => self.handle_request(now, flow, (peek, steered), method, verdict),
                 Kind::Response(_) => self.handle_response(now, flow, peek, steered),
             },
             Input::Unreachable { peer } => self.proxy.handle_unreachable(now, peer),
-            Input::Unsent { peer } => self.handle_unsent(now, peer),
+            Input::SendFailed { peer } => self.handle_unsent(now, peer),
             Input::Closed { connection, peer } => self.handle_closed(now, connection, peer),
-            Input::Unconnected { flow } => self.proxy.handle_unconnected(now, &flow),
+            Input::ConnectFailed { flow } => self.proxy.handle_unconnected(now, &flow),
             Input::Resolved { query, answer } => self.handle_resolved(now, query, &answer),
-            Input::Stored { ticket, record, kept } => self.handle_stored(now, ticket, record, kept),
-            Input::Forget { aor } => self.forget(now, aor),
+            Input::Stored { ticket, record, is_durable: kept } => self.handle_stored(now, ticket, record, kept),
+            Input::BarUser { aor } => self.bar_user(now, aor),
             Input::Unregister { aor, contact } => self.unregister(now, aor, contact),
             Input::Config(snapshot) => {
                 self.handle_config(now, snapshot);
             }
         }
-        self.settle(now, None);
+        self.drain_components(now, None);
     }
 
     fn handle_config(&mut self, now: Timestamp, snapshot: Arc<Snapshot>) {
         self.proxy.transactions().set_timing(snapshot.timing);
-        if snapshot.draining {
-            self.accounts.leave(now);
+        if snapshot.is_draining {
+            self.trunk_registrations.unregister_all(now);
         } else {
-            self.accounts.handle_config(now, &snapshot.trunks);
+            self.trunk_registrations.handle_config(now, &snapshot.trunks);
         }
         self.proxy.set_overload_control(snapshot.proxy.overload_control);
         self.has_sets = snapshot.sets().next().is_some();
         for client in self.probes.handle_config(now, self.id, self.locations.shards(), &snapshot) {
             self.proxy.transactions().stop_retransmitting(client);
         }
-        match (snapshot.follow_calls, &mut self.calls) {
+        match (snapshot.track_calls, &mut self.calls) {
             (true, None) => self.calls = Some(new_calls(&self.ring, &snapshot)),
-            (true, Some(calls)) => calls.record(snapshot.record_calls),
+            (true, Some(calls)) => calls.set_recording(snapshot.record_calls),
             (false, Some(_)) => self.calls = None,
             _ => {}
         }
         self.snapshot = snapshot;
     }
 
-    /// What is bound to a connection goes with it.
+    /// Drops everything bound to a closed connection.
     fn handle_closed(&mut self, now: Timestamp, connection: ConnId, peer: core::net::SocketAddr) {
-        let keeping = &mut self.keeping;
-        self.locations.disconnect(now, self.id, connection, |record| keeping.store(None, record.into()));
-        self.keeping.handle_closed(connection);
+        let keeping = &mut self.pending_registers;
+        //= rfc5626#7:invalidated
+        self.locations.disconnect(now, self.id, connection, |record| keeping.push_record(None, record.into()));
+        self.pending_registers.handle_closed(connection);
         self.proxy.handle_closed(now, connection, peer);
     }
 
-    /// What the DNS said to a question of ours.
-    fn handle_resolved(&mut self, now: Timestamp, query: QueryId, answer: &Answer) {
-        if query == FOR_NOBODY || self.resolve_account(now, query, answer) {
+    /// Handles the answer to a DNS query.
+    fn handle_resolved(&mut self, now: Timestamp, query: QueryId, answer: &LocateResult) {
+        if query == CACHE_ONLY_QUERY || self.resolve_registrar(now, query, answer) {
             return;
         }
-        // Where nobody waits for it any more, the question is only taken off the list.
-        let (choice, exit) = self.proxy.asker_of(query).unwrap_or_default();
+        // If nothing waits for it any longer, this only removes the query from the list.
+        let (choice, exit) = self.proxy.query_origin(query).unwrap_or_default();
         let refresh = Cell::new(None);
-        let places = Places {
+        let places = NextHopResolver {
             now,
             snapshot: &self.snapshot,
             names: &self.names,
             outages: &self.outages,
             ring: self.proxy.ring(),
-            exit,
-            choice: Choice::Made(choice),
+            egress: exit,
+            choice: WeightedChoice::Fixed(choice),
             refresh: &refresh,
         };
         let flows = places.flows_of(answer);
         self.proxy.handle_resolved(now, query, flows);
     }
 
-    /// Follows up what the parts have left: steps of calls, requests of our own that nobody answered, registrations.
-    /// `response` is what has come, where one has; whether it has answered a call that is followed.
-    fn settle(&mut self, now: Timestamp, response: Option<(&Message<'_>, core::net::SocketAddr)>) -> bool {
-        let has_answered = !self.proxy.is_settled() && self.settle_proxy(now, response);
-        if !self.accounts.is_settled() {
-            self.drive_accounts(now);
-            while let Some((trunk, status)) = self.accounts.poll_change(now) {
-                self.report(Event::Account { trunk, status });
+    /// Handles the pending results of the components: call progress, failed requests of our own, trunk registrations.
+    /// `response` is the response just received, if any. Returns whether it answered a tracked call.
+    fn drain_components(&mut self, now: Timestamp, response: Option<(&Message<'_>, core::net::SocketAddr)>) -> bool {
+        let has_answered = !self.proxy.is_drained() && self.drain_proxy(now, response);
+        if !self.trunk_registrations.is_settled() {
+            self.drive_trunk_registrations(now);
+            while let Some((trunk, status)) = self.trunk_registrations.poll_change(now) {
+                self.report(Event::TrunkRegistration { trunk, status });
             }
-            self.accounts.settle();
+            self.trunk_registrations.settle();
         }
         if self.calls.as_ref().is_some_and(Calls::has_records) {
             while let Some(record) = self.calls.as_mut().and_then(Calls::poll_record) {
@@ -235,26 +237,26 @@ impl Shard {
         has_answered
     }
 
-    /// What the proxy has left, as [`settle`](Self::settle).
-    fn settle_proxy(&mut self, now: Timestamp, response: Option<(&Message<'_>, core::net::SocketAddr)>) -> bool {
+    /// Handles the pending results of the proxy, like [`drain_components`](Self::drain_components).
+    fn drain_proxy(&mut self, now: Timestamp, response: Option<(&Message<'_>, core::net::SocketAddr)>) -> bool {
         let mut has_answered = false;
         while let Some(progress) = self.proxy.poll_progress() {
-            has_answered |= self.follow_call(now, progress, response);
+            has_answered |= self.track_call(now, progress, response);
         }
-        while let Some(news) = self.proxy.poll_news() {
-            self.report_news(now, news);
+        while let Some(news) = self.proxy.poll_hop_event() {
+            self.report_hop_event(now, news);
         }
         while let Some(user) = self.proxy.poll_failed() {
             if user >= PROBE_USERS {
                 self.handle_probe_failure(now, user);
             } else {
-                self.accounts.handle_failure(now, user);
+                self.trunk_registrations.handle_failure(now, user);
             }
         }
         has_answered
     }
 
-    /// What is due: retransmissions, time-outs, bindings that expire, keep-alives.
+    /// Handles what is due: retransmissions, timeouts, expiring bindings, keep-alives.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.proxy.handle_timeout(now);
         if self.locations.next_deadline(self.id).is_some_and(|at| at <= now) {
@@ -267,16 +269,17 @@ impl Shard {
         if let Some(calls) = &mut self.calls {
             calls.handle_timeout(now);
         }
-        self.accounts.handle_timeout(now);
+        self.trunk_registrations.handle_timeout(now);
         self.drive_probes(now);
-        self.give_up_storing(now);
-        self.settle(now, None);
+        self.expire_pending_registers(now);
+        self.drain_components(now, None);
     }
 
-    /// Takes one output. A message is put into `out`, whose own buffer the shard takes in exchange; an event leaves it untouched.
+    /// Returns the next output. A message is swapped into `out`: the shard takes over the buffer passed in. Other
+    /// outputs leave `out` untouched.
     pub fn poll_output(&mut self, out: &mut Vec<u8>) -> Option<Output> {
-        // Before any message that tells of it.
-        if let Some((ticket, record)) = self.keeping.poll_record() {
+        // Before any message that depends on it.
+        if let Some((ticket, record)) = self.pending_registers.poll_record() {
             return Some(Output::Store { ticket, record });
         }
         if let Some(flow) = self.proxy.poll_transmit(out) {
@@ -288,30 +291,32 @@ impl Shard {
         self.events.pop_front().map(Output::Event)
     }
 
-    /// The earliest moment at which [`handle_timeout`](Self::handle_timeout) has something to do, and why. Never scans.
+    /// Returns the earliest time at which [`handle_timeout`](Self::handle_timeout) has work, and the reason. Never
+    /// scans.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         let bindings = self.locations.next_deadline(self.id).map(|at| Wakeup { at, reason: "binding" });
         let calls = self.calls.as_ref().and_then(Calls::poll_timeout);
-        let accounts = self.accounts.poll_timeout().map(|at| Wakeup { at, reason: "registration of a trunk" });
+        let accounts =
+            self.trunk_registrations.poll_timeout().map(|at| Wakeup { at, reason: "registration of a trunk" });
         let probes = self.probes.poll_timeout().map(|at| Wakeup { at, reason: "probe of a target" });
         let next = sooner(sooner(self.proxy.poll_timeout(), bindings), probes);
-        sooner(sooner(next, calls), sooner(accounts, self.keeping.poll_timeout()))
+        sooner(sooner(next, calls), sooner(accounts, self.pending_registers.poll_timeout()))
     }
 
-    /// Shows the calls that are followed.
+    /// Visits the tracked calls.
     pub fn for_each_call(&self, visit: impl FnMut(CallView<'_>)) {
         if let Some(calls) = &self.calls {
             calls.for_each(visit);
         }
     }
 
-    /// Shows each trunk that this shard registers at, with how that is.
-    pub fn for_each_account(&self, now: Timestamp, visit: impl FnMut(&str, strowger_trunk::Status)) {
-        self.accounts.for_each(now, visit);
+    /// Visits each trunk that this shard registers with, and the registration's status.
+    pub fn for_each_trunk_registration(&self, now: Timestamp, visit: impl FnMut(&str, strowger_trunk::Status)) {
+        self.trunk_registrations.for_each(now, visit);
     }
 
-    /// What happened so far.
+    /// Returns the counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let proxy = self.proxy.counters();
@@ -332,49 +337,50 @@ impl Shard {
         counters
     }
 
-    /// Transactions that exist, server and client.
+    /// Returns the number of server and client transactions.
     #[must_use]
     pub fn transactions(&self) -> usize {
         let transactions = self.proxy.transactions_ref();
         transactions.servers().saturating_add(transactions.clients())
     }
 
-    /// Requests that no final response has answered yet: forwarded ones, and REGISTERs that wait for the store. The other
-    /// transactions only absorb retransmissions, so a server that is being stopped need not wait for them.
+    /// Returns the number of requests without a final response: forwarded ones, and REGISTERs that wait for the
+    /// store. All other transactions only absorb retransmissions, so a stopping server need not wait for them.
     #[must_use]
     pub fn unanswered(&self) -> usize {
-        self.proxy.unanswered().saturating_add(self.keeping.unanswered())
+        self.proxy.unanswered().saturating_add(self.pending_registers.unanswered())
     }
 
-    /// Forwarded requests that are still kept, for retransmissions and late answers.
+    /// Returns the number of response contexts, including those kept for retransmissions and late responses.
     #[must_use]
     pub fn contexts(&self) -> usize {
         self.proxy.contexts()
     }
 
-    /// What must hold between two inputs; for tests and the simulator.
+    /// Checks the invariants between two inputs; for tests and the simulator.
     pub fn check_invariants(&self) {
         self.proxy.check_invariants();
         assert!(self.events.len() <= MAX_EVENTS, "events are bounded");
     }
 
-    /// This message will be an input: the memory where its transaction is looked for, and where its answer will be, is looked at, and
-    /// nothing changes. Of several that are foreseen before the first is dealt with, a processor waits for all of that memory at once.
-    pub fn foresee(&self, peek: &Peek<'_>, steered: &Steered) {
+    /// Prefetches the memory for a coming input: where its transaction is looked up and where its response will be
+    /// written. Changes nothing. If several inputs are prefetched before the first is handled, their cache misses
+    /// overlap.
+    pub fn prefetch(&self, peek: &Peek<'_>, steered: &SteeringResult) {
         let (Kind::Request(method), Some(key)) = (peek.kind, steered.key) else { return };
         let transactions = self.proxy.transactions_ref();
-        transactions.foresee_server(key);
+        transactions.prefetch_server(key);
         if !matches!(method, Method::Invite | Method::Ack) {
-            transactions.foresee_answer();
+            transactions.prefetch_cached_response();
         }
     }
 
-    /// peek → known transaction? → admit → parse → serve.
+    /// Handles a request: peek → known transaction? → admit → parse → serve.
     fn handle_request(
         &mut self,
         now: Timestamp,
         source: Flow,
-        (peek, steered): (&Peek<'_>, &Steered),
+        (peek, steered): (&Peek<'_>, &SteeringResult),
         method: Method<'_>,
         verdict: Verdict,
     ) {
@@ -385,28 +391,28 @@ impl Shard {
             return;
         };
         if let Some(known) = self.proxy.transactions_ref().find_server(key)
-            && let Some(arrival) = self.absorb(now, &source, key, known, method, peek)
+            && let Some(arrival) = self.handle_known(now, &source, key, known, method, peek)
         {
-            self.counters.retransmissions += u64::from(arrival == Arrival::Repeat);
+            self.counters.retransmissions += u64::from(arrival == TransactionMatch::Retransmission);
             return;
         }
         if begins_work(peek, method) && !self.admit((now, verdict), key, peek.head(), via, &source) {
             return;
         }
-        // By reference: a message is large, and would be moved.
+        // By reference, because moving a message is expensive.
         match &Message::from_peek(peek) {
-            Ok(message) => self.serve(now, Arrived { source, key, message, steered }),
+            Ok(message) => self.serve(now, NewRequest { source, key, message, steered }),
             Err(fault) => {
                 self.on_malformed(&source, *fault);
                 if method != Method::Ack {
-                    self.reply_statelessly(now, key, peek, &source, fault.status(), &fault.to_string());
+                    self.respond_statelessly(now, key, peek, &source, fault.status(), &fault.to_string());
                 }
             }
         }
     }
 
-    /// Answers a request whose topmost Via cannot be read. Its source is the one address that there is (RFC 4475 §3.1.2.1,
-    /// §3.1.2.16); without any Via there is no response to be made.
+    /// Answers a request whose topmost Via cannot be parsed. Only its source address is known (RFC 4475 §3.1.2.1,
+    /// §3.1.2.16). Without any Via no response is possible.
     fn refuse_without_via(&mut self, source: &Flow, head: &Head<'_>, method: Method<'_>) {
         let fault = match head.first(HeaderName::Via) {
             None => Fault::Missing("Via"),
@@ -421,12 +427,13 @@ impl Shard {
         self.send_short(*source, source, head, |out, is_short| {
             let status = fault.status();
             let reason = if is_short { status.reason().to_owned() } else { fault.to_string() };
-            Reply::begin(out, head, status, &reason, &tag, None).finish();
+            ResponseBuilder::begin(out, head, status, &reason, &tag, None).finish();
         });
     }
 
-    /// What the request is to the transaction `known`, where that takes it: a retransmission, or the ACK to its non-2xx.
-    fn absorb(
+    /// Handles a request that matches the transaction `known`: a retransmission, or the ACK to a non-2xx. Returns
+    /// `None` if the transaction does not absorb it.
+    fn handle_known(
         &mut self,
         now: Timestamp,
         source: &Flow,
@@ -434,36 +441,36 @@ impl Shard {
         known: ServerId,
         method: Method<'_>,
         peek: &Peek<'_>,
-    ) -> Option<Arrival> {
+    ) -> Option<TransactionMatch> {
         if method == Method::Ack {
-            // By RFC 2543's rules an ACK is told from another transaction's by its To tag alone.
+            // Under the rules of RFC 2543, only the To tag distinguishes an ACK from one of another transaction.
             let by_branch = peek.via.as_ref().is_some_and(|via| via.rfc3261_branch().is_some());
             if !by_branch && !self.proxy.transactions_ref().ack_matches(known, peek.head()) {
                 return None;
             }
             return match self.proxy.transactions().handle_ack(now, known) {
-                AckVerdict::Absorbed => Some(Arrival::Awaited),
-                AckVerdict::Ignored => Some(Arrival::Repeat),
-                AckVerdict::PassOn => None,
+                AckVerdict::Absorbed => Some(TransactionMatch::Ack),
+                AckVerdict::Ignored => Some(TransactionMatch::Retransmission),
+                AckVerdict::ToUser => None,
             };
         }
-        if let Some(arrival) = self.answer_again(now, source, key, known, peek) {
+        if let Some(arrival) = self.rebuild_response(now, source, key, known, peek) {
             return Some(arrival);
         }
         if self.snapshot.siblings.contains(&source.peer) {
-            self.proxy.transactions().turn_to(known, *source);
+            self.proxy.transactions().redirect_responses(known, *source);
         }
         self.proxy.transactions().allow_bytes(known, answer_limit(peek.head().bytes().len()));
         self.proxy.transactions().handle_retransmission(now, known);
-        Some(Arrival::Repeat)
+        Some(TransactionMatch::Retransmission)
     }
 
-    /// The key of the INVITE that a CANCEL is for.
+    /// Returns the transaction key of the INVITE that a CANCEL refers to.
     pub(crate) fn cancelled_key(&self, message: &Message<'_>) -> ServerKey {
         server_key(self.proxy.ring(), &self.match_key, message.head(), message.via(), Method::Invite)
     }
 
-    /// Whether a request is served that may begin something: both the worker and the shard have to be able to.
+    /// Returns whether a request that may begin new work is served. Both the worker and the shard must have capacity.
     fn admit(
         &mut self,
         (now, verdict): (Timestamp, Verdict),
@@ -473,8 +480,8 @@ impl Shard {
         source: &Flow,
     ) -> bool {
         let server_transactions = self.proxy.transactions_ref().servers();
-        let Snapshot { limits, draining, .. } = *self.snapshot;
-        let load = Load { going_on: self.proxy.contexts(), server_transactions, limits, draining };
+        let Snapshot { limits, is_draining: draining, .. } = *self.snapshot;
+        let load = Load { in_progress: self.proxy.contexts(), server_transactions, limits, is_draining: draining };
         let admission = match verdict {
             Verdict::Admit => strowger_overload::admit(load, self.refusals),
             Verdict::Refuse { retry_after } => Admission::Refuse { retry_after },
@@ -489,7 +496,7 @@ impl Shard {
             let status = Status::SERVICE_UNAVAILABLE;
             let tag = local::to_tag(self.proxy.tag_key(), key);
             let feedback = self.proxy.feedback(now, via, source);
-            self.send_short(local::reply_flow(via, source), source, head, |out, is_short| {
+            self.send_short(local::response_flow(via, source), source, head, |out, is_short| {
                 let about = (status, status.reason());
                 let reply = local::begin_with(out, &tag, (head, via), source, about, feedback.as_ref());
                 if is_short {
@@ -502,7 +509,7 @@ impl Shard {
         false
     }
 
-    pub(crate) fn reply_statelessly(
+    pub(crate) fn respond_statelessly(
         &mut self,
         now: Timestamp,
         key: ServerKey,
@@ -514,15 +521,16 @@ impl Shard {
         let Some(via) = &peek.via else { return };
         let tag = local::to_tag(self.proxy.tag_key(), key);
         let feedback = self.proxy.feedback(now, via, source);
-        self.send_short(local::reply_flow(via, source), source, peek.head(), |out, is_short| {
+        self.send_short(local::response_flow(via, source), source, peek.head(), |out, is_short| {
             let about = (status, if is_short { status.reason() } else { reason });
             local::begin_with(out, &tag, (peek.head(), via), source, about, feedback.as_ref()).finish();
         });
     }
 
-    fn handle_response(&mut self, now: Timestamp, source: Flow, peek: &Peek<'_>, steered: &Steered) {
+    fn handle_response(&mut self, now: Timestamp, source: Flow, peek: &Peek<'_>, steered: &SteeringResult) {
         self.counters.responses += 1;
-        let is_ours = |branch: &Branch| branch.shard == self.id || branch.shard == ANY_SHARD;
+        let is_ours = |branch: &BranchId| branch.shard == self.id || branch.shard == ANY_SHARD;
+        //= rfc3261#18.1.2:foreign
         let Some(branch) = steered.branch.filter(is_ours) else {
             self.counters.foreign_responses += 1;
             return;
@@ -535,7 +543,7 @@ impl Shard {
                 return;
             }
         };
-        let mut guide = ShardGuide {
+        let mut guide = ShardCallbacks {
             snapshot: &self.snapshot,
             locations: &self.locations,
             names: &self.names,
@@ -545,40 +553,40 @@ impl Shard {
             source,
             questions: &mut self.questions,
         };
-        if let Handled::Own(user) = self.proxy.handle_response(now, branch.owner, message, &mut guide) {
+        if let ResponseOutcome::OwnRequest(user) = self.proxy.handle_response(now, branch.owner, message, &mut guide) {
             match message.status() {
                 Some(status) if user >= PROBE_USERS => self.handle_probe_response(now, user, status),
-                _ => self.accounts.handle_response(now, user, message),
+                _ => self.trunk_registrations.handle_response(now, user, message),
             }
         }
-        let has_answered = self.settle(now, Some((message, source.peer)));
-        // Whoever answers a BYE has answered its INVITE.
+        let has_answered = self.drain_components(now, Some((message, source.peer)));
+        // A source that answers a BYE is already proven by its answer to the INVITE.
         if message.status().is_some_and(Status::is_success) && message.cseq().method != Method::Bye {
             self.proven.insert(now, source.peer.ip());
         }
-        // What answers a call has said already for how long that is alive.
+        // A response that answers a call has already set the session's lifetime.
         if !has_answered && message.status().is_some_and(Status::is_success) {
             self.refresh_call(now, message);
         }
     }
 
     #[cold]
-    fn report_news(&mut self, now: Timestamp, news: News) {
+    fn report_hop_event(&mut self, now: Timestamp, news: NextHopEvent) {
         let names_of = |hop| self.snapshot.names_of(now, &self.names, &hop);
         match news {
-            News::Out { hop, cause, avoided_for } => {
+            NextHopEvent::Outage { hop, cause, avoided_for } => {
                 let names = names_of(hop);
                 let dead = self.newly_dead(now, &names);
                 self.report(Event::Outage { hop, names, cause, avoided_for });
-                dead.into_iter().for_each(|of| self.report(Event::NoneAnswers { of }));
+                dead.into_iter().for_each(|of| self.report(Event::AllTargetsOut { owner: of }));
             }
-            News::Dead { hop } => {
+            NextHopEvent::Dead { hop } => {
                 let dead = self.newly_dead(now, &names_of(hop));
-                dead.into_iter().for_each(|of| self.report(Event::NoneAnswers { of }));
+                dead.into_iter().for_each(|of| self.report(Event::AllTargetsOut { owner: of }));
             }
-            News::Back { hop, after, was_gone } => {
+            NextHopEvent::Recovery { hop, after, was_unreachable: was_gone } => {
                 if was_gone {
-                    self.begin_slowly(now, &hop);
+                    self.begin_slow_start(now, &hop);
                 }
                 let names = names_of(hop);
                 self.report(Event::Recovery { hop, names, after });
@@ -586,17 +594,17 @@ impl Shard {
         }
     }
 
-    /// The targets of balanced sets that are at `hop`, which answers again, get their share little by little.
-    fn begin_slowly(&self, now: Timestamp, hop: &Hop) {
+    /// Starts the slow start of the balanced targets at `hop`, which answers again.
+    fn begin_slow_start(&self, now: Timestamp, hop: &Hop) {
         for (set, targets) in self.snapshot.sets() {
             let members = set.members().iter().zip(targets);
             members.filter(|(_, target)| target.is_hop(hop)).for_each(|(member, _)| member.target.handle_recovery(now));
         }
     }
 
-    /// Of whom all places are dead, and it was not told yet.
-    fn newly_dead(&self, now: Timestamp, names: &[PlaceName]) -> Vec<Owner> {
-        let is_new = |owner: &Owner| {
+    /// Returns the owners all of whose next hops are dead, if not reported yet.
+    fn newly_dead(&self, now: Timestamp, names: &[NextHopName]) -> Vec<NextHopOwner> {
+        let is_new = |owner: &NextHopOwner| {
             let newest = Cell::new(Timestamp::ZERO);
             let is_dead = |hop: &Hop| {
                 let since = self.outages.dead_since(now, hop);
@@ -604,9 +612,9 @@ impl Shard {
                 since.is_some()
             };
             self.snapshot.are_all_out(now, &self.names, owner, is_dead)
-                && self.outages.is_to_be_told(owner, newest.get())
+                && self.outages.should_report(owner, newest.get())
         };
-        names.iter().map(|name| &name.of).filter(|owner| is_new(owner)).cloned().collect()
+        names.iter().map(|name| &name.owner).filter(|owner| is_new(owner)).cloned().collect()
     }
 
     fn on_malformed(&mut self, source: &Flow, fault: Fault) {
@@ -625,7 +633,7 @@ impl Shard {
 
 fn new_calls(ring: &KeyRing, snapshot: &Snapshot) -> Calls {
     let mut calls = Calls::new(ring.current(), Limits::default());
-    calls.record(snapshot.record_calls);
+    calls.set_recording(snapshot.record_calls);
     calls
 }
 
@@ -636,13 +644,13 @@ fn sooner(one: Option<Wakeup>, other: Option<Wakeup>) -> Option<Wakeup> {
     }
 }
 
-/// What a request is to a transaction that it belongs to.
+/// The relation of a request to the transaction that it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arrival {
-    /// The ACK that it waited for.
-    Awaited,
-    /// What it knows already.
-    Repeat,
-    /// Another request, by the name of one that was answered.
-    Misnamed,
+pub(crate) enum TransactionMatch {
+    /// The ACK that the transaction waited for.
+    Ack,
+    /// A retransmission.
+    Retransmission,
+    /// A different request with the branch of one already answered.
+    ReusedBranch,
 }

@@ -1,4 +1,4 @@
-//! Registrations that end because an operator wants it: of a user who may not be called any more, or while the user stays.
+//! Removal of registrations by an operator: of a user who was removed or disabled, or of an active user.
 
 use core::net::Ipv4Addr;
 use std::sync::Arc;
@@ -11,43 +11,43 @@ use crate::boundary::Event;
 use crate::shard::Shard;
 
 impl Shard {
-    /// The user of `aor` may not be called any more: also what waits for the store comes to nothing.
-    pub(crate) fn forget(&mut self, now: Timestamp, aor: &[u8]) {
-        let mut record = self.keeping.buffer();
-        self.locations.forget(now, aor, &mut record);
-        self.keeping.bar(aor);
+    /// Removes the bindings of `aor` and cancels its pending REGISTERs, because its user was removed or disabled.
+    pub(crate) fn bar_user(&mut self, now: Timestamp, aor: &[u8]) {
+        let mut record = self.pending_registers.buffer();
+        self.locations.remove_address(now, aor, &mut record);
+        self.pending_registers.bar(aor);
         match self.snapshot.registrar.durability {
-            Durability::Memory => self.keeping.give_back(record),
-            Durability::WriteBehind | Durability::WriteThrough => self.keeping.store(None, record),
+            Durability::Memory => self.pending_registers.recycle(record),
+            Durability::WriteBehind | Durability::WriteThrough => self.pending_registers.push_record(None, record),
         }
     }
 
-    /// The registrations of `aor` end, or that of one contact, as if a phone had said so after all REGISTERs that have come: it
-    /// takes its turn behind those that wait for the store, for what is made from the table has to know what they leave. For the
-    /// same reason nothing is done while the registrations of before are still being read.
+    /// Removes all bindings of `aor`, or that of one contact, as if a phone had requested it after all REGISTERs
+    /// received so far. The command waits behind pending REGISTERs, because it must take their results into account.
+    /// For the same reason it does nothing while stored registrations are being loaded.
     pub(crate) fn unregister(&mut self, now: Timestamp, aor: &[u8], contact: Option<&[u8]>) {
         if !self.locations.is_complete() {
             return;
         }
-        if !self.keeping.is_queued(aor) {
-            self.follow_order(now, aor, contact);
-        } else if !self.keeping.add_order(aor, contact) {
-            self.report(Event::TableFull { table: "orders to unregister that wait for the store" });
+        if !self.pending_registers.is_queued(aor) {
+            self.apply_unregister(now, aor, contact);
+        } else if !self.pending_registers.add_command(aor, contact) {
+            self.report(Event::TableFull { table: "pending unregister commands" });
         }
     }
 
-    /// Only while nothing of `aor` is at the store.
-    pub(crate) fn follow_order(&mut self, now: Timestamp, aor: &[u8], contact: Option<&[u8]>) {
+    /// Applies a command to unregister; call it only while nothing of `aor` is at the store.
+    pub(crate) fn apply_unregister(&mut self, now: Timestamp, aor: &[u8], contact: Option<&[u8]>) {
         match contact {
-            // What the store has and the table has not goes too.
-            None => self.enact_order(now, aor, UpdateKind::RemoveAll),
+            // This also removes bindings that the store has and the table has not.
+            None => self.apply_update(now, aor, UpdateKind::RemoveAll),
             Some(contact) => self.remove_contact(now, aor, contact),
         }
     }
 
     fn remove_contact(&mut self, now: Timestamp, aor: &[u8], contact: &[u8]) {
         let Some(uri) = Uri::parse(contact) else { return };
-        // Flows of one device may have one URI.
+        // Flows of one device may share one URI.
         let mut found: Vec<(Box<[u8]>, Option<u32>)> = Vec::new();
         self.locations.for_each_in_stripe(now, self.id.0, |binding| {
             if binding.aor == aor && binding.uri == contact {
@@ -64,28 +64,30 @@ impl Shard {
             instance,
             reg_id: *reg_id,
         });
-        self.enact_order(now, aor, UpdateKind::Contacts(contacts.collect()));
+        self.apply_update(now, aor, UpdateKind::Contacts(contacts.collect()));
     }
 
-    fn enact_order(&mut self, now: Timestamp, aor: &[u8], kind: UpdateKind<'_>) {
+    fn apply_update(&mut self, now: Timestamp, aor: &[u8], kind: UpdateKind<'_>) {
         let update = Update {
             call_id: b"operator",
             cseq: u32::MAX,
             path: Path::new(),
             supported: Supported::default(),
-            first_hop: true,
+            is_first_hop: true,
             kind,
         };
         let nowhere = Flow::new(ListenerId(0), Transport::Udp, (Ipv4Addr::UNSPECIFIED, 0).into());
         let source = Source { flow: nowhere, via_sent_by_matches: true };
         let snapshot = Arc::clone(&self.snapshot);
-        let mut record = self.keeping.buffer();
+        let mut record = self.pending_registers.buffer();
         let staged = self.locations.stage(now, aor, &snapshot.registrar, &source, &update, &mut record);
-        let (Ok(_), Ok(parsed)) = (staged, Record::parse(&record)) else { return self.keeping.give_back(record) };
-        self.put(now, &parsed, None);
+        let (Ok(_), Ok(parsed)) = (staged, Record::parse(&record)) else {
+            return self.pending_registers.recycle(record);
+        };
+        self.commit_record(now, &parsed, None);
         match snapshot.registrar.durability {
-            Durability::Memory => self.keeping.give_back(record),
-            Durability::WriteBehind | Durability::WriteThrough => self.keeping.store(None, record),
+            Durability::Memory => self.pending_registers.recycle(record),
+            Durability::WriteBehind | Durability::WriteThrough => self.pending_registers.push_record(None, record),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the server itself has answered over datagrams, and is asked again: most of the answer is made of the request that came again.
+//! The server's own responses to retransmissions over UDP, which are mostly rebuilt from the retransmitted request.
 
 mod support;
 
@@ -7,9 +7,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use strowger_foundation::{Flow, ListenerId, Transport};
 use strowger_shard::Snapshot;
-use support::{ALICE, BOB, BOB2, SERVER, Sent, World, summary};
+use support::{ALICE, BOB, BOB2, SERVER, SentMessage, World, summary};
 
-/// What is asked for, with the method, the Request-URI, To and further lines, and the answer.
+/// A request, given by method, Request-URI, To and further lines, and its response.
 struct Case {
     world: fn() -> World,
     request: (&'static str, &'static str, &'static str, &'static str),
@@ -28,17 +28,17 @@ fn loading() -> World {
     World::loading(|_| {})
 }
 
-/// A REGISTER of `to`.
+/// A REGISTER for `to`.
 const fn register_at(world: fn() -> World, to: &'static str, rest: &'static str, answer: &'static str) -> Case {
     Case { world, request: ("REGISTER", "sip:example.com", to, rest), answer }
 }
 
-/// One of a user.
+/// A REGISTER for a user.
 const fn registers(world: fn() -> World, rest: &'static str, answer: &'static str) -> Case {
     register_at(world, "bob@example.com", rest, answer)
 }
 
-/// What the server itself is asked.
+/// A request to the server itself.
 const fn asks(method: &'static str, rest: &'static str, answer: &'static str) -> Case {
     Case { world: open, request: (method, "sip:192.0.2.1", "bob@example.com", rest), answer }
 }
@@ -60,7 +60,7 @@ const CASES: [Case; 9] = [
     asks("MESSAGE", "l: 4\r\n\r\nbody", "405 Method Not Allowed"),
 ];
 
-/// The lines that are copied, each as somebody may spell it.
+/// The lines that are copied, in different spellings.
 #[derive(Clone, Debug)]
 struct Spelling {
     via: String,
@@ -136,12 +136,13 @@ fn spelling() -> impl Strategy<Value = Spelling> {
     })
 }
 
-fn only(mut sent: Vec<Sent>) -> Sent {
+fn only(mut sent: Vec<SentMessage>) -> SentMessage {
     assert_eq!(sent.len(), 1, "{:?}", summary(&sent));
     sent.remove(0)
 }
 
 proptest! {
+    //= rfc3261#17.2.2:final-again
     #[test]
     fn what_comes_again_is_answered_byte_for_byte(
         spelling in spelling(),
@@ -157,8 +158,8 @@ proptest! {
         for (number, wait) in (1..).zip(waits) {
             world.wait(Duration::from_millis(wait));
             let again = only(world.input(from, &text));
-            // The nonce of a challenge is another one after some seconds.
-            let rest = |sent: &Sent| sent.text.lines().filter(|line| !line.contains("nonce=")).collect::<Vec<_>>().join("\n");
+            // The nonce of a challenge changes after some seconds.
+            let rest = |sent: &SentMessage| sent.text.lines().filter(|line| !line.contains("nonce=")).collect::<Vec<_>>().join("\n");
             prop_assert_eq!((rest(&again), again.flow), (rest(&first), first.flow));
             let counters = world.shard.counters();
             if world.shard.transactions() == 0 {
@@ -183,7 +184,7 @@ fn register(branch: &str, call_id: &str, cseq: &str, contact: &str) -> String {
     )
 }
 
-/// It would believe that it was carried out.
+/// Its client would take the first response for its own.
 #[test]
 fn another_request_of_the_same_branch_is_refused() {
     let mut world = open();
@@ -205,12 +206,12 @@ fn another_request_of_the_same_branch_is_refused() {
     assert_eq!(world.shard.transactions(), 1, "it is refused without state");
     let again = only(world.input(BOB, &text));
     assert_eq!((&again.text, counted(&world)), (&first.text, (1, 5, 1)), "the first is remembered all the same");
-    // After Timer J nothing is known of it.
+    // After Timer J the transaction is gone.
     world.wait(Duration::from_secs(32));
     assert_eq!(only(world.input(BOB, &register("1", "one", "2", "sip:soft@192.0.2.20"))).status(), 200);
 }
 
-/// What asks again from elsewhere is answered there: an answer to where it was first would not arrive.
+/// A retransmission from another address is answered there: a response to the first address would not arrive.
 #[test]
 fn the_answer_goes_to_where_the_request_comes_from() {
     let mut world = open();
@@ -218,13 +219,14 @@ fn the_answer_goes_to_where_the_request_comes_from() {
     let first = only(world.input(BOB, &text));
     let moved = only(world.input(BOB2, &text));
     assert_eq!((moved.to.to_string().as_str(), moved.status()), (BOB2, 200));
-    let received =
-        |sent: &Sent| sent.header("Via").and_then(|via| via.split_once(";received=")).map(|(_, ip)| ip.to_owned());
+    let received = |sent: &SentMessage| {
+        sent.header("Via").and_then(|via| via.split_once(";received=")).map(|(_, ip)| ip.to_owned())
+    };
     assert_eq!([&first, &moved].map(received), ["192.0.2.20", "192.0.2.21"].map(|ip| Some(ip.to_owned())));
     assert_eq!(moved.header("To"), first.header("To"));
 }
 
-/// Nothing of it could be made again.
+/// Such a response cannot be rebuilt.
 #[test]
 fn what_another_element_has_answered_is_kept_whole() {
     let mut world = open();
@@ -233,7 +235,7 @@ fn what_another_element_has_answered_is_kept_whole() {
     let forwarded = support::find(&world.input(ALICE, &text), "MESSAGE");
     let first = only(world.respond(&forwarded, 200, "b", "X-Other: 1\r\n"));
     world.wait(Duration::from_secs(3));
-    // From another port, by which it is the same transaction all the same.
+    // Another source port still matches the same transaction.
     let again = only(
         world.input_by(Flow::new(ListenerId(0), Transport::Udp, "192.0.2.10:9".parse().expect("an address")), &text),
     );

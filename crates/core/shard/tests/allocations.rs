@@ -1,7 +1,8 @@
-//! What a warm shard allocates for each unit of work: nothing, or what the test names; beyond that, tables grow now and then.
+//! Allocations of a warm shard for each unit of work: none, or the number that the test names. Beyond that, tables
+//! grow now and then.
 //!
-//! It is driven as a worker drives it, with foresight and timers, and told what a server tells it: calls are followed, and go to where
-//! their callee is registered. What the tests themselves allocate is not counted.
+//! The shard is driven as by a worker, with prefetching and timers, and configured as by a server: calls are tracked
+//! and go to the registered contact of their callee. Allocations of the tests themselves are not counted.
 
 mod support;
 
@@ -10,21 +11,21 @@ use std::time::Duration;
 use strowger_allocations::{Counting, allocations};
 use strowger_auth::client::{self, Secret};
 use strowger_auth::{Algorithm, Ha1};
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{Flow, ListenerId, Transport};
 use strowger_message::{AuthParams, Peek};
 use strowger_proxy::Stateless;
 use strowger_registrar::Durability;
 use strowger_shard::{Action, Input, Output, Route, RouteTarget, Snapshot, Verdict};
-use support::{ALICE, BOB, Sent, World};
+use support::{ALICE, BOB, SentMessage, World};
 
-/// Units of work before any is counted: until as many transactions end as begin, several times over.
+/// Units of work before counting starts, until as many transactions end as begin, several times over.
 const WARM_UP: usize = 400;
-/// Units that are counted.
+/// Number of counted units.
 const COUNTED: usize = 200;
-/// Of these, those that may find a table full: 95 of 100 do not.
+/// Number of counted units that may find a table full; 95 of 100 do not.
 const SELDOM: usize = COUNTED / 20;
-/// Between two units. A transaction is kept for 32 s, which is 160 of them.
+/// Time between two units. Transactions last 32 s, which is 160 of these.
 const GAP: Duration = Duration::from_millis(200);
 
 const BODY: &str = "v=0\r\no=alice 53655765 2353687637 IN IP4 192.0.2.10\r\ns=-\r\nc=IN IP4 192.0.2.10\r\nt=0 0\r\n\
@@ -33,19 +34,19 @@ const BODY: &str = "v=0\r\no=alice 53655765 2353687637 IN IP4 192.0.2.10\r\ns=-\
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A shard, and what it has allocated.
+/// A shard and its allocations.
 struct Counted {
     world: World,
-    /// What its outputs go through, as a worker's buffer.
+    /// The buffer for its outputs, like a worker's.
     out: Vec<u8>,
     allocated: usize,
 }
 
 impl Counted {
-    /// As every server has it: calls are followed, and nobody wants records. Alice and Bob are registered.
+    /// Creates a shard that tracks calls without call records, as in every server. Alice and Bob are registered.
     fn new(edit: impl FnOnce(&mut Snapshot)) -> Self {
         let world = World::new(|snapshot| {
-            (snapshot.follow_calls, snapshot.record_calls) = (true, false);
+            (snapshot.track_calls, snapshot.record_calls) = (true, false);
             edit(snapshot);
         });
         let mut counted = Self { world, out: Vec::new(), allocated: 0 };
@@ -56,8 +57,8 @@ impl Counted {
         counted
     }
 
-    /// Gives the shard a datagram; what leaves.
-    fn give(&mut self, from: &str, text: &str) -> Vec<Sent> {
+    /// Sends the shard a datagram and returns its outputs.
+    fn give(&mut self, from: &str, text: &str) -> Vec<SentMessage> {
         let flow = Flow::new(ListenerId(0), Transport::Udp, from.parse().expect("an address"));
         let World { shard, steering, snapshot, now, .. } = &mut self.world;
         let before = allocations();
@@ -65,14 +66,17 @@ impl Counted {
         peek.fill(text.as_bytes()).expect("has a head");
         let peek = &peek;
         let (_, steered) = &steering.steer(peek, snapshot).expect("is ours");
-        shard.foresee(peek, steered);
-        shard.handle_input(*now, Input::Message { arrival: *now, flow, peek, steered, verdict: Verdict::Admit });
+        shard.prefetch(peek, steered);
+        shard.handle_input(
+            *now,
+            Input::Message { arrival: *now, flow, peek, steering: steered, verdict: Verdict::Admit },
+        );
         self.allocated += allocations() - before;
         self.drain()
     }
 
-    /// Takes what leaves, and says of each record at once that it is kept.
-    fn drain(&mut self) -> Vec<Sent> {
+    /// Drains the outputs and reports each record as stored at once.
+    fn drain(&mut self) -> Vec<SentMessage> {
         let mut sent = Vec::new();
         loop {
             let before = allocations();
@@ -80,11 +84,15 @@ impl Counted {
             self.allocated += allocations() - before;
             match output {
                 Some(Output::Send { flow }) => {
-                    sent.push(Sent { to: flow.peer, flow, text: String::from_utf8_lossy(&self.out).into_owned() });
+                    sent.push(SentMessage {
+                        to: flow.peer,
+                        flow,
+                        text: String::from_utf8_lossy(&self.out).into_owned(),
+                    });
                 }
                 Some(Output::Store { ticket: Some(ticket), record }) => {
                     let before = allocations();
-                    self.world.shard.handle_input(self.world.now, Input::Stored { ticket, record, kept: true });
+                    self.world.shard.handle_input(self.world.now, Input::Stored { ticket, record, is_durable: true });
                     self.allocated += allocations() - before;
                 }
                 Some(_) => {}
@@ -93,7 +101,7 @@ impl Counted {
         }
     }
 
-    /// Lets [`GAP`] pass.
+    /// Advances the time by [`GAP`].
     fn pass(&mut self) {
         let end = self.world.now + GAP;
         while let Some(wakeup) = self.world.shard.poll_timeout().filter(|wakeup| wakeup.at <= end) {
@@ -106,7 +114,7 @@ impl Counted {
         self.world.now = end;
     }
 
-    /// What each of the counted units of work, and the time after it, has allocated. `unit` is given its number.
+    /// Returns the allocations of each counted unit of work and of the time after it. `unit` gets its number.
     fn count(&mut self, mut unit: impl FnMut(&mut Self, usize)) -> Vec<usize> {
         let each = (1..=WARM_UP + COUNTED).map(|number| {
             self.allocated = 0;
@@ -117,7 +125,7 @@ impl Counted {
         each.collect::<Vec<_>>().split_off(WARM_UP)
     }
 
-    /// A user's phone registers once more, with credentials where it is challenged.
+    /// Refreshes a user's registration, with credentials if challenged.
     fn register(&mut self, user: &str, address: &str, number: usize) {
         let request = |part: usize, credentials: &str| {
             format!(
@@ -150,7 +158,7 @@ impl Counted {
         assert_eq!(answer.status(), 200, "{}", answer.text);
     }
 
-    /// What a first stage has of a call: INVITE, 180, 200. The cluster is played.
+    /// All that a first stage sees of a call: INVITE, 180, 200. The cluster is emulated.
     fn call_through(&mut self, number: usize) {
         let sent = self.give(ALICE, &request("INVITE", number, "sip:bob@example.com", None));
         let invite = support::find(&sent, "INVITE");
@@ -178,7 +186,7 @@ impl Counted {
     }
 }
 
-/// A request of Alice's; once the call is answered, with its routes.
+/// A request of Alice, with its Routes once the call is answered.
 fn request(method: &str, number: usize, callee: &str, routes: Option<&str>) -> String {
     let contact = format!("sip:bob@{BOB};transport=udp");
     let (uri, tag) = routes.map_or((callee, String::new()), |_| (&contact, format!(";tag=b{number}")));
@@ -193,19 +201,19 @@ fn request(method: &str, number: usize, callee: &str, routes: Option<&str>) -> S
     )
 }
 
-/// REGISTER needs a password, of which the server has the MD5 hash.
+/// Requires a password for REGISTER; the server has its MD5 hash.
 fn strict(snapshot: &mut Snapshot) {
     snapshot.auth.require = vec![(*b"REGISTER").into()];
     let user = |name: &str| {
         let ha1 = Ha1::compute(Algorithm::Md5, name.as_bytes(), b"example.com", b"secret");
         let ha1 = Ha1s { md5: ha1.as_bytes().try_into().ok(), ..Ha1s::default() };
-        Change::PutUser(User { aor: format!("{name}@example.com").into_bytes().into(), ha1, enabled: true })
+        DirectoryChange::PutUser(User { aor: format!("{name}@example.com").into_bytes().into(), ha1, enabled: true })
     };
     snapshot.directory = Directory::empty(1).with_changes(["alice", "bob"].map(user));
 }
 
-/// All but `others` of the units allocate `usual` exactly (who makes one cheaper lowers it), and all together no more than `others`
-/// beyond that.
+/// Checks that all but `others` of the units allocate exactly `usual` times, and that all together make at most
+/// `others` further allocations. A change that makes a unit cheaper lowers `usual`.
 #[track_caller]
 fn assert_settled(each: &[usize], usual: usize, others: usize) {
     let found = each.iter().filter(|count| **count != usual).count();
@@ -233,14 +241,14 @@ fn a_call_without_state_allocates_nothing() {
 fn a_call_through_a_first_stage_allocates_nothing() {
     let mut counted = Counted::new(|snapshot| {
         support::first_stage(snapshot);
-        snapshot.follow_calls = false;
+        snapshot.track_calls = false;
     });
     let each = counted.count(Counted::call_through);
     assert_eq!(each, [0; COUNTED]);
     assert_eq!(counted.world.shard.transactions(), 0, "it keeps no state");
 }
 
-/// One: who calls whom, in one piece with the Call-ID, for the operator who asks which calls there are.
+/// One: caller and callee together with the Call-ID, for the operator's list of calls.
 #[test]
 fn a_followed_call_to_a_registered_user_allocates_once() {
     let mut counted = Counted::new(|_| ());
@@ -255,7 +263,7 @@ fn a_refresh_allocates_nothing() {
     assert_settled(&each, 0, SELDOM);
 }
 
-/// One: the address of record, while it waits for the disk.
+/// One: the address of record, while the REGISTER waits for the disk.
 #[test]
 fn a_durable_refresh_allocates_once() {
     let mut counted = Counted::new(|snapshot| snapshot.registrar.durability = Durability::WriteThrough);
@@ -263,8 +271,8 @@ fn a_durable_refresh_allocates_once() {
     assert_settled(&each, 1, SELDOM);
 }
 
-/// Its nonce, of which it is remembered that it was used, goes into a tree by the time of issue, whose nodes have 11 places and are
-/// split into halves: every sixth refresh makes a leaf, and every sixth of these the node above it.
+/// The used nonce goes into a tree ordered by time of issue. Its nodes have 11 entries and are split in half, so
+/// every sixth refresh creates a leaf, and every sixth of these a node above it.
 #[test]
 fn a_challenged_refresh_allocates_nothing_but_a_node_for_every_sixth_nonce() {
     let mut counted = Counted::new(strict);

@@ -1,4 +1,4 @@
-//! How much leaves for what comes from somebody who has proven nothing: a forged source must not make a reflector of the server.
+//! Bytes sent for messages from unproven sources: forged source addresses must not turn the server into a reflector.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use strowger_auth::{Algorithm, Network};
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{ConnId, Flow, ListenerId, Transport};
 use strowger_message::Status;
 use strowger_overload::Limits;
@@ -17,20 +17,20 @@ use support::{ALICE, BOB, BOB2, World, finals, find, request, summary};
 const LIFE: Duration = Duration::from_secs(64);
 const STRANGER: &str = "198.51.100.66:5060";
 
-/// How long, what it says, and what comes of that.
+/// The outputs for a request, and its length.
 struct Asked {
-    sent: Vec<support::Sent>,
+    sent: Vec<support::SentMessage>,
     bytes: usize,
 }
 
 impl Asked {
-    /// The bytes of what the server itself has answered: all responses, for nobody else says anything.
+    /// Returns the bytes of the server's own responses, which are all responses, since no other element responds.
     fn answered(&self) -> usize {
         self.sent.iter().filter(|sent| sent.status() > 0).map(|sent| sent.text.len()).sum()
     }
 }
 
-/// Gives the world a datagram and lets time pass until nothing more can come of it.
+/// Sends a datagram and lets time pass until it can have no further effect.
 fn ask(world: &mut World, text: &str) -> Asked {
     let mut sent = world.input(STRANGER, text);
     sent.extend(world.wait(LIFE).into_iter().map(|(_, sent)| sent));
@@ -51,12 +51,12 @@ fn assert_bounded(world: &mut World, text: &str) -> Asked {
 fn users(snapshot: &mut Snapshot) {
     let user = |name: &str| {
         let aor = format!("{name}@example.com").into_bytes().into();
-        Change::PutUser(User { aor, ha1: Ha1s::default(), enabled: true })
+        DirectoryChange::PutUser(User { aor, ha1: Ha1s::default(), enabled: true })
     };
     snapshot.directory = Directory::empty(1).with_changes(["alice", "bob"].map(user));
 }
 
-/// Nobody is asked for a password.
+/// A server without authentication.
 fn open() -> World {
     World::new(|snapshot| {
         users(snapshot);
@@ -81,7 +81,7 @@ fn open() -> World {
     })
 }
 
-/// Everybody is, by two challenges.
+/// A server that sends everybody two challenges.
 fn strict() -> World {
     World::new(|snapshot| {
         users(snapshot);
@@ -96,10 +96,10 @@ fn loading() -> World {
 }
 
 fn full() -> World {
-    World::new(|snapshot| snapshot.limits = Limits { going_on: 0, server_transactions: 0 })
+    World::new(|snapshot| snapshot.limits = Limits { in_progress: 0, server_transactions: 0 })
 }
 
-/// Ten contacts of one user, at a server that asks nobody.
+/// A server without authentication, with ten contacts of one user.
 fn crowded() -> World {
     let mut world = open();
     for n in 0..10 {
@@ -141,7 +141,7 @@ const URIS: [&str; 14] = [
     "sip:bob@example.com?X=1",
     "sip:5@example.com",
 ];
-/// Lines with which something is wrong, or something is wanted.
+/// Lines that are faulty or require something.
 const EXTRA: [&str; 17] = [
     "",
     "Max-Forwards: 0\r\n",
@@ -180,7 +180,7 @@ const ENDS: [&str; 5] = [
     "",
 ];
 
-/// All kinds, as short as they can be written.
+/// All kinds, in their shortest spelling.
 #[test]
 fn the_shortest_datagrams_draw_no_more_than_twice_their_bytes() {
     for world in WORLDS {
@@ -199,7 +199,8 @@ fn the_shortest_datagrams_draw_no_more_than_twice_their_bytes() {
 }
 
 proptest! {
-    /// As long as phones write them, or as short; once or again; nothing but what the server itself says is counted, and it all is.
+    /// As long as phones write them or shorter, once or repeated. Only the server's own responses count, but all of
+    /// them.
     #[test]
     fn no_datagram_draws_more_than_twice_its_bytes(
         world in 0..WORLDS.len(), method in 0..METHODS.len(), uri in 0..URIS.len(), via in 0..VIAS.len(), end in 0..ENDS.len(),
@@ -232,7 +233,8 @@ proptest! {
     }
 }
 
-/// A refusal is sent once; what was forwarded is answered for good when all timers are over, and again as far as the bytes allow.
+/// A refusal is sent once. A forwarded request gets its final response when all timers have ended, and repeats as far
+/// as the byte limit allows.
 #[test]
 fn timers_are_counted() {
     let mut world = open();
@@ -250,7 +252,7 @@ fn timers_are_counted() {
     world.settle();
 }
 
-/// A failure of who was called is passed on, and sent again no more often than what came pays for.
+/// A callee's failure is forwarded and retransmitted only as often as the received bytes allow.
 #[test]
 fn a_failure_that_was_forwarded_is_not_sent_again_for_ever() {
     for (is_trusted, most) in [(false, 3), (true, 11)] {
@@ -273,7 +275,7 @@ fn a_failure_that_was_forwarded_is_not_sent_again_for_ever() {
     }
 }
 
-/// A short request by the name of a long one gets no more than it has paid for.
+/// A short request with the branch of a long one draws no more than its own limit.
 #[test]
 fn repeats_pay_for_themselves() {
     let mut world = crowded();
@@ -313,15 +315,16 @@ fn who_asks_for_more_than_fits_is_told_so() {
     let sent = world.input(ALICE, &query);
     assert_eq!(sent[0].start(), "SIP/2.0 513 Answer Too Long For UDP");
     assert_eq!(world.shard.counters().answers_cut, 1);
-    // Over a connection there is no limit.
+    // Connections have no limit.
     let mut world = crowded();
-    let flow = Flow::on(ListenerId(0), Transport::Tcp, ALICE.parse().expect("an address"), ConnId::new(0, 9, 1));
+    let flow =
+        Flow::on_connection(ListenerId(0), Transport::Tcp, ALICE.parse().expect("an address"), ConnId::new(0, 9, 1));
     let sent =
         world.input_by(flow, &query.replace("SIP/2.0/UDP", "SIP/2.0/TCP").replace("alice@example", "bob@example"));
     assert_eq!((sent[0].status(), sent[0].headers("Contact").count()), (200, 10), "{}", sent[0].text);
 }
 
-/// What it must know is when to come back; the others it has not asked for.
+/// The client needs the expiry of its own contact; it has not asked for the others.
 #[test]
 fn who_registers_is_told_of_its_own_contacts_first() {
     let mut world = crowded();
@@ -338,7 +341,7 @@ fn who_registers_is_told_of_its_own_contacts_first() {
     assert!(sent[0].text.len() <= MAX_AMPLIFICATION * text.len());
 }
 
-/// As a probe of a neighbour is, and as a scan is.
+/// The former is a neighbour's probe, the latter a scan.
 #[test]
 fn a_usual_options_has_a_whole_answer_and_a_short_one_a_short_answer() {
     let mut world = open();
@@ -367,7 +370,7 @@ fn a_redirection_names_as_many_contacts_as_fit() {
     assert_eq!((finals(&sent), sent[0].headers("Contact").count()), (vec![302], 9));
 }
 
-/// Nothing is left of it that an attacker could fill.
+/// No state remains that an attacker could exhaust.
 #[test]
 fn refusals_to_strangers_keep_no_state_and_their_acks_go_nowhere() {
     let mut world = open();

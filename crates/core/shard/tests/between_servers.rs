@@ -1,5 +1,5 @@
-//! Two servers that tell each other of their load (RFC 7339, RFC 7415): what stands in which Via, and what a first stage does for its
-//! second.
+//! Overload feedback between two servers (RFC 7339, RFC 7415): the Via parameters, and how a first stage reduces load
+//! for its second stage.
 
 mod support;
 
@@ -11,14 +11,14 @@ use strowger_balancer::{Member, Policy, Set, SetConfig, Target};
 use strowger_foundation::Transport;
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Listener, Listeners, Route, RouteTarget, Snapshot};
-use support::{ALICE, BOB, SERVER, Sent, World, destinations, finals, find, request, summary};
+use support::{ALICE, BOB, SERVER, SentMessage, World, destinations, finals, find, request, summary};
 
 /// The second stage.
 const SECOND: &str = "203.0.113.1:5060";
-/// Another one of the same set.
+/// Another server of the same set.
 const OTHER: &str = "203.0.113.2:5060";
 const OFFER: &str = ";oc;oc-algo=\"loss\"";
-/// What is asked of a next hop that has said something.
+/// The Via parameters towards a next hop that has sent feedback.
 const OFFER_WITH_RATE: &str = ";oc;oc-algo=\"loss,rate\"";
 
 fn balanced(addresses: &[&str]) -> Route {
@@ -56,14 +56,14 @@ fn text(method: &str, number: u64, extra: &str) -> String {
         .replace("call-1@alice", &format!("{number}@alice"))
 }
 
-/// Both stages, Alice before them and Bob behind, who answers each request 200.
+/// Both stages, with Alice in front of them and Bob behind, who answers each request with 200.
 struct Pair {
     first: World,
     second: World,
-    /// Requests that Bob got.
-    at_bob: Vec<Sent>,
-    /// What the first stage sent to the second, and back.
-    between: Vec<Sent>,
+    /// Requests that Bob received.
+    at_bob: Vec<SentMessage>,
+    /// Messages between the two stages, in both directions.
+    between: Vec<SentMessage>,
 }
 
 impl Pair {
@@ -71,10 +71,10 @@ impl Pair {
         Self { first: first_stage(&[SECOND]), second: second_stage(|_| {}), at_bob: Vec::new(), between: Vec::new() }
     }
 
-    /// Alice sends `text`; what she gets.
-    fn send(&mut self, text: &str) -> Vec<Sent> {
+    /// Sends `text` from Alice and returns what she receives.
+    fn send(&mut self, text: &str) -> Vec<SentMessage> {
         let mut to_alice = Vec::new();
-        let mut waiting: VecDeque<(&str, Sent)> =
+        let mut waiting: VecDeque<(&str, SentMessage)> =
             self.first.input(ALICE, text).into_iter().map(|s| (SERVER, s)).collect();
         while let Some((from, sent)) = waiting.pop_front() {
             let to = sent.to.to_string();
@@ -101,8 +101,8 @@ impl Pair {
         to_alice
     }
 
-    /// The final responses to `count` calls, one each ten milliseconds.
-    fn calls(&mut self, from: u64, count: u64) -> Vec<Sent> {
+    /// Makes `count` calls, one every ten milliseconds, and returns the final responses.
+    fn calls(&mut self, from: u64, count: u64) -> Vec<SentMessage> {
         let mut answers = Vec::new();
         for number in from..from + count {
             answers.extend(self.send(&text("INVITE", number, "")).into_iter().filter(|sent| sent.status() >= 200));
@@ -117,12 +117,12 @@ impl Pair {
     }
 }
 
-fn is_unavailable(sent: &&Sent) -> bool {
+fn is_unavailable(sent: &&SentMessage) -> bool {
     sent.status() == 503
 }
 
-/// The parameters of a Via that are of overload control.
-fn told(sent: &Sent) -> String {
+/// Returns the overload control parameters of a Via.
+fn told(sent: &SentMessage) -> String {
     let via = sent.header("Via").expect("has one");
     via.split(';').filter(|param| param.starts_with("oc")).map(|param| format!(";{param}")).collect()
 }
@@ -137,7 +137,7 @@ fn a_first_stage_sheds_for_its_second() {
     assert_eq!(pair.calls(100, 1).len(), 1, "this one brings the news");
     (pair.at_bob, pair.between) = (Vec::new(), Vec::new());
     let answers = pair.calls(1_000, 2_000);
-    let refused: Vec<&Sent> = answers.iter().filter(is_unavailable).collect();
+    let refused: Vec<&SentMessage> = answers.iter().filter(is_unavailable).collect();
     assert_eq!(answers.len(), 2_000, "each is answered");
     assert!((760..=840).contains(&refused.len()), "two fifths: {}", refused.len());
     assert!(refused.iter().all(|sent| sent.header("Retry-After").is_none()), "others may be tried at once");
@@ -171,17 +171,18 @@ fn a_share_of_all_leaves_what_has_priority() {
         .replace("CSeq: 1 BYE", "CSeq: 2 BYE")
         .replace("sip:x@elsewhere.example", &format!("sip:bob@{BOB}"));
     assert_eq!(finals(&pair.send(&bye)), [200]);
-    assert_eq!(pair.at_bob.last().map(Sent::method), Some("BYE"));
+    assert_eq!(pair.at_bob.last().map(SentMessage::method), Some("BYE"));
 }
 
-/// The response to `request` whose topmost Via says `said`.
-fn answer(world: &mut World, request: &Sent, status: u16, said: &str) -> Vec<Sent> {
+/// Responds to `request` with `said` in the topmost Via.
+fn answer(world: &mut World, request: &SentMessage, status: u16, said: &str) -> Vec<SentMessage> {
     let text = request.text.replace(OFFER_WITH_RATE, OFFER).replace(OFFER, said);
-    let told = Sent { text, ..request.clone() };
+    let told = SentMessage { text, ..request.clone() };
     world.respond(&told, status, "b", "")
 }
 
-/// How many of `count` calls, of which one begins after each `gap`, go on; they are answered 486, and nothing is said of load.
+/// Returns how many of `count` calls, one every `gap`, are forwarded; they are answered 486 without overload
+/// feedback.
 fn passed(world: &mut World, from: u64, count: u64, gap: Duration) -> usize {
     let mut invites = 0;
     for number in from..from + count {
@@ -225,7 +226,7 @@ fn feedback_that_is_not_renewed_expires() {
 #[test]
 fn a_response_that_was_overtaken_changes_nothing() {
     let mut world = first_stage(&[SECOND]);
-    let invites: Vec<Sent> =
+    let invites: Vec<SentMessage> =
         (0..4).map(|number| find(&world.input(ALICE, &text("INVITE", number, "")), "INVITE")).collect();
     answer(&mut world, &invites[0], 486, ";oc=100;oc-algo=\"loss\";oc-validity=60000;oc-seq=1282321615.782");
     answer(&mut world, &invites[1], 486, ";oc=0;oc-algo=\"loss\";oc-validity=0;oc-seq=1282321615.781");
@@ -268,7 +269,7 @@ fn another_target_is_tried_as_far_as_the_budget_reaches() {
             .filter(|sent| sent.method() == "INVITE")
             .for_each(|invite| drop(answer(&mut world, invite, 486, OFFER)));
     }
-    // A hundred are its own; ten, and a tenth of all, are the other's.
+    // A hundred are its own; ten, and a tenth of all, are failovers.
     assert_eq!((to_other, refused), (130, 70), "of 200");
     let counters = world.shard.counters();
     assert_eq!((counters.shed_for_next_hop, counters.failovers_refused), (70, 70));
@@ -308,10 +309,11 @@ fn nobody_behind_a_server_speaks_for_it() {
     assert_eq!(told(&invite), "", "a phone is asked nothing");
     let rings = world.respond(&invite, 180, "b", "");
     assert_eq!(told(&rings[0]), OFFER, "what nobody has touched stays as it is");
-    let forged = Sent { text: invite.text.replace(OFFER, ";oc=100;oc-validity=60000;oc-seq=999999999999.9"), ..invite };
+    let forged =
+        SentMessage { text: invite.text.replace(OFFER, ";oc=100;oc-validity=60000;oc-seq=999999999999.9"), ..invite };
     let sent = world.respond(&forged, 200, "b", "");
     assert_eq!((sent[0].status(), told(&sent[0])), (200, String::new()), "{:?}", summary(&sent));
-    // What comes a second time too.
+    // The same for a retransmission.
     let sent = world.respond(&forged, 200, "b", "");
     assert_eq!((sent[0].status(), told(&sent[0])), (200, String::new()), "{:?}", summary(&sent));
 }
@@ -320,8 +322,10 @@ fn nobody_behind_a_server_speaks_for_it() {
 fn who_was_not_asked_is_not_heard() {
     let mut world = second_stage(|_| {});
     let invite = find(&world.input(ALICE, &text("INVITE", 1, "")), "INVITE");
-    let said =
-        Sent { text: invite.text.replacen("\r\nVia", ";oc=100;oc-validity=60000;oc-seq=1.1\r\nVia", 1), ..invite };
+    let said = SentMessage {
+        text: invite.text.replacen("\r\nVia", ";oc=100;oc-validity=60000;oc-seq=1.1\r\nVia", 1),
+        ..invite
+    };
     assert_eq!(finals(&world.respond(&said, 486, "b", "")), [486]);
     assert_eq!(destinations(&world.input(ALICE, &text("INVITE", 2, "")), "INVITE"), [BOB]);
 }

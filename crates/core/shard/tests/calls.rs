@@ -1,10 +1,11 @@
-//! Calls through one shard: what an engineer would see on the wire.
+//! Calls through one shard, as seen on the wire.
 
 mod support;
 
 use std::time::Duration;
 
-use support::{ALICE, BOB, BOB2, SERVER, Sent, World, finals, find, request, summary};
+use strowger_shard::Input;
+use support::{ALICE, BOB, BOB2, SERVER, SentMessage, World, finals, find, request, summary};
 
 fn registered() -> World {
     let mut world = World::new(|_| {});
@@ -12,12 +13,17 @@ fn registered() -> World {
     world
 }
 
-fn invite(world: &mut World) -> Sent {
+fn invite(world: &mut World) -> SentMessage {
     let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""));
     assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);
     sent[1].clone()
 }
 
+//= rfc3261#17.2.1:to-user
+//= rfc3261#18.1.2:matched
+//= rfc5393#5.3.3:added
+//= rfc5393#5.3.3:default
+//= rfc6026#8.9:matched
 #[test]
 fn a_call_is_set_up_and_torn_down() {
     let mut world = registered();
@@ -54,6 +60,8 @@ fn a_call_is_set_up_and_torn_down() {
     assert_eq!(world.shard.transactions(), 0, "nothing is left");
 }
 
+//= rfc6026#7.1:success-again
+//= rfc6026#8.9:stray
 #[test]
 fn a_success_that_comes_again_goes_to_its_own_caller_until_the_transactions_end() {
     let mut world = registered();
@@ -63,7 +71,7 @@ fn a_success_that_comes_again_goes_to_its_own_caller_until_the_transactions_end(
     assert_eq!(summary(&world.input(BOB, &success)), [format!("200 {ALICE}")]);
     assert_eq!(world.shard.contexts(), 0, "nothing but the transactions is kept");
 
-    // Others come and go meanwhile, also in the slots that become free.
+    // Other calls come and go meanwhile, also in the freed slots.
     for number in 0..20 {
         let other = request("INVITE", "sip:bob@example.com", &format!("other{number}"), "")
             .replace("call-1@alice", &format!("call-other-{number}"));
@@ -83,6 +91,7 @@ fn a_success_that_comes_again_goes_to_its_own_caller_until_the_transactions_end(
     assert!(world.input(BOB, &success).is_empty(), "nobody waits for it any more");
 }
 
+//= rfc3261#17.1.1.2:further-provisionals
 #[test]
 fn each_ringing_lets_it_ring_longer() {
     let mut world = registered();
@@ -98,6 +107,8 @@ fn each_ringing_lets_it_ring_longer() {
     assert_eq!(cancelled.0, 180_000, "to the millisecond");
 }
 
+//= rfc3261#17.2.1:trying
+//= rfc3261#17.2.1:failure-again
 #[test]
 fn a_retransmission_is_answered_and_not_forwarded_again() {
     let mut world = registered();
@@ -121,6 +132,7 @@ fn busy_is_acknowledged_by_the_server_on_both_sides() {
     assert_eq!(world.shard.transactions(), 0);
 }
 
+//= rfc5393#4.2.1:same-branch
 #[test]
 fn cancel_waits_for_a_provisional_response() {
     let mut world = registered();
@@ -152,7 +164,7 @@ fn a_fork_ends_with_the_first_answer() {
     assert_eq!(summary(&answered), [format!("200 {ALICE}"), format!("CANCEL {BOB2}")]);
     let lost = world.input(BOB2, &branches[1].response(487, "Request Terminated", ";tag=c", ""));
     assert_eq!(summary(&lost), [format!("ACK {BOB2}")]);
-    // Two phones were lifted at once: the second 2xx goes up too.
+    // Two phones answered at once: the second 2xx is forwarded too.
     let late = world.input(BOB, &branches[0].response(200, "OK", ";tag=b", ""));
     assert_eq!(summary(&late), [format!("200 {ALICE}")], "a 2xx retransmission is passed on");
 }
@@ -193,6 +205,7 @@ fn timer_c_cancels_and_tells_the_caller_408() {
     assert_eq!(summary(&end), [format!("ACK {BOB}"), format!("408 {ALICE}")]);
 }
 
+//= rfc4320#4.2:no-408
 #[test]
 fn a_non_invite_that_times_out_is_not_answered() {
     let mut world = registered();
@@ -203,6 +216,23 @@ fn a_non_invite_that_times_out_is_not_answered() {
     assert_eq!(world.shard.transactions(), 0);
 }
 
+//= rfc4320#4.2:no-stray
+#[test]
+fn a_late_response_to_a_non_invite_goes_nowhere() {
+    let mut world = registered();
+    let message = find(&world.input(ALICE, &request("MESSAGE", "sip:bob@example.com", "late", "")), "MESSAGE");
+    world.wait(Duration::from_secs(31));
+    assert_eq!(summary(&world.input(BOB, &message.response(100, "Trying", "", ""))), [""; 0]);
+    world.wait(Duration::from_secs(2));
+    assert!(world.input(BOB, &message.response(200, "OK", ";tag=b", "")).is_empty(), "nobody waits for it any more");
+    assert_eq!(world.shard.counters().stray_responses, 1);
+}
+
+//= rfc5393#4.1:checked
+//= rfc5393#4.1:by-this-way
+//= rfc5393#4.2.2:before-forwarding
+//= rfc5393#4.2.2:compared
+//= rfc5393#4.2.2:482
 #[test]
 fn a_contact_that_points_back_at_the_server_loops_once() {
     let mut world = World::new(|s| s.registrar.nat = strowger_registrar::Nat::Never);
@@ -213,6 +243,35 @@ fn a_contact_that_points_back_at_the_server_loops_once() {
         sent = world.input(SERVER, &back.text.clone());
     }
     assert!(sent.iter().any(|s| s.status() == 482), "{:?}", summary(&sent));
+}
+
+//= rfc5393#4.2.2:each-via
+#[test]
+fn a_loop_is_found_behind_the_vias_of_others() {
+    let mut world = registered();
+    let ours = invite(&mut world).header("Via").expect("ours").to_owned();
+    let back = |uri: &str, branch: &str| {
+        let vias = format!("Via: SIP/2.0/UDP {BOB};branch=z9hG4bK{branch}\r\nVia: {ours}\r\nVia: ");
+        request("INVITE", uri, "inv", "").replacen("Via: ", &vias, 1)
+    };
+    assert_eq!(summary(&world.input(BOB, &back("sip:bob@example.com", "loop"))), [format!("482 {BOB}")]);
+    let spiral = world.input(BOB, &back("sip:nobody@example.com", "spiral"));
+    assert_eq!(summary(&spiral), [format!("404 {BOB}")], "another Request-URI is another way");
+}
+
+//= rfc6026#7.1:transport-error
+//= rfc6026#7.1:stays
+#[test]
+fn a_caller_that_cannot_be_reached_still_has_its_transaction() {
+    let mut world = registered();
+    let forwarded = invite(&mut world);
+    let again = |world: &mut World| {
+        world.give(Input::Unreachable { peer: ALICE.parse().expect("an address") });
+        summary(&world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", "")))
+    };
+    assert_eq!(again(&mut world), [format!("100 {ALICE}")]);
+    world.input(BOB, &forwarded.response(486, "Busy Here", ";tag=b", ""));
+    assert_eq!(again(&mut world), [format!("486 {ALICE}")], "it is no new call");
 }
 
 #[test]
@@ -238,6 +297,7 @@ fn refusals_before_anything_is_forwarded() {
     assert_eq!(status(&breadth).status(), 440);
 }
 
+//= rfc3261#18.1.2:foreign
 #[test]
 fn what_is_not_understood_is_told_once_and_never_thrown_about() {
     let mut world = World::new(|_| {});
@@ -252,7 +312,7 @@ fn what_is_not_understood_is_told_once_and_never_thrown_about() {
     assert_eq!(world.shard.counters().foreign_responses, 1);
 }
 
-/// The request as Alice sends it in the call that Bob has answered.
+/// Returns the request as Alice sends it in the call that Bob has answered.
 fn in_dialog(request: &str) -> String {
     request.replace("CSeq: 1", "CSeq: 2").replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b")
 }
@@ -311,7 +371,7 @@ fn an_unreachable_phone_fails_at_once() {
     let mut world = registered();
     invite(&mut world);
     let peer = BOB.parse().expect("an address");
-    world.shard.handle_input(world.now, strowger_shard::Input::Unreachable { peer });
+    world.shard.handle_input(world.now, Input::Unreachable { peer });
     let sent = world.wait(Duration::from_millis(1));
     let mut buffer = Vec::new();
     let direct = world.shard.poll_output(&mut buffer).is_some();

@@ -1,4 +1,4 @@
-//! Anything in any order: each INVITE is answered once, and nothing is ever left.
+//! Random inputs in any order: each INVITE is answered once, and no state remains.
 
 mod support;
 
@@ -8,13 +8,15 @@ use std::time::Duration;
 
 use strowger_balancer::{Member, Partition, Set, SetConfig, SlotLoads, Target};
 use strowger_foundation::{ConnId, Flow, KeyRing, ListenerId, TagKey, Transport};
-use strowger_locate::{Answer, Candidate, Draw, Failure, Hop, Located, Question};
+use strowger_locate::{Candidate, CandidateList, Hop, LocateError, LocateQuery, LocateResult, SplitMix64};
 use strowger_message::Message;
 use strowger_proxy::Stateless;
-use strowger_proxy::inquiry::{self, Ask, Subject};
-use strowger_shard::{Action, Clusters, Counters, Event, Input, Place, Route, RouteMatch, RouteTarget, Snapshot};
+use strowger_proxy::cluster_request::{self, ClusterRequestKind, Subject};
+use strowger_shard::{
+    Action, Clusters, Counters, Event, Input, Route, RouteMatch, RouteTarget, Snapshot, TargetAddress,
+};
 use strowger_trunk::{Credentials, Secret, Trunk};
-use support::{ALICE, BOB, BOB2, RING_KEY, Sent, World, request};
+use support::{ALICE, BOB, BOB2, RING_KEY, SentMessage, World, request};
 
 const URIS: [&str; 8] = [
     "sip:0049@example.com",
@@ -45,7 +47,7 @@ fn configure(snapshot: &mut Snapshot) {
     };
     let named = |priority| RouteTarget {
         uri: (*b"sip:carrier.example").into(),
-        place: Place::Named(Question::new(b"carrier.example", None, None, false)),
+        address: TargetAddress::Name(LocateQuery::new(b"carrier.example", None, None, false)),
         priority,
         weight: 1,
     };
@@ -70,10 +72,10 @@ fn configure(snapshot: &mut Snapshot) {
     ];
     snapshot.proxy.recurse = true;
     snapshot.proxy.ring_timeout = Duration::from_secs(40);
-    snapshot.follow_calls = true;
+    snapshot.track_calls = true;
 }
 
-/// Two clusters, of which `own` is this server's, and whose users have moved lately.
+/// Two clusters whose users have moved recently; `own` is this server's.
 fn with_clusters(snapshot: &mut Snapshot, own: Option<usize>) {
     let cluster = |name: &str, address: &str| {
         let uri = format!("sip:{address}");
@@ -86,28 +88,29 @@ fn with_clusters(snapshot: &mut Snapshot, own: Option<usize>) {
         own,
         stage: own.map_or("first", |own| ["a", "b"][own]).into(),
         partition: Partition::new([("a", 100), ("b", 100)]),
-        before: Some(Partition::new([("a", 1), ("b", 100)])),
+        previous: Some(Partition::new([("a", 1), ("b", 100)])),
         routes: vec![cluster("a", "203.0.113.11:5060"), cluster("b", "203.0.113.12:5060")],
         loads: Arc::new(SlotLoads::default()),
         registrar: snapshot.registrar.clone(),
     }));
     snapshot.siblings = ["203.0.113.11:5060", "203.0.113.12:5060"].map(|address| address.parse().expect("one")).into();
-    // Who shares keys passes on what others may wait for: here a target answers one request twice, and differently.
-    snapshot.shared_keys = own.is_none();
+    // Servers with shared keys forward responses that other members may wait for; here a target answers one request
+    // twice, and differently.
+    snapshot.has_shared_keys = own.is_none();
     snapshot.proxy.outbound = true;
     snapshot.proxy.only_where_needed = own.is_none();
 }
 
-/// Runs, each of its own kind.
+/// Number of runs, each with another seed.
 const SEEDS: u64 = 150;
-/// The same with clusters.
+/// Number of runs with clusters.
 const CLUSTER_SEEDS: u64 = 40;
 
 struct Chaos {
     world: World,
-    draw: Draw,
+    draw: SplitMix64,
     calls: Vec<(String, &'static str, &'static str)>,
-    requests: Vec<Sent>,
+    requests: Vec<SentMessage>,
     finals: BTreeMap<(String, String), Vec<u16>>,
     has_clusters: bool,
 }
@@ -120,7 +123,7 @@ impl Chaos {
     fn with(seed: u64, edit: impl FnOnce(&mut Snapshot)) -> Self {
         let mut world = World::listening(&["UDP", "TCP"], edit);
         let has_clusters = world.snapshot.clusters.is_some();
-        // Who is another cluster's registers there.
+        // A user of another cluster registers there.
         let is_done = |status| status == 200 || has_clusters;
         for (user, address, contact) in [
             ("bob", BOB, format!("<sip:bob@{BOB}>;q=0.9")),
@@ -130,7 +133,7 @@ impl Chaos {
         ] {
             assert!(is_done(world.register(user, address, &contact).status()));
         }
-        let flow = Flow::on(
+        let flow = Flow::on_connection(
             ListenerId(1),
             Transport::Tcp,
             "198.51.100.7:33000".parse().expect("an address"),
@@ -141,17 +144,24 @@ impl Chaos {
             Contact: <sip:dave@10.0.0.9;transport=tcp>\r\nContent-Length: 0\r\n\r\n";
         assert!(is_done(world.input_by(flow, register)[0].status()));
         let (calls, requests, finals) = (Vec::new(), Vec::new(), BTreeMap::new());
-        Self { world, draw: Draw(seed), calls, requests, finals, has_clusters }
+        Self { world, draw: SplitMix64(seed), calls, requests, finals, has_clusters }
     }
 
-    /// What a member asks of another one, or nothing.
+    /// A cluster request, or nothing.
     fn mark(&mut self, text: &str) -> String {
-        let ask = self.one_of(&[None, None, Some(Ask::Own), Some(Ask::Serve), Some(Ask::Remove)]);
+        let ask = self.one_of(&[
+            None,
+            None,
+            Some(ClusterRequestKind::ServeAsOwner),
+            Some(ClusterRequestKind::ServeLocally),
+            Some(ClusterRequestKind::RemoveBindings),
+        ]);
         let Some(ask) = ask.filter(|_| self.has_clusters) else { return String::new() };
         let ring = KeyRing::new(TagKey::new(RING_KEY)).derive("branch");
         let message = Message::parse(text.as_bytes()).expect("a message");
         let known = [0, self.draw.0 as u32].into_iter().take(self.below(3));
-        let route = inquiry::route(&ring, b"example.com", &Subject::of(&message, message.request_uri()), ask, known);
+        let route =
+            cluster_request::route(&ring, b"example.com", &Subject::of(&message, message.request_uri()), ask, known);
         format!("Route: {}\r\n", String::from_utf8_lossy(&route))
     }
 
@@ -163,7 +173,7 @@ impl Chaos {
         all[self.below(all.len())]
     }
 
-    fn take(&mut self, sent: Vec<Sent>) {
+    fn take(&mut self, sent: Vec<SentMessage>) {
         for sent in sent {
             if sent.status() == 0 {
                 self.requests.push(sent);
@@ -190,7 +200,7 @@ impl Chaos {
         self.take(sent);
     }
 
-    fn call(&mut self) -> Vec<Sent> {
+    fn call(&mut self) -> Vec<SentMessage> {
         let (method, uri) = (self.one_of(&["INVITE", "INVITE", "MESSAGE"]), self.one_of(&URIS));
         let name = format!("c{}", self.calls.len());
         let size = self.one_of(&[0, 0, 1400]);
@@ -202,7 +212,7 @@ impl Chaos {
         self.world.input(ALICE, &text)
     }
 
-    fn cancel(&mut self) -> Vec<Sent> {
+    fn cancel(&mut self) -> Vec<SentMessage> {
         if self.calls.is_empty() {
             return Vec::new();
         }
@@ -214,7 +224,7 @@ impl Chaos {
         self.world.input(ALICE, &request("CANCEL", uri, &name, "").replace("call-1@alice", &name))
     }
 
-    fn respond(&mut self) -> Vec<Sent> {
+    fn respond(&mut self) -> Vec<SentMessage> {
         if self.requests.is_empty() {
             return Vec::new();
         }
@@ -234,16 +244,16 @@ impl Chaos {
         self.world.respond(&sent, status, tag, &extra)
     }
 
-    fn fail(&mut self) -> Vec<Sent> {
+    fn fail(&mut self) -> Vec<SentMessage> {
         let Some(last) = self.requests.last().cloned() else { return Vec::new() };
         match (last.flow.transport, last.flow.connection) {
             (Transport::Udp, _) => self.world.give(Input::Unreachable { peer: last.to }),
             (_, Some(connection)) => self.world.give(Input::Closed { connection, peer: last.to }),
-            _ => self.world.give(Input::Unconnected { flow: last.flow }),
+            _ => self.world.give(Input::ConnectFailed { flow: last.flow }),
         }
     }
 
-    fn resolve(&mut self) -> Vec<Sent> {
+    fn resolve(&mut self) -> Vec<SentMessage> {
         if self.world.questions.is_empty() {
             return Vec::new();
         }
@@ -252,9 +262,9 @@ impl Chaos {
         let both = Candidate { rank: 1, priority: 1, weight: 1, hops: hops.into_iter().collect() };
         let nowhere = hop("203.0.113.8:5061", Transport::Tls);
         let unreached = Candidate { hops: [nowhere].into_iter().collect(), ..both.clone() };
-        let located = |candidate| Ok(Arc::new(Located::new(vec![candidate])));
-        let answers: [Answer; 4] =
-            [Err(Failure::NoSuchName), Err(Failure::NoAnswer), located(both), located(unreached)];
+        let located = |candidate| Ok(Arc::new(CandidateList::new(vec![candidate])));
+        let answers: [LocateResult; 4] =
+            [Err(LocateError::NoSuchName), Err(LocateError::NoAnswer), located(both), located(unreached)];
         let answer = answers[self.below(4)].clone();
         if self.below(2) == 0 {
             self.world.names.clear();
@@ -264,15 +274,15 @@ impl Chaos {
 
     fn finish(mut self, seed: u64) -> Counters {
         while !self.world.questions.is_empty() {
-            let sent = self.world.resolve(Err(Failure::NoAnswer));
+            let sent = self.world.resolve(Err(LocateError::NoAnswer));
             self.take(sent);
         }
-        // A redirection may ask once more while time passes.
+        // A redirection may send another query while time passes.
         for _ in 0..20 {
             let sent = self.world.wait(Duration::from_secs(50)).into_iter().map(|(_, sent)| sent).collect();
             self.take(sent);
             while !self.world.questions.is_empty() {
-                let sent = self.world.resolve(Err(Failure::NoAnswer));
+                let sent = self.world.resolve(Err(LocateError::NoAnswer));
                 self.take(sent);
             }
         }
@@ -342,7 +352,7 @@ fn a_member_of_a_cluster_answers_every_call_once_too() {
     assert!(total.forwarded > CLUSTER_SEEDS && total.failovers > 0, "{total:?}");
 }
 
-/// It keeps nothing of what came by datagrams.
+/// It keeps no state for requests over UDP.
 #[test]
 fn a_first_stage_keeps_nothing() {
     let mut total = Counters::default();

@@ -1,31 +1,31 @@
-//! What a request counts as under overload: its class, its kind, and what is thought of its source.
+//! Overload classification of requests: class, kind, and whether the source is proven.
 
 mod support;
 
 use std::time::Duration;
 
 use strowger_auth::Network;
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 use strowger_message::{Kind, Method, Peek};
 use strowger_overload::{Class, FilteredKind};
 use strowger_shard::{
-    Action, Classified, Classifier, ProvenSources, Route, RouteMatch, Snapshot, begins_work, may_begin_work,
+    Action, Classification, Classifier, ProvenSources, Route, RouteMatch, Snapshot, begins_work, may_begin_work,
 };
 use strowger_trunk::Trunk;
 use support::{World, request};
 
-/// Has proven nothing.
+/// Unproven.
 const STRANGER: &str = "198.51.100.66:5060";
-/// Has proven that it is there.
+/// Has proven its address.
 const PROVEN: &str = "198.51.100.7:5060";
 /// One of the addresses of a trunk.
 const TRUNK: &str = "203.0.113.9:5060";
 /// In a network that needs no password.
 const TRUSTED: &str = "2001:db8:7::9";
-/// Another server of ours, through which phones come.
+/// Another server of ours that forwards phones' requests.
 const SIBLING: &str = "192.0.2.99:5060";
-/// All of them, with what the classifier says of them: whether they are unlimited, and whether they have proven themselves.
+/// All sources, with the classifier's verdict: whether they are unlimited, and whether they are proven.
 const SOURCES: [(&str, bool, bool); 5] = [
     (STRANGER, false, false),
     (PROVEN, false, true),
@@ -37,10 +37,10 @@ const SOURCES: [(&str, bool, bool); 5] = [
 const SOMEBODY: &str = "sip:carol@elsewhere.example";
 const PRIORITY: &str = "Resource-Priority: esnet.0\r\n";
 
-/// Who sends, what, to whom, with which header lines, and the class and the kind that come of it.
+/// Source, method, Request-URI, header lines, and the resulting class and kind.
 type Row = (&'static str, &'static str, &'static str, &'static str, Class, FilteredKind);
 
-/// A world with a registrar, a trunk and a trusted network, and what its workers know of sources.
+/// A world with a registrar, a trunk and a trusted network, and its workers' knowledge of sources.
 struct Ground {
     world: World,
     proven: ProvenSources,
@@ -61,8 +61,8 @@ impl Ground {
                 .into(),
             ];
             let user = User { aor: (*b"bob@example.com").into(), ha1: Ha1s::default(), enabled: true };
-            let alias = Change::PutAlias { alias: (*b"boss@example.com").into(), aor: user.aor.clone() };
-            snapshot.directory = Directory::empty(1).with_changes([Change::PutUser(user), alias]);
+            let alias = DirectoryChange::PutAlias { alias: (*b"boss@example.com").into(), aor: user.aor.clone() };
+            snapshot.directory = Directory::empty(1).with_changes([DirectoryChange::PutUser(user), alias]);
             snapshot.siblings = vec![SIBLING.parse().expect("an address")];
             edit(snapshot);
         });
@@ -71,7 +71,7 @@ impl Ground {
         Self { world, proven }
     }
 
-    /// A world in which these prefixes and methods lead to these classes; an empty one fits everything.
+    /// Creates a world in which these prefixes and methods lead to these classes; an empty one matches everything.
     fn routed(routes: &[(&str, &str, Option<Class>)]) -> Self {
         let list = |text: &str| if text.is_empty() { Vec::new() } else { vec![text.as_bytes().into()] };
         let route = |&(prefix, method, class): &(&str, &str, Option<Class>)| {
@@ -81,14 +81,14 @@ impl Ground {
         Self::new(|snapshot| snapshot.routes = routes.iter().map(route).collect())
     }
 
-    fn classify(&self, from: &str, text: &str) -> Classified {
+    fn classify(&self, from: &str, text: &str) -> Classification {
         let World { steering, snapshot, locations, now, .. } = &self.world;
         let peek = Peek::read(text.as_bytes()).expect("has a head");
         let (_, steered) = steering.steer(&peek, snapshot).expect("has an owner");
         Classifier { snapshot, locations, proven: &self.proven }.classify(*now, &peek, &steered, &flow(from))
     }
 
-    /// The class of a request from there.
+    /// Returns the class of a request from this address.
     fn class(&self, from: &str, method: &str, uri: &str) -> Class {
         self.classify(from, &request(method, uri, "1", "")).class
     }
@@ -102,20 +102,20 @@ impl Ground {
     }
 }
 
-/// An address without a port is one of IPv6.
+/// An address without a port is an IPv6 address.
 fn flow(from: &str) -> Flow {
     let peer = from.parse().or_else(|_| format!("[{from}]:5060").parse()).expect("an address");
     Flow::new(ListenerId(0), Transport::Udp, peer)
 }
 
-/// A request of that class and kind by one of [`SOURCES`]; by any other address it is a stranger's.
-fn of_source(from: &str, class: Class, kind: FilteredKind) -> Classified {
+/// The expected classification for one of [`SOURCES`]; any other address is a stranger's.
+fn of_source(from: &str, class: Class, kind: FilteredKind) -> Classification {
     let known = SOURCES.iter().find(|(source, ..)| *source == from);
     let (is_unlimited, is_proven) = known.map_or((false, false), |known| (known.1, known.2));
-    Classified { class, kind, is_unlimited, is_proven }
+    Classification { class, kind, is_unlimited, is_proven }
 }
 
-/// The same request inside a dialog, as far as its To says so.
+/// Returns the same request with a To tag, as inside a dialog.
 fn tagged(text: &str) -> String {
     text.replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b")
 }
@@ -187,7 +187,7 @@ fn a_call_counts_by_who_makes_it() {
             (PROVEN, "INVITE", uri, "", Class::Call, FilteredKind::ProvenCall),
             (TRUNK, "INVITE", uri, "", Class::TrunkCall, FilteredKind::TrunkCall),
             (TRUSTED, "INVITE", uri, "", Class::TrunkCall, FilteredKind::TrunkCall),
-            // Beside the trunk's network of sixteen addresses.
+            // Just outside the trunk's network of sixteen addresses.
             ("203.0.113.16:5060", "INVITE", uri, "", Class::Other, FilteredKind::Call),
             ("2001:db8:8::9", "INVITE", uri, "", Class::Other, FilteredKind::Call),
         ]);
@@ -245,7 +245,7 @@ fn a_registration_is_a_refresh_where_the_address_is_registered_from_there() {
     assert_eq!(classes(&ground, &register), nobody, "both have expired");
 }
 
-/// Anybody can write a tag.
+/// Anyone can write a tag.
 #[test]
 fn a_tag_makes_a_request_of_a_stranger_other_and_changes_nothing_else() {
     let mut ground = Ground::routed(&[("00", "", Some(Class::Emergency))]);
@@ -350,7 +350,7 @@ fn a_route_matches_by_domain_and_source_too() {
     }
 }
 
-/// What a request of each method begins without a tag; with one it begins nothing.
+/// Whether a request of each method begins new work without a tag; with one it never does.
 #[test]
 fn what_begins_work_is_said_by_method_and_tag() {
     for (method, may_begin) in [
@@ -400,13 +400,14 @@ fn servers_of_ours_that_ask_whether_we_are_there_go_first() {
 fn who_has_proven_nothing_for_long_is_a_stranger_again() {
     let ground = Ground::new(|_| {});
     assert_eq!(ground.class(PROVEN, "INVITE", SOMEBODY), Class::Call);
-    // The two generations of the filter turn when others prove themselves.
+    // The two generations of the filter rotate when other sources are proven.
     let begin: Timestamp = ground.world.now;
     for hours in [3, 6] {
         ground.proven.insert(begin + Duration::from_secs(hours * 3_600), flow(STRANGER).peer.ip());
     }
     let found = ground.classify(PROVEN, &request("INVITE", SOMEBODY, "1", PRIORITY));
-    let expected = Classified { class: Class::Other, kind: FilteredKind::Call, is_unlimited: false, is_proven: false };
+    let expected =
+        Classification { class: Class::Other, kind: FilteredKind::Call, is_unlimited: false, is_proven: false };
     assert_eq!(found, expected);
     assert_eq!(ground.class(STRANGER, "INVITE", SOMEBODY), Class::Call);
 }

@@ -1,4 +1,4 @@
-//! Digest as a client meets it (RFC 3261 §22, RFC 7616, RFC 8760).
+//! Digest authentication as a client sees it (RFC 3261 §22, RFC 7616, RFC 8760).
 
 mod support;
 
@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use strowger_auth::client::{self, Secret};
 use strowger_auth::{Algorithm, Ha1, Network, Qop};
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 use strowger_message::AuthParams;
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Event, Route, RouteTarget};
-use support::{ALICE, BOB, Sent, World, request, summary};
+use support::{ALICE, BOB, SentMessage, World, request, summary};
 
 const WRONG: &str = "not the secret";
 
@@ -34,10 +34,10 @@ fn user(name: &str) -> User {
 }
 
 fn directory() -> Directory {
-    Directory::empty(1).with_changes(["alice", "bob"].map(|name| Change::PutUser(user(name))))
+    Directory::empty(1).with_changes(["alice", "bob"].map(|name| DirectoryChange::PutUser(user(name))))
 }
 
-/// A server that knows Alice and Bob and asks for credentials.
+/// A server that knows Alice and Bob and requires credentials.
 fn world() -> World {
     World::new(|snapshot| {
         snapshot.auth.require = vec![(*b"REGISTER").into(), (*b"INVITE").into()];
@@ -45,7 +45,7 @@ fn world() -> World {
     })
 }
 
-/// Who answers a challenge, and how.
+/// A client that answers challenges, and its variations.
 struct Client {
     name: &'static str,
     password: String,
@@ -58,8 +58,8 @@ impl Client {
         Self { name, password: password(name), nc: 1, cover_body: false }
     }
 
-    /// The request again with the answer to the challenge `number` of `refusal`, as a new transaction.
-    fn answer_to(&self, refusal: &Sent, number: usize, text: &str) -> String {
+    /// Returns the request with the answer to challenge `number` of `refusal`, as a new transaction.
+    fn answer_to(&self, refusal: &SentMessage, number: usize, text: &str) -> String {
         let (challenge, header) = match refusal.status() {
             401 => ("WWW-Authenticate", "Authorization"),
             407 => ("Proxy-Authenticate", "Proxy-Authorization"),
@@ -84,12 +84,12 @@ impl Client {
         again(text, &self.nc.to_string()).replacen("Content-Length", &format!("{header}: {value}\r\nContent-Length"), 1)
     }
 
-    fn answer(&self, refusal: &Sent, text: &str) -> String {
+    fn answer(&self, refusal: &SentMessage, text: &str) -> String {
         self.answer_to(refusal, 0, text)
     }
 }
 
-/// The same request in another transaction.
+/// Returns the same request in another transaction.
 fn again(text: &str, suffix: &str) -> String {
     text.replacen("branch=z9hG4bK", &format!("branch=z9hG4bKagain{suffix}"), 1)
 }
@@ -102,12 +102,12 @@ fn register(user: &str, branch: &str) -> String {
     )
 }
 
-fn only(mut sent: Vec<Sent>) -> Sent {
+fn only(mut sent: Vec<SentMessage>) -> SentMessage {
     assert_eq!(sent.len(), 1, "{:?}", summary(&sent));
     sent.remove(0)
 }
 
-/// Registers Bob, so that there is somebody to call.
+/// A server with Bob registered.
 fn with_bob() -> World {
     let mut world = world();
     let text = register("bob", "bob");
@@ -120,21 +120,22 @@ fn invite(branch: &str) -> String {
     request("INVITE", "sip:bob@example.com", branch, "")
 }
 
-/// The ACK to a refusal, as a client makes it: with the To of the refusal.
-fn ack(text: &str, refusal: &Sent) -> String {
+/// The client's ACK to a refusal, with the To of the refusal.
+fn ack(text: &str, refusal: &SentMessage) -> String {
     let to = text.lines().find(|line| line.starts_with("To: ")).expect("has a To");
     let acked = format!("To: {}", refusal.header("To").expect("has a To"));
     text.replace("INVITE sip", "ACK sip").replace("1 INVITE", "1 ACK").replace(to, &acked)
 }
 
-/// Sends an INVITE that is challenged, acknowledges the challenge as a client does, and gives it.
-fn challenged(world: &mut World, text: &str) -> Sent {
+/// Sends an INVITE that is challenged, acknowledges the challenge and returns it.
+fn challenged(world: &mut World, text: &str) -> SentMessage {
     let refusal = only(world.input(ALICE, text));
     assert_eq!(refusal.status(), 407, "{}", refusal.start());
     assert!(world.input(ALICE, &ack(text, &refusal)).is_empty(), "the ACK is absorbed and not challenged");
     refusal
 }
 
+//= rfc7616#5.2:realm
 #[test]
 fn a_phone_registers_with_its_password() {
     let mut world = world();
@@ -151,10 +152,11 @@ fn a_phone_registers_with_its_password() {
     assert_eq!(world.shard.counters().challenged, 1);
 }
 
-/// Whatever spells its headers, and by whatever it comes.
+/// For any kind of branch and transport.
 #[test]
 fn a_challenge_keeps_no_state() {
-    let tcp = Flow::on(ListenerId(1), Transport::Tcp, ALICE.parse().expect("an address"), ConnId::new(0, 9, 1));
+    let tcp =
+        Flow::on_connection(ListenerId(1), Transport::Tcp, ALICE.parse().expect("an address"), ConnId::new(0, 9, 1));
     let udp = Flow::new(ListenerId(0), Transport::Udp, ALICE.parse().expect("an address"));
     for (flow, branch) in [(udp, "z9hG4bKcall"), (udp, "1"), (tcp, "z9hG4bKcall")] {
         let mut world = World::listening(&["UDP", "TCP"], |snapshot| {
@@ -183,17 +185,18 @@ fn a_challenge_keeps_no_state() {
             assert_eq!(counters.challenged - before.challenged, 2);
             assert_eq!((counters.refused, counters.malformed, counters.wrong_credentials), (0, 0, 0));
             assert_eq!((counters.forwarded_stateless, &world.events[..]), (0, &[][..]));
-            // Later its nonce is another one, and nothing else.
+            // Later only the nonce differs.
             world.wait(Duration::from_millis(192));
             let later = only(world.input_by(flow, &text));
             assert_ne!(later.text, first.text);
-            let rest = |sent: &Sent| sent.text.lines().filter(|line| !line.contains("nonce=")).collect::<String>();
+            let rest =
+                |sent: &SentMessage| sent.text.lines().filter(|line| !line.contains("nonce=")).collect::<String>();
             assert_eq!(rest(&later), rest(&first));
         }
     }
 }
 
-/// Its To tag is the callee's or none of ours: it goes on, or nowhere, as any other.
+/// An ACK with the callee's tag or another foreign one is forwarded or dropped like any other.
 #[test]
 fn only_an_ack_with_the_tag_of_the_challenge_is_its_ack() {
     let mut world = with_bob();
@@ -207,6 +210,7 @@ fn only_an_ack_with_the_tag_of_the_challenge_is_its_ack() {
     assert!(world.input(ALICE, &ack).is_empty());
 }
 
+//= rfc7616#3.8:407
 #[test]
 fn a_caller_answers_407_and_its_credentials_stay_here() {
     let mut world = with_bob();
@@ -222,13 +226,15 @@ fn a_caller_answers_407_and_its_credentials_stay_here() {
     assert!(left[0].contains("elsewhere.example"));
 }
 
+//= rfc7616#3.7:other-algorithm
+//= rfc7616#3.7:order
 #[test]
 fn one_challenge_an_algorithm_in_the_order_of_the_configuration() {
     let order = [Algorithm::Sha512_256, Algorithm::Sha256, Algorithm::Md5];
     let mut world = world();
     world.configure(|s| s.auth.algorithms = order.to_vec());
     for (number, algorithm) in order.iter().enumerate() {
-        // As long as those of phones are: there is room for all.
+        // As long as a phone's REGISTER, so that all challenges fit.
         let text = register("bob", &format!("algorithm{number}"));
         let text = text.replacen("Content-Length", "User-Agent: Phone\r\nExpires: 3600\r\nContent-Length", 1);
         let refusal = only(world.input(BOB, &text));
@@ -242,6 +248,8 @@ fn one_challenge_an_algorithm_in_the_order_of_the_configuration() {
     }
 }
 
+//= rfc7616#3.4:logged
+//= rfc7616#3.4:log-careful
 #[test]
 fn a_wrong_password_is_challenged_again_and_reported() {
     let mut world = world();
@@ -257,8 +265,8 @@ fn a_wrong_password_is_challenged_again_and_reported() {
     assert_eq!(world.locations.len(), 0);
 }
 
-/// A refusal without what is random or says who asked.
-fn anonymous(refusal: &Sent, user: &str) -> String {
+/// Returns a refusal without random values and user names.
+fn anonymous(refusal: &SentMessage, user: &str) -> String {
     let mut text = refusal.text.replace(user, "USER");
     for (begin, end) in [("nonce=\"", "\""), (">;tag=", "\r\n")] {
         let mut from = 0;
@@ -275,7 +283,7 @@ fn anonymous(refusal: &Sent, user: &str) -> String {
 fn nobody_learns_who_is_a_user() {
     let mut world = world();
     world.configure(|s| {
-        s.directory = s.directory.with_changes([Change::PutUser(User { enabled: false, ..user("carl") })]);
+        s.directory = s.directory.with_changes([DirectoryChange::PutUser(User { enabled: false, ..user("carl") })]);
     });
     let mut answers = |name: &'static str, text: String| {
         let first = only(world.input(BOB, &text));
@@ -318,7 +326,7 @@ fn a_user_registers_and_calls_only_as_itself() {
 #[test]
 fn an_alias_may_call_by_its_users_password() {
     let mut world = with_bob();
-    let alias = Change::PutAlias { alias: (*b"100@example.com").into(), aor: (*b"alice@example.com").into() };
+    let alias = DirectoryChange::PutAlias { alias: (*b"100@example.com").into(), aor: (*b"alice@example.com").into() };
     world.configure(|s| s.directory = s.directory.with_changes([alias]));
     let text = invite("alias").replace("sip:alice@example.com", "sip:100@example.com");
     let refusal = challenged(&mut world, &text);
@@ -326,6 +334,7 @@ fn an_alias_may_call_by_its_users_password() {
     assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);
 }
 
+//= rfc7616#5.5:replay
 #[test]
 fn an_aged_nonce_is_stale_and_a_used_one_too() {
     let mut world = world();
@@ -364,16 +373,16 @@ fn users_change_while_the_server_runs() {
         only(world.input(BOB, &Client::new("bob").answer(&refusal, &text))).status()
     };
     assert_eq!(attempt(&mut world, "enabled"), 200);
-    let disabled = Change::PutUser(User { enabled: false, ..user("bob") });
+    let disabled = DirectoryChange::PutUser(User { enabled: false, ..user("bob") });
     world.configure(|s| s.directory = s.directory.with_changes([disabled]));
     assert_eq!(attempt(&mut world, "disabled"), 401);
     world.configure(|s| s.directory = directory());
     assert_eq!(attempt(&mut world, "again"), 200);
-    let removed = Change::RemoveUser((*b"bob@example.com").into());
+    let removed = DirectoryChange::RemoveUser((*b"bob@example.com").into());
     world.configure(|s| s.directory = s.directory.with_changes([removed]));
     assert_eq!(attempt(&mut world, "removed"), 401);
     let other = User { ha1: user("alice").ha1, ..user("bob") };
-    world.configure(|s| s.directory = s.directory.with_changes([Change::PutUser(other)]));
+    world.configure(|s| s.directory = s.directory.with_changes([DirectoryChange::PutUser(other)]));
     assert_eq!(attempt(&mut world, "password"), 401);
 }
 
@@ -388,7 +397,7 @@ fn who_is_trusted_by_its_address_is_not_challenged() {
     assert_eq!(summary(&sent), [format!("407 {other}")]);
 }
 
-/// A call that Alice has set up; the Record-Route that she was told.
+/// Sets up a call from Alice and returns its Record-Route.
 fn call(world: &mut World) -> String {
     let refusal = challenged(world, &invite("call"));
     let sent = world.input(ALICE, &Client::new("alice").answer(&refusal, &invite("call")));
@@ -414,7 +423,7 @@ fn what_belongs_to_a_call_of_ours_is_not_challenged() {
     assert_eq!(summary(&bye), [format!("BYE {BOB}")]);
 }
 
-/// A server that asks within calls too, and a call; the Route to the other side.
+/// A server that also authenticates within calls, and a call; returns the Route to the other side.
 fn asking_in_dialogs() -> (World, String) {
     let mut world = with_bob();
     world.configure(|s| {
@@ -464,12 +473,12 @@ fn a_cancel_of_a_re_invite_that_was_never_proved_goes_nowhere() {
     world.configure(|s| s.proxy.stateless = Stateless::Always);
     let cancel = |branch: &str| in_dialog("CANCEL", branch, &route).replace("CSeq: 1", "CSeq: 2");
     assert_eq!(summary(&world.input(ALICE, &cancel("hold"))), [format!("481 {ALICE}")]);
-    // Where nobody is asked, the re-INVITE has gone on without state, and so does what cancels it.
+    // Without authentication, the re-INVITE was forwarded without state, and so is its CANCEL.
     world.configure(|s| s.auth.in_dialog = false);
     assert_eq!(summary(&world.input(ALICE, &cancel("again"))), [format!("CANCEL {BOB}")]);
 }
 
-/// Who was called is named in From as the caller dialled him, and may be somebody else.
+/// From names the callee as the caller dialled it, which may be another user.
 #[test]
 fn who_was_called_proves_to_be_a_user_and_whoever_is_none_is_not_asked() {
     let (mut world, route) = asking_in_dialogs();
@@ -484,7 +493,7 @@ fn who_was_called_proves_to_be_a_user_and_whoever_is_none_is_not_asked() {
     let text = from_callee("sip:bob@example.com", "bob");
     let refusal = only(world.input(BOB, &text));
     assert_eq!(refusal.status(), 407);
-    // Bob's calls go on to Alice's other phone, say, which has her password.
+    // Bob's calls may be forwarded to Alice's other phone, which has her password.
     let sent = world.input(BOB, &Client::new("alice").answer(&refusal, &text));
     assert_eq!(summary(&sent), [format!("BYE {ALICE}")]);
     let number = from_callee("sip:+4930123@example.com", "number");
@@ -544,6 +553,7 @@ fn auth_int_covers_the_body() {
     assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);
 }
 
+//= rfc7616#3.4.6:400
 #[test]
 fn credentials_for_another_address_are_refused() {
     let mut world = world();

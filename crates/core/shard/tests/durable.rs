@@ -1,4 +1,4 @@
-//! What a REGISTER waits for, and what others see meanwhile.
+//! When a pending REGISTER is answered, and what others see meanwhile.
 
 mod support;
 
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use strowger_foundation::{ConnId, Flow, ListenerId, Transport};
 use strowger_registrar::{Durability, Record};
-use strowger_shard::{Event, Input, MAX_WAITING, MAX_WAITING_OF_ONE};
-use support::{ALICE, BOB, BOB2, Sent, World, request};
+use strowger_shard::{Event, Input, MAX_PENDING_PER_AOR, MAX_PENDING_REGISTERS};
+use support::{ALICE, BOB, BOB2, SentMessage, World, request};
 
 fn world(durability: Durability) -> World {
     World::listening(&["UDP", "TCP"], |snapshot| snapshot.registrar.durability = durability)
@@ -17,7 +17,7 @@ fn through() -> World {
     world(Durability::WriteThrough)
 }
 
-/// A REGISTER of Bob's.
+/// A REGISTER of Bob.
 fn register(cseq: u32, contact: &str) -> String {
     let contact = if contact.is_empty() { String::new() } else { format!("Contact: {contact}\r\n") };
     format!(
@@ -28,11 +28,11 @@ fn register(cseq: u32, contact: &str) -> String {
 }
 
 impl World {
-    /// The store says what became of the oldest record.
-    fn stored(&mut self, kept: bool) -> Vec<Sent> {
+    /// Reports the result for the oldest record.
+    fn stored(&mut self, kept: bool) -> Vec<SentMessage> {
         let (ticket, record) = self.records.remove(0);
         let ticket = ticket.expect("somebody waits for it");
-        self.give(Input::Stored { ticket, record, kept })
+        self.give(Input::Stored { ticket, record, is_durable: kept })
     }
 
     fn contacts(&self) -> Vec<String> {
@@ -42,8 +42,8 @@ impl World {
     }
 }
 
-fn statuses(sent: &[Sent]) -> Vec<u16> {
-    sent.iter().map(Sent::status).collect()
+fn statuses(sent: &[SentMessage]) -> Vec<u16> {
+    sent.iter().map(SentMessage::status).collect()
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn what_cannot_be_kept_is_refused_and_changes_nothing() {
     assert_eq!(statuses(&sent), [503]);
     assert_eq!(sent[0].header("Retry-After"), Some("5"));
     assert_eq!(world.contacts(), [format!("sip:bob@{BOB}")]);
-    // The same numbers may be used again, for nothing was done.
+    // The same numbers may be used again, since the request had no effect.
     world.input(BOB, &register(4, &format!("<sip:bob@{BOB2}>")));
     assert_eq!(statuses(&world.stored(true)), [200]);
     assert_eq!(world.contacts().len(), 2);
@@ -99,7 +99,7 @@ fn those_of_one_address_take_turns_and_each_sees_what_the_one_before_has_left() 
     assert_eq!(statuses(&last), [200]);
     assert_eq!(last[0].headers("Contact").count(), 3);
     assert_eq!(world.contacts().len(), 3);
-    // One that changes nothing is answered in its turn, without the store.
+    // A REGISTER without changes is answered in order, without the store.
     world.input(BOB, &register(5, "<sip:bob@192.0.2.1>;expires=0"));
     assert!(world.input(BOB, &register(6, "")).is_empty());
     let sent = world.stored(true);
@@ -147,17 +147,17 @@ fn what_waits_is_bounded() {
             .replace("bob@example", &format!("u{user}@example"))
             .replace("z9hG4bKr", &format!("z9hG4bKu{user}r"))
     };
-    for user in 0..MAX_WAITING {
+    for user in 0..MAX_PENDING_REGISTERS {
         assert!(world.input(BOB, &of(user)).is_empty());
     }
-    let sent = world.input(BOB, &of(MAX_WAITING));
+    let sent = world.input(BOB, &of(MAX_PENDING_REGISTERS));
     assert_eq!(statuses(&sent), [503]);
-    assert_eq!(world.records.len(), MAX_WAITING);
+    assert_eq!(world.records.len(), MAX_PENDING_REGISTERS);
     for (ticket, record) in std::mem::take(&mut world.records) {
-        world.give(Input::Stored { ticket: ticket.expect("somebody waits for it"), record, kept: true });
+        world.give(Input::Stored { ticket: ticket.expect("somebody waits for it"), record, is_durable: true });
     }
     world.shard.check_invariants();
-    assert_eq!(world.locations.len(), MAX_WAITING);
+    assert_eq!(world.locations.len(), MAX_PENDING_REGISTERS);
     assert_eq!(world.shard.unanswered(), 0);
 }
 
@@ -166,7 +166,7 @@ fn a_connection_that_closes_meanwhile_takes_its_binding_with_it() {
     let mut world = through();
     let connection = ConnId::new(0, 1, 0);
     let peer = BOB.parse().expect("an address");
-    let flow = Flow::on(ListenerId(1), Transport::Tcp, peer, connection);
+    let flow = Flow::on_connection(ListenerId(1), Transport::Tcp, peer, connection);
     let contact = "<sip:bob@10.0.0.1;ob>;+sip.instance=\"<urn:x:1>\";reg-id=1";
     let text = register(1, contact).replace("SIP/2.0/UDP", "SIP/2.0/TCP") + "";
     let text = text.replace("CSeq", "Supported: outbound\r\nCSeq");
@@ -183,7 +183,7 @@ fn who_is_barred_meanwhile_stays_away_and_the_store_hears_of_it_last() {
     let mut world = through();
     world.input(BOB, &register(1, &format!("<sip:bob@{BOB}>")));
     world.input(BOB, &register(2, &format!("<sip:bob@{BOB2}>")));
-    world.give(Input::Forget { aor: b"bob@example.com" });
+    world.give(Input::BarUser { aor: b"bob@example.com" });
     let (ticket, record) = world.records.pop().expect("the removal");
     assert!(ticket.is_none() && Record::parse(&record).expect("a record").is_removal());
     assert_eq!(world.records.len(), 1, "after what was staged before");
@@ -198,7 +198,7 @@ fn behind_the_answer_comes_first_and_the_store_gets_all_the_same() {
     assert_eq!(statuses(&world.input(BOB, &register(1, &format!("<sip:bob@{BOB}>")))), [200]);
     assert_eq!(statuses(&world.input(BOB, &register(2, &format!("<sip:bob@{BOB}>")))), [200]);
     assert_eq!(statuses(&world.input(BOB, &register(3, ""))), [200]);
-    world.give(Input::Forget { aor: b"bob@example.com" });
+    world.give(Input::BarUser { aor: b"bob@example.com" });
     let kinds: Vec<_> = world
         .records
         .iter()
@@ -215,7 +215,7 @@ fn behind_the_answer_comes_first_and_the_store_gets_all_the_same() {
 fn in_memory_the_store_hears_of_nothing() {
     let mut world = world(Durability::Memory);
     assert_eq!(statuses(&world.input(BOB, &register(1, &format!("<sip:bob@{BOB}>")))), [200]);
-    world.give(Input::Forget { aor: b"bob@example.com" });
+    world.give(Input::BarUser { aor: b"bob@example.com" });
     assert!(world.records.is_empty());
     world.settle();
 }
@@ -233,7 +233,7 @@ fn what_a_predecessor_staged_counts_where_it_was_kept() {
 #[test]
 fn while_registrations_are_loaded_who_is_found_is_called_and_who_is_not_is_asked_for_later() {
     let mut world = World::loading(|snapshot| snapshot.registrar.durability = Durability::WriteThrough);
-    let later = |sent: &[Sent]| {
+    let later = |sent: &[SentMessage]| {
         let last = sent.last().expect("an answer");
         (last.status(), last.header("Retry-After").map(str::to_owned))
     };
@@ -253,7 +253,7 @@ fn while_registrations_are_loaded_who_is_found_is_called_and_who_is_not_is_asked
     assert_eq!(call[0].to.to_string(), BOB, "who is there already is reached");
     world.respond(&call[0], 200, "b", "");
 
-    world.locations.complete();
+    world.locations.complete_source();
     world.input(BOB, &register(2, &contact));
     assert_eq!(statuses(&world.stored(true)), [200]);
     world.settle();
@@ -263,10 +263,10 @@ fn while_registrations_are_loaded_who_is_found_is_called_and_who_is_not_is_asked
 fn one_address_cannot_take_all_the_room() {
     let mut world = through();
     let contact = format!("<sip:bob@{BOB}>");
-    let most = u32::try_from(MAX_WAITING_OF_ONE).expect("small");
+    let most = u32::try_from(MAX_PENDING_PER_AOR).expect("small");
     assert!((1..=most).all(|cseq| world.input(BOB, &register(cseq, &contact)).is_empty()));
     assert_eq!(statuses(&world.input(BOB, &register(most + 1, &contact))), [503]);
-    let [Event::TooManyWaiting { aor, .. }] = &world.events[..] else { panic!("{:?}", world.events) };
+    let [Event::TooManyPendingRegisters { aor, .. }] = &world.events[..] else { panic!("{:?}", world.events) };
     assert_eq!(aor, "bob@example.com", "it is told from a store that is slow for all");
     let other = register(99, "<sip:carol@192.0.2.9>").replace("bob@example", "carol@example");
     assert!(world.input(BOB2, &other).is_empty(), "others have theirs");
@@ -275,7 +275,7 @@ fn one_address_cannot_take_all_the_room() {
 #[test]
 fn what_a_predecessor_staged_over_a_connection_or_for_a_stranger_stays_away() {
     let connection = ConnId::new(0, 1, 0);
-    let flow = Flow::on(ListenerId(1), Transport::Tcp, BOB.parse().expect("an address"), connection);
+    let flow = Flow::on_connection(ListenerId(1), Transport::Tcp, BOB.parse().expect("an address"), connection);
     let contact = "<sip:bob@10.0.0.1;ob>;+sip.instance=\"<urn:x:1>\";reg-id=1";
     let text =
         register(1, contact).replace("SIP/2.0/UDP", "SIP/2.0/TCP").replace("CSeq", "Supported: outbound\r\nCSeq");

@@ -5,7 +5,7 @@ mod support;
 use strowger_foundation::{ConnId, Flow, ListenerId, Transport};
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Input, Route, RouteTarget, Snapshot};
-use support::{ALICE, BOB, SERVER, Sent, World, destinations, finals, find, request, summary};
+use support::{ALICE, BOB, SERVER, SentMessage, World, destinations, finals, find, request, summary};
 
 const HOME: &str = "203.0.113.1:5060";
 const PHONE: &str = "198.51.100.7:33000";
@@ -20,11 +20,11 @@ fn world(edit: impl FnOnce(&mut Snapshot)) -> World {
 }
 
 fn connection() -> Flow {
-    Flow::on(ListenerId(1), Transport::Tcp, PHONE.parse().expect("an address"), ConnId::new(0, 3, 1))
+    Flow::on_connection(ListenerId(1), Transport::Tcp, PHONE.parse().expect("an address"), ConnId::new(0, 3, 1))
 }
 
-/// A REGISTER of a phone behind us as it goes on.
-fn registered(world: &mut World, flow: Flow, extra: &str) -> Sent {
+/// Returns the forwarded REGISTER of a phone behind this server.
+fn registered(world: &mut World, flow: Flow, extra: &str) -> SentMessage {
     let text = format!(
         "REGISTER sip:home.example SIP/2.0\r\nVia: SIP/2.0/{} 10.0.0.20:5060;branch=z9hG4bKr{}\r\nMax-Forwards: 70\r\n\
          From: <sip:bob@home.example>;tag=r\r\nTo: <sip:bob@home.example>\r\nCall-ID: r\r\nCSeq: 1 REGISTER\r\n{extra}\
@@ -38,16 +38,20 @@ fn registered(world: &mut World, flow: Flow, extra: &str) -> Sent {
     sent
 }
 
-/// An INVITE from the home registrar to the phone, by this Route.
-fn from_home(world: &mut World, route: &str, branch: &str) -> Vec<Sent> {
+/// Sends an INVITE from the home registrar to the phone, by this Route.
+fn from_home(world: &mut World, route: &str, branch: &str) -> Vec<SentMessage> {
     let text = request("INVITE", "sip:bob@10.0.0.20", branch, &format!("Route: {route}\r\n")).replace(ALICE, HOME);
     world.input(HOME, &text)
 }
 
-fn status(sent: &[Sent]) -> u16 {
-    sent.iter().map(Sent::status).find(|status| *status >= 200).unwrap_or(0)
+fn status(sent: &[SentMessage]) -> u16 {
+    sent.iter().map(SentMessage::status).find(|status| *status >= 200).unwrap_or(0)
 }
 
+//= rfc5626#5.1:path
+//= rfc5626#5.1:token
+//= rfc5626#5.1:token-unique
+//= rfc5626#5.1:ob
 #[test]
 fn a_path_of_ours_leads_back_to_the_flow() {
     for (flow, supported, flags) in [
@@ -78,6 +82,7 @@ fn a_path_of_ours_leads_back_to_the_flow() {
     }
 }
 
+//= rfc5626#5.1:no-ob
 #[test]
 fn behind_another_proxy_there_is_no_first_hop() {
     let mut world = world(|_| {});
@@ -103,12 +108,13 @@ fn a_token_that_we_did_not_write_opens_nothing() {
     assert_eq!(world.shard.contexts(), 0);
 }
 
+//= rfc5626#5.3.1:dead-flow
 #[test]
 fn a_dead_flow_is_told_by_430() {
     let mut world = world(|_| {});
     let path = registered(&mut world, connection(), "").header("Path").expect("a Path").to_owned();
     let invite = find(&from_home(&mut world, &path, "a"), "INVITE");
-    assert_eq!(status(&world.give(Input::Unconnected { flow: invite.flow })), 430);
+    assert_eq!(status(&world.give(Input::ConnectFailed { flow: invite.flow })), 430);
     let invite = find(&from_home(&mut world, &path, "b"), "INVITE");
     let closed = Input::Closed { connection: connection().connection.expect("a stream"), peer: invite.to };
     assert_eq!(status(&world.give(closed)), 430);
@@ -130,6 +136,7 @@ fn who_knows_its_own_token_still_has_to_prove_itself() {
     world.wait(std::time::Duration::from_secs(100));
 }
 
+//= rfc5626#6:path
 #[test]
 fn the_path_of_others_becomes_their_route() {
     let mut world = World::new(|_| {});

@@ -1,16 +1,16 @@
-//! A route with several targets: who gets how many calls, and what happens when one is dead (RFC 3263 §4.3).
+//! A route with several targets: how calls are shared, and failover when one is dead (RFC 3263 §4.3).
 
 mod support;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use strowger_directory::{Change, Directory, Gateway};
+use strowger_directory::{Directory, DirectoryChange, Gateway};
 use strowger_foundation::{Flow, ListenerId, Transport};
 use strowger_locate::{Cause, Hop};
 use strowger_proxy::Stateless;
-use strowger_shard::{Action, Event, Input, Owner, PlaceName, Route, RouteTarget};
-use support::{ALICE, Sent, World, destinations, finals, find, request, summary};
+use strowger_shard::{Action, Event, Input, NextHopName, NextHopOwner, Route, RouteTarget};
+use support::{ALICE, SentMessage, World, destinations, finals, find, request, summary};
 
 const ONE: &str = "203.0.113.1:5060";
 const TWO: &str = "203.0.113.2:5060";
@@ -27,7 +27,7 @@ fn routed(targets: Vec<RouteTarget>) -> World {
     })
 }
 
-/// Two targets, the first of which is tried first.
+/// Two targets, of which the first is tried first.
 fn two() -> World {
     routed(vec![target(TWO, 2, 1), target(ONE, 1, 1)])
 }
@@ -37,15 +37,15 @@ fn text(method: &str, number: u32) -> String {
         .replace("call-1@alice", &format!("{number}@alice"))
 }
 
-fn call(world: &mut World, number: u32) -> Vec<Sent> {
+fn call(world: &mut World, number: u32) -> Vec<SentMessage> {
     world.input(ALICE, &text("INVITE", number))
 }
 
-fn tried(sent: &[(u64, Sent)]) -> Vec<(u64, String)> {
+fn tried(sent: &[(u64, SentMessage)]) -> Vec<(u64, String)> {
     sent.iter().filter(|(_, sent)| sent.method() == "INVITE").map(|(at, sent)| (*at, sent.to.to_string())).collect()
 }
 
-fn messages(timed: Vec<(u64, Sent)>) -> Vec<Sent> {
+fn messages(timed: Vec<(u64, SentMessage)>) -> Vec<SentMessage> {
     timed.into_iter().map(|(_, sent)| sent).collect()
 }
 
@@ -90,6 +90,9 @@ fn a_lower_priority_is_for_when_the_higher_ones_are_dead() {
     world.settle();
 }
 
+//= rfc3263#4:same-server
+//= rfc3263#4.3:new-branch
+//= rfc5393#4.2.1:unique
 #[test]
 fn a_silent_target_is_left_for_the_next_after_four_seconds() {
     let mut world = two();
@@ -134,6 +137,7 @@ fn a_target_that_was_silent_may_still_answer() {
     world.settle();
 }
 
+//= rfc3263#4:same-server
 #[test]
 fn a_503_an_icmp_error_and_a_refused_connection_lead_on_at_once() {
     let mut world = two();
@@ -148,7 +152,7 @@ fn a_503_an_icmp_error_and_a_refused_connection_lead_on_at_once() {
     world.respond(&find(&next, "INVITE"), 486, "y", "");
     world.settle();
     let stream = |address: &str| RouteTarget {
-        place: strowger_shard::Place::At {
+        address: strowger_shard::TargetAddress::Literal {
             address: address.parse().expect("an address"),
             transport: Some(Transport::Tcp),
         },
@@ -160,7 +164,7 @@ fn a_503_an_icmp_error_and_a_refused_connection_lead_on_at_once() {
     });
     let first = find(&call(&mut world, 3), "INVITE");
     assert_eq!(first.flow, Flow::new(ListenerId(1), Transport::Tcp, ONE.parse().expect("an address")));
-    let next = world.give(Input::Unconnected { flow: first.flow });
+    let next = world.give(Input::ConnectFailed { flow: first.flow });
     assert_eq!(summary(&next), [format!("INVITE {TWO}")]);
     assert!(next[0].header("Via").is_some_and(|via| via.starts_with("SIP/2.0/TCP ")));
     world.respond(&next[0], 486, "z", "");
@@ -200,14 +204,15 @@ fn one_that_is_avoided_is_still_the_last_resort() {
     world.settle();
 }
 
-fn refused(world: &mut World, peer: &str) -> Vec<Sent> {
+fn refused(world: &mut World, peer: &str) -> Vec<SentMessage> {
     world.give(Input::Unreachable { peer: peer.parse().expect("an address") })
 }
 
-/// A place that is dead is silent, or the network says so, or another process answers 503: the caller hears the same.
+/// A dead target may be silent, refused by the network, or answered 503 by another process: the caller gets the same
+/// response.
 #[test]
 fn when_all_are_dead_the_caller_hears_it_soon_and_always_the_same() {
-    let end = |sent: &[(u64, Sent)]| -> Vec<(u64, u16)> {
+    let end = |sent: &[(u64, SentMessage)]| -> Vec<(u64, u16)> {
         sent.iter().filter(|(_, sent)| sent.status() >= 200).map(|(at, sent)| (*at, sent.status())).collect()
     };
     let acknowledge = |world: &mut World, number| assert!(world.input(ALICE, &text("ACK", number)).is_empty());
@@ -287,7 +292,7 @@ fn the_last_place_that_says_100_has_its_time() {
     world.settle();
 }
 
-/// There is nothing to fail over to, so its retransmissions go on for as long as RFC 3261 has them.
+/// There is no failover target, so retransmissions continue as long as RFC 3261 says.
 #[test]
 fn a_single_target_has_timer_b() {
     let mut world = routed(vec![target(ONE, 1, 1)]);
@@ -305,7 +310,7 @@ fn the_operator_is_told_once_who_does_not_answer_and_once_that_it_does() {
     let mut world = two();
     world.configure(|snapshot| {
         let gateways = vec![gateway(&format!("sip:{ONE}")), gateway("sip:203.0.113.9")];
-        let change = Change::PutGateways { set: (*b"pstn").into(), gateways };
+        let change = DirectoryChange::PutGateways { set: (*b"pstn").into(), gateways };
         snapshot.directory = Directory::empty(1).with_changes([change]);
     });
     for number in 1..4 {
@@ -313,13 +318,13 @@ fn the_operator_is_told_once_who_does_not_answer_and_once_that_it_does() {
         world.wait(Duration::from_secs(60));
     }
     let hop = |address: &str| Hop { transport: Transport::Udp, address: address.parse().expect("an address") };
-    let out = |address: &str, of: Owner| Event::Outage {
+    let out = |address: &str, owner: NextHopOwner| Event::Outage {
         hop: hop(address),
-        names: vec![PlaceName { uri: format!("sip:{address}"), of }],
+        names: vec![NextHopName { uri: format!("sip:{address}"), owner }],
         cause: Cause::Silent,
         avoided_for: Duration::from_secs(30),
     };
-    assert_eq!(world.events, [out(ONE, Owner::Set("pstn".to_owned())), out(TWO, Owner::Route)]);
+    assert_eq!(world.events, [out(ONE, NextHopOwner::Set("pstn".to_owned())), out(TWO, NextHopOwner::Route)]);
     world.events.clear();
     world.wait(Duration::from_secs(60));
     let first = find(&call(&mut world, 9), "INVITE");
@@ -334,7 +339,7 @@ fn the_operator_is_told_once_who_does_not_answer_and_once_that_it_does() {
     world.settle();
 }
 
-/// As [`two`], with a set of these gateways.
+/// Like [`two`], with a set of these gateways.
 fn of_pstn(addresses: &[&str]) -> World {
     let gateway = |address: &&str| Gateway {
         uri: format!("sip:{address}").as_bytes().into(),
@@ -346,15 +351,15 @@ fn of_pstn(addresses: &[&str]) -> World {
     let gateways: Vec<Gateway> = addresses.iter().map(gateway).collect();
     let mut world = two();
     world.configure(|snapshot| {
-        let change = Change::PutGateways { set: (*b"pstn").into(), gateways: gateways.clone() };
+        let change = DirectoryChange::PutGateways { set: (*b"pstn").into(), gateways: gateways.clone() };
         snapshot.directory = Directory::empty(1).with_changes([change]);
     });
     world
 }
 
-/// How often it was told that no gateway of the set answers.
+/// Returns how often it was reported that no gateway of the set answers.
 fn none_answers(world: &World) -> usize {
-    let told = Event::NoneAnswers { of: Owner::Set("pstn".to_owned()) };
+    let told = Event::AllTargetsOut { owner: NextHopOwner::Set("pstn".to_owned()) };
     world.events.iter().filter(|event| **event == told).count()
 }
 
@@ -362,7 +367,7 @@ fn no_gateway(world: &World) -> u64 {
     world.shard.counters().no_gateway
 }
 
-/// Calls, and hears after `seconds` that nobody answers.
+/// Makes a call that gets no answer and is refused after `seconds`.
 fn call_in_vain(world: &mut World, number: u32, seconds: u64) {
     call(world, number);
     let sent = messages(world.wait(Duration::from_millis(seconds * 1_000 + 100)));
@@ -370,7 +375,7 @@ fn call_in_vain(world: &mut World, number: u32, seconds: u64) {
     world.input(ALICE, &text("ACK", number));
 }
 
-/// Of those who call while nobody answers, one at a time waits to see whether that is still so.
+/// While no target answers, one call at a time waits as a probe.
 #[test]
 fn when_all_are_known_to_be_dead_callers_hear_it_at_once() {
     let mut world = of_pstn(&[ONE, TWO]);
@@ -400,7 +405,7 @@ fn when_all_are_known_to_be_dead_callers_hear_it_at_once() {
     world.settle();
 }
 
-/// A gateway may drop what it does not know, and serve calls.
+/// A gateway may drop unknown methods and still serve calls.
 #[test]
 fn messages_that_nobody_answers_keep_no_call_away() {
     let mut world = of_pstn(&[ONE, TWO]);
@@ -469,7 +474,7 @@ fn one_that_has_had_its_time_is_not_taken_for_dead_until_it_has_been_tried() {
     world.respond(&second, 486, "y", "");
     world.input(ALICE, &text("ACK", 1));
     world.wait(Duration::from_secs(20));
-    // The second is silent now; the first has had its half minute before that is found.
+    // The second is silent; the half minute of the first has passed before that is found.
     call(&mut world, 2);
     world.wait(Duration::from_millis(3_900));
     assert_eq!(none_answers(&world), 0);
@@ -478,7 +483,7 @@ fn one_that_has_had_its_time_is_not_taken_for_dead_until_it_has_been_tried() {
     world.settle();
 }
 
-/// Each request once, and only where nobody said anything.
+/// Each request counts once, and only if no gateway responded.
 #[test]
 fn the_calls_that_no_gateway_took_are_counted() {
     let mut world = two();
@@ -524,7 +529,8 @@ fn the_calls_that_no_gateway_took_are_counted() {
     assert_eq!(no_gateway(&world), 1, "silence is no answer to what is no call");
 }
 
-/// It takes longer to try them all than each is avoided: who looks must be early enough that the others need not.
+/// Trying all targets takes longer than each is avoided, so the probing call must come early enough to spare the
+/// others.
 #[test]
 fn with_many_targets_one_looks_before_the_first_has_had_its_time() {
     let targets = (1..=20).map(|number| target(&format!("203.0.113.{number}:5060"), number, 1)).collect();
@@ -540,13 +546,13 @@ fn with_many_targets_one_looks_before_the_first_has_had_its_time() {
         }
         world.wait(Duration::from_secs(1));
     }
-    // Until all have been found dead some have had their time.
+    // Until all have been found dead, the avoidance of some has ended.
     waiting.retain(|number| *number >= 200);
     assert!((13..=14).contains(&waiting.len()), "one in thirty seconds, not all of them: {waiting:?}");
     world.settle();
 }
 
-/// Who says 503 is there: it may be full, or have refused this one call.
+/// A gateway that answers 503 is alive: it may be full, or have refused only this call.
 #[test]
 fn a_gateway_that_refuses_is_asked_again_by_every_call() {
     let mut world = routed(vec![target(ONE, 1, 1)]);
@@ -558,6 +564,7 @@ fn a_gateway_that_refuses_is_asked_again_by_every_call() {
     world.settle();
 }
 
+//= rfc3263#4:cancel-same-server
 #[test]
 fn a_cancel_goes_to_the_target_that_rings() {
     let mut world = two();
@@ -612,6 +619,24 @@ fn the_dialog_goes_on_where_the_invite_went() {
     world.settle();
 }
 
+//= rfc3263#4.4:order
+#[test]
+fn without_state_the_order_of_equal_targets_is_that_of_the_call() {
+    let targets = vec![target(ONE, 1, 1), target(TWO, 1, 1)];
+    let mut world = World::new(|snapshot| {
+        snapshot.routes = vec![Route::of_domain(b"*", Action::proxy(targets, Stateless::Always))];
+    });
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    for number in 0..50 {
+        let first = destinations(&call(&mut world, number), "INVITE");
+        for method in ["INVITE", "CANCEL", "ACK"] {
+            assert_eq!(destinations(&world.input(ALICE, &text(method, number)), method), first, "{method} {number}");
+        }
+        *counts.entry(first[0].clone()).or_default() += 1;
+    }
+    assert_eq!(counts.len(), 2, "{counts:?}");
+}
+
 #[test]
 fn other_requests_lead_on_too() {
     let mut world = two();
@@ -638,6 +663,7 @@ fn other_requests_lead_on_too() {
 }
 
 //= rfc3261#16.11
+//= rfc3263#4.4:same-server
 #[test]
 fn without_state_a_retransmission_goes_the_way_of_what_it_repeats() {
     let targets = || vec![target(TWO, 2, 1), target(ONE, 1, 1)];

@@ -1,16 +1,16 @@
-//! Several phones of one user: at once, one after the other, and what the caller hears of it (RFC 3261 §16.6, §16.7).
+//! Several phones of one user: parallel and serial forking, and what the caller receives (RFC 3261 §16.6, §16.7).
 
 mod support;
 
 use std::time::Duration;
 
 use strowger_shard::Snapshot;
-use support::{ALICE, BOB, BOB2, Sent, World, destinations, finals, find, request, summary};
+use support::{ALICE, BOB, BOB2, SentMessage, World, destinations, finals, find, request, summary};
 
 const BOB3: &str = "192.0.2.22:5060";
 const ELSEWHERE: &str = "192.0.2.99:5060";
 
-/// Bob with a phone at each address, of this q.
+/// Bob with a phone at each address, with this q.
 fn phones(edit: impl FnOnce(&mut Snapshot), phones: &[(&str, &str)]) -> World {
     let mut world = World::new(edit);
     for (address, q) in phones {
@@ -23,20 +23,20 @@ fn serial() -> World {
     phones(|_| {}, &[(BOB, "0.9"), (BOB2, "0.5"), (BOB3, "0.1")])
 }
 
-fn call(world: &mut World) -> Vec<Sent> {
+fn call(world: &mut World) -> Vec<SentMessage> {
     world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""))
 }
 
-fn cancel(world: &mut World) -> Vec<Sent> {
+fn cancel(world: &mut World) -> Vec<SentMessage> {
     world.input(ALICE, &request("CANCEL", "sip:bob@example.com", "inv", ""))
 }
 
-fn to(sent: &[Sent], address: &str) -> Sent {
+fn to(sent: &[SentMessage], address: &str) -> SentMessage {
     let found = sent.iter().find(|sent| sent.method() == "INVITE" && sent.to.to_string() == address);
     found.unwrap_or_else(|| panic!("no INVITE to {address} in {:?}", summary(sent))).clone()
 }
 
-fn messages(timed: Vec<(u64, Sent)>) -> Vec<Sent> {
+fn messages(timed: Vec<(u64, SentMessage)>) -> Vec<SentMessage> {
     timed.into_iter().map(|(_, sent)| sent).collect()
 }
 
@@ -198,6 +198,9 @@ fn timer_c_begins_anew_with_each_ringing_but_not_with_100() {
     world.settle();
 }
 
+//= rfc5393#5.3.3:sum
+//= rfc5393#5.3.3:440
+//= rfc5393#5.3.3.1:reuse
 #[test]
 fn the_breadth_is_shared_and_bounds_a_fork() {
     let mut world = phones(|_| {}, &[(BOB, "1"), (BOB2, "1"), (BOB3, "0.1")]);
@@ -216,7 +219,34 @@ fn the_breadth_is_shared_and_bounds_a_fork() {
     world.settle();
 }
 
-fn redirected(recurse: bool, contacts: &str) -> (World, Vec<Sent>) {
+//= rfc5393#5.3.3:most
+//= rfc5393#5.3.3:most-value
+//= rfc5393#5.3.3:overwritten
+//= rfc5393#5.3.3:overwritten-value
+//= rfc5393#5.3.3:no-hops
+#[test]
+fn no_request_has_more_breadth_than_the_server_allows() {
+    for (given, expected) in
+        [("61", "60"), ("4294967295", "60"), ("99999999999999999999", "60"), ("60", "60"), ("7", "7")]
+    {
+        let mut world = phones(|_| {}, &[(BOB, "1")]);
+        let text = request("INVITE", "sip:bob@example.com", "inv", &format!("Max-Breadth: {given}\r\n"));
+        let sent = world.input(ALICE, &text);
+        assert_eq!(to(&sent, BOB).header("Max-Breadth"), Some(expected), "{given}");
+    }
+}
+
+//= rfc5393#5.3.3:single
+#[test]
+fn a_request_leaves_with_one_breadth() {
+    let mut world = phones(|_| {}, &[(BOB, "1")]);
+    let text = request("INVITE", "sip:bob@example.com", "inv", "Max-Breadth: 7\r\nSubject: x\r\nMax-Breadth: 9\r\n");
+    let invite = to(&world.input(ALICE, &text), BOB);
+    assert_eq!(invite.headers("Max-Breadth").collect::<Vec<_>>(), ["7"]);
+    assert_eq!(invite.header("Subject"), Some("x"));
+}
+
+fn redirected(recurse: bool, contacts: &str) -> (World, Vec<SentMessage>) {
     let mut world = phones(|s| s.proxy.recurse = recurse, &[(BOB, "1")]);
     for address in [BOB2, BOB3] {
         world.register("carol", address, &format!("<sip:carol@{address}>"));
@@ -234,6 +264,7 @@ fn a_redirection_goes_to_the_caller_where_the_server_does_not_follow() {
     world.settle();
 }
 
+//= rfc3263#4.1:numeric
 #[test]
 fn a_redirection_is_followed_to_a_user_of_ours_and_to_an_address() {
     let (mut world, sent) = redirected(true, "<sip:carol@example.com>;q=0.8, <sip:dave@192.0.2.99?Subject=x>;q=0.3");

@@ -1,15 +1,15 @@
-//! GRUUs (RFC 5627): names under which one device of a user is reached.
+//! GRUUs (RFC 5627), by which one device of a user is reached.
 
 mod support;
 
-use support::{ALICE, BOB, BOB2, Sent, World, destinations, find, request, summary};
+use support::{ALICE, BOB, BOB2, SentMessage, World, destinations, find, request, summary};
 
 const DESK: &str = "+sip.instance=\"<urn:uuid:desk>\"";
 const SOFT: &str = "+sip.instance=\"<urn:uuid:soft>\"";
 const GRUU: &str = "Supported: gruu";
 const CAROL: &str = "192.0.2.30:5060";
 
-fn register(world: &mut World, from: &str, call: (&str, u32), lines: &[&str]) -> Sent {
+fn register(world: &mut World, from: &str, call: (&str, u32), lines: &[&str]) -> SentMessage {
     let (call_id, cseq) = call;
     let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
     let text = format!(
@@ -21,22 +21,22 @@ fn register(world: &mut World, from: &str, call: (&str, u32), lines: &[&str]) ->
     world.input(from, &text).remove(0)
 }
 
-/// A quoted parameter of the answer's Contact for `instance`.
-fn param(answer: &Sent, instance: &str, name: &str) -> Option<String> {
+/// Returns a quoted parameter of the response's Contact for `instance`.
+fn param(answer: &SentMessage, instance: &str, name: &str) -> Option<String> {
     assert_eq!(answer.status(), 200, "{}", answer.text);
     let contact = answer.headers("Contact").find(|contact| contact.contains(instance))?;
     let value = contact.split(&format!(";{name}=\"")).nth(1)?;
     value.split('"').next().map(str::to_owned)
 }
 
-fn both(world: &mut World) -> Sent {
+fn both(world: &mut World) -> SentMessage {
     let desk = format!("Contact: <sip:bob@{BOB}>;{DESK}");
     register(world, BOB, ("desk", 1), &[&desk, GRUU]);
     let soft = format!("Contact: <sip:bob@{BOB2}>;{SOFT}");
     register(world, BOB2, ("soft", 1), &[&soft, GRUU])
 }
 
-/// Calls `uri`; what leaves but the 100.
+/// Calls `uri` and returns the outputs except the 100.
 fn call(world: &mut World, uri: &str, branch: &str) -> Vec<String> {
     let mut sent = world.input(ALICE, &request("INVITE", uri, branch, ""));
     sent.retain(|sent| sent.status() != 100);

@@ -1,4 +1,4 @@
-//! What a call costs in memory while it is set up, and once it is over until its timers end.
+//! Memory for a call in progress, and after its end until its timers expire.
 
 #[path = "support/mod.rs"]
 mod support;
@@ -6,13 +6,13 @@ mod support;
 use strowger_allocations::{Counting, live};
 use support::{ALICE, BOB, World};
 
-/// The most that a call in progress may take: INVITE at both sides, ringing.
+/// Maximum for a call in progress, in bytes: INVITE on both sides, ringing.
 const IN_PROGRESS: usize = 2700;
-/// The most that a call may take that is over: until then what comes again is answered again.
+/// Maximum for an ended call, in bytes: until its timers expire, retransmissions are answered.
 const OVER: usize = 800;
-/// The most that a REGISTER may take that is answered: nearly all of the answer is made again of what comes again.
+/// Maximum for an answered REGISTER, in bytes: nearly all of the response is rebuilt from the retransmission.
 const REGISTERED: usize = 130;
-/// Not a power of two, so that what the tables keep in reserve is counted too.
+/// Not a power of two, so that the tables' reserve counts too.
 const CALLS: usize = 6_000;
 
 #[global_allocator]
@@ -21,7 +21,7 @@ static ALLOCATOR: Counting = Counting;
 const BODY: &str = "v=0\r\no=alice 53655765 2353687637 IN IP4 192.0.2.10\r\ns=-\r\nc=IN IP4 192.0.2.10\r\nt=0 0\r\n\
                     m=audio 6000 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n";
 
-/// A request of Alice's as phones write it.
+/// A request of Alice as phones write it.
 fn request(method: &str, number: usize, cseq: u32, to_tag: &str, route: &str, body: &str) -> String {
     let uri = if route.is_empty() { "sip:bob@example.com".to_owned() } else { format!("sip:bob@{BOB}") };
     format!(
@@ -41,8 +41,8 @@ fn world() -> World {
     world
 }
 
-/// Sets a call up as far as ringing; the INVITE that reached Bob.
-fn ring(world: &mut World, number: usize) -> support::Sent {
+/// Sets up a call as far as ringing; returns the INVITE that reached Bob.
+fn ring(world: &mut World, number: usize) -> support::SentMessage {
     let sent = world.input(ALICE, &request("INVITE", number, 1, "", "", BODY));
     let invite = support::find(&sent, "INVITE");
     let contact = format!("Contact: <sip:bob@{BOB}>\r\n");
@@ -50,8 +50,8 @@ fn ring(world: &mut World, number: usize) -> support::Sent {
     invite
 }
 
-/// Answers it, and hangs up.
-fn finish(world: &mut World, number: usize, invite: &support::Sent) {
+/// Answers and ends it.
+fn finish(world: &mut World, number: usize, invite: &support::SentMessage) {
     let contact = format!("Contact: <sip:bob@{BOB}>\r\n");
     let answer = world.input(BOB, &invite.response(200, "OK", ";tag=b", &contact)).remove(0);
     let route = format!("Route: {}\r\n", answer.header("Record-Route").expect("stays on the path"));
@@ -60,7 +60,7 @@ fn finish(world: &mut World, number: usize, invite: &support::Sent) {
     assert_eq!(support::finals(&world.input(BOB, &bye.response(200, "OK", "", ""))), [200]);
 }
 
-/// One test, for the allocator counts for all threads.
+/// A single test, because the allocator counts for all threads.
 #[test]
 fn calls_are_small() {
     let mut ringing = world();
@@ -86,7 +86,7 @@ fn calls_are_small() {
     assert!(each <= OVER, "{each} bytes for a call that is over");
 }
 
-/// A refresh as phones send it, of a binding that is there.
+/// A refresh of an existing binding as phones send it.
 #[test]
 fn answered_registers_are_smaller_than_their_answers() {
     let mut world = world();
@@ -111,7 +111,8 @@ fn answered_registers_are_smaller_than_their_answers() {
     assert!(each <= REGISTERED, "{each} bytes for an answer of {answered}");
 }
 
-/// Memory follows load: what a peak took is there again once its timers have ended, but for what hash tables and queues keep.
+/// Memory follows load: what a peak used is free again once its timers have ended, except for the capacity of hash
+/// tables and queues.
 #[test]
 fn what_a_peak_of_calls_took_is_given_back() {
     let mut world = world();

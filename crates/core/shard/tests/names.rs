@@ -1,4 +1,5 @@
-//! Targets that are names: what is asked, what waits, and in which order the answers are tried (RFC 3263).
+//! Targets that are names: the queries sent, the requests that wait, and the order in which addresses are tried (RFC
+//! 3263).
 
 mod support;
 
@@ -6,21 +7,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strowger_foundation::Transport;
-use strowger_locate::{Answer, Candidate, Failure, Hop, Located, Question};
+use strowger_locate::{Candidate, CandidateList, Hop, LocateError, LocateQuery, LocateResult};
 use strowger_proxy::Stateless;
-use strowger_shard::{Action, Input, Place, Route, RouteTarget, Snapshot};
-use support::{ALICE, Sent, World, destinations, finals, find, request, summary};
+use strowger_shard::{Action, Input, Route, RouteTarget, Snapshot, TargetAddress};
+use support::{ALICE, SentMessage, World, destinations, finals, find, request, summary};
 
 const ONE: &str = "203.0.113.1:5060";
 const TWO: &str = "203.0.113.2:5060";
 const THREE: &str = "203.0.113.3:5062";
 
-fn question() -> Question {
-    Question::new(b"Carrier.example", None, None, false)
+fn question() -> LocateQuery {
+    LocateQuery::new(b"Carrier.example", None, None, false)
 }
 
 fn named(priority: u16) -> RouteTarget {
-    RouteTarget { uri: (*b"sip:carrier.example").into(), place: Place::Named(question()), priority, weight: 1 }
+    RouteTarget { uri: (*b"sip:carrier.example").into(), address: TargetAddress::Name(question()), priority, weight: 1 }
 }
 
 fn routed(stateless: Stateless, targets: Vec<RouteTarget>) -> impl FnOnce(&mut Snapshot) {
@@ -35,18 +36,18 @@ fn hop(address: &str, transport: Transport) -> Hop {
     Hop { transport, address: address.parse().expect("an address") }
 }
 
-/// An answer of servers that are tried in this order.
-fn servers(addresses: &[&str]) -> Answer {
+/// An answer with servers that are tried in this order.
+fn servers(addresses: &[&str]) -> LocateResult {
     let candidate = |(place, address): (usize, &&str)| Candidate {
         rank: 1,
         priority: u16::try_from(place).expect("few"),
         weight: 0,
         hops: [hop(address, Transport::Udp)].into_iter().collect(),
     };
-    Ok(Arc::new(Located::new(addresses.iter().enumerate().map(candidate).collect())))
+    Ok(Arc::new(CandidateList::new(addresses.iter().enumerate().map(candidate).collect())))
 }
 
-fn call(world: &mut World) -> Vec<Sent> {
+fn call(world: &mut World) -> Vec<SentMessage> {
     world.input(ALICE, &request("INVITE", "sip:x@elsewhere.example", "inv", ""))
 }
 
@@ -58,6 +59,8 @@ fn an_address_asks_nobody() {
     assert!(world.questions.is_empty());
 }
 
+//= rfc3263#4.2:first
+//= rfc3263#4.2:next
 #[test]
 fn a_name_is_asked_for_and_its_servers_are_tried_in_order() {
     let mut world = world();
@@ -82,6 +85,7 @@ fn a_name_is_asked_for_and_its_servers_are_tried_in_order() {
     world.settle();
 }
 
+//= rfc3263#4.2:next
 #[test]
 fn a_silent_server_of_a_name_is_left_for_the_next() {
     let mut world = world();
@@ -96,14 +100,14 @@ fn a_silent_server_of_a_name_is_left_for_the_next() {
 
 #[test]
 fn what_the_dns_does_not_know_is_said() {
-    for (failure, status) in [(Failure::NoAnswer, 503), (Failure::NoSuchName, 502)] {
+    for (failure, status) in [(LocateError::NoAnswer, 503), (LocateError::NoSuchName, 502)] {
         for method in ["INVITE", "MESSAGE"] {
             let mut world = world();
             world.input(ALICE, &request(method, "sip:x@elsewhere.example", "one", ""));
             assert_eq!(finals(&world.resolve(Err(failure))), [status]);
             world.wait(Duration::from_secs(6));
             let again = world.input(ALICE, &request(method, "sip:x@elsewhere.example", "two", ""));
-            if failure == Failure::NoSuchName {
+            if failure == LocateError::NoSuchName {
                 assert_eq!(finals(&again), [status], "and kept");
                 assert!(world.questions.is_empty());
             } else {
@@ -120,7 +124,7 @@ fn where_a_name_leads_nowhere_the_next_target_is_tried() {
     let other = RouteTarget { priority: 2, ..RouteTarget::at(b"sip:203.0.113.2", TWO.parse().expect("an address")) };
     let mut world = World::new(routed(Stateless::Never, vec![named(1), other]));
     assert_eq!(destinations(&call(&mut world), "INVITE"), [""; 0]);
-    let sent = world.resolve(Err(Failure::NoAnswer));
+    let sent = world.resolve(Err(LocateError::NoAnswer));
     assert_eq!(summary(&sent), [format!("INVITE {TWO}")]);
     world.respond(&sent[0], 200, "x", "");
     world.settle();
@@ -234,7 +238,7 @@ fn questions_are_bounded() {
     assert!(world.shard.counters().table_full > 0);
     world.shard.check_invariants();
     for (query, _) in std::mem::take(&mut world.questions) {
-        world.shard.handle_input(world.now, Input::Resolved { query, answer: Err(Failure::NoAnswer) });
+        world.shard.handle_input(world.now, Input::Resolved { query, answer: Err(LocateError::NoAnswer) });
         let mut buffer = Vec::new();
         while world.shard.poll_output(&mut buffer).is_some() {}
     }
@@ -250,7 +254,7 @@ fn a_dialog_by_name_stays_at_its_server() {
             weight: 1,
             hops: [hop(address, Transport::Udp)].into_iter().collect(),
         };
-        Ok(Arc::new(Located::new([ONE, TWO, THREE].iter().map(same).collect())))
+        Ok(Arc::new(CandidateList::new([ONE, TWO, THREE].iter().map(same).collect())))
     };
     let mut seen = Vec::new();
     for number in 0..12 {

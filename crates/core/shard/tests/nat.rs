@@ -1,4 +1,4 @@
-//! Phones behind an address translation: requests go where the REGISTER came from, and the way is kept open.
+//! Phones behind NAT: requests go to the source of the REGISTER, and keep-alives keep the NAT binding open.
 
 mod support;
 
@@ -8,9 +8,9 @@ use strowger_foundation::{Flow, ListenerId, Transport};
 use strowger_proxy::flow_token;
 use strowger_registrar::{KeepAlive, Nat};
 use strowger_shard::Snapshot;
-use support::{ALICE, BOB, SERVER, Sent, World, request, summary};
+use support::{ALICE, BOB, SERVER, SentMessage, World, request, summary};
 
-/// The outside of a translation.
+/// The public address of the NAT.
 const OUTSIDE: &str = "203.0.113.7:40123";
 
 fn registration(number: u32) -> String {
@@ -22,7 +22,7 @@ fn registration(number: u32) -> String {
     )
 }
 
-/// Registers Bob's phone, which takes itself for 10.0.0.5, through the translation.
+/// Registers Bob's phone through the NAT; the phone's own address is 10.0.0.5.
 fn register(world: &mut World) {
     let sent = world.input(OUTSIDE, &registration(1));
     assert_eq!(summary(&sent), [format!("200 {OUTSIDE}")], "the answer goes through the translation too");
@@ -38,7 +38,7 @@ fn world(edit: impl FnOnce(&mut Snapshot)) -> World {
     world
 }
 
-fn invite(world: &mut World) -> Sent {
+fn invite(world: &mut World) -> SentMessage {
     world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", "")).remove(1)
 }
 
@@ -127,8 +127,8 @@ fn a_caller_behind_a_translation_is_reached_too() {
     assert_eq!(summary(&world.input(BOB, &bye)), [format!("BYE {OUTSIDE}")]);
 }
 
-/// What keeps the translation open in five minutes: the moments in milliseconds, and the messages.
-fn kept_open(world: &mut World) -> (Vec<u64>, Vec<Sent>) {
+/// Returns the keep-alives of five minutes: their times in milliseconds and the messages.
+fn kept_open(world: &mut World) -> (Vec<u64>, Vec<SentMessage>) {
     let sent = world.wait(Duration::from_secs(290));
     assert!(sent.iter().all(|(_, sent)| sent.to.to_string() == OUTSIDE));
     sent.into_iter().unzip()
@@ -190,7 +190,7 @@ fn nothing_is_sent_where_it_is_switched_off_or_not_needed() {
     assert!(kept_open(&mut changed).1.is_empty(), "switched off while the phone is registered");
 }
 
-/// An hour at a translation that closes after 40 s without a packet from inside or to it.
+/// An hour behind a NAT that closes after 40 s without a packet from inside or to it.
 #[test]
 fn the_way_stays_open_for_an_hour() {
     const CLOSES_AFTER: u64 = 40_000;

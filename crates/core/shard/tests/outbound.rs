@@ -1,4 +1,5 @@
-//! Flows that phones register (RFC 5626), proxies between (RFC 3327), and Service-Route (RFC 3608), as a phone sees them.
+//! Flows registered by phones (RFC 5626), intermediate proxies (RFC 3327) and Service-Route (RFC 3608), as a phone
+//! sees them.
 
 mod support;
 
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use strowger_foundation::{ConnId, Flow, ListenerId, Transport};
 use strowger_shard::{Input, Snapshot};
-use support::{ALICE, BOB, BOB2, Sent, World, request, summary};
+use support::{ALICE, BOB, BOB2, SentMessage, World, destinations, finals, find, request, summary};
 
 const DESK: &str = "+sip.instance=\"<urn:uuid:00000000-0000-1000-8000-AABBCCDDEEFF>\"";
 const OUTBOUND: &str = "Supported: path, outbound";
@@ -17,7 +18,7 @@ fn world(edit: impl FnOnce(&mut Snapshot)) -> World {
 }
 
 fn over(slot: u32, peer: &str) -> Flow {
-    Flow::on(ListenerId(1), Transport::Tcp, peer.parse().expect("an address"), ConnId::new(0, slot, 1))
+    Flow::on_connection(ListenerId(1), Transport::Tcp, peer.parse().expect("an address"), ConnId::new(0, slot, 1))
 }
 
 fn datagrams(peer: &str) -> Flow {
@@ -25,7 +26,7 @@ fn datagrams(peer: &str) -> Flow {
 }
 
 /// Registers for Bob; `lines` may begin with further Vias.
-fn register(world: &mut World, flow: Flow, call: (&str, u32), lines: &[&str]) -> Sent {
+fn register(world: &mut World, flow: Flow, call: (&str, u32), lines: &[&str]) -> SentMessage {
     let (call_id, cseq) = call;
     let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
     let text = format!(
@@ -43,13 +44,18 @@ fn contact(uri: &str, reg_id: u32) -> String {
     format!("Contact: <{uri}>;{DESK};reg-id={reg_id}")
 }
 
-/// Calls Bob; what leaves but the 100.
-fn call(world: &mut World, branch: &str) -> Vec<Sent> {
+/// Calls Bob and returns the outputs except the 100.
+fn call(world: &mut World, branch: &str) -> Vec<SentMessage> {
     let mut sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", branch, ""));
     sent.retain(|sent| sent.status() != 100);
     sent
 }
 
+//= rfc5626#6:first-hop
+//= rfc5626#6:stored
+//= rfc5626#6:require
+//= rfc5626#6:flow-kept
+//= rfc5626#7:same-flow
 #[test]
 fn a_registered_flow_is_confirmed_and_used() {
     let mut world = world(|_| {});
@@ -75,6 +81,7 @@ fn over_datagrams_the_phone_chooses_its_own_interval() {
     assert_eq!(call(&mut world, "one")[0].to, PEER.parse().expect("an address"));
 }
 
+//= rfc5626#6:no-require
 #[test]
 fn who_asks_for_no_flow_is_told_of_none() {
     let mut world = world(|_| {});
@@ -90,6 +97,7 @@ fn who_asks_for_no_flow_is_told_of_none() {
     }
 }
 
+//= rfc5626#7:invalidated
 #[test]
 fn a_cut_connection_makes_a_phone_unreachable_until_it_registers_again() {
     let mut world = world(|_| {});
@@ -129,6 +137,7 @@ fn a_phone_that_says_where_it_listens_outlives_its_connection() {
     assert!(sent[0].flow.reopen || sent[0].flow.connection.is_none());
 }
 
+//= rfc5626#7:one-at-a-time
 #[test]
 fn of_two_flows_of_a_phone_one_rings_and_the_other_when_that_is_dead() {
     let mut world = world(|_| {});
@@ -137,9 +146,42 @@ fn of_two_flows_of_a_phone_one_rings_and_the_other_when_that_is_dead() {
     register(&mut world, second, ("b", 1), &[&contact("sip:bob@10.0.0.20;transport=tcp", 2), OUTBOUND]);
     let sent = call(&mut world, "one");
     assert_eq!(sent.iter().map(|sent| sent.flow).collect::<Vec<_>>(), [second], "the newest, and never both");
-    let next = world.give(Input::Unconnected { flow: second });
+    let next = world.give(Input::ConnectFailed { flow: second });
     let next: Vec<_> = next.iter().filter(|sent| sent.method() == "INVITE").map(|sent| sent.flow).collect();
     assert_eq!(next, [first]);
+}
+
+//= rfc5626#7:answered
+#[test]
+fn what_a_phone_answers_by_one_flow_it_has_answered_by_all() {
+    for (status, told) in [(486, 486), (503, 500), (504, 504), (600, 600)] {
+        let mut world = world(|_| {});
+        for (reg_id, peer) in [(1, PEER), (2, "198.51.100.7:33001")] {
+            let contact = contact("sip:bob@10.0.0.20;transport=tcp", reg_id);
+            register(&mut world, over(reg_id, peer), (peer, 1), &[&contact, OUTBOUND]);
+        }
+        let invite = call(&mut world, "one").remove(0);
+        let end = world.respond(&invite, status, "b", "");
+        assert_eq!((destinations(&end, "INVITE").len(), finals(&end)), (0, vec![told]), "{status}");
+        world.settle();
+    }
+}
+
+//= rfc5626#7:430
+#[test]
+fn where_an_edge_says_that_a_flow_is_gone_the_next_is_tried() {
+    let mut world = world(|_| {});
+    for (reg_id, edge) in [(1, "192.0.2.31:5060"), (2, "192.0.2.32:5060")] {
+        let (path, contact) = (format!("Path: <sip:token@{edge};lr;ob>"), contact("sip:bob@10.0.0.20", reg_id));
+        register(&mut world, datagrams(edge), (edge, 1), &[THROUGH, &path, &contact, OUTBOUND]);
+    }
+    let sent = call(&mut world, "one");
+    assert_eq!(destinations(&sent, "INVITE"), ["192.0.2.32:5060"], "one at a time");
+    let next = world.respond(&sent[0], 430, "e", "");
+    assert_eq!(destinations(&next, "INVITE"), ["192.0.2.31:5060"]);
+    let end = world.respond(&find(&next, "INVITE"), 430, "e", "");
+    assert_eq!((destinations(&end, "INVITE").len(), finals(&end).len()), (0, 1));
+    world.settle();
 }
 
 #[test]
@@ -154,6 +196,9 @@ fn a_refresh_with_another_uri_takes_the_place_of_its_flow() {
 
 const THROUGH: &str = "Via: SIP/2.0/TCP 10.0.0.20:5060;branch=z9hG4bKphone";
 
+//= rfc5626#6:first-hop
+//= rfc5626#6:439
+//= rfc5626#11.6:only-asked
 #[test]
 fn through_a_proxy_that_keeps_no_flows_a_phone_is_told_so() {
     let mut world = world(|_| {});
@@ -171,6 +216,7 @@ fn through_a_proxy_that_keeps_no_flows_a_phone_is_told_so() {
     assert!(answer.header("Contact").is_some_and(|contact| !contact.contains("reg-id")), "it did not insist");
 }
 
+//= rfc5626#6:path
 #[test]
 fn through_an_edge_that_keeps_flows_calls_take_its_path() {
     let mut world = world(|_| {});
@@ -186,6 +232,7 @@ fn through_an_edge_that_keeps_flows_calls_take_its_path() {
     assert_eq!(sent[0].headers("Route").collect::<Vec<_>>().join(", "), path);
 }
 
+//= rfc5626#11.6:only-asked
 #[test]
 fn a_path_that_the_phone_does_not_know_is_used_and_not_told() {
     let mut world = world(|_| {});

@@ -1,4 +1,4 @@
-//! What a proxy must do in the rarer cases (RFC 3261 §16).
+//! Rarer duties of a proxy (RFC 3261 §16).
 
 mod support;
 
@@ -7,9 +7,9 @@ use std::time::Duration;
 use strowger_foundation::{KeyRing, TagKey};
 use strowger_message::{Message, Via};
 use strowger_proxy::Stateless;
-use strowger_proxy::branch::{Branch, loop_hash};
+use strowger_proxy::branch::{BranchId, loop_hash};
 use strowger_shard::{Action, Route, RouteMatch, RouteTarget};
-use support::{ALICE, BOB, BOB2, RING_KEY, Sent, World, request, summary};
+use support::{ALICE, BOB, BOB2, RING_KEY, SERVER, SentMessage, World, request, summary};
 
 fn registered() -> World {
     let mut world = World::new(|_| {});
@@ -17,12 +17,12 @@ fn registered() -> World {
     world
 }
 
-fn invite(world: &mut World) -> Vec<Sent> {
+fn invite(world: &mut World) -> Vec<SentMessage> {
     let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""));
     sent.into_iter().filter(|s| s.method() == "INVITE").collect()
 }
 
-fn sent_to<'a>(sent: &'a [Sent], peer: &str) -> &'a Sent {
+fn sent_to<'a>(sent: &'a [SentMessage], peer: &str) -> &'a SentMessage {
     sent.iter().find(|s| s.to.to_string() == peer).expect("was sent")
 }
 
@@ -144,14 +144,92 @@ fn a_long_list_of_our_own_routes_takes_no_time() {
     assert_eq!(sent[0].header("Route"), None);
 }
 
-/// The loop hash leaves the server and does not hide its key, and the key of the seal makes branches.
+/// The loop hash leaves the server and must not reveal its key, because the sealing key makes branches.
 #[test]
 fn what_a_branch_shows_is_not_made_with_the_key_of_its_seal() {
     let sent = invite(&mut registered()).remove(0);
     let text = request("INVITE", "sip:bob@example.com", "inv", "");
     let ring = KeyRing::new(TagKey::new(RING_KEY)).derive("branch");
     let via = Via::parse_first(sent.header("Via").expect("ours").as_bytes()).expect("a Via").0;
-    let branch = Branch::decode(&ring, via.branch.expect("ours")).expect("sealed");
+    let branch = BranchId::decode(&ring, via.branch.expect("ours")).expect("sealed");
     let message = Message::parse(text.as_bytes()).expect("a request");
     assert_ne!(branch.loop_hash, loop_hash(ring.current(), &message));
+}
+
+//= rfc3261#18.1.1:sent-by
+//= rfc3261#18.1.1:listens-at-sent-by
+//= rfc5393#4.2.1:via
+//= rfc3581#3:sent-by-port
+//= rfc5393#4.2.1:unique
+#[test]
+fn our_via_names_the_listener_by_which_the_request_leaves() {
+    let sent = invite(&mut registered()).remove(0);
+    let via = sent.header("Via").expect("ours");
+    assert!(via.starts_with(&format!("SIP/2.0/UDP {SERVER};branch=z9hG4bK")), "{via}");
+}
+
+//= rfc3261#18.3:short-response
+//= rfc3261#18.3:short-request
+#[test]
+fn a_datagram_that_ends_before_its_body_is_refused_or_dropped() {
+    let mut world = registered();
+    let text = request("MESSAGE", "sip:bob@example.com", "short", "");
+    assert!(text.contains("Content-Length: 4\r\n"));
+    let sent = world.input(ALICE, &text.replace("Content-Length: 4", "Content-Length: 5"));
+    assert_eq!(summary(&sent), [format!("400 {ALICE}")]);
+    let invite = invite(&mut world).remove(0);
+    let busy = invite.response(486, "Busy Here", ";tag=b", "");
+    assert!(world.input(BOB, &busy.replace("Content-Length: 0", "Content-Length: 1")).is_empty());
+    assert_eq!(summary(&world.input(BOB, &busy)), [format!("ACK {BOB}"), format!("486 {ALICE}")]);
+}
+
+//= rfc5393#4.2.1:same-branch
+#[test]
+fn without_state_an_invite_its_cancel_and_its_ack_have_one_branch() {
+    let mut world = stateless(&[]);
+    let vias = ["INVITE", "CANCEL", "ACK"].map(|method| {
+        let sent = world.input(ALICE, &request(method, "sip:carol@elsewhere.example", "inv", ""));
+        sent[0].header("Via").expect("ours").to_owned()
+    });
+    assert!(vias.iter().all(|via| *via == vias[0]), "{vias:?}");
+}
+
+//= rfc5393#4.2.1:what-decides
+//= rfc5393#4.2.1:not-method
+//= rfc5393#4.2.4:varying
+//= rfc7616#3.6:transparent
+#[test]
+fn what_others_prove_to_each_other_passes_untouched() {
+    let mut world = registered();
+    let credentials = "Authorization: Digest  username=\"a\",realm=\"x\", nonce=\"n\",  response=\"0\"\r\n";
+    let sent = world.input(ALICE, &request("MESSAGE", "sip:bob@example.com", "auth", credentials)).remove(0);
+    assert!(sent.text.contains(credentials), "{}", sent.text);
+    let told =
+        "WWW-Authenticate: Digest realm=\"x\",  nonce=\"n\"\r\nAuthentication-Info: nextnonce=\"m\",qop=auth\r\n";
+    let answer = world.input(BOB, &sent.response(401, "Unauthorized", ";tag=b", told)).remove(0);
+    assert!(answer.text.contains(told), "{}", answer.text);
+}
+
+//= rfc5393#4.2.1:what-decides
+//= rfc5393#4.2.1:not-method
+//= rfc5393#4.2.4:varying
+#[test]
+fn a_loop_is_told_by_what_decides_the_way() {
+    let hash = |text: &str| loop_hash(&TagKey::new(RING_KEY), &Message::parse(text.as_bytes()).expect("a request"));
+    let routes = "Route: <sip:192.0.2.7;lr>\r\nRoute: <sip:192.0.2.8;lr>\r\n";
+    let invite = request("INVITE", "sip:bob@example.com", "inv", routes);
+    for same in ["CANCEL", "ACK", "OPTIONS"] {
+        assert_eq!(hash(&invite), hash(&invite.replace("INVITE", same)), "{same}");
+    }
+    assert_eq!(hash(&invite), hash(&invite.replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b")));
+    for (from, to) in [
+        ("INVITE sip:bob@", "INVITE sip:carol@"),
+        ("192.0.2.7;lr", "192.0.2.9;lr"),
+        ("192.0.2.8;lr", "192.0.2.9;lr"),
+        ("call-1@alice", "call-2@alice"),
+        ("CSeq: 1", "CSeq: 2"),
+    ] {
+        assert!(invite.contains(from), "{from}");
+        assert_ne!(hash(&invite), hash(&invite.replace(from, to)), "{to}");
+    }
 }

@@ -1,25 +1,25 @@
-//! What is told of calls once they are over.
+//! Records of ended calls.
 
 mod support;
 
 use std::time::Duration;
 
-use strowger_calls::{Reason, Record};
+use strowger_calls::{CallRecord, Reason};
 use strowger_proxy::Stateless;
 use strowger_shard::Event;
-use support::{ALICE, BOB, Sent, World, find, request};
+use support::{ALICE, BOB, SentMessage, World, find, request};
 
 fn world() -> World {
-    let mut world = World::new(|snapshot| snapshot.follow_calls = true);
+    let mut world = World::new(|snapshot| snapshot.track_calls = true);
     world.register("bob", BOB, &format!("<sip:bob@{BOB}>"));
     world
 }
 
-fn call(world: &mut World) -> Sent {
+fn call(world: &mut World) -> SentMessage {
     find(&world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", "")), "INVITE")
 }
 
-fn record(world: &World) -> Record {
+fn record(world: &World) -> CallRecord {
     let calls: Vec<_> = world
         .events
         .iter()
@@ -98,7 +98,7 @@ fn a_refused_call_says_by_what() {
     busy.respond(&invite, 486, "b", "");
     busy.settle();
     assert_eq!((record(&busy).reason, record(&busy).status), (Reason::Rejected, Some(486)));
-    let mut nobody = World::new(|snapshot| snapshot.follow_calls = true);
+    let mut nobody = World::new(|snapshot| snapshot.track_calls = true);
     nobody.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""));
     nobody.settle();
     assert_eq!((record(&nobody).reason, record(&nobody).status), (Reason::Rejected, Some(404)));

@@ -4,11 +4,11 @@ mod support;
 
 use std::time::Duration;
 
-use strowger_directory::Change;
+use strowger_directory::DirectoryChange;
 use strowger_shard::{Event, Input, Snapshot};
-use support::{ALICE, BOB, SERVER, Sent, World, request, summary};
+use support::{ALICE, BOB, SERVER, SentMessage, World, request, summary};
 
-/// A REGISTER of Bob's phone; each has a Via branch, a Call-ID and a CSeq.
+/// Bob's phone; each REGISTER has a Via branch, a Call-ID and a CSeq.
 struct Phone {
     to: &'static str,
     uri: &'static str,
@@ -24,13 +24,13 @@ impl Default for Phone {
 
 impl Phone {
     /// Registers with `lines` as header lines.
-    fn register(&mut self, world: &mut World, lines: &[&str]) -> Sent {
+    fn register(&mut self, world: &mut World, lines: &[&str]) -> SentMessage {
         self.cseq += 1;
         self.repeat(world, lines)
     }
 
-    /// The same with the CSeq of the time before.
-    fn repeat(&self, world: &mut World, lines: &[&str]) -> Sent {
+    /// Repeats it with the previous CSeq.
+    fn repeat(&self, world: &mut World, lines: &[&str]) -> SentMessage {
         let mut sent = world.input(BOB, &self.text(world, lines));
         assert_eq!(sent.len(), 1, "{:?}", summary(&sent));
         sent.remove(0)
@@ -47,7 +47,7 @@ impl Phone {
     }
 }
 
-fn contacts(answer: &Sent) -> Vec<String> {
+fn contacts(answer: &SentMessage) -> Vec<String> {
     assert_eq!(answer.status(), 200, "{}", answer.start());
     let mut contacts: Vec<_> = answer.headers("Contact").map(str::to_owned).collect();
     contacts.sort();
@@ -225,7 +225,7 @@ fn the_address_of_the_server_stands_for_its_first_domain() {
 
 #[test]
 fn an_alias_rings_its_user_and_registers_for_it() {
-    let alias = |alias: &[u8]| Change::PutAlias { alias: alias.into(), aor: (*b"bob@example.com").into() };
+    let alias = |alias: &[u8]| DirectoryChange::PutAlias { alias: alias.into(), aor: (*b"bob@example.com").into() };
     let mut world =
         World::new(|s| s.directory = s.directory.with_changes([alias(b"200@example.com"), alias(b"desk@example.com")]));
     Phone::default().register(&mut world, &[DESK]);
@@ -287,7 +287,7 @@ fn who_was_forgotten_may_register_again() {
     let mut phone = Phone::default();
     assert_eq!(contacts(&phone.register(&mut world, &[DESK])).len(), 1);
     for _ in 0..2 {
-        world.give(Input::Forget { aor: b"bob@example.com" });
+        world.give(Input::BarUser { aor: b"bob@example.com" });
         assert_eq!(world.locations.len(), 0);
         assert_eq!(contacts(&phone.register(&mut world, &[DESK])).len(), 1);
     }

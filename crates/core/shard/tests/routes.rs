@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use strowger_directory::{Change, Ha1s, User};
+use strowger_directory::{DirectoryChange, Ha1s, User};
 use strowger_message::Status;
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Route, RouteTarget};
@@ -66,6 +66,7 @@ fn a_call_without_state_ends_without_state() {
     assert_eq!(world.shard.transactions(), 0, "nothing was kept");
 }
 
+//= rfc3263#4.4:stateful
 #[test]
 fn several_targets_are_tried_with_state_unless_told_otherwise() {
     let targets = vec![target(BOB), target(BOB2)];
@@ -146,6 +147,7 @@ fn a_request_whose_via_cannot_be_read_is_answered_to_its_source() {
     assert_eq!(world.shard.transactions(), 0);
 }
 
+//= rfc3261#18.2.1:received-value
 #[test]
 fn a_received_that_the_request_brought_sends_nothing_there() {
     let action = Action::proxy(vec![target(BOB)], Stateless::Always);
@@ -193,18 +195,19 @@ fn the_same_inputs_give_the_same_bytes() {
 #[test]
 fn user_who_is_not_registered_here_is_looked_for_at_the_other_server() {
     let mut world = World::new(|snapshot| {
-        let user = |aor: &[u8], enabled| Change::PutUser(User { aor: aor.into(), ha1: Ha1s::default(), enabled });
+        let user =
+            |aor: &[u8], enabled| DirectoryChange::PutUser(User { aor: aor.into(), ha1: Ha1s::default(), enabled });
         let users = [user(b"bob@example.com", true), user(b"carol@example.com", false)];
         snapshot.directory = snapshot.directory.with_changes(users);
         let action = Action::proxy(vec![target(BOB2)], Stateless::Never);
-        snapshot.elsewhere = Some(Route::of_domain(b"*", action));
+        snapshot.fallback_route = Some(Route::of_domain(b"*", action));
     });
     let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "one", ""));
     assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB2}")]);
     assert_eq!(sent[1].start(), "INVITE sip:bob@example.com SIP/2.0", "it knows the user by this address");
     assert_eq!(sent[1].header("Route"), None);
 
-    // What that server has sent does not go back, and only users of ours are looked for.
+    // Requests from that server are not sent back, and only local users are looked for.
     let back = world.input(BOB2, &request("INVITE", "sip:bob@example.com", "two", ""));
     assert_eq!(summary(&back), [format!("480 {BOB2}")]);
     for nobody in ["carol", "dave"] {

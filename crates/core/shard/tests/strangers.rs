@@ -1,5 +1,4 @@
-//! What nobody gets who is not entitled to it: a trunk's credentials, numbers, other people's registrations, a way through
-//! the server.
+//! Access control: a trunk's credentials, numbers, other users' registrations and relaying are denied to strangers.
 
 mod support;
 
@@ -9,12 +8,12 @@ use std::time::Duration;
 
 use strowger_auth::Network;
 use strowger_foundation::{ConnId, Flow, ListenerId, Transport};
-use strowger_locate::{Candidate, Hop, Located, Question};
+use strowger_locate::{Candidate, CandidateList, Hop, LocateQuery};
 use strowger_message::Status;
 use strowger_proxy::Stateless;
-use strowger_shard::{Action, Place, Route, RouteMatch, RouteTarget, Snapshot};
-use strowger_trunk::{Account, Credentials, Place as AccountPlace, Rewrite, Secret, Trunk};
-use support::{ALICE, BOB, BOB2, SERVER, Sent, World, destinations, finals, find, request, summary};
+use strowger_shard::{Action, Route, RouteMatch, RouteTarget, Snapshot, TargetAddress};
+use strowger_trunk::{Account, Credentials, NextHop as AccountPlace, NumberRewrite, Secret, Trunk};
+use support::{ALICE, BOB, BOB2, SERVER, SentMessage, World, destinations, finals, find, request, summary};
 
 const CARRIER: &str = "203.0.113.1:5060";
 const GATEWAY: &str = "203.0.113.7:5060";
@@ -48,7 +47,7 @@ fn to_trunk(target: RouteTarget) -> Route {
     Route::new(RouteMatch { prefixes: vec![(*b"00").into()], ..RouteMatch::default() }, action)
 }
 
-/// A carrier for what begins with 00, but for 00900, and calls that have to be proved where `edit` says so.
+/// A carrier for numbers that begin with 00 except 00900, and authentication of calls where `edit` sets it.
 fn world(edit: impl FnOnce(&mut Snapshot)) -> World {
     World::new(|snapshot| {
         snapshot.trunks = vec![trunk(None)];
@@ -59,7 +58,7 @@ fn world(edit: impl FnOnce(&mut Snapshot)) -> World {
     })
 }
 
-/// A call through the trunk; the Record-Route that the caller was told.
+/// Makes a call through the trunk; returns the Record-Route that the caller received.
 fn call(world: &mut World, uri: &str) -> String {
     let invite = find(&world.input(ALICE, &request("INVITE", uri, "call", "")), "INVITE");
     let answer = world.respond(&invite, 200, "t", "Contact: <sip:gw@203.0.113.1>\r\n");
@@ -72,7 +71,7 @@ fn in_dialog(method: &str, uri: &str, branch: &str, route: &str) -> String {
         .replace("CSeq: 1", "CSeq: 2")
 }
 
-/// Whether who is sent `text` is proved to when it asks.
+/// Returns whether the next hop of `text` gets credentials when it challenges.
 fn is_proved_to(world: &mut World, text: &str, place: &str) -> bool {
     let method = text.split(' ').next().expect("a method");
     let sent = find(&world.input(ALICE, text), method);
@@ -102,13 +101,13 @@ fn the_credentials_of_a_trunk_go_to_nobody_else() {
 
 #[test]
 fn a_trunk_that_has_a_name_is_known_by_it_and_by_its_addresses() {
-    let question = Question::new(b"carrier.example", None, None, false);
-    let place = Place::Named(question.clone());
-    let target = RouteTarget { uri: (*b"sip:carrier.example").into(), place, priority: 1, weight: 1 };
+    let question = LocateQuery::new(b"carrier.example", None, None, false);
+    let place = TargetAddress::Name(question.clone());
+    let target = RouteTarget { uri: (*b"sip:carrier.example").into(), address: place, priority: 1, weight: 1 };
     let mut world = world(|snapshot| snapshot.routes = vec![to_trunk(target)]);
     let hop = Hop { transport: Transport::Udp, address: CARRIER.parse().expect("an address") };
     let candidate = Candidate { rank: 1, priority: 1, weight: 1, hops: [hop].into_iter().collect() };
-    let answer = Ok(Arc::new(Located::new(vec![candidate])));
+    let answer = Ok(Arc::new(CandidateList::new(vec![candidate])));
     world.names.insert(world.now, &question, answer, Duration::from_secs(600));
     let route = call(&mut world, NUMBER);
     for (number, host) in ["203.0.113.1", "Carrier.Example"].into_iter().enumerate() {
@@ -207,7 +206,7 @@ fn a_strict_route_does_not_take_the_place_of_the_number() {
 #[test]
 fn no_spelling_of_a_number_passes_by_its_rule() {
     let mut world = world(|snapshot| {
-        let rewrite = Rewrite { strip: 2, prefix: (*b"+").into(), e164: None };
+        let rewrite = NumberRewrite { strip: 2, prefix: (*b"+").into(), e164: None };
         for route in &mut snapshot.routes {
             route.rewrite = Some(rewrite.clone());
         }
@@ -224,7 +223,7 @@ fn no_spelling_of_a_number_passes_by_its_rule() {
         assert_eq!(sent.start(), "INVITE sip:+49301@203.0.113.1:5060 SIP/2.0", "{user}");
         world.respond(&sent, 486, "t", "");
     }
-    // What is no number, or cannot be written without its escapes, stays as it is.
+    // A user part that is no number, or that requires escapes, stays unchanged.
     world.configure(|snapshot| snapshot.routes[1].matches.prefixes = vec![(*b"x-").into()]);
     for (number, (user, sent_user)) in [("x-%40a%3b", "x-%40a%3b"), ("x-%61.b", "x-a.b")].into_iter().enumerate() {
         let text = request("INVITE", &format!("sip:{user}@example.com"), &format!("x{number}"), "");
@@ -257,14 +256,15 @@ fn without_state_nobody_would_find_back_to_a_connection() {
         snapshot.routes = vec![Route::of_domain(b"*", action)];
     });
     let peer = "192.0.2.10:41000".parse().expect("an address");
-    let alice = Flow::on(ListenerId(1), Transport::Tcp, peer, ConnId::new(0, 9, 1));
+    let alice = Flow::on_connection(ListenerId(1), Transport::Tcp, peer, ConnId::new(0, 9, 1));
     let text = request("OPTIONS", "sip:x@elsewhere.example", "o", "").replace("SIP/2.0/UDP", "SIP/2.0/TCP");
     let sent = find(&world.input_by(alice, &text), "OPTIONS");
-    let answer: Vec<Sent> = world.respond(&sent, 200, "x", "");
+    let answer: Vec<SentMessage> = world.respond(&sent, 200, "x", "");
     assert_eq!(answer[0].flow.connection, alice.connection);
     world.settle();
 }
 
+//= rfc5393#5.3.3:sum
 #[test]
 fn the_breadth_bounds_every_step() {
     let mut world = World::new(|_| {});
@@ -290,7 +290,7 @@ fn a_registrar_that_no_listener_reaches_costs_nothing() {
         from: (*b"sip:acct@carrier.example").into(),
         contact_user: (*b"acct").into(),
         registrar: (*b"sip:carrier.example").into(),
-        place: AccountPlace::At(hop),
+        next_hop: AccountPlace::Address(hop),
         expires: Duration::from_secs(600),
     };
     let mut world = World::new(|snapshot| snapshot.trunks = vec![trunk(Some(account))]);
@@ -303,8 +303,8 @@ fn a_contact_that_is_no_one_hosts_is_not_connected_to() {
     for address in ["0.0.0.0", "255.255.255.255", "224.0.0.1"] {
         let mut world = World::listening(&["UDP", "TCP"], |_| {});
         let peer = STRANGER.parse().expect("an address");
-        let flow = Flow::on(ListenerId(1), Transport::Tcp, peer, ConnId::new(0, 3, 1));
-        // As if it came by another proxy, whose connection it is.
+        let flow = Flow::on_connection(ListenerId(1), Transport::Tcp, peer, ConnId::new(0, 3, 1));
+        // As if another proxy, which owns the connection, had forwarded it.
         let below = "Via: SIP/2.0/TCP 10.0.0.1;branch=z9hG4bKx\r\nContact: <sip:bob@";
         let text = register(STRANGER)
             .replace("SIP/2.0/UDP", "SIP/2.0/TCP")

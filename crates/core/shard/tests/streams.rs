@@ -4,15 +4,20 @@ mod support;
 
 use strowger_foundation::{ConnId, Flow, ListenerId, Transport};
 use strowger_proxy::Stateless;
-use strowger_shard::{Action, Input, Place, Route, RouteTarget, Snapshot};
-use support::{ALICE, BOB, SERVER, Sent, World, destinations, finals, find, request, summary};
+use strowger_shard::{Action, Input, Route, RouteTarget, Snapshot, TargetAddress};
+use support::{ALICE, BOB, SERVER, SentMessage, World, destinations, finals, find, request, summary};
 
 const TRUNK: &str = "203.0.113.1:5060";
 const PHONE: &str = "198.51.100.7:33000";
 const BOB6: &str = "[2001:db8::20]:5060";
 
 fn over(listener: u16, slot: u32, peer: &str) -> Flow {
-    Flow::on(ListenerId(listener), Transport::Tcp, peer.parse().expect("an address"), ConnId::new(0, slot, 1))
+    Flow::on_connection(
+        ListenerId(listener),
+        Transport::Tcp,
+        peer.parse().expect("an address"),
+        ConnId::new(0, slot, 1),
+    )
 }
 
 fn to(listener: u16, transport: Transport, peer: &str) -> Flow {
@@ -27,7 +32,7 @@ fn by_tcp(text: &str) -> String {
     text.replace("SIP/2.0/UDP", "SIP/2.0/TCP")
 }
 
-fn register(world: &mut World, flow: Flow, via: &str, contact: &str) -> Sent {
+fn register(world: &mut World, flow: Flow, via: &str, contact: &str) -> SentMessage {
     let text = format!(
         "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/{} {via};branch=z9hG4bKr\r\nMax-Forwards: 70\r\n\
          From: <sip:bob@example.com>;tag=r\r\nTo: <sip:bob@example.com>\r\nCall-ID: r\r\nCSeq: 1 REGISTER\r\n\
@@ -41,8 +46,8 @@ fn register(world: &mut World, flow: Flow, via: &str, contact: &str) -> Sent {
 
 fn trunk(transport: Option<Transport>) -> impl FnOnce(&mut Snapshot) {
     move |snapshot| {
-        let place = Place::At { address: TRUNK.parse().expect("an address"), transport };
-        let target = RouteTarget { uri: (*b"sip:203.0.113.1").into(), place, priority: 1, weight: 1 };
+        let place = TargetAddress::Literal { address: TRUNK.parse().expect("an address"), transport };
+        let target = RouteTarget { uri: (*b"sip:203.0.113.1").into(), address: place, priority: 1, weight: 1 };
         snapshot.routes = vec![Route::of_domain(b"*", Action::proxy(vec![target], Stateless::Never))];
     }
 }
@@ -51,6 +56,9 @@ fn large(method: &str) -> String {
     request(method, "sip:x@elsewhere.example", "inv", &format!("Subject: {}\r\n", "x".repeat(1300)))
 }
 
+//= rfc3261#18.1.1:large-by-stream
+//= rfc3261#18.1.1:via-of-transport
+//= rfc3261#18.1.1:back-to-datagram
 #[test]
 fn a_request_that_a_datagram_would_not_hold_goes_by_a_stream() {
     for method in ["INVITE", "MESSAGE"] {
@@ -62,7 +70,7 @@ fn a_request_that_a_datagram_would_not_hold_goes_by_a_stream() {
             let routes = sent.header("Record-Route").expect("recorded");
             assert!(routes.starts_with(&format!("<sip:{SERVER};transport=tcp;lr>, <sip:{SERVER};lr;dlg=")), "{routes}");
         }
-        let refused = world.give(Input::Unconnected { flow: sent.flow });
+        let refused = world.give(Input::ConnectFailed { flow: sent.flow });
         let datagram = find(&refused, method);
         assert_eq!(datagram.flow, to(0, Transport::Udp, TRUNK), "where nobody listens the datagram may do");
         assert!(datagram.header("Via").is_some_and(|via| via.starts_with("SIP/2.0/UDP ")));
@@ -75,7 +83,7 @@ fn a_request_that_a_datagram_would_not_hold_goes_by_a_stream() {
 fn where_nobody_takes_connections_the_next_large_request_does_not_try() {
     let mut world = World::listening(&["UDP", "TCP"], trunk(None));
     let sent = find(&world.input(ALICE, &large("INVITE")), "INVITE");
-    let datagram = find(&world.give(Input::Unconnected { flow: sent.flow }), "INVITE");
+    let datagram = find(&world.give(Input::ConnectFailed { flow: sent.flow }), "INVITE");
     world.respond(&datagram, 486, "x", "");
     let next = find(&world.input(ALICE, &large("INVITE").replace("z9hG4bKinv", "z9hG4bKtwo")), "INVITE");
     assert_eq!(next.flow.transport, Transport::Udp);
@@ -98,6 +106,8 @@ fn a_large_request_stays_a_datagram_where_it_must() {
     assert_eq!(find(&world.input(ALICE, &small), "INVITE").flow.transport, Transport::Udp);
 }
 
+//= rfc3261#18.2.2:same-connection
+//= rfc3261#18.2.2:reopen
 #[test]
 fn responses_go_on_the_connection_of_their_request() {
     let mut world = World::listening(&["UDP", "TCP"], |_| {});
@@ -113,7 +123,7 @@ fn responses_go_on_the_connection_of_their_request() {
     world.settle();
 }
 
-/// A call from `caller`, whose dialog goes on in both directions.
+/// A call from `caller`, with requests in both directions of its dialog.
 fn call_between(world: &mut World, caller: Flow, text: &str, callee: Flow, contact: &str) {
     let invite = find(&world.input_by(caller, text), "INVITE");
     assert_eq!((invite.flow.listener, invite.flow.peer), (callee.listener, callee.peer));
@@ -127,7 +137,7 @@ fn call_between(world: &mut World, caller: Flow, text: &str, callee: Flow, conta
         answer.headers("Record-Route").flat_map(|v| v.split(", ")).map(str::to_owned).collect();
     assert_eq!(at_caller, at_callee);
     at_caller.reverse();
-    // The caller's side: ACK and BYE to the callee.
+    // The caller sends ACK and BYE to the callee.
     for (method, cseq) in [("ACK", 1), ("UPDATE", 2)] {
         let text = text
             .replace("INVITE sip:bob@example.com", &format!("{method} {contact}"))
@@ -142,7 +152,7 @@ fn call_between(world: &mut World, caller: Flow, text: &str, callee: Flow, conta
             assert_eq!((back[0].status(), back[0].flow.connection), (200, caller.connection));
         }
     }
-    // The callee's side: BYE to the caller, who stands in the INVITE's Contact.
+    // The callee sends BYE to the caller, whose address is in the INVITE's Contact.
     let target = invite.header("Contact").expect("a contact").trim_matches(['<', '>']).to_owned();
     let bye = format!(
         "BYE {target} SIP/2.0\r\nVia: SIP/2.0/{} {};branch=z9hG4bKbye\r\nMax-Forwards: 70\r\nRoute: {}\r\n\
@@ -160,6 +170,7 @@ fn call_between(world: &mut World, caller: Flow, text: &str, callee: Flow, conta
     world.settle();
 }
 
+//= rfc3261#18.2.1:handed-out
 #[test]
 fn a_call_goes_from_tcp_to_udp() {
     let mut world = World::listening(&["UDP", "TCP"], |_| {});
@@ -209,7 +220,7 @@ fn a_phone_behind_a_translation_is_called_on_its_connection_while_that_lives() {
     register(&mut world, phone, "10.0.0.20:5060", "<sip:bob@10.0.0.20;transport=tcp>");
     let invite = find(&world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", "")), "INVITE");
     assert_eq!(invite.flow, phone);
-    // Nothing was heard yet, and nothing will be.
+    // There was no response yet, and there will be none.
     assert_eq!(finals(&world.give(closed(phone))), [480]);
     let next = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "two", ""));
     assert!(matches!(finals(&next)[..], [480 | 404]), "{:?}", summary(&next));
@@ -238,7 +249,7 @@ fn a_phone_that_can_be_connected_to_is_called_by_its_connection_or_another() {
     let invite = find(&world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", "")), "INVITE");
     assert!(invite.flow.reopen);
     assert_eq!((invite.flow.connection, invite.to.to_string()), (phone.connection, "192.0.2.20:5070".to_owned()));
-    assert_eq!(finals(&world.give(Input::Unconnected { flow: invite.flow })), [480]);
+    assert_eq!(finals(&world.give(Input::ConnectFailed { flow: invite.flow })), [480]);
     world.settle();
 }
 
@@ -251,6 +262,6 @@ fn what_was_sent_on_a_connection_that_may_be_reopened_is_sent_once_more() {
     let again = find(&world.give(closed(phone)), "INVITE");
     assert_eq!((again.flow.connection, again.to.to_string()), (None, "192.0.2.20:5070".to_owned()));
     assert_eq!(again.header("Via"), first.header("Via"), "to who has read the first it is a retransmission");
-    assert_eq!(finals(&world.give(Input::Unconnected { flow: again.flow })), [480], "and not after half a minute");
+    assert_eq!(finals(&world.give(Input::ConnectFailed { flow: again.flow })), [480], "and not after half a minute");
     world.settle();
 }

@@ -1,4 +1,4 @@
-//! Carriers: routes by number, challenges that the server answers, registrations of its own.
+//! Carriers: routes by number, challenges that the server answers, and registrations of its own.
 
 mod support;
 
@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use strowger_auth::{Algorithm, Ha1, Network, NonceWindows};
 use strowger_foundation::{KeyRing, ShardId, TagKey, Transport};
-use strowger_locate::{Candidate, Hop, Located, Outages, Question};
+use strowger_locate::{Candidate, CandidateList, Hop, LocateQuery, Outages};
 use strowger_message::{AuthParams, Status};
 use strowger_proxy::{Changes, Stateless};
 use strowger_registrar::Locations;
 use strowger_shard::{
     Action, Input, Neighbours, ProvenSources, Route, RouteMatch, RouteTarget, Shard, ShardConfig, Snapshot,
 };
-use strowger_trunk::{Account, Credentials, Place, Rewrite, Secret, Trunk};
-use support::{ALICE, BOB, Sent, World, destinations, finals, find, request, summary};
+use strowger_trunk::{Account, Credentials, NextHop, NumberRewrite, Secret, Trunk};
+use support::{ALICE, BOB, SentMessage, World, destinations, finals, find, request, summary};
 
 const CARRIER: &str = "203.0.113.1:5060";
 const SECOND: &str = "203.0.113.2:5060";
@@ -28,7 +28,7 @@ fn network(ip: &str) -> Network {
     Network { address: ip.parse::<IpAddr>().expect("an address"), prefix: 32 }
 }
 
-fn trunk(account: Option<Place>) -> Arc<Trunk> {
+fn trunk(account: Option<NextHop>) -> Arc<Trunk> {
     Arc::new(Trunk {
         name: "carrier".into(),
         credentials: Some(Credentials {
@@ -41,7 +41,7 @@ fn trunk(account: Option<Place>) -> Arc<Trunk> {
             from: (*b"sip:acct@carrier.example").into(),
             contact_user: (*b"acct").into(),
             registrar: (*b"sip:carrier.example").into(),
-            place,
+            next_hop: place,
             expires: Duration::from_secs(600),
         }),
     })
@@ -78,8 +78,8 @@ fn hex(algorithm_input: [&[u8]; 3]) -> String {
     Ha1::compute(Algorithm::Md5, a, b, c).as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether the credentials in `header` of `request` are right, by RFC 7616 computed anew.
-fn is_proved(request: &Sent, header: &str) -> bool {
+/// Returns whether the credentials in `header` of `request` are valid, recomputed by RFC 7616.
+fn is_proved(request: &SentMessage, header: &str) -> bool {
     let Some(value) = request.header(header) else { return false };
     let params = AuthParams::parse(value.as_bytes()).expect("credentials");
     let text = |name: &str| {
@@ -173,14 +173,14 @@ fn a_bye_through_a_trunk_is_proved_too() {
     let proved = find(&world.respond(&sent, 401, "", BY_UA), "BYE");
     assert!(is_proved(&proved, "Authorization"), "{}", proved.text);
     assert_eq!(finals(&world.respond(&proved, 200, "", "")), [200]);
-    // Nobody gets at the trunk's credentials with a Route of his own making.
+    // A forged Route does not draw the trunk's credentials.
     let own = format!("trunk={}", Trunk::id_of("carrier"));
     for (from, to) in [(&own, "trunk=1"), (&format!(";{own}"), ""), (&own, "trunk=4294967296"), (&own, "trunk=x")] {
         assert!(bye.contains(from), "{bye}");
         let forged = bye.replace(from, to).replace("z9hG4bKbye", &format!("z9hG4bK{}", to.len()));
         assert_eq!(destinations(&world.input(ALICE, &forged), "BYE"), [""; 0], "{to}");
     }
-    // The other side's BYE comes from the trunk, and goes to Alice without any.
+    // The other side's BYE comes from the trunk and goes to Alice without credentials.
     let back = format!(
         "BYE sip:alice@{ALICE} SIP/2.0\r\nVia: SIP/2.0/UDP {CARRIER};branch=z9hG4bKback\r\nMax-Forwards: 70\r\n\
          Route: {route}\r\nFrom: <sip:bob@example.com>;tag=t\r\nTo: <sip:alice@example.com>;tag=a\r\n\
@@ -196,7 +196,7 @@ fn a_bye_through_a_trunk_is_proved_too() {
 #[test]
 fn numbers_go_before_users_and_are_rewritten() {
     let mut world = world(|snapshot| {
-        let rewrite = Rewrite { strip: 2, prefix: (*b"+").into(), e164: None };
+        let rewrite = NumberRewrite { strip: 2, prefix: (*b"+").into(), e164: None };
         let changes = Changes {
             add: vec![((*b"X-Account").into(), (*b"7").into())],
             remove: vec![(*b"subject").into(), (*b"X-Private").into()],
@@ -230,7 +230,7 @@ fn a_route_is_for_its_sources_and_methods() {
         route.matches.sources = vec![network("192.0.2.10")];
         route.matches.methods = vec![(*b"INVITE").into()];
         snapshot.routes = vec![route];
-        snapshot.unrouted = Status::FORBIDDEN;
+        snapshot.unrouted_status = Status::FORBIDDEN;
     });
     let uri = "sip:0049301234@elsewhere.example";
     let sent = world.input(ALICE, &request("INVITE", uri, "a", ""));
@@ -276,9 +276,9 @@ fn a_trunk_needs_no_password_and_others_do() {
     assert_eq!(finals(&world.input(ALICE, &request("INVITE", "sip:bob@example.com", "b", ""))), [407]);
 }
 
-fn registering(place: Place) -> World {
+fn registering(place: NextHop) -> World {
     let mut world = World::new(|snapshot| snapshot.trunks = vec![trunk(Some(place))]);
-    // A shard speaks only when spoken to; its timer is due at once.
+    // A shard acts only on input; its timer is due at once.
     assert!(world.shard.poll_timeout().is_some());
     world.now = strowger_foundation::Timestamp::from_millis(2000);
     world
@@ -288,11 +288,11 @@ fn here(address: &str) -> Hop {
     Hop { transport: Transport::Udp, address: address.parse().expect("an address") }
 }
 
-fn start(world: &mut World) -> Vec<Sent> {
+fn start(world: &mut World) -> Vec<SentMessage> {
     world.wait(Duration::from_millis(1)).into_iter().map(|(_, sent)| sent).collect()
 }
 
-fn grant(register: &Sent) -> String {
+fn grant(register: &SentMessage) -> String {
     format!(
         "Contact: {};expires=600\r\n",
         register.header("Contact").expect("a contact").split(";expires").next().unwrap()
@@ -301,7 +301,7 @@ fn grant(register: &Sent) -> String {
 
 #[test]
 fn a_trunk_is_registered_at_and_renewed_and_left() {
-    let mut world = registering(Place::At(here(CARRIER)));
+    let mut world = registering(NextHop::Address(here(CARRIER)));
     let first = find(&start(&mut world), "REGISTER");
     assert_eq!((first.start(), first.to.to_string().as_str()), ("REGISTER sip:carrier.example SIP/2.0", CARRIER));
     assert_eq!(first.header("To"), Some("<sip:acct@carrier.example>"));
@@ -314,7 +314,7 @@ fn a_trunk_is_registered_at_and_renewed_and_left() {
     let renewal = renewal[0].1.clone();
     assert_eq!(renewal.header("Call-ID"), first.header("Call-ID"));
     world.respond(&renewal, 200, "t", &grant(&renewal));
-    world.snapshot.draining = true;
+    world.snapshot.is_draining = true;
     let last = world.give(Input::Config(Arc::new(world.snapshot.clone())));
     let last = find(&last, "REGISTER");
     assert!(last.text.contains("expires=0") || last.header("Expires") == Some("0"), "{}", last.text);
@@ -324,8 +324,8 @@ fn a_trunk_is_registered_at_and_renewed_and_left() {
 
 #[test]
 fn a_registrar_by_name_is_tried_at_its_second_server() {
-    let question = Question::new(b"carrier.example", None, None, false);
-    let mut world = registering(Place::Named(question.clone()));
+    let question = LocateQuery::new(b"carrier.example", None, None, false);
+    let mut world = registering(NextHop::Name(question.clone()));
     assert!(start(&mut world).is_empty());
     assert_eq!(world.questions[0].1, question);
     let candidate = |(place, address): (u16, &str)| Candidate {
@@ -334,7 +334,7 @@ fn a_registrar_by_name_is_tried_at_its_second_server() {
         weight: 0,
         hops: [here(address)].into_iter().collect(),
     };
-    let answer = Ok(Arc::new(Located::new([(1, CARRIER), (2, SECOND)].map(candidate).to_vec())));
+    let answer = Ok(Arc::new(CandidateList::new([(1, CARRIER), (2, SECOND)].map(candidate).to_vec())));
     let first = find(&world.resolve(answer), "REGISTER");
     assert_eq!(first.to.to_string(), CARRIER);
     let sent = world.give(Input::Unreachable { peer: CARRIER.parse().expect("an address") });
@@ -353,7 +353,7 @@ fn a_registrar_by_name_is_tried_at_its_second_server() {
 
 #[test]
 fn only_the_first_shard_registers() {
-    let first = registering(Place::At(here(CARRIER)));
+    let first = registering(NextHop::Address(here(CARRIER)));
     let mut second = Shard::new(ShardConfig {
         id: ShardId(1),
         seed: 1,
@@ -374,7 +374,7 @@ fn only_the_first_shard_registers() {
 
 #[test]
 fn a_trunk_that_is_no_more_is_left() {
-    let mut world = registering(Place::At(here(CARRIER)));
+    let mut world = registering(NextHop::Address(here(CARRIER)));
     let sent = start(&mut world);
     assert_eq!(sent.len(), 1);
     world.snapshot.trunks = Vec::new();
@@ -386,10 +386,10 @@ fn a_trunk_that_is_no_more_is_left() {
 
 #[test]
 fn a_trunk_whose_password_changes_is_registered_at_anew_and_not_left() {
-    let mut world = registering(Place::At(here(CARRIER)));
+    let mut world = registering(NextHop::Address(here(CARRIER)));
     let first = find(&start(&mut world), "REGISTER");
     world.respond(&first, 200, "t", &grant(&first));
-    let mut changed = Trunk::clone(&trunk(Some(Place::At(here(CARRIER)))));
+    let mut changed = Trunk::clone(&trunk(Some(NextHop::Address(here(CARRIER)))));
     changed.credentials.as_mut().expect("some").password = Secret::new(&b"other"[..]);
     world.snapshot.trunks = vec![Arc::new(changed)];
     let mut sent = world.give(Input::Config(Arc::new(world.snapshot.clone())));
@@ -399,11 +399,11 @@ fn a_trunk_whose_password_changes_is_registered_at_anew_and_not_left() {
     assert_eq!((again[0].header("Contact"), again[0].header("CSeq")), (first.header("Contact"), first.header("CSeq")));
     assert_ne!(again[0].header("Call-ID"), first.header("Call-ID"), "a registrar takes no CSeq twice of one Call-ID");
     world.respond(again[0], 200, "t", &grant(again[0]));
-    // Left, and taken up again: another registration.
+    // Removed and added again: a new registration.
     world.snapshot.trunks = Vec::new();
     let left = find(&world.give(Input::Config(Arc::new(world.snapshot.clone()))), "REGISTER");
     world.respond(&left, 200, "t", "");
-    world.snapshot.trunks = vec![trunk(Some(Place::At(here(CARRIER))))];
+    world.snapshot.trunks = vec![trunk(Some(NextHop::Address(here(CARRIER))))];
     world.give(Input::Config(Arc::new(world.snapshot.clone())));
     let third = find(&start(&mut world), "REGISTER");
     assert!([&first, again[0]].iter().all(|earlier| earlier.header("Call-ID") != third.header("Call-ID")));
@@ -411,8 +411,8 @@ fn a_trunk_whose_password_changes_is_registered_at_anew_and_not_left() {
 
 #[test]
 fn of_a_registrars_servers_only_those_count_that_a_listener_reaches() {
-    let question = Question::new(b"carrier.example", None, None, false);
-    let mut world = registering(Place::Named(question));
+    let question = LocateQuery::new(b"carrier.example", None, None, false);
+    let mut world = registering(NextHop::Name(question));
     start(&mut world);
     let candidate = |(priority, transport): (u16, Transport)| Candidate {
         rank: 1,
@@ -421,6 +421,6 @@ fn of_a_registrars_servers_only_those_count_that_a_listener_reaches() {
         hops: [Hop { transport, ..here(SECOND) }].into_iter().collect(),
     };
     let servers = [(1, Transport::Tcp), (2, Transport::Tls), (3, Transport::Tcp), (4, Transport::Udp)];
-    let sent = world.resolve(Ok(Arc::new(Located::new(servers.map(candidate).to_vec()))));
+    let sent = world.resolve(Ok(Arc::new(CandidateList::new(servers.map(candidate).to_vec()))));
     assert_eq!(find(&sent, "REGISTER").flow.transport, Transport::Udp);
 }

@@ -1,4 +1,5 @@
-//! An operator ends registrations while REGISTERs wait for the store: what the store has last is what memory has.
+//! An operator removes registrations while REGISTERs wait for the store: the last record of the store must equal
+//! memory.
 
 mod support;
 
@@ -7,14 +8,14 @@ use std::time::Duration;
 use strowger_foundation::Timestamp;
 use strowger_registrar::record::merge;
 use strowger_registrar::{Durability, Record};
-use strowger_shard::{Event, Input, MAX_ORDERS};
-use support::{BOB, BOB2, Sent, World};
+use strowger_shard::{Event, Input, MAX_UNREGISTER_COMMANDS};
+use support::{BOB, BOB2, SentMessage, World};
 
 const AOR: &[u8] = b"bob@example.com";
 const A: &str = "sip:bob@192.0.2.20:5060";
 const B: &str = "sip:bob@192.0.2.21:5060";
 
-/// A server and all that its store has been given, in its order.
+/// A server and all records given to its store, in order.
 struct Kept {
     world: World,
     journal: Vec<Vec<u8>>,
@@ -27,7 +28,7 @@ impl Kept {
         Self { world, journal: Vec::new(), cseq: 0 }
     }
 
-    /// With these contacts registered.
+    /// Creates one with these contacts registered.
     fn with(contacts: &[&str]) -> Self {
         let mut kept = Self::new(Durability::WriteThrough);
         for contact in contacts {
@@ -37,8 +38,8 @@ impl Kept {
         kept
     }
 
-    /// One phone for each contact: each counts for itself.
-    fn register(&mut self, contact: &str) -> Vec<Sent> {
+    /// Registers one contact; each contact is a phone of its own.
+    fn register(&mut self, contact: &str) -> Vec<SentMessage> {
         self.cseq += 1;
         let (cseq, peer) = (self.cseq, if contact == B { BOB2 } else { BOB });
         let text = format!(
@@ -54,7 +55,7 @@ impl Kept {
         assert!(self.world.give(Input::Unregister { aor: AOR, contact }).is_empty());
     }
 
-    /// The store takes what it was given, up to the first that somebody waits for; what the clients hear.
+    /// Completes the records up to the first that a client waits for; returns the responses.
     fn stored(&mut self, kept: bool) -> Vec<u16> {
         loop {
             let (ticket, record) = self.world.records.remove(0);
@@ -62,13 +63,14 @@ impl Kept {
                 self.journal.push(record.clone());
             }
             if let Some(ticket) = ticket {
-                let sent = self.world.give(Input::Stored { ticket, record, kept });
-                return sent.iter().map(Sent::status).collect();
+                let sent = self.world.give(Input::Stored { ticket, record, is_durable: kept });
+                return sent.iter().map(SentMessage::status).collect();
             }
         }
     }
 
-    /// What is left is taken too, and nobody waits for it; what the addresses have then, in memory and after a restart.
+    /// Stores the remaining records, for which nobody waits; returns the contacts in memory, which must equal those
+    /// after a restart.
     fn contacts_at(&mut self, now: Timestamp) -> Vec<String> {
         for (ticket, record) in self.world.records.drain(..) {
             assert_eq!(ticket, None);
@@ -124,7 +126,7 @@ fn who_registers_meanwhile_is_there_after_a_restart() {
     assert_eq!(kept.world.records.len(), 1, "the order takes its turn");
     assert_eq!(kept.stored(true), [200]);
     assert_eq!(kept.contacts(), [B]);
-    // It is refreshed as one that the store has.
+    // It is refreshed as a binding that the store has.
     kept.register(B);
     assert_eq!(kept.stored(true), [200]);
     assert!(Record::parse(kept.journal.last().expect("one")).expect("a record").is_refresh());
@@ -243,7 +245,7 @@ fn while_registrations_are_loaded_nothing_is_ended() {
         world.give(Input::Unregister { aor: AOR, contact });
         assert!(world.records.is_empty());
         assert_eq!(contacts(&world, world.now), before.contacts());
-        world.locations.complete();
+        world.locations.complete_source();
         world.give(Input::Unregister { aor: AOR, contact });
         assert_eq!(world.records.len(), 1);
     }
@@ -254,7 +256,7 @@ fn orders_that_wait_are_bounded_and_none_is_kept_twice() {
     let mut kept = Kept::with(&[]);
     kept.register(A);
     for _ in 0..2 {
-        for number in 0..MAX_ORDERS {
+        for number in 0..MAX_UNREGISTER_COMMANDS {
             kept.unregister(Some(&format!("sip:{number}@192.0.2.9")));
         }
         assert!(kept.world.events.is_empty(), "{:?}", kept.world.events);

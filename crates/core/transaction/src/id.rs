@@ -1,13 +1,13 @@
-//! Names of transactions. One that has ended is never named again within 2^24 transactions.
+//! Transaction ids. The id of an ended transaction is not reused within 2^24 transactions.
 
-/// Names a server transaction.
+/// Id of a server transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServerId {
     pub(crate) index: u32,
     pub(crate) generation: u32,
 }
 
-/// Names a client transaction; its two numbers ride in the branch of our Via.
+/// Id of a client transaction; its two numbers are part of the branch of our Via.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientId {
     pub(crate) index: u32,
@@ -23,7 +23,7 @@ impl ServerId {
 }
 
 impl ClientId {
-    /// The name that `index` and `generation` stand for; one that was never given out names nothing.
+    /// Builds the id from `index` and `generation`; an id that was never issued matches nothing.
     #[must_use]
     pub const fn from_parts(index: u32, generation: u32) -> Self {
         Self { index, generation }
@@ -35,7 +35,7 @@ impl ClientId {
         self.index
     }
 
-    /// Which of the slot's transactions.
+    /// The number of the transaction within the slot.
     #[must_use]
     pub const fn generation(self) -> u32 {
         self.generation

@@ -1,7 +1,8 @@
-//! The four transaction machines of RFC 3261 §17, as RFC 6026 and RFC 4320 amend them, and the layer that runs them.
+//! The four transaction state machines of RFC 3261 §17, as amended by RFC 6026 and RFC 4320, and the layer that runs
+//! them.
 //!
-//! [`Transactions`] is what the proxy uses. Requests are matched by [`ServerKey`], responses by the [`ClientId`] in our
-//! branch. Transactions shrink as they go: what will not be sent again is given back to the pool at once.
+//! The proxy uses [`Transactions`]. Requests are matched by [`ServerKey`], responses by the [`ClientId`] in our
+//! branch. Transactions release memory early: a message that will not be resent returns to the pool at once.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -16,25 +17,25 @@
     )
 )]
 
-mod answered;
 mod client;
-mod clocks;
 mod derived;
-mod foresight;
 mod id;
 mod key;
 mod layer;
 mod machine;
+mod outgoing_request;
 mod output;
-mod peers;
-mod sending;
+mod prefetch;
+mod response_cache;
 mod server;
+mod timer_queues;
 mod timers;
 mod timing;
+mod unanswered_index;
 
 pub use client::{MAX_CLOSED_SCAN, MAX_UNREACHABLE_SCAN, ResponseVerdict};
 pub use id::{ClientId, ServerId};
-pub use key::{RequestMark, ServerKey};
+pub use key::{RequestFingerprint, ServerKey};
 pub use layer::{MAX_CLIENT, MAX_SERVER, MAX_TIMERS_PER_CALL, NO_USER, TableFull, Transactions};
 pub use machine::{ClientState, Kind, ServerState};
 pub use output::{Counters, Event, MAX_OUTPUTS};

@@ -1,54 +1,55 @@
-//! The four machines of RFC 3261 §17 as RFC 6026 amends them: state × event → state × actions, and no data besides.
+//! The four state machines of RFC 3261 §17 as amended by RFC 6026: state × event → state × actions, without other
+//! data.
 //!
-//! A transport that delivers makes the waits of Timers D, I, J and K zero, so the machines end at once there; Timers A, E
-//! and G are not started. Timers L and M absorb forked and retransmitted successes, and run on every transport.
+//! On a reliable transport Timers D, I, J and K are zero, so the machines end at once, and Timers A, E and G are not
+//! started. Timers L and M absorb forked and retransmitted successes and run on every transport.
 
 use core::ops::BitOr;
 
-/// Which of the two machines of a side.
+/// The kind of a transaction's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// An INVITE's.
+    /// An INVITE.
     Invite,
-    /// Any other request's; ACK has none.
+    /// Any other request; ACK has no transaction.
     NonInvite,
 }
 
 /// The states of both client machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientState {
-    /// An INVITE was sent and nothing came back.
+    /// An INVITE was sent; no response yet.
     Calling,
-    /// Another request was sent and nothing came back.
+    /// A non-INVITE request was sent; no response yet.
     Trying,
-    /// A provisional response came.
+    /// A provisional response was received.
     Proceeding,
-    /// A final response came (for INVITE, not a success); its retransmissions are absorbed.
+    /// A final response was received (for INVITE, a failure); retransmissions are absorbed.
     Completed,
-    /// A success came for an INVITE; every further one is passed to the user (RFC 6026 §7.2).
+    /// A success was received for an INVITE; further ones are passed to the user (RFC 6026 §7.2).
     Accepted,
-    /// The end; a transaction in this state is removed at once.
+    /// Ended; a transaction in this state is removed at once.
     Terminated,
 }
 
 /// The states of both server machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerState {
-    /// A request other than INVITE came and was not answered.
+    /// A non-INVITE request was received and has no response yet.
     Trying,
-    /// An INVITE came, or another request was answered provisionally.
+    /// An INVITE was received, or another request has a provisional response.
     Proceeding,
-    /// A final response was sent (for INVITE, not a success).
+    /// A final response was sent (for INVITE, a failure).
     Completed,
-    /// The ACK to a final response came; its retransmissions are absorbed.
+    /// The ACK to a failure was received; its retransmissions are absorbed.
     Confirmed,
     /// A success was sent for an INVITE; further ones may be sent (RFC 6026 §7.1).
     Accepted,
-    /// The end; a transaction in this state is removed at once.
+    /// Ended; a transaction in this state is removed at once.
     Terminated,
 }
 
-/// What can happen to a client transaction.
+/// An event of a client transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientEvent {
     /// A 1xx.
@@ -59,18 +60,18 @@ pub(crate) enum ClientEvent {
     Failure,
     /// Timer A or E.
     Retransmit,
-    /// Timer B, D, F, K or M, or a cancelled INVITE's patience.
+    /// Timer B, D, F, K or M, or the time limit of a cancelled INVITE.
     Deadline,
-    /// The transport says that the peer cannot be reached.
+    /// The transport reports the peer as unreachable.
     Unreachable,
     /// A CANCEL was sent for this INVITE.
     Cancelled,
 }
 
-/// What can happen to a server transaction.
+/// An event of a server transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ServerEvent {
-    /// The request again.
+    /// A retransmission of the request.
     Request,
     /// The ACK.
     Ack,
@@ -80,7 +81,7 @@ pub(crate) enum ServerEvent {
     Success,
     /// The user's 3xx to 6xx.
     Failure,
-    /// The user's answer is one that must not be sent: it gives up.
+    /// The user's response must not be sent: it gives up.
     Suppressed,
     /// Timer G.
     Retransmit,
@@ -88,37 +89,37 @@ pub(crate) enum ServerEvent {
     Deadline,
 }
 
-/// What a step asks of the layer, as a set.
+/// The set of actions that a step requests from the layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Actions(u16);
 
 impl Actions {
     pub(crate) const NONE: Self = Self(0);
-    /// Send the message that the event brought.
+    /// Send the message of this event.
     pub(crate) const SEND: Self = Self(1);
-    /// Keep that message in place of the one kept.
+    /// Store that message in place of the stored one.
     pub(crate) const KEEP: Self = Self(1 << 1);
-    /// Send the kept message again.
+    /// Resend the stored message.
     pub(crate) const REPLAY: Self = Self(1 << 2);
-    /// Forget the kept message.
+    /// Drop the stored message.
     pub(crate) const RELEASE: Self = Self(1 << 3);
-    /// Build, send and keep the ACK to a failure.
+    /// Build, send and store the ACK to a failure.
     pub(crate) const ACK: Self = Self(1 << 4);
-    /// Hand the message to the user.
+    /// Pass the message to the user.
     pub(crate) const TO_USER: Self = Self(1 << 5);
-    /// Start Timer A, E or G, or start it again with its next interval.
+    /// Start Timer A, E or G, or restart it with the next interval.
     pub(crate) const ARM_RETRANSMIT: Self = Self(1 << 6);
     /// Stop Timer A, E or G.
     pub(crate) const STOP_RETRANSMIT: Self = Self(1 << 7);
-    /// Let the deadline be 64·T1 from now.
+    /// Set the deadline to 64·T1 from now.
     pub(crate) const ARM_TIMEOUT: Self = Self(1 << 8);
-    /// Let the deadline be T4 from now.
+    /// Set the deadline to T4 from now.
     pub(crate) const ARM_T4: Self = Self(1 << 9);
-    /// Stop the deadline.
+    /// Cancel the deadline.
     pub(crate) const STOP_DEADLINE: Self = Self(1 << 10);
-    /// Tell the user that nobody answered.
+    /// Report a timeout to the user.
     pub(crate) const TIMED_OUT: Self = Self(1 << 11);
-    /// Tell the user that the peer cannot be reached.
+    /// Report to the user that the peer is unreachable.
     pub(crate) const FAILED: Self = Self(1 << 12);
 
     pub(crate) const fn has(self, action: Self) -> bool {
@@ -138,19 +139,24 @@ impl BitOr for Actions {
     }
 }
 
-/// The state that a client machine starts in, and what is done on entering it: RFC 3261 §17.1.1.2, §17.1.2.2.
+/// Returns the initial state of a client machine and the actions on entering it (RFC 3261 §17.1.1.2, §17.1.2.2).
 pub(crate) const fn start_client(kind: Kind, reliable: bool) -> (ClientState, Actions) {
     let state = match kind {
+        //= rfc3261#17.1.1.2:start
         Kind::Invite => ClientState::Calling,
         Kind::NonInvite => ClientState::Trying,
     };
+    //= rfc3261#17.1.1.2:timer-b
+    //= rfc3261#17.1.2.2:timer-f
     let sent = Actions::SEND.and(Actions::ARM_TIMEOUT);
-    //= rfc3261#17.1.1.2
-    // Timer A is started on an unreliable transport only; Timer B on any. So are E and F of §17.1.2.2.
+    //= rfc3261#17.1.1.2:timer-a
+    //= rfc3261#17.1.1.2:no-timer-a
+    //= rfc3261#17.1.2.2:timer-e
+    // Timer A is started on an unreliable transport only, Timer B on any; likewise E and F of §17.1.2.2.
     (state, if reliable { sent } else { sent.and(Actions::ARM_RETRANSMIT) })
 }
 
-/// The state that a server machine starts in.
+/// Returns the initial state of a server machine.
 pub(crate) const fn start_server(kind: Kind) -> ServerState {
     match kind {
         Kind::Invite => ServerState::Proceeding,
@@ -187,38 +193,54 @@ const fn invite_client(state: ClientState, event: ClientEvent, reliable: bool) -
     use ClientEvent as E;
     use ClientState as S;
     match (state, event) {
+        //= rfc3261#17.1.1.2:only-while-calling
+        //= rfc3261#17.1.1.2:provisional-to-user
         (S::Calling, E::Provisional) => {
             //= rfc3261#17.1.1.2
-            // Once a provisional response has come the request is not retransmitted, and Timer B rules no more.
+            // After a provisional response the request is not retransmitted and Timer B does not apply.
             (S::Proceeding, Actions::TO_USER.and(Actions::STOP_RETRANSMIT).and(Actions::STOP_DEADLINE))
         }
+        //= rfc3261#17.1.1.2:further-provisionals
         (S::Proceeding, E::Provisional) => (S::Proceeding, Actions::TO_USER),
-        //= rfc6026#7.2
+        //= rfc6026#7.2:accepted
+        //= rfc3261#17.1.1.2:success-to-user
+        //= rfc6026#7.2:no-ack
         // A success moves to Accepted, where Timer M runs on every transport.
         (S::Calling | S::Proceeding, E::Success) => (
             S::Accepted,
             Actions::TO_USER.and(Actions::STOP_RETRANSMIT).and(Actions::ARM_TIMEOUT).and(Actions::RELEASE),
         ),
+        //= rfc3261#17.1.1.2:failure-completes
+        //= rfc3261#17.1.1.2:failure-to-user
+        //= rfc3261#17.1.1.2:ack
         (S::Calling | S::Proceeding, E::Failure) => {
             //= rfc3261#17.1.1.2
-            // The client transaction passes the failure up and generates the ACK itself; Timer D is zero where the
-            // transport is reliable.
+            // The client transaction passes the failure to the user and generates the ACK itself. On a reliable
+            // transport Timer D is zero.
             let answered = Actions::TO_USER.and(Actions::ACK).and(Actions::STOP_RETRANSMIT);
             if reliable { (S::Terminated, answered) } else { (S::Completed, answered.and(Actions::ARM_TIMEOUT)) }
         }
+        //= rfc3261#17.1.1.2:retransmit
         (S::Calling, E::Retransmit) => (S::Calling, Actions::REPLAY.and(Actions::ARM_RETRANSMIT)),
+        //= rfc3261#17.1.1.2:timeout-to-user
+        //= rfc3261#17.1.1.2:no-ack-on-timeout
         (S::Calling, E::Deadline) => (S::Terminated, Actions::TIMED_OUT),
+        //= rfc3261#17.1.4:told
+        //= rfc3261#17.1.4:ends
         (S::Calling, E::Unreachable) => (S::Terminated, Actions::FAILED),
         //= rfc3261#9.1
-        // No final response 64·T1 after the CANCEL: the original transaction is taken for cancelled.
+        // Without a final response 64·T1 after the CANCEL, the original transaction counts as cancelled.
         (S::Proceeding, E::Cancelled) => (S::Proceeding, Actions::ARM_TIMEOUT),
         (S::Proceeding, E::Deadline) => (S::Terminated, Actions::TIMED_OUT),
-        //= rfc3261#17.1.1.2
-        // A retransmitted failure is answered by the same ACK and not passed up.
+        //= rfc3261#17.1.1.2:ack-again
+        //= rfc3261#17.1.1.2:failure-once
+        // A retransmitted failure is acknowledged again and not passed to the user.
         (S::Completed, E::Failure) => (S::Completed, Actions::REPLAY),
-        //= rfc6026#7.2
-        // Any 2xx, a retransmission or another branch's, is passed to the user.
+        //= rfc6026#7.2:success-to-user
+        // Every 2xx, a retransmission or from another branch, is passed to the user.
         (S::Accepted, E::Success) => (S::Accepted, Actions::TO_USER),
+        //= rfc3261#17.1.1.2:timer-d-ends
+        //= rfc6026#7.2:timer-m-ends
         (S::Completed | S::Accepted, E::Deadline) => (S::Terminated, Actions::NONE),
         (state, _) => (state, Actions::NONE),
     }
@@ -229,18 +251,27 @@ const fn non_invite_client(state: ClientState, event: ClientEvent, reliable: boo
     use ClientEvent as E;
     use ClientState as S;
     match (state, event) {
-        //= rfc3261#17.1.2.2
-        // Timers E and F go on in Proceeding.
+        //= rfc3261#17.1.2.2:provisional-to-user
+        //= rfc3261#17.1.2.2:proceeding
+        // Timers E and F keep running in Proceeding.
         (S::Trying | S::Proceeding, E::Provisional) => (S::Proceeding, Actions::TO_USER),
+        //= rfc3261#17.1.2.2:final-to-user
+        //= rfc3261#17.1.2.2:final-completes
         (S::Trying | S::Proceeding, E::Success | E::Failure) => {
             let answered = Actions::TO_USER.and(Actions::STOP_RETRANSMIT).and(Actions::RELEASE);
-            //= rfc3261#17.1.2.2
+            //= rfc3261#17.1.2.2:timer-k
             // Timer K is T4 on an unreliable transport and zero on a reliable one.
             if reliable { (S::Terminated, answered) } else { (S::Completed, answered.and(Actions::ARM_T4)) }
         }
+        //= rfc3261#17.1.2.2:retransmit-in-proceeding
         (S::Trying | S::Proceeding, E::Retransmit) => (state, Actions::REPLAY.and(Actions::ARM_RETRANSMIT)),
+        //= rfc3261#17.1.2.2:timeout-to-user
+        //= rfc3261#17.1.2.2:timeout-in-proceeding
         (S::Trying | S::Proceeding, E::Deadline) => (S::Terminated, Actions::TIMED_OUT),
+        //= rfc3261#17.1.4:told
+        //= rfc3261#17.1.4:ends
         (S::Trying, E::Unreachable) => (S::Terminated, Actions::FAILED),
+        //= rfc3261#17.1.2.2:timer-k-ends
         (S::Completed, E::Deadline) => (S::Terminated, Actions::NONE),
         (state, _) => (state, Actions::NONE),
     }
@@ -251,19 +282,27 @@ const fn invite_server(state: ServerState, event: ServerEvent, reliable: bool) -
     use ServerEvent as E;
     use ServerState as S;
     match (state, event) {
-        //= rfc3261#17.2.1
-        // A retransmitted request is answered by the last response.
+        //= rfc3261#17.2.1:provisional-again
+        //= rfc3261#17.2.1:failure-again
+        // A retransmitted request is answered with the last response.
         (S::Proceeding | S::Completed, E::Request) => (state, Actions::REPLAY),
+        //= rfc3261#17.2.1:provisional-sent
         (S::Proceeding, E::Provisional) => (S::Proceeding, Actions::SEND.and(Actions::KEEP)),
-        //= rfc6026#7.1
-        // A success moves to Accepted, where Timer L runs on every transport. Its retransmission is the user's affair.
+        //= rfc6026#7.1:accepted
+        //= rfc3261#17.2.1:success-sent
+        //= rfc6026#7.1:no-retransmission
+        // A success moves to Accepted, where Timer L runs on every transport. The user retransmits it.
         (S::Proceeding, E::Success) => (S::Accepted, Actions::SEND.and(Actions::RELEASE).and(Actions::ARM_TIMEOUT)),
+        //= rfc3261#17.2.1:failure-sent
+        //= rfc3261#17.2.1:failure-completes
         (S::Proceeding, E::Failure) => {
+            //= rfc3261#17.2.1:timer-h
             let answered = Actions::SEND.and(Actions::KEEP).and(Actions::ARM_TIMEOUT);
             //= rfc3261#17.2.1
             // Timer G is for unreliable transports, Timer H for all.
             (S::Completed, if reliable { answered } else { answered.and(Actions::ARM_RETRANSMIT) })
         }
+        //= rfc3261#17.2.1:confirmed
         (S::Completed, E::Ack) => {
             let confirmed = Actions::STOP_RETRANSMIT.and(Actions::RELEASE);
             //= rfc3261#17.2.1
@@ -271,12 +310,17 @@ const fn invite_server(state: ServerState, event: ServerEvent, reliable: bool) -
             if reliable { (S::Terminated, confirmed) } else { (S::Confirmed, confirmed.and(Actions::ARM_T4)) }
         }
         (S::Completed, E::Retransmit) => (S::Completed, Actions::REPLAY.and(Actions::ARM_RETRANSMIT)),
+        //= rfc3261#17.2.1:timer-h-ends
+        //= rfc3261#17.2.1:timer-h-told
         (S::Completed, E::Deadline) => (S::Terminated, Actions::TIMED_OUT),
-        //= rfc6026#7.1
-        // In Accepted the request's retransmissions are absorbed, an ACK goes to the user, and so does every 2xx of
-        // the user to the transport.
+        //= rfc6026#7.1:ack-to-user
+        // In Accepted, retransmissions of the request are absorbed, an ACK goes to the user, and every 2xx of the
+        // user goes to the transport.
         (S::Accepted, E::Ack) => (S::Accepted, Actions::TO_USER),
+        //= rfc6026#7.1:success-again
         (S::Accepted, E::Success) => (S::Accepted, Actions::SEND),
+        //= rfc3261#17.2.1:timer-i-ends
+        //= rfc6026#7.1:timer-l-ends
         (S::Confirmed | S::Accepted, E::Deadline) => (S::Terminated, Actions::NONE),
         (state, _) => (state, Actions::NONE),
     }
@@ -287,7 +331,12 @@ const fn non_invite_server(state: ServerState, event: ServerEvent, reliable: boo
     use ServerEvent as E;
     use ServerState as S;
     match (state, event) {
+        //= rfc3261#17.2.2:proceeding
+        //= rfc3261#17.2.2:provisional-sent
         (S::Trying | S::Proceeding, E::Provisional) => (S::Proceeding, Actions::SEND.and(Actions::KEEP)),
+        //= rfc3261#17.2.2:final-completes
+        //= rfc3261#17.2.2:final-sent
+        //= rfc3261#17.2.2:timer-j
         (S::Trying | S::Proceeding, E::Success | E::Failure) => {
             //= rfc3261#17.2.2
             // Timer J is 64·T1 on an unreliable transport and zero on a reliable one.
@@ -297,12 +346,14 @@ const fn non_invite_server(state: ServerState, event: ServerEvent, reliable: boo
                 (S::Completed, Actions::SEND.and(Actions::KEEP).and(Actions::ARM_TIMEOUT))
             }
         }
-        // The request's stragglers are still absorbed, so that giving up does not start it anew.
+        // Retransmissions are still absorbed, so that one does not start the request again.
         (S::Trying | S::Proceeding, E::Suppressed) if reliable => (S::Terminated, Actions::RELEASE),
         (S::Trying | S::Proceeding, E::Suppressed) => (S::Completed, Actions::RELEASE.and(Actions::ARM_TIMEOUT)),
-        //= rfc3261#17.2.2
-        // In Trying nothing was sent that could be sent again.
+        //= rfc3261#17.2.2:provisional-again
+        //= rfc3261#17.2.2:final-again
+        // In Trying there is no response to resend.
         (S::Proceeding | S::Completed, E::Request) => (state, Actions::REPLAY),
+        //= rfc3261#17.2.2:timer-j-ends
         (S::Completed, E::Deadline) => (S::Terminated, Actions::NONE),
         (state, _) => (state, Actions::NONE),
     }

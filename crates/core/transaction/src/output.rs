@@ -1,92 +1,94 @@
-//! What comes out of the layer: messages to send, events for the user, and counts.
+//! Output of the layer: messages to send, events for the user, and counters.
 
 use strowger_foundation::{Buf, Flow};
 
 use crate::id::{ClientId, ServerId};
 
-/// The most messages that wait to be polled. Past it a message is dropped, as the network would drop it, and counted.
+/// Largest number of messages that wait to be polled. Beyond it messages are dropped and counted, as if lost in the
+/// network.
 pub const MAX_OUTPUTS: usize = 65_536;
 
-/// What a transaction tells its user. Each of these but none else ends the transaction: its id names nothing any more.
-/// Transactions without a user (`u32::MAX`) tell nothing, also where [`respond`](crate::Transactions::respond) was their end.
+/// Notification to a transaction's user. Each event ends the transaction, and nothing else does: its id becomes
+/// invalid. Transactions without a user (`u32::MAX`) report nothing, even if
+/// [`respond`](crate::Transactions::respond) ended them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// No final response came: Timer B or F, or 64·T1 after a CANCEL.
+    /// No final response: Timer B or F, or 64·T1 after a CANCEL.
     ClientTimeout {
-        /// Whose.
+        /// The user.
         user: u32,
-        /// Which.
+        /// The transaction.
         id: ClientId,
     },
-    /// The peer cannot be reached.
+    /// The peer is unreachable.
     ClientFailed {
-        /// Whose.
+        /// The user.
         user: u32,
-        /// Which.
+        /// The transaction.
         id: ClientId,
     },
     /// The transaction ended after a final response: Timer D, K or M.
     ClientEnded {
-        /// Whose.
+        /// The user.
         user: u32,
-        /// Which.
+        /// The transaction.
         id: ClientId,
     },
-    /// The transaction ended as it should: Timer I, J or L.
+    /// The transaction ended normally: Timer I, J or L.
     ServerEnded {
-        /// Whose.
+        /// The user.
         user: u32,
-        /// Which.
+        /// The transaction.
         id: ServerId,
     },
-    /// No ACK came for a failure: Timer H.
+    /// No ACK for a failure: Timer H.
     ServerTimeout {
-        /// Whose.
+        /// The user.
         user: u32,
-        /// Which.
+        /// The transaction.
         id: ServerId,
     },
 }
 
-/// Counts since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Requests sent again by Timer A or E.
+    /// Requests retransmitted by Timer A or E.
     pub request_retransmissions: u64,
-    /// Responses sent again by Timer G, or because their request came again.
+    /// Responses retransmitted by Timer G or because of a retransmitted request.
     pub response_retransmissions: u64,
-    /// Requests of a server transaction that came again, answered or absorbed.
+    /// Retransmissions of requests, answered or absorbed.
     pub requests_repeated: u64,
-    /// Responses that no client transaction was waiting for.
+    /// Responses without a matching client transaction.
     pub responses_unknown: u64,
     /// Responses that a client transaction absorbed.
     pub responses_absorbed: u64,
-    /// The user's responses that the state, or RFC 4320, does not allow.
+    /// Responses of the user that the state or RFC 4320 does not allow.
     pub responses_refused: u64,
     /// Client transactions without a final response.
     pub client_timeouts: u64,
-    /// Client transactions whose peer could not be reached.
+    /// Client transactions whose peer was unreachable.
     pub client_failures: u64,
     /// INVITE server transactions without an ACK.
     pub server_timeouts: u64,
-    /// Transactions that were not opened because the table was full.
+    /// Transactions not opened because the table was full.
     pub table_full: u64,
-    /// Messages dropped because [`MAX_OUTPUTS`] waited.
+    /// Messages dropped because [`MAX_OUTPUTS`] were waiting.
     pub outputs_dropped: u64,
-    /// ACK or CANCEL requests that could not be derived because the kept request is not SIP.
+    /// ACK or CANCEL requests not built because the stored request is not SIP.
     pub underivable: u64,
 }
 
-/// A message that waits to be polled.
+/// A message waiting to be polled.
 #[derive(Debug)]
 pub(crate) enum Output {
-    /// A message that is handed over.
+    /// A message that is moved out.
     Once {
         flow: Flow,
         buf: Buf,
     },
     ReplayServer(ServerId),
-    /// An answer that another element gave for good, by its place.
-    ReplayAnswer(u32),
+    /// Another element's final response, by its position in the cache.
+    ReplayCached(u32),
     ReplayClient(ClientId),
 }

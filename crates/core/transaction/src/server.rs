@@ -3,82 +3,82 @@
 use core::time::Duration;
 
 use strowger_foundation::{Buf, Flow, Timestamp, Transport};
-use strowger_message::{Head, HeaderName, NameAddr, Own, Status};
+use strowger_message::{Head, HeaderName, NameAddr, OwnFields, Status};
 
-use crate::answered::{Answered, Given, Kept};
-use crate::clocks::{End, Length, Owner};
 use crate::id::ServerId;
-use crate::key::{RequestMark, ServerKey};
+use crate::key::{RequestFingerprint, ServerKey};
 use crate::layer::{MAX_SERVER, NO_USER, TableFull, Transactions};
 use crate::machine::{Actions, Kind, ServerEvent, ServerState, start_server, step_server};
 use crate::output::{Event, Output};
-use crate::timers::{Over, Timers};
+use crate::response_cache::{CachedResponse, NewResponse, ResponseCache};
+use crate::timer_queues::{TimerOwner, WaitDuration, WaitEnd};
+use crate::timers::{TimerKind, Timers};
 use crate::timing::Timing;
 
-/// Added to a moment, it makes of its whole milliseconds the next ones.
+/// Added before truncation to round up to whole milliseconds.
 const NEARLY_A_MILLISECOND: Duration = Duration::from_nanos(999_999);
 
-/// The allowance of a transaction that may send as much as its timers ask for.
+/// The allowance of a transaction without a limit.
 const UNBOUNDED: u8 = u8::MAX;
-/// What allowances count in, in bytes: what is sent is rounded up to it, and what is allowed down.
+/// Unit of allowances in bytes: what is sent is rounded up, what is allowed is rounded down.
 const UNIT: usize = 64;
 
-/// What becomes of an ACK.
+/// What to do with an ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckVerdict {
-    /// It answered our failure and goes no further.
+    /// It acknowledges our failure and is not forwarded.
     Absorbed,
-    /// The same once more, or before there was an answer: nothing comes of it.
+    /// A retransmission, or an ACK before the response; ignored.
     Ignored,
-    /// It answers a success, or nothing that we know: it is the user's to route.
-    PassOn,
+    /// It acknowledges a success or nothing known: the user routes it.
+    ToUser,
 }
 
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) key: ServerKey,
-    /// The last response, where the machine may have to send it again.
-    pub(crate) kept: Buf,
+    /// The last response, while the machine may have to resend it.
+    pub(crate) response: Buf,
     pub(crate) flow: Flow,
     timers: Timers,
-    /// When it was opened, in milliseconds, rounded up and cut: it counts for some seconds only.
+    /// Time of opening in ms, rounded up and truncated to 32 bits; used for a few seconds only.
     opened_ms: u32,
     generation: u32,
     user: u32,
     kind: Kind,
     state: ServerState,
     retransmissions: u8,
-    /// How much may still be sent, in [`UNIT`]s; [`UNBOUNDED`] where nothing bounds it.
+    /// How much may still be sent, in [`UNIT`]s; [`UNBOUNDED`] without a limit.
     allowance: u8,
 }
 
-/// Where a server transaction is, or what is left of it, with a part of its key: so an index that grows looks at no transaction,
-/// for they lie all over the memory.
+/// Position of a server transaction or of its cached response, with a part of its key. A growing index thus rehashes
+/// without reading the transactions, which are spread over memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct IndexEntry {
     pub(crate) key_part: u32,
     index: u32,
 }
 
 impl Transactions {
-    /// The transaction of `key`. Of one that has nothing left but its answer, the id serves retransmissions, and says nothing else.
+    /// Returns the transaction of `key`. If only its cached response is left, the id serves for retransmissions only.
     #[must_use]
     pub fn find_server(&self, key: ServerKey) -> Option<ServerId> {
         let key_part = part_of(key);
-        let is_it = |place: &Place| place.key_part == key_part && self.key_at(place.index) == Some(key);
-        let Place { index, .. } = *self.index.find(hash_of(key_part), is_it)?;
-        if Answered::is_place(index) {
+        let is_it = |place: &IndexEntry| place.key_part == key_part && self.key_at(place.index) == Some(key);
+        let IndexEntry { index, .. } = *self.index.find(hash_of(key_part), is_it)?;
+        if ResponseCache::is_place(index) {
             return Some(ServerId { index, generation: 0 });
         }
         let server = self.servers.get(index)?;
         Some(ServerId { index, generation: server.generation })
     }
 
-    /// Opens a transaction for a request that belongs to none; its responses go to `flow`. `user` is told of its end;
-    /// `u32::MAX` is nobody. A key that is taken gives its transaction as it is.
+    /// Opens a transaction for a request that matches none; its responses go to `flow`. `user` is notified of its
+    /// end; `u32::MAX` means nobody. If the key exists, returns its transaction unchanged.
     ///
     /// # Errors
-    /// [`TableFull`] past [`MAX_SERVER`], counted.
+    /// [`TableFull`] beyond [`MAX_SERVER`], counted.
     pub fn open_server(
         &mut self,
         now: Timestamp,
@@ -98,7 +98,7 @@ impl Transactions {
         let state = start_server(kind);
         let server = Server {
             key,
-            kept: Buf::new(),
+            response: Buf::new(),
             flow,
             timers: Timers::NONE,
             opened_ms: cut_ms(now + NEARLY_A_MILLISECOND),
@@ -111,11 +111,11 @@ impl Transactions {
         };
         let index = self.servers.insert(server);
         let key_part = part_of(key);
-        self.index.insert_unique(hash_of(key_part), Place { key_part, index }, |place| hash_of(place.key_part));
+        self.index.insert_unique(hash_of(key_part), IndexEntry { key_part, index }, |place| hash_of(place.key_part));
         Ok(ServerId { index, generation })
     }
 
-    /// Changes who is told of the transaction's end.
+    /// Changes the user that is notified of the transaction's end.
     pub fn set_server_user(&mut self, id: ServerId, user: u32) {
         if let Some(server) = self.server_mut(id) {
             server.user = user;
@@ -123,74 +123,77 @@ impl Transactions {
     }
 
     //= rfc3261#26.3.2.4
-    /// Bounds the bytes that the transaction sends of itself: a 100, the first final response, and that response again, by Timer G and
-    /// to retransmissions, for as long as `bytes` last. Whoever forges the source of an INVITE must not draw many responses onto it.
+    /// Limits the bytes that the transaction sends: a 100, the first final response, and its retransmissions by Timer
+    /// G and for retransmitted requests, until `bytes` are used up. An INVITE with a forged source address must not
+    /// draw many responses to it.
     pub fn bound_retransmissions(&mut self, id: ServerId, bytes: usize) {
         if let Some(server) = self.server_mut(id) {
             server.allowance = bounded(bytes / UNIT);
         }
     }
 
-    /// So many bytes more may be sent, where that is [bounded](Self::bound_retransmissions): a retransmission has come, and brought bytes
-    /// of its own.
+    /// Raises the [limit](Self::bound_retransmissions), if there is one, by the bytes of a retransmission received.
     pub fn allow_bytes(&mut self, id: ServerId, bytes: usize) {
         if let Some(server) = self.server_mut(id).filter(|server| server.allowance != UNBOUNDED) {
             server.allowance = bounded(usize::from(server.allowance).saturating_add(bytes / UNIT));
         }
     }
 
-    /// Who is told of the transaction's end: `u32::MAX` is nobody; `None` where there is no such transaction.
+    /// Returns the user that is notified of the transaction's end: `u32::MAX` means nobody, `None` that there is no
+    /// such transaction.
     #[must_use]
     pub fn server_user(&self, id: ServerId) -> Option<u32> {
         self.server(id).map(|server| server.user)
     }
 
-    /// The transaction at `index`, where it is `user`'s: for users that name transactions by where they are.
+    /// Returns the transaction at `index` if it is `user`'s; for users that identify transactions by index.
     #[must_use]
     pub fn server_of(&self, index: u32, user: u32) -> Option<ServerId> {
         let server = self.servers.get(index).filter(|server| server.user == user)?;
         Some(ServerId { index, generation: server.generation })
     }
 
-    /// The state of a transaction that has not ended.
+    /// Returns the state of a transaction that has not ended.
     #[must_use]
     pub fn server_state(&self, id: ServerId) -> Option<ServerState> {
         self.server(id).map(|server| server.state)
     }
 
-    /// The key that the transaction is found by.
+    /// Returns the key of the transaction.
     #[must_use]
     pub fn server_key(&self, id: ServerId) -> Option<ServerKey> {
         self.server(id).map(|server| server.key)
     }
 
-    /// Where the transaction's responses go.
+    /// Returns the flow for the transaction's responses.
     #[must_use]
     pub fn server_flow(&self, id: ServerId) -> Option<Flow> {
         self.server(id).map(|server| server.flow)
     }
 
-    /// Has responses that are still to come, or come again, sent to `flow`, where both that and where they went are datagrams: a
-    /// retransmission has come by another server that stands in for the one before.
-    pub fn turn_to(&mut self, id: ServerId, flow: Flow) {
+    /// Redirects further and retransmitted responses to `flow`, if both flows are datagram flows: a retransmission
+    /// has arrived through another server that stands in for the previous one.
+    pub fn redirect_responses(&mut self, id: ServerId, flow: Flow) {
         let is_datagram = |flow: &Flow| flow.transport == Transport::Udp;
         if let Some(server) = self.server_mut(id).filter(|server| is_datagram(&server.flow) && is_datagram(&flow)) {
             server.flow = flow;
         }
     }
 
-    /// What is kept of the answer of our own that is all that `id` has left, and what it answers: where its request comes again, that
-    /// is [answered again](Self::answer_again).
+    /// Returns what is stored of the server's own response, if that is all that is left of `id`, with the fingerprint
+    /// of its request. A retransmission of the request is answered with
+    /// [`resend_own_response`](Self::resend_own_response).
     #[must_use]
-    pub fn own_answer(&self, id: ServerId) -> Option<(RequestMark, &[u8])> {
-        match self.answered.kept(id.index)? {
-            Kept::Own(request, own) => Some((request, own)),
-            Kept::Whole(..) => None,
+    pub fn cached_own_response(&self, id: ServerId) -> Option<(RequestFingerprint, &[u8])> {
+        match self.response_cache.response_at(id.index)? {
+            CachedResponse::Own(request, own) => Some((request, own)),
+            CachedResponse::Whole(..) => None,
         }
     }
 
-    /// A request came again that has an [answer of our own](Self::own_answer): here that is once more, and goes to `flow`.
-    pub fn answer_again(&mut self, flow: Flow, response: Buf) {
+    //= rfc3261#17.2.2:final-again
+    /// Sends the rebuilt [own response](Self::cached_own_response) to `flow` after a retransmission.
+    pub fn resend_own_response(&mut self, flow: Flow, response: Buf) {
         //= rfc3261#17.2.2
         // As in `handle_retransmission`.
         self.counters.requests_repeated = self.counters.requests_repeated.saturating_add(1);
@@ -198,71 +201,74 @@ impl Transactions {
         self.push_output(Output::Once { flow, buf: response });
     }
 
-    /// The transaction's request came again: the last response is sent again where the state wants it. An
-    /// [answer of our own](Self::own_answer) is for [`answer_again`](Self::answer_again).
+    /// Handles a retransmission of the transaction's request: resends the last response if the state requires it. The
+    /// server's [own cached response](Self::cached_own_response) is resent by
+    /// [`resend_own_response`](Self::resend_own_response) instead.
     pub fn handle_retransmission(&mut self, now: Timestamp, id: ServerId) {
         self.counters.requests_repeated = self.counters.requests_repeated.saturating_add(1);
-        if Answered::is_place(id.index) {
-            debug_assert!(self.own_answer(id).is_none(), "it has to be made again");
+        if ResponseCache::is_place(id.index) {
+            debug_assert!(self.cached_own_response(id).is_none(), "it has to be made again");
             //= rfc3261#17.2.2
             // While in the "Completed" state, the server transaction MUST pass the final response to the transport
             // layer for retransmission whenever a retransmission of the request is received.
             self.counters.response_retransmissions = self.counters.response_retransmissions.saturating_add(1);
-            self.push_output(Output::ReplayAnswer(id.index));
+            //= rfc3261#17.2.2:final-again
+            self.push_output(Output::ReplayCached(id.index));
             return;
         }
         let Some(server) = self.server(id) else { return };
-        let length = server.kept.len();
+        let length = server.response.len();
         if server.affords(length) {
             self.charge(id, length);
             self.on_server(now, id, ServerEvent::Request);
         }
     }
 
-    /// An ACK came that matches the transaction.
+    /// Handles an ACK that matches the transaction.
     pub fn handle_ack(&mut self, now: Timestamp, id: ServerId) -> AckVerdict {
-        //= rfc6026#7.1
+        //= rfc6026#7.1:ack-to-user
         // An ACK in Accepted is never absorbed.
         match self.on_server(now, id, ServerEvent::Ack) {
-            None => AckVerdict::PassOn,
-            Some(actions) if actions.has(Actions::TO_USER) => AckVerdict::PassOn,
+            None => AckVerdict::ToUser,
+            Some(actions) if actions.has(Actions::TO_USER) => AckVerdict::ToUser,
             Some(Actions::NONE) => AckVerdict::Ignored,
             Some(_) => AckVerdict::Absorbed,
         }
     }
 
-    /// Whether the ACK `head` answers the failure that the transaction sent, by its To tag: what RFC 2543's matching
-    /// asks besides the key. True where no failure is kept.
+    /// Whether the To tag of the ACK `head` is that of the failure that the transaction sent, as RFC 2543 matching
+    /// requires in addition to the key. True if no failure is stored.
     #[must_use]
     pub fn ack_matches(&self, id: ServerId, head: &Head<'_>) -> bool {
         let Some(server) = self.server(id) else { return false };
+        //= rfc6026#7.1:old-ack
         if server.state != ServerState::Completed {
             return true;
         }
         //= rfc3261#17.2.3
-        // Without a branch of RFC 3261, the To tag of the ACK must be that of the response that the server sent.
-        Head::scan(&server.kept).is_ok_and(|response| to_tag(&response) == to_tag(head))
+        // Without an RFC 3261 branch, the ACK's To tag must equal that of the response sent.
+        Head::scan(&server.response).is_ok_and(|response| to_tag(&response) == to_tag(head))
     }
 
-    /// Sends the user's response. The final one of a non-INVITE transaction without a user is the last that is heard of `id`: on
-    /// an unreliable transport the answer alone stays, to be found by its key.
+    /// Sends the user's response. The final one of a non-INVITE transaction without a user ends `id`: on an
+    /// unreliable transport only the response stays, found by its key.
     ///
-    /// One that the state does not allow, or RFC 4320, is dropped and counted: to a
-    /// non-INVITE request any provisional one but 100, a 100 before the client has reached T2 on an unreliable
-    /// transport, and 408, which moreover ends the wait for an answer.
+    /// A response that the state or RFC 4320 does not allow is dropped and counted. For a non-INVITE request these
+    /// are any provisional response but 100, a 100 on an unreliable transport before the client has reached T2, and
+    /// 408, which also ends the wait for a response.
     pub fn respond(&mut self, now: Timestamp, id: ServerId, status: Status, response: Buf) {
         self.respond_with(now, id, status, response, None);
     }
 
-    /// As [`respond`](Self::respond), for a response of our own to `request`. Where the answer alone stays, that is
-    /// [as little](Self::own_answer) as `own` says.
+    /// Like [`respond`](Self::respond), for the server's own response to `request`. If only the response stays, just
+    /// the [parts](Self::cached_own_response) given by `own` are stored.
     pub fn respond_own(
         &mut self,
         now: Timestamp,
         id: ServerId,
         status: Status,
         response: Buf,
-        (own, request): (Own, RequestMark),
+        (own, request): (OwnFields, RequestFingerprint),
     ) {
         self.respond_with(now, id, status, response, Some((own, request)));
     }
@@ -273,7 +279,7 @@ impl Transactions {
         id: ServerId,
         status: Status,
         response: Buf,
-        own: Option<(Own, RequestMark)>,
+        own: Option<(OwnFields, RequestFingerprint)>,
     ) {
         let Self { timing, servers, .. } = self;
         let server = servers.get(id.index).filter(|server| server.generation == id.generation);
@@ -281,25 +287,27 @@ impl Transactions {
             let event = server.response_event(timing, now, status)?;
             Some((server, event))
         }) else {
+            //= rfc3261#17.2.2:other-finals
+            //= rfc4320#4.2:no-stray
             self.refuse(response);
             return;
         };
         let (state, actions) = server.step(event);
         let flow = server.flow;
         let is_bounded = server.allowance != UNBOUNDED;
-        if server.has_only_its_answer_left(state, actions) && self.keep_answer(now, id, &response, own) {
+        if server.needs_only_response(state, actions) && self.cache_response(now, id, &response, own) {
             self.push_output(Output::Once { flow, buf: response });
             return;
         }
-        // Other provisional responses, and successes, are those of who was called.
+        // Other provisional responses and successes come from the called party.
         if is_bounded && (status == Status::TRYING || event == ServerEvent::Failure) {
             self.charge(id, response.len());
         }
         let Self { servers, pool, .. } = self;
         let Some(server) = servers.get_mut(id.index) else { return self.refuse(response) };
         if actions.has(Actions::KEEP) {
-            let spent = core::mem::replace(&mut server.kept, pool.copy_of(&response));
-            pool.give(spent);
+            let spent = core::mem::replace(&mut server.response, pool.copy_of(&response));
+            pool.recycle(spent);
         }
         if actions.has(Actions::SEND) {
             self.push_output(Output::Once { flow, buf: response });
@@ -309,32 +317,40 @@ impl Transactions {
         self.apply_server(now, id, state, actions);
     }
 
-    /// Keeps nothing of a transaction but its answer, until Timer J; `false` where it cannot be kept so.
-    fn keep_answer(&mut self, now: Timestamp, id: ServerId, response: &[u8], own: Option<(Own, RequestMark)>) -> bool {
-        let Self { timing, servers, index, answered, clocks, pool, .. } = self;
+    /// Reduces a transaction to its cached response until Timer J; `false` if it cannot be cached.
+    fn cache_response(
+        &mut self,
+        now: Timestamp,
+        id: ServerId,
+        response: &[u8],
+        own: Option<(OwnFields, RequestFingerprint)>,
+    ) -> bool {
+        let Self { timing, servers, index, response_cache: answered, timer_queues: clocks, pool, .. } = self;
         let Some(server) = servers.get(id.index) else { return false };
+        //= rfc3261#17.2.2:timer-j
         let until = now + timing.timeout();
         let given = match own {
-            Some((own, request)) => Given::Own(request, own.of(response)),
-            None => Given::Whole(&server.flow, response),
+            Some((own, request)) => NewResponse::Own(request, own.slices(response)),
+            None => NewResponse::Whole(&server.flow, response),
         };
-        let Some(place) = answered.keep(server.key, until, given) else { return false };
+        let Some(place) = answered.insert(server.key, until, given) else { return false };
         //= rfc3261#17.2.2
-        // It stays for Timer J, so that what comes again finds its answer.
+        // It stays until Timer J, so that a retransmission finds the response.
         match index.find_mut(hash_of(part_of(server.key)), |place| place.index == id.index) {
             Some(found) => found.index = place,
             None => debug_assert!(false, "a transaction is found by its key"),
         }
         if let Some(mut server) = servers.remove(id.index) {
             server.timers.disarm(clocks);
-            pool.give(server.kept);
+            pool.recycle(server.response);
         }
         true
     }
 
-    /// Ends what was left of the next transaction whose Timer J is over.
-    pub(crate) fn forget_answer(&mut self, now: Timestamp) -> bool {
-        let Some((place, key)) = self.answered.forget(now) else { return false };
+    //= rfc3261#17.2.2:timer-j-ends
+    /// Removes the next cached response whose Timer J has fired.
+    pub(crate) fn expire_response(&mut self, now: Timestamp) -> bool {
+        let Some((place, key)) = self.response_cache.pop_expired(now) else { return false };
         self.forget_place(key, place);
         true
     }
@@ -347,39 +363,39 @@ impl Transactions {
 
     fn refuse(&mut self, response: Buf) {
         self.counters.responses_refused = self.counters.responses_refused.saturating_add(1);
-        self.pool.give(response);
+        self.pool.recycle(response);
     }
 
-    /// The timer of the transaction at `index` has fired.
+    /// Handles the timer of the transaction at `index`.
     pub(crate) fn on_server_timer(&mut self, now: Timestamp, index: u32) {
         let Some(server) = self.servers.get_mut(index) else { return };
         let id = ServerId { index, generation: server.generation };
         let event = match server.timers.on_fired() {
-            Over::Retransmit if !server.affords(server.kept.len()) => {
-                // Timer G is not set again; Timer H goes on.
+            TimerKind::Retransmit if !server.affords(server.response.len()) => {
+                // Timer G is not restarted; Timer H keeps running.
                 let state = server.state;
                 self.apply_server(now, id, state, Actions::NONE);
                 return;
             }
-            Over::Retransmit => {
-                let length = server.kept.len();
+            TimerKind::Retransmit => {
+                let length = server.response.len();
                 self.charge(id, length);
                 ServerEvent::Retransmit
             }
-            Over::Deadline => ServerEvent::Deadline,
+            TimerKind::Deadline => ServerEvent::Deadline,
         };
         self.on_server(now, id, event);
     }
 
-    /// Takes what is sent from the allowance.
+    /// Deducts what is sent from the allowance.
     fn charge(&mut self, id: ServerId, bytes: usize) {
         if let Some(server) = self.server_mut(id).filter(|server| server.allowance != UNBOUNDED) {
             server.allowance = server.allowance.saturating_sub(bounded(bytes.div_ceil(UNIT)));
         }
     }
 
-    /// A last wait of the transaction at `index` is over, where it is still that transaction. That is its end, and all.
-    pub(crate) fn on_server_waited(&mut self, index: u32, end: &End) {
+    /// Ends the transaction at `index` whose last wait is over, if the slot still holds that transaction.
+    pub(crate) fn on_server_wait_end(&mut self, index: u32, end: &WaitEnd) {
         let Some(server) = self.servers.get(index).filter(|server| server.waits_for(end)) else { return };
         let id = ServerId { index, generation: server.generation };
         debug_assert_eq!(server.step(ServerEvent::Deadline), (ServerState::Terminated, Actions::NONE));
@@ -396,17 +412,17 @@ impl Transactions {
         self.server(id).map(|server| server.step(event))
     }
 
-    /// Does what a step asked for, but for sending and keeping the user's response.
+    /// Performs the actions of a step, except sending and storing the user's response.
     fn apply_server(&mut self, now: Timestamp, id: ServerId, state: ServerState, actions: Actions) {
-        let Self { timing, servers, clocks, pool, .. } = self;
+        let Self { timing, servers, timer_queues: clocks, pool, .. } = self;
         let slot = servers.get_mut(id.index).filter(|server| server.generation == id.generation);
         let Some(server) = slot else { return };
         debug_assert!(server.state != ServerState::Terminated);
         server.state = state;
-        let replays = actions.has(Actions::REPLAY) && !server.kept.is_empty();
+        let replays = actions.has(Actions::REPLAY) && !server.response.is_empty();
         let last = last_wait(server.kind, state, actions);
         let retransmissions = &mut server.retransmissions;
-        server.timers.change(clocks, Owner::server(id), last, |timers| {
+        server.timers.rearm(clocks, TimerOwner::server(id), last, |timers| {
             if actions.has(Actions::STOP_RETRANSMIT) {
                 timers.stop_retransmit();
             }
@@ -422,12 +438,15 @@ impl Transactions {
             }
         });
         if actions.has(Actions::RELEASE) {
-            pool.give(core::mem::take(&mut server.kept));
+            pool.recycle(core::mem::take(&mut server.response));
         }
         if replays {
             self.counters.response_retransmissions = self.counters.response_retransmissions.saturating_add(1);
             self.push_output(Output::ReplayServer(id));
         }
+        //= rfc3261#17.2.1:destroyed
+        //= rfc3261#17.2.2:destroyed
+        //= rfc6026#7.1:destroyed
         if state == ServerState::Terminated {
             self.end_server(id, actions.has(Actions::TIMED_OUT));
         }
@@ -439,8 +458,8 @@ impl Transactions {
         }
         let Some(mut server) = self.servers.remove(id.index) else { return };
         self.forget_place(server.key, id.index);
-        server.timers.disarm(&mut self.clocks);
-        self.pool.give(server.kept);
+        server.timers.disarm(&mut self.timer_queues);
+        self.pool.recycle(server.response);
         if timed_out {
             self.counters.server_timeouts = self.counters.server_timeouts.saturating_add(1);
         }
@@ -463,24 +482,24 @@ impl Transactions {
     }
 
     fn key_at(&self, index: u32) -> Option<ServerKey> {
-        if Answered::is_place(index) {
-            return self.answered.get(index).map(|(answer, _)| answer.key);
+        if ResponseCache::is_place(index) {
+            return self.response_cache.get(index).map(|(answer, _)| answer.key);
         }
         self.servers.get(index).map(|server| server.key)
     }
 
-    /// Checks every server transaction; returns how many timers they have armed.
+    /// Checks every server transaction. Returns the number of timers armed.
     pub(crate) fn check_servers(&self) -> usize {
         assert_eq!(self.index.len(), self.servers());
-        for (place, answer) in self.answered.iter() {
+        for (place, answer) in self.response_cache.iter() {
             assert_eq!(self.find_server(answer.key), Some(ServerId { index: place, generation: 0 }));
-            assert!(self.answered.kept(place).is_some(), "it can be sent again");
+            assert!(self.response_cache.response_at(place).is_some(), "it can be sent again");
         }
         let mut timers = 0usize;
         for (index, server) in self.servers.iter() {
             let found = self.find_server(server.key);
             assert_eq!(found.map(|id| (id.index, id.generation)), Some((index, server.generation)));
-            let (kept, deadline) = (!server.kept.is_empty(), server.timers.has_deadline());
+            let (kept, deadline) = (!server.response.is_empty(), server.timers.has_deadline());
             let retransmits = server.timers.retransmits();
             assert!(!(retransmits && server.flow.transport.is_reliable()));
             match (server.kind, server.state) {
@@ -500,19 +519,19 @@ impl Transactions {
 }
 
 impl Server {
-    /// What a response is to the machine; `None` for one that must not be sent now.
+    /// Returns the machine's event for a response; `None` if it must not be sent.
     fn response_event(&self, timing: &Timing, now: Timestamp, status: Status) -> Option<ServerEvent> {
         match (self.kind, status) {
             (Kind::NonInvite, Status::TRYING) => {
-                //= rfc4320#4.1
-                // No 100 over an unreliable transport before the client's Timer E is reset to T2.
+                //= rfc4320#4.1:no-early-100
+                // No 100 over an unreliable transport before the client's Timer E reaches T2.
                 let waited = Duration::from_millis(u64::from(self.age_ms(now))) >= timing.until_t2();
                 (waited || self.flow.transport.is_reliable()).then_some(ServerEvent::Provisional)
             }
-            //= rfc4320#4.1
+            //= rfc4320#4.1:only-100
             // No provisional response other than 100 to a non-INVITE request.
             (Kind::NonInvite, status) if status.is_provisional() => None,
-            //= rfc4320#4.2
+            //= rfc4320#4.2:no-408
             // No 408 to a non-INVITE request.
             (Kind::NonInvite, Status::REQUEST_TIMEOUT) => Some(ServerEvent::Suppressed),
             (_, status) if status.is_provisional() => Some(ServerEvent::Provisional),
@@ -521,30 +540,30 @@ impl Server {
         }
     }
 
-    /// Whether all that it can do from now on is to send again what it was answered with, and nobody is told of its end.
-    fn has_only_its_answer_left(&self, state: ServerState, actions: Actions) -> bool {
+    /// Whether the transaction can only resend its response from here on, and has no user.
+    fn needs_only_response(&self, state: ServerState, actions: Actions) -> bool {
         let is_last = self.kind == Kind::NonInvite && state == ServerState::Completed;
         is_last && self.user == NO_USER && actions.has(Actions::SEND | Actions::KEEP)
     }
 
-    /// Whether its allowance is enough for so many bytes.
+    /// Whether the allowance covers `bytes`.
     fn affords(&self, bytes: usize) -> bool {
         self.allowance == UNBOUNDED || bytes.div_ceil(UNIT) <= usize::from(self.allowance)
     }
 
-    /// Whether it waits for this and for nothing else.
-    pub(crate) fn waits_for(&self, end: &End) -> bool {
+    /// Whether `end` is the wait that this transaction is in.
+    pub(crate) fn waits_for(&self, end: &WaitEnd) -> bool {
         self.generation == end.owner.generation && self.timers.is_last_until(end.at)
     }
 
-    /// Whether its end is in the queue of last waits.
+    /// Whether its end is in a timer queue.
     pub(crate) fn is_queued(&self) -> bool {
         self.timers.is_queued()
     }
 
-    /// For how many whole milliseconds it has been open.
+    /// Time since it was opened, in whole ms.
     fn age_ms(&self, now: Timestamp) -> u32 {
-        // Within the millisecond in which it was opened it is less than none.
+        // Negative within the millisecond of opening, because that was rounded up.
         cut_ms(now).wrapping_sub(self.opened_ms).cast_signed().max(0).unsigned_abs()
     }
 
@@ -553,7 +572,7 @@ impl Server {
     }
 }
 
-/// An allowance of so many units, or the largest that is one.
+/// Returns an allowance of `units`, capped at the largest limited one.
 fn bounded(units: usize) -> u8 {
     u8::try_from(units).unwrap_or(UNBOUNDED).min(UNBOUNDED - 1)
 }
@@ -562,17 +581,18 @@ fn to_tag<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
     head.first(HeaderName::To).and_then(NameAddr::parse).and_then(|to| to.tag())
 }
 
-/// How long a transaction waits that has come to `state` by `actions`, where it has nothing else left to do.
-fn last_wait(kind: Kind, state: ServerState, actions: Actions) -> Option<Length> {
+/// Returns the duration of the last wait of a transaction that has reached `state` with `actions`, if only waiting
+/// remains.
+fn last_wait(kind: Kind, state: ServerState, actions: Actions) -> Option<WaitDuration> {
     let is_last = match state {
         ServerState::Accepted | ServerState::Confirmed => true,
         ServerState::Completed => kind == Kind::NonInvite,
         _ => false,
     };
-    is_last.then_some(if actions.has(Actions::ARM_T4) { Length::T4 } else { Length::Timeout })
+    is_last.then_some(if actions.has(Actions::ARM_T4) { WaitDuration::T4 } else { WaitDuration::Timeout })
 }
 
-/// The last 32 bits of the whole milliseconds.
+/// Returns the low 32 bits of the whole milliseconds.
 fn cut_ms(at: Timestamp) -> u32 {
     u32::try_from(at.as_millis() & u64::from(u32::MAX)).unwrap_or(0)
 }
@@ -582,7 +602,7 @@ pub(crate) fn part_of(key: ServerKey) -> u32 {
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// The index takes the place from the lower bits, and what tells neighbours apart from the highest ones.
+/// Expands a part of a key to a hash: the index takes the bucket from the low bits and the tag from the highest.
 pub(crate) fn hash_of(key_part: u32) -> u64 {
     u64::from(key_part) << 32 | u64::from(key_part)
 }

@@ -1,29 +1,29 @@
-//! When a transaction wants to be looked after: it waits for one thing at a time, whatever else it waits for.
+//! The timers of a transaction. Each transaction has at most one armed timer, for the earlier of its two deadlines.
 
 use strowger_foundation::wheel::TICK;
 use strowger_foundation::{TimerId, Timestamp};
 
-use crate::clocks::{Clocks, Length, Owner};
+use crate::timer_queues::{TimerOwner, TimerQueues, WaitDuration};
 
 /// Later than any timer.
 const NEVER: Timestamp = Timestamp::MAX;
-/// In the place of a timer of the wheel: the deadline is in the queue of last waits.
+/// Marks that the deadline is in a timer queue instead of the wheel.
 const QUEUED: TimerId = TimerId::NEVER;
 
-/// What a transaction waits for.
+/// The deadlines of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timers {
     /// Timer A, E or G.
     retransmit: Timestamp,
-    /// Any other.
+    /// Any other timer.
     deadline: Timestamp,
-    /// For the earlier of the two.
+    /// The timer for the earlier of the two.
     armed: Option<TimerId>,
 }
 
-/// Which of its waits is over.
+/// The timer that has fired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Over {
+pub(crate) enum TimerKind {
     Retransmit,
     Deadline,
 }
@@ -31,13 +31,13 @@ pub(crate) enum Over {
 impl Timers {
     pub(crate) const NONE: Self = Self { retransmit: NEVER, deadline: NEVER, armed: None };
 
-    /// Changes what is waited for, and sees to it that `owner` hears of what comes first now. `last` where that is the last
-    /// wait, which nothing will change any more.
-    pub(crate) fn change(
+    /// Changes the deadlines and rearms the timer of `owner` for the earlier one. `last` marks the last wait, which
+    /// will not change any more.
+    pub(crate) fn rearm(
         &mut self,
-        clocks: &mut Clocks,
-        owner: Owner,
-        last: Option<Length>,
+        clocks: &mut TimerQueues,
+        owner: TimerOwner,
+        last: Option<WaitDuration>,
         change: impl FnOnce(&mut Self),
     ) {
         let before = self.next();
@@ -51,25 +51,25 @@ impl Timers {
             return;
         }
         let last = last.filter(|_| !self.retransmits());
-        let is_queued = last.is_some_and(|length| clocks.wait(length, next, owner));
+        let is_queued = last.is_some_and(|length| clocks.enqueue(length, next, owner));
         self.armed = Some(if is_queued { QUEUED } else { clocks.arm(next, owner) });
     }
 
-    /// What was waited for has come.
-    pub(crate) const fn on_fired(&mut self) -> Over {
+    /// Returns the timer that has fired.
+    pub(crate) const fn on_fired(&mut self) -> TimerKind {
         self.armed = None;
         if self.retransmit.as_nanos() < self.deadline.as_nanos() {
             self.retransmit = NEVER;
-            Over::Retransmit
+            TimerKind::Retransmit
         } else {
             self.deadline = NEVER;
-            Over::Deadline
+            TimerKind::Deadline
         }
     }
 
-    /// Nothing is waited for any more.
-    pub(crate) fn disarm(&mut self, clocks: &mut Clocks) {
-        // What is in the queue stays there, and says nothing to anybody when its time comes.
+    /// Cancels all timers.
+    pub(crate) fn disarm(&mut self, clocks: &mut TimerQueues) {
+        // An entry in a queue stays there and is ignored when it expires.
         if let Some(timer) = self.armed.take().filter(|timer| *timer != QUEUED) {
             clocks.disarm(timer);
         }
@@ -99,7 +99,7 @@ impl Timers {
         self.deadline < NEVER
     }
 
-    /// Whether it is in its last wait, which is over with the tick that ends at this moment.
+    /// Whether the transaction is in its last wait, which ends with the tick that ends at `at`.
     pub(crate) fn is_last_until(self, at: Timestamp) -> bool {
         self.is_queued() && self.deadline <= at && at.saturating_since(self.deadline) < TICK
     }
@@ -108,7 +108,7 @@ impl Timers {
         self.armed == Some(QUEUED)
     }
 
-    /// How many timers of the wheel it has.
+    /// Number of its timers in the wheel.
     pub(crate) fn armed(self) -> usize {
         debug_assert_eq!(self.armed.is_some(), self.next() < NEVER, "what is waited for is waited for");
         usize::from(self.armed.is_some() && !self.is_queued())

@@ -1,4 +1,4 @@
-//! What an answer that is kept costs in allocations: next to none.
+//! Caching a response hardly allocates.
 #![allow(clippy::expect_used, reason = "a test may fail loudly")]
 
 use core::net::SocketAddr;
@@ -11,7 +11,7 @@ use strowger_transaction::{Kind, NO_USER, ServerKey, Timing, Transactions};
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Answered in a round: more than one piece of what is kept.
+/// Responses per round; more than one chunk.
 const ANSWERS: u32 = 300;
 
 #[test]
@@ -35,7 +35,7 @@ fn answers_are_kept_by_the_piece() {
             let message = Message::parse(&request).expect("valid");
             let key = ServerKey::of(&secret, message.head(), message.via(), message.method());
             let id = layer.open_server(now, key, Kind::NonInvite, flow, NO_USER).expect("room");
-            // As long as answers are, and not all alike.
+            // Typical and varying lengths.
             let mut response = layer.pool().take(500);
             response.resize(300 + number as usize % 100, b'x');
             layer.respond(now, id, Status::OK, response);
@@ -48,7 +48,7 @@ fn answers_are_kept_by_the_piece() {
     let before = allocations();
     round(80);
     round(120);
-    // All end at once, so all pieces but one are given back, and two parts each asked for again.
+    // All expire at once: all chunks but one are freed, and two parts of each are allocated again.
     let pieces = (ANSWERS as usize).div_ceil(128);
     let asked = allocations() - before;
     assert!(asked <= 2 * 2 * pieces, "{asked} for {} answers", 2 * ANSWERS);

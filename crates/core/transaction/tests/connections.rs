@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use strowger_foundation::{Buf, ConnId, Flow, ListenerId, Timestamp, Transport};
+use strowger_message::Message;
 use strowger_transaction::{ClientId, Event, Kind, Timing, Transactions};
 
 const START: Timestamp = Timestamp::from_millis(1000);
@@ -37,11 +38,12 @@ fn failed(ids: &[ClientId]) -> Vec<Event> {
     ids.iter().map(|id| Event::ClientFailed { user: 5, id: *id }).collect()
 }
 
+//= rfc3261#17.1.4:ends
 #[test]
 fn a_closed_connection_fails_what_went_over_it_and_nothing_else() {
     let mut layer = Transactions::new(Timing::default(), 1);
     let (listener, tcp) = (ListenerId(0), Transport::Tcp);
-    let on = |slot, port| Flow::on(listener, tcp, peer(port), connection(slot));
+    let on = |slot, port| Flow::on_connection(listener, tcp, peer(port), connection(slot));
     let bound = start(&mut layer, Kind::Invite, on(1, 40_000));
     let any = start(&mut layer, Kind::NonInvite, Flow::new(listener, tcp, peer(40_000)));
     let other = start(&mut layer, Kind::Invite, on(2, 40_000));
@@ -66,9 +68,9 @@ fn a_closed_connection_fails_what_went_over_it_and_nothing_else() {
 fn what_may_take_another_connection_is_sent_again_once_when_its_own_is_closed() {
     for kind in [Kind::Invite, Kind::NonInvite] {
         let mut layer = Transactions::new(Timing::default(), 1);
-        // The peer is connected to at another port than the one that its connection comes from, or at the same.
+        // The peer's port is not the source port of its connection, or it is the same.
         for (index, port) in [(1, 40_000), (2, 5060)] {
-            let bound = Flow::on(ListenerId(0), Transport::Tcp, peer(5060), connection(index));
+            let bound = Flow::on_connection(ListenerId(0), Transport::Tcp, peer(5060), connection(index));
             let id = start(&mut layer, kind, Flow { reopen: true, ..bound });
             let (mut first, mut second) = (Buf::new(), Buf::new());
             assert!(layer.poll_transmit(&mut first).is_some());
@@ -87,6 +89,7 @@ fn what_may_take_another_connection_is_sent_again_once_when_its_own_is_closed() 
     }
 }
 
+//= rfc3261#17.1.4:told
 #[test]
 fn a_connection_that_is_not_opened_fails_what_waits_for_it() {
     let mut layer = Transactions::new(Timing::default(), 1);
@@ -100,6 +103,23 @@ fn a_connection_that_is_not_opened_fails_what_waits_for_it() {
     assert_eq!(events(&mut layer), failed(&[waiting]));
     layer.handle_unconnected(START, &bound);
     assert_eq!(events(&mut layer), failed(&[reopening]));
+}
+
+//= rfc3261#17.1.1.2:ack-same-way
+#[test]
+fn the_ack_to_a_failure_goes_the_way_of_its_invite() {
+    let datagram = Flow::new(ListenerId(3), Transport::Udp, peer(5062));
+    for flow in [datagram, Flow::on_connection(ListenerId(1), Transport::Tcp, peer(40_000), connection(7))] {
+        let mut layer = Transactions::new(Timing::default(), 1);
+        let id = start(&mut layer, Kind::Invite, flow);
+        let mut out = Buf::new();
+        assert_eq!(layer.poll_transmit(&mut out), Some(flow));
+        let busy = b"SIP/2.0 486 Busy Here\r\nVia: SIP/2.0/TCP 192.0.2.9;branch=z9hG4bK1\r\nFrom: <sip:a@a>;tag=1\r\n\
+            To: <sip:b@b>;tag=2\r\nCall-ID: c\r\nCSeq: 7 INVITE\r\nContent-Length: 0\r\n\r\n";
+        layer.handle_response(START, id, &Message::parse(busy).unwrap());
+        assert_eq!(layer.poll_transmit(&mut out), Some(flow));
+        assert!(out.starts_with(b"ACK sip:bob@192.0.2.1 "));
+    }
 }
 
 #[test]

@@ -1,14 +1,14 @@
-//! Which transaction a request belongs to (RFC 3261 §17.2.3, §9.2).
+//! Matching of requests to transactions (RFC 3261 §17.2.3, §9.2).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
 use strowger_foundation::{Flow, ListenerId, TagKey, Timestamp, Transport};
-use strowger_message::{Head, Kind as PeekKind, Peek, Reply, Status};
-use strowger_transaction::{Kind, NO_USER, RequestMark, ServerKey, Timing, Transactions};
+use strowger_message::{Head, Kind as PeekKind, Peek, ResponseBuilder, Status};
+use strowger_transaction::{AckVerdict, Kind, NO_USER, RequestFingerprint, ServerKey, Timing, Transactions};
 
 const INVITE: &str = "INVITE sip:bob@b SIP/2.0\r\nVia: SIP/2.0/UDP a.example;branch=z9hG4bK77\r\n\
     From: <sip:alice@a>;tag=1\r\nTo: <sip:bob@b>\r\nCall-ID: c1\r\nCSeq: 7 INVITE\r\n\r\n";
 
-/// The key as it is found before the message is parsed.
+/// The key as computed before the message is parsed.
 fn key(text: &str) -> ServerKey {
     let peek = Peek::read(text.as_bytes()).expect("has a head");
     let PeekKind::Request(method) = peek.kind else { panic!("a request") };
@@ -74,6 +74,20 @@ fn an_old_senders_ack_must_have_the_responses_to_tag() {
     assert!(!matches(&layer, "sip:bob@b>"));
 }
 
+//= rfc6026#7.1:old-ack
+#[test]
+fn an_old_senders_ack_to_a_success_is_the_users() {
+    let invite = INVITE.replace("z9hG4bK", "");
+    let mut layer = Transactions::new(Timing::default(), 1);
+    let flow = Flow::new(ListenerId(0), Transport::Udp, "192.0.2.1:5060".parse().expect("an address"));
+    let id = layer.open_server(Timestamp::ZERO, key(&invite), Kind::Invite, flow, NO_USER).expect("room");
+    layer.respond(Timestamp::ZERO, id, Status::OK, "SIP/2.0 200 OK\r\nTo: <sip:bob@b>;tag=2\r\n\r\n".into());
+    let ack = invite.replace("INVITE", "ACK").replace("sip:bob@b>", "sip:bob@b>;tag=2");
+    assert_eq!(layer.find_server(key(&ack)), Some(id));
+    assert!(layer.ack_matches(id, &Head::scan(ack.as_bytes()).expect("valid")));
+    assert_eq!(layer.handle_ack(Timestamp::ZERO, id), AckVerdict::ToUser);
+}
+
 #[test]
 fn a_key_that_is_taken_gives_its_transaction() {
     let mut layer = Transactions::new(Timing::default(), 1);
@@ -84,13 +98,13 @@ fn a_key_that_is_taken_gives_its_transaction() {
     assert_eq!((layer.find_server(key(INVITE)), layer.servers(), layer.server_user(id)), (Some(id), 1, Some(1)));
 }
 
-fn mark(text: &str) -> Option<RequestMark> {
-    RequestMark::of_head(&TagKey::new([1; 16]), &Head::scan(text.as_bytes()).expect("valid"))
+fn mark(text: &str) -> Option<RequestFingerprint> {
+    RequestFingerprint::of_head(&TagKey::new([1; 16]), &Head::scan(text.as_bytes()).expect("valid"))
 }
 
 #[test]
 fn requests_of_one_key_are_told_apart_by_call_id_and_cseq() {
-    assert_eq!(mark(INVITE), Some(RequestMark::of(&TagKey::new([1; 16]), b"c1", 7)));
+    assert_eq!(mark(INVITE), Some(RequestFingerprint::of(&TagKey::new([1; 16]), b"c1", 7)));
     assert_eq!(mark(INVITE), mark(&INVITE.replace("CSeq: 7", "CSeq: 007").replace("Call-ID", "i")));
     for (from, to) in [("c1", "c2"), ("CSeq: 7", "CSeq: 6"), ("CSeq: 7", "CSeq: 4294967303"), ("CSeq: 7", "CSeq:")] {
         let other = INVITE.replace(from, to);
@@ -106,19 +120,19 @@ fn of_our_own_answer_a_datagrams_transaction_keeps_what_the_request_does_not_say
         let mut layer = Transactions::new(Timing::default(), 1);
         let flow = Flow::new(ListenerId(0), transport, "192.0.2.1:5060".parse().expect("an address"));
         let id = layer.open_server(Timestamp::ZERO, key(&options), Kind::NonInvite, flow, NO_USER).expect("room");
-        assert_eq!(layer.own_answer(id), None);
+        assert_eq!(layer.cached_own_response(id), None);
         let (head, mark) = (Head::scan(options.as_bytes()).expect("valid"), mark(&options).expect("has a CSeq"));
         let mut answer = Vec::new();
-        let reply = Reply::begin(&mut answer, &head, Status::OK, "OK", b"t", None);
+        let reply = ResponseBuilder::begin(&mut answer, &head, Status::OK, "OK", b"t", None);
         let own = reply.header("Allow", &[b"OPTIONS"]).finish();
         layer.respond_own(Timestamp::ZERO, id, Status::OK, answer.clone(), (own, mark));
         let mut out = Vec::new();
         assert_eq!((layer.poll_transmit(&mut out), &out), (Some(flow), &answer));
         let found = layer.find_server(key(&options));
-        assert_eq!(found.and_then(|id| layer.own_answer(id)), kept.map(|kept| (mark, kept)));
+        assert_eq!(found.and_then(|id| layer.cached_own_response(id)), kept.map(|kept| (mark, kept)));
         layer.check_invariants();
         let elsewhere = Flow { listener: ListenerId(1), ..flow };
-        layer.answer_again(elsewhere, answer.clone());
+        layer.resend_own_response(elsewhere, answer.clone());
         assert_eq!((layer.poll_transmit(&mut out), &out), (Some(elsewhere), &answer));
         assert_eq!(layer.counters().response_retransmissions, 1);
     }

@@ -1,5 +1,5 @@
-//! Trunks: the server as the customer of a carrier. It registers there ([`Registration`]), proves who it is when a request
-//! is challenged ([`answer_challenge`]), and writes numbers as the carrier wants them ([`Rewrite`]).
+//! Trunks: the server as the customer of a carrier. It registers there ([`Registration`]), answers challenges
+//! ([`answer_challenge`]), and rewrites numbers for the carrier ([`NumberRewrite`]).
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -20,7 +20,7 @@ mod registration;
 mod rewrite;
 mod trunk;
 
-pub use challenge::{Challenged, MAX_ANSWERS, answer_challenge};
-pub use registration::{MAX_WAIT, Registration, SLOW_WAIT, Sending, State, Status, TRYING_LIMIT};
-pub use rewrite::{CountryRule, Rewrite};
-pub use trunk::{Account, Credentials, Place, Secret, Trunk};
+pub use challenge::{ChallengedRequest, MAX_ANSWERS, answer_challenge};
+pub use registration::{MAX_WAIT, Registration, RequestParams, SLOW_WAIT, State, Status, TRYING_LIMIT};
+pub use rewrite::{CountryRule, NumberRewrite};
+pub use trunk::{Account, Credentials, NextHop, Secret, Trunk};

@@ -1,23 +1,23 @@
-//! Numbers from a seed.
+//! Pseudo-random numbers from a seed.
 
 use core::time::Duration;
 
-use strowger_locate::Draw;
+use strowger_locate::SplitMix64;
 
-/// Each seed, which the shell draws at random, gives its own sequence.
+/// Generator with its own sequence per seed. The shell draws seeds at random.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(Draw);
+pub(crate) struct Random(SplitMix64);
 
 impl Random {
     pub(crate) const fn new(seed: u64) -> Self {
-        Self(Draw(seed))
+        Self(SplitMix64(seed))
     }
 
     pub(crate) const fn next(&mut self) -> u64 {
         self.0.next()
     }
 
-    /// A share of `whole` between `least` and `most` percent.
+    /// Returns a share of `whole` between `least` and `most` percent.
     pub(crate) fn share(&mut self, whole: Duration, least: u32, most: u32) -> Duration {
         let width = u64::from(most.saturating_sub(least)).saturating_mul(1000).saturating_add(1);
         let thousandths =

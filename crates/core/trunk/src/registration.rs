@@ -1,4 +1,4 @@
-//! The client of RFC 3261 §10.2: one address of record that is kept registered at a trunk.
+//! Registration client (RFC 3261 §10.2): keeps one address of record registered at a trunk.
 
 mod request;
 #[cfg(test)]
@@ -10,142 +10,143 @@ use std::sync::Arc;
 use strowger_foundation::{Timestamp, Transport};
 use strowger_message::{HeaderName, Message, Method, NameAddr, Uri, parse_contacts, parse_decimal};
 
-use crate::challenge::{MAX_ANSWERS, offers};
+use crate::challenge::{MAX_ANSWERS, select_challenges};
 use crate::random::Random;
 use crate::trunk::Trunk;
 
-/// The longest wait after failures that may pass by themselves, and the longest Retry-After that is obeyed.
+/// Maximum wait after temporary failures, and the maximum Retry-After that is obeyed.
 pub const MAX_WAIT: Duration = Duration::from_secs(600);
-/// The longest wait after a refusal that only the operator or the carrier can mend, as a wrong password; the shortest is half
-/// of it. Asking more often would lock accounts.
+/// Maximum wait after a refusal that only the operator or the carrier can fix, such as a wrong password; the minimum
+/// is half of it. More frequent attempts could lock the account.
 pub const SLOW_WAIT: Duration = Duration::from_secs(1800);
-/// How long an answer is waited for where nobody reports that there is none.
+/// How long to wait for an answer if no failure is reported.
 pub const TRYING_LIMIT: Duration = Duration::from_secs(120);
-/// The wait after the first failure; it doubles with each further one.
+/// Wait after the first failure; it doubles with each further one.
 const BASE_WAIT: Duration = Duration::from_secs(30);
-/// When a registration is renewed: between these shares of what was granted, in percent, so that many do not come at once.
+/// Bounds of the time of renewal, in percent of the granted period. They spread the renewals of many registrations.
 const RENEW_FROM: u32 = 50;
 const RENEW_TO: u32 = 90;
-/// A shorter one would be renewed all the time.
+/// Minimum wait before a renewal.
 const MIN_RENEWAL: Duration = Duration::from_secs(5);
-/// The longest Min-Expires that is agreed to.
+/// Maximum Min-Expires that is accepted.
 const MAX_EXPIRES: Duration = Duration::from_secs(7 * 86_400);
 
-/// One trunk's registration. It sends nothing and reads no clock:
+/// Registration at one trunk. It sends nothing and reads no clock:
 ///
-/// 1. [`handle_timeout`](Self::handle_timeout) once [`poll_timeout`](Self::poll_timeout) is due;
-/// 2. where [`wants_request`](Self::wants_request), the registrar is located (or not: [`handle_failure`](Self::handle_failure)),
-///    and [`poll_request`](Self::poll_request) writes the REGISTER, which gets a transaction of its own;
-/// 3. what that gives is told by [`handle_response`](Self::handle_response) or `handle_failure`. Then from 1 on; after a
-///    challenge from 2.
+/// 1. Call [`handle_timeout`](Self::handle_timeout) when [`poll_timeout`](Self::poll_timeout) is due.
+/// 2. If [`wants_request`](Self::wants_request), locate the registrar (on failure call
+///    [`handle_failure`](Self::handle_failure)); [`poll_request`](Self::poll_request) writes the REGISTER, which gets
+///    its own transaction.
+/// 3. Report the result with [`handle_response`](Self::handle_response) or `handle_failure`. Continue with step 1, or
+///    after a challenge with step 2.
 #[derive(Debug)]
 pub struct Registration {
     trunk: Arc<Trunk>,
     random: Random,
-    /// The same for all requests of this registration's life (RFC 3261 §10.2).
+    /// Call-ID of all requests of this registration (RFC 3261 §10.2).
     call_id: Box<[u8]>,
     tag: Box<[u8]>,
     cseq: u32,
     phase: Phase,
-    /// What the operator is told, and since when.
+    /// State shown to the operator.
     state: State,
     since: Timestamp,
-    /// Until when the trunk knows the contact.
+    /// Expiry of the binding at the trunk.
     until: Option<Timestamp>,
-    /// What is asked for: the operator's wish, or the trunk's least.
+    /// Requested period: the configured one, or the trunk's minimum.
     expires: Duration,
-    /// The URI of the contact as it was last sent.
+    /// Contact URI last sent.
     contact: Box<[u8]>,
-    challenges: Vec<Kept>,
-    /// What this attempt has seen.
+    challenges: Vec<CachedChallenge>,
+    /// State of the current attempt.
     attempt: Attempt,
     failures: u32,
     last_answer: Option<u16>,
-    /// The trunk is being left.
+    /// Set while the registration is being removed.
     leaving: bool,
-    /// The request under way asks that the contact be removed.
+    /// Whether the request in progress removes the contact.
     removing: bool,
 }
 
-/// What happens next.
+/// Next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Nothing before this time.
+    /// Wait until this time.
     Waiting(Timestamp),
-    /// A request wants to be written.
+    /// A request is due.
     Due,
-    /// One is under way; given up at this time.
+    /// A request is in progress; it is given up at this time.
     Trying(Timestamp),
-    /// Nothing ever.
+    /// Nothing more will be sent.
     Stopped,
 }
 
-/// What one attempt, from the first request to the last answer, may do only so often.
+/// Counters that limit one attempt, from the first request to the final answer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Attempt {
     answered: u8,
     lengthened: bool,
 }
 
-/// A challenge that credentials are made for, again and again until the trunk asks anew.
+/// A challenge used for several requests until the trunk sends another.
 #[derive(Debug)]
-struct Kept {
+struct CachedChallenge {
     by_proxy: bool,
     value: Box<[u8]>,
     nonce: Box<[u8]>,
-    /// How often the nonce was used.
+    /// Number of uses of the nonce.
     count: u32,
 }
 
-/// How it stands.
+/// State of a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The first answer is awaited.
+    /// Waiting for the first answer.
     Registering,
-    /// The trunk knows the contact.
+    /// The trunk has the binding.
     Registered,
-    /// It failed in a way that may pass by itself, and is tried again soon.
+    /// A temporary failure; retried soon.
     Failing,
-    /// It was refused: the operator or the carrier must do something. It is tried again now and then.
+    /// Refused: the operator or the carrier must act. Retried at long intervals.
     Refused,
-    /// The contact is being removed.
+    /// The binding is being removed.
     Leaving,
     /// Nothing is registered, and nothing will be.
     Stopped,
 }
 
-/// What an operator is told of a registration.
+/// Status of a registration, for the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// How it stands.
+    /// Current state.
     pub state: State,
-    /// Since when.
+    /// Time of the last change of state.
     pub since: Timestamp,
-    /// Until when the trunk knows the contact, also while renewing it fails; `None` where it does not.
+    /// Expiry of the binding at the trunk, also while renewals fail; `None` if there is no binding.
     pub registered_until: Option<Timestamp>,
-    /// The status code of the trunk's last final response; `None` where there was none to the last request.
-    pub last_answer: Option<u16>,
-    /// When the next request is due; `None` while one is under way.
+    /// Status code of the trunk's last final response; `None` if the last request got none.
+    pub last_response: Option<u16>,
+    /// Time of the next request; `None` while one is in progress.
     pub next_try: Option<Timestamp>,
 }
 
-/// How a request leaves: what its Via and Contact say.
+/// Via and Contact parameters of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Sending<'a> {
-    /// The listener's name, `host:port`.
+pub struct RequestParams<'a> {
+    /// Listener name, `host:port`.
     pub sent_by: &'a [u8],
     /// The transport.
     pub transport: Transport,
-    /// The branch of a new transaction, with its magic cookie.
+    /// Branch of a new transaction, with its magic cookie.
     pub branch: &'a [u8],
 }
 
 impl Registration {
-    /// A registration that is due at once. The seed is to be drawn at random: Call-ID, tags, client nonces and waits are
-    /// made of it and of the trunk's name. A trunk without an account gives one that is stopped.
+    /// Creates a registration that is due at once. The seed must be random: Call-ID, tags, client nonces and waits
+    /// are derived from it and the trunk's name. For a trunk without an account the registration is stopped.
     #[must_use]
     pub fn new(trunk: Arc<Trunk>, seed: u64) -> Self {
-        // One seed may serve for several trunks.
+        // Several trunks may share a seed.
         let seed = trunk.name.bytes().fold(seed, |seed, byte| Random::new(seed ^ u64::from(byte)).next());
         let mut random = Random::new(seed);
         let mut word = || random.next();
@@ -177,20 +178,20 @@ impl Registration {
         }
     }
 
-    /// The trunk.
+    /// Returns the trunk.
     #[must_use]
     pub const fn trunk(&self) -> &Arc<Trunk> {
         &self.trunk
     }
 
-    /// How it stands.
+    /// Returns the status.
     #[must_use]
     pub fn status(&self, now: Timestamp) -> Status {
         Status {
             state: self.state,
             since: self.since,
             registered_until: self.until.filter(|until| *until > now),
-            last_answer: self.last_answer,
+            last_response: self.last_answer,
             next_try: match self.phase {
                 Phase::Waiting(at) => Some(at),
                 _ => None,
@@ -198,7 +199,7 @@ impl Registration {
         }
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    /// Returns when to call [`handle_timeout`](Self::handle_timeout).
     #[must_use]
     pub const fn poll_timeout(&self) -> Option<Timestamp> {
         match self.phase {
@@ -207,7 +208,7 @@ impl Registration {
         }
     }
 
-    /// Does what is due at `now`.
+    /// Processes timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         match self.phase {
             Phase::Waiting(at) if at <= now => {
@@ -219,15 +220,15 @@ impl Registration {
         }
     }
 
-    /// Whether [`poll_request`](Self::poll_request) has something to write.
+    /// Whether [`poll_request`](Self::poll_request) has a request to write.
     #[must_use]
     pub fn wants_request(&self) -> bool {
         self.phase == Phase::Due
     }
 
-    /// Appends the REGISTER that is due to `out`; returns whether there is one. It is known by its CSeq: an answer to an
-    /// earlier one no longer counts.
-    pub fn poll_request(&mut self, now: Timestamp, sending: &Sending<'_>, out: &mut Vec<u8>) -> bool {
+    /// Appends the due REGISTER to `out` and returns whether there is one. Its CSeq identifies it: responses to
+    /// earlier requests are ignored.
+    pub fn poll_request(&mut self, now: Timestamp, sending: &RequestParams<'_>, out: &mut Vec<u8>) -> bool {
         if self.phase != Phase::Due {
             return false;
         }
@@ -238,14 +239,14 @@ impl Registration {
         true
     }
 
-    /// The request under way reached nobody at the place where it was sent, and there is another place: it is due again.
-    pub fn try_elsewhere(&mut self) {
+    /// Makes the request due again for another next hop, because it failed at the current one.
+    pub fn retry_at_next_hop(&mut self) {
         if matches!(self.phase, Phase::Trying(_)) {
             self.phase = Phase::Due;
         }
     }
 
-    /// The request under way, or the one that is due, comes to nothing: no answer, nobody reached, no such place.
+    /// Handles the failure of the request in progress or due: no answer, or nobody reached.
     pub fn handle_failure(&mut self, now: Timestamp) {
         match self.phase {
             Phase::Due | Phase::Trying(_) if self.leaving => self.stop(now),
@@ -254,8 +255,8 @@ impl Registration {
         }
     }
 
-    /// Takes the contact away from the trunk, as when the server is being stopped. [`is_stopped`](Self::is_stopped) says when
-    /// that is done; an unanswered attempt ends it too.
+    /// Removes the binding from the trunk, for example on shutdown. [`is_stopped`](Self::is_stopped) tells when that
+    /// is done; it is also done if the attempt gets no answer.
     pub fn unregister(&mut self, now: Timestamp) {
         if self.leaving || self.phase == Phase::Stopped {
             return;
@@ -268,7 +269,7 @@ impl Registration {
         }
         self.enter(now, State::Leaving);
         //= rfc3261#10.2
-        // No new registration before the last one is answered.
+        // RFC 3261 §10.2: no new registration before the last one is answered.
         if !under_way {
             self.phase = Phase::Due;
         }
@@ -280,7 +281,7 @@ impl Registration {
         self.phase == Phase::Stopped
     }
 
-    /// Takes a response; returns whether it answers the request under way.
+    /// Handles a response. Returns whether it answers the request in progress.
     pub fn handle_response(&mut self, now: Timestamp, response: &Message<'_>) -> bool {
         let Some(status) = response.status() else { return false };
         let ours = response.call_id() == &*self.call_id
@@ -298,7 +299,7 @@ impl Registration {
             401 | 407 => self.on_challenge(now, response),
             423 => self.on_too_brief(now, response),
             _ if self.leaving => self.stop(now),
-            // What will not change by itself: RFC 3261 §21.4 and §21.6.
+            // Permanent failures: RFC 3261 §21.4 and §21.6.
             400 | 402..=406 | 410 | 413..=416 | 420 | 421 | 600 | 603..=699 => self.refuse(now),
             _ => self.fail(now, retry_after(response)),
         }
@@ -324,7 +325,8 @@ impl Registration {
         self.enter(now, State::Registered);
     }
 
-    /// What the registrar says of our contact; where it names another (behind a translation some do), what it says of all.
+    /// Returns the period the registrar granted our contact, or that of all contacts if it rewrote ours (some
+    /// registrars do behind NAT).
     fn granted(&self, response: &Message<'_>) -> Duration {
         let head = response.head();
         let lists: Vec<Vec<NameAddr<'_>>> = head.all(HeaderName::Contact).filter_map(parse_contacts).collect();
@@ -348,11 +350,12 @@ impl Registration {
 
     fn on_challenge(&mut self, now: Timestamp, response: &Message<'_>) {
         let trunk = Arc::clone(&self.trunk);
-        let offers = trunk.credentials.as_ref().map_or_else(Vec::new, |credentials| offers(credentials, response));
-        // Once a nonce: credentials that were refused are refused again, but for those of a nonce that was too old.
-        let refused = |kept: &Kept| {
-            let again = |offer: &crate::challenge::Offer<'_>| {
-                offer.by_proxy == kept.by_proxy
+        let offers =
+            trunk.credentials.as_ref().map_or_else(Vec::new, |credentials| select_challenges(credentials, response));
+        // Refused credentials are refused again for the same nonce, except if the nonce was stale.
+        let refused = |kept: &CachedChallenge| {
+            let again = |offer: &crate::challenge::Challenge<'_>| {
+                offer.is_by_proxy == kept.by_proxy
                     && !offer.is_stale()
                     && (self.attempt.answered > 0 || offer.nonce().as_deref() == Some(&*kept.nonce))
             };
@@ -366,9 +369,14 @@ impl Registration {
             self.challenges.clear();
             return self.refuse(now);
         }
-        self.challenges.retain(|kept| offers.iter().all(|offer| offer.by_proxy != kept.by_proxy));
+        self.challenges.retain(|kept| offers.iter().all(|offer| offer.is_by_proxy != kept.by_proxy));
         self.challenges.extend(offers.iter().filter_map(|offer| {
-            Some(Kept { by_proxy: offer.by_proxy, value: offer.value.into(), nonce: offer.nonce()?, count: 0 })
+            Some(CachedChallenge {
+                by_proxy: offer.is_by_proxy,
+                value: offer.value.into(),
+                nonce: offer.nonce()?,
+                count: 0,
+            })
         }));
         self.attempt.answered = self.attempt.answered.saturating_add(1);
         self.phase = Phase::Due;
@@ -424,7 +432,7 @@ impl Registration {
     }
 }
 
-/// The value of Retry-After, whose comment and parameters say nothing of how long (RFC 3261 §20.33).
+/// Returns the value of Retry-After without its comment and parameters (RFC 3261 §20.33).
 fn retry_after(response: &Message<'_>) -> Duration {
     let value = response.head().first(HeaderName::RetryAfter).unwrap_or_default();
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();

@@ -1,48 +1,48 @@
-//! Numbers as the other side writes them.
+//! Rewriting of telephone numbers.
 
-/// The digits of a number that stands for one subscriber worldwide (ITU-T E.164 §6.1).
+/// Maximum number of digits of an international number (ITU-T E.164 §6.1).
 const MAX_E164_DIGITS: usize = 15;
-/// Where a country has no national prefix, a shorter number is a short code (112, 116117) and stays as it is.
+/// Minimum length of a subscriber number in a country without a national prefix. Shorter numbers are short codes
+/// (112, 116117) and stay unchanged.
 const MIN_SUBSCRIBER_DIGITS: usize = 7;
 
-/// What becomes of the user part of a SIP URI, or of what follows `tel:`, where it is a telephone number: in this order the
-/// first characters go (a plus counts), a prefix comes before the rest (in place of a plus), and it is written for the whole
-/// world.
+/// Rewriting of the telephone number in the user part of a SIP URI or after `tel:`. In this order: strip leading
+/// characters (a plus counts), add a prefix (replacing a plus), convert to E.164.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rewrite {
-    /// How many characters go; a number that has no more than these is left alone.
+pub struct NumberRewrite {
+    /// Number of characters to strip. Numbers that are not longer stay unchanged.
     pub strip: u8,
-    /// What comes before the rest.
+    /// Prefix to add.
     pub prefix: Box<[u8]>,
-    /// How a number becomes one of E.164.
+    /// Rule that converts to E.164.
     pub e164: Option<CountryRule>,
 }
 
-/// How numbers are dialled in one country.
+/// Dialling rules of one country.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountryRule {
-    /// The country's code, in digits.
+    /// Country code, in digits.
     pub country: Box<[u8]>,
-    /// What comes before an area code; empty where there is nothing.
+    /// Prefix before an area code; empty if there is none.
     pub national_prefix: Box<[u8]>,
-    /// What comes before a country's code.
+    /// Prefix before a country code.
     pub international_prefix: Box<[u8]>,
-    /// Whether the result begins with `+`.
+    /// Whether the result starts with `+`.
     pub plus: bool,
 }
 
 impl CountryRule {
-    /// The rule of `country` with the prefixes that most countries have.
+    /// Creates the rule for `country` with the most common prefixes.
     #[must_use]
     pub fn new(country: impl Into<Box<[u8]>>) -> Self {
         let (national_prefix, international_prefix) = (b"0"[..].into(), b"00"[..].into());
         Self { country: country.into(), national_prefix, international_prefix, plus: true }
     }
 
-    /// The number for the whole world; `None` where the rule does not know it.
+    /// Returns the international number, or `None` if the rule does not apply.
     fn apply(&self, number: &[u8]) -> Option<Vec<u8>> {
         let plus: &[u8] = if self.plus { b"+" } else { b"" };
-        // No country's code begins with 0.
+        // No country code starts with 0.
         let behind = |prefix: &[u8]| number.strip_prefix(prefix).filter(|rest| !matches!(rest, [] | [b'0', ..]));
         let world = if let Some(digits) = behind(b"+") {
             [plus, digits].concat()
@@ -62,10 +62,10 @@ impl CountryRule {
     }
 }
 
-impl Rewrite {
-    /// Appends to `out` what `user` becomes, and returns whether that is another number. What is no telephone number (a
-    /// name, a code with `*` or `#`) is appended as it is. `user` may have the parameters of a telephone number behind a
-    /// semicolon; they stay, but for `phone-context`, which a global number must not have (RFC 3966 §5.1.5).
+impl NumberRewrite {
+    /// Appends the rewritten `user` to `out` and returns whether it changed. Anything that is no telephone number (a
+    /// name, a code with `*` or `#`) is appended unchanged. `user` may have telephone number parameters after a
+    /// semicolon; they are kept, except `phone-context`, which a global number must not have (RFC 3966 §5.1.5).
     pub fn apply(&self, user: &[u8], out: &mut Vec<u8>) -> bool {
         let (text, params) = match user.iter().position(|byte| *byte == b';') {
             Some(at) => user.split_at_checked(at).unwrap_or((user, b"")),
@@ -87,14 +87,14 @@ impl Rewrite {
     fn rewritten(&self, number: &[u8]) -> Option<Vec<u8>> {
         let strip = usize::from(self.strip);
         let rest = number.get(strip..).filter(|rest| !rest.is_empty())?;
-        // A prefix takes the place of the plus: 00 before +49 is 0049.
+        // A prefix replaces the plus: 00 before +49 is 0049.
         let rest = if self.prefix.is_empty() { rest } else { rest.strip_prefix(b"+").unwrap_or(rest) };
         let number = [&*self.prefix, rest].concat();
         Some(self.e164.as_ref().and_then(|rule| rule.apply(&number)).unwrap_or(number))
     }
 }
 
-/// The number without what only divides it for the eye; `None` where `text` is no number.
+/// Returns the number without visual separators, or `None` if `text` is no number.
 fn digits_of(text: &[u8]) -> Option<Vec<u8>> {
     let (plus, rest): (&[u8], &[u8]) = match text {
         [b'+', rest @ ..] | [b'%', b'2', b'B' | b'b', rest @ ..] => (b"+", rest),
@@ -108,7 +108,7 @@ fn digits_of(text: &[u8]) -> Option<Vec<u8>> {
             _ => return None,
         }
     }
-    // A name may consist of dashes and dots alone.
+    // A name may consist of dashes and dots only.
     (number.len() > plus.len()).then_some(number)
 }
 
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn apply(rewrite: &Rewrite, user: &str) -> String {
+    fn apply(rewrite: &NumberRewrite, user: &str) -> String {
         let mut out = Vec::new();
         let changed = rewrite.apply(user.as_bytes(), &mut out);
         let out = String::from_utf8(out).expect("ASCII");
@@ -135,8 +135,8 @@ mod tests {
         out
     }
 
-    fn german() -> Rewrite {
-        Rewrite { e164: Some(CountryRule::new(*b"49")), ..Rewrite::default() }
+    fn german() -> NumberRewrite {
+        NumberRewrite { e164: Some(CountryRule::new(*b"49")), ..NumberRewrite::default() }
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn a_country_without_a_national_prefix_keeps_its_short_codes() {
         let rule = CountryRule { national_prefix: Box::default(), ..CountryRule::new(*b"45") };
-        let danish = Rewrite { e164: Some(CountryRule { plus: false, ..rule }), ..Rewrite::default() };
+        let danish = NumberRewrite { e164: Some(CountryRule { plus: false, ..rule }), ..NumberRewrite::default() };
         for (dialled, expected) in
             [("33221100", "4533221100"), ("112", "112"), ("0046123", "46123"), ("+46123", "46123")]
         {
@@ -178,17 +178,17 @@ mod tests {
 
     #[test]
     fn first_strip_then_prefix_then_e164() {
-        let dial_out = Rewrite { strip: 1, ..german() };
+        let dial_out = NumberRewrite { strip: 1, ..german() };
         assert_eq!(apply(&dial_out, "9030123456"), "+4930123456");
         assert_eq!(apply(&dial_out, "9"), "9");
-        let local = Rewrite { prefix: (*b"030").into(), ..german() };
+        let local = NumberRewrite { prefix: (*b"030").into(), ..german() };
         assert_eq!(apply(&local, "123456"), "+4930123456");
-        let carrier = Rewrite { strip: 1, prefix: (*b"00").into(), e164: None };
+        let carrier = NumberRewrite { strip: 1, prefix: (*b"00").into(), e164: None };
         assert_eq!(apply(&carrier, "+4930123"), "004930123");
         assert_eq!(apply(&carrier, "bob"), "bob");
     }
 
-    fn rule() -> impl Strategy<Value = Rewrite> {
+    fn rule() -> impl Strategy<Value = NumberRewrite> {
         let country = ("[1-9][0-9]{0,2}", "0?|1", "00|011|", any::<bool>()).prop_map(
             |(country, national, international, plus)| CountryRule {
                 country: country.into_bytes().into(),
@@ -197,7 +197,7 @@ mod tests {
                 plus,
             },
         );
-        (0..4_u8, "[+]?[0-9]{0,3}", proptest::option::of(country)).prop_map(|(strip, prefix, e164)| Rewrite {
+        (0..4_u8, "[+]?[0-9]{0,3}", proptest::option::of(country)).prop_map(|(strip, prefix, e164)| NumberRewrite {
             strip,
             prefix: prefix.into_bytes().into(),
             e164,
@@ -205,31 +205,31 @@ mod tests {
     }
 
     proptest! {
-        /// What has another character than a number's is nobody's number.
+        /// Anything with a character that numbers do not have is no number.
         #[test]
         fn names_are_left_alone(rewrite in rule(), name in "[0-9]{0,4}[a-zA-Z_*#!~]{1,3}[0-9.-]{0,4}(;x=y)?") {
             prop_assert_eq!(apply(&rewrite, &name), name);
         }
 
-        /// A number stays a number, whatever the rule: digits with at most a plus before them, never none.
+        /// A number stays a number under any rule: at least one digit, with at most a leading plus.
         #[test]
         fn a_number_stays_a_number(rewrite in rule(), number in "[+]?[0-9()-]{0,5}[0-9]{1,12}") {
-            let out = apply(&Rewrite { prefix: rewrite.prefix.iter().copied().filter(u8::is_ascii_digit).collect(), ..rewrite }, &number);
+            let out = apply(&NumberRewrite { prefix: rewrite.prefix.iter().copied().filter(u8::is_ascii_digit).collect(), ..rewrite }, &number);
             let digits = out.trim_start_matches('+');
             prop_assert!(!digits.is_empty());
             prop_assert!(digits.bytes().all(|byte| byte.is_ascii_digit() || b"()-+".contains(&byte)), "{}", out);
         }
 
-        /// A number for the whole world is one for good.
+        /// Converting an international number again does not change it.
         #[test]
         fn e164_is_reached_at_once(number in "[+]?[0-9]{1,16}", national in "0?") {
             let rule = CountryRule { national_prefix: national.into_bytes().into(), ..CountryRule::new(*b"49") };
-            let rewrite = Rewrite { e164: Some(rule), ..Rewrite::default() };
+            let rewrite = NumberRewrite { e164: Some(rule), ..NumberRewrite::default() };
             let once = apply(&rewrite, &number);
             prop_assert_eq!(apply(&rewrite, &once), once);
         }
 
-        /// How a number is divided for the eye makes no difference.
+        /// Visual separators make no difference.
         #[test]
         fn separators_are_only_for_the_eye(rewrite in rule(), parts in proptest::collection::vec("[0-9]{1,4}", 1..4)) {
             let plain = parts.concat();

@@ -1,4 +1,4 @@
-//! What the operator says of a trunk.
+//! Configuration of a trunk.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -6,59 +6,59 @@ use core::time::Duration;
 
 use strowger_auth::Network;
 use strowger_foundation::fnv1a;
-use strowger_locate::{Hop, Question};
+use strowger_locate::{Hop, LocateQuery};
 
-/// One carrier, or another server that is known by name.
+/// A carrier, or another server known by name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trunk {
-    /// What the operator calls it.
+    /// Name in the configuration.
     pub name: Box<str>,
-    /// What proves the server to the trunk; without them no challenge is answered.
+    /// Credentials for the trunk. Without them no challenge is answered.
     pub credentials: Option<Credentials>,
-    /// The addresses that the trunk sends from: requests from there need no password, but for REGISTER.
+    /// Source addresses of the trunk. Requests from them need no password, except REGISTER.
     pub sources: Vec<Network>,
-    /// How the server registers there; `None` where it does not.
+    /// How the server registers there; `None` if it does not.
     pub account: Option<Account>,
 }
 
 impl Trunk {
-    /// What tells the trunk from others, in Record-Routes too: a number made from its name, so that it is the same after a
-    /// restart, and whatever else the configuration gains or loses.
+    /// Returns an id that identifies the trunk, in Record-Routes too. It is derived from the name, so restarts and
+    /// other changes of the configuration do not change it.
     #[must_use]
     pub fn id(&self) -> u32 {
         Self::id_of(&self.name)
     }
 
-    /// The [id](Self::id) of a trunk with this name (FNV-1a).
+    /// Returns the [id](Self::id) of a trunk with this name (FNV-1a).
     #[must_use]
     pub fn id_of(name: &str) -> u32 {
         fnv1a(name.as_bytes())
     }
 
-    /// Whether a request from `source` is this trunk's.
+    /// Whether a request from `source` comes from this trunk.
     #[must_use]
     pub fn is_from(&self, source: IpAddr) -> bool {
         self.sources.iter().any(|network| network.contains(source))
     }
 }
 
-/// A user and what proves it.
+/// A user name and its password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// The user.
     pub username: Box<[u8]>,
     /// The password.
     pub password: Secret,
-    /// The only realm that is answered; any where it is `None`.
+    /// Only realm that is answered; any if `None`.
     pub realm: Option<Box<[u8]>>,
 }
 
-/// A password. It is never shown.
+/// A password. It is never displayed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Box<[u8]>);
 
 impl Secret {
-    /// Keeps `password`.
+    /// Stores `password`.
     #[must_use]
     pub fn new(password: impl Into<Box<[u8]>>) -> Self {
         Self(password.into())
@@ -78,23 +78,23 @@ impl fmt::Debug for Secret {
 /// What is registered at the trunk, and where.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Account {
-    /// The address of record, as `sip:account@carrier.example`.
+    /// Address of record, such as `sip:account@carrier.example`.
     pub from: Box<[u8]>,
-    /// The user part of the contact: what calls from the trunk are sent to.
+    /// User part of the contact, to which the trunk sends calls.
     pub contact_user: Box<[u8]>,
-    /// The Request-URI of a REGISTER, without a user part (RFC 3261 §10.2).
+    /// Request-URI of a REGISTER, without a user part (RFC 3261 §10.2).
     pub registrar: Box<[u8]>,
-    /// Where that is.
-    pub place: Place,
-    /// How long a registration is asked for, in whole seconds.
+    /// Next hop of the registrar.
+    pub next_hop: NextHop,
+    /// Requested registration period, in whole seconds.
     pub expires: Duration,
 }
 
-/// Where a configured URI leads.
+/// Next hop of a configured URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// To this address.
-    At(Hop),
-    /// Where the DNS says.
-    Named(Question),
+pub enum NextHop {
+    /// A fixed address.
+    Address(Hop),
+    /// A name to locate with the DNS.
+    Name(LocateQuery),
 }

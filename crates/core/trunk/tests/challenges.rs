@@ -1,11 +1,11 @@
-//! Answers to challenges, as a server judges them.
+//! Answers to challenges, checked by a server's authenticator.
 
 use std::sync::Arc;
 
 use strowger_auth::{Algorithm, Authenticator, Challenge, Ha1, NonceWindows, Policy, Qop, Verdict};
 use strowger_foundation::{KeyRing, TagKey, Timestamp};
-use strowger_message::{HeaderName, Message, Reply, Status};
-use strowger_trunk::{Challenged, Credentials, MAX_ANSWERS, Secret, Trunk, answer_challenge};
+use strowger_message::{HeaderName, Message, ResponseBuilder, Status};
+use strowger_trunk::{ChallengedRequest, Credentials, MAX_ANSWERS, Secret, Trunk, answer_challenge};
 
 const NOW: Timestamp = Timestamp::from_millis(5_000_000);
 const REQUEST: &str = "INVITE sip:+4930123@carrier.example SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.9;branch=z9hG4bK1\r\n\
@@ -17,8 +17,14 @@ fn trunk(password: &str) -> Trunk {
     Trunk { name: "carrier".into(), credentials, sources: Vec::new(), account: None }
 }
 
-fn challenged(answered: u8) -> Challenged<'static> {
-    Challenged { method: b"INVITE", uri: b"sip:+4930123@carrier.example", body: b"body", cnonce: 77, answered }
+fn challenged(answered: u8) -> ChallengedRequest<'static> {
+    ChallengedRequest {
+        method: b"INVITE",
+        uri: b"sip:+4930123@carrier.example",
+        body: b"body",
+        cnonce: 77,
+        attempts: answered,
+    }
 }
 
 fn authenticator() -> Authenticator {
@@ -41,6 +47,9 @@ fn answer(trunk: &Trunk, headers: &str, answered: u8) -> Option<String> {
     answered.then_some(lines)
 }
 
+//= rfc7616#3.7:first
+//= rfc7616#3.8:answered
+//= rfc7616#5.6:strongest
 #[test]
 fn a_server_accepts_the_answer_to_its_strongest_challenge() {
     let sets = [
@@ -60,7 +69,8 @@ fn a_server_accepts_the_answer_to_its_strongest_challenge() {
             let authenticator = authenticator();
             let request = Message::parse(REQUEST.as_bytes()).expect("a request");
             let mut text = Vec::new();
-            let reply = Reply::begin(&mut text, request.head(), Status::UNAUTHORIZED, "Unauthorized", b"t", None);
+            let reply =
+                ResponseBuilder::begin(&mut text, request.head(), Status::UNAUTHORIZED, "Unauthorized", b"t", None);
             let challenge = Challenge { header, realm: b"carrier", stale: false, request: 1 };
             authenticator.challenge(NOW, &policy, reply, &challenge).finish();
             let response = Message::parse(&text).expect("a response");
@@ -90,6 +100,7 @@ fn the_body_is_covered_where_nothing_else_is_offered() {
     assert!(!lines.expect("an answer, as in RFC 2069").contains("qop"));
 }
 
+//= rfc7616#3.3:refused
 #[test]
 fn credentials_that_were_refused_are_not_sent_again() {
     let challenge = "Proxy-Authenticate: Digest realm=\"c\", nonce=\"n\", qop=\"auth\"\r\n";
@@ -100,6 +111,7 @@ fn credentials_that_were_refused_are_not_sent_again() {
     assert_eq!(answer(&trunk("hush"), &stale, MAX_ANSWERS), None);
 }
 
+//= rfc7616#3.3:unknown-algorithm
 #[test]
 fn what_cannot_be_answered() {
     for headers in [
@@ -115,6 +127,15 @@ fn what_cannot_be_answered() {
     }
     let nobody = Trunk { credentials: None, ..trunk("hush") };
     assert_eq!(answer(&nobody, "WWW-Authenticate: Digest realm=\"c\", nonce=\"n\"\r\n", 0), None);
+}
+
+//= rfc7616#3.3:unknown-algorithm
+#[test]
+fn an_algorithm_that_is_not_known_is_passed_over() {
+    let both = "WWW-Authenticate: Digest realm=\"c\", nonce=\"1\", algorithm=SHA-1\r\n\
+        WWW-Authenticate: Digest realm=\"c\", nonce=\"2\", algorithm=MD5\r\n";
+    let lines = answer(&trunk("hush"), both, 0).expect("an answer");
+    assert!(lines.contains("nonce=\"2\"") && lines.lines().count() == 1, "{lines}");
 }
 
 #[test]

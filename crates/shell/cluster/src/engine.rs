@@ -1,46 +1,46 @@
-//! What an engine must do.
+//! Interface of an engine.
 
 use strowger_members::{Reply, Request};
 
 use crate::EngineKind;
+use crate::context::{EngineContext, FOLLOW_FOR};
 use crate::mariadb::MariaDb;
-use crate::own::{FOLLOW_FOR, Own};
 use crate::postgres::Postgres;
 use crate::redis::Redis;
 
-/// Why an engine did not do what it was asked for.
+/// Error of an engine request.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// None of them answers, or none can be written to.
+    /// No engine answers, or none is writable.
     #[error("no engine can be used: {0}")]
     Unreachable(String),
-    /// It does not do as it was told.
+    /// The engine reported an error.
     #[error("{engine}: {why}")]
     Failed {
-        /// Which.
+        /// Name of the engine.
         engine: String,
-        /// What it said.
+        /// Error message.
         why: String,
     },
-    /// It has something that no member wrote.
-    #[error("{engine}: {key} is not of this program; use another cluster.name, or remove it")]
+    /// The engine has data that no member wrote.
+    #[error("{engine}: {key} was not written by this program; use another cluster.name, or remove the key")]
     Foreign {
-        /// Which.
+        /// Name of the engine.
         engine: String,
-        /// Where that is.
+        /// Location of the data.
         key: String,
     },
 }
 
-/// The engine that is configured.
-pub(crate) enum Configured {
+/// The configured engine.
+pub(crate) enum AnyEngine {
     Redis(Redis),
     Postgres(Postgres),
     MariaDb(MariaDb),
 }
 
-impl Configured {
-    pub(crate) fn new(kind: EngineKind, own: Own) -> Self {
+impl AnyEngine {
+    pub(crate) fn new(kind: EngineKind, own: EngineContext) -> Self {
         match kind {
             EngineKind::Redis | EngineKind::RedisSentinel | EngineKind::RedisCluster => {
                 Self::Redis(Redis::new(own, kind))
@@ -51,28 +51,28 @@ impl Configured {
     }
 }
 
-impl Engine for Configured {
-    async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+impl Engine for AnyEngine {
+    async fn execute(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
         if matches!(request, Request::Follow(from) if from.is_empty()) {
-            // Somebody may be there soon.
+            // A member may join soon.
             tokio::time::sleep(FOLLOW_FOR / 5).await;
             return Ok(Reply::Entries(Vec::new()));
         }
         match self {
-            Self::Redis(redis) => redis.carry_out(request, show).await,
-            Self::MariaDb(mariadb) => mariadb.carry_out(request, show).await,
-            Self::Postgres(postgres) => postgres.carry_out(request, show).await,
+            Self::Redis(redis) => redis.execute(request, show).await,
+            Self::MariaDb(mariadb) => mariadb.execute(request, show).await,
+            Self::Postgres(postgres) => postgres.execute(request, show).await,
         }
     }
 }
 
-/// A store that members share. Any number of requests may be on their way, one of each kind.
+/// A store that members share. Requests may be concurrent, one of each kind.
 pub(crate) trait Engine {
-    /// Carries a request out. Records of the whole state are shown to `show`.
-    async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError>;
+    /// Executes a request. Passes the records of the whole state to `show`.
+    async fn execute(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError>;
 }
 
-/// Whether something came of a request that lets its connection be given up.
-pub(crate) const fn has_failed(reply: &Result<Reply, EngineError>) -> bool {
+/// Whether a reply means that the request's connection must be replaced.
+pub(crate) const fn is_connection_lost(reply: &Result<Reply, EngineError>) -> bool {
     matches!(reply, Err(_) | Ok(Reply::Failed { .. }))
 }

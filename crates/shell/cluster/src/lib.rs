@@ -1,21 +1,22 @@
 //! Registrations that several servers ("members") share, through an engine or by forwarding them to each other.
 //!
-//! One thread stands between the workers and the others: it carries out what a [`Member`](strowger_members::Member) asks of an engine, or
-//! sends and receives what [`Peers`](strowger_members::Peers) say to each other, and has the location table take what other members have
-//! changed. Workers never wait for it. [`Cluster::start`] begins it, [`Cluster::keeper`] is what the workers give their records to.
+//! One thread connects the workers with the other members. It executes the requests of a
+//! [`Member`](strowger_members::Member) on an engine, or exchanges the messages of
+//! [`Peers`](strowger_members::Peers), and applies the changes of other members to the location table. Workers never
+//! wait for it. [`Cluster::start`] starts it; the workers write their records to [`Cluster::record_sink`].
 
 #![forbid(unsafe_code)]
 
 mod changes;
+mod context;
 mod engine;
-mod keeper;
 mod log;
 mod mariadb;
-mod own;
 mod peers;
 mod postgres;
 mod redis;
 mod report;
+mod sink;
 mod table;
 mod thread;
 
@@ -26,25 +27,25 @@ use std::time::Duration;
 use strowger_auth::NonceWindows;
 use strowger_foundation::{TagKey, Timestamp};
 use strowger_registrar::{Locations, MemberId};
-use strowger_worker::Keep;
+use strowger_worker::RecordSink;
 
-use crate::keeper::Keeper;
-use crate::thread::Running;
+use crate::sink::ClusterSink;
+use crate::thread::ClusterThread;
 
 pub use crate::engine::EngineError;
-pub use strowger_members::{Limits, PeerLimits, PeerSeen, Status};
+pub use strowger_members::{Limits, PeerLimits, PeerStatus, Status};
 
 /// The process's monotonic clock, as a function.
-pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// What an engine is.
+/// Kind of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineKind {
     /// Redis or Valkey.
     Redis,
-    /// Redis or Valkey, of which sentinels say which one is the master.
+    /// Redis or Valkey with sentinels that name the master.
     RedisSentinel,
-    /// A cluster of Redis or Valkey, of which some servers are named.
+    /// A Redis or Valkey cluster, of which some servers are listed.
     RedisCluster,
     /// PostgreSQL.
     Postgres,
@@ -52,18 +53,18 @@ pub enum EngineKind {
     MariaDb,
 }
 
-/// Connects to an engine as a member does, and lets go of it: whether one of `engines` can be written to. Tables that are missing are made.
-/// Waits for each of them for two seconds.
+/// Connects to the engines as a member does and disconnects: checks that one of `engines` is writable. Creates
+/// missing tables. Waits two seconds for each.
 ///
 /// # Errors
-/// [`EngineError::Unreachable`], which says why of each.
-pub fn try_engines(kind: EngineKind, engines: &[EngineAddress]) -> Result<(), EngineError> {
+/// [`EngineError::Unreachable`] with the reason for each engine.
+pub fn check_engines(kind: EngineKind, engines: &[EngineAddress]) -> Result<(), EngineError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| EngineError::Unreachable(error.to_string()))?;
     tokio::task::LocalSet::new().block_on(&runtime, async {
         match kind {
             EngineKind::Redis | EngineKind::RedisSentinel | EngineKind::RedisCluster => {
-                redis::try_to(kind, engines).await
+                redis::check(kind, engines).await
             }
             EngineKind::Postgres => postgres::connect_to_one(engines).await.map(drop),
             EngineKind::MariaDb => mariadb::connect_to_one(engines).await.map(drop),
@@ -71,123 +72,124 @@ pub fn try_engines(kind: EngineKind, engines: &[EngineAddress]) -> Result<(), En
     })
 }
 
-/// Where an engine is.
+/// Address and credentials of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineAddress {
     /// Host and port.
     pub authority: String,
-    /// The user's name and password, where there is one.
+    /// User name and password, if any.
     pub password: Option<(Option<String>, String)>,
-    /// The database: a name, or a number of Redis; empty for the usual one. Of sentinels the master's name, and a number behind a slash.
+    /// Database: a name, or a Redis database number; empty for the default. With sentinels the master's name,
+    /// optionally with `/` and a number.
     pub database: String,
 }
 
-/// What a 200 to a REGISTER promises besides what the member's own disk does.
+/// What a 200 to a REGISTER guarantees in addition to the member's own disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promise {
-    /// Nothing: the other members hear of it soon.
-    Nothing,
-    /// The engine has it.
+pub enum WriteConcern {
+    /// Nothing: the other members learn of the change soon.
+    None,
+    /// The engine has stored the change.
     Engine,
 }
 
-/// The engine that members share.
+/// Configuration of the shared engine.
 #[derive(Debug)]
 pub struct EngineConfig {
-    /// What the members are called together; others may use the same engine.
+    /// Name of the cluster; other clusters may use the same engine.
     pub name: String,
-    /// What tells this server's key from others.
+    /// Identifier of this server's key.
     pub key: String,
-    /// What the engines are.
+    /// Kind of the engines.
     pub kind: EngineKind,
-    /// The engines, of which one that can be written to is used.
+    /// Engines, of which a writable one is used.
     pub engines: Vec<EngineAddress>,
-    /// Of an engine that has replicas, how many must have a change before it counts as there.
+    /// Number of replicas that must have a change before it counts as stored.
     pub replicas: u8,
-    /// Bounds of what waits.
+    /// Limits of the outbox.
     pub limits: Limits,
 }
 
-/// The peers that a member forwards registrations to.
-pub struct PeersConfig {
-    /// What they send comes to it.
+/// Configuration of the peers that a member forwards registrations to.
+pub struct PeerTransportConfig {
+    /// Socket that receives their messages.
     pub socket: UdpSocket,
-    /// Where they listen for what this one sends.
+    /// Addresses where they listen.
     pub peers: Vec<SocketAddr>,
-    /// The key that all have.
+    /// Common key of all members.
     pub key: TagKey,
-    /// What may wait for each of them.
+    /// Limits of what waits for each peer.
     pub limits: PeerLimits,
 }
 
 /// How members share registrations.
-pub enum Way {
+pub enum SharingMode {
     /// Through an engine.
     Engine(EngineConfig),
-    /// By forwarding them to each other.
-    Peers(PeersConfig),
+    /// By forwarding to each other.
+    Peers(PeerTransportConfig),
 }
 
-/// Which member this is, and how it shares.
+/// Identity of this member and how it shares registrations.
 pub struct ClusterConfig {
-    /// This member.
+    /// Id of this member.
     pub member: MemberId,
-    /// Where the others send requests for phones that only this one reaches.
+    /// Address where the others send requests for phones that only this member reaches.
     pub address: SocketAddr,
-    /// How it shares.
-    pub way: Way,
-    /// What is promised.
-    pub promise: Promise,
-    /// Whether the disk promises something too.
-    pub disk_promises: bool,
-    /// The table, [shared](Locations::shared_by) by this member.
+    /// How registrations are shared.
+    pub mode: SharingMode,
+    /// What a 200 guarantees.
+    pub write_concern: WriteConcern,
+    /// Whether a 200 also waits for the disk.
+    pub waits_for_disk: bool,
+    /// Location table, [shared](Locations::shared_by) by this member.
     pub locations: Arc<Locations>,
-    /// How long a registration lasts at most.
-    pub longest: Duration,
-    /// What was used of nonces, which the members tell each other.
+    /// Maximum registration period.
+    pub max_lifetime: Duration,
+    /// Used nonces, which the members exchange.
     pub nonces: Arc<NonceWindows>,
     /// The process's clock.
-    pub now: Now,
+    pub now: Clock,
 }
 
-/// The thread that shares registrations.
+/// Handle of the thread that shares registrations.
 pub struct Cluster {
-    running: Running,
-    promise: Promise,
+    thread: ClusterThread,
+    promise: WriteConcern,
     disk_promises: bool,
 }
 
 impl Cluster {
-    /// Starts the thread. An engine that does not answer is asked again; until it has answered once the table is not complete. Peers that
-    /// do not answer are waited for for two seconds.
+    /// Starts the thread. It retries an engine that does not answer; until the engine has answered once, the table is
+    /// not complete. It waits two seconds for peers that do not answer.
     ///
     /// # Errors
-    /// When the system has no thread left, or cannot wait for the socket.
+    /// If the system cannot create a thread or wait for the socket.
     pub fn start(config: ClusterConfig) -> std::io::Result<Self> {
-        let (promise, disk_promises) = (config.promise, config.disk_promises);
-        Ok(Self { running: Running::start(config)?, promise, disk_promises })
+        let (promise, disk_promises) = (config.write_concern, config.waits_for_disk);
+        Ok(Self { thread: ClusterThread::start(config)?, promise, disk_promises })
     }
 
-    /// What the workers give their records to: `disk` is who keeps them on this member's disk, if anybody does.
+    /// Returns the sink for the workers' records. `disk` is the sink of this member's disk, if any.
     #[must_use]
-    pub fn keeper(&self, disk: Option<Arc<dyn Keep>>) -> Arc<dyn Keep> {
-        Arc::new(Keeper::new(self.running.sender(), self.promise, disk, self.disk_promises))
+    pub fn record_sink(&self, disk: Option<Arc<dyn RecordSink>>) -> Arc<dyn RecordSink> {
+        Arc::new(ClusterSink::new(self.thread.sender(), self.promise, disk, self.disk_promises))
     }
 
-    /// How it goes.
+    /// Returns the status.
     #[must_use]
     pub fn status(&self) -> Status {
-        self.running.status()
+        self.thread.status()
     }
 
-    /// Forwards registrations to these peers from now on, where there is no engine.
+    /// Replaces the peers, if there is no engine.
     pub fn set_peers(&self, peers: Vec<SocketAddr>) {
-        self.running.set_peers(peers);
+        self.thread.set_peers(peers);
     }
 
-    /// Ends it: what waits for the engine or for peers that answer has so long to get there.
+    /// Stops the thread. Allows `within` for waiting changes to reach the engine or the answering peers.
     pub fn stop(&self, within: Duration) {
-        self.running.stop(within);
+        self.thread.stop(within);
     }
 }
 

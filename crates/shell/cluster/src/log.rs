@@ -1,4 +1,4 @@
-//! What the operator is told of the members.
+//! Log messages about the members.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use strowger_foundation::Timestamp;
 use strowger_members::Status;
 use strowger_registrar::MemberId;
 
-/// What was told.
+/// What was logged last.
 #[derive(Debug, Default)]
-pub(crate) struct Log {
-    trouble_since: Option<Timestamp>,
+pub(crate) struct StatusLog {
+    failure_since: Option<Timestamp>,
     conflict: Option<String>,
     alive: BTreeMap<MemberId, bool>,
 }
 
-impl Log {
-    /// Tells what is new.
+impl StatusLog {
+    /// Logs what has changed.
     pub(crate) fn report(&mut self, now: Timestamp, status: &Status) {
-        match (self.trouble_since, &status.trouble) {
+        match (self.failure_since, &status.failure) {
             (None, Some(why)) => tracing::error!("cluster: registrations are not shared: {why}"),
             (Some(since), None) => {
                 let lasted = now.saturating_since(since).as_secs_f64();
@@ -25,11 +25,11 @@ impl Log {
             }
             _ => {}
         }
-        self.trouble_since = status.trouble.as_ref().and(self.trouble_since.or(status.trouble_since).or(Some(now)));
+        self.failure_since = status.failure.as_ref().and(self.failure_since.or(status.failure_since).or(Some(now)));
         if self.conflict != status.conflict {
             match &status.conflict {
                 Some(why) => tracing::error!("cluster: {why}"),
-                None => tracing::info!("cluster: the members' configurations fit again"),
+                None => tracing::info!("cluster: the members' configurations agree again"),
             }
             self.conflict.clone_from(&status.conflict);
         }
@@ -39,7 +39,7 @@ impl Log {
             let address = address.unwrap_or_default();
             match (was_alive, other.is_alive) {
                 (false, true) => tracing::info!("cluster: member {member} is alive, at {address}"),
-                (true, false) => tracing::warn!("cluster: member {member} at {address} gives no sign of life"),
+                (true, false) => tracing::warn!("cluster: member {member} at {address} sends no heartbeat"),
                 _ => {}
             }
         }

@@ -1,24 +1,26 @@
 //! MariaDB and MySQL.
 //!
-//! The tables are those of PostgreSQL. Each row belongs to one member, and only that one writes it. So members may use different servers that
-//! replicate one another, two ways, in a circle or by Galera: no row is written in two places.
+//! The tables are those of PostgreSQL. Each row belongs to one member, and only that member writes it. Members may
+//! therefore use different servers that replicate each other: two-way, in a circle or with Galera. No row is written
+//! on two servers.
 
 use std::time::Duration;
 
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Row, TxOpts, Value};
-use strowger_members::{Alive, Entry, Kind, Position, Reply, Request};
+use strowger_members::{Entry, Kind, LiveMember, Position, Reply, Request};
 use strowger_registrar::MemberId;
 use tokio::sync::{Mutex, MutexGuard};
 
 use crate::EngineAddress;
-use crate::changes::{self, Kept};
-use crate::engine::{Engine, EngineError, has_failed};
-use crate::own::{
-    CUT_EVERY, FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, Own, PAGE_PATIENCE, PATIENCE, READ_CHANGES, READ_ENTRIES,
+use crate::changes::{self, StoredChange};
+use crate::context::{
+    CUT_EVERY, ENGINE_TIMEOUT, EngineContext, FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, PAGE_TIMEOUT, READ_CHANGES,
+    READ_ENTRIES,
 };
+use crate::engine::{Engine, EngineError, is_connection_lost};
 
-/// Changes that are written by one statement at most: a power of two.
+/// Maximum number of changes written by one statement; a power of two.
 const WRITE_CHANGES: usize = 512;
 
 const TABLES: [&str; 3] = [
@@ -33,8 +35,8 @@ const TABLES: [&str; 3] = [
         beat BIGINT UNSIGNED NOT NULL, address VARCHAR(64) CHARACTER SET ascii NOT NULL,
         `key` VARCHAR(64) CHARACTER SET ascii NOT NULL, PRIMARY KEY (cluster, member)) ENGINE = InnoDB",
 ];
-/// Whether the table is there that is made last.
-const LOOK: &str = "SELECT 1 FROM strowger_members LIMIT 0";
+/// Checks that the table exists that is created last.
+const CHECK_TABLES: &str = "SELECT 1 FROM strowger_members LIMIT 0";
 const NO_SUCH_TABLE: u16 = 1_146;
 const MEMBERS: &str = "SELECT DISTINCT member FROM strowger_log WHERE cluster = ?";
 const LAST: &str = "SELECT member, incarnation, number FROM strowger_log WHERE cluster = ? AND member = ?
@@ -46,7 +48,7 @@ const FOLLOW: &str = "SELECT member, incarnation, number, entry FROM strowger_lo
     WHERE cluster = ? AND member = ? AND (incarnation > ? OR (incarnation = ? AND number > ?))
     ORDER BY incarnation, number LIMIT ?";
 const PUT: &str = "INSERT INTO strowger_changes (cluster, member, contact, version, until_ms, `change`) VALUES ";
-const PUT_OVER: &str = " ON DUPLICATE KEY UPDATE
+const ON_DUPLICATE: &str = " ON DUPLICATE KEY UPDATE
     until_ms = IF(version <= VALUES(version), VALUES(until_ms), until_ms),
     `change` = IF(version <= VALUES(version), VALUES(`change`), `change`),
     version = GREATEST(version, VALUES(version))";
@@ -54,31 +56,31 @@ const APPEND: &str = "INSERT IGNORE INTO strowger_log VALUES (?, ?, ?, ?, ?)";
 const CUT: &str = "DELETE FROM strowger_log
     WHERE cluster = ? AND member = ? AND (incarnation < ? OR (incarnation = ? AND number < ?))";
 const FORGET: &str = "DELETE FROM strowger_changes WHERE cluster = ? AND member = ? AND until_ms <= ?";
-const BEAT: &str = "REPLACE INTO strowger_members VALUES (?, ?, ?, ?, ?, ?)";
+const HEARTBEAT: &str = "REPLACE INTO strowger_members VALUES (?, ?, ?, ?, ?, ?)";
 const ALIVE: &str = "SELECT member, incarnation, beat, address, `key` FROM strowger_members WHERE cluster = ?";
 
-/// A connection, where there is one.
-type Slot = Mutex<Option<Connected>>;
+/// A connection, if established.
+type ConnectionSlot = Mutex<Option<Connection>>;
 
-/// A connection, to which engine, and the epoch in which it was made.
-struct Connected {
+/// A connection with its engine and epoch.
+struct Connection {
     connection: Conn,
     engine: String,
     epoch: u64,
 }
 
-/// One MariaDB of several that stand in for one another.
+/// A MariaDB engine: one of several servers that replace each other.
 pub(crate) struct MariaDb {
-    own: Own,
-    /// A connection for what waits for something new, for transactions, for the whole state, and for the rest.
-    follows: Slot,
-    appends: Slot,
-    reads: Slot,
-    commands: Slot,
+    own: EngineContext,
+    /// Connections for following logs, for transactions, for the whole state, and for everything else.
+    follows: ConnectionSlot,
+    appends: ConnectionSlot,
+    reads: ConnectionSlot,
+    commands: ConnectionSlot,
 }
 
 impl MariaDb {
-    pub(crate) fn new(own: Own) -> Self {
+    pub(crate) fn new(own: EngineContext) -> Self {
         Self {
             own,
             follows: Mutex::new(None),
@@ -88,22 +90,25 @@ impl MariaDb {
         }
     }
 
-    const fn slot_for(&self, request: &Request) -> &Slot {
+    const fn slot_for(&self, request: &Request) -> &ConnectionSlot {
         match request {
             Request::Follow(_) => &self.follows,
             Request::Append(_) => &self.appends,
             Request::ReadAll => &self.reads,
-            Request::Ends | Request::Beat => &self.commands,
+            Request::Ends | Request::Heartbeat => &self.commands,
         }
     }
 
-    async fn connected<'s>(&self, slot: &'s Slot) -> Result<MutexGuard<'s, Option<Connected>>, EngineError> {
+    async fn connection<'s>(
+        &self,
+        slot: &'s ConnectionSlot,
+    ) -> Result<MutexGuard<'s, Option<Connection>>, EngineError> {
         let (mut slot, epoch) = (slot.lock().await, self.own.epoch());
         if slot.as_ref().is_some_and(|connected| connected.epoch == epoch) {
             return Ok(slot);
         }
         let (connection, engine) = connect_to_one(&self.own.engines).await?;
-        *slot = Some(Connected { connection, engine, epoch });
+        *slot = Some(Connection { connection, engine, epoch });
         Ok(slot)
     }
 
@@ -125,7 +130,7 @@ impl MariaDb {
         let (mut member, mut contact) = (0_u16, 0_u64);
         loop {
             let from = (&self.own.name, member, member, contact, store_ms, READ_CHANGES);
-            let Ok(rows) = tokio::time::timeout(PAGE_PATIENCE, connection.exec(READ, from)).await else {
+            let Ok(rows) = tokio::time::timeout(PAGE_TIMEOUT, connection.exec(READ, from)).await else {
                 return Ok(Reply::Failed { request: Kind::ReadAll, why: "the database stopped answering".to_owned() });
             };
             let rows: Vec<(u16, u64, Vec<u8>)> = rows?;
@@ -161,22 +166,22 @@ impl MariaDb {
 
     async fn append(&self, connection: &mut Conn, entry: &Entry) -> mysql_async::Result<Result<Reply, String>> {
         let (own, at) = (self.own.member.get(), entry.position);
-        let newest: Vec<(u64, Kept)> = changes::of_entry(entry, self.own.longest).into_iter().collect();
+        let newest: Vec<(u64, StoredChange)> = changes::of_entry(entry, self.own.max_lifetime).into_iter().collect();
         let mut transaction = connection.start_transaction(TxOpts::default()).await?;
         let last: Option<(u16, u64, u64)> = transaction.exec_first(LAST, (&self.own.name, own)).await?;
         let end = last.map_or(Position::BEGIN, |(_, incarnation, number)| Position { incarnation, number });
         if end != entry.after && end != at {
             transaction.rollback().await?;
-            return Ok(Err(self.own.ends_elsewhere(end, entry.after)));
+            return Ok(Err(self.own.log_mismatch(end, entry.after)));
         }
-        for changes in in_few_sizes(&newest) {
+        for changes in power_of_two_chunks(&newest) {
             let rows = vec!["(?, ?, ?, ?, ?, ?)"; changes.len()].join(", ");
             let values = changes.iter().flat_map(|(contact, kept)| {
                 let (version, record) = (kept.version.to_bits(), &kept.record[..]);
                 let of_contact = [(*contact).into(), version.into(), kept.until_ms.into(), record.into()];
                 [Value::from(&self.own.name), own.into()].into_iter().chain(of_contact)
             });
-            transaction.exec_drop(format!("{PUT}{rows}{PUT_OVER}"), Params::Positional(values.collect())).await?;
+            transaction.exec_drop(format!("{PUT}{rows}{ON_DUPLICATE}"), Params::Positional(values.collect())).await?;
         }
         transaction.exec_drop(APPEND, (&self.own.name, own, at.incarnation, at.number, entry.to_bytes())).await?;
         transaction.commit().await?;
@@ -188,31 +193,39 @@ impl MariaDb {
         Ok(Ok(Reply::Appended(at)))
     }
 
-    async fn beat(&self, connection: &mut Conn) -> mysql_async::Result<Reply> {
+    async fn write_heartbeat(&self, connection: &mut Conn) -> mysql_async::Result<Reply> {
         let rows: Vec<(u16, u64, u64, String, String)> = connection.exec(ALIVE, (&self.own.name,)).await?;
-        let beat = self.own.next_beat();
+        let beat = self.own.next_heartbeat();
         let (own, address) = (self.own.member.get(), self.own.address.to_string());
-        connection.exec_drop(BEAT, (&self.own.name, own, self.own.incarnation, beat, address, &self.own.key)).await?;
+        connection
+            .exec_drop(HEARTBEAT, (&self.own.name, own, self.own.incarnation, beat, address, &self.own.key))
+            .await?;
         let alive = |(member, incarnation, beat, address, key): (u16, u64, u64, String, String)| {
-            Some(Alive { member: MemberId::new(member)?, incarnation, beat, address: address.parse().ok()?, key })
+            Some(LiveMember {
+                member: MemberId::new(member)?,
+                incarnation,
+                heartbeat: beat,
+                address: address.parse().ok()?,
+                key,
+            })
         };
-        Ok(Reply::Beat(rows.into_iter().filter_map(alive).collect()))
+        Ok(Reply::Heartbeats(rows.into_iter().filter_map(alive).collect()))
     }
 
-    async fn ask(
+    async fn execute_on(
         &self,
-        mut slot: MutexGuard<'_, Option<Connected>>,
+        mut slot: MutexGuard<'_, Option<Connection>>,
         request: &Request,
         show: &dyn Fn(&[u8]),
     ) -> Result<Reply, EngineError> {
-        let Some(Connected { connection, engine, .. }) = &mut *slot else {
+        let Some(Connection { connection, engine, .. }) = &mut *slot else {
             return Err(EngineError::Unreachable("the connection is gone".to_owned()));
         };
         let reply = match request {
             Request::Ends => self.ends(connection).await,
             Request::ReadAll => self.read_all(connection, show).await,
             Request::Follow(from) => self.follow(connection, from).await,
-            Request::Beat => self.beat(connection).await,
+            Request::Heartbeat => self.write_heartbeat(connection).await,
             Request::Append(entry) => match self.append(connection, entry).await {
                 Ok(Ok(reply)) => Ok(reply),
                 Ok(Err(why)) => return Err(EngineError::Failed { engine: engine.clone(), why }),
@@ -224,24 +237,24 @@ impl MariaDb {
 }
 
 impl Engine for MariaDb {
-    async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
-        let slot = self.connected(self.slot_for(request)).await?;
+    async fn execute(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+        let slot = self.connection(self.slot_for(request)).await?;
         let epoch = slot.as_ref().map_or(0, |connected| connected.epoch);
-        // The whole state takes as long as it takes; each part of it has its own time.
-        let patience = if matches!(request, Request::ReadAll) { Duration::MAX } else { PATIENCE };
-        let reply = tokio::time::timeout(patience, self.ask(slot, request, show)).await.unwrap_or_else(|_| {
+        // Reading the whole state has no limit as a whole; each page has its own timeout.
+        let patience = if matches!(request, Request::ReadAll) { Duration::MAX } else { ENGINE_TIMEOUT };
+        let reply = tokio::time::timeout(patience, self.execute_on(slot, request, show)).await.unwrap_or_else(|_| {
             Err(EngineError::Failed { engine: self.own.engines(), why: "it does not answer".to_owned() })
         });
-        if has_failed(&reply) {
-            self.own.give_up(epoch);
+        if is_connection_lost(&reply) {
+            self.own.invalidate(epoch);
         }
         reply
     }
 }
 
-/// Parts that have a power of two each. So there are few statements, and the connection has them prepared: to prepare one takes longer than to
-/// carry it out.
-fn in_few_sizes<T>(mut rest: &[T]) -> impl Iterator<Item = &[T]> {
+/// Splits into chunks with power-of-two lengths. This keeps the number of different statements small and the
+/// connection keeps them prepared: preparing one takes longer than executing it.
+fn power_of_two_chunks<T>(mut rest: &[T]) -> impl Iterator<Item = &[T]> {
     std::iter::from_fn(move || {
         let size = 1 << rest.len().checked_ilog2()?;
         let (part, others) = rest.split_at(size.min(WRITE_CHANGES));
@@ -250,12 +263,12 @@ fn in_few_sizes<T>(mut rest: &[T]) -> impl Iterator<Item = &[T]> {
     })
 }
 
-/// Connects to the first of several that can be written to, and says which one that is.
+/// Connects to the first writable engine and returns its name too.
 pub(crate) async fn connect_to_one(engines: &[EngineAddress]) -> Result<(Conn, String), EngineError> {
     let mut why = Vec::new();
     for engine in engines {
-        // One that stands still takes connections, and says nothing.
-        let connecting = tokio::time::timeout(PATIENCE, connect(engine)).await;
+        // A hung server accepts connections but does not answer.
+        let connecting = tokio::time::timeout(ENGINE_TIMEOUT, connect(engine)).await;
         match connecting.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
             Ok(connection) => return Ok((connection, engine.authority.clone())),
             Err(error) => why.push(format!("{}: {error}", engine.authority)),
@@ -264,7 +277,7 @@ pub(crate) async fn connect_to_one(engines: &[EngineAddress]) -> Result<(Conn, S
     Err(EngineError::Unreachable(why.join("; ")))
 }
 
-/// Connects to an engine that can be written to.
+/// Connects to an engine if it is writable.
 async fn connect(engine: &EngineAddress) -> Result<Conn, String> {
     let said = |error: mysql_async::Error| error.to_string();
     let (host, port) = engine.authority.rsplit_once(':').unwrap_or((&engine.authority, "3306"));
@@ -280,15 +293,15 @@ async fn connect(engine: &EngineAddress) -> Result<Conn, String> {
     let mut connection = Conn::new(Opts::from(opts)).await.map_err(said)?;
     let row: Option<Row> = connection.query_first("SELECT @@global.read_only").await.map_err(said)?;
     if row.and_then(|row| row.get::<u8, _>(0)) == Some(1) {
-        return Err("it is read-only, not the one to be written to".to_owned());
+        return Err("it is read-only".to_owned());
     }
     make_tables(&mut connection).await.map_err(said)?;
     Ok(connection)
 }
 
-/// Makes the tables where they are not there. A node of Galera that has lost the others refuses to look.
+/// Creates missing tables. A Galera node that has lost the others refuses the check.
 async fn make_tables(connection: &mut Conn) -> mysql_async::Result<()> {
-    match connection.query_drop(LOOK).await {
+    match connection.query_drop(CHECK_TABLES).await {
         Err(mysql_async::Error::Server(error)) if error.code == NO_SUCH_TABLE => {}
         looked => return looked,
     }
@@ -304,11 +317,11 @@ mod tests {
 
     #[test]
     fn changes_are_written_in_few_sizes_and_all_of_them() {
-        let sizes = |count: usize| in_few_sizes(&vec![(); count]).map(<[()]>::len).collect::<Vec<_>>();
+        let sizes = |count: usize| power_of_two_chunks(&vec![(); count]).map(<[()]>::len).collect::<Vec<_>>();
         assert_eq!(sizes(0), [0_usize; 0]);
         assert_eq!(sizes(7), [4, 2, 1]);
         assert_eq!(sizes(1_300), [512, 512, 256, 16, 4]);
         let numbers: Vec<usize> = (0..777).collect();
-        assert_eq!(in_few_sizes(&numbers).flatten().copied().collect::<Vec<_>>(), numbers);
+        assert_eq!(power_of_two_chunks(&numbers).flatten().copied().collect::<Vec<_>>(), numbers);
     }
 }

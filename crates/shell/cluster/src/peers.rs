@@ -1,4 +1,4 @@
-//! What the thread does where there is no engine: it sends and receives what peers say to each other.
+//! Loop of the thread without an engine: exchanges messages with the peers.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,50 +12,50 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, watch};
 
-use crate::keeper::Handed;
 use crate::report::Reporter;
-use crate::table::Table;
-use crate::thread::began;
-use crate::{ClusterConfig, PeersConfig};
+use crate::sink::EngineBatch;
+use crate::table::SharedState;
+use crate::thread::process_start_ms;
+use crate::{ClusterConfig, PeerTransportConfig};
 
-/// The longest sleep, and how often the status is brought up to date.
+/// Maximum sleep, and the interval of status updates.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
-/// Datagrams and batches that are taken before anything else is looked at.
-const AT_ONCE: usize = 64;
-/// The longest datagram.
-const DATAGRAM: usize = 65_536;
+/// Maximum number of datagrams and batches handled in a row.
+const MAX_BATCH: usize = 64;
+/// Maximum size of a datagram, in bytes.
+const MAX_DATAGRAM: usize = 65_536;
 
-/// What the thread has.
-pub(crate) struct Forwarding {
-    table: Table,
+/// State of the thread.
+pub(crate) struct PeerLoop {
+    table: SharedState,
     socket: UdpSocket,
     peers: Peers,
     reporter: Reporter,
     next_report: Timestamp,
     is_loaded: bool,
     buffer: Vec<u8>,
-    /// There is something to say of nonces.
+    /// Notified when nonces have been used.
     wake: Arc<Notify>,
-    /// Who the peers are to be.
+    /// Configured peers.
     wanted: watch::Receiver<Vec<SocketAddr>>,
 }
 
-impl Forwarding {
+impl PeerLoop {
     pub(crate) fn new(
         config: &ClusterConfig,
-        peers: &PeersConfig,
+        peers: &PeerTransportConfig,
         wanted: watch::Receiver<Vec<SocketAddr>>,
         reporter: Reporter,
     ) -> io::Result<Self> {
-        let table = Table::new(config);
+        let table = SharedState::new(config);
         let wake = Arc::new(Notify::new());
-        table.wakes(&wake);
+        table.set_waker(&wake);
         let socket = peers.socket.try_clone()?;
         socket.set_nonblocking(true)?;
         let socket = UdpSocket::from_std(socket)?;
         let listen = socket.local_addr()?;
         let core = strowger_members::PeersConfig {
-            process: Process { member: config.member, began: began() },
+            process: Process { member: config.member, started_ms: process_start_ms() },
             address: config.address,
             listen,
             peers: others(&peers.peers, listen),
@@ -63,15 +63,15 @@ impl Forwarding {
             limits: peers.limits,
         };
         let peers = Peers::new(table.now(), core);
-        let (next_report, buffer) = (table.now(), vec![0; DATAGRAM]);
+        let (next_report, buffer) = (table.now(), vec![0; MAX_DATAGRAM]);
         Ok(Self { table, socket, peers, reporter, next_report, is_loaded: false, buffer, wake, wanted })
     }
 
-    pub(crate) async fn run(mut self, mut batches: UnboundedReceiver<Handed>, stop: &Notify) {
+    pub(crate) async fn run(mut self, mut batches: UnboundedReceiver<EngineBatch>, stop: &Notify) {
         loop {
-            self.note_loaded();
-            self.tell_uses();
-            self.carry_out().await;
+            self.update_loaded();
+            self.send_nonce_uses();
+            self.drain_outputs().await;
             self.report();
             let now = self.table.now();
             let sleep = self.peers.poll_timeout().saturating_since(now).min(REPORT_EVERY);
@@ -86,17 +86,17 @@ impl Forwarding {
         }
     }
 
-    /// Sends what is left: once, for nobody waits for answers any more.
-    async fn end(mut self, mut batches: UnboundedReceiver<Handed>) {
+    /// Sends what is left once, without waiting for answers.
+    async fn end(mut self, mut batches: UnboundedReceiver<EngineBatch>) {
         while let Ok(handed) = batches.try_recv() {
             self.forward(handed, &mut batches);
         }
-        self.carry_out().await;
+        self.drain_outputs().await;
     }
 
-    /// The table waits for nobody but the peers: this server's own disk has been read.
-    fn note_loaded(&mut self) {
-        if !self.is_loaded && self.table.locations.awaited() <= 1 {
+    /// Records that this server's own disk has been read, so that the table waits only for the peers.
+    fn update_loaded(&mut self) {
+        if !self.is_loaded && self.table.locations.pending_sources() <= 1 {
             self.is_loaded = true;
             self.peers.handle_loaded(self.table.now());
         }
@@ -108,54 +108,57 @@ impl Forwarding {
         self.peers.set_peers(self.table.now(), &wanted);
     }
 
-    /// Says which nonces were used.
-    fn tell_uses(&mut self) {
+    /// Sends the used nonces.
+    fn send_nonce_uses(&mut self) {
         let now = self.table.now();
         while let Some(uses) = self.table.nonces.poll_uses(now) {
-            self.peers.handle_uses(now, uses);
+            self.peers.handle_nonce_uses(now, uses);
         }
     }
 
-    /// Forwards what was accepted. Nobody waits for that.
-    fn forward(&mut self, first: Handed, more: &mut UnboundedReceiver<Handed>) {
-        let rest = (1..AT_ONCE).map_while(|_| more.try_recv().ok());
+    /// Forwards accepted changes. Nobody waits for them.
+    fn forward(&mut self, first: EngineBatch, more: &mut UnboundedReceiver<EngineBatch>) {
+        let rest = (1..MAX_BATCH).map_while(|_| more.try_recv().ok());
         let mut records = Vec::new();
         for handed in std::iter::once(first).chain(rest) {
             records.extend(handed.records);
-            handed.waiting.finish(true);
+            handed.waiter.finish(true);
         }
         self.peers.handle_changes(self.table.now(), &records);
     }
 
     fn receive(&mut self) {
-        for _ in 0..AT_ONCE {
-            // What is wrong with a socket of datagrams is what came back of one of them: its sender hears of it in time.
+        for _ in 0..MAX_BATCH {
+            // An error of a datagram socket concerns an earlier datagram; its retransmission handles that.
             let Ok((length, from)) = self.socket.try_recv_from(&mut self.buffer) else { return };
             let datagram = self.buffer.get(..length).unwrap_or_default();
             self.peers.handle_datagram(self.table.now(), from, datagram);
         }
     }
 
-    /// Does what the peers want.
-    async fn carry_out(&mut self) {
+    /// Processes the outputs of the peers.
+    async fn drain_outputs(&mut self) {
         while let Some(output) = self.peers.poll_output() {
             match output {
                 PeerOutput::Send { to, bytes } => {
-                    // What does not leave is lost, as on the way.
+                    // A failed send is treated as a lost datagram.
                     let _ = self.socket.send_to(&bytes, to).await;
                 }
                 PeerOutput::Apply(records) => self.apply(&records),
-                PeerOutput::Told { member, until } => self.table.nonces.note_told(Some(member.get()), until),
-                PeerOutput::Warm => {
-                    self.table.locations.complete();
-                    tracing::info!("cluster: {} registrations are here", self.table.locations.len());
+                PeerOutput::NoncesAcknowledged { member, until } => {
+                    self.table.nonces.confirm_uses(Some(member.get()), until);
                 }
-                PeerOutput::Read { peer, from } => self.read(peer, from),
+                PeerOutput::Synced => {
+                    self.table.locations.complete_source();
+                    tracing::info!("cluster: synchronized, {} registrations", self.table.locations.len());
+                }
+                PeerOutput::ReadTable { peer, from } => self.read(peer, from),
             }
         }
     }
 
-    /// Takes changes of another member, and tells again what turned out to be newer than what says that it is later.
+    /// Applies changes of another member, and republishes those that conflict with a newer local version and were
+    /// restamped.
     fn apply(&mut self, records: &[Box<[u8]>]) {
         let known: Vec<_> = records.iter().filter_map(|record| self.table.put(record)).collect();
         if !known.is_empty() {
@@ -165,10 +168,10 @@ impl Forwarding {
 
     fn read(&mut self, peer: usize, from: Cursor) {
         let now = self.table.now();
-        let is_wanted = |version: Version| self.peers.announces(now, peer, version);
+        let is_wanted = |version: Version| self.peers.must_announce(now, peer, version);
         let mut records = Vec::new();
         let next = self.table.locations.copy_changes(now, from, &is_wanted, &mut records);
-        self.peers.handle_part(now, peer, &records, next);
+        self.peers.handle_table_part(now, peer, &records, next);
     }
 
     fn report(&mut self) {
@@ -180,7 +183,7 @@ impl Forwarding {
     }
 }
 
-/// All but this member's own address: all members may have one list.
+/// Removes this member's own address: all members may be configured with the same list.
 fn others(peers: &[SocketAddr], own: SocketAddr) -> Vec<SocketAddr> {
     peers.iter().copied().filter(|peer| *peer != own).collect()
 }

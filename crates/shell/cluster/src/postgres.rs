@@ -1,37 +1,38 @@
 //! PostgreSQL.
 //!
-//! | table | what |
+//! | table | content |
 //! |---|---|
-//! | `strowger_log` | the members' logs, an entry a row |
+//! | `strowger_log` | the members' logs, one row per entry |
 //! | `strowger_changes` | the newest change of each contact by each member |
-//! | `strowger_members` | who is alive, and where it takes requests |
+//! | `strowger_members` | heartbeats, with the address where the member takes requests |
 //!
-//! A change and its entry are written in one transaction. Whether a commit waits for a standby is for the database to say
-//! (`synchronous_standby_names`).
+//! A change and its entry are written in one transaction. The database's configuration decides whether a commit waits
+//! for a standby (`synchronous_standby_names`).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use strowger_members::{Alive, Entry, Kind, Position, Reply, Request};
+use strowger_members::{Entry, Kind, LiveMember, Position, Reply, Request};
 use strowger_registrar::MemberId;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 
 use crate::EngineAddress;
 use crate::changes;
-use crate::engine::{Engine, EngineError, has_failed};
-use crate::own::{
-    CUT_EVERY, FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, Own, PAGE_PATIENCE, PATIENCE, READ_CHANGES, READ_ENTRIES,
+use crate::context::{
+    CUT_EVERY, ENGINE_TIMEOUT, EngineContext, FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, PAGE_TIMEOUT, READ_CHANGES,
+    READ_ENTRIES,
 };
+use crate::engine::{Engine, EngineError, is_connection_lost};
 
-/// Whether it only repeats what another one does, and whether the tables are there.
+/// Checks whether the server is read-only or a standby, and whether the tables exist.
 const STATE: &str = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool,
     to_regclass('strowger_members') IS NOT NULL";
-/// That a member is alive need not wait for a standby: it is seen, and its member serves, while there is none.
-const UNAWAITED: &str = "SET synchronous_commit = off";
-/// Members that start at the same time make them one after the other.
+/// A heartbeat need not wait for a standby: the member stays visible and serves while there is none.
+const ASYNC_COMMIT: &str = "SET synchronous_commit = off";
+/// Creates the tables. Members that start at the same time do it one after the other.
 const TABLES: &str = "
     BEGIN;
     SELECT pg_advisory_xact_lock(5060);
@@ -50,7 +51,8 @@ const TABLES: &str = "
 const ENDS: &str = "
     SELECT DISTINCT ON (member) member, incarnation, number FROM strowger_log WHERE cluster = $1
     ORDER BY member, incarnation DESC, number DESC";
-/// One look at the table from its begin to its end: pages by key were sorted anew each, while nobody had counted the rows for the planner.
+/// Opens a cursor that scans the table once. Pages by key would be sorted again each time until the planner has
+/// statistics.
 const OPEN: &str = "
     DECLARE strowger_state NO SCROLL CURSOR FOR
     SELECT change FROM strowger_changes WHERE cluster = $1 AND until_ms > $2";
@@ -75,17 +77,17 @@ const LAST: &str = "
 const CUT: &str = "
     DELETE FROM strowger_log WHERE cluster = $1 AND member = $2 AND (incarnation, number) < ($3, $4)";
 const FORGET: &str = "DELETE FROM strowger_changes WHERE cluster = $1 AND member = $2 AND until_ms <= $3";
-const BEAT: &str = "
+const HEARTBEAT: &str = "
     INSERT INTO strowger_members VALUES ($1, $2, $3, $4, $5, $6)
     ON CONFLICT (cluster, member) DO UPDATE
     SET incarnation = EXCLUDED.incarnation, beat = EXCLUDED.beat, address = EXCLUDED.address, key = EXCLUDED.key";
 const ALIVE: &str = "SELECT member, incarnation, beat, address, key FROM strowger_members WHERE cluster = $1";
 
-/// A connection, where there is one, and the epoch in which it was made.
-type Slot = RefCell<Option<(u64, Rc<Connected>)>>;
+/// A connection, if established, and its epoch.
+type ConnectionSlot = RefCell<Option<(u64, Rc<Connection>)>>;
 
-/// A connection, and what is asked over it all the time: the database reads and plans that once.
-struct Connected {
+/// A connection with its prepared statements.
+struct Connection {
     client: Client,
     follow: Statement,
     last: Statement,
@@ -93,7 +95,7 @@ struct Connected {
     append: Statement,
 }
 
-impl Connected {
+impl Connection {
     async fn prepare(client: Client) -> Result<Self, tokio_postgres::Error> {
         let (follow, last, put, append) = tokio::try_join!(
             client.prepare(FOLLOW),
@@ -105,18 +107,18 @@ impl Connected {
     }
 }
 
-/// One PostgreSQL of several that stand in for one another.
+/// A PostgreSQL engine: one of several servers that replace each other.
 pub(crate) struct Postgres {
-    own: Own,
-    /// A connection for what waits for something new, for transactions, for the whole state, and for the rest.
-    follows: Slot,
-    appends: Slot,
-    reads: Slot,
-    commands: Slot,
+    own: EngineContext,
+    /// Connections for following logs, for transactions, for the whole state, and for everything else.
+    follows: ConnectionSlot,
+    appends: ConnectionSlot,
+    reads: ConnectionSlot,
+    commands: ConnectionSlot,
 }
 
 impl Postgres {
-    pub(crate) fn new(own: Own) -> Self {
+    pub(crate) fn new(own: EngineContext) -> Self {
         Self {
             own,
             follows: RefCell::new(None),
@@ -126,27 +128,27 @@ impl Postgres {
         }
     }
 
-    const fn slot_for(&self, request: &Request) -> &Slot {
+    const fn slot_for(&self, request: &Request) -> &ConnectionSlot {
         match request {
             Request::Follow(_) => &self.follows,
             Request::Append(_) => &self.appends,
             Request::ReadAll => &self.reads,
-            Request::Ends | Request::Beat => &self.commands,
+            Request::Ends | Request::Heartbeat => &self.commands,
         }
     }
 
-    async fn connected(&self, slot: &Slot) -> Result<(u64, Rc<Connected>), EngineError> {
+    async fn connection(&self, slot: &ConnectionSlot) -> Result<(u64, Rc<Connection>), EngineError> {
         let epoch = self.own.epoch();
-        let is_good = |(made, connected): &&(u64, Rc<Connected>)| *made == epoch && !connected.client.is_closed();
+        let is_good = |(made, connected): &&(u64, Rc<Connection>)| *made == epoch && !connected.client.is_closed();
         if let Some(connected) = slot.borrow().as_ref().filter(is_good) {
             return Ok(connected.clone());
         }
         let client = connect_to_one(&self.own.engines).await?;
-        let unreachable = |error: tokio_postgres::Error| EngineError::Unreachable(said(&error));
+        let unreachable = |error: tokio_postgres::Error| EngineError::Unreachable(describe(&error));
         if !core::ptr::eq(slot, &self.appends) {
-            client.batch_execute(UNAWAITED).await.map_err(unreachable)?;
+            client.batch_execute(ASYNC_COMMIT).await.map_err(unreachable)?;
         }
-        let connected = (epoch, Rc::new(Connected::prepare(client).await.map_err(unreachable)?));
+        let connected = (epoch, Rc::new(Connection::prepare(client).await.map_err(unreachable)?));
         *slot.borrow_mut() = Some(connected.clone());
         Ok(connected)
     }
@@ -161,7 +163,7 @@ impl Postgres {
         client.execute(OPEN, &[&self.own.name, &signed(self.own.store_ms())]).await?;
         let next = client.prepare(&format!("FETCH {READ_CHANGES} FROM strowger_state")).await?;
         loop {
-            let Ok(rows) = tokio::time::timeout(PAGE_PATIENCE, client.query(&next, &[])).await else {
+            let Ok(rows) = tokio::time::timeout(PAGE_TIMEOUT, client.query(&next, &[])).await else {
                 *self.reads.borrow_mut() = None;
                 return Ok(Reply::Failed { request: Kind::ReadAll, why: "the database stopped answering".to_owned() });
             };
@@ -176,7 +178,7 @@ impl Postgres {
 
     async fn follow(
         &self,
-        Connected { client, follow, .. }: &Connected,
+        Connection { client, follow, .. }: &Connection,
         from: &[(MemberId, Position)],
     ) -> Result<Reply, tokio_postgres::Error> {
         let members: Vec<i32> = from.iter().map(|(member, _)| member.get().into()).collect();
@@ -201,15 +203,15 @@ impl Postgres {
         }
     }
 
-    /// Asks twice: where the log ends, and, behind the answer, for all the rest. What is asked at once is carried out in that order, and
-    /// after a failure none of it.
+    /// Appends an entry in two round trips: first where the log ends, then the rest. Pipelined statements are
+    /// executed in order, and none after a failure.
     async fn append(
         &self,
-        connected: &Connected,
+        connected: &Connection,
         entry: &Entry,
     ) -> Result<Result<Reply, String>, tokio_postgres::Error> {
-        let Connected { client, last, put, append, .. } = connected;
-        let newest = changes::of_entry(entry, self.own.longest);
+        let Connection { client, last, put, append, .. } = connected;
+        let newest = changes::of_entry(entry, self.own.max_lifetime);
         let contacts: Vec<i64> = newest.keys().map(|contact| contact.cast_signed()).collect();
         let versions: Vec<i64> = newest.values().map(|kept| kept.version.to_bits().cast_signed()).collect();
         let until: Vec<i64> = newest.values().map(|kept| signed(kept.until_ms)).collect();
@@ -221,7 +223,7 @@ impl Postgres {
         let end = last.map_or(Position::BEGIN, |last| position(&last, 0));
         if end != entry.after && end != at {
             client.batch_execute("ROLLBACK").await?;
-            return Ok(Err(self.own.ends_elsewhere(end, entry.after)));
+            return Ok(Err(self.own.log_mismatch(end, entry.after)));
         }
         let entry = entry.to_bytes();
         let changes: [&(dyn ToSql + Sync); 6] = [&self.own.name, &own, &contacts, &versions, &until, &changes];
@@ -241,60 +243,72 @@ impl Postgres {
         Ok(Ok(Reply::Appended(at)))
     }
 
-    async fn beat(&self, client: &Client) -> Result<Reply, tokio_postgres::Error> {
+    async fn write_heartbeat(&self, client: &Client) -> Result<Reply, tokio_postgres::Error> {
         let rows = client.query(ALIVE, &[&self.own.name]).await?;
-        let beat = self.own.next_beat();
+        let beat = self.own.next_heartbeat();
         let (own, address) = (i32::from(self.own.member.get()), self.own.address.to_string());
         let own: [&(dyn ToSql + Sync); 6] =
             [&self.own.name, &own, &signed(self.own.incarnation), &signed(beat), &address, &self.own.key];
-        client.execute(BEAT, &own).await?;
+        client.execute(HEARTBEAT, &own).await?;
         let alive = |row: &Row| {
             let (incarnation, beat): (i64, i64) = (row.get(1), row.get(2));
             let (address, key): (&str, &str) = (row.get(3), row.get(4));
             let (incarnation, beat) = (incarnation.cast_unsigned(), beat.cast_unsigned());
-            Some(Alive { member: member(row)?, incarnation, beat, address: address.parse().ok()?, key: key.to_owned() })
+            Some(LiveMember {
+                member: member(row)?,
+                incarnation,
+                heartbeat: beat,
+                address: address.parse().ok()?,
+                key: key.to_owned(),
+            })
         };
-        Ok(Reply::Beat(rows.iter().filter_map(alive).collect()))
+        Ok(Reply::Heartbeats(rows.iter().filter_map(alive).collect()))
     }
 
-    async fn ask(&self, connected: &Connected, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+    async fn execute_on(
+        &self,
+        connected: &Connection,
+        request: &Request,
+        show: &dyn Fn(&[u8]),
+    ) -> Result<Reply, EngineError> {
         let client = &connected.client;
         let reply = match request {
             Request::Ends => self.ends(client).await,
             Request::ReadAll => self.read_all(client, show).await,
             Request::Follow(from) => self.follow(connected, from).await,
-            Request::Beat => self.beat(client).await,
+            Request::Heartbeat => self.write_heartbeat(client).await,
             Request::Append(entry) => match self.append(connected, entry).await {
                 Ok(Ok(reply)) => Ok(reply),
                 Ok(Err(why)) => return Err(EngineError::Failed { engine: self.own.engines(), why }),
                 Err(error) => Err(error),
             },
         };
-        reply.map_err(|error| EngineError::Failed { engine: self.own.engines(), why: said(&error) })
+        reply.map_err(|error| EngineError::Failed { engine: self.own.engines(), why: describe(&error) })
     }
 }
 
 impl Engine for Postgres {
-    async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
-        let (epoch, connected) = self.connected(self.slot_for(request)).await?;
-        // The whole state takes as long as it takes; each part of it has its own time.
-        let patience = if matches!(request, Request::ReadAll) { Duration::MAX } else { PATIENCE };
-        let reply = tokio::time::timeout(patience, self.ask(&connected, request, show)).await.unwrap_or_else(|_| {
-            Err(EngineError::Failed { engine: self.own.engines(), why: "it does not answer".to_owned() })
-        });
-        if has_failed(&reply) {
-            self.own.give_up(epoch);
+    async fn execute(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+        let (epoch, connected) = self.connection(self.slot_for(request)).await?;
+        // Reading the whole state has no limit as a whole; each page has its own timeout.
+        let patience = if matches!(request, Request::ReadAll) { Duration::MAX } else { ENGINE_TIMEOUT };
+        let reply =
+            tokio::time::timeout(patience, self.execute_on(&connected, request, show)).await.unwrap_or_else(|_| {
+                Err(EngineError::Failed { engine: self.own.engines(), why: "it does not answer".to_owned() })
+            });
+        if is_connection_lost(&reply) {
+            self.own.invalidate(epoch);
         }
         reply
     }
 }
 
-/// Connects to the first of several that can be written to.
+/// Connects to the first writable engine.
 pub(crate) async fn connect_to_one(engines: &[EngineAddress]) -> Result<Client, EngineError> {
     let mut why = Vec::new();
     for engine in engines {
-        // One that stands still takes connections, and says nothing.
-        let connecting = tokio::time::timeout(PATIENCE, connect(engine)).await;
+        // A hung server accepts connections but does not answer.
+        let connecting = tokio::time::timeout(ENGINE_TIMEOUT, connect(engine)).await;
         match connecting.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
             Ok(client) => return Ok(client),
             Err(error) => why.push(format!("{}: {error}", engine.authority)),
@@ -303,18 +317,18 @@ pub(crate) async fn connect_to_one(engines: &[EngineAddress]) -> Result<Client, 
     Err(EngineError::Unreachable(why.join("; ")))
 }
 
-/// Connects to an engine that can be written to.
+/// Connects to an engine if it is writable.
 async fn connect(engine: &EngineAddress) -> Result<Client, String> {
     let connecting = config(engine).connect(NoTls).await;
-    let (client, connection) = connecting.map_err(|error| said(&error))?;
+    let (client, connection) = connecting.map_err(|error| describe(&error))?;
     tokio::task::spawn_local(async move { drop(connection.await) });
-    let state = client.query_one(STATE, &[]).await.map_err(|error| said(&error))?;
+    let state = client.query_one(STATE, &[]).await.map_err(|error| describe(&error))?;
     let (is_replica, has_tables): (bool, bool) = (state.get(0), state.get(1));
     if is_replica {
-        return Err("it is a standby, not the one to be written to".to_owned());
+        return Err("it is a read-only standby".to_owned());
     }
     if !has_tables {
-        client.batch_execute(TABLES).await.map_err(|error| said(&error))?;
+        client.batch_execute(TABLES).await.map_err(|error| describe(&error))?;
     }
     Ok(client)
 }
@@ -323,7 +337,7 @@ fn config(engine: &EngineAddress) -> Config {
     let mut config = Config::new();
     let (host, port) = engine.authority.rsplit_once(':').unwrap_or((&engine.authority, "5432"));
     config
-        .connect_timeout(PATIENCE)
+        .connect_timeout(ENGINE_TIMEOUT)
         .application_name("strowger")
         .host(host.trim_matches(['[', ']']))
         .port(port.parse().unwrap_or(5_432))
@@ -349,8 +363,8 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// What the database says, and why.
-fn said(error: &tokio_postgres::Error) -> String {
+/// Describes a database error with its cause.
+fn describe(error: &tokio_postgres::Error) -> String {
     match (error.as_db_error(), std::error::Error::source(error)) {
         (Some(error), _) => error.message().to_owned(),
         (None, Some(cause)) => format!("{error}: {cause}"),

@@ -1,4 +1,4 @@
-//! Who hears how it goes: the operator, and the location table of who is alive.
+//! Status reports: to the operator, and of live members to the location table.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use strowger_members::Status;
 use strowger_registrar::{Locations, MemberId};
 use tokio::sync::watch;
 
-use crate::log::Log;
+use crate::log::StatusLog;
 
-/// Tells them.
+/// Reports status changes.
 pub(crate) struct Reporter {
     locations: Arc<Locations>,
     publish: watch::Sender<Status>,
-    log: Log,
-    /// The other members that the table was told of.
+    log: StatusLog,
+    /// Other live members last reported to the table.
     alive: Vec<(MemberId, SocketAddr)>,
 }
 
 impl Reporter {
     pub(crate) fn new(locations: Arc<Locations>, publish: watch::Sender<Status>) -> Self {
-        Self { locations, publish, log: Log::default(), alive: Vec::new() }
+        Self { locations, publish, log: StatusLog::default(), alive: Vec::new() }
     }
 
     pub(crate) fn report(&mut self, now: Timestamp, status: Status) {
@@ -29,7 +29,7 @@ impl Reporter {
         let alive: Vec<_> = status.others.iter().filter(|other| other.is_alive).collect();
         let alive: Vec<_> = alive.into_iter().filter_map(|other| Some((other.member, other.address?))).collect();
         if alive != self.alive {
-            self.locations.set_others(alive.clone());
+            self.locations.set_live_members(alive.clone());
             self.alive = alive;
         }
         self.publish.send_if_modified(|published| {

@@ -1,4 +1,4 @@
-//! What takes what other members say: the location table, and what is known of nonces.
+//! State that other members' changes apply to: location table and nonces.
 
 use std::sync::Arc;
 
@@ -7,24 +7,24 @@ use strowger_foundation::Timestamp;
 use strowger_registrar::{Locations, Record};
 use tokio::sync::Notify;
 
-use crate::{ClusterConfig, Now};
+use crate::{Clock, ClusterConfig};
 
-/// What takes changes of others.
+/// Location table and nonces.
 #[derive(Clone)]
-pub(crate) struct Table {
+pub(crate) struct SharedState {
     pub(crate) locations: Arc<Locations>,
     pub(crate) nonces: Arc<NonceWindows>,
-    pub(crate) now: Now,
+    pub(crate) now: Clock,
 }
 
-impl Table {
+impl SharedState {
     pub(crate) fn new(config: &ClusterConfig) -> Self {
         let (locations, nonces) = (Arc::clone(&config.locations), Arc::clone(&config.nonces));
         Self { locations, nonces, now: Arc::clone(&config.now) }
     }
 
-    /// Calls `wake` when there is something to say of nonces.
-    pub(crate) fn wakes(&self, wake: &Arc<Notify>) {
+    /// Sets `wake` to be notified when nonces have been used.
+    pub(crate) fn set_waker(&self, wake: &Arc<Notify>) {
         let wake = Arc::clone(wake);
         self.nonces.on_use(move || wake.notify_one());
     }
@@ -33,18 +33,18 @@ impl Table {
         (self.now)()
     }
 
-    /// Takes a record; where a change in it got another version, what is known now.
+    /// Applies a record. Returns the present state if a change in it was given another version.
     pub(crate) fn put(&self, record: &[u8]) -> Option<Box<[u8]>> {
         if self.nonces.handle_uses(self.now(), record) {
             return None;
         }
         let record = Record::parse(record).ok()?;
         let now = self.now();
-        if !self.locations.take(now, &record) {
+        if !self.locations.put_remote(now, &record) {
             return None;
         }
         let mut known = Vec::new();
-        self.locations.write_known(now, &record, &mut known);
+        self.locations.write_current_changes(now, &record, &mut known);
         Some(known.into())
     }
 }

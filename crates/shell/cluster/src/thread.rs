@@ -1,4 +1,4 @@
-//! The thread between the workers and the other members; what it does where there is an engine.
+//! The thread that connects the workers with the other members, and its loop with an engine.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,27 +15,27 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
 use tokio::task::LocalSet;
 
-use crate::engine::{Configured, Engine};
-use crate::keeper::{Handed, Waiting};
-use crate::own::Own;
-use crate::peers::Forwarding;
+use crate::context::EngineContext;
+use crate::engine::{AnyEngine, Engine};
+use crate::peers::PeerLoop;
 use crate::report::Reporter;
-use crate::table::Table;
-use crate::{ClusterConfig, EngineConfig, Way};
+use crate::sink::{EngineBatch, Waiter};
+use crate::table::SharedState;
+use crate::{ClusterConfig, EngineConfig, SharingMode};
 
-/// The longest sleep, after which the status is brought up to date.
-const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+/// Maximum sleep, after which the status is updated.
+const MAX_SLEEP: Duration = Duration::from_millis(500);
 
-/// The thread, from outside.
-pub(crate) struct Running {
-    sender: UnboundedSender<Handed>,
+/// Handle of the thread.
+pub(crate) struct ClusterThread {
+    sender: UnboundedSender<EngineBatch>,
     status: watch::Receiver<Status>,
     is_stopping: Arc<Notify>,
     peers: watch::Sender<Vec<SocketAddr>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Running {
+impl ClusterThread {
     pub(crate) fn start(config: ClusterConfig) -> io::Result<Self> {
         let (sender, batches) = unbounded_channel();
         let (publish, status) = watch::channel(Status::default());
@@ -44,12 +44,12 @@ impl Running {
         let (peers, wanted) = watch::channel(Vec::new());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name("strowger-share".to_owned()).spawn(move || {
-            LocalSet::new().block_on(&runtime, share(config, publish, wanted, (batches, &stop)));
+            LocalSet::new().block_on(&runtime, run_thread(config, publish, wanted, (batches, &stop)));
         })?;
         Ok(Self { sender, status, is_stopping, peers, thread: Mutex::new(Some(thread)) })
     }
 
-    pub(crate) fn sender(&self) -> UnboundedSender<Handed> {
+    pub(crate) fn sender(&self) -> UnboundedSender<EngineBatch> {
         self.sender.clone()
     }
 
@@ -58,7 +58,7 @@ impl Running {
     }
 
     pub(crate) fn set_peers(&self, peers: Vec<SocketAddr>) {
-        // Who has an engine has no peers, and does not listen.
+        // With an engine there are no peers and nothing receives this.
         drop(self.peers.send(peers));
     }
 
@@ -76,87 +76,87 @@ impl Running {
     }
 }
 
-async fn share(
+async fn run_thread(
     config: ClusterConfig,
     publish: watch::Sender<Status>,
     wanted: watch::Receiver<Vec<SocketAddr>>,
-    (batches, stop): (UnboundedReceiver<Handed>, &Notify),
+    (batches, stop): (UnboundedReceiver<EngineBatch>, &Notify),
 ) {
     let reporter = Reporter::new(Arc::clone(&config.locations), publish);
-    match &config.way {
-        Way::Engine(engine) => Sharing::new(&config, engine, reporter).run(batches, stop).await,
-        Way::Peers(peers) => match Forwarding::new(&config, peers, wanted, reporter) {
+    match &config.mode {
+        SharingMode::Engine(engine) => EngineLoop::new(&config, engine, reporter).run(batches, stop).await,
+        SharingMode::Peers(peers) => match PeerLoop::new(&config, peers, wanted, reporter) {
             Ok(forwarding) => forwarding.run(batches, stop).await,
             Err(error) => tracing::error!("cluster: registrations are not shared: cannot wait for the socket: {error}"),
         },
     }
 }
 
-/// When this process began, in milliseconds since 1970.
-pub(crate) fn began() -> u64 {
+/// Returns the process start, in ms since 1970.
+pub(crate) fn process_start_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(0)
 }
 
-/// What the thread has where there is an engine.
-struct Sharing {
-    table: Table,
-    engine: Rc<Configured>,
+/// State of the thread with an engine.
+struct EngineLoop {
+    table: SharedState,
+    engine: Rc<AnyEngine>,
     member: Member,
-    waiting: HashMap<BatchId, Waiting>,
+    waiters: HashMap<BatchId, Waiter>,
     next_batch: BatchId,
     reporter: Reporter,
-    /// There is something to say of nonces.
+    /// Notified when nonces have been used.
     wake: Arc<Notify>,
-    /// What was said of them last is on its way.
-    telling: Option<BatchId>,
-    /// From where on is to be announced what the table has.
-    held: Option<Cursor>,
+    /// Batch with used nonces in flight.
+    nonce_batch: Option<BatchId>,
+    /// Cursor from which the table is to be announced.
+    table_cursor: Option<Cursor>,
 }
 
-impl Sharing {
+impl EngineLoop {
     fn new(config: &ClusterConfig, engine: &EngineConfig, reporter: Reporter) -> Self {
-        let incarnation = began();
+        let incarnation = process_start_ms();
         let member = Member::new(config.member, incarnation, engine.key.clone(), engine.limits);
-        let engine = Rc::new(Configured::new(engine.kind, Own::new(config, engine, incarnation)));
-        let table = Table::new(config);
+        let engine = Rc::new(AnyEngine::new(engine.kind, EngineContext::new(config, engine, incarnation)));
+        let table = SharedState::new(config);
         let wake = Arc::new(Notify::new());
-        table.wakes(&wake);
+        table.set_waker(&wake);
         Self {
             table,
             engine,
             member,
-            waiting: HashMap::new(),
+            waiters: HashMap::new(),
             next_batch: 0,
             reporter,
             wake,
-            telling: None,
-            held: None,
+            nonce_batch: None,
+            table_cursor: None,
         }
     }
 
-    async fn run(mut self, mut batches: UnboundedReceiver<Handed>, stop: &Notify) {
+    async fn run(mut self, mut batches: UnboundedReceiver<EngineBatch>, stop: &Notify) {
         let (replies, mut answers) = unbounded_channel();
         self.member.handle_timeout(self.now());
         loop {
-            self.tell_uses();
-            self.carry_out(&replies);
-            // What is still being read from the disk is announced too.
+            self.send_nonce_uses();
+            self.drain_outputs(&replies);
+            // Wait for the disk, since what is still being read must be announced too.
             if self.table.locations.is_complete()
-                && let Some(cursor) = self.held.take()
+                && let Some(cursor) = self.table_cursor.take()
             {
-                self.announce(cursor);
+                self.read_table(cursor);
                 continue;
             }
             self.report();
-            let sleep = self.member.poll_timeout().saturating_since(self.now()).min(LONGEST_SLEEP);
+            let sleep = self.member.poll_timeout().saturating_since(self.now()).min(MAX_SLEEP);
             tokio::select! {
                 () = stop.notified() => return,
-                Some(Answer { reply, known }) = answers.recv() => {
-                    self.tell(known);
+                Some(EngineReply { reply, newer }) = answers.recv() => {
+                    self.republish(newer);
                     self.member.handle_reply(self.now(), reply);
                 }
-                Some(handed) = batches.recv() => self.hand_over(handed),
+                Some(handed) = batches.recv() => self.push(handed),
                 () = self.wake.notified() => {}
                 () = tokio::time::sleep(sleep) => self.member.handle_timeout(self.now()),
             }
@@ -167,99 +167,99 @@ impl Sharing {
         self.table.now()
     }
 
-    fn hand_over(&mut self, Handed { records, waiting }: Handed) {
+    fn push(&mut self, EngineBatch { records, waiter: waiting }: EngineBatch) {
         let now = self.now();
         let id = match waiting {
-            Waiting::Nobody => None,
+            Waiter::None => None,
             waiting => {
                 self.next_batch += 1;
-                self.waiting.insert(self.next_batch, waiting);
+                self.waiters.insert(self.next_batch, waiting);
                 Some(self.next_batch)
             }
         };
         self.member.handle_changes(now, id, records);
     }
 
-    /// Says which nonces were used, once what was said before is in the log.
-    fn tell_uses(&mut self) {
+    /// Sends the used nonces once the previous ones are in the log.
+    fn send_nonce_uses(&mut self) {
         let now = self.now();
-        if self.telling.is_some() {
+        if self.nonce_batch.is_some() {
             return;
         }
         if let Some(uses) = self.table.nonces.poll_uses(now) {
-            self.hand_over(Handed { records: vec![uses.into()], waiting: Waiting::Told(now) });
-            self.telling = Some(self.next_batch);
+            self.push(EngineBatch { records: vec![uses.into()], waiter: Waiter::NonceUses(now) });
+            self.nonce_batch = Some(self.next_batch);
         }
     }
 
-    /// Does what the member wants.
-    fn carry_out(&mut self, replies: &UnboundedSender<Answer>) {
+    /// Processes the outputs of the member.
+    fn drain_outputs(&mut self, replies: &UnboundedSender<EngineReply>) {
         while let Some(output) = self.member.poll_output() {
             match output {
-                Output::Ask(request) => self.ask(request, replies.clone()),
+                Output::Request(request) => self.send_request(request, replies.clone()),
                 Output::Apply(records) => self.apply(&records),
                 Output::Confirm(id) => self.finish(id, true),
                 Output::Refuse(id) => self.finish(id, false),
-                Output::Warm => {
-                    self.table.locations.complete();
-                    tracing::info!("cluster: {} registrations are here", self.table.locations.len());
+                Output::Synced => {
+                    self.table.locations.complete_source();
+                    tracing::info!("cluster: synchronized, {} registrations", self.table.locations.len());
                 }
-                Output::Announce(cursor) => self.held = Some(cursor),
+                Output::ReadTable(cursor) => self.table_cursor = Some(cursor),
             }
         }
     }
 
-    fn ask(&self, request: Request, replies: UnboundedSender<Answer>) {
+    fn send_request(&self, request: Request, replies: UnboundedSender<EngineReply>) {
         let (engine, table) = (Rc::clone(&self.engine), self.table.clone());
         let kind = request.kind();
         let asking = tokio::task::spawn_local(async move {
             let known = RefCell::new(Vec::new());
             let show = |record: &[u8]| known.borrow_mut().extend(table.put(record));
-            let reply = match engine.carry_out(&request, &show).await {
+            let reply = match engine.execute(&request, &show).await {
                 Ok(reply) => reply,
                 Err(error) => Reply::Failed { request: kind, why: error.to_string() },
             };
-            Answer { reply, known: known.take() }
+            EngineReply { reply, newer: known.take() }
         });
         tokio::task::spawn_local(async move {
             let answer = asking.await.unwrap_or_else(|error| {
                 let why = format!("please report this: {error}");
-                Answer { reply: Reply::Failed { request: kind, why }, known: Vec::new() }
+                EngineReply { reply: Reply::Failed { request: kind, why }, newer: Vec::new() }
             });
             drop(replies.send(answer));
         });
     }
 
-    /// Takes changes of another member.
+    /// Applies changes of another member.
     fn apply(&mut self, records: &[Box<[u8]>]) {
         let table = self.table.clone();
         let known = records.iter().filter_map(|record| table.put(record)).collect();
-        self.tell(known);
+        self.republish(known);
     }
 
-    /// Tells again what turned out to be newer than what says that it is later.
-    fn tell(&mut self, known: Vec<Box<[u8]>>) {
+    /// Republishes changes that conflict with a newer local version and were restamped.
+    fn republish(&mut self, known: Vec<Box<[u8]>>) {
         if !known.is_empty() {
             self.member.handle_changes(self.now(), None, known);
         }
     }
 
     fn finish(&mut self, id: BatchId, kept: bool) {
-        self.telling.take_if(|telling| *telling == id);
-        match self.waiting.remove(&id) {
-            Some(Waiting::Told(until)) if kept => self.table.nonces.note_told(None, until),
+        self.nonce_batch.take_if(|telling| *telling == id);
+        match self.waiters.remove(&id) {
+            Some(Waiter::NonceUses(until)) if kept => self.table.nonces.confirm_uses(None, until),
             Some(waiting) => waiting.finish(kept),
             None => {}
         }
     }
 
-    /// Hands over what this member has changed, and what those have that are no more.
-    fn announce(&mut self, from: Cursor) {
+    /// Reads a part of the table: the changes of this member and of dead members.
+    fn read_table(&mut self, from: Cursor) {
         let now = self.now();
-        let is_wanted = |version: Version| self.member.announces(version);
+        let is_wanted = |version: Version| self.member.must_announce(version);
         let mut records = Vec::new();
         let next = self.table.locations.copy_changes(now, from, &is_wanted, &mut records);
-        self.member.handle_announcement(now, records, next);
+        self.member.handle_table_part(now, records, next);
     }
 
     fn report(&mut self) {
@@ -268,8 +268,8 @@ impl Sharing {
     }
 }
 
-/// What came of a request, and what the table knows better than what it was shown.
-struct Answer {
+/// Result of a request, and the changes that are newer in the table than in the state read.
+struct EngineReply {
     reply: Reply,
-    known: Vec<Box<[u8]>>,
+    newer: Vec<Box<[u8]>>,
 }

@@ -1,36 +1,36 @@
-//! A trace as a ladder: a column for each party and one for the server, an arrow for each message.
+//! Draws a trace as a ladder diagram: one lane for each party, one for the server, one arrow for each message.
 //!
-//! It is drawn as messages come, so nobody knows at its beginning who will take part: the first party to speak stands left
-//! of the server, the others right of it, and when one joins the heading is drawn again.
+//! The ladder is drawn while messages arrive, so the parties are not known in advance. The first party stands left of
+//! the server, the others right of it. The heading is drawn again when a party joins.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use crate::protocol::TracedMessage;
 
-/// Parties that are drawn at one time; another takes the place of the one that has been silent for longest.
+/// Maximum number of parties drawn at one time. A further party replaces the one that has been silent longest.
 const MAX_PARTIES: usize = 4;
-/// Calls that have a number; the oldest loses it to a new one.
+/// Maximum number of numbered calls. A new call takes the number of the oldest.
 const MAX_CALLS: usize = 256;
-/// Rows after which the heading is drawn again.
+/// Number of rows after which the heading is repeated.
 const PAGE: u64 = 40;
-/// Characters left of the lanes: the time, the time since the row before, the call's number.
+/// Characters left of the lanes: the time, the time since the previous row and the call number.
 const GUTTER: usize = 22;
-/// Characters between an edge and the lane next to it: half of an IPv4 address with its port.
+/// Characters between an edge and the nearest lane: half of an IPv4 address with its port.
 const MARGIN: usize = 9;
-/// Below this width arrows would have no room for a word.
+/// Minimum width in columns. Below it, arrows have no room for a label.
 const MIN_WIDTH: usize = 80;
-/// The index of the server's lane; the first party stands left of it.
+/// Index of the server's lane. The first party's lane is left of it.
 const SERVER: usize = 1;
 
 /// Draws a ladder row by row.
 #[derive(Debug)]
 pub struct Ladder {
     width: usize,
-    /// By lane; none where a lane is the server's or not taken yet.
+    /// Parties by lane; `None` for the server's lane and for free lanes.
     lanes: Vec<Option<Party>>,
     calls: VecDeque<String>,
-    /// Calls that had a number and lost it.
+    /// Number of calls that have lost their number.
     forgotten: usize,
     first_us: Option<u64>,
     last_us: u64,
@@ -42,12 +42,12 @@ pub struct Ladder {
 struct Party {
     transport: String,
     peer: SocketAddr,
-    /// The row in which it last took part.
+    /// Last row in which the party took part.
     row: u64,
 }
 
 impl Ladder {
-    /// A ladder of `width` columns, and of 80 where it is less.
+    /// Creates a ladder of `width` columns, at least 80.
     #[must_use]
     pub fn new(width: usize) -> Self {
         Self {
@@ -62,8 +62,8 @@ impl Ladder {
         }
     }
 
-    /// The lines of one more message: a heading where one is due, the arrow, and the message where it is there. Each ends
-    /// with a line end.
+    /// Returns the lines for one message: a heading if due, the arrow, and the message text if present. Each line
+    /// ends with a newline.
     #[must_use]
     pub fn message(&mut self, message: &TracedMessage) -> String {
         let lane = self.lane(message);
@@ -90,13 +90,13 @@ impl Ladder {
         text
     }
 
-    /// The line that says how many messages are missing here.
+    /// Returns the line that reports `count` missing messages.
     #[must_use]
     pub fn lost(&self, count: u64) -> String {
         format!("{:GUTTER$}{count} messages are missing here: they came faster than they were read\n", "")
     }
 
-    /// The lane of the message's far end.
+    /// Returns the lane of the message's remote party.
     fn lane(&mut self, message: &TracedMessage) -> usize {
         let row = self.rows;
         let is_it = |party: &Party| party.peer == message.peer && party.transport == message.transport;
@@ -123,7 +123,7 @@ impl Ladder {
         let wanted = if is_sent { free().next_back() } else { free().next() };
         let oldest = || parties().min_by_key(|(_, party)| party.as_ref().map(|party| party.row));
         match wanted {
-            // Whom the server speaks to first stands right of it, also while the left is free.
+            // A party that the server contacts first stands right of it, even if the left lane is free.
             Some(0) if is_sent && parties().count() < MAX_PARTIES => self.lanes.len(),
             Some(lane) => lane,
             None if parties().count() < MAX_PARTIES => self.lanes.len(),
@@ -131,7 +131,7 @@ impl Ladder {
         }
     }
 
-    /// The call's number, and whether it has just got it.
+    /// Returns the call's number and whether it is newly assigned.
     fn call(&mut self, call_id: &str) -> (usize, bool) {
         if let Some(at) = self.calls.iter().position(|known| known == call_id) {
             return (self.forgotten + at + 1, false);
@@ -191,18 +191,19 @@ impl Ladder {
         vec![' '; self.width - GUTTER]
     }
 
-    /// Where the lane stands.
+    /// Returns the column of a lane.
     fn position(&self, lane: usize) -> usize {
         MARGIN + lane * (self.width - GUTTER - 1 - 2 * MARGIN) / (self.lanes.len() - 1)
     }
 
-    /// Characters from lane to lane.
+    /// Returns the number of characters between lanes.
     fn gap(&self) -> usize {
         self.position(1) - self.position(0)
     }
 }
 
-/// What the arrow says: a request's method and URI, a response's status, and which request it is to where that is no INVITE.
+/// Returns the arrow's label: method and URI of a request, or status of a response, with the method unless it is
+/// INVITE.
 fn label(message: &TracedMessage) -> String {
     let Some(status) = message.start.strip_prefix("SIP/2.0 ") else {
         return message.start.strip_suffix(" SIP/2.0").unwrap_or(&message.start).to_owned();
@@ -235,7 +236,7 @@ fn shorten(text: &str, room: usize) -> String {
     text.chars().take(room.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Keeps the end too: it is the port.
+/// Shortens a text in the middle; the end holds the port.
 fn shorten_middle(text: &str, room: usize) -> String {
     const END: usize = 6;
     let length = text.chars().count();

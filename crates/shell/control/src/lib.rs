@@ -1,5 +1,5 @@
-//! The plane that may be slow: what the operator writes ([`config`]) and what a running server is asked
-//! ([`socket`]) and tells ([`ladder`]).
+//! Control plane: configuration ([`config`]), the control socket of a running server ([`socket`]) and the display of
+//! traces ([`ladder`]). Nothing here is time-critical.
 
 #![forbid(unsafe_code)]
 

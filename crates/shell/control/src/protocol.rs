@@ -1,5 +1,5 @@
-//! What is said over the control socket: one JSON object a line, a request and then its response. Only a
-//! [trace](Request::Trace) and a [backup](Request::Backup) are answered by many lines.
+//! Protocol of the control socket: a request and its response, each one JSON object on one line. A
+//! [trace](Request::Trace) and a [backup](Request::Backup) are answered by several lines.
 
 mod clusters;
 
@@ -9,665 +9,665 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub use clusters::{ClusterShare, Clusters, Reweighing, Share};
+pub use clusters::{ClusterShare, Clusters, Share, WeightProposal};
 
-/// What a running server can be asked.
+/// A request to a running server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// How it is.
+    /// Returns the server's status.
     Status,
-    /// Who is registered.
+    /// Lists registrations.
     Registrations {
-        /// Only this address of record.
+        /// Lists only this address of record.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         user: Option<String>,
-        /// At most so many contacts.
+        /// Maximum number of contacts.
         limit: usize,
     },
-    /// To end registrations of an address, as if their phones had.
+    /// Removes registrations of an address, as if the phones had unregistered.
     Unregister {
         /// The address of record.
         user: String,
-        /// Only this contact, as [`Registration::contact`] has it; else all.
+        /// Removes only this contact, written as in [`Registration::contact`]; otherwise all contacts.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         contact: Option<String>,
     },
-    /// Which calls are in progress.
+    /// Lists calls in progress.
     Calls {
-        /// At most so many calls.
+        /// Maximum number of calls.
         limit: usize,
     },
-    /// To tell of messages as they pass, until the client goes away or a limit is reached.
+    /// Streams messages as they pass, until the client disconnects or a limit is reached.
     Trace(TraceRequest),
-    /// To write a backup of users, registrations and key, and tell of its progress.
+    /// Writes a backup of users, registrations and key, and reports its progress.
     Backup(BackupRequest),
-    /// To read its configuration and its users again.
+    /// Reloads the configuration and the users.
     Reload,
-    /// To read now what changed in its users and gateways, as it does by itself within a second.
+    /// Reads changes of users and gateways at once. The server does so by itself within a second.
     Follow,
-    /// What its balancers' targets do.
+    /// Lists the balancers' targets.
     Targets {
-        /// Only those of this balancer.
+        /// Lists only the targets of this balancer.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         set: Option<String>,
     },
-    /// What each cluster has, and would have with other weights.
-    Clusters(Reweighing),
-    /// To send no new call to a target.
+    /// Lists the load of each cluster, and the load under other weights.
+    Clusters(WeightProposal),
+    /// Stops sending new calls to a target.
     Drain {
-        /// Its id, its URI, or SET/URI.
+        /// The target's id, its URI, or SET/URI.
         target: String,
     },
-    /// To send new calls to a target again.
+    /// Resumes sending new calls to a target.
     Undrain {
-        /// Its id, its URI, or SET/URI.
+        /// The target's id, its URI, or SET/URI.
         target: String,
     },
-    /// To give a balancer one more target.
+    /// Adds a target to a balancer.
     AddTarget(NewTarget),
-    /// To take a target from its balancer.
+    /// Removes a target from its balancer.
     RemoveTarget {
-        /// Its id, its URI, or SET/URI.
+        /// The target's id, its URI, or SET/URI.
         target: String,
     },
 }
 
-/// A target that a balancer gets.
+/// A target to add to a balancer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewTarget {
-    /// The balancer.
+    /// The balancer's name.
     pub set: String,
-    /// The SIP URI.
+    /// The target's SIP URI.
     pub uri: String,
-    /// Those of a higher one are spares of the others.
+    /// Priority; targets with a higher number are spares for lower ones.
     #[serde(default)]
     pub priority: u16,
-    /// The share among those of the same priority.
+    /// Weight among targets of the same priority.
     pub weight: u16,
-    /// The most calls at one time.
+    /// Maximum number of simultaneous calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<u32>,
 }
 
-/// Where a backup goes.
+/// Destination of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BackupRequest {
-    /// The file, from the root: the server's current folder is not the client's.
+    /// Absolute path of the file; server and client may have different working directories.
     pub file: PathBuf,
-    /// Whether a file that is there may be replaced.
+    /// Whether an existing file may be overwritten.
     #[serde(default)]
     pub overwrite: bool,
 }
 
-/// Which messages are wanted, and for how long.
+/// Selection and limits of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TraceRequest {
-    /// Which.
+    /// Selects the messages.
     pub filter: TraceFilter,
-    /// Milliseconds after which the trace ends.
+    /// Duration of the trace, in ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_ms: Option<u64>,
-    /// Messages after which the trace ends.
+    /// Number of messages after which the trace ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Whether whole messages are wanted; else only what a line of a ladder shows.
+    /// Whether to send whole messages; otherwise only what a ladder row shows.
     #[serde(default)]
     pub messages: bool,
 }
 
-/// Which messages are wanted. What is found by user or address is followed by its Call-ID from then on.
+/// Selection of messages. After a match by user or address, the trace follows the Call-ID.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TraceFilter {
-    /// The user part, or user@domain, of the Request-URI, From, To or P-Asserted-Identity.
+    /// User part, or user@domain, in the Request-URI, From, To or P-Asserted-Identity.
     User(String),
-    /// This Call-ID.
+    /// Call-ID.
     CallId(String),
-    /// From or to this address.
+    /// Source or destination address.
     Ip(IpAddr),
 }
 
-/// The answer.
+/// A response of the server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Response {
-    /// To [`Request::Status`].
+    /// Response to [`Request::Status`].
     Status(Box<Status>),
-    /// To [`Request::Registrations`].
+    /// Response to [`Request::Registrations`].
     Registrations(Registrations),
-    /// To [`Request::Unregister`]: what goes.
+    /// Response to [`Request::Unregister`]: the registrations being removed.
     Unregistered(Registrations),
-    /// To [`Request::Calls`].
+    /// Response to [`Request::Calls`].
     Calls(Calls),
-    /// To [`Request::Trace`], again and again: first [`TraceEvent::Started`], at last [`TraceEvent::Ended`].
+    /// Response to [`Request::Trace`], sent repeatedly: first [`TraceEvent::Started`], last [`TraceEvent::Ended`].
     Trace(TraceEvent),
-    /// To [`Request::Backup`], again and again: at last [`BackupEvent::Done`].
+    /// Response to [`Request::Backup`], sent repeatedly: last [`BackupEvent::Done`].
     Backup(BackupEvent),
-    /// To [`Request::Reload`]: what was done.
+    /// Response to [`Request::Reload`]: a summary of the changes.
     Reloaded(String),
-    /// To [`Request::Follow`]: it has.
+    /// Response to [`Request::Follow`]: the changes have been read.
     Followed,
-    /// To [`Request::Targets`].
+    /// Response to [`Request::Targets`].
     Targets(Targets),
-    /// To [`Request::Clusters`].
+    /// Response to [`Request::Clusters`].
     Clusters(Clusters),
-    /// To [`Request::Drain`], [`Request::Undrain`], [`Request::AddTarget`] and [`Request::RemoveTarget`].
+    /// Response to [`Request::Drain`], [`Request::Undrain`], [`Request::AddTarget`] and [`Request::RemoveTarget`].
     Target(Box<ChangedTarget>),
-    /// To anything: why not.
+    /// The reason why a request failed.
     Error(String),
 }
 
-/// A database that servers share, of users and gateways or of records of calls.
+/// A shared database of users and gateways, or of call records.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Database {
-    /// Where it is; of several, one is used.
+    /// Addresses of the database servers; one of them is used.
     pub databases: Vec<String>,
-    /// Why it is not followed, or nothing is written to it.
+    /// Why the database cannot be followed or written.
     pub trouble: Option<String>,
-    /// For how long, in seconds.
+    /// Duration of the trouble, in seconds.
     pub trouble_s: Option<f64>,
 }
 
-/// Totals by part and name.
+/// Counters by section and name.
 pub type Counters = BTreeMap<String, BTreeMap<String, u64>>;
 
-/// How a server is.
+/// Status of a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Its version.
+    /// Version of the server.
     pub version: String,
-    /// Its process.
+    /// Process id.
     pub pid: u32,
     /// Seconds since it started.
     pub uptime_s: f64,
-    /// Contacts that are registered.
+    /// Number of registered contacts.
     pub registrations: u64,
-    /// Addresses of record with a contact.
+    /// Number of addresses of record with a contact.
     pub addresses: u64,
-    /// Users in the directory.
+    /// Number of users in the directory.
     pub users: u64,
-    /// Transactions in progress.
+    /// Number of transactions in progress.
     pub transactions: u64,
-    /// Threads that handle messages.
+    /// Number of worker threads.
     pub workers: u64,
-    /// What each of them has to do; none from a server that did not tell.
+    /// Load of each worker; empty from a server that does not report it.
     #[serde(default)]
     pub loads: Vec<WorkerLoad>,
-    /// Whether it is being stopped.
+    /// Whether the server is shutting down.
     pub draining: bool,
-    /// How overload control stands; none from a server that had none.
+    /// Overload control; default from a server without it.
     #[serde(default)]
     pub overload: Overload,
-    /// Where it listens.
+    /// Listening addresses.
     pub listeners: Vec<String>,
-    /// What it is responsible for.
+    /// Domains that the server is responsible for.
     pub domains: Vec<String>,
-    /// How registrations are kept; none from a server that kept them in memory only.
+    /// Storage of registrations; none from a server that keeps them in memory only.
     #[serde(default)]
     pub store: Option<Store>,
-    /// The other members that it shares registrations with; none from a server that is alone.
+    /// Other members that share registrations; none for a server without a cluster.
     #[serde(default)]
     pub cluster: Option<Cluster>,
-    /// The database that its users are copied from; none from a server that has its own.
+    /// Database that users are copied from; none for a server with its own users.
     #[serde(default)]
     pub users_database: Option<Database>,
-    /// The database that gets records of calls; none from a server that writes to none.
+    /// Database that receives call records; none if the server writes to none.
     #[serde(default)]
     pub calls_database: Option<Database>,
-    /// The trunks that it registers at.
+    /// Trunks that the server registers with.
     #[serde(default)]
     pub trunks: Vec<Trunk>,
-    /// The places that do not answer.
+    /// Next hops that do not answer.
     #[serde(default)]
     pub outages: Vec<Outage>,
     /// The balancers.
     #[serde(default)]
     pub balancers: Vec<Balancer>,
-    /// What tells the server's key from others without telling it: servers that share one show the same.
+    /// Fingerprint of the server's key. Servers with the same key show the same value.
     #[serde(default)]
     pub key: String,
-    /// Totals since the start, by part (`sockets`, `workers`, `shards`, `connections`, `dns`, `names`, `targets`, `cdr`) and
-    /// name. What is there now, not in all: `connections.open`, `names.kept`, `targets.avoided`.
+    /// Counters since the start, by section (`sockets`, `workers`, `shards`, `connections`, `dns`, `names`,
+    /// `targets`, `cdr`) and name. `connections.open`, `names.kept` and `targets.avoided` are current values.
     pub counters: Counters,
 }
 
-/// How registrations are shared.
+/// State of shared registrations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cluster {
-    /// What the members are called together.
+    /// Name of the cluster.
     pub name: String,
-    /// This one.
+    /// This member's number.
     pub member: u16,
-    /// Where the others send requests for phones that only this one reaches.
+    /// Address where this member takes requests for phones that only it can reach.
     pub address: String,
-    /// Whether all was read that the others had when the server began.
+    /// Whether the member has read everything that the others had when it started.
     pub warm: bool,
-    /// Why nothing is shared, where nothing is: the engine does not answer, or none of the peers.
+    /// Why sharing is interrupted: the engine, or every peer, does not answer.
     pub trouble: Option<String>,
-    /// For how long, in seconds.
+    /// Duration of the trouble, in seconds.
     pub trouble_s: Option<f64>,
-    /// What another member's configuration contradicts.
+    /// Setting that contradicts another member's configuration.
     #[serde(default)]
     pub conflict: Option<String>,
-    /// Changes that the engine has not confirmed, or one of the peers that answer.
+    /// Changes not yet confirmed by the engine, or by a peer that answers.
     pub waiting: u64,
-    /// Batches of changes that there was no room for; with peers, changes.
+    /// Batches of changes refused for lack of room; with peers, changes.
     pub refused: u64,
-    /// How often the whole state was read; with peers, of how many.
+    /// How often the whole state was read; with peers, from how many.
     pub read_whole: u64,
-    /// How often everything was told again: the engine had forgotten something, or a peer needed it.
+    /// How often the whole state was sent again, because the engine had lost data or a peer needed it.
     pub announced: u64,
-    /// The others.
+    /// The other members.
     pub members: Vec<Member>,
-    /// The peers that are configured, where there is no engine.
+    /// The configured peers; empty with an engine.
     #[serde(default)]
     pub peers: Vec<Peer>,
 }
 
-/// A peer, by where it takes what members forward.
+/// A peer, identified by the address where it takes forwarded changes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Peer {
-    /// Where.
+    /// Address where the peer takes forwarded changes.
     pub listen: String,
-    /// Its number; none until it has answered once.
+    /// The peer's member number; none until its first answer.
     pub member: Option<u16>,
-    /// Whether it has answered within two seconds.
+    /// Whether the peer answered within the last two seconds.
     pub alive: bool,
-    /// Changes that it has not confirmed.
+    /// Changes that the peer has not confirmed.
     pub waiting: u64,
-    /// Changes that there was no room for: it is told everything when it answers again.
+    /// Changes dropped for lack of room. The peer receives the whole state when it answers again.
     pub dropped: u64,
 }
 
 /// Another member.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its number.
+    /// Member number.
     pub member: u16,
-    /// Where it takes SIP requests.
+    /// Address where the member takes SIP requests.
     pub address: String,
-    /// Whether it has said within two seconds that it is there.
+    /// Whether the member sent a heartbeat within the last two seconds.
     pub alive: bool,
-    /// The entry of its log that was read last; with peers, how many changes it has sent.
+    /// Last entry read from its log; with peers, the number of changes it has sent.
     pub read: u64,
 }
 
-/// How overload control stands.
+/// State of overload control.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Overload {
-    /// Workers that refuse new work now.
+    /// Number of workers that refuse new work.
     pub limiting: u64,
-    /// The share of new calls that is refused or dropped, from 0 to 1.
+    /// Share of new calls refused or dropped, from 0 to 1.
     pub shed: f64,
-    /// New work that is served, a second, by the workers that limit.
+    /// New work admitted per second by the limiting workers.
     pub admitted_per_s: u64,
-    /// How long all new work waits before it is read, in microseconds.
+    /// Time that new work waits before it is read, in µs.
     pub wait_us: u64,
-    /// Who keeps calls in progress apart from new work: `kernel`, `worker`, or `nobody` where control is off or nothing listens for
-    /// datagrams.
+    /// What separates calls in progress from new work: `kernel`, `worker`, or `nobody` if control is off or there is
+    /// no UDP listener.
     pub sorted_by: String,
-    /// Workers for which the kernel drops what would be refused.
+    /// Number of workers for which the kernel drops what would be refused.
     pub filtered_by_kernel: u64,
 }
 
-/// A place that requests are sent to and that does not answer, under one of its names.
+/// A next hop that does not answer, under one of its names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Outage {
-    /// Its URI among the gateways, or in the configuration; none where only its address is known.
+    /// Its URI as a gateway or in the configuration; none if only the address is known.
     pub uri: Option<String>,
-    /// The set that it is a gateway of.
+    /// Gateway set that it belongs to.
     pub set: Option<String>,
-    /// The trunk that it is a target of.
+    /// Trunk that it is a target of.
     pub trunk: Option<String>,
     /// Transport, address and port.
     pub address: String,
-    /// How that was found at last: `timeout`, `ICMP`, `no connection` or `503`.
+    /// How the outage was last detected: `timeout`, `ICMP`, `no connection` or `503`.
     pub cause: String,
-    /// Seconds since it was first found.
+    /// Seconds since the outage was first detected.
     pub since_s: f64,
-    /// Seconds for which it is tried after others; none where it has not been tried since.
+    /// Seconds for which other next hops are preferred; none if it has not been tried since.
     pub avoided_s: Option<f64>,
 }
 
-/// A balancer, in short.
+/// Summary of a balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Balancer {
     /// Its name.
     pub name: String,
-    /// By what it chooses.
+    /// Policy that chooses a target.
     pub policy: String,
-    /// Its targets.
+    /// Number of targets.
     pub targets: u64,
-    /// Those of them that take new calls.
+    /// Number of targets that take new calls.
     pub in_service: u64,
-    /// Their calls.
+    /// Calls in progress at the targets.
     pub calls: u64,
 }
 
-/// What balancers' targets do.
+/// State of the balancers' targets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Targets {
-    /// By balancer, in the order of the configuration.
+    /// Targets by balancer, in configuration order.
     pub targets: Vec<Target>,
 }
 
 /// A target of a balancer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Target {
-    /// Its id, which is the same on every server that has it in a set of this name.
+    /// Id of the target, the same on every server that has it in a set of this name.
     pub id: String,
-    /// Its balancer.
+    /// Name of the balancer.
     pub set: String,
-    /// Its URI, as it was written.
+    /// URI as written.
     pub uri: String,
-    /// `up`; `slow start`: it is back and has a part of its share; `draining`: it gets no new call; `down`: probes say so;
-    /// `disabled`; `removed`: its balancer has it no longer, and it has calls.
+    /// State: `up`; `slow start`: recovered and getting part of its share; `draining`: no new calls; `down`: probes
+    /// fail; `disabled`; `removed`: removed from its balancer, with calls in progress.
     pub state: String,
-    /// Of its share, from 0 to 1; less than 1 in slow start only.
+    /// Fraction of its full share, from 0 to 1; below 1 only in slow start.
     pub share: f64,
-    /// Seconds that it has been down, or back, where that is its state.
+    /// Seconds since it went down or came back, in those states.
     #[serde(default)]
     pub since_s: Option<f64>,
-    /// Whether it is being drained, whatever else its state is.
+    /// Whether it is draining, whatever its state.
     #[serde(default)]
     pub draining: bool,
-    /// How calls found that it does not answer: `timeout`, `ICMP`, `no connection` or `503`; none where it answers.
+    /// How calls detected an outage: `timeout`, `ICMP`, `no connection` or `503`; none if it answers.
     #[serde(default)]
     pub outage: Option<String>,
-    /// Whether it has as many calls as it may have.
+    /// Whether it has reached its maximum number of calls.
     #[serde(default)]
     pub full: bool,
-    /// Those of a higher one are spares of the others.
+    /// Priority; targets with a higher number are spares for lower ones.
     pub priority: u16,
-    /// The share among those of the same priority.
+    /// Weight among targets of the same priority.
     pub weight: u16,
-    /// The most calls at one time; none: no limit.
+    /// Maximum number of simultaneous calls; none for no limit.
     pub capacity: Option<u32>,
     /// Calls in progress.
     pub calls: u32,
     /// Transactions in progress.
     pub transactions: u32,
-    /// Their work: a BYE is 1.
+    /// Work of these transactions; a BYE is 1.
     pub work: f64,
-    /// How long requests wait for their first response, on average; none before there was one.
+    /// Mean time to the first response, in ms; none before the first response.
     pub response_time_ms: Option<f64>,
     /// Transactions since the server started.
     pub requests: u64,
-    /// Those of them that got no answer, or a 503.
+    /// Number of these that got no answer, or a 503.
     pub failures: u64,
-    /// Who names it: `configuration`, `set:NAME`, `list:FILE#SETID`, `srv:DOMAIN`, `dns:HOST:PORT`, or `operator` until the configuration is read
-    /// again; none where nobody does any more.
+    /// What defines it: `configuration`, `set:NAME`, `list:FILE#SETID`, `srv:DOMAIN`, `dns:HOST:PORT`, or `operator`
+    /// until the next reload; none if its source has removed it.
     #[serde(default)]
     pub origin: Option<String>,
 }
 
-/// A target that a command has changed.
+/// A target changed by a command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChangedTarget {
-    /// The target, as it is now.
+    /// The target after the change.
     pub target: Target,
-    /// How long the change lasts: `kept` (it is in the database), `until reload` (the configuration is read again) or
-    /// `until restart`; `as before` where it was so already.
+    /// How long the change lasts: `kept` (stored in the database), `until reload` (of the configuration) or `until
+    /// restart`; `as before` if nothing changed.
     pub lasts: String,
 }
 
-/// What one worker has to do.
+/// Load of one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkerLoad {
-    /// The shards that it has.
+    /// Number of shards it runs.
     pub shards: u64,
-    /// The share of its time that it is at work, from 0 to 1.
+    /// Fraction of time spent working, from 0 to 1.
     pub load: f64,
-    /// Whether it stays awake the rest of its time too, which the system shows as a busy core.
+    /// Whether it busy-polls the rest of the time; the system then shows a busy core.
     #[serde(default)]
     pub awake: bool,
 }
 
-/// How registrations are kept.
+/// Storage of registrations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Store {
-    /// What the 200 to a REGISTER promises: `write-through`, `write-behind` or `memory`.
+    /// What a 200 to a REGISTER guarantees: `write-through`, `write-behind` or `memory`.
     pub mode: String,
-    /// `ok`; `loading`: what an earlier process kept is being read; `opening`: neither journal nor database could be opened
-    /// yet; `failing`: nothing can be written.
+    /// `ok`; `loading`: stored registrations are being read; `opening`: journal or database could not be opened yet;
+    /// `failing`: nothing can be written.
     pub state: String,
-    /// What is wrong.
+    /// The failure's cause.
     pub why: Option<String>,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: Option<String>,
-    /// Seconds that it has been failing.
+    /// Seconds since the failure began.
     pub failing_s: Option<f64>,
-    /// The share that is loaded, from 0 to 1; none unless it is loading.
+    /// Fraction loaded, from 0 to 1; none unless loading.
     pub loading: Option<f64>,
-    /// The disk; none in mode memory.
+    /// Disk figures; none in mode memory.
     pub disk: Option<Disk>,
 }
 
-/// What a durable store tells of itself. Numbers without another word are since the start.
+/// Figures of a durable store. Unless stated otherwise, counts are since the start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disk {
-    /// Bytes of the journal.
+    /// Size of the journal, in bytes.
     pub journal_bytes: u64,
-    /// Its files.
+    /// Number of journal files.
     pub journal_segments: u64,
-    /// Groups that were written and synced.
+    /// Number of record groups written and synced.
     pub groups: u64,
-    /// Records in them.
+    /// Number of records in these groups.
     pub records: u64,
-    /// Milliseconds from the write of a group to the end of its sync: half of them took no longer.
+    /// Median time from a group's write to the end of its sync, in ms.
     pub commit_p50_ms: f64,
-    /// 99 of 100 took no longer.
+    /// 99th percentile of the same, in ms.
     pub commit_p99_ms: f64,
-    /// None took longer.
+    /// Maximum of the same, in ms.
     pub commit_longest_ms: f64,
-    /// Records that wait for a commit now.
+    /// Current number of records waiting for a commit.
     pub waiting: u64,
-    /// Addresses whose newest state waits for the disk to come back, now.
+    /// Current number of addresses whose latest state waits for the disk to recover.
     pub unwritten: u64,
-    /// Records that were not kept: a REGISTER each was answered 503, where durability is promised.
+    /// Records not stored. Where durability is guaranteed, each is a REGISTER answered 503.
     pub refused: u64,
-    /// Of these, those that waited too long for a slow disk.
+    /// Number of these that waited too long for a slow disk.
     pub late: u64,
-    /// Of write-behind: changes that were dropped, for too many waited.
+    /// Write-behind: changes dropped because too many were waiting.
     pub lost: u64,
     /// How often writing has begun to fail.
     pub faults: u64,
-    /// How often it was well again.
+    /// How often writing has recovered.
     pub recoveries: u64,
-    /// The database.
+    /// Checkpoints to the database.
     pub checkpoint: Checkpoint,
-    /// What the start found.
+    /// What was found at the start.
     pub found: Found,
 }
 
-/// How far the database has followed the journal.
+/// Progress of the database behind the journal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// Seconds since the last one; none where there was none since the start.
+    /// Seconds since the last checkpoint; none before the first one since the start.
     pub last_s: Option<f64>,
-    /// Files of the journal that are not in it.
+    /// Number of journal files not yet in the database.
     pub segments_behind: u64,
-    /// Addresses in the database.
+    /// Number of addresses in the database.
     pub rows: u64,
-    /// Why it does not follow.
+    /// Why checkpoints fail.
     pub failing: Option<String>,
-    /// Addresses that were removed because they had expired.
+    /// Number of expired addresses removed.
     pub purged: u64,
 }
 
-/// What a start found of the process before.
+/// State of an earlier process, as found at the start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// Whether all of it has been looked at.
+    /// Whether everything has been read.
     pub is_complete: bool,
-    /// Contacts that are registered again.
+    /// Number of contacts restored.
     pub loaded: u64,
-    /// Addresses that had expired.
+    /// Number of addresses that had expired.
     pub expired: u64,
-    /// Records and rows that could not be read.
+    /// Number of unreadable records and rows.
     pub skipped: u64,
-    /// What was wrong with the journal.
+    /// Damage found in the journal.
     pub damage: Vec<String>,
-    /// Seconds that it took.
+    /// Time taken, in seconds.
     pub took_s: f64,
 }
 
-/// What a backup tells.
+/// An event of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BackupEvent {
-    /// It goes on.
+    /// Progress of the backup.
     Progress {
-        /// Pages of the database that are copied; 0 while the journal is brought into it.
+        /// Database pages copied; 0 while the journal is merged into the database.
         done: u64,
-        /// Of so many.
+        /// Total number of pages.
         of: u64,
     },
-    /// It is there, whole and synced.
+    /// The backup is complete and synced.
     Done(BackupReport),
 }
 
-/// What is in a backup.
+/// Contents of a backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BackupReport {
-    /// Users.
+    /// Number of users.
     pub users: u64,
-    /// Aliases.
+    /// Number of aliases.
     pub aliases: u64,
-    /// Gateways.
+    /// Number of gateways.
     #[serde(default)]
     pub gateways: u64,
-    /// Addresses with registrations.
+    /// Number of addresses with registrations.
     pub addresses: u64,
-    /// Rows that could not be read and are not in it.
+    /// Number of unreadable rows, which are not in the backup.
     pub damaged: u64,
-    /// The size of the file.
+    /// Size of the file, in bytes.
     pub bytes: u64,
-    /// Whether the server's key is in it.
+    /// Whether the backup has the server's key.
     pub key: bool,
 }
 
-/// A trunk that the server registers at.
+/// A trunk that the server registers with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trunk {
-    /// What the configuration calls it.
+    /// Name in the configuration.
     pub name: String,
     /// `registering`, `registered`, `failing`, `refused`, `leaving` or `stopped`.
     pub state: String,
-    /// Seconds that it has been so.
+    /// Seconds in this state.
     pub since_s: f64,
-    /// Seconds until the trunk forgets the server, also while renewing fails; none where it does not know it.
+    /// Seconds until the registration expires, also while refreshing fails; none if not registered.
     pub expires_s: Option<f64>,
-    /// The status of the trunk's last final response to the last request; none where there was none.
+    /// Status of the last final response to the latest request; none if there was none.
     pub last_answer: Option<u16>,
-    /// Seconds until the next request; none while one is under way.
+    /// Seconds until the next request; none while one is pending.
     pub next_try_s: Option<f64>,
 }
 
-/// Who is registered.
+/// A list of registrations.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Registrations {
-    /// The contacts, up to the limit.
+    /// Contacts, up to the limit.
     pub registrations: Vec<Registration>,
     /// Whether there are more.
     pub more: bool,
 }
 
-/// One contact.
+/// A registered contact.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Registration {
     /// The address of record.
     pub aor: String,
-    /// The contact's URI; what a peer wrote, with control characters escaped.
+    /// Contact URI as sent by the peer, with control characters escaped.
     pub contact: String,
-    /// Seconds until it ends.
+    /// Seconds until it expires.
     pub expires_s: u64,
-    /// Where its REGISTER came from.
+    /// Source address of its REGISTER.
     pub source: SocketAddr,
-    /// Its preference, 0 to 1.
+    /// Preference, from 0 to 1.
     pub q: f64,
-    /// The member that took its last REGISTER, where members share registrations.
+    /// Member that received its last REGISTER, if members share registrations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<u16>,
 }
 
-/// Which calls are in progress.
+/// A list of calls in progress.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Calls {
-    /// The calls, the oldest first, up to the limit.
+    /// Calls, the oldest first, up to the limit.
     pub calls: Vec<Call>,
     /// Whether there are more.
     pub more: bool,
 }
 
-/// A call in progress. Texts are what peers wrote, control characters escaped.
+/// A call in progress. Texts come from peers, with control characters escaped.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Call {
     /// `trying`, `ringing`, `challenged` or `answered`.
     pub state: String,
-    /// Seconds since its INVITE came.
+    /// Seconds since its INVITE arrived.
     pub age_s: f64,
     /// Seconds since it was answered.
     pub answered_s: Option<f64>,
-    /// The URI in From.
+    /// URI of From.
     pub caller: String,
-    /// The Request-URI as the caller wrote it.
+    /// Request-URI as sent by the caller.
     pub callee: String,
     /// Call-ID.
     pub call_id: String,
-    /// How the INVITE came.
+    /// Transport of the INVITE.
     pub transport: String,
-    /// Where the INVITE came from.
+    /// Source address of the INVITE.
     pub source: SocketAddr,
-    /// Where it was answered.
+    /// Address that answered.
     pub target: Option<SocketAddr>,
 }
 
-/// What a trace tells.
+/// An event of a trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TraceEvent {
-    /// Messages are looked at from now on.
+    /// The trace has started.
     Started,
-    /// One that matches.
+    /// A matching message.
     Message(Box<TracedMessage>),
-    /// So many were lost because they came faster than they were read.
+    /// Number of messages lost because the client read too slowly.
     Lost(u64),
-    /// A limit of the request is reached.
+    /// A limit of the trace is reached.
     Ended,
 }
 
-/// A message as it passed. Texts are what peers wrote, control characters escaped; credentials and media keys are masked.
+/// A traced message. Texts come from peers, with control characters escaped; credentials and media keys are masked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TracedMessage {
-    /// When, in UTC (RFC 3339).
+    /// Time in UTC (RFC 3339).
     pub time: String,
-    /// Microseconds since the server started, by a clock that never jumps.
+    /// Microseconds since the server started, on a monotonic clock.
     pub at_us: u64,
-    /// Whether the server sent it; else it came.
+    /// Whether the server sent it; otherwise it was received.
     pub sent: bool,
     /// The transport, as in Via.
     pub transport: String,
-    /// The address that the server listens on.
+    /// Local listening address.
     pub local: String,
-    /// The far end.
+    /// Remote address.
     pub peer: SocketAddr,
-    /// The first line.
+    /// First line.
     pub start: String,
     /// CSeq.
     pub cseq: String,
     /// Call-ID.
     pub call_id: String,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub length: usize,
-    /// The lines of the message, where they were asked for and as far as they are kept.
+    /// Lines of the message, if requested, up to the stored length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lines: Option<Vec<String>>,
 }
 
-/// The most contacts, or calls, in one answer.
+/// Maximum number of contacts or calls in one response.
 pub const MAX_LISTED: usize = 10_000;

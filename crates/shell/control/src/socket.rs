@@ -1,4 +1,4 @@
-//! The control socket: who may open its file may ask.
+//! The control socket. Anyone who may open its file may send requests.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -15,62 +15,64 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::protocol::{BackupEvent, BackupReport, BackupRequest, Request, Response, TraceEvent, TraceRequest};
 
-/// Connections at one time; one more is told so and closed.
+/// Maximum number of simultaneous connections. A further one receives an error and is closed.
 pub const MAX_CONNECTIONS: usize = 16;
-/// Bytes of one request: the longest path, escaped, fits.
+/// Maximum size of a request, in bytes. The longest path, escaped, fits.
 pub const MAX_REQUEST: u64 = 16_384;
-/// Bytes of one response: [`MAX_LISTED`](crate::protocol::MAX_LISTED) contacts of the longest kind.
+/// Maximum size of a response, in bytes: [`MAX_LISTED`](crate::protocol::MAX_LISTED) contacts of the longest kind.
 const MAX_RESPONSE: u64 = 64 * 1024 * 1024;
-/// How long either side waits for the other.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How often a trace looks whether its client is still there, while there is nothing to tell.
+/// Time that either side waits for the other.
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval at which an idle trace checks that its client is still connected.
 const TRACE_TICK: Duration = Duration::from_millis(250);
-/// How often a client is told how far a backup is.
+/// Interval between progress reports of a backup.
 const PROGRESS_TICK: Duration = Duration::from_millis(100);
-/// Connections that the kernel holds for us.
+/// Backlog of the listening socket.
 const BACKLOG: i32 = 16;
 
-/// Who answers. Called by several threads.
+/// Handler of requests, called by several threads.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers one request; may take a while.
+    /// Answers one request; may block.
     fn handle(&self, request: Request) -> Response;
 
-    /// Begins a trace. Its limits are kept by who calls this.
+    /// Starts a trace. The caller enforces its limits.
     ///
     /// # Errors
-    /// Why not, for the client.
+    /// The reason, as text for the client.
     fn trace(&self, _request: &TraceRequest) -> Result<Box<dyn TraceSource>, String> {
         Err("this server traces nothing".to_owned())
     }
 
-    /// Writes a backup and tells `progress` of it, at least once a second. It is finished although the client has gone.
+    /// Writes a backup and reports to `progress` at least once a second. The backup completes even if the client
+    /// disconnects.
     ///
     /// # Errors
-    /// Why there is none, for the client.
+    /// The reason, as text for the client.
     fn backup(&self, _request: &BackupRequest, _progress: &mut dyn FnMut(u64, u64)) -> Result<BackupReport, String> {
         Err("this server makes no backups".to_owned())
     }
 }
 
-/// A trace that runs; dropping it ends it.
+/// A running trace; dropping it ends it.
 pub trait TraceSource {
-    /// The next message or loss, where there is one within `wait`.
+    /// Returns the next message or loss, waiting at most `wait`.
     fn poll(&mut self, wait: Duration) -> Option<TraceEvent>;
 }
 
-/// The server's end. Dropping it removes the file; connections that are open end by themselves.
+/// Listening control socket. Dropping it removes the file; open connections end by themselves.
 #[derive(Debug)]
 pub struct ControlSocket {
     path: PathBuf,
 }
 
 impl ControlSocket {
-    /// Makes the socket at `path`, mode 0600, and answers by `handler` from then on.
+    /// Creates the socket at `path` with mode 0600 and passes requests to `handler`.
     ///
     /// # Errors
-    /// Another server answers there, something else has the name, or the system refuses it. The text says what to do.
+    /// Another server answers there, something else has the name, or the system refuses it. The text names the
+    /// remedy.
     pub fn open(path: &Path, handler: Arc<dyn Handler>) -> Result<Self, String> {
-        clear_the_way(path)?;
+        remove_stale_socket(path)?;
         let listener = listen(path).map_err(|error| {
             format!("the control socket {} cannot be made: {error}; choose another in [control] socket", path.display())
         })?;
@@ -83,13 +85,13 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        // What is left behind is cleared away by the next server.
+        // If this fails, the next server removes the file.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Removes what a server that was killed left behind, and makes the folder.
-fn clear_the_way(path: &Path) -> Result<(), String> {
+/// Removes the socket left by a killed server and creates the directory.
+fn remove_stale_socket(path: &Path) -> Result<(), String> {
     let shown = path.display();
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
@@ -107,7 +109,7 @@ fn clear_the_way(path: &Path) -> Result<(), String> {
     fs::remove_file(path).map_err(|error| format!("{shown}, left by an earlier server, cannot be removed: {error}"))
 }
 
-/// The mode is set before anybody can connect, without touching the process's umask.
+/// Creates the listener. The mode is set before anybody can connect, without changing the process's umask.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
@@ -120,14 +122,14 @@ fn accept(listener: &UnixListener, handler: &Arc<dyn Handler>) {
     let open = Arc::new(AtomicUsize::new(0));
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
-            // Out of file descriptors: nothing gets better by asking at once again.
+            // Out of file descriptors: retrying at once would not help.
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        let place = Place::take(&open);
+        let place = ConnectionGuard::take(&open);
         let handler = Arc::clone(handler);
         let serve = move || match place {
-            Some(_place) => drop(converse(&stream, &*handler)),
+            Some(_place) => drop(serve_connection(&stream, &*handler)),
             None => {
                 drop(answer(&stream, &Response::Error(format!("{MAX_CONNECTIONS} connections are open; try again"))));
             }
@@ -136,25 +138,25 @@ fn accept(listener: &UnixListener, handler: &Arc<dyn Handler>) {
     }
 }
 
-/// One of [`MAX_CONNECTIONS`].
-struct Place(Arc<AtomicUsize>);
+/// Guard that counts one of [`MAX_CONNECTIONS`].
+struct ConnectionGuard(Arc<AtomicUsize>);
 
-impl Place {
+impl ConnectionGuard {
     fn take(open: &Arc<AtomicUsize>) -> Option<Self> {
         let place = Self(Arc::clone(open));
         (open.fetch_add(1, Ordering::AcqRel) < MAX_CONNECTIONS).then_some(place)
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-fn converse(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+fn serve_connection(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
+    stream.set_write_timeout(Some(IO_TIMEOUT))?;
     let mut reader = BufReader::new(stream);
     loop {
         let mut line = Vec::new();
@@ -166,7 +168,7 @@ fn converse(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
             return answer(stream, &Response::Error(format!("a request is one line of up to {MAX_REQUEST} bytes")));
         }
         let response = match serde_json::from_slice(&line) {
-            Ok(Request::Trace(request)) => return tell(stream, handler, &request),
+            Ok(Request::Trace(request)) => return stream_trace(stream, handler, &request),
             Ok(Request::Backup(request)) => back_up(stream, handler, &request),
             Ok(request) => handler.handle(request),
             Err(error) => Response::Error(format!("this is no request: {error}")),
@@ -175,8 +177,8 @@ fn converse(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
     }
 }
 
-/// Tells of messages until a limit is reached or the client has gone; the connection ends with it.
-fn tell(stream: &UnixStream, handler: &dyn Handler, request: &TraceRequest) -> io::Result<()> {
+/// Streams messages until a limit is reached or the client disconnects; then the connection ends.
+fn stream_trace(stream: &UnixStream, handler: &dyn Handler, request: &TraceRequest) -> io::Result<()> {
     let mut source = match handler.trace(request) {
         Ok(source) => source,
         Err(why) => return answer(stream, &Response::Error(why)),
@@ -206,14 +208,14 @@ fn back_up(stream: &UnixStream, handler: &dyn Handler, request: &BackupRequest) 
     let done = handler.backup(request, &mut |done, of| {
         if told.is_none_or(|told| told.elapsed() >= PROGRESS_TICK) {
             told = Some(Instant::now());
-            // A client that has gone is no reason to stop.
+            // The backup continues without its client.
             drop(answer(stream, &Response::Backup(BackupEvent::Progress { done, of })));
         }
     });
     done.map_or_else(Response::Error, |report| Response::Backup(BackupEvent::Done(report)))
 }
 
-/// Whether the client has closed the connection; one that speaks during its trace does not want it any more either.
+/// Returns whether the client has closed the connection. Data sent during a trace also ends it.
 fn has_gone(mut stream: &UnixStream) -> io::Result<bool> {
     stream.set_nonblocking(true)?;
     let read = stream.read(&mut [0]);
@@ -227,20 +229,20 @@ fn answer(mut stream: &UnixStream, response: &Response) -> io::Result<()> {
     stream.write_all(&line)
 }
 
-/// Asks the server whose control socket is at `path`.
+/// Sends a request to the server whose control socket is at `path`.
 ///
 /// # Errors
-/// Why there is no answer; the text says what to do. What the server itself refuses is a [`Response::Error`].
+/// The reason for having no response, with a remedy. A refusal by the server is a [`Response::Error`].
 pub fn ask(path: &Path, request: &Request) -> Result<Response, String> {
     let stream = connect(path)?;
     exchange(&stream, request).map_err(|error| silent(path, &error))
 }
 
-/// Asks the server whose control socket is at `path` for a trace, and hands on what it tells until the trace has ended or
-/// `on_event` breaks it off.
+/// Requests a trace from the server whose control socket is at `path` and passes events to `on_event`, until the
+/// trace ends or `on_event` stops it.
 ///
 /// # Errors
-/// Why there is no trace, or why it ended before its limits; the text says what to do.
+/// The reason why there is no trace or why it ended before its limits, with a remedy.
 pub fn trace(
     path: &Path,
     request: TraceRequest,
@@ -250,9 +252,9 @@ pub fn trace(
     let failed = |error| silent(path, &error);
     send(&stream, &Request::Trace(request)).map_err(failed)?;
     let mut reader = BufReader::new(&stream);
-    let mut patience = Some(PATIENCE);
+    let mut patience = Some(IO_TIMEOUT);
     loop {
-        // The first answer comes at once; how long nothing happens after it is not the server's fault.
+        // The first response comes at once. After it, silence is not an error.
         stream.set_read_timeout(patience.take()).map_err(failed)?;
         match receive(&mut reader).map_err(failed)? {
             Response::Trace(TraceEvent::Ended) => return Ok(()),
@@ -267,24 +269,25 @@ pub fn trace(
     }
 }
 
-/// Has the server whose control socket is at `path` write a backup, and tells `on_progress` of it; `None` where no server runs.
+/// Requests a backup from the server whose control socket is at `path` and reports to `on_progress`. Returns `None`
+/// if no server runs.
 ///
 /// # Errors
-/// Why there is no backup, or why that is not known; the text says what to do.
+/// The reason why there is no backup, or why the outcome is unknown, with a remedy.
 pub fn backup(
     path: &Path,
     request: BackupRequest,
     mut on_progress: impl FnMut(u64, u64),
 ) -> Result<Option<BackupReport>, String> {
     let stream = match UnixStream::connect(path) {
-        Err(error) if is_nobody(&error) => return Ok(None),
+        Err(error) if is_not_listening(&error) => return Ok(None),
         result => result.map_err(|error| unreachable(path, &error))?,
     };
     let failed = |error| silent(path, &error);
     send(&stream, &Request::Backup(request)).map_err(failed)?;
     let mut reader = BufReader::new(&stream);
-    // A disk may take its time.
-    stream.set_read_timeout(Some(PATIENCE * 6)).map_err(failed)?;
+    // A slow disk may need more time.
+    stream.set_read_timeout(Some(IO_TIMEOUT * 6)).map_err(failed)?;
     loop {
         match receive(&mut reader).map_err(failed)? {
             Response::Backup(BackupEvent::Progress { done, of }) => on_progress(done, of),
@@ -295,14 +298,14 @@ pub fn backup(
     }
 }
 
-/// Whether a server answers at `path`.
+/// Returns whether a server answers at `path`.
 ///
 /// # Errors
-/// It is not known; the text says what to do.
+/// The answer is unknown; the text names the remedy.
 pub fn is_running(path: &Path) -> Result<bool, String> {
     match UnixStream::connect(path) {
         Ok(_) => Ok(true),
-        Err(error) if is_nobody(&error) => Ok(false),
+        Err(error) if is_not_listening(&error) => Ok(false),
         Err(error) => Err(unreachable(path, &error)),
     }
 }
@@ -311,7 +314,7 @@ fn connect(path: &Path) -> Result<UnixStream, String> {
     UnixStream::connect(path).map_err(|error| unreachable(path, &error))
 }
 
-fn is_nobody(error: &io::Error) -> bool {
+fn is_not_listening(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
 }
 
@@ -338,13 +341,13 @@ fn shown(path: &Path) -> String {
 }
 
 fn exchange(stream: &UnixStream, request: &Request) -> io::Result<Response> {
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
     send(stream, request)?;
     receive(&mut BufReader::new(stream))
 }
 
 fn send(mut stream: &UnixStream, request: &Request) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(IO_TIMEOUT))?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     stream.write_all(&line)

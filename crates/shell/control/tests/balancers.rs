@@ -1,4 +1,4 @@
-//! Balancers as an operator writes them, and the sets that shards get of them.
+//! Balancers in the configuration, and the sets built from them.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use strowger_balancer::{Candidates, Key, MethodClass, Policy, Registry, TargetState, Weights};
 use strowger_control::config::Config;
 use strowger_control::dns::Server;
-use strowger_control::targets::{Changes, Lists, Refused, Services, Sources, TargetSet, TargetSets};
-use strowger_directory::{Change, Directory, Gateway, Gateways};
+use strowger_control::targets::{Changes, Lists, Services, Sources, TargetError, TargetSet, TargetSets};
+use strowger_directory::{Directory, DirectoryChange, Gateway, Gateways};
 use strowger_foundation::{Timestamp, Transport};
-use strowger_locate::Failure;
-use strowger_shard::{Action, Listeners, Place};
+use strowger_locate::LocateError;
+use strowger_shard::{Action, Listeners, TargetAddress};
 
 fn parse(text: &str) -> Config {
     Config::parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A balancer with these lines, and a route that leads to it.
+/// A configuration with a balancer of these lines and a route to it.
 fn with(lines: &str) -> Config {
     parse(&format!("[[balancer]]\nname = \"pool\"\n{lines}\n[[route]]\nbalance = \"pool\"\n"))
 }
@@ -25,7 +25,7 @@ fn pool(targets: &str) -> Config {
     with(&format!("targets = {targets}"))
 }
 
-/// What there is beside the configuration.
+/// Sources of targets besides the configuration.
 #[derive(Default)]
 struct Around {
     gateways: Gateways,
@@ -35,17 +35,17 @@ struct Around {
 }
 
 impl Around {
-    fn sets(&self, config: &Config) -> Result<TargetSets, Refused> {
+    fn sets(&self, config: &Config) -> Result<TargetSets, TargetError> {
         let (lists, Self { gateways, changes, services, .. }) = (Lists::read(config), self);
         TargetSets::build(config, &Sources { gateways, lists: &lists, services, changes }, &self.registry)
     }
 
     fn warnings(&self, config: &Config) -> Vec<String> {
         let (lists, Self { gateways, changes, services, .. }) = (Lists::read(config), self);
-        Sources { gateways, lists: &lists, services, changes }.look(config)
+        Sources { gateways, lists: &lists, services, changes }.warnings(config)
     }
 
-    /// URI, priority, weight, capacity and whether it is enabled, of each member of the pool.
+    /// Returns URI, priority, weight, capacity and enabled flag of each member of the pool.
     fn members(&self, config: &Config) -> Vec<(String, u16, u16, Option<u32>, bool)> {
         let sets = self.sets(config).unwrap_or_else(|why| panic!("{why}"));
         let shown = |member: &strowger_balancer::Member| {
@@ -127,7 +127,7 @@ fn each_mistake_of_a_balancer_is_told_with_its_line() {
         ),
     ] {
         let text = format!("[[balancer]]\nname = \"pool\"\n{lines}\n");
-        // Of another balancer the targets stand behind it.
+        // Other balancers have their targets appended.
         let text = if lines.starts_with('[') {
             text.replacen("\"pool\"\n", "\"pool\"\ntargets=[\"sip:a\"]\n", 1)
         } else {
@@ -302,7 +302,7 @@ fn everything_reaches_the_shards() {
     let around = Around::default();
     let sets = around.sets(&config).expect("sound");
     let snapshot = config.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &sets);
-    assert!(!snapshot.shared_keys);
+    assert!(!snapshot.has_shared_keys);
     let Action::Proxy { targets, balance: Some(set), trunk: None, .. } = &snapshot.routes[0].action else { panic!() };
     let told = set.config();
     assert_eq!((&*told.name, told.policy, told.candidates), ("pool", Policy::LeastWork, Candidates::Two));
@@ -318,11 +318,14 @@ fn everything_reaches_the_shards() {
     assert!(probe.accepts(200) && probe.accepts(499) && !probe.accepts(202));
     let uri = |at: usize| String::from_utf8_lossy(&targets[at].uri).into_owned();
     assert_eq!((uri(0), uri(1)), ("sip:192.0.2.1".to_owned(), "sip:b.example:5070;transport=tcp".to_owned()));
-    assert!(matches!(&targets[0].place, Place::At { .. }) && matches!(&targets[1].place, Place::Named(_)));
+    assert!(
+        matches!(&targets[0].address, TargetAddress::Literal { .. })
+            && matches!(&targets[1].address, TargetAddress::Name(_))
+    );
     let member = &set.members()[1];
     assert_eq!((member.priority, member.weight, member.capacity, member.enabled), (1, 3, Some(500), true));
     let shared = parse("server.key_file = \"/etc/strowger.key\"");
-    assert!(shared.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default()).shared_keys);
+    assert!(shared.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default()).has_shared_keys);
 }
 
 #[test]
@@ -341,10 +344,10 @@ fn every_address_that_the_dns_has_of_a_host_is_a_target() {
     let origins = around.sets(&config).expect("sound");
     let origins: Vec<String> = origins.iter().flat_map(TargetSet::origins).map(ToString::to_string).collect();
     assert_eq!(origins, ["dns:pods.example:5070", "dns:pods.example:5070", "dns:pods.example:5070", "configuration"]);
-    // One has gone, and nothing is left of it; when all have, the DNS is not believed.
+    // A server that is gone leaves nothing behind. An answer without servers is ignored.
     around.services.handle_answer(now, &name, Ok(vec![at("192.0.2.2")]), ttl);
     assert_eq!(around.uris(&config), ["sip:192.0.2.2:5070", "sip:192.0.2.9"]);
-    around.services.handle_answer(now, &name, Err(Failure::NoSuchName), ttl);
+    around.services.handle_answer(now, &name, Err(LocateError::NoSuchName), ttl);
     assert_eq!(around.uris(&config), ["sip:192.0.2.2:5070", "sip:192.0.2.9"]);
 }
 
@@ -366,7 +369,7 @@ fn gateway(uri: &str, priority: u16, capacity: Option<u32>, enabled: bool) -> Ga
 }
 
 fn in_database(gateways: &[Gateway]) -> Gateways {
-    let change = Change::PutGateways { set: (*b"pstn").into(), gateways: gateways.to_vec() };
+    let change = DirectoryChange::PutGateways { set: (*b"pstn").into(), gateways: gateways.to_vec() };
     Directory::empty(1).with_changes([change]).gateways().clone()
 }
 
@@ -409,7 +412,7 @@ fn gateways_of_the_database_are_targets() {
     assert!(around.warnings(&only)[0].contains("every target is disabled"), "{:?}", around.warnings(&only));
 }
 
-/// A dispatcher list in a folder, with the configuration's text for its set 1.
+/// A dispatcher list in a temporary folder, with the configuration text for its set 1.
 fn list(text: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("dispatcher.list");
@@ -485,7 +488,7 @@ fn targets_outlive_a_reload_with_what_is_counted() {
     let around = Around::default();
     let before = around.sets(&pool("[\"sip:192.0.2.1\", \"sip:192.0.2.2\"]")).expect("sound");
     let first = before.of("pool").expect("a set").set().members()[0].target.clone();
-    let (seat, now) = (first.seat(), Timestamp::from_millis(1));
+    let (seat, now) = (first.begin_call(), Timestamp::from_millis(1));
     first.drain();
     let after = around.sets(&pool("[\"sip:192.0.2.3\", { uri = \"sip:192.0.2.1\", weight = 5 }]")).expect("sound");
     let set = after.of("pool").expect("a set").set();
@@ -495,7 +498,7 @@ fn targets_outlive_a_reload_with_what_is_counted() {
         ("sip:192.0.2.1", 1, 5, TargetState::Draining)
     );
     drop((before, after, first));
-    // Nobody has it in a set now, but there is a call.
+    // No set has the target, but a call is in progress.
     let without = around.sets(&pool("[\"sip:192.0.2.3\"]")).expect("sound");
     assert_eq!(around.registry.all().len(), 2);
     let back = around.sets(&pool("[\"sip:192.0.2.1\"]")).expect("sound");
@@ -510,7 +513,7 @@ fn targets_outlive_a_reload_with_what_is_counted() {
 fn an_operator_adds_and_removes_targets() {
     let config = pool("[\"sip:192.0.2.1\", \"sip:192.0.2.2\"]");
     let mut around = Around::default();
-    let share = |uri: &str| strowger_control::config::values::Share::of(uri.parse().expect("a target"));
+    let share = |uri: &str| strowger_control::config::values::WeightedTarget::of(uri.parse().expect("a target"));
     around.changes.add("pool", share("sip:192.0.2.3"));
     around.changes.remove("pool", "sip:192.0.2.1");
     around.changes.add("other", share("sip:192.0.2.4"));

@@ -1,4 +1,4 @@
-//! The configuration as an operator meets it.
+//! Loading and checking of the configuration.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -13,7 +13,7 @@ use strowger_directory::Directory;
 use strowger_foundation::Transport;
 use strowger_message::{Status, Uri};
 use strowger_registrar::{Durability, Policy};
-use strowger_shard::{Action, Listeners, Place};
+use strowger_shard::{Action, Listeners, TargetAddress};
 
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/operating");
 
@@ -25,7 +25,7 @@ fn parse(text: &str) -> Config {
     Config::parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Who asks a server that runs is not kept from it by what somebody is writing.
+/// A client can find a running server while the file is being edited.
 #[test]
 fn where_the_socket_is_can_be_read_whatever_else_is_wrong() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -43,7 +43,7 @@ fn where_the_socket_is_can_be_read_whatever_else_is_wrong() {
         assert_eq!((config.control_socket().as_path(), told), (Path::new(expected), Some(fault)), "{more}");
         assert_eq!(config.server.domains[0].0, "example.com", "{more}");
     }
-    // Where what cannot be read may say where the socket is, nobody may be asked who might be another.
+    // If unreadable text may name the socket, no server is contacted: it could be the wrong one.
     for unknown in [
         "[server]\nlisten = [\n\"udp:1\",\n\"udp:2\"\ndata = \"/var/lib/lb2\"\n",
         "[server]\ndata = \"/var/lib/lb2\n",
@@ -363,6 +363,15 @@ fn a_wildcard_becomes_every_address_of_its_family() {
     );
 }
 
+//= rfc3261#18.2.1:default-ports
+#[test]
+fn the_default_is_the_sip_port_by_udp_and_tcp() {
+    let local = ["192.0.2.5".parse().expect("an address")];
+    let addresses = Config::default().addresses(&local);
+    let text: Vec<_> = addresses.iter().map(|(transport, address)| format!("{transport}:{address}")).collect();
+    assert_eq!(text, ["UDP:192.0.2.5:5060", "TCP:192.0.2.5:5060"]);
+}
+
 #[test]
 fn domains_are_in_lower_case_and_localhost_by_default() {
     let domains = |config: Config| {
@@ -446,7 +455,7 @@ fn everything_reaches_the_shards() {
         [proxy.ring_timeout, proxy.fork_timeout, proxy.failover_timeout, proxy.avoid_for].map(|t| t.as_secs());
     assert_eq!(seconds, [90, 10, 2, 0]);
     assert_eq!((proxy.recurse, proxy.mtu, proxy.record_route, proxy.outbound), (true, 1400, false, true));
-    assert_eq!(snapshot.unrouted.code(), 603);
+    assert_eq!(snapshot.unrouted_status.code(), 603);
     let dns = config.dns_config(Reach::default());
     let servers: Vec<String> = dns.servers.iter().map(ToString::to_string).collect();
     assert_eq!((servers.join(" "), dns.timeout.as_secs()), ("192.0.2.53:53 [2001:db8::53]:5353".to_owned(), 1));
@@ -461,9 +470,9 @@ fn everything_reaches_the_shards() {
     assert!(takes(proxy, b"a.example.com", b"INVITE") && !takes(proxy, b"example.com", b"INVITE"));
     let Action::Proxy { targets, stateless, trunk: None, balance: None } = &proxy.action else { panic!("{proxy:?}") };
     assert_eq!(*stateless, strowger_proxy::Stateless::WhenPossible);
-    let addresses = targets.iter().map(|target| match &target.place {
-        Place::At { address, transport } => (address.to_string(), *transport),
-        Place::Named(question) => panic!("{question:?}"),
+    let addresses = targets.iter().map(|target| match &target.address {
+        TargetAddress::Literal { address, transport } => (address.to_string(), *transport),
+        TargetAddress::Name(question) => panic!("{question:?}"),
     });
     let tcp = Some(Transport::Tcp);
     let expected = [("192.0.2.9:5060".to_owned(), None), ("[2001:db8::1]:5080".to_owned(), tcp)];
@@ -477,12 +486,12 @@ fn everything_reaches_the_shards() {
 fn defaults_are_those_of_the_core() {
     let snapshot = Config::default().snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default());
     assert_eq!(format!("{:?}", snapshot.auth), format!("{:?}", strowger_auth::Policy::default()));
-    // The core keeps nothing unless somebody does it for it.
+    // The core stores nothing itself.
     let durable = Policy { durability: Durability::WriteThrough, ..Policy::default() };
     assert_eq!(format!("{:?}", snapshot.registrar), format!("{durable:?}"));
     assert_eq!(format!("{:?}", snapshot.proxy), format!("{:?}", strowger_proxy::Policy::default()));
     assert_eq!(snapshot.timing, strowger_transaction::Timing::default());
-    assert_eq!(snapshot.unrouted, Status::NOT_FOUND);
+    assert_eq!(snapshot.unrouted_status, Status::NOT_FOUND);
     assert_eq!(Config::default().cache_policy(), strowger_locate::CachePolicy::default());
 }
 
@@ -526,7 +535,7 @@ fn files_follow_the_data_folder() {
 
 #[test]
 fn no_core_is_missed_for_a_worker_that_there_is_not() {
-    let told = |text: &str| parse(text).look_at_machine(4, &[0, 1, 2, 3]);
+    let told = |text: &str| parse(text).machine_warnings(4, &[0, 1, 2, 3]);
     let found = told("server.workers = 1\nserver.affinity = [0, 99]");
     let [(key, what)] = &found[..] else { panic!("{found:?}") };
     assert_eq!(key, "server.affinity");

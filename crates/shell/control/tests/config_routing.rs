@@ -1,4 +1,4 @@
-//! Trunks and routes as an operator writes them.
+//! Trunks and routes in the configuration.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use strowger_directory::Directory;
 use strowger_foundation::Transport;
 use strowger_message::Uri;
 use strowger_overload::Class;
-use strowger_shard::{Action, Listeners, Place, Snapshot};
+use strowger_shard::{Action, Listeners, Snapshot, TargetAddress};
 
 fn parse(text: &str) -> Config {
     Config::parse(text).unwrap_or_else(|error| panic!("{error}"))
@@ -172,6 +172,7 @@ fn each_mistake_of_a_route_is_told() {
     }
 }
 
+//= rfc5626#5.4:grace
 #[test]
 fn the_other_sections_tell_their_mistakes_too() {
     for (text, expected) in [
@@ -242,7 +243,7 @@ fn trunks_reach_the_shards() {
     let account = carrier.account.as_ref().expect("an account");
     assert_eq!((&*account.from, &*account.contact_user), (&b"sip:acct%207@SIP.carrier.example"[..], &b"acct%207"[..]));
     assert_eq!((&*account.registrar, account.expires.as_secs()), (&b"sip:SIP.carrier.example"[..], 600));
-    let strowger_trunk::Place::Named(question) = &account.place else { panic!("{account:?}") };
+    let strowger_trunk::NextHop::Name(question) = &account.next_hop else { panic!("{account:?}") };
     assert_eq!((&question.host[..], question.port, question.transport), (&b"sip.carrier.example"[..], None, None));
     assert_eq!(office.credentials, None);
     let account = office.account.as_ref().expect("an account");
@@ -265,8 +266,10 @@ fn routes_reach_the_shards() {
     assert_eq!(*trunk, strowger_trunk::Trunk::id_of("carrier"), "whatever other trunks there are");
     let shown: Vec<_> = targets.iter().map(|target| (target.priority, target.weight)).collect();
     assert_eq!(shown, [(0, 1), (1, 3)]);
-    assert!(matches!(&targets[0].place, Place::Named(question) if question.host[..] == b"sip.carrier.example"[..]));
-    assert!(matches!(targets[1].place, Place::At { transport: Some(Transport::Tcp), .. }));
+    assert!(
+        matches!(&targets[0].address, TargetAddress::Name(question) if question.host[..] == b"sip.carrier.example"[..])
+    );
+    assert!(matches!(targets[1].address, TargetAddress::Literal { transport: Some(Transport::Tcp), .. }));
     let mut number = Vec::new();
     let rewrite = out.rewrite.as_ref().expect("a rewriting");
     assert!(rewrite.apply(b"930123456", &mut number));

@@ -9,14 +9,14 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use bind9::Bind9;
-use strowger_control::dns::{DnsConfig, DnsResolver, Reach, Source};
+use strowger_control::dns::{DnsConfig, DnsResolver, NameServers, Reach};
 use strowger_foundation::Transport;
-use strowger_locate::{Answer, Failure, Located, Question};
+use strowger_locate::{CandidateList, LocateError, LocateQuery, LocateResult};
 
-/// How long an answer may take where the time is not what is asked.
+/// Generous timeout for tests that do not measure time.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What does not exist, does not for so long.
+/// Negative TTL of the test zone, in s.
 const NEGATIVE_TTL_S: u32 = 47;
 
 const ZONE: &str = r#"
@@ -87,18 +87,18 @@ fn udp_and_tcp(server: &Bind9) -> DnsResolver {
     resolver(server.address(), reach(&[Transport::Udp, Transport::Tcp], &[v4()]))
 }
 
-fn host(name: &str) -> Question {
-    Question::new(format!("{name}.example.com").as_bytes(), None, None, false)
+fn host(name: &str) -> LocateQuery {
+    LocateQuery::new(format!("{name}.example.com").as_bytes(), None, None, false)
 }
 
-fn ask(resolver: &DnsResolver, question: Question) -> (Answer, Duration) {
+fn ask(resolver: &DnsResolver, question: LocateQuery) -> (LocateResult, Duration) {
     let (said, answer) = mpsc::channel();
     resolver.ask(question, Box::new(move |answer, ttl| said.send((answer, ttl)).unwrap_or_default()));
     answer.recv_timeout(PATIENCE).expect("every question is answered")
 }
 
-/// The servers as text, those that are tried first first, with rank, priority and weight.
-fn servers(located: &Located) -> Vec<String> {
+/// Formats the servers in the order in which they are tried, with rank, priority and weight.
+fn servers(located: &CandidateList) -> Vec<String> {
     let text = |candidate: &strowger_locate::Candidate| {
         let hops: Vec<String> = candidate.hops.iter().map(|hop| format!("{} {}", hop.transport, hop.address)).collect();
         format!("{}/{}/{} {}", candidate.rank, candidate.priority, candidate.weight, hops.join(", "))
@@ -108,7 +108,7 @@ fn servers(located: &Located) -> Vec<String> {
     all
 }
 
-fn found(resolver: &DnsResolver, question: Question) -> Vec<String> {
+fn found(resolver: &DnsResolver, question: LocateQuery) -> Vec<String> {
     let asked = format!("{question:?}");
     match ask(resolver, question) {
         (Ok(located), _) => servers(&located),
@@ -116,6 +116,7 @@ fn found(resolver: &DnsResolver, question: Question) -> Vec<String> {
     }
 }
 
+//= rfc3263#4.1:naptr
 #[test]
 fn naptr_leads_to_srv_and_that_to_addresses() {
     if !Bind9::available() {
@@ -124,7 +125,7 @@ fn naptr_leads_to_srv_and_that_to_addresses() {
     let server = zone();
     let resolver = udp_and_tcp(&server);
     let (answer, ttl) = ask(&resolver, host("naptr"));
-    // TCP stands before UDP here; TLS is not ours; the SRV names that NAPTR does not give are not asked.
+    // TCP comes before UDP here; TLS is not available; SRV names missing in NAPTR are not queried.
     let wanted = ["0/10/0 TCP 127.0.0.2:5070", "0/20/0 TCP 127.0.0.3:5071", "1/0/0 UDP 127.0.0.3:5080"];
     assert_eq!(servers(&answer.expect("it is there")), wanted);
     assert_eq!(ttl, Duration::from_secs(60), "the smallest on the way is that of an address");
@@ -137,6 +138,7 @@ fn resolver_for_udp(server: &Bind9) -> DnsResolver {
     resolver(server.address(), reach(&[Transport::Udp], &[v4()]))
 }
 
+//= rfc3263#4.1:transport-of-uri
 #[test]
 fn what_the_uri_says_is_not_asked() {
     if !Bind9::available() {
@@ -144,21 +146,21 @@ fn what_the_uri_says_is_not_asked() {
     }
     let server = zone();
     let resolver = udp_and_tcp(&server);
-    let tcp = Question { transport: Some(Transport::Tcp), ..host("naptr") };
+    let tcp = LocateQuery { transport: Some(Transport::Tcp), ..host("naptr") };
     assert_eq!(found(&resolver, tcp), ["0/10/0 TCP 127.0.0.2:5070", "0/20/0 TCP 127.0.0.3:5071"]);
-    let udp = Question { transport: Some(Transport::Udp), ..host("naptr") };
+    let udp = LocateQuery { transport: Some(Transport::Udp), ..host("naptr") };
     assert_eq!(found(&resolver, udp), ["0/0/0 UDP 127.0.0.3:9999"]);
-    // A port means the host itself, though it has SRV records.
-    let port = Question { port: Some(5099), ..host("weights") };
+    // A port selects the host itself, although it has SRV records.
+    let port = LocateQuery { port: Some(5099), ..host("weights") };
     assert_eq!(found(&resolver, port), ["0/0/0 UDP 127.0.0.9:5099"]);
-    let both = Question { port: Some(5099), transport: Some(Transport::Tcp), ..host("weights") };
+    let both = LocateQuery { port: Some(5099), transport: Some(Transport::Tcp), ..host("weights") };
     assert_eq!(found(&resolver, both), ["0/0/0 TCP 127.0.0.9:5099"]);
-    // No SRV of TCP: the host, by TCP.
-    let other = Question { transport: Some(Transport::Tcp), ..host("weights") };
+    // No SRV records for TCP: the host over TCP.
+    let other = LocateQuery { transport: Some(Transport::Tcp), ..host("weights") };
     assert_eq!(found(&resolver, other), ["0/0/0 TCP 127.0.0.9:5060"]);
-    // Over TLS or not at all.
-    let secure = Question { secure: true, ..host("naptr") };
-    assert_eq!(ask(&resolver, secure).0, Err(Failure::NoSuchName));
+    // TLS is required.
+    let secure = LocateQuery { is_secure: true, ..host("naptr") };
+    assert_eq!(ask(&resolver, secure).0, Err(LocateError::NoSuchName));
 }
 
 #[test]
@@ -188,7 +190,7 @@ fn a_service_that_is_not_there_is_not_tried() {
     }
     let server = zone();
     let resolver = udp_and_tcp(&server);
-    assert_eq!(ask(&resolver, host("gone")).0, Err(Failure::NoSuchName));
+    assert_eq!(ask(&resolver, host("gone")).0, Err(LocateError::NoSuchName));
     assert_eq!(found(&resolver, host("half")), ["1/0/0 TCP 127.0.0.2:5060"]);
     assert_eq!(found(&resolver, host("broken")), ["0/2/0 UDP 127.0.0.2:5061"]);
 }
@@ -201,11 +203,11 @@ fn what_does_not_exist_is_said_with_its_ttl() {
     let server = zone();
     let resolver = udp_and_tcp(&server);
     let negative = Duration::from_secs(u64::from(NEGATIVE_TTL_S));
-    assert_eq!(ask(&resolver, host("nobody")), (Err(Failure::NoSuchName), negative));
-    // Not the DNS's to answer at all.
+    assert_eq!(ask(&resolver, host("nobody")), (Err(LocateError::NoSuchName), negative));
+    // Not valid host names, so DNS is not queried.
     for name in [&b"no such name"[..], b"", b"a..b", b"\xff", &[b'a'; 300]] {
-        let (answer, _) = ask(&resolver, Question::new(name, None, None, false));
-        assert_eq!(answer, Err(Failure::NoSuchName), "{name:?}");
+        let (answer, _) = ask(&resolver, LocateQuery::new(name, None, None, false));
+        assert_eq!(answer, Err(LocateError::NoSuchName), "{name:?}");
     }
 }
 
@@ -232,11 +234,11 @@ fn addresses_are_of_the_families_that_we_have() {
     assert_eq!(found(&both, host("six")), ["0/0/0 UDP [::1]:5060"]);
     assert_eq!(found(&with(&[v4()]), host("both")), ["0/0/0 UDP 127.0.0.4:5060"]);
     assert_eq!(found(&with(&[v6()]), host("both")), ["0/0/0 UDP [::1]:5060"]);
-    assert_eq!(ask(&with(&[v4()]), host("six")).0, Err(Failure::NoSuchName));
-    // The families may differ by transport.
+    assert_eq!(ask(&with(&[v4()]), host("six")).0, Err(LocateError::NoSuchName));
+    // The address family may differ by transport.
     let mixed = Reach::of([(Transport::Udp, v4()), (Transport::Tcp, v6())]);
     let mixed = resolver(server.address(), mixed);
-    let tcp = Question { transport: Some(Transport::Tcp), ..host("both") };
+    let tcp = LocateQuery { transport: Some(Transport::Tcp), ..host("both") };
     assert_eq!(found(&mixed, tcp), ["0/0/0 TCP [::1]:5060"]);
     assert_eq!(found(&mixed, host("both")), ["0/0/0 UDP 127.0.0.4:5060"]);
 }
@@ -280,7 +282,7 @@ fn a_thousand_names_at_once_are_all_found() {
         return;
     }
     let server = Bind9::start("example.com", 5, "$GENERATE 0-999 h$ IN A 127.0.0.2\n");
-    // What is asked here is whether all are found, on a machine that does other things too.
+    // Only completeness is tested; the machine may be busy.
     let reach = reach(&[Transport::Udp, Transport::Tcp], &[v4()]);
     let config = DnsConfig { servers: vec![server.address()], timeout: PATIENCE, attempts: 8, ..DnsConfig::new(reach) };
     let resolver = DnsResolver::start(&config).expect("a thread can be started");
@@ -305,7 +307,7 @@ fn a_dns_that_is_stopped_is_told_in_time_and_asked_again_later() {
     assert_eq!(found(&resolver, host("one")), ["0/0/0 UDP 127.0.0.2:5060"]);
     server.stop();
     let begun = Instant::now();
-    assert_eq!(ask(&resolver, host("one")), (Err(Failure::NoAnswer), Duration::ZERO));
+    assert_eq!(ask(&resolver, host("one")), (Err(LocateError::NoAnswer), Duration::ZERO));
     let took = begun.elapsed();
     assert!(took < Duration::from_millis(2_000), "{took:?}");
     server.start_again();
@@ -329,14 +331,14 @@ fn a_second_name_server_takes_over() {
 
 #[test]
 fn what_is_open_at_the_end_is_answered() {
-    // Nobody listens there.
+    // Nothing listens there.
     let silent = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let address = silent.local_addr().expect("it is bound");
     let resolver = resolver(address, reach(&[Transport::Udp], &[v4()]));
     let (said, answers) = mpsc::channel();
     resolver.ask(host("one"), Box::new(move |answer, _| said.send(answer).unwrap_or_default()));
     drop(resolver);
-    assert_eq!(answers.recv(), Ok(Err(Failure::NoAnswer)));
+    assert_eq!(answers.recv(), Ok(Err(LocateError::NoAnswer)));
 }
 
 #[test]
@@ -353,12 +355,12 @@ fn more_than_can_wait_are_answered_at_once() {
     }
     for _ in 0..total {
         let answer = answers.recv_timeout(PATIENCE).expect("every question is answered");
-        assert_eq!(answer, Err(Failure::NoAnswer));
+        assert_eq!(answer, Err(LocateError::NoAnswer));
     }
     let counts = resolver.counts();
     assert!(counts.refused > 0, "{counts:?}");
     assert_eq!(counts.refused + counts.unanswered, total, "{counts:?}");
-    // All had their answer within the time, and what sending them took.
+    // All answers arrived within the timeout plus the time to send the queries.
     assert!(begun.elapsed() < Duration::from_secs(10));
 }
 
@@ -373,7 +375,7 @@ fn a_name_server_is_written_with_or_without_its_port() {
     assert!(read("dns.example.com").is_err_and(|error| error.contains("192.0.2.53")));
     assert!(matches!(
         resolver(v4(), Reach::default()).source(),
-        Source::Configured(servers) if servers[..] == [v4()]
+        NameServers::Configured(servers) if servers[..] == [v4()]
     ));
 }
 
@@ -384,7 +386,7 @@ fn the_servers_of_a_pool_are_told_by_name_until_the_dns_is_silent() {
     }
     let mut server = zone();
     let resolver = udp_and_tcp(&server);
-    let servers = |question: Question| {
+    let servers = |question: LocateQuery| {
         let (said, answer) = mpsc::channel();
         resolver.ask_for_servers(question, Box::new(move |answer, ttl| said.send((answer, ttl)).unwrap_or_default()));
         let (answer, ttl) = answer.recv_timeout(PATIENCE).expect("every question is answered");
@@ -395,14 +397,14 @@ fn the_servers_of_a_pool_are_told_by_name_until_the_dns_is_silent() {
         all.sort();
         (answer.map(|_| all), ttl)
     };
-    let by_tcp = Question::new(b"pool.example.com", None, Some(Transport::Tcp), false);
+    let by_tcp = LocateQuery::new(b"pool.example.com", None, Some(Transport::Tcp), false);
     assert_eq!(servers(by_tcp).0, Ok(vec!["TCP one.example.com:5064 0/0".to_owned()]));
     let (found, ttl) = servers(host("pool"));
     let wanted = ["one.example.com:5061 0/3", "two.example.com:5062 0/1", "two.example.com:5063 1/1"];
     assert_eq!(found, Ok(wanted.map(|one| format!("UDP {one}")).to_vec()));
     assert_eq!(ttl, Duration::from_secs(30));
     assert_eq!(servers(host("many")).0.map(|all| all.len()), Ok(90), "none is left out");
-    assert_eq!(servers(host("nothing")).0, Err(Failure::NoSuchName));
+    assert_eq!(servers(host("nothing")).0, Err(LocateError::NoSuchName));
     server.stop();
-    assert_eq!(servers(host("pool")).0, Err(Failure::NoAnswer));
+    assert_eq!(servers(host("pool")).0, Err(LocateError::NoAnswer));
 }

@@ -1,24 +1,24 @@
-//! Routes that lead to sets of gateways.
+//! Routes to gateway sets.
 
 use strowger_control::config::Config;
 use strowger_control::targets::TargetSets;
-use strowger_directory::{Change, Directory, Gateway};
+use strowger_directory::{Directory, DirectoryChange, Gateway};
 use strowger_shard::{Action, Listeners, RouteTarget};
 
 fn parse(text: &str) -> Config {
     Config::parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A set with these gateways: URI, priority, weight, and whether it is enabled.
-fn set(name: &str, gateways: &[(&str, u16, u16, bool)]) -> Change {
+/// A gateway set: URI, priority, weight and enabled flag of each gateway.
+fn set(name: &str, gateways: &[(&str, u16, u16, bool)]) -> DirectoryChange {
     let row = |&(uri, priority, weight, enabled): &(&str, u16, u16, bool)| {
         let uri = uri.as_bytes().into();
         Gateway { uri, priority, weight, capacity: None, enabled }
     };
-    Change::PutGateways { set: name.as_bytes().into(), gateways: gateways.iter().map(row).collect() }
+    DirectoryChange::PutGateways { set: name.as_bytes().into(), gateways: gateways.iter().map(row).collect() }
 }
 
-fn directory(sets: impl IntoIterator<Item = Change>) -> Directory {
+fn directory(sets: impl IntoIterator<Item = DirectoryChange>) -> Directory {
     Directory::empty(1).with_changes(sets)
 }
 
@@ -85,7 +85,7 @@ fn enabled_gateways_become_targets_among_others() {
         set("other", &[("sip:192.0.2.9", 0, 1, true)]),
     ]);
     let config = parse("[[route]]\ntargets = [\"set:pstn\"]");
-    assert_eq!(config.look_at_routes(sets.gateways()), Ok(Vec::new()));
+    assert_eq!(config.route_warnings(sets.gateways()), Ok(Vec::new()));
     let Action::Proxy { targets, trunk: None, .. } = action(&config, &sets) else { panic!("a proxy") };
     assert_eq!(shown(&targets), [("sip:gw.example", 1, 0), ("sip:192.0.2.2", 5, 3)]);
 
@@ -120,14 +120,14 @@ fn a_set_without_anybody_is_out_of_service_and_told() {
         ),
     ] {
         assert!(matches!(action(&config, &known), Action::OutOfService));
-        assert_eq!(config.look_at_routes(known.gateways()), Ok(vec![expected.to_owned()]));
+        assert_eq!(config.route_warnings(known.gateways()), Ok(vec![expected.to_owned()]));
     }
     let redirect = parse("[[route]]\naction = \"redirect\"\ntargets = [\"set:pstn\"]");
     assert!(matches!(action(&redirect, &disabled), Action::OutOfService), "not the user's contacts");
     let with_other = parse("[[route]]\ntargets = [\"set:pstn\", \"sip:192.0.2.9\"]");
     let Action::Proxy { targets, .. } = action(&with_other, &disabled) else { panic!("a proxy") };
     assert_eq!(shown(&targets), [("sip:192.0.2.9", 0, 1)]);
-    assert!(with_other.look_at_routes(disabled.gateways()).expect("sound")[0].contains("go to the other targets"));
+    assert!(with_other.route_warnings(disabled.gateways()).expect("sound")[0].contains("go to the other targets"));
     let contacts = parse("[[route]]\nmatch = { domain = \"localhost\" }");
     assert!(matches!(action(&contacts, &disabled), Action::Proxy { targets, .. } if targets.is_empty()));
 }
@@ -138,21 +138,21 @@ fn a_set_with_what_is_no_target_is_not_half_used() {
     let config = parse("[[route]]\ntargets = [\"set:pstn\"]");
     let sets = directory([set("pstn", &rows)]);
     assert!(matches!(action(&config, &sets), Action::OutOfService));
-    let error = config.look_at_routes(sets.gateways()).expect_err("no target");
+    let error = config.route_warnings(sets.gateways()).expect_err("no target");
     assert!(
         error.starts_with("a gateway of the set pstn is no target: \"sip:192.0.2.2;transport=sctp\" asks"),
         "{error}"
     );
     assert!(error.ends_with("`strowger gateway rm pstn 'sip:192.0.2.2;transport=sctp'`"), "{error}");
     let unused = directory([set("other", &rows), set("pstn", &rows[..1])]);
-    assert_eq!(config.look_at_routes(unused.gateways()), Ok(Vec::new()), "nobody goes there");
+    assert_eq!(config.route_warnings(unused.gateways()), Ok(Vec::new()), "nobody goes there");
 }
 
 #[test]
 fn what_no_listener_reaches_is_said_to_fail_only_where_nothing_else_is_reached() {
     let told = |text: &str, rows: &[(&str, u16, u16, bool)]| {
         let config = parse(&format!("server.listen = [\"udp:127.0.0.1:5060\"]\n{text}"));
-        config.look_at_routes(directory([set("pstn", rows)]).gateways()).expect("sound")
+        config.route_warnings(directory([set("pstn", rows)]).gateways()).expect("sound")
     };
     let (tcp, udp) = (("sip:192.0.2.1;transport=tcp", 0, 1, true), ("sip:192.0.2.2", 1, 1, true));
     for (text, rows, expected) in [

@@ -1,4 +1,4 @@
-//! The control socket from both ends.
+//! Server and client of the control socket.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! One configuration for the servers of two stages: what each makes of it, and what is refused.
+//! A configuration for the servers of two stages: each server's role, and what is refused.
 
 use std::path::{Path, PathBuf};
 
@@ -67,7 +67,7 @@ fn snapshot(config: &Config) -> Snapshot {
     config.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &sets)
 }
 
-/// The members that each cluster's way leads to.
+/// Returns the members that each cluster's routes lead to.
 fn ways(snapshot: &Snapshot) -> Vec<Vec<String>> {
     let clusters = snapshot.clusters.as_ref().expect("clusters");
     let targets = |action: &Action| match action {
@@ -89,7 +89,7 @@ fn a_server_of_the_first_stage_has_nothing_but_the_ways_to_the_clusters() {
     assert!(config.auth.require.is_empty(), "the clusters ask for passwords");
     assert!(!config.store_mode().is_durable() && config.cluster.is_none());
     let snapshot = snapshot(&config);
-    assert!(snapshot.proxy.only_where_needed && snapshot.proxy.outbound && snapshot.shared_keys);
+    assert!(snapshot.proxy.only_where_needed && snapshot.proxy.outbound && snapshot.has_shared_keys);
     assert_eq!(
         ways(&snapshot),
         [
@@ -124,7 +124,7 @@ fn members_share_registrations_in_their_cluster_only() {
 fn all_servers_agree_on_who_has_whom_and_who_had() {
     let written = Written::new(FILE);
     let [first, a1, c1] = ["s1", "a1", "c1"].map(|name| snapshot(&written.load(name)).clusters.expect("clusters"));
-    let before = first.before.as_ref().expect("c is new");
+    let before = first.previous.as_ref().expect("c is new");
     let mut moved = 0;
     for user in 0..10_000 {
         let slot = Slot::of(format!("u{user}@example.com").as_bytes());
@@ -157,7 +157,7 @@ fn who_is_meant_must_be_said() {
         error.contains("no server here is called \"x1\"") && error.contains("s1, s2, a1, a2, b1, b2, c1"),
         "{error}"
     );
-    // As long as no machine is called like that.
+    // Assumes that no test machine has such a host name.
     let error = wanted(None).expect_err("for several").to_string();
     assert!(error.contains("say which one is meant with --as NAME"), "{error}");
     let alone = Written::new("[server]\ndomains = [\"example.com\"]\n");
@@ -201,7 +201,7 @@ fn what_does_not_fit_is_refused_where_it_stands() {
 fn users_who_move_must_be_found_where_they_were() {
     let parse = |text: &str| Config::parse(text).unwrap_or_else(|error| panic!("{error}"));
     let running = parse(FILE);
-    let with = |from: &str, to: &str| parse(&FILE.replacen(from, to, 1)).follows(&running);
+    let with = |from: &str, to: &str| parse(&FILE.replacen(from, to, 1)).check_successor(&running);
     assert_eq!(with("was = 0", ""), Ok(()), "the move is over");
     assert_eq!(with("weight = 50\nwas = 0", "weight = 80\nwas = 50"), Ok(()));
     let why = with("weight = 50\nwas = 0", "weight = 80").expect_err("nobody says where they were");
@@ -209,9 +209,9 @@ fn users_who_move_must_be_found_where_they_were() {
     let why = with("weight = 50\nwas = 0", "weight = 80\nwas = 0").expect_err("they were elsewhere");
     assert!(why.contains("write was = 50 beside it"), "{why}");
     let gone = FILE.split("[[second_stage]]\nname = \"c\"").next().expect("the front");
-    let why = parse(gone).follows(&running).expect_err("c has users");
+    let why = parse(gone).check_successor(&running).expect_err("c has users");
     assert!(why.contains("c is missing") && why.contains("weight = 0 and was = 50"), "{why}");
     let emptied = parse(&FILE.replacen("weight = 50\nwas = 0", "weight = 0\nwas = 50", 1));
-    assert_eq!(emptied.follows(&running), Ok(()));
-    assert_eq!(parse(gone).follows(&emptied), Ok(()), "c has nobody any more");
+    assert_eq!(emptied.check_successor(&running), Ok(()));
+    assert_eq!(parse(gone).check_successor(&emptied), Ok(()), "c has nobody any more");
 }

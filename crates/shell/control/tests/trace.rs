@@ -1,4 +1,4 @@
-//! A trace over the control socket, from both ends.
+//! Server and client of a trace over the control socket.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use strowger_control::protocol::{Request, Response, TraceEvent, TraceFilter, TraceRequest, TracedMessage};
 use strowger_control::socket::{ControlSocket, Handler, TraceSource, ask, trace};
 
-/// Gives each trace the same messages, then nothing.
+/// Sends the same messages to each trace, then nothing.
 struct Fake {
     refuses: bool,
     ended: Mutex<Sender<()>>,
@@ -74,7 +74,7 @@ fn request(for_ms: Option<u64>, count: Option<u64>) -> TraceRequest {
     TraceRequest { filter: TraceFilter::CallId("c".to_owned()), for_ms, count, messages: false }
 }
 
-/// A server, its socket and a word for each trace that has ended.
+/// A server, its socket and a channel that receives a message for each ended trace.
 fn open(folder: &Path, refuses: bool) -> (ControlSocket, PathBuf, Receiver<()>) {
     let path = folder.join("control.sock");
     let (ended, heard) = channel();

@@ -1,54 +1,54 @@
-//! What the journal needs of a disk, so that a simulated one can stand in its place.
+//! Disk interface of the journal, so that tests can simulate a disk.
 
 use std::io;
 
 /// A folder of files. Threads share it by `clone`.
 ///
-/// What was appended is durable after [`DiskFile::sync`]; what was created, renamed or removed is durable after
-/// [`Disk::sync_folder`]. Until then a loss of power may undo it, wholly or in part, in any order.
+/// Appended data is durable after [`DiskFile::sync`]; created, renamed and removed names are durable after
+/// [`Disk::sync_folder`]. Until then a loss of power may undo any part of it, in any order.
 pub trait Disk: Clone + Send + 'static {
-    /// A file that is written.
+    /// A file open for writing.
     type File: DiskFile;
 
-    /// The names of all files.
+    /// Returns the names of all files.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// A file from its beginning, in place of what `into` had.
+    /// Reads a file from its beginning, replacing the contents of `into`.
     fn read(&self, name: &str, at_most: u64, into: &mut Vec<u8>) -> io::Result<()>;
 
-    /// How long a file is, in bytes.
+    /// Returns the length of a file in bytes.
     fn len(&self, name: &str) -> io::Result<u64>;
 
-    /// A new file; `AlreadyExists` if there is one of that name.
+    /// Creates a file; fails with `AlreadyExists` if the name is taken.
     fn create(&self, name: &str) -> io::Result<Self::File>;
 
-    /// Cuts a file. It is not synced.
+    /// Truncates a file without syncing it.
     fn truncate(&self, name: &str, len: u64) -> io::Result<()>;
 
-    /// Gives a file another name.
+    /// Renames a file.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Makes names durable: those created, renamed and removed so far.
+    /// Makes all created, renamed and removed names durable.
     fn sync_folder(&self) -> io::Result<()>;
 
-    /// How a person finds this file, for messages.
+    /// Returns the path of a file, for messages.
     fn path_of(&self, name: &str) -> String;
 }
 
-/// A file of the journal that is written to its end and nowhere else.
+/// An append-only file of the journal.
 pub trait DiskFile: Send + 'static {
-    /// Adds bytes at the end. After an error any part of them may be there.
+    /// Appends bytes. After an error, any part of them may be in the file.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes durable what was appended. After an error it is unknown what is durable, and a second try proves nothing: the
-    /// system reports an error once and may forget the data.
+    /// Makes appended bytes durable. After an error it is unknown what is durable, and a second attempt proves
+    /// nothing: the system reports an error once and may discard the data.
     fn sync(&mut self) -> io::Result<()>;
 }
 
-/// What can be done with a disk.
+/// A disk operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// [`Disk::list`].
@@ -74,7 +74,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The operation in the words of a message: "cannot … the file".
+    /// Returns the operation as used in messages: "cannot … the file".
     pub(crate) const fn verb(self) -> &'static str {
         match self {
             Self::List => "list",

@@ -1,4 +1,4 @@
-//! What can go wrong, who has to act, and how.
+//! Errors of the journal. Each states what the operator has to do.
 
 use std::fmt;
 use std::io;
@@ -10,56 +10,56 @@ use crate::disk::{Disk, Operation};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
-    /// The folder is missing and cannot be made, or cannot be used.
+    /// The folder cannot be created or used.
     #[error("the journal's folder {path} cannot be used: {cause}; {}", remedy(cause.kind()))]
     Folder {
-        /// The folder, or the file in it.
+        /// The folder, or a file in it.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// This user may not use it.
+    /// This user lacks permission.
     #[error("this user may not write to {path}; `chown` the folder and its files to the user that runs this program")]
     Permission {
-        /// The folder, or the file in it.
+        /// The folder, or a file in it.
         path: PathBuf,
     },
-    /// The path leads to a file.
-    #[error("{path} is not a folder; move that file away, or choose another place for the data")]
+    /// The path is a file.
+    #[error("{path} is not a folder; move that file away, or choose another data folder")]
     NotAFolder {
         /// The path.
         path: PathBuf,
     },
-    /// Another process has it.
+    /// Another process holds the lock.
     #[error("another process uses the journal in {path}; stop it first, or give each server a data folder of its own")]
     Locked {
         /// The folder.
         path: PathBuf,
     },
-    /// A newer program wrote it.
+    /// Written by a newer version of this program.
     #[error(
-        "{path} was written by a newer version of this program (format {version}, this one knows {known}); run that version; \
+        "{path} was written by a newer version of this program (format {version}, this one supports {known}); run that version; \
          nothing was changed"
     )]
     Newer {
         /// The file.
         path: String,
-        /// Its format.
+        /// Format version of the file.
         version: u32,
-        /// The newest format that this program knows.
+        /// Newest format version that this program supports.
         known: u32,
     },
     /// A segment has changed since it was verified.
-    #[error("{path} was whole when it was verified and is not now (at byte {offset}); look at the health of this disk")]
+    #[error("{path} has changed since it was verified (at byte {offset}); check the health of this disk")]
     Changed {
         /// The file.
         path: String,
-        /// Where, in bytes.
+        /// Offset in bytes.
         offset: u64,
     },
-    /// The disk refuses.
+    /// The disk refused an operation.
     #[error(transparent)]
-    Disk(#[from] Fault),
+    Disk(#[from] DiskError),
 }
 
 impl JournalError {
@@ -75,7 +75,7 @@ impl JournalError {
 
 /// The disk refused an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct DiskError {
     operation: Operation,
     path: String,
     kind: io::ErrorKind,
@@ -83,127 +83,127 @@ pub struct Fault {
     words: String,
 }
 
-impl Fault {
+impl DiskError {
     pub(crate) fn new(disk: &impl Disk, operation: Operation, name: &str, cause: &io::Error) -> Self {
         let path = disk.path_of(name);
         Self { operation, path, kind: cause.kind(), os_error: cause.raw_os_error(), words: cause.to_string() }
     }
 
-    /// What was refused.
+    /// Returns the operation.
     #[must_use]
     pub fn operation(&self) -> Operation {
         self.operation
     }
 
-    /// The file or folder.
+    /// Returns the path of the file or folder.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The kind of error.
+    /// Returns the kind of error.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
         self.kind
     }
 
-    /// The system's number of the error.
+    /// Returns the system's error number.
     #[must_use]
     pub fn os_error(&self) -> Option<i32> {
         self.os_error
     }
 
-    /// What an operator does about it.
+    /// Returns what an operator should do.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
         remedy(self.kind)
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for DiskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cannot {} {}: {}; {}", self.operation.verb(), self.path, self.words, self.remedy())
     }
 }
 
-impl std::error::Error for Fault {}
+impl std::error::Error for DiskError {}
 
 fn remedy(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "make room on this file system",
         io::ErrorKind::ReadOnlyFilesystem => {
-            "the file system is read-only: look in the kernel's log for why, and mount it for writing"
+            "the file system is read-only: find the cause in the kernel log and remount it for writing"
         }
         io::ErrorKind::PermissionDenied => "give it to the user that runs this program (`chown`)",
-        io::ErrorKind::NotFound => "put it back, or give this user the right to make it",
-        io::ErrorKind::NotADirectory => "move away what stands in its place",
-        _ => "look in the kernel's log for errors of this disk",
+        io::ErrorKind::NotFound => "restore it, or permit this user to create it",
+        io::ErrorKind::NotADirectory => "move away the file in its place",
+        _ => "check the kernel log for errors of this disk",
     }
 }
 
 /// Why a group was not committed. Its records are dropped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommitError {
-    /// So much waits for the checkpoint that no more is taken; it is no fault of the disk and ends with
+    /// Too much data waits for the checkpoint. Not a disk error; ends with
     /// [`Journal::remove_through`](crate::Journal::remove_through).
     #[error("the journal is full: {bytes} bytes wait for the checkpoint, of {limit} at most")]
     Full {
-        /// Bytes of all segments.
+        /// Bytes in all segments.
         bytes: u64,
-        /// Bytes at most.
+        /// Maximum number of bytes.
         limit: u64,
     },
-    /// The disk refused; nothing is taken until [`Journal::recover`](crate::Journal::recover) has worked.
+    /// The disk refused; all commits fail until [`Journal::recover`](crate::Journal::recover) succeeds.
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Fault(#[from] DiskError),
 }
 
 /// Why a record was not added to the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PushError {
-    /// It is longer than [`MAX_RECORD`](crate::MAX_RECORD).
+    /// The record is longer than [`MAX_RECORD`](crate::MAX_RECORD).
     #[error("the record is too long")]
     TooLong,
-    /// The group is at its limit, [`MAX_GROUP`](crate::MAX_GROUP): commit first.
+    /// The group has reached [`MAX_GROUP`](crate::MAX_GROUP) and must be committed first.
     #[error("the group is full")]
     GroupFull,
 }
 
-/// What was wrong with the journal when it was opened. What is behind it was cut and is not shown.
+/// Damage found when the journal was opened. Everything after it was cut off and is not replayed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// What it is.
+    /// Kind of damage.
     pub kind: DamageKind,
-    /// The segment.
+    /// Number of the segment.
     pub segment: u64,
-    /// Where in the file, in bytes.
+    /// Offset in the file, in bytes.
     pub offset: u64,
     /// Bytes of this file that are not used.
     pub lost_bytes: u64,
-    /// The file that has them now, for a person to look at.
-    pub kept_as: Option<String>,
+    /// Path of the quarantined file, for inspection.
+    pub quarantined_as: Option<String>,
     pub(crate) path: String,
 }
 
 /// Kinds of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DamageKind {
-    /// The last group is not whole, as after any loss of power. It was never confirmed.
+    /// The last group is incomplete, as after any loss of power. It was never acknowledged.
     Torn,
-    /// What was confirmed cannot be read.
+    /// Acknowledged data cannot be read.
     Corrupt,
-    /// A segment is not there.
+    /// A segment is missing.
     Missing,
     /// A segment belongs to another store.
     Foreign,
-    /// The segment is whole, but stands behind one that is not.
+    /// The segment is intact but follows a damaged or missing one.
     Cut,
-    /// The file was lost while the server ran, and what the journal committed after that counts all the same.
+    /// The file was lost while the server was running; what the journal committed afterwards is valid.
     Removed,
 }
 
 impl Damage {
-    /// Whether something is lost that was confirmed. A torn tail is not: that is normal after a crash.
+    /// Returns whether acknowledged data was lost. A torn tail is not a loss; it is normal after a crash.
     #[must_use]
     pub fn is_loss(&self) -> bool {
         self.kind != DamageKind::Torn
@@ -224,14 +224,14 @@ impl fmt::Display for Damage {
             DamageKind::Missing => {
                 return write!(
                     f,
-                    "{path} is missing, so what stands behind it is not used; put it back while the server is stopped, or \
+                    "{path} is missing, so what follows it is not used; restore it while the server is stopped, or \
                      let the phones register again"
                 );
             }
             DamageKind::Removed => {
                 return write!(
                     f,
-                    "{path} was lost while the server ran, and nothing has made up for it yet; the phones concerned \
+                    "{path} was lost while the server was running, and its contents have not been rewritten; the phones concerned \
                      register again"
                 );
             }
@@ -241,16 +241,13 @@ impl fmt::Display for Damage {
                  the phones concerned register again"
             )?,
             DamageKind::Foreign => {
-                write!(
-                    f,
-                    "{path} belongs to another store and is not used; move it to the data folder that it is from"
-                )?;
+                write!(f, "{path} belongs to another store and is not used; move it back to its own data folder")?;
             }
             DamageKind::Cut => {
-                write!(f, "{path} is not used, since what stands before it is lost ({lost_bytes} bytes)")?;
+                write!(f, "{path} is not used, because the data before it is lost ({lost_bytes} bytes)")?;
             }
         }
-        match &self.kept_as {
+        match &self.quarantined_as {
             Some(kept) => write!(f, " (kept as {kept})"),
             None => Ok(()),
         }

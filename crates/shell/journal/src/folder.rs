@@ -1,4 +1,4 @@
-//! The real disk: one folder, held by one process.
+//! The real disk: one folder, locked by one process.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -9,24 +9,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::disk::{Disk, DiskFile};
 use crate::error::JournalError;
 
-/// A file whose lock says that a process has the folder, as the lock of the folder itself does: some file systems cannot lock a
-/// folder, and a file may be deleted.
+/// Lock file. The folder itself is locked as well: some file systems cannot lock a folder, and a file may be deleted.
 const LOCK: &str = "lock";
 
-/// The folder that a journal lives in: mode 0700, its files 0600. A second process is refused while any clone lives.
+/// The folder of a journal, with mode 0700 and files of mode 0600. Other processes are refused while any clone
+/// exists.
 #[derive(Clone, Debug)]
 pub struct Folder {
-    held: Arc<Held>,
+    state: Arc<FolderState>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct FolderState {
     path: PathBuf,
-    /// Other ones after the folder was removed, or moved away, and made again.
+    /// Replaced when the folder was removed or moved away and created again.
     locks: Mutex<Locks>,
 }
 
-/// Locked as long as they are open.
+/// Held while the files are open.
 #[derive(Debug)]
 struct Locks {
     folder: File,
@@ -34,31 +34,31 @@ struct Locks {
 }
 
 impl Folder {
-    /// Takes the folder, and makes it if it is missing.
+    /// Opens and locks the folder, creating it if missing.
     ///
     /// # Errors
-    /// It cannot be made, read or written, is no folder, or another process has it.
+    /// When it cannot be created, read or written, is not a folder, or is locked by another process.
     pub fn open(path: &Path) -> Result<Self, JournalError> {
         make(path).map_err(|cause| JournalError::of_folder(path, cause))?;
         let locks = Mutex::new(take_locks(path)?);
-        Ok(Self { held: Arc::new(Held { path: path.to_owned(), locks }) })
+        Ok(Self { state: Arc::new(FolderState { path: path.to_owned(), locks }) })
     }
 
-    /// The folder.
+    /// Returns the path of the folder.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.held.path
+        &self.state.path
     }
 
     fn at(&self, name: &str) -> PathBuf {
-        self.held.path.join(name)
+        self.state.path.join(name)
     }
 
-    /// Where somebody removed the folder, or moved it away: a new one, so that the server recovers without a restart; or the one
-    /// that stands in its place, unless another process has that.
-    fn hold_again(&self) -> io::Result<()> {
-        let path = &self.held.path;
-        let mut locks = self.held.locks.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Locks the folder again after it was removed or moved away, so that the server recovers without a restart.
+    /// Creates it if missing, and fails if another process has locked the one in its place.
+    fn reacquire(&self) -> io::Result<()> {
+        let path = &self.state.path;
+        let mut locks = self.state.locks.lock().unwrap_or_else(PoisonError::into_inner);
         let held = locks.folder.metadata()?;
         let is_held = |there: fs::Metadata| (there.dev(), there.ino()) == (held.dev(), held.ino());
         if fs::metadata(path).is_ok_and(is_held) {
@@ -70,7 +70,7 @@ impl Folder {
     }
 }
 
-/// Makes the folder, and durable that it is there.
+/// Creates the folder durably.
 fn make(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
         Ok(found) if found.is_dir() => return Ok(()),
@@ -106,7 +106,7 @@ impl Disk for Folder {
 
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.held.path)? {
+        for entry in fs::read_dir(&self.state.path)? {
             if let Ok(name) = entry?.file_name().into_string() {
                 names.push(name);
             }
@@ -124,7 +124,7 @@ impl Disk for Folder {
     }
 
     fn create(&self, name: &str) -> io::Result<RealFile> {
-        self.hold_again()?;
+        self.reacquire()?;
         let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(self.at(name))?;
         Ok(RealFile { file })
     }
@@ -142,7 +142,7 @@ impl Disk for Folder {
     }
 
     fn sync_folder(&self) -> io::Result<()> {
-        File::open(&self.held.path)?.sync_all()
+        File::open(&self.state.path)?.sync_all()
     }
 
     fn path_of(&self, name: &str) -> String {
@@ -163,7 +163,7 @@ impl DiskFile for RealFile {
 
     fn sync(&mut self) -> io::Result<()> {
         self.file.sync_data()?;
-        // A file that somebody removed syncs well and is lost.
+        // Syncing a file that was deleted succeeds, but its data is lost.
         if self.file.metadata()?.nlink() == 0 {
             return Err(io::Error::new(io::ErrorKind::NotFound, "somebody removed the file"));
         }

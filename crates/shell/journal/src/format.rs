@@ -1,4 +1,4 @@
-//! The bytes of a segment, version 1. Numbers are little-endian; sums are CRC-32C.
+//! The segment format, version 1. Numbers are little-endian; checksums are CRC-32C.
 //!
 //! ```text
 //! header   magic 8 · version 4 · length of the header 4 · number of the segment 8 · id of the store 16
@@ -9,42 +9,43 @@
 //! body     for each record: length 4 · bytes
 //! ```
 //!
-//! Magic, version, length and the sum at the end of the header stay in these places in every version. The sums of groups begin
-//! with the sum of their segment's header, so that a group in the blocks of another segment's file is no group.
+//! Magic, version, length and the checksum at the end of the header are at these offsets in every version. Checksums
+//! of groups are seeded with the checksum of their segment's header, so that a group in a block left over from
+//! another segment's file is invalid.
 
 use crate::stamp::Stamp;
 
-/// The format that is written, and the newest that is read.
+/// Format version written, and the newest one that can be read.
 pub(crate) const VERSION: u32 = 1;
-/// Bytes of a record at most.
+/// Maximum bytes per record.
 pub const MAX_RECORD: usize = 1 << 20;
-/// Bytes of a group's records at most, with their lengths.
+/// Maximum bytes of a group's records, including their length fields.
 pub const MAX_GROUP: usize = 8 << 20;
 
 pub(crate) const HEADER: usize = 128;
 pub(crate) const GROUP_HEAD: usize = 52;
 const MAGIC: &[u8; 8] = b"STRWGR\x0d\x0a";
 const MARK: &[u8; 4] = b"grp\x01";
-/// A header of a later version is at most so long.
+/// Maximum length of a header of any later version.
 const MAX_HEADER: usize = 4096;
 
-/// The first bytes of a segment.
+/// The header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub number: u64,
     pub store_id: [u8; 16],
-    /// The segment before; 0 if there is none.
+    /// Number of the previous segment; 0 if there is none.
     pub previous: u64,
-    /// How much of it counts, whatever else is in its file.
+    /// Valid length of the previous segment, whatever else its file contains.
     pub previous_len: u64,
     pub first_group: u64,
     pub stamp: Stamp,
-    /// It stands in the place of a segment whose file was lost while the server ran: it has no groups, and what stands before
-    /// and behind it counts.
+    /// Whether it replaces a segment whose file was lost while the server was running. It has no groups, and the
+    /// segments before and after it are valid.
     pub is_gap: bool,
 }
 
-/// Why bytes are no header.
+/// Why bytes are not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadHeader {
     Damaged,
@@ -52,7 +53,7 @@ pub(crate) enum BadHeader {
 }
 
 impl Header {
-    /// Writes it; the sum that its groups' sums begin with.
+    /// Writes the header; returns the checksum seed of its groups.
     pub(crate) fn write(&self, out: &mut Vec<u8>) -> u32 {
         let start = out.len();
         out.extend_from_slice(MAGIC);
@@ -78,7 +79,7 @@ impl Header {
         sum
     }
 
-    /// Reads it, and the sum that its groups' sums begin with.
+    /// Parses the header; returns it with the checksum seed of its groups.
     pub(crate) fn parse(bytes: &[u8]) -> Result<(Self, u32), BadHeader> {
         let mut fields = Fields(bytes);
         let magic = fields.take::<8>().ok_or(BadHeader::Damaged)?;
@@ -105,14 +106,14 @@ fn sum_at_end(bytes: &[u8], len: usize) -> Option<(u32, u32)> {
     Some((crc32c::crc32c(covered), wanted))
 }
 
-/// A group while it is gathered: the bytes as they are written, with room before them for the head.
+/// A group being collected, in its written form, with room for the group header in front.
 #[derive(Debug)]
-pub(crate) struct Gathered {
+pub(crate) struct GroupBuffer {
     bytes: Vec<u8>,
     records: u32,
 }
 
-impl Gathered {
+impl GroupBuffer {
     pub(crate) fn new() -> Self {
         Self { bytes: vec![0; GROUP_HEAD], records: 0 }
     }
@@ -121,7 +122,7 @@ impl Gathered {
         self.records
     }
 
-    /// Bytes of the group as it is written.
+    /// Returns the length of the group as written.
     pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -141,7 +142,7 @@ impl Gathered {
         self.records = 0;
     }
 
-    /// Fills in the head.
+    /// Fills in the group header.
     pub(crate) fn seal(&mut self, salt: u32, number: u64, stamp: &Stamp) -> &[u8] {
         let (head, body) = self.bytes.split_at_mut(GROUP_HEAD);
         let sum = crc32c::crc32c_append(salt, body);
@@ -164,18 +165,18 @@ impl Gathered {
     }
 }
 
-/// A group as it stands in a file, whole.
+/// A complete group as read from a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Group<'a> {
     pub number: u64,
     pub records: u32,
-    /// By the clocks; which start of the machine stands in the segment's header.
+    /// Time of the group; the boot id is in the segment header.
     pub stamp: Stamp,
     body: &'a [u8],
 }
 
 impl<'a> Group<'a> {
-    /// The group at the beginning of `bytes`, if it is one and whole.
+    /// Parses the group at the start of `bytes`; `None` if it is incomplete or invalid.
     pub(crate) fn parse(bytes: &'a [u8], salt: u32) -> Option<Self> {
         let mut fields = Fields(bytes);
         if fields.take::<4>()? != *MARK {
@@ -197,7 +198,7 @@ impl<'a> Group<'a> {
         group.adds_up().then_some(group)
     }
 
-    /// Bytes in the file.
+    /// Returns the length in the file.
     pub(crate) fn len(&self) -> usize {
         GROUP_HEAD + self.body.len()
     }
@@ -206,7 +207,7 @@ impl<'a> Group<'a> {
         Records(self.body)
     }
 
-    /// Whether as many records as it says fill the body.
+    /// Returns whether the stated number of records fills the body exactly.
     fn adds_up(&self) -> bool {
         let mut records = self.iter();
         let count = records.by_ref().count();
@@ -230,24 +231,24 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// What is whole in a segment's bytes.
+/// The intact part of a segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scan {
-    /// Where the last group begins; the end of the header if there is none.
+    /// Offset of the last group; the end of the header if there is none.
     pub last: u64,
-    /// Where the whole groups end.
+    /// End of the intact groups.
     pub end: u64,
     pub groups: u64,
     pub records: u64,
-    /// The number of the group that would follow.
+    /// Number of the group that would follow.
     pub next_group: u64,
-    /// The latest moment in it.
+    /// Latest stamp in the segment.
     pub stamp: Stamp,
-    /// A whole group stands behind what is not one.
+    /// Whether an intact group follows the damage.
     pub more: bool,
 }
 
-/// Looks at all groups of `bytes`, a segment with that header.
+/// Scans all groups of `bytes`, a segment with the given header.
 pub(crate) fn scan(bytes: &[u8], header: &Header, salt: u32) -> Scan {
     let mut scan = Scan {
         last: HEADER as u64,
@@ -274,7 +275,7 @@ pub(crate) fn scan(bytes: &[u8], header: &Header, salt: u32) -> Scan {
     scan
 }
 
-/// Whether a whole group stands anywhere in these bytes, of that number or a later one.
+/// Returns whether the bytes contain an intact group with this number or a later one, at any offset.
 fn has_group(bytes: &[u8], salt: u32, number: u64) -> bool {
     let mut rest = bytes;
     while let Some(at) = memchr::memmem::find(rest, MARK) {
@@ -287,7 +288,7 @@ fn has_group(bytes: &[u8], salt: u32, number: u64) -> bool {
     false
 }
 
-/// The groups of a segment that was scanned, from `from` to `end`.
+/// Iterates over the groups of a scanned segment from `from` to `end`.
 pub(crate) fn groups(bytes: &[u8], salt: u32, from: u64, end: u64) -> impl Iterator<Item = Group<'_>> {
     let mut rest = bytes.get(from as usize..end as usize).unwrap_or_default();
     std::iter::from_fn(move || {
@@ -297,7 +298,7 @@ pub(crate) fn groups(bytes: &[u8], salt: u32, from: u64, end: u64) -> impl Itera
     })
 }
 
-/// The one place where sums are compared.
+/// Compares checksums; the only place that does.
 fn matches(sum: u32, wanted: u32) -> bool {
     #[cfg(test)]
     if crate::tests::planted::SUMS_IGNORED.get() {

@@ -1,27 +1,28 @@
-//! An append-only journal: records that are durable when [`Journal::commit`] says so.
+//! An append-only journal. Records are durable once [`Journal::commit`] returns.
 //!
-//! Records are opaque bytes; a group of them is atomic and costs one sync. A group is on the disk as a whole or it is not
-//! shown; what is shown is what was committed, in that order, without a gap. The files are *segments*; when a checkpoint elsewhere
-//! has taken the [closed](Journal::closed) ones, they are [removed](Journal::remove_through).
+//! Records are opaque bytes. A group of them is atomic and costs one sync: it is either replayed as a whole or not at
+//! all. Replay returns what was committed, in order, without gaps. The files are called *segments*; once a checkpoint
+//! elsewhere contains the [closed](Journal::closed) ones, they are [removed](Journal::remove_through).
 //!
-//! Four rules hold all of it up. **A file is never written again** after it was opened anew or after an error: each start and each
-//! recovery begins a new segment. **A new segment says how much of the one before counts**, so what a failed write left behind
-//! is not shown, whatever the disk made of it. **A group is begun only when the one before is durable**, so all but the last group
-//! of the last segment are; and that one is written again, into the new segment, when the journal is opened. **A failed sync is
-//! never tried again**: the system forgets the data and says yes the second time.
+//! Correctness rests on four rules. **A file is never written again** after it was reopened or after an error: each
+//! start and each recovery begins a new segment. **A new segment states the valid length of the previous one**, so
+//! the remains of a failed write are ignored, whatever the disk made of them. **A group is begun only when the
+//! previous one is durable**, so all groups but the last one of the last segment are; opening the journal copies that
+//! one into the new segment. **A failed sync is never retried**: the system discards the data and reports success the
+//! second time.
 //!
-//! A group whose commit failed is in doubt until [`Journal::recover`] or a later opening has settled it: without a disk that
-//! writes nobody can say that it is not there.
+//! A group whose commit failed is in doubt until [`Journal::recover`] or a later opening settles it: without a
+//! working disk, its absence cannot be ensured.
 //!
-//! There are no threads and no clocks in here.
+//! The crate has no threads and reads no clocks.
 
 #![forbid(unsafe_code)]
 
 mod disk;
 mod error;
-mod find;
 mod folder;
 mod format;
+mod inspect;
 mod journal;
 mod reader;
 pub mod simulated;
@@ -30,10 +31,10 @@ mod stamp;
 mod tests;
 
 pub use disk::{Disk, DiskFile, Operation};
-pub use error::{CommitError, Damage, DamageKind, Fault, JournalError, PushError};
-pub use find::Checkpointed;
+pub use error::{CommitError, Damage, DamageKind, DiskError, JournalError, PushError};
 pub use folder::{Folder, RealFile};
 pub use format::{MAX_GROUP, MAX_RECORD};
-pub use journal::{Journal, Opened, Recovered, Settings, Status};
+pub use inspect::CheckpointPosition;
+pub use journal::{Journal, JournalContents, RecoveryReport, Settings, Status};
 pub use reader::{Reader, Segment};
 pub use stamp::Stamp;

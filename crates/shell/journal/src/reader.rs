@@ -1,20 +1,20 @@
-//! Reading segments, on whichever thread.
+//! Reader of segments, usable on any thread.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::disk::{Disk, Operation};
-use crate::error::{Fault, JournalError};
-use crate::find::SET_ASIDE;
+use crate::error::{DiskError, JournalError};
 use crate::format::{self, Header};
+use crate::inspect::DAMAGED_SUFFIX;
 
-/// A file of the journal as far as it counts. Numbers begin with 1 and only grow, with gaps.
+/// The valid part of a journal file. Numbers start at 1 and increase, with gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Which.
+    /// Number of the segment.
     pub number: u64,
-    /// Bytes that count.
+    /// Valid length in bytes.
     pub len: u64,
 }
 
@@ -32,21 +32,22 @@ impl<D: Disk> Reader<D> {
         Self { disk, store_id, removed, buffer: Vec::new() }
     }
 
-    /// Gives each record of the segment, in order.
+    /// Passes each record of the segment to `each`, in order.
     ///
     /// # Errors
-    /// It cannot be read, or is not as it was verified. No record was given then.
+    /// When it cannot be read or differs from what was verified. No record has been passed then.
     pub fn read(&mut self, segment: Segment, mut each: impl FnMut(&[u8])) -> Result<(), JournalError> {
         let name = name_of(segment.number);
         let read = match self.disk.read(&name, segment.len, &mut self.buffer) {
-            // The journal, opened with a fault, has recovered meanwhile and put the file aside: what counts of it is the same.
+            // The journal, opened with a disk error, may have recovered and quarantined the file; its valid part is
+            // unchanged.
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
-                let aside = format!("{name}{SET_ASIDE}");
+                let aside = format!("{name}{DAMAGED_SUFFIX}");
                 self.disk.read(&aside, segment.len, &mut self.buffer).map_err(|_| cause)
             }
             read => read,
         };
-        read.map_err(|cause| Fault::new(&self.disk, Operation::Read, &name, &cause))?;
+        read.map_err(|cause| DiskError::new(&self.disk, Operation::Read, &name, &cause))?;
         let salt = self.salt(segment)?;
         for group in format::groups(&self.buffer, salt, format::HEADER as u64, segment.len) {
             group.iter().for_each(&mut each);
@@ -66,27 +67,29 @@ impl<D: Disk> Reader<D> {
         }
     }
 
-    /// Removes the file of a segment that is in a durable checkpoint, with all older ones, here and not on the journal's thread;
-    /// [`Journal::remove_through`](crate::Journal::remove_through) there afterwards costs nothing.
+    /// Removes the file of a segment that is in a durable checkpoint, together with all older ones, without involving
+    /// the journal's thread. A later [`Journal::remove_through`](crate::Journal::remove_through) there is then cheap.
     ///
     /// # Errors
-    /// The file is there and cannot be removed.
-    pub fn remove(&self, segment: Segment) -> Result<(), Fault> {
-        // First, so that a recovery that misses the file does not take it for lost.
+    /// When the file exists and cannot be removed.
+    pub fn remove(&self, segment: Segment) -> Result<(), DiskError> {
+        // First, so that a concurrent recovery does not consider the file lost.
         self.removed.fetch_max(segment.number, Ordering::SeqCst);
         remove(&self.disk, &name_of(segment.number))
     }
 }
 
-/// Removes a file; one that is gone is as good.
-pub(crate) fn remove(disk: &impl Disk, name: &str) -> Result<(), Fault> {
+/// Removes a file; a missing one is not an error.
+pub(crate) fn remove(disk: &impl Disk, name: &str) -> Result<(), DiskError> {
     match disk.remove(name) {
-        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(Fault::new(disk, Operation::Remove, name, &cause)),
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+            Err(DiskError::new(disk, Operation::Remove, name, &cause))
+        }
         _ => Ok(()),
     }
 }
 
-/// The file of a segment.
+/// Returns the file name of a segment.
 pub(crate) fn name_of(number: u64) -> String {
     format!("journal-{number:016x}.log")
 }

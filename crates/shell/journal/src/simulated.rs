@@ -1,9 +1,9 @@
-//! A disk that exists in memory, forgets what was not synced when power fails, and refuses on demand.
+//! An in-memory disk that loses unsynced data on power failure and fails on demand.
 //!
-//! It is as bad as a disk may be. A loss of power leaves any part of what was written since the last sync: nothing, a torn prefix,
-//! a later block without an earlier one. Names that were created, renamed or removed since the last sync of the folder are there
-//! or not, each for itself. A failed sync may report the error once, forget the data, still show it to who reads, and say yes from
-//! then on.
+//! It behaves as badly as a disk may. A loss of power leaves any part of the data written since the last sync:
+//! nothing, a torn prefix, or a later block without an earlier one. Names created, renamed or removed since the last
+//! folder sync each survive or not. A failed sync may report the error once, lose the data, still return it to
+//! readers, and report success from then on.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,12 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::disk::{Disk, DiskFile, Operation};
 
-/// Bytes that a disk writes as one.
+/// Size of an atomic write.
 const SECTOR: usize = 512;
 
 type Hook = Arc<dyn Fn(Operation) + Send + Sync>;
 
-/// A simulated disk. Clones are the same disk.
+/// A simulated disk. Clones share the same disk.
 #[derive(Clone, Debug, Default)]
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
@@ -27,9 +27,9 @@ pub struct SimDisk {
 struct State {
     files: BTreeMap<u64, Content>,
     next_file: u64,
-    /// As a process sees it.
+    /// Names as seen by a process.
     names: BTreeMap<String, u64>,
-    /// As it is for sure after a loss of power.
+    /// Names guaranteed to survive a loss of power.
     durable_names: BTreeMap<String, u64>,
     pending_names: Vec<NameChange>,
     failures: Vec<Failure>,
@@ -50,7 +50,7 @@ impl fmt::Debug for State {
 
 #[derive(Clone, Debug, Default)]
 struct Content {
-    /// As a process sees it.
+    /// Contents as seen by a process.
     seen: Vec<u8>,
     durable: Vec<u8>,
     pending: Vec<Change>,
@@ -69,93 +69,94 @@ enum NameChange {
     Remove(String, u64),
 }
 
-/// An operation that fails.
+/// A planned failure.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Which operation.
+    /// Operation that fails.
     pub on: Operation,
-    /// So many of them are let through first.
+    /// Number of operations that succeed first.
     pub skip: u64,
-    /// So many fail then.
+    /// Number of operations that fail then.
     pub times: u64,
-    /// The system's number of the error.
+    /// System error number.
     pub errno: i32,
-    /// Of an [`Operation::Append`]: bytes that are written before the error.
+    /// For [`Operation::Append`]: bytes written before the error.
     pub short: usize,
-    /// Of an [`Operation::Sync`]: what was not synced is forgotten, is still seen, and later syncs succeed.
+    /// For [`Operation::Sync`]: unsynced data is lost but still visible, and later syncs succeed.
     pub lose: bool,
 }
 
 impl Failure {
-    /// Fails from now on, until [`SimDisk::heal`].
+    /// Creates a failure that lasts until [`SimDisk::heal`].
     #[must_use]
     pub const fn always(on: Operation, errno: i32) -> Self {
         Self { on, skip: 0, times: u64::MAX, errno, short: 0, lose: false }
     }
 
-    /// Fails the next time.
+    /// Creates a failure of the next operation.
     #[must_use]
     pub const fn once(on: Operation, errno: i32) -> Self {
         Self { on, skip: 0, times: 1, errno, short: 0, lose: false }
     }
 }
 
-/// What a loss of power leaves of the bytes that were not synced.
+/// What a loss of power leaves of unsynced data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     /// Nothing.
     Discarded,
-    /// All.
+    /// Everything.
     Kept,
-    /// So many bytes.
+    /// The first n bytes.
     Torn(usize),
-    /// All but this sector, counted from the first byte that was not synced: it reads as zeros.
+    /// Everything but this sector, counted from the first unsynced byte; it reads as zeros.
     Holed(usize),
-    /// The length, and zeros.
+    /// The length, filled with zeros.
     Zeroed,
 }
 
-/// What a loss of power leaves of the names that were not synced.
+/// What a loss of power leaves of unsynced names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
     /// None of the changes.
     Discarded,
-    /// All of them.
+    /// All changes.
     Kept,
-    /// The first so many.
+    /// The first n changes.
     First(usize),
-    /// All but this one.
+    /// All changes but this one.
     Without(usize),
 }
 
 /// A loss of power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// As said.
-    Said(Data, Names),
-    /// Each sector and each name for itself, by a seed.
+    /// Exactly as given.
+    Exact(Data, Names),
+    /// Each sector and each name independently, by a seed.
     Random(u64),
 }
 
 impl SimDisk {
-    /// An empty one.
+    /// Creates an empty disk.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The disk as it is when power has come back: another one, which is healthy and has room, and counts on.
+    /// Returns a copy of the disk after a loss of power: without planned failures and capacity limit, with the
+    /// operation count continued.
     #[must_use]
     pub fn crash(&self, crash: Crash) -> Self {
         let state = self.lock();
-        let mut dice = Dice(if let Crash::Random(seed) = crash { seed } else { 0 });
+        let mut dice = Rng(if let Crash::Random(seed) = crash { seed } else { 0 });
         let mut names = state.durable_names.clone();
         for (at, change) in state.pending_names.iter().enumerate() {
             let applies = match crash {
-                Crash::Said(_, Names::Discarded) => false,
-                Crash::Said(_, Names::Kept) => true,
-                Crash::Said(_, Names::First(count)) => at < count,
-                Crash::Said(_, Names::Without(one)) => at != one,
+                Crash::Exact(_, Names::Discarded) => false,
+                Crash::Exact(_, Names::Kept) => true,
+                Crash::Exact(_, Names::First(count)) => at < count,
+                Crash::Exact(_, Names::Without(one)) => at != one,
                 Crash::Random(_) => dice.flip(),
             };
             if applies {
@@ -164,7 +165,7 @@ impl SimDisk {
         }
         let files = state.files.iter().map(|(&id, content)| {
             let left = match crash {
-                Crash::Said(data, _) => content.after(data),
+                Crash::Exact(data, _) => content.after(data),
                 Crash::Random(_) => content.after_dice(&mut dice),
             };
             (id, Content { seen: left.clone(), durable: left, pending: Vec::new() })
@@ -181,7 +182,7 @@ impl SimDisk {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The disk as a process finds it that starts after another was killed: nothing is forgotten, nothing is synced by it.
+    /// Returns a copy of the disk as seen after the process was killed: nothing is lost, nothing additionally synced.
     #[must_use]
     pub fn restarted(&self) -> Self {
         let mut state = self.lock().clone();
@@ -190,7 +191,7 @@ impl SimDisk {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Every loss of power that is worth trying now.
+    /// Returns all losses of power worth testing in the current state.
     #[must_use]
     pub fn choices(&self) -> Vec<Crash> {
         let state = self.lock();
@@ -206,56 +207,56 @@ impl SimDisk {
         let mut names = vec![Names::Discarded, Names::Kept];
         names.extend((1..state.pending_names.len()).map(Names::First));
         names.extend((0..state.pending_names.len()).map(Names::Without));
-        let all = names.iter().flat_map(|&names| data.iter().map(move |&data| Crash::Said(data, names)));
+        let all = names.iter().flat_map(|&names| data.iter().map(move |&data| Crash::Exact(data, names)));
         all.chain((0..4).map(|seed| Crash::Random(seed + state.operations))).collect()
     }
 
-    /// Operations until now.
+    /// Returns the number of operations so far.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.lock().operations
     }
 
-    /// Power fails before this operation, counted from 0: it and all later ones fail and change nothing.
+    /// Fails the power before the given operation, counted from 0: it and all later ones fail without effect.
     pub fn stop_at(&self, operation: u64) {
         self.lock().stop_at = Some(operation);
     }
 
-    /// Whether power has failed.
+    /// Returns whether power has failed.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         let state = self.lock();
         state.stop_at.is_some_and(|at| state.operations > at)
     }
 
-    /// Plans a failure, besides those that are planned.
+    /// Adds a planned failure.
     pub fn fail(&self, failure: Failure) {
         self.lock().failures.push(failure);
     }
 
-    /// No operation fails any more.
+    /// Removes all planned failures.
     pub fn heal(&self) {
         self.lock().failures.clear();
     }
 
-    /// Bytes of all files at most: beyond, a write is cut short and fails with ENOSPC.
+    /// Sets the capacity of all files together; a write beyond it is cut short and fails with ENOSPC.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.lock().capacity = bytes;
     }
 
-    /// Called before each operation, on its thread: to wait, or to count.
+    /// Sets a hook that runs before each operation on its thread, to wait or to count.
     pub fn set_hook(&self, hook: Option<Hook>) {
         self.lock().hook = hook;
     }
 
-    /// A file as a process sees it.
+    /// Returns the contents of a file as seen by a process.
     #[must_use]
     pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.lock();
         state.names.get(name).and_then(|id| state.files.get(id)).map(|content| content.seen.clone())
     }
 
-    /// Puts a file there, durably.
+    /// Creates a durable file.
     pub fn put(&self, name: &str, bytes: &[u8]) {
         let mut state = self.lock();
         let id = state.new_file();
@@ -265,7 +266,7 @@ impl SimDisk {
         state.durable_names.insert(name.to_owned(), id);
     }
 
-    /// The names of all files, sorted.
+    /// Returns the names of all files, sorted.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.lock().names.keys().cloned().collect()
@@ -275,7 +276,7 @@ impl SimDisk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins an operation: the hook, the power, the planned failures.
+    /// Starts an operation: runs the hook and checks power and planned failures.
     fn begin(&self, operation: Operation) -> (MutexGuard<'_, State>, Result<(), Failure>) {
         let hook = self.lock().hook.clone();
         if let Some(hook) = hook {
@@ -307,9 +308,9 @@ impl SimDisk {
     }
 }
 
-/// EIO has this number on every Unix.
+/// EIO, the same number on every Unix.
 const EIO: i32 = 5;
-/// ENOSPC has this number on every Unix.
+/// ENOSPC, the same number on every Unix.
 const ENOSPC: i32 = 28;
 
 impl Failure {
@@ -332,7 +333,7 @@ impl State {
         self.files.entry(id).or_default()
     }
 
-    /// Bytes that still fit.
+    /// Returns the remaining capacity in bytes.
     fn room(&self) -> u64 {
         let used: usize =
             self.names.values().filter_map(|id| self.files.get(id)).map(|content| content.seen.len()).sum();
@@ -405,7 +406,7 @@ impl Content {
         left
     }
 
-    fn after_dice(&self, dice: &mut Dice) -> Vec<u8> {
+    fn after_dice(&self, dice: &mut Rng) -> Vec<u8> {
         let all = self.pending_len();
         let data = match dice.next() % 4 {
             0 => Data::Discarded,
@@ -447,9 +448,9 @@ impl Change {
 }
 
 /// SplitMix64.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
+impl Rng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

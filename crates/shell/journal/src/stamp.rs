@@ -1,15 +1,14 @@
-//! When something was written, by the clocks that the caller has.
+//! Timestamp of a write on the caller's clocks.
 
-/// A moment, by several clocks. The journal keeps it and does not look at any clock.
+/// A point in time on several clocks. The journal stores it but reads no clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
-    /// Time of the store in milliseconds: only goes forward, over restarts too.
+    /// Store time in milliseconds; monotonic, also across restarts.
     pub store_ms: u64,
-    /// Milliseconds since 1970 by the wall clock.
+    /// Wall-clock time in milliseconds since 1970.
     pub wall_ms: u64,
-    /// Milliseconds since the machine started.
+    /// Milliseconds since the machine booted.
     pub boot_ms: u64,
-    /// Which start of the machine `boot_ms` counts from. It is kept once a segment, so it must not change while a journal is
-    /// open.
+    /// Boot that `boot_ms` counts from. Stored once per segment, so it must not change while a journal is open.
     pub boot_id: [u8; 16],
 }

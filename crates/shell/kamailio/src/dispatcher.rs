@@ -1,4 +1,4 @@
-//! The table `dispatcher`, and what Kamailio's list of the same says in its attributes.
+//! The table `dispatcher`, and the attributes of Kamailio's destinations.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use strowger_store::{MAX_CAPACITY, MAX_SET_GATEWAYS};
 use crate::tables::{BadRow, text};
 use crate::versions::{Flavor, Table};
 
-/// Flags of a destination of Kamailio that is out of service: inactive, and disabled.
+/// Kamailio's flags of a destination that is out of service: inactive and disabled.
 const OUT_OF_SERVICE: i64 = 1 | 4;
-/// Attributes that say how a destination is reached, which here its URI and the listeners do.
-const NOT_FOLLOWED: [&str; 4] = ["socket", "sockname", "obproxy", "ping_from"];
+/// Attributes that say how to reach a destination, which here its URI and the listeners determine.
+const IGNORED_ATTRIBUTES: [&str; 4] = ["socket", "sockname", "obproxy", "ping_from"];
 
-/// Whether Kamailio's flags have the destination in service.
+/// Whether Kamailio's flags mark a destination as in service.
 #[must_use]
 pub const fn is_in_service(flags: i64) -> bool {
     flags & OUT_OF_SERVICE == 0
@@ -23,29 +23,29 @@ pub const fn is_in_service(flags: i64) -> bool {
 /// A row of `dispatcher`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
-    /// The number of its set.
+    /// Number of its set.
     pub set: i64,
-    /// Its URI, with `sip:` before it, which may be missing in the table.
+    /// URI with `sip:`, which may be missing in the table.
     pub uri: String,
     /// Whether it takes calls.
     pub enabled: bool,
-    /// Those of a higher one come first.
+    /// Priority; higher first.
     pub priority: i64,
-    /// The share among those of the same priority.
+    /// Share among destinations of the same priority.
     pub weight: u16,
-    /// The most calls at one time; `None` for no limit.
+    /// Maximum number of simultaneous calls; `None` for no limit.
     pub capacity: Option<u32>,
-    /// What people want to know of it.
+    /// Description for people.
     pub description: String,
-    /// Attributes that say something and are not followed.
+    /// Attributes with an effect in Kamailio that is not supported.
     pub ignored: Vec<&'static str>,
 }
 
 impl Destination {
-    /// Reads a row.
+    /// Parses a row.
     ///
     /// # Errors
-    /// [`BadRow`] where it names no destination or says something of it that is none.
+    /// [`BadRow`] if it has no valid URI or an invalid attribute.
     pub fn read(row: &Row, flavor: Flavor) -> Result<Self, BadRow> {
         let destination = text(row, "destination").unwrap_or_default();
         let set = row.integer("setid");
@@ -53,7 +53,7 @@ impl Destination {
         let bad = |why: String| BadRow { table: Table::Dispatcher, row: format!("{shown} {destination}"), why };
         let set = set.map_err(|error| bad(error.to_string()))?;
         if destination.is_empty() {
-            return Err(bad("it names no destination".to_owned()));
+            return Err(bad("it has no destination URI".to_owned()));
         }
         let attributes = Attributes::read(text(row, "attrs").unwrap_or_default()).map_err(&bad)?;
         let number = |column| row.integer_or_null(column).map_err(|error| bad(error.to_string()));
@@ -79,7 +79,8 @@ fn with_scheme(destination: &str) -> String {
     if begins("sip:") || begins("sips:") { destination.to_owned() } else { format!("sip:{destination}") }
 }
 
-/// OpenSIPS has a number there, or text: the number, or how a FreeSWITCH is asked for its load.
+/// Returns the weight from a column that in OpenSIPS is a number or text: the number, or how to ask a FreeSWITCH for
+/// its load.
 fn weight_of_column(row: &Row) -> Result<u16, String> {
     let text = match row.value("weight") {
         None | Some(Value::Null) => return Ok(1),
@@ -88,30 +89,30 @@ fn weight_of_column(row: &Row) -> Result<u16, String> {
         Some(_) => String::new(),
     };
     let share = text.trim().parse().ok().filter(|weight: &u16| *weight > 0);
-    share.ok_or_else(|| format!("its weight {text:?} gives no share; only whole numbers from 1 to 65535 do"))
+    share.ok_or_else(|| format!("its weight {text:?} is not valid; write an integer from 1 to 65535"))
 }
 
-/// A set of destinations, as ours are.
+/// A destination set, in this server's terms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DestinationSet {
-    /// Its name: a prefix and its number.
+    /// Name: a prefix and the set's number.
     pub name: String,
-    /// Its members, in the order of their rows.
+    /// Members, in the order of their rows.
     pub members: Vec<Member>,
 }
 
-/// One of a [`DestinationSet`].
+/// A member of a [`DestinationSet`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// What it is as a gateway: the highest priority of the set is 0, for the lowest comes first here.
+    /// The member as a gateway. The set's highest priority becomes 0, because here lower priorities come first.
     pub gateway: Gateway,
-    /// What people want to know of it.
+    /// Description for people.
     pub description: String,
-    /// Attributes that say something and are not followed.
+    /// Attributes with an effect in Kamailio that is not supported.
     pub ignored: Vec<&'static str>,
 }
 
-/// The sets of all destinations that can be read, and the rows that are in none.
+/// Returns the sets of all readable destinations, and the rows that are in none.
 pub(crate) fn sets(
     rows: impl IntoIterator<Item = Result<Destination, BadRow>>,
     prefix: &str,
@@ -131,7 +132,7 @@ pub(crate) fn sets(
     (by_number.into_iter().map(set).collect(), bad)
 }
 
-/// Refuses what is in its set already, and what the set has no room for.
+/// Rejects duplicates within a set, and destinations that exceed the set's size limit.
 fn admit(destination: Destination, sets: &BTreeMap<i64, Vec<Destination>>) -> Result<Destination, BadRow> {
     let Destination { set, uri, .. } = &destination;
     let others = sets.get(set).map_or(&[][..], |others| others);
@@ -152,22 +153,22 @@ fn member(destination: Destination, highest: i64) -> Member {
     Member { gateway, description, ignored }
 }
 
-/// What the attributes of a destination say, as `weight=50;maxload=30`.
+/// Attributes of a destination, such as `weight=50;maxload=30`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     weight: Option<u16>,
     relative_weight: Option<u16>,
     /// `maxload`, unless it is 0.
     pub capacity: Option<u32>,
-    /// Attributes that say something and are not followed.
+    /// Attributes with an effect in Kamailio that is not supported.
     pub ignored: Vec<&'static str>,
 }
 
 impl Attributes {
-    /// Reads them all. Those that nobody knows are for the script that used them.
+    /// Parses attributes. Unknown ones are ignored: they are for the script that uses them.
     ///
     /// # Errors
-    /// What is wrong with one that is known.
+    /// What is wrong with a known attribute.
     pub fn read(text: &str) -> Result<Self, String> {
         let mut attributes = Self::default();
         for attribute in text.split(';') {
@@ -176,7 +177,8 @@ impl Attributes {
         Ok(attributes)
     }
 
-    /// `rweight`, else `weight`, else 1: who has both means shares of those in service by the second, as all weights are here.
+    /// Returns `rweight`, else `weight`, else 1. If both are set, `rweight` is the share among destinations in
+    /// service, as weights are here.
     #[must_use]
     pub fn weight(&self) -> u16 {
         self.relative_weight.or(self.weight).unwrap_or(1)
@@ -195,7 +197,7 @@ impl Attributes {
                 })?;
                 self.capacity = (calls > 0).then_some(calls);
             }
-            _ => self.ignored.extend(NOT_FOLLOWED.iter().find(|known| **known == name)),
+            _ => self.ignored.extend(IGNORED_ATTRIBUTES.iter().find(|known| **known == name)),
         }
         Ok(())
     }

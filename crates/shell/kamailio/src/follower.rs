@@ -1,131 +1,131 @@
-//! What has changed in the tables since they were looked at last.
+//! Detection of changes in the tables between polls.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use strowger_directory::{Change, Gateway, User};
+use strowger_directory::{DirectoryChange, Gateway, User};
 use strowger_sql::DatabaseUrl;
 
 use crate::subscriber::{Identity, Subscriber};
 use crate::tables::{BadRow, Tables};
 use crate::versions::{Flavor, Table, VersionError};
 
-/// Bad rows that are kept of a look.
-const BAD_ROWS: usize = 100;
+/// Maximum number of bad rows kept per poll.
+const MAX_BAD_ROWS: usize = 100;
 
-/// What is followed, and how.
+/// Configuration of a follower.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FollowConfig {
     /// The database.
     pub url: DatabaseUrl,
-    /// Whose it is.
+    /// Whether the database is Kamailio's or OpenSIPS's.
     pub flavor: Flavor,
-    /// The tables: [`Table::Subscriber`], [`Table::Dispatcher`] or both.
+    /// Tables to follow: [`Table::Subscriber`], [`Table::Dispatcher`] or both.
     pub tables: Vec<Table>,
-    /// What subscribers are called where the table does not say it.
+    /// Domain and realm of subscribers whose row does not have them.
     pub identity: Identity,
-    /// What stands before the number of a dispatcher set in its name.
+    /// Prefix of a dispatcher set's name, before its number.
     pub set_prefix: String,
-    /// Versions of tables may be unknown ones.
-    pub any_version: bool,
-    /// How long the database may take to answer.
-    pub patience: Duration,
+    /// Whether unknown table versions are accepted.
+    pub allows_any_version: bool,
+    /// Timeout of the database.
+    pub timeout: Duration,
 }
 
-/// All that the tables have.
+/// Contents of the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct TableContents {
     users: HashMap<Box<[u8]>, User>,
     sets: BTreeMap<Box<[u8]>, Vec<Gateway>>,
 }
 
-impl Known {
-    /// The user at this address of record.
+impl TableContents {
+    /// Returns the user with this address of record.
     #[must_use]
     pub fn user(&self, aor: &[u8]) -> Option<&User> {
         self.users.get(aor)
     }
 
-    /// How many users there are.
+    /// Returns the number of users.
     #[must_use]
     pub fn users(&self) -> usize {
         self.users.len()
     }
 
-    /// The members of a set; none where there is no such set.
+    /// Returns the members of a set. Empty if there is no such set.
     #[must_use]
     pub fn members(&self, set: &[u8]) -> &[Gateway] {
         self.sets.get(set).map_or(&[], |members| members)
     }
 
-    /// All of it as changes of an empty directory.
-    pub fn all(&self) -> impl Iterator<Item = Change> {
-        let users = self.users.values().cloned().map(Change::PutUser);
+    /// Returns everything as changes of an empty directory.
+    pub fn all(&self) -> impl Iterator<Item = DirectoryChange> {
+        let users = self.users.values().cloned().map(DirectoryChange::PutUser);
         users.chain(self.sets.iter().map(|(set, members)| put(set, members)))
     }
 
-    /// What makes `self` of what was `before`.
-    fn changes_since(&self, before: &Self) -> Vec<Change> {
+    /// Returns the changes that turn `before` into `self`.
+    fn changes_since(&self, before: &Self) -> Vec<DirectoryChange> {
         let new = self.users.values().filter(|user| before.user(&user.aor) != Some(user));
         let gone = before.users.keys().filter(|aor| !self.users.contains_key(*aor));
         let new_sets = self.sets.iter().filter(|(set, members)| before.members(set) != &members[..]);
         let gone_sets = before.sets.keys().filter(|set| !self.sets.contains_key(*set));
-        let users = new.cloned().map(Change::PutUser).chain(gone.cloned().map(Change::RemoveUser));
+        let users = new.cloned().map(DirectoryChange::PutUser).chain(gone.cloned().map(DirectoryChange::RemoveUser));
         let sets = new_sets.map(|(set, members)| put(set, members)).chain(gone_sets.map(|set| put(set, &[])));
         users.chain(sets).collect()
     }
 }
 
-fn put(set: &[u8], members: &[Gateway]) -> Change {
-    Change::PutGateways { set: set.into(), gateways: members.to_vec() }
+fn put(set: &[u8], members: &[Gateway]) -> DirectoryChange {
+    DirectoryChange::PutGateways { set: set.into(), gateways: members.to_vec() }
 }
 
-/// What a look has found.
+/// Result of a poll.
 #[derive(Clone, Debug)]
-pub struct Looked {
-    /// All that there is now.
-    pub known: Arc<Known>,
-    /// What makes it of what there was before.
-    pub changes: Vec<Change>,
-    /// Some of the rows that are left out.
+pub struct PollResult {
+    /// Present contents.
+    pub contents: Arc<TableContents>,
+    /// Changes since the previous poll.
+    pub changes: Vec<DirectoryChange>,
+    /// Some of the skipped rows.
     pub bad: Vec<BadRow>,
-    /// How many are left out.
-    pub bad_rows: usize,
+    /// Number of skipped rows.
+    pub bad_row_count: usize,
 }
 
-/// Looks at the tables again and again. Each look reads them whole, for they do not say what has changed.
+/// Polls the tables. Each poll reads them in full, because the tables do not record changes.
 pub struct Follower {
     config: FollowConfig,
     tables: Tables,
     is_checked: bool,
-    known: Arc<Known>,
+    known: Arc<TableContents>,
 }
 
 impl Follower {
-    /// One that knows nothing yet.
+    /// Creates a follower without contents.
     #[must_use]
     pub fn new(config: FollowConfig) -> Self {
-        let tables = Tables::new(&config.url, config.flavor, config.patience);
+        let tables = Tables::new(&config.url, config.flavor, config.timeout);
         Self { config, tables, is_checked: false, known: Arc::default() }
     }
 
-    /// One that goes on from what another one of the same configuration knew.
+    /// Creates a follower that continues with the contents of another one of the same configuration.
     #[must_use]
-    pub fn resume(config: FollowConfig, known: Arc<Known>) -> Self {
+    pub fn resume(config: FollowConfig, known: Arc<TableContents>) -> Self {
         Self { known, ..Self::new(config) }
     }
 
-    /// Looks at all tables.
+    /// Polls all tables.
     ///
     /// # Errors
-    /// [`VersionError`]; then what was known stays known.
-    pub fn look(&mut self) -> Result<Looked, VersionError> {
-        if !self.is_checked && !self.config.any_version {
+    /// [`VersionError`]; the known contents are kept.
+    pub fn poll(&mut self) -> Result<PollResult, VersionError> {
+        if !self.is_checked && !self.config.allows_any_version {
             self.tables.check(&self.config.tables)?;
         }
         self.is_checked = true;
-        let mut seen = Seen::default();
+        let mut seen = PollState::default();
         if self.config.tables.contains(&Table::Subscriber) {
             self.tables.for_each_subscriber(&self.config.identity, &mut |row| seen.take(row))?;
         }
@@ -138,24 +138,24 @@ impl Follower {
             };
             seen.known.sets = sets.into_iter().map(members).collect();
         }
-        let Seen { known, bad, bad_rows } = seen;
+        let PollState { known, bad, bad_rows } = seen;
         let changes = known.changes_since(&self.known);
         if !changes.is_empty() {
             self.known = Arc::new(known);
         }
-        Ok(Looked { known: Arc::clone(&self.known), changes, bad, bad_rows })
+        Ok(PollResult { contents: Arc::clone(&self.known), changes, bad, bad_row_count: bad_rows })
     }
 }
 
-/// What a look has seen so far.
+/// State within a poll.
 #[derive(Default)]
-struct Seen {
-    known: Known,
+struct PollState {
+    known: TableContents,
     bad: Vec<BadRow>,
     bad_rows: usize,
 }
 
-impl Seen {
+impl PollState {
     fn take(&mut self, row: Result<Subscriber, BadRow>) {
         match row {
             Ok(Subscriber { address, ha1, .. }) => {
@@ -168,7 +168,7 @@ impl Seen {
 
     fn refuse(&mut self, bad: BadRow) {
         self.bad_rows += 1;
-        if self.bad.len() < BAD_ROWS {
+        if self.bad.len() < MAX_BAD_ROWS {
             self.bad.push(bad);
         }
     }

@@ -1,10 +1,8 @@
-//! The tables of a Kamailio or OpenSIPS database, read as they are and never written: who may register, where calls go, and who is
-//! registered.
+//! Read-only access to the tables of a Kamailio or OpenSIPS database: users, destinations and registrations.
 //!
-//! [`Tables::check`] looks whether the tables have versions that are known here. Then [`Tables::for_each_subscriber`],
-//! [`Tables::sets`] and [`Tables::for_each_registration`] read them, and
-//! a [`Follower`] tells what has changed since it looked last.
-//! A row that cannot be read is given as a [`BadRow`] with the reason, and the others are read all the same.
+//! [`Tables::check`] checks that the versions of the tables are supported. [`Tables::for_each_subscriber`],
+//! [`Tables::sets`] and [`Tables::for_each_registration`] read the tables, and a [`Follower`] reports changes since
+//! its last poll. A row that cannot be read becomes a [`BadRow`] with the reason; the other rows are read regardless.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
@@ -21,7 +19,7 @@ mod tables;
 mod versions;
 
 pub use dispatcher::{Attributes, Destination, DestinationSet, Member, is_in_service};
-pub use follower::{FollowConfig, Follower, Known, Looked};
+pub use follower::{FollowConfig, Follower, PollResult, TableContents};
 pub use location::Registration;
 pub use subscriber::{Identity, Subscriber};
 pub use tables::{BadRow, Tables};

@@ -8,35 +8,35 @@ use strowger_store::{Address, ha1s};
 use crate::tables::{BadRow, text};
 use crate::versions::Table;
 
-/// What a subscriber is called where the table does not say it.
+/// Domain and realm of subscribers whose row does not have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The domain of rows that have none.
+    /// Domain of rows without one.
     pub domain: String,
-    /// The realm that hashes are made with; `None` for the domain of each.
+    /// Realm of the hashes; `None` for each subscriber's domain.
     pub realm: Option<String>,
 }
 
 /// A row of `subscriber`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscriber {
-    /// The address of record.
+    /// Address of record.
     pub address: Address,
-    /// The realm of the hashes.
+    /// Realm of the hashes.
     pub realm: String,
-    /// What proves the subscriber, of the password where the row has one, else of the row's hashes.
+    /// Password hashes, from the row's password if it has one, else from its hash columns.
     pub ha1: Ha1s,
-    /// The row has the password.
+    /// Whether the row has the password.
     pub has_password: bool,
-    /// The password and the hash `ha1` of the row are not of one another: the password is taken.
-    pub contradicts: bool,
+    /// Whether the row's password does not match its `ha1`. The password is used.
+    pub has_hash_mismatch: bool,
 }
 
 impl Subscriber {
-    /// Reads a row; what is missing is taken from `identity`.
+    /// Parses a row; `identity` provides what is missing.
     ///
     /// # Errors
-    /// [`BadRow`] where it has no address, or nothing that proves the subscriber.
+    /// [`BadRow`] if it has no address, or neither password nor hash.
     pub fn read(row: &Row, identity: &Identity) -> Result<Self, BadRow> {
         let username = text(row, "username").unwrap_or_default();
         let domain = Some(text(row, "domain").unwrap_or_default()).filter(|domain| !domain.is_empty());
@@ -49,21 +49,21 @@ impl Subscriber {
         if let Some(password) = password {
             let of_password = ha1s(address.user(), &realm, password);
             let contradicts = hashes.md5.is_some_and(|hash| of_password.md5 != Some(hash));
-            return Ok(Self { address, realm, ha1: of_password, has_password: true, contradicts });
+            return Ok(Self { address, realm, ha1: of_password, has_password: true, has_hash_mismatch: contradicts });
         }
         if hashes.is_empty() {
             let only_ha1b = text(row, "ha1b").is_some_and(|hash| !hash.is_empty());
             return Err(bad(match only_ha1b {
-                true => "it has ha1b alone, the hash of who sends user@domain as the user's name, which is not served",
+                true => "it has only ha1b, the hash for user names of the form user@domain, which are not supported",
                 false => "it has neither a password nor a hash",
             }
             .to_owned()));
         }
-        Ok(Self { address, realm, ha1: hashes, has_password: false, contradicts: false })
+        Ok(Self { address, realm, ha1: hashes, has_password: false, has_hash_mismatch: false })
     }
 }
 
-/// The hashes in their columns: `ha1`, which with 64 digits is one of SHA-256, and those that OpenSIPS has besides.
+/// Reads the hash columns: `ha1`, which is SHA-256 if it has 64 digits, and the additional columns of OpenSIPS.
 fn hashes(row: &Row) -> Result<Ha1s, String> {
     let sha256 = hash(row, "ha1_sha256")?;
     let sha512_256 = hash(row, "ha1_sha512t256")?;

@@ -15,7 +15,7 @@ use crate::versions::{self, Flavor, Table, VersionError};
 pub struct BadRow {
     /// Its table.
     pub table: Table,
-    /// Which row it is, for people; without secrets.
+    /// Identification of the row for people, without secrets.
     pub row: String,
     /// What is wrong with it.
     pub why: String,
@@ -34,41 +34,41 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Of the database at `url`, to which it connects at the first use; `patience` bounds each wait.
+    /// Creates access to the database at `url`, which connects on first use. Each wait is limited by the timeout.
     #[must_use]
     pub fn new(url: &DatabaseUrl, flavor: Flavor, patience: Duration) -> Self {
         Self { database: Database::new(url, patience), flavor }
     }
 
-    /// Whose it is.
+    /// Returns whether the database is Kamailio's or OpenSIPS's.
     #[must_use]
     pub const fn flavor(&self) -> Flavor {
         self.flavor
     }
 
-    /// Looks whether `tables` have versions that are known.
+    /// Checks that the versions of `tables` are supported.
     ///
     /// # Errors
-    /// [`VersionError`] of the first that has not.
+    /// [`VersionError`] of the first that is not.
     pub fn check(&mut self, tables: &[Table]) -> Result<(), VersionError> {
         let versions = versions::read(&mut self.database)?;
         tables.iter().try_for_each(|table| versions::check(self.flavor, *table, &versions))
     }
 
-    /// How many rows the table has.
+    /// Returns the number of rows of a table.
     ///
     /// # Errors
-    /// When the database cannot be asked.
+    /// If the query fails.
     pub fn count(&mut self, table: Table) -> Result<u64, SqlError> {
         let rows = self.database.query(&format!("SELECT count(*) AS n FROM {table}"), &[])?;
         let count = rows.first().map_or(Ok(0), |row| row.integer("n"))?;
         Ok(u64::try_from(count).unwrap_or(0))
     }
 
-    /// Gives each subscriber.
+    /// Passes each subscriber to the closure.
     ///
     /// # Errors
-    /// When the database cannot be read to the end.
+    /// If the table cannot be read to the end.
     pub fn for_each_subscriber(
         &mut self,
         identity: &Identity,
@@ -80,19 +80,19 @@ impl Tables {
         })
     }
 
-    /// All sets of destinations, each called `prefix` and its number, and the rows that are in none.
+    /// Returns all destination sets, named `prefix` and number, and the rows that are in none.
     ///
     /// # Errors
-    /// When the database cannot be read.
+    /// If the table cannot be read.
     pub fn sets(&mut self, prefix: &str) -> Result<(Vec<DestinationSet>, Vec<BadRow>), SqlError> {
         let rows = self.database.query("SELECT * FROM dispatcher ORDER BY setid, id", &[])?;
         Ok(dispatcher::sets(rows.iter().map(|row| Destination::read(row, self.flavor)), prefix))
     }
 
-    /// Gives each contact that is registered, also those that have expired.
+    /// Passes each registered contact to the closure, including expired ones.
     ///
     /// # Errors
-    /// When the database cannot be read to the end.
+    /// If the table cannot be read to the end.
     pub fn for_each_registration(
         &mut self,
         identity: &Identity,
@@ -106,7 +106,7 @@ impl Tables {
     }
 }
 
-/// A text; nothing for NULL, for what is no text, and where there is no such column.
+/// Returns a text; `None` for NULL, another type or a missing column.
 pub(crate) fn text<'r>(row: &'r Row, column: &str) -> Option<&'r str> {
     row.text_or_null(column).ok().flatten()
 }

@@ -1,23 +1,23 @@
-//! Which versions of the tables are known.
+//! Supported versions of the tables.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use strowger_sql::{Database, SqlError};
 
-/// Whose database it is.
+/// The server a database belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavor {
-    /// Kamailio's, as of 5.0 to 6.0.
+    /// Kamailio 5.0 to 6.0.
     Kamailio,
-    /// That of OpenSIPS, as of 2.4 to 3.6.
+    /// OpenSIPS 2.4 to 3.6.
     OpenSips,
 }
 
 impl Flavor {
-    /// The versions of a table that are read as this program means to.
+    /// Returns the supported versions of a table.
     #[must_use]
-    pub const fn known(self, table: Table) -> &'static [i64] {
+    pub const fn supported_versions(self, table: Table) -> &'static [i64] {
         match (self, table) {
             (Self::Kamailio, Table::Subscriber) => &[6, 7],
             (Self::Kamailio, Table::Location) => &[8, 9],
@@ -41,16 +41,16 @@ impl fmt::Display for Flavor {
 /// A table that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Table {
-    /// Who may register and call.
+    /// Users who may register and call.
     Subscriber,
-    /// Where calls go.
+    /// Destinations of calls.
     Dispatcher,
-    /// Who is registered.
+    /// Registrations.
     Location,
 }
 
 impl Table {
-    /// Its name in the database.
+    /// Returns its name in the database.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -67,47 +67,47 @@ impl fmt::Display for Table {
     }
 }
 
-/// Why tables are not read.
+/// Why tables cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum VersionError {
-    /// The database cannot be asked.
+    /// A query failed.
     #[error(transparent)]
     Sql(#[from] SqlError),
-    /// A table has a version that is not known.
+    /// A table's version is not supported.
     #[error(
-        "the table {table} has version {found}, and of {flavor} only {known} is known here; see whether its columns still mean the same, then \
+        "the table {table} has version {found}, and of {flavor} only {known} is supported; check that its columns still have the same meaning, then \
          say that the version may be another one"
     )]
     Unknown {
-        /// Whose it should be.
+        /// Configured server.
         flavor: Flavor,
         /// The table.
         table: Table,
         /// Its version.
         found: i64,
-        /// The known ones.
+        /// Supported versions.
         known: String,
     },
-    /// The database says no version of a table.
-    #[error("the table version says nothing of {table}, so this is no database of {flavor} that has it")]
+    /// The database has no version of a table.
+    #[error("the table version has no row for {table}, so this is not a database of {flavor} with that table")]
     Absent {
-        /// Whose it should be.
+        /// Configured server.
         flavor: Flavor,
         /// The table.
         table: Table,
     },
 }
 
-/// What the table `version` says of each table.
+/// Reads the table `version`.
 pub(crate) fn read(database: &mut Database) -> Result<BTreeMap<String, i64>, SqlError> {
     let rows = database.query("SELECT table_name, table_version FROM version", &[])?;
     rows.iter().map(|row| Ok((row.text("table_name")?.to_owned(), row.integer("table_version")?))).collect()
 }
 
-/// Refuses a version that is not known.
+/// Rejects an unsupported version.
 pub(crate) fn check(flavor: Flavor, table: Table, versions: &BTreeMap<String, i64>) -> Result<(), VersionError> {
     let found = *versions.get(table.name()).ok_or(VersionError::Absent { flavor, table })?;
-    let known = flavor.known(table);
+    let known = flavor.supported_versions(table);
     if known.contains(&found) {
         return Ok(());
     }

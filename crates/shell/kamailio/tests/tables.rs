@@ -1,10 +1,10 @@
-//! Tables of Kamailio and OpenSIPS in SQLite files, with the columns that these servers give them.
+//! Tables of Kamailio and OpenSIPS in SQLite files, with the columns of these servers.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail loudly")]
 
 use std::fs::File;
 use std::time::Duration;
 
-use strowger_directory::{Change, Directory};
+use strowger_directory::{Directory, DirectoryChange};
 use strowger_kamailio::{
     BadRow, DestinationSet, Flavor, FollowConfig, Follower, Identity, Member, Registration, Subscriber, Table, Tables,
     VersionError,
@@ -94,7 +94,7 @@ fn subscribers_have_the_hashes_of_their_passwords_or_those_of_their_columns() {
     let carol = carol.as_ref().unwrap();
     assert_eq!((carol.ha1.md5, carol.ha1.sha256), (None, Some([0xab; 32])));
     let dave = dave.as_ref().unwrap();
-    assert!(dave.contradicts && !alice.contradicts && dave.ha1 == ha1s("dave", "example.com", "x"));
+    assert!(dave.has_hash_mismatch && !alice.has_hash_mismatch && dave.ha1 == ha1s("dave", "example.com", "x"));
 
     let of_realm = Identity { realm: Some("pbx".to_owned()), ..identity() };
     assert_eq!(given.subscribers(&of_realm)[0].as_ref().unwrap().ha1, ha1s("alice", "pbx", "secret"));
@@ -112,7 +112,7 @@ fn rows_that_cannot_be_read_say_why_and_no_secret() {
     assert!(why.iter().all(|why| !why.contains("secret")), "{why:?}");
     assert!(why[1].starts_with("subscriber two words@example.com: "), "{}", why[1]);
     assert_eq!(why[2], "subscriber bob@example.com: ha1 is not 32 hexadecimal digits");
-    assert!(why[3].contains("it has ha1b alone"), "{}", why[3]);
+    assert!(why[3].contains("it has only ha1b"), "{}", why[3]);
     assert_eq!(why[4], "subscriber dave@example.com: it has neither a password nor a hash");
 }
 
@@ -148,7 +148,7 @@ fn sets_of_kamailio_have_its_highest_priority_first_and_its_weights() {
     let bad: Vec<String> = bad.iter().map(ToString::to_string).collect();
     assert!(bad[0].starts_with("dispatcher 1 sip:192.0.2.4: \"weight=0\" gives no share"), "{bad:?}");
     assert_eq!(bad[1], "dispatcher 1 sip:192.0.2.2: another row of the set has the same destination");
-    assert_eq!(bad[2], "dispatcher 1 : it names no destination");
+    assert_eq!(bad[2], "dispatcher 1 : it has no destination URI");
 }
 
 #[test]
@@ -169,9 +169,9 @@ fn tables_of_opensips_are_read_by_their_own_columns() {
     let expected =
         ["ds1 sip:192.0.2.1 0 7 None true", "ds1 sip:192.0.2.2 1 1 None false", "ds1 sip:192.0.2.3 1 1 None false"];
     assert_eq!(shown(&sets), expected);
-    assert!(bad[0].why.contains("\"fs:x\" gives no share"), "{bad:?}");
+    assert!(bad[0].why.contains("\"fs:x\" is not valid"), "{bad:?}");
     let phone = given.registrations().remove(0).unwrap();
-    assert!((80..=100).contains(&phone.left_s), "{phone:?}");
+    assert!((80..=100).contains(&phone.expires_in_s), "{phone:?}");
     assert_eq!((&*phone.instance, phone.reg_id, phone.cseq), ("urn:uuid:1", None, 5));
 }
 
@@ -190,16 +190,16 @@ fn registrations_are_read_with_the_time_that_they_have_left() {
     );
     let rows = given.registrations();
     let alice = rows[0].as_ref().unwrap();
-    assert!((830..=864).contains(&alice.left_s), "{alice:?}");
+    assert!((830..=864).contains(&alice.expires_in_s), "{alice:?}");
     assert_eq!((alice.address.as_str(), alice.q, alice.cseq), ("alice@example.com", Some(500), 7));
     let (received, socket) = (alice.received.as_deref(), alice.socket.as_deref());
     assert_eq!((received, socket), (Some("sip:192.0.2.7:4711"), Some("udp:192.0.2.1:5060")));
     assert_eq!((&*alice.instance, alice.reg_id), ("urn:uuid:1-2", Some(1)));
     let bob = rows[1].as_ref().unwrap();
-    assert!((80..=100).contains(&bob.left_s), "{bob:?}");
+    assert!((80..=100).contains(&bob.expires_in_s), "{bob:?}");
     assert_eq!((bob.address.as_str(), bob.q), ("bob@example.org", None));
     assert_eq!(bob.path.as_deref(), Some("<sip:edge.example.com;lr>"));
-    assert!(rows[2].as_ref().unwrap().left_s <= -100);
+    assert!(rows[2].as_ref().unwrap().expires_in_s <= -100);
     assert!(rows[3].as_ref().unwrap_err().why.contains("it never expires"));
     assert!(rows[4].as_ref().unwrap_err().why.contains("no contact"));
 }
@@ -233,14 +233,14 @@ fn follower_tells_what_has_changed_and_forgets_nothing_while_the_database_is_awa
         tables: vec![Table::Subscriber, Table::Dispatcher],
         identity: identity(),
         set_prefix: "ds".to_owned(),
-        any_version: false,
-        patience: PATIENCE,
+        allows_any_version: false,
+        timeout: PATIENCE,
     });
-    let first = follower.look().unwrap();
-    assert_eq!((first.changes.len(), first.known.users(), first.bad_rows), (4, 2, 1));
+    let first = follower.poll().unwrap();
+    assert_eq!((first.changes.len(), first.contents.users(), first.bad_row_count), (4, 2, 1));
     let directory = Directory::empty(1).with_changes(first.changes);
     assert!(directory.user(b"bob@example.com").is_some() && directory.gateways().members(b"ds2").len() == 1);
-    assert!(follower.look().unwrap().changes.is_empty());
+    assert!(follower.poll().unwrap().changes.is_empty());
 
     given
         .database
@@ -250,22 +250,22 @@ fn follower_tells_what_has_changed_and_forgets_nothing_while_the_database_is_awa
             UPDATE dispatcher SET flags = 4 WHERE setid = 1; DELETE FROM dispatcher WHERE setid = 2;",
         )
         .unwrap();
-    let second = follower.look().unwrap();
+    let second = follower.poll().unwrap();
     assert_eq!(second.changes.len(), 5, "{:?}", second.changes);
-    assert!(second.changes.contains(&Change::RemoveUser((*b"bob@example.com").into())));
+    assert!(second.changes.contains(&DirectoryChange::RemoveUser((*b"bob@example.com").into())));
     let directory = directory.with_changes(second.changes);
     let alice = directory.user(b"alice@example.com").map(|user| user.ha1);
     assert_eq!(alice, Some(ha1s("alice", "example.com", "y")));
     assert!(directory.user(b"bob@example.com").is_none() && directory.user(b"carol@example.com").is_some());
     assert!(!directory.gateways().members(b"ds1")[0].enabled && directory.gateways().members(b"ds2").is_empty());
-    let same = Directory::empty(1).with_changes(second.known.all());
+    let same = Directory::empty(1).with_changes(second.contents.all());
     assert_eq!(
         (same.users(), same.gateways().sets().count()),
         (directory.users(), directory.gateways().sets().count())
     );
 
     given.database.batch("ALTER TABLE subscriber RENAME TO away").unwrap();
-    assert!(follower.look().is_err());
+    assert!(follower.poll().is_err());
     given.database.batch("ALTER TABLE away RENAME TO subscriber").unwrap();
-    assert!(follower.look().unwrap().changes.is_empty());
+    assert!(follower.poll().unwrap().changes.is_empty());
 }

@@ -1,9 +1,9 @@
-//! Socket addresses in the kernel's form, read and written as bytes.
+//! Conversion of socket addresses to and from the kernel's byte layout.
 
 use std::mem::{offset_of, size_of};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
-/// Room for either family.
+/// Size that fits either address family.
 pub(crate) const RAW_BYTES: usize = V6_BYTES;
 
 const V4_BYTES: usize = size_of::<libc::sockaddr_in>();
@@ -13,7 +13,7 @@ const FAMILY_V4: [u8; 2] = (libc::AF_INET as u16).to_ne_bytes();
 #[expect(clippy::cast_possible_truncation, reason = "address families are small numbers")]
 const FAMILY_V6: [u8; 2] = (libc::AF_INET6 as u16).to_ne_bytes();
 
-// The offsets that the codec below is written for.
+// The codec below assumes these offsets.
 const _: () = {
     assert!(offset_of!(libc::sockaddr_in, sin_port) == 2 && offset_of!(libc::sockaddr_in, sin_addr) == 4);
     assert!(offset_of!(libc::sockaddr_in6, sin6_port) == 2 && offset_of!(libc::sockaddr_in6, sin6_flowinfo) == 4);
@@ -21,17 +21,17 @@ const _: () = {
     assert!(V4_BYTES == 16 && V6_BYTES == 28);
 };
 
-/// An address as `msg_name` wants it.
+/// An address in the form of `msg_name`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(4))]
 pub(crate) struct RawAddress {
-    /// The `sockaddr_in` or `sockaddr_in6`; what is beyond `length` is zero.
+    /// The `sockaddr_in` or `sockaddr_in6`; bytes past `length` are zero.
     pub(crate) bytes: [u8; RAW_BYTES],
-    /// How many of the bytes count.
+    /// Number of valid bytes.
     pub(crate) length: u32,
 }
 
-/// Writes an address. An IPv4-mapped IPv6 address is written as the IPv4 address that it means.
+/// Encodes an address. An IPv4-mapped IPv6 address is encoded as IPv4.
 pub(crate) fn encode(address: SocketAddr) -> RawAddress {
     let mut bytes = [0; RAW_BYTES];
     let (family, flow, length) = match address.ip().to_canonical() {
@@ -56,8 +56,9 @@ pub(crate) fn encode(address: SocketAddr) -> RawAddress {
     RawAddress { bytes, length: length as u32 }
 }
 
-/// Reads an address that the kernel wrote; `None` for another family or too few bytes. An IPv4-mapped IPv6 address comes
-/// out as the IPv4 address that it means, so that a peer has one name.
+/// Decodes an address written by the kernel. Returns `None` for another family or too few bytes.
+///
+/// An IPv4-mapped IPv6 address is returned as IPv4, so that each peer has a single address.
 pub(crate) fn decode(bytes: &[u8]) -> Option<SocketAddr> {
     let (family, rest) = bytes.split_first_chunk::<2>()?;
     let (port, rest) = rest.split_first_chunk::<2>()?;

@@ -1,4 +1,4 @@
-//! Receiving: up to [`RECV_BATCH`] datagrams by one `recvmmsg` into memory that is allocated once.
+//! Receives up to [`RECV_BATCH`] datagrams per `recvmmsg` into memory that is allocated once.
 
 use std::fmt;
 use std::io;
@@ -7,22 +7,22 @@ use std::os::fd::BorrowedFd;
 
 use crate::address;
 use crate::clock::RealNanos;
-use crate::control::{self, Beside};
+use crate::control_message::{self, ControlData};
 use crate::counters::Counters;
-use crate::inbox::{Inbox, SLOT_BYTES};
+use crate::recv_arena::{RecvArena, SLOT_BYTES};
 
-/// Datagrams received by one system call.
+/// Maximum number of datagrams received per system call.
 pub const RECV_BATCH: usize = 64;
 
 /// One received datagram.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// All of its payload.
+    /// The whole payload.
     pub bytes: &'a [u8],
-    /// Who sent it; never an IPv4-mapped IPv6 address.
+    /// Source address; never an IPv4-mapped IPv6 address.
     pub peer: SocketAddr,
-    /// When the kernel received it, in real time; [`ClockPair::arrival`](crate::ClockPair::arrival) brings it onto the
-    /// monotonic clock.
+    /// Real time at which the kernel received the datagram. [`ClockPair::arrival`](crate::ClockPair::arrival)
+    /// converts it to monotonic time.
     pub arrival: Option<RealNanos>,
 }
 
@@ -33,19 +33,19 @@ impl fmt::Debug for Datagram<'_> {
     }
 }
 
-/// Where received datagrams lie until the next call to [`UdpSocket::recv`](crate::UdpSocket::recv). One batch serves any
-/// number of sockets in turn.
+/// Buffers that hold received datagrams until the next call to [`UdpSocket::recv`](crate::UdpSocket::recv). One batch
+/// can serve several sockets in turn.
 ///
-/// It has 4 MiB of address space, of which it uses about 256 KiB as long as datagrams are small; datagrams of 64 KiB, 64
-/// in one batch, would make it use all, for good.
+/// It reserves 4 MiB of address space and uses about 256 KiB while datagrams are small. A batch of 64 datagrams of 64
+/// KiB each commits all of it permanently.
 pub struct RecvBatch {
-    inbox: Inbox,
-    ready: Vec<Received>,
+    arena: RecvArena,
+    ready: Vec<ReceivedDatagram>,
     is_full: bool,
 }
 
-/// What is known of a datagram in a slot.
-struct Received {
+/// Metadata of a received datagram.
+struct ReceivedDatagram {
     slot: usize,
     length: usize,
     peer: SocketAddr,
@@ -53,57 +53,57 @@ struct Received {
 }
 
 impl RecvBatch {
-    /// An empty batch.
+    /// Creates an empty batch.
     #[must_use]
     pub fn new() -> Self {
         Self::with_slots(SLOT_BYTES)
     }
 
     fn with_slots(slot_bytes: usize) -> Self {
-        Self { inbox: Inbox::new(slot_bytes), ready: Vec::with_capacity(RECV_BATCH), is_full: false }
+        Self { arena: RecvArena::new(slot_bytes), ready: Vec::with_capacity(RECV_BATCH), is_full: false }
     }
 
-    /// The datagrams of the last receive, in the order of their arrival.
+    /// Returns the datagrams of the last receive in order of arrival.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Datagram<'_>> {
         self.ready.iter().map(|received| Datagram {
-            bytes: self.inbox.bytes(received.slot, received.length),
+            bytes: self.arena.bytes(received.slot, received.length),
             peer: received.peer,
             arrival: received.arrival,
         })
     }
 
-    /// How many datagrams there are.
+    /// Returns the number of datagrams.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ready.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no datagrams.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ready.is_empty()
     }
 
-    /// Whether every slot was used, so that more datagrams may be waiting on the socket. Where this is false the socket
-    /// was emptied, and mio will tell of the next datagram.
+    /// Returns whether every slot was used, in which case the socket may hold more datagrams. If false, the socket
+    /// has been drained and mio reports the next datagram.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// Forgets the datagrams and receives others, without waiting; the number that the kernel handed out, among them those
-    /// that are dropped and counted here.
+    /// Replaces the contents with newly received datagrams, without blocking. Returns the number of datagrams the
+    /// kernel delivered, including those dropped and counted here.
     pub(crate) fn receive(
         &mut self,
         socket: BorrowedFd<'_>,
         last_drops: &mut u32,
         counters: &mut Counters,
     ) -> io::Result<usize> {
-        let Self { inbox, ready, is_full } = self;
+        let Self { arena: inbox, ready, is_full } = self;
         ready.clear();
         *is_full = false;
         let received = inbox.receive(socket, |arrived| {
-            let Beside { stamp, drops } = control::read_beside(arrived.control);
+            let ControlData { stamp, drops } = control_message::read_control(arrived.control);
             if let Some(drops) = drops {
                 counters.kernel_drops += u64::from(drops.wrapping_sub(*last_drops));
                 *last_drops = drops;
@@ -113,7 +113,7 @@ impl RecvBatch {
                 None => counters.unaddressed += 1,
                 Some(peer) => {
                     counters.received += 1;
-                    ready.push(Received { slot: arrived.slot, length: arrived.length, peer, arrival: stamp });
+                    ready.push(ReceivedDatagram { slot: arrived.slot, length: arrived.length, peer, arrival: stamp });
                 }
             }
         })?;

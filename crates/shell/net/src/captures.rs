@@ -1,24 +1,27 @@
-//! Who looks at packets on this machine.
+//! Detection of packet captures on this machine.
 
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// The sockets that see every packet of this process's network namespace, or of one of its devices: what tcpdump, sngrep and agents of
-/// Homer open, and some DHCP clients for as long as they run. None where the kernel has no such sockets.
+/// Counts the sockets that see every packet of this process's network namespace, or of one of its devices.
+///
+/// tcpdump, sngrep and Homer agents open such sockets, and so do some DHCP clients while they run. Returns 0 if the
+/// kernel does not support packet sockets.
 ///
 /// # Errors
 /// When `/proc` cannot be read.
-pub fn captures() -> io::Result<usize> {
+pub fn count_captures() -> io::Result<usize> {
     match fs::read_to_string("/proc/self/net/packet") {
         Ok(table) => Ok(count(&table)),
-        // The kernel lists them once it has loaded what makes them.
+        // The table exists only once the kernel has loaded the packet socket module.
         Err(error) if error.kind() == io::ErrorKind::NotFound && Path::new("/proc/self/net").exists() => Ok(0),
         Err(error) => Err(error),
     }
 }
 
-/// Of the kernel's table of packet sockets, the rows of those that see all protocols: others see no packet that leaves.
+/// Counts the rows of the kernel's packet socket table that receive all protocols. Other packet sockets do not see
+/// outgoing packets.
 fn count(table: &str) -> usize {
     let protocol = |row: &str| row.split_ascii_whitespace().nth(3).and_then(|word| u16::from_str_radix(word, 16).ok());
     let all = u16::try_from(libc::ETH_P_ALL).ok();

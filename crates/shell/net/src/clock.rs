@@ -1,34 +1,34 @@
-//! The clocks: monotonic time for everything that waits, and real time brought onto it.
+//! Clocks: monotonic time for all timers, and conversion from real time.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use strowger_foundation::{Timestamp, WallTime};
 
-/// A moment of real time, as the kernel stamps packets: nanoseconds since 1970-01-01 UTC.
+/// A point in real time, as used in kernel packet timestamps: nanoseconds since 1970-01-01 UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RealNanos(pub u64);
 
-/// The process's monotonic clock (`CLOCK_MONOTONIC`). Make one at the start and give every worker a copy, so that their
-/// [`Timestamp`]s have one origin.
+/// The process's monotonic clock (`CLOCK_MONOTONIC`). Create one at startup and give every worker a copy, so that
+/// their [`Timestamp`]s share an origin.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     origin: Instant,
 }
 
 impl Clock {
-    /// A clock whose origin, [`Timestamp::ZERO`], is now.
+    /// Creates a clock whose origin, [`Timestamp::ZERO`], is now.
     #[must_use]
     pub fn start() -> Self {
         Self { origin: Instant::now() }
     }
 
-    /// The monotonic time.
+    /// Returns the monotonic time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         Timestamp::ZERO + self.origin.elapsed()
     }
 
-    /// Both clocks, read together: once for a batch, just after it was received.
+    /// Reads both clocks together. Call it once per batch, just after receiving it.
     #[must_use]
     pub fn pair(&self) -> ClockPair {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
@@ -37,7 +37,7 @@ impl Clock {
     }
 }
 
-/// One moment on both clocks.
+/// The same moment on both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockPair {
     /// The moment in monotonic time.
@@ -47,17 +47,18 @@ pub struct ClockPair {
 }
 
 impl ClockPair {
-    /// When a packet arrived, in monotonic time; where it bears no stamp, the pair's own moment.
+    /// Converts a packet's arrival time to monotonic time. A packet without a timestamp gets the pair's own time.
     ///
-    /// Never later than the pair: a stamp in the future, as real time set back leaves behind, means no waiting at all.
-    /// Real time set forward makes the packets that were queued at that moment look older than they are, once.
+    /// The result is never later than the pair: a timestamp in the future, which occurs after real time was set back,
+    /// counts as no waiting time. If real time is set forward, packets queued at that moment look older than they
+    /// are, once.
     #[must_use]
     pub fn arrival(&self, stamp: Option<RealNanos>) -> Timestamp {
         let waited = stamp.map_or(0, |stamp| self.real.0.saturating_sub(stamp.0));
         Timestamp::from_nanos(self.monotonic.as_nanos().saturating_sub(waited))
     }
 
-    /// The pair's real time in whole seconds.
+    /// Returns the pair's real time in whole seconds.
     #[must_use]
     pub fn wall(&self) -> WallTime {
         WallTime(self.real.0 / 1_000_000_000)

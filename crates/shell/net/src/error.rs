@@ -1,18 +1,18 @@
-//! Errors, by who is to blame: the operator for [`BindError`], the peer or the way to it for [`PeerError`].
+//! Errors: [`BindError`] for the operator's configuration, [`PeerError`] for the peer or the path to it.
 
 use std::net::SocketAddr;
 use std::{fmt, io};
 
 use strowger_foundation::Transport;
 
-/// A listen address could not be opened. The operator's to mend; the text says how.
+/// A listen address could not be opened. The message tells the operator how to fix it.
 #[derive(Debug)]
 pub struct BindError {
-    /// The transport that was to be listened for.
+    /// Transport of the listener.
     pub transport: Transport,
-    /// The address as it was asked for.
+    /// The requested address.
     pub address: SocketAddr,
-    /// What the system said.
+    /// The error of the operating system.
     pub cause: io::Error,
 }
 
@@ -50,15 +50,16 @@ impl std::error::Error for BindError {
     }
 }
 
-/// A datagram to `peer` was lost, and the kernel says why: at once when it refused to send it, later when ICMP told.
+/// A datagram to `peer` was lost for a reason known to the kernel: either it refused to send it, or an ICMP error
+/// arrived later.
 ///
-/// A hint, not a proof: only the socket and the peer's address tie an ICMP message to what we sent, so who can forge
-/// the sender of a packet can forge this.
+/// This is a hint, not a proof. Only the socket and the peer's address link an ICMP message to a datagram, so anyone
+/// who can forge a packet's source address can forge this error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerError {
-    /// Where the datagram was to go.
+    /// Destination of the datagram.
     pub peer: SocketAddr,
-    /// Why it did not get there.
+    /// Why the datagram was lost.
     pub cause: Cause,
 }
 
@@ -71,38 +72,38 @@ impl fmt::Display for PeerError {
 /// Why a datagram was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Nobody listens on the peer's port.
+    /// No socket is bound to the peer's port.
     Refused,
-    /// No way leads to the peer.
+    /// There is no route to the peer.
     Unreachable,
-    /// A packet filter, here or on the way, forbids it.
+    /// A local or remote packet filter rejects it.
     Forbidden,
-    /// Larger than any datagram to this peer can be.
+    /// Larger than any datagram that can be sent to this peer.
     TooLong,
-    /// A link on the way takes smaller packets only. The kernel has learnt it and will cut what comes next.
+    /// A link on the path has a smaller MTU. The kernel has recorded it and fragments the datagrams that follow.
     PathMtu,
-    /// The device's queue was full, or the kernel short of memory.
+    /// The device queue was full, or the kernel ran out of memory.
     Congested,
     /// Another error number.
     Other(i32),
 }
 
 impl Cause {
-    /// Whether sending the same datagram again is likely to succeed: leave it to the retransmission timers then, and
-    /// do not take the peer for dead.
+    /// Returns whether resending the same datagram is likely to succeed. If so, leave it to the retransmission timers
+    /// and do not consider the peer unreachable.
     #[must_use]
     pub const fn is_transient(self) -> bool {
         matches!(self, Self::PathMtu | Self::Congested)
     }
 
-    /// Whether the kernel did not take the address that the datagram was to leave by: it is another machine's now, as that of
-    /// two machines that stand in for each other. It says nothing of the peer.
+    /// Returns whether the kernel rejected the source address: the address has moved to another machine, as in a
+    /// failover pair. Says nothing about the peer.
     #[must_use]
     pub const fn is_of_source(self) -> bool {
         matches!(self, Self::Other(libc::EINVAL | libc::EADDRNOTAVAIL))
     }
 
-    /// The cause that an error number of a refused send means.
+    /// Maps the error number of a refused send to a cause.
     pub(crate) const fn of_send(errno: i32) -> Self {
         match errno {
             libc::ECONNREFUSED => Self::Refused,
@@ -116,7 +117,7 @@ impl Cause {
         }
     }
 
-    /// The cause that an error number from the error queue means.
+    /// Maps an error number from the error queue to a cause.
     pub(crate) const fn of_icmp(errno: i32) -> Self {
         match errno {
             libc::EMSGSIZE => Self::PathMtu,
@@ -128,19 +129,19 @@ impl Cause {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused => f.write_str("nobody listens on that port"),
+            Self::Refused => f.write_str("no process listens on that port"),
             Self::Unreachable => f.write_str("unreachable"),
             Self::Forbidden => f.write_str("forbidden by a packet filter"),
             Self::TooLong => f.write_str("the message is larger than a datagram can be"),
-            Self::PathMtu => f.write_str("the message was larger than the path takes whole"),
+            Self::PathMtu => f.write_str("the message was larger than the path MTU"),
             Self::Congested => f.write_str("the device's queue is full"),
             Self::Other(errno) => write!(f, "{}", io::Error::from_raw_os_error(*errno)),
         }
     }
 }
 
-/// Whether an error number may be a message from ICMP about an earlier datagram, which the kernel hands to whatever call
-/// comes next on the socket. (Linux: `icmp_err_convert`, `icmpv6_err_convert`.)
+/// Returns whether an error number may be a pending ICMP error about an earlier datagram. The kernel returns such
+/// errors from whatever call comes next on the socket. (Linux: `icmp_err_convert`, `icmpv6_err_convert`.)
 pub(crate) const fn may_be_pending(errno: i32) -> bool {
     matches!(
         errno,

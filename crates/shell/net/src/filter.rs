@@ -1,8 +1,8 @@
-//! What the kernel drops of new work before it is queued: the program by which a socket follows a [`Filter`].
+//! Classic BPF program that drops new work in the kernel before it is queued, following a [`Filter`].
 //!
-//! It computes the [position](strowger_overload::position()) of a message from its bytes, as the worker does, and drops it where the
-//! filter lets no more of its kind pass. A request whose To has a tag belongs to a call: it is always let through, and so is one to
-//! an emergency service.
+//! It computes the [position](strowger_overload::position()) of a message from its bytes, as the worker does, and
+//! drops the message if the filter does not pass that position for its kind. Requests with a To tag belong to a
+//! dialog and always pass, as do requests to an emergency service.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,62 +10,62 @@ use strowger_overload::{Filter, FilteredKind, HASH_BEGIN, HASH_BLOCK_BYTES, HASH
 
 use crate::bpf::{self, Instruction};
 
-/// Trusted sources that the program knows at most; what comes from others is treated as anybody's. Only of IPv4.
+/// Maximum number of trusted sources in the program, IPv4 only. Other sources are treated as untrusted.
 pub(crate) const MAX_TRUSTED: usize = 16;
 
-/// Where the message begins in what the program sees.
+/// Offset of the message in the data that the program sees.
 pub(crate) const MESSAGE: usize = 8;
 
-/// Where To is looked for, in bytes of the message, and within how many bytes of it the tag.
+/// Range of message bytes searched for To, and number of bytes after it searched for the tag.
 pub(crate) const TO_BEGIN: usize = 96;
 pub(crate) const TO_STEP: usize = 64;
 pub(crate) const TO_STEPS: usize = 5;
 pub(crate) const TAG_WITHIN: usize = 80;
 
-/// The words of the program's memory: the length, and how many positions pass.
+/// Words of scratch memory: the length, and the number of passing positions.
 const LENGTH: u32 = 0;
 const PASSING: u32 = 1;
 
-/// Makes three letters and a colon upper case.
+/// Mask that converts three letters and a colon to upper case.
 pub(crate) const UPPER_CASE: u32 = 0xDFDF_DFFF;
 
-/// What a program gives for a datagram that is let through: more bytes than any has.
+/// Return value for a datagram that passes: more bytes than any datagram has.
 pub(crate) const PASS: u32 = 0x4_0000;
 pub(crate) const DROP: u32 = 0;
 
-/// What a socket's program needs to know.
+/// Input of a socket's filter program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketFilter {
-    /// What passes.
+    /// The filter.
     pub filter: Filter,
-    /// The salt of the positions.
+    /// Salt of the positions.
     pub salt: u32,
-    /// Trusted sources: addresses and the lengths of their prefixes.
+    /// Trusted sources: addresses with prefix lengths.
     pub trusted: Vec<(IpAddr, u8)>,
 }
 
-/// A part of the program, and where it goes next: what jumps out of it does so over what is still to come.
+/// A program built from its end, so that every jump target is known when the jump is emitted.
 struct Program {
-    /// From the last instruction to the first.
+    /// Instructions from last to first.
     reversed: Vec<Instruction>,
 }
 
-/// A place in the program, counted from its end.
+/// A position in the program, counted from its end.
 #[derive(Clone, Copy)]
 struct Label(usize);
 
 impl Program {
-    /// Puts instructions before all that there are.
+    /// Inserts instructions before the existing ones.
     fn prepend(&mut self, instructions: &[Instruction]) {
         self.reversed.extend(instructions.iter().rev());
     }
 
-    /// The place of the first instruction.
+    /// Returns the position of the first instruction.
     fn here(&self) -> Label {
         Label(self.reversed.len())
     }
 
-    /// A jump to a label, to be put before all that there is, with `between` instructions behind it that are not there yet.
+    /// Returns a jump to a label. The jump will be prepended, with `between` more instructions inserted after it.
     fn jump_to(&self, label: Label, between: usize) -> Instruction {
         bpf::jump(self.reversed.len() + between - label.0)
     }
@@ -76,12 +76,12 @@ impl Program {
     }
 }
 
-/// The program for a socket that is bound to `local`.
+/// Builds the program for a socket bound to `local`.
 pub(crate) fn program(rules: &PacketFilter, local: SocketAddr) -> Vec<Instruction> {
     let mut program = Program { reversed: Vec::new() };
-    program.prepend(&[bpf::give(DROP)]);
+    program.prepend(&[bpf::return_constant(DROP)]);
     let drop = program.here();
-    program.prepend(&[bpf::give(PASS)]);
+    program.prepend(&[bpf::return_constant(PASS)]);
     let pass = program.here();
     let look_for_tag = prepend_tag_search(&mut program, drop, pass);
     prepend_to_search(&mut program, drop, pass, look_for_tag);
@@ -92,11 +92,11 @@ pub(crate) fn program(rules: &PacketFilter, local: SocketAddr) -> Vec<Instructio
     program.finish()
 }
 
-/// Looks for a tag in the line at the index: with one the message passes, without one it is dropped.
+/// Searches the header line at the index register for a tag. A message with a tag passes; one without is dropped.
 fn prepend_tag_search(program: &mut Program, drop: Label, pass: Label) -> Label {
     program.prepend(&[program.jump_to(pass, 0)]);
     for offset in (1..TAG_WITHIN).rev() {
-        let is_over = [bpf::by_constant(libc::BPF_RSH, 24), bpf::jump_if(libc::BPF_JEQ, u32::from(b'\n'), 0, 1)];
+        let is_over = [bpf::alu_constant(libc::BPF_RSH, 24), bpf::jump_if(libc::BPF_JEQ, u32::from(b'\n'), 0, 1)];
         program.prepend(&[program.jump_to(drop, 0)]);
         program.prepend(&is_over);
         program.prepend(&[program.jump_to(pass, 0)]);
@@ -108,7 +108,8 @@ fn prepend_tag_search(program: &mut Program, drop: Label, pass: Label) -> Label 
     program.here()
 }
 
-/// Looks for the line of To. Where the message has none it is dropped; where it may come later, it passes.
+/// Searches for the To header. A message without one is dropped; if To may come beyond the searched range, the
+/// message passes.
 fn prepend_to_search(program: &mut Program, drop: Label, pass: Label, found: Label) {
     program.prepend(&[program.jump_to(pass, 0)]);
     for step in (0..TO_STEPS).rev() {
@@ -120,7 +121,7 @@ fn prepend_to_search(program: &mut Program, drop: Label, pass: Label, found: Lab
                 bpf::jump_if(libc::BPF_JEQ, u32::from(b'\n'), 0, 6),
                 bpf::load_word(word(offset)),
                 bpf::jump_if(libc::BPF_JEQ, u32::from_be_bytes(*b"\nTo:"), 2, 0),
-                bpf::by_constant(libc::BPF_AND, 0xFFFF_FF00),
+                bpf::alu_constant(libc::BPF_AND, 0xFFFF_FF00),
                 bpf::jump_if(libc::BPF_JEQ, u32::from_be_bytes(*b"\nt:\0"), 0, 2),
                 bpf::load_index(word(offset)),
             ]);
@@ -130,16 +131,16 @@ fn prepend_to_search(program: &mut Program, drop: Label, pass: Label, found: Lab
     }
 }
 
-/// Computes the position and lets the message pass where the kind allows it.
+/// Computes the position and passes the message if its kind permits.
 fn prepend_judgement(program: &mut Program, pass: Label, look_for_to: Label, salt: u32) {
     program.prepend(&[program.jump_to(look_for_to, 0)]);
     program.prepend(&[program.jump_to(pass, 0)]);
     program.prepend(&[
         bpf::from_index(),
-        bpf::by_constant(libc::BPF_RSH, 15),
-        bpf::by_index(libc::BPF_XOR),
-        bpf::by_constant(libc::BPF_MUL, HASH_FACTOR),
-        bpf::by_constant(libc::BPF_RSH, 16),
+        bpf::alu_constant(libc::BPF_RSH, 15),
+        bpf::alu_index(libc::BPF_XOR),
+        bpf::alu_constant(libc::BPF_MUL, HASH_FACTOR),
+        bpf::alu_constant(libc::BPF_RSH, 16),
         bpf::load_index_from(PASSING),
         bpf::jump_if_index(libc::BPF_JGE, 1, 0),
     ]);
@@ -149,8 +150,8 @@ fn prepend_judgement(program: &mut Program, pass: Label, look_for_to: Label, sal
         for offset in (begin..begin + HASH_BLOCK_BYTES).step_by(4).rev() {
             program.prepend(&[
                 bpf::load_word(word(offset)),
-                bpf::by_index(libc::BPF_ADD),
-                bpf::by_constant(libc::BPF_MUL, HASH_FACTOR),
+                bpf::alu_index(libc::BPF_ADD),
+                bpf::alu_constant(libc::BPF_MUL, HASH_FACTOR),
                 bpf::to_index(),
             ]);
         }
@@ -160,7 +161,7 @@ fn prepend_judgement(program: &mut Program, pass: Label, look_for_to: Label, sal
     program.prepend(&[bpf::load_length(), bpf::store(LENGTH), bpf::load_index(salt)]);
 }
 
-/// Finds out of which kind the message is.
+/// Determines the kind of the message.
 fn prepend_kinds(program: &mut Program, pass: Label, judge: Label, rules: &PacketFilter, local: SocketAddr) {
     let kind = |kind: FilteredKind| [bpf::load_constant(rules.filter.passing(kind)), bpf::store(PASSING)];
     let first = |bytes: &[u8; 4]| u32::from_be_bytes(*bytes);
@@ -174,7 +175,7 @@ fn prepend_kinds(program: &mut Program, pass: Label, judge: Label, rules: &Packe
             program.prepend(&[program.jump_to(trunk_call, 0)]);
             program.prepend(&[
                 bpf::load_source(local),
-                bpf::by_constant(libc::BPF_AND, mask),
+                bpf::alu_constant(libc::BPF_AND, mask),
                 bpf::jump_if(libc::BPF_JEQ, address & mask, 0, 1),
             ]);
         }
@@ -182,7 +183,7 @@ fn prepend_kinds(program: &mut Program, pass: Label, judge: Label, rules: &Packe
     program.prepend(&[program.jump_to(pass, 0)]);
     program.prepend(&[
         bpf::load_word(word(MESSAGE + b"INVITE ".len())),
-        bpf::by_constant(libc::BPF_AND, UPPER_CASE),
+        bpf::alu_constant(libc::BPF_AND, UPPER_CASE),
         bpf::jump_if(libc::BPF_JEQ, first(b"URN:"), 0, 1),
     ]);
     let invite = program.here();
@@ -195,7 +196,7 @@ fn prepend_kinds(program: &mut Program, pass: Label, judge: Label, rules: &Packe
     program.prepend(&[bpf::load_word(word(MESSAGE)), bpf::jump_if(libc::BPF_JEQ, first(b"INVI"), 0, 1)]);
 }
 
-/// An IPv4 network as a word and its mask.
+/// Returns an IPv4 network as address word and mask.
 pub(crate) fn masked((ip, bits): &(IpAddr, u8)) -> Option<(u32, u32)> {
     let IpAddr::V4(ip) = ip.to_canonical() else { return None };
     let host_bits = 32_u32.checked_sub(u32::from(*bits))?;
@@ -218,7 +219,7 @@ mod tests {
     use super::*;
     use strowger_foundation::Timestamp;
 
-    use crate::dropped::{DroppedMessages, GENERATION};
+    use crate::dropped_messages::{DroppedMessages, GENERATION};
     use crate::memory_filter::FilterMemory;
     use crate::sources::KnownSources;
     use crate::udp::{BufferSizes, UdpSocket};
@@ -242,8 +243,8 @@ mod tests {
         .into_bytes()
     }
 
-    /// Which of the messages arrive at a socket that has the filter: its classic program, and the one with a memory where the kernel
-    /// lets us have it.
+    /// Returns the messages that arrive at a socket with the filter: the classic program, and the one with shared
+    /// memory if the kernel permits it.
     fn arriving(
         local: SocketAddr,
         filter: Filter,
@@ -257,7 +258,7 @@ mod tests {
         if let Ok(memory) = DroppedMessages::new(Timestamp::ZERO) {
             let socket = Receiver::open(local)?;
             socket.0.filter_by_memory(&rules, nobody_known(&memory), WORKER).expect("the kernel takes it");
-            memory.let_pass(WORKER, &filter);
+            memory.set_filter(WORKER, &filter);
             let by_memory = socket.arriving(messages);
             assert!(by_memory == found, "{} arrived, with a memory {}", found.len(), by_memory.len());
             assert_eq!(memory.dropped(), (messages.len() - found.len()) as u64);
@@ -269,7 +270,7 @@ mod tests {
         FilterMemory { dropped, sources: None }
     }
 
-    /// Whose filter a memory follows.
+    /// Worker whose filter the memory follows.
     const WORKER: usize = 3;
 
     struct Receiver(UdpSocket);
@@ -279,7 +280,7 @@ mod tests {
             UdpSocket::bind(local, BufferSizes { receive: 1 << 20, send: 1 << 16 }).ok().map(Self)
         }
 
-        /// Which of the messages arrive.
+        /// Returns the messages that arrive.
         fn arriving(mut self, messages: &[Vec<u8>]) -> Vec<Vec<u8>> {
             self.receive(messages)
         }
@@ -308,7 +309,7 @@ mod tests {
     fn the_kernel_drops_what_the_worker_would_drop() {
         let filter = half(&[FilteredKind::Call, FilteredKind::Register]);
         on_loopback(|local| {
-            // Of all lengths around those of the blocks that are read.
+            // Of all lengths around the sizes of the blocks read.
             let all: Vec<_> = (0..600)
                 .map(|number| {
                     let method = if number % 2 == 0 { "INVITE" } else { "REGISTER" };
@@ -371,22 +372,22 @@ mod tests {
             };
             let (early, late) = (calls(0..400), calls(400..800));
             let passing: Vec<_> = early.iter().filter(|call| position(call, SALT) < 1 << 15).cloned().collect();
-            memory.let_pass(WORKER, &half(&[FilteredKind::Call]));
+            memory.set_filter(WORKER, &half(&[FilteredKind::Call]));
             assert!(socket.receive(&early) == passing);
-            memory.let_pass(WORKER, &Filter::OPEN);
+            memory.set_filter(WORKER, &Filter::OPEN);
             assert!(socket.receive(&early) == passing, "sent again");
             assert_eq!(socket.receive(&late).len(), late.len(), "sent for the first time");
-            // What the worker has not served is not to be asked about again.
+            // A message the worker did not serve is dropped when it is retransmitted.
             late.iter().for_each(|call| memory.insert(fingerprint(call, SALT)));
             assert!(socket.receive(&late).is_empty() && memory.contains(fingerprint(&late[0], SALT)));
-            // Another copy does not prolong it.
+            // Another copy does not extend the time.
             let turn = |number| memory.handle_timeout(Timestamp::ZERO + GENERATION * number);
             turn(1);
             assert!(socket.receive(&late).is_empty() && !memory.is_empty());
             turn(2);
             assert!(memory.is_empty());
             // Each worker's sockets follow its own filter.
-            memory.let_pass(WORKER + 1, &half(&[FilteredKind::Call]));
+            memory.set_filter(WORKER + 1, &half(&[FilteredKind::Call]));
             assert_eq!(socket.receive(&late).len() + socket.receive(&early).len(), 800);
         });
     }
@@ -405,7 +406,7 @@ mod tests {
             socket.0.filter_by_memory(&rules, memory, WORKER).expect("the kernel takes it");
             let mut closed = Filter::OPEN;
             closed.set(FilteredKind::Call, 0);
-            dropped.let_pass(WORKER, &closed);
+            dropped.set_filter(WORKER, &closed);
             let mut arriving = |numbers: std::ops::Range<usize>| {
                 let call = |number| request("INVITE", "sip:b@c", number, "To: <sip:b@c>", 0);
                 socket.receive(&numbers.map(call).collect::<Vec<_>>()).len()

@@ -1,17 +1,18 @@
-//! The machine's own addresses.
+//! Addresses of the local machine.
 
 use std::io;
 use std::net::IpAddr;
 
 use crate::{address, sys};
 
-/// The addresses of all interfaces that are up, loopback among them, each once and in the system's order.
+/// Returns the addresses of all interfaces that are up, including loopback, each once and in the system's order.
 ///
-/// IPv6 link-local addresses are left out: they mean nothing without naming a link. A wildcard listen address is
-/// expanded by this list into one listener for each address, so that every response leaves from where its request came.
+/// IPv6 link-local addresses are omitted, since they are meaningless without a scope. A wildcard listen address is
+/// expanded with this list into one listener per address, so that every response leaves from the address the request
+/// was sent to.
 ///
 /// # Errors
-/// What the system said when it would not list them (out of memory or file descriptors).
+/// When the system cannot list them (out of memory or file descriptors).
 pub fn local_addresses() -> io::Result<Vec<IpAddr>> {
     let mut found = Vec::new();
     sys::for_each_interface_address(|flags, bytes| {

@@ -1,15 +1,16 @@
-//! Sockets for the workers, on Linux: datagrams in batches, one system call for up to 64 of them, and streams.
+//! Sockets for the workers, on Linux: UDP with up to 64 datagrams per system call, and TCP streams.
 //!
-//! A worker owns one [`UdpSocket`] on each listen address (they share it by `SO_REUSEPORT`), one [`RecvBatch`] for all
-//! of them and one [`SendBatch`] for each. Its loop is: wait through mio, [`UdpSocket::recv`], hand every
-//! [`Datagram`] to a shard, let the shard write into [`SendBatch::next_slot`], [`UdpSocket::send`], and
-//! [`UdpSocket::poll_error`] for what ICMP had to say. Nothing here allocates for a packet once buffers have grown.
+//! A worker owns one [`UdpSocket`] per listen address (workers share the address with `SO_REUSEPORT`), one
+//! [`RecvBatch`] for all of them and one [`SendBatch`] for each. Its loop is: wait with mio, [`UdpSocket::recv`],
+//! pass every [`Datagram`] to a shard, let the shard write into [`SendBatch::next_slot`], [`UdpSocket::send`], and
+//! [`UdpSocket::poll_error`] for ICMP errors. Once the buffers have grown, nothing here allocates per packet.
 //!
-//! Streams are a [`TcpListener`] a worker on each listen address and a [`TcpStream`] each connection; framing and queues
-//! are the worker's.
+//! For streams, a worker has a [`TcpListener`] per listen address and a [`TcpStream`] per connection. The worker does
+//! the framing and queueing.
 //!
-//! Nothing here knows SIP but the programs that the kernel runs to [sort](Choice) and to [drop](PacketFilter) what arrives, by the
-//! rules of `strowger-overload`. `unsafe` stands in the private modules `sys` and `inbox`, around system calls.
+//! Only the programs that the kernel runs to [sort](ReceiverSelection) and to [drop](PacketFilter) arriving datagrams
+//! know SIP; they follow the rules of `strowger-overload`. `unsafe` is confined to system calls in the private
+//! modules `sys` and `recv_arena`.
 
 #![cfg(target_os = "linux")]
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -20,16 +21,16 @@ mod batch;
 mod bpf;
 mod captures;
 mod clock;
-mod control;
+mod control_message;
 mod counters;
-mod dropped;
+mod dropped_messages;
 mod ebpf;
 mod error;
 mod filter;
-mod inbox;
 mod interfaces;
 mod limits;
 mod memory_filter;
+mod recv_arena;
 mod reuseport;
 mod send;
 mod sources;
@@ -38,17 +39,17 @@ mod tcp;
 mod udp;
 
 pub use batch::{Datagram, RECV_BATCH, RecvBatch};
-pub use captures::captures;
+pub use captures::count_captures;
 pub use clock::{Clock, ClockPair, RealNanos};
 pub use counters::Counters;
-pub use dropped::{DroppedMessages, MAX_WORKERS};
+pub use dropped_messages::{DroppedMessages, MAX_WORKERS};
 pub use error::{BindError, Cause, PeerError};
 pub use filter::PacketFilter;
 pub use interfaces::local_addresses;
 pub use limits::{is_out_of_files, raise_open_files, shorten_slice};
 pub use memory_filter::FilterMemory;
-pub use reuseport::{Choice, Receivers};
-pub use send::{Flush, SEND_BATCH, SEND_QUEUE, SendBatch, Strand};
+pub use reuseport::{ReceiverSelection, Receivers};
+pub use send::{Flush, OrderingKey, SEND_BATCH, SEND_QUEUE, SendBatch};
 pub use sources::KnownSources;
-pub use tcp::{BACKLOG, Moved, TcpListener, TcpStream};
+pub use tcp::{BACKLOG, IoOutcome, TcpListener, TcpStream};
 pub use udp::{BufferSizes, DEFAULT_BUFFER_BYTES, UdpSocket};

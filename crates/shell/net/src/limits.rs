@@ -1,29 +1,32 @@
-//! What the system lets the process have: files, and the processor when it is needed.
+//! Process limits: open files and CPU scheduling.
 
 use std::io;
 use std::time::Duration;
 
 use crate::sys;
 
-/// Raises the limit of open files as far as the system allows without privilege, and returns it. Each connection is one.
+/// Raises the soft limit on open files as far as possible without privilege and returns it. Each connection uses one
+/// file.
 ///
 /// # Errors
-/// What the system said; then the limit is as it was.
+/// When the system refuses; the limit is unchanged.
 pub fn raise_open_files() -> io::Result<u64> {
     sys::raise_open_files()
 }
 
-/// Asks that the calling thread have the processor in short slices, of 0.1 ms and longer: its share of it stays the same, but
-/// when it wakes it need not wait until others have used up their own, longer slices. Needs no privilege; a thread that an
-/// operator has put under another policy than the usual one is left alone, and kernels before 6.12 take no notice.
+/// Requests short scheduler slices for the calling thread, at least 0.1 ms.
+///
+/// The thread's share of CPU time stays the same, but after a wake-up it need not wait for others to finish their
+/// longer slices. Needs no privilege. A thread under a non-default scheduling policy is left alone; kernels before
+/// 6.12 ignore the request.
 ///
 /// # Errors
-/// What the system said; then all is as it was.
+/// When the system refuses; nothing is changed.
 pub fn shorten_slice(slice: Duration) -> io::Result<()> {
     sys::set_slice(u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Whether an error says that this process, or the system, may not open one file more.
+/// Returns whether an error means that the process or the system has reached its limit of open files.
 #[must_use]
 pub fn is_out_of_files(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))

@@ -1,8 +1,8 @@
-//! What the kernel drops of new work where it may keep a memory: the eBPF program by which a socket follows [`DroppedMessages`].
+//! eBPF program that drops new work in the kernel, with memory: it follows [`DroppedMessages`].
 //!
-//! It is the program of [`filter`](crate::filter) with two differences. How many positions pass stands in memory that the worker
-//! writes, so that the program need not be changed; what was dropped is dropped again when it is sent again; and calls by sources
-//! that have proven to be there are a kind of their own.
+//! It differs from the program of [`filter`](crate::filter) in three ways. The number of passing positions is in
+//! memory that the worker writes, so the program never changes. A dropped message is dropped again when it is
+//! retransmitted. Calls from proven sources are a separate kind.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use strowger_overload::{
 };
 
 use crate::bpf::{in_network_header, source_offset};
-use crate::dropped::{
+use crate::dropped_messages::{
     BITS_LOG2, DROPPED, DroppedMessages, GENERATION_WORDS, HEADER_WORDS, MAX_REMEMBERED, REMEMBERED, SECOND_FACTOR,
     YOUNG, passing_word,
 };
@@ -22,44 +22,45 @@ use crate::filter::{
 };
 use crate::sources::KnownSources;
 
-/// What a load from the packet gives. It destroys the registers from 1 to 5.
+/// Register that holds the result of a packet load, which clobbers registers 1 to 5.
 const LOADED: Register = Register(0);
 const MAP: Register = Register(1);
 const A: Register = Register(2);
 const B: Register = Register(3);
 const BIT: Register = Register(4);
 const GENERATION: Register = Register(5);
-/// What is kept: the packet, its length, the fingerprint, and where its kind's number stands or how far was looked.
+/// Registers that survive packet loads: the packet, its length, the fingerprint, and the position of the kind's
+/// number or the progress of a search.
 const PACKET: Register = Register(6);
 const LENGTH: Register = Register(7);
 const FINGERPRINT: Register = Register(8);
 const KIND: Register = Register(9);
 const OFFSET: Register = Register(9);
-/// The source, until the fingerprint is known.
+/// The source, until the fingerprint has been computed.
 const SOURCE: Register = Register(8);
-/// How many bytes of the line of To are still looked at; then the length is no longer needed.
+/// Remaining bytes of the To line to search. Replaces the length, which is not needed at that point.
 const LEFT: Register = Register(7);
 
-/// Where the halves of an IPv6 address's network part stand behind the beginning of the network header.
+/// Offsets in the network header of the two halves of the network part of an IPv6 source address.
 const V6_PREFIX: [u32; 2] = [8, 12];
 
-/// What a program in the kernel reads besides the packet.
+/// Shared memory that a program in the kernel reads.
 #[derive(Clone, Copy, Debug)]
 pub struct FilterMemory<'m> {
-    /// What was dropped, and what is to pass.
+    /// Dropped messages and the current filters.
     pub dropped: &'m DroppedMessages,
-    /// Who has proven to be there, where the kernel can know it.
+    /// Proven sources, if the kernel can share them.
     pub sources: Option<&'m KnownSources>,
 }
 
-/// Where the message goes from a part of the program.
+/// Labels at which a part of the program leaves.
 #[derive(Clone, Copy)]
-struct Exits {
+struct ExitLabels {
     pass: Label,
     drop: Label,
 }
 
-/// The program for a socket that is bound to `local`; none where it cannot be written.
+/// Builds the program for a socket bound to `local`; `None` if it cannot be assembled.
 pub(crate) fn program(
     rules: &PacketFilter,
     local: SocketAddr,
@@ -67,34 +68,34 @@ pub(crate) fn program(
     worker: usize,
 ) -> Option<Vec<u64>> {
     let mut program = Assembler::default();
-    let exits = Exits { pass: program.label(), drop: program.label() };
+    let exits = ExitLabels { pass: program.label(), drop: program.label() };
     let unwanted = program.label();
-    program.long_by_register(Operation::Set, PACKET, MAP);
+    program.alu64_register(Operation::Set, PACKET, MAP);
     program.load_word(LENGTH, PACKET, 0);
     find_kind(&mut program, (rules, local), (worker, memory.sources), exits);
     find_fingerprint(&mut program, rules.salt);
     judge(&mut program, memory.dropped, exits.pass, unwanted);
-    program.place(unwanted);
+    program.bind(unwanted);
     look_for_tag(&mut program, exits);
-    program.place(exits.drop);
+    program.bind(exits.drop);
     remember(&mut program, memory.dropped);
-    program.give(DROP);
-    program.place(exits.pass);
-    program.give(PASS);
+    program.return_constant(DROP);
+    program.bind(exits.pass);
+    program.return_constant(PASS);
     program.finish()
 }
 
-/// Finds out of which kind the message is: where in the memory stands how many positions pass.
+/// Determines the kind of the message, as the position in memory of its number of passing positions.
 fn find_kind(
     program: &mut Assembler,
     (rules, local): (&PacketFilter, SocketAddr),
     (worker, sources): (usize, Option<&KnownSources>),
-    exits: Exits,
+    exits: ExitLabels,
 ) {
     let first = |bytes: &[u8; 4]| u32::from_be_bytes(*bytes);
     let is_known = program.label();
     let set_kind = |program: &mut Assembler, kind: FilteredKind| {
-        program.by(Operation::Set, KIND, bytes(passing_word(worker, kind)));
+        program.alu32_constant(Operation::Set, KIND, bytes(passing_word(worker, kind)));
     };
     program.load_packet(word(MESSAGE));
     set_kind(program, FilteredKind::Register);
@@ -102,13 +103,13 @@ fn find_kind(
     set_kind(program, FilteredKind::Other);
     program.jump_if(Comparison::NotEqual, LOADED, first(b"INVI"), is_known);
     program.load_packet(word(MESSAGE + b"INVITE ".len()));
-    program.by(Operation::And, LOADED, UPPER_CASE);
+    program.alu32_constant(Operation::And, LOADED, UPPER_CASE);
     program.jump_if(Comparison::Equal, LOADED, first(b"URN:"), exits.pass);
     if local.is_ipv4() {
         set_kind(program, FilteredKind::TrunkCall);
         for (address, mask) in rules.trusted.iter().filter_map(masked).take(MAX_TRUSTED) {
             program.load_packet(source_offset(local));
-            program.by(Operation::And, LOADED, mask);
+            program.alu32_constant(Operation::And, LOADED, mask);
             program.jump_if(Comparison::Equal, LOADED, address & mask, is_known);
         }
     }
@@ -118,27 +119,27 @@ fn find_kind(
         jump_if_unproven(program, sources, is_known);
         set_kind(program, FilteredKind::ProvenCall);
     }
-    program.place(is_known);
+    program.bind(is_known);
 }
 
-/// Computes the hash of the source, as `ProvenSources` does.
+/// Computes the hash of the source as `ProvenSources` does.
 fn find_source(program: &mut Assembler, local: SocketAddr, seed: u64) {
-    // A socket of IPv6 has nothing of IPv4.
+    // An IPv6 socket receives no IPv4.
     if local.is_ipv4() {
         program.load_packet(source_offset(local));
         program.set_long(SOURCE, SOURCE_V4);
-        program.long_by_register(Operation::Or, SOURCE, LOADED);
+        program.alu64_register(Operation::Or, SOURCE, LOADED);
     } else {
         let [high, low] = V6_PREFIX.map(in_network_header);
         program.load_packet(high);
-        program.long_by_register(Operation::Set, SOURCE, LOADED);
-        program.long_by(Operation::ShiftLeft, SOURCE, 32);
+        program.alu64_register(Operation::Set, SOURCE, LOADED);
+        program.alu64_constant(Operation::ShiftLeft, SOURCE, 32);
         program.load_packet(low);
-        program.long_by_register(Operation::Or, SOURCE, LOADED);
+        program.alu64_register(Operation::Or, SOURCE, LOADED);
     }
     for operation in [Operation::Xor, Operation::Add] {
         program.set_long(A, seed);
-        program.long_by_register(operation, SOURCE, A);
+        program.alu64_register(operation, SOURCE, A);
         mix(program, SOURCE);
     }
 }
@@ -148,196 +149,196 @@ fn mix(program: &mut Assembler, value: Register) {
     let [before, between, behind] = MIX_SHIFTS;
     let [first, second] = MIX_FACTORS;
     for (shift, factor) in [(before, Some(first)), (between, Some(second)), (behind, None)] {
-        program.long_by_register(Operation::Set, A, value);
-        program.long_by(Operation::ShiftRight, A, shift);
-        program.long_by_register(Operation::Xor, value, A);
+        program.alu64_register(Operation::Set, A, value);
+        program.alu64_constant(Operation::ShiftRight, A, shift);
+        program.alu64_register(Operation::Xor, value, A);
         if let Some(factor) = factor {
             program.set_long(A, factor);
-            program.long_by_register(Operation::Multiply, value, A);
+            program.alu64_register(Operation::Multiply, value, A);
         }
     }
 }
 
-/// Jumps where neither generation has the source.
+/// Jumps if neither generation contains the source.
 fn jump_if_unproven(program: &mut Assembler, sources: &KnownSources, is_unproven: Label) {
     let is_proven = program.label();
     for generation in [0, 1] {
         let is_not_there = program.label();
         program.load_map(GENERATION, sources.number());
-        program.long_by(Operation::Add, GENERATION, bytes(generation * PROVEN_WORDS));
+        program.alu64_constant(Operation::Add, GENERATION, bytes(generation * PROVEN_WORDS));
         for shift in [0, 32] {
-            program.long_by_register(Operation::Set, A, SOURCE);
-            program.long_by(Operation::ShiftRight, A, shift);
-            program.by(Operation::And, A, PROVEN_BITS - 1);
+            program.alu64_register(Operation::Set, A, SOURCE);
+            program.alu64_constant(Operation::ShiftRight, A, shift);
+            program.alu32_constant(Operation::And, A, PROVEN_BITS - 1);
             point_at_bit(program);
             jump_if_unset(program, is_not_there);
         }
         program.jump(is_proven);
-        program.place(is_not_there);
+        program.bind(is_not_there);
     }
     program.jump(is_unproven);
-    program.place(is_proven);
+    program.bind(is_proven);
 }
 
-/// Computes the fingerprint, as `strowger_overload::fingerprint` does.
+/// Computes the fingerprint as `strowger_overload::fingerprint` does.
 fn find_fingerprint(program: &mut Assembler, salt: u32) {
     let is_summed = program.label();
-    program.by(Operation::Set, FINGERPRINT, salt);
+    program.alu32_constant(Operation::Set, FINGERPRINT, salt);
     for block in 0..HASH_BLOCKS {
         let begin = MESSAGE + HASH_BEGIN + block * HASH_BLOCK_BYTES;
         let is_there = program.label();
         program.jump_if(Comparison::AtLeast, LENGTH, word(begin + HASH_BLOCK_BYTES), is_there);
         program.jump(is_summed);
-        program.place(is_there);
+        program.bind(is_there);
         for offset in (begin..begin + HASH_BLOCK_BYTES).step_by(4) {
             program.load_packet(word(offset));
-            program.by_register(Operation::Add, FINGERPRINT, LOADED);
-            program.by(Operation::Multiply, FINGERPRINT, HASH_FACTOR);
+            program.alu32_register(Operation::Add, FINGERPRINT, LOADED);
+            program.alu32_constant(Operation::Multiply, FINGERPRINT, HASH_FACTOR);
         }
     }
-    program.place(is_summed);
-    program.by_register(Operation::Set, A, FINGERPRINT);
-    program.by(Operation::ShiftRight, A, 15);
-    program.by_register(Operation::Xor, FINGERPRINT, A);
-    program.by(Operation::Multiply, FINGERPRINT, HASH_FACTOR);
+    program.bind(is_summed);
+    program.alu32_register(Operation::Set, A, FINGERPRINT);
+    program.alu32_constant(Operation::ShiftRight, A, 15);
+    program.alu32_register(Operation::Xor, FINGERPRINT, A);
+    program.alu32_constant(Operation::Multiply, FINGERPRINT, HASH_FACTOR);
 }
 
-/// Lets pass what stands before the position of its kind and was not dropped before.
+/// Passes a message that is below the threshold of its kind and was not dropped before.
 fn judge(program: &mut Assembler, memory: &DroppedMessages, pass: Label, unwanted: Label) {
     program.load_map(MAP, memory.number());
-    program.long_by_register(Operation::Set, A, MAP);
-    program.long_by_register(Operation::Add, A, KIND);
+    program.alu64_register(Operation::Set, A, MAP);
+    program.alu64_register(Operation::Add, A, KIND);
     program.load_word(A, A, 0);
-    program.by_register(Operation::Set, B, FINGERPRINT);
-    program.by(Operation::ShiftRight, B, 16);
+    program.alu32_register(Operation::Set, B, FINGERPRINT);
+    program.alu32_constant(Operation::ShiftRight, B, 16);
     program.jump_if_register(Comparison::AtLeast, B, A, unwanted);
     for generation in [0, 1] {
         let is_new = program.label();
-        program.long_by_register(Operation::Set, GENERATION, MAP);
-        program.long_by(Operation::Add, GENERATION, bytes(HEADER_WORDS + generation * GENERATION_WORDS));
+        program.alu64_register(Operation::Set, GENERATION, MAP);
+        program.alu64_constant(Operation::Add, GENERATION, bytes(HEADER_WORDS + generation * GENERATION_WORDS));
         jump_if_new(program, is_new);
         program.jump(unwanted);
-        program.place(is_new);
+        program.bind(is_new);
     }
     program.jump(pass);
 }
 
-/// Counts the message and remembers it in the younger generation, unless one of them has it.
+/// Counts the message and adds it to the younger generation unless either generation contains it.
 fn remember(program: &mut Assembler, memory: &DroppedMessages) {
     let is_remembered = program.label();
     program.load_map(MAP, memory.number());
-    program.by(Operation::Set, A, 1);
+    program.alu32_constant(Operation::Set, A, 1);
     program.change_long(Operation::Add, MAP, near(DROPPED), A);
     program.load_word(A, MAP, near(REMEMBERED));
     program.jump_if(Comparison::AtLeast, A, MAX_REMEMBERED, is_remembered);
     for begin in [1, 0] {
-        // The older generation first: what it has is not remembered anew.
+        // The older generation first: a message that it contains is not added again.
         program.load_word(GENERATION, MAP, near(YOUNG));
-        program.by(Operation::Xor, GENERATION, begin);
-        program.by(Operation::And, GENERATION, 1);
-        program.by(Operation::ShiftLeft, GENERATION, bytes(GENERATION_WORDS).ilog2());
-        program.long_by_register(Operation::Add, GENERATION, MAP);
-        program.long_by(Operation::Add, GENERATION, bytes(HEADER_WORDS));
+        program.alu32_constant(Operation::Xor, GENERATION, begin);
+        program.alu32_constant(Operation::And, GENERATION, 1);
+        program.alu32_constant(Operation::ShiftLeft, GENERATION, bytes(GENERATION_WORDS).ilog2());
+        program.alu64_register(Operation::Add, GENERATION, MAP);
+        program.alu64_constant(Operation::Add, GENERATION, bytes(HEADER_WORDS));
         let is_not_there = program.label();
         jump_if_new(program, is_not_there);
         program.jump(is_remembered);
-        program.place(is_not_there);
+        program.bind(is_not_there);
     }
-    for place in Place::BOTH {
+    for place in BloomBit::BOTH {
         point_at(program, place);
-        program.by(Operation::Set, B, 1);
-        program.long_by_register(Operation::ShiftLeft, B, BIT);
+        program.alu32_constant(Operation::Set, B, 1);
+        program.alu64_register(Operation::ShiftLeft, B, BIT);
         program.change_long(Operation::Or, A, 0, B);
     }
-    program.by(Operation::Set, A, 1);
+    program.alu32_constant(Operation::Set, A, 1);
     program.change_long(Operation::Add, MAP, near(REMEMBERED), A);
-    program.place(is_remembered);
+    program.bind(is_remembered);
 }
 
-/// The two bits of a message.
+/// Selects one of the two bits of a message.
 #[derive(Clone, Copy)]
-enum Place {
+enum BloomBit {
     First,
     Second,
 }
 
-impl Place {
+impl BloomBit {
     const BOTH: [Self; 2] = [Self::First, Self::Second];
 }
 
-/// Jumps where a generation does not have the message.
+/// Jumps if a generation does not contain the message.
 fn jump_if_new(program: &mut Assembler, is_new: Label) {
-    for place in Place::BOTH {
+    for place in BloomBit::BOTH {
         point_at(program, place);
         jump_if_unset(program, is_new);
     }
 }
 
-/// Jumps where the bit is not set that [`point_at_bit`] has found.
+/// Jumps if the bit found by [`point_at_bit`] is not set.
 fn jump_if_unset(program: &mut Assembler, is_unset: Label) {
     program.load_long(A, A, 0);
-    program.long_by_register(Operation::ShiftRight, A, BIT);
-    program.by(Operation::And, A, 1);
+    program.alu64_register(Operation::ShiftRight, A, BIT);
+    program.alu32_constant(Operation::And, A, 1);
     program.jump_if(Comparison::Equal, A, 0, is_unset);
 }
 
-/// Register A becomes the address of a word in the generation, and another one the number of the bit in it.
-fn point_at(program: &mut Assembler, place: Place) {
-    program.by_register(Operation::Set, A, FINGERPRINT);
+/// Loads the address of a word in the generation into register A, and the bit number within it into another register.
+fn point_at(program: &mut Assembler, place: BloomBit) {
+    program.alu32_register(Operation::Set, A, FINGERPRINT);
     match place {
-        Place::First => program.by(Operation::And, A, (1 << BITS_LOG2) - 1),
-        Place::Second => {
-            program.by(Operation::Multiply, A, SECOND_FACTOR);
-            program.by(Operation::ShiftRight, A, 32 - BITS_LOG2);
+        BloomBit::First => program.alu32_constant(Operation::And, A, (1 << BITS_LOG2) - 1),
+        BloomBit::Second => {
+            program.alu32_constant(Operation::Multiply, A, SECOND_FACTOR);
+            program.alu32_constant(Operation::ShiftRight, A, 32 - BITS_LOG2);
         }
     }
     point_at_bit(program);
 }
 
-/// The same for the bit whose number in the generation register A has.
+/// Does the same for the bit whose number in the generation is in register A.
 fn point_at_bit(program: &mut Assembler) {
-    program.by_register(Operation::Set, BIT, A);
-    program.by(Operation::And, BIT, 63);
-    program.by(Operation::ShiftRight, A, 6);
-    program.by(Operation::ShiftLeft, A, 3);
-    program.long_by_register(Operation::Add, A, GENERATION);
+    program.alu32_register(Operation::Set, BIT, A);
+    program.alu32_constant(Operation::And, BIT, 63);
+    program.alu32_constant(Operation::ShiftRight, A, 6);
+    program.alu32_constant(Operation::ShiftLeft, A, 3);
+    program.alu64_register(Operation::Add, A, GENERATION);
 }
 
-/// Lets pass what belongs to a call, for its To has a tag, and what may have a To that stands too far behind.
-fn look_for_tag(program: &mut Assembler, exits: Exits) {
+/// Passes requests within a dialog, whose To has a tag, and messages whose To may be beyond the searched range.
+fn look_for_tag(program: &mut Assembler, exits: ExitLabels) {
     let is_found = program.label();
-    program.by(Operation::Set, OFFSET, word(MESSAGE + TO_BEGIN));
+    program.alu32_constant(Operation::Set, OFFSET, word(MESSAGE + TO_BEGIN));
     let search = program.here();
     program.jump_if(Comparison::AtLeast, OFFSET, word(MESSAGE + TO_BEGIN + TO_STEP * TO_STEPS), exits.pass);
-    program.by_register(Operation::Set, A, OFFSET);
-    program.by(Operation::Add, A, 4);
+    program.alu32_register(Operation::Set, A, OFFSET);
+    program.alu32_constant(Operation::Add, A, 4);
     program.jump_if_register(Comparison::AtLeast, A, LENGTH, exits.drop);
     program.load_packet_at(OFFSET, 0);
     program.jump_if(Comparison::Equal, LOADED, u32::from_be_bytes(*b"\nTo:"), is_found);
-    program.by(Operation::And, LOADED, 0xFFFF_FF00);
+    program.alu32_constant(Operation::And, LOADED, 0xFFFF_FF00);
     program.jump_if(Comparison::Equal, LOADED, u32::from_be_bytes(*b"\nt:\0"), is_found);
-    program.by(Operation::Add, OFFSET, 1);
+    program.alu32_constant(Operation::Add, OFFSET, 1);
     program.jump(search);
 
-    program.place(is_found);
-    program.by(Operation::Set, LEFT, word(TAG_WITHIN));
+    program.bind(is_found);
+    program.alu32_constant(Operation::Set, LEFT, word(TAG_WITHIN));
     let read = program.here();
-    program.by(Operation::Add, OFFSET, 1);
-    program.by(Operation::Subtract, LEFT, 1);
+    program.alu32_constant(Operation::Add, OFFSET, 1);
+    program.alu32_constant(Operation::Subtract, LEFT, 1);
     program.jump_if(Comparison::Equal, LEFT, 0, exits.pass);
     program.load_packet_at(OFFSET, 0);
     program.jump_if(Comparison::Equal, LOADED, u32::from_be_bytes(*b";tag"), exits.pass);
-    program.by(Operation::ShiftRight, LOADED, 24);
+    program.alu32_constant(Operation::ShiftRight, LOADED, 24);
     program.jump_if(Comparison::Equal, LOADED, b'\n'.into(), exits.drop);
     program.jump(read);
 }
 
-/// So many words in bytes.
+/// Converts words to bytes.
 fn bytes(words: usize) -> u32 {
     word(words * size_of::<u64>())
 }
 
-/// The same, for a word near the beginning.
+/// Converts words to bytes, for an offset near the start.
 fn near(words: usize) -> i16 {
     i16::try_from(words * size_of::<u64>()).unwrap_or(0)
 }

@@ -1,7 +1,7 @@
-//! Which socket of an address receives a datagram: a program that the kernel runs for each.
+//! Selection of the socket of an address that receives a datagram, by a BPF program that runs for each datagram.
 //!
-//! The kernel numbers the sockets of an address in the order in which they were bound; where a program names none that exists, it
-//! chooses by a hash of both ends, as it does without a program.
+//! The kernel numbers the sockets of an address in the order in which they were bound. If the program returns a
+//! number without a socket, the kernel selects by a hash of both endpoints, as it does without a program.
 
 use std::net::SocketAddr;
 
@@ -9,54 +9,55 @@ use strowger_overload::IN_PROGRESS;
 
 use crate::bpf::{self, Instruction};
 
-/// Who receives what comes to an address with several sockets.
+/// Which sockets of an address receive datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receivers {
-    /// All; each peer always meets the same one.
+    /// All sockets; a peer always reaches the same one.
     Any,
-    /// The first so many; each peer always meets the same one.
+    /// The first n sockets; a peer always reaches the same one.
     ByPeer(usize),
-    /// The first so many, each datagram any of them.
-    InTurn(usize),
+    /// The first n sockets; each datagram goes to any of them.
+    ByPacket(usize),
 }
 
-/// Which of the sockets of an address receives a datagram.
+/// Rule that selects the receiving socket of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
-    /// Who receives.
+pub struct ReceiverSelection {
+    /// The receiving sockets.
     pub receivers: Receivers,
-    /// For new work each receiver has a second socket. These were bound after the first ones of all receivers, so many.
+    /// Number of primary sockets if new work is separated. Each receiver then has a second socket for new work, bound
+    /// after the first sockets of all receivers.
     pub sorted: Option<usize>,
 }
 
-impl From<Receivers> for Choice {
+impl From<Receivers> for ReceiverSelection {
     fn from(receivers: Receivers) -> Self {
         Self { receivers, sorted: None }
     }
 }
 
-/// 2^32 by the golden ratio: neighbouring ports become far apart.
+/// 2^32 divided by the golden ratio; spreads neighbouring ports.
 const SPREAD: u32 = 0x9E37_79B9;
 
-/// Where in the program's memory the number of the first socket for this kind of datagram is.
+/// Scratch word that holds the number of the first socket for this kind of datagram.
 const FIRST: u32 = 0;
 
-/// The program for sockets that are bound to `local`. A datagram that is too short to be told has the first socket.
-pub(crate) fn program(choice: Choice, local: SocketAddr) -> Vec<Instruction> {
+/// Builds the program for sockets bound to `local`. A datagram too short to classify goes to the first socket.
+pub(crate) fn program(choice: ReceiverSelection, local: SocketAddr) -> Vec<Instruction> {
     let Some(all) = choice.sorted else {
         let mut program = choose(choice.receivers, local);
-        program.push(bpf::give_accumulator());
+        program.push(bpf::return_accumulator());
         return program;
     };
-    // The kernel's own hash would choose among the second sockets too.
+    // The kernel's own hash would select the second sockets too.
     let receivers = if choice.receivers == Receivers::Any { Receivers::ByPeer(all) } else { choice.receivers };
     let mut program = sort(small(all));
     program.append(&mut choose(receivers, local));
-    program.extend([bpf::load_index_from(FIRST), bpf::by_index(libc::BPF_ADD), bpf::give_accumulator()]);
+    program.extend([bpf::load_index_from(FIRST), bpf::alu_index(libc::BPF_ADD), bpf::return_accumulator()]);
     program
 }
 
-/// Puts 0 into [`FIRST`] for what is in progress, and `all` for new work.
+/// Stores 0 in [`FIRST`] for work in progress and `all` for new work.
 fn sort(all: u32) -> Vec<Instruction> {
     let words = || IN_PROGRESS.iter().chain([b"\r\n\r\n"]).map(|word| u32::from_be_bytes(*word));
     let mut program = vec![bpf::load_word(0)];
@@ -74,25 +75,25 @@ fn sort(all: u32) -> Vec<Instruction> {
 /// Leaves the number of the receiver in the accumulator.
 fn choose(receivers: Receivers, local: SocketAddr) -> Vec<Instruction> {
     match receivers {
-        // No socket has this number.
+        // A number that no socket has.
         Receivers::Any => vec![bpf::load_constant(u32::MAX)],
-        Receivers::ByPeer(1) | Receivers::InTurn(1) => vec![bpf::load_constant(0)],
-        Receivers::InTurn(sockets) => {
-            vec![bpf::load_random(), bpf::by_constant(libc::BPF_MOD, small(sockets))]
+        Receivers::ByPeer(1) | Receivers::ByPacket(1) => vec![bpf::load_constant(0)],
+        Receivers::ByPacket(sockets) => {
+            vec![bpf::load_random(), bpf::alu_constant(libc::BPF_MOD, small(sockets))]
         }
         Receivers::ByPeer(sockets) => vec![
             bpf::load_source(local),
             bpf::to_index(),
             bpf::load_source_port(local),
-            bpf::by_index(libc::BPF_ADD),
-            bpf::by_constant(libc::BPF_MUL, SPREAD),
-            bpf::by_constant(libc::BPF_RSH, 16),
-            bpf::by_constant(libc::BPF_MOD, small(sockets)),
+            bpf::alu_index(libc::BPF_ADD),
+            bpf::alu_constant(libc::BPF_MUL, SPREAD),
+            bpf::alu_constant(libc::BPF_RSH, 16),
+            bpf::alu_constant(libc::BPF_MOD, small(sockets)),
         ],
     }
 }
 
-/// A number of sockets; there is at least one.
+/// Converts a number of sockets; at least one.
 fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX).max(1)
 }
@@ -107,7 +108,7 @@ mod tests {
     use crate::udp::{BufferSizes, UdpSocket};
     use crate::{RecvBatch, batch};
 
-    /// Sockets of one address, in the order in which they were bound.
+    /// Binds sockets of one address, in order.
     fn sockets(local: SocketAddr, count: usize) -> Option<Vec<UdpSocket>> {
         let small = BufferSizes { receive: 256 * 1024, send: 64 * 1024 };
         let first = UdpSocket::bind(local, small).ok()?;
@@ -115,7 +116,7 @@ mod tests {
         Some(std::iter::once(first).chain(others).collect())
     }
 
-    /// Which socket each of `datagrams` from each of `peers` has come to.
+    /// Returns, for each of `peers`, the sockets that received its `datagrams`.
     fn who_receives(sockets: &mut [UdpSocket], peers: usize, datagrams: usize) -> Vec<BTreeSet<usize>> {
         let address = sockets[0].local_addr();
         let peers: Vec<_> = (0..peers).map(|_| Phone::bind((address.ip(), 0)).expect("a free port")).collect();
@@ -125,7 +126,7 @@ mod tests {
             for _ in 0..datagrams {
                 peer.send_to(b"x", address).expect("loopback takes it");
             }
-            // On loopback what was sent is received already.
+            // On loopback, a sent datagram is received at once.
             let mut count = 0;
             for (index, socket) in sockets.iter_mut().enumerate() {
                 socket.recv(&mut inbox).expect("a sound socket");
@@ -155,7 +156,7 @@ mod tests {
             let found = who_receives(&mut sockets, 64, 4);
             assert!(found.iter().all(|sockets| sockets.len() == 1), "a peer meets one");
             assert_eq!(all(&found), BTreeSet::from([0, 1, 2]));
-            sockets[0].choose_receivers(Receivers::InTurn(2).into()).expect("the kernel takes it");
+            sockets[0].choose_receivers(Receivers::ByPacket(2).into()).expect("the kernel takes it");
             assert_eq!(who_receives(&mut sockets, 1, 60), [BTreeSet::from([0, 1])], "one peer meets both");
             sockets[0].choose_receivers(Receivers::Any.into()).expect("the kernel takes it");
             let found = who_receives(&mut sockets, 64, 4);
@@ -180,7 +181,9 @@ mod tests {
             let address = sockets[0].local_addr();
             let phones: Vec<_> = (0..32).map(|_| Phone::bind((address.ip(), 0)).expect("a free port")).collect();
             let mut receive = |receivers: Receivers, bytes: &[u8]| {
-                sockets[0].choose_receivers(Choice { receivers, sorted: Some(3) }).expect("the kernel takes it");
+                sockets[0]
+                    .choose_receivers(ReceiverSelection { receivers, sorted: Some(3) })
+                    .expect("the kernel takes it");
                 for phone in &phones {
                     phone.send_to(bytes, address).expect("loopback takes it");
                 }
@@ -192,7 +195,7 @@ mod tests {
                 }
                 found
             };
-            for receivers in [Receivers::Any, Receivers::ByPeer(3), Receivers::InTurn(3)] {
+            for receivers in [Receivers::Any, Receivers::ByPeer(3), Receivers::ByPacket(3)] {
                 assert_eq!(receive(receivers, b"INVITE sip:bob@example.com SIP/2.0"), BTreeSet::from([3, 4, 5]));
                 assert_eq!(receive(receivers, b"SIP/2.0 200 OK"), BTreeSet::from([0, 1, 2]));
             }

@@ -1,4 +1,4 @@
-//! Sending: datagrams wait in buffers that are used again, and leave up to [`SEND_BATCH`] at a time.
+//! Sending: datagrams wait in reused buffers and leave up to [`SEND_BATCH`] at a time.
 
 use std::io;
 use std::iter::{Chain, Take};
@@ -8,55 +8,57 @@ use std::slice::Iter;
 use crate::counters::Counters;
 use crate::error::{Cause, PeerError, may_be_pending};
 
-/// Datagrams sent by one system call.
+/// Maximum number of datagrams sent per system call.
 pub const SEND_BATCH: usize = 64;
 
-/// Datagrams that wait at most while the socket's send buffer is full; past it new ones are dropped and counted.
+/// Maximum number of datagrams that wait while the socket's send buffer is full; further ones are dropped and
+/// counted.
 pub const SEND_QUEUE: usize = 512;
 
-/// A buffer that has grown past this is freed after its datagram has left, so that rare large messages do not hold
-/// memory in every slot.
+/// Buffers that have grown beyond this size are freed after sending, so that rare large messages do not hold memory
+/// in every slot.
 const KEEP_BYTES: usize = 8 * 1024;
 
-/// Datagrams of one length to one peer leave as one, which the kernel cuts apart, where they are no longer than this: no path of
-/// IPv6 is too narrow for it (RFC 8200 §5), for what is cut apart is not fragmented besides.
-pub(crate) const MAX_JOINED_BYTES: usize = 1200;
+/// Maximum length of datagrams that are sent as segments of one message (UDP GSO). The kernel does not fragment
+/// segments, and every IPv6 path carries this size (RFC 8200 §5).
+pub(crate) const MAX_SEGMENT_BYTES: usize = 1200;
 
-/// So many leave as one at most.
-pub(crate) const MAX_JOINED: u8 = 32;
+/// Maximum number of segments per message.
+pub(crate) const MAX_SEGMENTS: u8 = 32;
 
-/// A datagram is joined to one of the last so many groups at most: to look through more would cost more than it saves, where there are
-/// many peers.
+/// Number of most recent groups checked when grouping a datagram. With many peers, checking more costs more than it
+/// saves.
 const LOOK_BACK: usize = 16;
 
-/// How often one datagram is offered to the kernel when the answers may be about others. Each such answer uses up an
-/// ICMP error that was pending, so a second one is rare already.
+/// Number of times one datagram is offered to the kernel when the errors may be about other datagrams. Each such
+/// error consumes one pending ICMP error, so a second one is already rare.
 const ATTEMPTS: u32 = 4;
 
-/// What became of the datagrams that waited.
+/// Result of a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Flush {
-    /// None waits any more: each was sent, or refused and reported.
+    /// Nothing is waiting: each datagram was sent, or refused and reported.
     Done,
-    /// The socket's send buffer is full. The rest waits; send again when mio says that the socket is writable.
+    /// The socket's send buffer is full and the rest waits. Send again when mio reports the socket writable.
     Blocked,
 }
 
-/// Datagrams on their way out of one socket.
+/// Outgoing datagrams of one socket.
 ///
-/// Write a message into [`next_slot`](Self::next_slot), or swap a filled buffer with it, and
-/// [`commit`](Self::commit) it; then [`UdpSocket::send`](crate::UdpSocket::send) when [`is_full`](Self::is_full) and at
-/// the end of each round of work. Order is kept, but for what may be joined: then that within each [`Strand`] is.
+/// Write a message into [`next_slot`](Self::next_slot), or swap a filled buffer with it, and [`commit`](Self::commit)
+/// it. Call [`UdpSocket::send`](crate::UdpSocket::send) when [`is_full`](Self::is_full) and at the end of each round
+/// of work. Order is preserved, except with segmentation, where it is preserved within each [`OrderingKey`].
 #[derive(Debug)]
 pub struct SendBatch {
-    /// A ring. The slot behind the last waiting one is the next to fill, so one slot never waits. The ring starts over
-    /// whenever it is empty: without congestion only the first few buffers are used, and those stay in the cache.
+    /// A ring. The slot after the last waiting one is filled next, so one slot is always free. The ring restarts at
+    /// its first slot whenever it is empty; without congestion only the first few buffers are used, and they stay in
+    /// the cache.
     slots: Vec<Slot>,
     head: usize,
     waiting: usize,
     overflow: u64,
-    /// Where slots are put while they change places; nothing waits here.
+    /// Scratch space for reordering slots; empty otherwise.
     aside: Vec<Slot>,
 }
 
@@ -64,38 +66,38 @@ pub struct SendBatch {
 pub(crate) struct Slot {
     pub(crate) bytes: Vec<u8>,
     pub(crate) peer: SocketAddr,
-    strand: Strand,
+    ordering_key: OrderingKey,
 }
 
-/// Which datagrams keep their order on the way to a peer: those of one strand. Of different strands one may overtake another, so that
-/// what is of one length can leave together.
+/// Key of datagrams that keep their order on the way to a peer. Datagrams with different keys may overtake each
+/// other, so that datagrams of equal length can leave together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Strand(u64);
+pub struct OrderingKey(u64);
 
-impl Strand {
-    /// Of all strands: neither overtakes nor is overtaken.
+impl OrderingKey {
+    /// Belongs to all keys: it neither overtakes nor is overtaken.
     pub const ALL: Self = Self(u64::MAX);
 
-    /// One of 64: numbers that are further apart may mean the same.
+    /// Creates one of 64 keys; numbers of 64 and more may share a key.
     #[must_use]
     pub const fn new(number: u16) -> Self {
         Self(1 << (number % 64))
     }
 }
 
-/// Datagrams of one length to one peer, while they are gathered.
+/// Datagrams of one length to one peer, while they are being grouped.
 #[derive(Clone, Copy, Default)]
 struct Group {
-    /// What tells most peers apart at once.
+    /// Hash that distinguishes most peers.
     mark: u32,
-    /// The slot of the first.
+    /// Slot of the first datagram.
     first: u8,
     size: u8,
-    /// All strands that are in it.
+    /// Set of the ordering keys in the group.
     strands: u64,
 }
 
-/// What is offered to the kernel: the first datagrams that wait, at most [`SEND_BATCH`].
+/// Datagrams offered to the kernel: the first waiting ones, at most [`SEND_BATCH`].
 pub(crate) type Window<'a> = Take<Chain<Iter<'a, Slot>, Iter<'a, Slot>>>;
 
 impl Default for SendBatch {
@@ -105,60 +107,60 @@ impl Default for SendBatch {
 }
 
 impl SendBatch {
-    /// A batch in which nothing waits.
+    /// Creates an empty batch.
     #[must_use]
     pub fn new() -> Self {
         let nowhere = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
-        let empty = Slot { bytes: Vec::new(), peer: nowhere, strand: Strand::ALL };
+        let empty = Slot { bytes: Vec::new(), peer: nowhere, ordering_key: OrderingKey::ALL };
         let aside = vec![empty.clone(); SEND_BATCH];
         Self { slots: vec![empty; SEND_QUEUE + 1], head: 0, waiting: 0, overflow: 0, aside }
     }
 
-    /// An empty buffer for the next datagram. Until it is committed it is given again.
+    /// Returns an empty buffer for the next datagram, the same one until it is committed.
     pub fn next_slot(&mut self) -> &mut Vec<u8> {
         let slot = self.open_slot();
         slot.bytes.clear();
         &mut slot.bytes
     }
 
-    /// Lets what was written into [`next_slot`](Self::next_slot) wait to be sent to `peer`, or drops and counts it where
-    /// [`SEND_QUEUE`] datagrams wait already; whether it waits. It keeps its order among those of its `strand`.
-    pub fn commit(&mut self, peer: SocketAddr, strand: Strand) -> bool {
+    /// Queues the contents of [`next_slot`](Self::next_slot) for `peer` and returns true. If [`SEND_QUEUE`] datagrams
+    /// are waiting, drops and counts it and returns false. Order is preserved within the ordering key.
+    pub fn commit(&mut self, peer: SocketAddr, strand: OrderingKey) -> bool {
         if self.waiting == SEND_QUEUE {
             self.overflow += 1;
             return false;
         }
         let slot = self.open_slot();
-        (slot.peer, slot.strand) = (peer, strand);
+        (slot.peer, slot.ordering_key) = (peer, strand);
         self.waiting += 1;
         debug_assert!(self.waiting < self.slots.len());
         true
     }
 
-    /// How many datagrams wait.
+    /// Returns the number of waiting datagrams.
     #[must_use]
     pub fn len(&self) -> usize {
         self.waiting
     }
 
-    /// Whether none waits.
+    /// Returns whether no datagram is waiting.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting == 0
     }
 
-    /// Whether enough wait for a whole system call.
+    /// Returns whether enough datagrams are waiting for a full system call.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.waiting >= SEND_BATCH
     }
 
-    /// Brings datagrams of one length to one peer together, so that they may leave as one. None overtakes another of its strand on the
-    /// way to a peer.
-    pub(crate) fn gather(&mut self) {
+    /// Groups datagrams of one length to one peer so that they can leave as one message. No datagram overtakes
+    /// another with the same ordering key on the way to a peer.
+    pub(crate) fn group_segments(&mut self) {
         let Self { slots, head, waiting, aside, .. } = self;
         let count = (*waiting).min(SEND_BATCH);
-        // Where the ring begins anew in between, all stay: that is rare.
+        // If the window wraps around the ring, nothing is moved; that is rare.
         let Some(slots) = slots.get_mut(*head..head.saturating_add(count)) else { return };
         let mut places = [0; SEND_BATCH];
         if !find_places(slots, &mut places) {
@@ -172,8 +174,8 @@ impl SendBatch {
         slots.iter_mut().zip(aside).for_each(|(slot, gathered)| std::mem::swap(slot, gathered));
     }
 
-    /// Offers what waits to `transmit`, which tells how many of the window it took, from the front. Nothing that happens
-    /// to one datagram keeps the ones behind it from leaving.
+    /// Offers waiting datagrams to `transmit`, which returns how many of the window it took from the front. An error
+    /// of one datagram does not block those behind it.
     pub(crate) fn flush(
         &mut self,
         counters: &mut Counters,
@@ -211,20 +213,20 @@ impl SendBatch {
         Flush::Done
     }
 
-    /// Gives up the first datagram.
+    /// Drops the first datagram.
     fn skip(&mut self, errno: i32, counters: &mut Counters, on_error: &mut impl FnMut(PeerError)) {
         let Some(peer) = self.window().next().map(|slot| slot.peer) else { return };
         self.release(1);
         counters.send_errors += 1;
         counters.no_buffers += u64::from(matches!(errno, libc::ENOBUFS | libc::ENOMEM));
-        // To be refused takes an answer, which is never there when a datagram leaves: this one was somebody else's, and
-        // who that was is said by the error queue.
+        // ECONNREFUSED needs a reply from the peer, which cannot exist when a datagram is being sent. The error is
+        // about an earlier datagram, and the error queue names it.
         if errno != libc::ECONNREFUSED {
             on_error(PeerError { peer, cause: Cause::of_send(errno) });
         }
     }
 
-    /// Makes the first `count` slots free again.
+    /// Frees the first `count` slots.
     fn release(&mut self, count: usize) {
         debug_assert!(count <= self.waiting.min(SEND_BATCH));
         let count = count.min(self.waiting);
@@ -253,15 +255,15 @@ impl SendBatch {
         &mut self.slots[index]
     }
 
-    /// The place `steps` behind the head: fewer than the ring has.
+    /// Returns the index `steps` after the head; `steps` is less than the size of the ring.
     fn place(&self, steps: usize) -> usize {
         let place = self.head + steps;
-        // A remainder is a division, and this is done thrice for each datagram.
+        // Avoids a remainder, which is a division: this runs three times per datagram.
         if place < self.slots.len() { place } else { place - self.slots.len() }
     }
 }
 
-/// Where each of `slots` goes when they are gathered; `false` where all of them stay.
+/// Computes the new position of each of `slots` when grouped; returns `false` if none moves.
 fn find_places(slots: &[Slot], places: &mut [u8; SEND_BATCH]) -> bool {
     let mut groups = [Group::default(); SEND_BATCH];
     let (mut count, mut is_any_moved) = (0, false);
@@ -275,13 +277,13 @@ fn find_places(slots: &[Slot], places: &mut [u8; SEND_BATCH]) -> bool {
             (entry.mark, entry.first) = (mark(slot.peer), index as u8);
         }
         entry.size += 1;
-        entry.strands |= slot.strand.0;
+        entry.strands |= slot.ordering_key.0;
         *place = group as u8;
     }
     if !is_any_moved {
         return false;
     }
-    // From how many each group has to where its next one goes.
+    // Turns the size of each group into the position of its next datagram.
     let mut start = 0;
     for group in &mut groups {
         start += std::mem::replace(&mut group.size, start);
@@ -295,11 +297,11 @@ fn find_places(slots: &[Slot], places: &mut [u8; SEND_BATCH]) -> bool {
     true
 }
 
-/// The group that a datagram joins, of those before it: the last one of its peer and length behind which none of its strand waits for
-/// that peer.
+/// Returns the group that a datagram joins: the last earlier group of its peer and length after which no datagram
+/// with its ordering key waits for that peer.
 fn find_group(groups: &[Group], slots: &[Slot], slot: &Slot) -> Option<usize> {
     let length = slot.bytes.len();
-    if !(1..=MAX_JOINED_BYTES).contains(&length) {
+    if !(1..=MAX_SEGMENT_BYTES).contains(&length) {
         return None;
     }
     let mark = mark(slot.peer);
@@ -309,14 +311,14 @@ fn find_group(groups: &[Group], slots: &[Slot], slot: &Slot) -> Option<usize> {
         if first.bytes.len() == length {
             return Some(index);
         }
-        if group.strands & slot.strand.0 != 0 {
+        if group.strands & slot.ordering_key.0 != 0 {
             return None;
         }
     }
     None
 }
 
-/// The same for the same peer, and nearly always another for another.
+/// Hashes a peer; different peers nearly always differ.
 fn mark(peer: SocketAddr) -> u32 {
     let host = match peer {
         SocketAddr::V4(peer) => peer.ip().to_bits(),
@@ -331,7 +333,7 @@ mod tests {
 
     use super::*;
 
-    /// A kernel that answers as it is told, and then takes everything.
+    /// A scripted kernel: returns the given results, then accepts everything.
     #[derive(Default)]
     struct Kernel {
         answers: VecDeque<Result<usize, i32>>,
@@ -351,7 +353,7 @@ mod tests {
         }
     }
 
-    /// A batch, its kernel, and what both have told.
+    /// A batch, its scripted kernel, and what both have reported.
     #[derive(Default)]
     struct Pair {
         batch: SendBatch,
@@ -366,7 +368,7 @@ mod tests {
                 let slot = self.batch.next_slot();
                 assert!(slot.is_empty());
                 slot.extend_from_slice(&port.to_be_bytes());
-                self.batch.commit(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Strand::ALL);
+                self.batch.commit(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), OrderingKey::ALL);
             }
         }
 
@@ -396,7 +398,7 @@ mod tests {
         }
     }
 
-    /// Numbers below `bound`, the same in each run.
+    /// Generates numbers below `bound`, the same in each run.
     fn numbers() -> impl FnMut(u32) -> u32 {
         let mut random = 7_u32;
         move |bound| {
@@ -415,20 +417,20 @@ mod tests {
             for number in 0..count {
                 let port = 1 + next(peers) as u16;
                 let strand = match next(u32::from(strands) + 1) as u16 {
-                    0 => Strand::ALL,
-                    strand => Strand::new(strand),
+                    0 => OrderingKey::ALL,
+                    strand => OrderingKey::new(strand),
                 };
                 let bytes = vec![number as u8; 1 + next(3) as usize];
                 batch.next_slot().extend_from_slice(&bytes);
                 batch.commit(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), strand);
                 sent.push((port, strand, bytes));
             }
-            batch.gather();
+            batch.group_segments();
             let gathered: Vec<_> =
-                batch.window().map(|slot| (slot.peer.port(), slot.strand, slot.bytes.clone())).collect();
+                batch.window().map(|slot| (slot.peer.port(), slot.ordering_key, slot.bytes.clone())).collect();
             assert_eq!(gathered.len(), sent.len());
-            for (port, strand) in (1..=9).flat_map(|port| (1..=5).map(move |strand| (port, Strand::new(strand)))) {
-                let of_both = |all: &[(u16, Strand, Vec<u8>)]| {
+            for (port, strand) in (1..=9).flat_map(|port| (1..=5).map(move |strand| (port, OrderingKey::new(strand)))) {
+                let of_both = |all: &[(u16, OrderingKey, Vec<u8>)]| {
                     let of_both = all.iter().filter(|one| one.0 == port && one.1.0 & strand.0 != 0);
                     of_both.map(|one| one.2.clone()).collect::<Vec<_>>()
                 };
@@ -437,14 +439,14 @@ mod tests {
         }
     }
 
-    /// The ports and lengths in the order in which these leave: port, length and strand of each.
-    fn gathered(all: &[(u16, usize, Strand)]) -> Vec<(u16, usize)> {
+    /// Returns ports and lengths in sending order. Input: port, length and ordering key of each.
+    fn gathered(all: &[(u16, usize, OrderingKey)]) -> Vec<(u16, usize)> {
         let mut batch = SendBatch::new();
         for (port, length, strand) in all {
             batch.next_slot().resize(*length, 0);
             batch.commit(SocketAddr::from((Ipv4Addr::LOCALHOST, *port)), *strand);
         }
-        batch.gather();
+        batch.group_segments();
         batch.window().map(|slot| (slot.peer.port(), slot.bytes.len())).collect()
     }
 
@@ -452,7 +454,7 @@ mod tests {
     fn datagrams_of_one_length_to_one_peer_stand_together() {
         let all = [(1, 5), (2, 5), (1, 5), (2, 6), (1, 5), (2, 5), (2, 5), (1, 2_000), (3, 1), (1, 2_000)];
         assert_eq!(
-            gathered(&all.map(|(port, length)| (port, length, Strand::ALL))),
+            gathered(&all.map(|(port, length)| (port, length, OrderingKey::ALL))),
             [(1, 5), (1, 5), (1, 5), (2, 5), (2, 6), (2, 5), (2, 5), (1, 2_000), (3, 1), (1, 2_000)],
             "what is long does not leave as one, and none overtakes another to its peer"
         );
@@ -460,24 +462,24 @@ mod tests {
 
     #[test]
     fn those_of_another_strand_are_overtaken() {
-        let strand = Strand::new;
+        let strand = OrderingKey::new;
         let calls = [(1, 9, strand(1)), (1, 5, strand(2)), (1, 9, strand(3)), (1, 5, strand(3)), (1, 9, strand(2))];
         assert_eq!(
             gathered(&calls),
             [(1, 9), (1, 9), (1, 5), (1, 5), (1, 9)],
             "the last one stays behind what is of its own strand"
         );
-        let among_all = [(1, 9, strand(1)), (1, 5, Strand::ALL), (1, 9, strand(2)), (1, 5, strand(3))];
+        let among_all = [(1, 9, strand(1)), (1, 5, OrderingKey::ALL), (1, 9, strand(2)), (1, 5, strand(3))];
         assert_eq!(gathered(&among_all), [(1, 9), (1, 5), (1, 5), (1, 9)]);
     }
 
     #[test]
     fn where_there_are_many_peers_only_the_last_ones_are_looked_at() {
         let peers = LOOK_BACK as u16;
-        let round: Vec<_> = (1..=peers).map(|port| (port, 5, Strand::ALL)).collect();
+        let round: Vec<_> = (1..=peers).map(|port| (port, 5, OrderingKey::ALL)).collect();
         let twice = gathered(&[round.clone(), round].concat());
         assert_eq!(twice, (1..=peers).flat_map(|port| [(port, 5); 2]).collect::<Vec<_>>());
-        let more: Vec<_> = (1..=peers + 1).map(|port| (port, 5, Strand::ALL)).collect();
+        let more: Vec<_> = (1..=peers + 1).map(|port| (port, 5, OrderingKey::ALL)).collect();
         let twice = [more.clone(), more].concat();
         assert_eq!(gathered(&twice), twice.iter().map(|one| (one.0, one.1)).collect::<Vec<_>>());
     }
@@ -574,9 +576,9 @@ mod tests {
         filled.push(1);
         let address = filled.as_ptr();
         std::mem::swap(&mut filled, pair.batch.next_slot());
-        pair.batch.commit(peer, Strand::ALL);
+        pair.batch.commit(peer, OrderingKey::ALL);
         pair.batch.next_slot().resize(60_000, 0);
-        pair.batch.commit(peer, Strand::ALL);
+        pair.batch.commit(peer, OrderingKey::ALL);
         let (mut counters, mut lengths) = (Counters::default(), Vec::new());
         let transmit = |window: Window<'_>| {
             lengths.extend(window.map(|slot| slot.bytes.len()));
@@ -585,7 +587,7 @@ mod tests {
         assert_eq!(pair.batch.flush(&mut counters, transmit, |_| ()), Flush::Done);
         assert_eq!(lengths, [1, 60_000]);
         assert_eq!(pair.batch.next_slot().as_ptr(), address);
-        pair.batch.commit(peer, Strand::ALL);
+        pair.batch.commit(peer, OrderingKey::ALL);
         assert_eq!(pair.batch.next_slot().capacity(), 0);
     }
 }

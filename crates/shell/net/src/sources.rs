@@ -1,4 +1,4 @@
-//! Who has proven to be there, in memory that the programs of sockets read.
+//! Proven sources in memory shared with the sockets' BPF programs.
 
 use std::io;
 use std::sync::atomic::AtomicU64;
@@ -7,7 +7,7 @@ use strowger_overload::{PROVEN_WORDS, SourceMemory};
 
 use crate::sys::map::SharedWords;
 
-/// The memory of [`ProvenSources`](strowger_overload::ProvenSources), which programs in the kernel read while it changes.
+/// Storage of [`ProvenSources`](strowger_overload::ProvenSources) that kernel programs read while it changes.
 #[derive(Debug)]
 pub struct KnownSources {
     shared: SharedWords,
@@ -15,10 +15,10 @@ pub struct KnownSources {
 }
 
 impl KnownSources {
-    /// Knows nobody yet. The seed is that of the sources that are kept in it.
+    /// Creates an empty table. The seed must be that of the sources stored in it.
     ///
     /// # Errors
-    /// When the kernel gives no memory that its programs can share: without `CAP_BPF`, or where it is older than 5.12.
+    /// When the kernel provides no memory that BPF programs can share: without `CAP_BPF`, or on kernels before 5.12.
     pub fn new(seed: u64) -> io::Result<Self> {
         Ok(Self { shared: SharedWords::new(2 * PROVEN_WORDS)?, seed })
     }
@@ -27,7 +27,7 @@ impl KnownSources {
         self.seed
     }
 
-    /// By which number a program names this memory.
+    /// Returns the descriptor by which a program refers to this memory.
     pub(crate) fn number(&self) -> i32 {
         self.shared.number()
     }

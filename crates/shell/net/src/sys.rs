@@ -1,6 +1,7 @@
-//! The system calls that std, socket2 and mio do not offer, but for the receive, which is [`Inbox`](crate::inbox::Inbox)'s.
+//! System calls that std, socket2 and mio do not offer, except the receive, which is in
+//! [`RecvArena`](crate::recv_arena::RecvArena).
 //!
-//! Each function takes and gives safe values; pointers that the kernel gets are made here and forgotten here.
+//! Every function has a safe interface. Pointers passed to the kernel are created here and do not outlive the call.
 
 pub(crate) mod map;
 
@@ -12,10 +13,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use crate::address::{self, RAW_BYTES};
-use crate::control;
-use crate::send::{MAX_JOINED, MAX_JOINED_BYTES, SEND_BATCH};
+use crate::control_message;
+use crate::send::{MAX_SEGMENT_BYTES, MAX_SEGMENTS, SEND_BATCH};
 
-/// Room for an extended error with the router's address (64 bytes), a time stamp and something to come.
+/// Room for an extended error with the router's address (64 bytes), a timestamp and future additions.
 const ERROR_CONTROL_BYTES: usize = 256;
 
 #[repr(C, align(8))]
@@ -31,13 +32,13 @@ pub(crate) fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, valu
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Gives the kernel a program of classic BPF for a socket, by the option `name`.
+/// Attaches a classic BPF program to a socket, by the option `name`.
 pub(crate) fn attach_program(socket: BorrowedFd<'_>, name: c_int, program: &[libc::sock_filter]) -> io::Result<()> {
     let length = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
     let size = size_of::<libc::sock_fprog>() as libc::socklen_t;
-    // SAFETY: the pointer is to a live `sock_fprog` of that size, which tells the length of the live instructions that it
-    // points to; the kernel only reads both, and checks the program.
+    // SAFETY: the pointer is to a live `sock_fprog` of that size, which holds the length of the live instructions it
+    // points to. The kernel only reads both, and verifies the program.
     let result = unsafe {
         let value = (&raw const program).cast();
         libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, value, size)
@@ -45,37 +46,37 @@ pub(crate) fn attach_program(socket: BorrowedFd<'_>, name: c_int, program: &[lib
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A control message by which the kernel cuts a message into datagrams of one length.
+/// Control message that makes the kernel split a message into datagrams of one length (`UDP_SEGMENT`).
 #[repr(C)]
-struct Cut {
+struct SegmentSize {
     header: libc::cmsghdr,
     length: u16,
     _to_the_next: [u8; 6],
 }
 
-/// A message that may yet become several.
-struct Joined<'b> {
+/// A message that may carry several datagrams.
+struct SegmentedMessage<'b> {
     header: &'b mut libc::mmsghdr,
-    cut: &'b mut MaybeUninit<Cut>,
+    cut: &'b mut MaybeUninit<SegmentSize>,
     count: &'b mut u8,
     length: usize,
     peer: SocketAddr,
 }
 
-impl Joined<'_> {
-    /// Takes one datagram more, whose iovec stands behind those that it has; whether it does.
-    fn take(&mut self, length: usize, peer: SocketAddr) -> bool {
+impl SegmentedMessage<'_> {
+    /// Adds a datagram whose iovec follows those already in the message; returns whether it was added.
+    fn try_push(&mut self, length: usize, peer: SocketAddr) -> bool {
         let fits = length == self.length
-            && (1..=MAX_JOINED_BYTES).contains(&length)
-            && *self.count < MAX_JOINED
+            && (1..=MAX_SEGMENT_BYTES).contains(&length)
+            && *self.count < MAX_SEGMENTS
             && peer == self.peer;
         if !fits {
             return false;
         }
         if *self.count == 1 {
-            let cut = self.cut.write(Cut::into_datagrams(length));
+            let cut = self.cut.write(SegmentSize::into_datagrams(length));
             self.header.msg_hdr.msg_control = (&raw mut *cut).cast();
-            self.header.msg_hdr.msg_controllen = size_of::<Cut>() as _;
+            self.header.msg_hdr.msg_controllen = size_of::<SegmentSize>() as _;
         }
         self.header.msg_hdr.msg_iovlen += 1;
         *self.count += 1;
@@ -83,9 +84,9 @@ impl Joined<'_> {
     }
 }
 
-impl Cut {
+impl SegmentSize {
     fn into_datagrams(length: usize) -> Self {
-        // SAFETY: a `cmsghdr` is integers, for all of which zero is a value.
+        // SAFETY: a `cmsghdr` consists of integers, for which zero is valid.
         let mut header: libc::cmsghdr = unsafe { mem::zeroed() };
         header.cmsg_len = (mem::offset_of!(Self, length) + size_of::<u16>()) as _;
         header.cmsg_level = libc::SOL_UDP;
@@ -94,41 +95,44 @@ impl Cut {
     }
 }
 
-/// What the kernel took of the datagrams that it was offered.
+/// What the kernel accepted of the offered datagrams.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
-    /// How many, from the front.
+pub(crate) struct SendResult {
+    /// Number of accepted datagrams, from the front.
     pub(crate) datagrams: usize,
-    /// How many of these left as one with others.
+    /// Number of these that left in segmented messages.
     pub(crate) joined: usize,
 }
 
-/// Sends the first [`SEND_BATCH`] of `messages` in one call, without waiting; tells how many of them the kernel took.
-/// Where it took none, the error is about the first one, or an earlier datagram's that was still pending. With `joins` those of
-/// one length to one peer that follow one another leave as one, and the error may be that this cannot be done.
+/// Sends the first [`SEND_BATCH`] of `messages` in one call, without blocking, and returns how many the kernel
+/// accepted.
+///
+/// If none were accepted, the error is about the first one or is a pending error of an earlier datagram. With
+/// segmentation on, consecutive datagrams of one length to one peer leave as one message, and the error may be that
+/// this is not possible.
 pub(crate) fn send<'a>(
     socket: BorrowedFd<'_>,
     messages: impl Iterator<Item = (&'a [u8], SocketAddr)>,
     joins: bool,
-) -> io::Result<Taken> {
+) -> io::Result<SendResult> {
     let mut names = [const { MaybeUninit::<address::RawAddress>::uninit() }; SEND_BATCH];
     let mut segments = [const { MaybeUninit::<libc::iovec>::uninit() }; SEND_BATCH];
-    let mut cuts = [const { MaybeUninit::<Cut>::uninit() }; SEND_BATCH];
+    let mut cuts = [const { MaybeUninit::<SegmentSize>::uninit() }; SEND_BATCH];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; SEND_BATCH];
     let mut counts = [0_u8; SEND_BATCH];
-    // The iovecs of a message are neighbours: they are reached by one pointer to all.
+    // The iovecs of a message are adjacent, so one pointer covers them all.
     let mut segment = segments.as_mut_ptr().cast::<libc::iovec>();
     let mut rows = names.iter_mut().zip(&mut cuts).zip(&mut headers).zip(&mut counts);
-    let (mut used, mut last) = (0, None::<Joined<'_>>);
+    let (mut used, mut last) = (0, None::<SegmentedMessage<'_>>);
     for (bytes, peer) in messages.take(SEND_BATCH) {
         let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-        // SAFETY: there is an iovec for each of the messages that are taken.
+        // SAFETY: there is an iovec for each of the messages taken.
         let (own, next) = unsafe {
             segment.write(part);
             (segment, segment.add(1))
         };
         segment = next;
-        if joins && last.as_mut().is_some_and(|last| last.take(bytes.len(), peer)) {
+        if joins && last.as_mut().is_some_and(|last| last.try_push(bytes.len(), peer)) {
             continue;
         }
         let Some((((name, cut), header), count)) = rows.next() else { break };
@@ -140,16 +144,16 @@ pub(crate) fn send<'a>(
         message.msg_iovlen = 1;
         let header = header.write(libc::mmsghdr { msg_hdr: message, msg_len: 0 });
         *count = 1;
-        last = Some(Joined { header, cut, count, length: bytes.len(), peer });
+        last = Some(SegmentedMessage { header, cut, count, length: bytes.len(), peer });
         used += 1;
     }
-    // SAFETY: `used` headers were written above. Each points to a name of its own, to iovecs of its own, as many as it says,
-    // perhaps to a control message, and through the iovecs to bytes that are borrowed for 'a; the kernel only reads all of
-    // these, and writes `msg_len` of the headers.
+    // SAFETY: `used` headers were written above. Each points to its own name, to as many own iovecs as it states,
+    // possibly to a control message, and through the iovecs to bytes borrowed for 'a. The kernel only reads all of
+    // these and writes `msg_len` of the headers.
     let sent =
         unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), used, libc::MSG_DONTWAIT as _) };
     let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
-    let mut taken = Taken::default();
+    let mut taken = SendResult::default();
     for count in counts.iter().take(sent).copied().map(usize::from) {
         taken.datagrams += count;
         taken.joined += if count > 1 { count } else { 0 };
@@ -157,10 +161,10 @@ pub(crate) fn send<'a>(
     Ok(taken)
 }
 
-/// Sends one message, without waiting. An error is about this one, or an earlier datagram's that was still pending.
+/// Sends one message without blocking. An error is about this message or is a pending error of an earlier datagram.
 pub(crate) fn send_one(socket: BorrowedFd<'_>, bytes: &[u8], peer: SocketAddr) -> io::Result<()> {
     let name = address::encode(peer);
-    // SAFETY: the pointers are to live bytes and a live name of the lengths given, all of which the kernel only reads.
+    // SAFETY: the pointers are to live bytes and a live name of the given lengths; the kernel only reads them.
     let sent = unsafe {
         let (start, length) = (bytes.as_ptr().cast(), bytes.len());
         let (to, to_length) = (name.bytes.as_ptr().cast(), name.length);
@@ -169,8 +173,8 @@ pub(crate) fn send_one(socket: BorrowedFd<'_>, bytes: &[u8], peer: SocketAddr) -
     if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Takes one message from the socket's error queue: where the lost datagram was to go, and the error number that says why it
-/// did not. Either part is `None` where the kernel did not give it.
+/// Takes one message from the socket's error queue: destination of the lost datagram, and error number. Either is
+/// `None` if the kernel did not provide it.
 pub(crate) fn take_error(socket: BorrowedFd<'_>) -> io::Result<(Option<SocketAddr>, Option<i32>)> {
     let mut name = Name::uninit();
     let mut control = MaybeUninit::<Control>::uninit();
@@ -179,21 +183,21 @@ pub(crate) fn take_error(socket: BorrowedFd<'_>) -> io::Result<(Option<SocketAdd
     message.msg_namelen = RAW_BYTES as libc::socklen_t;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = ERROR_CONTROL_BYTES as _;
-    // SAFETY: the message points to a live name and control buffer of the sizes given, and to no iovec: the lost
-    // datagram's bytes are not asked for.
+    // SAFETY: the message points to a live name and control buffer of the given sizes, and to no iovec, since the
+    // lost datagram's bytes are not requested.
     let result =
         unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT) };
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `msg_namelen` bytes of the name were written by the kernel.
+    // SAFETY: the kernel wrote `msg_namelen` bytes of the name.
     let name = unsafe { written(&name, message.msg_namelen) };
-    // SAFETY: `msg_controllen` bytes of the control buffer were written by the kernel.
+    // SAFETY: the kernel wrote `msg_controllen` bytes of the control buffer.
     let control = unsafe { written(&control, message.msg_controllen) };
-    Ok((address::decode(name), control::read_error(control)))
+    Ok((address::decode(name), control_message::read_error(control)))
 }
 
-/// Raises the soft limit of open files to the hard one; what it is then.
+/// Raises the soft limit on open files to the hard limit and returns it.
 pub(crate) fn raise_open_files() -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the pointer is to a live `rlimit`, which the kernel fills.
@@ -215,12 +219,12 @@ pub(crate) fn for_each_interface_address(mut on_address: impl FnMut(u32, &[u8]))
     struct List(*mut libc::ifaddrs);
     impl Drop for List {
         fn drop(&mut self) {
-            // SAFETY: the list came from `getifaddrs` and nothing that points into it outlives this guard.
+            // SAFETY: the list came from `getifaddrs`, and nothing that points into it outlives this guard.
             unsafe { libc::freeifaddrs(self.0) };
         }
     }
     let mut head = ptr::null_mut();
-    // SAFETY: the pointer is to a live variable; on success the kernel's list is owned by the guard.
+    // SAFETY: the pointer is to a live variable; on success the guard owns the kernel's list.
     if unsafe { libc::getifaddrs(&raw mut head) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -229,7 +233,7 @@ pub(crate) fn for_each_interface_address(mut on_address: impl FnMut(u32, &[u8]))
     // SAFETY: `entry` is null or an entry of the list, which the guard keeps alive through the loop.
     while let Some(interface) = unsafe { entry.as_ref() } {
         entry = interface.ifa_next;
-        // SAFETY: `ifa_addr` is null or a socket address within the list, which has at least its family.
+        // SAFETY: `ifa_addr` is null or a socket address within the list, which contains at least its family.
         let Some(family) = (unsafe { interface.ifa_addr.as_ref() }).map(|address| c_int::from(address.sa_family))
         else {
             continue;
@@ -245,7 +249,7 @@ pub(crate) fn for_each_interface_address(mut on_address: impl FnMut(u32, &[u8]))
     Ok(())
 }
 
-/// Lets the calling thread have the processor in slices of this length, where it shares it by the usual rules.
+/// Sets the scheduler slice of the calling thread if it runs under the default policy.
 pub(crate) fn set_slice(nanos: u64) -> io::Result<()> {
     let size = size_of::<libc::sched_attr>() as libc::c_uint;
     let mut attributes = libc::sched_attr {
@@ -258,7 +262,7 @@ pub(crate) fn set_slice(nanos: u64) -> io::Result<()> {
         sched_deadline: 0,
         sched_period: 0,
     };
-    // SAFETY: 0 is the calling thread; the pointer is to a live `sched_attr`, whose size the kernel is told and keeps to.
+    // SAFETY: 0 is the calling thread; the pointer is to a live `sched_attr` whose size is passed to the kernel.
     let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
     if got != 0 {
         return Err(io::Error::last_os_error());
@@ -273,16 +277,17 @@ pub(crate) fn set_slice(nanos: u64) -> io::Result<()> {
 }
 
 fn empty_message() -> libc::msghdr {
-    // SAFETY: a `msghdr` is integers and pointers, for all of which zero is a value.
+    // SAFETY: a `msghdr` consists of integers and pointers, for which zero is valid.
     unsafe { mem::zeroed() }
 }
 
-/// The first `length` bytes of a buffer, or all of it where `length` is more.
+/// Returns the first `length` bytes of a buffer, or all of it if `length` is larger.
 ///
 /// # Safety
 /// The first `length` bytes must have been written.
 unsafe fn written<T>(buffer: &MaybeUninit<T>, length: impl TryInto<usize>) -> &[u8] {
     let length = length.try_into().unwrap_or(0).min(size_of::<T>());
-    // SAFETY: the range is within the buffer, borrowed as long as it, and written as the caller promises.
+    // SAFETY: the range is within the buffer, borrowed for the same lifetime, and initialized as the caller
+    // guarantees.
     unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast(), length) }
 }

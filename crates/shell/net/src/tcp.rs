@@ -1,4 +1,4 @@
-//! Stream sockets: listeners that workers share, and connections that never block.
+//! Stream sockets: listeners shared by workers, and non-blocking connections.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr};
@@ -13,15 +13,15 @@ use strowger_foundation::Transport;
 use crate::error::BindError;
 use crate::sys;
 
-/// Connections that wait to be accepted, on each socket of an address; the kernel may allow fewer (`net.core.somaxconn`).
+/// Accept backlog of each socket of an address; the kernel may cap it (`net.core.somaxconn`).
 pub const BACKLOG: i32 = 4096;
 
-/// How long a connection is silent before the kernel asks whether the peer is still there.
+/// Idle time before the kernel sends the first keep-alive probe.
 const KEEP_ALIVE_AFTER: Duration = Duration::from_secs(120);
-/// How often it asks again.
+/// Interval between keep-alive probes.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 
-/// A socket that connections arrive at: one a worker for each listen address, sharing it by `SO_REUSEPORT`.
+/// A listening socket: one per worker and listen address, sharing the address with `SO_REUSEPORT`.
 #[derive(Debug)]
 pub struct TcpListener {
     listener: net::TcpListener,
@@ -29,15 +29,15 @@ pub struct TcpListener {
 }
 
 impl TcpListener {
-    /// Listens on `address`; port 0 takes a free one. An IPv6 socket takes IPv6 only.
+    /// Listens on `address`; port 0 selects a free one. An IPv6 socket accepts IPv6 only.
     ///
     /// # Errors
-    /// When the address is in use, not this machine's, or not for this user to open.
+    /// When the address is in use, does not belong to this machine, or may not be opened by this user.
     pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
         Self::open(address, false).map_err(|cause| BindError { transport: Transport::Tcp, address, cause })
     }
 
-    /// Another socket on the same address, for another worker. The kernel spreads connections over them.
+    /// Opens another socket on the same address, for another worker. The kernel distributes connections among them.
     ///
     /// # Errors
     /// As [`bind`](Self::bind).
@@ -51,28 +51,28 @@ impl TcpListener {
         if address.is_ipv6() {
             socket.set_only_v6(true)?;
         }
-        // Connections of the process before, which the kernel still remembers, do not keep the address from its successor.
+        // Allows a restart while the kernel still remembers connections of the previous process.
         socket.set_reuse_address(true)?;
         socket.set_reuse_port(is_shared)?;
         socket.bind(&address.into())?;
-        // The first one shares only once it has the address: see `UdpSocket::bind`.
+        // The first socket enables sharing only once it has the address: see `UdpSocket::bind`.
         socket.set_reuse_port(true)?;
         socket.listen(BACKLOG)?;
         let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::Unsupported)?;
         Ok(Self { listener: net::TcpListener::from_std(socket.into()), local })
     }
 
-    /// The address that the socket is bound to, with its port.
+    /// Returns the address and port that the socket is bound to.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    /// The next connection that has arrived and who opened it; `None` where none waits. Never waits.
+    /// Accepts the next connection and returns it with its peer address; `None` if none is waiting. Never blocks.
     ///
     /// # Errors
-    /// When the system has no descriptor or memory left: the connection stays in the kernel's queue, and no edge will tell
-    /// of it again.
+    /// When the system is out of descriptors or memory. The connection stays in the kernel's queue, and no further
+    /// edge reports it.
     pub fn accept(&self) -> io::Result<Option<(TcpStream, SocketAddr)>> {
         loop {
             match self.listener.accept() {
@@ -99,7 +99,8 @@ impl Source for TcpListener {
     }
 }
 
-/// Whether an error of accept is about the connection, which is gone, and not about us (accept(2), "Error handling").
+/// Returns whether an accept error is about a connection that is gone, not about this process (accept(2), "Error
+/// handling").
 fn is_of_the_connection(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -119,33 +120,33 @@ fn is_of_the_connection(error: &io::Error) -> bool {
     )
 }
 
-/// What came of a try to read or to write.
+/// Outcome of a read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moved {
-    /// So many bytes, at least one.
+pub enum IoOutcome {
+    /// Number of bytes transferred, at least one.
     Bytes(usize),
-    /// None now; mio will tell when it is worth another try.
+    /// Would block; mio reports when to retry.
     Blocked,
-    /// None any more: the peer has ended its side.
-    Ended,
+    /// End of stream: the peer has closed its side.
+    Eof,
 }
 
-/// A connection. It never blocks and does not collect small segments.
+/// A non-blocking connection without Nagle's algorithm.
 #[derive(Debug)]
 pub struct TcpStream {
     stream: net::TcpStream,
 }
 
 impl TcpStream {
-    /// Begins to open a connection from the address `local`, any port of it, to `peer`. It is open when mio says that it is
-    /// writable and [`is_connected`](Self::is_connected) agrees.
+    /// Starts a connection from any port of `local` to `peer`. It is open once mio reports it writable and
+    /// [`is_connected`](Self::is_connected) returns true.
     ///
     /// # Errors
-    /// When it cannot even be tried: no way leads to the peer, or no descriptor is left.
+    /// When it cannot be started: there is no route to the peer, or no descriptor is left.
     pub fn connect(local: IpAddr, peer: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(peer), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
         if !local.is_unspecified() {
-            // Where the kernel knows it, one port serves connections to several peers.
+            // If the kernel supports it, one port serves connections to several peers.
             let _ = sys::set_option(socket.as_fd(), libc::SOL_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1);
             socket.bind(&SocketAddr::new(local, 0).into())?;
         }
@@ -157,7 +158,7 @@ impl TcpStream {
         Ok(Self { stream: net::TcpStream::from_std(socket.into()) })
     }
 
-    /// Whether a connection that was being opened is open; `false` while that goes on.
+    /// Returns whether a connection being opened is open; `false` while it is in progress.
     ///
     /// # Errors
     /// Why it could not be opened.
@@ -172,11 +173,11 @@ impl TcpStream {
         }
     }
 
-    /// Sends small segments at once, and lets the kernel give the connection up when sent bytes stay unacknowledged, or
-    /// its own questions unanswered, for `user_timeout`.
+    /// Disables Nagle's algorithm and makes the kernel abort the connection if sent bytes stay unacknowledged, or
+    /// keep-alive probes unanswered, for `user_timeout`.
     ///
     /// # Errors
-    /// When the connection is gone already.
+    /// When the connection is already gone.
     pub fn tune(&self, user_timeout: Duration) -> io::Result<()> {
         let socket = SockRef::from(&self.stream);
         socket.set_tcp_nodelay(true)?;
@@ -185,37 +186,37 @@ impl TcpStream {
         socket.set_tcp_keepalive(&keep_alive)
     }
 
-    /// Reads what has arrived. Never waits.
+    /// Reads received bytes. Never blocks.
     ///
     /// # Errors
     /// When the connection is broken.
-    pub fn read(&self, buffer: &mut [u8]) -> io::Result<Moved> {
+    pub fn read(&self, buffer: &mut [u8]) -> io::Result<IoOutcome> {
         debug_assert!(!buffer.is_empty());
-        moved(|| (&self.stream).read(buffer))
+        io_outcome(|| (&self.stream).read(buffer))
     }
 
-    /// Writes as much of `bytes`, which is not empty, as the kernel takes. Never waits.
+    /// Writes as much of `bytes`, which is not empty, as the kernel accepts. Never blocks.
     ///
     /// # Errors
     /// When the connection is broken.
-    pub fn write(&self, bytes: &[u8]) -> io::Result<Moved> {
+    pub fn write(&self, bytes: &[u8]) -> io::Result<IoOutcome> {
         debug_assert!(!bytes.is_empty());
-        moved(|| (&self.stream).write(bytes))
+        io_outcome(|| (&self.stream).write(bytes))
     }
 
-    /// Ends our side; what was written still leaves.
+    /// Closes the sending side; bytes already written are still sent.
     pub fn end(&self) {
-        // It fails only where the connection is gone already.
+        // Fails only if the connection is already gone.
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 }
 
-fn moved(mut act: impl FnMut() -> io::Result<usize>) -> io::Result<Moved> {
+fn io_outcome(mut act: impl FnMut() -> io::Result<usize>) -> io::Result<IoOutcome> {
     loop {
         match act() {
-            Ok(0) => return Ok(Moved::Ended),
-            Ok(count) => return Ok(Moved::Bytes(count)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Moved::Blocked),
+            Ok(0) => return Ok(IoOutcome::Eof),
+            Ok(count) => return Ok(IoOutcome::Bytes(count)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(IoOutcome::Blocked),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! In steady state no packet costs an allocation, whether it leaves alone or joined.
+//! In steady state, no packet costs an allocation, whether sent alone or segmented.
 
 mod common;
 
@@ -7,17 +7,17 @@ use std::sync::atomic::AtomicBool;
 
 use common::End;
 use strowger_allocations::{Counting, allocations};
-use strowger_net::{BufferSizes, Clock, Flush, RECV_BATCH, Strand, UdpSocket};
+use strowger_net::{BufferSizes, Clock, Flush, OrderingKey, RECV_BATCH, UdpSocket};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One round: a batch there in two lengths by turns, which have to be gathered to leave joined, and each datagram back to where it
-/// came from.
+/// Runs one round: a batch in two alternating lengths, which must be grouped for segmentation, and each datagram
+/// echoed back.
 fn round(clock: &Clock, here: &mut End, there: &mut End) {
     for number in 0..RECV_BATCH {
         here.outbox.next_slot().resize(900 + number % 2, b'x');
-        here.outbox.commit(there.addr(), Strand::new(number as u16 % 2));
+        here.outbox.commit(there.addr(), OrderingKey::new(number as u16 % 2));
     }
     assert_eq!(here.send(), Flush::Done);
     there.socket.recv(&mut there.inbox).expect("a sound socket");
@@ -25,16 +25,16 @@ fn round(clock: &Clock, here: &mut End, there: &mut End) {
     for (number, datagram) in there.inbox.iter().enumerate() {
         assert!(pair.arrival(datagram.arrival) <= pair.monotonic);
         there.outbox.next_slot().extend_from_slice(datagram.bytes);
-        there.outbox.commit(datagram.peer, Strand::new(number as u16 % 2));
+        there.outbox.commit(datagram.peer, OrderingKey::new(number as u16 % 2));
     }
     assert_eq!(there.send(), Flush::Done);
     here.socket.recv(&mut here.inbox).expect("a sound socket");
 }
 
-/// Looks at what warm rounds between these allocate.
+/// Counts allocations between warm rounds.
 fn count(mut here: End, mut there: End) -> [End; 2] {
     let clock = Clock::start();
-    // Buffers change places where datagrams are gathered: each is given the longer one some time.
+    // Grouping swaps buffers, so over time each one gets the longer datagram.
     for _ in 0..20 {
         round(&clock, &mut here, &mut there);
     }
@@ -50,7 +50,7 @@ fn count(mut here: End, mut there: End) -> [End; 2] {
 #[test]
 fn a_warm_round_trip_allocates_nothing() {
     for end in count(End::bind("127.0.0.1"), End::bind("127.0.0.1")) {
-        assert_eq!(end.socket.counters().joined, 0);
+        assert_eq!(end.socket.counters().segmented, 0);
     }
 }
 
@@ -59,13 +59,13 @@ fn a_warm_round_trip_of_joined_datagrams_allocates_nothing() {
     let join = || {
         let mut socket =
             UdpSocket::bind(([127, 0, 0, 1], 0).into(), BufferSizes::DEFAULT).expect("loopback has a free port");
-        socket.join_datagrams(Arc::new(AtomicBool::new(true))).map(|()| End::new(socket))
+        socket.enable_segmentation(Arc::new(AtomicBool::new(true))).map(|()| End::new(socket))
     };
     match (join(), join()) {
         (Ok(here), Ok(there)) => {
             for end in count(here, there) {
                 let counters = end.socket.counters();
-                assert!(counters.joined > counters.sent / 2, "{counters:?}");
+                assert!(counters.segmented > counters.sent / 2, "{counters:?}");
             }
         }
         (Err(reason), _) | (_, Err(reason)) => eprintln!("skipped: {reason}"),

@@ -1,5 +1,6 @@
-//! Send buffers and device queues that are really full. Loopback alone never fills one (the kernel stops charging the sender as it hands a
-//! packet over), so each test takes a network namespace of its own and slows its loopback down. They need root and `tc`.
+//! Tests with send buffers and device queues that are really full. Loopback alone never fills one, since the kernel
+//! stops charging the sender when it delivers the packet. Each test therefore creates a network namespace and slows
+//! its loopback. Needs root and `tc`.
 
 mod common;
 
@@ -12,15 +13,15 @@ use std::sync::atomic::AtomicBool;
 use common::End;
 use strowger_net::{BufferSizes, Cause, Flush, SEND_QUEUE, UdpSocket};
 
-/// Moves this thread into a namespace whose loopback carries 8 Mbit/s and queues up to `limit` (as `tc` writes sizes).
+/// Moves this thread into a namespace whose loopback carries 8 Mbit/s and queues up to `limit` (in `tc` notation).
 fn enter_slow_namespace(limit: &str) -> Result<(), String> {
     let slow = format!("tc qdisc add dev lo root tbf rate 8mbit burst 70k limit {limit}");
     enter_namespace(&["ip link set lo up", &slow])
 }
 
-/// Moves this thread into a namespace of its own, and runs these there.
+/// Moves this thread into a new namespace and runs the commands there.
 fn enter_namespace(commands: &[&str]) -> Result<(), String> {
-    // SAFETY: the call takes no memory; only this thread changes its namespace, and it ends with the test.
+    // SAFETY: the call takes no pointers; only this thread changes its namespace, and it ends with the test.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         return Err(format!("no network namespace: {}", io::Error::last_os_error()));
     }
@@ -42,7 +43,7 @@ fn what_a_full_send_buffer_holds_back_leaves_in_order_later() {
     fill_and_empty("127.0.0.1", |_| Ok(()));
 }
 
-/// Here the kernel takes some of those that leave as one, and the rest later.
+/// Here the kernel accepts part of a segmented message, and the rest later.
 #[test]
 fn what_a_full_send_buffer_holds_back_of_joined_datagrams_leaves_in_order_later() {
     fill_and_empty("127.0.0.1", join);
@@ -54,10 +55,10 @@ fn the_same_over_ipv6() {
 }
 
 fn join(socket: &mut UdpSocket) -> io::Result<()> {
-    socket.join_datagrams(Arc::new(AtomicBool::new(true)))
+    socket.enable_segmentation(Arc::new(AtomicBool::new(true)))
 }
 
-/// A path too narrow for what is cut apart, which may not be fragmented besides.
+/// A path MTU too small for segments, which must not be fragmented.
 #[test]
 fn what_cannot_leave_as_one_leaves_one_by_one_for_a_while() {
     if let Err(reason) = enter_namespace(&["ip link set lo up mtu 1000"]) {
@@ -76,7 +77,7 @@ fn what_cannot_leave_as_one_leaves_one_by_one_for_a_while() {
         assert_eq!(here.send(), Flush::Done);
         there.receive();
         assert_eq!(std::mem::take(&mut there.seen).len(), 10);
-        here.socket.counters().joined
+        here.socket.counters().segmented
     };
     assert_eq!(exchange(&mut here), 0);
     run("ip link set lo mtu 65536").expect("it went before");
@@ -102,7 +103,7 @@ fn fill_and_empty(ip: &str, prepare: impl FnOnce(&mut UdpSocket) -> io::Result<(
     let (mut here, mut there) = (End::new(socket), End::bind(ip));
     let datagram = |number: usize| [number.to_be_bytes().as_slice(), &[b'x'; 992]].concat();
 
-    // Send until the buffer is full, and on until the queue behind it is full, too.
+    // Send until the buffer is full, then until the queue behind it is full too.
     let mut number = 0;
     while here.socket.counters().send_overflow < 10 {
         here.commit(there.addr(), &datagram(number));

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
-use strowger_net::{Moved, TcpListener, TcpStream};
+use strowger_net::{IoOutcome, TcpListener, TcpStream};
 
-/// Far more than any machine needs, and the most that a failing test takes.
+/// Far more than any machine needs; bounds the time of a failing test.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 fn bind(ip: &str) -> Option<TcpListener> {
@@ -21,7 +21,7 @@ fn bind(ip: &str) -> Option<TcpListener> {
     }
 }
 
-/// Asks until there is an answer, waiting for the events of a socket between.
+/// Polls until there is a result, waiting for events of a socket in between.
 fn wait_for<T>(poll: &mut Poll, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + DEADLINE;
     let mut events = Events::with_capacity(8);
@@ -55,22 +55,22 @@ fn a_connection_carries_bytes_both_ways_and_tells_its_end() {
         wait_for(&mut poll, || near.is_connected().expect("it is taken").then_some(()));
         near.tune(Duration::from_secs(5)).expect("an open connection");
         let mut buffer = [0; 16];
-        assert_eq!(far.read(&mut buffer).expect("sound"), Moved::Blocked);
+        assert_eq!(far.read(&mut buffer).expect("sound"), IoOutcome::Blocked);
         for (from, to) in [(&near, &far), (&far, &near)] {
-            assert_eq!(from.write(b"hello").expect("sound"), Moved::Bytes(5));
+            assert_eq!(from.write(b"hello").expect("sound"), IoOutcome::Bytes(5));
             let read = wait_for(&mut poll, || match to.read(&mut buffer).expect("sound") {
-                Moved::Blocked => None,
+                IoOutcome::Blocked => None,
                 moved => Some(moved),
             });
-            assert_eq!((read, &buffer[..5]), (Moved::Bytes(5), b"hello".as_slice()));
+            assert_eq!((read, &buffer[..5]), (IoOutcome::Bytes(5), b"hello".as_slice()));
         }
         near.end();
         let end = wait_for(&mut poll, || match far.read(&mut buffer).expect("sound") {
-            Moved::Blocked => None,
+            IoOutcome::Blocked => None,
             moved => Some(moved),
         });
-        assert_eq!(end, Moved::Ended);
-        assert_eq!(far.write(b"bye").expect("one side only has ended"), Moved::Bytes(3));
+        assert_eq!(end, IoOutcome::Eof);
+        assert_eq!(far.write(b"bye").expect("one side only has ended"), IoOutcome::Bytes(3));
     }
 }
 
@@ -83,9 +83,9 @@ fn what_nobody_takes_any_more_blocks_and_does_not_wait() {
     wait_for(&mut poll, || near.is_connected().expect("it is taken").then_some(()));
     let chunk = vec![b'x'; 1024 * 1024];
     let written: usize = std::iter::from_fn(|| match near.write(&chunk).expect("sound") {
-        Moved::Bytes(count) => Some(count),
-        Moved::Blocked => None,
-        Moved::Ended => panic!("it is open"),
+        IoOutcome::Bytes(count) => Some(count),
+        IoOutcome::Blocked => None,
+        IoOutcome::Eof => panic!("it is open"),
     })
     .take(64)
     .sum();

@@ -75,9 +75,10 @@ fn a_full_batch_says_that_more_may_wait() {
     assert_eq!((there.inbox.len(), there.inbox.is_full()), (1, false));
 }
 
+//= rfc3261#18.1.1:largest-datagram
 #[test]
 fn the_largest_datagram_arrives_and_a_larger_one_is_reported() {
-    // RFC 768 under RFC 791 and RFC 8200: 65,535 bytes less the headers that count.
+    // RFC 768 over RFC 791 and RFC 8200: 65,535 bytes less the headers included in the length.
     for (ip, largest) in [("127.0.0.1", 65_507), ("::1", 65_527)] {
         if !loopbacks().contains(&ip) {
             continue;
@@ -112,7 +113,7 @@ fn a_dead_peer_is_named_and_harms_nobody_else() {
         assert!(here.errors.is_empty(), "no send was refused for another one's error: {:?}", here.errors);
         assert_eq!(here.socket.counters().sent, 64);
 
-        // What came back is an event with its peer, and no error of a receive.
+        // The ICMP error is reported as an event with its peer, not as an error of a receive.
         there.commit(here.addr(), b"hello");
         assert_eq!(there.send(), Flush::Done);
         here.receive_until(1);
@@ -202,7 +203,7 @@ fn an_address_in_use_is_refused_even_when_it_is_our_own() {
 
 #[test]
 fn an_address_that_is_not_ours_is_refused() {
-    // TEST-NET-3 (RFC 5737) belongs to nobody.
+    // TEST-NET-3 (RFC 5737) is not assigned to any host.
     let address = SocketAddr::from((Ipv4Addr::new(203, 0, 113, 77), 0));
     let error = UdpSocket::bind(address, BufferSizes::DEFAULT).expect_err("not an address of this machine");
     assert!(error.to_string().contains("no interface of this machine has 203.0.113.77"), "{error}");
@@ -246,7 +247,7 @@ fn drops_in_the_kernel_are_counted() {
             sent += 1;
         }
         assert_eq!(here.send(), Flush::Done);
-        // The count comes with the next datagram that finds room.
+        // The drop count comes with the next datagram that finds room.
         spin_until(|| {
             here.commit(there.addr(), b"and one more");
             sent += 1;

@@ -1,4 +1,4 @@
-//! Records by address of record, of each the newest state only.
+//! Pending records, merged to the latest state of each address of record.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -6,10 +6,10 @@ use std::mem;
 
 use strowger_registrar::{Record, record};
 
-/// What an entry costs besides its bytes.
+/// Overhead per entry, in bytes.
 const ENTRY_BYTES: usize = 96;
 
-/// Each address with the state that its records add up to, or with a refresh where its state is elsewhere.
+/// The merged state of each address, or a refresh if the state itself is elsewhere.
 #[derive(Debug)]
 pub(crate) struct Backlog {
     states: HashMap<Box<[u8]>, Vec<u8>>,
@@ -19,13 +19,13 @@ pub(crate) struct Backlog {
     scratch: Vec<u8>,
 }
 
-/// What became of a record.
+/// Result of adding a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Added {
-    Yes,
-    /// There is no room for another address.
+pub(crate) enum AddResult {
+    Added,
+    /// No room for another address.
     Full,
-    /// It is no record.
+    /// Not a valid record.
     Bad,
 }
 
@@ -38,37 +38,37 @@ impl Backlog {
         Self::new(usize::MAX, usize::MAX)
     }
 
-    /// An empty one with the same bounds; what was there is given back.
+    /// Takes the contents and leaves an empty backlog with the same limits.
     pub(crate) fn take(&mut self) -> Self {
         let empty = Self::new(self.max_addresses, self.max_bytes);
         mem::replace(self, empty)
     }
 
-    pub(crate) fn add(&mut self, bytes: &[u8]) -> Added {
-        let Ok(record) = Record::parse(bytes) else { return Added::Bad };
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> AddResult {
+        let Ok(record) = Record::parse(bytes) else { return AddResult::Bad };
         if let Some(state) = self.states.get_mut(record.aor()) {
             record::merge(Some(state), bytes, &mut self.scratch);
             self.bytes = self.bytes - state.len() + self.scratch.len();
             state.clear();
             state.extend_from_slice(&self.scratch);
-            return Added::Yes;
+            return AddResult::Added;
         }
         let cost = ENTRY_BYTES + record.aor().len() + bytes.len();
         if self.states.len() >= self.max_addresses || self.bytes.saturating_add(cost) > self.max_bytes {
-            return Added::Full;
+            return AddResult::Full;
         }
         self.bytes += cost;
         self.states.insert(record.aor().into(), bytes.to_vec());
-        Added::Yes
+        AddResult::Added
     }
 
-    /// Adds all of `newer`; says how many addresses found no room.
-    pub(crate) fn absorb(&mut self, newer: &Self) -> u64 {
-        newer.states.values().map(|state| u64::from(self.add(state) == Added::Full)).sum()
+    /// Merges all of `newer`; returns the number of addresses without room.
+    pub(crate) fn merge(&mut self, newer: &Self) -> u64 {
+        newer.states.values().map(|state| u64::from(self.add(state) == AddResult::Full)).sum()
     }
 
-    /// As [`absorb`](Self::absorb), moving what it can.
-    pub(crate) fn absorb_all(&mut self, newer: Self) -> u64 {
+    /// Does the same as [`merge`](Self::merge), moving states where possible.
+    pub(crate) fn merge_owned(&mut self, newer: Self) -> u64 {
         if self.is_empty() && newer.max_addresses == self.max_addresses && newer.max_bytes == self.max_bytes {
             *self = newer;
             return 0;

@@ -1,4 +1,4 @@
-//! Backups of everything that is kept: one file, which is the database with all of the journal in it.
+//! Backups: one file, a copy of the database that includes everything in the journal.
 
 use std::fs;
 use std::io;
@@ -13,96 +13,96 @@ use strowger_journal::{Disk, Folder, JournalError};
 use strowger_store::{BackupInfo, BackupOptions, Checkpoint, StoreError};
 
 use crate::Limits;
-use crate::checkpoint::{Failure, write_segments};
-use crate::open::{Opened, name_journal, open, random_id};
-use crate::time::System;
-use crate::trouble::StartError;
+use crate::checkpoint::{CheckpointError, write_segments};
+use crate::failure::StartError;
+use crate::open::{OpenStore, name_journal, open, random_id};
+use crate::time::SystemClocks;
 
-/// What is to be written.
+/// What to back up, and where.
 #[derive(Clone, Debug)]
-pub struct BackupOrder {
-    /// The file.
+pub struct BackupSpec {
+    /// File to write.
     pub target: PathBuf,
-    /// A file that is there may be replaced.
+    /// Whether an existing file may be replaced.
     pub overwrite: bool,
-    /// What the backup says besides, and the database does not: a name, a value.
+    /// Additional entries of the backup as (name, value), not in the database.
     pub extra: Vec<(String, Vec<u8>)>,
 }
 
-/// A backup that was written.
+/// A completed backup.
 #[derive(Clone, Debug)]
-pub struct BackedUp {
-    /// What is in it.
+pub struct BackupResult {
+    /// Information about its contents.
     pub info: BackupInfo,
 }
 
-/// Why there is no backup, or nothing was restored.
+/// Why a backup or a restore failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BackupError {
-    /// The database, or the file of the backup.
+    /// An error of the database or the backup file.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The journal, or what begins at the start of a server.
+    /// An error of the journal, or of anything else that a server start opens.
     #[error(transparent)]
     Open(#[from] StartError),
-    /// A server has the journal.
-    #[error("a server runs in {path}; stop it first, or have it write the backup itself")]
+    /// A server is using the journal.
+    #[error("a server is running in {path}; stop it first, or let it write the backup itself")]
     Running {
-        /// The journal's folder.
+        /// Path of the journal's folder.
         path: PathBuf,
     },
-    /// The journal's folder cannot be moved, which changes nothing for the database.
+    /// The journal's folder cannot be moved; the database has been restored.
     #[error(
-        "the database is restored, but the journal of the one before, {path}, cannot be moved aside: {cause}; move it away yourself"
+        "the database is restored, but the journal of the previous one, {path}, cannot be moved aside: {cause}; move it away manually"
     )]
     Aside {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         cause: io::Error,
     },
-    /// What is in the journal cannot be brought into the database, so that the backup would look whole and not be.
+    /// The journal cannot be brought into the database, so the backup would look complete without being so.
     #[error(
         "no backup was written, for it would lack the newest registrations: {why}; make it again when \
-         `strowger ctl status` shows the store as ok. What {path} was before, it still is"
+         `strowger ctl status` shows the store as ok. {path} is unchanged"
     )]
     Incomplete {
-        /// Where it should go.
+        /// Path of the intended backup.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// It ended before.
-    #[error("the server ended before the backup was written; there is none")]
+    /// The server stopped first.
+    #[error("the server stopped before the backup was written; make it again")]
     Ended,
 }
 
-/// A backup that is being written.
+/// A backup in progress.
 #[derive(Debug)]
 pub struct Backup {
     pub(crate) progress: Arc<Progress>,
-    pub(crate) outcome: Receiver<Result<BackedUp, BackupError>>,
+    pub(crate) outcome: Receiver<Result<BackupResult, BackupError>>,
 }
 
 impl Backup {
-    /// Pages of the database that are done, and how many there are; 0 of 0 before it begins.
+    /// Returns the number of finished database pages and their total; 0 of 0 before it begins.
     #[must_use]
     pub fn progress(&self) -> (u64, u64) {
         (self.progress.done.load(Ordering::Relaxed), self.progress.of.load(Ordering::Relaxed))
     }
 
-    /// Waits for its end.
+    /// Waits for the backup to finish.
     ///
     /// # Errors
-    /// [`BackupError`]: there is no backup then, and a file that was there is as it was.
-    pub fn wait(self) -> Result<BackedUp, BackupError> {
+    /// [`BackupError`]: no backup was written, and an existing file is unchanged.
+    pub fn wait(self) -> Result<BackupResult, BackupError> {
         self.outcome.recv().unwrap_or_else(|RecvError| Err(BackupError::Ended))
     }
 
-    /// Its outcome, once, when it has ended.
+    /// Returns the result once, when the backup has finished.
     #[must_use]
-    pub fn try_wait(&self) -> Option<Result<BackedUp, BackupError>> {
+    pub fn try_wait(&self) -> Option<Result<BackupResult, BackupError>> {
         match self.outcome.try_recv() {
             Ok(outcome) => Some(outcome),
             Err(TryRecvError::Empty) => None,
@@ -111,7 +111,7 @@ impl Backup {
     }
 }
 
-/// How far it is.
+/// Progress of a backup.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     done: AtomicU64,
@@ -125,17 +125,18 @@ impl Progress {
     }
 }
 
-/// A backup as the checkpoint thread is asked for it.
+/// A backup request to the checkpoint thread.
 #[derive(Debug)]
 pub(crate) struct Task {
-    pub(crate) order: BackupOrder,
+    pub(crate) order: BackupSpec,
     pub(crate) progress: Arc<Progress>,
-    pub(crate) reply: Sender<Result<BackedUp, BackupError>>,
+    pub(crate) reply: Sender<Result<BackupResult, BackupError>>,
 }
 
 impl Task {
-    /// Writes the backup, but not one of a database that is not `up_to_date`: who finds it later takes it for whole.
-    pub(crate) fn carry_out(self, database: &Path, up_to_date: Result<(), String>) {
+    /// Writes the backup. Refuses if the database is not `up_to_date`, since the backup would later be taken for
+    /// complete.
+    pub(crate) fn execute(self, database: &Path, up_to_date: Result<(), String>) {
         let Self { order, progress, reply } = self;
         let done = match up_to_date {
             Ok(()) => write(database, &order, |done, of| progress.set(done, of)),
@@ -149,25 +150,25 @@ impl Task {
     }
 }
 
-fn write(database: &Path, order: &BackupOrder, progress: impl FnMut(u64, u64)) -> Result<BackedUp, BackupError> {
+fn write(database: &Path, order: &BackupSpec, progress: impl FnMut(u64, u64)) -> Result<BackupResult, BackupError> {
     let extra: Vec<(&str, &[u8])> = order.extra.iter().map(|(name, value)| (&**name, &**value)).collect();
-    let options = BackupOptions { overwrite: order.overwrite, extra: &extra };
+    let options = BackupOptions { can_overwrite: order.overwrite, extra: &extra };
     let info = strowger_store::backup(database, &order.target, &options, progress)?;
     tracing::info!("a backup was written to {}", order.target.display());
-    Ok(BackedUp { info })
+    Ok(BackupResult { info })
 }
 
-/// Writes a backup for a server that is stopped. Where there is no journal, it is the database alone.
+/// Writes a backup while the server is stopped. Without a journal, it contains the database alone.
 ///
 /// # Errors
-/// [`BackupError::Running`] where the server is not stopped; what is wrong with journal, database or target.
+/// [`BackupError::Running`] if the server is running; otherwise errors of journal, database or target.
 pub fn backup_offline(
     folder: &Path,
     database: &Path,
-    order: &BackupOrder,
+    order: &BackupSpec,
     progress: impl FnMut(u64, u64),
-) -> Result<BackedUp, BackupError> {
-    // Opening a database would make one.
+) -> Result<BackupResult, BackupError> {
+    // Opening the database would create one.
     if folder.exists() && database.exists() {
         let disk = lock(folder)?;
         put_journal_into(disk, database)?;
@@ -175,55 +176,55 @@ pub fn backup_offline(
     write(database, order, progress)
 }
 
-/// Opens both, and brings what the journal has into the database.
-pub(crate) fn put_journal_into<D: Disk>(disk: D, database: &Path) -> Result<Opened<D>, BackupError> {
+/// Opens both and brings the journal into the database.
+pub(crate) fn put_journal_into<D: Disk>(disk: D, database: &Path) -> Result<OpenStore<D>, BackupError> {
     let now = Arc::new(|| Timestamp::ZERO);
-    let mut opened = open(|| Ok(disk), database, &Limits::default(), now, Arc::new(System::new()))?;
+    let mut opened = open(|| Ok(disk), database, &Limits::default(), now, Arc::new(SystemClocks::new()))?;
     let stamp = opened.clock.stamp();
-    // A checkpoint must not contain the segment that is written to, which is an empty one now. Where it could not be begun the
-    // next start says that it is missing, which is no reason to have no backup.
+    // A checkpoint must not contain the segment being written, which is a new, empty one. If it could not be begun,
+    // the next start reports it as missing, which is no reason to refuse the backup.
     if let Ok(through) = opened.journal.rotate(stamp) {
         opened.segments.retain(|segment| segment.number <= through);
     }
     match write_segments(&opened.reader, &mut opened.store, &opened.segments, &stamp) {
         Ok(_) => Ok(opened),
-        Err(Failure::Store(error)) => Err(error.into()),
-        Err(Failure::Journal(error)) => Err(StartError::Journal(error).into()),
-        Err(Failure::Rotate(_)) => Err(BackupError::Ended),
+        Err(CheckpointError::Store(error)) => Err(error.into()),
+        Err(CheckpointError::Journal(error)) => Err(StartError::Journal(error).into()),
+        Err(CheckpointError::Rotate(_)) => Err(BackupError::Ended),
     }
 }
 
-/// What was restored, and where that is now which was there before.
+/// Result of a restore.
 #[derive(Debug)]
-pub struct Restored {
-    /// The database.
-    pub database: strowger_store::Restored,
-    /// The journal of the database that was there.
+pub struct RestoreResult {
+    /// The restored database.
+    pub database: strowger_store::RestoreResult,
+    /// New path of the previous database's journal.
     pub journal_moved_aside: Option<PathBuf>,
 }
 
-/// Puts the backup in `file` in the place of `database`, for a server that is stopped. The journal in `folder`, which belongs to
-/// the database that was there, is moved aside; nothing is deleted.
+/// Replaces `database` by the backup in `file` while the server is stopped. The journal in `folder`, which belongs to
+/// the previous database, is moved aside; nothing is deleted.
 ///
 /// # Errors
-/// [`BackupError::Running`] where the server is not stopped; what is wrong with the backup or the place: then all is as it was.
-/// [`BackupError::Aside`], when the database is restored.
-pub fn restore(file: &Path, folder: &Path, database: &Path, force: bool) -> Result<Restored, BackupError> {
-    // Held until the end, so that no server starts meanwhile.
+/// [`BackupError::Running`] if the server is running; otherwise errors of the backup or the target. Nothing has been
+/// changed then. [`BackupError::Aside`] if the database was restored but the journal could not be moved.
+pub fn restore(file: &Path, folder: &Path, database: &Path, force: bool) -> Result<RestoreResult, BackupError> {
+    // Held until the end, so that no server starts in the meantime.
     let held = if folder.exists() { Some(lock(folder)?) } else { None };
     let restored = restore_database(file, database, force)?;
     let journal_moved_aside = held.is_some().then(|| move_aside(folder)).transpose()?;
     drop(held);
-    Ok(Restored { database: restored, journal_moved_aside })
+    Ok(RestoreResult { database: restored, journal_moved_aside })
 }
 
-/// From the first moment that it is there the database belongs to a journal that begins anew, and store time goes on from the
-/// backup's: whatever happens next, no file of the old journal is taken for its own.
+/// As soon as the database exists, it is tied to a new journal, and store time continues from the backup's. Whatever
+/// happens next, no file of the old journal is taken for its own.
 pub(crate) fn restore_database(
     file: &Path,
     database: &Path,
     force: bool,
-) -> Result<strowger_store::Restored, BackupError> {
+) -> Result<strowger_store::RestoreResult, BackupError> {
     let id = random_id()?;
     let restored = strowger_store::restore_with(file, database, force, |store| {
         name_journal(store, id)?;

@@ -1,54 +1,54 @@
-//! What the store thread is given: some records, and who waits for them.
+//! Input of the store thread: records, and who waits for them.
 
 use std::sync::Arc;
 
 use strowger_foundation::Timestamp;
-use strowger_worker::KeepBatch;
+use strowger_worker::RecordBatch;
 
-/// Records that are kept or refused together.
+/// Records that are stored or refused together.
 pub(crate) trait Batch: Send + 'static {
-    /// Shows each record in its order, and whether somebody waits to hear of it. Where nobody does it is applied already and
-    /// must be kept, be it later.
-    fn each(&self, show: &mut dyn FnMut(&[u8], bool));
+    /// Passes each record to `show` in order, with whether a request waits for it. Records without one are already
+    /// applied and must be stored eventually.
+    fn for_each(&self, show: &mut dyn FnMut(&[u8], bool));
 
-    /// Holds `token` until who waits has dealt with the answer: what was kept is in the table then.
-    fn follow(&mut self, token: Arc<()>);
+    /// Holds `token` until the requester has handled the result; stored records are in the table by then.
+    fn hold_token(&mut self, token: Arc<()>);
 
-    /// Tells who waits.
-    fn finish(self, kept: bool);
+    /// Reports the result.
+    fn acknowledge(self, kept: bool);
 }
 
-impl Batch for KeepBatch {
-    fn each(&self, show: &mut dyn FnMut(&[u8], bool)) {
-        self.each().for_each(|(record, is_awaited)| show(record, is_awaited));
+impl Batch for RecordBatch {
+    fn for_each(&self, show: &mut dyn FnMut(&[u8], bool)) {
+        self.iter().for_each(|(record, is_awaited)| show(record, is_awaited));
     }
 
-    fn follow(&mut self, token: Arc<()>) {
-        KeepBatch::follow(self, token);
+    fn hold_token(&mut self, token: Arc<()>) {
+        RecordBatch::hold_token(self, token);
     }
 
-    fn finish(self, kept: bool) {
-        KeepBatch::finish(self, kept);
+    fn acknowledge(self, kept: bool) {
+        RecordBatch::acknowledge(self, kept);
     }
 }
 
-/// A batch, when it came and what it weighs.
+/// A batch with its arrival time and size.
 #[derive(Debug)]
-pub(crate) struct Arrived<B> {
+pub(crate) struct QueuedBatch<B> {
     pub(crate) batch: B,
     pub(crate) at: Timestamp,
     pub(crate) records: usize,
     pub(crate) bytes: usize,
-    /// Records that somebody waits for.
+    /// Number of records that a request waits for.
     pub(crate) awaited: usize,
-    /// The longest record.
+    /// Length of the longest record.
     pub(crate) longest: usize,
 }
 
-impl<B: Batch> Arrived<B> {
+impl<B: Batch> QueuedBatch<B> {
     pub(crate) fn new(batch: B, at: Timestamp) -> Self {
         let (mut records, mut bytes, mut awaited, mut longest) = (0, 0, 0, 0);
-        batch.each(&mut |record, is_awaited| {
+        batch.for_each(&mut |record, is_awaited| {
             records += 1;
             bytes += record.len();
             awaited += usize::from(is_awaited);
@@ -57,15 +57,15 @@ impl<B: Batch> Arrived<B> {
         Self { batch, at, records, bytes, awaited, longest }
     }
 
-    /// Refuses it; the records that nobody waits for are shown to `keep`.
+    /// Refuses the batch; records without a waiting request are passed to `keep`.
     pub(crate) fn refuse(self, mut keep: impl FnMut(&[u8])) {
         if self.awaited < self.records {
-            self.batch.each(&mut |record, is_awaited| {
+            self.batch.for_each(&mut |record, is_awaited| {
                 if !is_awaited {
                     keep(record);
                 }
             });
         }
-        self.batch.finish(false);
+        self.batch.acknowledge(false);
     }
 }

@@ -1,4 +1,4 @@
-//! The checkpoint thread: closed segments of the journal become rows of the database, and are removed.
+//! The checkpoint thread: writes closed segments of the journal to the database and removes them.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -11,40 +11,42 @@ use std::time::{Duration, Instant};
 use strowger_foundation::Timestamp;
 use strowger_journal::{Disk, JournalError, Reader, Segment, Stamp};
 use strowger_registrar::{Locations, Record, record};
-use strowger_store::{Checkpoint, LocationChange, LocationStore, Merged, Pace, Part, StoreError, Written};
+use strowger_store::{
+    Checkpoint, LocationChange, LocationStore, MergeResult, SlotRange, StoreError, WriteCounts, WritePace,
+};
 
 use crate::backup::Task;
 use crate::batch::Batch;
-use crate::newest::Newest;
-use crate::queue::{Order, Rotated};
-use crate::shared::{Shared, Wish};
+use crate::latest_states::LatestStates;
+use crate::queue::{Rotation, StoreCommand};
+use crate::shared::{CheckpointRequest, Shared};
 use crate::time::{StoreClock, encode};
 
-/// Segments that are read at once have so many bytes together, or are one.
+/// Maximum total bytes of segments read at once, unless it is a single segment.
 const BYTES_AT_ONCE: u64 = 64 << 20;
-/// How long the store thread may take to close a segment before it is taken for stuck.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// What expired so long before the last checkpoint has no refresh on its way.
+/// Time after which the store thread counts as stuck when it has to close a segment.
+const ROTATE_TIMEOUT: Duration = Duration::from_secs(20);
+/// Age beyond expiry, relative to the last checkpoint, at which no refresh can still be pending.
 const PURGE_MARGIN_MS: u64 = 600_000;
 const PURGE_ROWS: u32 = 5000;
-/// Rows that are written at once, and the pause after them.
+/// Rows written per transaction, and the pause after it.
 const ROWS_AT_ONCE: u64 = 2000;
 const BETWEEN: Duration = Duration::from_millis(10);
 const PURGE_PAUSE: Duration = Duration::from_millis(250);
-/// After so many tries to read a segment it is given up, and the table in memory written instead.
+/// Failed attempts to read a segment after which the table in memory is written instead.
 pub(crate) const READ_TRIES: u32 = 5;
-/// How often at most everything is written anew because something does not fit.
-const ANEW_EVERY: Duration = Duration::from_secs(3600);
-/// Between two looks whether the workers have done what they were told.
+/// Minimum time between complete rewrites because of inconsistent data.
+const REWRITE_INTERVAL: Duration = Duration::from_secs(3600);
+/// Interval at which the checkpoint checks whether the workers have handled their results.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-/// Where everything could not be written, so many times as long as that took goes by before the next try.
+/// After a failed rewrite, the next one waits for this many times its duration.
 const EVERYTHING_SHARE: u32 = 4;
-/// Less than the store thread and the workers.
+/// Lower priority than the store thread and the workers.
 const NICENESS: i32 = 10;
 
-/// Why there is no checkpoint.
+/// Why a checkpoint failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum CheckpointError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
@@ -53,49 +55,49 @@ pub(crate) enum Failure {
     Rotate(String),
 }
 
-/// What a checkpoint met besides.
+/// Inconsistencies found by a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Oddities {
-    /// Records that cannot be read.
+pub(crate) struct CheckpointFindings {
+    /// Unreadable records.
     pub(crate) bad: u64,
-    /// Refreshes of what is not there.
+    /// Refreshes without a binding.
     pub(crate) orphans: u64,
-    /// Rows that were damaged and are replaced or gone.
+    /// Damaged rows, replaced or dropped.
     pub(crate) damaged: u64,
 }
 
-/// Brings what `segments` say into the database, with the number of the last. Durable on return; after an error the checkpoint is
-/// the old one, and doing it all again is right.
+/// Writes the contents of `segments` to the database, together with the number of the last one. Durable on return.
+/// After an error, the checkpoint is unchanged and the call can be repeated.
 pub(crate) fn write_segments<D: Disk>(
     reader: &Reader<D>,
     store: &mut LocationStore,
     segments: &[Segment],
     stamp: &Stamp,
-) -> Result<Oddities, Failure> {
-    let Some(last) = segments.last() else { return Ok(Oddities::default()) };
-    let mut oddities = Oddities::default();
-    let mut newest = Newest::default();
-    // A reader keeps as much memory as a segment has bytes.
+) -> Result<CheckpointFindings, CheckpointError> {
+    let Some(last) = segments.last() else { return Ok(CheckpointFindings::default()) };
+    let mut oddities = CheckpointFindings::default();
+    let mut newest = LatestStates::default();
+    // A reader holds a buffer as large as a segment.
     let mut reader = reader.clone();
     for segment in segments {
         reader.read(*segment, |record| oddities.bad += u64::from(!newest.add(record)))?;
     }
     drop(reader);
-    // In the table's own order each small transaction touches few pages.
-    let changes = newest.sorted_by(LocationStore::place).filter_map(|(aor, state)| change_to(aor, state));
+    // In key order, each small transaction touches few pages.
+    let changes = newest.sorted_by(LocationStore::slot).filter_map(|(aor, state)| change_to(aor, state));
     let checkpoint = Checkpoint { segment: last.number, stamp: encode(stamp) };
-    let Written { kept, damaged, .. } = store.write(changes, &checkpoint)?;
-    // A refresh of a damaged row is one of nothing, too.
+    let WriteCounts { unchanged: kept, damaged, .. } = store.write(changes, &checkpoint)?;
+    // A refresh of a damaged row counts as an orphan too.
     (oddities.orphans, oddities.damaged) = (kept.saturating_sub(damaged), damaged);
     Ok(oddities)
 }
 
-/// What a state or a refresh makes of its row.
+/// Returns the database change that a state or refresh causes.
 fn change_to<'a>(aor: &'a [u8], state: &'a [u8]) -> Option<LocationChange<'a>> {
     let record = Record::parse(state).ok()?;
     Some(if record.is_refresh() {
         LocationChange::Merge { aor, newer: state, merge: renew }
-    } else if record.is_of_changes() {
+    } else if record.is_change_set() {
         LocationChange::Merge { aor, newer: state, merge: join }
     } else if record.is_removal() {
         LocationChange::Remove { aor }
@@ -104,23 +106,23 @@ fn change_to<'a>(aor: &'a [u8], state: &'a [u8]) -> Option<LocationChange<'a>> {
     })
 }
 
-/// What a refresh makes of a row; nothing where there is none.
-fn renew(row: Option<&[u8]>, refresh: &[u8], merged: &mut Vec<u8>) -> Merged {
-    let Some(row) = row else { return Merged::Keep };
+/// Applies a refresh to a row; without a row, does nothing.
+fn renew(row: Option<&[u8]>, refresh: &[u8], merged: &mut Vec<u8>) -> MergeResult {
+    let Some(row) = row else { return MergeResult::Keep };
     record::merge(Some(row), refresh, merged);
     match Record::parse(merged) {
-        Ok(record) if record.is_removal() => Merged::Remove,
-        Ok(record) if !record.is_refresh() => Merged::Put { expires_ms: expiry(&record) },
-        _ => Merged::Keep,
+        Ok(record) if record.is_removal() => MergeResult::Remove,
+        Ok(record) if !record.is_refresh() => MergeResult::Put { expires_ms: expiry(&record) },
+        _ => MergeResult::Keep,
     }
 }
 
-/// What changes make of a row, or of none.
-fn join(row: Option<&[u8]>, changes: &[u8], merged: &mut Vec<u8>) -> Merged {
+/// Applies changes to a row, or creates it.
+fn join(row: Option<&[u8]>, changes: &[u8], merged: &mut Vec<u8>) -> MergeResult {
     record::merge(row, changes, merged);
     match Record::parse(merged) {
-        Ok(record) => Merged::Put { expires_ms: expiry(&record) },
-        Err(_) => Merged::Keep,
+        Ok(record) => MergeResult::Put { expires_ms: expiry(&record) },
+        Err(_) => MergeResult::Keep,
     }
 }
 
@@ -128,32 +130,32 @@ pub(crate) fn expiry(record: &Record<'_>) -> u64 {
     record.expires_ms().min(i64::MAX.cast_unsigned())
 }
 
-/// Owns the connection that writes to the database.
+/// Owns the database connection for writing.
 pub(crate) struct Checkpointer<D: Disk, B> {
     pub(crate) reader: Reader<D>,
     pub(crate) database: PathBuf,
     pub(crate) locations: Arc<Locations>,
     pub(crate) shared: Arc<Shared<B>>,
     pub(crate) clock: StoreClock,
-    /// The newest segment that is in the database.
+    /// Last segment in the database.
     pub(crate) done: u64,
     pub(crate) store: Option<LocationStore>,
     pub(crate) read_failures: u32,
-    /// When everything was last written anew because something did not fit.
-    pub(crate) anew_at: Option<Timestamp>,
-    /// Store time: what was staged before is in the database.
+    /// Time of the last complete rewrite because of inconsistent data.
+    pub(crate) rewritten_at: Option<Timestamp>,
+    /// Store time before which everything staged is in the database.
     pub(crate) floor_ms: u64,
     pub(crate) retry_at: Option<Timestamp>,
     pub(crate) rotate_at: Timestamp,
     pub(crate) purge_at: Option<Timestamp>,
-    /// Backups that wait until all is loaded.
+    /// Backups waiting for loading to finish.
     pub(crate) waiting: Vec<Task>,
 }
 
 impl<D: Disk, B: Batch> Checkpointer<D, B> {
-    /// Works until it is told to end.
+    /// Runs until told to stop.
     pub(crate) fn run(mut self) {
-        // A checkpoint is in no hurry; where this is not permitted it is no matter.
+        // A checkpoint is not urgent. Failure to lower the priority does not matter.
         let _ = rustix::process::setpriority_process(None, NICENESS);
         loop {
             let agenda = self.wait();
@@ -163,19 +165,19 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
         }
     }
 
-    fn wait(&self) -> VecDeque<Wish> {
+    fn wait(&self) -> VecDeque<CheckpointRequest> {
         let now = self.clock.now();
         let is_loaded = self.shared.is_loaded();
         let look_at = (!self.waiting.is_empty()).then(|| now + self.shared.limits.recover_every);
         let due = [self.retry_at, self.purge_at, look_at, is_loaded.then_some(self.rotate_at)];
         let pause = due.into_iter().flatten().min().map_or(Duration::MAX, |due| due.saturating_since(now));
-        // After a failure nothing but time, and who asks, leads to the next try.
+        // After a failure, only the timer or a request leads to another attempt.
         let is_ready = is_loaded && self.retry_at.is_none();
-        self.shared.agenda(is_ready.then_some(self.done), pause)
+        self.shared.wait_for_requests(is_ready.then_some(self.done), pause)
     }
 
-    /// Does what there is to do; `false` when it was told to end.
-    pub(crate) fn pass(&mut self, agenda: VecDeque<Wish>) -> bool {
+    /// Handles timers and requests; returns `false` when told to stop.
+    pub(crate) fn pass(&mut self, agenda: VecDeque<CheckpointRequest>) -> bool {
         let now = self.clock.now();
         if self.shared.is_loaded() {
             if now >= self.rotate_at {
@@ -191,19 +193,19 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
                 self.purge();
             }
         }
-        self.see_to_waiting();
+        self.run_waiting_backups();
         let mut goes_on = true;
         for wish in agenda {
             match wish {
-                // The loader reads what a checkpoint would remove.
-                Wish::Backup(task) if !self.shared.is_loaded() => self.waiting.push(task),
-                Wish::Backup(task) => {
+                // A checkpoint would remove what the loader is reading.
+                CheckpointRequest::Backup(task) if !self.shared.is_loaded() => self.waiting.push(task),
+                CheckpointRequest::Backup(task) => {
                     let up_to_date = self.bring_up_to_date();
-                    task.carry_out(&self.database, up_to_date);
+                    task.execute(&self.database, up_to_date);
                 }
-                Wish::Final(reply) => {
+                CheckpointRequest::Final(reply) => {
                     drop(reply.send(self.finish()));
-                    self.shared.queue.order(Order::End);
+                    self.shared.queue.send(StoreCommand::End);
                     goes_on = false;
                 }
             }
@@ -211,8 +213,8 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
         goes_on
     }
 
-    /// Backups that were asked for while it loaded.
-    fn see_to_waiting(&mut self) {
+    /// Runs backups requested while loading.
+    fn run_waiting_backups(&mut self) {
         let why_not = self.shared.why_not_loaded();
         if self.waiting.is_empty() || !self.shared.is_loaded() && why_not.is_none() {
             return;
@@ -222,22 +224,22 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
             _ => self.bring_up_to_date(),
         };
         for task in mem::take(&mut self.waiting) {
-            task.carry_out(&self.database, up_to_date.clone());
+            task.execute(&self.database, up_to_date.clone());
         }
     }
 
-    /// Checkpoints what there is; where that is not enough, all.
+    /// Writes a checkpoint, or everything if that has been requested.
     fn try_all(&mut self) {
         self.retry_at = None;
-        if self.shared.takes_everything() {
-            self.write_everything();
+        if self.shared.take_rewrite_request() {
+            self.rewrite_all();
         }
         if self.retry_at.is_none() {
             self.catch_up();
         }
     }
 
-    /// Checkpoints what is closed, some segments at a time.
+    /// Writes the closed segments, some at a time.
     fn catch_up(&mut self) {
         let closed = self.shared.closed();
         let todo: Vec<Segment> = closed.into_iter().filter(|segment| segment.number > self.done).collect();
@@ -253,39 +255,40 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
         }
     }
 
-    fn checkpoint(&mut self, segments: &[Segment]) -> Result<(), Failure> {
+    fn checkpoint(&mut self, segments: &[Segment]) -> Result<(), CheckpointError> {
         let stamp = self.clock.stamp();
         let pace = self.pace();
         let store = open_store(&mut self.store, &self.database)?;
         store.set_pace(pace);
         let oddities = write_segments(&self.reader, store, segments, &stamp)?;
-        if oddities != Oddities::default() {
-            self.on_oddities(oddities);
+        if oddities != CheckpointFindings::default() {
+            self.on_findings(oddities);
         }
         self.on_checkpoint(segments);
         Ok(())
     }
 
-    /// The journal's syncs must not wait for many megabytes of the database's, unless somebody waits for the end of it all.
-    fn pace(&self) -> Option<Pace> {
-        (!self.shared.is_stopping()).then_some(Pace { rows: ROWS_AT_ONCE, pause: BETWEEN })
+    /// Returns the write pace. Syncs of the journal must not wait for many megabytes of the database's, unless the
+    /// server is stopping.
+    fn pace(&self) -> Option<WritePace> {
+        (!self.shared.is_stopping()).then_some(WritePace { rows: ROWS_AT_ONCE, pause: BETWEEN })
     }
 
-    fn on_oddities(&mut self, Oddities { bad, orphans, damaged }: Oddities) {
+    fn on_findings(&mut self, CheckpointFindings { bad, orphans, damaged }: CheckpointFindings) {
         let now = self.clock.now();
-        let is_soon = self.anew_at.is_some_and(|at| now.saturating_since(at) < ANEW_EVERY);
-        let what = if is_soon { "they stay in memory only" } else { "all of it is written anew" };
+        let is_soon = self.rewritten_at.is_some_and(|at| now.saturating_since(at) < REWRITE_INTERVAL);
+        let what = if is_soon { "they stay in memory only" } else { "the whole table is rewritten" };
         tracing::error!(
-            "of the registrations in the journal {bad} cannot be read, {orphans} refresh what is not there, and {damaged} rows are \
+            "of the registrations in the journal, {bad} cannot be read, {orphans} refresh missing bindings, and {damaged} rows are \
              damaged; {what}"
         );
         if !is_soon {
-            self.anew_at = Some(now);
-            self.shared.want_everything();
+            self.rewritten_at = Some(now);
+            self.shared.request_rewrite();
         }
     }
 
-    /// Files go away only after the database has them for good.
+    /// Removes files, which is safe only once the database durably contains them.
     fn on_checkpoint(&mut self, segments: &[Segment]) {
         self.read_failures = 0;
         for segment in segments {
@@ -294,52 +297,53 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
             }
             self.done = self.done.max(segment.number);
         }
-        self.shared.queue.order(Order::RemoveThrough(self.done));
+        self.shared.queue.send(StoreCommand::RemoveThrough(self.done));
     }
 
-    fn on_failure(&mut self, failure: &Failure, behind: u64) {
+    fn on_failure(&mut self, failure: &CheckpointError, behind: u64) {
         self.retry_at = Some(self.clock.now() + self.shared.limits.recover_every);
         self.shared.checkpoint_failed(&failure.to_string(), behind);
         match failure {
-            Failure::Store(StoreError::Disk { .. }) => self.store = None,
-            Failure::Journal(error) => {
+            CheckpointError::Store(StoreError::Disk { .. }) => self.store = None,
+            CheckpointError::Journal(error) => {
                 self.read_failures += 1;
                 if matches!(error, JournalError::Changed { .. }) || self.read_failures >= READ_TRIES {
-                    self.shared.want_everything();
+                    self.shared.request_rewrite();
                 }
             }
-            Failure::Store(_) | Failure::Rotate(_) => {}
+            CheckpointError::Store(_) | CheckpointError::Rotate(_) => {}
         }
     }
 
-    /// Files of the journal are lost or cannot be read: the table in memory has all that they had.
-    fn write_everything(&mut self) {
+    /// Writes the table in memory to the database, because files of the journal are lost or unreadable and the table
+    /// has their contents.
+    fn rewrite_all(&mut self) {
         let begun = self.clock.now();
-        match self.try_everything() {
+        match self.try_rewrite_all() {
             Ok(rows) => {
-                tracing::info!("all {rows} registered addresses were written to the database anew");
+                tracing::info!("all {rows} registered addresses were rewritten to the database");
                 self.shared.checkpoint_done(self.clock.now(), 0, self.rows());
             }
             Err(failure) => {
                 self.on_failure(&failure, 1);
-                // To copy the whole table is dear: it must not become all that this thread does.
+                // Copying the whole table is expensive and must not become this thread's only work.
                 let took = self.clock.now().saturating_since(begun);
                 self.retry_at = self.retry_at.max(Some(self.clock.now() + took * EVERYTHING_SHARE));
-                self.shared.want_everything();
+                self.shared.request_rewrite();
             }
         }
     }
 
-    fn try_everything(&mut self) -> Result<u64, Failure> {
-        let rotated = self.rotate().map_err(Failure::Rotate)?;
-        // What was committed before must be in the table, however long a worker takes to put it there.
-        self.await_workers().map_err(Failure::Rotate)?;
-        let all = everything(&self.locations, self.clock.now());
+    fn try_rewrite_all(&mut self) -> Result<u64, CheckpointError> {
+        let rotated = self.rotate().map_err(CheckpointError::Rotate)?;
+        // Everything committed before must be in the table, however long a worker takes to apply it.
+        self.await_workers().map_err(CheckpointError::Rotate)?;
+        let all = snapshot_states(&self.locations, self.clock.now());
         let checkpoint = Checkpoint { segment: rotated.through.max(self.done), stamp: encode(&self.clock.stamp()) };
         let pace = self.pace();
         let store = open_store(&mut self.store, &self.database)?;
         let mut gone: Vec<Vec<u8>> = Vec::new();
-        let read = store.for_each(&Part::ALL, |row| {
+        let read = store.for_each(&SlotRange::ALL, |row| {
             if !all.contains(row.aor) {
                 gone.push(row.aor.to_vec());
             }
@@ -351,7 +355,7 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
             Err(error) => return Err(error.into()),
         }
         store.set_pace(pace);
-        let changes = all.sorted_by(LocationStore::place).filter_map(|(aor, state)| change_to(aor, state));
+        let changes = all.sorted_by(LocationStore::slot).filter_map(|(aor, state)| change_to(aor, state));
         let removals = gone.iter().map(|aor| LocationChange::Remove { aor });
         store.write(changes.chain(removals), &checkpoint)?;
         self.floor_after(rotated);
@@ -359,33 +363,33 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
         self.done = checkpoint.segment;
         self.retry_at = None;
         self.on_checkpoint(&covered);
-        self.shared.queue.order(Order::Rewritten(checkpoint.segment));
+        self.shared.queue.send(StoreCommand::Rewritten(checkpoint.segment));
         Ok(all.len() as u64)
     }
 
-    /// Waits until the workers have put into the table what they were told until now.
+    /// Waits until the workers have applied all results sent so far.
     fn await_workers(&self) -> Result<(), String> {
         let undealt = self.shared.queue.until_dealt_with();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + ROTATE_TIMEOUT;
         while undealt.strong_count() > 0 {
             if Instant::now() >= until || self.shared.is_stopping() {
-                return Err("a worker does not look at what was kept".to_owned());
+                return Err("a worker does not handle the results of stored records".to_owned());
             }
             self.shared.pause(LOOK_AGAIN);
         }
         Ok(())
     }
 
-    /// Closes the segment that is written to.
-    fn rotate(&self) -> Result<Rotated, String> {
+    /// Closes the segment being written.
+    fn rotate(&self) -> Result<Rotation, String> {
         let (reply, answer) = mpsc::channel();
-        self.shared.queue.order(Order::Rotate(reply));
-        let stuck = |_| "the disk does not answer".to_owned();
-        answer.recv_timeout(PATIENCE).map_err(stuck).flatten()
+        self.shared.queue.send(StoreCommand::Rotate(reply));
+        let stuck = |_| "the disk does not respond".to_owned();
+        answer.recv_timeout(ROTATE_TIMEOUT).map_err(stuck).flatten()
     }
 
-    fn floor_after(&mut self, rotated: Rotated) {
-        // It counts once the segments before are in; purging asks again each time.
+    fn floor_after(&mut self, rotated: Rotation) {
+        // Valid once the segments before it are in the database; purging checks that each time.
         self.floor_ms = rotated.floor_ms;
         self.purge_at.get_or_insert(self.clock.now());
     }
@@ -404,7 +408,7 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
         match purged {
             Ok(purged) => {
                 self.shared.purged(purged.removed, self.rows());
-                if !purged.finished {
+                if !purged.is_finished {
                     self.purge_at = Some(self.clock.now() + PURGE_PAUSE);
                 }
             }
@@ -419,15 +423,15 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
         self.bring_up_to_date()
     }
 
-    /// Brings all that was ever acknowledged into the database.
+    /// Brings everything acknowledged into the database.
     fn bring_up_to_date(&mut self) -> Result<(), String> {
         let rotated = self.rotate()?;
         self.try_all();
-        // What did not fit is to be written anew, for which there is no reason to wait.
-        if self.shared.wants_everything() && self.retry_at.is_none() {
+        // A rewrite has been requested, and there is no reason to delay it.
+        if self.shared.is_rewrite_requested() && self.retry_at.is_none() {
             self.try_all();
         }
-        if self.shared.wants_everything() {
+        if self.shared.is_rewrite_requested() {
             return Err(self.shared.why_behind());
         }
         if self.done < rotated.through && self.shared.is_behind(self.done) {
@@ -447,8 +451,8 @@ fn open_store<'a>(store: &'a mut Option<LocationStore>, database: &Path) -> Resu
         Some(store) => Ok(store),
         None => {
             let opened = LocationStore::open(database)?;
-            // After a sync that failed: what is read may stand in the system's memory alone, where a sync does nothing.
-            if !opened.settle()? {
+            // After a failed sync, reads may return data from the page cache alone, where another sync does nothing.
+            if !opened.flush_log()? {
                 return Err(StoreError::Locked { path: database.to_owned() });
             }
             Ok(store.insert(opened))
@@ -456,7 +460,7 @@ fn open_store<'a>(store: &'a mut Option<LocationStore>, database: &Path) -> Resu
     }
 }
 
-/// How many of `segments` are read at once.
+/// Returns the number of `segments` to read at once.
 fn how_many(segments: &[Segment]) -> usize {
     let mut bytes = 0;
     let fits = segments.iter().take_while(|segment| {
@@ -466,9 +470,9 @@ fn how_many(segments: &[Segment]) -> usize {
     fits.count().clamp(1, segments.len())
 }
 
-/// The states of all addresses.
-fn everything(locations: &Locations, now: Timestamp) -> Newest {
-    let mut all = Newest::default();
+/// Returns the states of all addresses.
+fn snapshot_states(locations: &Locations, now: Timestamp) -> LatestStates {
+    let mut all = LatestStates::default();
     locations.for_each_state(now, |state| {
         all.add(state);
     });

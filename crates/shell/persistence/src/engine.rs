@@ -1,4 +1,4 @@
-//! The threads, and what starts and ends them.
+//! Start and stop of the threads.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,31 +10,31 @@ use std::time::Duration;
 use strowger_journal::{Disk, JournalError};
 use strowger_registrar::{Locations, Policy};
 
-use crate::backup::{Backup, BackupOrder, Progress, Task};
+use crate::backup::{Backup, BackupSpec, Progress, Task};
 use crate::batch::Batch;
 use crate::checkpoint::Checkpointer;
+use crate::failure::{StartError, StoreFailure};
 use crate::load::{Loader, Table};
-use crate::open::{self, Opened};
-use crate::queue::Order;
-use crate::shared::{Shared, Wish};
+use crate::open::{self, OpenStore};
+use crate::queue::StoreCommand;
+use crate::shared::{CheckpointRequest, Shared};
 use crate::status::Status;
-use crate::time::{Machine, Now};
-use crate::trouble::{StartError, Trouble};
+use crate::time::{MachineClocks, NowFn};
 use crate::writer::Writer;
-use crate::{Limits, Mode, Stopped};
+use crate::{Limits, Mode, StopReport};
 
-/// How long a stop lasts where nobody asked for one.
+/// Time limit of an implicit stop.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
-/// Faults of the journal's files that are shown.
+/// Maximum number of journal damages reported.
 const SHOWN_DAMAGE: usize = 16;
 
-/// What all threads are made from.
+/// What all threads are created from.
 #[derive(Clone)]
 pub(crate) struct Parts {
     pub(crate) database: PathBuf,
     pub(crate) mode: Mode,
-    pub(crate) now: Now,
-    pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) now: NowFn,
+    pub(crate) machine: Arc<dyn MachineClocks>,
     pub(crate) locations: Arc<Locations>,
     pub(crate) policy: Policy,
     pub(crate) limits: Limits,
@@ -42,11 +42,11 @@ pub(crate) struct Parts {
 
 type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
 
-/// [`Persistence`](crate::Persistence) over any kind of batch.
+/// The implementation of [`Persistence`](crate::Persistence), generic over batches.
 pub(crate) struct Engine<B: Batch> {
     shared: Arc<Shared<B>>,
     threads: Threads,
-    outcome: Mutex<Option<Stopped>>,
+    outcome: Mutex<Option<StopReport>>,
 }
 
 impl<B: Batch> Engine<B> {
@@ -66,9 +66,9 @@ impl<B: Batch> Engine<B> {
         };
         if let Some(opened) = &opened {
             // Before anything is staged.
-            parts.locations.begin(opened.clock.origin());
+            parts.locations.set_store_origin(opened.clock.origin());
         }
-        let launch = Launch { parts, shared: Arc::clone(&shared), threads: Arc::clone(&threads) };
+        let launch = StoreThread { parts, shared: Arc::clone(&shared), threads: Arc::clone(&threads) };
         spawn("strowger-store", &shared, &threads, move || {
             while opened.is_none() && launch.await_opening() {
                 opened = launch.try_to_open(&disk);
@@ -81,8 +81,8 @@ impl<B: Batch> Engine<B> {
         Ok(Self { shared, threads, outcome: Mutex::new(None) })
     }
 
-    pub(crate) fn keep(&self, batch: B) {
-        self.shared.queue.keep(batch, (self.shared.now)());
+    pub(crate) fn store(&self, batch: B) {
+        self.shared.queue.push(batch, (self.shared.now)());
     }
 
     #[cfg(test)]
@@ -94,16 +94,16 @@ impl<B: Batch> Engine<B> {
         self.shared.status()
     }
 
-    pub(crate) fn backup(&self, order: BackupOrder) -> Backup {
+    pub(crate) fn backup(&self, order: BackupSpec) -> Backup {
         let (reply, outcome) = mpsc::channel();
         let progress = Arc::new(Progress::default());
         if !self.shared.is_stopping() {
-            self.shared.wish(Wish::Backup(Task { order, progress: Arc::clone(&progress), reply }));
+            self.shared.request(CheckpointRequest::Backup(Task { order, progress: Arc::clone(&progress), reply }));
         }
         Backup { progress, outcome }
     }
 
-    pub(crate) fn stop(&self, within: Duration) -> Stopped {
+    pub(crate) fn stop(&self, within: Duration) -> StopReport {
         let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(stopped) = &*outcome {
             return stopped.clone();
@@ -111,25 +111,25 @@ impl<B: Batch> Engine<B> {
         self.shared.queue.close();
         self.shared.stop();
         let (reply, answer) = mpsc::channel();
-        self.shared.wish(Wish::Final(reply));
+        self.shared.request(CheckpointRequest::Final(reply));
         let result = match answer.recv_timeout(within) {
             Ok(result) => {
-                // Nobody waits for the disk any more.
+                // Nothing waits for the disk at this point.
                 self.join();
                 result
             }
             Err(_) => {
-                self.shared.queue.order(Order::End);
+                self.shared.queue.send(StoreCommand::End);
                 Err(format!("there was no checkpoint within {} s", within.as_secs()))
             }
         };
         let unwritten = self.shared.queue.counters().unwritten;
         if unwritten > 0 {
             tracing::error!(
-                "the newest registrations of {unwritten} addresses are lost: they could not be written any more"
+                "the latest registrations of {unwritten} addresses are lost: they could not be written in time"
             );
         }
-        let stopped = Stopped { clean: result.is_ok(), why: result.err() };
+        let stopped = StopReport { clean: result.is_ok(), why: result.err() };
         outcome.insert(stopped).clone()
     }
 
@@ -151,29 +151,29 @@ impl<B: Batch> Drop for Engine<B> {
 }
 
 impl Parts {
-    fn open<D: Disk>(&self, disk: impl FnOnce() -> Result<D, JournalError>) -> Result<Opened<D>, StartError> {
+    fn open<D: Disk>(&self, disk: impl FnOnce() -> Result<D, JournalError>) -> Result<OpenStore<D>, StartError> {
         let (now, machine) = (Arc::clone(&self.now), Arc::clone(&self.machine));
         open::open(disk, &self.database, &self.limits, now, machine)
     }
 }
 
-/// What the store thread begins with.
-struct Launch<B: Batch> {
+/// What the store thread starts with.
+struct StoreThread<B: Batch> {
     parts: Parts,
     shared: Arc<Shared<B>>,
     threads: Threads,
 }
 
-impl<B: Batch> Launch<B> {
-    /// Waits until it is time to try again; `false` where the server stops.
+impl<B: Batch> StoreThread<B> {
+    /// Waits for the next attempt; returns `false` if the server stops.
     fn await_opening(&self) -> bool {
         let why = || self.shared.status().state.to_string();
-        let agenda = self.shared.agenda(None, self.shared.limits.recover_every);
+        let agenda = self.shared.wait_for_requests(None, self.shared.limits.recover_every);
         let mut goes_on = true;
         for wish in agenda {
             match wish {
-                Wish::Backup(task) => task.carry_out(&self.parts.database, Err(why())),
-                Wish::Final(reply) => {
+                CheckpointRequest::Backup(task) => task.execute(&self.parts.database, Err(why())),
+                CheckpointRequest::Final(reply) => {
                     drop(reply.send(Err(why())));
                     goes_on = false;
                 }
@@ -182,10 +182,10 @@ impl<B: Batch> Launch<B> {
         goes_on
     }
 
-    fn try_to_open<D: Disk>(&self, disk: &impl Fn() -> Result<D, JournalError>) -> Option<Opened<D>> {
+    fn try_to_open<D: Disk>(&self, disk: &impl Fn() -> Result<D, JournalError>) -> Option<OpenStore<D>> {
         match self.parts.open(disk) {
             Ok(opened) => {
-                self.parts.locations.begin(opened.clock.origin());
+                self.parts.locations.set_store_origin(opened.clock.origin());
                 self.shared.opened();
                 Some(opened)
             }
@@ -196,8 +196,8 @@ impl<B: Batch> Launch<B> {
         }
     }
 
-    fn run<D: Disk>(self, opened: Opened<D>) {
-        let Opened { store, hold, journal, reader, clock, segments, damage, checkpoint } = opened;
+    fn run<D: Disk>(self, opened: OpenStore<D>) {
+        let OpenStore { store, hold, journal, reader, clock, segments, damage, checkpoint } = opened;
         let _as_long_as_it_runs = hold;
         let Self { parts, shared, threads } = self;
         let Parts { database, locations, policy, limits, .. } = parts;
@@ -208,7 +208,7 @@ impl<B: Batch> Launch<B> {
                 tracing::info!("the journal's end was cut, as after a loss of power: {damage}");
             }
         }
-        shared.update_found(|found| {
+        shared.update_load_report(|found| {
             found.damage = damage.iter().take(SHOWN_DAMAGE).map(ToString::to_string).collect();
         });
         let rotate_at = clock.now() + limits.checkpoint_every;
@@ -233,7 +233,7 @@ impl<B: Batch> Launch<B> {
             done: checkpoint,
             store: Some(store),
             read_failures: 0,
-            anew_at: None,
+            rewritten_at: None,
             floor_ms: 0,
             retry_at: None,
             rotate_at,
@@ -256,7 +256,7 @@ fn spawn<B: Batch>(
     threads: &Threads,
     work: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
-    let watch = Watch(Arc::clone(shared));
+    let watch = PanicGuard(Arc::clone(shared));
     let work = move || {
         let _watch = watch;
         work();
@@ -266,18 +266,18 @@ fn spawn<B: Batch>(
     Ok(())
 }
 
-/// Where a thread panics nothing is promised any more.
-struct Watch<B: Batch>(Arc<Shared<B>>);
+/// Reports a panic of a thread, after which nothing more is acknowledged.
+struct PanicGuard<B: Batch>(Arc<Shared<B>>);
 
-impl<B: Batch> Drop for Watch<B> {
+impl<B: Batch> Drop for PanicGuard<B> {
     fn drop(&mut self) {
         if thread::panicking() {
             let shared = &self.0;
             shared.queue.close();
-            shared.queue.break_down(shared.queue.backlog());
+            shared.queue.mark_broken(shared.queue.backlog());
             let why = "a fault in this program ended a thread of the store".to_owned();
             let remedy = "start the server again, and please report it".to_owned();
-            shared.end(Trouble { why, remedy });
+            shared.end(StoreFailure { why, remedy });
         }
     }
 }

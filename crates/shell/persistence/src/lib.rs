@@ -1,12 +1,12 @@
-//! What was registered survives: the threads between the shards, the journal and the database.
+//! Durable registrations: the threads between the shards, the journal and the database.
 //!
-//! The *store thread* takes all records that wait, writes them to the journal as one group with one sync, and answers for them.
-//! What comes meanwhile is the next group, so that groups grow with the load. The *checkpoint thread* brings the journal's
-//! closed segments into the database. At the start a *loading* thread fills the location table from both, while the server
-//! already serves. Whatever the disk does, calls go on: who was promised durability hears 503 at once, and the disk is tried
-//! again every second.
+//! The *store thread* takes all waiting records, writes them to the journal as one group with one sync, and
+//! acknowledges them. Records that arrive in the meantime form the next group, so groups grow with the load. The
+//! *checkpoint thread* writes closed segments of the journal to the database. At startup, *loader threads* fill the
+//! location table from both while the server is already running. Calls continue whatever the disk does. On a disk
+//! error, requests that were to be durable get 503 at once, and the disk is retried every second.
 //!
-//! [`Persistence::start`] begins it, as a [`Keep`] the workers have it, [`Persistence::stop`] ends it.
+//! [`Persistence::start`] starts it, the workers use it as a [`RecordSink`], and [`Persistence::stop`] stops it.
 
 #![forbid(unsafe_code)]
 
@@ -15,9 +15,10 @@ mod backup;
 mod batch;
 mod checkpoint;
 mod engine;
-mod grouping;
+mod failure;
+mod group_commit;
+mod latest_states;
 mod load;
-mod newest;
 mod offline;
 mod open;
 mod paged;
@@ -27,7 +28,6 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod time;
-mod trouble;
 mod writer;
 
 use std::fmt::{self, Display, Formatter};
@@ -37,62 +37,62 @@ use std::time::Duration;
 
 use strowger_journal::Folder;
 use strowger_registrar::{Locations, Policy};
-use strowger_worker::{Keep, KeepBatch};
+use strowger_worker::{RecordBatch, RecordSink};
 
 use crate::engine::{Engine, Parts};
-use crate::time::System;
+use crate::time::SystemClocks;
 
-pub use backup::{BackedUp, Backup, BackupError, BackupOrder, Restored, backup_offline, restore};
-pub use offline::Offline;
-pub use status::{CheckpointStatus, Found, State, Status};
-pub use time::Now;
-pub use trouble::StartError;
+pub use backup::{Backup, BackupError, BackupResult, BackupSpec, RestoreResult, backup_offline, restore};
+pub use failure::StartError;
+pub use offline::OfflineStore;
+pub use status::{CheckpointStatus, LoadReport, State, Status};
+pub use time::NowFn;
 
-/// What a 200 to a REGISTER promises.
+/// What a 200 to a REGISTER guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The binding survives a loss of power.
-    Through,
-    /// It survives a loss of power [`Limits::behind`] later.
-    Behind,
+    WriteThrough,
+    /// The binding survives a loss of power that occurs at least [`Limits::behind`] later.
+    WriteBehind,
 }
 
 impl Display for Mode {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Through => "write-through",
-            Self::Behind => "write-behind",
+            Self::WriteThrough => "write-through",
+            Self::WriteBehind => "write-behind",
         })
     }
 }
 
-/// Bounds, each with a default that suits.
+/// Limits, with suitable defaults.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Records that wait for the store thread; what comes above is refused.
+    /// Maximum records waiting for the store thread; further ones are refused.
     pub waiting_records: usize,
-    /// Their bytes.
+    /// Maximum bytes of waiting records.
     pub waiting_bytes: usize,
-    /// With [`Mode::Through`], how long a record waits at most for others to share its sync, while they come steadily.
+    /// With [`Mode::WriteThrough`], maximum wait for other records to share a sync, while they arrive steadily.
     pub company: Duration,
-    /// With [`Mode::Behind`], how long after its coming a record is safe.
+    /// With [`Mode::WriteBehind`], maximum time from arrival of a record until it is durable.
     pub behind: Duration,
-    /// A record that has waited so long for a slow disk is refused: whoever registers has given up.
+    /// Age at which a record waiting for a slow disk is refused, because the client has given up.
     pub late: Duration,
-    /// How often what is broken is tried again.
+    /// Retry interval after a failure.
     pub recover_every: Duration,
-    /// Addresses whose newest state waits for a broken disk, although nobody waits for it. What comes above is lost, until the
-    /// disk is back: then all is written anew.
+    /// Maximum addresses whose latest state waits for a failed disk without a waiting request. Beyond it, records are
+    /// lost until the disk recovers and everything is rewritten.
     pub unwritten_addresses: usize,
-    /// Their bytes.
+    /// Maximum bytes of these states.
     pub unwritten_bytes: usize,
-    /// The journal begins a new file after so many bytes.
+    /// Size at which the journal begins a new file.
     pub segment_bytes: u64,
-    /// The journal's files together; past it nothing is taken until a checkpoint.
+    /// Maximum total size of the journal's files; beyond it, records are refused until the next checkpoint.
     pub journal_bytes: u64,
-    /// How long a record may stand in the journal only.
+    /// Maximum time that a record is in the journal only.
     pub checkpoint_every: Duration,
-    /// Threads that load.
+    /// Number of loader threads.
     pub load_threads: u8,
 }
 
@@ -116,75 +116,76 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// With [`Mode::Behind`], bytes that are written without waiting for more.
+    /// Returns the number of bytes that are written without further wait in [`Mode::WriteBehind`].
     pub(crate) fn eager_bytes(&self) -> usize {
         self.waiting_bytes / 16
     }
 }
 
-/// What is kept, where and how.
+/// Configuration of the persistence threads.
 #[derive(Clone)]
 pub struct PersistenceConfig {
-    /// The journal's folder; made where it is missing.
+    /// Folder of the journal; created if missing.
     pub folder: PathBuf,
-    /// The database, which has the users too.
+    /// The database, which also contains the users.
     pub database: PathBuf,
-    /// What is promised.
+    /// Durability of acknowledged registrations.
     pub mode: Mode,
     /// The process's monotonic clock.
-    pub now: Now,
-    /// The table, [awaiting](Locations::awaiting) what is loaded.
+    pub now: NowFn,
+    /// The location table, [awaiting](Locations::awaiting) loaded data.
     pub locations: Arc<Locations>,
-    /// For what is loaded.
+    /// Policy for loaded bindings.
     pub policy: Policy,
-    /// Bounds.
+    /// Limits.
     pub limits: Limits,
 }
 
-/// The threads that keep registrations. Any thread may use it.
+/// The threads that store registrations. Usable from any thread.
 pub struct Persistence {
-    engine: Engine<KeepBatch>,
+    engine: Engine<RecordBatch>,
 }
 
 impl Persistence {
-    /// Opens journal and database and starts the threads; the table is loaded while the server runs.
+    /// Opens journal and database and starts the threads. The table is loaded while the server runs.
     ///
-    /// What may heal by itself (a full disk, a file system that is read-only, an error of the disk, a locked database) is no
-    /// error: the server starts, registrations are refused, and it is tried again every second.
+    /// Conditions that may resolve without a restart (a full disk, a read-only file system, a disk error, a locked
+    /// database) are not errors: the server starts, refuses registrations and retries every second.
     ///
     /// # Errors
-    /// What only the operator can mend: a wrong owner, a path that is no folder, another server that runs, files of a newer
-    /// version.
+    /// Conditions that only the operator can resolve: a wrong owner, a path that is not a folder, another running
+    /// server, files of a newer version.
     pub fn start(config: PersistenceConfig) -> Result<Self, StartError> {
         let PersistenceConfig { folder, database, mode, now, locations, policy, limits } = config;
-        let machine = Arc::new(System::new());
+        let machine = Arc::new(SystemClocks::new());
         let parts = Parts { database, mode, now, machine, locations, policy, limits };
         let engine = Engine::start(move || Folder::open(&folder), parts)?;
         Ok(Self { engine })
     }
 
-    /// How it goes.
+    /// Returns the status.
     #[must_use]
     pub fn status(&self) -> Status {
         self.engine.status()
     }
 
-    /// Begins to write a backup of all users and registrations as they are now, while everything goes on.
+    /// Starts a backup of all users and registrations in their current state, without interrupting service.
     #[must_use]
-    pub fn backup(&self, order: BackupOrder) -> Backup {
+    pub fn backup(&self, order: BackupSpec) -> Backup {
         self.engine.backup(order)
     }
 
-    /// Ends it: what waits is committed, and all of the journal is brought into the database, so that the next start has none to
-    /// read. What does not get so far within `within` is in the journal all the same. Later records are refused.
-    pub fn stop(&self, within: Duration) -> Stopped {
+    /// Stops the threads: commits what is waiting and brings the journal into the database, so that the next start
+    /// has no journal to read. What is not finished within `within` remains in the journal. Later records are
+    /// refused.
+    pub fn stop(&self, within: Duration) -> StopReport {
         self.engine.stop(within)
     }
 }
 
-impl Keep for Persistence {
-    fn keep(&self, batch: KeepBatch) {
-        self.engine.keep(batch);
+impl RecordSink for Persistence {
+    fn store(&self, batch: RecordBatch) {
+        self.engine.store(batch);
     }
 }
 
@@ -194,11 +195,11 @@ impl fmt::Debug for Persistence {
     }
 }
 
-/// How it ended.
+/// Result of stopping.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stopped {
-    /// The next start has no journal to read.
+pub struct StopReport {
+    /// Whether the next start has no journal to read.
     pub clean: bool,
-    /// Why it has.
+    /// Why it has one.
     pub why: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What was kept comes back: rows of the database, and over them what the journal has besides.
+//! Loading at startup: rows of the database, overlaid with newer records of the journal.
 
 use std::num::NonZeroU8;
 use std::ops::ControlFlow;
@@ -10,15 +10,15 @@ use std::thread;
 use strowger_foundation::Timestamp;
 use strowger_journal::{Disk, JournalError, Reader, Segment};
 use strowger_registrar::{Locations, Policy, Record, record};
-use strowger_store::{Loaded, Location, LocationStore, Part, StoreError};
+use strowger_store::{LoadCounts, Location, LocationStore, SlotRange, StoreError};
 
 use crate::batch::Batch;
-use crate::checkpoint::{Failure, READ_TRIES};
-use crate::newest::{Marks, Newest};
+use crate::checkpoint::{CheckpointError, READ_TRIES};
+use crate::latest_states::{AtomicBitSet, LatestStates};
 use crate::shared::Shared;
 use crate::time::StoreClock;
 
-/// Rows between two looks at whether the server stops, and updates of the progress.
+/// Rows between progress updates and checks for a stopping server.
 const ROWS_A_LOOK: u64 = 1024;
 
 /// Fills the location table, once.
@@ -29,7 +29,7 @@ pub(crate) struct Loader<D: Disk, B> {
     pub(crate) table: Table<B>,
 }
 
-/// What is filled, and from where.
+/// The table to fill, and its sources.
 pub(crate) struct Table<B> {
     pub(crate) database: PathBuf,
     pub(crate) locations: Arc<Locations>,
@@ -45,7 +45,7 @@ struct Counts {
 }
 
 impl<D: Disk, B: Batch> Loader<D, B> {
-    /// Loads, trying again as long as it takes, and then has the table taken for complete.
+    /// Loads, retrying as long as needed, then marks the table complete.
     pub(crate) fn run(mut self) {
         let begun = self.table.clock.now();
         let shared = Arc::clone(&self.table.shared);
@@ -67,15 +67,16 @@ impl<D: Disk, B: Batch> Loader<D, B> {
         self.table.complete(counts, begun);
     }
 
-    fn load(&mut self, counts: &Counts) -> Result<(), Failure> {
-        let mut newer = Newest::default();
-        // A reader keeps as much memory as a segment has bytes.
+    fn load(&mut self, counts: &Counts) -> Result<(), CheckpointError> {
+        let mut newer = LatestStates::default();
+        // A reader holds a buffer as large as a segment.
         let mut reader = self.reader.clone();
         for segment in &self.segments {
             let mut bad = 0;
             match reader.read(*segment, |record| bad += u64::from(!newer.add(record))) {
                 Ok(()) => {}
-                // It was verified a moment ago and cannot be read any more: the others are worth more than waiting for it.
+                // It was just verified and has become unreadable. Loading the others is worth more than waiting for
+                // it.
                 Err(error) if self.tries >= READ_TRIES || matches!(error, JournalError::Changed { .. }) => {
                     tracing::error!("the registrations in a file of the journal are lost: {error}");
                     bad += 1;
@@ -93,12 +94,12 @@ impl<D: Disk, B: Batch> Loader<D, B> {
 }
 
 impl<B: Batch> Table<B> {
-    fn fill(&self, newer: &Newest, counts: &Counts) -> Result<(), StoreError> {
+    fn fill(&self, newer: &LatestStates, counts: &Counts) -> Result<(), StoreError> {
         let rows = LocationStore::open(&self.database)?.count()?;
         self.shared.rows_of.store(rows + newer.len() as u64, Ordering::Relaxed);
         self.shared.purged(0, rows);
         self.shared.rows_done.store(0, Ordering::Relaxed);
-        let refreshed = Marks::new(newer.len());
+        let refreshed = AtomicBitSet::new(newer.len());
         self.load_rows(newer, counts, &refreshed)?;
         for (number, (_, state)) in newer.iter().enumerate() {
             if (number as u64).is_multiple_of(ROWS_A_LOOK) && self.shared.is_stopping() {
@@ -114,22 +115,28 @@ impl<B: Batch> Table<B> {
         Ok(())
     }
 
-    /// Restores the rows, in several threads, and with them those refreshes of `newer` that have one, which it marks.
-    fn load_rows(&self, newer: &Newest, counts: &Counts, refreshed: &Marks) -> Result<(), StoreError> {
+    /// Restores the rows in several threads, applies those refreshes of `newer` that have a row, and marks them.
+    fn load_rows(&self, newer: &LatestStates, counts: &Counts, refreshed: &AtomicBitSet) -> Result<(), StoreError> {
         let parts = NonZeroU8::new(self.shared.limits.load_threads).unwrap_or(NonZeroU8::MIN);
-        let load = |part: Part| self.load_part(&part, newer, counts, refreshed);
+        let load = |part: SlotRange| self.load_part(&part, newer, counts, refreshed);
         thread::scope(|scope| {
             let others: Vec<_> = (1..parts.get())
-                .filter_map(|index| Part::of(index, parts))
+                .filter_map(|index| SlotRange::of(index, parts))
                 .map(|part| scope.spawn(|| load(part)))
                 .collect();
-            let first = Part::of(0, parts).map_or(Ok(()), load);
+            let first = SlotRange::of(0, parts).map_or(Ok(()), load);
             let crashed = || StoreError::Damaged { path: self.database.clone() };
             others.into_iter().fold(first, |all, other| all.and(other.join().map_err(|_| crashed()).flatten()))
         })
     }
 
-    fn load_part(&self, part: &Part, newer: &Newest, counts: &Counts, refreshed: &Marks) -> Result<(), StoreError> {
+    fn load_part(
+        &self,
+        part: &SlotRange,
+        newer: &LatestStates,
+        counts: &Counts,
+        refreshed: &AtomicBitSet,
+    ) -> Result<(), StoreError> {
         let store = LocationStore::open(&self.database)?;
         let (mut rows, mut state) = (0, Vec::new());
         let found = store.for_each(part, |row: Location<'_>| {
@@ -147,8 +154,8 @@ impl<B: Batch> Table<B> {
                     self.restore(&state, counts);
                     refreshed.set(number);
                 }
-                // What is not named there stays.
-                Some((_, changes)) if Record::parse(changes).is_ok_and(|record| record.is_of_changes()) => {
+                // Contacts not named in the changes stay.
+                Some((_, changes)) if Record::parse(changes).is_ok_and(|record| record.is_change_set()) => {
                     self.restore(row.record, counts);
                 }
                 // The journal has a newer state.
@@ -157,12 +164,12 @@ impl<B: Batch> Table<B> {
             ControlFlow::Continue(())
         });
         match found {
-            Ok(Loaded { damaged, missing, .. }) => {
+            Ok(LoadCounts { damaged, missing, .. }) => {
                 counts.skipped.fetch_add(damaged + missing, Ordering::Relaxed);
                 Ok(())
             }
             Err(error @ StoreError::Damaged { .. }) => {
-                tracing::error!("only {rows} rows of the registrations in a part of the database can be read: {error}");
+                tracing::error!("only {rows} registrations can be read from a part of the database: {error}");
                 counts.skipped.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
@@ -176,17 +183,17 @@ impl<B: Batch> Table<B> {
             return;
         };
         let bindings = self.locations.restore(self.clock.now(), &self.policy, &record);
-        if bindings == 0 && record.binds() {
+        if bindings == 0 && record.has_bindings() {
             counts.expired.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     fn complete(&self, counts: Counts, begun: Timestamp) {
-        self.locations.complete();
+        self.locations.complete_source();
         let took = self.clock.now().saturating_since(begun);
         let (expired, skipped) = (counts.expired.into_inner(), counts.skipped.into_inner());
         let loaded = self.locations.len() as u64;
-        self.shared.update_found(|found| {
+        self.shared.update_load_report(|found| {
             (found.loaded, found.expired, found.took, found.is_complete) = (loaded, expired, took, true);
             found.skipped += skipped;
         });
@@ -194,7 +201,7 @@ impl<B: Batch> Table<B> {
         tracing::debug!("{loaded} registrations in {s:.1} s; {expired} addresses expired meanwhile");
         if skipped > 0 {
             tracing::error!(
-                "{skipped} kept registrations could not be read: their phones are reached when they register again"
+                "{skipped} stored registrations could not be read: their phones are reachable once they register again"
             );
         }
         self.shared.loaded();

@@ -1,53 +1,53 @@
-//! Database and journal together: which journal belongs to the database, and which time it is.
+//! Opening of database and journal: which journal belongs to the database, and the store time.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use strowger_journal::{Checkpointed, Damage, Disk, Journal, JournalError, Reader, Segment, Settings};
-use strowger_store::{Checkpoint, Hold, LocationStore, StoreError};
+use strowger_journal::{CheckpointPosition, Damage, Disk, Journal, JournalError, Reader, Segment, Settings};
+use strowger_store::{Checkpoint, DatabaseLock, LocationStore, StoreError};
 
 use crate::Limits;
-use crate::time::{Machine, Now, StoreClock, decode, later};
-use crate::trouble::StartError;
+use crate::failure::StartError;
+use crate::time::{MachineClocks, NowFn, StoreClock, decode, later};
 
-/// The settings of the database that name its journal: two, so that a damaged row does not part them.
+/// Database settings with the id of its journal, stored twice so that one damaged row does not separate them.
 const JOURNAL_ID: [&str; 2] = ["journal-id", "journal-id.copy"];
 
-/// How often it is tried to settle the database, while others look at it for a moment.
+/// Attempts to settle the database while other readers briefly hold it.
 const SETTLING_TRIES: u32 = 5;
 const SETTLING_PAUSE: Duration = Duration::from_millis(10);
 
-/// All that the threads work with.
-pub(crate) struct Opened<D: Disk> {
+/// Everything that the threads work with.
+pub(crate) struct OpenStore<D: Disk> {
     pub(crate) store: LocationStore,
-    /// No other server works with the database.
-    pub(crate) hold: Hold,
+    /// Lock that keeps other servers from the database.
+    pub(crate) hold: DatabaseLock,
     pub(crate) journal: Journal<D>,
     pub(crate) reader: Reader<D>,
     pub(crate) clock: StoreClock,
-    /// What the database does not contain yet.
+    /// Segments not yet in the database.
     pub(crate) segments: Vec<Segment>,
     pub(crate) damage: Vec<Damage>,
-    /// The newest segment that the database contains.
+    /// Last segment in the database.
     pub(crate) checkpoint: u64,
 }
 
-/// Opens the database and the journal of `disk` that belongs to it.
+/// Opens the database and its journal on `disk`.
 pub(crate) fn open<D: Disk>(
     disk: impl FnOnce() -> Result<D, JournalError>,
     database: &Path,
     limits: &Limits,
-    now: Now,
-    machine: Arc<dyn Machine>,
-) -> Result<Opened<D>, StartError> {
+    now: NowFn,
+    machine: Arc<dyn MachineClocks>,
+) -> Result<OpenStore<D>, StartError> {
     let mut store = LocationStore::open(database)?;
-    let hold = strowger_store::hold(database)?;
+    let hold = strowger_store::lock(database)?;
     let is_settled = settle(&store);
     let (checkpoint, is_known) = match store.checkpoint() {
         Err(error @ StoreError::Damaged { .. }) => {
-            tracing::error!("the mark of the last checkpoint is damaged, so the whole journal is read: {error}");
+            tracing::error!("the record of the last checkpoint is damaged, so the whole journal is read: {error}");
             (None, false)
         }
         checkpoint => (checkpoint?, true),
@@ -65,7 +65,7 @@ pub(crate) fn open<D: Disk>(
     if let Some(fault) = journal.fault().filter(|fault| fault.kind() == std::io::ErrorKind::PermissionDenied) {
         return Err(JournalError::Disk(fault.clone()).into());
     }
-    Ok(Opened {
+    Ok(OpenStore {
         store,
         hold,
         reader: journal.reader(),
@@ -77,30 +77,30 @@ pub(crate) fn open<D: Disk>(
     })
 }
 
-/// Makes durable what the database seems to contain. The process before may have met a disk that failed to, and what is read
-/// then stands in the system's memory alone.
+/// Makes the visible contents of the database durable. The previous process may have met a failing disk, so that
+/// reads return data from the page cache alone.
 fn settle(store: &LocationStore) -> bool {
     (0..SETTLING_TRIES).any(|number| {
         if number > 0 {
             thread::sleep(SETTLING_PAUSE);
         }
-        store.settle().unwrap_or(false)
+        store.flush_log().unwrap_or(false)
     })
 }
 
-/// What of the journal is in the database: the newest segment, and what that means for its files.
-fn contained(checkpoint: Option<&Checkpoint>, is_known: bool, is_settled: bool) -> (u64, Checkpointed) {
+/// Returns the last segment in the database, and what that means for the journal's files.
+fn contained(checkpoint: Option<&Checkpoint>, is_known: bool, is_settled: bool) -> (u64, CheckpointPosition) {
     let checkpointed = match checkpoint.map(|checkpoint| checkpoint.segment) {
-        None if !is_known => Checkpointed::Unknown,
-        // A checkpoint of no segment is that of a database that begins a new journal.
-        None | Some(0) => Checkpointed::Nothing,
-        Some(number) if is_settled => Checkpointed::Through(number),
-        Some(number) => Checkpointed::Unsettled(number),
+        None if !is_known => CheckpointPosition::Unknown,
+        // A checkpoint of segment 0 marks a database that begins a new journal.
+        None | Some(0) => CheckpointPosition::Nothing,
+        Some(number) if is_settled => CheckpointPosition::Through(number),
+        Some(number) => CheckpointPosition::Unsettled(number),
     };
     (checkpoint.map_or(0, |checkpoint| checkpoint.segment), checkpointed)
 }
 
-/// Which journal belongs to the database; a new one where none did.
+/// Returns the id of the database's journal, creating one if there is none.
 fn journal_id(store: &mut LocationStore) -> Result<[u8; 16], StartError> {
     for key in JOURNAL_ID {
         match store.setting(key) {
@@ -118,12 +118,12 @@ fn journal_id(store: &mut LocationStore) -> Result<[u8; 16], StartError> {
     Ok(id)
 }
 
-/// Parts the database from any journal that there was.
+/// Ties the database to a new journal, separating it from any earlier one.
 pub(crate) fn name_journal(store: &mut LocationStore, id: [u8; 16]) -> Result<(), StoreError> {
     JOURNAL_ID.iter().try_for_each(|key| store.set_setting(key, &id))
 }
 
-/// The name of a new journal.
+/// Returns a random id for a new journal.
 pub(crate) fn random_id() -> Result<[u8; 16], StartError> {
     let mut id = [0; 16];
     let cause = |error: getrandom::Error| StartError::System { doing: "get random numbers", cause: error.into() };

@@ -1,13 +1,14 @@
-//! Memory in pages that the system has back as soon as they are dropped.
+//! Paged memory that returns to the system as soon as it is dropped.
 //!
-//! What an allocator is given back it keeps for the next who asks. A start and a checkpoint need for some seconds as much as
-//! the server needs for ever, so that would double its memory. Hence their pages are aligned to more than an allocator has in
-//! store: it asks the system for each, and has the system take it away again.
+//! An allocator keeps freed memory for later requests. A start and a checkpoint need, for some seconds, as much
+//! memory as the server needs permanently, so that would double its footprint. These pages are therefore larger and
+//! more aligned than what an allocator keeps: it requests each from the system and returns it.
 
-/// Bytes of a page, and its alignment. Above 64 KiB mimalloc maps by itself, above 128 KiB the system's allocator does.
+/// Size and alignment of a page. Above 64 KiB mimalloc maps memory directly, above 128 KiB the system's allocator
+/// does.
 const PAGE: usize = 128 << 10;
 
-/// `N` such that it has [`PAGE`] bytes.
+/// A page of [`PAGE`] bytes; `N` must be chosen accordingly.
 #[derive(Debug)]
 #[repr(C, align(131_072))]
 struct Page<T, const N: usize>([T; N]);
@@ -19,21 +20,21 @@ impl<T: Copy + Default, const N: usize> Page<T, N> {
     }
 }
 
-/// Values by number, `N` a page. They never move.
+/// Values by number, `N` per page. They never move.
 #[derive(Debug)]
-pub(crate) struct Paged<T, const N: usize> {
+pub(crate) struct PagedVec<T, const N: usize> {
     pages: Vec<Box<Page<T, N>>>,
     len: usize,
 }
 
-impl<T, const N: usize> Default for Paged<T, N> {
+impl<T, const N: usize> Default for PagedVec<T, N> {
     fn default() -> Self {
         Self { pages: Vec::new(), len: 0 }
     }
 }
 
-impl<T: Copy + Default, const N: usize> Paged<T, N> {
-    /// So many of the default.
+impl<T: Copy + Default, const N: usize> PagedVec<T, N> {
+    /// Creates `len` default values.
     pub(crate) fn with_len(len: usize) -> Self {
         Self { pages: (0..len.div_ceil(N)).map(|_| Page::new()).collect(), len }
     }
@@ -59,23 +60,23 @@ impl<T: Copy + Default, const N: usize> Paged<T, N> {
     }
 }
 
-/// Texts, each in one piece.
+/// Byte strings, each contiguous.
 #[derive(Debug, Default)]
-pub(crate) struct Texts {
+pub(crate) struct ByteArena {
     blocks: Vec<Block>,
-    /// The block that is being filled, and how far it is.
+    /// The block being filled, and its used length.
     open: Option<(u32, usize)>,
 }
 
 #[derive(Debug)]
 enum Block {
     Page(Box<Page<u8, PAGE>>),
-    /// One text that is longer than a page.
+    /// A string longer than a page.
     Long(Vec<u8>),
 }
 
-impl Texts {
-    /// Makes room for a text of `len` bytes; says in which block and where in it.
+impl ByteArena {
+    /// Reserves `len` bytes; returns the block and the offset in it.
     pub(crate) fn reserve(&mut self, len: u32) -> (u32, u32) {
         let len = len as usize;
         if len > PAGE {
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn texts_of_any_length_stay_what_they_were() {
-        let mut texts = Texts::default();
+        let mut texts = ByteArena::default();
         let lengths = [1, 70_000, 70_000, 0, PAGE, PAGE + 1, 5, 1 << 20, PAGE - 5, 6];
         let places: Vec<(u32, u32)> = lengths.iter().map(|len| texts.reserve(*len as u32)).collect();
         for (number, (len, (block, at))) in (1u8..).zip(lengths.iter().zip(&places)) {
@@ -130,7 +131,7 @@ mod tests {
 
     #[test]
     fn values_are_found_by_their_number() {
-        let mut values = Paged::<u64, 16_384>::with_len(16_384);
+        let mut values = PagedVec::<u64, 16_384>::with_len(16_384);
         assert!((0..values.len()).all(|number| *values.get(number) == 0));
         for value in 0..40_000 {
             values.push(value);

@@ -1,4 +1,4 @@
-//! Between the workers and the store thread.
+//! Queue between the workers and the store thread.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -9,44 +9,44 @@ use std::time::Duration;
 use strowger_foundation::Timestamp;
 use strowger_registrar::Record;
 
-use crate::backlog::{Added, Backlog};
-use crate::batch::{Arrived, Batch};
-use crate::grouping::{ENOUGH, Grouping};
+use crate::backlog::{AddResult, Backlog};
+use crate::batch::{Batch, QueuedBatch};
+use crate::group_commit::{ENOUGH, GroupCommit};
 use crate::{Limits, Mode};
 
-/// Addresses that are put together while the workers wait.
+/// Maximum number of addresses merged while the workers wait.
 const FEW: usize = 64;
-/// So long after a record was refused because too many waited it is still shown.
-pub(crate) const CROWD_LASTS: Duration = Duration::from_secs(2);
+/// How long an overflow is shown after the last refused record.
+pub(crate) const OVERFLOW_SHOWN: Duration = Duration::from_secs(2);
 
-/// What the store thread is asked by others than the workers.
+/// Commands to the store thread, other than batches.
 #[derive(Debug)]
-pub(crate) enum Order {
-    /// Close the segment, after all that waits.
-    Rotate(Sender<Result<Rotated, String>>),
-    /// The checkpoint has all segments through this one.
+pub(crate) enum StoreCommand {
+    /// Close the segment after everything waiting has been written.
+    Rotate(Sender<Result<Rotation, String>>),
+    /// The checkpoint contains all segments up to this one.
     RemoveThrough(u64),
-    /// The database has the whole table, as of when everything through this segment was closed.
+    /// The database contains the whole table as of the closing of this segment.
     Rewritten(u64),
-    /// Write what waits and end.
+    /// Write what is waiting and stop.
     End,
 }
 
-/// A segment was closed.
+/// Result of closing a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rotated {
-    /// All that was written until now is in segments through this one.
+pub(crate) struct Rotation {
+    /// Everything written so far is in segments up to this one.
     pub(crate) through: u64,
-    /// Store time in milliseconds: what was staged before is written. 0 where that is not known.
+    /// Store time in ms before which everything staged has been written; 0 if unknown.
     pub(crate) floor_ms: u64,
 }
 
-/// What there is for the store thread to do, the oldest first: `batches`, then `unwritten`, then `orders`.
+/// Work for the store thread, oldest first: `batches`, then `unwritten`, then `commands`.
 #[derive(Debug)]
 pub(crate) struct Work<B> {
-    pub(crate) batches: Vec<Arrived<B>>,
+    pub(crate) batches: Vec<QueuedBatch<B>>,
     pub(crate) unwritten: Option<Backlog>,
-    pub(crate) orders: VecDeque<Order>,
+    pub(crate) commands: VecDeque<StoreCommand>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,12 +56,12 @@ pub(crate) struct Counters {
     pub(crate) refused: u64,
     pub(crate) late: u64,
     pub(crate) lost: u64,
-    /// When too many waited and one more was refused, first and last.
-    pub(crate) crowded: Option<(Timestamp, Timestamp)>,
+    /// First and last refusal of a record because too many were waiting.
+    pub(crate) overflow_period: Option<(Timestamp, Timestamp)>,
 }
 
-/// Batches that wait, bounded; past the bound, and while the journal is broken, a batch is refused at once, and of the records
-/// that nobody waits for the newest state of each address is kept.
+/// Bounded queue of batches. Past the bound, and while the journal is broken, a batch is refused at once; of its
+/// records without a waiting request, the latest state of each address is kept.
 #[derive(Debug)]
 pub(crate) struct Queue<B> {
     state: Mutex<State<B>>,
@@ -72,24 +72,24 @@ pub(crate) struct Queue<B> {
 
 #[derive(Debug)]
 struct State<B> {
-    batches: Vec<Arrived<B>>,
+    batches: Vec<QueuedBatch<B>>,
     records: usize,
     bytes: usize,
-    grouping: Grouping,
-    /// The store thread sleeps for a moment in which it is not to be woken for a record.
+    grouping: GroupCommit,
+    /// Whether the store thread is in a short wait from which a record must not wake it.
     is_dozing: bool,
-    /// Newer than all of `batches`: while there is any, no batch is taken.
+    /// Newer than all of `batches`; no batch is accepted while there are any.
     unwritten: Backlog,
-    /// How many more there are, which are being put together.
+    /// Number of further ones that are being merged.
     merging: usize,
-    /// When too many waited, first and last.
-    crowded: Option<(Timestamp, Timestamp)>,
-    /// Who has one has not dealt with its answer.
+    /// First and last refusal because too many were waiting.
+    overflow_period: Option<(Timestamp, Timestamp)>,
+    /// A batch holds a clone until its result has been handled.
     token: Arc<()>,
-    orders: VecDeque<Order>,
+    commands: VecDeque<StoreCommand>,
     is_broken: bool,
     is_closed: bool,
-    /// Removals that came while the table was loaded, which may bring back what they removed.
+    /// Removals received while the table is loading, since loading may restore what they removed.
     removals: Option<Backlog>,
     refused: u64,
     late: u64,
@@ -98,18 +98,18 @@ struct State<B> {
 
 impl<B: Batch> Queue<B> {
     pub(crate) fn new(mode: Mode, limits: Limits, is_broken: bool) -> Self {
-        let company = if mode == Mode::Through { limits.company } else { Duration::ZERO };
+        let company = if mode == Mode::WriteThrough { limits.company } else { Duration::ZERO };
         let state = State {
             batches: Vec::new(),
             records: 0,
             bytes: 0,
-            grouping: Grouping::new(company),
+            grouping: GroupCommit::new(company),
             is_dozing: false,
             unwritten: Backlog::new(limits.unwritten_addresses, limits.unwritten_bytes),
             merging: 0,
-            crowded: None,
+            overflow_period: None,
             token: Arc::new(()),
-            orders: VecDeque::new(),
+            commands: VecDeque::new(),
             is_broken,
             is_closed: false,
             removals: Some(Backlog::new(limits.unwritten_addresses, limits.unwritten_bytes)),
@@ -120,25 +120,25 @@ impl<B: Batch> Queue<B> {
         Self { state: Mutex::new(state), work: Condvar::new(), mode, limits }
     }
 
-    /// Takes a batch, or refuses it; never waits for the disk.
-    pub(crate) fn keep(&self, batch: B, now: Timestamp) {
-        let mut arrived = Arrived::new(batch, now);
+    /// Accepts or refuses a batch; never waits for the disk.
+    pub(crate) fn push(&self, batch: B, now: Timestamp) {
+        let mut arrived = QueuedBatch::new(batch, now);
         let mut state = self.lock();
-        arrived.batch.follow(Arc::clone(&state.token));
+        arrived.batch.hold_token(Arc::clone(&state.token));
         state.note_removals(&arrived.batch);
         let is_over = state.records + arrived.records > self.limits.waiting_records
             || state.bytes.saturating_add(arrived.bytes) > self.limits.waiting_bytes;
         if state.is_broken || state.is_closed || is_over || !state.unwritten.is_empty() {
             if is_over && arrived.awaited > 0 {
-                state.note_crowd(now);
+                state.note_overflow(now);
             }
             let lost = state.refuse(&arrived);
             drop(state);
             self.work.notify_one();
-            arrived.batch.finish(false);
+            arrived.batch.acknowledge(false);
             if lost == 1 {
                 tracing::error!(
-                    "registrations come faster than the disk can keep them, and too many wait: some are lost"
+                    "registrations arrive faster than the disk can store them, and the queue is full: some are lost"
                 );
             }
             return;
@@ -147,9 +147,9 @@ impl<B: Batch> Queue<B> {
         state.records += arrived.records;
         state.bytes += arrived.bytes;
         let is_news = match self.mode {
-            Mode::Through if state.is_dozing => before < ENOUGH && state.records >= ENOUGH,
-            Mode::Through => state.batches.is_empty(),
-            Mode::Behind => state.batches.is_empty() || state.bytes > self.limits.eager_bytes(),
+            Mode::WriteThrough if state.is_dozing => before < ENOUGH && state.records >= ENOUGH,
+            Mode::WriteThrough => state.batches.is_empty(),
+            Mode::WriteBehind => state.batches.is_empty() || state.bytes > self.limits.eager_bytes(),
         };
         state.batches.push(arrived);
         drop(state);
@@ -158,12 +158,12 @@ impl<B: Batch> Queue<B> {
         }
     }
 
-    pub(crate) fn order(&self, order: Order) {
-        self.lock().orders.push_back(order);
+    pub(crate) fn send(&self, order: StoreCommand) {
+        self.lock().commands.push_back(order);
         self.work.notify_one();
     }
 
-    /// Waits for something to do, at most for `tick`; then there may be nothing.
+    /// Waits for work, at most for `tick`; the result may be empty.
     pub(crate) fn wait(&self, tick: Duration, now: &dyn Fn() -> Timestamp) -> Work<B> {
         let begun = now();
         let mut state = self.lock();
@@ -176,11 +176,11 @@ impl<B: Batch> Queue<B> {
                 state.begin_group(at, has_waited.then_some(ready));
                 return state.take();
             }
-            // What is refused meanwhile wakes this too, and must not put the tick off for ever.
+            // Refused batches wake this thread too and must not postpone the tick indefinitely.
             let left = tick.saturating_sub(at.saturating_since(begun));
-            let lull = if due.is_none() { state.grouping.lull(at) } else { Duration::ZERO };
+            let lull = if due.is_none() { state.grouping.idle_wait(at) } else { Duration::ZERO };
             let until = due.or((!lull.is_zero()).then_some(lull));
-            state.is_dozing = self.mode == Mode::Through && until.is_some();
+            state.is_dozing = self.mode == Mode::WriteThrough && until.is_some();
             let pause = until.map_or(left, |until| until.min(left));
             let is_tick = pause == left;
             let (next, timeout) = self.work.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner);
@@ -191,20 +191,21 @@ impl<B: Batch> Queue<B> {
         }
     }
 
-    /// Nothing more is taken until [`mend`](Self::mend). What waits is refused; `failed`, which is older, and what of the waiting
-    /// nobody waits for stay here.
-    pub(crate) fn break_down(&self, mut failed: Backlog) {
+    /// Marks the queue as broken: nothing is accepted until [`mark_recovered`](Self::mark_recovered). Waiting batches
+    /// are refused; `failed`, which is older, and their records without a waiting request are kept here.
+    pub(crate) fn mark_broken(&self, mut failed: Backlog) {
         let mut state = self.lock();
         let refused = mem::take(&mut state.batches);
         state.refused += refused.iter().map(|arrived| arrived.awaited as u64).sum::<u64>();
         (state.records, state.bytes, state.is_broken) = (0, 0, true);
         let is_older = !failed.is_empty() || refused.iter().any(|arrived| arrived.awaited < arrived.records);
-        // There may be very many, and no worker must wait for that. What comes meanwhile is newer, and found in `put_under`.
+        // There may be very many, and no worker must wait for that. What arrives in the meantime is newer and handled
+        // in `put_under`.
         let newer = is_older.then(|| state.put_aside());
         drop(state);
         let mut lost = 0;
         for arrived in refused {
-            arrived.refuse(|record| lost += u64::from(failed.add(record) == Added::Full));
+            arrived.refuse(|record| lost += u64::from(failed.add(record) == AddResult::Full));
         }
         if let Some(newer) = newer {
             lost += self.put_under(failed, newer);
@@ -212,14 +213,15 @@ impl<B: Batch> Queue<B> {
         self.count_lost(lost);
     }
 
-    /// Puts `older`, with `newer` over it, below what came since `newer` was put aside. Says how many found no room.
+    /// Puts `older`, merged with `newer`, below what arrived since `newer` was set aside; returns the number of
+    /// addresses without room.
     fn put_under(&self, mut older: Backlog, mut newer: Backlog) -> u64 {
         let mut lost = 0;
         loop {
-            lost += older.absorb_all(newer);
+            lost += older.merge_owned(newer);
             let mut state = self.lock();
             if state.unwritten.len() <= FEW {
-                lost += older.absorb_all(state.unwritten.take());
+                lost += older.merge_owned(state.unwritten.take());
                 state.unwritten = older;
                 state.merging = 0;
                 return lost;
@@ -228,17 +230,17 @@ impl<B: Batch> Queue<B> {
         }
     }
 
-    pub(crate) fn mend(&self) {
+    pub(crate) fn mark_recovered(&self) {
         self.lock().is_broken = false;
     }
 
-    /// Gone when all batches that have come until now are answered, and the answers dealt with.
+    /// Returns a token that expires once all batches received so far have been acknowledged and the results handled.
     pub(crate) fn until_dealt_with(&self) -> Weak<()> {
         let old = mem::replace(&mut self.lock().token, Arc::new(()));
         Arc::downgrade(&old)
     }
 
-    /// Refuses everything from now on.
+    /// Refuses everything from this point.
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
     }
@@ -249,7 +251,7 @@ impl<B: Batch> Queue<B> {
         state.late += if is_late { records as u64 } else { 0 };
     }
 
-    /// Bounded as this queue bounds what nobody waits for.
+    /// Creates a backlog with this queue's limits.
     pub(crate) fn backlog(&self) -> Backlog {
         Backlog::new(self.limits.unwritten_addresses, self.limits.unwritten_bytes)
     }
@@ -258,7 +260,8 @@ impl<B: Batch> Queue<B> {
         self.lock().lost += records;
     }
 
-    /// The removals that came meanwhile. `None` once there are none: from then on they are no longer collected.
+    /// Returns the removals received since the last call. Once there are none, returns `None` and stops collecting
+    /// them.
     pub(crate) fn next_removals(&self) -> Option<Backlog> {
         let mut state = self.lock();
         match &mut state.removals {
@@ -272,9 +275,9 @@ impl<B: Batch> Queue<B> {
 
     pub(crate) fn counters(&self) -> Counters {
         let state = self.lock();
-        let State { records, merging, refused, late, lost, crowded, .. } = *state;
+        let State { records, merging, refused, late, lost, overflow_period: crowded, .. } = *state;
         let unwritten = (state.unwritten.len() + merging) as u64;
-        Counters { waiting: records as u64, unwritten, refused, late, lost, crowded }
+        Counters { waiting: records as u64, unwritten, refused, late, lost, overflow_period: crowded }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<B>> {
@@ -283,21 +286,22 @@ impl<B: Batch> Queue<B> {
 }
 
 impl<B: Batch> State<B> {
-    /// How long until there is something to do; `None` where nothing is in sight.
+    /// Returns the time until there is work; `None` if none is in sight.
     fn due(&self, mode: Mode, limits: &Limits, now: Timestamp) -> Option<Duration> {
-        if !self.orders.is_empty() || !self.unwritten.is_empty() && !self.is_broken {
+        if !self.commands.is_empty() || !self.unwritten.is_empty() && !self.is_broken {
             return Some(Duration::ZERO);
         }
         let first = self.batches.first()?;
         Some(match mode {
-            Mode::Through => self.grouping.pause(first.at, self.records, now),
-            Mode::Behind if self.bytes > limits.eager_bytes() => Duration::ZERO,
-            // Half is left for the commit itself.
-            Mode::Behind => (first.at + limits.behind / 2).saturating_since(now),
+            Mode::WriteThrough => self.grouping.pause(first.at, self.records, now),
+            Mode::WriteBehind if self.bytes > limits.eager_bytes() => Duration::ZERO,
+            // The other half is left for the commit itself.
+            Mode::WriteBehind => (first.at + limits.behind / 2).saturating_since(now),
         })
     }
 
-    /// What waits becomes a group; where it has waited for company, `ready` records were there at first.
+    /// Begins a group of all waiting records; if it waited for more, `ready` is the number of records before the
+    /// wait.
     fn begin_group(&mut self, now: Timestamp, ready: Option<usize>) {
         let Some(first) = self.batches.first() else { return };
         let joined = ready.map(|ready| self.records.saturating_sub(ready.max(first.records)));
@@ -308,28 +312,28 @@ impl<B: Batch> State<B> {
         self.records = 0;
         self.bytes = 0;
         let unwritten = (!self.is_broken && !self.unwritten.is_empty()).then(|| self.unwritten.take());
-        Work { batches: mem::take(&mut self.batches), unwritten, orders: mem::take(&mut self.orders) }
+        Work { batches: mem::take(&mut self.batches), unwritten, commands: mem::take(&mut self.commands) }
     }
 
-    /// Takes what is there of `unwritten`, to be put back.
+    /// Takes the contents of `unwritten`, to be put back later.
     fn put_aside(&mut self) -> Backlog {
         let unwritten = self.unwritten.take();
         self.merging += unwritten.len();
         unwritten
     }
 
-    fn note_crowd(&mut self, now: Timestamp) {
-        let last = self.crowded.filter(|(_, last)| now.saturating_since(*last) < CROWD_LASTS);
-        self.crowded = Some((last.map_or(now, |(first, _)| first), now));
+    fn note_overflow(&mut self, now: Timestamp) {
+        let last = self.overflow_period.filter(|(_, last)| now.saturating_since(*last) < OVERFLOW_SHOWN);
+        self.overflow_period = Some((last.map_or(now, |(first, _)| first), now));
     }
 
-    /// Says how much is lost by now if more is, else 0.
-    fn refuse(&mut self, arrived: &Arrived<B>) -> u64 {
+    /// Refuses a batch; returns the total of lost records if it has increased, else 0.
+    fn refuse(&mut self, arrived: &QueuedBatch<B>) -> u64 {
         self.refused += arrived.awaited as u64;
         let before = self.lost;
         if arrived.awaited < arrived.records {
-            arrived.batch.each(&mut |record, is_awaited| {
-                if !is_awaited && self.unwritten.add(record) == Added::Full {
+            arrived.batch.for_each(&mut |record, is_awaited| {
+                if !is_awaited && self.unwritten.add(record) == AddResult::Full {
                     self.lost += 1;
                 }
             });
@@ -339,9 +343,9 @@ impl<B: Batch> State<B> {
 
     fn note_removals(&mut self, batch: &B) {
         let Some(removals) = &mut self.removals else { return };
-        batch.each(&mut |record, _| {
+        batch.for_each(&mut |record, _| {
             let is_removal = Record::parse(record).is_ok_and(|record| record.is_removal());
-            if is_removal && removals.add(record) == Added::Full {
+            if is_removal && removals.add(record) == AddResult::Full {
                 self.lost += 1;
             }
         });

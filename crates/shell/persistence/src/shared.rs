@@ -1,4 +1,4 @@
-//! What the threads know of each other.
+//! State shared by the threads.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,20 +11,20 @@ use strowger_journal::Segment;
 
 use crate::backup::Task;
 use crate::batch::Batch;
-use crate::queue::{CROWD_LASTS, Counters, Queue};
-use crate::status::{CheckpointStatus, Found, Histogram, State, Status};
-use crate::time::Now;
-use crate::trouble::Trouble;
+use crate::failure::StoreFailure;
+use crate::queue::{Counters, OVERFLOW_SHOWN, Queue};
+use crate::status::{CheckpointStatus, Histogram, LoadReport, State, Status};
+use crate::time::NowFn;
 use crate::{Limits, Mode};
 
-/// A commit that is under way for so long is shown.
+/// Duration of a commit in progress from which it is shown.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// What the checkpoint thread is asked.
+/// Requests to the checkpoint thread.
 #[derive(Debug)]
-pub(crate) enum Wish {
+pub(crate) enum CheckpointRequest {
     Backup(Task),
-    /// Checkpoint everything, then end.
+    /// Checkpoint everything, then stop.
     Final(Sender<Result<(), String>>),
 }
 
@@ -32,34 +32,34 @@ pub(crate) struct Shared<B> {
     pub(crate) queue: Queue<B>,
     pub(crate) limits: Limits,
     pub(crate) mode: Mode,
-    pub(crate) now: Now,
-    /// Whoever is in a loop that takes long looks here.
+    pub(crate) now: NowFn,
+    /// Checked by long loops.
     is_stopping: AtomicBool,
-    desk: Mutex<Desk>,
-    desk_news: Condvar,
+    checkpoints: Mutex<CheckpointQueue>,
+    checkpoints_changed: Condvar,
     health: Mutex<Health>,
-    /// Nanoseconds since when a commit is under way; 0 where none is.
+    /// Start of the commit in progress, in ns; 0 if none.
     commit_since: AtomicU64,
     is_loaded: AtomicBool,
     pub(crate) rows_done: AtomicU64,
     pub(crate) rows_of: AtomicU64,
 }
 
-/// What the checkpoint thread works from.
+/// Work of the checkpoint thread.
 #[derive(Debug, Default)]
-struct Desk {
+struct CheckpointQueue {
     closed: Vec<Segment>,
-    wishes: VecDeque<Wish>,
-    /// Files of the journal are lost: the table in memory is to be written anew.
-    wants_everything: bool,
+    requests: VecDeque<CheckpointRequest>,
+    /// Whether files of the journal are lost, so that the table in memory must be written to the database.
+    is_rewrite_requested: bool,
 }
 
 #[derive(Debug)]
 struct Health {
     opening: Option<String>,
-    failing: Option<(Timestamp, Trouble)>,
-    /// A thread is gone.
-    ended: Option<(Timestamp, Trouble)>,
+    failing: Option<(Timestamp, StoreFailure)>,
+    /// Set when a thread has ended.
+    ended: Option<(Timestamp, StoreFailure)>,
     loading: Option<String>,
     journal: strowger_journal::Status,
     commits: Histogram,
@@ -67,11 +67,11 @@ struct Health {
     recoveries: u64,
     checkpoint: CheckpointStatus,
     checkpoint_at: Option<Timestamp>,
-    found: Found,
+    load_report: LoadReport,
 }
 
 impl<B: Batch> Shared<B> {
-    pub(crate) fn new(mode: Mode, limits: Limits, now: Now) -> Self {
+    pub(crate) fn new(mode: Mode, limits: Limits, now: NowFn) -> Self {
         let health = Health {
             opening: None,
             failing: None,
@@ -83,7 +83,7 @@ impl<B: Batch> Shared<B> {
             recoveries: 0,
             checkpoint: CheckpointStatus::default(),
             checkpoint_at: None,
-            found: Found::default(),
+            load_report: LoadReport::default(),
         };
         Self {
             queue: Queue::new(mode, limits.clone(), true),
@@ -91,8 +91,8 @@ impl<B: Batch> Shared<B> {
             mode,
             now,
             is_stopping: AtomicBool::new(false),
-            desk: Mutex::default(),
-            desk_news: Condvar::new(),
+            checkpoints: Mutex::default(),
+            checkpoints_changed: Condvar::new(),
             health: Mutex::new(health),
             commit_since: AtomicU64::new(0),
             is_loaded: AtomicBool::new(false),
@@ -101,23 +101,23 @@ impl<B: Batch> Shared<B> {
         }
     }
 
-    /// Ends the loops that take long, and the pauses.
+    /// Ends long loops and pauses.
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, Ordering::Relaxed);
         self.wake();
     }
 
-    /// Waits, but for a server that stops.
+    /// Waits, unless the server is stopping.
     pub(crate) fn pause(&self, pause: Duration) {
         let guard = self.desk();
-        let goes_on = |_: &mut Desk| !self.is_stopping();
-        drop(self.desk_news.wait_timeout_while(guard, pause, goes_on));
+        let goes_on = |_: &mut CheckpointQueue| !self.is_stopping();
+        drop(self.checkpoints_changed.wait_timeout_while(guard, pause, goes_on));
     }
 
-    /// Has all look again at what they wait for.
+    /// Wakes all waiting threads to check their conditions.
     fn wake(&self) {
         let desk = self.desk();
-        self.desk_news.notify_all();
+        self.checkpoints_changed.notify_all();
         drop(desk);
     }
 
@@ -125,19 +125,19 @@ impl<B: Batch> Shared<B> {
         self.is_stopping.load(Ordering::Relaxed)
     }
 
-    // The store thread's.
+    // Called by the store thread.
 
     pub(crate) fn cannot_open(&self, why: &str) {
         let before = self.health().opening.replace(why.to_owned());
         if before.as_deref() != Some(why) {
-            tracing::error!("registrations are refused until this is mended; it is tried again and again: {why}");
+            tracing::error!("registrations are refused until this is fixed; the server keeps retrying: {why}");
         }
     }
 
     pub(crate) fn opened(&self) {
         let was_closed = self.health().opening.take().is_some();
         if was_closed {
-            tracing::info!("the store of registrations could be opened");
+            tracing::info!("the store of registrations was opened");
         }
     }
 
@@ -150,11 +150,11 @@ impl<B: Batch> Shared<B> {
         self.health().commits.add(took);
     }
 
-    pub(crate) fn break_down(&self, now: Timestamp, trouble: Trouble) {
-        let Trouble { why, remedy } = &trouble;
+    pub(crate) fn mark_broken(&self, now: Timestamp, trouble: StoreFailure) {
+        let StoreFailure { why, remedy } = &trouble;
         let what = match self.mode {
-            Mode::Through => "registrations are refused with 503",
-            Mode::Behind => "registrations are not safe from a loss of power",
+            Mode::WriteThrough => "registrations are refused with 503",
+            Mode::WriteBehind => "registrations are not safe from a loss of power",
         };
         tracing::error!("{what}, calls go on: {why}; {remedy}");
         let mut health = self.health();
@@ -162,7 +162,7 @@ impl<B: Batch> Shared<B> {
         health.failing = Some((now, trouble));
     }
 
-    pub(crate) fn still_broken(&self, trouble: Trouble) {
+    pub(crate) fn still_broken(&self, trouble: StoreFailure) {
         let line = format!("still broken: {}; {}", trouble.why, trouble.remedy);
         let mut health = self.health();
         let Some((_, known)) = &mut health.failing else { return };
@@ -174,7 +174,7 @@ impl<B: Batch> Shared<B> {
         }
     }
 
-    pub(crate) fn mend(&self, now: Timestamp) {
+    pub(crate) fn mark_recovered(&self, now: Timestamp) {
         let mut health = self.health();
         let Some((since, _)) = health.failing.take() else { return };
         health.recoveries += 1;
@@ -184,18 +184,18 @@ impl<B: Batch> Shared<B> {
             return;
         }
         let s = now.saturating_since(since).as_secs();
-        tracing::info!("registrations are kept again, after {s} s");
+        tracing::info!("registrations are stored again, after {s} s");
     }
 
-    /// Nothing is kept any more, whatever is mended.
-    pub(crate) fn end(&self, trouble: Trouble) {
+    /// Ends storage for good; recovery does not resume it.
+    pub(crate) fn end(&self, trouble: StoreFailure) {
         tracing::error!("registrations are refused with 503, calls go on: {}; {}", trouble.why, trouble.remedy);
         let mut health = self.health();
         health.faults += 1;
         health.ended.get_or_insert(((self.now)(), trouble));
     }
 
-    pub(crate) fn trouble(&self) -> Option<Trouble> {
+    pub(crate) fn failure(&self) -> Option<StoreFailure> {
         let health = self.health();
         health.ended.as_ref().or(health.failing.as_ref()).map(|(_, trouble)| trouble.clone())
     }
@@ -206,46 +206,47 @@ impl<B: Batch> Shared<B> {
         if desk.closed != closed {
             desk.closed.clear();
             desk.closed.extend_from_slice(closed);
-            self.desk_news.notify_all();
+            self.checkpoints_changed.notify_all();
         }
     }
 
-    pub(crate) fn want_everything(&self) {
-        self.desk().wants_everything = true;
-        self.desk_news.notify_all();
+    pub(crate) fn request_rewrite(&self) {
+        self.desk().is_rewrite_requested = true;
+        self.checkpoints_changed.notify_all();
     }
 
-    // The checkpoint thread's.
+    // Called by the checkpoint thread.
 
-    pub(crate) fn wish(&self, wish: Wish) {
-        self.desk().wishes.push_back(wish);
-        self.desk_news.notify_all();
+    pub(crate) fn request(&self, wish: CheckpointRequest) {
+        self.desk().requests.push_back(wish);
+        self.checkpoints_changed.notify_all();
     }
 
-    /// Waits until something is wished, or loading ends, and where there is a `done` until a segment newer than that is closed or
-    /// everything is to be written; at most for `pause`.
-    pub(crate) fn agenda(&self, done: Option<u64>, pause: Duration) -> VecDeque<Wish> {
+    /// Waits for a request or the end of loading and, with `done`, also for a closed segment newer than that or a
+    /// request to rewrite everything; at most for `pause`.
+    pub(crate) fn wait_for_requests(&self, done: Option<u64>, pause: Duration) -> VecDeque<CheckpointRequest> {
         let was_loaded = self.is_loaded();
-        let is_idle = |desk: &mut Desk| {
-            let is_behind = |done| desk.wants_everything || desk.closed.last().is_some_and(|last| last.number > done);
-            desk.wishes.is_empty() && !done.is_some_and(is_behind) && self.is_loaded() == was_loaded
+        let is_idle = |desk: &mut CheckpointQueue| {
+            let is_behind =
+                |done| desk.is_rewrite_requested || desk.closed.last().is_some_and(|last| last.number > done);
+            desk.requests.is_empty() && !done.is_some_and(is_behind) && self.is_loaded() == was_loaded
         };
         let guard = self.desk();
         let (mut desk, _) =
-            self.desk_news.wait_timeout_while(guard, pause, is_idle).unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut desk.wishes)
+            self.checkpoints_changed.wait_timeout_while(guard, pause, is_idle).unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut desk.requests)
     }
 
-    pub(crate) fn wants_everything(&self) -> bool {
-        self.desk().wants_everything
+    pub(crate) fn is_rewrite_requested(&self) -> bool {
+        self.desk().is_rewrite_requested
     }
 
-    /// Whether everything is to be written, once.
-    pub(crate) fn takes_everything(&self) -> bool {
-        std::mem::take(&mut self.desk().wants_everything)
+    /// Returns whether everything must be rewritten, and clears the request.
+    pub(crate) fn take_rewrite_request(&self) -> bool {
+        std::mem::take(&mut self.desk().is_rewrite_requested)
     }
 
-    /// The closed segments through `number`.
+    /// Returns the closed segments up to `number`.
     pub(crate) fn closed_through(&self, number: u64) -> Vec<Segment> {
         self.desk().closed.iter().copied().filter(|segment| segment.number <= number).collect()
     }
@@ -258,7 +259,7 @@ impl<B: Batch> Shared<B> {
         let was_failing = health.checkpoint.failing.take().is_some();
         drop(health);
         if was_failing {
-            tracing::info!("the checkpoint of the registrations is written again");
+            tracing::info!("checkpoints of the registrations succeed again");
         }
     }
 
@@ -268,11 +269,11 @@ impl<B: Batch> Shared<B> {
         health.checkpoint.segments_behind = segments_behind;
         drop(health);
         if before.as_deref() != Some(why) {
-            tracing::error!("no checkpoint of the registrations, so the journal grows; it is tried again: {why}");
+            tracing::error!("the checkpoint of the registrations failed, so the journal grows; retrying: {why}");
         }
     }
 
-    /// So many more expired rows are gone; so many are there.
+    /// Records that `removed` expired rows were purged and `rows` remain.
     pub(crate) fn purged(&self, removed: u64, rows: u64) {
         let mut health = self.health();
         health.checkpoint.purged += removed;
@@ -283,20 +284,20 @@ impl<B: Batch> Shared<B> {
         self.desk().closed.clone()
     }
 
-    /// Whether there is a closed segment newer than `done`.
+    /// Returns whether there is a closed segment newer than `done`.
     pub(crate) fn is_behind(&self, done: u64) -> bool {
         self.desk().closed.last().is_some_and(|last| last.number > done)
     }
 
-    /// Why the last try of a checkpoint failed.
+    /// Returns why the last checkpoint failed.
     pub(crate) fn why_behind(&self) -> String {
         let failing = self.health().checkpoint.failing.clone();
-        failing.unwrap_or_else(|| "the database has not all of the journal yet".to_owned())
+        failing.unwrap_or_else(|| "the database does not contain the whole journal yet".to_owned())
     }
 
-    // The loading threads'.
+    // Called by the loader threads.
 
-    /// All is in the table: checkpoints may begin.
+    /// Marks the table as loaded; checkpoints may begin.
     pub(crate) fn loaded(&self) {
         self.is_loaded.store(true, Ordering::Release);
         self.wake();
@@ -309,20 +310,20 @@ impl<B: Batch> Shared<B> {
     pub(crate) fn cannot_load(&self, why: &str) {
         let before = self.health().loading.replace(why.to_owned());
         if before.as_deref() != Some(why) {
-            tracing::error!("the registrations cannot be loaded; it is tried again and again: {why}");
+            tracing::error!("the registrations cannot be loaded; the server keeps retrying: {why}");
         }
     }
 
-    /// Why loading has to be tried again.
+    /// Returns why loading is being retried.
     pub(crate) fn why_not_loaded(&self) -> Option<String> {
         self.health().loading.clone()
     }
 
-    pub(crate) fn update_found(&self, update: impl FnOnce(&mut Found)) {
-        update(&mut self.health().found);
+    pub(crate) fn update_load_report(&self, update: impl FnOnce(&mut LoadReport)) {
+        update(&mut self.health().load_report);
     }
 
-    // The operator's.
+    // For the operator.
 
     pub(crate) fn status(&self) -> Status {
         let now = (self.now)();
@@ -349,7 +350,7 @@ impl<B: Batch> Shared<B> {
             faults: health.faults,
             recoveries: health.recoveries,
             checkpoint: CheckpointStatus { last, ..health.checkpoint.clone() },
-            found: health.found.clone(),
+            load_report: health.load_report.clone(),
         }
     }
 
@@ -366,29 +367,25 @@ impl<B: Batch> Shared<B> {
         let commit = Timestamp::from_nanos(self.commit_since.load(Ordering::Relaxed));
         let under_way = now.saturating_since(commit);
         if commit != Timestamp::ZERO && under_way >= SLOW {
-            let why = format!("a commit to the journal's disk has been under way for {} s", under_way.as_secs());
-            return State::Failing {
-                since: under_way,
-                why,
-                remedy: "look what else uses it, and at its health".into(),
-            };
+            let why = format!("a commit to the journal's disk has been in progress for {} s", under_way.as_secs());
+            return State::Failing { since: under_way, why, remedy: "check its load and its health".into() };
         }
-        if let Some((first, last)) = counters.crowded
-            && now.saturating_since(last) < CROWD_LASTS
+        if let Some((first, last)) = counters.overflow_period
+            && now.saturating_since(last) < OVERFLOW_SHOWN
         {
-            let why = "more registrations come than the disk keeps: as many wait as may, others are refused".to_owned();
+            let why = "registrations arrive faster than the disk can store them: the queue is full, and further ones are refused".to_owned();
             let remedy = "give the journal a faster disk, or let phones register less often".to_owned();
             return State::Failing { since: now.saturating_since(first), why, remedy };
         }
-        if health.found.is_complete {
+        if health.load_report.is_complete {
             return State::Ok;
         }
         let (done, of) = (self.rows_done.load(Ordering::Relaxed), self.rows_of.load(Ordering::Relaxed));
         State::Loading { done, of, why: health.loading.clone() }
     }
 
-    fn desk(&self) -> MutexGuard<'_, Desk> {
-        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    fn desk(&self) -> MutexGuard<'_, CheckpointQueue> {
+        self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
@@ -396,6 +393,6 @@ impl<B: Batch> Shared<B> {
     }
 }
 
-fn failing(since: Duration, Trouble { why, remedy }: &Trouble) -> State {
+fn failing(since: Duration, StoreFailure { why, remedy }: &StoreFailure) -> State {
     State::Failing { since, why: why.clone(), remedy: remedy.clone() }
 }

@@ -1,75 +1,75 @@
-//! What an operator is shown.
+//! Status for the operator.
 
 use std::fmt::{self, Display, Formatter};
 use std::time::Duration;
 
 use crate::Mode;
 
-/// How it goes, at one moment. Counters count since the start.
+/// Status at one moment. Counters start at the process start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// What a 200 promises.
+    /// Durability mode.
     pub mode: Mode,
-    /// Whether it is well.
+    /// State of the store.
     pub state: State,
-    /// What the journal's files have together.
+    /// Total size of the journal's files.
     pub journal_bytes: u64,
-    /// The journal's files.
+    /// Number of the journal's files.
     pub journal_segments: u64,
-    /// Groups that were committed.
+    /// Committed groups.
     pub groups: u64,
     /// Records in these groups.
     pub records: u64,
-    /// Syncs of a file.
+    /// File syncs.
     pub syncs: u64,
-    /// The time that half of all groups took at most to be written and synced, within an eighth.
+    /// Median time to write and sync a group, within one eighth.
     pub commit_p50: Duration,
-    /// The same of 99 in a hundred.
+    /// 99th percentile of that time.
     pub commit_p99: Duration,
-    /// The longest.
+    /// Maximum of that time.
     pub commit_longest: Duration,
-    /// Records that wait for their commit now.
+    /// Records waiting for their commit.
     pub waiting: u64,
-    /// Addresses whose newest state could not be written yet, although nobody waits for it.
+    /// Addresses whose latest state could not be written yet, without a waiting request.
     pub unwritten: u64,
-    /// Records that were answered with 503: broken, full, or too many waiting.
+    /// Records answered with 503: storage broken, journal full, or too many waiting.
     pub refused: u64,
-    /// Of these, those that had waited too long for a slow disk.
+    /// Refused records that had waited too long for a slow disk.
     pub late: u64,
-    /// Records that nobody waits for and that found no room while the disk was broken.
+    /// Records without a waiting request that were lost for lack of room while the disk was broken.
     pub lost: u64,
-    /// How often the journal broke.
+    /// Number of journal failures.
     pub faults: u64,
-    /// How often it was mended.
+    /// Number of recoveries.
     pub recoveries: u64,
-    /// The checkpoint in the database.
+    /// State of the checkpoint.
     pub checkpoint: CheckpointStatus,
-    /// What the start found.
-    pub found: Found,
+    /// Result of loading.
+    pub load_report: LoadReport,
 }
 
-/// Whether registrations are kept.
+/// Whether registrations are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Journal or database cannot be opened yet: it is tried again and again.
+    /// Journal or database cannot be opened yet; the server keeps retrying.
     Opening {
         /// What is wrong, and what to do.
         why: String,
     },
-    /// What was kept is being read; registrations are refused until then.
+    /// Stored registrations are being loaded; registrations are refused until then.
     Loading {
-        /// Rows and records that were read.
+        /// Rows and records loaded.
         done: u64,
-        /// How many there are, about.
+        /// Approximate total.
         of: u64,
-        /// Why it has to be tried again.
+        /// Why loading is being retried.
         why: Option<String>,
     },
-    /// All is well.
+    /// Registrations are stored.
     Ok,
-    /// What is registered now is not kept.
+    /// Registrations are not being stored.
     Failing {
-        /// For how long.
+        /// Duration of the failure.
         since: Duration,
         /// What is wrong.
         why: String,
@@ -90,39 +90,39 @@ impl Display for State {
     }
 }
 
-/// The checkpoint in the database.
+/// State of the checkpoint in the database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointStatus {
-    /// How long ago the last one was.
+    /// Age of the last checkpoint.
     pub last: Option<Duration>,
-    /// Closed segments that are not in it yet.
+    /// Closed segments not yet in it.
     pub segments_behind: u64,
-    /// Addresses in it.
+    /// Number of addresses in it.
     pub rows: u64,
-    /// Why the last try failed, and what to do.
+    /// Why the last attempt failed, and what to do.
     pub failing: Option<String>,
-    /// Addresses that were removed because they had expired.
+    /// Expired addresses that were removed.
     pub purged: u64,
 }
 
-/// What the start found.
+/// Result of loading at startup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
-    /// Bindings that are there again.
+pub struct LoadReport {
+    /// Restored bindings.
     pub loaded: u64,
-    /// Addresses of which nothing is left: expired, or bound to a connection of the process before.
+    /// Addresses without a remaining binding: expired, or bound to a connection of the previous process.
     pub expired: u64,
-    /// Rows and records that are damaged, or mean nothing alone.
+    /// Rows and records that are damaged or meaningless on their own.
     pub skipped: u64,
-    /// What was wrong with the journal's files; the first sixteen.
+    /// Damage found in the journal's files; the first sixteen.
     pub damage: Vec<String>,
-    /// How long loading took.
+    /// Duration of loading.
     pub took: Duration,
-    /// Loading has ended.
+    /// Whether loading has finished.
     pub is_complete: bool,
 }
 
-/// Durations in buckets of an eighth of an octave, from microseconds.
+/// Histogram of durations in µs, with buckets of an eighth of an octave.
 #[derive(Debug)]
 pub(crate) struct Histogram {
     buckets: [u64; BUCKETS],
@@ -150,7 +150,7 @@ impl Histogram {
         self.longest
     }
 
-    /// The upper end of the bucket that `share` of 100 are not above.
+    /// Returns the upper end of the bucket that contains the given percentile.
     pub(crate) fn percentile(&self, share: u64) -> Duration {
         let wanted = (self.count * share).div_ceil(100);
         let mut seen = 0;

@@ -1,4 +1,4 @@
-//! Store time: a timeline that only goes forward, over restarts and whatever becomes of the wall clock.
+//! Store time: a monotonic timeline across restarts, independent of changes to the wall clock.
 
 use std::fs;
 use std::sync::Arc;
@@ -8,30 +8,30 @@ use rustix::time::{ClockId, clock_gettime};
 use strowger_foundation::Timestamp;
 use strowger_journal::Stamp;
 
-/// Where the kernel says which boot this is.
+/// File with the kernel's boot id.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const STAMP_LEN: usize = 40;
 
 /// The process's monotonic clock, as a function.
-pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+pub type NowFn = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// The machine's other clocks; only stamps have them.
-pub(crate) trait Machine: Send + Sync {
-    /// Milliseconds since 1970 by the wall clock.
+/// Other clocks of the machine, used only for stamps.
+pub(crate) trait MachineClocks: Send + Sync {
+    /// Returns wall-clock milliseconds since 1970.
     fn wall_ms(&self) -> u64;
-    /// Milliseconds since this boot, suspension included.
+    /// Returns milliseconds since boot, including suspend.
     fn boot_ms(&self) -> u64;
-    /// Which boot it is; zeros where that is not known.
+    /// Returns the boot id; zeros if unknown.
     fn boot_id(&self) -> [u8; 16];
 }
 
 /// The real clocks.
 #[derive(Debug)]
-pub(crate) struct System {
+pub(crate) struct SystemClocks {
     boot_id: [u8; 16],
 }
 
-impl System {
+impl SystemClocks {
     pub(crate) fn new() -> Self {
         let text = fs::read_to_string(BOOT_ID).unwrap_or_default();
         let mut boot_id = [0; 16];
@@ -44,7 +44,7 @@ impl System {
     }
 }
 
-impl Machine for System {
+impl MachineClocks for SystemClocks {
     fn wall_ms(&self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -61,19 +61,19 @@ impl Machine for System {
     }
 }
 
-/// Store time in this process: its origin and the monotonic clock.
+/// Store time in this process: an origin on the monotonic clock.
 #[derive(Clone)]
 pub(crate) struct StoreClock {
-    now: Now,
-    machine: Arc<dyn Machine>,
-    /// Nanoseconds of store time at [`Timestamp::ZERO`].
+    now: NowFn,
+    machine: Arc<dyn MachineClocks>,
+    /// Store time at [`Timestamp::ZERO`], in ns.
     origin: u64,
 }
 
 impl StoreClock {
-    /// Goes on where `last` stood: by the time since boot where it is the same boot, else by the wall clock, and by no less than
-    /// this boot has lasted. A new store begins with the wall clock's time.
-    pub(crate) fn resume(last: Option<Stamp>, now: Now, machine: Arc<dyn Machine>) -> Self {
+    /// Continues from `last`: by the time since boot if the boot is the same, otherwise by the wall clock, but by no
+    /// less than the current uptime. A new store begins with the wall-clock time.
+    pub(crate) fn resume(last: Option<Stamp>, now: NowFn, machine: Arc<dyn MachineClocks>) -> Self {
         let store_ms = last.map_or_else(|| machine.wall_ms(), |last| resumed(&last, &*machine));
         let at = now().as_nanos();
         Self { now, machine, origin: store_ms.saturating_mul(1_000_000).saturating_sub(at) }
@@ -87,7 +87,7 @@ impl StoreClock {
         (self.now)()
     }
 
-    /// Milliseconds of store time.
+    /// Returns the store time in milliseconds.
     pub(crate) fn store_ms(&self) -> u64 {
         self.origin.saturating_add(self.now().as_nanos()) / 1_000_000
     }
@@ -103,7 +103,7 @@ impl StoreClock {
     }
 }
 
-fn resumed(last: &Stamp, machine: &dyn Machine) -> u64 {
+fn resumed(last: &Stamp, machine: &dyn MachineClocks) -> u64 {
     let boot_ms = machine.boot_ms();
     let is_same_boot = last.boot_id == machine.boot_id() && last.boot_id != [0; 16];
     let elapsed = if is_same_boot {
@@ -114,12 +114,12 @@ fn resumed(last: &Stamp, machine: &dyn Machine) -> u64 {
     last.store_ms.saturating_add(elapsed)
 }
 
-/// The later of two stamps, by store time.
+/// Returns the later of two stamps by store time.
 pub(crate) fn later(one: Option<Stamp>, other: Option<Stamp>) -> Option<Stamp> {
     one.into_iter().chain(other).max_by_key(|stamp| stamp.store_ms)
 }
 
-/// A stamp as it is kept with a checkpoint.
+/// Encodes a stamp as stored with a checkpoint.
 pub(crate) fn encode(stamp: &Stamp) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(STAMP_LEN);
     for number in [stamp.store_ms, stamp.wall_ms, stamp.boot_ms] {
@@ -147,7 +147,7 @@ mod tests {
         id: u8,
     }
 
-    impl Machine for At {
+    impl MachineClocks for At {
         fn wall_ms(&self) -> u64 {
             self.wall
         }
@@ -167,7 +167,7 @@ mod tests {
     const LAST: Stamp = Stamp { store_ms: 5 * DAY, wall_ms: WALL, boot_ms: 3 * DAY, boot_id: [7; 16] };
 
     fn resume(at: At) -> u64 {
-        let now: Now = Arc::new(|| Timestamp::from_millis(123));
+        let now: NowFn = Arc::new(|| Timestamp::from_millis(123));
         let clock = StoreClock::resume(Some(LAST), now, Arc::new(at));
         assert_eq!(
             clock.stamp(),
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn where_the_boot_is_unknown_it_is_taken_for_another() {
-        let now: Now = Arc::new(|| Timestamp::ZERO);
+        let now: NowFn = Arc::new(|| Timestamp::ZERO);
         let last = Stamp { boot_id: [0; 16], ..LAST };
         let clock = StoreClock::resume(Some(last), now, Arc::new(At { wall: WALL + 1000, boot: 0, id: 0 }));
         assert_eq!(clock.store_ms(), LAST.store_ms + 1000);
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_new_store_begins_with_the_wall_clock() {
-        let now: Now = Arc::new(|| Timestamp::from_millis(5));
+        let now: NowFn = Arc::new(|| Timestamp::from_millis(5));
         let clock = StoreClock::resume(None, now, Arc::new(At { wall: WALL, boot: 1, id: 1 }));
         assert_eq!(clock.store_ms(), WALL);
     }
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn the_machine_tells_its_time() {
-        let system = System::new();
+        let system = SystemClocks::new();
         assert!(system.wall_ms() > 1_600_000_000_000);
         assert!(system.boot_ms() > 0);
         assert_ne!(system.boot_id(), [0; 16]);

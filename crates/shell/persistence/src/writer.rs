@@ -1,4 +1,4 @@
-//! The store thread: what waits becomes one group, one sync, one answer.
+//! The store thread: one group, one sync and one acknowledgement for everything waiting.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,38 +7,38 @@ use std::time::Duration;
 use strowger_foundation::Timestamp;
 use strowger_journal::{CommitError, Disk, Journal, MAX_GROUP, MAX_RECORD, PushError};
 
-use crate::backlog::{Added, Backlog};
-use crate::batch::{Arrived, Batch};
-use crate::queue::{Order, Rotated, Work};
+use crate::backlog::{AddResult, Backlog};
+use crate::batch::{Batch, QueuedBatch};
+use crate::failure::StoreFailure;
+use crate::queue::{Rotation, StoreCommand, Work};
 use crate::shared::Shared;
 use crate::time::StoreClock;
-use crate::trouble::Trouble;
 
-/// Bytes at which a group is committed although more waits, so that nobody waits for much more than one sync.
+/// Size at which a group is committed although more is waiting, so that no record waits for much more than one sync.
 const GROUP_TARGET: usize = MAX_GROUP / 2;
-/// A commit that takes so long is worth a line in the log.
+/// Duration from which a commit is logged as slow.
 const SLOW: Duration = Duration::from_secs(1);
-/// What goes on is logged so often.
+/// Interval at which a persistent condition is logged again.
 const WARN_AGAIN: Duration = Duration::from_secs(60);
 
-/// Owns the journal. All its waiting is in the queue and the disk; [`step`](Self::step) is what it does.
+/// Owns the journal. It blocks only in the queue and on the disk; [`step`](Self::step) is its work.
 pub(crate) struct Writer<D: Disk, B> {
     journal: Journal<D>,
     shared: Arc<Shared<B>>,
     clock: StoreClock,
     is_broken: bool,
-    /// Broken for want of a checkpoint only.
+    /// Whether it is broken only because the journal is full.
     is_full: bool,
-    /// Files of the journal were lost: until the database has the whole table, with all that is in segments through this one, a
-    /// record that only makes sense with one of theirs must not be promised.
+    /// Set after files of the journal were lost. Until the database contains the whole table, including all segments
+    /// up to this one, records that depend on lost ones must not be acknowledged.
     rewriting: Option<u64>,
-    /// Records that were lost when everything was last wished to be written anew.
+    /// Number of lost records when a rewrite was last requested.
     lost: u64,
     try_at: Timestamp,
-    /// The batches whose records are in the group, or in one that was committed for them.
-    group: Vec<Arrived<B>>,
+    /// Batches with records in the current group, or in one committed on the way to it.
+    group: Vec<QueuedBatch<B>>,
     group_bytes: usize,
-    /// What could not be written in this step.
+    /// States that could not be written in this step.
     failed: Backlog,
     warned_at: Option<Timestamp>,
     too_long_at: Option<Timestamp>,
@@ -46,7 +46,7 @@ pub(crate) struct Writer<D: Disk, B> {
 
 impl<D: Disk, B: Batch> Writer<D, B> {
     pub(crate) fn new(journal: Journal<D>, shared: Arc<Shared<B>>, clock: StoreClock) -> Self {
-        let fault = journal.fault().map(Trouble::from);
+        let fault = journal.fault().map(StoreFailure::from);
         let failed = shared.queue.backlog();
         let (group, try_at) = (Vec::new(), clock.now());
         let mut writer = Self {
@@ -66,16 +66,16 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         };
         match fault {
             Some(trouble) => {
-                writer.break_down(trouble);
-                writer.shared.queue.break_down(writer.shared.queue.backlog());
+                writer.mark_broken(trouble);
+                writer.shared.queue.mark_broken(writer.shared.queue.backlog());
             }
-            None => writer.shared.queue.mend(),
+            None => writer.shared.queue.mark_recovered(),
         }
         writer.publish();
         writer
     }
 
-    /// Works until it is told to end.
+    /// Runs until told to stop.
     pub(crate) fn run(mut self) {
         loop {
             let tick = if self.is_broken { self.shared.limits.recover_every } else { Duration::MAX };
@@ -87,9 +87,9 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         }
     }
 
-    /// Writes what there is and answers for it; `false` when it was told to end.
+    /// Writes waiting work and acknowledges it; returns `false` when told to stop.
     pub(crate) fn step(&mut self, mut work: Work<B>) -> bool {
-        self.remove_first(&mut work.orders);
+        self.remove_first(&mut work.commands);
         if self.is_broken && self.clock.now() >= self.try_at {
             self.try_again();
         }
@@ -97,28 +97,28 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         if let Some(unwritten) = work.unwritten {
             self.write_unwritten(&unwritten);
         }
-        let goes_on = self.obey(work.orders);
+        let goes_on = self.execute(work.commands);
         if self.is_broken || !self.failed.is_empty() {
-            self.shared.queue.break_down(self.failed.take());
+            self.shared.queue.mark_broken(self.failed.take());
         }
         if !self.is_broken {
-            self.shared.queue.mend();
-            self.make_up_for_losses();
+            self.shared.queue.mark_recovered();
+            self.rewrite_after_loss();
         }
         self.publish();
         goes_on
     }
 
-    /// What nobody waits for and found no room is in the table in memory all the same.
-    fn make_up_for_losses(&mut self) {
+    /// Requests a rewrite from the table in memory, which also contains the records that were lost for lack of room.
+    fn rewrite_after_loss(&mut self) {
         let counters = self.shared.queue.counters();
         if counters.lost > self.lost && counters.unwritten == 0 {
             self.lost = counters.lost;
-            self.shared.want_everything();
+            self.shared.request_rewrite();
         }
     }
 
-    fn write_batches(&mut self, batches: Vec<Arrived<B>>) {
+    fn write_batches(&mut self, batches: Vec<QueuedBatch<B>>) {
         let late = self.shared.limits.late;
         for arrived in batches {
             if self.group_bytes + arrived.bytes > GROUP_TARGET {
@@ -128,14 +128,14 @@ impl<D: Disk, B: Batch> Writer<D, B> {
             if self.is_broken {
                 self.refuse(arrived);
             } else if arrived.longest > MAX_RECORD {
-                // A batch has one answer. What of it nobody waits for is written all the same.
+                // A batch has one result, but its records without a waiting request are written anyway.
                 self.warn_of_length(arrived.longest);
                 self.refuse(arrived);
             } else if is_late && arrived.awaited > 0 {
-                // Who waited has given up: what is written for nobody only makes the others wait.
+                // The client has given up. Writing its records would only make others wait.
                 self.push_late(&arrived);
                 self.shared.queue.count_refused(arrived.awaited, true);
-                arrived.batch.finish(false);
+                arrived.batch.acknowledge(false);
             } else if self.push_all(&arrived) {
                 self.group_bytes += arrived.bytes;
                 self.group.push(arrived);
@@ -146,11 +146,12 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         self.commit();
     }
 
-    /// Puts all of a batch into the group; one that is greater than a group into several. `false` where that broke.
-    fn push_all(&mut self, arrived: &Arrived<B>) -> bool {
+    /// Adds a batch to the group; a batch larger than a group is split over several. Returns `false` if the journal
+    /// broke.
+    fn push_all(&mut self, arrived: &QueuedBatch<B>) -> bool {
         let Self { journal, clock, .. } = self;
         let mut outcome = Ok(());
-        arrived.batch.each(&mut |record, _| {
+        arrived.batch.for_each(&mut |record, _| {
             if outcome.is_ok() {
                 outcome = push(journal, record, clock);
             }
@@ -158,13 +159,13 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         self.is_well(&outcome)
     }
 
-    /// Of a late batch, the records that nobody waits for.
-    fn push_late(&mut self, arrived: &Arrived<B>) {
+    /// Writes those records of a late batch that no request waits for.
+    fn push_late(&mut self, arrived: &QueuedBatch<B>) {
         if arrived.awaited == arrived.records {
             return;
         }
         let mut kept = Backlog::unbounded();
-        arrived.batch.each(&mut |record, is_awaited| {
+        arrived.batch.for_each(&mut |record, is_awaited| {
             if !is_awaited {
                 kept.add(record);
             }
@@ -172,7 +173,7 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         self.write_unwritten(&kept);
     }
 
-    /// Writes states that nobody waits for.
+    /// Writes states that no request waits for.
     fn write_unwritten(&mut self, unwritten: &Backlog) {
         if !self.is_broken {
             let Self { journal, clock, .. } = self;
@@ -183,11 +184,11 @@ impl<D: Disk, B: Batch> Writer<D, B> {
             }
         }
         if self.is_broken {
-            let lost = self.failed.absorb(unwritten);
+            let lost = self.failed.merge(unwritten);
             self.shared.queue.count_lost(lost);
             return;
         }
-        // With everything else they are written to the database, which has no such bound.
+        // A rewrite brings them into the database, which has no such limit.
         let (mut lost, mut longest) = (0, 0);
         for record in unwritten.records().filter(|record| record.len() > MAX_RECORD) {
             (lost, longest) = (lost + 1, longest.max(record.len()));
@@ -198,7 +199,7 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         }
     }
 
-    /// One group, one sync, and the answers.
+    /// Commits the group with one sync and acknowledges it.
     fn commit(&mut self) {
         if self.is_broken || self.journal.pending() == 0 && self.group.is_empty() {
             return;
@@ -212,7 +213,7 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         match outcome {
             Ok(()) => {
                 self.group_bytes = 0;
-                self.group.drain(..).for_each(|arrived| arrived.batch.finish(true));
+                self.group.drain(..).for_each(|arrived| arrived.batch.acknowledge(true));
             }
             Err(_) => {
                 self.is_well(&outcome);
@@ -220,11 +221,11 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         }
     }
 
-    /// After an error the group is lost, and all who wait for it hear so.
+    /// After an error, discards the group and refuses its batches; returns whether there was none.
     fn is_well(&mut self, outcome: &Result<(), CommitError>) -> bool {
         if let Err(error) = outcome {
             self.is_full = matches!(error, CommitError::Full { .. });
-            self.break_down(Trouble::from(error));
+            self.mark_broken(StoreFailure::from(error));
             self.fail_group();
         }
         outcome.is_ok()
@@ -238,52 +239,52 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         }
     }
 
-    fn refuse(&mut self, arrived: Arrived<B>) {
+    fn refuse(&mut self, arrived: QueuedBatch<B>) {
         self.shared.queue.count_refused(arrived.awaited, false);
         let (mut lost, failed) = (0, &mut self.failed);
-        arrived.refuse(|record| lost += u64::from(failed.add(record) == Added::Full));
+        arrived.refuse(|record| lost += u64::from(failed.add(record) == AddResult::Full));
         self.shared.queue.count_lost(lost);
     }
 
-    /// What is in the checkpoint makes room, and is not missed by a recovery.
-    fn remove_first(&mut self, orders: &mut VecDeque<Order>) {
+    /// Handles removals first: what is in the checkpoint makes room and is not missed by a recovery.
+    fn remove_first(&mut self, orders: &mut VecDeque<StoreCommand>) {
         orders.retain(|order| {
-            if let Order::RemoveThrough(number) = order {
+            if let StoreCommand::RemoveThrough(number) = order {
                 self.remove_through(*number);
             }
-            !matches!(order, Order::RemoveThrough(_))
+            !matches!(order, StoreCommand::RemoveThrough(_))
         });
     }
 
-    fn obey(&mut self, orders: VecDeque<Order>) -> bool {
+    fn execute(&mut self, orders: VecDeque<StoreCommand>) -> bool {
         let mut goes_on = true;
         for order in orders {
             match order {
-                Order::Rotate(reply) => drop(reply.send(self.rotate())),
-                Order::RemoveThrough(number) => self.remove_through(number),
-                Order::Rewritten(through) => self.rewritten(through),
-                Order::End => goes_on = false,
+                StoreCommand::Rotate(reply) => drop(reply.send(self.rotate())),
+                StoreCommand::RemoveThrough(number) => self.remove_through(number),
+                StoreCommand::Rewritten(through) => self.rewritten(through),
+                StoreCommand::End => goes_on = false,
             }
         }
         goes_on
     }
 
-    fn rotate(&mut self) -> Result<Rotated, String> {
-        // With everything rewritten it is well, so that must be possible.
+    fn rotate(&mut self) -> Result<Rotation, String> {
+        // The rewrite ends the failure, so rotation must work during it.
         let is_rewriting = self.rewriting.is_some() && self.journal.fault().is_none();
         if self.is_broken && !is_rewriting {
-            return Err(self.shared.trouble().map_or_else(String::new, |trouble| trouble.why));
+            return Err(self.shared.failure().map_or_else(String::new, |trouble| trouble.why));
         }
         let stamp = self.clock.stamp();
         let is_all_written = self.failed.is_empty() && self.shared.queue.counters().unwritten == 0;
         match self.journal.rotate(stamp) {
             Ok(through) => {
                 self.publish();
-                Ok(Rotated { through, floor_ms: if is_all_written { stamp.store_ms } else { 0 } })
+                Ok(Rotation { through, floor_ms: if is_all_written { stamp.store_ms } else { 0 } })
             }
             Err(fault) => {
                 self.is_full = false;
-                self.break_down(Trouble::from(&fault));
+                self.mark_broken(StoreFailure::from(&fault));
                 Err(fault.to_string())
             }
         }
@@ -291,19 +292,19 @@ impl<D: Disk, B: Batch> Writer<D, B> {
 
     fn remove_through(&mut self, number: u64) {
         if let Err(fault) = self.journal.remove_through(number) {
-            tracing::warn!("a segment that is not needed any more stays until the next checkpoint: {fault}");
+            tracing::warn!("a segment that is no longer needed cannot be removed before the next checkpoint: {fault}");
         }
         if self.is_broken && self.journal.fault().is_none() {
-            // It was full.
+            // The journal was full.
             self.try_again();
         }
     }
 
-    fn break_down(&mut self, trouble: Trouble) {
+    fn mark_broken(&mut self, trouble: StoreFailure) {
         self.try_at = self.clock.now() + self.shared.limits.recover_every;
         if !self.is_broken {
             self.is_broken = true;
-            self.shared.break_down(self.clock.now(), trouble);
+            self.shared.mark_broken(self.clock.now(), trouble);
         } else {
             self.shared.still_broken(trouble);
         }
@@ -313,7 +314,7 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         self.try_at = self.clock.now() + self.shared.limits.recover_every;
         match self.journal.recover(self.clock.stamp()) {
             Ok(recovered) => {
-                for name in &recovered.kept_as {
+                for name in &recovered.quarantined_as {
                     tracing::info!("a damaged file of the journal is kept as {name}");
                 }
                 if !recovered.lost.is_empty() {
@@ -322,29 +323,31 @@ impl<D: Disk, B: Batch> Writer<D, B> {
                 if self.rewriting.is_some() || self.is_full && self.has_no_room() {
                     return;
                 }
-                self.be_well();
+                self.mark_recovered();
             }
-            Err(fault) => self.shared.still_broken(Trouble::from(&fault)),
+            Err(fault) => self.shared.still_broken(StoreFailure::from(&fault)),
         }
     }
 
-    fn be_well(&mut self) {
+    fn mark_recovered(&mut self) {
         (self.is_broken, self.is_full) = (false, false);
-        self.shared.mend(self.clock.now());
+        self.shared.mark_recovered(self.clock.now());
     }
 
-    /// So many files are gone: has all that is in memory written to the database.
+    /// Requests a rewrite of the table in memory, because `files` files are gone.
     fn rewrite(&mut self, files: usize) {
-        tracing::error!("{files} files of the journal are gone, with registrations that were not in the database yet");
+        tracing::error!("{files} files of the journal are missing, with registrations not yet in the database");
         self.rewriting = Some(self.journal.status().current.saturating_sub(1));
-        let why = format!("{files} files of the journal are gone: all registrations are written to the database anew");
-        let remedy = "if that lasts, see why there is no checkpoint; let nobody remove files of the journal".to_owned();
-        self.shared.still_broken(Trouble { why, remedy });
-        self.shared.want_everything();
+        let why =
+            format!("{files} files of the journal are missing: all registrations are being rewritten to the database");
+        let remedy =
+            "if this persists, find out why there is no checkpoint; do not remove files of the journal".to_owned();
+        self.shared.still_broken(StoreFailure { why, remedy });
+        self.shared.request_rewrite();
     }
 
     fn rewritten(&mut self, through: u64) {
-        // An older table has not all that the lost files had.
+        // An older table lacks some of what the lost files contained.
         if self.rewriting.is_none_or(|wanted| through < wanted) {
             return;
         }
@@ -354,7 +357,7 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         }
     }
 
-    /// Whether it would soon be full again.
+    /// Returns whether the journal would soon be full again.
     fn has_no_room(&self) -> bool {
         let limit = self.shared.limits.journal_bytes;
         self.journal.status().bytes > limit - limit / 4
@@ -365,7 +368,7 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         if took >= SLOW && !was_warned {
             self.warned_at = Some(now);
             let ms = took.as_millis();
-            tracing::warn!("the journal's disk took {ms} ms for one commit: look what else uses it, and at its health");
+            tracing::warn!("the journal's disk took {ms} ms for one commit: check its load and its health");
         }
     }
 
@@ -375,8 +378,8 @@ impl<D: Disk, B: Batch> Writer<D, B> {
         if !was_warned {
             self.too_long_at = Some(now);
             tracing::error!(
-                "the contacts of one address have {bytes} bytes, and the journal takes {MAX_RECORD}: it is not in the journal; \
-                 permit fewer contacts an address"
+                "the contacts of one address have {bytes} bytes, more than the journal's limit of {MAX_RECORD}, and are not in the journal; \
+                 permit fewer contacts per address"
             );
         }
     }
@@ -386,16 +389,16 @@ impl<D: Disk, B: Batch> Writer<D, B> {
     }
 }
 
-/// Puts a record into the group, which is committed before where it is full.
+/// Adds a record to the group, committing a full group first.
 fn push<D: Disk>(journal: &mut Journal<D>, record: &[u8], clock: &StoreClock) -> Result<(), CommitError> {
     match journal.push(record) {
         Err(PushError::GroupFull) => {
             journal.commit(clock.stamp())?;
-            // Into an empty group a record of any permitted length goes.
+            // An empty group has room for any valid record.
             let _ = journal.push(record);
             Ok(())
         }
-        // Those that are too long are held back before.
+        // Records that are too long are rejected earlier.
         Ok(()) | Err(PushError::TooLong) => Ok(()),
     }
 }

@@ -1,63 +1,64 @@
-//! A database that commands and threads of the control plane ask, and wait for.
+//! A blocking database connection for commands and control plane threads.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::{Builder, Runtime};
 
-use crate::date::{Moment, seconds_of_text};
+use crate::date::{ClockReading, seconds_of_text};
 use crate::mariadb::MariaDb;
 use crate::postgres::Postgres;
 use crate::session::{Each, Fault, Session};
 use crate::sqlite::Sqlite;
 use crate::{DatabaseUrl, Dialect, Row, SqlError, Value};
 
-/// A database, with one connection where it can be reached. After an error that may leave the connection in the midst of something,
-/// the next use makes a new one.
+/// A database with at most one connection. After an error that may leave the connection in an undefined state, the
+/// next use reconnects.
 pub struct Database {
     url: DatabaseUrl,
-    patience: Duration,
+    timeout: Duration,
     session: Option<Box<dyn Session>>,
     transaction: Transaction,
 }
 
-/// How far a transaction is.
+/// State of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Transaction {
-    /// There is none.
+    /// No transaction.
     None,
-    /// It can be committed.
+    /// Can be committed.
     Open,
-    /// A statement has failed, so all of it is undone.
+    /// A statement has failed, so everything is rolled back.
     Failed,
 }
 
 impl Database {
-    /// How long each statement may take, where nothing else is wanted.
-    pub const PATIENCE: Duration = Duration::from_secs(5);
+    /// Default timeout of a statement.
+    pub const TIMEOUT: Duration = Duration::from_secs(5);
 
-    /// Connects. `patience` bounds each later wait too: for a connection, for a statement, and for each row of a result.
+    /// Connects. The timeout also limits each later wait: for a connection, a statement, or a row of a result.
     ///
     /// # Errors
-    /// When the database cannot be reached or does not take user, password or name. A SQLite file has to exist.
+    /// If the database cannot be reached or rejects user, password or name. A SQLite file must exist.
     pub fn connect(url: &DatabaseUrl, patience: Duration) -> Result<Self, SqlError> {
         let mut database = Self::new(url, patience);
         database.session()?;
         Ok(database)
     }
 
-    /// As [`connect`](Self::connect), but connects at the first use, so that a database may be away meanwhile.
+    /// Like [`connect`](Self::connect), but connects on first use, so the database may be down until then.
     #[must_use]
     pub fn new(url: &DatabaseUrl, patience: Duration) -> Self {
-        Self { url: url.clone(), patience, session: None, transaction: Transaction::None }
+        Self { url: url.clone(), timeout: patience, session: None, transaction: Transaction::None }
     }
 
-    /// Connects to the first of `urls` that takes writes: no PostgreSQL that follows another one, no MariaDB with `read_only`.
+    /// Connects to the first of `urls` that is writable: not a PostgreSQL standby, and not a MariaDB with
+    /// `read_only`.
     ///
     /// # Errors
-    /// Those of the last one, or [`SqlError::ReadOnly`] where that takes none.
+    /// Those of the last one, or [`SqlError::ReadOnly`] if that is not writable.
     ///
     /// # Panics
-    /// Without any URL.
+    /// If `urls` is empty.
     pub fn connect_to_writable(urls: &[DatabaseUrl], patience: Duration) -> Result<Self, SqlError> {
         let mut last = None;
         for url in urls {
@@ -81,22 +82,22 @@ impl Database {
         }
     }
 
-    /// Its URL.
+    /// Returns its URL.
     #[must_use]
     pub const fn url(&self) -> &DatabaseUrl {
         &self.url
     }
 
-    /// Which SQL it speaks.
+    /// Returns its SQL dialect.
     #[must_use]
     pub const fn dialect(&self) -> Dialect {
         self.url.dialect()
     }
 
-    /// All rows of a result. A `?` in the statement stands for the next one of `values`.
+    /// Returns all rows of a result. Each `?` in the statement is a placeholder for the next of `values`.
     ///
     /// # Errors
-    /// When the database fails, or has a value of a type that is not supported.
+    /// If the query fails or returns a value of an unsupported type.
     pub fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Row>, SqlError> {
         let mut rows = Vec::new();
         self.for_each(sql, values, &mut |row| {
@@ -106,11 +107,11 @@ impl Database {
         Ok(rows)
     }
 
-    /// What time it is.
+    /// Returns the database's time together with this machine's.
     ///
     /// # Errors
-    /// When the database fails.
-    pub fn now(&mut self) -> Result<Moment, SqlError> {
+    /// If the query fails.
+    pub fn now(&mut self) -> Result<ClockReading, SqlError> {
         let sql = match self.dialect() {
             Dialect::Sqlite => "SELECT datetime('now') AS now",
             Dialect::Postgres => "SELECT LOCALTIMESTAMP(0) AS now",
@@ -120,13 +121,14 @@ impl Database {
         let text = rows.first().map_or(Ok(""), |row| row.text("now"))?;
         let database_s = seconds_of_text(text).ok_or_else(|| SqlError::unreadable("now", "it is no moment"))?;
         let utc_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-        Ok(Moment { database_s, utc_s })
+        Ok(ClockReading { database_s, utc_s })
     }
 
-    /// Gives each row to `each` as it comes, so that a large result takes no memory. The first error of `each` ends it.
+    /// Passes each row to `each` as it arrives, so that a large result takes no memory. Stops at the first error of
+    /// `each`.
     ///
     /// # Errors
-    /// As [`query`](Self::query), and those of `each`.
+    /// As for [`query`](Self::query), and those of `each`.
     pub fn for_each(
         &mut self,
         sql: &str,
@@ -134,33 +136,33 @@ impl Database {
         each: &mut dyn FnMut(Row) -> Result<(), SqlError>,
     ) -> Result<(), SqlError> {
         let each: Each<'_> = each;
-        self.ask(|session| session.for_each(sql, values, each))
+        self.with_session(|session| session.for_each(sql, values, each))
     }
 
-    /// How many rows the statement has inserted, found to change, or deleted.
+    /// Executes a statement and returns the number of rows inserted, matched for update, or deleted.
     ///
     /// # Errors
-    /// When the database fails.
+    /// If the statement fails.
     pub fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, SqlError> {
-        self.ask(|session| session.execute(sql, values))
+        self.with_session(|session| session.execute(sql, values))
     }
 
-    /// Carries out several statements, separated by semicolons, without placeholders.
+    /// Executes several statements, separated by semicolons, without placeholders.
     ///
     /// # Errors
-    /// When one of them fails; those before it may have been carried out.
+    /// If one of them fails; earlier ones may have been executed.
     pub fn batch(&mut self, sql: &str) -> Result<(), SqlError> {
-        self.ask(|session| session.batch(sql))
+        self.with_session(|session| session.batch(sql))
     }
 
-    /// Carries out `work` as a whole or not at all. A SQLite file is locked for other writers from its beginning; the servers have their
-    /// usual isolation.
+    /// Runs `work` in a transaction. A SQLite file is locked for other writers from the start; servers use their
+    /// default isolation.
     ///
-    /// A statement that fails fails the transaction, also where `work` goes on. When the database cannot be reached any more at the
-    /// commit, it may or may not have been carried out.
+    /// A failed statement fails the transaction, even if `work` continues. If the connection is lost during the
+    /// commit, the transaction may or may not have been committed.
     ///
     /// # Errors
-    /// Those of `work`, and those of the database.
+    /// Those of `work` and of the database.
     ///
     /// # Panics
     /// Within another transaction.
@@ -168,7 +170,7 @@ impl Database {
         assert_eq!(self.transaction, Transaction::None, "a transaction within another one");
         let begin = if self.dialect() == Dialect::Sqlite { "BEGIN IMMEDIATE" } else { "BEGIN" };
         self.batch(begin)?;
-        let mut undo = Undo(self);
+        let mut undo = RollbackGuard(self);
         undo.0.transaction = Transaction::Open;
         let done = work(undo.0)?;
         undo.commit()?;
@@ -177,7 +179,7 @@ impl Database {
 
     fn session(&mut self) -> Result<&mut dyn Session, SqlError> {
         if self.session.is_none() {
-            let opened = open(&self.url, self.patience).map_err(|fault| fault.of(self.url.to_string()))?;
+            let opened = open(&self.url, self.timeout).map_err(|fault| fault.of(self.url.to_string()))?;
             return Ok(&mut **self.session.insert(opened));
         }
         match &mut self.session {
@@ -186,7 +188,7 @@ impl Database {
         }
     }
 
-    fn ask<T>(&mut self, ask: impl FnOnce(&mut dyn Session) -> Result<T, Fault>) -> Result<T, SqlError> {
+    fn with_session<T>(&mut self, ask: impl FnOnce(&mut dyn Session) -> Result<T, Fault>) -> Result<T, SqlError> {
         if self.transaction == Transaction::Failed {
             let why = "a statement of this transaction has failed before".to_owned();
             return Err(Fault::Failed { why, state: None }.of(self.url.to_string()));
@@ -204,10 +206,10 @@ impl Database {
     }
 }
 
-/// Undoes a transaction unless it is committed, also when its work panics.
-struct Undo<'d>(&'d mut Database);
+/// Rolls a transaction back unless it was committed, also if its work panics.
+struct RollbackGuard<'d>(&'d mut Database);
 
-impl Undo<'_> {
+impl RollbackGuard<'_> {
     fn commit(&mut self) -> Result<(), SqlError> {
         self.0.batch("COMMIT")?;
         self.0.transaction = Transaction::None;
@@ -215,12 +217,12 @@ impl Undo<'_> {
     }
 }
 
-impl Drop for Undo<'_> {
+impl Drop for RollbackGuard<'_> {
     fn drop(&mut self) {
         if std::mem::replace(&mut self.0.transaction, Transaction::None) == Transaction::None {
             return;
         }
-        // A connection that is gone has undone it already.
+        // A lost connection has rolled it back already.
         if self.0.session.is_some() && self.0.batch("ROLLBACK").is_err() {
             self.0.session = None;
         }
@@ -235,7 +237,7 @@ fn open(url: &DatabaseUrl, patience: Duration) -> Result<Box<dyn Session>, Fault
     })
 }
 
-/// One that works only while somebody waits, on the thread that waits.
+/// Returns a runtime that runs only while its caller waits, on the caller's thread.
 fn runtime() -> Result<Runtime, Fault> {
     let built = Builder::new_current_thread().enable_all().build();
     built.map_err(|error| Fault::Unreachable(format!("no runtime can be made: {error}")))

@@ -1,15 +1,15 @@
-//! Dates and times as the databases write them: `2026-11-25 21:09:55`, with six digits of a fraction where there is one.
+//! Dates and times as the databases write them: `2026-11-25 21:09:55`, optionally with six fractional digits.
 
-/// What time it is for a database: its dates are in its own time zone.
+/// Reading of the database's clock, whose dates are in its own time zone, and of this machine's clock.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Moment {
-    /// In the database's time zone by its clock, in seconds since 1970-01-01 00:00:00 there.
+pub struct ClockReading {
+    /// Local time of the database's clock, in seconds since 1970-01-01 00:00:00 in its time zone.
     pub database_s: f64,
-    /// In UTC by this machine's clock, in seconds since 1970-01-01 00:00:00.
+    /// UTC of this machine's clock, in seconds since 1970-01-01 00:00:00.
     pub utc_s: f64,
 }
 
-/// The moment that a date with or without a time names, in seconds since 1970-01-01 00:00:00 of its time zone.
+/// Parses a date with or without a time, into seconds since 1970-01-01 00:00:00 in its time zone.
 #[must_use]
 pub fn seconds_of_text(text: &str) -> Option<f64> {
     #[expect(clippy::cast_precision_loss, reason = "a moment is rounded to less than a millisecond")]
@@ -18,7 +18,7 @@ pub fn seconds_of_text(text: &str) -> Option<f64> {
 
 const MICROS_A_DAY: i64 = 86_400_000_000;
 
-/// The text of a moment, in microseconds since 1970-01-01 00:00:00.
+/// Formats microseconds since 1970-01-01 00:00:00.
 pub(crate) fn text_of_micros(micros: i64) -> String {
     let (year, month, day) = civil(micros.div_euclid(MICROS_A_DAY));
     let of_day = micros.rem_euclid(MICROS_A_DAY);
@@ -28,7 +28,7 @@ pub(crate) fn text_of_micros(micros: i64) -> String {
     if fraction == 0 { format!("{date} {time}") } else { format!("{date} {time}.{fraction:06}") }
 }
 
-/// The moment that a text names, in microseconds since 1970-01-01 00:00:00; a date alone is its midnight.
+/// Parses a date and time into microseconds since 1970-01-01 00:00:00. A date alone means its midnight.
 pub(crate) fn micros_of_text(text: &str) -> Option<i64> {
     let (date, time) = text.split_once([' ', 'T']).unwrap_or((text, "00:00:00"));
     let (time, fraction) = time.split_once('.').unwrap_or((time, ""));
@@ -48,7 +48,7 @@ fn numbers(text: &str, between: char) -> Option<[i64; 3]> {
     parts.try_into().ok()
 }
 
-/// Year, month and day of the Gregorian calendar, by days since 1970-01-01.
+/// Converts days since 1970-01-01 to year, month and day of the Gregorian calendar.
 const fn civil(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
@@ -62,7 +62,7 @@ const fn civil(days: i64) -> (i64, i64, i64) {
     (year + era * 400 + next, month, day)
 }
 
-/// The reverse of [`civil`].
+/// Inverse of [`civil`].
 const fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let month = if month > 2 { month - 3 } else { month + 9 };

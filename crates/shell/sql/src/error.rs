@@ -1,46 +1,46 @@
-//! What can fail, by who is to blame.
+//! Errors, by who has to act.
 
-/// Why a database did not do what it was asked. None shows a password.
+/// Error of a database operation. Never shows a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SqlError {
-    /// It cannot be reached, or it stopped answering. What was being written may or may not have been.
-    #[error("the database {database} cannot be reached: {why}; see whether it runs there")]
+    /// It cannot be reached or stopped answering. A write in progress may or may not have taken effect.
+    #[error("the database {database} cannot be reached: {why}; check that it is running")]
     Unreachable {
         /// Its URL without the password.
         database: String,
-        /// What happened.
+        /// Cause.
         why: String,
     },
-    /// It does not take this user, password or database's name.
+    /// It rejects the user, the password or the database name.
     #[error(
-        "the database {database} refuses the connection: {why}; see the user, the password and the database's name"
+        "the database {database} refuses the connection: {why}; check the user, the password and the database name"
     )]
     Refused {
         /// Its URL without the password.
         database: String,
-        /// What it says.
+        /// Its message.
         why: String,
     },
-    /// It takes no writes, for it follows another one.
-    #[error("the database {database} takes no writes; name the server that does, or all of them in a list")]
+    /// It is read-only because it is a replica.
+    #[error("the database {database} is read-only; configure the writable server, or list all servers")]
     ReadOnly {
         /// Its URL without the password.
         database: String,
     },
-    /// It did not carry out a statement.
+    /// A statement failed.
     #[error("the database {database} failed: {why}")]
     Failed {
         /// Its URL without the password.
         database: String,
-        /// What it says.
+        /// Its message.
         why: String,
-        /// The SQLSTATE of servers that tell one, as `23505`.
+        /// SQLSTATE, if the server returns one, such as `23505`.
         state: Option<String>,
     },
-    /// A value is not what was expected there.
+    /// A value has an unexpected type or content.
     #[error("the column {column} cannot be read: {why}")]
     Unreadable {
-        /// The column's name.
+        /// Name of the column.
         column: String,
         /// What is wrong with it.
         why: String,
@@ -48,7 +48,7 @@ pub enum SqlError {
 }
 
 impl SqlError {
-    /// Whether the database may answer when it is asked again later.
+    /// Whether a later retry may succeed.
     #[must_use]
     pub const fn is_unreachable(&self) -> bool {
         matches!(self, Self::Unreachable { .. })

@@ -13,10 +13,10 @@ use tokio::time::timeout;
 use crate::session::{Each, Fault, Session};
 use crate::{Row, Server, SqlError, Value};
 
-/// The number of the character set of bytes that are no text.
+/// Id of the character set of binary data.
 const BINARY: u16 = 63;
 
-/// How long a connection that ends may take to say so.
+/// Timeout of closing a connection.
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// A connection.
@@ -34,20 +34,20 @@ impl MariaDb {
             .user(server.user.clone())
             .pass(server.password.clone())
             .db_name(Some(&server.database))
-            // As the other databases count: rows that are found, also where they have the values already.
+            // Count matched rows like the other databases, also if an update does not change them.
             .client_found_rows(true)
             .prefer_socket(false);
         let connecting = async { timeout(patience, Conn::new(Opts::from(opts))).await };
-        let connected = runtime.block_on(connecting).map_err(|_| Fault::silent(patience))?;
+        let connected = runtime.block_on(connecting).map_err(|_| Fault::timeout(patience))?;
         let connection = Some(connected.map_err(connect_fault)?);
         Ok(Self { runtime, connection, patience })
     }
 }
 
-/// What `asked` gives, within the patience.
+/// Waits for a future, up to the timeout.
 fn wait<T>(runtime: &Runtime, patience: Duration, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Fault> {
     let answered = runtime.block_on(async { timeout(patience, asked).await });
-    answered.map_err(|_| Fault::silent(patience))?.map_err(fault)
+    answered.map_err(|_| Fault::timeout(patience))?.map_err(fault)
 }
 
 fn closed() -> Fault {
@@ -117,7 +117,7 @@ fn value_of(value: mysql_async::Value, column: &Column) -> Result<Value, SqlErro
             let too_large = |_| SqlError::unreadable(&column.name_str(), format!("{number} is too large"));
             Value::Integer(i64::try_from(number).map_err(too_large)?)
         }
-        // The nearest fraction in decimal: 0.1 stays 0.1.
+        // The nearest decimal fraction: 0.1 stays 0.1.
         Mysql::Float(number) => Value::Real(number.to_string().parse().unwrap_or(f64::from(number))),
         Mysql::Double(number) => Value::Real(number),
         Mysql::Bytes(bytes) => bytes_or_text(bytes, column),
@@ -129,7 +129,7 @@ fn value_of(value: mysql_async::Value, column: &Column) -> Result<Value, SqlErro
     })
 }
 
-/// Of what is no text by its type, decimal numbers are written as text all the same.
+/// Returns bytes, except for decimal numbers, which are text although their column type is binary.
 fn bytes_or_text(bytes: Vec<u8>, column: &Column) -> Value {
     let is_decimal = matches!(column.column_type(), ColumnType::MYSQL_TYPE_NEWDECIMAL | ColumnType::MYSQL_TYPE_DECIMAL);
     if column.character_set() == BINARY && !is_decimal {
@@ -140,7 +140,7 @@ fn bytes_or_text(bytes: Vec<u8>, column: &Column) -> Value {
 
 fn connect_fault(error: Error) -> Fault {
     match error {
-        // Too many connections, and a server that shuts down.
+        // Too many connections, or the server is shutting down.
         Error::Server(ServerError { code: 1_040 | 1_053 | 1_129 | 1_203, message, .. }) => Fault::Unreachable(message),
         Error::Server(said) => Fault::Refused(said.message),
         Error::Driver(said) => Fault::Refused(said.to_string()),
@@ -151,7 +151,7 @@ fn connect_fault(error: Error) -> Fault {
 
 fn fault(error: Error) -> Fault {
     match error {
-        // It shuts down, or ends this connection.
+        // The server is shutting down or has killed this connection.
         Error::Server(ServerError { code: 1_053 | 1_927, message, .. }) => Fault::Unreachable(message),
         Error::Server(ServerError { message, state, .. }) => Fault::Failed { why: message, state: Some(state) },
         Error::Io(error) => Fault::Unreachable(error.to_string()),

@@ -1,7 +1,7 @@
-//! Placeholders, which are written `?` for all databases.
+//! Placeholders, written `?` for all databases.
 
-/// The statement with `$1`, `$2`, … for each `?` outside quotes and comments, as PostgreSQL wants them.
-pub(crate) fn numbered(sql: &str) -> String {
+/// Replaces each `?` outside quotes and comments by `$1`, `$2`, … for PostgreSQL.
+pub(crate) fn number_placeholders(sql: &str) -> String {
     let mut text = String::with_capacity(sql.len() + 8);
     let (mut count, mut within) = (0, None);
     let mut rest = sql.chars().peekable();
@@ -29,7 +29,7 @@ mod tests {
     #[test]
     fn placeholders_are_numbered_outside_quotes_and_comments() {
         assert_eq!(
-            numbered("SELECT ?, '?', \"?\", 'it''s ?', ? -- ?\n, ?"),
+            number_placeholders("SELECT ?, '?', \"?\", 'it''s ?', ? -- ?\n, ?"),
             "SELECT $1, '?', \"?\", 'it''s ?', $2 -- ?\n, $3"
         );
     }

@@ -17,18 +17,18 @@ use tokio_postgres::{Client, Config, Error, NoTls, Statement};
 use crate::session::{Each, Fault, Session};
 use crate::{Row, Server, Value, placeholders};
 
-/// Statements that a connection keeps prepared.
-const STATEMENTS: usize = 64;
+/// Maximum number of prepared statements per connection.
+const MAX_STATEMENTS: usize = 64;
 
-/// How long a connection that ends may take to say so.
-const FAREWELL: Duration = Duration::from_millis(200);
+/// Timeout of closing a connection.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A connection.
 pub(crate) struct Postgres {
     runtime: Runtime,
     connection: Option<(Client, JoinHandle<()>)>,
     prepared: HashMap<String, Statement>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Postgres {
@@ -43,10 +43,10 @@ impl Postgres {
         let connecting = async { timeout(patience, config.connect(NoTls)).await };
         let (client, connection) = runtime
             .block_on(connecting)
-            .map_err(|_| Fault::silent(patience))?
+            .map_err(|_| Fault::timeout(patience))?
             .map_err(|error| connect_fault(&error))?;
         let driver = runtime.spawn(async move { drop(connection.await) });
-        Ok(Self { runtime, connection: Some((client, driver)), prepared: HashMap::new(), patience })
+        Ok(Self { runtime, connection: Some((client, driver)), prepared: HashMap::new(), timeout: patience })
     }
 
     fn client(&self) -> Result<&Client, Fault> {
@@ -54,18 +54,18 @@ impl Postgres {
         client.ok_or_else(|| Fault::Unreachable("the connection is closed".to_owned()))
     }
 
-    /// What `asked` gives, within the patience.
+    /// Waits for a future, up to the timeout.
     fn wait<T>(&self, asked: impl Future<Output = Result<T, Error>>) -> Result<T, Fault> {
-        let answered = self.runtime.block_on(async { timeout(self.patience, asked).await });
-        answered.map_err(|_| Fault::silent(self.patience))?.map_err(|error| fault(&error))
+        let answered = self.runtime.block_on(async { timeout(self.timeout, asked).await });
+        answered.map_err(|_| Fault::timeout(self.timeout))?.map_err(|error| fault(&error))
     }
 
     fn prepared(&mut self, sql: &str) -> Result<Statement, Fault> {
         if let Some(statement) = self.prepared.get(sql) {
             return Ok(statement.clone());
         }
-        let statement = self.wait(self.client()?.prepare(&placeholders::numbered(sql)))?;
-        if self.prepared.len() >= STATEMENTS {
+        let statement = self.wait(self.client()?.prepare(&placeholders::number_placeholders(sql)))?;
+        if self.prepared.len() >= MAX_STATEMENTS {
             self.prepared.clear();
         }
         self.prepared.insert(sql.to_owned(), statement.clone());
@@ -101,23 +101,23 @@ impl Drop for Postgres {
         self.prepared.clear();
         if let Some((client, driver)) = self.connection.take() {
             drop(client);
-            let _ = self.runtime.block_on(async { timeout(FAREWELL, driver).await });
+            let _ = self.runtime.block_on(async { timeout(CLOSE_TIMEOUT, driver).await });
         }
     }
 }
 
 fn connect_fault(error: &Error) -> Fault {
     match (error.as_db_error(), std::error::Error::source(error)) {
-        (Some(said), _) if refuses(said) => Fault::Refused(said.message().to_owned()),
+        (Some(said), _) if is_refusal(said) => Fault::Refused(said.message().to_owned()),
         (Some(said), _) => Fault::Unreachable(said.message().to_owned()),
         (None, Some(cause)) if cause.is::<std::io::Error>() => Fault::Unreachable(cause.to_string()),
-        // It asks for a password where none is given, for example.
+        // For example, the server asks for a password and none is configured.
         (None, Some(cause)) => Fault::Refused(format!("{error}: {cause}")),
         (None, None) => Fault::Unreachable(error.to_string()),
     }
 }
 
-fn refuses(said: &DbError) -> bool {
+fn is_refusal(said: &DbError) -> bool {
     let code = said.code();
     code.code().starts_with("28")
         || *code == SqlState::INVALID_CATALOG_NAME
@@ -126,7 +126,7 @@ fn refuses(said: &DbError) -> bool {
 
 fn fault(error: &Error) -> Fault {
     match (error.as_db_error(), std::error::Error::source(error)) {
-        // The server shuts down, or ends this connection.
+        // The server is shutting down or has terminated this connection.
         (Some(said), _) if said.code().code().starts_with("57P") => Fault::Unreachable(said.message().to_owned()),
         (Some(said), _) => Fault::Failed { why: said.message().to_owned(), state: Some(said.code().code().to_owned()) },
         (None, Some(cause)) if !error.is_closed() && !cause.is::<std::io::Error>() => {

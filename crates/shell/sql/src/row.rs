@@ -1,4 +1,4 @@
-//! Values, and the rows that have them.
+//! Values and rows.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use crate::SqlError;
 pub enum Value {
     /// NULL.
     Null,
-    /// A whole number, also a truth value: 0 or 1.
+    /// An integer; also a boolean, as 0 or 1.
     Integer(i64),
-    /// A number with a fraction.
+    /// A floating-point number.
     Real(f64),
-    /// A text; also a date and a time, as `2026-11-25 21:09:55`, and a decimal number.
+    /// Text; also a date and time, such as `2026-11-25 21:09:55`, and a decimal number.
     Text(String),
-    /// Bytes that are no text.
+    /// Binary data.
     Bytes(Vec<u8>),
 }
 
@@ -67,7 +67,7 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// A row of a result. Its columns are named as the statement names them.
+/// A row of a result. Its columns have the names that the statement gives them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     columns: Arc<[String]>,
@@ -79,29 +79,29 @@ impl Row {
         Self { columns, values }
     }
 
-    /// The columns' names.
+    /// Returns the names of the columns.
     #[must_use]
     pub fn columns(&self) -> &[String] {
         &self.columns
     }
 
-    /// All values, in the order of the columns.
+    /// Returns all values, in the order of the columns.
     #[must_use]
     pub fn into_values(self) -> Vec<Value> {
         self.values
     }
 
-    /// What the column has; nothing where the result has no such column.
+    /// Returns the value of a column, or `None` if the result has no such column.
     #[must_use]
     pub fn value(&self, column: &str) -> Option<&Value> {
         let at = self.columns.iter().position(|name| name.eq_ignore_ascii_case(column))?;
         self.values.get(at)
     }
 
-    /// A whole number.
+    /// Returns an integer.
     ///
     /// # Errors
-    /// Where there is something else.
+    /// If the column is missing or has another type.
     pub fn integer(&self, column: &str) -> Result<i64, SqlError> {
         match self.present(column)? {
             Value::Integer(number) => Ok(*number),
@@ -109,10 +109,10 @@ impl Row {
         }
     }
 
-    /// A number.
+    /// Returns a number.
     ///
     /// # Errors
-    /// Where there is something else.
+    /// If the column is missing or has another type.
     pub fn real(&self, column: &str) -> Result<f64, SqlError> {
         match self.present(column)? {
             Value::Real(number) => Ok(*number),
@@ -122,10 +122,10 @@ impl Row {
         }
     }
 
-    /// A text, or bytes that are UTF-8.
+    /// Returns text, or bytes that are UTF-8.
     ///
     /// # Errors
-    /// Where there is something else.
+    /// If the column is missing or has another type.
     pub fn text(&self, column: &str) -> Result<&str, SqlError> {
         match self.present(column)? {
             Value::Text(text) => Ok(text),
@@ -136,10 +136,10 @@ impl Row {
         }
     }
 
-    /// Bytes, or those of a text.
+    /// Returns bytes, or those of a text.
     ///
     /// # Errors
-    /// Where there is something else.
+    /// If the column is missing or has another type.
     pub fn bytes(&self, column: &str) -> Result<&[u8], SqlError> {
         match self.present(column)? {
             Value::Bytes(bytes) => Ok(bytes),
@@ -148,34 +148,34 @@ impl Row {
         }
     }
 
-    /// As [`integer`](Self::integer), and nothing for NULL.
+    /// Like [`integer`](Self::integer), but returns `None` for NULL.
     ///
     /// # Errors
-    /// Where there is something else.
+    /// If the column is missing or has another type.
     pub fn integer_or_null(&self, column: &str) -> Result<Option<i64>, SqlError> {
         self.or_null(column, Self::integer)
     }
 
-    /// As [`real`](Self::real), and nothing for NULL.
+    /// Like [`real`](Self::real), but returns `None` for NULL.
     ///
     /// # Errors
-    /// Where there is something else.
+    /// If the column is missing or has another type.
     pub fn real_or_null(&self, column: &str) -> Result<Option<f64>, SqlError> {
         self.or_null(column, Self::real)
     }
 
-    /// As [`text`](Self::text), and nothing for NULL.
+    /// Like [`text`](Self::text), but returns `None` for NULL.
     ///
     /// # Errors
-    /// Where there is something else.
+    /// If the column is missing or has another type.
     pub fn text_or_null(&self, column: &str) -> Result<Option<&str>, SqlError> {
         self.or_null(column, Self::text)
     }
 
-    /// As [`bytes`](Self::bytes), and nothing for NULL.
+    /// Like [`bytes`](Self::bytes), but returns `None` for NULL.
     ///
     /// # Errors
-    /// Where there is something else.
+    /// If the column is missing or has another type.
     pub fn bytes_or_null(&self, column: &str) -> Result<Option<&[u8]>, SqlError> {
         self.or_null(column, Self::bytes)
     }

@@ -1,25 +1,25 @@
-//! What each kind of connection does.
+//! Interface of the connections.
 
 use std::time::Duration;
 
 use crate::{Row, SqlError, Value};
 
-/// What is done with each row.
+/// Callback for each row.
 pub(crate) type Each<'e> = &'e mut dyn FnMut(Row) -> Result<(), SqlError>;
 
-/// One connection. After a fault other than `Failed` it is not used again: what it still has to say is not read.
+/// A connection. After a fault other than `Failed` it is not used again, because unread replies may remain.
 pub(crate) trait Session: Send {
-    /// Gives each row to `each` as it comes.
+    /// Passes each row to `each` as it arrives.
     fn for_each(&mut self, sql: &str, values: &[Value], each: Each<'_>) -> Result<(), Fault>;
 
-    /// How many rows the statement has inserted, changed or deleted.
+    /// Executes a statement and returns the number of rows inserted, changed or deleted.
     fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault>;
 
-    /// Carries out several statements without placeholders.
+    /// Executes several statements without placeholders.
     fn batch(&mut self, sql: &str) -> Result<(), Fault>;
 }
 
-/// Why a connection did not do something; the database is named elsewhere.
+/// Error of a connection, without the database's name.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Unreachable(String),
@@ -28,12 +28,12 @@ pub(crate) enum Fault {
         why: String,
         state: Option<String>,
     },
-    /// What the caller's own closure said, or a value that cannot be read.
+    /// An error of the caller's closure, or an unreadable value.
     Other(SqlError),
 }
 
 impl Fault {
-    pub(crate) fn silent(patience: Duration) -> Self {
+    pub(crate) fn timeout(patience: Duration) -> Self {
         Self::Unreachable(format!("it has not answered for {} s", patience.as_secs_f32()))
     }
 

@@ -10,10 +10,10 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, ToSql, params_from_iter};
 use crate::session::{Each, Fault, Session};
 use crate::{Row, Value};
 
-/// Instructions of SQLite's machine between two looks at the clock.
-const LOOK_EVERY: i32 = 10_000;
+/// Instructions of SQLite's virtual machine between two readings of the clock.
+const INSTRUCTIONS_PER_CLOCK_READ: i32 = 10_000;
 
-/// A file that is open.
+/// An open file.
 pub(crate) struct Sqlite {
     connection: Connection,
     deadline: Deadline,
@@ -27,7 +27,9 @@ impl Sqlite {
         let deadline = Deadline::new(patience);
         let looked_at = deadline.clone();
         connection.busy_timeout(patience).map_err(|error| fault(&error))?;
-        connection.progress_handler(LOOK_EVERY, Some(move || looked_at.is_over())).map_err(|error| fault(&error))?;
+        connection
+            .progress_handler(INSTRUCTIONS_PER_CLOCK_READ, Some(move || looked_at.is_over()))
+            .map_err(|error| fault(&error))?;
         Ok(Self { connection, deadline })
     }
 }
@@ -60,22 +62,22 @@ impl Session for Sqlite {
     }
 }
 
-/// Until when a statement may work: milliseconds since this was first asked.
+/// Deadline of a statement, in milliseconds since the first use.
 #[derive(Clone)]
 struct Deadline {
-    patience: Duration,
+    timeout: Duration,
     at_ms: Arc<AtomicU64>,
 }
 
 impl Deadline {
     fn new(patience: Duration) -> Self {
-        let deadline = Self { patience, at_ms: Arc::default() };
+        let deadline = Self { timeout: patience, at_ms: Arc::default() };
         deadline.start();
         deadline
     }
 
     fn start(&self) {
-        let patience_ms = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
+        let patience_ms = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
         self.at_ms.store(now_ms().saturating_add(patience_ms), Ordering::Relaxed);
     }
 
@@ -102,7 +104,7 @@ impl ToSql for Value {
     }
 }
 
-/// A text that is no UTF-8 is given as its bytes.
+/// Converts a value. Text that is not UTF-8 becomes bytes.
 fn value_of(value: ValueRef<'_>) -> Value {
     match value {
         ValueRef::Null => Value::Null,

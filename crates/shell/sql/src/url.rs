@@ -1,4 +1,4 @@
-//! How a database is named.
+//! Database URLs.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,14 +6,15 @@ use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
 
-const WANTED: &str = "write sqlite:PATH, or postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE";
+const USAGE: &str = "write sqlite:PATH, or postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE";
 
-/// A database, as `sqlite:PATH`, `postgresql://USER:PASSWORD@HOST:PORT/DATABASE` or `mysql://USER:PASSWORD@HOST:PORT/DATABASE`.
+/// URL of a database: `sqlite:PATH`, `postgresql://USER:PASSWORD@HOST:PORT/DATABASE` or
+/// `mysql://USER:PASSWORD@HOST:PORT/DATABASE`.
 ///
-/// User, password and database may be percent-encoded. Shown without its password.
+/// User, password and database may be percent-encoded. Displayed without the password.
 #[derive(Clone, PartialEq, Eq)]
 pub enum DatabaseUrl {
-    /// A file, which is there already.
+    /// An existing file.
     Sqlite(PathBuf),
     /// PostgreSQL.
     Postgres(Server),
@@ -24,31 +25,31 @@ pub enum DatabaseUrl {
 /// A database on a server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Server {
-    /// A name or a literal address; one of IPv6 without its brackets.
+    /// Host name or literal address; an IPv6 address without brackets.
     pub host: String,
-    /// Its TCP port.
+    /// TCP port.
     pub port: u16,
-    /// Who asks, where it is said.
+    /// User, if given.
     pub user: Option<String>,
-    /// The user's password, where there is one.
+    /// Password, if given.
     pub password: Option<String>,
-    /// The database's name.
+    /// Name of the database.
     pub database: String,
 }
 
-/// Which SQL is spoken.
+/// SQL dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// SQLite's.
     Sqlite,
     /// PostgreSQL's.
     Postgres,
-    /// That of MariaDB and MySQL.
+    /// MariaDB's and MySQL's.
     MariaDb,
 }
 
 impl DatabaseUrl {
-    /// Which SQL it speaks.
+    /// Returns the SQL dialect.
     #[must_use]
     pub const fn dialect(&self) -> Dialect {
         match self {
@@ -66,46 +67,46 @@ impl FromStr for DatabaseUrl {
         if let Some(path) = text.strip_prefix("sqlite:") {
             let path = path.strip_prefix("//").unwrap_or(path);
             return match path {
-                "" => Err("\"sqlite:\" names no file; write sqlite:PATH".to_owned()),
+                "" => Err("\"sqlite:\" has no file name; write sqlite:PATH".to_owned()),
                 _ => Ok(Self::Sqlite(PathBuf::from(path))),
             };
         }
-        // Only the scheme is shown: the rest may hold a password.
+        // Only the scheme is shown; the rest may contain a password.
         match text.split_once("://").unwrap_or_default() {
             ("postgresql" | "postgres", rest) => server(rest, 5_432).map(Self::Postgres),
             ("mysql" | "mariadb", rest) => server(rest, 3_306).map(Self::MariaDb),
-            ("", _) => Err(format!("this names no database; {WANTED}")),
-            (scheme, _) => Err(format!("{scheme}: is no database that is supported; {WANTED}")),
+            ("", _) => Err(format!("this is not a database URL; {USAGE}")),
+            (scheme, _) => Err(format!("{scheme}: is not a supported database; {USAGE}")),
         }
     }
 }
 
 fn server(text: &str, usual_port: u16) -> Result<Server, String> {
-    // A password may hold a slash or an @ that is not encoded: the last @ ends it.
+    // A password may contain an unencoded slash or @: the last @ ends it.
     let (user, address) = match text.rsplit_once('@') {
         Some((user, address)) => (Some(user), address),
         None => (None, text),
     };
     let (address, database) = address.split_once('/').unwrap_or((address, ""));
     if database.is_empty() {
-        return Err(format!("this names no database on the server; {WANTED}"));
+        return Err(format!("the database name is missing; {USAGE}"));
     }
     if database.contains('?') {
-        return Err(format!("options behind the database's name are not supported; {WANTED}"));
+        return Err(format!("options after the database name are not supported; {USAGE}"));
     }
     let (host, port) = match address.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => {
-            (host, port.parse().map_err(|_| format!("the port is no number; {WANTED}"))?)
+            (host, port.parse().map_err(|_| format!("the port is no number; {USAGE}"))?)
         }
         _ => (address, usual_port),
     };
     let host = host.trim_matches(['[', ']']);
     let fits = |c: char| c.is_ascii_alphanumeric() || "-._:".contains(c);
     if host.is_empty() || !host.chars().all(fits) {
-        return Err(format!("this names no host; {WANTED}"));
+        return Err(format!("the host is missing; {USAGE}"));
     }
     let (user, password) = match user.map(|user| user.split_once(':').map_or((user, None), |(u, p)| (u, Some(p)))) {
-        Some((user, password)) => (Some(decoded(user)?), password.map(decoded).transpose()?),
+        Some((user, password)) => (Some(percent_decode(user)?), password.map(percent_decode).transpose()?),
         None => (None, None),
     };
     Ok(Server {
@@ -113,13 +114,13 @@ fn server(text: &str, usual_port: u16) -> Result<Server, String> {
         port,
         user: user.filter(|user| !user.is_empty()),
         password: password.filter(|password| !password.is_empty()),
-        database: decoded(database)?,
+        database: percent_decode(database)?,
     })
 }
 
-fn decoded(text: &str) -> Result<String, String> {
+fn percent_decode(text: &str) -> Result<String, String> {
     let decoded = percent_decode_str(text).decode_utf8();
-    decoded.map(String::from).map_err(|_| format!("what is percent-encoded is no UTF-8; {WANTED}"))
+    decoded.map(String::from).map_err(|_| format!("the percent-encoded text is not UTF-8; {USAGE}"))
 }
 
 impl fmt::Display for DatabaseUrl {

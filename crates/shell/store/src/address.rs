@@ -1,14 +1,14 @@
-//! Addresses of record as people type them, made canonical.
+//! Canonicalization of typed addresses of record.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 
 use crate::StoreError;
 
-/// The longest address that is taken, in bytes.
+/// Maximum length of an address, in bytes.
 pub const MAX_ADDRESS_LEN: usize = 255;
 
-/// A canonical address of record: `user@domain`, the user part unescaped, the domain in lower case.
+/// A canonical address of record: `user@domain`, with the user part unescaped and the domain in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     text: String,
@@ -16,29 +16,30 @@ pub struct Address {
 }
 
 impl Address {
-    /// Takes `user@domain` literally, and `sip:user@domain` or `sips:user@domain` as a URI, whose escapes are undone.
+    /// Parses `user@domain` literally, and `sip:user@domain` or `sips:user@domain` as a URI, whose escapes are
+    /// decoded.
     ///
-    /// The canonical form is itself a `user@domain` that is taken as it is.
+    /// The canonical form is itself a `user@domain` that parses to the same address.
     ///
     /// # Errors
-    /// [`StoreError::BadAddress`] where `typed` is neither.
+    /// [`StoreError::BadAddress`] if `typed` is neither.
     pub fn parse(typed: &str) -> Result<Self, StoreError> {
         canonical(typed.trim()).map_err(|fault| StoreError::BadAddress { typed: typed.to_owned(), fault })
     }
 
-    /// The whole address.
+    /// Returns the whole address.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// What stands before the last `@`: the user name of a digest.
+    /// Returns the part before the last `@`: the digest user name.
     #[must_use]
     pub fn user(&self) -> &str {
         &self.text[..self.at]
     }
 
-    /// What stands after the last `@`.
+    /// Returns the part after the last `@`.
     #[must_use]
     pub fn domain(&self) -> &str {
         &self.text[self.at + 1..]
@@ -51,26 +52,26 @@ impl fmt::Display for Address {
     }
 }
 
-/// Why a text is no address.
+/// Why a text is not an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum AddressFault {
+pub enum AddressError {
     /// No `@`.
     #[error("it has no \"@\" before a domain")]
     NoDomain,
     /// Nothing before the `@`.
     #[error("it has no user before the \"@\"")]
     NoUser,
-    /// A character before the `@` that no user name may have. A colon would end the user name of a digest.
+    /// An invalid character before the `@`. A colon would end the digest user name.
     #[error("a user has no spaces, colons, angle brackets or control characters")]
     User,
     /// A second `@` in a URI.
     #[error("a second \"@\" in a URI is written %40")]
     At,
-    /// An escape that is none, or that hides bytes that are no UTF-8.
+    /// An invalid escape, or one that encodes bytes that are not UTF-8.
     #[error("its escapes (%..) are not two hexadecimal digits each, of UTF-8 text")]
     Escape,
-    /// A domain that is none.
+    /// An invalid domain.
     #[error(
         "its domain is no host name, IPv4 address or [IPv6 address]; a port or parameters do not belong to an address, \
          and an international name is written in its xn-- form"
@@ -81,25 +82,25 @@ pub enum AddressFault {
     Long,
 }
 
-fn canonical(typed: &str) -> Result<Address, AddressFault> {
+fn canonical(typed: &str) -> Result<Address, AddressError> {
     let (uri, rest) = without_scheme(typed);
-    let (user, domain) = rest.rsplit_once('@').ok_or(AddressFault::NoDomain)?;
+    let (user, domain) = rest.rsplit_once('@').ok_or(AddressError::NoDomain)?;
     let user = if uri { unescape(user)? } else { user.to_owned() };
     if user.is_empty() {
-        return Err(AddressFault::NoUser);
+        return Err(AddressError::NoUser);
     }
     if user.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, ':' | '<' | '>')) {
-        return Err(AddressFault::User);
+        return Err(AddressError::User);
     }
     let at = user.len();
     let text = format!("{user}@{}", canonical_domain(domain)?);
     if text.len() > MAX_ADDRESS_LEN {
-        return Err(AddressFault::Long);
+        return Err(AddressError::Long);
     }
     Ok(Address { text, at })
 }
 
-/// Whether there was a scheme, and what follows it.
+/// Returns whether there was a scheme, and the rest.
 fn without_scheme(typed: &str) -> (bool, &str) {
     match typed.split_once(':') {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("sip") || scheme.eq_ignore_ascii_case("sips") => {
@@ -109,29 +110,29 @@ fn without_scheme(typed: &str) -> (bool, &str) {
     }
 }
 
-fn unescape(user: &str) -> Result<String, AddressFault> {
+fn unescape(user: &str) -> Result<String, AddressError> {
     if user.contains('@') {
-        return Err(AddressFault::At);
+        return Err(AddressError::At);
     }
     let mut pieces = user.split('%');
     let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
     for piece in pieces {
-        let (digits, rest) = piece.split_at_checked(2).ok_or(AddressFault::Escape)?;
-        let byte = data_encoding::HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).map_err(|_| AddressFault::Escape)?;
+        let (digits, rest) = piece.split_at_checked(2).ok_or(AddressError::Escape)?;
+        let byte = data_encoding::HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).map_err(|_| AddressError::Escape)?;
         bytes.extend(byte);
         bytes.extend(rest.as_bytes());
     }
-    String::from_utf8(bytes).map_err(|_| AddressFault::Escape)
+    String::from_utf8(bytes).map_err(|_| AddressError::Escape)
 }
 
-fn canonical_domain(domain: &str) -> Result<String, AddressFault> {
+fn canonical_domain(domain: &str) -> Result<String, AddressError> {
     if let Some(address) = domain.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-        let address: Ipv6Addr = address.parse().map_err(|_| AddressFault::Domain)?;
+        let address: Ipv6Addr = address.parse().map_err(|_| AddressError::Domain)?;
         return Ok(format!("[{address}]"));
     }
     let is_label =
         |label: &str| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
-    if domain.split('.').all(is_label) { Ok(domain.to_ascii_lowercase()) } else { Err(AddressFault::Domain) }
+    if domain.split('.').all(is_label) { Ok(domain.to_ascii_lowercase()) } else { Err(AddressError::Domain) }
 }
 
 #[cfg(test)]
@@ -140,7 +141,7 @@ mod tests {
 
     use super::*;
 
-    fn parsed(typed: &str) -> Result<String, AddressFault> {
+    fn parsed(typed: &str) -> Result<String, AddressError> {
         canonical(typed.trim()).map(|address| address.to_string())
     }
 
@@ -167,30 +168,30 @@ mod tests {
     fn what_is_refused() {
         let long = format!("{}@example.com", "a".repeat(MAX_ADDRESS_LEN - 11));
         for (typed, fault) in [
-            ("", AddressFault::NoDomain),
-            ("alice", AddressFault::NoDomain),
-            ("tel:+4312345", AddressFault::NoDomain),
-            ("@example.com", AddressFault::NoUser),
-            ("sip:@example.com", AddressFault::NoUser),
-            ("sip:alice:secret@example.com", AddressFault::User),
-            ("al ice@example.com", AddressFault::User),
-            ("sip:al%20ice@example.com", AddressFault::User),
-            ("sip:al%3aice@example.com", AddressFault::User),
-            ("sip:al%00ice@example.com", AddressFault::User),
-            ("<sip:alice@example.com>", AddressFault::User),
-            ("sip:a@b@example.com", AddressFault::At),
-            ("sip:al%2@example.com", AddressFault::Escape),
-            ("sip:al%zz@example.com", AddressFault::Escape),
-            ("sip:al%2é@example.com", AddressFault::Escape),
-            ("sip:al%ff@example.com", AddressFault::Escape),
-            ("alice@", AddressFault::Domain),
-            ("alice@example..com", AddressFault::Domain),
-            ("alice@example.com:5060", AddressFault::Domain),
-            ("sip:alice@example.com;transport=tcp", AddressFault::Domain),
-            ("alice@bücher.example", AddressFault::Domain),
-            ("alice@[2001:db8::1", AddressFault::Domain),
-            ("alice@[fe80::1%eth0]", AddressFault::Domain),
-            (&long, AddressFault::Long),
+            ("", AddressError::NoDomain),
+            ("alice", AddressError::NoDomain),
+            ("tel:+4312345", AddressError::NoDomain),
+            ("@example.com", AddressError::NoUser),
+            ("sip:@example.com", AddressError::NoUser),
+            ("sip:alice:secret@example.com", AddressError::User),
+            ("al ice@example.com", AddressError::User),
+            ("sip:al%20ice@example.com", AddressError::User),
+            ("sip:al%3aice@example.com", AddressError::User),
+            ("sip:al%00ice@example.com", AddressError::User),
+            ("<sip:alice@example.com>", AddressError::User),
+            ("sip:a@b@example.com", AddressError::At),
+            ("sip:al%2@example.com", AddressError::Escape),
+            ("sip:al%zz@example.com", AddressError::Escape),
+            ("sip:al%2é@example.com", AddressError::Escape),
+            ("sip:al%ff@example.com", AddressError::Escape),
+            ("alice@", AddressError::Domain),
+            ("alice@example..com", AddressError::Domain),
+            ("alice@example.com:5060", AddressError::Domain),
+            ("sip:alice@example.com;transport=tcp", AddressError::Domain),
+            ("alice@bücher.example", AddressError::Domain),
+            ("alice@[2001:db8::1", AddressError::Domain),
+            ("alice@[fe80::1%eth0]", AddressError::Domain),
+            (&long, AddressError::Long),
         ] {
             assert_eq!(parsed(typed), Err(fault), "{typed}");
         }

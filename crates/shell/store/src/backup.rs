@@ -1,4 +1,4 @@
-//! Copies of the database, made while it is in use.
+//! Backups of the database, made while it is in use.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,58 +12,58 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::Fault;
-use crate::locations::{self, Part};
+use crate::locations::{self, SlotRange};
 use crate::settings::{self, BACKUP_PREFIX};
 use crate::{Checkpoint, LocationStore, StoreError, file, schema};
 
 /// Pages copied between two reports of progress: 4 MiB.
 const PAGES_A_STEP: i32 = 1024;
-/// What [`backup`] itself writes about the copy.
-const MADE: &str = "backup.made";
-const VERSION: &str = "backup.version";
+/// Key under which [`backup`] stores the time of the backup.
+const CREATED_KEY: &str = "backup.made";
+const VERSION_KEY: &str = "backup.version";
 
-/// How a backup is to be made.
+/// Options of a backup.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BackupOptions<'a> {
-    /// A file that is there may be replaced.
-    pub overwrite: bool,
-    /// What else the backup should have, and a database that is restored from it should not: see [`BackupInfo::extra`].
+    /// Whether an existing file may be replaced.
+    pub can_overwrite: bool,
+    /// Additional values for the backup that a restored database does not get: see [`BackupInfo::extra`].
     pub extra: &'a [(&'a str, &'a [u8])],
 }
 
-/// What is in a backup.
+/// Contents of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupInfo {
-    /// The version of its schema.
+    /// Schema version.
     pub schema: i64,
-    /// How many users.
+    /// Number of users.
     pub users: u64,
-    /// How many aliases.
+    /// Number of aliases.
     pub aliases: u64,
-    /// How many gateways.
+    /// Number of gateways.
     pub gateways: u64,
-    /// How many addresses have registrations.
+    /// Number of addresses with registrations.
     pub addresses: u64,
-    /// How many more had, and cannot be read.
+    /// Number of damaged registrations, in addition to `addresses`.
     pub damaged: u64,
-    /// Up to where the journal is contained; `None` also where that cannot be read.
+    /// Position up to which the journal is contained; also `None` if it cannot be read.
     pub checkpoint: Option<Checkpoint>,
-    /// When it was made, in seconds since 1970; `None` for a plain copy of a database.
-    pub made_s: Option<u64>,
-    /// The version of the program that made it.
+    /// Time of the backup in seconds since 1970; `None` for a plain copy of a database.
+    pub created_s: Option<u64>,
+    /// Version of the program that made it.
     pub version: Option<String>,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// The [`BackupOptions::extra`] that it was made with.
+    /// The [`BackupOptions::extra`] of the backup.
     pub extra: Vec<(String, Vec<u8>)>,
 }
 
-/// Copies the database at `source` to `target`, in one consistent state, while others read and write it. The copy is a
-/// single file that only its owner may read; it appears at `target` when it is whole, checked and on the disk.
-/// `progress` is told how many pages are copied, and of how many.
+/// Copies the database at `source` to `target` in one consistent state, while others read and write it. The copy is a
+/// single file that only its owner can read. It appears at `target` once it is complete, checked and synced.
+/// `progress` receives the number of copied pages and the total.
 ///
 /// # Errors
-/// [`StoreError::NoSource`], [`StoreError::TargetExists`], [`StoreError::Damaged`]; what befalls either file.
+/// [`StoreError::NoSource`], [`StoreError::TargetExists`], [`StoreError::Damaged`]; errors of either file.
 pub fn backup(
     source: &Path,
     target: &Path,
@@ -71,33 +71,33 @@ pub fn backup(
     progress: impl FnMut(u64, u64),
 ) -> Result<BackupInfo, StoreError> {
     let target = absolute(target)?;
-    refuse_existing(&target, options.overwrite)?;
+    refuse_existing(&target, options.can_overwrite)?;
     let connection = open_source(source)?;
-    let copy = Draft::make(&connection, source, &target, progress)?;
-    copy.change(|copy| note_origin(copy, options.extra))?;
-    // What is wrong with the copy was wrong before: the copying itself reports what it cannot write.
+    let copy = TemporaryCopy::make(&connection, source, &target, progress)?;
+    copy.change(|copy| write_origin(copy, options.extra))?;
+    // Damage in the copy comes from the source: copying itself reports write errors.
     let info = inspect(&copy.path).map_err(|error| match error {
         StoreError::Damaged { .. } => StoreError::Damaged { path: source.to_owned() },
         other => other,
     })?;
-    refuse_existing(&target, options.overwrite)?;
-    copy.put_in_place(&target)?;
+    refuse_existing(&target, options.can_overwrite)?;
+    copy.publish(&target)?;
     Ok(info)
 }
 
-/// Checks the backup `file`, or a copy of a database, from end to end.
+/// Checks the backup `file`, or a copy of a database, completely.
 ///
 /// # Errors
 /// [`StoreError::NoSource`], [`StoreError::NotADatabase`], [`StoreError::Foreign`], [`StoreError::NewerSchema`],
-/// [`StoreError::Damaged`]; what befalls the file.
+/// [`StoreError::Damaged`]; file errors.
 pub fn inspect(file: &Path) -> Result<BackupInfo, StoreError> {
     let connection = open_source(file)?;
     let bytes = fs::metadata(file).map_err(|cause| failed(file, "read", cause))?.len();
-    look(&connection, bytes).map_err(|fault| fault.at(file))
+    read_info(&connection, bytes).map_err(|fault| fault.at(file))
 }
 
-fn look(connection: &Connection, bytes: u64) -> Result<BackupInfo, Fault> {
-    // A row that somebody wrote past the checks is an error of its own, and no reason to have no backup.
+fn read_info(connection: &Connection, bytes: u64) -> Result<BackupInfo, Fault> {
+    // A row that violates a constraint is a separate error and no reason to refuse a backup.
     connection.pragma_update(None, "ignore_check_constraints", "ON")?;
     let transaction = connection.unchecked_transaction()?;
     let verdict: String = transaction.query_row("PRAGMA integrity_check(1)", (), |row| row.get(0))?;
@@ -118,43 +118,43 @@ fn look(connection: &Connection, bytes: u64) -> Result<BackupInfo, Fault> {
         addresses: 0,
         damaged: 0,
         checkpoint: None,
-        made_s: None,
+        created_s: None,
         version: None,
         bytes,
         extra: Vec::new(),
     };
     if schema >= schema::WITH_LOCATIONS {
-        let loaded = locations::read_part(&transaction, &Part::ALL, |_| ControlFlow::Continue(()))?;
+        let loaded = locations::read_part(&transaction, &SlotRange::ALL, |_| ControlFlow::Continue(()))?;
         (info.addresses, info.damaged) = (loaded.rows, loaded.damaged + loaded.missing);
         info.checkpoint = locations::read_checkpoint(&transaction).ok().flatten();
         let text = |key| -> Result<Option<String>, Fault> {
             Ok(settings::read(&transaction, key)?.or_damaged()?.and_then(|value| String::from_utf8(value).ok()))
         };
-        info.made_s = text(MADE)?.and_then(|made| made.parse().ok());
-        info.version = text(VERSION)?;
+        info.created_s = text(CREATED_KEY)?.and_then(|made| made.parse().ok());
+        info.version = text(VERSION_KEY)?;
         info.extra = settings::read_extra(&transaction)?;
-        info.extra.retain(|(key, _)| ![MADE, VERSION].contains(&format!("{BACKUP_PREFIX}{key}").as_str()));
+        info.extra.retain(|(key, _)| ![CREATED_KEY, VERSION_KEY].contains(&format!("{BACKUP_PREFIX}{key}").as_str()));
     }
     Ok(info)
 }
 
-fn note_origin(copy: &Connection, extra: &[(&str, &[u8])]) -> Result<(), Fault> {
+fn write_origin(copy: &Connection, extra: &[(&str, &[u8])]) -> Result<(), Fault> {
     settings::remove_extra(copy)?;
     for (key, value) in extra {
         settings::write(copy, &format!("{BACKUP_PREFIX}{key}"), value)?;
     }
     let made_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    settings::write(copy, MADE, made_s.to_string().as_bytes())?;
-    settings::write(copy, VERSION, env!("CARGO_PKG_VERSION").as_bytes())
+    settings::write(copy, CREATED_KEY, made_s.to_string().as_bytes())?;
+    settings::write(copy, VERSION_KEY, env!("CARGO_PKG_VERSION").as_bytes())
 }
 
-/// A copy under a name of its own beside where it should go; removed unless it gets there.
-pub(crate) struct Draft {
+/// A copy under a temporary name in the target's directory. Removed unless it is published.
+pub(crate) struct TemporaryCopy {
     pub(crate) path: PathBuf,
 }
 
-impl Draft {
-    /// One state of the database, without a log beside it.
+impl TemporaryCopy {
+    /// Copies one consistent state of the database, without a WAL file.
     pub(crate) fn make(
         source: &Connection,
         source_path: &Path,
@@ -163,7 +163,7 @@ impl Draft {
     ) -> Result<Self, StoreError> {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = beside(target, &format!(".{}-{number}.part", std::process::id()));
+        let path = sibling(target, &format!(".{}-{number}.part", std::process::id()));
         match fs::remove_file(&path) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(failed(&path, "replaced", cause)),
             _ => {}
@@ -176,7 +176,7 @@ impl Draft {
             .map_err(|cause| failed(&path, "made", cause))?;
         let copy = Self { path };
         let mut connection = copy.connect().map_err(|fault| fault.at(&copy.path))?;
-        // A transaction of the source's connection, or each change by another process would begin the copy anew.
+        // Without a transaction on the source, each change by another process would restart the copy.
         let transaction = source.unchecked_transaction().map_err(|cause| Fault::Sql(cause).at(source_path))?;
         let state = schema::check_version(&transaction);
         state.map_err(|fault| fault.at(source_path))?;
@@ -187,7 +187,7 @@ impl Draft {
         Ok(copy)
     }
 
-    /// Changes the copy and leaves it a single file in the newest schema.
+    /// Migrates the copy to the latest schema, changes it, and leaves it a single file.
     pub(crate) fn change(&self, job: impl FnOnce(&Connection) -> Result<(), Fault>) -> Result<(), StoreError> {
         let run = || -> Result<(), Fault> {
             let mut connection = self.connect()?;
@@ -198,7 +198,7 @@ impl Draft {
         run().map_err(|fault| fault.at(&self.path))
     }
 
-    /// Changes the copy as an open database is, and leaves it a single file.
+    /// Changes the copy like an open database and leaves it a single file.
     pub(crate) fn prepare(
         &self,
         job: impl FnOnce(&mut LocationStore) -> Result<(), StoreError>,
@@ -207,7 +207,7 @@ impl Draft {
         self.change(|_| Ok(()))
     }
 
-    /// Nobody else knows the file, and nobody will unless it is synced.
+    /// Opens the copy without durability: nobody else uses the file, and it is synced before it is published.
     fn connect(&self) -> Result<Connection, Fault> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.path, flags)?;
@@ -217,8 +217,8 @@ impl Draft {
         Ok(connection)
     }
 
-    /// Syncs the file, then gives it its name for good.
-    pub(crate) fn put_in_place(self, target: &Path) -> Result<(), StoreError> {
+    /// Syncs the file and renames it to its final name.
+    pub(crate) fn publish(self, target: &Path) -> Result<(), StoreError> {
         let file = File::open(&self.path).map_err(|cause| failed(&self.path, "opened", cause))?;
         file.sync_all().map_err(|cause| failed(&self.path, "synced", cause))?;
         fs::rename(&self.path, target).map_err(|cause| failed(target, "put in place", cause))?;
@@ -226,11 +226,11 @@ impl Draft {
     }
 }
 
-impl Drop for Draft {
-    /// What cannot be removed stays; its name says what it is.
+impl Drop for TemporaryCopy {
+    /// A file that cannot be removed stays; its name identifies it.
     fn drop(&mut self) {
         for suffix in ["", "-journal", "-wal", "-shm"] {
-            let _ = fs::remove_file(beside(&self.path, suffix));
+            let _ = fs::remove_file(sibling(&self.path, suffix));
         }
     }
 }
@@ -244,22 +244,22 @@ fn copy_pages(source: &Connection, copy: &mut Connection, mut progress: impl FnM
         match result {
             StepResult::Done => return Ok(()),
             StepResult::More => {}
-            // The source can be read from the first page on, and nobody knows the copy.
+            // The source was readable from the first page on, and nobody else uses the copy.
             _ => return Err(Fault::Locked),
         }
     }
 }
 
-/// A database to be read only, by whatever version of this program it was written, up to this one's.
+/// Opens a database read-only, in any schema version up to this program's.
 pub(crate) fn open_source(path: &Path) -> Result<Connection, StoreError> {
     open_as(path, Path::to_owned)
 }
 
-/// As [`open_source`], for who only looks: beside a database that nobody uses SQLite then makes no files, and needs no right
-/// to make them.
-pub(crate) fn open_to_look(path: &Path) -> Result<Connection, StoreError> {
+/// Like [`open_source`], but for inspection only: if nobody uses the database, SQLite creates no files beside it and
+/// needs no permission to.
+pub(crate) fn open_read_only(path: &Path) -> Result<Connection, StoreError> {
     open_as(path, |path| match path.to_str() {
-        Some(text) if !["-wal", "-journal"].iter().any(|suffix| beside(path, suffix).exists()) => {
+        Some(text) if !["-wal", "-journal"].iter().any(|suffix| sibling(path, suffix).exists()) => {
             let escaped = text.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
             format!("file:{escaped}?immutable=1").into()
         }
@@ -267,11 +267,11 @@ pub(crate) fn open_to_look(path: &Path) -> Result<Connection, StoreError> {
     })
 }
 
-/// `name` says what SQLite calls the file.
+/// Opens a database; `name` returns the file name for SQLite.
 fn open_as(path: &Path, name: impl FnOnce(&Path) -> PathBuf) -> Result<Connection, StoreError> {
     let path = absolute(path)?;
     match fs::metadata(&path) {
-        Ok(metadata) if metadata.is_file() && metadata.len() < file::SMALLEST => {
+        Ok(metadata) if metadata.is_file() && metadata.len() < file::MIN_FILE_BYTES => {
             return Err(StoreError::NotADatabase { path });
         }
         Ok(metadata) if metadata.is_file() => {}
@@ -301,7 +301,7 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
     std::path::absolute(path).map_err(|cause| failed(path, "named", cause))
 }
 
-pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn sibling(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

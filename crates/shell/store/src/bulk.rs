@@ -1,92 +1,98 @@
-//! Many users at once, as another server had them.
+//! Bulk import of users from another server.
 
 use strowger_directory::Ha1s;
 
+use crate::backend::Sql;
 use crate::error::Fault;
 use crate::ha1::check_realm;
-use crate::place::Sql;
 use crate::users::{hexadecimal, insert_user, is_user, target_of};
-use crate::{Address, Place, StoreError, UserStore};
+use crate::{Address, Backend, StoreError, UserStore};
 
-/// A user with the hashes of a password that nobody knows here.
+/// A user with password hashes; the password is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewUser {
-    /// The address of record.
+    /// Address of record.
     pub address: Address,
-    /// The realm of the hashes.
+    /// Realm of the hashes.
     pub realm: String,
     /// At least one hash.
     pub ha1: Ha1s,
 }
 
-/// What becomes of users that are there already.
+/// What to do with users that exist already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Existing {
-    /// They stay as they are.
+pub enum OnConflict {
+    /// Keep them unchanged.
     Keep,
-    /// They get the new realm and hashes.
+    /// Replace realm and hashes.
     Replace,
 }
 
-/// What became of a user, or of a gateway.
+/// Outcome of adding a user or a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Put {
-    /// It is new.
+pub enum PutOutcome {
+    /// It was added.
     Added,
-    /// It was there, and is now as it was given.
+    /// It existed and was replaced.
     Replaced,
-    /// It was there, and is as it was.
+    /// It existed and was kept.
     Kept,
-    /// It cannot be there: why.
+    /// It was refused, with the reason.
     Refused(String),
 }
 
-impl<P: Place> UserStore<P> {
-    /// Adds `users` in one transaction, and says of each what became of it. One that is an alias, or has no hash, is refused, and the others are
-    /// added all the same.
+impl<P: Backend> UserStore<P> {
+    /// Adds `users` in one transaction and returns the outcome for each. A user that is an alias or has no hash is
+    /// refused; the others are added regardless.
     ///
     /// # Errors
-    /// What befalls the file; then nothing was changed.
-    pub fn put_users(&mut self, users: &[NewUser], existing: Existing) -> Result<Vec<Put>, StoreError> {
-        self.place.write(|sql| {
+    /// File errors; nothing was changed then.
+    pub fn put_users(&mut self, users: &[NewUser], existing: OnConflict) -> Result<Vec<PutOutcome>, StoreError> {
+        self.backend.write(|sql| {
             let put = |user| {
-                let fate = fate(sql, user, existing)?;
-                carry_out(sql, user, &fate).map(|()| fate)
+                let fate = put_outcome(sql, user, existing)?;
+                apply_put(sql, user, &fate).map(|()| fate)
             };
             users.iter().map(put).collect()
         })
     }
 
-    /// As [`put_users`](Self::put_users), but changes nothing.
+    /// Like [`put_users`](Self::put_users), but changes nothing.
     ///
     /// # Errors
-    /// What befalls the file.
-    pub fn would_put_users(&mut self, users: &[NewUser], existing: Existing) -> Result<Vec<Put>, StoreError> {
-        self.place.read(|sql| users.iter().map(|user| fate(sql, user, existing)).collect())
+    /// File errors.
+    pub fn dry_run_put_users(
+        &mut self,
+        users: &[NewUser],
+        existing: OnConflict,
+    ) -> Result<Vec<PutOutcome>, StoreError> {
+        self.backend.read(|sql| users.iter().map(|user| put_outcome(sql, user, existing)).collect())
     }
 }
 
-/// What becomes of the user.
-fn fate(sql: &mut dyn Sql, user: &NewUser, existing: Existing) -> Result<Put, Fault> {
+/// Returns the outcome of putting a user.
+fn put_outcome(sql: &mut dyn Sql, user: &NewUser, existing: OnConflict) -> Result<PutOutcome, Fault> {
     if let Err(error) = check_realm(&user.realm) {
-        return Ok(Put::Refused(error.to_string()));
+        return Ok(PutOutcome::Refused(error.to_string()));
     }
     if user.ha1.is_empty() {
-        return Ok(Put::Refused("it has no hash".to_owned()));
+        return Ok(PutOutcome::Refused("it has no hash".to_owned()));
     }
     if is_user(sql, &user.address)? {
-        return Ok(if existing == Existing::Replace { Put::Replaced } else { Put::Kept });
+        return Ok(if existing == OnConflict::Replace { PutOutcome::Replaced } else { PutOutcome::Kept });
     }
     match target_of(sql, &user.address)? {
-        Some(aor) => Ok(Put::Refused(StoreError::UserIsAlias { alias: user.address.to_string(), aor }.to_string())),
-        None => Ok(Put::Added),
+        Some(aor) => {
+            Ok(PutOutcome::Refused(StoreError::UserIsAlias { alias: user.address.to_string(), aor }.to_string()))
+        }
+        None => Ok(PutOutcome::Added),
     }
 }
 
-fn carry_out(sql: &mut dyn Sql, user: &NewUser, fate: &Put) -> Result<(), Fault> {
+fn apply_put(sql: &mut dyn Sql, user: &NewUser, fate: &PutOutcome) -> Result<(), Fault> {
     match fate {
-        Put::Added => insert_user(sql, &user.address, &user.realm, &user.ha1),
-        Put::Replaced => {
+        PutOutcome::Added => insert_user(sql, &user.address, &user.realm, &user.ha1),
+        PutOutcome::Replaced => {
             let [md5, sha256, sha512_256] = hexadecimal(&user.ha1);
             let update = format!(
                 "UPDATE {} SET realm = ?, ha1_md5 = ?, ha1_sha256 = ?, ha1_sha512_256 = ? WHERE aor = ?",
@@ -95,7 +101,7 @@ fn carry_out(sql: &mut dyn Sql, user: &NewUser, fate: &Put) -> Result<(), Fault>
             sql.execute(&update, &[user.realm.as_str().into(), md5, sha256, sha512_256, user.address.as_str().into()])?;
             Ok(())
         }
-        Put::Kept | Put::Refused(_) => Ok(()),
+        PutOutcome::Kept | PutOutcome::Refused(_) => Ok(()),
     }
 }
 
@@ -121,17 +127,17 @@ mod tests {
         let ha1 = |store: &UserStore| store.load(1).expect("sound").0.user(b"alice@example.com").map(|user| user.ha1);
         let before = ha1(&store);
 
-        let would = store.would_put_users(&users, Existing::Keep).expect("sound");
+        let would = store.dry_run_put_users(&users, OnConflict::Keep).expect("sound");
         assert!(
-            matches!(&would[..], [Put::Kept, Put::Added, Put::Refused(alias), Put::Refused(_)] if alias.contains("an alias of"))
+            matches!(&would[..], [PutOutcome::Kept, PutOutcome::Added, PutOutcome::Refused(alias), PutOutcome::Refused(_)] if alias.contains("an alias of"))
         );
         assert_eq!(store.list().expect("sound").len(), 1);
-        assert_eq!(store.put_users(&users, Existing::Keep).expect("sound"), would);
+        assert_eq!(store.put_users(&users, OnConflict::Keep).expect("sound"), would);
         assert_eq!(ha1(&store), before);
         assert_eq!(store.list().expect("sound").len(), 2);
 
-        let replaced = store.put_users(&users[..2], Existing::Replace).expect("sound");
-        assert_eq!(replaced, [Put::Replaced, Put::Replaced]);
+        let replaced = store.put_users(&users[..2], OnConflict::Replace).expect("sound");
+        assert_eq!(replaced, [PutOutcome::Replaced, PutOutcome::Replaced]);
         assert_eq!(ha1(&store), Some(users[0].ha1));
     }
 }

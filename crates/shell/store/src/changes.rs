@@ -1,19 +1,19 @@
-//! How a running server follows the database.
+//! How a running server follows changes of the database.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 use rusqlite::{OptionalExtension as _, Row, Transaction};
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 
 use crate::error::Fault;
-use crate::{File, StoreError, UserStore, gateways, transact};
+use crate::{SqliteFile, StoreError, UserStore, gateways, transact};
 
-/// How many changes the database remembers. Who falls further behind loads everything again.
+/// Number of changes that the database keeps. A server that falls further behind reloads everything.
 pub const MAX_LOG_ROWS: u64 = 10_000;
 
-/// Which state of the database was read last: the number of the last change in it.
+/// State of the database that was read: the number of its last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seq(i64);
 
@@ -23,58 +23,61 @@ impl fmt::Display for Seq {
     }
 }
 
-/// What happened since a state.
+/// Changes since a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changes {
-    /// What brings a directory of that state up to date, one change for each row, or set of gateways, that changed; empty
-    /// if none did.
+    /// Changes that bring a directory of that state up to date: one per changed row or gateway set, empty if there
+    /// are none.
     Since {
-        /// For [`Directory::with_changes`].
-        changes: Vec<Change>,
-        /// The state after them.
+        /// Changes for [`Directory::with_changes`].
+        changes: Vec<DirectoryChange>,
+        /// State after them.
         seq: Seq,
     },
-    /// The log does not reach back to that state: [`UserStore::load`] again.
+    /// The log does not reach back to that state: call [`UserStore::load`] again.
     Reload,
 }
 
 const USER_COLUMNS: &str = "aor, ha1_md5, ha1_sha256, ha1_sha512_256, enabled";
 
-impl UserStore<File> {
-    /// Users, aliases and gateways, all of them, and the state that it is; `seed` is for [`Directory::empty`].
+impl UserStore<SqliteFile> {
+    /// Loads all users, aliases and gateways, and returns the state read. `seed` is for [`Directory::empty`].
     ///
     /// # Errors
-    /// What befalls the file; [`StoreError::BadRow`].
+    /// File errors; [`StoreError::BadRow`].
     pub fn load(&self, seed: u64) -> Result<(Directory, Seq), StoreError> {
-        transact::read(&self.place.connection, &self.place.path, |transaction| {
+        transact::read(&self.backend.connection, &self.backend.path, |transaction| {
             let mut users = transaction.prepare(&format!("SELECT {USER_COLUMNS} FROM users"))?;
-            let users = users.query_and_then((), |row| Ok(Change::PutUser(user_of(row)?)))?;
+            let users = users.query_and_then((), |row| Ok(DirectoryChange::PutUser(user_of(row)?)))?;
             let mut aliases = transaction.prepare("SELECT alias, aor FROM aliases")?;
             let aliases = aliases.query_and_then((), put_alias)?;
             let mut failed = Ok(());
             let mut sets = Vec::new();
-            gateways::read_sets(transaction, |set, gateways| sets.push(Ok(Change::PutGateways { set, gateways })))?;
+            gateways::read_sets(transaction, |set, gateways| {
+                sets.push(Ok(DirectoryChange::PutGateways { set, gateways }));
+            })?;
             let rows = users.chain(aliases).chain(sets).map_while(|row| row.map_err(|fault| failed = Err(fault)).ok());
             let directory = Directory::empty(seed).with_changes(rows);
             failed?;
-            Ok((directory, newest(transaction)?))
+            Ok((directory, last_seq(transaction)?))
         })
     }
 
-    /// What changed since the state `since`, by whomever. To be asked often: when nothing changed it reads one row.
+    /// Returns what has changed since the state `since`, by any process. Cheap enough to poll: without changes it
+    /// reads one row.
     ///
     /// # Errors
-    /// What befalls the file; [`StoreError::BadRow`].
+    /// File errors; [`StoreError::BadRow`].
     pub fn changes_since(&self, since: Seq) -> Result<Changes, StoreError> {
-        transact::read(&self.place.connection, &self.place.path, |transaction| {
-            let seq = newest(transaction)?;
+        transact::read(&self.backend.connection, &self.backend.path, |transaction| {
+            let seq = last_seq(transaction)?;
             if seq == since {
                 return Ok(Changes::Since { changes: Vec::new(), seq });
             }
             let mut log = transaction.prepare_cached("SELECT kind, key FROM changes WHERE seq > ?1")?;
             let log: Vec<(String, String)> =
                 log.query_map([since.0], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
-            // Each number once and none missing; also false where the database is an older one than that of `since`.
+            // All numbers must be present. Also unequal if the database is older than that of `since`.
             if i64::try_from(log.len()).ok() != seq.0.checked_sub(since.0) {
                 return Ok(Changes::Reload);
             }
@@ -86,31 +89,31 @@ impl UserStore<File> {
     }
 }
 
-/// The number of the last change ever, even if it is pruned.
-fn newest(transaction: &Transaction<'_>) -> Result<Seq, Fault> {
+/// Returns the number of the last change ever, even if it has been pruned.
+fn last_seq(transaction: &Transaction<'_>) -> Result<Seq, Fault> {
     let mut statement = transaction.prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'changes'")?;
     Ok(Seq(statement.query_row((), |row| row.get(0)).optional()?.unwrap_or(0)))
 }
 
-/// How the row is now, which is what counts: what it was in between need not be known.
-fn current(transaction: &Transaction<'_>, kind: &str, key: String) -> Result<Change, Fault> {
+/// Returns a row's present state; intermediate states do not matter.
+fn current(transaction: &Transaction<'_>, kind: &str, key: String) -> Result<DirectoryChange, Fault> {
     if kind == "gateway" {
         let gateways = gateways::read_set(transaction, &key)?;
-        return Ok(Change::PutGateways { set: key.into_bytes().into(), gateways });
+        return Ok(DirectoryChange::PutGateways { set: key.into_bytes().into(), gateways });
     }
     if kind == "alias" {
         let mut statement = transaction.prepare_cached("SELECT alias, aor FROM aliases WHERE alias = ?1")?;
         let found = statement.query_and_then([&key], put_alias)?.next().transpose()?;
-        return Ok(found.unwrap_or_else(|| Change::RemoveAlias(key.into_bytes().into())));
+        return Ok(found.unwrap_or_else(|| DirectoryChange::RemoveAlias(key.into_bytes().into())));
     }
     let mut statement = transaction.prepare_cached(&format!("SELECT {USER_COLUMNS} FROM users WHERE aor = ?1"))?;
     let found = statement.query_and_then([&key], user_of)?.next().transpose()?;
-    Ok(found.map_or_else(|| Change::RemoveUser(key.into_bytes().into()), Change::PutUser))
+    Ok(found.map_or_else(|| DirectoryChange::RemoveUser(key.into_bytes().into()), DirectoryChange::PutUser))
 }
 
-fn put_alias(row: &Row<'_>) -> Result<Change, Fault> {
+fn put_alias(row: &Row<'_>) -> Result<DirectoryChange, Fault> {
     let (alias, aor): (String, String) = (row.get(0)?, row.get(1)?);
-    Ok(Change::PutAlias { alias: alias.into_bytes().into(), aor: aor.into_bytes().into() })
+    Ok(DirectoryChange::PutAlias { alias: alias.into_bytes().into(), aor: aor.into_bytes().into() })
 }
 
 /// The columns are [`USER_COLUMNS`].
@@ -137,7 +140,7 @@ fn hash_of<const N: usize>(
     }
 }
 
-/// Exactly N bytes in hexadecimal digits of either case.
+/// Decodes exactly N bytes of hexadecimal digits in either case.
 pub(crate) fn hash_from_digits<const N: usize>(digits: &str) -> Option<[u8; N]> {
     HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).ok()?.try_into().ok()
 }

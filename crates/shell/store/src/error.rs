@@ -1,4 +1,4 @@
-//! What can go wrong, who has to act, and how.
+//! Errors of the store, who has to act, and how.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,29 +6,29 @@ use std::path::{Path, PathBuf};
 use rusqlite::ErrorCode;
 
 use crate::gateways::{MAX_GATEWAYS, MAX_SET_GATEWAYS, MAX_SET_NAME_LEN};
-use crate::{AddressFault, ImportFault};
+use crate::{AddressError, ImportError};
 
-/// Why the store could not do what it was asked. Each message says what to do next; none shows a password or a hash.
+/// Error of the store. Each message says what to do next; none shows a password or a hash.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The database's folder is missing and cannot be made.
-    #[error("the folder {path} cannot be made: {cause}; make it, or choose another place for the users database")]
+    /// The database's directory is missing and cannot be created.
+    #[error("the folder {path} cannot be created: {cause}; create it, or choose another path for the users database")]
     Folder {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: io::Error,
     },
-    /// The file cannot be made.
-    #[error("the users database {path} cannot be made: {cause}; give this user the right to write to its folder")]
+    /// The file cannot be created.
+    #[error("the users database {path} cannot be created: {cause}; give this user write permission on its folder")]
     Create {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         cause: io::Error,
     },
-    /// The file or its folder cannot be read and written.
+    /// The file or its directory cannot be read and written.
     #[error(
         "the users database {path} cannot be opened for reading and writing; the user that runs this program needs both \
          rights to the file, and to its folder (SQLite keeps {path}-wal and {path}-shm beside it)"
@@ -45,25 +45,25 @@ pub enum StoreError {
         /// Why its mode could not be changed.
         cause: io::Error,
     },
-    /// The path leads to a folder or a device.
+    /// The path is a directory or a device.
     #[error("{path} is not a file; name the file of the users database")]
     NotAFile {
         /// The path.
         path: PathBuf,
     },
-    /// The file is not SQLite's.
+    /// The file is not a SQLite file.
     #[error("{path} is not a database; move it away, or name another file for the users database")]
     NotADatabase {
         /// The file.
         path: PathBuf,
     },
-    /// The file is SQLite's, but of another program.
+    /// The file is a SQLite file of another program.
     #[error("{path} is the database of another program; name another file for the users database")]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// The file is broken.
+    /// The file is damaged.
     #[error(
         "the users database {path} is damaged; restore a backup, or save what can be read: sqlite3 {path} .recover"
     )]
@@ -71,17 +71,17 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// A row that no check of the schema would let in.
+    /// A row that violates the schema's constraints.
     #[error("the users database has a bad row: {column} of {key:?}; correct it, or remove the row and add it again")]
     BadRow {
-        /// The address in the row.
+        /// Address in the row.
         key: String,
-        /// The column that is wrong.
+        /// Wrong column.
         column: &'static str,
     },
-    /// Another process writes for too long.
+    /// Another process holds the write lock too long.
     #[error(
-        "another process keeps the users database {path} locked; see who with `fuser {path}`, let it end, then try again"
+        "another process keeps the users database {path} locked; find it with `fuser {path}`, let it finish, then try again"
     )]
     Locked {
         /// The file.
@@ -95,9 +95,9 @@ pub enum StoreError {
     NewerSchema {
         /// The file.
         path: PathBuf,
-        /// The schema's version in the file.
+        /// Schema version of the file.
         found: i64,
-        /// The newest that this program knows.
+        /// Latest version that this program supports.
         known: i64,
     },
     /// The disk is full.
@@ -111,11 +111,11 @@ pub enum StoreError {
     Disk {
         /// The file.
         path: PathBuf,
-        /// What SQLite says.
+        /// SQLite's error.
         cause: rusqlite::Error,
     },
-    /// A file stands where a backup or a restored database should be put.
-    #[error("{path} exists; name another file, or say that it may be replaced")]
+    /// The target of a backup or a restore exists.
+    #[error("{path} exists; name another file, or allow it to be replaced")]
     TargetExists {
         /// The file.
         path: PathBuf,
@@ -132,37 +132,37 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// A file of a backup cannot be made, synced or put in its place.
-    #[error("{path} cannot be {doing}: {cause}; see to the rights of its folder and the disk, then try again")]
+    /// A file of a backup cannot be created, synced or renamed.
+    #[error("{path} cannot be {doing}: {cause}; check the permissions of its folder and the disk, then try again")]
     File {
         /// The file.
         path: PathBuf,
-        /// What was tried, as "synced".
+        /// Failed operation, such as "synced".
         doing: &'static str,
-        /// What the system says.
+        /// The system's error.
         cause: io::Error,
     },
-    /// A registration that no row can hold.
+    /// An expiry that does not fit a row.
     #[error("the registration of {aor:?} has an expiry that cannot be stored; please report it")]
     BadExpiry {
         /// The address.
         aor: String,
     },
-    /// A setting that the store itself uses.
+    /// A setting that the store uses itself.
     #[error("the setting {key:?} is the store's own; please report it")]
     ReservedSetting {
         /// The setting.
         key: String,
     },
-    /// What is no address of record.
+    /// An invalid address of record.
     #[error("{typed:?} is no address: {fault}; write user@domain, as alice@example.com")]
     BadAddress {
-        /// What was typed.
+        /// The input.
         typed: String,
         /// What is wrong with it.
-        fault: AddressFault,
+        fault: AddressError,
     },
-    /// A realm that cannot stand in a challenge.
+    /// A realm that cannot be used in a challenge.
     #[error("this cannot be a realm: {reason}; a domain, as example.com, is a good one")]
     BadRealm {
         /// What is wrong with it.
@@ -174,7 +174,7 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// The user is there already.
+    /// The user exists already.
     #[error("{aor} exists already; `strowger user passwd` changes the password")]
     DuplicateUser {
         /// The user.
@@ -191,15 +191,15 @@ pub enum StoreError {
     UserIsAlias {
         /// The address.
         alias: String,
-        /// Where it leads.
+        /// Its user.
         aor: String,
     },
-    /// The alias is there already.
-    #[error("{alias} is an alias of {aor} already; remove it to let it lead elsewhere")]
+    /// The alias exists already.
+    #[error("{alias} is an alias of {aor} already; remove it first to give it another user")]
     DuplicateAlias {
         /// The alias.
         alias: String,
-        /// Where it leads.
+        /// Its user.
         aor: String,
     },
     /// There is no such alias.
@@ -208,27 +208,29 @@ pub enum StoreError {
         /// The address.
         alias: String,
     },
-    /// A new alias is the address of a user.
+    /// A new alias is a user's own address.
     #[error("{alias} is a user, so it cannot be an alias too; choose another address, or remove the user")]
     AliasIsUser {
         /// The address.
         alias: String,
     },
-    /// A new alias would lead to an alias.
+    /// A new alias would resolve to another alias.
     #[error("{target} is itself an alias, of {aor}; let the new alias lead to {aor}")]
     AliasOfAlias {
-        /// Where the new alias should lead.
+        /// Target of the new alias.
         target: String,
-        /// Where that leads.
+        /// User of that alias.
         aor: String,
     },
-    /// A name that no set of gateways can have.
-    #[error("{typed:?} is no name of a set; write letters, digits, -, _ and ., {MAX_SET_NAME_LEN} at most, as pstn")]
+    /// An invalid name of a gateway set.
+    #[error(
+        "{typed:?} is not a valid set name; write letters, digits, -, _ and ., {MAX_SET_NAME_LEN} at most, as pstn"
+    )]
     BadSet {
-        /// What was typed.
+        /// The input.
         typed: String,
     },
-    /// What is no gateway.
+    /// An invalid gateway.
     #[error("{uri:?} cannot be a gateway: {reason}")]
     BadGateway {
         /// The URI.
@@ -236,7 +238,7 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// The gateway is there already.
+    /// The gateway exists already.
     #[error("{uri} is in the set {set} already; `strowger gateway change {set} {uri}` changes it")]
     DuplicateGateway {
         /// The set.
@@ -252,40 +254,36 @@ pub enum StoreError {
         /// The URI.
         uri: String,
     },
-    /// The set has as many gateways as a set may have.
-    #[error(
-        "the set {set} has {MAX_SET_GATEWAYS} gateways, and no set may have more; remove one, or begin another set"
-    )]
+    /// The set is full.
+    #[error("the set {set} has {MAX_SET_GATEWAYS} gateways, which is the maximum; remove one, or use another set")]
     FullSet {
         /// The set.
         set: String,
     },
-    /// There are as many gateways as there may be.
-    #[error("there are {MAX_GATEWAYS} gateways, and there may be no more; remove one first")]
+    /// The maximum number of gateways is reached.
+    #[error("there are {MAX_GATEWAYS} gateways, which is the maximum; remove one first")]
     TooManyGateways,
-    /// The table of an import cannot be read to its end; nothing was imported.
+    /// The table of an import cannot be read to the end; nothing was imported.
     #[error("the table cannot be read: {cause}; nothing was imported")]
     Unreadable {
-        /// What the system says.
+        /// The system's error.
         cause: io::Error,
     },
-    /// A line of an import; nothing was imported.
+    /// A line of an import is invalid; nothing was imported.
     #[error("line {line}: {fault}; nothing was imported")]
     Import {
-        /// The line, from 1.
+        /// Line number, from 1.
         line: u64,
         /// What is wrong with it.
-        fault: ImportFault,
+        fault: ImportError,
     },
-    /// The database that servers share does not do as it is asked.
+    /// An operation on the shared database failed.
     #[error(transparent)]
     Shared(strowger_sql::SqlError),
-    /// No database is named that servers could share.
-    #[error(
-        "no database is named that servers can share; write postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE"
-    )]
+    /// No shared database was given.
+    #[error("no shared database is configured; write postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE")]
     SharedUnnamed,
-    /// A newer version of this program made its tables.
+    /// A newer version of this program created the tables.
     #[error(
         "the tables strowger_… of {database} have schema {found}, made by a newer version of this program; this one knows \
          schemas up to {known}: upgrade it"
@@ -293,20 +291,20 @@ pub enum StoreError {
     SharedNewerSchema {
         /// Its URL without the password.
         database: String,
-        /// The schema's version there.
+        /// Schema version of the tables.
         found: i64,
-        /// The newest that this program knows.
+        /// Latest version that this program supports.
         known: i64,
     },
-    /// A value that no column of its tables should have.
+    /// The tables have an unexpected value.
     #[error(
-        "the tables strowger_… of {database} are not as this program makes them; move them away, and it makes them anew"
+        "the tables strowger_… of {database} have unexpected contents; move them away, and this program creates new ones"
     )]
     SharedUnexpected {
         /// Its URL without the password.
         database: String,
     },
-    /// The server has others than it, and has not followed it before.
+    /// The server has rows that the shared database lacks, and has not replicated that database before.
     #[error(
         "{rows} of this server's users and gateways are not in the database {database}: all of them stay as they are, and nothing of it \
          is followed. Bring them there with `strowger import strowger FILE`, as data/strowger.db, and remove there whom you do not want"
@@ -314,10 +312,10 @@ pub enum StoreError {
     SharedLacks {
         /// Its URL without the password.
         database: String,
-        /// How many.
+        /// Number of such rows.
         rows: i64,
     },
-    /// It has nobody, and this server has users.
+    /// The shared database is empty, and this server has users.
     #[error(
         "the database {database} has neither users nor gateways, and this server has: they stay as they are. Bring them there with \
          `strowger import strowger`"
@@ -326,31 +324,31 @@ pub enum StoreError {
         /// Its URL without the password.
         database: String,
     },
-    /// A fault of this program.
+    /// A bug in this program.
     #[error("a fault in this program, not yours: the users database {path} says {cause}; please report it")]
     Internal {
         /// The file.
         path: PathBuf,
-        /// What SQLite says.
+        /// SQLite's error.
         cause: rusqlite::Error,
     },
 }
 
 /// Who has to act on an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blame {
-    /// Who asked: nothing is broken, but what was asked cannot be done as it was asked.
+pub enum ErrorOwner {
+    /// The requester: nothing is broken, but the request cannot be fulfilled as made.
     Request,
-    /// Who runs this machine: the file, its folder, the disk or the installed version.
+    /// The operator of this machine: the file, its directory, the disk or the installed version.
     Operator,
-    /// Who wrote this program.
+    /// The developers of this program.
     Program,
 }
 
 impl StoreError {
-    /// Who has to act.
+    /// Returns who has to act.
     #[must_use]
-    pub fn blame(&self) -> Blame {
+    pub fn owner(&self) -> ErrorOwner {
         match self {
             Self::Folder { .. }
             | Self::Create { .. }
@@ -371,7 +369,7 @@ impl StoreError {
             | Self::SharedNewerSchema { .. }
             | Self::SharedUnexpected { .. }
             | Self::SharedLacks { .. }
-            | Self::SharedEmpty { .. } => Blame::Operator,
+            | Self::SharedEmpty { .. } => ErrorOwner::Operator,
             Self::TargetExists { .. }
             | Self::SharedUnnamed
             | Self::NoSource { .. }
@@ -392,13 +390,13 @@ impl StoreError {
             | Self::FullSet { .. }
             | Self::TooManyGateways
             | Self::Unreadable { .. }
-            | Self::Import { .. } => Blame::Request,
-            Self::BadExpiry { .. } | Self::ReservedSetting { .. } | Self::Internal { .. } => Blame::Program,
+            | Self::Import { .. } => ErrorOwner::Request,
+            Self::BadExpiry { .. } | Self::ReservedSetting { .. } | Self::Internal { .. } => ErrorOwner::Program,
         }
     }
 }
 
-/// An error from inside a transaction, which does not know the file.
+/// An error within a transaction, which does not know the file.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Sql(rusqlite::Error),
@@ -408,14 +406,14 @@ pub(crate) enum Fault {
     Foreign,
     Damaged,
     Locked,
-    /// A value that no column here has.
+    /// A value that no column may have.
     Unexpected,
     Shared(strowger_sql::SqlError),
     Store(StoreError),
 }
 
 impl Fault {
-    /// Of a database that servers share.
+    /// Converts to an error of a shared database.
     pub(crate) fn of_shared(self, url: &strowger_sql::DatabaseUrl) -> StoreError {
         match self {
             Self::Store(error) => error,
@@ -424,7 +422,8 @@ impl Fault {
         }
     }
 
-    /// Of what copies `source` to `copy`: SQLite does not say which of them failed, but a copy only lacks room or rights.
+    /// Converts to an error of copying `source` to `copy`. SQLite does not say which of them failed, but a copy only
+    /// lacks space or permissions.
     pub(crate) fn of_copy(self, source: &Path, copy: &Path) -> StoreError {
         match self.at(source) {
             StoreError::Full { .. } => StoreError::Full { path: copy.to_owned() },
@@ -432,7 +431,7 @@ impl Fault {
         }
     }
 
-    /// The one place where SQLite's errors get their meaning.
+    /// Converts to an error of the file at `path`. All SQLite errors are classified here.
     pub(crate) fn at(self, path: &Path) -> StoreError {
         let path = path.to_owned();
         let cause = match self {
@@ -442,7 +441,7 @@ impl Fault {
             Self::Damaged | Self::Unexpected => return StoreError::Damaged { path },
             Self::Foreign => return StoreError::Foreign { path },
             Self::NewerSchema { found } => {
-                return StoreError::NewerSchema { path, found, known: crate::schema::KNOWN };
+                return StoreError::NewerSchema { path, found, known: crate::schema::LATEST };
             }
             Self::Sql(cause) => cause,
         };
@@ -463,8 +462,8 @@ impl Fault {
     }
 }
 
-/// What this program asks for never changes, and neither do the types in its tables; whether a key is there was looked up
-/// before. If any of it does not fit, the file is not what was made.
+/// Whether an error means that the file has another schema. The statements of this program and the types of its
+/// tables are fixed, and existing keys are checked beforehand, so any mismatch is in the file.
 fn is_of_another_schema(error: &rusqlite::Error) -> bool {
     use rusqlite::{Error, ffi};
     match error {

@@ -1,4 +1,4 @@
-//! The file: made so that nobody else reads it, opened so that others may use it at the same time.
+//! The database file: created so that nobody else can read it, opened so that others may use it concurrently.
 
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io;
@@ -13,18 +13,18 @@ use crate::StoreError;
 use crate::error::Fault;
 use crate::schema;
 
-/// How long to wait for another process to finish writing before giving up.
+/// How long to wait for another process to finish writing.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is shorter, and not empty, is no database. SQLite would take it for an empty one.
-pub(crate) const SMALLEST: u64 = 512;
+/// Minimum size of a non-empty database, in bytes. SQLite would treat a shorter file as an empty one.
+pub(crate) const MIN_FILE_BYTES: u64 = 512;
 
-/// The database at `path`, ready to use; folder and file are made where they are missing.
+/// Opens the database at `path`. Creates directory and file if missing.
 pub(crate) fn open(path: &Path) -> Result<(Connection, PathBuf), StoreError> {
     open_within(path, BUSY_TIMEOUT)
 }
 
-/// A database that ends with its connection.
+/// Opens an in-memory database that ends with its connection.
 pub(crate) fn open_memory() -> Result<(Connection, PathBuf), StoreError> {
     let path = PathBuf::from("memory:");
     let ready = || -> Result<Connection, Fault> {
@@ -36,9 +36,9 @@ pub(crate) fn open_memory() -> Result<(Connection, PathBuf), StoreError> {
 }
 
 fn open_within(path: &Path, busy_timeout: Duration) -> Result<(Connection, PathBuf), StoreError> {
-    // Absolute, because SQLite gives names such as ":memory:" a meaning.
+    // Absolute, because SQLite treats names such as ":memory:" specially.
     let path = std::path::absolute(path).map_err(|cause| StoreError::Create { path: path.to_owned(), cause })?;
-    make_missing(&path)?;
+    create_missing(&path)?;
     let connection = connect(&path, busy_timeout).map_err(|fault| fault.at(&path))?;
     Ok((connection, path))
 }
@@ -47,27 +47,27 @@ fn connect(path: &Path, busy_timeout: Duration) -> Result<Connection, Fault> {
     let mut connection =
         Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(busy_timeout)?;
-    // SQLite falls back to reading only, and would leave files beside this one that nobody can write.
+    // SQLite falls back to read-only access and would leave files that nobody can write.
     if connection.is_readonly(MAIN_DB)? {
         return Err(StoreError::Permission { path: path.to_owned() }.into());
     }
     schema::check_origin(&connection)?;
-    keep_from_others(path)?;
+    restrict_permissions(path)?;
     use_write_ahead_log(&connection, busy_timeout)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    // Statement journals would put hashes into files elsewhere.
+    // Statement journals would otherwise write hashes to files elsewhere.
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     schema::migrate(&mut connection)?;
     Ok(connection)
 }
 
-/// Readers and a writer then do not wait for each other. A file system that cannot share memory keeps SQLite's rollback
-/// journal, with which they do, and all else holds.
+/// Switches to WAL mode, in which readers and a writer do not block each other. A file system without shared memory
+/// keeps SQLite's rollback journal, in which they do; nothing else changes.
 fn use_write_ahead_log(connection: &Connection, busy_timeout: Duration) -> Result<(), Fault> {
     let give_up = Instant::now() + busy_timeout;
     loop {
         match connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())) {
-            // SQLite waits for no other process that is changing the mode too.
+            // SQLite does not wait for another process that is changing the mode too.
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < give_up => {
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -76,21 +76,22 @@ fn use_write_ahead_log(connection: &Connection, busy_timeout: Duration) -> Resul
     }
 }
 
-/// Makes folder (0700) and file (0600) where they are missing.
+/// Creates directory (0700) and file (0600) if missing.
 ///
-/// A file that is there is never opened here: closing it would drop the locks that another connection of this process
-/// has on it, for such is POSIX. For the same reason one thread at a time makes a file.
-fn make_missing(path: &Path) -> Result<(), StoreError> {
+/// Never opens an existing file: closing it would drop the POSIX locks that another connection of this process holds
+/// on it. For the same reason only one thread at a time creates a file.
+fn create_missing(path: &Path) -> Result<(), StoreError> {
     static MAKING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
     make_folder_of(path)?;
+    //= rfc7616#5.2:file
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
             match metadata.len() {
                 _ if !metadata.is_file() => Err(StoreError::NotAFile { path: path.to_owned() }),
-                1..SMALLEST => Err(StoreError::NotADatabase { path: path.to_owned() }),
+                1..MIN_FILE_BYTES => Err(StoreError::NotADatabase { path: path.to_owned() }),
                 _ => Ok(()),
             }
         }
@@ -107,11 +108,11 @@ pub(crate) fn make_folder_of(path: &Path) -> Result<(), StoreError> {
         .map_err(|cause| StoreError::Folder { path: folder.to_owned(), cause })
 }
 
-/// Takes from everybody what rights they have to the file; the hashes in it are as good as passwords. Its group keeps
-/// its rights: they may have been given on purpose, say to a backup.
+/// Removes the permissions that everybody has on the file; its hashes are as sensitive as passwords. The group's
+/// permissions stay, since they may be intentional, for example for backups.
 ///
-/// Only for a file that is known to be ours: a mistyped path must not change the rights of something else.
-fn keep_from_others(path: &Path) -> Result<(), StoreError> {
+/// Only for a file that is known to be ours: a mistyped path must not change the permissions of something else.
+fn restrict_permissions(path: &Path) -> Result<(), StoreError> {
     for suffix in ["", "-wal", "-shm", "-journal"] {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);

@@ -1,4 +1,4 @@
-//! Gateways in the database: rows that a command writes and a server reads as sets.
+//! Gateways in the database: rows that commands write and servers read as sets.
 
 use std::path::Path;
 
@@ -6,92 +6,92 @@ use rusqlite::{Row, Transaction};
 use strowger_directory::{Gateway, Gateways};
 use strowger_sql::Value;
 
-use crate::backup::open_to_look;
+use crate::backend::{Sql, SqlRow};
+use crate::backup::open_read_only;
 use crate::error::Fault;
-use crate::place::{Cells, Sql};
-use crate::{Place, StoreError, UserStore, schema, transact};
+use crate::{Backend, StoreError, UserStore, schema, transact};
 
-/// The most members of one set.
+/// Maximum number of members of a set.
 pub const MAX_SET_GATEWAYS: usize = 64;
-/// The most gateways of all sets.
+/// Maximum number of gateways in all sets.
 pub const MAX_GATEWAYS: usize = 4096;
-/// The longest name of a set, in bytes.
+/// Maximum length of a set's name, in bytes.
 pub const MAX_SET_NAME_LEN: usize = 64;
-/// The longest URI, in bytes.
+/// Maximum length of a URI, in bytes.
 pub const MAX_URI_LEN: usize = 255;
-/// The longest description, in characters.
+/// Maximum length of a description, in characters.
 pub const MAX_DESCRIPTION_LEN: usize = 255;
-/// The greatest capacity, in calls.
+/// Maximum capacity, in calls.
 pub const MAX_CAPACITY: u32 = 1_000_000;
 
 const COLUMNS: &str = "set_name, uri, priority, weight, capacity, enabled";
-const LISTED: &str = "set_name, uri, priority, weight, capacity, enabled, description, created";
+const ENTRY_COLUMNS: &str = "set_name, uri, priority, weight, capacity, enabled, description, created";
 
-/// What [`UserStore::add_gateway`] adds.
+/// Gateway for [`UserStore::add_gateway`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewGateway<'a> {
-    /// The SIP URI of its place. The caller has read it: here it is only looked at for what no such URI has.
+    /// SIP URI of the gateway. The caller has parsed it; here it is only checked for characters that no such URI has.
     pub uri: &'a str,
-    /// Those of a lower one are tried first.
+    /// Priority; lower first.
     pub priority: u16,
-    /// The share among those of the same priority.
+    /// Share among gateways of the same priority.
     pub weight: u16,
-    /// The most calls at one time, 1 to [`MAX_CAPACITY`]; `None`: no limit.
+    /// Maximum number of simultaneous calls, 1 to [`MAX_CAPACITY`]; `None` for no limit.
     pub capacity: Option<u32>,
-    /// What people want to know of it; may be empty.
+    /// Description for people; may be empty.
     pub description: &'a str,
-    /// Whether calls go there.
+    /// Whether it takes calls.
     pub enabled: bool,
 }
 
-/// What [`UserStore::change_gateway`] changes: all that is given.
+/// Fields for [`UserStore::change_gateway`]; only those that are `Some` change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GatewayChange<'a> {
     /// The priority.
     pub priority: Option<u16>,
     /// The weight.
     pub weight: Option<u16>,
-    /// The capacity; inner `None`: no limit.
+    /// The capacity; inner `None` for no limit.
     pub capacity: Option<Option<u32>>,
     /// The description.
     pub description: Option<&'a str>,
-    /// Whether calls go there.
+    /// Whether it takes calls.
     pub enabled: Option<bool>,
 }
 
-/// A gateway as [`UserStore::list_gateways`] shows it.
+/// A gateway as listed by [`UserStore::list_gateways`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedGateway {
-    /// The set that it is a member of.
+pub struct GatewayEntry {
+    /// Its set.
     pub set: String,
-    /// Its place.
+    /// Its SIP URI.
     pub uri: String,
-    /// Those of a lower one are tried first.
+    /// Priority; lower first.
     pub priority: u16,
-    /// The share among those of the same priority.
+    /// Share among gateways of the same priority.
     pub weight: u16,
-    /// The most calls at one time; `None`: no limit.
+    /// Maximum number of simultaneous calls; `None` for no limit.
     pub capacity: Option<u32>,
-    /// Whether calls go there.
+    /// Whether it takes calls.
     pub enabled: bool,
-    /// What people want to know of it.
+    /// Description for people.
     pub description: String,
     /// When it was added, in seconds since 1970.
     pub created_s: i64,
 }
 
-impl<P: Place> UserStore<P> {
-    /// Adds a gateway to the set, which begins with its first.
+impl<P: Backend> UserStore<P> {
+    /// Adds a gateway to a set. The first gateway creates the set.
     ///
     /// # Errors
     /// [`StoreError::BadSet`], [`StoreError::BadGateway`], [`StoreError::DuplicateGateway`], [`StoreError::FullSet`],
-    /// [`StoreError::TooManyGateways`]; what befalls the file.
+    /// [`StoreError::TooManyGateways`]; file errors.
     pub fn add_gateway(&mut self, set: &str, gateway: &NewGateway<'_>) -> Result<(), StoreError> {
         let NewGateway { uri, priority, weight, capacity, description, enabled } = *gateway;
         check_set(set)?;
         check_uri(uri)?;
         check_limits(uri, capacity, description)?;
-        self.place.write(|sql| {
+        self.backend.write(|sql| {
             if state_of(sql, set, uri)?.is_some() {
                 return Err(StoreError::DuplicateGateway { set: set.to_owned(), uri: uri.to_owned() }.into());
             }
@@ -108,17 +108,17 @@ impl<P: Place> UserStore<P> {
         })
     }
 
-    /// Changes a gateway of the set. What is as it should be already is not written.
+    /// Changes a gateway of a set. Writes nothing if nothing changes.
     ///
     /// # Errors
-    /// [`StoreError::BadSet`], [`StoreError::BadGateway`], [`StoreError::UnknownGateway`]; what befalls the file.
+    /// [`StoreError::BadSet`], [`StoreError::BadGateway`], [`StoreError::UnknownGateway`]; file errors.
     pub fn change_gateway(&mut self, set: &str, uri: &str, change: &GatewayChange<'_>) -> Result<(), StoreError> {
         let GatewayChange { priority, weight, capacity, description, enabled } = *change;
         check_set(set)?;
         check_limits(uri, capacity.flatten(), description.unwrap_or_default())?;
-        self.place.write(|sql| {
+        self.backend.write(|sql| {
             let Some(old) = state_of(sql, set, uri)? else { return Err(unknown(set, uri).into()) };
-            let new = ListedGateway {
+            let new = GatewayEntry {
                 priority: priority.unwrap_or(old.priority),
                 weight: weight.unwrap_or(old.weight),
                 capacity: capacity.unwrap_or(old.capacity),
@@ -140,13 +140,13 @@ impl<P: Place> UserStore<P> {
         })
     }
 
-    /// Removes a gateway from the set, which ends with its last.
+    /// Removes a gateway from a set. The set ends with its last gateway.
     ///
     /// # Errors
-    /// [`StoreError::BadSet`], [`StoreError::UnknownGateway`]; what befalls the file.
+    /// [`StoreError::BadSet`], [`StoreError::UnknownGateway`]; file errors.
     pub fn remove_gateway(&mut self, set: &str, uri: &str) -> Result<(), StoreError> {
         check_set(set)?;
-        self.place.write(|sql| {
+        self.backend.write(|sql| {
             let delete = format!("DELETE FROM {} WHERE set_name = ? AND uri = ?", sql.tables().gateways);
             match sql.execute(&delete, &[set.into(), uri.into()])? {
                 0 => Err(unknown(set, uri).into()),
@@ -155,30 +155,32 @@ impl<P: Place> UserStore<P> {
         })
     }
 
-    /// The gateways of one set or of all, by set, priority and URI.
+    /// Returns the gateways of one set or of all, ordered by set, priority and URI.
     ///
     /// # Errors
-    /// [`StoreError::BadSet`]; what befalls the file.
-    pub fn list_gateways(&mut self, set: Option<&str>) -> Result<Vec<ListedGateway>, StoreError> {
+    /// [`StoreError::BadSet`]; file errors.
+    pub fn list_gateways(&mut self, set: Option<&str>) -> Result<Vec<GatewayEntry>, StoreError> {
         set.map_or(Ok(()), check_set)?;
-        self.place.read(|sql| {
+        self.backend.read(|sql| {
             let of_set = if set.is_some() { "WHERE set_name = ?" } else { "" };
-            let query =
-                format!("SELECT {LISTED} FROM {} {of_set} ORDER BY set_name, priority, uri", sql.tables().gateways);
+            let query = format!(
+                "SELECT {ENTRY_COLUMNS} FROM {} {of_set} ORDER BY set_name, priority, uri",
+                sql.tables().gateways
+            );
             let values: Vec<Value> = set.map(Value::from).into_iter().collect();
-            sql.query(&query, &values)?.iter().map(listed).collect()
+            sql.query(&query, &values)?.iter().map(gateway_entry).collect()
         })
     }
 }
 
-/// The gateways of the database at `path`, which stays as it is; none where there is no database, or one from before there
-/// were gateways.
+/// Reads the gateways of the database at `path` without changing it. Returns none if there is no database, or if its
+/// schema has no gateways.
 ///
 /// # Errors
-/// What befalls the file.
+/// File errors.
 pub fn gateways_at(path: &Path) -> Result<Gateways, StoreError> {
     let mut gateways = Gateways::default();
-    let connection = match open_to_look(path) {
+    let connection = match open_read_only(path) {
         Ok(connection) => connection,
         Err(StoreError::NoSource { .. }) => return Ok(gateways),
         Err(error) => return Err(error),
@@ -192,7 +194,7 @@ pub fn gateways_at(path: &Path) -> Result<Gateways, StoreError> {
     Ok(gateways)
 }
 
-/// Gives out every set with its members.
+/// Passes every set with its members to the closure.
 pub(crate) fn read_sets(
     transaction: &Transaction<'_>,
     mut take: impl FnMut(Box<[u8]>, Vec<Gateway>),
@@ -233,23 +235,23 @@ fn gateway_of(row: &Row<'_>) -> rusqlite::Result<Gateway> {
     })
 }
 
-/// The columns are [`LISTED`].
-fn listed(row: &Cells) -> Result<ListedGateway, Fault> {
-    Ok(ListedGateway {
+/// The columns are [`ENTRY_COLUMNS`].
+fn gateway_entry(row: &SqlRow) -> Result<GatewayEntry, Fault> {
+    Ok(GatewayEntry {
         set: row.text(0)?,
         uri: row.text(1)?,
         priority: row.number(2)?,
         weight: row.number(3)?,
         capacity: row.number_or_null(4)?,
-        enabled: row.truth(5)?,
+        enabled: row.boolean(5)?,
         description: row.text(6)?,
         created_s: row.number(7)?,
     })
 }
 
-fn state_of(sql: &mut dyn Sql, set: &str, uri: &str) -> Result<Option<ListedGateway>, Fault> {
-    let query = format!("SELECT {LISTED} FROM {} WHERE set_name = ? AND uri = ?", sql.tables().gateways);
-    sql.query(&query, &[set.into(), uri.into()])?.first().map(listed).transpose()
+fn state_of(sql: &mut dyn Sql, set: &str, uri: &str) -> Result<Option<GatewayEntry>, Fault> {
+    let query = format!("SELECT {ENTRY_COLUMNS} FROM {} WHERE set_name = ? AND uri = ?", sql.tables().gateways);
+    sql.query(&query, &[set.into(), uri.into()])?.first().map(gateway_entry).transpose()
 }
 
 fn numbers(priority: u16, weight: u16, capacity: Option<u32>) -> [Value; 3] {
@@ -282,7 +284,7 @@ pub(crate) fn check_uri(uri: &str) -> Result<(), StoreError> {
         return bad("it is longer than 255 bytes");
     }
     if uri.bytes().any(|byte| !byte.is_ascii_graphic() || b"<>\"?".contains(&byte)) {
-        return bad("it has a character that no target's URI has; write sip:HOST or sip:HOST:PORT");
+        return bad("it has a character that is not allowed in a target's URI; write sip:HOST or sip:HOST:PORT");
     }
     match uri.split_once(':') {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("sip") && !rest.is_empty() => Ok(()),

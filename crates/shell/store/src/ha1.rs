@@ -1,4 +1,4 @@
-//! What is kept of a password.
+//! Password hashes.
 
 use md5::Md5;
 use sha2::digest::{Digest, Output};
@@ -7,7 +7,8 @@ use strowger_directory::Ha1s;
 
 use crate::StoreError;
 
-/// H(username ":" realm ":" password) of RFC 7616 §3.4.2 for MD5, SHA-256 and SHA-512-256, over the bytes as they are.
+/// Computes H(username ":" realm ":" password) of RFC 7616 §3.4.2 for MD5, SHA-256 and SHA-512-256, over the bytes as
+/// given.
 #[must_use]
 pub fn ha1s(username: &str, realm: &str, password: &str) -> Ha1s {
     Ha1s {
@@ -17,7 +18,7 @@ pub fn ha1s(username: &str, realm: &str, password: &str) -> Ha1s {
     }
 }
 
-/// A realm goes into a quoted string that many phones take apart carelessly.
+/// Checks a realm. It becomes a quoted string, which many phones parse carelessly.
 pub(crate) fn check_realm(realm: &str) -> Result<(), StoreError> {
     if realm.is_empty() {
         return Err(StoreError::BadRealm { reason: "it is empty" });
@@ -54,7 +55,7 @@ mod tests {
 
     const NC: &str = "00000001";
 
-    /// H(H(A1) ":" nonce ":" nc ":" cnonce ":" "auth" ":" H("GET:" uri)), in hexadecimal digits.
+    /// Computes H(H(A1) ":" nonce ":" nc ":" cnonce ":" "auth" ":" H("GET:" uri)), in hexadecimal digits.
     fn response<D: Digest>(ha1: &[u8], nonce: &str, cnonce: &str, uri: &str) -> String {
         let a2 = HEXLOWER.encode(&D::digest(format!("GET:{uri}")));
         let a1 = HEXLOWER.encode(ha1);
@@ -74,7 +75,7 @@ mod tests {
         );
     }
 
-    /// The RFC's own figure was made with a draft of SHA-512/256; erratum 4897 gives that of the standard.
+    /// The RFC's own value was computed with a draft of SHA-512/256; erratum 4897 gives that of the standard.
     #[test]
     fn response_of_rfc_7616_section_3_9_2_as_corrected() {
         let ha1 = ha1s("Jäsøn Doe", "api@example.org", "Secret, or not?").sha512_256.expect("computed");

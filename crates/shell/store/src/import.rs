@@ -1,4 +1,4 @@
-//! Users from a table.
+//! Import of users from a table.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -8,51 +8,51 @@ use strowger_directory::Ha1s;
 
 use crate::changes::hash_from_digits;
 use crate::users::{hashes, insert_user};
-use crate::{Address, Place, StoreError, UserStore, ha1};
+use crate::{Address, Backend, StoreError, UserStore, ha1};
 
 /// What is wrong with a line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ImportFault {
+pub enum ImportError {
     /// The first line does not name the columns.
     #[error(
         "the first line names the columns: aor,password or aor,ha1_md5[,ha1_sha256[,ha1_sha512_256]], with commas between"
     )]
     Header,
-    /// More or fewer columns than the first line has.
+    /// The number of columns differs from the first line.
     #[error("it has {found} columns, the first line {expected}")]
     Columns {
-        /// How many the first line has.
+        /// Number of columns in the first line.
         expected: u64,
-        /// How many this one has.
+        /// Number of columns in this line.
         found: u64,
     },
     /// Not UTF-8.
     #[error("it is not UTF-8 text")]
     Text,
-    /// A hash that is none.
+    /// An invalid hash.
     #[error("{column} is not {digits} hexadecimal digits")]
     Hash {
-        /// The column.
+        /// Its column.
         column: &'static str,
-        /// How many digits its hashes have.
+        /// Number of digits its hashes have.
         digits: usize,
     },
     /// All hashes are empty.
     #[error("it has no hash")]
     NoHash,
-    /// An address that an earlier line has.
+    /// An address that occurs in an earlier line.
     #[error("{aor} is on line {first} already")]
     Twice {
         /// The address.
         aor: String,
-        /// The earlier line.
+        /// Number of the earlier line.
         first: u64,
     },
-    /// An address, password or user that is refused here as elsewhere.
+    /// An address, password or user that the store refuses.
     #[error("{0}")]
     Refused(Box<StoreError>),
-    /// What else can be wrong with comma-separated values.
+    /// Another error of the CSV syntax.
     #[error("{0}")]
     Syntax(csv::Error),
 }
@@ -63,21 +63,21 @@ struct Line {
     ha1: Ha1s,
 }
 
-impl<P: Place> UserStore<P> {
-    /// Adds a user for each line of a table of comma-separated values, or none; returns their domains, with how many have each.
+impl<P: Backend> UserStore<P> {
+    /// Adds a user for each line of a CSV table, or none at all. Returns the number of users per domain.
     ///
-    /// The first line names the columns: `aor` and `password`, or `aor` and at least one of `ha1_md5`, `ha1_sha256` and
-    /// `ha1_sha512_256` in hexadecimal digits (empty where unknown), which must have been made with `realm`.
+    /// The first line names the columns: `aor` and `password`, or `aor` and at least one of `ha1_md5`, `ha1_sha256`
+    /// and `ha1_sha512_256` in hexadecimal digits (empty if unknown), which must have been computed with `realm`.
     ///
     /// # Errors
-    /// [`StoreError::Import`] with the line; [`StoreError::Unreadable`]; a bad realm; what befalls the file.
+    /// [`StoreError::Import`] with the line; [`StoreError::Unreadable`]; a bad realm; file errors.
     pub fn import_csv(&mut self, mut table: impl Read, realm: &str) -> Result<BTreeMap<String, usize>, StoreError> {
         ha1::check_realm(realm)?;
-        // Read before the transaction: whoever writes the table may be slow, and others want to write.
+        // Read before the transaction: the table's writer may be slow, and other processes want to write.
         let mut bytes = Vec::new();
         table.read_to_end(&mut bytes).map_err(|cause| StoreError::Unreadable { cause })?;
         let lines = users_in(text_of(&bytes)?, realm)?;
-        self.place.write(|sql| {
+        self.backend.write(|sql| {
             for line in &lines {
                 insert_user(sql, &line.address, realm, &line.ha1).map_err(|fault| match fault {
                     crate::error::Fault::Store(error) => refused(line.number, error).into(),
@@ -92,11 +92,11 @@ impl<P: Place> UserStore<P> {
     }
 }
 
-/// Without the mark that some spreadsheets put first.
+/// Returns the text without the byte order mark that some spreadsheets write.
 fn text_of(table: &[u8]) -> Result<&str, StoreError> {
     let text = str::from_utf8(table).map_err(|error| {
         let line = LineCounter::new(table).line_at(error.valid_up_to());
-        StoreError::Import { line, fault: ImportFault::Text }
+        StoreError::Import { line, fault: ImportError::Text }
     })?;
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
@@ -104,7 +104,7 @@ fn text_of(table: &[u8]) -> Result<&str, StoreError> {
 fn users_in(table: &str, realm: &str) -> Result<Vec<Line>, StoreError> {
     let mut reader = csv::Reader::from_reader(table.as_bytes());
     let columns = reader.headers().ok().and_then(Columns::of);
-    let columns = columns.ok_or(StoreError::Import { line: 1, fault: ImportFault::Header })?;
+    let columns = columns.ok_or(StoreError::Import { line: 1, fault: ImportError::Header })?;
     let mut counter = LineCounter::new(table.as_bytes());
     let mut lines: Vec<Line> = Vec::new();
     let mut seen: HashMap<Address, u64> = HashMap::new();
@@ -116,14 +116,14 @@ fn users_in(table: &str, realm: &str) -> Result<Vec<Line>, StoreError> {
         let record = record.map_err(|error| at_line(fault_of(error)))?;
         let (address, ha1) = columns.user(&record, realm).map_err(at_line)?;
         if let Some(first) = seen.insert(address.clone(), number) {
-            return Err(at_line(ImportFault::Twice { aor: address.to_string(), first }));
+            return Err(at_line(ImportError::Twice { aor: address.to_string(), first }));
         }
         lines.push(Line { number, address, ha1 });
     }
     Ok(lines)
 }
 
-/// Counts as an editor does. The reader's own count is that of the first empty line before a record.
+/// Counts lines as an editor does. The CSV reader's own count is that of the first empty line before a record.
 struct LineCounter<'a> {
     rest: &'a [u8],
     passed: usize,
@@ -135,7 +135,7 @@ impl<'a> LineCounter<'a> {
         Self { rest: text, passed: 0, line: 1 }
     }
 
-    /// The line of the first byte from `offset` on that ends no line. Offsets come in rising order.
+    /// Returns the line of the first byte from `offset` on that is no line end. Offsets must be ascending.
     fn line_at(&mut self, offset: usize) -> u64 {
         let (before, after) = self.rest.split_at(offset.saturating_sub(self.passed).min(self.rest.len()));
         let ends = after.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
@@ -147,13 +147,13 @@ impl<'a> LineCounter<'a> {
     }
 }
 
-/// Where each column stands.
+/// Index of each column.
 struct Columns {
     aor: usize,
-    proof: Proof,
+    hashes: HashColumns,
 }
 
-enum Proof {
+enum HashColumns {
     Password(usize),
     Hashes { md5: Option<usize>, sha256: Option<usize>, sha512_256: Option<usize> },
 }
@@ -164,26 +164,28 @@ impl Columns {
         let hashes = [place("ha1_md5"), place("ha1_sha256"), place("ha1_sha512_256")];
         let known = hashes.iter().flatten().count();
         match (place("aor"), place("password"), hashes) {
-            (Some(aor), Some(password), _) if header.len() == 2 => Some(Self { aor, proof: Proof::Password(password) }),
+            (Some(aor), Some(password), _) if header.len() == 2 => {
+                Some(Self { aor, hashes: HashColumns::Password(password) })
+            }
             (Some(aor), None, [md5, sha256, sha512_256]) if known > 0 && header.len() == known + 1 => {
-                Some(Self { aor, proof: Proof::Hashes { md5, sha256, sha512_256 } })
+                Some(Self { aor, hashes: HashColumns::Hashes { md5, sha256, sha512_256 } })
             }
             _ => None,
         }
     }
 
-    fn user(&self, record: &StringRecord, realm: &str) -> Result<(Address, Ha1s), ImportFault> {
-        let refused = |error| ImportFault::Refused(Box::new(error));
+    fn user(&self, record: &StringRecord, realm: &str) -> Result<(Address, Ha1s), ImportError> {
+        let refused = |error| ImportError::Refused(Box::new(error));
         let address = Address::parse(cell(record, Some(self.aor))).map_err(refused)?;
-        let ha1 = match &self.proof {
-            Proof::Password(place) => hashes(&address, realm, cell(record, Some(*place))).map_err(refused)?,
-            Proof::Hashes { md5, sha256, sha512_256 } => Ha1s {
+        let ha1 = match &self.hashes {
+            HashColumns::Password(place) => hashes(&address, realm, cell(record, Some(*place))).map_err(refused)?,
+            HashColumns::Hashes { md5, sha256, sha512_256 } => Ha1s {
                 md5: hash(record, *md5, "ha1_md5")?,
                 sha256: hash(record, *sha256, "ha1_sha256")?,
                 sha512_256: hash(record, *sha512_256, "ha1_sha512_256")?,
             },
         };
-        if ha1.is_empty() { Err(ImportFault::NoHash) } else { Ok((address, ha1)) }
+        if ha1.is_empty() { Err(ImportError::NoHash) } else { Ok((address, ha1)) }
     }
 }
 
@@ -191,10 +193,10 @@ fn hash<const N: usize>(
     record: &StringRecord,
     place: Option<usize>,
     column: &'static str,
-) -> Result<Option<[u8; N]>, ImportFault> {
+) -> Result<Option<[u8; N]>, ImportError> {
     match cell(record, place).trim() {
         "" => Ok(None),
-        digits => hash_from_digits(digits).map(Some).ok_or(ImportFault::Hash { column, digits: 2 * N }),
+        digits => hash_from_digits(digits).map(Some).ok_or(ImportError::Hash { column, digits: 2 * N }),
     }
 }
 
@@ -203,14 +205,14 @@ fn cell(record: &StringRecord, place: Option<usize>) -> &str {
 }
 
 fn refused(line: u64, error: StoreError) -> StoreError {
-    StoreError::Import { line, fault: ImportFault::Refused(Box::new(error)) }
+    StoreError::Import { line, fault: ImportError::Refused(Box::new(error)) }
 }
 
-fn fault_of(error: csv::Error) -> ImportFault {
+fn fault_of(error: csv::Error) -> ImportError {
     match error.kind() {
         ErrorKind::UnequalLengths { expected_len, len, .. } => {
-            ImportFault::Columns { expected: *expected_len, found: *len }
+            ImportError::Columns { expected: *expected_len, found: *len }
         }
-        _ => ImportFault::Syntax(error),
+        _ => ImportError::Syntax(error),
     }
 }

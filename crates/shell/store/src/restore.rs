@@ -1,4 +1,4 @@
-//! Putting a backup in the place of the database.
+//! Restoring a backup.
 
 use std::fs;
 use std::io;
@@ -8,41 +8,41 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-use crate::backup::{BackupInfo, Draft, absolute, beside, failed, inspect, open_source, sync_folder_of};
+use crate::backup::{BackupInfo, TemporaryCopy, absolute, failed, inspect, open_source, sibling, sync_folder_of};
 use crate::error::Fault;
-use crate::file::{SMALLEST, make_folder_of};
+use crate::file::{MIN_FILE_BYTES, make_folder_of};
 use crate::{LocationStore, StoreError, schema, settings};
 
-/// What [`restore`] did.
+/// Result of [`restore`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Restored {
-    /// What was restored.
+pub struct RestoreResult {
+    /// Contents of the backup.
     pub info: BackupInfo,
-    /// Where the database is that was there before.
+    /// Where the previous database was moved.
     pub moved_aside: Option<PathBuf>,
 }
 
-/// Puts a copy of the backup `file` at `target`, after it was checked; the backup stays as it is. A database that is
-/// there is kept, as `target` with `.before-` and the time in seconds since 1970 behind it; that needs `force`.
+/// Puts a copy of the backup `file` at `target`, after checking it. The backup stays unchanged. With `force`, an
+/// existing database is kept under the name of `target` with `.before-` and the time in seconds since 1970.
 ///
-/// The journal that belongs to the database that was there is the caller's to move aside.
+/// The caller must move the journal of the previous database aside.
 ///
 /// # Errors
-/// Those of [`inspect`]; [`StoreError::TargetExists`] without `force`; [`StoreError::InUse`]; what befalls either file.
-pub fn restore(file: &Path, target: &Path, force: bool) -> Result<Restored, StoreError> {
+/// Those of [`inspect`]; [`StoreError::TargetExists`] without `force`; [`StoreError::InUse`]; errors of either file.
+pub fn restore(file: &Path, target: &Path, force: bool) -> Result<RestoreResult, StoreError> {
     restore_with(file, target, force, |_| Ok(()))
 }
 
-/// As [`restore`]; what `prepare` changes is in the database from the moment on that it is at `target`.
+/// Like [`restore`], with changes by `prepare` that are in the database from the moment it appears at `target`.
 ///
 /// # Errors
-/// Those of [`restore`], and of `prepare`: then all is as it was.
+/// Those of [`restore`] and of `prepare`; nothing is changed then.
 pub fn restore_with(
     file: &Path,
     target: &Path,
     force: bool,
     prepare: impl FnOnce(&mut LocationStore) -> Result<(), StoreError>,
-) -> Result<Restored, StoreError> {
+) -> Result<RestoreResult, StoreError> {
     let target = absolute(target)?;
     let there = is_there(&target)?;
     if there && !force {
@@ -51,18 +51,18 @@ pub fn restore_with(
     let source = open_source(file)?;
     let info = inspect(file)?;
     make_folder_of(&target)?;
-    // Held until the new one stands there, so that nobody opens the old one in between.
-    let hold = if there { hold_alone(&target)? } else { None };
-    let copy = Draft::make(&source, file, &target, |_, _| {})?;
+    // Held until the new database is in place, so that nobody opens the old one in between.
+    let hold = if there { lock_exclusively(&target)? } else { None };
+    let copy = TemporaryCopy::make(&source, file, &target, |_, _| {})?;
     copy.change(settings::remove_extra)?;
     copy.prepare(prepare)?;
-    // What counts is what was written, not what was read.
+    // Check what was written, not what was read.
     inspect(&copy.path)?;
-    give_to_owner(&copy.path, &target)?;
-    let moved_aside = if there { Some(keep_aside(&target)?) } else { None };
-    copy.put_in_place(&target)?;
+    restore_owner(&copy.path, &target)?;
+    let moved_aside = if there { Some(move_aside(&target)?) } else { None };
+    copy.publish(&target)?;
     drop(hold);
-    Ok(Restored { info, moved_aside })
+    Ok(RestoreResult { info, moved_aside })
 }
 
 fn is_there(target: &Path) -> Result<bool, StoreError> {
@@ -74,23 +74,24 @@ fn is_there(target: &Path) -> Result<bool, StoreError> {
     }
 }
 
-/// The superuser restores for the server's user: whose the old database is, or else its folder.
-fn give_to_owner(copy: &Path, target: &Path) -> Result<(), StoreError> {
+/// Changes the owner to that of the previous database, or else of its directory: root restores on behalf of the
+/// server's user.
+fn restore_owner(copy: &Path, target: &Path) -> Result<(), StoreError> {
     let folder = target.parent().unwrap_or(Path::new("/"));
     let owner =
         fs::metadata(target).or_else(|_| fs::metadata(folder)).map_err(|cause| failed(folder, "read", cause))?;
     match chown(copy, Some(owner.uid()), Some(owner.gid())) {
-        // Everybody else restores for himself.
+        // Other users restore for themselves.
         Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         result => result.map_err(|cause| failed(copy, "given to the owner of the database", cause)),
     }
 }
 
-/// Brings the log of the database into it and locks it: possible only when no process has it open. `None` where it is too
-/// broken for that; then it is moved aside as it is.
-fn hold_alone(target: &Path) -> Result<Option<Connection>, StoreError> {
-    // SQLite would take it for an empty one and remove its log.
-    if fs::metadata(target).is_ok_and(|metadata| metadata.len() < SMALLEST) {
+/// Checkpoints the database's WAL and locks it, which requires that no process has it open. Returns `None` if it is
+/// too damaged for that; it is then moved aside as it is.
+fn lock_exclusively(target: &Path) -> Result<Option<Connection>, StoreError> {
+    // SQLite would treat it as an empty database and remove its WAL.
+    if fs::metadata(target).is_ok_and(|metadata| metadata.len() < MIN_FILE_BYTES) {
         return Ok(None);
     }
     let run = || -> Result<Connection, Fault> {
@@ -116,20 +117,20 @@ fn hold_alone(target: &Path) -> Result<Option<Connection>, StoreError> {
     }
 }
 
-/// Gives the database a second name, which keeps it when the first goes to another. Its log, if it still has one, goes
-/// along, for it would be taken for the new one's.
-fn keep_aside(target: &Path) -> Result<PathBuf, StoreError> {
+/// Gives the database a second name, which remains when the first is reused. A WAL that still exists is moved along;
+/// it would be taken for the new database's.
+fn move_aside(target: &Path) -> Result<PathBuf, StoreError> {
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let (aside, linked) = (now_s..)
-        .map(|time_s| beside(target, &format!(".before-{time_s}")))
+        .map(|time_s| sibling(target, &format!(".before-{time_s}")))
         .map(|aside| (fs::hard_link(target, &aside), aside))
         .find(|(result, _)| !result.as_ref().is_err_and(|cause| cause.kind() == io::ErrorKind::AlreadyExists))
         .map(|(result, aside)| (aside, result))
         .ok_or_else(|| StoreError::TargetExists { path: target.to_owned() })?;
-    // Some file systems know no second names.
+    // Some file systems do not support hard links.
     linked.or_else(|_| fs::rename(target, &aside)).map_err(|cause| failed(target, "moved aside", cause))?;
     for suffix in ["-wal", "-shm", "-journal"] {
-        let (from, to) = (beside(target, suffix), beside(&aside, suffix));
+        let (from, to) = (sibling(target, suffix), sibling(&aside, suffix));
         match fs::rename(&from, to) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(failed(&from, "moved aside", cause)),
             _ => {}

@@ -1,4 +1,4 @@
-//! How many rows there should be.
+//! Expected numbers of rows.
 
 use std::ops::RangeInclusive;
 
@@ -9,14 +9,14 @@ use crate::settings::{self, Setting};
 
 pub(crate) const ROWS_KEY: &str = "rows";
 
-/// The slots of the table of locations.
+/// Number of slots of the location table.
 pub(crate) const SLOTS: usize = 256;
 
-/// How many rows each slot has, for nothing else tells when a damaged page has lost some.
+/// Number of rows per slot. Nothing else reveals rows lost with a damaged page.
 pub(crate) struct RowCounts(Box<[u64; SLOTS]>);
 
 impl RowCounts {
-    /// `None` where they are damaged.
+    /// Reads the counts; `None` if they are damaged.
     pub(crate) fn read(connection: &Connection) -> Result<Option<Self>, Fault> {
         let mut counts = Box::new([0; SLOTS]);
         match settings::read(connection, ROWS_KEY)? {
@@ -31,13 +31,13 @@ impl RowCounts {
         Ok(Some(Self(counts)))
     }
 
-    /// Counts only where it has to.
-    pub(crate) fn known(connection: &Connection) -> Result<Self, Fault> {
-        Self::read(connection)?.map_or_else(|| Self::take(connection), Ok)
+    /// Reads the counts, or counts the rows if necessary.
+    pub(crate) fn read_or_count(connection: &Connection) -> Result<Self, Fault> {
+        Self::read(connection)?.map_or_else(|| Self::count(connection), Ok)
     }
 
-    /// Counts.
-    pub(crate) fn take(connection: &Connection) -> Result<Self, Fault> {
+    /// Counts the rows.
+    pub(crate) fn count(connection: &Connection) -> Result<Self, Fault> {
         let mut counts = Self(Box::new([0; SLOTS]));
         let mut statement = connection.prepare_cached("SELECT slot, count(*) FROM locations GROUP BY slot")?;
         let mut rows = statement.query(())?;

@@ -1,35 +1,35 @@
-//! The schema's versions. `PRAGMA user_version` counts the migrations that a file has seen.
+//! Schema versions. `PRAGMA user_version` is the number of migrations applied.
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::error::Fault;
 
-/// In order; one that was released never changes.
+/// Migrations in order. A released one never changes.
 const MIGRATIONS: [&str; 3] =
     [include_str!("schema/1_users.sql"), include_str!("schema/2_locations.sql"), include_str!("schema/3_gateways.sql")];
 
-/// The newest schema that this program knows.
-pub(crate) const KNOWN: i64 = MIGRATIONS.len() as i64;
+/// Latest schema version that this program supports.
+pub(crate) const LATEST: i64 = MIGRATIONS.len() as i64;
 
-/// The first schema with registrations and settings.
+/// First schema version with registrations and settings.
 pub(crate) const WITH_LOCATIONS: i64 = 2;
 
-/// The first schema with gateways.
+/// First schema version with gateways.
 pub(crate) const WITH_GATEWAYS: i64 = 3;
 
 /// `PRAGMA application_id`: "Strg".
 const APPLICATION_ID: i64 = 0x5374_7267;
 
-/// Brings the file to the newest schema.
+/// Migrates the file to the latest schema.
 ///
-/// Refuses a file of another program before anything is written to it.
+/// Refuses a file of another program before writing anything to it.
 pub(crate) fn migrate(connection: &mut Connection) -> Result<(), Fault> {
     migrate_with(connection, &MIGRATIONS)
 }
 
 /// Refuses a file of another program or of a newer version of this one.
 pub(crate) fn check_origin(connection: &Connection) -> Result<(), Fault> {
-    // One transaction, because another process may be making the schema in between.
+    // One transaction, because another process may be creating the schema.
     let transaction = connection.unchecked_transaction()?;
     let application_id = application_id(&transaction)?;
     if application_id == APPLICATION_ID {
@@ -39,7 +39,7 @@ pub(crate) fn check_origin(connection: &Connection) -> Result<(), Fault> {
     if application_id == 0 && version(&transaction)? == 0 && objects == 0 { Ok(()) } else { Err(Fault::Foreign) }
 }
 
-/// Refuses what is not a database that this program, in this version or an older one, has made.
+/// Refuses anything but a database created by this version of the program or an older one.
 pub(crate) fn check_ours(connection: &Connection) -> Result<(), Fault> {
     let transaction = connection.unchecked_transaction()?;
     if application_id(&transaction)? != APPLICATION_ID {
@@ -48,7 +48,7 @@ pub(crate) fn check_ours(connection: &Connection) -> Result<(), Fault> {
     check_version(&transaction)
 }
 
-/// Refuses a file of another program; of ours it may be of any version.
+/// Refuses a file of another program; accepts any version of this one.
 pub(crate) fn check_not_foreign(connection: &Connection) -> Result<(), Fault> {
     match check_origin(connection) {
         Err(Fault::NewerSchema { .. }) => Ok(()),
@@ -56,10 +56,10 @@ pub(crate) fn check_not_foreign(connection: &Connection) -> Result<(), Fault> {
     }
 }
 
-/// Another process may bring a newer schema while this one runs, so each transaction looks.
+/// Refuses a newer schema. Checked in each transaction, because another process may migrate while this one runs.
 pub(crate) fn check_version(connection: &Connection) -> Result<(), Fault> {
     let found = version(connection)?;
-    if found > KNOWN { Err(Fault::NewerSchema { found }) } else { Ok(()) }
+    if found > LATEST { Err(Fault::NewerSchema { found }) } else { Ok(()) }
 }
 
 fn migrate_with(connection: &mut Connection, migrations: &[&str]) -> Result<(), Fault> {
@@ -72,7 +72,7 @@ fn migrate_with(connection: &mut Connection, migrations: &[&str]) -> Result<(), 
     Ok(())
 }
 
-/// Looks again what is pending: another process may have been quicker to the lock.
+/// Runs the pending migrations. Checks again which are pending, since another process may have got the lock first.
 fn run_pending(transaction: &Transaction<'_>, migrations: &[&str]) -> Result<(), Fault> {
     for migration in pending(transaction, migrations)? {
         transaction.execute_batch(migration)?;
@@ -91,7 +91,7 @@ fn application_id(connection: &Connection) -> Result<i64, Fault> {
     Ok(connection.pragma_query_value(None, "application_id", |row| row.get(0))?)
 }
 
-/// How many migrations the file has seen.
+/// Returns the number of migrations applied.
 pub(crate) fn version(connection: &Connection) -> Result<i64, Fault> {
     Ok(connection.pragma_query_value(None, "user_version", |row| row.get(0))?)
 }

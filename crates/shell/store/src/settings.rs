@@ -1,4 +1,4 @@
-//! Settings that go with the data, each with a checksum.
+//! Settings stored with the data, each with a checksum.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -7,11 +7,11 @@ use crate::error::Fault;
 use crate::locations::CHECKPOINT_KEYS;
 use crate::row_counts::ROWS_KEY;
 
-/// What begins the keys that a backup has and the restored database has not.
+/// Prefix of keys that a backup has and a restored database does not.
 pub(crate) const BACKUP_PREFIX: &str = "backup.";
 
-/// The key of what tells the shared database from others that the users are a copy of.
-pub(crate) const FOLLOWED_KEY: &str = "users.followed";
+/// Key of the identity of the shared database that the users are replicated from.
+pub(crate) const SHARED_SOURCE_KEY: &str = "users.followed";
 
 /// A setting that may be damaged.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) enum Setting {
 }
 
 impl Setting {
-    /// For those settings whose loss cannot be made good.
+    /// Returns the value, or an error if it is damaged: for settings that cannot be replaced.
     pub(crate) fn or_damaged(self) -> Result<Option<Vec<u8>>, Fault> {
         match self {
             Self::Sound(value) => Ok(Some(value)),
@@ -50,7 +50,7 @@ pub(crate) fn write(connection: &Connection, key: &str, value: &[u8]) -> Result<
     Ok(())
 }
 
-/// Those that a backup was given, without their prefix, by key.
+/// Returns the additional values of a backup, without their prefix, ordered by key.
 pub(crate) fn read_extra(connection: &Connection) -> Result<Vec<(String, Vec<u8>)>, Fault> {
     let mut statement = connection.prepare("SELECT key FROM settings ORDER BY key")?;
     let keys = statement.query_map((), |row| row.get::<_, String>(0))?.collect::<Result<Vec<_>, _>>()?;
@@ -72,12 +72,12 @@ fn checksum(key: &str, value: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c_append(crc32c::crc32c(key.as_bytes()), &[0]), value)
 }
 
-/// A setting as the outside names it: some keys are this crate's own.
+/// Whether a key is reserved for this crate.
 pub(crate) fn is_ours(key: &str) -> bool {
-    CHECKPOINT_KEYS.contains(&key) || key == ROWS_KEY || key == FOLLOWED_KEY || key.starts_with(BACKUP_PREFIX)
+    CHECKPOINT_KEYS.contains(&key) || key == ROWS_KEY || key == SHARED_SOURCE_KEY || key.starts_with(BACKUP_PREFIX)
 }
 
-/// For [`is_ours`] keys that the outside wants to write.
+/// Returns the error for writing a key that [`is_ours`].
 pub(crate) fn refuse(key: &str) -> StoreError {
     StoreError::ReservedSetting { key: key.to_owned() }
 }

@@ -1,75 +1,75 @@
-//! A database that several servers share: PostgreSQL or MariaDB, with tables that an administrator may change by hand.
+//! A database that several servers share: PostgreSQL or MariaDB, with tables that an administrator may edit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use strowger_sql::{Database, DatabaseUrl, Dialect, SqlError, Value};
 
+use crate::backend::{Backend, Sql, SqlRow, Tables, Transact};
 use crate::error::Fault;
-use crate::place::{Cells, Place, Sql, Tables, Transact};
 use crate::{StoreError, UserStore};
 
-/// The newest schema of a shared database that this program knows.
+/// Latest schema version of a shared database that this program supports.
 const SHARED_SCHEMA: i64 = 1;
 
-/// How many changes of each server the database remembers.
+/// Number of changes per server that the database keeps.
 const SHARED_LOG_ROWS: i64 = 10_000;
 
-/// How often something is tried that another one's write stood in the way of.
+/// Maximum number of retries after write conflicts.
 const TRIES: u32 = 16;
 
-/// SQLSTATEs of such writes: a key that is there meanwhile, and a transaction that has to be carried out again.
-const IN_THE_WAY: [&str; 4] = ["23000", "23505", "40001", "40P01"];
+/// SQLSTATEs of write conflicts: a duplicate key, and a transaction that must be retried.
+const CONFLICT_STATES: [&str; 4] = ["23000", "23505", "40001", "40P01"];
 
-/// A database of PostgreSQL or MariaDB that servers share.
-pub struct Shared {
+/// A PostgreSQL or MariaDB database that servers share.
+pub struct SharedDatabase {
     urls: Vec<DatabaseUrl>,
     database: Database,
 }
 
-impl std::fmt::Debug for Shared {
+impl std::fmt::Debug for SharedDatabase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").field("urls", &self.urls).finish_non_exhaustive()
     }
 }
 
-/// The last change that each database server has noted.
-pub(crate) type Ends = BTreeMap<i64, End>;
+/// Log end of each database server: the last change that it has logged.
+pub(crate) type LogEnds = BTreeMap<i64, LogEnd>;
 
-/// A change: its number, and what tells it from another one with that number.
+/// A change: its number, and a value that distinguishes it from another change with the same number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct End {
+pub(crate) struct LogEnd {
     pub(crate) seq: i64,
     mark: String,
 }
 
-/// What happened in a shared database since it was looked at.
+/// What has changed in a shared database since a state.
 pub(crate) enum SharedChanges {
-    /// These rows changed: the kind of each, and its address or the name of its set.
+    /// Changed rows: the kind of each, and its address or the name of its set.
     Rows(BTreeSet<(String, String)>),
-    /// The log does not reach back so far.
+    /// The log does not reach back far enough.
     All,
 }
 
-impl UserStore<Shared> {
-    /// Connects to the first of `urls` that can be written to. Tables that are missing are made.
+impl UserStore<SharedDatabase> {
+    /// Connects to the first writable of `urls`. Creates missing tables.
     ///
     /// # Errors
     /// [`StoreError::Shared`], [`StoreError::SharedNewerSchema`].
     pub fn connect(urls: &[DatabaseUrl]) -> Result<Self, StoreError> {
-        Ok(Self { place: Shared { urls: urls.to_vec(), database: connected(urls)? } })
+        Ok(Self { backend: SharedDatabase { urls: urls.to_vec(), database: connect(urls)? } })
     }
 
-    /// Whether all is as it was seen last; to be asked often.
-    pub(crate) fn ends(&mut self) -> Result<Ends, StoreError> {
-        self.place.read(ends)
+    /// Returns the log ends, which tell whether anything has changed. Cheap enough to poll.
+    pub(crate) fn ends(&mut self) -> Result<LogEnds, StoreError> {
+        self.backend.read(ends)
     }
 }
 
-fn connected(urls: &[DatabaseUrl]) -> Result<Database, StoreError> {
+fn connect(urls: &[DatabaseUrl]) -> Result<Database, StoreError> {
     if urls.iter().all(|url| url.dialect() == Dialect::Sqlite) {
         return Err(StoreError::SharedUnnamed);
     }
-    let mut database = Database::connect_to_writable(urls, Database::PATIENCE).map_err(StoreError::Shared)?;
+    let mut database = Database::connect_to_writable(urls, Database::TIMEOUT).map_err(StoreError::Shared)?;
     make_tables(&mut database)?;
     Ok(database)
 }
@@ -78,8 +78,8 @@ fn make_tables(database: &mut Database) -> Result<(), StoreError> {
     let mut tried = 1;
     while schema_of(database)?.is_none() {
         match make_missing_tables(database) {
-            // Another member makes them, and may have done so by now.
-            Err(error) if tried < TRIES && is_in_the_way(&error) => tried += 1,
+            // Another member is creating the tables, and may have finished by now.
+            Err(error) if tried < TRIES && is_conflict(&error) => tried += 1,
             made => made.map_err(StoreError::Shared)?,
         }
     }
@@ -97,7 +97,7 @@ fn make_missing_tables(database: &mut Database) -> Result<(), SqlError> {
         return database.batch(include_str!("schema/shared/mariadb.sql"));
     }
     database.transaction(|database| {
-        // One member at a time: the others find them made. The number is of this program alone.
+        // One member at a time; the others then find the tables. The lock number is specific to this program.
         database.batch("SELECT pg_advisory_xact_lock(6010264359)")?;
         if is_there(database)? { Ok(()) } else { database.batch(include_str!("schema/shared/postgresql.sql")) }
     })
@@ -122,11 +122,11 @@ fn schema_of(database: &mut Database) -> Result<Option<i64>, StoreError> {
     version(database).map_err(StoreError::Shared)
 }
 
-impl Place for Shared {}
+impl Backend for SharedDatabase {}
 
-impl Transact for Shared {
+impl Transact for SharedDatabase {
     fn read<T>(&mut self, mut job: impl FnMut(&mut dyn Sql) -> Result<T, Fault>) -> Result<T, StoreError> {
-        self.carry_out(|database| {
+        self.with_retries(|database| {
             database.transaction(|database| {
                 if database.dialect() == Dialect::Postgres {
                     database.batch("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
@@ -137,28 +137,28 @@ impl Transact for Shared {
     }
 
     fn write<T>(&mut self, mut job: impl FnMut(&mut dyn Sql) -> Result<T, Fault>) -> Result<T, StoreError> {
-        self.carry_out(|database| database.transaction(|database| job(database)))
+        self.with_retries(|database| database.transaction(|database| job(database)))
     }
 }
 
-impl Shared {
-    /// The one that is used now.
+impl SharedDatabase {
+    /// Returns the URL of the server in use.
     pub(crate) const fn url(&self) -> &DatabaseUrl {
         self.database.url()
     }
 
-    /// Carries `job` out; again where another one's write stood in its way, and with another server where this one has gone.
-    fn carry_out<T>(&mut self, mut job: impl FnMut(&mut Database) -> Result<T, Fault>) -> Result<T, StoreError> {
+    /// Runs `job` with retries: after a write conflict, and on another server if this one has failed.
+    fn with_retries<T>(&mut self, mut job: impl FnMut(&mut Database) -> Result<T, Fault>) -> Result<T, StoreError> {
         let mut tried = 1;
         loop {
             match job(&mut self.database) {
                 Ok(done) => return Ok(done),
-                Err(Fault::Shared(error)) if tried < TRIES && is_in_the_way(&error) => tried += 1,
+                Err(Fault::Shared(error)) if tried < TRIES && is_conflict(&error) => tried += 1,
                 Err(fault) => {
                     let error = fault.of_shared(self.database.url());
                     if has_failed_over(&error) {
-                        // The next use tries all of them.
-                        self.choose_another();
+                        // The next use tries all servers.
+                        self.switch_server();
                     }
                     return Err(error);
                 }
@@ -166,18 +166,18 @@ impl Shared {
         }
     }
 
-    fn choose_another(&mut self) {
-        if let Ok(database) = connected(&self.urls) {
+    fn switch_server(&mut self) {
+        if let Ok(database) = connect(&self.urls) {
             self.database = database;
         }
     }
 }
 
-fn is_in_the_way(error: &SqlError) -> bool {
-    matches!(error, SqlError::Failed { state: Some(state), .. } if IN_THE_WAY.contains(&state.as_str()))
+fn is_conflict(error: &SqlError) -> bool {
+    matches!(error, SqlError::Failed { state: Some(state), .. } if CONFLICT_STATES.contains(&state.as_str()))
 }
 
-/// Whether another server may be the one to be written to now: this one is away, or takes no writes (25006, 1290).
+/// Whether another server may be writable instead: this one is down or read-only (25006, 1290).
 fn has_failed_over(error: &StoreError) -> bool {
     match error {
         StoreError::Shared(SqlError::Failed { state: Some(state), why, .. }) => {
@@ -193,9 +193,9 @@ impl Sql for Database {
         Tables { users: "strowger_users", aliases: "strowger_aliases", gateways: "strowger_gateways" }
     }
 
-    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Cells>, Fault> {
+    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<SqlRow>, Fault> {
         let rows = Self::query(self, sql, values)?;
-        Ok(rows.into_iter().map(|row| Cells(row.into_values())).collect())
+        Ok(rows.into_iter().map(|row| SqlRow(row.into_values())).collect())
     }
 
     fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault> {
@@ -203,21 +203,21 @@ impl Sql for Database {
     }
 }
 
-/// What tells this database from others.
+/// Returns the identity that distinguishes this database from others.
 pub(crate) fn identity(sql: &mut dyn Sql) -> Result<String, Fault> {
     let rows = sql.query("SELECT id FROM strowger_directory_schema ORDER BY version LIMIT 1", &[])?;
     rows.first().ok_or(Fault::Unexpected)?.text(0)
 }
 
-/// The last change that each server has noted.
-pub(crate) fn ends(sql: &mut dyn Sql) -> Result<Ends, Fault> {
+/// Returns the last change logged by each server.
+pub(crate) fn ends(sql: &mut dyn Sql) -> Result<LogEnds, Fault> {
     let rows = sql.query("SELECT server, seq, mark FROM strowger_directory_ends", &[])?;
-    rows.iter().map(|row| Ok((row.number(0)?, End { seq: row.number(1)?, mark: row.text(2)? }))).collect()
+    rows.iter().map(|row| Ok((row.number(0)?, LogEnd { seq: row.number(1)?, mark: row.text(2)? }))).collect()
 }
 
-/// What changed between `seen` and `ends`, both of this database.
-pub(crate) fn changes(sql: &mut dyn Sql, seen: &Ends, ends: &Ends) -> Result<SharedChanges, Fault> {
-    // A server that has forgotten one is another one that has taken over, or has lost the end of its log.
+/// Returns what changed between `seen` and `ends`, both of this database.
+pub(crate) fn changes(sql: &mut dyn Sql, seen: &LogEnds, ends: &LogEnds) -> Result<SharedChanges, Fault> {
+    // A database server that lacks a known log end is another one that took over, or has lost the end of its log.
     if seen.keys().any(|server| !ends.contains_key(server)) {
         return Ok(SharedChanges::All);
     }
@@ -232,12 +232,12 @@ pub(crate) fn changes(sql: &mut dyn Sql, seen: &Ends, ends: &Ends) -> Result<Sha
     Ok(if all { SharedChanges::All } else { SharedChanges::Rows(changed) })
 }
 
-/// False where the log has not all that comes after `seen`.
+/// Returns `false` if the log lacks changes after `seen`.
 fn changes_of(
     sql: &mut dyn Sql,
     server: i64,
-    seen: Option<&End>,
-    end: &End,
+    seen: Option<&LogEnd>,
+    end: &LogEnd,
     changed: &mut BTreeSet<(String, String)>,
 ) -> Result<bool, Fault> {
     let from = seen.map_or(0, |seen| seen.seq);
@@ -253,12 +253,12 @@ fn changes_of(
         changed.insert((row.text(1)?, row.text(2)?));
         count += 1;
     }
-    // Each number once and none missing.
+    // All numbers must be present.
     Ok(known && Some(count) == end.seq.checked_sub(from))
 }
 
-/// Forgets changes that are older than all that anybody is told.
-pub(crate) fn forget_old_changes(sql: &mut dyn Sql, ends: &Ends) -> Result<(), Fault> {
+/// Prunes changes beyond the number that the log keeps per server.
+pub(crate) fn forget_old_changes(sql: &mut dyn Sql, ends: &LogEnds) -> Result<(), Fault> {
     for (server, end) in ends {
         let until = end.seq.saturating_sub(SHARED_LOG_ROWS);
         sql.execute(

@@ -1,4 +1,4 @@
-//! Transactions, as every store here makes them.
+//! Transactions of all SQLite stores.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use crate::error::Fault;
 use crate::{StoreError, schema};
 
-/// All reads of `job` see one state of the database.
+/// Runs `job`, whose reads see one state of the database.
 pub(crate) fn read<T>(
     connection: &Connection,
     path: &Path,
@@ -23,14 +23,14 @@ pub(crate) fn read<T>(
     run().map_err(|fault: Fault| fault.at(path))
 }
 
-/// All writes of `job` happen, or none; when this returns they are on the disk.
+/// Runs `job`, whose writes take effect as a whole or not at all; they are synced when this returns.
 pub(crate) fn write<T>(
     connection: &mut Connection,
     path: &Path,
     job: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>,
 ) -> Result<T, StoreError> {
     let run = || {
-        // At once, because a read that becomes a write cannot wait for another writer.
+        // Immediate, because a read transaction that starts to write cannot wait for another writer.
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         schema::check_version(&transaction)?;
         let result = job(&transaction)?;

@@ -1,40 +1,40 @@
-//! All users, aliases and gateways of a file, brought to where others have theirs.
+//! Import of all users, aliases and gateways of a file into another database.
 
 use std::collections::HashSet;
 use std::path::Path;
 
 use strowger_sql::Value;
 
-use crate::backup::open_to_look;
+use crate::backend::{Sql, SqlRow};
+use crate::backup::open_read_only;
 use crate::error::Fault;
-use crate::incoming::{ALIAS_COLUMNS, GATEWAY_COLUMNS, USER_COLUMNS};
-use crate::place::{Cells, Sql};
-use crate::{Place, StoreError, UserStore, transact};
+use crate::staging::{ALIAS_COLUMNS, GATEWAY_COLUMNS, USER_COLUMNS};
+use crate::{Backend, StoreError, UserStore, transact};
 
-/// Rows of one statement.
+/// Rows per statement.
 const AT_ONCE: usize = 500;
 
-/// How many rows of a table were brought, and how many were there.
+/// Counts of a table's imported and existing rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Transferred {
-    /// New rows.
+pub struct TransferCounts {
+    /// Rows added.
     pub added: u64,
-    /// Rows whose address, or set and URI, was there already: they stay as they were there.
+    /// Rows whose address, or set and URI, existed already; they were left unchanged.
     pub kept: u64,
 }
 
-/// The same of all tables.
+/// Counts of all tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AllTransferred {
+pub struct TransferReport {
     /// Users.
-    pub users: Transferred,
+    pub users: TransferCounts,
     /// Aliases.
-    pub aliases: Transferred,
+    pub aliases: TransferCounts,
     /// Gateways.
-    pub gateways: Transferred,
+    pub gateways: TransferCounts,
 }
 
-/// A table, and those of its columns that name a row.
+/// A table and its key columns.
 #[derive(Clone, Copy)]
 struct Table {
     columns: &'static str,
@@ -45,22 +45,23 @@ const USERS: Table = Table { columns: USER_COLUMNS, keys: &["aor"] };
 const ALIASES: Table = Table { columns: ALIAS_COLUMNS, keys: &["alias"] };
 const GATEWAYS: Table = Table { columns: GATEWAY_COLUMNS, keys: &["set_name", "uri"] };
 
-impl<P: Place> UserStore<P> {
-    /// Adds all users, aliases and gateways of the database at `path`, which stays as it is, unless they are here already.
+impl<P: Backend> UserStore<P> {
+    /// Adds all users, aliases and gateways of the database at `path` that do not exist here. That database stays
+    /// unchanged.
     ///
     /// # Errors
-    /// [`StoreError::NoSource`]; what befalls the file or this database; then nothing was added.
-    pub fn add_all_of(&mut self, path: &Path) -> Result<AllTransferred, StoreError> {
-        let connection = open_to_look(path)?;
+    /// [`StoreError::NoSource`]; errors of the file or of this database; nothing was added then.
+    pub fn import_all(&mut self, path: &Path) -> Result<TransferReport, StoreError> {
+        let connection = open_read_only(path)?;
         let [users, aliases, gateways] = transact::read(&connection, path, |transaction| {
             let mut sql = transaction;
             let mut read =
                 |table: Table, name| Sql::query(&mut sql, &format!("SELECT {} FROM {name}", table.columns), &[]);
             Ok([read(USERS, "users")?, read(ALIASES, "aliases")?, read(GATEWAYS, "gateways")?])
         })?;
-        self.place.write(|sql| {
+        self.backend.write(|sql| {
             let tables = sql.tables();
-            Ok(AllTransferred {
+            Ok(TransferReport {
                 users: add(sql, USERS, tables.users, &users)?,
                 aliases: add(sql, ALIASES, tables.aliases, &aliases)?,
                 gateways: add(sql, GATEWAYS, tables.gateways, &gateways)?,
@@ -69,11 +70,11 @@ impl<P: Place> UserStore<P> {
     }
 }
 
-fn add(sql: &mut dyn Sql, table: Table, name: &str, rows: &[Cells]) -> Result<Transferred, Fault> {
-    let mut done = Transferred::default();
+fn add(sql: &mut dyn Sql, table: Table, name: &str, rows: &[SqlRow]) -> Result<TransferCounts, Fault> {
+    let mut done = TransferCounts::default();
     for rows in rows.chunks(AT_ONCE) {
         let known = known(sql, table, name, rows)?;
-        let new: Vec<&Cells> = rows.iter().filter(|row| !known.contains(&key(table, row))).collect();
+        let new: Vec<&SqlRow> = rows.iter().filter(|row| !known.contains(&key(table, row))).collect();
         if !new.is_empty() {
             let row = format!("({})", vec!["?"; table.columns.split(',').count()].join(", "));
             let all = vec![row; new.len()].join(", ");
@@ -86,16 +87,16 @@ fn add(sql: &mut dyn Sql, table: Table, name: &str, rows: &[Cells]) -> Result<Tr
     Ok(done)
 }
 
-/// Those of the rows that are there, and perhaps others.
-fn known(sql: &mut dyn Sql, table: Table, name: &str, rows: &[Cells]) -> Result<HashSet<Vec<String>>, Fault> {
+/// Returns which of the rows exist, and possibly others.
+fn known(sql: &mut dyn Sql, table: Table, name: &str, rows: &[SqlRow]) -> Result<HashSet<Vec<String>>, Fault> {
     let first: Vec<Value> = rows.iter().filter_map(|row| row.0.first().cloned()).collect();
     let any = vec!["?"; first.len()].join(", ");
-    // The first of them, which stands first in each row, is enough to find few others.
+    // The first key column, which is first in each row, narrows the result enough.
     let (keys, first_key) = (table.keys.join(", "), table.keys.first().unwrap_or(&""));
     let query = format!("SELECT {keys} FROM {name} WHERE {first_key} IN ({any})");
     Ok(sql.query(&query, &first)?.iter().map(|row| key(table, row)).collect())
 }
 
-fn key(table: Table, row: &Cells) -> Vec<String> {
+fn key(table: Table, row: &SqlRow) -> Vec<String> {
     (0..table.keys.len()).filter_map(|index| row.text(index).ok()).collect()
 }

@@ -1,30 +1,31 @@
-//! The store and what can be asked of it.
+//! The users database and its operations.
 
 use std::path::Path;
 
 use strowger_directory::Ha1s;
 use strowger_sql::Value;
 
-use crate::backup::open_to_look;
+use crate::backend::{Sql, SqlRow};
+use crate::backup::open_read_only;
 use crate::error::Fault;
-use crate::place::{Cells, Sql};
-use crate::{Address, File, Place, StoreError, file, ha1, transact};
+use crate::{Address, Backend, SqliteFile, StoreError, file, ha1, transact};
 
-/// The users database. Several may be open on one file, in one process or many; each sees what the others committed.
+/// The users database. Several stores may be open on one file, in one or several processes; each sees what the others
+/// have committed.
 ///
-/// Every call may wait for the disk or the network, and up to five seconds for another process that writes: it belongs on the control
-/// plane.
+/// Every call may block on the disk or the network, and up to five seconds on another writing process. Use it on the
+/// control plane only.
 #[derive(Debug)]
-pub struct UserStore<P: Place = File> {
-    pub(crate) place: P,
+pub struct UserStore<P: Backend = SqliteFile> {
+    pub(crate) backend: P,
 }
 
-/// Whether the database at `path`, which stays as it is, has a user; none where there is no database.
+/// Whether the database at `path` has any user, without changing it; `false` if there is no database.
 ///
 /// # Errors
-/// What befalls the file.
+/// File errors.
 pub fn has_users_at(path: &Path) -> Result<bool, StoreError> {
-    match open_to_look(path) {
+    match open_read_only(path) {
         Ok(connection) => transact::read(&connection, path, |transaction| {
             Ok(transaction.query_row("SELECT EXISTS (SELECT 1 FROM users)", (), |row| row.get(0))?)
         }),
@@ -33,14 +34,14 @@ pub fn has_users_at(path: &Path) -> Result<bool, StoreError> {
     }
 }
 
-/// A user as [`UserStore::list`] shows it.
+/// A user as listed by [`UserStore::list`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedUser {
-    /// The canonical address of record.
+pub struct UserEntry {
+    /// Canonical address of record.
     pub aor: String,
-    /// The realm that the hashes are for: a password works only where the server's challenge has the same.
+    /// Realm of the hashes. A password works only if the server's challenge has the same realm.
     pub realm: String,
-    /// The algorithms whose hash is known, by their names in RFC 8760.
+    /// Algorithms with a known hash, by their names in RFC 8760.
     pub algorithms: Vec<&'static str>,
     /// Whether the user may register and call.
     pub enabled: bool,
@@ -48,53 +49,52 @@ pub struct ListedUser {
     pub created_s: i64,
 }
 
-/// An alias as [`UserStore::list_aliases`] shows it.
+/// An alias as listed by [`UserStore::list_aliases`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedAlias {
-    /// The address that leads elsewhere.
+pub struct AliasEntry {
+    /// Address of the alias.
     pub alias: String,
-    /// The user that it leads to.
+    /// User that it resolves to.
     pub aor: String,
 }
 
-impl UserStore<File> {
-    /// Opens the database at `path`. What is missing is made: folders with mode 0700, the file with 0600. Rights that
-    /// everybody has to an existing file are taken away.
+impl UserStore<SqliteFile> {
+    /// Opens the database at `path`. Creates what is missing: directories with mode 0700, the file with 0600. Removes
+    /// the permissions that everybody has on an existing file.
     ///
     /// # Errors
-    /// Those that [`Blame::Operator`](crate::Blame::Operator) stands for.
+    /// Errors of [`ErrorOwner::Operator`](crate::ErrorOwner::Operator).
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let (connection, path) = file::open(path.as_ref())?;
-        Ok(Self { place: File { connection, path } })
+        Ok(Self { backend: SqliteFile { connection, path } })
     }
 
-    /// A database in memory, which ends with this value.
+    /// Opens an in-memory database, which ends with this value.
     ///
     /// # Errors
     /// [`StoreError::Internal`] only.
     pub fn open_memory() -> Result<Self, StoreError> {
         let (connection, path) = file::open_memory()?;
-        Ok(Self { place: File { connection, path } })
+        Ok(Self { backend: SqliteFile { connection, path } })
     }
 }
 
-impl<P: Place> UserStore<P> {
-    /// Adds a user with the hashes of `password` in `realm`; returns its canonical address.
+impl<P: Backend> UserStore<P> {
+    /// Adds a user with the hashes of `password` in `realm` and returns its canonical address.
     ///
     /// # Errors
-    /// A bad address, realm or password; [`StoreError::DuplicateUser`]; [`StoreError::UserIsAlias`]; what befalls the
-    /// file.
+    /// A bad address, realm or password; [`StoreError::DuplicateUser`]; [`StoreError::UserIsAlias`]; file errors.
     pub fn add_user(&mut self, aor: &str, realm: &str, password: &str) -> Result<Address, StoreError> {
         let address = Address::parse(aor)?;
         let ha1 = hashes(&address, realm, password)?;
-        self.place.write(|sql| insert_user(sql, &address, realm, &ha1))?;
+        self.backend.write(|sql| insert_user(sql, &address, realm, &ha1))?;
         Ok(address)
     }
 
     /// Replaces the user's realm and hashes.
     ///
     /// # Errors
-    /// A bad address, realm or password; [`StoreError::UnknownUser`]; what befalls the file.
+    /// A bad address, realm or password; [`StoreError::UnknownUser`]; file errors.
     pub fn set_password(&mut self, aor: &str, realm: &str, password: &str) -> Result<Address, StoreError> {
         let address = Address::parse(aor)?;
         let [md5, sha256, sha512_256] = hexadecimal(&hashes(&address, realm, password)?);
@@ -106,63 +106,63 @@ impl<P: Place> UserStore<P> {
         )
     }
 
-    /// Lets the user register and call, or not; its password stays.
+    /// Enables or disables a user; its password stays.
     ///
     /// # Errors
-    /// A bad address; [`StoreError::UnknownUser`]; what befalls the file.
+    /// A bad address; [`StoreError::UnknownUser`]; file errors.
     pub fn set_enabled(&mut self, aor: &str, enabled: bool) -> Result<Address, StoreError> {
         let address = Address::parse(aor)?;
         self.change_user(address, "UPDATE {users} SET enabled = ? WHERE aor = ?", &[i64::from(enabled).into()])
     }
 
-    /// Removes the user, and the aliases that lead to it.
+    /// Removes a user and the aliases that resolve to it.
     ///
     /// # Errors
-    /// A bad address; [`StoreError::UnknownUser`]; what befalls the file.
+    /// A bad address; [`StoreError::UnknownUser`]; file errors.
     pub fn remove_user(&mut self, aor: &str) -> Result<Address, StoreError> {
         self.change_user(Address::parse(aor)?, "DELETE FROM {users} WHERE aor = ?", &[])
     }
 
-    /// Whether there is such a user.
+    /// Whether the user exists.
     ///
     /// # Errors
-    /// What befalls the file.
+    /// File errors.
     pub fn has_user(&mut self, address: &Address) -> Result<bool, StoreError> {
-        self.place.read(|sql| is_user(sql, address))
+        self.backend.read(|sql| is_user(sql, address))
     }
 
-    /// All users, by address.
+    /// Returns all users, ordered by address.
     ///
     /// # Errors
-    /// What befalls the file.
-    pub fn list(&mut self) -> Result<Vec<ListedUser>, StoreError> {
-        self.place.read(|sql| {
+    /// File errors.
+    pub fn list(&mut self) -> Result<Vec<UserEntry>, StoreError> {
+        self.backend.read(|sql| {
             let users = sql.tables().users;
             let query = format!(
                 "SELECT aor, realm, ha1_md5, ha1_sha256, ha1_sha512_256, enabled, created FROM {users} ORDER BY aor"
             );
-            sql.query(&query, &[])?.iter().map(listed).collect()
+            sql.query(&query, &[])?.iter().map(user_entry).collect()
         })
     }
 
-    /// Lets `alias` lead to the user `aor`; returns both in canonical form.
+    /// Adds an alias that resolves to the user `aor`; returns both in canonical form.
     ///
     /// # Errors
     /// A bad address; [`StoreError::UnknownUser`], [`StoreError::AliasIsUser`], [`StoreError::AliasOfAlias`],
-    /// [`StoreError::DuplicateAlias`]; what befalls the file.
+    /// [`StoreError::DuplicateAlias`]; file errors.
     pub fn add_alias(&mut self, alias: &str, aor: &str) -> Result<(Address, Address), StoreError> {
         let (alias, aor) = (Address::parse(alias)?, Address::parse(aor)?);
-        self.place.write(|sql| insert_alias(sql, &alias, &aor))?;
+        self.backend.write(|sql| insert_alias(sql, &alias, &aor))?;
         Ok((alias, aor))
     }
 
     /// Removes an alias.
     ///
     /// # Errors
-    /// A bad address; [`StoreError::UnknownAlias`]; what befalls the file.
+    /// A bad address; [`StoreError::UnknownAlias`]; file errors.
     pub fn remove_alias(&mut self, alias: &str) -> Result<Address, StoreError> {
         let alias = Address::parse(alias)?;
-        self.place.write(|sql| {
+        self.backend.write(|sql| {
             let aliases = sql.tables().aliases;
             match sql.execute(&format!("DELETE FROM {aliases} WHERE alias = ?"), &[alias.as_str().into()])? {
                 0 => Err(StoreError::UnknownAlias { alias: alias.to_string() }.into()),
@@ -172,22 +172,22 @@ impl<P: Place> UserStore<P> {
         Ok(alias)
     }
 
-    /// All aliases, by alias.
+    /// Returns all aliases, ordered by alias.
     ///
     /// # Errors
-    /// What befalls the file.
-    pub fn list_aliases(&mut self) -> Result<Vec<ListedAlias>, StoreError> {
-        self.place.read(|sql| {
+    /// File errors.
+    pub fn list_aliases(&mut self) -> Result<Vec<AliasEntry>, StoreError> {
+        self.backend.read(|sql| {
             let aliases = sql.tables().aliases;
             let rows = sql.query(&format!("SELECT alias, aor FROM {aliases} ORDER BY alias"), &[])?;
-            rows.iter().map(|row| Ok(ListedAlias { alias: row.text(0)?, aor: row.text(1)? })).collect()
+            rows.iter().map(|row| Ok(AliasEntry { alias: row.text(0)?, aor: row.text(1)? })).collect()
         })
     }
 
-    /// Carries out a statement whose last value is the user's address.
+    /// Executes a statement whose last value is the user's address.
     fn change_user(&mut self, address: Address, statement: &str, values: &[Value]) -> Result<Address, StoreError> {
         let values: Vec<Value> = values.iter().cloned().chain([address.as_str().into()]).collect();
-        self.place.write(|sql| match sql.execute(&statement.replace("{users}", sql.tables().users), &values)? {
+        self.backend.write(|sql| match sql.execute(&statement.replace("{users}", sql.tables().users), &values)? {
             0 => Err(StoreError::UnknownUser { aor: address.to_string() }.into()),
             _ => Ok(()),
         })?;
@@ -195,18 +195,18 @@ impl<P: Place> UserStore<P> {
     }
 }
 
-fn listed(row: &Cells) -> Result<ListedUser, Fault> {
+fn user_entry(row: &SqlRow) -> Result<UserEntry, Fault> {
     let mut algorithms = Vec::new();
     for (column, name) in [(2, "MD5"), (3, "SHA-256"), (4, "SHA-512-256")] {
         if row.text_or_null(column)?.is_some() {
             algorithms.push(name);
         }
     }
-    Ok(ListedUser {
+    Ok(UserEntry {
         aor: row.text(0)?,
         realm: row.text(1)?,
         algorithms,
-        enabled: row.truth(5)?,
+        enabled: row.boolean(5)?,
         created_s: row.number(6)?,
     })
 }

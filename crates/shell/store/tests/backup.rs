@@ -1,4 +1,4 @@
-//! Copies of the database, and their way back.
+//! Backup and restore of the database.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 use strowger_store::{
-    BackupOptions, Blame, Checkpoint, Got, LocationChange, LocationStore, Part, StoreError, UserStore, backup, inspect,
-    restore,
+    BackupOptions, Checkpoint, ErrorOwner, GetResult, LocationChange, LocationStore, SlotRange, StoreError, UserStore,
+    backup, inspect, restore,
 };
 use tempfile::TempDir;
 
@@ -27,7 +27,7 @@ fn write(store: &mut LocationStore, rows: u32, record: &[u8], segment: u64) {
 fn records(path: &Path) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     let store = LocationStore::open(path).expect("opens");
-    let loaded = store.for_each(&Part::ALL, |location| {
+    let loaded = store.for_each(&SlotRange::ALL, |location| {
         records.push(location.record.to_vec());
         ControlFlow::Continue(())
     });
@@ -35,7 +35,7 @@ fn records(path: &Path) -> Vec<Vec<u8>> {
     records
 }
 
-/// A folder with a database of a user and 300 registrations that is in use.
+/// Returns a directory with a database in use that has a user and 300 registrations.
 fn running() -> (TempDir, PathBuf, PathBuf, LocationStore) {
     let folder = tempfile::tempdir().expect("folder");
     let (path, target) = (folder.path().join("data/strowger.db"), folder.path().join("backup.db"));
@@ -56,12 +56,12 @@ fn files(folder: &Path) -> Vec<String> {
 #[test]
 fn a_backup_of_a_database_in_use_is_one_file_that_says_what_it_is() {
     let (folder, path, target, mut store) = running();
-    let info = backup(&path, &target, &BackupOptions { overwrite: false, extra: EXTRA }, |_, _| {}).expect("made");
+    let info = backup(&path, &target, &BackupOptions { can_overwrite: false, extra: EXTRA }, |_, _| {}).expect("made");
     assert_eq!((info.schema, info.users, info.aliases, info.addresses, info.damaged), (3, 1, 0, 300, 0));
     assert_eq!(info.checkpoint, Some(checkpoint(4)));
     assert_eq!(info.extra, [("server-key".to_owned(), b"0123".to_vec())]);
     assert_eq!(info.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
-    assert!(info.made_s.is_some_and(|made_s| made_s > 1_700_000_000));
+    assert!(info.created_s.is_some_and(|made_s| made_s > 1_700_000_000));
     let metadata = fs::metadata(&target).expect("there");
     assert_eq!((metadata.permissions().mode() & 0o777, metadata.len()), (0o600, info.bytes));
     assert_eq!(files(folder.path()), ["backup.db", "data"], "nothing else is left");
@@ -100,9 +100,9 @@ fn a_file_that_is_there_is_replaced_on_demand_only() {
     let (_folder, path, target, _store) = running();
     fs::write(&target, "a letter").expect("written");
     let error = backup(&path, &target, &BackupOptions::default(), |_, _| {}).expect_err("refused");
-    assert!(matches!(error, StoreError::TargetExists { .. }) && error.blame() == Blame::Request, "{error}");
+    assert!(matches!(error, StoreError::TargetExists { .. }) && error.owner() == ErrorOwner::Request, "{error}");
     assert_eq!(fs::read(&target).expect("there"), b"a letter");
-    let options = BackupOptions { overwrite: true, ..BackupOptions::default() };
+    let options = BackupOptions { can_overwrite: true, ..BackupOptions::default() };
     backup(&path, &target, &options, |_, _| {}).expect("made");
     assert_eq!(inspect(&target).expect("sound").users, 1);
     let parent = target.parent().expect("folder");
@@ -155,7 +155,7 @@ fn a_backup_of_the_first_version_is_restored() {
         .expect("filled");
     let before = fs::read(&old).expect("readable");
     let restored = restore(&old, &path, false).expect("restored");
-    assert_eq!((restored.info.schema, restored.info.users, restored.info.made_s), (1, 1, None));
+    assert_eq!((restored.info.schema, restored.info.users, restored.info.created_s), (1, 1, None));
     assert_eq!(UserStore::open(&path).expect("opens").list().expect("lists").len(), 1);
     backup(&old, &folder.path().join("backup.db"), &BackupOptions::default(), |_, _| {}).expect("made");
     assert_eq!(fs::read(&old).expect("readable"), before, "the source stays of its version");
@@ -164,13 +164,13 @@ fn a_backup_of_the_first_version_is_restored() {
 #[test]
 fn restoring_keeps_what_was_there() {
     let (folder, path, target, mut store) = running();
-    backup(&path, &target, &BackupOptions { overwrite: false, extra: EXTRA }, |_, _| {}).expect("made");
+    backup(&path, &target, &BackupOptions { can_overwrite: false, extra: EXTRA }, |_, _| {}).expect("made");
     write(&mut store, 400, b"second", 5);
 
     let error = restore(&target, &path, false).expect_err("it is there");
     assert!(matches!(error, StoreError::TargetExists { .. }), "{error}");
     let error = restore(&target, &path, true).expect_err("it is in use");
-    assert!(matches!(error, StoreError::InUse { .. }) && error.blame() == Blame::Operator, "{error}");
+    assert!(matches!(error, StoreError::InUse { .. }) && error.owner() == ErrorOwner::Operator, "{error}");
     write(&mut store, 400, b"second", 6);
     drop(store);
 
@@ -184,7 +184,7 @@ fn restoring_keeps_what_was_there() {
     let store = LocationStore::open(&path).expect("opens");
     assert_eq!(store.checkpoint().expect("reads"), Some(checkpoint(4)));
     assert_eq!(store.setting("backup.server-key").expect("reads"), None);
-    assert_eq!(inspect(&path).expect("sound").made_s, None);
+    assert_eq!(inspect(&path).expect("sound").created_s, None);
     drop(store);
     assert_eq!(records(&path), vec![b"first".to_vec(); 300]);
     assert_eq!(records(&aside), vec![b"second".to_vec(); 400], "with what was in its log");
@@ -220,7 +220,7 @@ fn the_superuser_restores_for_the_user_of_the_server() {
 #[test]
 fn two_backups_at_once_do_not_meet() {
     let (folder, path, target, _store) = running();
-    let options = BackupOptions { overwrite: true, ..BackupOptions::default() };
+    let options = BackupOptions { can_overwrite: true, ..BackupOptions::default() };
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| backup(&path, &target, &options, |_, _| {}).expect("made"));
@@ -283,5 +283,5 @@ fn a_backup_counts_the_rows_that_are_damaged() {
         .expect("changed");
     let info = backup(&path, &target, &BackupOptions::default(), |_, _| {}).expect("made");
     assert_eq!((info.addresses, info.damaged), (299, 1));
-    assert_eq!(store.get(b"user7@example.com", &mut Vec::new()).expect("reads"), Got::Damaged);
+    assert_eq!(store.get(b"user7@example.com", &mut Vec::new()).expect("reads"), GetResult::Damaged);
 }

@@ -1,4 +1,4 @@
-//! A byte of the files is another than it was: what is read was written, or it is reported that something is missing.
+//! A byte of the files is changed: everything read was written, or the loss is reported.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use strowger_store::{
-    BackupOptions, Blame, Checkpoint, Got, Loaded, LocationChange, LocationStore, Part, StoreError, UserStore, backup,
+    BackupOptions, Checkpoint, ErrorOwner, GetResult, LoadCounts, LocationChange, LocationStore, SlotRange, StoreError,
+    UserStore, backup,
 };
 use tempfile::TempDir;
 
@@ -16,7 +17,7 @@ fn checkpoint(segment: u64) -> Checkpoint {
     Checkpoint { segment, stamp: b"stamp".to_vec() }
 }
 
-/// Rows of some pages, some with a record that needs pages of its own.
+/// Rows that fill several pages, some with records that need overflow pages.
 fn rows(generation: u8) -> Rows {
     let record = |index: usize| vec![generation ^ index as u8; if index % 40 == 7 { 5000 } else { 20 + index % 60 }];
     (0..120).map(|index| (format!("user{index}@example.com").into_bytes(), record(index))).collect()
@@ -27,9 +28,9 @@ fn write(store: &mut LocationStore, rows: &Rows, segment: u64) -> Result<(), Sto
     store.write(batch, &checkpoint(segment)).map(drop)
 }
 
-fn load(store: &LocationStore) -> Result<(Rows, Loaded), StoreError> {
+fn load(store: &LocationStore) -> Result<(Rows, LoadCounts), StoreError> {
     let mut rows = Rows::new();
-    let loaded = store.for_each(&Part::ALL, |location| {
+    let loaded = store.for_each(&SlotRange::ALL, |location| {
         assert_eq!(location.expires_ms, location.record.len() as u64);
         let before = rows.insert(location.aor.to_vec(), location.record.to_vec());
         assert_eq!(before, None, "each once");
@@ -38,9 +39,9 @@ fn load(store: &LocationStore) -> Result<(Rows, Loaded), StoreError> {
     Ok((rows, loaded))
 }
 
-/// The files of a database that was written and then left without being closed: a file and its log.
+/// Returns the files of a database that was written but not closed: the file and its WAL.
 fn written() -> (TempDir, PathBuf) {
-    // Each of many copies is synced, which on a disk takes its time.
+    // Each of many copies is synced, which is slow on a disk.
     let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("folder");
     let path = folder.path().join("strowger.db");
     UserStore::open(&path).expect("opens").add_user("alice@example.com", "example.com", "x").expect("added");
@@ -49,8 +50,8 @@ fn written() -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-/// Whatever is done with a damaged database, only errors that name an operator's remedy come of it, and no wrong row.
-fn use_all(path: &Path, right: &[Rows]) -> Result<(Rows, Loaded), StoreError> {
+/// Any use of a damaged database gives only errors that name an operator's remedy, and never a wrong row.
+fn use_all(path: &Path, right: &[Rows]) -> Result<(Rows, LoadCounts), StoreError> {
     let mut store = LocationStore::open(path)?;
     let segment = match store.checkpoint() {
         Ok(checkpoint) => checkpoint,
@@ -68,19 +69,19 @@ fn use_all(path: &Path, right: &[Rows]) -> Result<(Rows, Loaded), StoreError> {
     }
     let mut record = Vec::new();
     for aor in rows(1).keys() {
-        if let Ok(Got::Found { .. }) = store.get(aor, &mut record) {
+        if let Ok(GetResult::Found { .. }) = store.get(aor, &mut record) {
             assert!(is_right(aor, &record), "{}", String::from_utf8_lossy(aor));
         }
     }
     let purging = (0..200).find_map(|_| match store.purge(30, 50) {
-        Ok(purged) => purged.finished.then_some(Ok(())),
+        Ok(purged) => purged.is_finished.then_some(Ok(())),
         Err(error) => Some(Err(error)),
     });
     let purging = purging.expect("it comes to an end");
     let copied = backup(path, &path.with_extension("copy"), &BackupOptions::default(), |_, _| {});
     let renewed = write(&mut store, &rows(3), 3).and_then(|()| store.recount()).and_then(|()| load(&store));
     for error in [purging.as_ref().err(), copied.as_ref().err(), renewed.as_ref().err()].into_iter().flatten() {
-        assert_eq!(error.blame(), Blame::Operator, "{error}");
+        assert_eq!(error.owner(), ErrorOwner::Operator, "{error}");
     }
     if let (Ok(_), Ok((rows, _))) = (copied, renewed) {
         let newest = self::rows(3);
@@ -108,7 +109,7 @@ fn a_byte_of_the_database_is_wrong() {
                 noticed += 1;
             }
             Err(error) => {
-                assert_eq!(error.blame(), Blame::Operator, "{position}: {error}");
+                assert_eq!(error.owner(), ErrorOwner::Operator, "{position}: {error}");
                 refused += 1;
             }
         }
@@ -161,7 +162,7 @@ fn a_database_that_ends_early_is_no_smaller_one() {
         fs::write(&broken, &sound[..length]).expect("written");
         match use_all(&broken, std::slice::from_ref(&whole)) {
             Ok((rows, loaded)) => assert!(rows == whole || loaded.damaged + loaded.missing > 0, "{length}"),
-            Err(error) => assert_eq!(error.blame(), Blame::Operator, "{length}: {error}"),
+            Err(error) => assert_eq!(error.owner(), ErrorOwner::Operator, "{length}: {error}"),
         }
     }
 }

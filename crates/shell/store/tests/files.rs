@@ -1,11 +1,11 @@
-//! The file: its rights, and what it is when it is not ours.
+//! The file: its permissions, and foreign files.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use rusqlite::Connection;
-use strowger_store::{Blame, StoreError, UserStore};
+use strowger_store::{ErrorOwner, StoreError, UserStore};
 
 fn mode(path: &Path) -> u32 {
     fs::metadata(path).expect("there").permissions().mode() & 0o777
@@ -13,12 +13,12 @@ fn mode(path: &Path) -> u32 {
 
 fn refused(path: &Path) -> StoreError {
     let error = UserStore::open(path).expect_err("refused");
-    assert_eq!(error.blame(), Blame::Operator, "{error}");
+    assert_eq!(error.owner(), ErrorOwner::Operator, "{error}");
     assert!(error.to_string().contains(&path.display().to_string()), "{error}");
     error
 }
 
-/// Rights do not bind the superuser.
+/// Whether permissions apply to this process; they do not to root.
 fn rights_bind_us(folder: &Path) -> bool {
     let probe = folder.join("probe");
     fs::write(&probe, "").expect("written");
@@ -30,6 +30,7 @@ fn rights_bind_us(folder: &Path) -> bool {
     bound
 }
 
+//= rfc7616#5.2:file
 #[test]
 fn folders_and_files_are_made_for_the_owner_only() {
     let folder = tempfile::tempdir().expect("folder");
@@ -111,7 +112,9 @@ fn a_folder_that_cannot_be_made_is_named() {
     let error = UserStore::open(file.join("data/users.db")).expect_err("refused");
     assert!(matches!(&error, StoreError::Folder { path, .. } if *path == file.join("data")), "{error}");
     let text = error.to_string();
-    assert!(text.starts_with(&format!("the folder {} cannot be made: Not a directory", file.join("data").display())));
+    assert!(
+        text.starts_with(&format!("the folder {} cannot be created: Not a directory", file.join("data").display()))
+    );
     assert!(text.ends_with("; make it, or choose another place for the users database"), "{text}");
 }
 

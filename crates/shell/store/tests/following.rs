@@ -1,10 +1,10 @@
-//! A server follows what others do to the database.
+//! A server follows changes by others.
 
 use std::path::PathBuf;
 
 use proptest::prelude::*;
 use rusqlite::Connection;
-use strowger_directory::{Change, Directory};
+use strowger_directory::{Directory, DirectoryChange};
 use strowger_store::{Changes, MAX_LOG_ROWS, Seq, UserStore, ha1s};
 use tempfile::TempDir;
 
@@ -26,8 +26,8 @@ impl Server {
         Self { store, directory, seq }
     }
 
-    /// The changes that came, or none where everything must be loaded again.
-    fn follow(&mut self) -> Option<Vec<Change>> {
+    /// Returns the changes, or `None` if everything must be reloaded.
+    fn follow(&mut self) -> Option<Vec<DirectoryChange>> {
         match self.store.changes_since(self.seq).expect("reads") {
             Changes::Since { changes, seq } => {
                 self.directory = self.directory.with_changes(changes.clone());
@@ -81,8 +81,8 @@ fn two_stores_on_one_file_see_each_other() {
     tool.remove_user(ADDRESSES[1]).expect("removed");
     let removed = |key: &str| -> Box<[u8]> { key.as_bytes().into() };
     let changes = server.follow().expect("within the log");
-    assert!(changes.contains(&Change::RemoveUser(removed(ADDRESSES[1]))));
-    assert!(changes.contains(&Change::RemoveAlias(removed(ADDRESSES[2]))), "an alias goes with its user");
+    assert!(changes.contains(&DirectoryChange::RemoveUser(removed(ADDRESSES[1]))));
+    assert!(changes.contains(&DirectoryChange::RemoveAlias(removed(ADDRESSES[2]))), "an alias goes with its user");
     server.assert_up_to_date();
 }
 
@@ -95,7 +95,7 @@ fn a_user_that_came_and_went_is_one_removal() {
         tool.add_user(ADDRESSES[0], REALM, "one").expect("added");
         tool.remove_user(ADDRESSES[0]).expect("removed");
     }
-    assert_eq!(server.follow(), Some(vec![Change::RemoveUser(ADDRESSES[0].as_bytes().into())]));
+    assert_eq!(server.follow(), Some(vec![DirectoryChange::RemoveUser(ADDRESSES[0].as_bytes().into())]));
 }
 
 #[test]
@@ -279,7 +279,7 @@ proptest! {
         let (directory, seq) = store.load(7).expect("loads");
         let mut server = Server { store, directory, seq };
         for step in steps {
-            // Refusals are as good as successes here: they must change nothing.
+            // Refused changes count too: they must change nothing.
             let store = &mut server.store;
             match step {
                 Step::AddUser(user) => drop(store.add_user(ADDRESSES[user], REALM, "one")),

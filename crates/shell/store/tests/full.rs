@@ -1,4 +1,4 @@
-//! A disk that is full, and one that cannot be written: on a file system of the test's own, where that may be made.
+//! A full disk and an unwritable one, on a file system of the test's own if it may mount one.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -6,13 +6,14 @@ use std::path::Path;
 use std::process::Command;
 
 use strowger_store::{
-    BackupOptions, Blame, Checkpoint, LocationChange, LocationStore, Part, StoreError, UserStore, backup, restore,
+    BackupOptions, Checkpoint, ErrorOwner, LocationChange, LocationStore, SlotRange, StoreError, UserStore, backup,
+    restore,
 };
 
-/// Says to the test inside where its folder is.
+/// Tells the inner test where its directory is.
 const INSIDE: &str = "STROWGER_TEST_MOUNT";
 
-/// Runs the test of this name again in a mount namespace of its own, which ends with it. `None` where this process may not.
+/// Runs the test of this name again in a separate mount namespace. Returns `None` if this process may not.
 fn inside(test: &str, size: &str) -> Option<std::path::PathBuf> {
     if let Ok(folder) = std::env::var(INSIDE) {
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", size, "none", &folder]).status().expect("mount");
@@ -49,7 +50,7 @@ fn write(store: &mut LocationStore, rows: usize, record: &[u8], segment: u64) ->
 }
 
 fn count(store: &LocationStore) -> u64 {
-    let loaded = store.for_each(&Part::ALL, |_| ControlFlow::Continue(())).expect("reads");
+    let loaded = store.for_each(&SlotRange::ALL, |_| ControlFlow::Continue(())).expect("reads");
     assert_eq!((loaded.damaged, loaded.missing), (0, 0));
     loaded.rows
 }
@@ -68,7 +69,7 @@ fn a_full_disk_changes_nothing_and_heals() {
     write(&mut store, 500, &[1; 100], 1).expect("there is room");
 
     let error = write(&mut store, 50_000, &[2; 100], 2).expect_err("no room");
-    assert!(matches!(&error, StoreError::Full { .. }) && error.blame() == Blame::Operator, "{error}");
+    assert!(matches!(&error, StoreError::Full { .. }) && error.owner() == ErrorOwner::Operator, "{error}");
     assert_eq!((count(&store), store.checkpoint().expect("reads")), (500, Some(checkpoint(1))));
     write(&mut store, 500, &[2; 100], 2).expect("what is smaller has room");
 
@@ -87,7 +88,7 @@ fn a_full_disk_changes_nothing_and_heals() {
     let copy = folder.join("copy.db");
     let error = backup(&path, &copy, &BackupOptions::default(), |_, _| {}).expect_err("no room");
     assert!(matches!(&error, StoreError::Full { path } if path.starts_with(&folder) && *path != copy), "{error}");
-    // Somebody who begins now has no room for what SQLite keeps beside a file, or has.
+    // A store opened at this point may or may not have room for the files that SQLite creates beside the database.
     if let Err(error) = UserStore::open(folder.join("another.db")) {
         assert!(matches!(&error, StoreError::Full { .. }), "{error}");
     }
@@ -129,7 +130,7 @@ fn a_disk_that_is_read_only_is_named_and_heals() {
         backup(&saved, &folder.join("copy.db"), &BackupOptions::default(), |_, _| {}).map(drop).expect_err("refused"),
         restore(&saved, &path, true).map(drop).expect_err("refused"),
     ] {
-        assert_eq!(error.blame(), Blame::Operator, "{error}");
+        assert_eq!(error.owner(), ErrorOwner::Operator, "{error}");
         let is_named =
             matches!(error, StoreError::Permission { .. } | StoreError::Create { .. } | StoreError::File { .. });
         assert!(is_named && error.to_string().contains(folder.to_str().expect("text")), "{error:?}");

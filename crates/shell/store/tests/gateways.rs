@@ -1,11 +1,11 @@
-//! Gateways: what a command writes, a server follows and a backup carries.
+//! Gateways: what a command writes, a server follows and a backup contains.
 
 use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
-use strowger_directory::{Change, Directory, Gateway};
+use strowger_directory::{Directory, DirectoryChange, Gateway};
 use strowger_store::{
-    BackupOptions, Blame, Changes, GatewayChange, ListedGateway, MAX_GATEWAYS, MAX_SET_GATEWAYS, NewGateway,
+    BackupOptions, Changes, ErrorOwner, GatewayChange, GatewayEntry, MAX_GATEWAYS, MAX_SET_GATEWAYS, NewGateway,
     StoreError, UserStore, backup, gateways_at, inspect, restore,
 };
 use tempfile::TempDir;
@@ -24,7 +24,7 @@ fn folder() -> (TempDir, PathBuf) {
 }
 
 /// Set, URI, priority and whether it is enabled.
-fn shown(listed: &[ListedGateway]) -> Vec<(&str, &str, u16, bool)> {
+fn shown(listed: &[GatewayEntry]) -> Vec<(&str, &str, u16, bool)> {
     listed.iter().map(|row| (&*row.set, &*row.uri, row.priority, row.enabled)).collect()
 }
 
@@ -35,7 +35,7 @@ fn uris<'a>(directory: &'a Directory, set: &str) -> Vec<&'a str> {
 
 fn refusal<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
     let error = result.expect_err("refused");
-    assert_eq!(error.blame(), Blame::Request, "{error}");
+    assert_eq!(error.owner(), ErrorOwner::Request, "{error}");
     error.to_string()
 }
 
@@ -79,8 +79,8 @@ fn refusals_say_what_to_do() {
     assert_eq!(refusal(store.change_gateway("mobile", FIRST, &GatewayChange::default())), unknown);
     let long = "x".repeat(65);
     for set in ["", "p stn", "set:pstn", "größe", &long] {
-        assert!(refusal(store.add_gateway(set, &new(FIRST))).contains("is no name of a set"), "{set}");
-        assert!(refusal(store.list_gateways(Some(set))).contains("is no name of a set"), "{set}");
+        assert!(refusal(store.add_gateway(set, &new(FIRST))).contains("is not a valid set name"), "{set}");
+        assert!(refusal(store.list_gateways(Some(set))).contains("is not a valid set name"), "{set}");
     }
     let long = format!("sip:{}", "x".repeat(252));
     for uri in
@@ -131,8 +131,8 @@ fn sets_and_their_number_are_bounded() {
     directory.check_invariants();
 }
 
-/// What a server that follows was told, and its directory afterwards.
-fn follow(store: &UserStore, directory: &mut Directory, seq: &mut strowger_store::Seq) -> Vec<Change> {
+/// Returns the changes that a following server gets, and applies them to its directory.
+fn follow(store: &UserStore, directory: &mut Directory, seq: &mut strowger_store::Seq) -> Vec<DirectoryChange> {
     let Changes::Since { changes, seq: newer } = store.changes_since(*seq).expect("reads") else { panic!("a log") };
     (*directory, *seq) = (directory.with_changes(changes.clone()), newer);
     directory.check_invariants();
@@ -214,7 +214,7 @@ fn a_plain_sql_client_cannot_write_what_no_gateway_is() {
     assert!(insert("", "'a-Z_0.9', 'SIP:user@[2001:db8::1]:5060;transport=tcp'").is_err(), "there already");
 }
 
-/// A database as the second version of the schema left it, with a user and a log of three changes.
+/// Creates a database of the second schema version, with a user and a log of three changes.
 fn second_version(path: &Path) {
     let old = Connection::open(path).expect("opens");
     old.execute_batch(include_str!("../src/schema/1_users.sql")).expect("made");

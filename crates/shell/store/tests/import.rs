@@ -1,9 +1,9 @@
-//! Users from a table of comma-separated values.
+//! Import of users from CSV.
 
 use std::io::{self, Read};
 
 use strowger_directory::Ha1s;
-use strowger_store::{Blame, StoreError, UserStore, ha1s};
+use strowger_store::{ErrorOwner, StoreError, UserStore, ha1s};
 
 const REALM: &str = "example.com";
 const MD5: &str = "3d78807defe7de2157e2b0b6573a855f";
@@ -20,12 +20,12 @@ fn ha1_of(store: &UserStore, aor: &str) -> Ha1s {
     store.load(1).expect("loads").0.user(aor.as_bytes()).expect("known").ha1
 }
 
-/// The message for `table`, where nothing may have been imported.
+/// Returns the error message for `table`, and checks that nothing was imported.
 fn refusal(table: impl Read) -> String {
     let mut store = UserStore::open_memory().expect("memory");
     store.add_user("old@example.com", REALM, "x").expect("added");
     let error = store.import_csv(table, REALM).expect_err("refused");
-    assert_eq!(error.blame(), Blame::Request, "{error}");
+    assert_eq!(error.owner(), ErrorOwner::Request, "{error}");
     assert_eq!(store.list().expect("lists").len(), 1, "all or nothing");
     error.to_string()
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use rusqlite::Connection;
 use strowger_store::{
-    Changes, Checkpoint, Got, Loaded, LocationChange, LocationStore, Merged, Part, Purged, StoreError, UserStore,
-    Written,
+    Changes, Checkpoint, GetResult, LoadCounts, LocationChange, LocationStore, MergeResult, PurgeCounts, SlotRange,
+    StoreError, UserStore, WriteCounts,
 };
 use tempfile::TempDir;
 
@@ -29,12 +29,12 @@ fn put<'a>(aor: &'a [u8], expires_ms: u64, record: &'a [u8]) -> LocationChange<'
     LocationChange::Put { aor, expires_ms, record }
 }
 
-fn part(index: u8, parts: u8) -> Part {
-    Part::of(index, NonZeroU8::new(parts).expect("some")).expect("a part")
+fn part(index: u8, parts: u8) -> SlotRange {
+    SlotRange::of(index, NonZeroU8::new(parts).expect("some")).expect("a part")
 }
 
-/// The rows of a part, and that nothing is wrong with them.
-fn rows_of(store: &LocationStore, part: &Part) -> Rows {
+/// Returns the rows of a part, and checks that nothing is wrong with them.
+fn rows_of(store: &LocationStore, part: &SlotRange) -> Rows {
     let mut rows = Rows::new();
     let loaded = store
         .for_each(part, |location| {
@@ -43,12 +43,12 @@ fn rows_of(store: &LocationStore, part: &Part) -> Rows {
             ControlFlow::Continue(())
         })
         .expect("reads");
-    assert_eq!(loaded, Loaded { rows: rows.len() as u64, damaged: 0, missing: 0 });
+    assert_eq!(loaded, LoadCounts { rows: rows.len() as u64, damaged: 0, missing: 0 });
     rows
 }
 
 fn rows(path: &Path) -> Rows {
-    rows_of(&LocationStore::open(path).expect("opens"), &Part::ALL)
+    rows_of(&LocationStore::open(path).expect("opens"), &SlotRange::ALL)
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn what_was_written_is_there_for_the_next_run() {
     assert_eq!(store.count().expect("counts"), 0);
     let batch = [put(b"alice@a", 1000, b"one"), put(b"bob@a", 2000, b"two"), put(b"alice@a", 3000, b"three")];
     let written = store.write(batch, &checkpoint(7)).expect("written");
-    assert_eq!(written, Written { rows: 3, transactions: 1, ..Written::default() });
+    assert_eq!(written, WriteCounts { rows: 3, transactions: 1, ..WriteCounts::default() });
     store.write([LocationChange::Remove { aor: b"nobody@a" }], &checkpoint(8)).expect("written");
     drop(store);
 
@@ -67,10 +67,10 @@ fn what_was_written_is_there_for_the_next_run() {
     assert_eq!(store.checkpoint().expect("reads"), Some(checkpoint(8)));
     assert_eq!(store.count().expect("counts"), 2);
     let mut record = b"what was there".to_vec();
-    assert_eq!(store.get(b"alice@a", &mut record).expect("reads"), Got::Found { expires_ms: 3000 });
+    assert_eq!(store.get(b"alice@a", &mut record).expect("reads"), GetResult::Found { expires_ms: 3000 });
     assert_eq!(record, b"three");
     store.write([LocationChange::Remove { aor: b"alice@a" }], &checkpoint(9)).expect("written");
-    assert_eq!(store.get(b"alice@a", &mut record).expect("reads"), Got::Absent);
+    assert_eq!(store.get(b"alice@a", &mut record).expect("reads"), GetResult::Absent);
     assert!(record.is_empty());
     assert_eq!(rows(&path), Rows::from([(b"bob@a".to_vec(), (2000, b"two".to_vec()))]));
 }
@@ -83,23 +83,23 @@ fn a_checkpoint_may_come_without_changes_and_changes_may_be_odd() {
     assert_eq!(store.checkpoint().expect("reads"), Some(empty));
     let large = vec![7; 300_000];
     store.write([put(b"", 0, b""), put(b"\xff\x00@a", i64::MAX as u64, &large)], &checkpoint(1)).expect("written");
-    assert_eq!(rows_of(&store, &Part::ALL).len(), 2);
+    assert_eq!(rows_of(&store, &SlotRange::ALL).len(), 2);
     let error = store.write([put(b"a@a", u64::MAX, b"x")], &checkpoint(2)).expect_err("no such expiry");
     assert!(matches!(error, StoreError::BadExpiry { .. }), "{error}");
     assert_eq!(store.checkpoint().expect("reads"), Some(checkpoint(1)), "all or nothing");
 }
 
-/// Puts what is new behind what is there. "!" ends it all, and nothing is made of nothing.
-fn append(base: Option<&[u8]>, newer: &[u8], merged: &mut Vec<u8>) -> Merged {
+/// Appends newer data to the stored record. "!" removes the record; without a stored record nothing changes.
+fn append(base: Option<&[u8]>, newer: &[u8], merged: &mut Vec<u8>) -> MergeResult {
     match (base, newer) {
-        (_, b"!") => return Merged::Remove,
-        (None, _) => return Merged::Keep,
+        (_, b"!") => return MergeResult::Remove,
+        (None, _) => return MergeResult::Keep,
         (Some(base), _) => merged.extend_from_slice(base),
     }
     if !merged.ends_with(newer) {
         merged.extend_from_slice(newer);
     }
-    Merged::Put { expires_ms: merged.len() as u64 }
+    MergeResult::Put { expires_ms: merged.len() as u64 }
 }
 
 #[test]
@@ -115,12 +115,12 @@ fn what_is_new_is_merged_into_what_is_there() {
     let batch =
         [merge(b"a@a", b"+1"), merge(b"b@a", b"!"), merge(b"c@a", b"+1"), merge(b"d@a", b"+1"), merge(b"a@a", b"+2")];
     let written = store.write(batch, &checkpoint(2)).expect("written");
-    assert_eq!(written, Written { rows: 5, kept: 2, damaged: 1, transactions: 1 });
+    assert_eq!(written, WriteCounts { rows: 5, unchanged: 2, damaged: 1, transactions: 1 });
     assert_eq!(store.count().expect("counts"), 2);
     let mut record = Vec::new();
-    assert_eq!(store.get(b"a@a", &mut record).expect("reads"), Got::Found { expires_ms: 7 });
+    assert_eq!(store.get(b"a@a", &mut record).expect("reads"), GetResult::Found { expires_ms: 7 });
     assert_eq!(record, b"one+1+2");
-    assert_eq!(store.get(b"b@a", &mut record).expect("reads"), Got::Absent);
+    assert_eq!(store.get(b"b@a", &mut record).expect("reads"), GetResult::Absent);
 }
 
 #[test]
@@ -140,15 +140,15 @@ fn parts_are_disjoint_and_together_the_whole() {
         }
         assert_eq!(together.len(), names.len());
     }
-    assert_eq!(Part::of(3, NonZeroU8::new(3).expect("some")), None);
+    assert_eq!(SlotRange::of(3, NonZeroU8::new(3).expect("some")), None);
 }
 
 #[test]
 fn reading_ends_when_the_caller_has_enough() {
     let mut store = LocationStore::open_memory().expect("opens");
     store.write([put(b"a@a", 1, b"x"), put(b"b@a", 1, b"x")], &checkpoint(1)).expect("written");
-    let loaded = store.for_each(&Part::ALL, |_| ControlFlow::Break(())).expect("reads");
-    assert_eq!(loaded, Loaded { rows: 1, damaged: 0, missing: 0 });
+    let loaded = store.for_each(&SlotRange::ALL, |_| ControlFlow::Break(())).expect("reads");
+    assert_eq!(loaded, LoadCounts { rows: 1, damaged: 0, missing: 0 });
 }
 
 #[test]
@@ -157,17 +157,17 @@ fn what_expired_goes_a_few_at_a_time() {
     let names: Vec<String> = (0..1000).map(|index| format!("user{index}@example.com")).collect();
     let batch = names.iter().zip(0..).map(|(name, expires_ms)| put(name.as_bytes(), expires_ms, b"x"));
     store.write(batch, &checkpoint(1)).expect("written");
-    let mut sum = Purged::default();
-    while !sum.finished {
+    let mut sum = PurgeCounts::default();
+    while !sum.is_finished {
         let purged = store.purge(400, 64).expect("purged");
         assert!(purged.examined <= 64);
         sum.removed += purged.removed;
         sum.examined += purged.examined;
-        sum.finished = purged.finished;
+        sum.is_finished = purged.is_finished;
     }
-    assert_eq!(sum, Purged { removed: 400, damaged: 0, examined: 1000, finished: true });
+    assert_eq!(sum, PurgeCounts { removed: 400, damaged: 0, examined: 1000, is_finished: true });
     assert_eq!(store.count().expect("counts"), 600);
-    assert!(rows_of(&store, &Part::ALL).values().all(|(expires_ms, _)| *expires_ms >= 400));
+    assert!(rows_of(&store, &SlotRange::ALL).values().all(|(expires_ms, _)| *expires_ms >= 400));
     assert_eq!(store.purge(401, 2000).expect("purged").removed, 1, "it begins anew");
 }
 
@@ -190,18 +190,18 @@ fn the_log_is_settled_when_nobody_reads_what_was_before() {
     store.write([put(b"a@a", 1, b"one")], &checkpoint(1)).expect("written");
     let reader = LocationStore::open(&path).expect("opens");
     reader
-        .for_each(&Part::ALL, |_| {
+        .for_each(&SlotRange::ALL, |_| {
             store.write([put(b"a@a", 1, b"two")], &checkpoint(2)).expect("written");
-            assert!(!store.settle().expect("tried"), "somebody still reads");
+            assert!(!store.flush_log().expect("tried"), "somebody still reads");
             ControlFlow::Continue(())
         })
         .expect("reads");
-    assert!(store.settle().expect("settled"));
+    assert!(store.flush_log().expect("settled"));
     assert_eq!(std::fs::metadata(folder.path().join("strowger.db-wal")).expect("there").len(), 0);
     let alone = folder.path().join("alone.db");
     std::fs::copy(&path, &alone).expect("copied");
     assert_eq!(rows(&alone)[&b"a@a"[..]].1, b"two", "the file needs no log");
-    assert!(LocationStore::open_memory().expect("opens").settle().expect("nothing to do"));
+    assert!(LocationStore::open_memory().expect("opens").flush_log().expect("nothing to do"));
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn what_is_written_behind_a_log_of_before_waits_until_that_is_settled() {
     let (_folder, path) = folder();
     let mut before = LocationStore::open(&path).expect("opens");
     before.write([put(b"a@a", 1, b"one")], &checkpoint(1)).expect("written");
-    // The log is there, and who opens the database now does not know whether it was synced.
+    // A store opened at this point does not know whether the existing WAL was synced.
     let mut store = LocationStore::open(&path).expect("opens");
     let refuse = |store: &mut LocationStore| {
         let error = store.write([put(b"a@a", 1, b"three")], &checkpoint(3)).expect_err("somebody still reads");
@@ -217,7 +217,7 @@ fn what_is_written_behind_a_log_of_before_waits_until_that_is_settled() {
     };
     let reader = LocationStore::open(&path).expect("opens");
     reader
-        .for_each(&Part::ALL, |_| {
+        .for_each(&SlotRange::ALL, |_| {
             before.write([put(b"a@a", 1, b"two")], &checkpoint(2)).expect("its own log is known to be synced");
             refuse(&mut store);
             ControlFlow::Continue(())
@@ -225,11 +225,11 @@ fn what_is_written_behind_a_log_of_before_waits_until_that_is_settled() {
         .expect("reads");
     assert_eq!(store.checkpoint().expect("reads"), Some(checkpoint(2)));
     store.write([put(b"a@a", 1, b"three")], &checkpoint(3)).expect("written");
-    // Once is enough.
+    // One flush of the previous WAL suffices.
     reader
-        .for_each(&Part::ALL, |_| {
+        .for_each(&SlotRange::ALL, |_| {
             store.write([put(b"a@a", 1, b"four")], &checkpoint(4)).expect("written");
-            assert!(!store.settle().expect("tried"), "somebody still reads");
+            assert!(!store.flush_log().expect("tried"), "somebody still reads");
             store.write([put(b"a@a", 1, b"five")], &checkpoint(5)).expect("written");
             ControlFlow::Continue(())
         })
@@ -262,12 +262,12 @@ fn a_checkpoint_survives_a_damaged_row() {
 #[test]
 fn a_database_has_one_server() {
     let (_folder, path) = folder();
-    let held = strowger_store::hold(&path).expect("it is free");
-    let error = strowger_store::hold(&path).expect_err("it is held");
+    let held = strowger_store::lock(&path).expect("it is free");
+    let error = strowger_store::lock(&path).expect_err("it is held");
     assert!(matches!(&error, StoreError::InUse { path: held } if *held == path), "{error}");
     LocationStore::open(&path).expect("who only looks needs no claim");
     drop(held);
-    strowger_store::hold(&path).expect("it is free again");
+    strowger_store::lock(&path).expect("it is free again");
 }
 
 #[test]
@@ -284,7 +284,7 @@ fn settings_go_with_the_data() {
     }
 }
 
-/// A database as the first version of the schema left it, with a user and an alias.
+/// Creates a database of the first schema version, with a user and an alias.
 fn first_version(path: &Path) {
     let old = Connection::open(path).expect("opens");
     old.execute_batch(include_str!("../src/schema/1_users.sql")).expect("made");
@@ -329,7 +329,7 @@ fn a_newer_schema_is_refused_at_the_door_and_inside() {
     assert!(is_newer(LocationStore::open(&path).err()));
     assert!(is_newer(store.checkpoint().err()));
     assert!(is_newer(store.write([], &checkpoint(2)).err()));
-    assert!(is_newer(store.for_each(&Part::ALL, |_| ControlFlow::Continue(())).err()));
+    assert!(is_newer(store.for_each(&SlotRange::ALL, |_| ControlFlow::Continue(())).err()));
     assert!(is_newer(store.purge(0, 10).err()));
 }
 
@@ -341,10 +341,10 @@ fn users_change_while_registrations_are_read() {
     store.write(names.iter().map(|name| put(name.as_bytes(), 1, b"x")), &checkpoint(1)).expect("written");
     let mut users = UserStore::open(&path).expect("opens");
     let mut writer = LocationStore::open(&path).expect("opens");
-    assert!(writer.settle().expect("tried"), "as a server does when it begins");
+    assert!(writer.flush_log().expect("tried"), "as a server does when it begins");
     let mut seen = 0;
     store
-        .for_each(&Part::ALL, |location| {
+        .for_each(&SlotRange::ALL, |location| {
             if seen == 0 {
                 users.add_user("alice@example.com", "example.com", "x").expect("added");
                 writer.write(names.iter().map(|name| put(name.as_bytes(), 2, b"y")), &checkpoint(2)).expect("written");
@@ -406,14 +406,14 @@ proptest! {
                     }
                 }
                 Step::Purge(before, limit) => {
-                    while !store.purge(u64::from(before), limit).expect("purged").finished {}
-                    // The walk may have begun in the middle.
-                    while !store.purge(u64::from(before), limit).expect("purged").finished {}
+                    while !store.purge(u64::from(before), limit).expect("purged").is_finished {}
+                    // The scan may have started in the middle.
+                    while !store.purge(u64::from(before), limit).expect("purged").is_finished {}
                     model.retain(|_, (expires_ms, _)| *expires_ms >= u64::from(before));
                 }
                 Step::Reopen => store = LocationStore::open(&path).expect("opens"),
             }
-            prop_assert_eq!(&rows_of(&store, &Part::ALL), &model);
+            prop_assert_eq!(&rows_of(&store, &SlotRange::ALL), &model);
             prop_assert_eq!(store.count().expect("counts"), model.len() as u64);
         }
     }

@@ -1,7 +1,7 @@
-//! What can be asked of one store.
+//! Operations of one store.
 
 use strowger_directory::Ha1s;
-use strowger_store::{Blame, ListedAlias, StoreError, UserStore, ha1s};
+use strowger_store::{AliasEntry, ErrorOwner, StoreError, UserStore, ha1s};
 
 const REALM: &str = "example.com";
 
@@ -15,10 +15,10 @@ fn ha1_of(store: &UserStore, aor: &str) -> Option<Ha1s> {
     store.load(1).expect("loads").0.user(aor.as_bytes()).map(|user| user.ha1)
 }
 
-/// The message, after a check of who is blamed for it.
+/// Returns the message, and checks who has to act on the error.
 fn refusal<T: std::fmt::Debug>(result: Result<T, StoreError>) -> String {
     let error = result.expect_err("refused");
-    assert_eq!(error.blame(), Blame::Request, "{error}");
+    assert_eq!(error.owner(), ErrorOwner::Request, "{error}");
     error.to_string()
 }
 
@@ -82,7 +82,7 @@ fn an_alias_leads_to_a_user_and_nothing_else() {
     assert_eq!((alias.as_str(), aor.as_str()), ("Reception@example.com", "alice@example.com"));
     let (directory, _) = store.load(1).expect("loads");
     assert_eq!(directory.resolve(b"Reception@example.com"), b"alice@example.com");
-    let listed = ListedAlias { alias: "Reception@example.com".into(), aor: "alice@example.com".into() };
+    let listed = AliasEntry { alias: "Reception@example.com".into(), aor: "alice@example.com".into() };
     assert_eq!(store.list_aliases().expect("lists"), [listed]);
 
     assert_eq!(
@@ -95,7 +95,7 @@ fn an_alias_leads_to_a_user_and_nothing_else() {
     );
     assert_eq!(
         refusal(store.add_alias("Reception@example.com", "alice@example.com")),
-        "Reception@example.com is an alias of alice@example.com already; remove it to let it lead elsewhere"
+        "Reception@example.com is an alias of alice@example.com already; remove it first to give it another user"
     );
     assert!(matches!(store.add_alias("x@example.com", "nobody@example.com"), Err(StoreError::UnknownUser { .. })));
     assert_eq!(

@@ -1,20 +1,20 @@
-//! Failing over by the DNS: servers are asked by OPTIONS whether they are there, and the zone that names them is changed when one
-//! dies and when it comes back, by dynamic update (RFC 2136) signed with a key (TSIG, RFC 8945).
+//! DNS failover: probes servers with OPTIONS and updates the zone that names them when one dies or recovers, by
+//! dynamic update (RFC 2136) signed with a key (TSIG, RFC 8945).
 //!
-//! [`Watcher`] decides, without I/O: it is told what probes and the name server said, and says what to ask next. [`run`] carries
-//! that out, with [`Zone`] for the name server and [`probe`] for the servers.
+//! [`Watcher`] decides without I/O: it handles the results of probes and of the name server, and says what to do
+//! next. [`run`] executes that with [`Zone`] for the name server and [`probe`] for the servers.
 
-mod change;
-mod key;
 mod plan;
 pub mod probe;
 mod run;
+mod tsig;
+mod update;
 mod watcher;
 mod zone;
 
-pub use change::Update;
-pub use key::{BadKey, Key};
-pub use plan::{Data, Entry, Kind, Plan, RecordSet, Server, Transport};
-pub use run::{Until, run};
+pub use plan::{Entry, Kind, Plan, RecordData, RecordSet, Server, Transport};
+pub use run::{StopWhen, run};
+pub use tsig::{BadKey, TsigKey};
+pub use update::Update;
 pub use watcher::{Event, Output, Watcher};
-pub use zone::{Found, Trouble, Zone};
+pub use zone::{RecordSetContents, Zone, ZoneError};

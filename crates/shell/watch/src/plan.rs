@@ -1,4 +1,4 @@
-//! What is watched: servers, and the records that are to name those of them that are alive.
+//! What is watched: servers, and the records that name the live ones.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -6,41 +6,41 @@ use std::time::Duration;
 
 use strowger_balancer::Probe;
 
-/// Everything that a watcher is told at its start.
+/// Configuration of a watcher.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// The servers, each once.
+    /// Servers, each once.
     pub servers: Vec<Server>,
-    /// The record sets that name them, each once.
+    /// Record sets that name them, each once.
     pub sets: Vec<RecordSet>,
-    /// How servers are asked, and when they count as dead and alive.
+    /// How servers are probed, and when they count as dead or alive.
     pub probe: Probe,
-    /// How often the zone is looked at without a reason.
+    /// Interval at which the zone is read regardless of changes.
     pub refresh: Duration,
-    /// How soon it is tried again where the name server did not answer, or refused.
+    /// Delay of a retry after the name server did not answer or refused.
     pub retry: Duration,
 }
 
-/// How a server is asked.
+/// Transport of probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// By datagrams, which are repeated.
+    /// UDP, with retransmissions.
     Udp,
-    /// Over a connection of its own for each request.
+    /// TCP, with one connection per request.
     Tcp,
 }
 
-/// A server that is asked whether it is there.
+/// A server to probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// How.
+    /// Transport.
     pub transport: Transport,
-    /// Where.
+    /// Address and port.
     pub address: SocketAddr,
 }
 
 impl fmt::Display for Server {
-    /// As `udp:192.0.2.1:5060`.
+    /// Formats as `udp:192.0.2.1:5060`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let transport = match self.transport {
             Transport::Udp => "udp",
@@ -50,7 +50,7 @@ impl fmt::Display for Server {
     }
 }
 
-/// The type of a record set.
+/// Type of a record set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Servers of a service (RFC 2782).
@@ -74,13 +74,13 @@ impl fmt::Display for Kind {
 /// All records of one name and type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordSet {
-    /// In lower case, without a final dot.
+    /// Name in lower case, without a final dot.
     pub name: String,
-    /// The type of all of them.
+    /// Type of the records.
     pub kind: Kind,
-    /// How long resolvers may keep them, in seconds.
+    /// TTL in seconds.
     pub ttl_s: u32,
-    /// Those that are ours. Others in the zone are left alone.
+    /// Managed records. Others in the zone are left alone.
     pub entries: Vec<Entry>,
 }
 
@@ -90,35 +90,35 @@ impl fmt::Display for RecordSet {
     }
 }
 
-/// One record that is ours.
+/// A managed record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it says.
-    pub data: Data,
-    /// The place in [`Plan::servers`] of the one whose life it depends on; none: it is to be there always.
+    /// Data of the record.
+    pub data: RecordData,
+    /// Index in [`Plan::servers`] of the server it depends on; `None` if it must always be present.
     pub server: Option<usize>,
 }
 
-/// What a record says.
+/// Data of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Data {
+pub enum RecordData {
     /// A server of a service.
     Service {
-        /// Those of a lower one are used first.
+        /// Priority; lower first.
         priority: u16,
-        /// The share among those of the same priority.
+        /// Share among servers of the same priority.
         weight: u16,
         /// The port.
         port: u16,
-        /// The host, in lower case, without a final dot.
+        /// Host, in lower case, without a final dot.
         target: String,
     },
     /// An address.
     Address(IpAddr),
 }
 
-impl Data {
-    /// Whether both are of the same server, whatever their priorities and weights.
+impl RecordData {
+    /// Whether both name the same server, regardless of priority and weight.
     pub(crate) fn is_of_same_server(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Service { port, target, .. }, Self::Service { port: other_port, target: other_target, .. }) => {
@@ -129,8 +129,8 @@ impl Data {
     }
 }
 
-impl fmt::Display for Data {
-    /// As in a zone file.
+impl fmt::Display for RecordData {
+    /// Formats as in a zone file.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Service { priority, weight, port, target } => write!(f, "{priority} {weight} {port} {target}"),

@@ -1,4 +1,4 @@
-//! One OPTIONS request (RFC 3261 §11) to a server, and its final response.
+//! Probe of a server: one OPTIONS request (RFC 3261 §11) and its final response.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,13 +10,13 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::plan::{Server, Transport};
 
-/// T1 of RFC 3261 §17: a datagram that is not answered is sent again after so long, then after twice that.
+/// T1 of RFC 3261 §17: delay of the first retransmission; it doubles after each.
 const T1: Duration = Duration::from_millis(500);
-/// The longest response that is read, in bytes.
+/// Maximum size of a response, in bytes.
 const MAX_RESPONSE: usize = 65_535;
 
-/// Asks a server whether it is there: the status of its final response, or none within `timeout`.
-pub async fn ask(server: &Server, timeout: Duration) -> Option<u16> {
+/// Probes a server. Returns the status of its final response, or `None` without one within `timeout`.
+pub async fn send_probe(server: &Server, timeout: Duration) -> Option<u16> {
     let branch = random();
     let deadline = Instant::now() + timeout;
     let asked = async {
@@ -25,7 +25,7 @@ pub async fn ask(server: &Server, timeout: Duration) -> Option<u16> {
             Transport::Tcp => over_tcp(server.address, &branch).await,
         }
     };
-    // An ICMP error or a connection that is refused is no answer either, only sooner.
+    // An ICMP error or a refused connection also counts as no answer.
     timeout_at(deadline, asked).await.ok()?.ok()
 }
 
@@ -58,7 +58,7 @@ async fn over_tcp(to: SocketAddr, branch: &str) -> io::Result<u16> {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         let text = String::from_utf8_lossy(&received);
-        // A provisional response may come before it; neither has a body.
+        // Provisional responses may come first; none has a body.
         let messages = text.split_inclusive("\r\n\r\n").filter(|message| message.ends_with("\r\n\r\n"));
         if let Some(status) = messages.filter_map(|message| final_status(message, branch)).next() {
             return Ok(status);
@@ -75,17 +75,17 @@ fn request(transport: &str, local: SocketAddr, to: SocketAddr, branch: &str) -> 
     )
 }
 
-/// The status of a final response to the request with this branch.
+/// Returns the status of a final response to the request with this branch.
 fn final_status(text: &str, branch: &str) -> Option<u16> {
     let status = text.strip_prefix("SIP/2.0 ")?.split(' ').next()?.parse().ok()?;
     let is_ours = text.lines().any(|line| line.contains(branch));
     ((200..700).contains(&status) && is_ours).then_some(status)
 }
 
-/// What no two requests have in common.
+/// Returns a random token, unique per request.
 fn random() -> String {
     let mut bytes = [0; 8];
-    // Without entropy a probe may take another's answer for its own; it is none less alive for that.
+    // Without entropy a probe may take the answer to another one as its own; the server is alive either way.
     getrandom::fill(&mut bytes).unwrap_or_default();
     format!("{:016x}", u64::from_ne_bytes(bytes))
 }
@@ -105,19 +105,19 @@ mod tests {
         assert_eq!(final_status(&text("SIP/2.0 200 OK"), "abd"), None, "another's");
     }
 
-    /// Asks a server over a real socket; `serve` answers.
+    /// Probes a server over a real socket; `serve` answers.
     async fn ask_at(
         transport: Transport,
         address: SocketAddr,
         serve: impl Future<Output = io::Result<()>>,
     ) -> Option<u16> {
         let server = Server { transport, address };
-        let (status, served) = tokio::join!(ask(&server, Duration::from_secs(10)), serve);
+        let (status, served) = tokio::join!(send_probe(&server, Duration::from_secs(10)), serve);
         served.expect("it has answered");
         status
     }
 
-    /// The response to `request` with this first line.
+    /// Returns the response to `request` with this status line.
     fn response(request: &[u8], status: &str) -> Vec<u8> {
         let request = String::from_utf8_lossy(request);
         let (_, fields) = request.split_once("\r\n").expect("a request has a first line");
@@ -166,7 +166,7 @@ mod tests {
     async fn nobody_answers_where_nobody_listens() {
         let address = UdpSocket::bind("127.0.0.1:0").await.and_then(|socket| socket.local_addr()).expect("a free port");
         for transport in [Transport::Udp, Transport::Tcp] {
-            assert_eq!(ask(&Server { transport, address }, Duration::from_secs(10)).await, None);
+            assert_eq!(send_probe(&Server { transport, address }, Duration::from_secs(10)).await, None);
         }
     }
 }

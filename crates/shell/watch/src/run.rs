@@ -1,4 +1,4 @@
-//! Carries out what a watcher decides: sockets and the clock.
+//! Executes a watcher's decisions with sockets and the clock.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -11,46 +11,52 @@ use tokio::time::Instant;
 use crate::plan::Plan;
 use crate::probe;
 use crate::watcher::{Event, Output, Watcher};
-use crate::zone::{Found, Trouble, Zone};
+use crate::zone::{RecordSetContents, Zone, ZoneError};
 
-/// How long a watcher without anything to do sleeps at most.
+/// Maximum sleep of an idle watcher.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// When it ends by itself.
+/// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Until {
+pub enum StopWhen {
     /// Never.
     Stopped,
-    /// When all servers are known and the zone says what it should.
+    /// When all servers' states are known and the zone is as desired.
     Settled,
 }
 
-/// What a task has come to.
-enum Done {
+/// Result of a task.
+enum TaskResult {
     Probed(usize, Option<u16>),
-    Read(usize, Result<Found, Trouble>),
-    Updated(usize, Result<(), Trouble>),
+    Read(usize, Result<RecordSetContents, ZoneError>),
+    Updated(usize, Result<(), ZoneError>),
 }
 
-/// Watches, and tells `tell` what happens, until it breaks off or the end is reached. Whether it was reached.
+/// Watches and passes events to `tell` until that breaks off or the end is reached. Returns whether the end was
+/// reached.
 ///
 /// # Errors
-/// The system gives no event queue.
+/// If the system cannot create an event queue.
 pub fn run(
     plan: Plan,
     zone: &Zone,
-    until: Until,
+    until: StopWhen,
     tell: impl FnMut(&Plan, Event) -> ControlFlow<()>,
 ) -> io::Result<bool> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
     Ok(runtime.block_on(watch(plan, zone, until, tell)))
 }
 
-async fn watch(plan: Plan, zone: &Zone, until: Until, mut tell: impl FnMut(&Plan, Event) -> ControlFlow<()>) -> bool {
+async fn watch(
+    plan: Plan,
+    zone: &Zone,
+    until: StopWhen,
+    mut tell: impl FnMut(&Plan, Event) -> ControlFlow<()>,
+) -> bool {
     let start = Instant::now();
     let now = || Timestamp::from_nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
     let mut tasks = JoinSet::new();
-    if let Err(Trouble::Refused(why)) = zone.check().await
+    if let Err(ZoneError::Refused(why)) = zone.check().await
         && tell(&plan, Event::Refused { why }).is_break()
     {
         return false;
@@ -67,16 +73,16 @@ async fn watch(plan: Plan, zone: &Zone, until: Until, mut tell: impl FnMut(&Plan
                 other => begin(&mut tasks, &plan, zone, other),
             }
         }
-        if until == Until::Settled && watcher.is_settled() {
+        if until == StopWhen::Settled && watcher.is_settled() {
             return true;
         }
         let wake = watcher.poll_timeout().map_or(IDLE, |at| at.saturating_since(now()));
         tokio::select! {
             Some(done) = tasks.join_next() => match done {
-                Ok(Done::Probed(server, status)) => watcher.handle_probe(now(), server, status),
-                Ok(Done::Read(set, found)) => watcher.handle_read(now(), set, found),
-                Ok(Done::Updated(set, outcome)) => watcher.handle_update(now(), set, outcome),
-                // The panic hook has reported it, and what it was about would be waited for for ever.
+                Ok(TaskResult::Probed(server, status)) => watcher.handle_probe(now(), server, status),
+                Ok(TaskResult::Read(set, found)) => watcher.handle_read(now(), set, found),
+                Ok(TaskResult::Updated(set, outcome)) => watcher.handle_update(now(), set, outcome),
+                // The panic hook has reported it. The watcher would wait for its result forever.
                 Err(_) => return false,
             },
             () = tokio::time::sleep(wake) => watcher.handle_timeout(now()),
@@ -84,20 +90,20 @@ async fn watch(plan: Plan, zone: &Zone, until: Until, mut tell: impl FnMut(&Plan
     }
 }
 
-fn begin(tasks: &mut JoinSet<Done>, plan: &Plan, zone: &Zone, output: Output) {
+fn begin(tasks: &mut JoinSet<TaskResult>, plan: &Plan, zone: &Zone, output: Output) {
     let zone = zone.clone();
     match output {
         Output::Probe(index) => {
             let (Some(server), timeout) = (plan.servers.get(index).cloned(), plan.probe.timeout) else { return };
-            tasks.spawn(async move { Done::Probed(index, probe::ask(&server, timeout).await) });
+            tasks.spawn(async move { TaskResult::Probed(index, probe::send_probe(&server, timeout).await) });
         }
         Output::Read(index) => {
             let Some(set) = plan.sets.get(index).cloned() else { return };
-            tasks.spawn(async move { Done::Read(index, zone.read(&set).await) });
+            tasks.spawn(async move { TaskResult::Read(index, zone.read(&set).await) });
         }
         Output::Update(update) => {
             let Some(set) = plan.sets.get(update.set).cloned() else { return };
-            tasks.spawn(async move { Done::Updated(update.set, zone.update(&set, &update).await) });
+            tasks.spawn(async move { TaskResult::Updated(update.set, zone.update(&set, &update).await) });
         }
         Output::Event(_) => {}
     }

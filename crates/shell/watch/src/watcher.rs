@@ -1,81 +1,84 @@
-//! Which server is alive, and what the zone is to say of it: decided without I/O, in the time that it is told.
+//! Watcher state machine: which servers are alive, and what the zone should say. Without I/O, in the time of its
+//! inputs.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use strowger_balancer::{Change, Target};
+use strowger_balancer::{HealthChange, Target};
 use strowger_foundation::Timestamp;
 
-use crate::change::{Difference, Update, Wish, difference};
-use crate::plan::{Data, Plan};
-use crate::zone::{Found, Trouble};
+use crate::plan::{Plan, RecordData};
+use crate::update::{DesiredState, Difference, Update, difference};
+use crate::zone::{RecordSetContents, ZoneError};
 
-/// How often in a row a record set is read again at once because somebody else has changed it.
+/// Maximum number of consecutive immediate rereads of a record set after conflicting changes.
 const MAX_CONFLICTS: u8 = 8;
 
-/// What there is to do.
+/// Work for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Ask this server whether it is there; [`Watcher::handle_probe`] takes the answer.
+    /// Probe this server and pass the result to [`Watcher::handle_probe`].
     Probe(usize),
-    /// Read this record set; [`Watcher::handle_read`] takes it.
+    /// Read this record set and pass it to [`Watcher::handle_read`].
     Read(usize),
-    /// Change a record set; [`Watcher::handle_update`] takes the outcome.
+    /// Update a record set and pass the result to [`Watcher::handle_update`].
     Update(Update),
-    /// Tell the operator.
+    /// Report an event to the operator.
     Event(Event),
 }
 
-/// What an operator may want to know. Servers and sets are named by their places in the plan.
+/// An event for the operator. Servers and sets are indices into the plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A server answers, for the first time or again.
     Up {
-        /// Which.
+        /// Index of the server.
         server: usize,
     },
-    /// A server does not answer, or badly.
+    /// A server does not answer, or answers with an error.
     Down {
-        /// Which.
+        /// Index of the server.
         server: usize,
     },
-    /// The zone has been changed.
+    /// The zone was updated.
     Changed {
-        /// Which set.
+        /// Index of the set.
         set: usize,
-        /// What was taken out.
-        removed: Vec<Data>,
-        /// What was put in.
-        added: Vec<Data>,
+        /// Removed records.
+        removed: Vec<RecordData>,
+        /// Added records.
+        added: Vec<RecordData>,
     },
-    /// All servers of a set are dead, and their records stay: a zone without a server is worse than one with a dead server.
+    /// All servers of a set are dead and their records stay: a zone without any server is worse than one with a dead
+    /// server.
     LastKept {
-        /// Which set.
+        /// Index of the set.
         set: usize,
     },
-    /// Somebody else has put back the record of a server that is dead, which is left there.
+    /// Somebody else has restored the record of a dead server; it stays.
     PutBack {
-        /// Which set.
+        /// Index of the set.
         set: usize,
-        /// Which record.
-        data: Data,
+        /// The record.
+        data: RecordData,
     },
-    /// The name server does not answer. It is told once until it does.
-    Silent,
+    /// The name server does not answer. Reported once until it does.
+    Unreachable,
     /// The name server answers again.
-    Answers,
-    /// The name server refuses. The same is told once.
+    Reachable,
+    /// The name server refuses. Reported once per reason.
     Refused {
         /// What it refuses, why, and what to do.
         why: String,
     },
 }
 
-/// Watches servers, and keeps record sets as their lives ask.
+/// Watches servers and keeps record sets in line with their state.
 ///
-/// Two watchers of one zone do not fight. A change is made only where the set is as it was read, so neither acts on what the other
-/// has changed meanwhile, and the last server is never removed. Each removes a record once, when it finds its server dead; a record that
-/// is missing although its server lives is put back whoever removed it. So what one of them can reach stays in the zone.
+/// Two watchers of a zone do not conflict. An update requires that the set is as it was read, so neither acts on a
+/// stale set, and the last server is never removed. Each watcher removes a record once, when it finds the server
+/// dead. A record that is missing although its server is alive is restored, whoever removed it. Servers that any
+/// watcher reaches therefore stay in the zone.
 #[derive(Debug)]
 pub struct Watcher {
     plan: Plan,
@@ -88,7 +91,7 @@ pub struct Watcher {
 #[derive(Debug)]
 struct ServerState {
     health: Arc<Target>,
-    /// None while too little is known.
+    /// `None` until the state is known.
     is_up: Option<bool>,
     due: Timestamp,
     is_asked: bool,
@@ -96,29 +99,29 @@ struct ServerState {
 
 #[derive(Debug)]
 struct SetState {
-    wishes: Vec<Wish>,
+    desired: Vec<DesiredState>,
     due: Timestamp,
-    work: Work,
-    /// A wish has changed since the set was read last.
+    phase: SetPhase,
+    /// Whether the desired state has changed since the set was last read.
     is_stale: bool,
-    /// The zone has what is wished.
+    /// Whether the zone matches the desired state.
     is_settled: bool,
     conflicts: u8,
-    /// Why it was refused last, which has been told.
+    /// Reason of the last refusal, already reported.
     refused: Option<String>,
-    is_last_told: bool,
-    put_back_told: Vec<usize>,
+    is_last_reported: bool,
+    restored_reported: Vec<usize>,
 }
 
 #[derive(Debug)]
-enum Work {
+enum SetPhase {
     Idle,
     Reading,
     Updating(Update),
 }
 
 impl Watcher {
-    /// A watcher that knows nothing yet: every server is due.
+    /// Creates a watcher without any state; every server is due for a probe.
     #[must_use]
     pub fn new(plan: Plan, now: Timestamp) -> Self {
         let server = |server: &crate::plan::Server| ServerState {
@@ -129,20 +132,20 @@ impl Watcher {
         };
         let servers = plan.servers.iter().map(server).collect();
         let sets = plan.sets.iter().map(|set| {
-            let wish = |server: Option<usize>| server.map_or(Wish::Put, |_| Wish::Unknown);
-            let wishes: Vec<Wish> = set.entries.iter().map(|entry| wish(entry.server)).collect();
-            // What depends on servers is looked at when something is known of them.
-            let due = if wishes.contains(&Wish::Put) { now } else { now + plan.refresh };
+            let wish = |server: Option<usize>| server.map_or(DesiredState::Publish, |_| DesiredState::Unknown);
+            let wishes: Vec<DesiredState> = set.entries.iter().map(|entry| wish(entry.server)).collect();
+            // Sets that depend on servers are read once a server's state is known.
+            let due = if wishes.contains(&DesiredState::Publish) { now } else { now + plan.refresh };
             SetState {
-                wishes,
+                desired: wishes,
                 due,
-                work: Work::Idle,
+                phase: SetPhase::Idle,
                 is_stale: false,
                 is_settled: false,
                 conflicts: 0,
                 refused: None,
-                is_last_told: false,
-                put_back_told: Vec::new(),
+                is_last_reported: false,
+                restored_reported: Vec::new(),
             }
         });
         let sets = sets.collect();
@@ -151,27 +154,28 @@ impl Watcher {
         watcher
     }
 
-    /// What there is to do next.
+    /// Returns the next output.
     pub fn poll_output(&mut self) -> Option<Output> {
         self.outputs.pop_front()
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) is due. It looks at each server and set: there are few.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due. Scans all servers and sets, of which there are
+    /// few.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let servers = self.servers.iter().filter(|server| !server.is_asked).map(|server| server.due);
-        let sets = self.sets.iter().filter(|set| matches!(set.work, Work::Idle)).map(|set| set.due);
+        let sets = self.sets.iter().filter(|set| matches!(set.phase, SetPhase::Idle)).map(|set| set.due);
         servers.chain(sets).min()
     }
 
-    /// Whether all servers are known and the zone says of them what it should.
+    /// Whether all servers' states are known and the zone is as desired.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let are_known = self.servers.iter().all(|server| server.is_up.is_some());
-        are_known && self.sets.iter().all(|set| set.is_settled && !set.is_stale && matches!(set.work, Work::Idle))
+        are_known && self.sets.iter().all(|set| set.is_settled && !set.is_stale && matches!(set.phase, SetPhase::Idle))
     }
 
-    /// Time has passed.
+    /// Processes timers that are due.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         for (index, server) in self.servers.iter_mut().enumerate() {
             if server.due <= now && !server.is_asked {
@@ -188,14 +192,14 @@ impl Watcher {
         }
     }
 
-    /// A server has answered with this final status, or not at all.
+    /// Handles the result of a probe: the final status, or `None` without an answer.
     pub fn handle_probe(&mut self, now: Timestamp, index: usize, status: Option<u16>) {
         let Some(server) = self.servers.get_mut(index) else { return };
         server.is_asked = false;
         let is_good = status.is_some_and(|status| self.plan.probe.accepts(status));
         let is_up = match server.health.handle_probe(now, is_good, &self.plan.probe) {
-            Some(Change::Down) => false,
-            Some(Change::Up) => true,
+            Some(HealthChange::Down) => false,
+            Some(HealthChange::Up) => true,
             None if server.is_up.is_none() && is_good => true,
             None => return,
         };
@@ -205,14 +209,14 @@ impl Watcher {
         } else {
             Event::Down { server: index }
         }));
-        self.wish(index, if is_up { Wish::Put } else { Wish::Go });
+        self.set_desired(index, if is_up { DesiredState::Publish } else { DesiredState::Remove });
     }
 
-    /// Has the records of a server be as `wish` says.
-    fn wish(&mut self, server: usize, wish: Wish) {
+    /// Sets the desired state of all records of a server.
+    fn set_desired(&mut self, server: usize, wish: DesiredState) {
         let mut concerned = Vec::new();
         for (index, (set, state)) in self.plan.sets.iter().zip(&mut self.sets).enumerate() {
-            let own = set.entries.iter().zip(&mut state.wishes).filter(|(entry, _)| entry.server == Some(server));
+            let own = set.entries.iter().zip(&mut state.desired).filter(|(entry, _)| entry.server == Some(server));
             own.for_each(|(_, old)| {
                 *old = wish;
                 state.is_stale = true;
@@ -223,54 +227,56 @@ impl Watcher {
         concerned.into_iter().for_each(|index| self.read(index));
     }
 
-    /// Reads a set, unless something is under way with it: then it is read afterwards.
+    /// Reads a set, or schedules a read if an operation on it is in progress.
     fn read(&mut self, index: usize) {
-        let Some(state) = self.sets.get_mut(index).filter(|state| matches!(state.work, Work::Idle)) else { return };
-        state.work = Work::Reading;
+        let Some(state) = self.sets.get_mut(index).filter(|state| matches!(state.phase, SetPhase::Idle)) else {
+            return;
+        };
+        state.phase = SetPhase::Reading;
         state.is_stale = false;
         self.outputs.push_back(Output::Read(index));
     }
 
-    /// The name server has told what a set has.
-    pub fn handle_read(&mut self, now: Timestamp, index: usize, found: Result<Found, Trouble>) {
+    /// Handles the result of reading a set.
+    pub fn handle_read(&mut self, now: Timestamp, index: usize, found: Result<RecordSetContents, ZoneError>) {
         let (Some(set), Some(state)) = (self.plan.sets.get(index), self.sets.get_mut(index)) else { return };
-        state.work = Work::Idle;
+        state.phase = SetPhase::Idle;
         let found = match found {
             Ok(found) => found,
-            Err(trouble) => return self.handle_trouble(now, index, trouble),
+            Err(trouble) => return self.handle_error(now, index, trouble),
         };
-        let difference = difference(set, &state.wishes, &found);
-        self.note(index, &difference);
+        let difference = difference(set, &state.desired, &found);
+        self.report(index, &difference);
         self.on_answer();
-        if difference.is_nothing() {
+        if difference.is_empty() {
             return self.settle(now, index, difference.is_last_kept);
         }
         let Difference { remove, add, .. } = difference;
         let update = Update { set: index, expected: found.records, remove, add };
         if let Some(state) = self.sets.get_mut(index) {
-            state.work = Work::Updating(update.clone());
+            state.phase = SetPhase::Updating(update.clone());
         }
         self.outputs.push_back(Output::Update(update));
     }
 
-    /// Tells what is odd about a set, once.
-    fn note(&mut self, index: usize, difference: &Difference) {
+    /// Reports oddities of a set, once.
+    fn report(&mut self, index: usize, difference: &Difference) {
         let (Some(set), Some(state)) = (self.plan.sets.get(index), self.sets.get_mut(index)) else { return };
-        if difference.is_last_kept && !state.is_last_told {
+        if difference.is_last_kept && !state.is_last_reported {
             self.outputs.push_back(Output::Event(Event::LastKept { set: index }));
         }
-        state.is_last_told = difference.is_last_kept;
-        for entry in difference.put_back.iter().filter(|entry| !state.put_back_told.contains(entry)) {
+        state.is_last_reported = difference.is_last_kept;
+        for entry in difference.restored.iter().filter(|entry| !state.restored_reported.contains(entry)) {
             let data = set.entries.get(*entry).map(|entry| entry.data.clone());
             self.outputs.extend(data.map(|data| Output::Event(Event::PutBack { set: index, data })));
         }
-        state.put_back_told.clone_from(&difference.put_back);
+        state.restored_reported.clone_from(&difference.restored);
     }
 
-    /// The name server has changed a set, or not.
-    pub fn handle_update(&mut self, now: Timestamp, index: usize, outcome: Result<(), Trouble>) {
+    /// Handles the result of an update.
+    pub fn handle_update(&mut self, now: Timestamp, index: usize, outcome: Result<(), ZoneError>) {
         let Some(state) = self.sets.get_mut(index) else { return };
-        let Work::Updating(update) = std::mem::replace(&mut state.work, Work::Idle) else { return };
+        let SetPhase::Updating(update) = std::mem::replace(&mut state.phase, SetPhase::Idle) else { return };
         match outcome {
             Ok(()) => {
                 let Update { remove: removed, add: added, .. } = update;
@@ -278,11 +284,12 @@ impl Watcher {
                 self.on_answer();
                 self.settle(now, index, false);
             }
-            Err(trouble) => self.handle_trouble(now, index, trouble),
+            Err(trouble) => self.handle_error(now, index, trouble),
         }
     }
 
-    /// The zone has what was wished when the set was read, but for servers that are the last.
+    /// Records that the zone matches the desired state, except for records that stay because all servers of the set
+    /// are dead.
     fn settle(&mut self, now: Timestamp, index: usize, is_last_kept: bool) {
         let Some(state) = self.sets.get_mut(index) else { return };
         state.conflicts = 0;
@@ -292,31 +299,31 @@ impl Watcher {
             return self.read(index);
         }
         state.is_settled = true;
-        for wish in &mut state.wishes {
+        for wish in &mut state.desired {
             *wish = match *wish {
-                Wish::Put => Wish::Stay,
-                Wish::Go if !is_last_kept => Wish::Gone,
+                DesiredState::Publish => DesiredState::Present,
+                DesiredState::Remove if !is_last_kept => DesiredState::Removed,
                 other => other,
             };
         }
     }
 
-    fn handle_trouble(&mut self, now: Timestamp, index: usize, trouble: Trouble) {
+    fn handle_error(&mut self, now: Timestamp, index: usize, trouble: ZoneError) {
         let Some(state) = self.sets.get_mut(index) else { return };
         state.is_settled = false;
         state.due = now + self.plan.retry;
         match trouble {
-            Trouble::Changed if state.conflicts < MAX_CONFLICTS => {
+            ZoneError::Conflict if state.conflicts < MAX_CONFLICTS => {
                 state.conflicts += 1;
                 self.read(index);
             }
-            Trouble::Changed => state.conflicts = 0,
-            Trouble::Silent => {
+            ZoneError::Conflict => state.conflicts = 0,
+            ZoneError::Timeout => {
                 if !std::mem::replace(&mut self.is_silent, true) {
-                    self.outputs.push_back(Output::Event(Event::Silent));
+                    self.outputs.push_back(Output::Event(Event::Unreachable));
                 }
             }
-            Trouble::Refused(why) => {
+            ZoneError::Refused(why) => {
                 if state.refused.as_ref() != Some(&why) {
                     state.refused = Some(why.clone());
                     self.outputs.push_back(Output::Event(Event::Refused { why }));
@@ -327,7 +334,7 @@ impl Watcher {
 
     fn on_answer(&mut self) {
         if std::mem::take(&mut self.is_silent) {
-            self.outputs.push_back(Output::Event(Event::Answers));
+            self.outputs.push_back(Output::Event(Event::Reachable));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The zone at its primary server: record sets are read, and changed where they are still as they were read.
+//! Access to the zone on its primary server: reads record sets, and updates them if they have not changed since.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,44 +13,44 @@ use hickory_net::tcp::TcpClientStream;
 use hickory_net::xfer::{DnsExchange, DnsHandle as _, DnsMultiplexer, FirstAnswer as _};
 use tokio::task::JoinHandle;
 
-use crate::change::Update;
-use crate::key::Key;
-use crate::plan::{Data, Kind, RecordSet};
+use crate::plan::{Kind, RecordData, RecordSet};
+use crate::tsig::TsigKey;
+use crate::update::Update;
 
-/// How far the clocks of both ends may differ (RFC 8945 §10), in seconds.
+/// Maximum clock difference between both ends (RFC 8945 §10), in seconds.
 const FUDGE_S: u16 = 300;
 
-/// What there is of a record set.
+/// Contents of a record set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
-    /// Its records; none where there is no such name.
-    pub records: Vec<Data>,
-    /// Their TTL in seconds; zero where there are none.
+pub struct RecordSetContents {
+    /// Its records; empty if the name does not exist.
+    pub records: Vec<RecordData>,
+    /// TTL in seconds; zero if there are no records.
     pub ttl_s: u32,
 }
 
-/// Why something did not work at the name server.
+/// Error of a name server operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
-    /// The record set is no longer what it was when it was read: somebody else has changed it.
-    Changed,
+pub enum ZoneError {
+    /// The record set has changed since it was read.
+    Conflict,
     /// No answer in time, or no connection.
-    Silent,
-    /// The name server says no, or something that is not understood. The operator's trouble, mostly.
+    Timeout,
+    /// The name server refused, or sent something that is not understood. Usually the operator must act.
     Refused(String),
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for ZoneError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Changed => f.write_str("somebody else has changed the zone meanwhile"),
-            Self::Silent => f.write_str("the name server does not answer"),
+            Self::Conflict => f.write_str("somebody else has changed the zone meanwhile"),
+            Self::Timeout => f.write_str("the name server does not answer"),
             Self::Refused(why) => f.write_str(why),
         }
     }
 }
 
-/// A zone that can be changed. Each request has a TCP connection of its own, so that no answer is too long.
+/// A zone that can be updated. Each request uses its own TCP connection, so answers of any length fit.
 #[derive(Clone)]
 pub struct Zone {
     server: SocketAddr,
@@ -66,26 +66,27 @@ impl fmt::Debug for Zone {
 }
 
 impl Zone {
-    /// The zone `origin` at its primary `server`, where each request may take `timeout`.
+    /// Creates access to the zone `origin` on its primary `server`, with `timeout` per request.
     ///
     /// # Errors
-    /// `origin` is no name of the DNS, or the key cannot be used.
-    pub fn new(server: SocketAddr, origin: &str, key: &Key, timeout: Duration) -> Result<Self, String> {
+    /// `origin` is not a valid name, or the key cannot be used.
+    pub fn new(server: SocketAddr, origin: &str, key: &TsigKey, timeout: Duration) -> Result<Self, String> {
         let signer = TSigner::new(key.secret(), key.algorithm(), key.name(), FUDGE_S);
         let signer = signer.map_err(|error| format!("the key cannot be used: {error}"))?;
         Ok(Self { server, origin: name(origin)?, signer, timeout })
     }
 
-    /// Changes nothing, and finds out whether the key is known there: else nobody would learn that it is not before a server dies.
+    /// Sends an empty update to check that the server accepts the key. Otherwise a wrong key would go unnoticed until
+    /// a server dies.
     ///
     /// # Errors
     /// The server does not answer, or refuses the key.
-    pub async fn check(&self) -> Result<(), Trouble> {
+    pub async fn check(&self) -> Result<(), ZoneError> {
         let mut message = Message::query();
         message.metadata.op_code = OpCode::Update;
         message.metadata.recursion_desired = false;
         message.add_query(Query::query(self.origin.clone(), RecordType::SOA));
-        let response = self.ask(message).await?;
+        let response = self.query(message).await?;
         match response.response_code {
             ResponseCode::NoError => Ok(()),
             code => Err(self.refusal(&format!("the zone {}", self.origin), code)),
@@ -95,42 +96,42 @@ impl Zone {
     /// Reads a record set.
     ///
     /// # Errors
-    /// The server does not answer, or not with authority.
-    pub async fn read(&self, set: &RecordSet) -> Result<Found, Trouble> {
+    /// The server does not answer, or not authoritatively.
+    pub async fn read(&self, set: &RecordSet) -> Result<RecordSetContents, ZoneError> {
         let mut message = Message::query();
         message.metadata.recursion_desired = false;
-        message.add_query(Query::query(name(&set.name).map_err(Trouble::Refused)?, record_type(set.kind)));
-        let response = self.ask(message).await?;
+        message.add_query(Query::query(name(&set.name).map_err(ZoneError::Refused)?, record_type(set.kind)));
+        let response = self.query(message).await?;
         match response.response_code {
             ResponseCode::NoError | ResponseCode::NXDomain if !response.authoritative => {
                 let remedy = "name the primary server of the zone in watch.server";
-                Err(Trouble::Refused(format!("{} is no authority for {}; {remedy}", self.server, self.origin)))
+                Err(ZoneError::Refused(format!("{} is not authoritative for {}; {remedy}", self.server, self.origin)))
             }
-            ResponseCode::NoError => Ok(found(&response.answers, set.kind)),
-            ResponseCode::NXDomain => Ok(Found::default()),
-            code => Err(Trouble::Refused(format!("{} does not tell {set}: {code}", self.server))),
+            ResponseCode::NoError => Ok(contents(&response.answers, set.kind)),
+            ResponseCode::NXDomain => Ok(RecordSetContents::default()),
+            code => Err(ZoneError::Refused(format!("{} refuses to read {set}: {code}", self.server))),
         }
     }
 
-    /// Changes a record set, if it has exactly the records that are expected.
+    /// Updates a record set if it has exactly the expected records.
     ///
     /// # Errors
-    /// It has others, or the server does not answer, or refuses.
-    pub async fn update(&self, set: &RecordSet, update: &Update) -> Result<(), Trouble> {
-        let response = self.ask(self.message(set, update).map_err(Trouble::Refused)?).await?;
+    /// The set has other records, or the server does not answer, or refuses.
+    pub async fn update(&self, set: &RecordSet, update: &Update) -> Result<(), ZoneError> {
+        let response = self.query(self.message(set, update).map_err(ZoneError::Refused)?).await?;
         match response.response_code {
             ResponseCode::NoError => Ok(()),
             ResponseCode::NXRRSet | ResponseCode::YXRRSet | ResponseCode::NXDomain | ResponseCode::YXDomain => {
-                Err(Trouble::Changed)
+                Err(ZoneError::Conflict)
             }
             code => Err(self.refusal(&set.to_string(), code)),
         }
     }
 
-    /// The UPDATE message (RFC 2136 §2).
+    /// Builds the UPDATE message (RFC 2136 §2).
     fn message(&self, set: &RecordSet, update: &Update) -> Result<Message, String> {
         let owner = name(&set.name)?;
-        let record = |data: &Data, class: DNSClass, ttl_s: u32| -> Result<Record, String> {
+        let record = |data: &RecordData, class: DNSClass, ttl_s: u32| -> Result<Record, String> {
             let mut record = Record::from_rdata(owner.clone(), ttl_s, to_rdata(data)?);
             record.dns_class = class;
             Ok(record)
@@ -139,7 +140,7 @@ impl Zone {
         message.metadata.op_code = OpCode::Update;
         message.metadata.recursion_desired = false;
         message.add_query(Query::query(self.origin.clone(), RecordType::SOA));
-        // The prerequisites: the set has these records and no other (§2.4.2), or there is none (§2.4.3).
+        // Prerequisites: the set has exactly these records (§2.4.2), or does not exist (§2.4.3).
         if update.expected.is_empty() {
             let mut none = Record::update0(owner.clone(), 0, record_type(set.kind));
             none.dns_class = DNSClass::NONE;
@@ -148,7 +149,7 @@ impl Zone {
         for data in &update.expected {
             message.add_answer(record(data, DNSClass::IN, 0)?);
         }
-        // The updates: single records are deleted (§2.5.4), and added (§2.5.1).
+        // Updates: records are deleted (§2.5.4) and added (§2.5.1).
         for data in &update.remove {
             message.add_authority(record(data, DNSClass::NONE, 0)?);
         }
@@ -158,9 +159,9 @@ impl Zone {
         Ok(message)
     }
 
-    async fn ask(&self, message: Message) -> Result<DnsResponse, Trouble> {
+    async fn query(&self, message: Message) -> Result<DnsResponse, ZoneError> {
         let answer = tokio::time::timeout(self.timeout, self.exchange(message)).await;
-        answer.unwrap_or(Err(NetError::Timeout)).map_err(|error| self.trouble(&error))
+        answer.unwrap_or(Err(NetError::Timeout)).map_err(|error| self.error(&error))
     }
 
     async fn exchange(&self, message: Message) -> Result<DnsResponse, NetError> {
@@ -169,38 +170,38 @@ impl Zone {
         let connection = DnsMultiplexer::new(connecting.await?, handle).with_timeout(self.timeout);
         let (exchange, driver) =
             DnsExchange::<TokioRuntimeProvider>::from_stream(connection.with_signer(self.signer.clone()));
-        let _driver = Aborting(tokio::spawn(driver));
+        let _driver = AbortOnDrop(tokio::spawn(driver));
         exchange.send(DnsRequest::from(message)).first_answer().await
     }
 
-    fn refusal(&self, what: &str, code: ResponseCode) -> Trouble {
+    fn refusal(&self, what: &str, code: ResponseCode) -> ZoneError {
         let remedy = "allow the key to update the zone (allow-update or update-policy in named.conf)";
-        Trouble::Refused(format!("{} refuses to change {what}: {code}; {remedy}", self.server))
+        ZoneError::Refused(format!("{} refuses to change {what}: {code}; {remedy}", self.server))
     }
 
-    fn trouble(&self, error: &NetError) -> Trouble {
+    fn error(&self, error: &NetError) -> ZoneError {
         match error {
-            // What the library says of it is no help: it is nearly always the key.
+            // The library's message does not help here; the cause is nearly always the key.
             NetError::Proto(_) => {
                 let remedy = "check that both have the same key (watch.key_file) and the same time";
-                Trouble::Refused(format!("what {} answers is not signed with the key; {remedy}", self.server))
+                ZoneError::Refused(format!("what {} answers is not signed with the key; {remedy}", self.server))
             }
-            _ => Trouble::Silent,
+            _ => ZoneError::Timeout,
         }
     }
 }
 
-/// A task that ends with its owner.
-struct Aborting<T>(JoinHandle<T>);
+/// A task that is aborted when its owner is dropped.
+struct AbortOnDrop<T>(JoinHandle<T>);
 
-impl<T> Drop for Aborting<T> {
+impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 fn name(text: &str) -> Result<Name, String> {
-    let mut name = Name::from_ascii(text).map_err(|error| format!("{text:?} is no name of the DNS: {error}"))?;
+    let mut name = Name::from_ascii(text).map_err(|error| format!("{text:?} is not a valid DNS name: {error}"))?;
     name.set_fqdn(true);
     Ok(name)
 }
@@ -213,27 +214,27 @@ const fn record_type(kind: Kind) -> RecordType {
     }
 }
 
-fn to_rdata(data: &Data) -> Result<RData, String> {
+fn to_rdata(data: &RecordData) -> Result<RData, String> {
     Ok(match data {
-        Data::Service { priority, weight, port, target } => {
+        RecordData::Service { priority, weight, port, target } => {
             RData::SRV(SRV::new(*priority, *weight, *port, name(target)?))
         }
-        Data::Address(std::net::IpAddr::V4(address)) => RData::A(A(*address)),
-        Data::Address(std::net::IpAddr::V6(address)) => RData::AAAA(AAAA(*address)),
+        RecordData::Address(std::net::IpAddr::V4(address)) => RData::A(A(*address)),
+        RecordData::Address(std::net::IpAddr::V6(address)) => RData::AAAA(AAAA(*address)),
     })
 }
 
-fn found(answers: &[Record], kind: Kind) -> Found {
+fn contents(answers: &[Record], kind: Kind) -> RecordSetContents {
     let of_kind = answers.iter().filter(|record| record.record_type() == record_type(kind));
-    let mut found = Found::default();
+    let mut found = RecordSetContents::default();
     for record in of_kind {
         let data = match &record.data {
             RData::SRV(srv) => {
                 let target = srv.target.to_ascii().trim_end_matches('.').to_ascii_lowercase();
-                Data::Service { priority: srv.priority, weight: srv.weight, port: srv.port, target }
+                RecordData::Service { priority: srv.priority, weight: srv.weight, port: srv.port, target }
             }
             other => match other.ip_addr() {
-                Some(address) => Data::Address(address),
+                Some(address) => RecordData::Address(address),
                 None => continue,
             },
         };

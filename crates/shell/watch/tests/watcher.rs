@@ -1,4 +1,5 @@
-//! Watchers of one zone, in virtual time: servers die and come back, the name server is silent, and two watchers see different things.
+//! Watchers of one zone in virtual time: servers die and recover, the name server fails, and two watchers see
+//! different states.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -7,18 +8,19 @@ use std::time::Duration;
 use strowger_balancer::Probe;
 use strowger_foundation::Timestamp;
 use strowger_watch::{
-    Data, Entry, Event, Found, Kind, Output, Plan, RecordSet, Server, Transport, Trouble, Update, Watcher,
+    Entry, Event, Kind, Output, Plan, RecordData, RecordSet, RecordSetContents, Server, Transport, Update, Watcher,
+    ZoneError,
 };
 
 const NAME: &str = "_sip._udp.example.com";
 const TTL_S: u32 = 30;
-/// How long an answer of the name server or of a server takes.
+/// Round-trip time of the name server and of servers.
 const ROUND_TRIP: Duration = Duration::from_millis(10);
-/// What is asked again after that.
+/// Interval of regular reads.
 const REFRESH: Duration = Duration::from_secs(60);
 
-fn data(number: u8) -> Data {
-    Data::Service { priority: 0, weight: 1, port: 5060, target: format!("s{number}.example.com") }
+fn data(number: u8) -> RecordData {
+    RecordData::Service { priority: 0, weight: 1, port: 5060, target: format!("s{number}.example.com") }
 }
 
 fn plan(count: u8) -> Plan {
@@ -43,21 +45,21 @@ fn plan(count: u8) -> Plan {
     }
 }
 
-/// What is under way.
+/// An operation in progress.
 enum Answer {
     Probe(usize, Option<u16>),
-    /// The question itself: it is answered by what the zone says then.
+    /// A pending read, answered with the zone's contents at that time.
     Read(usize),
     Update(Update),
     Timeout,
 }
 
-/// A zone, servers, and watchers of both.
+/// A zone, servers, and their watchers.
 struct World {
     now: Timestamp,
-    zone: Vec<Data>,
+    zone: Vec<RecordData>,
     ttl_s: u32,
-    /// How often the zone was changed.
+    /// Number of changes of the zone.
     changes: usize,
     is_silent: bool,
     refuses: bool,
@@ -70,7 +72,7 @@ struct World {
 }
 
 impl World {
-    fn new(watchers: usize, servers: u8, zone: &[Data]) -> World {
+    fn new(watchers: usize, servers: u8, zone: &[RecordData]) -> World {
         let now = Timestamp::from_millis(1_000);
         let mut world = World {
             now,
@@ -90,7 +92,7 @@ impl World {
         world
     }
 
-    /// Whether a server is alive, as every watcher sees it.
+    /// Sets whether a server is alive, for all watchers.
     fn set(&mut self, server: usize, is_alive: bool) {
         self.alive.iter_mut().for_each(|seen| seen[server] = is_alive);
     }
@@ -111,30 +113,32 @@ impl World {
         match answer {
             Answer::Probe(server, status) => self.watchers[index].handle_probe(now, server, status),
             Answer::Read(set) => {
-                let found =
-                    Found { records: self.zone.clone(), ttl_s: if self.zone.is_empty() { 0 } else { self.ttl_s } };
-                self.watchers[index].handle_read(now, set, if silent { Err(Trouble::Silent) } else { Ok(found) });
+                let found = RecordSetContents {
+                    records: self.zone.clone(),
+                    ttl_s: if self.zone.is_empty() { 0 } else { self.ttl_s },
+                };
+                self.watchers[index].handle_read(now, set, if silent { Err(ZoneError::Timeout) } else { Ok(found) });
             }
             Answer::Update(update) => {
-                let outcome = if silent { Err(Trouble::Silent) } else { self.update(&update) };
+                let outcome = if silent { Err(ZoneError::Timeout) } else { self.update(&update) };
                 self.watchers[index].handle_update(now, update.set, outcome);
             }
             Answer::Timeout => self.watchers[index].handle_timeout(now),
         }
     }
 
-    /// As RFC 2136 has it.
-    fn update(&mut self, update: &Update) -> Result<(), Trouble> {
+    /// Updates the zone as in RFC 2136.
+    fn update(&mut self, update: &Update) -> Result<(), ZoneError> {
         if self.refuses {
-            return Err(Trouble::Refused("REFUSED".to_owned()));
+            return Err(ZoneError::Refused("REFUSED".to_owned()));
         }
-        let sorted = |records: &[Data]| {
+        let sorted = |records: &[RecordData]| {
             let mut shown: Vec<String> = records.iter().map(ToString::to_string).collect();
             shown.sort();
             shown
         };
         if sorted(&update.expected) != sorted(&self.zone) {
-            return Err(Trouble::Changed);
+            return Err(ZoneError::Conflict);
         }
         self.zone.retain(|data| !update.remove.contains(data));
         for data in &update.add {
@@ -169,7 +173,7 @@ impl World {
 
     fn push(&mut self, at: Timestamp, index: usize, answer: Answer) {
         self.sequence += 1;
-        // Of the timeouts of one watcher the soonest is enough.
+        // Only the earliest timeout of a watcher matters.
         if matches!(answer, Answer::Timeout) {
             self.queue.retain(|_, (of, other)| *of != index || !matches!(other, Answer::Timeout));
         }
@@ -194,7 +198,8 @@ fn record_of_a_dead_server_goes_and_comes_back_as_it_was() {
     assert_eq!(world.changes, 0, "nothing was to be changed");
     assert!(world.watchers[0].is_settled());
     world.set(0, false);
-    // At worst it has just answered: one second, one more, and what the last answer is waited for, and the name server.
+    // Worst case: it has just answered. One interval, a second failed probe, the timeout of the last, and the name
+    // server.
     world.run_for(Duration::from_millis(1_000 + 1_000 + 500 + 20 + 10));
     assert!(!world.has(1) && world.has(2), "{:?}", world.zone);
     world.run_for(REFRESH * 3);
@@ -220,14 +225,16 @@ fn one_lost_answer_changes_nothing() {
 
 #[test]
 fn zone_is_brought_into_order_at_the_start() {
-    let other = |priority, number: u8| Data::Service {
+    let other = |priority, number: u8| RecordData::Service {
         priority,
         weight: 7,
         port: 5060,
         target: format!("s{number}.example.com"),
     };
-    let foreign = Data::Service { priority: 9, weight: 0, port: 5060, target: "elsewhere.example.net".to_owned() };
-    // The first has another priority, the second is dead, the third is missing, and one is nobody's.
+    let foreign =
+        RecordData::Service { priority: 9, weight: 0, port: 5060, target: "elsewhere.example.net".to_owned() };
+    // The first record has another priority, the second server is dead, the third record is missing, and one record
+    // is foreign.
     let mut world = World::new(1, 3, &[other(5, 1), other(0, 2), foreign.clone()]);
     world.ttl_s = 3_600;
     world.set(1, false);
@@ -256,7 +263,7 @@ fn last_server_stays_and_that_is_told_once() {
     assert!(world.has(2) && !world.has(1));
     let last_kept = |event: &Event| matches!(event, Event::LastKept { .. });
     assert_eq!(world.count(last_kept), 1);
-    // The other one comes back, and so the dead one can go.
+    // Once the other server is back, the dead one can be removed.
     world.set(0, true);
     world.run_for(LONG);
     assert!(world.has(1) && !world.has(2));
@@ -268,7 +275,7 @@ fn last_server_stays_and_that_is_told_once() {
 
 #[test]
 fn servers_that_die_together_all_stay() {
-    // Perhaps it is the watcher that is cut off.
+    // The watcher itself may be cut off.
     let mut world = World::new(1, 3, &[data(1), data(2), data(3)]);
     world.run_for(LONG);
     (0..3).for_each(|server| world.set(server, false));
@@ -288,11 +295,11 @@ fn silent_name_server_is_told_once_and_tried_again() {
     world.set(0, false);
     world.run_for(Duration::from_secs(100));
     assert!(world.has(1));
-    assert_eq!(world.count(|event| matches!(event, Event::Silent)), 1);
+    assert_eq!(world.count(|event| matches!(event, Event::Unreachable)), 1);
     world.is_silent = false;
     world.run_for(Duration::from_secs(6));
     assert!(!world.has(1));
-    assert_eq!(world.count(|event| matches!(event, Event::Answers)), 1);
+    assert_eq!(world.count(|event| matches!(event, Event::Reachable)), 1);
 }
 
 #[test]
@@ -326,14 +333,14 @@ fn two_watchers_make_each_change_once() {
 
 #[test]
 fn two_watchers_that_miss_different_servers_leave_one() {
-    // Each would remove the last that the other has left.
+    // Each would remove the server that the other has left.
     let mut world = World::new(2, 2, &[data(1), data(2)]);
     world.run_for(LONG);
     world.alive[0][0] = false;
     world.alive[1][1] = false;
     world.run_for(REFRESH * 10);
     assert!(!world.zone.is_empty());
-    // What either of them reaches is there, and they do not fight about it.
+    // Servers that either watcher reaches are in the zone, and the watchers do not fight about it.
     let before = world.changes;
     world.run_for(REFRESH * 10);
     assert_eq!(world.changes, before);
@@ -355,8 +362,8 @@ fn server_that_one_watcher_alone_misses_is_put_back_and_stays() {
     assert!(matches!(told.as_slice(), [(0, _)]), "{told:?}");
 }
 
-/// Servers come and go as each of two or three watchers sees them, and the name server is silent now and then. The zone is never empty
-/// ([`World::update`] looks), and says what is right once all see the same for a while.
+/// Servers fail and recover independently for each of two or three watchers, and the name server is down at times.
+/// The zone is never empty ([`World::update`] checks), and is right once all watchers agree for a while.
 #[test]
 fn whatever_has_happened_the_zone_is_right_at_last() {
     for seed in 0..60_u64 {

@@ -1,4 +1,4 @@
-//! The calls in progress and the registrations at trunks, as the control plane is told of them.
+//! Calls in progress and trunk registrations, as reported to the control plane.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::SyncSender;
@@ -6,30 +6,30 @@ use std::sync::mpsc::SyncSender;
 use strowger_calls::{CallView, State};
 use strowger_foundation::{Timestamp, Transport};
 
-/// A call in progress. Texts are what peers wrote, not escaped.
+/// A call in progress. Texts are as sent by the peers, not escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CallLine {
-    /// How far it has come.
+pub struct CallInfo {
+    /// State of the call.
     pub state: State,
-    /// When its INVITE came.
+    /// Time of the INVITE.
     pub began: Timestamp,
-    /// When its first 2xx came.
+    /// Time of the first 2xx.
     pub answered: Option<Timestamp>,
-    /// How the INVITE came.
+    /// Transport of the INVITE.
     pub transport: Transport,
-    /// Where the INVITE came from.
+    /// Source address of the INVITE.
     pub source: SocketAddr,
-    /// Where it was answered.
+    /// Address that answered.
     pub target: Option<SocketAddr>,
-    /// The URI in From.
+    /// URI of From.
     pub caller: Vec<u8>,
-    /// The Request-URI as the caller wrote it.
+    /// Request-URI as sent by the caller.
     pub callee: Vec<u8>,
     /// Call-ID.
     pub call_id: Vec<u8>,
 }
 
-impl CallLine {
+impl CallInfo {
     fn new(view: &CallView<'_>) -> Self {
         Self {
             state: view.state,
@@ -45,26 +45,26 @@ impl CallLine {
     }
 }
 
-/// Calls, up to a limit, and whether there are more.
+/// Calls up to a limit, and whether there are more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallList {
-    /// The calls, the oldest of them first.
-    pub calls: Vec<CallLine>,
-    /// Whether some were left out.
+    /// The calls, oldest first.
+    pub calls: Vec<CallInfo>,
+    /// Whether some calls were left out.
     pub more: bool,
 }
 
 impl CallList {
-    /// Takes note of one more call.
+    /// Adds a call.
     pub(crate) fn add(&mut self, limit: usize, view: &CallView<'_>) {
         if self.calls.len() < limit {
-            self.calls.push(CallLine::new(view));
+            self.calls.push(CallInfo::new(view));
         } else {
             self.more = true;
         }
     }
 
-    /// Both together, the oldest first.
+    /// Merges another list, oldest first.
     pub(crate) fn join(&mut self, mut other: Self, limit: usize) {
         self.calls.append(&mut other.calls);
         self.calls.sort_by_key(|call| call.began);
@@ -73,20 +73,20 @@ impl CallList {
     }
 }
 
-/// A trunk that the server registers at.
+/// A trunk that the server registers with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// What the configuration calls it.
+    /// Name of the trunk in the configuration.
     pub trunk: String,
-    /// How the registration stands.
+    /// State of the registration.
     pub status: strowger_trunk::Status,
 }
 
-/// A question to a worker.
+/// A query to a worker.
 #[derive(Debug)]
-pub(crate) enum Inquiry {
-    /// Which calls its shards have, up to so many.
+pub(crate) enum WorkerQuery {
+    /// Lists the calls of its shards, up to a limit.
     Calls(usize, SyncSender<CallList>),
-    /// At which trunks its shards register.
+    /// Lists the trunk registrations of its shards.
     Accounts(SyncSender<Vec<Account>>),
 }

@@ -1,34 +1,34 @@
-//! One connection: its socket, what came in and is incomplete, what waits to go out.
+//! One connection: socket, incomplete input, and output queue.
 
 use std::io;
 use std::net::SocketAddr;
 
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, TimerId, Timestamp};
-use strowger_net::{Moved, TcpStream};
+use strowger_net::{IoOutcome, TcpStream};
 
-use crate::index::Way;
-use crate::intake::Cutter;
+use crate::connection_index::PeerKey;
+use crate::framing::StreamFramer;
 
-/// Shards and flows that are told when a connection cannot be opened; more are not, and find out by their timers.
+/// Maximum number of (shard, flow) pairs notified when a connection cannot be opened; others rely on their timers.
 const WRITERS: usize = 1024;
 
-/// Sent bytes that stay at the front of a queue until they are moved away.
+/// Number of sent bytes at the front of the output queue that triggers compaction.
 const COMPACT_BYTES: usize = 16 * 1024;
 
-/// How far a connection is.
+/// Phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Being opened by us.
+    /// Outgoing connection being opened.
     Opening,
     /// In use.
     Open,
-    /// What comes in is not looked at any more; what was said last still goes out.
+    /// Input is ignored; queued output is still sent.
     Ending,
-    /// Closed with the end of the round.
+    /// Closed at the end of the round.
     Dead,
 }
 
-/// A connection, as its worker has it. An idle one owns nothing but this.
+/// A connection, owned by its worker. An idle one owns no other memory.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
@@ -37,68 +37,68 @@ pub(crate) struct Connection {
     pub(crate) phase: Phase,
     /// Whether the peer opened it.
     pub(crate) is_accepted: bool,
-    /// Whether a shard may have seen its name, or sent on it: then all are told of its end.
+    /// Whether a shard may know it or has sent on it; if so, all shards are notified of its end.
     pub(crate) is_known: bool,
-    /// Whether something may wait to be read.
+    /// Whether input may be waiting.
     pub(crate) is_readable: bool,
-    /// Whether the peer has ended its side, so that reading must go on until that is seen.
+    /// Whether the peer has closed its side, so that reading must continue until end of stream.
     pub(crate) is_ending: bool,
-    /// Whether the send buffer was full and mio has not said since that it is not.
+    /// Whether the send buffer was full and mio has not reported it writable since.
     pub(crate) is_blocked: bool,
-    /// Whether it stands in the list of those to be read.
+    /// Whether it is in the list of connections to read.
     pub(crate) is_listed: bool,
-    /// Whether it stands in the list of those to be written to.
+    /// Whether it is in the list of connections to write.
     pub(crate) is_dirty: bool,
-    /// Whether what was kept may hold whole messages: they come before what can be read.
+    /// Whether `unparsed` may hold complete messages; they are handled before further reads.
     pub(crate) has_backlog: bool,
-    /// What waits in it is too old: new work is dropped until nothing is left.
+    /// Whether waiting input is too old: new work is dropped until the input is drained.
     pub(crate) is_stale: bool,
-    pub(crate) cutter: Cutter,
-    /// How many bytes `kept` must have before a look at them is worth it.
+    pub(crate) framer: StreamFramer,
+    /// Number of bytes `unparsed` must hold before parsing is worthwhile.
     pub(crate) needed: u32,
-    /// When the first byte of an incomplete message came; [`Timestamp::MAX`] where there is none.
+    /// When the first byte of an incomplete message arrived; [`Timestamp::MAX`] if there is none.
     pub(crate) since: Timestamp,
-    /// The last whole message or keep-alive; before one, when the connection came to be.
+    /// Time of the last complete message or keep-alive; initially, when the connection was created.
     pub(crate) heard: Timestamp,
     /// When `timer` fires.
     pub(crate) armed: Timestamp,
     pub(crate) timer: TimerId,
-    /// What came in and was not dealt with.
-    pub(crate) kept: Vec<u8>,
-    /// What waits to go out, behind `written` bytes that have gone.
+    /// Received bytes that have not been handled.
+    pub(crate) unparsed: Vec<u8>,
+    /// Output queue; the first `written` bytes have been sent.
     pub(crate) out: Vec<u8>,
     pub(crate) written: u32,
-    /// While it is being opened: which shards have sent on it, by which flows. Once it is open they are told with all others
-    /// of its end.
+    /// While the connection is being opened: the shards and flows that have sent on it. Once it is open, they are
+    /// notified of its end with all others.
     #[expect(clippy::box_collection, reason = "most have none, and these sixteen bytes are an idle connection's")]
     pub(crate) writers: Option<Box<Vec<(ShardId, Flow)>>>,
 }
 
 impl Connection {
-    pub(crate) const fn way(&self) -> Way {
+    pub(crate) const fn peer_key(&self) -> PeerKey {
         (self.listener, self.peer)
     }
 
-    /// The flow of its messages.
+    /// Returns the flow of its messages.
     pub(crate) const fn flow(&self, id: ConnId) -> Flow {
-        Flow::on(self.listener, strowger_foundation::Transport::Tcp, self.peer, id)
+        Flow::on_connection(self.listener, strowger_foundation::Transport::Tcp, self.peer, id)
     }
 
-    /// Bytes that wait to go out.
+    /// Returns the number of bytes waiting to be sent.
     pub(crate) fn unsent(&self) -> usize {
         self.out.len().saturating_sub(self.written as usize)
     }
 
-    /// Writes what waits; how many bytes the kernel took.
+    /// Writes waiting output; returns the number of bytes the kernel accepted.
     pub(crate) fn write_out(&mut self) -> io::Result<usize> {
         let mut taken = 0;
         while let Some(rest) = self.out.get(self.written as usize..).filter(|rest| !rest.is_empty()) {
             match self.stream.write(rest)? {
-                Moved::Bytes(count) => {
+                IoOutcome::Bytes(count) => {
                     taken += count;
                     self.written = self.written.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
                 }
-                Moved::Blocked => {
+                IoOutcome::Blocked => {
                     self.is_blocked = true;
                     if self.written as usize >= COMPACT_BYTES {
                         self.out.drain(..self.written as usize);
@@ -107,13 +107,13 @@ impl Connection {
                     }
                     return Ok(taken);
                 }
-                Moved::Ended => return Err(io::ErrorKind::WriteZero.into()),
+                IoOutcome::Eof => return Err(io::ErrorKind::WriteZero.into()),
             }
         }
         Ok(taken)
     }
 
-    /// Remembers that a shard has sent to `flow`.
+    /// Records that a shard has sent to `flow`.
     pub(crate) fn note_writer(&mut self, shard: ShardId, flow: Flow) {
         self.is_known = true;
         if self.phase != Phase::Opening {

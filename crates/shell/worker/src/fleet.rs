@@ -1,4 +1,4 @@
-//! All workers of the process, as the control plane sees them.
+//! All workers of the process, as seen by the control plane.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, SyncSender};
@@ -11,78 +11,79 @@ use mio::{Poll, Registry, Token};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use strowger_auth::NonceWindows;
 use strowger_foundation::{KeyRing, ShardId, TagKey};
-use strowger_locate::{Names, Outages};
+use strowger_locate::{NameCache, Outages};
 use strowger_net::{Clock, KnownSources, UdpSocket};
 use strowger_overload::SourceMemory;
 
 use crate::admission::Admission;
-use crate::balance::Balance;
-use crate::brain::{Maker, Shards, Tables};
-use crate::calls::{Account, CallList, Inquiry};
-use crate::contact::{Contact, Mail};
-use crate::desk::{Common, Desk};
-use crate::entrance::Entrance;
-use crate::exits::{Exits, Neighbour, Port};
-use crate::handover::{self, Doorbell};
-use crate::index::Index;
-use crate::keep::Keep;
+use crate::calls::{Account, CallList, WorkerQuery};
+use crate::connection_index::ConnectionIndex;
+use crate::datagram_socket::{DatagramSocket, Receiving};
+use crate::handover::{self, WorkerWaker};
 use crate::kernel_filter::SharedMemory;
 use crate::limits::StreamLimits;
 #[cfg(test)]
-use crate::moving::Plan;
-use crate::moving::{Forgotten, Order};
+use crate::migration::MigrationPlan;
+use crate::migration::{BindingRemoval, RemovalReason};
+use crate::new_work_queue::NewWorkQueue;
 use crate::options::WorkerOptions;
-use crate::outlet::{Outlet, Receiving};
 use crate::panics::PanicLog;
-use crate::queue::NewWorkQueue;
+use crate::rebalance::Rebalancer;
+use crate::record_sink::RecordSink;
 use crate::resolve::Resolve;
+use crate::shard_factory::{DefaultShardFactory, ShardFactory, SharedTables};
+use crate::shard_host::{HostShared, ShardHost};
 use crate::socket::Socket;
-use crate::status::{Counters, FleetStatus, Moving, WorkerStatus};
+use crate::status::{Counters, FleetStatus, ShardTotals, WorkerStatus};
+use crate::stream_listener::StreamListener;
 use crate::streams::Streams;
 use crate::trace::Tracer;
-use crate::worker::{DOORBELL, FIRST_NEW_WORK, Worker};
+use crate::worker::{FIRST_NEW_WORK, WAKER_TOKEN, Worker};
+use crate::worker_handle::{SnapshotUpdate, WorkerHandle};
+use crate::worker_io::{ListenerSocket, WorkerIo, WorkerLink};
 use strowger_registrar::Locations;
 use strowger_shard::{Event, ProvenSources, Snapshot};
 
-/// Shards of one worker: enough for load to be moved between workers in small parts.
+/// Number of shards per worker: enough to move load between workers in small steps.
 pub const SHARDS_PER_WORKER: u16 = 16;
 
-/// Workers at most, so that every shard has an id.
+/// Maximum number of workers, so that every shard has an id.
 pub const MAX_WORKERS: usize = (u16::MAX / SHARDS_PER_WORKER) as usize;
 
-/// How long the workers may take to tell of their calls and accounts.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time limit for workers to answer a query.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a fleet starts with.
+/// Startup parameters of a fleet.
 pub struct FleetConfig {
-    /// For each worker its sockets: one for each listener of the snapshot, in their order. The sockets of one listener are
+    /// Sockets of each worker: one for each listener of the snapshot, in order. The sockets of one listener are
     /// [siblings](Socket::sibling), opened in the order of the workers.
     pub sockets: Vec<Vec<Socket>>,
-    /// The first snapshot.
+    /// The initial snapshot.
     pub snapshot: Arc<Snapshot>,
-    /// Random, drawn once a process: hashes and choices depend on it.
+    /// Random, drawn once per process; seeds hashes and choices.
     pub seed: u64,
-    /// Random and secret: branches and nonces are signed with it.
+    /// Random and secret; signs branches and nonces.
     pub key: [u8; 16],
     /// The process's clock.
     pub clock: Clock,
-    /// Where events for the log go. Where its queue is full they are dropped and counted.
+    /// Channel for log events. If it is full, events are dropped and counted.
     pub events: SyncSender<Event>,
-    /// The limits of connections.
+    /// Connection limits.
     pub streams: StreamLimits,
-    /// What the DNS said before: the shards look here first, and whoever answers their questions writes here.
-    pub names: Arc<Names>,
-    /// Who answers questions to the DNS. Without one every answer is that there is none.
+    /// DNS cache. The shards read it, and the resolver writes it.
+    pub names: Arc<NameCache>,
+    /// DNS resolver. Without one, every query fails.
     pub resolver: Option<Arc<dyn Resolve>>,
-    /// The location table, with a stripe for each of the fleet's [shards](shards_of).
+    /// The location table, with one stripe for each of the fleet's [shards](shards_of).
     pub locations: Arc<Locations>,
-    /// Who keeps records of the location table. Without one none is kept, and what is to be durable is refused.
-    pub keeper: Option<Arc<dyn Keep>>,
-    /// What was used of nonces, where other servers share that; else the fleet has its own.
+    /// Store for records of the location table. Without one, nothing is stored, and requests that must be durable are
+    /// refused.
+    pub record_sink: Option<Arc<dyn RecordSink>>,
+    /// Nonce usage shared with other servers; if absent, the fleet has its own.
     pub nonces: Option<Arc<NonceWindows>>,
-    /// Where messages are copied to that an operator wants to see.
+    /// Receives copies of traced messages.
     pub tracer: Arc<Tracer>,
-    /// How the workers share the work and the machine.
+    /// How the workers share the load and the machine.
     pub options: WorkerOptions,
 }
 
@@ -98,28 +99,28 @@ impl fmt::Debug for FleetConfig {
 /// The running workers. Dropping it stops them.
 #[derive(Debug)]
 pub struct Fleet {
-    contacts: Vec<Arc<Contact>>,
+    handles: Vec<Arc<WorkerHandle>>,
     threads: Vec<JoinHandle<()>>,
-    tables: Tables,
+    tables: SharedTables,
     panics: Arc<PanicLog>,
-    published: Mutex<Published>,
-    /// Shards that no worker has just now.
-    moving: Arc<Mutex<Vec<(ShardId, Moving)>>>,
+    published: Mutex<PublishedSnapshots>,
+    /// Totals of shards in transit.
+    in_transit: Arc<Mutex<Vec<(ShardId, ShardTotals)>>>,
     clock: Clock,
 }
 
 #[derive(Debug)]
-struct Published {
+struct PublishedSnapshots {
     version: u64,
-    /// Snapshots that some shard may still have. They are kept so that none is freed by a worker: it may be large.
-    kept: Vec<Arc<Snapshot>>,
+    /// Snapshots that a shard may still hold. Retained so that no worker has to free one, since they may be large.
+    retained: Vec<Arc<Snapshot>>,
 }
 
 impl Fleet {
     /// Starts a thread for each worker.
     ///
     /// # Errors
-    /// `InvalidInput` when there is no worker, more than [`MAX_WORKERS`], or one whose sockets are not one for each
+    /// `InvalidInput` if there is no worker, more than [`MAX_WORKERS`], or a worker that does not have one socket per
     /// listener; otherwise when the system has no thread or file descriptor left.
     pub fn start(config: FleetConfig) -> io::Result<Self> {
         let shards = shards_of(config.sockets.len())?;
@@ -131,16 +132,16 @@ impl Fleet {
             None => ProvenSources::new(config.seed),
         });
         let nonces = config.nonces.clone();
-        let maker = Shards::new(config.seed, ring, shards, (names, locations, nonces), proven);
+        let maker = DefaultShardFactory::new(config.seed, ring, shards, (names, locations, nonces), proven);
         let tables = maker.tables();
         Self::launch(config, maker, tables, SharedMemory::new(sources))
     }
 
-    /// Starts the workers with shards that `maker` makes.
-    pub(crate) fn launch<M: Maker>(
+    /// Starts the workers with shards created by `maker`.
+    pub(crate) fn launch<M: ShardFactory>(
         config: FleetConfig,
         maker: M,
-        tables: Tables,
+        tables: SharedTables,
         memory: SharedMemory,
     ) -> io::Result<Self> {
         let FleetConfig {
@@ -151,7 +152,7 @@ impl Fleet {
             events,
             streams: limits,
             resolver,
-            keeper,
+            record_sink: keeper,
             tracer,
             options,
             ..
@@ -162,27 +163,36 @@ impl Fleet {
             return Err(invalid("each worker needs one socket for each listener, of its transport"));
         }
         let panics = Arc::new(PanicLog::default());
-        let balance = Balance::new(sockets.len(), options.min_workers, shards);
+        let balance = Rebalancer::new(sockets.len(), options.min_workers, shards);
         #[cfg(test)]
-        let balance =
-            if options.is_still { Balance::frozen(sockets.len(), options.min_workers, shards) } else { balance };
+        let balance = if options.is_rebalancing_off {
+            Rebalancer::frozen(sockets.len(), options.min_workers, shards)
+        } else {
+            balance
+        };
         let owners = balance.owners().to_vec();
         let new_work = sort(&sockets, balance.active(), &options);
         let arrivals = sockets.iter().map(|_| Mutex::default()).collect();
         let (balance, moving) = (Mutex::new(balance), Arc::default());
-        let common =
-            Arc::new(Common { maker, panics: Arc::clone(&panics), arrivals, moving: Arc::clone(&moving), balance });
+        let common = Arc::new(HostShared {
+            factory: maker,
+            panics: Arc::clone(&panics),
+            arrivals,
+            in_transit: Arc::clone(&moving),
+            balance,
+        });
         let polls = (0..sockets.len()).map(|_| Poll::new()).collect::<io::Result<Vec<_>>>()?;
         let announcing = Arc::default();
         let contact = |poll: &Poll| {
-            Ok(Arc::new(Contact::new(Doorbell::new(poll.registry(), DOORBELL)?, Arc::clone(&announcing))))
+            Ok(Arc::new(WorkerHandle::new(WorkerWaker::new(poll.registry(), WAKER_TOKEN)?, Arc::clone(&announcing))))
         };
         let contacts = polls.iter().map(contact).collect::<io::Result<Vec<_>>>()?;
-        let mut neighbours = acquaint(&contacts).into_iter();
-        let connections = Arc::new(Index::new(limits.connections, limits.per_source));
-        let published = Mutex::new(Published { version: 0, kept: vec![Arc::clone(&snapshot)] });
-        // From here on what was started is stopped when something fails.
-        let mut fleet = Self { contacts, threads: Vec::new(), tables, panics, published, moving, clock };
+        let mut neighbours = connect_workers(&contacts).into_iter();
+        let connections = Arc::new(ConnectionIndex::new(limits.connections, limits.per_source));
+        let published = Mutex::new(PublishedSnapshots { version: 0, retained: vec![Arc::clone(&snapshot)] });
+        // On a failure after this point, dropping the fleet stops what was started.
+        let mut fleet =
+            Self { handles: contacts, threads: Vec::new(), tables, panics, published, in_transit: moving, clock };
         let memory = Arc::new(memory);
         for (index, ((sockets, new_work), poll)) in sockets.into_iter().zip(new_work).zip(polls).enumerate() {
             let registry = Arc::new(poll.registry().try_clone()?);
@@ -190,97 +200,101 @@ impl Fleet {
             let ports = sockets.into_iter().enumerate().map(register).collect::<io::Result<Vec<_>>>()?;
             let register = |(listener, socket): (usize, Option<UdpSocket>)| {
                 let token = Token(FIRST_NEW_WORK + listener);
-                socket.map(|socket| Outlet::new(socket, &registry, token).map(NewWorkQueue::new)).transpose()
+                socket.map(|socket| DatagramSocket::new(socket, &registry, token).map(NewWorkQueue::new)).transpose()
             };
             let new_work = new_work.into_iter().enumerate().map(register).collect::<io::Result<Vec<_>>>()?;
             let (common, snapshot, events) = (Arc::clone(&common), Arc::clone(&snapshot), events.clone());
             let contact =
-                fleet.contacts.get(index).map(Arc::clone).ok_or_else(|| invalid("a worker nobody can reach"))?;
+                fleet.handles.get(index).map(Arc::clone).ok_or_else(|| invalid("a worker nobody can reach"))?;
             let neighbours = neighbours.next().unwrap_or_default();
             let first = u16::try_from(index).unwrap_or(u16::MAX);
             let streams = Streams::new(first, poll.registry().try_clone()?, Arc::clone(&connections), limits, seed);
-            let exits = Exits {
+            let exits = WorkerIo {
                 index,
-                contact,
-                ports,
+                handle: contact,
+                sockets: ports,
                 new_work,
                 streams,
-                neighbours,
+                links: neighbours,
                 resolver: resolver.clone(),
-                keeper: keeper.clone(),
+                record_sink: keeper.clone(),
                 records: Vec::new(),
                 unconnected: Vec::new(),
                 tracer: Arc::clone(&tracer),
                 counters: Counters::default(),
-                owed_since: None,
+                wake_owed_since: None,
                 owners: owners.clone(),
             };
             let options = options.clone();
             let memory = Arc::clone(&memory);
             let work = move || {
-                stay_on(index, &options);
+                pin_to_cores(index, &options);
                 let admission = Admission::new(index, seed, options.overload_control, memory);
-                let desk = Desk::new(common, exits, admission, snapshot, events);
+                let desk = ShardHost::new(common, exits, admission, snapshot, events);
                 Worker::new(poll, clock, desk, &options).run()
             };
-            let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || watch(index, work))?;
+            let thread =
+                thread::Builder::new().name(format!("worker-{index}")).spawn(move || abort_on_failure(index, work))?;
             fleet.threads.push(thread);
         }
         Ok(fleet)
     }
 
-    /// Gives every shard a new snapshot. Returns at once; a worker takes the newest when it comes to it.
+    /// Publishes a new snapshot to every shard. Returns at once; each worker fetches the latest one in its loop.
     ///
     /// The listeners must be those of the first snapshot.
     pub fn publish(&self, snapshot: Arc<Snapshot>) {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         published.version += 1;
-        // Whatever only this list still has is freed here, on a thread that may be slow.
-        published.kept.retain(|kept| Arc::strong_count(kept) > 1);
-        for contact in &self.contacts {
-            contact.deliver(Mail { snapshot: Arc::clone(&snapshot), version: published.version });
+        // Snapshots held only by this list are freed here, on a thread that may be slow.
+        published.retained.retain(|kept| Arc::strong_count(kept) > 1);
+        for contact in &self.handles {
+            contact.publish(SnapshotUpdate { snapshot: Arc::clone(&snapshot), version: published.version });
         }
-        published.kept.push(snapshot);
+        published.retained.push(snapshot);
     }
 
-    /// Has shards moved.
+    /// Sends a migration plan to all workers.
     #[cfg(test)]
-    pub(crate) fn tell_plan(&self, plan: &Arc<Plan>) {
-        let givers = plan.givers();
-        let others = (0..self.contacts.len()).filter(|worker| !givers.contains(worker));
-        let _turn = self.contacts.first().map(|contact| contact.turn());
+    pub(crate) fn broadcast_plan(&self, plan: &Arc<MigrationPlan>) {
+        let givers = plan.sources();
+        let others = (0..self.handles.len()).filter(|worker| !givers.contains(worker));
+        let _turn = self.handles.first().map(|contact| contact.lock_broadcast());
         for worker in givers.iter().copied().chain(others) {
-            self.contacts.get(worker).into_iter().for_each(|contact| contact.tell_plan(plan));
+            self.handles.get(worker).into_iter().for_each(|contact| contact.notify_plan(plan));
         }
     }
 
-    /// Has the bindings of `aor` removed, for its user may not be called any more. Returns at once. Any worker may be told: who
-    /// has not the shard passes it on.
+    /// Removes the bindings of `aor` because its user must no longer be reached. Returns at once. Any worker may
+    /// receive this; it forwards it to the shard's worker.
     pub fn forget(&self, aor: &[u8]) {
-        self.tell_forgotten(Forgotten { aor: aor.into(), order: Order::Bar });
+        self.broadcast_removal(BindingRemoval { aor: aor.into(), reason: RemovalReason::Bar });
     }
 
-    /// Has the registrations of `aor` end, or that of `contact`, as it was registered, while its user stays. Returns at once.
-    /// While registrations of before are being read, nothing is done.
+    /// Removes all registrations of `aor`, or only that of `contact` as registered; the user stays valid. Returns at
+    /// once. Does nothing while earlier registrations are being loaded.
     pub fn unregister(&self, aor: &[u8], contact: Option<&[u8]>) {
-        self.tell_forgotten(Forgotten { aor: aor.into(), order: Order::Unregister(contact.map(Into::into)) });
+        self.broadcast_removal(BindingRemoval {
+            aor: aor.into(),
+            reason: RemovalReason::Unregister(contact.map(Into::into)),
+        });
     }
 
-    fn tell_forgotten(&self, forgotten: Forgotten) {
+    fn broadcast_removal(&self, forgotten: BindingRemoval) {
         let aor = &forgotten.aor;
         let shard = self.tables.locations.shard_of(aor);
-        if let Some(contact) = self.contacts.get(usize::from(shard.0) % self.contacts.len().max(1)) {
-            contact.tell_forgotten(shard, forgotten);
+        if let Some(contact) = self.handles.get(usize::from(shard.0) % self.handles.len().max(1)) {
+            contact.notify_removal(shard, forgotten);
         }
     }
 
-    /// What the workers have counted.
+    /// Returns the counters of all workers.
     #[must_use]
     pub fn status(&self) -> FleetStatus {
         let now = self.clock.now();
-        // While this is held no shard leaves one worker's sum and none enters another's.
-        let moving = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
-        let workers: Vec<_> = self.contacts.iter().map(|contact| contact.board.read(now)).collect();
+        // While this lock is held, no shard leaves one worker's total or enters another's.
+        let moving = self.in_transit.lock().unwrap_or_else(PoisonError::into_inner);
+        let workers: Vec<_> = self.handles.iter().map(|contact| contact.status.read(now)).collect();
         let mut total = WorkerStatus { version: u64::MAX, ..WorkerStatus::default() };
         workers.iter().for_each(|worker| total.add(worker));
         moving.iter().for_each(|(_, shard)| shard.add_to(&mut total));
@@ -288,12 +302,12 @@ impl Fleet {
         FleetStatus { workers, total, registrations: self.tables.locations.len(), last_panic: self.panics.last() }
     }
 
-    /// The calls in progress, the oldest first, up to `limit` of them; where there are more, which ones is chance. What a
-    /// worker does not tell in time is missing.
+    /// Returns the calls in progress, oldest first, up to `limit`; if there are more, the selection is arbitrary.
+    /// Calls of a worker that does not answer in time are missing.
     #[must_use]
     pub fn calls(&self, limit: usize) -> CallList {
         let mut all = CallList::default();
-        for list in self.inquire(|reply| Inquiry::Calls(limit, reply)) {
+        for list in self.query_workers(|reply| WorkerQuery::Calls(limit, reply)) {
             match list {
                 Some(list) => all.join(list, limit),
                 None => all.more = true,
@@ -302,39 +316,41 @@ impl Fleet {
         all
     }
 
-    /// The trunks that the server registers at, by name. What a worker does not tell in time is missing.
+    /// Returns the trunk registrations by name. Those of a worker that does not answer in time are missing.
     #[must_use]
     pub fn accounts(&self) -> Vec<Account> {
-        let mut all: Vec<_> = self.inquire(Inquiry::Accounts).into_iter().flatten().flatten().collect();
+        let mut all: Vec<_> = self.query_workers(WorkerQuery::Accounts).into_iter().flatten().flatten().collect();
         all.sort_by(|a, b| a.trunk.cmp(&b.trunk));
         all
     }
 
-    /// Asks each worker; `None` stands for one that does not answer in time.
-    fn inquire<T>(&self, inquiry: impl Fn(SyncSender<T>) -> Inquiry) -> Vec<Option<T>> {
-        let (reply, replies) = mpsc::sync_channel(self.contacts.len());
-        self.contacts.iter().for_each(|contact| contact.inquire(inquiry(reply.clone())));
+    /// Queries each worker; `None` stands for one that does not answer in time.
+    fn query_workers<T>(&self, inquiry: impl Fn(SyncSender<T>) -> WorkerQuery) -> Vec<Option<T>> {
+        let (reply, replies) = mpsc::sync_channel(self.handles.len());
+        self.handles.iter().for_each(|contact| contact.query(inquiry(reply.clone())));
         drop(reply);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + QUERY_TIMEOUT;
         let answer = |_| replies.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
-        self.contacts.iter().map(answer).collect()
+        self.handles.iter().map(answer).collect()
     }
 
-    /// The targets that failed lately and are tried after others.
+    /// Returns the next hops that failed recently and are tried last.
     #[must_use]
     pub fn outages(&self) -> &Arc<Outages> {
         &self.tables.outages
     }
 
-    /// The location table.
+    /// Returns the location table.
     #[must_use]
     pub fn locations(&self) -> &Arc<Locations> {
         &self.tables.locations
     }
 
-    /// Whether every shard has the newest snapshot, every forwarded request is answered and nothing waits to be sent. While
-    /// the server drains this becomes true and stays so; at other times it is up to 100 ms old. Transactions may exist that
-    /// only absorb retransmissions.
+    /// Returns whether every shard has the latest snapshot, every forwarded request is answered and nothing waits to
+    /// be sent.
+    ///
+    /// While the server drains, this becomes true and stays true; otherwise it is up to 100 ms old. Transactions may
+    /// remain that only absorb retransmissions.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let version = self.published.lock().unwrap_or_else(PoisonError::into_inner).version;
@@ -342,7 +358,7 @@ impl Fleet {
         workers.iter().all(|worker| worker.version == version) && total.unanswered == 0 && total.unsent == 0
     }
 
-    /// Ends all workers and waits for them. What waits in the send buffers is sent; transactions are forgotten.
+    /// Stops all workers and waits for them. Output in the send buffers is sent; transactions are dropped.
     pub fn stop(self) {
         drop(self);
     }
@@ -350,28 +366,28 @@ impl Fleet {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        self.contacts.iter().for_each(|contact| contact.stop());
+        self.handles.iter().for_each(|contact| contact.stop());
         for thread in self.threads.drain(..) {
-            // A worker that panics aborts the process, so there is nothing to hear.
+            // A worker that panics aborts the process, so the result is irrelevant.
             let _ = thread.join();
         }
     }
 }
 
-/// Keeps this thread on the core that it is to have.
-fn stay_on(worker: usize, options: &WorkerOptions) {
+/// Pins this thread to its configured core.
+fn pin_to_cores(worker: usize, options: &WorkerOptions) {
     let Some(core) = options.cores.get(worker) else { return };
     let mut cores = CpuSet::new();
     if *core < CpuSet::MAX_CPU {
         cores.set(*core);
     }
     if let Err(error) = sched_setaffinity(None, &cores) {
-        tracing::warn!(worker, core, %error, "the worker cannot be kept on its core and goes where the system likes");
+        tracing::warn!(worker, core, %error, "the worker cannot be pinned to its core; the scheduler places it");
     }
 }
 
-/// Opens the second sockets, for new work, of each address, and has the kernel sort what arrives. For each worker and listener one,
-/// but where the kernel cannot: then all arrives at the first.
+/// Opens the second sockets of each address, for new work, and makes the kernel sort arriving datagrams. Returns one
+/// per worker and listener; `None` if the kernel cannot sort, in which case all datagrams arrive at the first socket.
 pub(crate) fn sort(sockets: &[Vec<Socket>], active: usize, options: &WorkerOptions) -> Vec<Vec<Option<UdpSocket>>> {
     let all = sockets.len();
     let mut second: Vec<Vec<Option<UdpSocket>>> = (0..all).map(|_| Vec::new()).collect();
@@ -383,7 +399,7 @@ pub(crate) fn sort(sockets: &[Vec<Socket>], active: usize, options: &WorkerOptio
                 opened = (0..all).map_while(|_| socket.sibling().ok()).collect();
                 if opened.len() < all || !receiving.apply(socket) {
                     let address = socket.local_addr();
-                    tracing::warn!(%address, "the kernel cannot sort what arrives, so the worker does");
+                    tracing::warn!(%address, "the kernel cannot sort datagrams, so the worker sorts them");
                     opened.clear();
                 }
             }
@@ -397,22 +413,22 @@ pub(crate) fn sort(sockets: &[Vec<Socket>], active: usize, options: &WorkerOptio
     second
 }
 
-/// Does `work`. The process does not go on without one of its workers: the peers whose packets the kernel gives to it
-/// would hear nothing any more.
-fn watch(index: usize, work: impl FnOnce() -> io::Result<()>) {
+/// Runs `work` and aborts the process if it fails. Without one of its workers the server would ignore the peers whose
+/// packets the kernel steers to it.
+fn abort_on_failure(index: usize, work: impl FnOnce() -> io::Result<()>) {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => return,
-        Ok(Err(error)) => tracing::error!(worker = index, %error, "the worker cannot wait for its sockets"),
+        Ok(Err(error)) => tracing::error!(worker = index, %error, "the worker cannot poll its sockets"),
         Err(_) => tracing::error!(worker = index, "the worker panicked outside its shards"),
     }
     std::process::abort();
 }
 
-/// A ring each way between every two workers: for each worker its ways to the others.
-fn acquaint(contacts: &[Arc<Contact>]) -> Vec<Vec<Option<Neighbour>>> {
+/// Creates a ring in each direction between every two workers; returns the links of each worker.
+fn connect_workers(contacts: &[Arc<WorkerHandle>]) -> Vec<Vec<Option<WorkerLink>>> {
     let count = contacts.len();
     let mut gives: Vec<Vec<_>> = (0..count).map(|_| Vec::with_capacity(count)).collect();
-    // By taker, then by giver; the other way round than the ends that give.
+    // By receiver, then by sender; the sending ends are ordered the other way round.
     let mut takes: Vec<Vec<_>> = (0..count).map(|_| Vec::with_capacity(count)).collect();
     for (giver, gives) in gives.iter_mut().enumerate() {
         for (taker, takes) in takes.iter_mut().enumerate() {
@@ -422,21 +438,21 @@ fn acquaint(contacts: &[Arc<Contact>]) -> Vec<Vec<Option<Neighbour>>> {
             takes.push(take);
         }
     }
-    let meet = |((give, take), contact): ((Option<_>, Option<_>), &Arc<Contact>)| {
-        Some(Neighbour::new(Arc::clone(contact), give?, take?))
+    let meet = |((give, take), contact): ((Option<_>, Option<_>), &Arc<WorkerHandle>)| {
+        Some(WorkerLink::new(Arc::clone(contact), give?, take?))
     };
     let ways = gives.into_iter().zip(takes);
     ways.map(|(gives, takes)| gives.into_iter().zip(takes).zip(contacts).map(meet).collect()).collect()
 }
 
-fn port(socket: Socket, registry: &Arc<Registry>, token: Token) -> io::Result<Port> {
+fn port(socket: Socket, registry: &Arc<Registry>, token: Token) -> io::Result<ListenerSocket> {
     match socket {
-        Socket::Udp(socket) => Outlet::new(socket, registry, token).map(Port::Udp),
-        Socket::Tcp(listener) => Entrance::new(listener, registry, token).map(Port::Tcp),
+        Socket::Udp(socket) => DatagramSocket::new(socket, registry, token).map(ListenerSocket::Udp),
+        Socket::Tcp(listener) => StreamListener::new(listener, registry, token).map(ListenerSocket::Tcp),
     }
 }
 
-/// The number of shards of so many workers.
+/// Returns the number of shards for a number of workers.
 ///
 /// # Errors
 /// `InvalidInput` when there is no worker, or more than [`MAX_WORKERS`].

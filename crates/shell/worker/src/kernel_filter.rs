@@ -1,5 +1,5 @@
-//! How the kernel drops for a worker what its controller does not want: with a memory of what was dropped where the process may
-//! have it (`CAP_BPF` and `CAP_PERFMON`), else by position alone, else not at all.
+//! Kernel filter of a worker: drops what the controller does not admit, with a memory of dropped messages if
+//! permitted (`CAP_BPF` and `CAP_PERFMON`), otherwise by position alone, otherwise not at all.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -8,53 +8,53 @@ use strowger_foundation::Timestamp;
 use strowger_net::{DroppedMessages, FilterMemory, KnownSources, MAX_WORKERS, PacketFilter};
 use strowger_overload::{Filter, FilterAbilities};
 
-use crate::queue::NewWorkQueue;
+use crate::new_work_queue::NewWorkQueue;
 
-/// What the programs of all workers' sockets read.
+/// Memory read by the programs of all workers' sockets.
 #[derive(Debug, Default)]
 pub(crate) struct SharedMemory {
-    /// What was dropped, which exists while one of them needs it.
+    /// Dropped messages; exists while any worker needs it.
     dropped: Mutex<Weak<DroppedMessages>>,
-    /// Who has proven to be there, where the kernel can know it.
+    /// Proven sources, if the kernel can share them.
     sources: Option<Arc<KnownSources>>,
 }
 
 impl SharedMemory {
-    /// Memory in which nothing was dropped.
+    /// Creates an empty memory.
     pub(crate) const fn new(sources: Option<Arc<KnownSources>>) -> Self {
         Self { dropped: Mutex::new(Weak::new()), sources }
     }
 }
 
-/// What a worker's kernel queues are told, besides the filter.
+/// What configures a worker's kernel queues, besides the filter.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules<'r> {
     pub(crate) queues: &'r [Option<NewWorkQueue>],
-    /// The version of the configuration that the rules are of.
+    /// Configuration version of the rules.
     pub(crate) version: u64,
-    /// Whether the worker drops anything, which the kernel is to remember from the beginning.
+    /// Whether the worker sheds load. Dropped messages are remembered from the start of shedding.
     pub(crate) is_limiting: bool,
     pub(crate) rules: &'r dyn Fn(Filter) -> PacketFilter,
 }
 
-/// What the kernel does for a worker's queues.
+/// Kernel filter of one worker's queues.
 #[derive(Debug)]
 pub(crate) struct KernelFilter {
     worker: usize,
     shared: Arc<SharedMemory>,
     state: State,
-    /// Whether the kernel lets us have no memory, and no program at all, so that it is not asked again.
+    /// Whether the kernel refused shared memory, and programs altogether; a refusal is not retried.
     is_memory_refused: bool,
     is_refused: bool,
 }
 
 #[derive(Debug)]
 enum State {
-    /// It drops nothing.
+    /// Drops nothing.
     Open,
-    /// It drops what does not pass this, by a program without a memory.
+    /// Drops what `filter` does not pass, by a classic program.
     Classic { filter: Filter, version: u64 },
-    /// It drops what does not pass, and what was dropped before.
+    /// Drops what `filter` does not pass and what was dropped before.
     Memory { dropped: Arc<DroppedMessages>, filter: Filter, version: u64 },
 }
 
@@ -64,18 +64,18 @@ impl KernelFilter {
         Self { worker, shared, state: State::Open, is_memory_refused, is_refused: false }
     }
 
-    /// Whether the kernel drops anything.
+    /// Returns whether the kernel filters.
     pub(crate) const fn is_filtering(&self) -> bool {
         !matches!(self.state, State::Open)
     }
 
-    /// What the filter can do.
+    /// Returns the abilities of the filter.
     pub(crate) fn abilities(&self) -> FilterAbilities {
         let has_memory = !self.is_memory_refused;
         FilterAbilities { has_memory, knows_sources: has_memory && self.shared.sources.is_some() }
     }
 
-    /// When there is something to do, whatever comes.
+    /// Returns when the filter must be called next, even without traffic.
     pub(crate) fn next_deadline(&self) -> Timestamp {
         match &self.state {
             State::Memory { dropped, .. } => dropped.poll_timeout(),
@@ -83,19 +83,19 @@ impl KernelFilter {
         }
     }
 
-    /// A message over UDP was not served: its retransmissions need not be received.
+    /// Records a UDP message that was not served, so that its retransmissions are dropped.
     pub(crate) fn remember(&self, fingerprint: impl FnOnce() -> u32) {
         if let State::Memory { dropped, .. } = &self.state {
             dropped.insert(fingerprint());
         }
     }
 
-    /// Has the kernel follow the controller's filter.
-    pub(crate) fn follow(&mut self, now: Timestamp, wanted: Filter, rules: Rules<'_>) {
+    /// Applies the controller's filter to the kernel.
+    pub(crate) fn update(&mut self, now: Timestamp, wanted: Filter, rules: Rules<'_>) {
         match &mut self.state {
             State::Memory { dropped, filter, version } if *version == rules.version => {
                 if *filter != wanted {
-                    dropped.let_pass(self.worker, &wanted);
+                    dropped.set_filter(self.worker, &wanted);
                     *filter = wanted;
                 }
                 dropped.handle_timeout(now);
@@ -104,7 +104,7 @@ impl KernelFilter {
                     detach(rules);
                 }
             }
-            State::Classic { filter, version } if *version == rules.version && filter.is_near(&wanted) => {}
+            State::Classic { filter, version } if *version == rules.version && filter.is_close_to(&wanted) => {}
             State::Open if !rules.is_limiting || rules.queues.iter().flatten().next().is_none() => {}
             State::Open | State::Memory { .. } if !self.is_memory_refused => self.begin_memory(now, wanted, rules),
             State::Open if wanted.is_open() => {}
@@ -118,7 +118,7 @@ impl KernelFilter {
             Err(error) => {
                 tracing::info!(
                     %error,
-                    "calls that were dropped are forgotten, so some are served late under overload; the capabilities CAP_BPF and \
+                    "dropped calls are not remembered, so some are served late under overload; the capabilities CAP_BPF and \
                      CAP_PERFMON, and Linux 5.12, let the kernel remember them"
                 );
                 self.is_memory_refused = true;
@@ -127,14 +127,14 @@ impl KernelFilter {
         }
     }
 
-    /// Gives each queue a program that follows the memory of all workers.
+    /// Attaches to each queue a program that follows the memory of all workers.
     fn attach_memory(&self, now: Timestamp, wanted: Filter, rules: Rules<'_>) -> io::Result<Arc<DroppedMessages>> {
         let mut shared = self.shared.dropped.lock().unwrap_or_else(PoisonError::into_inner);
         let dropped = match shared.upgrade() {
             Some(dropped) => dropped,
             None => Arc::new(DroppedMessages::new(now)?),
         };
-        dropped.let_pass(self.worker, &wanted);
+        dropped.set_filter(self.worker, &wanted);
         let packet_filter = (rules.rules)(wanted);
         let memory = FilterMemory { dropped: &dropped, sources: self.shared.sources.as_deref() };
         for queue in rules.queues.iter().flatten() {
@@ -155,25 +155,25 @@ impl KernelFilter {
             Err(error) => {
                 tracing::warn!(
                     %error,
-                    "the kernel cannot drop calls before they are received, so the worker does, at a higher cost; raise \
+                    "the kernel cannot drop calls before they are received, so the worker drops them at a higher cost; raise \
                      net.core.optmem_max"
                 );
                 self.is_refused = true;
                 self.state = State::Open;
-                // Some queues have a program, which nobody would tell of changes.
+                // Some queues have a program that would not be updated.
                 detach(rules);
             }
         }
     }
 }
 
-/// Takes the programs away from all queues. Without one there is none to be taken.
+/// Detaches the programs from all queues; a queue without one is unaffected.
 fn detach(rules: Rules<'_>) {
     let open = (rules.rules)(Filter::OPEN);
     for queue in rules.queues.iter().flatten() {
         if let Err(error) = queue.filter(&open) {
-            let address = queue.outlet.socket().local_addr();
-            tracing::warn!(%address, %error, "the kernel goes on dropping calls; restart the server");
+            let address = queue.socket.socket().local_addr();
+            tracing::warn!(%address, %error, "the filter cannot be detached, so the kernel keeps dropping calls; restart the server");
         }
     }
 }

@@ -1,13 +1,13 @@
-//! The per-core loop: sockets in, shards, sockets out.
+//! The per-core event loop: sockets, shards, sockets.
 //!
-//! A [`Fleet`] is one thread a core. Each thread, a *worker*, has a socket on every listener (the kernel spreads peers over
-//! them) and [`SHARDS_PER_WORKER`] shards. Its round: receive a batch, read the clock once, find each message's shard; where
-//! the shard sits here, let it act and send what comes of it; where it sits elsewhere, hand the message over through a
-//! bounded ring and wake that worker if it sleeps. Answers leave from the worker that has the shard. Nothing is allocated
-//! for a message once buffers have grown, nothing is locked on its way but what the shards share, and nobody waits for
-//! another worker.
+//! A [`Fleet`] is one thread per core. Each thread, a *worker*, has a socket on every listener (the kernel
+//! distributes peers over them) and [`SHARDS_PER_WORKER`] shards. In each round it receives a batch, reads the clock
+//! once and finds each message's shard. If the shard is local, it runs the shard and sends the output. Otherwise it
+//! hands the message over through a bounded ring and wakes the other worker if it sleeps. Responses leave from the
+//! worker that has the shard. Once buffers have grown, nothing is allocated per message. The only locks on the way
+//! are those of tables that shards share, and no worker waits for another.
 //!
-//! A shard that panics is replaced by a fresh one, and the worker goes on; see [`PanicReport`].
+//! A shard that panics is replaced by a new one, and the worker continues; see [`PanicReport`].
 
 #![cfg(target_os = "linux")]
 #![forbid(unsafe_code)]
@@ -18,55 +18,55 @@
 )]
 
 mod admission;
-mod balance;
-mod brain;
 mod calls;
 mod connection;
-mod contact;
-mod crew;
-mod desk;
-mod entrance;
-mod exits;
+mod connection_index;
+mod datagram_socket;
 mod fleet;
+mod framing;
 mod handover;
-mod index;
-mod intake;
-mod keep;
+mod ingress;
 mod kernel_filter;
 mod limits;
-mod moving;
+mod migration;
+mod new_work_queue;
 mod options;
-mod outlet;
 mod panics;
-mod queue;
-mod reading;
+mod rebalance;
+mod record_sink;
 mod resolve;
+mod shard_factory;
+mod shard_host;
 mod slots;
 mod socket;
 mod spin;
 mod status;
+mod stream_listener;
+mod stream_reader;
 mod streams;
 #[cfg(test)]
 mod tests;
 mod trace;
 mod worker;
+mod worker_handle;
+mod worker_io;
 
-pub use balance::{CALM_FOR, EVEN_AT, GATHER_AT, SETTLE, SPREAD_AT, UNEVEN_AT};
-pub use brain::NONCE_STRIPES;
-pub use calls::{Account, CallLine, CallList};
-pub use exits::{HANDOVER_OVERFLOW, HANDOVER_OVERFLOW_BYTES};
+pub use calls::{Account, CallInfo, CallList};
 pub use fleet::{Fleet, FleetConfig, MAX_WORKERS, SHARDS_PER_WORKER, shards_of};
-pub use handover::{HANDOVER_PART, HANDOVER_QUEUE};
-pub use keep::{Keep, KeepBatch, SecondKeep};
+pub use handover::{HANDOVER_QUEUE, MIN_RING_CAPACITY};
 pub use limits::{FREE_BYTES, KEPT_BYTES, QUEUED_BYTES, StreamLimits};
-pub use moving::{HELD, HELD_BYTES};
+pub use migration::{MAX_HELD_BYTES, MAX_HELD_MESSAGES};
 pub use options::{Spin, Spread, WorkerOptions};
 pub use panics::{PANIC_LIMIT, PANIC_WINDOW, PanicReport};
-pub use resolve::{QUESTIONS, Reply, Resolve};
+pub use rebalance::{GROW_UTILIZATION, IMBALANCE_START, IMBALANCE_STOP, SETTLE_TIME, SHRINK_AFTER, SHRINK_UTILIZATION};
+pub use record_sink::{RecordBatch, RecordSink, SecondaryAck};
+pub use resolve::{MAX_DNS_QUERIES, Reply, Resolve};
+pub use shard_factory::NONCE_STRIPES;
 pub use socket::Socket;
 pub use status::{Counters, FleetStatus, OverloadStatus, StreamCounters, WorkerStatus};
 pub use trace::{
-    Direction, MAX_TRACED_BYTES, MAX_TRACED_CALLS, MAX_TRACES, TRACE_QUEUE, TooManyTraces, Trace, TraceFilter, Traced,
-    Tracer,
+    Direction, MAX_TRACED_BYTES, MAX_TRACED_CALLS, MAX_TRACES, TRACE_QUEUE, TooManyTraces, Trace, TraceFilter,
+    TraceRecord, Tracer,
 };
 pub use worker::TIMER_TICK;
+pub use worker_io::{HANDOVER_OVERFLOW, HANDOVER_OVERFLOW_BYTES};

@@ -1,34 +1,37 @@
-//! How much connections may cost.
+//! Resource limits of connections.
 
 use std::time::Duration;
 
-/// Bytes of one worker's incomplete messages, beyond [`FREE_BYTES`] each; past it a connection that wants more is closed.
-/// Whole messages that wait for another worker may take as much again. Buffers have up to twice the room.
+/// Maximum bytes of one worker's incomplete messages, beyond [`FREE_BYTES`] per connection. Past it, a connection
+/// that needs more is closed. Complete messages that wait for another worker may take the same amount again. Buffers
+/// have up to twice the capacity.
 pub const KEPT_BYTES: usize = 64 * 1024 * 1024;
 
-/// Bytes of one worker's send queues, beyond [`FREE_BYTES`] each; past it a connection that wants more is closed.
+/// Maximum bytes in one worker's send queues, beyond [`FREE_BYTES`] per connection. Past it, a connection that needs
+/// more is closed.
 pub const QUEUED_BYTES: usize = 128 * 1024 * 1024;
 
-/// What every connection may keep or queue whatever the others do: few messages are larger.
+/// Bytes that every connection may buffer or queue regardless of others; few messages are larger.
 pub const FREE_BYTES: usize = 4 * 1024;
 
-/// The limits of connections.
+/// Limits of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Connections of the whole server. What is accepted past fifteen sixteenths of it is closed at once; past it nothing
-    /// more is opened.
+    /// Maximum number of connections of the server. Connections accepted beyond fifteen sixteenths of it are closed
+    /// at once; at the limit no connections are opened either.
     pub connections: usize,
-    /// Accepted connections of one source: an IPv4 address or an IPv6 /64.
+    /// Maximum number of accepted connections per source: an IPv4 address or an IPv6 /64.
     pub per_source: usize,
-    /// Bytes that may wait to be sent on one connection; past it it is closed.
+    /// Maximum bytes waiting to be sent on one connection; beyond it, the connection is closed.
     pub send_queue: usize,
-    /// How long a message may take from its first byte to its last.
+    /// Maximum time from the first to the last byte of a message.
     pub message_time: Duration,
-    /// How long a connection may bring neither a message nor a keep-alive; zero for any time.
+    /// Maximum time without a message or keep-alive on a connection; zero for no limit.
     pub idle: Duration,
-    /// How long opening a connection may take.
+    /// Maximum time to open a connection.
     pub connect_timeout: Duration,
-    /// How long what was sent may stay unacknowledged by the peer's system before the connection counts as dead.
+    /// Maximum time that sent bytes may stay unacknowledged by the peer's system before the connection is considered
+    /// dead.
     pub user_timeout: Duration,
 }
 
@@ -39,6 +42,7 @@ impl Default for StreamLimits {
             per_source: 256,
             send_queue: 256 * 1024,
             message_time: Duration::from_secs(30),
+            //= rfc3261#18:keep-open
             idle: Duration::from_secs(3600),
             connect_timeout: Duration::from_secs(3),
             user_timeout: Duration::from_secs(20),

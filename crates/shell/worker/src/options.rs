@@ -1,44 +1,44 @@
-//! How the workers share the work and the machine.
+//! Options of the workers.
 
 use std::time::Duration;
 
-/// What an operator may decide about the workers.
+/// Worker settings under the operator's control.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerOptions {
-    /// How workers wait for what comes next.
+    /// How workers wait for input.
     pub spin: Spin,
-    /// How many workers have shards at least, whatever there is to do.
+    /// Minimum number of workers with shards, regardless of load.
     pub min_workers: usize,
-    /// The cores of each worker, by its number; whoever has none goes where the system likes.
+    /// Core of each worker, by index; workers without one are placed by the scheduler.
     pub cores: Vec<usize>,
-    /// Which workers receive.
+    /// Which workers receive datagrams.
     pub spread: Spread,
-    /// Whether more new work than can be served is refused, and the kernel sorts what arrives for that.
+    /// Whether excess new work is refused, and whether the kernel sorts arriving datagrams for this.
     pub overload_control: bool,
-    /// Whether shards stay where they are, for tests that move them themselves.
+    /// Whether shards stay where they are, for tests that move them explicitly.
     #[cfg(test)]
-    pub(crate) is_still: bool,
+    pub(crate) is_rebalancing_off: bool,
 }
 
-/// How a worker waits.
+/// How a worker waits for input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spin {
-    /// Awake for up to this long where that is likely to save a wake-up, which is worth as much; then asleep. Zero: never awake.
+    /// Spins for up to this long if that is likely to save a wake-up of similar cost, then sleeps. Zero: never spins.
     UpTo(Duration),
-    /// Awake as long as it has shards, whatever comes: its core is never given up. Without shards as by default.
+    /// Spins as long as it has shards and never yields its core. Without shards, as by default.
     Always,
 }
 
-/// About what a wake-up costs.
+/// Approximate cost of a wake-up.
 pub(crate) const WAKE_UP: Duration = Duration::from_micros(10);
 
-/// How datagrams are spread over the workers that have shards.
+/// How datagrams are distributed over the workers with shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spread {
-    /// All of one peer are received by one worker, in their order.
+    /// All datagrams of a peer are received by one worker, in order.
     #[default]
     Peers,
-    /// Each is received by any: what one peer sends in a row may be overtaken by what it sends next.
+    /// Each datagram may be received by any worker; datagrams of one peer may be reordered.
     Packets,
 }
 
@@ -51,7 +51,7 @@ impl Default for WorkerOptions {
             spread: Spread::Peers,
             overload_control: true,
             #[cfg(test)]
-            is_still: false,
+            is_rebalancing_off: false,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of a panic, and when there were too many.
+//! Record of contained panics, and detection of too many.
 
 use std::any::Any;
 use std::fmt;
@@ -7,26 +7,26 @@ use std::time::Duration;
 
 use strowger_foundation::{ShardId, Timestamp};
 
-/// Panics within [`PANIC_WINDOW`] at which the process aborts: then state is lost faster than peers can bring it back,
-/// and a fresh process is better.
+/// Number of panics within [`PANIC_WINDOW`] at which the process aborts: state is then lost faster than peers can
+/// restore it, and a new process is better.
 pub const PANIC_LIMIT: usize = 3;
 
-/// See [`PANIC_LIMIT`].
+/// Time window of [`PANIC_LIMIT`].
 pub const PANIC_WINDOW: Duration = Duration::from_secs(60);
 
-/// How much of the message that was being dealt with is kept, in bytes.
+/// Bytes kept of the message being handled.
 const KEPT_INPUT: usize = 4 * 1024;
 
-/// A panic that was contained.
+/// A contained panic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PanicReport {
-    /// The shard whose state was lost; `None` where the message had not reached one.
+    /// The shard whose state was lost; `None` if the message had not reached one.
     pub shard: Option<ShardId>,
-    /// When it happened.
+    /// Time of the panic.
     pub at: Timestamp,
-    /// What the panic said.
+    /// Panic message.
     pub what: String,
-    /// The message that was being dealt with, without its credentials, cut at 4 KiB; empty where it was a timer.
+    /// The message being handled, without credentials, truncated to 4 KiB; empty for a timer.
     pub input: Vec<u8>,
 }
 
@@ -38,7 +38,7 @@ impl PanicReport {
     }
 }
 
-/// One line, with everything that came from the peer escaped.
+/// One line, with all input from the peer escaped.
 impl fmt::Display for PanicReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.shard {
@@ -49,7 +49,7 @@ impl fmt::Display for PanicReport {
     }
 }
 
-/// `message` with the values of Authorization and Proxy-Authorization taken out, folded lines and all.
+/// Returns `message` without the values of Authorization and Proxy-Authorization, including folded lines.
 fn without_credentials(message: &[u8]) -> Vec<u8> {
     const SECRET: [&[u8]; 2] = [b"authorization", b"proxy-authorization"];
     let mut kept = Vec::with_capacity(message.len());
@@ -71,7 +71,7 @@ fn without_credentials(message: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// The panics of all workers.
+/// Panics of all workers.
 #[derive(Debug, Default)]
 pub(crate) struct PanicLog {
     state: Mutex<LogState>,
@@ -79,13 +79,13 @@ pub(crate) struct PanicLog {
 
 #[derive(Debug, Default)]
 struct LogState {
-    /// When the last ones happened, the newest first.
+    /// Times of the latest panics, newest first.
     recent: [Option<Timestamp>; PANIC_LIMIT],
     last: Option<PanicReport>,
 }
 
 impl PanicLog {
-    /// Notes a panic; whether it was one too many.
+    /// Records a panic; returns whether the limit is exceeded.
     #[must_use]
     pub(crate) fn record(&self, report: PanicReport) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,7 +98,7 @@ impl PanicLog {
         state.recent.last().copied().flatten().is_some_and(|oldest| at - oldest < PANIC_WINDOW)
     }
 
-    /// The last panic.
+    /// Returns the latest panic.
     pub(crate) fn last(&self) -> Option<PanicReport> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).last.clone()
     }

@@ -1,19 +1,20 @@
-//! Where a worker's connections are: places that keep their number, in blocks, so that growing moves and wastes nothing.
+//! Storage of a worker's connections: slots with stable numbers, allocated in blocks so that growth neither moves nor
+//! wastes memory.
 
 use crate::connection::Connection;
 
-/// Places of one block.
+/// Slots per block.
 const BLOCK: usize = 128;
 
-/// A place for a connection.
+/// A slot for a connection.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// How often the place was used before, from a beginning that each process chooses anew.
+    /// Number of earlier uses of the slot, starting at a value chosen per process.
     pub(crate) generation: u32,
     pub(crate) connection: Option<Connection>,
 }
 
-/// All places of one worker.
+/// All slots of one worker.
 #[derive(Debug)]
 pub(crate) struct Slots {
     first_generation: u32,
@@ -26,12 +27,12 @@ impl Slots {
         Self { first_generation, blocks: Vec::new(), free: Vec::new() }
     }
 
-    /// How many places are taken.
+    /// Returns the number of used slots.
     pub(crate) fn len(&self) -> usize {
         self.blocks.len() * BLOCK - self.free.len()
     }
 
-    /// A place that is free; `None` where numbers from `limit` on would be needed.
+    /// Returns a free slot; `None` if its number would reach `limit`.
     pub(crate) fn take(&mut self, limit: u32) -> Option<u32> {
         if let Some(slot) = self.free.pop() {
             return Some(slot);
@@ -43,7 +44,7 @@ impl Slots {
         Some(first)
     }
 
-    /// Makes a place free again.
+    /// Frees a slot.
     pub(crate) fn release(&mut self, slot: u32) {
         debug_assert!(self.get(slot as usize).is_some_and(|place| place.connection.is_none()), "it is empty");
         self.free.push(slot);
@@ -57,7 +58,7 @@ impl Slots {
         self.blocks.get_mut(slot / BLOCK)?.get_mut(slot % BLOCK)
     }
 
-    /// The connections that there are.
+    /// Returns the existing connections.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
         self.blocks.iter().flatten().filter_map(|slot| slot.connection.as_ref())
     }

@@ -1,4 +1,4 @@
-//! The sockets that a fleet starts with, of any transport.
+//! The sockets a fleet starts with, of any transport.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// The address that it is bound to, with its port.
+    /// Returns the bound address and port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         match self {
@@ -24,7 +24,7 @@ impl Socket {
         }
     }
 
-    /// Its transport.
+    /// Returns the transport.
     #[must_use]
     pub const fn transport(&self) -> Transport {
         match self {
@@ -33,10 +33,10 @@ impl Socket {
         }
     }
 
-    /// Another one on the same address, for another worker.
+    /// Opens another socket on the same address, for another worker.
     ///
     /// # Errors
-    /// When the system refuses it.
+    /// When the system refuses.
     pub fn sibling(&self) -> Result<Self, BindError> {
         match self {
             Self::Udp(socket) => socket.sibling().map(Self::Udp),

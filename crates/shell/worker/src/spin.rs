@@ -1,45 +1,45 @@
-//! Whether to wait awake, and for how long.
+//! Decision whether to spin before sleeping, and for how long.
 //!
-//! A worker that sleeps costs its core the way to sleep and back, and the message that it sleeps for the time of that: far
-//! more than dealing with it. So it waits awake where what it waits for usually comes soon. How soon that is, it knows from
-//! how long it waited before: of each possible limit it reckons what that would have cost, and takes the cheapest. Where
-//! messages come seldom that is not to wait at all, so an idle server uses no processor.
+//! Sleeping costs a worker's core the transition to sleep and back, and delays the message that ends the sleep by the
+//! same time: far more than handling it. So the worker spins if the next message usually comes soon. It estimates
+//! this from past waits: for each possible limit it computes the cost it would have had and takes the cheapest. If
+//! messages are rare, that is not to spin at all, so an idle server uses no CPU.
 
 use std::time::Duration;
 
 use crate::options::{Spin, WAKE_UP};
 
-/// How finely waits are told apart: by so many parts of the longest spin.
+/// Number of histogram classes into which the longest spin is divided.
 const CLASSES: usize = 16;
 
-/// Waits that are remembered; the older half of them counts half.
+/// Number of waits after which all counts are halved.
 const REMEMBERED: u32 = 128;
 
-/// After so many waits the limit is reckoned anew.
+/// Number of waits between recalculations of the limit.
 const RECKON_EVERY: u32 = 16;
 
-/// What is lost by waiting awake for what does not come is at most one part in so many of the time at work. So a worker that
-/// has little to do loses little, and one that is held to a part of a core keeps most of that for its work.
+/// Spinning in vain may take at most one part in this many of the time spent working. A worker with little to do thus
+/// loses little, and one that is limited to part of a core keeps most of it for work.
 const LOSS_SHARE: u32 = 4;
 
-/// How much of that may be saved up.
-const SAVED_UP: Duration = Duration::from_millis(2);
+/// Maximum budget that can accumulate.
+const MAX_BUDGET: Duration = Duration::from_millis(2);
 
-/// Decides how long a worker waits awake.
+/// Decides how long a worker spins.
 #[derive(Debug)]
 pub(crate) struct Spinner {
-    /// As long as there are shards.
+    /// Spins without limit while the worker has shards.
     is_always_awake: bool,
-    /// The longest spin, and what a spin may cost to save one wake-up.
+    /// Longest spin, and the maximum cost of a spin to save one wake-up.
     longest: Duration,
-    /// How many waits took so many parts of `longest`; the last is all that took more.
+    /// Histogram of waits in classes of `longest`; the last class counts all longer ones.
     waits: [u32; CLASSES + 1],
     remembered: u32,
-    /// Waits since the limit was reckoned.
+    /// Waits since the limit was recalculated.
     unreckoned: u32,
     limit: Duration,
-    /// What may still be lost.
-    funds: Duration,
+    /// Time that may still be lost to spinning in vain.
+    budget: Duration,
 }
 
 impl Spinner {
@@ -49,29 +49,30 @@ impl Spinner {
             Spin::Always => (true, WAKE_UP),
         };
         let (waits, limit) = ([0; CLASSES + 1], Duration::ZERO);
-        Self { is_always_awake, longest, waits, remembered: 0, unreckoned: 0, limit, funds: SAVED_UP }
+        Self { is_always_awake, longest, waits, remembered: 0, unreckoned: 0, limit, budget: MAX_BUDGET }
     }
 
-    /// How long to wait awake now; zero for not at all.
+    /// Returns how long to spin; zero for not at all.
     pub(crate) fn limit(&self, has_shards: bool) -> Duration {
         match self.limit {
             _ if self.is_always_awake && has_shards => Duration::MAX,
-            limit if self.funds < limit => Duration::ZERO,
+            limit if self.budget < limit => Duration::ZERO,
             limit => limit,
         }
     }
 
-    /// The worker was at work for so long.
+    /// Records time spent working.
     pub(crate) fn on_worked(&mut self, worked: Duration) {
-        self.funds = (self.funds + worked / LOSS_SHARE).min(SAVED_UP);
+        self.budget = (self.budget + worked / LOSS_SHARE).min(MAX_BUDGET);
     }
 
-    /// `spent` was spent waiting awake, and nothing came.
+    /// Records time `spent` spinning in vain.
     pub(crate) fn on_missed(&mut self, spent: Duration) {
-        self.funds = self.funds.saturating_sub(spent);
+        self.budget = self.budget.saturating_sub(spent);
     }
 
-    /// Something came `after` a wait began, whether that was spent awake or asleep; `MAX` for what was no message.
+    /// Records that a message arrived `after` a wait began, spinning or asleep; `MAX` if something else ended the
+    /// wait.
     pub(crate) fn on_waited(&mut self, after: Duration) {
         if self.longest.is_zero() {
             return;
@@ -94,11 +95,11 @@ impl Spinner {
     }
 }
 
-/// The limit, in classes, that would have cost the least: every wait costs what was spent awake, and one that was longer than
-/// the limit a wake-up on top of that.
+/// Returns the cheapest limit, in classes. Every wait costs the time spent spinning, and a wait longer than the limit
+/// costs a wake-up as well.
 fn cheapest(waits: &[u32; CLASSES + 1]) -> u32 {
     let all: u32 = waits.iter().sum();
-    // In halves of a class: a wait is taken to have ended in the middle of its class.
+    // In half classes: a wait is assumed to have ended in the middle of its class.
     let (mut best, mut least) = (0, all * 2 * CLASSES as u32);
     let (mut ended, mut awake) = (0, 0);
     for (class, count) in waits.iter().take(CLASSES).enumerate() {
@@ -125,10 +126,11 @@ mod tests {
         Duration::from_micros(count)
     }
 
-    /// What a message takes.
+    /// Time to handle a message.
     const WORK: Duration = Duration::from_micros(25);
 
-    /// Lets waits pass, each of them for a message; what was spent awake, and how many ended asleep.
+    /// Simulates waits, each ended by a message; returns the time spent spinning and the number of waits that ended
+    /// asleep.
     fn pass(spinner: &mut Spinner, waits: impl IntoIterator<Item = Duration>) -> (Duration, u32) {
         let (mut awake, mut asleep) = (Duration::ZERO, 0);
         for wait in waits {
@@ -167,7 +169,7 @@ mod tests {
         pass(&mut spinner, call.repeat(20));
         let (awake, asleep) = pass(&mut spinner, call.repeat(100));
         assert_eq!(asleep, 100);
-        // 5 × 20 µs awaited, and one short spin that was in vain.
+        // 5 × 20 µs as expected, plus one short spin in vain.
         assert!(awake >= micros(10_000) && awake <= micros(13_000), "{awake:?}");
     }
 
@@ -209,7 +211,7 @@ mod tests {
                 spinner.on_worked(WORK);
                 worked += WORK;
             }
-            prop_assert!(lost <= SAVED_UP + worked / LOSS_SHARE);
+            prop_assert!(lost <= MAX_BUDGET + worked / LOSS_SHARE);
         }
 
         #[test]

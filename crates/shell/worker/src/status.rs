@@ -1,4 +1,4 @@
-//! What the workers have counted.
+//! Status and counters of the workers.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -6,59 +6,61 @@ use std::time::Duration;
 use strowger_foundation::{ShardId, Timestamp};
 use strowger_net as net;
 
-use crate::brain::Brain;
 use crate::panics::PanicReport;
+use crate::shard_factory::StateMachine;
 use strowger_shard as shard;
 
-/// Totals of one worker since it started, for what is neither a socket's nor a shard's.
+/// Totals of one worker since it started, excluding those of sockets and shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Datagrams of nothing but line ends, and empty ones: keep-alives of peers behind a NAT. A double CRLF among them was
+    /// Empty datagrams and those of line ends only: keep-alives of peers behind a NAT. Those with a double CRLF were
     /// answered (RFC 5626 §3.5.1).
     pub keep_alives: u64,
-    /// Datagrams that are no SIP message, dropped.
+    /// Datagrams dropped because they are not SIP.
     pub malformed: u64,
-    /// Messages that no shard owns, dropped: responses to what we did not send.
+    /// Messages dropped because no shard owns them: responses to requests that were not sent by this server.
     pub unowned: u64,
-    /// Messages given to another worker.
+    /// Messages handed over to another worker.
     pub handed_over: u64,
-    /// Messages taken from other workers.
+    /// Messages received from other workers.
     pub taken_over: u64,
-    /// Messages dropped because as many as there may be ([`HANDOVER_QUEUE`](crate::HANDOVER_QUEUE)) waited for the same
-    /// worker, or because [`HELD`](crate::HELD) others, or [`HELD_BYTES`](crate::HELD_BYTES) of them, waited there for shards on their way.
+    /// Messages dropped because [`HANDOVER_QUEUE`](crate::HANDOVER_QUEUE) others were waiting for the same worker, or
+    /// because [`MAX_HELD_MESSAGES`](crate::MAX_HELD_MESSAGES) others, or [`MAX_HELD_BYTES`](crate::MAX_HELD_BYTES)
+    /// of them, were held there for shards in transit.
     pub handover_drops: u64,
-    /// What was held for shards that were on their way here.
+    /// Inputs held for shards in transit to this worker.
     pub held: u64,
-    /// What came for shards that had gone, and was passed on to where they are.
+    /// Inputs for shards that had left, forwarded to their new worker.
     pub passed_on: u64,
-    /// Messages that a shard wanted to send from a listener that does not exist, dropped. Ours to mend.
+    /// Messages dropped because a shard sent them from a listener that does not exist. Indicates a bug in the server.
     pub misdirected: u64,
-    /// Events for the log that were dropped because its queue was full.
+    /// Log events dropped because the queue was full.
     pub event_drops: u64,
-    /// Among them records of calls.
+    /// Call records among `event_drops`.
     pub record_drops: u64,
-    /// Receive calls that failed.
+    /// Failed receive calls.
     pub receive_errors: u64,
-    /// New work that overload control dropped unanswered, after it was received.
+    /// New work that overload control dropped without a response after receiving it.
     pub shed: u64,
-    /// Panics that were contained.
+    /// Contained panics.
     pub panics: u64,
 }
 
-/// How a worker's overload control stands; of all workers the most, but for what is admitted, which is summed.
+/// State of a worker's overload control. Over several workers, shares and waits are maxima; counts and rates are
+/// sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct OverloadStatus {
-    /// Whether there is any.
+    /// Whether overload control is enabled.
     pub is_on: bool,
-    /// Workers that refuse new work now.
+    /// Number of workers that refuse new work.
     pub limiting: usize,
-    /// The share of new calls that is refused or dropped, in thousandths, what the kernel drops included.
+    /// Share of new calls that is refused or dropped, in thousandths, including drops by the kernel.
     pub shed_permille: u16,
-    /// New work that is served, a second, while a worker limits.
+    /// New work admitted per second while a worker is limiting.
     pub admitted_per_s: u32,
-    /// The shortest wait of new work of late: how long everything waits.
+    /// Recent shortest wait of new work, which is the standing delay of the queue.
     pub wait: Duration,
-    /// Sockets for datagrams of which the kernel keeps new work apart.
+    /// Datagram sockets for which the kernel separates new work.
     pub sorted_by_kernel: usize,
     /// Workers for which the kernel drops new work.
     pub filtered_by_kernel: usize,
@@ -77,7 +79,7 @@ impl OverloadStatus {
 }
 
 impl Counters {
-    /// Adds `other` to every number.
+    /// Adds all values of `other`.
     pub fn add(&mut self, other: &Self) {
         let Self {
             keep_alives,
@@ -121,12 +123,12 @@ macro_rules! stream_counters {
         }
 
         impl StreamCounters {
-            /// Adds `other` to every number.
+            /// Adds all values of `other`.
             pub const fn add(&mut self, other: &Self) {
                 $(self.$name = self.$name.wrapping_add(other.$name);)*
             }
 
-            /// Names and values, in the order of their declaration.
+            /// Returns names and values in order of declaration.
             pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
                 [$((stringify!($name), self.$name),)*].into_iter()
             }
@@ -135,87 +137,88 @@ macro_rules! stream_counters {
 }
 
 stream_counters! {
-    /// Connections that peers opened.
+    /// Connections accepted.
     accepted,
-    /// Connections that we began to open.
+    /// Outgoing connections started.
     opened,
-    /// Connections closed at once because there are as many as there may be, and ones not opened because of it.
+    /// Connections closed at once or not opened because the total limit was reached.
     refused_total,
-    /// Connections closed at once because there are as many as there may be from their source.
+    /// Connections closed at once because the limit of their source was reached.
     refused_source,
-    /// Times that no connection could be accepted, for lack of descriptors or memory.
+    /// Times that no connection could be accepted for lack of descriptors or memory.
     accept_errors,
-    /// Connections that could not be opened: refused, unreachable, or no descriptor was left.
+    /// Connections that could not be opened: refused, unreachable, or out of descriptors.
     unopened,
     /// Connections that could not be opened in time.
     connect_timeouts,
-    /// Connections that the peer ended.
+    /// Connections closed by the peer.
     closed_by_peer,
-    /// Connections that broke, or whose peer did not acknowledge any more.
+    /// Connections that broke or whose peer stopped acknowledging.
     closed_broken,
-    /// Connections that were silent too long.
+    /// Connections closed after the idle limit.
     closed_idle,
-    /// Connections on which a message took too long.
+    /// Connections closed because a message took too long.
     closed_slow,
-    /// Connections that brought what is no SIP or has no end.
+    /// Connections closed because the input was not SIP or could not be delimited.
     closed_malformed,
-    /// Connections whose send queue was full.
+    /// Connections closed because their send queue was full.
     send_overflow,
-    /// Connections closed because all together kept or queued too much.
+    /// Connections closed because all connections together buffered or queued too much.
     closed_memory,
-    /// Times that a connection was left unread, for it brought far more new work than could be served.
+    /// Times that reading was paused on a connection because it brought far more new work than could be served.
     left_unread,
-    /// Messages that came in.
+    /// Messages received.
     messages_in,
-    /// Messages that went out, or into a send queue.
+    /// Messages sent or queued for sending.
     messages_out,
-    /// Keep-alives (RFC 5626 §4.4.1) that were answered.
+    /// Keep-alives (RFC 5626 §4.4.1) answered.
     pings,
-    /// Bytes that came in.
+    /// Bytes received.
     bytes_in,
-    /// Bytes that the kernel took.
+    /// Bytes accepted by the kernel.
     bytes_out,
-    /// Times that a connection was not read on because another worker had no room for its message.
+    /// Times that reading of a connection stalled because another worker had no room for its message.
     stalled,
-    /// Messages for a connection of another worker that were lost, and reported to their shard, because too many waited.
+    /// Messages for a connection of another worker that were lost because too many were waiting; their shard was
+    /// notified.
     handover_overflow,
-    /// Shards that were told that a flow could not be reached.
+    /// Notifications to shards that a flow could not be reached.
     unconnected,
-    /// Questions to the DNS that were not asked because too many waited.
+    /// DNS queries not sent because too many were pending.
     questions_refused,
 }
 
-/// One worker, or the sum of all.
+/// Status of one worker, or the sum of all.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerStatus {
-    /// The loop's own numbers.
+    /// Counters of the event loop.
     pub worker: Counters,
-    /// The sum over its sockets.
+    /// Sum over its sockets.
     pub net: net::Counters,
-    /// Its connections.
+    /// Counters of its connections.
     pub streams: StreamCounters,
-    /// Connections that exist now, those that are being opened among them.
+    /// Existing connections, including those being opened.
     pub connections: usize,
-    /// The sum over its shards, those that panicked included.
+    /// Sum over its shards, including those that panicked.
     pub shard: shard::Counters,
-    /// Transactions that exist now.
+    /// Existing transactions.
     pub transactions: usize,
-    /// Forwarded requests that no final response has answered yet.
+    /// Forwarded requests without a final response.
     pub unanswered: usize,
-    /// Messages that wait to be sent because a socket's send buffer is full, and connections for which any waits.
+    /// Datagrams waiting because a socket's send buffer is full, plus connections with waiting output.
     pub unsent: usize,
-    /// The version of the snapshot that its shards have: how often one was published before.
+    /// Version of its shards' snapshot: the number of earlier publications.
     pub version: u64,
-    /// The shards that it has.
+    /// Number of its shards.
     pub shards: usize,
-    /// The share of its time that it was at work, as of late.
+    /// Recent share of time spent working.
     pub load: f64,
-    /// Its overload control.
+    /// State of its overload control.
     pub overload: OverloadStatus,
 }
 
 impl WorkerStatus {
-    /// Adds `other`; the version becomes the older of both.
+    /// Adds `other`; the version becomes the lower of the two.
     pub fn add(&mut self, other: &Self) {
         self.worker.add(&other.worker);
         add_net(&mut self.net, &other.net);
@@ -232,27 +235,27 @@ impl WorkerStatus {
     }
 }
 
-/// How much a shard had to do of late, in messages and timers.
+/// Recent load of a shard, in messages and timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) shard: ShardId,
     pub(crate) messages: u32,
 }
 
-/// What a shard adds to the status of whoever has it.
+/// Contribution of a shard to the status of its worker.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Moving {
+pub(crate) struct ShardTotals {
     shard: shard::Counters,
     transactions: usize,
     unanswered: usize,
 }
 
-impl Moving {
-    pub(crate) fn of(brain: &impl Brain) -> Self {
+impl ShardTotals {
+    pub(crate) fn of(brain: &impl StateMachine) -> Self {
         Self { shard: brain.counters(), transactions: brain.transactions(), unanswered: brain.unanswered() }
     }
 
-    /// Adds what moves to a sum.
+    /// Adds the contribution to a sum.
     pub(crate) fn add_to(&self, sum: &mut WorkerStatus) {
         sum.shard.add(&self.shard);
         sum.transactions += self.transactions;
@@ -261,20 +264,20 @@ impl Moving {
     }
 }
 
-/// The state of all workers, each as it was at most 100 ms ago, or a little more where a worker is very busy.
+/// State of all workers, each at most 100 ms old, or slightly more on a very busy worker.
 #[derive(Clone, Debug)]
 pub struct FleetStatus {
-    /// One for each worker.
+    /// Status by worker.
     pub workers: Vec<WorkerStatus>,
-    /// Their sum.
+    /// Sum over the workers.
     pub total: WorkerStatus,
-    /// Contacts that are registered.
+    /// Number of registered contacts.
     pub registrations: usize,
-    /// The last panic that was contained.
+    /// The latest contained panic.
     pub last_panic: Option<PanicReport>,
 }
 
-/// Adds `other` to every number of `sum`.
+/// Adds all values of `other` to `sum`.
 pub(crate) fn add_net(sum: &mut net::Counters, other: &net::Counters) {
     let net::Counters {
         received,
@@ -282,7 +285,7 @@ pub(crate) fn add_net(sum: &mut net::Counters, other: &net::Counters) {
         unaddressed,
         kernel_drops,
         sent,
-        joined,
+        segmented: joined,
         send_errors,
         no_buffers,
         send_blocked,
@@ -294,7 +297,7 @@ pub(crate) fn add_net(sum: &mut net::Counters, other: &net::Counters) {
     sum.unaddressed += unaddressed;
     sum.kernel_drops += kernel_drops;
     sum.sent += sent;
-    sum.joined += joined;
+    sum.segmented += joined;
     sum.send_errors += send_errors;
     sum.no_buffers += no_buffers;
     sum.send_blocked += send_blocked;
@@ -302,23 +305,23 @@ pub(crate) fn add_net(sum: &mut net::Counters, other: &net::Counters) {
     sum.icmp_errors += icmp_errors;
 }
 
-/// Where a worker leaves its status for whoever asks.
+/// Cell in which a worker publishes its status.
 #[derive(Debug, Default)]
-pub(crate) struct Board {
+pub(crate) struct StatusCell {
     status: Mutex<(Timestamp, WorkerStatus)>,
 }
 
-/// A worker that has said nothing for so long has nothing to do.
-const SILENT: Duration = Duration::from_millis(500);
+/// Time without a published status after which a worker counts as idle.
+const IDLE_AFTER: Duration = Duration::from_millis(500);
 
-impl Board {
-    pub(crate) fn post(&self, now: Timestamp, status: WorkerStatus) {
+impl StatusCell {
+    pub(crate) fn publish(&self, now: Timestamp, status: WorkerStatus) {
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = (now, status);
     }
 
     pub(crate) fn read(&self, now: Timestamp) -> WorkerStatus {
         let (posted, mut status) = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if now > posted + SILENT {
+        if now > posted + IDLE_AFTER {
             status.load = 0.0;
         }
         status

@@ -1,8 +1,8 @@
 //! The connections of one worker.
 //!
-//! A connection is owned by the worker that accepted or opened it, for life. Reading and writing go by mio's edges; a
-//! connection that dies during a round stays in its place until [`Streams::finish`], so that an event, a list or a borrowed
-//! slot never means another one.
+//! A connection belongs to the worker that accepted or opened it for its whole life. Reading and writing follow mio's
+//! edges. A connection that dies during a round keeps its slot until [`Streams::finish`], so that an event, a list
+//! entry or a borrowed slot never refers to a different connection.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
@@ -12,90 +12,96 @@ use std::time::Duration;
 use mio::event::Event;
 use mio::{Interest, Registry, Token};
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, TimerWheel, Timestamp};
-use strowger_net::{Moved, TcpStream};
+use strowger_net::{IoOutcome, TcpStream};
 
 use crate::connection::{Connection, Phase};
-use crate::index::{Index, Refused, Way};
+use crate::connection_index::{ConnectionIndex, LimitExceeded, PeerKey};
 use crate::limits::{FREE_BYTES, KEPT_BYTES, QUEUED_BYTES, StreamLimits};
 use crate::slots::Slots;
 use crate::status::StreamCounters;
 
-/// For so long the last words of a connection may take to leave.
+/// Maximum time for the last output of a connection to leave.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// A queue that has grown past this is written to the kernel at once, not with the end of the round.
+/// Size beyond which a send queue is written at once instead of at the end of the round.
 const WRITE_EARLY_BYTES: usize = 64 * 1024;
 
-/// Emptied buffers that are kept for the next messages, and the room of each at most.
+/// Number of spare buffers, and the maximum capacity of each.
 const SPARES: usize = 64;
 const SPARE_BYTES: usize = 16 * 1024;
 
-/// Connections that are not read are looked at so many at a time.
+/// Maximum number of paused connections checked at a time.
 const REVIEWS: usize = 256;
-/// Events of connections: this and the slot.
+/// Token of a connection's events: this plus the slot.
 const FIRST_TOKEN: usize = 1 << 32;
 
 /// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
-    /// The peer ended it.
+pub(crate) enum CloseReason {
+    /// The peer closed it.
     Ended,
-    /// It broke, or the peer does not acknowledge any more.
+    /// It broke, or the peer stopped acknowledging.
     Broken,
     /// It could not be opened.
-    Unopened,
+    ConnectFailed,
     /// It could not be opened in time.
-    OpenedTooSlowly,
-    /// It was silent too long.
+    ConnectTimeout,
+    /// It was idle too long.
     Idle,
     /// A message took too long.
     Slow,
-    /// What came was no SIP, or could not be delimited.
+    /// The input was not SIP or could not be delimited.
     Malformed,
-    /// Too much waited to be sent.
+    /// Its send queue was full.
     QueueFull,
-    /// All connections together keep too much.
+    /// All connections together buffered too much.
     Memory,
 }
 
-/// A connection that is closed, and its far end.
-pub(crate) type Closed = (ConnId, SocketAddr);
+/// A closed connection and its far end.
+pub(crate) type ClosedConnection = (ConnId, SocketAddr);
 
 /// The connections of one worker.
 #[derive(Debug)]
 pub(crate) struct Streams {
     worker: u16,
     registry: Registry,
-    index: Arc<Index>,
+    index: Arc<ConnectionIndex>,
     limits: StreamLimits,
     slots: Slots,
     wheel: TimerWheel<u32>,
-    /// Those that may have something to read, each once.
+    /// Connections that may have input, each once.
     ready: VecDeque<u32>,
-    /// Those of which new work comes next while the worker limits that: listed as ready when no others are.
-    put_off: VecDeque<u32>,
-    /// Since when any of them has had something to read.
+    /// Connections whose next input is new work while the worker limits it; read when no others are ready.
+    deferred: VecDeque<u32>,
+    /// Time since which connections have continuously had input.
     busy_since: Option<Timestamp>,
-    /// Those that are not read while there is far too much new work, the first that was left so at the front.
-    unread: VecDeque<ConnId>,
-    /// Those whose messages another worker has no room for just now; listed as ready with the next round.
+    /// Connections that are not read because of far too much new work, in the order in which they were paused.
+    paused: VecDeque<ConnId>,
+    /// Connections whose next message has no room at another worker; ready again in the next round.
     stalled: Vec<u32>,
-    /// Those that have something to write, each once.
+    /// Connections with output to write, each once.
     dirty: Vec<u32>,
-    dead: Vec<(u32, Reason)>,
+    dead: Vec<(u32, CloseReason)>,
     kept_bytes: usize,
     queued_bytes: usize,
     spares: Vec<Vec<u8>>,
-    /// Flows that could not be reached, and who sent to them.
+    /// Flows that could not be reached, with the shards that sent to them.
     pub(crate) failed: Vec<(ShardId, Flow)>,
-    /// Connections that are closed and that shards may know.
-    pub(crate) closed: Vec<Closed>,
+    /// Closed connections that shards may know.
+    pub(crate) closed: Vec<ClosedConnection>,
     pub(crate) counters: StreamCounters,
 }
 
 impl Streams {
-    /// No connections. `seed` is drawn once a process, so that names that an earlier process gave away mean nothing here.
-    pub(crate) fn new(worker: u16, registry: Registry, index: Arc<Index>, limits: StreamLimits, seed: u64) -> Self {
+    /// Creates an empty set. `seed` is drawn once per process, so that ids issued by an earlier process are invalid.
+    pub(crate) fn new(
+        worker: u16,
+        registry: Registry,
+        index: Arc<ConnectionIndex>,
+        limits: StreamLimits,
+        seed: u64,
+    ) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "the remainder is small")]
         let first_generation = (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) % u64::from(ConnId::GENERATIONS)) as u32;
         Self {
@@ -106,9 +112,9 @@ impl Streams {
             slots: Slots::new(first_generation),
             wheel: TimerWheel::new(),
             ready: VecDeque::new(),
-            put_off: VecDeque::new(),
+            deferred: VecDeque::new(),
             busy_since: None,
-            unread: VecDeque::new(),
+            paused: VecDeque::new(),
             stalled: Vec::new(),
             dirty: Vec::new(),
             dead: Vec::new(),
@@ -121,12 +127,12 @@ impl Streams {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of connections.
     pub(crate) fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// How many have something to send that the kernel does not take yet.
+    /// Returns the number of connections with unsent output.
     pub(crate) fn unsent(&self) -> usize {
         if self.queued_bytes == 0 { 0 } else { self.slots.iter().filter(|connection| connection.unsent() > 0).count() }
     }
@@ -135,18 +141,18 @@ impl Streams {
         self.slots.get_mut(slot as usize)?.connection.as_mut()
     }
 
-    /// The name of what is at `slot`.
+    /// Returns the id of the connection at `slot`.
     pub(crate) fn id(&self, slot: u32) -> ConnId {
         let generation = self.slots.get(slot as usize).map_or(0, |slot| slot.generation);
         ConnId::new(self.worker, slot, generation)
     }
 
-    /// The far end of the connection at `slot`.
+    /// Returns the far end of the connection at `slot`.
     pub(crate) fn peer(&self, slot: u32) -> Option<SocketAddr> {
         Some(self.slots.get(slot as usize)?.connection.as_ref()?.peer)
     }
 
-    /// Where the connection `id` is, while it can be sent on.
+    /// Returns the slot of connection `id` if it can be used for sending.
     pub(crate) fn find(&self, id: ConnId) -> Option<u32> {
         let slot = self.slots.get(id.slot())?;
         let is_it = slot.generation == id.generation() && id.worker() == usize::from(self.worker);
@@ -154,51 +160,52 @@ impl Streams {
         (is_it && slot.connection.as_ref().is_some_and(is_usable)).then_some(u32::try_from(id.slot()).ok()?)
     }
 
-    /// Who has the connection to a peer.
-    pub(crate) fn owner(&self, way: Way) -> Option<ConnId> {
+    /// Returns the connection of any worker to a peer.
+    pub(crate) fn owner(&self, way: PeerKey) -> Option<ConnId> {
         self.index.find(way)
     }
 
-    /// Takes a connection that a peer has opened, or closes it where there are too many.
+    /// Takes an accepted connection, or closes it if a limit is reached.
     pub(crate) fn accept(&mut self, now: Timestamp, listener: ListenerId, stream: TcpStream, peer: SocketAddr) {
         let source = Some(peer.ip());
-        match self.index.take(source) {
+        match self.index.acquire(source) {
             Ok(()) => {}
-            Err(Refused::Total) => return self.counters.refused_total += 1,
-            Err(Refused::Source) => return self.counters.refused_source += 1,
+            Err(LimitExceeded::Total) => return self.counters.refused_total += 1,
+            Err(LimitExceeded::Source) => return self.counters.refused_source += 1,
         }
-        // A connection that is gone before it could be tuned is found to be when it is read.
+        // If the connection is already gone, reading it will show that.
         let _ = stream.tune(self.limits.user_timeout);
         match self.insert(now, (listener, peer), stream, Phase::Open) {
             Some(slot) => {
                 self.counters.accepted += 1;
-                // Where one of ours leads there already, it stays.
+                // An outgoing connection to the same peer keeps its entry.
                 let _ = self.index.claim((listener, peer), self.id(slot));
             }
-            None => self.index.give_back(source),
+            None => self.index.release(source),
         }
     }
 
-    /// Begins to open a connection from the address of `listener`. Where another worker was faster, the name of its one.
+    /// Starts a connection from the address of `listener`. Returns the connection of another worker if that one was
+    /// faster.
     ///
     /// # Errors
     /// When none can be opened.
-    pub(crate) fn open(&mut self, now: Timestamp, way: Way, local: IpAddr) -> Result<ConnId, ()> {
-        if self.index.take(None).is_err() {
+    pub(crate) fn open(&mut self, now: Timestamp, way: PeerKey, local: IpAddr) -> Result<ConnId, ()> {
+        if self.index.acquire(None).is_err() {
             self.counters.refused_total += 1;
             return Err(());
         }
         let stream = TcpStream::connect(local, way.1).inspect(|stream| drop(stream.tune(self.limits.user_timeout)));
         let slot = stream.ok().and_then(|stream| self.insert(now, way, stream, Phase::Opening));
         let Some(slot) = slot else {
-            self.index.give_back(None);
+            self.index.release(None);
             self.counters.unopened += 1;
             return Err(());
         };
         let id = self.id(slot);
         if let Err(other) = self.index.claim(way, id) {
             if self.find(other).is_some() || other.worker() != usize::from(self.worker) {
-                self.bury(slot);
+                self.close_now(slot);
                 return Ok(other);
             }
             self.index.withdraw(way, other);
@@ -208,11 +215,11 @@ impl Streams {
         Ok(id)
     }
 
-    fn insert(&mut self, now: Timestamp, way: Way, mut stream: TcpStream, phase: Phase) -> Option<u32> {
+    fn insert(&mut self, now: Timestamp, way: PeerKey, mut stream: TcpStream, phase: Phase) -> Option<u32> {
         let slot = self.slots.take(ConnId::MAX_SLOTS)?;
         let token = Token(FIRST_TOKEN + slot as usize);
         if let Err(error) = self.registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE) {
-            tracing::error!(%error, "a connection cannot be waited for");
+            tracing::error!(%error, "a connection cannot be registered for polling and is closed");
             self.slots.release(slot);
             return None;
         }
@@ -232,13 +239,13 @@ impl Streams {
             is_dirty: false,
             has_backlog: false,
             is_stale: false,
-            cutter: crate::intake::Cutter::default(),
+            framer: crate::framing::StreamFramer::default(),
             needed: 0,
             since: Timestamp::MAX,
             heard: now,
             armed,
             timer: self.wheel.insert(armed, slot),
-            kept: Vec::new(),
+            unparsed: Vec::new(),
             out: Vec::new(),
             written: 0,
             writers: None,
@@ -249,9 +256,9 @@ impl Streams {
         Some(slot)
     }
 
-    /// How long a connection may stay in a phase without being heard.
+    /// Returns the maximum time without input in a phase.
     fn patience(&self, phase: Phase) -> Duration {
-        /// In place of "any time": how often a connection without a limit is looked at.
+        /// Check interval of connections without an idle limit.
         const NOW_AND_THEN: Duration = Duration::from_secs(24 * 3600);
         match phase {
             Phase::Opening => self.limits.connect_timeout,
@@ -263,7 +270,7 @@ impl Streams {
 
     // ---- reading -------------------------------------------------------------------------------------------------
 
-    /// Takes note of what mio said about a connection. Whether `event` is a connection's.
+    /// Handles a mio event; returns whether it is about a connection.
     pub(crate) fn on_event(&mut self, event: &Event) -> bool {
         let Some(slot) = event.token().0.checked_sub(FIRST_TOKEN).and_then(|slot| u32::try_from(slot).ok()) else {
             return false;
@@ -283,7 +290,7 @@ impl Streams {
                 }
                 Ok(false) => return true,
                 Err(_) => {
-                    self.kill(slot, Reason::Unopened);
+                    self.kill(slot, CloseReason::ConnectFailed);
                     return true;
                 }
             }
@@ -298,15 +305,15 @@ impl Streams {
         true
     }
 
-    /// How many connections may have something to read.
+    /// Returns the number of connections that may have input.
     pub(crate) fn ready(&self) -> usize {
         self.ready.len()
     }
 
-    /// Whether a round has work without anything new arriving.
+    /// Returns whether a round has work even if nothing new arrives.
     pub(crate) fn has_work(&self) -> bool {
         !self.ready.is_empty()
-            || !self.put_off.is_empty()
+            || !self.deferred.is_empty()
             || !self.dirty.is_empty()
             || !self.dead.is_empty()
             || !self.failed.is_empty()
@@ -316,14 +323,14 @@ impl Streams {
         !self.stalled.is_empty()
     }
 
-    /// Lets those that stalled try again.
-    pub(crate) fn revive(&mut self) {
+    /// Makes stalled connections ready again.
+    pub(crate) fn resume_stalled(&mut self) {
         while let Some(slot) = self.stalled.pop() {
             self.list(slot);
         }
     }
 
-    /// The next connection to be read, with what it has kept.
+    /// Returns the next ready connection with its unparsed bytes.
     pub(crate) fn next_ready(&mut self) -> Option<(u32, Vec<u8>)> {
         loop {
             let slot = self.ready.pop_front()?;
@@ -333,10 +340,10 @@ impl Streams {
         }
     }
 
-    /// The next connection that was put off, with what it has kept.
-    pub(crate) fn next_put_off(&mut self) -> Option<(u32, Vec<u8>)> {
+    /// Returns the next deferred connection with its unparsed bytes.
+    pub(crate) fn next_deferred(&mut self) -> Option<(u32, Vec<u8>)> {
         loop {
-            let slot = self.put_off.pop_front()?;
+            let slot = self.deferred.pop_front()?;
             if let Some(next) = self.take_turn(slot) {
                 return Some(next);
             }
@@ -346,113 +353,114 @@ impl Streams {
     fn take_turn(&mut self, slot: u32) -> Option<(u32, Vec<u8>)> {
         let connection = self.get(slot)?;
         connection.is_listed = false;
-        let kept = std::mem::take(&mut connection.kept);
+        let kept = std::mem::take(&mut connection.unparsed);
         self.kept_bytes -= kept.len().saturating_sub(FREE_BYTES);
         Some((slot, kept))
     }
 
-    /// Puts a connection where it has its turn behind all that bring something else.
-    pub(crate) fn put_off(&mut self, slot: u32) {
+    /// Defers a connection behind all that bring other input.
+    pub(crate) fn defer(&mut self, slot: u32) {
         let Some(connection) = self.get(slot) else { return };
         if !connection.is_listed && connection.phase != Phase::Dead {
             connection.is_listed = true;
-            self.put_off.push_back(slot);
+            self.deferred.push_back(slot);
         }
     }
 
-    /// Reads no more of a connection, whatever the kernel says, until it is [reviewed](Self::review_unread).
-    pub(crate) fn leave_unread(&mut self, slot: u32) {
+    /// Stops reading a connection, regardless of kernel events, until it is [resumed](Self::resume_reading).
+    pub(crate) fn pause_reading(&mut self, slot: u32) {
         let id = self.id(slot);
         let Some(connection) = self.get(slot) else { return };
         if !connection.is_listed && connection.phase != Phase::Dead {
             connection.is_listed = true;
-            self.unread.push_back(id);
+            self.paused.push_back(id);
             self.counters.left_unread += 1;
         }
     }
 
-    /// Reads again those that are to be read, of which the new work that waits is dropped: it is too old. Whether any are left unread.
-    pub(crate) fn review_unread(&mut self, reads: impl Fn(ConnId) -> bool) -> bool {
-        for _ in 0..self.unread.len().min(REVIEWS) {
-            let Some(id) = self.unread.pop_front() else { break };
+    /// Resumes reading where allowed; waiting new work on these connections is dropped as too old. Returns whether
+    /// any are still paused.
+    pub(crate) fn resume_reading(&mut self, reads: impl Fn(ConnId) -> bool) -> bool {
+        for _ in 0..self.paused.len().min(REVIEWS) {
+            let Some(id) = self.paused.pop_front() else { break };
             let Some(slot) = self.find(id) else { continue };
             let Some(connection) = self.get(slot) else { continue };
             if connection.is_ending || reads(id) {
                 connection.is_stale = true;
-                self.put_off.push_back(slot);
+                self.deferred.push_back(slot);
             } else {
-                self.unread.push_back(id);
+                self.paused.push_back(id);
             }
         }
-        !self.unread.is_empty()
+        !self.paused.is_empty()
     }
 
-    /// Before connections are read: since when some of them have had something to read without a break. The kernel says nothing of
-    /// how long messages have waited; this tells whether they do.
+    /// Returns the time since which connections have continuously had input; called before reading. The kernel does
+    /// not report how long stream input has waited, so this serves as an upper bound.
     pub(crate) fn busy_since(&mut self, now: Timestamp) -> Timestamp {
         *self.busy_since.get_or_insert(now)
     }
 
-    /// After connections were read.
+    /// Ends the busy period if no input remains; called after reading.
     pub(crate) fn note_idle(&mut self) {
-        if self.ready.is_empty() && self.put_off.is_empty() {
+        if self.ready.is_empty() && self.deferred.is_empty() {
             self.busy_since = None;
         }
     }
 
-    /// How many connections were put off.
-    pub(crate) fn put_off_len(&self) -> usize {
-        self.put_off.len()
+    /// Returns the number of deferred connections.
+    pub(crate) fn deferred_len(&self) -> usize {
+        self.deferred.len()
     }
 
-    /// Whether connections keep so much that each is better dealt with at once.
+    /// Returns whether connections buffer so much that input should be handled without deferral.
     pub(crate) fn is_scarce(&self) -> bool {
         self.kept_bytes >= KEPT_BYTES
     }
 
-    /// Reads what has arrived on a connection, unless it has something from before that comes first.
+    /// Reads from a connection, unless it has a backlog that comes first.
     pub(crate) fn read(&mut self, slot: u32, buffer: &mut [u8]) -> usize {
         let Some(connection) = self.get(slot) else { return 0 };
         if connection.has_backlog || !connection.is_readable || connection.phase == Phase::Dead {
             return 0;
         }
         let reason = match connection.stream.read(buffer) {
-            Ok(Moved::Bytes(count)) => {
-                // A short read has emptied the socket, but says nothing of the end that may stand behind.
+            Ok(IoOutcome::Bytes(count)) => {
+                // A short read has drained the socket, but an end of stream may follow.
                 connection.is_readable = count == buffer.len() || connection.is_ending;
                 self.counters.bytes_in += count as u64;
                 return count;
             }
-            Ok(Moved::Blocked) => {
+            Ok(IoOutcome::Blocked) => {
                 connection.is_readable = false;
                 return 0;
             }
-            Ok(Moved::Ended) => Reason::Ended,
-            Err(_) => Reason::Broken,
+            Ok(IoOutcome::Eof) => CloseReason::Ended,
+            Err(_) => CloseReason::Broken,
         };
         self.kill(slot, reason);
         0
     }
 
-    /// Keeps what could not be dealt with, in the buffer that it is in or one that just fits.
+    /// Stores unhandled input, in its own buffer or one that just fits.
     pub(crate) fn keep(&mut self, now: Timestamp, slot: u32, kept: Rest<'_>, needed: Option<usize>, is_begun: bool) {
         let message_time = self.limits.message_time;
-        // Whole messages, which wait for their turn or another worker, may take as much again.
+        // Complete messages that wait for their turn or for another worker may use the same amount again.
         let has_room = self.kept_bytes < KEPT_BYTES * if needed.is_some() { 1 } else { 2 };
         let Some(connection) = self.get(slot) else { return };
         if connection.phase == Phase::Dead {
             return;
         }
-        connection.kept = match kept {
+        connection.unparsed = match kept {
             Rest::Owned(mut bytes, consumed) => {
                 bytes.drain(..consumed);
-                // Counted is what it holds, so it has no room for much more.
+                // Accounting is by length, so the capacity must stay close to it.
                 bytes.shrink_to(2 * bytes.len());
                 bytes
             }
             Rest::Borrowed(bytes) => bytes.to_vec(),
         };
-        let extra = connection.kept.len().saturating_sub(FREE_BYTES);
+        let extra = connection.unparsed.len().saturating_sub(FREE_BYTES);
         connection.has_backlog = needed.is_none();
         connection.is_stale &= needed.is_none() || connection.is_readable;
         connection.needed = u32::try_from(needed.unwrap_or(0)).unwrap_or(u32::MAX);
@@ -464,12 +472,12 @@ impl Streams {
         let deadline = if needed.is_some() { connection.since + message_time } else { Timestamp::MAX };
         self.kept_bytes += extra;
         if extra > 0 && !has_room {
-            return self.kill(slot, Reason::Memory);
+            return self.kill(slot, CloseReason::Memory);
         }
         self.hurry(slot, deadline);
     }
 
-    /// Notes that all that came was dealt with.
+    /// Records that all input was handled.
     pub(crate) fn keep_nothing(&mut self, slot: u32) {
         if let Some(connection) = self.get(slot) {
             connection.has_backlog = false;
@@ -479,7 +487,7 @@ impl Streams {
         }
     }
 
-    /// Puts a connection where it will be read again.
+    /// Marks a connection as ready to be read.
     pub(crate) fn list(&mut self, slot: u32) {
         let Some(connection) = self.get(slot) else { return };
         if !connection.is_listed && connection.phase != Phase::Dead {
@@ -488,7 +496,7 @@ impl Streams {
         }
     }
 
-    /// Puts a connection where it will be read again with the next round.
+    /// Makes a connection ready in the next round.
     pub(crate) fn stall(&mut self, slot: u32) {
         self.counters.stalled += 1;
         self.stalled.push(slot);
@@ -496,7 +504,7 @@ impl Streams {
 
     // ---- writing -------------------------------------------------------------------------------------------------
 
-    /// Lets bytes leave with the end of the round. `sender` is told when they cannot.
+    /// Queues bytes to be sent at the end of the round. `sender` is notified if they cannot be sent.
     pub(crate) fn write(&mut self, slot: u32, sender: Option<(ShardId, Flow)>, bytes: &[u8]) {
         let (limit, is_scarce) = (self.limits.send_queue, self.queued_bytes > QUEUED_BYTES);
         let is_long = |connection: &Connection| connection.unsent() + bytes.len() > WRITE_EARLY_BYTES.min(limit);
@@ -512,10 +520,10 @@ impl Streams {
         }
         let waiting = connection.unsent() + bytes.len();
         if waiting > limit {
-            return self.kill(slot, Reason::QueueFull);
+            return self.kill(slot, CloseReason::QueueFull);
         }
         if is_scarce && waiting > FREE_BYTES {
-            return self.kill(slot, Reason::Memory);
+            return self.kill(slot, CloseReason::Memory);
         }
         if connection.out.capacity() == 0
             && let Some(buffer) = spare.pop()
@@ -535,14 +543,14 @@ impl Streams {
         }
     }
 
-    /// Writes what waits on one connection.
+    /// Writes the waiting output of one connection.
     fn flush(&mut self, slot: u32) {
         let Self { slots, spares, queued_bytes, counters, .. } = self;
         let Some(connection) = slots.get_mut(slot as usize).and_then(|slot| slot.connection.as_mut()) else { return };
         if connection.is_blocked || connection.phase == Phase::Opening {
             return;
         }
-        let Ok(written) = connection.write_out() else { return self.kill(slot, Reason::Broken) };
+        let Ok(written) = connection.write_out() else { return self.kill(slot, CloseReason::Broken) };
         *queued_bytes -= written;
         counters.bytes_out += written as u64;
         if connection.unsent() > 0 {
@@ -561,7 +569,7 @@ impl Streams {
 
     // ---- ending --------------------------------------------------------------------------------------------------
 
-    /// Looks at no more of what the peer says, lets our last words leave, and closes then.
+    /// Ignores further input, sends the remaining output, then closes.
     pub(crate) fn end(&mut self, now: Timestamp, slot: u32) {
         let Some(connection) = self.get(slot) else { return };
         if connection.phase != Phase::Open {
@@ -569,43 +577,43 @@ impl Streams {
         }
         connection.phase = Phase::Ending;
         connection.heard = now;
-        // Nothing comes first any more: what the peer still says is read, and forgotten.
+        // Further input is read and discarded.
         (connection.has_backlog, connection.since) = (false, Timestamp::MAX);
-        let way = connection.way();
+        let way = connection.peer_key();
         self.counters.closed_malformed += 1;
         self.index.withdraw(way, self.id(slot));
         self.mark(slot);
         self.hurry(slot, now + ENDING);
     }
 
-    /// Closes a connection with the end of the round. From here on nothing is sent on it.
-    pub(crate) fn kill(&mut self, slot: u32, reason: Reason) {
+    /// Closes a connection at the end of the round. Nothing is sent on it after this.
+    pub(crate) fn kill(&mut self, slot: u32, reason: CloseReason) {
         let Some(connection) = self.get(slot) else { return };
         if connection.phase == Phase::Dead {
             return;
         }
         let is_counted = connection.phase == Phase::Ending;
         connection.phase = Phase::Dead;
-        let way = connection.way();
+        let way = connection.peer_key();
         self.index.withdraw(way, self.id(slot));
         self.dead.push((slot, reason));
         let counters = &mut self.counters;
         let counter = match reason {
             _ if is_counted => return,
-            Reason::Ended => &mut counters.closed_by_peer,
-            Reason::Broken => &mut counters.closed_broken,
-            Reason::Unopened => &mut counters.unopened,
-            Reason::OpenedTooSlowly => &mut counters.connect_timeouts,
-            Reason::Idle => &mut counters.closed_idle,
-            Reason::Slow => &mut counters.closed_slow,
-            Reason::Malformed => &mut counters.closed_malformed,
-            Reason::QueueFull => &mut counters.send_overflow,
-            Reason::Memory => &mut counters.closed_memory,
+            CloseReason::Ended => &mut counters.closed_by_peer,
+            CloseReason::Broken => &mut counters.closed_broken,
+            CloseReason::ConnectFailed => &mut counters.unopened,
+            CloseReason::ConnectTimeout => &mut counters.connect_timeouts,
+            CloseReason::Idle => &mut counters.closed_idle,
+            CloseReason::Slow => &mut counters.closed_slow,
+            CloseReason::Malformed => &mut counters.closed_malformed,
+            CloseReason::QueueFull => &mut counters.send_overflow,
+            CloseReason::Memory => &mut counters.closed_memory,
         };
         *counter += 1;
     }
 
-    /// Writes what waits and closes what has died.
+    /// Writes waiting output and closes dead connections.
     pub(crate) fn finish(&mut self) {
         while let Some(slot) = self.dirty.pop() {
             if let Some(connection) = self.get(slot) {
@@ -615,25 +623,26 @@ impl Streams {
         }
         while let Some((slot, reason)) = self.dead.pop() {
             tracing::debug!(connection = %self.id(slot), ?reason, "closed");
-            self.bury(slot);
+            self.close_now(slot);
         }
     }
 
-    /// Closes a connection now and tells whom it concerns.
-    fn bury(&mut self, slot: u32) {
+    /// Closes a connection at once and notifies those concerned.
+    fn close_now(&mut self, slot: u32) {
         let id = self.id(slot);
         let Some(place) = self.slots.get_mut(slot as usize) else { return };
         let Some(mut connection) = place.connection.take() else { return };
         place.generation = (place.generation + 1) % ConnId::GENERATIONS;
         self.slots.release(slot);
         self.wheel.cancel(connection.timer);
-        self.kept_bytes -= connection.kept.len().saturating_sub(FREE_BYTES);
+        self.kept_bytes -= connection.unparsed.len().saturating_sub(FREE_BYTES);
         self.queued_bytes -= connection.unsent();
-        // What stands in a list is left there: its successor's turn comes once too often then.
-        self.index.withdraw(connection.way(), id);
-        self.index.give_back(connection.is_accepted.then_some(connection.peer.ip()));
+        // List entries stay; the next connection in this slot then gets one extra turn.
+        self.index.withdraw(connection.peer_key(), id);
+        self.index.release(connection.is_accepted.then_some(connection.peer.ip()));
         match connection.writers.take() {
             Some(writers) => self.failed.extend(*writers),
+            //= rfc5626#7:closed
             None if connection.is_known => self.closed.push((id, connection.peer)),
             None => {}
         }
@@ -641,12 +650,12 @@ impl Streams {
 
     // ---- time ----------------------------------------------------------------------------------------------------
 
-    /// When a connection's time may be up.
+    /// Returns when the next connection timer fires.
     pub(crate) fn next_deadline(&self) -> Timestamp {
         self.wheel.next_deadline().unwrap_or(Timestamp::MAX)
     }
 
-    /// Looks at those whose timer has fired. A timer is not moved when something is heard, so most have time left.
+    /// Handles expired connection timers. Input does not reset a timer, so most connections get another period.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         while let Some(slot) = self.wheel.poll_expired(now) {
             let Some(connection) = self.get(slot) else { continue };
@@ -657,10 +666,10 @@ impl Streams {
             let mut next = silent.min(slow);
             if next <= now {
                 let reason = match phase {
-                    Phase::Opening => Some(Reason::OpenedTooSlowly),
-                    _ if slow <= now => Some(Reason::Slow),
+                    Phase::Opening => Some(CloseReason::ConnectTimeout),
+                    _ if slow <= now => Some(CloseReason::Slow),
                     _ if is_endless => None,
-                    Phase::Open | Phase::Ending | Phase::Dead => Some(Reason::Idle),
+                    Phase::Open | Phase::Ending | Phase::Dead => Some(CloseReason::Idle),
                 };
                 if let Some(reason) = reason {
                     self.kill(slot, reason);
@@ -675,7 +684,7 @@ impl Streams {
         }
     }
 
-    /// Makes the timer fire no later than at `deadline`.
+    /// Makes the timer fire no later than `deadline`.
     fn hurry(&mut self, slot: u32, deadline: Timestamp) {
         let Self { slots, wheel, .. } = self;
         let Some(connection) = slots.get_mut(slot as usize).and_then(|slot| slot.connection.as_mut()) else { return };
@@ -687,10 +696,10 @@ impl Streams {
     }
 }
 
-/// What is left of a connection's bytes.
+/// Unhandled input of a connection.
 pub(crate) enum Rest<'a> {
-    /// In the connection's own buffer, behind so many that are done with.
+    /// In the connection's own buffer, after this many handled bytes.
     Owned(Vec<u8>, usize),
-    /// In the worker's.
+    /// In the worker's buffer.
     Borrowed(&'a [u8]),
 }

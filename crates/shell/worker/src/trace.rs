@@ -1,8 +1,8 @@
-//! Copies of the messages that an operator wants to see, of one call or one peer, while they pass.
+//! Live traces: copies of messages of one call, user or peer, for an operator.
 //!
-//! Nobody looks most of the time, and then a message costs one relaxed load. While somebody does, each message is read
-//! once more and compared; those that match are copied into a bounded queue. A reader that is too slow loses messages and
-//! is told how many; no worker ever waits for it.
+//! Without a trace, a message costs one relaxed load. While a trace runs, each message is parsed once more and
+//! compared, and matches are copied into a bounded queue. A slow reader loses messages and is told how many; no
+//! worker waits for it.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
@@ -15,47 +15,47 @@ use std::time::Duration;
 use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 use strowger_message::{Head, HeaderName, NameAddr, StartLine, Uri};
 
-/// Traces at one time.
+/// Maximum number of concurrent traces.
 pub const MAX_TRACES: usize = 4;
-/// Messages that wait for the reader of one trace.
+/// Maximum number of messages waiting for the reader of a trace.
 pub const TRACE_QUEUE: usize = 1024;
-/// Calls that one trace follows; the oldest is forgotten for a new one.
+/// Maximum number of calls followed by a trace; a new call replaces the oldest.
 pub const MAX_TRACED_CALLS: usize = 256;
-/// Bytes that are kept of one message.
+/// Maximum bytes kept of a message.
 pub const MAX_TRACED_BYTES: usize = 8192;
 
-/// Which messages are wanted. Of what is found by user or address all messages with the same Call-ID are wanted from then
-/// on, so that a call is seen on both of its sides.
+/// Selects the messages of a trace. Once a message matches by user or address, all messages with its Call-ID match,
+/// so that both sides of a call are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceFilter {
-    /// The user of the Request-URI, From, To or P-Asserted-Identity.
+    /// User of the Request-URI, From, To or P-Asserted-Identity.
     User {
-        /// The user part, as it is without escapes; a telephone number as it is written.
+        /// User part without escapes; a telephone number as written.
         user: String,
-        /// The domain, where only one is meant.
+        /// Domain, to match only one.
         domain: Option<String>,
     },
-    /// This Call-ID.
+    /// Messages with this Call-ID.
     CallId(String),
-    /// From or to this address.
+    /// Messages from or to this address.
     Ip(IpAddr),
 }
 
-/// Whether a message came or left.
+/// Direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// A peer sent it.
+    /// Sent by a peer.
     Received,
-    /// This server sent it.
+    /// Sent by this server.
     Sent,
 }
 
 /// A message that matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Traced {
-    /// When the worker had it in its hands.
+pub struct TraceRecord {
+    /// When the worker handled it.
     pub at: Timestamp,
-    /// Whether it came or left.
+    /// Whether it was received or sent.
     pub direction: Direction,
     /// The listener.
     pub listener: ListenerId,
@@ -63,42 +63,42 @@ pub struct Traced {
     pub transport: Transport,
     /// The far end.
     pub peer: SocketAddr,
-    /// The message, credentials and media keys masked; cut to [`MAX_TRACED_BYTES`].
+    /// The message with credentials and media keys masked, truncated to [`MAX_TRACED_BYTES`].
     pub bytes: Vec<u8>,
-    /// How long it was.
+    /// Original length.
     pub length: usize,
 }
 
-/// [`MAX_TRACES`] are running.
+/// Error: [`MAX_TRACES`] are running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyTraces;
 
-/// Where all workers leave what somebody wants to see.
+/// Distributes messages of all workers to the running traces.
 #[derive(Debug, Default)]
 pub struct Tracer {
-    /// How many traces run: what a worker looks at.
+    /// Number of running traces, checked by the workers.
     running: AtomicUsize,
-    traces: RwLock<Vec<Arc<Running>>>,
+    traces: RwLock<Vec<Arc<ActiveTrace>>>,
 }
 
 impl Tracer {
-    /// Begins a trace; it ends when what is returned is dropped.
+    /// Starts a trace, which ends when the returned value is dropped.
     ///
     /// # Errors
-    /// There are [`MAX_TRACES`].
+    /// When [`MAX_TRACES`] are running.
     pub fn start(self: &Arc<Self>, filter: TraceFilter) -> Result<Trace, TooManyTraces> {
         let mut traces = self.traces.write().unwrap_or_else(PoisonError::into_inner);
         if traces.len() >= MAX_TRACES {
             return Err(TooManyTraces);
         }
         let (sender, receiver) = mpsc::sync_channel(TRACE_QUEUE);
-        let running = Arc::new(Running { filter, sender, lost: AtomicU64::new(0), calls: Mutex::default() });
+        let running = Arc::new(ActiveTrace { filter, sender, lost: AtomicU64::new(0), calls: Mutex::default() });
         traces.push(Arc::clone(&running));
         self.running.store(traces.len(), Ordering::Relaxed);
-        Ok(Trace { tracer: Arc::clone(self), running, receiver, told_lost: 0 })
+        Ok(Trace { tracer: Arc::clone(self), running, receiver, reported_lost: 0 })
     }
 
-    /// A peer sent `bytes`.
+    /// Traces a message received from a peer.
     #[inline(always)]
     pub fn received(&self, now: Timestamp, flow: &Flow, bytes: &[u8]) {
         if self.running.load(Ordering::Relaxed) != 0 {
@@ -106,7 +106,7 @@ impl Tracer {
         }
     }
 
-    /// This server sends `bytes`.
+    /// Traces a message sent by this server.
     #[inline(always)]
     pub fn sent(&self, now: Timestamp, flow: &Flow, bytes: &[u8]) {
         if self.running.load(Ordering::Relaxed) != 0 {
@@ -124,7 +124,7 @@ impl Tracer {
                 continue;
             }
             let copy = masked.get_or_insert_with(|| mask(bytes.get(..MAX_TRACED_BYTES).unwrap_or(bytes))).clone();
-            running.give(Traced {
+            running.send(TraceRecord {
                 at,
                 direction,
                 listener: flow.listener,
@@ -137,27 +137,27 @@ impl Tracer {
     }
 }
 
-/// A trace that runs: its reader's end.
+/// Reader's end of a running trace.
 #[derive(Debug)]
 pub struct Trace {
     tracer: Arc<Tracer>,
-    running: Arc<Running>,
-    receiver: Receiver<Traced>,
-    told_lost: u64,
+    running: Arc<ActiveTrace>,
+    receiver: Receiver<TraceRecord>,
+    reported_lost: u64,
 }
 
 impl Trace {
-    /// The next message, where there is one within `wait`.
+    /// Returns the next message if one arrives within `wait`.
     #[must_use]
-    pub fn poll(&mut self, wait: Duration) -> Option<Traced> {
-        // This end holds the other one too, so the only error is that the time is over.
+    pub fn poll(&mut self, wait: Duration) -> Option<TraceRecord> {
+        // This end also holds the sender, so the only possible error is the timeout.
         self.receiver.recv_timeout(wait).ok()
     }
 
-    /// How many messages were lost since this was last asked, because [`TRACE_QUEUE`] others waited.
+    /// Returns how many messages were lost to a full queue ([`TRACE_QUEUE`]) since the last call.
     pub fn poll_lost(&mut self) -> u64 {
         let lost = self.running.lost.load(Ordering::Relaxed);
-        lost.saturating_sub(std::mem::replace(&mut self.told_lost, lost))
+        lost.saturating_sub(std::mem::replace(&mut self.reported_lost, lost))
     }
 }
 
@@ -169,16 +169,16 @@ impl Drop for Trace {
     }
 }
 
-/// A trace that runs: the workers' end.
+/// Workers' end of a running trace.
 #[derive(Debug)]
-struct Running {
+struct ActiveTrace {
     filter: TraceFilter,
-    sender: SyncSender<Traced>,
+    sender: SyncSender<TraceRecord>,
     lost: AtomicU64,
-    calls: Mutex<Followed>,
+    calls: Mutex<CallIdSet>,
 }
 
-impl Running {
+impl ActiveTrace {
     fn wants(&self, peer: SocketAddr, head: Option<&Head<'_>>) -> bool {
         let call_id = head.and_then(|head| head.first(HeaderName::CallId));
         let matches = match &self.filter {
@@ -196,22 +196,22 @@ impl Running {
         matches || calls.contains(call_id)
     }
 
-    fn give(&self, traced: Traced) {
+    fn send(&self, traced: TraceRecord) {
         if let Err(TrySendError::Full(_)) = self.sender.try_send(traced) {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-/// The Call-IDs that a trace follows, as hashes.
+/// Hashes of the Call-IDs that a trace follows.
 #[derive(Debug, Default)]
-struct Followed {
+struct CallIdSet {
     hasher: RandomState,
     known: HashSet<u64>,
     order: VecDeque<u64>,
 }
 
-impl Followed {
+impl CallIdSet {
     fn contains(&self, call_id: &[u8]) -> bool {
         self.known.contains(&self.hasher.hash_one(call_id))
     }
@@ -230,7 +230,7 @@ impl Followed {
     }
 }
 
-/// Whether one of the addresses that say who a message is from or for is `user`'s.
+/// Returns whether one of the originator or destination URIs belongs to `user`.
 fn names_user(head: &Head<'_>, user: &[u8], domain: Option<&[u8]>) -> bool {
     if let StartLine::Request { uri, .. } = head.start()
         && is_user(uri, user, domain)
@@ -252,11 +252,11 @@ fn is_user(uri: &[u8], user: &[u8], domain: Option<&[u8]>) -> bool {
     }
 }
 
-/// What stands in the place of a secret.
+/// Replacement for a secret.
 const MASK: &[u8] = b"***";
 
-/// A copy without secrets: the values of credentials after their scheme, passwords' proofs, and keys of media. Works on
-/// lines alone, so that a message that cannot be understood shows none either.
+/// Returns a copy without secrets: credentials after their scheme, password digests, and media keys. Works on lines
+/// alone, so that a malformed message reveals none either.
 fn mask(bytes: &[u8]) -> Vec<u8> {
     const CREDENTIALS: [&[u8]; 4] =
         [b"authorization", b"proxy-authorization", b"authentication-info", b"proxy-authentication-info"];
@@ -274,7 +274,7 @@ fn mask(bytes: &[u8]) -> Vec<u8> {
         let kept = if is_secret {
             let blank = value.iter().skip(1).take_while(|byte| byte.is_ascii_whitespace()).count();
             let value = value.get(1..).unwrap_or_default().trim_ascii_start();
-            // The scheme and the blank after it; parameters alone have none.
+            // The scheme and the space after it; a bare parameter list has none.
             let scheme = value.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'-');
             let scheme = scheme.filter(|end| matches!(value.get(*end), Some(b' ' | b'\t')));
             let scheme = scheme.map_or(0, |blank| blank.saturating_add(1));
@@ -428,7 +428,7 @@ mod tests {
         for harmless in ["", "\r\n", "SIP/2.0 200 OK\r\nVia: x\r\n\r\n", "no line end"] {
             assert_eq!(masked(harmless), harmless);
         }
-        // The first blank is not always the one behind the scheme.
+        // The first space is not always the one after the scheme.
         for (value, shown) in [
             ("Digest\tresponse=\"f00\", uri=\"x\"", "Digest\t***"),
             ("response=\"f00\", uri=\"x\"", "***"),

@@ -1,4 +1,4 @@
-//! The loop of one core: wait, receive, let the shards act, send.
+//! The event loop of one core: wait, receive, run shards, send.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -9,70 +9,70 @@ use mio::{Events, Poll, Token};
 use strowger_foundation::Timestamp;
 use strowger_net::{Clock, RecvBatch};
 
-use crate::balance::{Decision, Report};
-use crate::brain::Maker;
-use crate::contact::{Contact, Mail};
-use crate::crew::{Crew, STOOD_STILL};
-use crate::desk::Desk;
 use crate::handover::HANDOVER_QUEUE;
+use crate::ingress::{Ingress, STALL_THRESHOLD};
 use crate::options::{Spread, WorkerOptions};
+use crate::rebalance::{Decision, Report};
+use crate::shard_factory::ShardFactory;
+use crate::shard_host::ShardHost;
 use crate::spin::Spinner;
+use crate::worker_handle::{SnapshotUpdate, WorkerHandle};
 
-/// How old a posted status may become while there is something new to tell.
+/// Maximum age of the published status while there are changes.
 const STATUS_EVERY: Duration = Duration::from_millis(100);
 
-/// How long a worker sleeps at most while nobody would wake it: it waits for room that another one makes, or for a socket of
-/// which the kernel cannot tell.
-const UNWOKEN: Duration = Duration::from_millis(1);
+/// Maximum sleep while nothing would wake the worker: it waits for room in another worker's ring, or for a socket
+/// without kernel events.
+const MAX_UNWOKEN_SLEEP: Duration = Duration::from_millis(1);
 
-/// How much of what a worker says of its load is new; the rest is what it said before. Chance makes 100 ms uneven.
+/// Weight of the latest interval in the reported load. Single intervals of 100 ms vary too much.
 const NEWS: f64 = 0.4;
 
-/// Messages taken from one other worker before the sockets are looked at again.
+/// Maximum messages taken from one other worker before the sockets are read again.
 const TAKE_BATCH: usize = 64;
 
-/// So many rounds in a row timers wait at most.
-const MAX_PUT_OFF: u32 = 256;
+/// Maximum number of consecutive rounds for which timers are deferred.
+const MAX_DEFERRED_ROUNDS: u32 = 256;
 
-/// Timers fire together, up to this much late: under load hundreds a second would each wake a worker, and none of those of
-/// SIP is so exact. The shortest, T1, is 500 ms.
+/// Timer granularity. Timers fire together, up to this late: under load, hundreds per second would each wake a
+/// worker. No SIP timer needs more precision; the shortest, T1, is 500 ms.
 pub const TIMER_TICK: Duration = Duration::from_millis(4);
 
-/// Every so many looks one is at everything that the kernel has; the others are at the socket that was the last to have
-/// datagrams, and at what other workers have given. Where each of those finds something, all else would wait for ever.
-pub(crate) const LOOKS_AT_ONE_SOCKET: u32 = 8;
+/// One poll in this many is a full poll of the kernel; the others check only the hot socket and the rings from other
+/// workers. Without the full polls, a busy hot socket would starve everything else.
+pub(crate) const FULL_POLL_EVERY: u32 = 8;
 
-/// The doorbell's events; sockets have the index of their listener, those for new work this more.
-pub(crate) const DOORBELL: Token = Token(usize::MAX);
+/// Token of the waker. Sockets use the index of their listener, those for new work plus [`FIRST_NEW_WORK`].
+pub(crate) const WAKER_TOKEN: Token = Token(usize::MAX);
 pub(crate) const FIRST_NEW_WORK: usize = 1 << 31;
 
 /// One worker.
-pub(crate) struct Worker<M: Maker> {
+pub(crate) struct Worker<M: ShardFactory> {
     poll: Poll,
     clock: Clock,
-    inbox: RecvBatch,
-    contact: Arc<Contact>,
-    pub(crate) crew: Crew<M>,
-    /// When the status was last posted.
-    posted: Timestamp,
-    /// Whether something happened since.
+    recv_batch: RecvBatch,
+    handle: Arc<WorkerHandle>,
+    pub(crate) ingress: Ingress<M>,
+    /// When the status was last published.
+    status_published: Timestamp,
+    /// Whether anything has changed since.
     is_dirty: bool,
-    /// Rounds in a row in which timers waited for what had come before.
-    put_off: u32,
+    /// Consecutive rounds in which timers were deferred.
+    deferred_rounds: u32,
     spinner: Spinner,
-    /// Looks since the kernel was last asked for all that it has.
+    /// Polls since the last full poll.
     looks: u32,
-    /// Since when it waits, or waited before this round.
+    /// Start of the current wait, or of the one before this round.
     idle_since: Option<Timestamp>,
     meter: Meter,
     report: Report,
     spread: Spread,
 }
 
-/// How much of its time a worker is at work.
+/// Measures the share of time a worker spends working.
 #[derive(Clone, Copy, Debug, Default)]
 struct Meter {
-    /// Since when.
+    /// Start of the measurement.
     since: Timestamp,
     /// When it last began to work.
     woke: Timestamp,
@@ -80,7 +80,7 @@ struct Meter {
 }
 
 impl Meter {
-    /// How long it has worked since it woke.
+    /// Ends a period of work and returns its length.
     fn rest(&mut self, now: Timestamp) -> Duration {
         let worked = now.max(self.woke) - self.woke;
         self.busy += worked;
@@ -92,7 +92,7 @@ impl Meter {
         self.woke = now;
     }
 
-    /// The share since this was last asked.
+    /// Returns the share since the last call.
     fn take(&mut self, now: Timestamp) -> f64 {
         self.rest(now);
         let (busy, all) = (std::mem::take(&mut self.busy), now.max(self.since) - self.since);
@@ -101,23 +101,23 @@ impl Meter {
     }
 }
 
-impl<M: Maker> Worker<M> {
-    /// A worker that does not run yet.
-    pub(crate) fn new(poll: Poll, clock: Clock, desk: Desk<M>, options: &WorkerOptions) -> Self {
-        let contact = Arc::clone(&desk.exits.contact);
-        let report = Report::of(desk.exits.shards());
-        let (inbox, crew, spinner) = (RecvBatch::new(), Crew::new(desk), Spinner::new(options.spin));
+impl<M: ShardFactory> Worker<M> {
+    /// Creates a worker that is not running.
+    pub(crate) fn new(poll: Poll, clock: Clock, desk: ShardHost<M>, options: &WorkerOptions) -> Self {
+        let contact = Arc::clone(&desk.io.handle);
+        let report = Report::of(desk.io.shards());
+        let (inbox, crew, spinner) = (RecvBatch::new(), Ingress::new(desk), Spinner::new(options.spin));
         let (posted, is_dirty, idle_since) = (Timestamp::ZERO, true, None);
         let (meter, spread, looks) = (Meter::default(), options.spread, 0);
         Self {
             poll,
             clock,
-            inbox,
-            contact,
-            crew,
-            posted,
+            recv_batch: inbox,
+            handle: contact,
+            ingress: crew,
+            status_published: posted,
             is_dirty,
-            put_off: 0,
+            deferred_rounds: 0,
             spinner,
             looks,
             idle_since,
@@ -127,42 +127,42 @@ impl<M: Maker> Worker<M> {
         }
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until told to stop.
     ///
     /// # Errors
-    /// When the kernel refuses to be waited for: nothing that the loop could mend.
+    /// When polling the kernel fails, from which the loop cannot recover.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(256);
-        // Before it does anything: whoever was answered finds its shards in the status.
-        self.post(self.clock.now());
-        while !self.contact.is_stopping.load(Ordering::Acquire) {
+        // Publish before the first message, so that whoever gets a response finds the shards in the status.
+        self.publish_status(self.clock.now());
+        while !self.handle.is_stopping.load(Ordering::Acquire) {
             self.wait(&mut events)?;
             self.handle_events(&events);
             self.round();
         }
         let now = self.clock.now();
-        // Others may have handed over last answers for connections of this worker.
-        self.crew.take_over(now, HANDOVER_QUEUE);
-        self.crew.desk.exits.flush(now);
-        self.crew.desk.exits.hand_in();
-        self.crew.desk.exits.ring(now, false);
-        self.post(now);
+        // Other workers may have handed over final output for connections of this worker.
+        self.ingress.receive_handover(now, HANDOVER_QUEUE);
+        self.ingress.host.io.flush(now);
+        self.ingress.host.io.submit_records();
+        self.ingress.host.io.wake_workers(now, false);
+        self.publish_status(now);
         Ok(())
     }
 
-    /// Waits until there is something to do, and not at all where there is already.
+    /// Waits for work; returns at once if there is any.
     pub(crate) fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        if self.crew.has_work() {
-            return self.look(events, Some(Duration::ZERO));
+        if self.ingress.has_work() {
+            return self.poll_events(events, Some(Duration::ZERO));
         }
-        // Others are rung for when there is nothing more to give them.
-        if self.crew.desk.exits.owes_rings() {
+        // Wake other workers only when there is nothing more to hand over.
+        if self.ingress.host.io.has_pending_wakes() {
             self.looks += 1;
-            if self.looks < LOOKS_AT_ONE_SOCKET && self.crew.try_hot(&self.clock, &mut self.inbox) {
+            if self.looks < FULL_POLL_EVERY && self.ingress.try_hot(&self.clock, &mut self.recv_batch) {
                 events.clear();
                 return Ok(());
             }
-            self.crew.desk.exits.ring(self.clock.now(), false);
+            self.ingress.host.io.wake_workers(self.clock.now(), false);
         }
         let began = self.clock.now();
         self.spinner.on_worked(self.meter.rest(began));
@@ -171,25 +171,24 @@ impl<M: Maker> Worker<M> {
         if self.wait_awake(events, began, next)? {
             return Ok(());
         }
-        self.contact.doorbell.park();
-        let timeout = if self.is_called() {
+        self.handle.waker.park();
+        let timeout = if self.has_pending() {
             Some(Duration::ZERO)
-        } else if !self.crew.wait_for_hot() {
-            Some(UNWOKEN)
+        } else if !self.ingress.wait_for_hot() {
+            Some(MAX_UNWOKEN_SLEEP)
         } else {
             (next != Timestamp::MAX).then(|| next - self.clock.now())
         };
-        let outcome = self.look(events, timeout);
-        self.contact.doorbell.unpark();
+        let outcome = self.poll_events(events, timeout);
+        self.handle.waker.unpark();
         self.meter.wake(self.clock.now());
         outcome
     }
 
-    /// Waits without giving up the processor, where what comes usually comes so soon that to be woken would cost more;
-    /// whether it came.
+    /// Spins if messages usually come so soon that a wake-up would cost more; returns whether there is work.
     fn wait_awake(&mut self, events: &mut Events, began: Timestamp, next: Timestamp) -> io::Result<bool> {
         events.clear();
-        let limit = self.spinner.limit(!self.crew.desk.seats.is_empty());
+        let limit = self.spinner.limit(!self.ingress.host.slots.is_empty());
         if limit.is_zero() {
             return Ok(false);
         }
@@ -198,13 +197,13 @@ impl<M: Maker> Worker<M> {
         while now < until {
             self.meter.wake(now);
             self.looks += 1;
-            if self.looks >= LOOKS_AT_ONE_SOCKET {
-                self.look(events, Some(Duration::ZERO))?;
-                if !events.is_empty() || self.crew.has_lost() {
+            if self.looks >= FULL_POLL_EVERY {
+                self.poll_events(events, Some(Duration::ZERO))?;
+                if !events.is_empty() || self.ingress.has_delivery_failures() {
                     return Ok(true);
                 }
             }
-            if self.is_called() || self.crew.try_hot(&self.clock, &mut self.inbox) {
+            if self.has_pending() || self.ingress.try_hot(&self.clock, &mut self.recv_batch) {
                 return Ok(true);
             }
             now = self.clock.now();
@@ -213,180 +212,183 @@ impl<M: Maker> Worker<M> {
         if now < next {
             return Ok(false);
         }
-        // Something is due, so there is no time to sleep.
-        self.look(events, Some(Duration::ZERO))?;
+        // A timer is due, so there is no time to sleep.
+        self.poll_events(events, Some(Duration::ZERO))?;
         Ok(true)
     }
 
-    /// Asks the kernel what there is.
-    fn look(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+    /// Polls the kernel for events.
+    fn poll_events(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         self.looks = 0;
         let outcome = self.poll.poll(events, timeout);
-        self.crew.ask_hot();
+        self.ingress.poll_hot();
         match outcome {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Whether somebody else in the process has left something.
-    fn is_called(&self) -> bool {
-        !self.crew.is_handed_nothing() || self.contact.is_called()
+    /// Returns whether another thread has left work.
+    fn has_pending(&self) -> bool {
+        !self.ingress.is_handover_empty() || self.handle.has_pending()
     }
 
-    /// Until when there is nothing to do unless something arrives.
+    /// Returns until when there is nothing to do unless something arrives.
     fn next_deadline(&self, now: Timestamp) -> Timestamp {
-        let status = if self.is_dirty { self.posted + STATUS_EVERY } else { Timestamp::MAX };
-        let exits = &self.crew.desk.exits;
+        let status = if self.is_dirty { self.status_published + STATUS_EVERY } else { Timestamp::MAX };
+        let exits = &self.ingress.host.io;
         let retry = exits.next_retry();
-        let overload = self.crew.desk.admission.next_deadline();
-        let crowded = if exits.is_crowded() { now + UNWOKEN } else { Timestamp::MAX };
+        let overload = self.ingress.host.admission.next_deadline();
+        let crowded = if exits.has_overflow() { now + MAX_UNWOKEN_SLEEP } else { Timestamp::MAX };
         self.next_timer().min(status).min(retry).min(crowded).min(overload)
     }
 
-    /// When timers fire next: the first tick at which one is due.
+    /// Returns the first tick at which a timer is due.
     fn next_timer(&self) -> Timestamp {
-        let at = self.crew.desk.next_wakeup().min(self.crew.desk.exits.streams.next_deadline());
+        let at = self.ingress.host.next_wakeup().min(self.ingress.host.io.streams.next_deadline());
         next_tick(at)
     }
 
-    /// Takes note of what the kernel said.
+    /// Handles kernel events.
     pub(crate) fn handle_events(&mut self, events: &Events) {
         for event in events {
-            if event.token() == DOORBELL {
-                self.fetch_mail();
-            } else if !self.crew.desk.exits.streams.on_event(event)
+            if event.token() == WAKER_TOKEN {
+                self.fetch_snapshot();
+            } else if !self.ingress.host.io.streams.on_event(event)
                 && let Token(token) = event.token()
             {
-                let exits = &mut self.crew.desk.exits;
-                if let Some(port) = exits.ports.get_mut(token) {
+                let exits = &mut self.ingress.host.io;
+                if let Some(port) = exits.sockets.get_mut(token) {
                     port.on_event(event);
                 } else if let Some(Some(queue)) = exits.new_work.get_mut(token.wrapping_sub(FIRST_NEW_WORK)) {
-                    queue.outlet.on_event(event);
+                    queue.socket.on_event(event);
                 }
             }
         }
     }
 
-    fn fetch_mail(&mut self) {
-        let mail = self.contact.mail.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(Mail { snapshot, version }) = mail {
+    fn fetch_snapshot(&mut self) {
+        let mail = self.handle.snapshot_update.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(SnapshotUpdate { snapshot, version }) = mail {
             let now = self.clock.now();
-            self.crew.desk.handle_config(now, &snapshot, version);
-            self.post(now);
+            self.ingress.host.handle_config(now, &snapshot, version);
+            self.publish_status(now);
         }
     }
 
-    /// One round of work: a batch from each socket that has one, some messages of each connection and of each other worker,
-    /// the timers.
+    /// Runs one round: a batch from each readable socket, some messages of each connection and of each other worker,
+    /// and timers.
     pub(crate) fn round(&mut self) {
-        let Self { clock, inbox, crew, contact, is_dirty, put_off, .. } = self;
-        // Between two rounds all that was counted has left too.
-        if contact.take_arrived() {
-            crew.desk.take_arrivals(clock.now(), post_status);
+        let Self {
+            clock, recv_batch: inbox, ingress: crew, handle: contact, is_dirty, deferred_rounds: put_off, ..
+        } = self;
+        // Between rounds, everything that was counted has also been sent.
+        if contact.take_arrival_flag() {
+            crew.host.adopt_shards(clock.now(), publish_host_status);
             *is_dirty = true;
         }
         let began = crew.read_at();
-        for listener in 0..crew.desk.exits.ports.len() {
+        for listener in 0..crew.host.io.sockets.len() {
             *is_dirty |= crew.receive(listener, clock, inbox);
         }
-        // What a batch was received with serves the round: reading the clock is dear where a round is a packet.
+        // Reuse the clock reading of the batch: reading the clock is expensive if a round is a single packet.
         let now = if crew.read_at() > began { crew.read_at() } else { clock.now() };
         *is_dirty |= crew.read_streams(now);
-        // What was handed over before a connection was closed must be heard before that: the post is taken first, then all
-        // that the rings have, and then the post is opened.
-        let post = contact.take_post();
-        *is_dirty |= crew.take_over(now, if post.is_some() { HANDOVER_QUEUE } else { TAKE_BATCH });
+        // Messages handed over before a connection was closed must be handled before the closure. So take the mailbox
+        // first, then drain the rings, then handle the mailbox.
+        let post = contact.take_mailbox();
+        *is_dirty |= crew.receive_handover(now, if post.is_some() { HANDOVER_QUEUE } else { TAKE_BATCH });
         if let Some(post) = post {
-            crew.open_post(now, post);
+            crew.handle_mailbox(now, post);
             *is_dirty = true;
         }
-        crew.desk.ask_wakeups(now);
-        // Who has stood still, or whose machine has, reads what came meanwhile before it takes anybody for silent; not for ever,
-        // where more comes than can be read.
-        let is_late = now.saturating_since(crew.desk.next_wakeup()) > STOOD_STILL;
-        let is_put_off = is_late && (*put_off == 0 || crew.is_catching_up(now)) && *put_off < MAX_PUT_OFF;
+        crew.host.ask_wakeups(now);
+        // After a stall of the thread or the machine, read what arrived in the meantime before timers declare any
+        // peer silent. Not forever, if more arrives than can be read.
+        let is_late = now.saturating_since(crew.host.next_wakeup()) > STALL_THRESHOLD;
+        let is_put_off = is_late && (*put_off == 0 || crew.is_catching_up(now)) && *put_off < MAX_DEFERRED_ROUNDS;
         *put_off = if is_put_off { *put_off + 1 } else { 0 };
         if is_put_off {
-            // The kernel may not have said yet what there is.
-            crew.look_at_all();
+            // The kernel may not have reported it yet.
+            crew.mark_all_readable();
         }
-        if !is_put_off && next_tick(crew.desk.next_wakeup()) <= now {
-            crew.desk.handle_timeout(now);
+        if !is_put_off && next_tick(crew.host.next_wakeup()) <= now {
+            crew.host.handle_timeout(now);
             *is_dirty = true;
         }
-        if next_tick(crew.desk.exits.streams.next_deadline()) <= now {
-            crew.desk.exits.streams.handle_timeout(now);
+        if next_tick(crew.host.io.streams.next_deadline()) <= now {
+            crew.host.io.streams.handle_timeout(now);
             *is_dirty = true;
         }
-        crew.desk.exits.flush(now);
-        if crew.has_lost() {
-            crew.handle_lost(now);
-            crew.desk.exits.flush(now);
+        crew.host.io.flush(now);
+        if crew.has_delivery_failures() {
+            crew.handle_delivery_failures(now);
+            crew.host.io.flush(now);
             *is_dirty = true;
         }
-        crew.desk.exits.hand_in();
-        crew.desk.adjust_admission(now);
-        crew.desk.let_go(now, post_status);
-        crew.desk.ask_wakeups(now);
-        crew.desk.exits.ring(now, true);
+        crew.host.io.submit_records();
+        crew.host.adjust_admission(now);
+        crew.host.release_shards(now, publish_host_status);
+        crew.host.ask_wakeups(now);
+        crew.host.io.wake_workers(now, true);
         let first = crew.take_first_arrival();
-        // Also what was received while it waited awake.
+        // Includes what was received while spinning.
         self.is_dirty |= first.is_some();
         if let Some(since) = self.idle_since.take() {
             self.spinner.on_waited(first.map_or(Duration::MAX, |first| first.max(since) - since));
         }
-        if self.is_dirty && now - self.posted >= STATUS_EVERY {
+        if self.is_dirty && now - self.status_published >= STATUS_EVERY {
             let load = self.meter.take(now);
-            self.crew.desk.load += (load - self.crew.desk.load) * NEWS;
-            self.post(now);
+            self.ingress.host.load += (load - self.ingress.host.load) * NEWS;
+            self.publish_status(now);
             self.balance(now);
         }
     }
 
-    /// Leaves the status where others read it.
-    pub(crate) fn post(&mut self, now: Timestamp) {
-        post_status(&mut self.crew.desk, now);
-        self.posted = now;
+    /// Publishes the status.
+    pub(crate) fn publish_status(&mut self, now: Timestamp) {
+        publish_host_status(&mut self.ingress.host, now);
+        self.status_published = now;
         self.is_dirty = false;
     }
 
-    /// Reports what there was to do, and sees to it that shards move where that is due.
+    /// Reports the load and starts a migration if one is due.
     fn balance(&mut self, now: Timestamp) {
-        let desk = &mut self.crew.desk;
-        if desk.exits.others() == 0 {
+        let desk = &mut self.ingress.host;
+        if desk.io.others() == 0 {
             return;
         }
         (self.report.at, self.report.busy) = (now, desk.load);
         desk.take_loads(&mut self.report.loads);
-        let common = Arc::clone(&desk.common);
-        // Somebody else is at it: this report is the next one's.
+        let common = Arc::clone(&desk.shared);
+        // Another worker is deciding; this report is included next time.
         let Ok(mut balance) = common.balance.try_lock() else { return };
-        balance.report(desk.exits.index, &mut self.report);
-        // A server that ends waits for its shards to become idle, and does not want any to be missed.
-        if desk.snapshot.draining {
+        balance.report(desk.io.index, &mut self.report);
+        // A draining server waits for its shards to become idle and must not miss any in transit.
+        if desk.snapshot.is_draining {
             return;
         }
         let Some(Decision { plan, active }) = balance.decide(now) else { return };
-        // Nobody decides anything else before the plan is told and carried out, so this is not overtaken by a later change.
+        // No further decision is made until the plan has been carried out, so this cannot be overtaken by a later
+        // change.
         drop(balance);
-        desk.exits.receive_at(active, self.spread);
-        // Before anybody acts by it, those who lose shards can know it.
-        let givers = plan.givers();
-        let others = (0..=desk.exits.others()).filter(|worker| !givers.contains(worker));
-        let _turn = desk.exits.contact.turn();
+        desk.io.receive_at(active, self.spread);
+        // Workers that lose shards are notified before any other worker acts on the plan.
+        let givers = plan.sources();
+        let others = (0..=desk.io.others()).filter(|worker| !givers.contains(worker));
+        let _turn = desk.io.handle.lock_broadcast();
         for worker in givers.iter().copied().chain(others) {
-            desk.exits.contact_of(worker).into_iter().for_each(|contact| contact.tell_plan(&plan));
+            desk.io.handle_of(worker).into_iter().for_each(|contact| contact.notify_plan(&plan));
         }
     }
 }
 
-fn post_status<M: Maker>(desk: &mut Desk<M>, now: Timestamp) {
+fn publish_host_status<M: ShardFactory>(desk: &mut ShardHost<M>, now: Timestamp) {
     let status = desk.status(now);
-    desk.exits.contact.board.post(now, status);
+    desk.io.handle.status.publish(now, status);
 }
 
-/// The first tick that is not before `at`.
+/// Returns the first tick at or after `at`.
 fn next_tick(at: Timestamp) -> Timestamp {
     let tick = u64::try_from(TIMER_TICK.as_nanos()).unwrap_or(1);
     at.as_nanos().checked_next_multiple_of(tick).map_or(Timestamp::MAX, Timestamp::from_nanos)

@@ -1,4 +1,4 @@
-//! Where workers run. In a file of its own, for threads are found by their names.
+//! CPU affinity of workers. In a file of its own because threads are found by name.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use strowger_directory::Directory;
 use strowger_foundation::Transport;
-use strowger_locate::{CachePolicy, Names};
+use strowger_locate::{CachePolicy, NameCache};
 use strowger_net::{BufferSizes, Clock, UdpSocket};
 use strowger_registrar::Locations;
 use strowger_shard::{Listener, Snapshot};
@@ -29,10 +29,10 @@ fn start(workers: usize, cores: Vec<usize>) -> Fleet {
         clock: Clock::start(),
         events: sync_channel(1).0,
         streams: StreamLimits::default(),
-        names: Arc::new(Names::new(CachePolicy::default(), 1)),
+        names: Arc::new(NameCache::new(CachePolicy::default(), 1)),
         resolver: None,
         locations: Arc::new(Locations::new(shards_of(workers).expect("few"), 1)),
-        keeper: None,
+        record_sink: None,
         nonces: None,
         tracer: Arc::default(),
         options: WorkerOptions { cores, ..WorkerOptions::default() },
@@ -40,7 +40,7 @@ fn start(workers: usize, cores: Vec<usize>) -> Fleet {
     Fleet::start(config).expect("threads")
 }
 
-/// The processors that the thread of this name may use, as the kernel writes them; `None` where there is no such thread.
+/// Returns the CPUs allowed for the thread of this name, in the kernel's notation; `None` if there is no such thread.
 fn allowed(name: &str) -> Option<String> {
     let tasks = fs::read_dir("/proc/self/task").expect("the kernel tells");
     let statuses = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("status")).ok());
@@ -54,7 +54,7 @@ fn allowed(name: &str) -> Option<String> {
 fn workers_stay_on_the_cores_that_they_are_given() {
     let status = fs::read_to_string("/proc/thread-self/status").expect("the kernel tells");
     let all = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("it has some").trim();
-    // Such as "0-3,8".
+    // For example "0-3,8".
     let ends: Vec<usize> = all.split([',', '-']).map(|core| core.parse().expect("a number")).collect();
     let [first, last] = [ends[0], ends[ends.len() - 1]];
     let fleet = start(3, vec![last, first]);

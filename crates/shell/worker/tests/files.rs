@@ -1,4 +1,4 @@
-//! A server that may open no file more: what it has goes on, and it does not spin.
+//! A server at its limit of open files: existing connections continue, and it does not spin.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream as Line, UdpSocket as Phone};
@@ -8,17 +8,17 @@ use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
 use strowger_directory::Directory;
-use strowger_locate::{CachePolicy, Names};
+use strowger_locate::{CachePolicy, NameCache};
 use strowger_net::{BufferSizes, Clock, TcpListener, UdpSocket};
 use strowger_shard::{Listener, Snapshot};
 use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits, WorkerOptions};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Set for the process that is the server.
+/// Set in the server process.
 const ROLE: &str = "STROWGER_TEST_SERVER";
 
-/// The server: says where it is, and when it is told to end how often it could not accept.
+/// Runs the server: prints its address, and at the end the number of failed accepts.
 fn serve() {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let sockets: [Socket; 2] = [
@@ -37,10 +37,10 @@ fn serve() {
         clock: Clock::start(),
         events,
         streams: StreamLimits { per_source: 10_000, ..StreamLimits::default() },
-        names: Arc::new(Names::new(CachePolicy::default(), 1)),
+        names: Arc::new(NameCache::new(CachePolicy::default(), 1)),
         resolver: None,
         locations: Arc::new(strowger_registrar::Locations::new(16, 1)),
-        keeper: None,
+        record_sink: None,
         nonces: None,
         tracer: Arc::default(),
         options: WorkerOptions::default(),
@@ -51,7 +51,7 @@ fn serve() {
     println!("\nerrors {}", fleet.status().total.streams.accept_errors);
 }
 
-/// What follows `word` in the next line that begins with it.
+/// Returns what follows `word` in the next line that begins with it.
 fn told(lines: &mut impl Iterator<Item = std::io::Result<String>>, word: &str) -> String {
     let mut lines = lines.map(|line| line.expect("text"));
     lines.find_map(|line| line.strip_prefix(word).map(str::to_owned)).expect("it says so")
@@ -88,7 +88,7 @@ fn without_files_what_is_open_goes_on_and_nothing_spins() {
     };
     let mut first = open();
     assert!(ping(&mut first));
-    // Each of the many that cannot be accepted is another edge.
+    // Each connection that cannot be accepted triggers another edge.
     let phone = Phone::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     phone.connect(datagrams).expect("settable");
     phone.set_read_timeout(Some(DEADLINE)).expect("settable");

@@ -1,4 +1,4 @@
-//! What thousands of connections cost in user memory: idle ones, and ones that never finish what they say.
+//! User memory of thousands of connections: idle ones, and ones with messages that never complete.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream as Line};
@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 
 use strowger_allocations::{Counting, live_of_all};
 use strowger_directory::Directory;
-use strowger_locate::{CachePolicy, Names};
+use strowger_locate::{CachePolicy, NameCache};
 use strowger_net::{Clock, TcpListener, raise_open_files};
 use strowger_shard::{Listener, Snapshot};
 use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits, WorkerOptions};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What an idle connection may cost beside the binding of its phone, in bytes.
+/// Maximum bytes per idle connection, excluding the phone's binding.
 const BUDGET: usize = 400;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A server whose workers have all begun their work.
+/// Starts a server and waits until all workers are running.
 fn start(connections: usize) -> (Fleet, SocketAddr) {
     let first: Socket =
         TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("loopback has a free port").into();
@@ -39,16 +39,16 @@ fn start(connections: usize) -> (Fleet, SocketAddr) {
         clock: Clock::start(),
         events,
         streams: StreamLimits { connections, per_source: connections, ..StreamLimits::default() },
-        names: Arc::new(Names::new(CachePolicy::default(), 1)),
+        names: Arc::new(NameCache::new(CachePolicy::default(), 1)),
         resolver: None,
         locations: Arc::new(strowger_registrar::Locations::new(32, 1)),
-        keeper: None,
+        record_sink: None,
         nonces: None,
         tracer: Arc::default(),
         options: WorkerOptions::default(),
     };
     let fleet = Fleet::start(config).expect("threads");
-    // What a worker allocates for its shards must not be counted with the connections.
+    // Memory that a worker allocates for its shards must not be counted with the connections.
     fleet.publish(snapshot);
     spin_until(|| fleet.is_idle());
     (fleet, address)
@@ -69,11 +69,11 @@ fn ping(line: &mut Line) {
     assert_eq!(&pong, b"\r\n");
 }
 
-/// Large messages in two pieces, and the first byte of another one behind each: what stays is that byte.
+/// Sends large messages in two pieces, each followed by the first byte of the next: only that byte remains.
 fn hoard(fleet: &Fleet, lines: &mut [Line]) {
     let count = lines.len().min(500);
     let lines = &mut lines[..count];
-    // A response to nothing that we sent leaves no trace.
+    // A response without a request leaves no state.
     let stray = b"SIP/2.0 200 OK\r\nVia: SIP/2.0/TCP x;branch=z9hG4bKx\r\nCall-ID: x\r\nl: 50000\r\n\r\n";
     let message = [stray.as_slice(), &[b'x'; 50_000], b"O"].concat();
     let (first, second) = message.split_at(40_000);
@@ -91,7 +91,7 @@ fn hoard(fleet: &Fleet, lines: &mut [Line]) {
 #[test]
 fn an_idle_connection_costs_little_and_an_unfinished_message_its_bytes() {
     let files = raise_open_files().expect("a limit");
-    // Both ends are this process's.
+    // Both ends belong to this process.
     let count = usize::try_from(files.saturating_sub(512) / 2).expect("a number").min(15_000);
     let (fleet, address) = start(20_000);
     let mut lines: Vec<Line> = Vec::with_capacity(count + 1);
@@ -100,7 +100,7 @@ fn an_idle_connection_costs_little_and_an_unfinished_message_its_bytes() {
         line.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
         line
     };
-    // One in advance, so that what is allocated once is there.
+    // One in advance, so that one-time allocations are done.
     lines.push(line());
     ping(&mut lines[0]);
     let before = live_of_all();
@@ -114,7 +114,7 @@ fn an_idle_connection_costs_little_and_an_unfinished_message_its_bytes() {
     println!("{count} idle connections: {each} B of user memory each");
     assert!(each <= BUDGET, "{each} B");
 
-    // A third of them begin a message and go on byte by byte; another third declare what nobody waits for.
+    // One third start a message and continue byte by byte; another third declare a body that never comes.
     let third = count / 3;
     let before = live_of_all();
     let head = b"INVITE sip:a@example.com SIP/2.0\r\nVia: SIP/2.0/TCP x;branch=z9hG4bKx\r\nCall-ID: x\r\n";

@@ -1,4 +1,4 @@
-//! The real shards over real loopback sockets.
+//! Real shards over loopback sockets.
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket as Phone};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use strowger_directory::Directory;
 use strowger_foundation::Transport;
-use strowger_locate::{CachePolicy, Names};
+use strowger_locate::{CachePolicy, NameCache};
 use strowger_net::{BufferSizes, Clock, UdpSocket};
 use strowger_shard::{Listener, Snapshot};
 use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits, WorkerOptions};
@@ -31,7 +31,7 @@ impl Server {
         let listeners = vec![Listener::new(Transport::Udp, address)];
         let mut snapshot = Snapshot::new(listeners, vec![b"example.com".as_slice().into()], Directory::empty(1));
         snapshot.auth.require.clear();
-        // Transactions that end while the test waits for them: after 64 times this.
+        // Transactions end during the test: after 64 times this.
         snapshot.timing.t1 = Duration::from_millis(5);
         let snapshot = Arc::new(snapshot);
         let (events, _) = sync_channel(16);
@@ -44,10 +44,10 @@ impl Server {
             clock: Clock::start(),
             events,
             streams: StreamLimits::default(),
-            names: Arc::new(Names::new(CachePolicy::default(), 1)),
+            names: Arc::new(NameCache::new(CachePolicy::default(), 1)),
             resolver: None,
             locations: Arc::new(strowger_registrar::Locations::new(shards, 1)),
-            keeper: None,
+            record_sink: None,
             nonces: None,
             tracer: Arc::default(),
             options: WorkerOptions { min_workers: workers, ..WorkerOptions::default() },
@@ -129,8 +129,8 @@ fn a_registration_is_seen_and_a_draining_fleet_becomes_idle() {
     let answer = receive(&phone);
     assert!(answer.starts_with("SIP/2.0 200 "), "{answer}");
     assert_eq!((server.fleet.status().registrations, server.fleet.locations().len()), (1, 1));
-    // Its transactions end by their timers, and no new one may begin.
-    let draining = Snapshot { draining: true, ..Snapshot::clone(&server.snapshot) };
+    // Its transactions end by their timers, and no new one may start.
+    let draining = Snapshot { is_draining: true, ..Snapshot::clone(&server.snapshot) };
     server.fleet.publish(Arc::new(draining));
     spin_until(|| server.fleet.is_idle());
     let uri = format!("sip:nobody@{}", server.address);

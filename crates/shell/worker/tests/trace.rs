@@ -1,4 +1,4 @@
-//! What a trace sees of real shards over real loopback sockets, whichever worker has them.
+//! Traces of real shards over loopback sockets, on any worker.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket as Phone};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use strowger_directory::Directory;
 use strowger_foundation::Transport;
-use strowger_locate::{CachePolicy, Names};
+use strowger_locate::{CachePolicy, NameCache};
 use strowger_net::{BufferSizes, Clock, UdpSocket};
 use strowger_shard::{Listener, Snapshot};
 use strowger_worker::{Direction, Fleet, FleetConfig, Socket, StreamLimits, TraceFilter, Tracer, WorkerOptions};
@@ -30,10 +30,10 @@ fn start(tracer: Arc<Tracer>) -> (Fleet, SocketAddr) {
         clock: Clock::start(),
         events,
         streams: StreamLimits::default(),
-        names: Arc::new(Names::new(CachePolicy::default(), 1)),
+        names: Arc::new(NameCache::new(CachePolicy::default(), 1)),
         resolver: None,
         locations: Arc::new(strowger_registrar::Locations::new(32, 1)),
-        keeper: None,
+        record_sink: None,
         nonces: None,
         tracer,
         options: WorkerOptions::default(),
@@ -60,7 +60,7 @@ fn a_request_and_its_answer_are_seen_in_their_order_and_nothing_after_the_end() 
     phone.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
     let filter = TraceFilter::User { user: "alice".to_owned(), domain: None };
     let mut trace = tracer.start(filter).expect("a free place");
-    // Enough of them that both workers' shards have some.
+    // Enough for both workers' shards to get some.
     for number in 0..20 {
         ask(&phone, server, &format!("call-{number}"));
         let came = trace.poll(DEADLINE).expect("the request");

@@ -1,4 +1,4 @@
-//! The system's allocator, which counts what is asked of it. Only tests and benchmarks are built with it:
+//! System allocator that counts allocations. Only tests and benchmarks use it:
 //!
 //! ```
 //! use strowger_allocations::{Counting, allocations};
@@ -15,7 +15,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The allocator. What a test harness does on its own threads is counted there.
+/// Counting allocator. Counters are per thread, so the threads of a test harness do not disturb each other.
 #[derive(Debug)]
 pub struct Counting;
 
@@ -27,26 +27,27 @@ thread_local! {
 
 static LIVE_OF_ALL: AtomicUsize = AtomicUsize::new(0);
 
-/// How often this thread has asked for memory, or for more of it.
+/// Returns the number of allocations and reallocations of this thread.
 #[must_use]
 pub fn allocations() -> usize {
     ALLOCATIONS.get()
 }
 
-/// Bytes that this thread has asked for, given back or not.
+/// Returns the bytes that this thread has allocated, freed ones included.
 #[must_use]
 pub fn taken() -> usize {
     TAKEN.get()
 }
 
-/// Bytes that this thread has asked for and not given back; what another thread gave back for it is not known, so only
-/// differences mean anything, and they may wrap.
+/// Returns the bytes that this thread has allocated and not freed.
+///
+/// Memory freed by another thread is not subtracted, so only differences are meaningful, and they may wrap.
 #[must_use]
 pub fn live() -> usize {
     LIVE.get()
 }
 
-/// Bytes that all threads have asked for and not given back.
+/// Returns the bytes that all threads have allocated and not freed.
 #[must_use]
 pub fn live_of_all() -> usize {
     LIVE_OF_ALL.load(Ordering::Relaxed)
@@ -64,24 +65,25 @@ fn give(bytes: usize) {
     LIVE_OF_ALL.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-// SAFETY: every call goes to the system's allocator unchanged; counting touches numbers only and allocates nothing.
+// SAFETY: every call is passed to the system allocator unchanged; counting only changes numbers and allocates
+// nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         take(layout.size());
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         give(layout.size());
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         take(size);
         give(layout.size());
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller's guarantees are passed on.
         unsafe { System.realloc(memory, layout, size) }
     }
 }

@@ -1,5 +1,6 @@
-//! The probability that a service answers, from that of its parts: all repaired much sooner than they fail again, and failing
-//! independently of each other.
+//! Availability of a service from the availability of its parts.
+//!
+//! Assumes that repairs are much shorter than the time between failures, and that parts fail independently.
 
 use serde::Serialize;
 
@@ -7,17 +8,17 @@ use crate::error::{PlanError, at_most, count, share};
 use crate::explain::{Explain, Explanation};
 use crate::units;
 
-/// How available a system is.
+/// Availability of a system.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Availability {
-    /// The probability that it answers.
+    /// Probability that the system answers.
     pub availability: f64,
-    /// 1 − that, exact where the other is rounded.
+    /// 1 − availability, computed without cancellation.
     pub unavailability: f64,
-    /// −log₁₀ of that: 5.4 for 99.9996 %.
+    /// −log₁₀ of the unavailability: 5.4 for 99.9996 %.
     pub nines: f64,
-    /// What is missing in a year of 365.25 days, s.
+    /// Expected downtime in a year of 365.25 days, s.
     pub downtime_s_per_year: f64,
     #[serde(skip)]
     explanation: Explanation,
@@ -26,11 +27,12 @@ pub struct Availability {
 const MOST: u32 = 1 << 20;
 
 impl Availability {
-    /// (1 − (1 − R_s)^S)·(1 − (1 − R_p)^B)^P: S servers in front of P clusters of B (failover paper, section 4.5).
-    /// Without a first stage, S = 0, its factor is 1.
+    /// Returns (1 − (1 − R_s)^S)·(1 − (1 − R_p)^B)^P, for S servers in front of P clusters of B members.
+    ///
+    /// See the failover paper, section 4.5. Without a first stage (S = 0) its factor is 1.
     ///
     /// # Errors
-    /// Probabilities that are none; no cluster; no member.
+    /// A probability outside 0 to 1; no cluster; no member.
     pub fn two_stage(
         first: u32,
         first_node: f64,
@@ -56,10 +58,11 @@ impl Availability {
         Ok(Self::from_ln(front + behind, formula, numbers, "section 4.5"))
     }
 
-    /// (1 − (1 − R_p)^P)·(1 − (1 − R_d)^D): P proxies and D databases, each of which has all (section 4.1).
+    /// Returns (1 − (1 − R_p)^P)·(1 − (1 − R_d)^D), for P proxies and D databases that each hold all data (section
+    /// 4.1).
     ///
     /// # Errors
-    /// Probabilities that are none; no proxy; no database.
+    /// A probability outside 0 to 1; no proxy; no database.
     pub fn replicated(proxies: u32, proxy: f64, databases: u32, database: f64) -> Result<Self, PlanError> {
         count("proxies", proxies, MOST)?;
         share("availability of a proxy", proxy)?;
@@ -77,21 +80,21 @@ impl Availability {
         ))
     }
 
-    /// 1 − (1 − R)²: a primary and a backup (section 3.7).
+    /// Returns 1 − (1 − R)², for a primary and a backup (section 3.7).
     ///
     /// # Errors
-    /// A probability that is none.
+    /// A probability outside 0 to 1.
     pub fn pair(node: f64) -> Result<Self, PlanError> {
         share("availability of a server", node)?;
         let numbers = format!("1 − (1 − {})²", units::number(node));
         Ok(Self::from_ln(ln_any_of(2, node), "1 − (1 − R)²", numbers, "section 3.7"))
     }
 
-    /// R_0·R_p^D·R_d^D: one server that shares the load among D proxies with a database each, and no spare anywhere
+    /// Returns R_0·R_p^D·R_d^D, for one load balancer in front of D proxies with a database each, all without a spare
     /// (section 4.2).
     ///
     /// # Errors
-    /// Probabilities that are none; no group.
+    /// A probability outside 0 to 1; no group.
     pub fn without_redundancy(front: f64, groups: u32, proxy: f64, database: f64) -> Result<Self, PlanError> {
         share("availability of the first stage", front)?;
         let many = f64::from(count("groups", groups, MOST)?);
@@ -111,7 +114,7 @@ impl Availability {
     }
 
     fn from_ln(ln: f64, formula: &str, numbers: String, section: &str) -> Self {
-        // 0 and not −0 where nothing is missing.
+        // Subtract from 0 so that the result is 0 and not −0 when nothing fails.
         let unavailability = 0.0 - ln.exp_m1();
         let availability = ln.exp();
         let explanation = Explanation::new().step(
@@ -131,7 +134,7 @@ impl Availability {
     }
 }
 
-/// ln of the probability that at least one of them works.
+/// Returns ln of the probability that at least one of the nodes works.
 fn ln_any_of(many: u32, node: f64) -> f64 {
     (-(1.0 - node).powi(many.min(i32::MAX as u32) as i32)).ln_1p()
 }
@@ -139,7 +142,7 @@ fn ln_any_of(many: u32, node: f64) -> f64 {
 impl Explain for Availability {
     fn explain(&self) -> Explanation {
         self.explanation.clone().step(
-            ("outage", "what is missing in a year"),
+            ("outage", "the downtime per year"),
             "(1 − R)·365.25 d",
             format!("{} × 365.25 d", units::number(self.unavailability)),
             units::outage(self.downtime_s_per_year),

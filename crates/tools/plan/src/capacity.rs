@@ -1,4 +1,4 @@
-//! The highest rate at which a promise is kept: a model turned round.
+//! Highest rate that meets an objective: a model solved for its rate.
 
 use std::fmt;
 
@@ -12,19 +12,19 @@ use crate::mmck::mmck;
 use crate::service::ServiceTime;
 use crate::units;
 
-/// What is promised.
+/// Service-level objective.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Promise {
-    /// The probability of a drop is at most this.
+pub enum Objective {
+    /// Highest drop probability.
     Drops(f64),
-    /// The mean wait is at most this, s.
+    /// Highest mean wait, s.
     WaitS(f64),
-    /// The server works at most this share of its time.
+    /// Highest utilization, 0 to 1.
     Utilization(f64),
 }
 
-impl Promise {
+impl Objective {
     fn limit(self) -> Result<f64, PlanError> {
         match self {
             Self::Drops(limit) => share("drops at most", limit),
@@ -41,7 +41,7 @@ impl Promise {
     }
 }
 
-impl fmt::Display for Promise {
+impl fmt::Display for Objective {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Drops(limit) => write!(f, "drops of at most {}", units::share(*limit)),
@@ -51,47 +51,49 @@ impl fmt::Display for Promise {
     }
 }
 
-/// The highest rate that keeps a promise.
+/// Highest rate that meets an objective.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Capacity {
-    /// Packets/s.
+    /// Highest rate, packets/s.
     pub rate_per_s: f64,
-    /// What is promised.
-    pub promise: Promise,
-    /// The promise's measure at that rate: at its limit, or as near as a rate of twelve digits comes.
+    /// Objective that the rate meets.
+    #[serde(rename = "promise")]
+    pub objective: Objective,
+    /// Value of the objective's measure at that rate: at its limit, or as close as a rate of twelve digits gets.
     pub measure: f64,
 }
 
 impl Explain for Capacity {
     fn explain(&self) -> Explanation {
-        let (measure, limit) = match self.promise {
-            Promise::Drops(limit) => ("p_K(λ)", limit),
-            Promise::WaitS(limit) => ("W(λ)", limit),
-            Promise::Utilization(limit) => ("ρ(λ)", limit),
+        let (measure, limit) = match self.objective {
+            Objective::Drops(limit) => ("p_K(λ)", limit),
+            Objective::WaitS(limit) => ("W(λ)", limit),
+            Objective::Utilization(limit) => ("ρ(λ)", limit),
         };
         Explanation::new().step(
-            ("λ_max", "the highest rate that keeps the promise"),
-            &format!("the first λ beyond which {measure} exceeds its limit, by halving intervals"),
+            ("λ_max", "the highest rate that meets the objective"),
+            &format!("the first λ above which {measure} exceeds its limit, by bisection"),
             format!(
                 "{measure} = {} at λ = {}, limit {}",
-                self.promise.show(self.measure),
+                self.objective.show(self.measure),
                 units::rate(self.rate_per_s),
-                self.promise.show(limit)
+                self.objective.show(limit)
             ),
             units::rate(self.rate_per_s),
-            "the model, turned round",
+            "the model, solved for λ",
         )
     }
 }
 
-/// The highest rate with M/G/1; `service_at` gives the service time at a rate of packets. Drops cannot be asked for: an
-/// endless queue has none, and then the limit is ρ = 1.
+/// Returns the highest rate with M/G/1; `service_at` gives the service time at a rate of packets.
+///
+/// A drop objective has no meaning here: an infinite queue drops nothing, so the limit is ρ = 1.
 ///
 /// # Errors
-/// A limit that is none, a promise that is kept at no rate, and what `service_at` refuses.
+/// An invalid limit, an objective that no rate meets, and the errors of `service_at`.
 pub fn mg1_capacity(
-    promise: Promise,
+    promise: Objective,
     service_at: impl Fn(f64) -> Result<ServiceTime, PlanError>,
 ) -> Result<Capacity, PlanError> {
     highest_rate(promise, 1.0 / service_at(0.0)?.mean_s(), |rate| {
@@ -101,19 +103,19 @@ pub fn mg1_capacity(
             Err(error) => return Err(error),
         };
         Ok(match promise {
-            Promise::Drops(_) => 0.0,
-            Promise::WaitS(_) => answer.wait_s,
-            Promise::Utilization(_) => answer.rho,
+            Objective::Drops(_) => 0.0,
+            Objective::WaitS(_) => answer.wait_s,
+            Objective::Utilization(_) => answer.rho,
         })
     })
 }
 
-/// The highest rate with M/M/c/K; `service_at` gives E\[X\] of one of the c servers at a rate of packets.
+/// Returns the highest rate with M/M/c/K; `service_at` gives E\[X\] of one of the c servers at a rate of packets.
 ///
 /// # Errors
 /// As [`mg1_capacity`] and [`mmck()`].
 pub fn mmck_capacity(
-    promise: Promise,
+    promise: Objective,
     servers: u32,
     queue: u64,
     service_at: impl Fn(f64) -> Result<f64, PlanError>,
@@ -121,19 +123,20 @@ pub fn mmck_capacity(
     highest_rate(promise, f64::from(servers) / service_at(0.0)?, |rate| {
         let answer = mmck(rate, service_at(rate)?, servers, queue)?;
         Ok(match promise {
-            Promise::Drops(_) => answer.drop_probability,
-            Promise::WaitS(_) => answer.wait_s,
-            Promise::Utilization(_) => answer.utilization,
+            Objective::Drops(_) => answer.drop_probability,
+            Objective::WaitS(_) => answer.wait_s,
+            Objective::Utilization(_) => answer.utilization,
         })
     })
 }
 
-/// The highest rate with M/G/c/K; `service_at` gives the service time of one of the c servers at a rate of packets.
+/// Returns the highest rate with M/G/c/K; `service_at` gives the service time of one of the c servers at a rate of
+/// packets.
 ///
 /// # Errors
 /// As [`mg1_capacity`] and [`mgck()`].
 pub fn mgck_capacity(
-    promise: Promise,
+    promise: Objective,
     servers: u32,
     queue: u64,
     service_at: impl Fn(f64) -> Result<ServiceTime, PlanError>,
@@ -141,21 +144,23 @@ pub fn mgck_capacity(
     highest_rate(promise, f64::from(servers) / service_at(0.0)?.mean_s(), |rate| {
         let answer = mgck(rate, service_at(rate)?, servers, queue)?;
         Ok(match promise {
-            Promise::Drops(_) => answer.drop_probability,
-            Promise::WaitS(_) => answer.wait_s,
-            Promise::Utilization(_) => answer.utilization,
+            Objective::Drops(_) => answer.drop_probability,
+            Objective::WaitS(_) => answer.wait_s,
+            Objective::Utilization(_) => answer.utilization,
         })
     })
 }
 
-/// The highest rate up to which `measure` stays within the promise, without exception: `measure` need not rise
-/// everywhere (β may fall with the rate), so rates are walked from low to high, and the first that breaks the promise
-/// counts. `scale_per_s` is a rate of the right order, at which the promise may be kept or not.
+/// Returns the highest rate up to which `measure` always stays within the objective.
+///
+/// `measure` need not be monotonic (β may fall with the rate). The search therefore goes from low rates to high, and
+/// the first rate that breaks the objective counts. `scale_per_s` is a rate of the right order of magnitude; it need
+/// not meet the objective.
 ///
 /// # Errors
-/// A limit that is none, a promise that is kept at no rate, and what `measure` refuses.
+/// An invalid limit, an objective that no rate meets, and the errors of `measure`.
 pub fn highest_rate(
-    promise: Promise,
+    promise: Objective,
     scale_per_s: f64,
     measure: impl Fn(f64) -> Result<f64, PlanError>,
 ) -> Result<Capacity, PlanError> {
@@ -164,14 +169,14 @@ pub fn highest_rate(
     let mut kept = scale * LEAST;
     let at_rest = measure(kept)?;
     if at_rest > limit {
-        return Err(PlanError::NeverKept { promise: promise.to_string(), at_rest: promise.show(at_rest) });
+        return Err(PlanError::Unreachable { promise: promise.to_string(), at_rest: promise.show(at_rest) });
     }
     let mut broken = kept;
     while measure(broken)? <= limit {
         kept = broken;
         broken *= STRIDE;
         if broken > scale * MOST {
-            return Ok(Capacity { rate_per_s: kept, promise, measure: measure(kept)? });
+            return Ok(Capacity { rate_per_s: kept, objective: promise, measure: measure(kept)? });
         }
     }
     while broken - kept > kept * PRECISION {
@@ -182,10 +187,10 @@ pub fn highest_rate(
             broken = middle;
         }
     }
-    Ok(Capacity { rate_per_s: kept, promise, measure: measure(kept)? })
+    Ok(Capacity { rate_per_s: kept, objective: promise, measure: measure(kept)? })
 }
 
-/// Where the walk begins and where it ends, in parts of the scale, its stride, and how near it comes.
+/// Start and end of the search as multiples of the scale, its step factor, and its precision.
 const LEAST: f64 = 1e-6;
 const MOST: f64 = 1e4;
 const STRIDE: f64 = 1.02;

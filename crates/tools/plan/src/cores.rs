@@ -1,4 +1,4 @@
-//! What more cores carry: C = T·C₁.
+//! Capacity of several cores: C = T·C₁.
 
 use serde::Serialize;
 
@@ -6,25 +6,26 @@ use crate::error::{PlanError, count, positive};
 use crate::explain::{Explain, Explanation};
 use crate::units;
 
-/// Threads and capacity of a server with many cores.
+/// Threads and capacity of a multi-core server.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Cores {
-    /// p.
+    /// p: number of processors.
     pub processors: u32,
-    /// c, of all processors together.
+    /// c: number of cores of all processors together.
     pub cores: u32,
-    /// C₁: what one thread on one core carries, 1/s.
+    /// C₁: capacity of one thread on one core, 1/s.
     pub base_per_s: f64,
-    /// T: how many threads carry most.
+    /// T: number of threads with the highest capacity.
     pub threads: u32,
     /// C = T·C₁, in the unit of C₁.
     pub capacity_per_s: f64,
 }
 
-/// The thesis's rule (section 7.6, eq. 7.1): T = c + 2 threads on one processor, T = c on more, because threads that move
-/// between processors cost more than idle moments do. A first approximation, of one process with a shared socket on up
-/// to 6 cores.
+/// Returns threads and capacity by the thesis's rule (section 7.6, eq. 7.1).
+///
+/// T = c + 2 on one processor and T = c on several, because moving threads between processors costs more than idle
+/// moments do. This is a first approximation, measured on one process with a shared socket and up to 6 cores.
 ///
 /// # Errors
 /// No processor, fewer cores than processors, a base capacity that is not above 0.
@@ -54,14 +55,14 @@ impl Explain for Cores {
         };
         Explanation::new()
             .step(
-                ("T", "how many threads carry most"),
+                ("T", "the number of threads with the highest capacity"),
                 formula,
                 numbers,
                 self.threads.to_string(),
                 "Krishnamurthy, thesis, section 7.6",
             )
             .step(
-                ("C", "what they carry"),
+                ("C", "their capacity"),
                 "T·C₁",
                 format!("{} × {}", self.threads, units::rate(self.base_per_s)),
                 units::rate(self.capacity_per_s),

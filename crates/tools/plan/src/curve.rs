@@ -1,10 +1,10 @@
-//! A function given by points, with straight lines between them.
+//! Piecewise-linear functions.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{PlanError, finite};
 
-/// A piecewise-linear function; before its first and after its last point it is constant.
+/// Piecewise-linear function, constant before its first point and after its last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(f64, f64)>", into = "Vec<(f64, f64)>")]
 pub struct Curve {
@@ -12,10 +12,10 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Through these points (x, y), by rising x.
+    /// Creates a curve through the points (x, y), sorted by x.
     ///
     /// # Errors
-    /// No point, a number that is not finite, an x that is not above the one before it.
+    /// No point, a number that is not finite, an x that is not above the previous one.
     pub fn new(points: Vec<(f64, f64)>) -> Result<Self, PlanError> {
         if points.is_empty() {
             return Err(PlanError::None { input: "points of a curve".into() });
@@ -32,27 +32,27 @@ impl Curve {
         Ok(Self { points })
     }
 
-    /// The same everywhere.
+    /// Creates a constant function.
     pub fn constant(y: f64) -> Self {
         Self { points: vec![(0.0, y)] }
     }
 
-    /// α of the thesis for exponential inter-arrival times, over packets/s (section 4.3.1).
+    /// Returns α of the thesis for exponential inter-arrival times, over packets/s (section 4.3.1).
     pub fn alpha_exponential() -> Self {
         Self { points: vec![(0.0, 1.0), (600.0, 3.0), (1_200.0, 5.0), (2_400.0, 8.0)] }
     }
 
-    /// α of the thesis for deterministic inter-arrival times, over packets/s (section 4.3.1).
+    /// Returns α of the thesis for deterministic inter-arrival times, over packets/s (section 4.3.1).
     pub fn alpha_deterministic() -> Self {
         Self { points: vec![(0.0, 1.0), (600.0, 1.5), (1_200.0, 3.0), (2_400.0, 6.0)] }
     }
 
-    /// α of the thesis for its second machine, over packets/s (table 5.1).
+    /// Returns α of the thesis for its second machine, over packets/s (table 5.1).
     pub fn alpha_second_machine() -> Self {
         Self { points: vec![(0.0, 1.0), (1_200.0, 1.3), (3_600.0, 2.0), (6_000.0, 2.5), (7_200.0, 3.2)] }
     }
 
-    /// Its value at x.
+    /// Returns the value at x.
     pub fn at(&self, x: f64) -> f64 {
         let next = self.points.partition_point(|point| point.0 < x);
         let after = self.points.get(next).or(self.points.last());
@@ -61,12 +61,12 @@ impl Curve {
         if x1 <= x0 { y1 } else { y0 + (y1 - y0) * ((x - x0) / (x1 - x0)) }
     }
 
-    /// Its points.
+    /// Returns the points.
     pub fn points(&self) -> &[(f64, f64)] {
         &self.points
     }
 
-    /// The least of its values.
+    /// Returns the lowest value.
     pub fn lowest(&self) -> f64 {
         self.points.iter().map(|point| point.1).fold(f64::INFINITY, f64::min)
     }

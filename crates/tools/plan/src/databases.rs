@@ -1,4 +1,4 @@
-//! D databases: each a copy of all, or each a part.
+//! D databases, replicated or partitioned.
 
 use serde::Serialize;
 
@@ -6,34 +6,34 @@ use crate::error::{PlanError, count, not_negative, positive};
 use crate::explain::{Explain, Explanation};
 use crate::units;
 
-/// How long each of D databases works, for each second of writes.
+/// Load on each of D databases: seconds of work per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Databases {
-    /// D.
+    /// D: number of databases.
     pub databases: u32,
-    /// N: writes in a second.
+    /// N: writes/s.
     pub writes_per_s: f64,
-    /// r: reads for each write.
+    /// r: reads per write.
     pub reads_per_write: f64,
-    /// T: a write, s.
+    /// T: duration of a write, s.
     pub write_s: f64,
-    /// t: a read, in parts of a write.
+    /// t: duration of a read relative to a write.
     pub read_over_write: f64,
-    /// ((t·r/D) + 1)·T·N: each has all, so each write goes to all and a read to one.
+    /// ((t·r/D) + 1)·T·N: load on each replica. A write goes to all databases, a read to one.
     pub replicated: f64,
-    /// ((t·r + 1)/D)·T·N: each has a part, of the writes as of the reads.
+    /// ((t·r + 1)/D)·T·N: load on each partition. Reads and writes are divided among the databases.
     pub partitioned: f64,
-    /// The writes/s at which replicas have no time left.
+    /// Write rate that saturates the replicas, writes/s.
     pub replicated_limit_per_s: f64,
-    /// The writes/s at which parts have no time left.
+    /// Write rate that saturates the partitions, writes/s.
     pub partitioned_limit_per_s: f64,
 }
 
-/// Replicas beside partitions (failover paper, sections 4.1 and 4.2).
+/// Compares replicas and partitions (failover paper, sections 4.1 and 4.2).
 ///
 /// # Errors
-/// No database, a negative rate or ratio, a write that takes no time.
+/// No database, a negative rate or ratio, a write duration that is not above 0.
 pub fn databases(
     databases: u32,
     writes_per_s: f64,

@@ -1,124 +1,126 @@
-//! What is refused, and what to do about it.
+//! Errors of the models, each with a remedy.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use crate::units;
 
-/// An input that no model can answer. [`PlanError::input`] names it, the text says what is wrong with it,
-/// [`PlanError::remedy`] what to do.
+/// Input that a model cannot compute with.
+///
+/// [`PlanError::input`] names the input, the text says what is wrong with it, and [`PlanError::remedy`] says what to
+/// do.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// A number is missing or infinite: NaN, ∞.
+    /// Number that is NaN or infinite.
     NotFinite {
-        /// What it is called.
+        /// Name of the input.
         input: Cow<'static, str>,
-        /// As it was given.
+        /// Given value.
         value: f64,
     },
-    /// A number that must be above zero is not.
+    /// Number that must be above zero and is not.
     NotPositive {
-        /// What it is called.
+        /// Name of the input.
         input: Cow<'static, str>,
-        /// As it was given.
+        /// Given value.
         value: f64,
     },
-    /// A number that must not be negative is.
+    /// Negative number that must not be negative.
     Negative {
-        /// What it is called.
+        /// Name of the input.
         input: Cow<'static, str>,
-        /// As it was given.
+        /// Given value.
         value: f64,
     },
-    /// A share or a probability is not between 0 and 1.
+    /// Share or probability that is not between 0 and 1.
     NotAShare {
-        /// What it is called.
+        /// Name of the input.
         input: Cow<'static, str>,
-        /// As it was given.
+        /// Given value.
         value: f64,
     },
-    /// Shares of a whole do not add up to it.
+    /// Shares that do not sum to one.
     SharesDoNotSumToOne {
-        /// What they are called.
+        /// Name of the input.
         input: Cow<'static, str>,
-        /// What they add up to.
+        /// Sum of the given shares.
         sum: f64,
     },
-    /// As many shares are needed as there are things to share among.
+    /// Wrong number of shares: one is needed for each part.
     WrongNumber {
-        /// What they are called.
+        /// Name of the input.
         input: Cow<'static, str>,
-        /// How many were given.
+        /// Number of given shares.
         given: usize,
-        /// How many are needed.
+        /// Number of required shares.
         needed: usize,
     },
-    /// There must be at least one.
+    /// Count of zero where at least one is needed.
     None {
-        /// What there must be one of.
+        /// Name of the input.
         input: Cow<'static, str>,
     },
-    /// More than a model computes with.
+    /// Value above the limit of a model.
     TooMany {
-        /// What it is called.
+        /// Name of the input.
         input: Cow<'static, str>,
-        /// As it was given.
+        /// Given value.
         value: f64,
-        /// The most that is taken.
+        /// Highest accepted value.
         limit: f64,
     },
-    /// A system of c servers holds at least those c.
+    /// System size K below its number of servers c.
     SmallerThanServers {
-        /// K, as it was given.
+        /// K: given system size.
         queue: u64,
-        /// c, as it was given.
+        /// c: given number of servers.
         servers: u32,
     },
-    /// More work comes than is done: the queue grows without end, and no mean wait exists.
+    /// Utilization of 1 or more: the queue grows without bound, and no mean wait exists.
     Unstable {
         /// λ·E\[X\], 1 or more.
         rho: f64,
-        /// λ, as it was given.
+        /// λ: given rate, 1/s.
         rate_per_s: f64,
-        /// The rate at which ρ is 1, 1/s.
+        /// Rate at which ρ is 1, 1/s.
         highest_per_s: f64,
     },
-    /// No random variable has these moments: E\[X²\] is below E\[X\]².
+    /// Impossible moments: E\[X²\] is below E\[X\]².
     Moments {
         /// E\[X\], s.
         mean_s: f64,
         /// E\[X²\], s².
         second_moment_s2: f64,
     },
-    /// The points of a curve do not go up in x.
+    /// Curve whose points do not rise in x.
     NotIncreasing {
-        /// What the curve is called.
+        /// Name of the curve.
         input: Cow<'static, str>,
-        /// The x that is not above the one before it.
+        /// x that is not above the previous one.
         x: f64,
     },
-    /// A promise that is not kept even at next to no load.
-    NeverKept {
-        /// The promise.
+    /// Objective that is not met even at a rate near zero.
+    Unreachable {
+        /// Objective.
         promise: String,
-        /// Its measure at a rate of next to nothing.
+        /// Its measure at a rate near zero.
         at_rest: String,
     },
-    /// Inputs that do not go together.
+    /// Inputs that contradict each other.
     Contradiction {
-        /// Which.
+        /// Names of the inputs.
         input: Cow<'static, str>,
-        /// Why not.
+        /// Reason why they contradict each other.
         reason: String,
         /// What to give instead.
         remedy: &'static str,
     },
-    /// Nothing within the limits of the search meets the needs.
+    /// No configuration within the limits of the search meets the requirements.
     NoPlan {
-        /// The need that cannot be met.
+        /// Requirement that cannot be met.
         need: Cow<'static, str>,
-        /// Why: numbers.
+        /// Reason, with numbers.
         reason: String,
         /// What to change.
         remedy: String,
@@ -126,7 +128,7 @@ pub enum PlanError {
 }
 
 impl PlanError {
-    /// Which input is at fault.
+    /// Returns the name of the input at fault.
     pub fn input(&self) -> &str {
         match self {
             Self::NotFinite { input, .. }
@@ -142,12 +144,12 @@ impl PlanError {
             Self::SmallerThanServers { .. } => "queue",
             Self::Unstable { .. } => "rate",
             Self::Moments { .. } => "second moment",
-            Self::NeverKept { .. } => "promise",
+            Self::Unreachable { .. } => "promise",
             Self::NoPlan { need, .. } => need,
         }
     }
 
-    /// What to do about it.
+    /// Returns what to do about the error.
     pub fn remedy(&self) -> String {
         match self {
             Self::NotFinite { .. } => "give a finite number".into(),
@@ -161,7 +163,7 @@ impl PlanError {
             Self::None { .. } => "give at least 1".into(),
             Self::TooMany { limit, .. } => format!("give at most {}", units::number(*limit)),
             Self::SmallerThanServers { servers, .. } => {
-                format!("give a queue of at least {servers}: K counts who is served as well as who waits")
+                format!("give a queue of at least {servers}: K includes the packets in service")
             }
             Self::Unstable { highest_per_s, .. } => format!(
                 "stay below {}, make the service faster, or share the load among more servers; \
@@ -173,7 +175,7 @@ impl PlanError {
                 units::number(mean_s * mean_s)
             ),
             Self::NotIncreasing { .. } => "give the points by rising x, each x once".into(),
-            Self::NeverKept { .. } => "promise less, or make the service faster".into(),
+            Self::Unreachable { .. } => "promise less, or make the service faster".into(),
             Self::Contradiction { remedy, .. } => (*remedy).into(),
             Self::NoPlan { remedy, .. } => remedy.clone(),
         }
@@ -183,7 +185,7 @@ impl PlanError {
 impl fmt::Display for PlanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotFinite { input, value } => write!(f, "{input} is {value}, which is no finite number"),
+            Self::NotFinite { input, value } => write!(f, "{input} is {value}, which is not a finite number"),
             Self::NotPositive { input, value } => write!(f, "{input} is {value}, but must be above 0"),
             Self::Negative { input, value } => write!(f, "{input} is {value}, but must not be negative"),
             Self::NotAShare { input, value } => write!(f, "{input} is {value}, but must be between 0 and 1"),
@@ -193,14 +195,14 @@ impl fmt::Display for PlanError {
             Self::WrongNumber { input, given, needed } => write!(f, "{given} {input} for {needed}"),
             Self::None { input } => write!(f, "there are no {input}"),
             Self::TooMany { input, value, limit } => {
-                write!(f, "{input}: {value} is more than the {limit} that the model computes with")
+                write!(f, "{input}: {value} is more than the model's limit of {limit}")
             }
             Self::SmallerThanServers { queue, servers } => {
                 write!(f, "a queue of K = {queue} has no room for its {servers} servers' packets")
             }
             Self::Unstable { rho, rate_per_s, .. } => write!(
                 f,
-                "at {} the server has ρ = {} of its time to work: the queue grows without end",
+                "at {} the server's utilization is ρ = {}: the queue grows without bound",
                 units::rate(*rate_per_s),
                 units::number(*rho)
             ),
@@ -210,8 +212,8 @@ impl fmt::Display for PlanError {
                 units::time(*mean_s),
                 units::number(*second_moment_s2)
             ),
-            Self::NotIncreasing { input, x } => write!(f, "{input}: x = {x} is not above the x before it"),
-            Self::NeverKept { promise, at_rest } => {
+            Self::NotIncreasing { input, x } => write!(f, "{input}: x = {x} is not above the previous x"),
+            Self::Unreachable { promise, at_rest } => {
                 write!(f, "{promise} is not kept even at next to no load, where it is {at_rest}")
             }
             Self::Contradiction { input, reason, .. } => write!(f, "{input}: {reason}"),
@@ -222,30 +224,30 @@ impl fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-/// A number that is finite.
+/// Returns `value` if it is finite.
 pub(crate) fn finite(input: &'static str, value: f64) -> Result<f64, PlanError> {
     if value.is_finite() { Ok(value) } else { Err(PlanError::NotFinite { input: input.into(), value }) }
 }
 
-/// A finite number above 0.
+/// Returns `value` if it is finite and above 0.
 pub(crate) fn positive(input: &'static str, value: f64) -> Result<f64, PlanError> {
     let value = finite(input, value)?;
     if value > 0.0 { Ok(value) } else { Err(PlanError::NotPositive { input: input.into(), value }) }
 }
 
-/// A finite number, 0 or above.
+/// Returns `value` if it is finite and at least 0.
 pub(crate) fn not_negative(input: &'static str, value: f64) -> Result<f64, PlanError> {
     let value = finite(input, value)?;
     if value >= 0.0 { Ok(value) } else { Err(PlanError::Negative { input: input.into(), value }) }
 }
 
-/// A number from 0 to 1.
+/// Returns `value` if it is between 0 and 1.
 pub(crate) fn share(input: &'static str, value: f64) -> Result<f64, PlanError> {
     let value = finite(input, value)?;
     if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(PlanError::NotAShare { input: input.into(), value }) }
 }
 
-/// A count from 1 to `limit`.
+/// Returns `value` if it is between 1 and `limit`.
 pub(crate) fn count(input: &'static str, value: u32, limit: u32) -> Result<u32, PlanError> {
     if value == 0 {
         return Err(PlanError::None { input: input.into() });
@@ -253,7 +255,7 @@ pub(crate) fn count(input: &'static str, value: u32, limit: u32) -> Result<u32, 
     at_most(input, value, limit)
 }
 
-/// A count from 0 to `limit`.
+/// Returns `value` if it is at most `limit`.
 pub(crate) fn at_most(input: &'static str, value: u32, limit: u32) -> Result<u32, PlanError> {
     if value <= limit {
         return Ok(value);
@@ -261,7 +263,7 @@ pub(crate) fn at_most(input: &'static str, value: u32, limit: u32) -> Result<u32
     Err(PlanError::TooMany { input: input.into(), value: f64::from(value), limit: f64::from(limit) })
 }
 
-/// Shares of a whole: each from 0 to 1, together 1 but for rounding; comes back so that the sum is 1 exactly.
+/// Returns shares normalized to a sum of exactly 1. Each must be between 0 and 1, and their sum 1 within rounding.
 pub(crate) fn shares(input: &'static str, given: &[f64]) -> Result<Vec<f64>, PlanError> {
     if given.is_empty() {
         return Err(PlanError::None { input: input.into() });
@@ -276,5 +278,5 @@ pub(crate) fn shares(input: &'static str, given: &[f64]) -> Result<Vec<f64>, Pla
     Ok(given.iter().map(|value| value / sum).collect())
 }
 
-/// By how much shares may miss 1: what is written with six digits.
+/// Highest accepted deviation of a sum of shares from 1, for shares written with six digits.
 const SHARES_MAY_MISS: f64 = 1e-5;

@@ -1,34 +1,34 @@
-//! How an answer came about.
+//! Explanations: how an answer was computed.
 
 use serde::Serialize;
 
-/// What can say how it was computed.
+/// Answer that can explain how it was computed.
 pub trait Explain {
-    /// The formulas in the order in which they were used.
+    /// Returns the formulas in the order of use.
     fn explain(&self) -> Explanation;
 }
 
-/// The way to an answer.
+/// Derivation of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Explanation {
-    /// Each one formula.
+    /// Formulas in the order of use.
     pub steps: Vec<Step>,
 }
 
-/// One formula with its numbers.
+/// Formula with its numbers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Step {
-    /// The symbol: `ρ`.
+    /// Symbol: `ρ`.
     pub symbol: String,
-    /// What it stands for, in words.
+    /// Meaning of the symbol, in words.
     pub meaning: String,
-    /// The formula: `λ·E[X]`.
+    /// Formula: `λ·E[X]`.
     pub formula: String,
-    /// The formula with numbers in it: `4,800/s × 181.185 µs`.
+    /// Formula with numbers inserted: `4,800/s × 181.185 µs`.
     pub numbers: String,
-    /// What it gives, with its unit: `0.869688`.
+    /// Result with its unit: `0.869688`.
     pub value: String,
-    /// Where it is from: `Krishnamurthy, thesis, section 4.3`.
+    /// Source: `Krishnamurthy, thesis, section 4.3`.
     pub source: String,
 }
 

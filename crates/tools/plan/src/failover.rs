@@ -1,4 +1,4 @@
-//! What the callers notice of a failure.
+//! Effect of a failure on callers.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,32 +6,34 @@ use crate::error::{PlanError, not_negative, positive, share};
 use crate::explain::{Explain, Explanation};
 use crate::units;
 
-/// The times that a failover is made of (failover paper, section 3.7).
+/// Times that determine a failover (failover paper, section 3.7).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailoverTimes {
-    /// R: the probability that the primary answers.
+    /// R: probability that the primary answers.
     pub availability: f64,
-    /// T_R: after how long a client tries the next server, s.
+    /// T_R: time until a client tries the next server, s.
     pub client_retry_s: f64,
-    /// T_D: how long a DNS record is kept, s: so long clients ask for the failed server before they hear of another.
+    /// T_D: TTL of the DNS record, s. Until it expires, clients keep using the failed server.
     pub dns_ttl_s: f64,
-    /// T_M: the mean time to repair, exponentially distributed, s.
+    /// T_M: mean time to repair, exponentially distributed, s.
     pub repair_s: f64,
-    /// T_F: the mean time to failure, exponentially distributed, s.
+    /// T_F: mean time to failure, exponentially distributed, s.
     pub failure_s: f64,
-    /// T_d: how long a registration takes to the secondary, s.
+    /// T_d: time to replicate a registration to the secondary, s.
     pub replication_s: f64,
-    /// T_c: how long a registration stays in the primary's memory before that, s; 0 without such a cache.
+    /// T_c: time that a registration stays in the primary's memory before replication, s; 0 without such a cache.
     pub cache_s: f64,
-    /// T_r: how often phones register again, s.
+    /// T_r: interval between a phone's registrations, s.
     pub refresh_s: f64,
 }
 
 impl Default for FailoverTimes {
-    /// Servers that are 99 % available, as in the failover paper's sums, and repaired within an hour; clients that know no more
-    /// than RFC 3261, so that they give a silent server up with its timer B, after 32 s; DNS records of five minutes; phones that
-    /// register every hour, which another server knows a tenth of a second later.
+    /// Returns the times of a typical service.
+    ///
+    /// Servers are 99 % available, as in the failover paper's examples, and repaired within an hour. Clients
+    /// implement only RFC 3261, so they give up on a silent server after timer B, 32 s. DNS records have a TTL of
+    /// five minutes. Phones register every hour, and a registration is replicated within a tenth of a second.
     fn default() -> Self {
         let (availability, repair_s) = (0.99, 3_600.0);
         Self {
@@ -47,33 +49,33 @@ impl Default for FailoverTimes {
     }
 }
 
-/// T_F = T_M·R/(1 − R), s, for R = T_F/(T_F + T_M). It is infinite for a server that always answers.
+/// Returns T_F = T_M·R/(1 − R), s, from R = T_F/(T_F + T_M). It is infinite for a server that always answers.
 pub fn mean_time_to_failure_s(availability: f64, repair_s: f64) -> f64 {
     repair_s * availability / (1.0 - availability)
 }
 
-/// What they notice.
+/// Effect of a failure on callers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Failover {
-    /// The times it was computed from.
+    /// Times that it was computed from.
     pub times: FailoverTimes,
-    /// P\[t_M < T_D\] = 1 − e^(−T_D/T_M): the server is back before the DNS leads elsewhere.
+    /// P\[t_M < T_D\] = 1 − e^(−T_D/T_M): probability that the server is repaired before the DNS record expires.
     pub repaired_within_ttl: f64,
-    /// T_R·(1 − R)·P\[t_M < T_D\]: what call set-up takes longer, on the mean, s.
+    /// T_R·(1 − R)·P\[t_M < T_D\]: mean additional call set-up delay, s.
     pub setup_delay_s: f64,
-    /// 1 − e^(−T_d/T_F): a phone's first registration is lost with the primary.
+    /// 1 − e^(−T_d/T_F): probability that a phone's first registration is lost with the primary.
     pub lost_registration: f64,
-    /// 1 − e^(−(T_d + T_c)/T_F): the same with a cache in between.
+    /// 1 − e^(−(T_d + T_c)/T_F): the same probability with a cache.
     pub lost_registration_with_cache: f64,
-    /// T_r + T_R: for how long that phone cannot be called at most, s.
+    /// T_r + T_R: longest time for which that phone cannot be called, s.
     pub unreachable_s: f64,
 }
 
-/// The cost of a failure to the callers.
+/// Computes the effect of a failure on callers.
 ///
 /// # Errors
-/// Negative times, a mean time to repair or to failure that is not above 0, a probability that is none.
+/// Negative times, a mean time to repair or to failure that is not above 0, a probability outside 0 to 1.
 pub fn failover(times: FailoverTimes) -> Result<Failover, PlanError> {
     share("availability", times.availability)?;
     let retry = not_negative("client's retry time", times.client_retry_s)?;
@@ -110,14 +112,17 @@ impl Explain for Failover {
         .map(units::time);
         Explanation::new()
             .step(
-                ("P[t_M < T_D]", "repaired before the DNS leads elsewhere"),
+                ("P[t_M < T_D]", "the server is repaired before the DNS record expires"),
                 "1 − e^(−T_D/T_M)",
                 format!("1 − e^(−{ttl} / {repair})"),
                 units::share(self.repaired_within_ttl),
                 source,
             )
             .step(
-                ("ΔT", "what call set-up takes longer, on the mean of all calls, most of which meet no failed server"),
+                (
+                    "ΔT",
+                    "the additional call set-up delay, averaged over all calls, most of which reach no failed server",
+                ),
                 "T_R·(1 − R)·P[t_M < T_D]",
                 format!(
                     "{retry} × (1 − {}) × {}",
@@ -142,7 +147,7 @@ impl Explain for Failover {
                 source,
             )
             .step(
-                ("T_u", "for how long that phone cannot be called at most"),
+                ("T_u", "the longest time for which that phone cannot be called"),
                 "T_r + T_R",
                 format!("{refresh} + {retry}"),
                 units::time(self.unreachable_s),

@@ -1,17 +1,17 @@
-//! The stationary distribution of c exponential servers with room for `buffer` more, in closed form and without
+//! Stationary distribution of c exponential servers with a buffer of `buffer` places, in closed form and without
 //! overflow or cancellation.
 
 use crate::error::{PlanError, count, positive};
 
-/// c at most.
+/// Highest number of servers, c.
 pub const MAX_SERVERS: u32 = 65_536;
-/// K at most: beyond it the rounding of ρ shows in the answer.
+/// Highest system size, K; above it the rounding of ρ shows in the result.
 pub const MAX_QUEUE: u64 = 1_000_000_000;
 
-/// λ·E\[X\] at most: far beyond what has a meaning, and near enough for nothing to overflow.
+/// Highest offered load, λ·E\[X\]: far above any meaningful load, and low enough that nothing overflows.
 const MAX_OFFERED: f64 = 1e50;
 
-/// λ·E\[X\], which may be out of range although both are in theirs.
+/// Returns λ·E\[X\]. The product may be out of range although both factors are in range.
 pub(crate) fn offered_load(rate_per_s: f64, service_s: f64) -> Result<f64, PlanError> {
     let offered = positive("offered load", rate_per_s * service_s)?;
     if offered > MAX_OFFERED {
@@ -31,36 +31,37 @@ pub(crate) fn limits(servers: u32, queue: u64) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// What is true of the queue at a random moment.
+/// Stationary state of the queue.
 pub(crate) struct FiniteQueue {
-    /// p_K.
+    /// p_K: probability that the system is full.
     pub full: f64,
-    /// p_0.
+    /// p_0: probability that the system is empty.
     pub empty: f64,
-    /// The mean number of servers that work.
+    /// Mean number of busy servers.
     pub busy: f64,
-    /// The mean number who wait.
+    /// Mean number of waiting customers.
     pub waiting: f64,
 }
 
 impl FiniteQueue {
-    /// `offered` is λ/μ, above 0; `buffer` is K − c and need not be whole.
+    /// Computes the distribution. `offered` is λ/μ, above 0; `buffer` is K − c and need not be an integer.
     ///
-    /// With t_n = (λ/μ)^n/n! and r = λ/(cμ), p_n is t_n for n ≤ c and t_c·r^(n−c) above, over the sum of them all. Below c
-    /// the terms are summed, scaled whenever they grow; above, the sums are geometric. All terms are
-    /// positive, so nothing cancels; with r > 1 they are counted from the full end, as powers of 1/r, so nothing overflows.
+    /// With t_n = (λ/μ)^n/n! and r = λ/(cμ), p_n is proportional to t_n for n ≤ c and to t_c·r^(n−c) above. Below c
+    /// the terms are summed and rescaled when they grow large; above c the sums are geometric. All terms are
+    /// positive, so nothing cancels. With r > 1 the sums run from the full end in powers of 1/r, so nothing
+    /// overflows.
     pub(crate) fn solve(offered: f64, servers: u32, buffer: f64) -> Self {
         let r = offered / f64::from(servers);
         let below = Below::sum(offered, servers);
         let ln_r = r.ln();
         let geometric = Geometric::new(-ln_r.abs(), buffer + 1.0);
-        // Where r is above 1, everything is divided by r^buffer.
+        // If r is above 1, all terms are divided by r^buffer.
         let overloaded = ln_r > 0.0;
         let shrink = if overloaded { (-buffer * ln_r).exp() } else { 1.0 };
         let above = below.last * geometric.sum;
         let all = below.terms * shrink + above;
         let full = if overloaded || buffer == 0.0 { below.last } else { below.last * (buffer * ln_r).exp() };
-        // The mean place in the queue, counted from its near end or from its far one.
+        // Mean position in the buffer; if overloaded, it was counted from the far end.
         let place = if overloaded { buffer - geometric.mean } else { geometric.mean };
         let ln_all = all.ln() + below.ln_scale + if overloaded { buffer * ln_r } else { 0.0 };
         Self {
@@ -72,7 +73,7 @@ impl FiniteQueue {
     }
 }
 
-/// Σ_{n<c} t_n and its like, each divided by e^`ln_scale`.
+/// Sums of t_n over n < c, each divided by e^`ln_scale`.
 struct Below {
     terms: f64,
     /// Σ_{n<c} n·t_n.
@@ -101,14 +102,16 @@ impl Below {
     }
 }
 
-/// 2^200: a power of two, so that dividing by it rounds nothing, and far enough from overflow for a term to be
-/// multiplied by any load up to [`MAX_OFFERED`] and stay below it after that division.
+/// Rescaling threshold, 2^200.
+///
+/// Division by a power of two is exact. The value is far enough from overflow that a term can be multiplied by any
+/// load up to [`MAX_OFFERED`] and still be below the threshold after the division.
 const TOO_LARGE: f64 = 1.606_938_044_258_990_3e60;
 
-/// q^0, q^1, … q^(M−1), for 0 < q ≤ 1: M need not be whole.
+/// Geometric sums of q^0, q^1, … q^(M−1), for 0 < q ≤ 1. M need not be an integer.
 struct Geometric {
     sum: f64,
-    /// Σ j·q^j over the sum.
+    /// Σ j·q^j divided by Σ q^j.
     mean: f64,
 }
 
@@ -119,7 +122,7 @@ impl Geometric {
             return Self { sum: terms, mean: (terms - 1.0) / 2.0 };
         }
         let sum = (-terms * x).exp_m1() / (-x).exp_m1();
-        // 1/(e^x − 1) − M/(e^(Mx) − 1). For small x both are near 1/x, which is taken out of each beforehand.
+        // 1/(e^x − 1) − M/(e^(Mx) − 1). For small x both terms are close to 1/x, so 1/x is removed from each first.
         let mean = if x < 1.0 {
             without_pole(x) - terms * without_pole(terms * x)
         } else {
@@ -129,8 +132,7 @@ impl Geometric {
     }
 }
 
-/// 1/(e^x − 1) − 1/x for x > 0: by its series, whose coefficients are Bernoulli's numbers over factorials, where the
-/// difference would cancel.
+/// Returns 1/(e^x − 1) − 1/x for x > 0. For small x, where the difference would cancel, it uses the Bernoulli series.
 fn without_pole(x: f64) -> f64 {
     if x >= 0.5 {
         return 1.0 / x.exp_m1() - 1.0 / x;
@@ -140,7 +142,7 @@ fn without_pole(x: f64) -> f64 {
     series * x - 0.5
 }
 
-/// B_{2k}/(2k)!, k from 1; the next one is worth 10⁻¹⁷ at 0.5.
+/// B_{2k}/(2k)!, k from 1; at x = 0.5 the first omitted term is about 10⁻¹⁷.
 const COEFFICIENTS: [f64; 7] = [
     1.0 / 12.0,
     -1.0 / 720.0,

@@ -1,11 +1,11 @@
-//! The models by which a SIP service is planned: how long packets wait, how many are dropped, what threads, cores and
-//! stages carry, how available it is, and how many servers it needs.
+//! Models for planning a SIP service: waiting times, drops, the capacity of threads, cores and stages, availability,
+//! and the number of servers.
 //!
-//! Pure mathematics: nothing here reads a file or a clock, and what draws is given its seed. Inputs and answers are in SI
-//! units (seconds, a second, bytes), and each name ends with its unit; probabilities and shares are between 0 and 1. What
-//! cannot be is refused with a [`PlanError`], which names the input, says why, and offers a remedy.
+//! The crate is pure mathematics: it reads no file and no clock, and random draws take a seed. Inputs and results are
+//! in SI units (seconds, 1/s, bytes), and each name ends with its unit; probabilities and shares are between 0 and 1.
+//! Invalid input is rejected with a [`PlanError`], which names the input, the cause and a remedy.
 //!
-//! An answer explains itself ([`Explain`]): the formulas with their numbers, and where they come from.
+//! A result explains itself ([`Explain`]): it lists the formulas with their numbers and sources.
 //!
 //! | module | question | begin with |
 //! |---|---|---|
@@ -13,15 +13,15 @@
 //! | [`mmck`](mod@mmck) | how many packets do c servers with K places drop? | [`mmck()`] |
 //! | [`mgck`](mod@mgck) | the same, when service times are not exponential | [`mgck()`] |
 //! | [`threads`] | what do c threads on one core cost? | [`threads_on_one_core()`] |
-//! | [`capacity`] | what is the highest rate that keeps a promise? | [`highest_rate()`] |
-//! | [`cores`](mod@cores) | what do more cores carry? | [`cores()`] |
-//! | [`overload`](mod@overload) | what is carried when more comes than can be? | [`overload()`] |
-//! | [`two_stage`] | what does a cluster of two stages carry, and when is the first needed? | [`TwoStage::throughput`], [`stages()`] |
+//! | [`capacity`] | what is the highest rate that meets an objective? | [`highest_rate()`] |
+//! | [`cores`](mod@cores) | what is the capacity of several cores? | [`cores()`] |
+//! | [`overload`](mod@overload) | what is the goodput under overload? | [`overload()`] |
+//! | [`two_stage`] | what is the capacity of a two-stage cluster, and when is a first stage needed? | [`TwoStage::throughput`], [`stages()`] |
 //! | [`databases`](mod@databases) | replicate or partition? | [`databases()`] |
 //! | [`availability`] | how many nines? | [`Availability::two_stage`] |
-//! | [`failover`](mod@failover) | what does a failure cost the callers? | [`failover()`] |
+//! | [`failover`](mod@failover) | how does a failure affect callers? | [`failover()`] |
 //! | [`size`](mod@size) | how many servers do I need? | [`size()`] |
-//! | [`fit`](mod@fit) | what does *my* server cost, and how sure is that? | [`fit::fit()`] |
+//! | [`fit`](mod@fit) | what does *my* server cost, and how certain is that? | [`fit::fit()`] |
 //! | [`validate`](mod@validate) | do the models hold for it? | [`validate::validate()`] |
 //!
 //! ```
@@ -35,8 +35,9 @@
 //! # }
 //! ```
 //!
-//! The papers are named in explanations: *thesis* is Krishnamurthy's framework for evaluating SIP proxy servers, *failover
-//! paper* Singh and Schulzrinne on failover and load sharing, *TCP paper* Ono and Schulzrinne on the impact of TCP.
+//! Explanations cite these papers: *thesis* is Krishnamurthy's framework for evaluating SIP proxy servers, *failover
+//! paper* is Singh and Schulzrinne on failover and load sharing, *TCP paper* is Ono and Schulzrinne on the impact of
+//! TCP.
 
 #![forbid(unsafe_code)]
 
@@ -64,7 +65,7 @@ pub mod units;
 pub mod validate;
 
 pub use availability::Availability;
-pub use capacity::{Capacity, Promise, highest_rate};
+pub use capacity::{Capacity, Objective, highest_rate};
 pub use cores::{Cores, cores};
 pub use curve::Curve;
 pub use databases::{Databases, databases};
@@ -76,10 +77,11 @@ pub use mgck::{Mgck, mgck};
 pub use mmck::{Mmck, mmck};
 pub use overload::{Overload, overload};
 pub use service::ServiceTime;
-pub use size::{Needs, Plan, Profile, size};
+pub use size::{Plan, Profile, Requirements, size};
 pub use threads::{Beta, ThreadService, threads_on_one_core};
 pub use timing::{MessageTiming, PacketTiming, Part};
 pub use traffic::{Calls, Traffic, traffic};
 pub use two_stage::{
-    Bottleneck, BreakPoint, PartStateful, Stages, StagesNeeded, TwoStage, part_stateful, part_stateful_capacity, stages,
+    Bottleneck, BreakPoint, PartStateful, StageRequirements, StageSizing, TwoStage, part_stateful,
+    part_stateful_capacity, stages,
 };

@@ -1,4 +1,4 @@
-//! M/G/1: one server, Poisson arrivals, any service time, room for all who wait.
+//! M/G/1: one server, Poisson arrivals, any service time distribution, an infinite queue.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::explain::{Explain, Explanation};
 use crate::service::ServiceTime;
 use crate::units;
 
-/// What an M/G/1 queue does.
+/// Measures of an M/G/1 queue.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Mg1 {
@@ -19,22 +19,22 @@ pub struct Mg1 {
     pub second_moment_s2: f64,
     /// Var\[X\]/E\[X\]².
     pub scv: f64,
-    /// λ·E\[X\]: the share of its time that the server works.
+    /// λ·E\[X\]: utilization.
     pub rho: f64,
-    /// W, the mean time that a packet waits for its service, s.
+    /// W: mean waiting time, s.
     pub wait_s: f64,
-    /// W + E\[X\], s.
+    /// W + E\[X\]: mean response time, s.
     pub response_s: f64,
-    /// Lq, the mean number of packets that wait.
+    /// Lq: mean number of waiting packets.
     pub in_queue: f64,
-    /// Lq + ρ, the mean number that wait or are served.
+    /// Lq + ρ: mean number of packets in the system.
     pub in_system: f64,
 }
 
-/// The mean waiting time by the formula of Pollaczek and Khinchin.
+/// Computes the mean waiting time by the Pollaczek-Khinchin formula.
 ///
 /// # Errors
-/// A rate that is not above 0; ρ ≥ 1, for which there is none.
+/// A rate that is not above 0; ρ ≥ 1, for which no mean exists.
 pub fn mg1(rate_per_s: f64, service: ServiceTime) -> Result<Mg1, PlanError> {
     let rate_per_s = positive("rate", rate_per_s)?;
     let service_s = service.mean_s();

@@ -1,4 +1,4 @@
-//! M/G/c/K by Smith's approximation: as M/M/c/K, for service times of any variance.
+//! M/G/c/K by Smith's approximation: M/M/c/K generalized to service times of any variance.
 
 use serde::Serialize;
 
@@ -8,46 +8,47 @@ use crate::finite_queue::{FiniteQueue, limits, offered_load};
 use crate::service::ServiceTime;
 use crate::units;
 
-/// What an M/G/c/K queue does, nearly.
+/// Approximate measures of an M/G/c/K queue.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Mgck {
-    /// λ, packets/s that come, whether or not they find room.
+    /// λ: arrival rate including drops, packets/s.
     pub rate_per_s: f64,
     /// E\[X\], s.
     pub service_s: f64,
     /// Var\[X\]/E\[X\]².
     pub scv: f64,
-    /// c.
+    /// c: number of servers.
     pub servers: u32,
-    /// K: who is served and who waits.
+    /// K: system size, packets in service included.
     pub queue: u64,
-    /// λ·E\[X\]/c: the load offered to a server; may be above 1.
+    /// λ·E\[X\]/c: offered load per server; may be above 1.
     pub rho: f64,
-    /// The buffer of the M/M/c/K queue that drops as much: (K − c)·2/(2 + √ρ·(scv − 1)).
+    /// Buffer of the M/M/c/K queue with the same drop probability: (K − c)·2/(2 + √ρ·(scv − 1)).
     pub like_buffer: f64,
-    /// The probability that a packet finds no room and is dropped.
+    /// Probability that a packet finds the system full and is dropped.
     pub drop_probability: f64,
-    /// λ·(1 − p_K), packets/s.
+    /// λ·(1 − p_K): throughput, packets/s.
     pub throughput_per_s: f64,
-    /// The share of its time that a server works.
+    /// Utilization of a server.
     pub utilization: f64,
-    /// The mean time that a packet which found room waits for its service, s.
+    /// Mean waiting time of an accepted packet, s.
     pub wait_s: f64,
-    /// The mean number of packets that wait.
+    /// Mean number of waiting packets.
     pub in_queue: f64,
 }
 
-/// The stationary M/G/c/K queue by two moments of its service time. With a squared coefficient of variation of 1 it is
-/// M/M/c/K exactly.
+/// Computes the stationary M/G/c/K queue from two moments of its service time.
 ///
-/// The drops are Smith's (J. MacGregor Smith, *M/G/c/K blocking probability models and system performance*, Performance
-/// Evaluation 52, 2003): the M/M/c/K queue whose buffer is 2/(2 + √ρ·(scv − 1)) times as large drops as much. Where that
-/// factor has no meaning (a load of 4 and more, little variance), the buffer no longer matters, and the drops are
-/// 1 − 1/ρ.
-/// Around a load of 1, drops are within 6 % of a simulated queue's and waits within 10 %.
+/// With a squared coefficient of variation of 1 the result is exactly M/M/c/K.
 ///
-/// The wait is that queue's, scaled back: below a load of 1 by (1 + scv)/2, as in the formula of Pollaczek and Khinchin.
+/// Drops follow Smith (J. MacGregor Smith, *M/G/c/K blocking probability models and system performance*, Performance
+/// Evaluation 52, 2003): they equal those of the M/M/c/K queue whose buffer is 2/(2 + √ρ·(scv − 1)) times as large.
+/// Where that factor has no meaning (a load of 4 or more with little variance), the buffer does not matter, and the
+/// drops are 1 − 1/ρ. Around a load of 1, drops are within 6 % of a simulated queue's and waits within 10 %.
+///
+/// The wait is that of the same M/M/c/K queue, scaled back: below a load of 1 by (1 + scv)/2, as in the
+/// Pollaczek-Khinchin formula.
 ///
 /// # Errors
 /// As [`mmck()`](crate::mmck()).
@@ -60,7 +61,7 @@ pub fn mgck(rate_per_s: f64, service: ServiceTime, servers: u32, queue: u64) -> 
     let buffer = (queue - u64::from(servers)) as f64;
     let scv = service.scv();
     let stretch = 1.0 + rho.sqrt() * (scv - 1.0) / 2.0;
-    let like_buffer = (buffer / stretch.max(LEAST_STRETCH)).min(AS_GOOD_AS_ENDLESS);
+    let like_buffer = (buffer / stretch.max(LEAST_STRETCH)).min(EFFECTIVELY_INFINITE);
     let state = FiniteQueue::solve(offered, servers, like_buffer);
     let throughput_per_s = state.busy / service_s;
     let back = if rho < 1.0 { f64::midpoint(1.0, scv) } else { stretch.max(LEAST_STRETCH) };
@@ -81,10 +82,10 @@ pub fn mgck(rate_per_s: f64, service: ServiceTime, servers: u32, queue: u64) -> 
     })
 }
 
-/// Below it the buffer that drops as much is so large that it never fills but by overload.
+/// Lowest buffer factor; below it the equivalent buffer is so large that only overload fills it.
 const LEAST_STRETCH: f64 = 1e-6;
-/// Beyond it a larger buffer changes no digit.
-const AS_GOOD_AS_ENDLESS: f64 = 1e12;
+/// Buffer size above which a larger buffer changes no digit.
+const EFFECTIVELY_INFINITE: f64 = 1e12;
 
 impl Explain for Mgck {
     fn explain(&self) -> Explanation {

@@ -1,4 +1,4 @@
-//! M/M/c/K: c servers behind one queue, K places in all, Poisson arrivals, exponential service times.
+//! M/M/c/K: c servers, one queue, K places in all, Poisson arrivals, exponential service times.
 
 use serde::Serialize;
 
@@ -7,41 +7,42 @@ use crate::explain::{Explain, Explanation};
 use crate::finite_queue::{FiniteQueue, limits, offered_load};
 use crate::units;
 
-/// What an M/M/c/K queue does.
+/// Measures of an M/M/c/K queue.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Mmck {
-    /// λ, packets/s that come, whether or not they find room.
+    /// λ: arrival rate including drops, packets/s.
     pub rate_per_s: f64,
     /// 1/μ = E\[X\], s.
     pub service_s: f64,
-    /// c.
+    /// c: number of servers.
     pub servers: u32,
-    /// K: who is served and who waits.
+    /// K: system size, packets in service included.
     pub queue: u64,
-    /// r = λ/(c·μ): the load offered to a server; may be above 1.
+    /// r = λ/(c·μ): offered load per server; may be above 1.
     pub rho: f64,
-    /// p_K: the probability that a packet finds no room and is dropped.
+    /// p_K: probability that a packet finds the system full and is dropped.
     pub drop_probability: f64,
-    /// p_0: the probability that nobody is there.
+    /// p_0: probability that the system is empty.
     pub idle_probability: f64,
-    /// λ·(1 − p_K), packets/s.
+    /// λ·(1 − p_K): throughput, packets/s.
     pub throughput_per_s: f64,
-    /// The share of its time that a server works.
+    /// Utilization of a server.
     pub utilization: f64,
-    /// W, the mean time that a packet which found room waits for its service, s.
+    /// W: mean waiting time of an accepted packet, s.
     pub wait_s: f64,
-    /// W + E\[X\], s.
+    /// W + E\[X\]: mean response time, s.
     pub response_s: f64,
-    /// Lq, the mean number of packets that wait.
+    /// Lq: mean number of waiting packets.
     pub in_queue: f64,
-    /// The mean number that wait or are served.
+    /// Mean number of packets in the system.
     pub in_system: f64,
 }
 
-/// The stationary M/M/c/K queue, for any load below, at and above 1.
+/// Computes the stationary M/M/c/K queue, for any load below, at or above 1.
 ///
-/// The relative error of `drop_probability` is below K·10⁻¹⁵: what a rounded ρ is raised to the power of K makes of it.
+/// The relative error of `drop_probability` is below K·10⁻¹⁵: raising a rounded ρ to the power of K multiplies its
+/// error.
 ///
 /// # Errors
 /// A rate or a service time that is not above 0, no server, more than [`MAX_SERVERS`] servers, K below c or above

@@ -1,4 +1,4 @@
-//! What is left of a server's capacity when more comes than it can carry: refusing takes work too.
+//! Goodput of a server under overload: rejecting a request costs work too.
 
 use serde::Serialize;
 
@@ -6,31 +6,34 @@ use crate::error::{PlanError, not_negative, positive};
 use crate::explain::{Explain, Explanation};
 use crate::units;
 
-/// The most that a server can carry under overload.
+/// Highest goodput of a server under overload.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Overload {
-    /// x: what is offered, in capacities.
+    /// x: offered load relative to capacity.
     pub load: f64,
-    /// n: how often a request comes that is refused.
+    /// n: transmissions of a rejected request.
     pub transmissions: f64,
-    /// What it takes to refuse one of them, s.
+    /// Cost of rejecting one transmission, s.
     pub refuse_s: f64,
-    /// What it takes to serve a request, s.
+    /// Cost of serving a request, s.
     pub serve_s: f64,
-    /// r = n·(cost of refusing ÷ cost of serving).
+    /// r = n·(cost of rejecting ÷ cost of serving).
     pub ratio: f64,
-    /// The most that is carried, as a share of the capacity.
+    /// Highest goodput relative to capacity.
     pub goodput: f64,
-    /// From this load on nothing is carried, in capacities; none where refusing takes nothing.
+    /// Load relative to capacity from which goodput is 0; `None` if rejecting costs nothing.
     pub vanishes_at: Option<f64>,
 }
 
-/// Up to the capacity all that is offered is carried. Beyond it serving g and refusing x − g takes the whole processor,
-/// g + (x − g)·r = 1, so that g = (1 − x·r)/(1 − r).
+/// Returns the highest goodput g at a load of x.
+///
+/// Up to its capacity the server serves everything. Above it, serving g and rejecting x − g uses the whole processor.
+///
+/// From g + (x − g)·r = 1 follows g = (1 − x·r)/(1 − r).
 ///
 /// # Errors
-/// A load, a cost of serving or a number of transmissions that is not above 0, and a cost of refusing below 0.
+/// A load, a cost of serving or a number of transmissions that is not above 0, and a cost of rejecting below 0.
 pub fn overload(load: f64, refuse_s: f64, serve_s: f64, transmissions: f64) -> Result<Overload, PlanError> {
     let load = positive("load", load)?;
     let refuse_s = not_negative("cost of refusing", refuse_s)?;
@@ -97,9 +100,9 @@ mod tests {
         assert_eq!(found.goodput, 0.0);
         assert!((found.vanishes_at.expect("a load") - 100.0 / 3.0).abs() < 1e-9);
         assert_eq!(goodput(100.0 / 3.0, 0.9), 0.0);
-        // Seven transmissions of each that is refused.
+        // Each rejected request is sent seven times.
         assert_eq!(overload(5.0, 0.9e-6, 30e-6, 7.0).expect("numbers that can be").goodput, 0.0);
-        // To refuse is dearer than to serve.
+        // Rejecting costs more than serving.
         assert_eq!((goodput(1.0, 60.0), goodput(1.1, 60.0)), (1.0, 0.0));
     }
 

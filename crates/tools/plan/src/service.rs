@@ -1,10 +1,10 @@
-//! How long a server works on a packet, as far as the models need to know it: two moments.
+//! Service times as the models need them: two moments.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{PlanError, finite, not_negative, positive, shares};
 
-/// A service time X by its mean E\[X\] and its second moment E\[X²\].
+/// Service time X with its mean E\[X\] and its second moment E\[X²\].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "MeanAndScv", into = "MeanAndScv")]
 pub struct ServiceTime {
@@ -13,7 +13,8 @@ pub struct ServiceTime {
 }
 
 impl ServiceTime {
-    /// From the mean and the squared coefficient of variation, Var\[X\]/E\[X\]²: 0 for a constant, 1 for the exponential law.
+    /// Creates a service time from the mean and the squared coefficient of variation, Var\[X\]/E\[X\]²: 0 for a
+    /// constant, 1 for the exponential distribution.
     ///
     /// # Errors
     /// A mean that is not above 0, an `scv` below 0.
@@ -23,10 +24,10 @@ impl ServiceTime {
         Ok(Self { mean_s, second_moment_s2: mean_s * mean_s * (1.0 + scv) })
     }
 
-    /// From E\[X\] and E\[X²\].
+    /// Creates a service time from E\[X\] and E\[X²\].
     ///
     /// # Errors
-    /// A mean that is not above 0, a second moment below the mean's square (but for rounding).
+    /// A mean that is not above 0, a second moment below the square of the mean (except for rounding).
     pub fn from_moments(mean_s: f64, second_moment_s2: f64) -> Result<Self, PlanError> {
         let mean_s = positive("service time", mean_s)?;
         finite("second moment", second_moment_s2)?;
@@ -37,7 +38,7 @@ impl ServiceTime {
         Ok(Self { mean_s, second_moment_s2: second_moment_s2.max(least) })
     }
 
-    /// Always the same.
+    /// Creates a constant service time.
     ///
     /// # Errors
     /// A time that is not above 0.
@@ -45,7 +46,7 @@ impl ServiceTime {
         Self::with_scv(mean_s, 0.0)
     }
 
-    /// Exponentially distributed.
+    /// Creates an exponentially distributed service time.
     ///
     /// # Errors
     /// A mean that is not above 0.
@@ -53,10 +54,11 @@ impl ServiceTime {
         Self::with_scv(mean_s, 1.0)
     }
 
-    /// Of a packet of any type, when a share of packets is of each (thesis, eq. 4.3, whose shares are a sixth each).
+    /// Creates the service time of a mix of packet types, each with its share (thesis, eq. 4.3, with shares of a
+    /// sixth each).
     ///
     /// # Errors
-    /// Shares that are none or do not sum to 1.
+    /// Shares that are invalid or do not sum to 1.
     pub fn mixture(types: &[(f64, Self)]) -> Result<Self, PlanError> {
         let given: Vec<f64> = types.iter().map(|part| part.0).collect();
         let given = shares("shares of the message types", &given)?;
@@ -68,7 +70,7 @@ impl ServiceTime {
         Ok(mixed)
     }
 
-    /// Each time `factor` times as long, `factor` above 0.
+    /// Returns the service time scaled by `factor`.
     ///
     /// # Errors
     /// A factor that is not above 0.
@@ -77,23 +79,23 @@ impl ServiceTime {
         Ok(Self { mean_s: self.mean_s * factor, second_moment_s2: self.second_moment_s2 * factor * factor })
     }
 
-    /// E\[X\], s.
+    /// Returns E\[X\], s.
     pub fn mean_s(&self) -> f64 {
         self.mean_s
     }
 
-    /// E\[X²\], s².
+    /// Returns E\[X²\], s².
     pub fn second_moment_s2(&self) -> f64 {
         self.second_moment_s2
     }
 
-    /// Var\[X\]/E\[X\]².
+    /// Returns Var\[X\]/E\[X\]².
     pub fn scv(&self) -> f64 {
         (self.second_moment_s2 / (self.mean_s * self.mean_s) - 1.0).max(0.0)
     }
 }
 
-/// How a service time is written in files.
+/// Service time as written in files.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct MeanAndScv {

@@ -1,4 +1,4 @@
-//! What c threads on one core cost: β.
+//! Cost of c threads on one core: β.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,35 +8,40 @@ use crate::finite_queue::MAX_SERVERS;
 use crate::service::ServiceTime;
 use crate::units;
 
-/// β(λ, c) = `per_thread`·c + `per_packet`·λ + `constant`: by how much c threads on one core are slower than that core
-/// shared among c would make them (thesis, eq. 5.5, 5.6).
+/// Coefficients of β(λ, c) = `per_thread`·c + `per_packet`·λ + `constant`.
+///
+/// β is the slowdown of c threads on one core relative to an ideal division of that core by c (thesis, eq. 5.5, 5.6).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Beta {
-    /// What each thread adds.
+    /// Slowdown per thread.
     pub per_thread: f64,
-    /// What each packet/s adds, s.
+    /// Slowdown per packet/s, s.
     pub per_packet: f64,
-    /// What is added whatever comes.
+    /// Constant term.
     pub constant: f64,
 }
 
 impl Beta {
-    /// The thesis's fit for OpenSIPS (eq. 5.6). It is a fit to the loads at which drops pass 1 %: it agrees with its tables
-    /// 5.2–5.6 in each one's last column, and elsewhere it should be measured anew.
+    /// Fit of the thesis for OpenSIPS (eq. 5.6).
+    ///
+    /// It is fitted to the loads at which drops pass 1 %. It agrees with the last columns of tables 5.2–5.6;
+    /// elsewhere, measure.
     pub const THESIS: Self = Self { per_thread: 0.174, per_packet: 0.923e-4, constant: -0.60 };
 
-    /// β at a rate of packets for c threads. One thread has no other to wait for: 1. What the line gives below 1 is 1,
-    /// because threads that share a core are not faster than the core.
+    /// Returns β at a rate of packets for c threads.
+    ///
+    /// It is 1 for one thread, which waits for no other. Values of the line below 1 become 1, because threads that
+    /// share a core are not faster than the core.
     ///
     /// # Errors
-    /// A negative rate, no thread, coefficients that are no numbers.
+    /// A negative rate, no thread, coefficients that are not finite.
     pub fn at(&self, packets_per_s: f64, threads: u32) -> Result<f64, PlanError> {
         let line = self.line_at(packets_per_s, threads)?;
         Ok(if threads == 1 { 1.0 } else { line.max(1.0) })
     }
 
-    /// The line itself (eq. 5.6), as it is.
+    /// Returns the value of the line (eq. 5.6) without a lower bound.
     ///
     /// # Errors
     /// As [`Beta::at`].
@@ -47,25 +52,25 @@ impl Beta {
     }
 }
 
-/// The service time of a thread among c on one core.
+/// Service time of one of c threads on one core.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ThreadService {
-    /// λ, packets/s, of all threads together.
+    /// λ: rate of all threads together, packets/s.
     pub rate_per_s: f64,
-    /// c.
+    /// c: number of threads.
     pub threads: u32,
-    /// X_1: with one thread.
+    /// X_1: service time with one thread.
     pub single: ServiceTime,
-    /// The coefficients.
+    /// Coefficients of β.
     pub coefficients: Beta,
     /// β(λ, c).
     pub beta: f64,
-    /// X_c = β·c·X_1: what a packet takes on one of the c threads.
+    /// X_c = β·c·X_1: service time on one of the c threads.
     pub service: ServiceTime,
 }
 
-/// E\[X_c\] = β(λ, c)·E\[X_1\]·c (thesis, eq. 5.5), for [`mmck()`](crate::mmck()) with c servers.
+/// Computes E\[X_c\] = β(λ, c)·E\[X_1\]·c (thesis, eq. 5.5), for [`mmck()`](crate::mmck()) with c servers.
 ///
 /// # Errors
 /// As [`Beta::at`].
@@ -85,7 +90,7 @@ impl Explain for ThreadService {
         let Beta { per_thread, per_packet, constant } = self.coefficients;
         Explanation::new()
             .step(
-                ("β", "what threads lose to each other"),
+                ("β", "the contention of threads"),
                 "a·c + b·λ + d, at least 1; 1 for one thread",
                 format!(
                     "{} × {} + {} × {} + ({})",

@@ -1,4 +1,4 @@
-//! A packet's service time from its measured parts, by message type and rate.
+//! Service time of a packet from measured parts, by message type and rate.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,53 +8,54 @@ use crate::explain::Explanation;
 use crate::service::ServiceTime;
 use crate::units;
 
-/// A measured part of the way of a packet.
+/// Measured part of a packet's service time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Part {
-    /// Its mean, s.
+    /// Mean, s.
     pub mean_s: f64,
-    /// Its variance, s².
+    /// Variance, s².
     #[serde(default)]
     pub variance_s2: f64,
 }
 
 impl Part {
-    /// A part that always takes the same time.
+    /// Creates a part of constant duration.
     pub fn constant(mean_s: f64) -> Self {
         Self { mean_s, variance_s2: 0.0 }
     }
 }
 
-/// What packets of one type cost, in the thesis's parts (section 3.5).
+/// Cost of packets of one type, in the thesis's parts (section 3.5).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MessageTiming {
-    /// `INVITE`, `180`, …
+    /// Message type: `INVITE`, `180`, …
     pub message: String,
-    /// The share of packets that are of this type.
+    /// Share of packets of this type.
     pub share: f64,
-    /// K_sockq^{s,base}: from the socket's queue into the program's hands, with no queue and no load.
+    /// K_sockq^{s,base}: time from the socket's queue to the program, without queueing or load.
     pub sockq_base: Part,
-    /// K_copy: from the kernel to the program.
+    /// K_copy: time to copy from the kernel to the program.
     pub copy: Part,
-    /// T_sip: in the program.
+    /// T_sip: time in the program.
     pub sip: Part,
-    /// K_snd: from the program to the device.
+    /// K_snd: time from the program to the device.
     pub send: Part,
 }
 
-/// The service time of a server's packets at any rate: X = α(λ)·K_sockq^{s,base} + K_copy + T_sip + K_snd
-/// (thesis, eq. 4.1, 4.4).
+/// Service time of a server's packets at any rate: X = α(λ)·K_sockq^{s,base} + K_copy + T_sip + K_snd (thesis, eq.
+/// 4.1, 4.4).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PacketTiming {
-    /// By message type; the shares sum to 1.
+    /// Timings by message type; the shares sum to 1.
     pub messages: Vec<MessageTiming>,
-    /// α over packets/s: what interrupts add to the socket's part.
+    /// α over packets/s: slowdown of the socket part by interrupts.
     pub alpha: Curve,
-    /// What load adds to T_sip, as a factor over packets/s: the thesis measures that it grows (section 4.2.2) and
-    /// gives no formula. 1 everywhere if not said.
+    /// Growth of T_sip under load, as a factor over packets/s; 1 by default.
+    ///
+    /// The thesis measures this growth (section 4.2.2) but gives no formula.
     #[serde(default = "unchanged")]
     pub sip_growth: Curve,
 }
@@ -64,7 +65,7 @@ fn unchanged() -> Curve {
 }
 
 impl PacketTiming {
-    /// Whether all parts are what parts can be.
+    /// Checks all parts.
     ///
     /// # Errors
     /// A negative time, shares that do not sum to 1, a factor of 0 or below.
@@ -74,7 +75,7 @@ impl PacketTiming {
         self.service_at(0.0).map(|_| ())
     }
 
-    /// X of a packet of any type at a rate of packets.
+    /// Returns X of a packet of any type at a rate of packets.
     ///
     /// # Errors
     /// As [`PacketTiming::check`], and a rate below 0.
@@ -87,7 +88,7 @@ impl PacketTiming {
         ServiceTime::mixture(&types)
     }
 
-    /// X of a packet of one type, parts taken as independent of each other.
+    /// Returns X of a packet of one type, assuming independent parts.
     ///
     /// # Errors
     /// As [`PacketTiming::service_at`].
@@ -108,7 +109,7 @@ impl PacketTiming {
         ServiceTime::from_moments(mean_s, mean_s * mean_s + variance_s2)
     }
 
-    /// How E\[X\] comes about at a rate.
+    /// Explains E\[X\] at a rate.
     ///
     /// # Errors
     /// As [`PacketTiming::service_at`].

@@ -1,4 +1,4 @@
-//! What a number of subscribers sends.
+//! Traffic of a number of subscribers.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,44 +6,44 @@ use crate::error::{PlanError, not_negative, positive};
 use crate::explain::{Explain, Explanation};
 use crate::units;
 
-/// How much is called in the busy hour.
+/// Call volume in the busy hour.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Calls {
-    /// So many call attempts by each subscriber.
+    /// Call attempts per subscriber.
     PerSubscriber(f64),
-    /// So many call attempts by all (BHCA).
+    /// Call attempts of all subscribers (BHCA).
     Total(f64),
-    /// So many calls in progress for each subscriber on the mean: 0.1 erlang are 6 minutes of each hour.
+    /// Mean number of calls in progress per subscriber: 0.1 erlang is 6 minutes of each hour.
     Erlangs(f64),
 }
 
-/// What they send in the busy hour.
+/// Traffic in the busy hour.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Traffic {
-    /// Who.
+    /// Number of subscribers.
     pub subscribers: f64,
-    /// How often each registers again, s.
+    /// Interval between a subscriber's registrations, s.
     pub refresh_s: f64,
-    /// How long a call lasts, s.
+    /// Duration of a call, s.
     pub hold_s: f64,
-    /// Requests of a call: INVITE, ACK and BYE, and what comes between.
+    /// Requests per call: INVITE, ACK, BYE and any between.
     pub requests_per_call: f64,
-    /// REGISTERs, which are updates of the location table, 1/s.
+    /// REGISTERs, each an update of the location table, 1/s.
     pub registers_per_s: f64,
     /// Call attempts, 1/s.
     pub calls_per_s: f64,
     /// Requests of calls, 1/s.
     pub requests_per_s: f64,
-    /// Calls in progress, which is the traffic in erlangs.
+    /// Calls in progress: the traffic in erlangs.
     pub calls_in_progress: f64,
 }
 
-/// The rates that subscribers make.
+/// Computes the rates that subscribers cause.
 ///
 /// # Errors
-/// Negative numbers, a refresh interval or a hold time that is not above 0.
+/// Negative numbers, a refresh interval or a call duration that is not above 0.
 pub fn traffic(
     subscribers: f64,
     refresh_s: f64,
@@ -75,7 +75,7 @@ pub fn traffic(
 impl Explain for Traffic {
     fn explain(&self) -> Explanation {
         let source = "Ono and Schulzrinne, TCP paper, section 3.2";
-        // Each contact of a subscriber registers.
+        // Contacts per subscriber: each contact registers.
         let each = self.registers_per_s * self.refresh_s / self.subscribers;
         let subscribers = units::number(self.subscribers);
         let (formula, contacts) = if (each - 1.0).abs() < 1e-9 || !each.is_finite() {

@@ -1,4 +1,4 @@
-//! Two stages: n servers that only forward, in front of m that serve, each a share of the users.
+//! Two-stage clusters: n servers that only forward, in front of m servers that each serve a share of the users.
 
 use serde::Serialize;
 
@@ -8,8 +8,8 @@ use crate::units;
 
 const MOST: u32 = 1 << 16;
 
-/// S*n*P*m: n first-stage servers of capacity C_s, m second-stage servers of capacity C_p, and which share f_j of the
-/// load the hash gives to each.
+/// S*n*P*m: n first-stage servers of capacity C_s, m second-stage servers of capacity C_p, and the share f_j of the
+/// load that the hash gives to each.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TwoStage {
     first: u32,
@@ -18,17 +18,17 @@ pub struct TwoStage {
     shares: Vec<f64>,
 }
 
-/// What is full at a break point.
+/// Servers that saturate at a break point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
     /// All servers of the first stage.
     First,
-    /// So many servers of the second, those with the largest shares.
+    /// Number of second-stage servers that are saturated: those with the largest shares.
     Second(u32),
 }
 
-/// Where the line of throughput over load bends, because something is full from there on.
+/// Load at which servers saturate, so that the slope of throughput over load changes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct BreakPoint {
@@ -36,18 +36,18 @@ pub struct BreakPoint {
     pub load_per_s: f64,
     /// τ(λ), 1/s.
     pub throughput_per_s: f64,
-    /// How much of each further request is carried: the sum of the shares that are not full yet.
+    /// Share of additional load that is carried: the sum of the shares of unsaturated servers.
     pub slope_after: f64,
-    /// What is full.
+    /// Saturated servers.
     pub full: Bottleneck,
 }
 
 impl TwoStage {
-    /// n = `first` servers, 0 for none; one share for each server of the second stage.
+    /// Creates a cluster with n = `first` servers, 0 for none, and one share per second-stage server.
     ///
     /// # Errors
-    /// A capacity that is not above 0 (the first stage's is not looked at where there is none); shares that are
-    /// none or do not sum to 1.
+    /// A capacity that is not above 0 (the first stage's is ignored if it has no servers); shares that are invalid or
+    /// do not sum to 1.
     pub fn new(
         first: u32,
         first_capacity_per_s: f64,
@@ -63,10 +63,10 @@ impl TwoStage {
         Ok(Self { first, first_capacity_per_s, second_capacity_per_s, shares })
     }
 
-    /// The same with a hash that spreads evenly: f_j = 1/m.
+    /// Creates a cluster whose hash spreads evenly: f_j = 1/m.
     ///
     /// # Errors
-    /// As [`TwoStage::new`], and no second stage.
+    /// As [`TwoStage::new`], and an empty second stage.
     pub fn even(
         first: u32,
         first_capacity_per_s: f64,
@@ -78,23 +78,23 @@ impl TwoStage {
         Self::new(first, first_capacity_per_s, second_capacity_per_s, &vec![share; second as usize])
     }
 
-    /// The shares, the largest first.
+    /// Returns the shares, largest first.
     pub fn shares(&self) -> &[f64] {
         &self.shares
     }
 
-    /// What passes the first stage at a load: min(λ, n·C_s), or λ where there is none.
+    /// Returns the load that passes the first stage: min(λ, n·C_s), or λ without a first stage.
     pub fn passes_first(&self, load_per_s: f64) -> f64 {
         if self.first == 0 { load_per_s } else { load_per_s.min(self.first_limit()) }
     }
 
-    /// τ(λ) = Σ_j min(f_j·min(λ, n·C_s), C_p), 1/s.
+    /// Returns τ(λ) = Σ_j min(f_j·min(λ, n·C_s), C_p), 1/s.
     pub fn throughput(&self, load_per_s: f64) -> f64 {
         let passed = self.passes_first(load_per_s.max(0.0));
         self.shares.iter().map(|share| (share * passed).min(self.second_capacity_per_s)).sum()
     }
 
-    /// The highest throughput at any load, 1/s.
+    /// Returns the highest throughput at any load, 1/s.
     pub fn capacity(&self) -> f64 {
         if self.first == 0 {
             let serving = self.shares.iter().filter(|share| **share > 0.0).count();
@@ -103,13 +103,13 @@ impl TwoStage {
         self.throughput(self.first_limit())
     }
 
-    /// The highest load of which everything is carried, 1/s.
+    /// Returns the highest load that is carried completely, 1/s.
     pub fn carries_all_up_to(&self) -> f64 {
         let largest = self.shares.first().copied().unwrap_or(1.0);
         self.passes_first(self.second_capacity_per_s / largest)
     }
 
-    /// Where the throughput bends, by rising load. After the last it is the capacity.
+    /// Returns the break points by rising load. After the last, throughput is the capacity.
     pub fn break_points(&self) -> Vec<BreakPoint> {
         let limit = if self.first == 0 { f64::INFINITY } else { self.first_limit() };
         let mut points: Vec<BreakPoint> = Vec::new();
@@ -127,9 +127,9 @@ impl TwoStage {
         }
         match points.last_mut() {
             _ if self.first == 0 => {}
-            // A first stage that fills up when nothing behind it has room bends nothing.
+            // The second stage is already saturated, so a saturated first stage changes nothing.
             Some(last) if last.slope_after <= 0.0 => {}
-            // Both fill up at once.
+            // Both stages saturate at the same load.
             Some(last) if is_same(last.load_per_s, limit) => last.slope_after = 0.0,
             _ => points.push(BreakPoint {
                 load_per_s: limit,
@@ -195,25 +195,26 @@ impl Explain for TwoStage {
 
 const SOURCE: &str = "Singh and Schulzrinne, failover paper, section 5.2";
 
-/// A server that keeps state for a part of its load.
+/// Server that is stateful for part of its load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct PartStateful {
-    /// f_s.
+    /// f_s: stateful share of the load.
     pub stateful_share: f64,
-    /// C: what it carries when nothing is kept, 1/s.
+    /// C: capacity if everything is stateless, 1/s.
     pub stateless_per_s: f64,
-    /// C′: what it carries when everything is, 1/s.
+    /// C′: capacity if everything is stateful, 1/s.
     pub stateful_per_s: f64,
-    /// What it carries, 1/s.
+    /// Capacity with the stateful share, 1/s.
     pub capacity_per_s: f64,
 }
 
-/// The capacity of a server of whose load a share f_s is kept stateful: (1 − f_s)·C + f_s·C′ (failover paper,
-/// section 5.4), a straight line between what was measured without state and with it.
+/// Computes the capacity of a server that is stateful for a share f_s of its load: (1 − f_s)·C + f_s·C′.
+///
+/// This interpolates linearly between the stateless and the stateful measurement (failover paper, section 5.4).
 ///
 /// # Errors
-/// A share that is none, capacities that are not above 0.
+/// An invalid share, capacities that are not above 0.
 pub fn part_stateful(
     stateful_share: f64,
     stateless_per_s: f64,
@@ -226,7 +227,7 @@ pub fn part_stateful(
     Ok(PartStateful { stateful_share, stateless_per_s, stateful_per_s, capacity_per_s })
 }
 
-/// [`part_stateful`]'s capacity alone, 1/s.
+/// Returns only the capacity of [`part_stateful`], 1/s.
 ///
 /// # Errors
 /// As [`part_stateful`].
@@ -255,52 +256,55 @@ impl Explain for PartStateful {
     }
 }
 
-/// What is asked of two stages (failover paper, section 4.5).
+/// Requirements of a two-stage cluster (failover paper, section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Stages {
+pub struct StageRequirements {
     /// λ_R: REGISTERs, 1/s.
     pub registers_per_s: f64,
-    /// λ_P: INVITEs and what else is proxied, 1/s.
+    /// λ_P: INVITEs and other proxied requests, 1/s.
     pub requests_per_s: f64,
-    /// μ_s: what a first-stage server forwards, 1/s.
+    /// μ_s: forwarding rate of a first-stage server, 1/s.
     pub first_per_s: f64,
-    /// μ_r: the REGISTERs that a second-stage server serves, 1/s.
+    /// μ_r: REGISTER rate of a second-stage server, 1/s.
     pub register_per_s: f64,
-    /// μ_p: the requests that a second-stage server proxies, 1/s.
+    /// μ_p: proxying rate of a second-stage server, 1/s.
     pub proxy_per_s: f64,
-    /// The share of its time that a server may work: what is left is for bursts.
+    /// Highest utilization of a server; the rest is headroom for bursts.
     pub utilization: f64,
-    /// The largest cluster's load over the mean cluster's: 1 for a hash that spreads evenly.
+    /// Load of the largest cluster relative to the mean: 1 for a hash that spreads evenly.
     pub skew: f64,
 }
 
-/// How many servers of each stage that takes.
+/// Number of servers in each stage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct StagesNeeded {
-    /// What was asked.
-    pub asked: Stages,
-    /// The share of its time that one server would work on everything: λ_R/μ_r + λ_P/μ_p.
+pub struct StageSizing {
+    /// Requirements.
+    #[serde(rename = "asked")]
+    pub requirements: StageRequirements,
+    /// Utilization of a single server with all the load: λ_R/μ_r + λ_P/μ_p.
     pub single_utilization: f64,
-    /// Whether one cluster is not enough, so that something must send each user to his own.
+    /// Whether one cluster is not enough, so that a first stage must send each user to the right cluster.
     pub first_is_needed: bool,
-    /// S, without spares; 0 where no first stage is needed.
+    /// S: first-stage servers without spares; 0 if no first stage is needed.
     pub first: u32,
-    /// P, each without spares.
+    /// P: number of clusters, each without spares.
     pub clusters: u32,
-    /// What each first-stage server works of its time.
+    /// Utilization of each first-stage server.
     pub first_utilization: f64,
-    /// What the busiest cluster works of its time.
+    /// Utilization of the busiest cluster.
     pub second_utilization: f64,
 }
 
-/// When a first stage is needed, and how many of each: P = ⌈skew·(λ_R/μ_r + λ_P/μ_p)/u⌉ and, if that is more than
-/// one, S = ⌈(λ_R + λ_P)/(μ_s·u)⌉.
+/// Computes whether a first stage is needed, and the servers of each stage.
+///
+/// With ρ = λ_R/μ_r + λ_P/μ_p, one cluster without a first stage is enough if ρ ≤ u. Otherwise P = ⌈skew·ρ/u⌉ and S =
+/// ⌈(λ_R + λ_P)/(μ_s·u)⌉.
 ///
 /// # Errors
-/// Rates that are negative or none, servers that serve nothing, a utilization outside (0, 1], a skew below 1, and
-/// needs of more than 65,536 servers.
-pub fn stages(asked: Stages) -> Result<StagesNeeded, PlanError> {
+/// Rates that are negative or all zero, servers with a rate of 0, a utilization outside (0, 1], a skew below 1, and a
+/// result above 65,536 servers.
+pub fn stages(asked: StageRequirements) -> Result<StageSizing, PlanError> {
     let registers = not_negative("REGISTER rate", asked.registers_per_s)?;
     let requests = not_negative("request rate", asked.requests_per_s)?;
     let first_rate = positive("first stage's rate", asked.first_per_s)?;
@@ -317,8 +321,8 @@ pub fn stages(asked: Stages) -> Result<StagesNeeded, PlanError> {
         0
     };
     let skew = if first_is_needed { skew } else { 1.0 };
-    Ok(StagesNeeded {
-        asked,
+    Ok(StageSizing {
+        requirements: asked,
         single_utilization: single,
         first_is_needed,
         first,
@@ -328,7 +332,7 @@ pub fn stages(asked: Stages) -> Result<StagesNeeded, PlanError> {
     })
 }
 
-/// The largest cluster's load over the mean cluster's.
+/// Checks the load of the largest cluster relative to the mean.
 pub(crate) fn check_skew(skew: f64) -> Result<f64, PlanError> {
     if finite("skew", skew)? >= 1.0 {
         return Ok(skew);
@@ -340,9 +344,9 @@ pub(crate) fn check_skew(skew: f64) -> Result<f64, PlanError> {
     })
 }
 
-/// The whole number of servers that work `load` times the time of one.
+/// Returns the number of servers for `load` times the work of one.
 pub(crate) fn servers(input: &'static str, load: f64) -> Result<u32, PlanError> {
-    // What is above a whole number by a rounding error needs no further server.
+    // A rounding error above an integer must not add a server.
     let whole = (load * (1.0 - 1e-12)).ceil().max(1.0);
     if whole > f64::from(MOST) {
         return Err(PlanError::TooMany { input: input.into(), value: whole, limit: f64::from(MOST) });
@@ -350,12 +354,12 @@ pub(crate) fn servers(input: &'static str, load: f64) -> Result<u32, PlanError> 
     Ok(whole as u32)
 }
 
-impl Explain for StagesNeeded {
+impl Explain for StageSizing {
     fn explain(&self) -> Explanation {
-        let asked = &self.asked;
+        let asked = &self.requirements;
         let limit = units::number(asked.utilization);
         let out = Explanation::new().step(
-            ("ρ", "what one server would work of its time, with everything"),
+            ("ρ", "the utilization of one server with all the load"),
             "λ_R/μ_r + λ_P/μ_p",
             format!(
                 "{}/{} + {}/{}",
@@ -372,7 +376,7 @@ impl Explain for StagesNeeded {
                 ("S", "first-stage servers"),
                 "0 where ρ ≤ u",
                 format!("{} ≤ {limit}", units::number(self.single_utilization)),
-                "0: one cluster serves all, nothing has to choose among clusters",
+                "0: one cluster serves all users",
                 STAGES,
             );
         }

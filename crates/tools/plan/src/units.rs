@@ -1,27 +1,27 @@
-//! Numbers for readers, each with its unit.
+//! Numbers formatted with units.
 
-/// A duration: `181.185 µs`, `28 ms`, `1 h`.
+/// Formats a duration: `181.185 µs`, `28 ms`, `1 h`.
 pub fn time(seconds: f64) -> String {
     time_to(SIGNIFICANT, seconds)
 }
 
-/// A rate: `4,800/s`.
+/// Formats a rate: `4,800/s`.
 pub fn rate(per_s: f64) -> String {
     format!("{}/s", number(per_s))
 }
 
-/// A share or a probability: `1.19 %`, and `99.9996 %` with as many nines as it has.
+/// Formats a share or a probability: `1.19 %`, or `99.9996 %` with all its nines.
 pub fn share(of_one: f64) -> String {
     share_to(SIGNIFICANT, of_one)
 }
 
-/// All but what is missing: as a share, but never so many nines that nobody could tell. Beyond nine of them what fails is what
-/// no formula has.
+/// Formats 1 − `missing` as a share, with at most nine nines. Beyond that, failures that no formula covers dominate.
 pub fn all_but(missing: f64) -> String {
     all_but_to(SIGNIFICANT, missing)
 }
 
-/// What is missing in a year, in four digits: `31.56 s`, `2.104 min`, and no less than anybody would notice.
+/// Formats a yearly downtime with four digits: `31.56 s`, `2.104 min`. Downtime too short to notice is shown as an
+/// upper bound.
 pub fn outage(seconds: f64) -> String {
     match seconds {
         _ if seconds > 0.0 && seconds < UNSEEN * SECONDS_PER_YEAR => "under 32 ms".into(),
@@ -33,42 +33,42 @@ pub fn outage(seconds: f64) -> String {
 /// Seconds in a year of 365.25 days.
 pub(crate) const SECONDS_PER_YEAR: f64 = 365.25 * 86_400.0;
 
-/// Unavailability that nobody sees: nine nines are 32 ms in a year.
+/// Unavailability too small to notice: nine nines are 32 ms in a year.
 pub const UNSEEN: f64 = 1e-9;
 
-/// The same for sentences: three significant digits, and people by the million.
+/// Shorter formats for sentences: three significant digits, and large counts in millions.
 pub mod brief {
-    /// A duration: `181 µs`.
+    /// Formats a duration: `181 µs`.
     pub fn time(seconds: f64) -> String {
         super::time_to(super::BRIEF, seconds)
     }
 
-    /// A rate: `4,800/s`.
+    /// Formats a rate: `4,800/s`.
     pub fn rate(per_s: f64) -> String {
         format!("{}/s", number(per_s))
     }
 
-    /// A share or a probability: `7.31 %`, `99.9996 %`.
+    /// Formats a share or a probability: `7.31 %`, `99.9996 %`.
     pub fn share(of_one: f64) -> String {
         super::share_to(super::BRIEF, of_one)
     }
 
-    /// All but what is missing: `99.9996 %`, at most `above 99.9999999 %`.
+    /// Formats 1 − `missing`: `99.9996 %`, at most `above 99.9999999 %`.
     pub fn all_but(missing: f64) -> String {
         super::all_but_to(super::BRIEF, missing)
     }
 
-    /// A number: `0.0786`, `12,346`.
+    /// Formats a number: `0.0786`, `12,346`.
     pub fn number(value: f64) -> String {
         super::number_to(super::BRIEF, value)
     }
 
-    /// How many: `750`, `20.1 million`.
+    /// Formats a count: `750`, `20.1 million`.
     pub fn count(value: f64) -> String {
         parts(value.round())
     }
 
-    /// Parts of something, too: `2.5`, `20.1 million`.
+    /// Formats a count that need not be an integer: `2.5`, `20.1 million`.
     pub fn parts(value: f64) -> String {
         if value.abs() < 1e6 { number(value) } else { format!("{} million", number(value / 1e6)) }
     }
@@ -92,7 +92,7 @@ fn time_to(digits: i32, seconds: f64) -> String {
 fn share_to(digits: i32, of_one: f64) -> String {
     let missing = 1.0 - of_one;
     if missing > 0.0 && missing < 1e-3 {
-        // Two digits beyond the nines.
+        // Two digits after the nines.
         let decimals = (-(missing * 100.0).log10()).ceil().clamp(0.0, 12.0) as usize + 1;
         let text = format!("{:.decimals$}", of_one * 100.0);
         return format!("{} %", text.trim_end_matches('0').trim_end_matches('.'));
@@ -107,17 +107,17 @@ fn all_but_to(digits: i32, missing: f64) -> String {
     share_to(digits, 1.0 - missing)
 }
 
-/// An amount of memory: `250 B`, `1.2 GiB`.
+/// Formats an amount of memory: `250 B`, `1.2 GiB`.
 pub fn bytes(amount: f64) -> String {
     scaled(amount, 1_024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
 }
 
-/// A line's load: `94.2 Mbit/s`.
+/// Formats a bandwidth: `94.2 Mbit/s`.
 pub fn bandwidth(bits_per_s: f64) -> String {
     scaled(bits_per_s, 1_000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
 }
 
-/// A number with six significant digits at most, thousands parted: `12,345.6`, `0.0119`, `3.2e-12`.
+/// Formats a number with at most six significant digits and thousands separators: `12,345.6`, `0.0119`, `3.2e-12`.
 pub fn number(value: f64) -> String {
     number_to(SIGNIFICANT, value)
 }
@@ -158,7 +158,7 @@ fn scaled(amount: f64, step: f64, units: &[&str]) -> String {
     format!("{} {}", short(amount), left.first().unwrap_or(&""))
 }
 
-/// Three significant digits, for what is read and not computed with.
+/// Formats a number with three significant digits, for reading only.
 fn short(value: f64) -> String {
     let size = value.abs();
     let decimals = match size {
@@ -174,7 +174,7 @@ fn trimmed(text: &str) -> &str {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
 }
 
-/// Commas between thousands.
+/// Inserts thousands separators.
 fn parted(text: &str) -> String {
     let (sign, text) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));

@@ -1,8 +1,8 @@
-//! What `strowger plan` promises to answer, as the models answer it.
+//! Guaranteed results of `strowger plan`, checked on the models.
 
 use strowger_plan::{Availability, Explain, Explanation, ServiceTime, TwoStage, cores, mg1, mmck};
 
-/// An explanation can be checked by hand: each step has a formula, numbers, a value and a source.
+/// Checks that an explanation can be verified by hand: each step has a formula, numbers, a value and a source.
 #[track_caller]
 fn explained(answer: &impl Explain, formula: &str) -> Explanation {
     let explanation = answer.explain();
@@ -60,7 +60,7 @@ fn two_stage_has_the_capacity_and_the_break_points() {
 fn availability_has_the_availability() {
     let answer = Availability::two_stage(3, 0.99, 3, 3, 0.99).unwrap();
     assert!((answer.availability - 0.999_996).abs() < 1e-9);
-    // Two minutes and six seconds a year.
+    // Two minutes and six seconds per year.
     assert!((answer.downtime_s_per_year - 126.2).abs() < 0.1, "{}", answer.downtime_s_per_year);
     let explanation = explained(&answer, "(1 − (1 − R_s)^S)·(1 − (1 − R_p)^B)^P");
     assert!(explanation.steps.iter().any(|step| step.value == "99.9996 %"), "{explanation:?}");

@@ -1,4 +1,4 @@
-//! Fits find again what measurements were made of, and validation tells a good profile from a bad one.
+//! Fits recover the parameters of generated measurements, and validation tells a good profile from a bad one.
 
 use rand::SeedableRng as _;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -8,7 +8,7 @@ use strowger_plan::validate::validate;
 use strowger_plan::{Beta, Curve, Profile, ServiceTime, mg1, mmck};
 
 const SEED: u64 = 7;
-/// Of the synthetic server: E[X] without load.
+/// E[X] of the synthetic server without load.
 const SERVICE_S: f64 = 100e-6;
 const SCV: f64 = 0.3;
 
@@ -24,7 +24,7 @@ fn slowdown() -> Curve {
     Curve::new(vec![(500.0, 1.0), (4_000.0, 1.2), (8_000.0, 1.3)]).expect("a curve")
 }
 
-/// Runs of a server whose service time grows with the rate, measured with an error of a percent.
+/// Returns runs of a server whose service time grows with the rate, measured with an error of one percent.
 fn runs(repeats: u32) -> Vec<Observation> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(SEED);
     let noise = Normal::new(1.0, 0.01).expect("a law");
@@ -88,7 +88,7 @@ fn single_runs_have_intervals_too_and_one_alone_has_none() {
     assert!(one.service[0].mean_s.method.contains("repeat the runs"));
 }
 
-/// The rates and threads of the last columns of the thesis's tables 5.2 to 5.6, and their β: its eq. 5.6 comes out.
+/// Rates, threads and β of the last columns of the thesis's tables 5.2 to 5.6 give its eq. 5.6.
 #[test]
 fn the_thesiss_plane_lies_through_the_last_columns_of_its_tables() {
     let single = 65.16e-6;
@@ -111,7 +111,7 @@ fn the_thesiss_plane_lies_through_the_last_columns_of_its_tables() {
     assert!((beta.constant.value + 0.60).abs() < 0.03, "{beta:?}");
     assert!(beta.r_squared > 0.999, "{beta:?}");
     let (low, high) = beta.per_thread.interval.expect("two degrees of freedom");
-    // As sure as the tables' three digits are.
+    // The interval reflects the three digits of the tables.
     assert!(low < high && high - low < 0.001, "{beta:?}");
 }
 
@@ -139,7 +139,7 @@ fn beta_is_found_in_drops_alone() {
     assert!(found.notes.iter().any(|note| note.contains("6 shares of drops")), "{:?}", found.notes);
 }
 
-/// K_sockq has waiting and service in it; α is what the formula makes of it. The α is the thesis's for exponential gaps.
+/// K_sockq contains waiting and service; the formula determines α, the thesis's for exponential gaps.
 #[test]
 fn alpha_is_found_in_what_packets_stay_in_the_socket() {
     let (base, alpha) = (7.9e-6, Curve::alpha_exponential());
@@ -159,7 +159,7 @@ fn alpha_is_found_in_what_packets_stay_in_the_socket() {
             }
         })
         .collect();
-    // Each rate twice, so that the curve may bend at each.
+    // Each rate twice, so that each can be a point of the curve.
     let found = fitted(&[measured.clone(), measured].concat());
     let wanted = [1.0, 3.0, 5.0, 8.0, 8.0, 8.0];
     assert_eq!(found.alpha.len(), wanted.len(), "{:?}", found.alpha);
@@ -220,7 +220,7 @@ fn a_profile_that_was_fitted_predicts_runs_that_it_has_not_seen_and_a_wrong_one_
     assert!(error.remedy().contains("plan fit"), "{error}");
 }
 
-/// Table 4.4 of the thesis: its E[X] in, its ρ out, and its waits as near as its own model comes.
+/// Table 4.4 of the thesis: its E[X] gives its ρ, and its waits as closely as its own model does.
 #[test]
 fn the_thesiss_table_is_laid_out_again() {
     let table = "rate,service_us,waiting_us\n600,133.4,5.485\n1200,149.88,13.59\n2400,174.53,53.27\n3600,179.98,190.92\n\
@@ -265,7 +265,7 @@ fn a_fit_is_written_and_read_again() {
     );
 }
 
-/// A REGISTER that was measured alone says how dear the machine is for one that is challenged, too.
+/// A measured plain REGISTER also scales the cost of a challenged one.
 #[test]
 fn a_register_of_one_kind_takes_that_of_the_other_along() {
     let of = Profile::measured().costs;

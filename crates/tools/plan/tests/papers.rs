@@ -1,8 +1,9 @@
-//! The papers' figures. Each test names where its numbers are printed; nothing here is computed by the code it tests.
+//! Figures printed in the papers. Each test names its source; no expected value is computed by the code under test.
 
 use strowger_plan::{
-    Availability, Beta, Calls, Curve, FailoverTimes, MessageTiming, PacketTiming, Part, PlanError, ServiceTime, Stages,
-    TwoStage, cores, databases, failover, mg1, mmck, part_stateful_capacity, stages, threads_on_one_core, traffic,
+    Availability, Beta, Calls, Curve, FailoverTimes, MessageTiming, PacketTiming, Part, PlanError, ServiceTime,
+    StageRequirements, TwoStage, cores, databases, failover, mg1, mmck, part_stateful_capacity, stages,
+    threads_on_one_core, traffic,
 };
 
 #[track_caller]
@@ -11,7 +12,7 @@ fn within(what: &str, computed: f64, printed: f64, tolerance: f64) {
     assert!(error <= tolerance, "{what}: {computed} computed, {printed} printed: {:.2} % apart", error * 100.0);
 }
 
-/// A column of a table of waiting times: packets/s, E\[X\] in µs, ρ as printed, W (model) in µs.
+/// Column of a table of waiting times: packets/s, E\[X\] in µs, ρ as printed, W (model) in µs.
 type Waiting = (f64, f64, f64, f64);
 
 #[track_caller]
@@ -32,8 +33,8 @@ fn overloaded(rate: f64, service_us: f64) {
     );
 }
 
-/// Krishnamurthy, thesis, table 4.4: Poisson arrivals. E[X²] is not printed; one squared coefficient of variation serves
-/// all columns.
+/// Krishnamurthy, thesis, table 4.4: Poisson arrivals. E[X²] is not printed; one squared coefficient of variation
+/// fits all columns.
 #[test]
 fn waiting_times_of_the_thesis_table_4_4() {
     let columns = [
@@ -177,7 +178,7 @@ fn thread_overhead_of_the_thesis_eq_5_6() {
         let single = ServiceTime::exponential(single_times_c_us * 1e-6 / f64::from(threads)).unwrap();
         let answer = threads_on_one_core(rate, single, threads, Beta::THESIS).unwrap();
         within(&format!("β of {threads} threads"), answer.beta, beta, 0.001);
-        // The table of 8 threads prints E[X] = 874.75, where β·E[X_8] is 899.5.
+        // The table of 8 threads prints E[X] = 874.75, but β·E[X_8] is 899.5.
         within(&format!("E[X_{threads}]"), answer.service.mean_s() * 1e6, service_us, 0.03);
     }
     // Section 5.3.3: one thread keeps β = 1.
@@ -194,8 +195,8 @@ fn capacity_formula_of_the_thesis_eq_7_1() {
     }
 }
 
-/// Singh and Schulzrinne, figure 16 with section 5.2: C_s = 1050 and C_p = 900 calls/s (the text has them the wrong way
-/// round), the hash gives {0.6, 0.4} and {0.4, 0.3, 0.3}.
+/// Singh and Schulzrinne, figure 16 with section 5.2: C_s = 1050 and C_p = 900 calls/s (the text swaps them); the
+/// hash gives {0.6, 0.4} and {0.4, 0.3, 0.3}.
 #[test]
 fn capacities_and_break_points_of_figure_16() {
     let halves = [0.6, 0.4];
@@ -219,7 +220,7 @@ fn capacities_and_break_points_of_figure_16() {
         for (point, printed) in points.iter().zip(printed) {
             assert!((point.0 - printed.0).abs() < 1e-6 && (point.1 - printed.1).abs() < 1e-6, "{name}: {points:?}");
         }
-        // Beyond the last break point nothing is gained.
+        // Throughput is constant after the last break point.
         assert!((cluster.throughput(1e6) - capacity).abs() < 1e-6, "{name}");
     }
     // Section 5.2: of 2100 calls/s that pass, 1260 go to P1, which drops 360.
@@ -239,9 +240,9 @@ fn part_stateful_capacity_of_section_5_4() {
     }
 }
 
-/// Singh and Schulzrinne, section 5.6: with C_s = 2500 and C_p = 2400 registrations/s, of which authentication leaves half,
-/// S3P3 serves more than ten million subscribers who register each hour; section 5.2: 900 calls/s are about three million
-/// calls an hour.
+/// Singh and Schulzrinne, section 5.6: C_s = 2500 and C_p = 2400 registrations/s, which authentication halves, so
+/// S3P3 serves more than ten million subscribers that register every hour. Section 5.2: 900 calls/s are about three
+/// million calls an hour.
 #[test]
 fn ten_million_subscribers_of_section_5_6() {
     let registrar = TwoStage::new(3, 2_500.0, 2_400.0, &[0.4, 0.3, 0.3]).unwrap();
@@ -251,15 +252,15 @@ fn ten_million_subscribers_of_section_5_6() {
     assert!((calls.calls_per_s - 900.0).abs() < 1e-9);
 }
 
-/// Singh and Schulzrinne, section 4.1: 280 updates a second for a million subscribers who register each hour.
+/// Singh and Schulzrinne, section 4.1: 280 updates per second for a million subscribers that register every hour.
 #[test]
 fn updates_of_a_million_subscribers() {
     let million = traffic(1e6, 3_600.0, Calls::Total(0.0), 180.0, 3.0).unwrap();
     within("updates/s", million.registers_per_s, 280.0, 0.01);
 }
 
-/// Ono and Schulzrinne, section 3.2: 300,000 subscribers at 0.1 erlang in calls of 180 s register each hour: 83 REGISTERs/s,
-/// 167 calls/s (600,000 an hour), and 833 requests/s with PRACK, ACK, UPDATE and BYE.
+/// Ono and Schulzrinne, section 3.2: 300,000 subscribers at 0.1 erlang, in calls of 180 s, that register every hour
+/// make 83 REGISTERs/s, 167 calls/s (600,000 an hour) and 833 requests/s with PRACK, ACK, UPDATE and BYE.
 #[test]
 fn traffic_of_300_000_subscribers() {
     let traffic = traffic(300_000.0, 3_600.0, Calls::Erlangs(0.1), 180.0, 5.0).unwrap();
@@ -280,7 +281,7 @@ fn five_nines_of_section_4_5() {
     let pair = Availability::pair(0.99).unwrap();
     assert!((pair.availability - 0.9999).abs() < 1e-12);
     assert_eq!(pair.unavailability, Availability::two_stage(0, 0.0, 1, 2, 0.99).unwrap().unavailability);
-    // Section 4.1: three proxies and two databases, as figure 10 has them.
+    // Section 4.1: three proxies and two databases, as in figure 10.
     let replicated = Availability::replicated(3, 0.99, 2, 0.999).unwrap();
     assert!((replicated.availability - (1.0 - 1e-6) * (1.0 - 1e-6)).abs() < 1e-12);
     // Section 4.2: without redundancy the reliability falls with each group.
@@ -288,7 +289,7 @@ fn five_nines_of_section_4_5() {
     assert!((alone.availability - 0.99 * 0.98_f64.powi(3) * 0.97_f64.powi(3)).abs() < 1e-12);
 }
 
-/// Singh and Schulzrinne, section 3.7, worked out by hand.
+/// Singh and Schulzrinne, section 3.7, computed by hand.
 #[test]
 fn failover_formulas_of_section_3_7() {
     let times = FailoverTimes {
@@ -310,23 +311,23 @@ fn failover_formulas_of_section_3_7() {
     assert_eq!(answer.unreachable_s, 3_604.0);
 }
 
-/// Singh and Schulzrinne, sections 4.1 and 4.2: as many INVITEs as REGISTERs are r = 2 reads for each write.
+/// Singh and Schulzrinne, sections 4.1 and 4.2: with as many INVITEs as REGISTERs there are r = 2 reads per write.
 #[test]
 fn databases_of_sections_4_1_and_4_2() {
     let answer = databases(2, 280.0, 2.0, 0.001, 0.5).unwrap();
     // ((0.5·2/2) + 1)·0.001·280 and ((0.5·2 + 1)/2)·0.001·280
     within("replicas", answer.replicated, 0.42, 1e-12);
     within("partitions", answer.partitioned, 0.28, 1e-12);
-    // However many the replicas, each has all writes.
+    // Each replica receives all writes, however many there are.
     let many = databases(1_000_000, 280.0, 2.0, 0.001, 0.5).unwrap();
     within("replicas", many.replicated, 0.28, 1e-5);
     assert!(many.partitioned < 1e-6);
 }
 
-/// Singh and Schulzrinne, section 4.5: when the first stage is needed, and how many of each.
+/// Singh and Schulzrinne, section 4.5: when a first stage is needed, and the servers of each stage.
 #[test]
 fn first_stage_is_needed_when_one_cluster_is_full() {
-    let asked = Stages {
+    let asked = StageRequirements {
         registers_per_s: 280.0,
         requests_per_s: 400.0,
         first_per_s: 1_050.0,
@@ -338,7 +339,7 @@ fn first_stage_is_needed_when_one_cluster_is_full() {
     let small = stages(asked).unwrap();
     assert!(!small.first_is_needed && small.first == 0 && small.clusters == 1);
     // ρ = 2800/2400 + 4000/900 = 5.611, (2800 + 4000)/1050 = 6.476
-    let large = stages(Stages { registers_per_s: 2_800.0, requests_per_s: 4_000.0, ..asked }).unwrap();
+    let large = stages(StageRequirements { registers_per_s: 2_800.0, requests_per_s: 4_000.0, ..asked }).unwrap();
     assert!(large.first_is_needed);
     assert_eq!((large.first, large.clusters), (7, 6));
     within("one server", large.single_utilization, 5.611_111, 1e-6);

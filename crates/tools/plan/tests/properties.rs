@@ -1,12 +1,12 @@
-//! What must be true of the models for any input.
+//! Properties of the models that hold for any input.
 
 use proptest::prelude::*;
 use strowger_plan::capacity::{mg1_capacity, mgck_capacity, mmck_capacity};
 use strowger_plan::{
-    Availability, Beta, Curve, Promise, ServiceTime, TwoStage, databases, mg1, mgck, mmck, threads_on_one_core,
+    Availability, Beta, Curve, Objective, ServiceTime, TwoStage, databases, mg1, mgck, mmck, threads_on_one_core,
 };
 
-/// From far below to far above what a server carries.
+/// Loads from far below to far above a server's capacity.
 fn loads() -> impl Strategy<Value = f64> {
     prop_oneof![1e-6..0.5_f64, 0.5..1.5_f64, Just(1.0), 1.5..100.0_f64]
 }
@@ -42,11 +42,11 @@ proptest! {
             prop_assert!((0.0..=1.0).contains(&share), "{answer:?}");
         }
         prop_assert!(answer.wait_s >= 0.0 && answer.in_queue <= extra as f64 * (1.0 + SLACK), "{answer:?}");
-        // What comes is dropped or served, and what is served keeps servers busy.
+        // Each packet is dropped or served, and served packets keep servers busy.
         let served = rate * (1.0 - answer.drop_probability);
         prop_assert!((served - answer.throughput_per_s).abs() <= rate * SLACK, "{answer:?}");
         prop_assert!(answer.throughput_per_s <= f64::from(servers) / service * (1.0 + SLACK));
-        // Never fewer drops than an endless overload leaves.
+        // An infinite queue under overload drops least.
         prop_assert!(answer.drop_probability >= 1.0 - 1.0 / answer.rho - SLACK);
     }
 
@@ -78,7 +78,7 @@ proptest! {
     fn mmck_drops_less_with_more_servers(
         load in loads(), service in services(), servers in 1..512_u32, extra in extra(), more in 1..64_u32,
     ) {
-        // As many places in all, at the same rate.
+        // The same number of places, at the same rate.
         let queue = u64::from(servers + more) + extra;
         let rate = load * f64::from(servers) / service;
         let (few, many) = (mmck(rate, service, servers, queue).unwrap(), mmck(rate, service, servers + more, queue).unwrap());
@@ -121,7 +121,7 @@ proptest! {
         prop_assert!(lighter.wait_s <= answer.wait_s * (1.0 + SLACK));
         let steadier = mg1(load / service, ServiceTime::with_scv(service, scv * other).unwrap()).unwrap();
         prop_assert!(steadier.wait_s <= answer.wait_s * (1.0 + SLACK));
-        // The moments survive being written down.
+        // The moments survive serialization.
         let again: ServiceTime = serde_json::from_str(&serde_json::to_string(&time).unwrap()).unwrap();
         prop_assert!((again.second_moment_s2() / time.second_moment_s2() - 1.0).abs() < SLACK);
     }
@@ -219,7 +219,7 @@ proptest! {
         drops in 1e-6..0.5_f64, servers in 1..17_u32, extra in 1..2_000_u64, service in services(),
     ) {
         let queue = u64::from(servers) + extra;
-        let found = mmck_capacity(Promise::Drops(drops), servers, queue, |_| Ok(service)).unwrap();
+        let found = mmck_capacity(Objective::Drops(drops), servers, queue, |_| Ok(service)).unwrap();
         let at = |rate| mmck(rate, service, servers, queue).unwrap().drop_probability;
         prop_assert!(at(found.rate_per_s) <= drops && at(found.rate_per_s * (1.0 + 1e-9)) > drops);
         prop_assert_eq!(found.measure, at(found.rate_per_s));
@@ -230,20 +230,20 @@ proptest! {
 fn a_wait_is_kept_to_the_last_digit() {
     let alpha = Curve::alpha_exponential();
     let service_at = |rate: f64| ServiceTime::with_scv(alpha.at(rate) * 7.9e-6 + 120e-6, 0.022);
-    let found = mg1_capacity(Promise::WaitS(200e-6), service_at).unwrap();
+    let found = mg1_capacity(Objective::WaitS(200e-6), service_at).unwrap();
     let wait = |rate: f64| mg1(rate, service_at(rate).unwrap()).unwrap().wait_s;
     assert!(wait(found.rate_per_s) <= 200e-6 && wait(found.rate_per_s * (1.0 + 1e-9)) > 200e-6);
-    // With an endless queue nothing is dropped, so ρ = 1 is the end.
-    let endless = mg1_capacity(Promise::Drops(0.01), service_at).unwrap();
+    // An infinite queue drops nothing, so the limit is ρ = 1.
+    let endless = mg1_capacity(Objective::Drops(0.01), service_at).unwrap();
     assert!((endless.rate_per_s * service_at(endless.rate_per_s).unwrap().mean_s() - 1.0).abs() < 1e-9);
-    let busy = mgck_capacity(Promise::Utilization(0.7), 4, 200, service_at).unwrap();
+    let busy = mgck_capacity(Objective::Utilization(0.7), 4, 200, service_at).unwrap();
     assert!((busy.measure - 0.7).abs() < 1e-9);
 }
 
-/// β of the thesis's tables falls with the rate before it rises: the first rate at which the promise breaks counts.
+/// β of the thesis's tables falls with the rate before it rises: the first rate that breaks the objective counts.
 #[test]
 fn a_capacity_is_the_first_break_of_a_promise() {
     let service = Curve::new(vec![(0.0, 100e-6), (4_000.0, 100e-6), (5_000.0, 250e-6), (6_000.0, 100e-6)]).unwrap();
-    let found = mmck_capacity(Promise::Drops(0.01), 1, 200, |rate| Ok(service.at(rate))).unwrap();
+    let found = mmck_capacity(Objective::Drops(0.01), 1, 200, |rate| Ok(service.at(rate))).unwrap();
     assert!((4_000.0..5_000.0).contains(&found.rate_per_s), "{found:?}");
 }

@@ -1,5 +1,7 @@
-//! M/M/c/K against its definition in 512 bits: summed term by term in the plainest way, and for queues too long for that by
-//! the formulas of the papers, whose cancellation takes a fifth of those bits at most.
+//! M/M/c/K compared with its definition in 512 bits.
+//!
+//! Short queues are summed term by term. Long queues use the formulas of the papers, which lose at most a fifth of
+//! those bits to cancellation.
 
 use dashu_float::FBig;
 use dashu_float::round::mode::HalfEven;
@@ -42,7 +44,7 @@ fn reference(rate_per_s: f64, service_s: f64, servers: u32, queue: u64) -> Refer
     Reference { empty: of(big(1.0)), full: of(term), busy: of(busy), waiting: of(waiting) }
 }
 
-/// The same by the formulas of the thesis (eq. 5.3 and 5.4) and of its textbooks: geometric sums.
+/// The same by the formulas of the thesis (eq. 5.3 and 5.4) and of textbooks: geometric sums.
 fn by_formula(rate_per_s: f64, service_s: f64, servers: u32, queue: u64) -> Reference {
     let offered = big(rate_per_s) * big(service_s);
     let c = big(f64::from(servers));
@@ -99,7 +101,7 @@ fn compare(load: f64, servers: u32, queue: u64, exactly: Definition) {
     let rate_per_s = load * f64::from(servers) / service_s;
     let exact = exactly(rate_per_s, service_s, servers, queue);
     let answer = mmck(rate_per_s, service_s, servers, queue).unwrap();
-    // What the rounding of ρ to 53 bits makes of ρ^K, and of the terms below c.
+    // Error of ρ^K and of the terms below c from rounding ρ to 53 bits.
     let tolerance = 1e-15 * (queue as f64) + 1e-13 * f64::from(servers).sqrt() + 1e-13;
     let name = |quantity: &str| format!("{quantity} at load {load}, c = {servers}, K = {queue}");
     agrees(&name("p_K"), answer.drop_probability, exact.full, tolerance);
@@ -159,7 +161,7 @@ fn agrees_for_long_queues() {
     }
 }
 
-/// What long queues are held against is itself held against the definition.
+/// The reference for long queues agrees with the definition.
 #[test]
 fn the_formulas_are_the_definition() {
     for load in LOADS {
@@ -180,7 +182,7 @@ fn the_formulas_are_the_definition() {
 
 #[test]
 fn a_load_of_one_exactly_fills_all_states_alike() {
-    // Powers of two: ρ is 1 to the last bit.
+    // Powers of two: ρ is exactly 1.
     let answer = mmck(1_024.0, 1.0 / 1_024.0, 1, 1_000_000).unwrap();
     assert_eq!(answer.rho, 1.0);
     assert!((answer.drop_probability * 1_000_001.0 - 1.0).abs() < 1e-12);

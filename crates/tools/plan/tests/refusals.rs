@@ -1,8 +1,8 @@
-//! What cannot be is refused, with the input's name, the reason and a remedy.
+//! Invalid input is rejected with its name, the reason and a remedy.
 
 use strowger_plan::capacity::mg1_capacity;
 use strowger_plan::{
-    Availability, Beta, Calls, Curve, MessageTiming, Needs, PacketTiming, Part, PlanError, Profile, Promise,
+    Availability, Beta, Calls, Curve, MessageTiming, Objective, PacketTiming, Part, PlanError, Profile, Requirements,
     ServiceTime, TwoStage, cores, databases, mg1, mgck, mmck, part_stateful_capacity, size, traffic,
 };
 
@@ -34,7 +34,7 @@ fn rates_and_times_that_cannot_be() {
 #[test]
 fn a_load_that_a_server_cannot_carry() {
     refused(mg1(12_000.0, exponential()), "rate", "ρ = 1.2", "10,000/s");
-    // A finite queue has an answer.
+    // A finite queue has a solution.
     assert!(mmck(12_000.0, 100e-6, 1, 200).is_ok());
 }
 
@@ -61,7 +61,7 @@ fn shares_that_are_no_shares() {
     refused(part_stateful_capacity(1.2, 800.0, 650.0), "stateful share", "1.2", "0 to 1");
     refused(Availability::two_stage(3, 99.0, 3, 3, 0.99), "availability of a first-stage server", "99", "99 % is 0.99");
     refused(Availability::two_stage(3, 0.99, 3, 0, 0.99), "members of a cluster", "no members", "at least 1");
-    // Three digits of a third are a third.
+    // Thirds rounded to five digits are accepted as thirds.
     assert!(TwoStage::new(1, 100.0, 100.0, &[0.333_33, 0.333_33, 0.333_34]).is_ok());
 }
 
@@ -93,16 +93,16 @@ fn timings_that_cannot_be() {
 
 #[test]
 fn promises_that_are_never_kept() {
-    let answer = mg1_capacity(Promise::WaitS(-1.0), |_| Ok(exponential()));
+    let answer = mg1_capacity(Objective::WaitS(-1.0), |_| Ok(exponential()));
     refused(answer, "wait at most", "-1", "above 0");
-    let answer = mg1_capacity(Promise::WaitS(1e-15), |_| Ok(exponential()));
+    let answer = mg1_capacity(Objective::WaitS(1e-15), |_| Ok(exponential()));
     refused(answer, "promise", "not kept even", "promise less");
 }
 
 #[test]
 fn needs_that_cannot_be() {
-    let (needs, profile) = (Needs::default(), Profile::measured());
-    let with = |change: fn(&mut Needs)| {
+    let (needs, profile) = (Requirements::default(), Profile::measured());
+    let with = |change: fn(&mut Requirements)| {
         let mut needs = needs;
         change(&mut needs);
         size(&needs, &profile)
@@ -123,9 +123,9 @@ fn needs_that_cannot_be() {
 
 #[test]
 fn a_profile_says_what_it_does_not_know() {
-    let json = serde_json::to_string(&Profile::goals()).unwrap();
+    let json = serde_json::to_string(&Profile::design_goals()).unwrap();
     let again: Profile = serde_json::from_str(&json).unwrap();
-    assert_eq!(again, Profile::goals());
+    assert_eq!(again, Profile::design_goals());
     let wrong = json.replace("\"stateful_call_s\"", "\"statefull_call_s\"");
     let error = serde_json::from_str::<Profile>(&wrong).unwrap_err();
     assert!(error.to_string().contains("statefull_call_s"), "{error}");

@@ -1,4 +1,4 @@
-//! The models against a queue that is simulated packet by packet, with fixed seeds.
+//! The models compared with a packet-by-packet simulation of the queue, with fixed seeds.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -8,7 +8,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand_distr::{Distribution as _, Exp, Gamma};
 use strowger_plan::{ServiceTime, mg1, mgck, mmck};
 
-/// A moment, in an order.
+/// Point in time with a total order.
 #[derive(Clone, Copy, PartialEq)]
 struct At(f64);
 
@@ -32,7 +32,7 @@ struct Seen {
     throughput_per_s: f64,
 }
 
-/// FIFO, `servers` servers, `places` places in all; service times by `service`.
+/// Simulates a FIFO queue with `servers` servers and `places` places in all; `service` draws service times.
 fn simulate(
     rate: f64,
     servers: usize,
@@ -66,7 +66,7 @@ fn simulate(
     Seen { drops: f64::from(dropped) / f64::from(packets), wait_s: waited / served, throughput_per_s: served / now }
 }
 
-/// A law with a mean of 1 and this squared coefficient of variation.
+/// Returns a distribution with a mean of 1 and this squared coefficient of variation.
 fn law(scv: f64) -> impl Fn(&mut Xoshiro256PlusPlus) -> f64 {
     let gamma = (scv > 0.0).then(|| Gamma::new(1.0 / scv, scv).unwrap());
     move |rng| gamma.as_ref().map_or(1.0, |gamma| gamma.sample(rng))
@@ -113,7 +113,8 @@ fn mmck_drops_and_waits_as_the_queue_does() {
     }
 }
 
-/// An approximation, which is this good around a load of 1 and for a variance from none to four times the exponential law's.
+/// Accuracy of the approximation around a load of 1, for variances from zero to four times that of the exponential
+/// distribution.
 #[test]
 fn mgck_drops_about_as_the_queue_does() {
     for (load, servers, places, scv, seed) in [

@@ -1,23 +1,23 @@
-//! What an operator is told to buy.
+//! Recommendations to an operator.
 
 use strowger_plan::size::{FailoverMethod, Replication, Resource, Stage};
-use strowger_plan::{Availability, Calls, Explain as _, FailoverTimes, Needs, Plan, Profile, size, units};
+use strowger_plan::{Availability, Calls, Explain as _, FailoverTimes, Plan, Profile, Requirements, size, units};
 
-/// People who call twice in the busy hour for three minutes.
-fn needs(subscribers: f64) -> Needs {
-    Needs { subscribers, ..Needs::default() }
+/// Subscribers that make two calls of three minutes in the busy hour.
+fn needs(subscribers: f64) -> Requirements {
+    Requirements { subscribers, ..Requirements::default() }
 }
 
-fn plan(needs: &Needs) -> Plan {
+fn plan(needs: &Requirements) -> Plan {
     size(needs, &Profile::measured()).unwrap()
 }
 
-/// A plan keeps what it promises.
+/// Asserts that a plan meets its requirements.
 fn holds(plan: &Plan) {
     for limit in &plan.limits {
         assert!(limit.used <= limit.allowed * (1.0 + 1e-9), "{limit:?}");
     }
-    assert!(plan.availability.availability >= plan.needs.availability - 1e-12);
+    assert!(plan.availability.availability >= plan.requirements.availability - 1e-12);
     assert_eq!(plan.servers, plan.first + plan.clusters * plan.members);
     assert_eq!(plan.first == 0, plan.clusters == 1, "a first stage stands before more than one cluster");
     assert!(plan.cores as f64 >= plan.busy_cores);
@@ -28,7 +28,7 @@ fn holds(plan: &Plan) {
 
 #[test]
 fn an_office_needs_no_first_stage() {
-    let plan = plan(&Needs { availability: 0.9999, ..needs(200.0) });
+    let plan = plan(&Requirements { availability: 0.9999, ..needs(200.0) });
     holds(&plan);
     assert_eq!((plan.first, plan.clusters, plan.members), (0, 1, 2));
     assert!(plan.reasons.iter().any(|reason| reason.contains("No first stage is needed")), "{:?}", plan.reasons);
@@ -36,11 +36,11 @@ fn an_office_needs_no_first_stage() {
 
 #[test]
 fn one_server_is_enough_where_nobody_asks_for_more() {
-    let plan = plan(&Needs { availability: 0.99, ..needs(1_000.0) });
+    let plan = plan(&Requirements { availability: 0.99, ..needs(1_000.0) });
     assert_eq!((plan.first, plan.clusters, plan.members, plan.servers), (0, 1, 1, 1));
 }
 
-/// More than the memory of one server holds.
+/// More subscribers than fit into the memory of one server.
 const MANY: f64 = 100_000_000.0;
 
 #[test]
@@ -67,7 +67,7 @@ fn fewer_clusters_would_not_carry_it() {
     let fullest =
         plan.limits.iter().filter(|limit| limit.stage == Stage::Second).map(|limit| limit.used / limit.allowed);
     let fullest = fullest.fold(0.0, f64::max);
-    // One cluster less has each member do P/(P − 1) as much.
+    // With one cluster less, each member carries P/(P − 1) of its load.
     let clusters = f64::from(plan.clusters);
     assert!(fullest * clusters / (clusters - 1.0) > 1.0, "{fullest} with {clusters} clusters");
 }
@@ -75,7 +75,7 @@ fn fewer_clusters_would_not_carry_it() {
 #[test]
 fn what_limits_first_is_named() {
     let mut profile = Profile::measured();
-    let quiet = Needs { refresh_s: 86_400.0, calls: Calls::Erlangs(1e-4), nat_share: 0.0, ..needs(MANY) };
+    let quiet = Requirements { refresh_s: 86_400.0, calls: Calls::Erlangs(1e-4), nat_share: 0.0, ..needs(MANY) };
     let memory = size(&quiet, &profile).unwrap();
     assert_eq!(memory.limits[0].resource, Resource::Memory, "{:?}", memory.limits);
     (profile.server.memory_bytes, profile.server.network_bits_per_s) = (1e12, 1e11);
@@ -84,10 +84,10 @@ fn what_limits_first_is_named() {
     profile.server.network_bits_per_s = 20e6;
     let network = size(&needs(100_000.0), &profile).unwrap();
     assert_eq!(network.limits[0].resource, Resource::Network, "{:?}", network.limits);
-    // The first of the list is what is reached first when subscribers come.
+    // The first limit in the list is the first to be reached as subscribers are added.
     for plan in [&memory, &cpu, &network] {
         let fewest = plan.limits.iter().map(|limit| limit.carries_subscribers).fold(f64::INFINITY, f64::min);
-        assert!(fewest >= plan.needs.subscribers * (1.0 - 1e-9));
+        assert!(fewest >= plan.requirements.subscribers * (1.0 - 1e-9));
         assert_eq!(plan.limits[0].carries_subscribers, fewest);
     }
 }
@@ -120,13 +120,13 @@ fn every_way_to_fail_over_and_to_replicate_has_a_plan() {
     let methods = [FailoverMethod::Client, FailoverMethod::Dns, FailoverMethod::Takeover, FailoverMethod::Members];
     for failover in methods {
         for replication in [Replication::Copies, Replication::Store] {
-            let plan = plan(&Needs { failover, replication, ..needs(MANY) });
+            let plan = plan(&Requirements { failover, replication, ..needs(MANY) });
             holds(&plan);
             assert_eq!(plan.stores > 0, replication == Replication::Store);
         }
     }
-    let shared = plan(&Needs { failover: FailoverMethod::Members, ..needs(MANY) });
-    let standby = plan(&Needs { failover: FailoverMethod::Takeover, ..needs(MANY) });
+    let shared = plan(&Requirements { failover: FailoverMethod::Members, ..needs(MANY) });
+    let standby = plan(&Requirements { failover: FailoverMethod::Takeover, ..needs(MANY) });
     assert!(shared.servers <= standby.servers, "members that stand by carry nothing");
 }
 
@@ -134,7 +134,7 @@ fn every_way_to_fail_over_and_to_replicate_has_a_plan() {
 fn a_store_that_is_slow_limits() {
     let mut profile = Profile::measured();
     profile.store.write_s = 5e-3;
-    let plan = size(&Needs { replication: Replication::Store, ..needs(3_000_000.0) }, &profile).unwrap();
+    let plan = size(&Requirements { replication: Replication::Store, ..needs(3_000_000.0) }, &profile).unwrap();
     assert_eq!(plan.limits[0].resource, Resource::Store);
     holds(&plan);
 }
@@ -149,9 +149,9 @@ fn sensitivities_say_what_matters() {
     assert!(of("subscribers").servers > 0);
     assert!(of("refresh interval").busy_cores_percent < 0.0);
     assert!(of("memory of a contact").busy_cores_percent.abs() < 1e-9);
-    // All calls are stateful already: a tenth less is asked.
+    // All calls are stateful already, so a tenth less is tried.
     assert_eq!(of("stateful share").change_percent, -10.0);
-    // Every tenth of the work is somewhere.
+    // The shares of the work sum to the whole.
     let work: f64 =
         ["cost of a stateful call", "cost of a challenged REGISTER", "cost of a copy", "cost of a forwarded message"]
             .iter()
@@ -163,7 +163,7 @@ fn sensitivities_say_what_matters() {
 #[test]
 fn stateless_calls_are_cheaper() {
     let stateful = plan(&needs(MANY));
-    let stateless = plan(&Needs { stateful_share: 0.0, ..needs(MANY) });
+    let stateless = plan(&Requirements { stateful_share: 0.0, ..needs(MANY) });
     assert!(stateless.busy_cores < stateful.busy_cores && stateless.servers <= stateful.servers);
     assert!(stateless.memory_bytes < stateful.memory_bytes);
 }
@@ -171,8 +171,8 @@ fn stateless_calls_are_cheaper() {
 #[test]
 fn connections_are_where_the_phones_connect() {
     let udp = plan(&needs(MANY));
-    let tcp = plan(&Needs { connected_share: 1.0, ..needs(MANY) });
-    // Servers take some memory without any connection, and so many connections take more servers.
+    let tcp = plan(&Requirements { connected_share: 1.0, ..needs(MANY) });
+    // Servers use some memory without connections, and more connections need more servers.
     let used = |plan: &Plan| plan.memory_bytes - f64::from(plan.servers) * plan.profile.memory.base_bytes;
     assert!(tcp.servers > udp.servers);
     assert!((used(&tcp) - used(&udp) - MANY * tcp.profile.memory.connection_bytes).abs() < 0.02 * tcp.memory_bytes);
@@ -191,7 +191,7 @@ fn a_plan_explains_itself() {
     assert!(serde_json::to_string(&plan).unwrap().contains("\"busy_cores\""));
 }
 
-/// Members that share registrations stand in for each other; servers that do not are worth one server each.
+/// Members that share registrations can replace each other; without sharing, each server counts alone.
 #[test]
 fn members_that_share_registrations_are_spares() {
     let asked = needs(2_000_000.0);
@@ -200,15 +200,15 @@ fn members_that_share_registrations_are_spares() {
     assert!(shared.work.copies > 0.0 && shared.caveats.is_empty(), "{:?}", shared.caveats);
     let says = |plan: &Plan, text: &str| plan.reasons.iter().any(|reason| reason.contains(text));
     assert!(says(&shared, "passed on to the others") && says(&shared, "a 200 leaves only when the engine has"));
-    let stored = plan(&Needs { replication: Replication::Store, ..asked });
+    let stored = plan(&Requirements { replication: Replication::Store, ..asked });
     assert!(says(&stored, "written to the other databases") && !says(&stored, "engine"), "{:?}", stored.reasons);
 
-    let apart = Needs { replication: Replication::None, availability: 0.0, ..asked };
+    let apart = Requirements { replication: Replication::None, availability: 0.0, ..asked };
     let alone = plan(&apart);
     assert_eq!((alone.servers, alone.first), (1, 0));
     assert!((alone.availability.availability - 0.99).abs() < 1e-12);
-    // Phones that register with each member need nobody to pass anything on.
-    let each = plan(&Needs { failover: FailoverMethod::Client, availability: asked.availability, ..apart });
+    // If phones register with each member, nothing is passed on.
+    let each = plan(&Requirements { failover: FailoverMethod::Client, availability: asked.availability, ..apart });
     assert!(each.members >= 2 && each.availability.availability >= asked.availability - 1e-12);
     assert!(!says(&each, "engine"), "{:?}", each.reasons);
     for plan in [&shared, &alone] {
@@ -218,15 +218,15 @@ fn members_that_share_registrations_are_spares() {
         assert_eq!(available[0].value, units::all_but(plan.availability.unavailability));
     }
 
-    // More than one server holds is divided among several.
-    let many = plan(&Needs { subscribers: MANY, ..apart });
+    // Load above the capacity of one server is divided among several.
+    let many = plan(&Requirements { subscribers: MANY, ..apart });
     assert!(many.clusters > 1 && many.members == 1 && many.first >= 1, "{} {}", many.clusters, many.first);
     assert!(many.availability.availability < alone.availability.availability);
 }
 
 #[test]
 fn without_replication_there_are_no_spares_but_those_that_phones_register_with() {
-    let apart = Needs { replication: Replication::None, ..needs(2_000_000.0) };
+    let apart = Requirements { replication: Replication::None, ..needs(2_000_000.0) };
     let error = size(&apart, &Profile::measured()).unwrap_err();
     assert_eq!(error.input(), "availability");
     assert!(error.to_string().contains("do not know each other's registrations"), "{error}");
@@ -234,39 +234,39 @@ fn without_replication_there_are_no_spares_but_those_that_phones_register_with()
         assert!(error.remedy().contains(remedy), "{}", error.remedy());
     }
     for failover in [FailoverMethod::Members, FailoverMethod::Dns, FailoverMethod::Takeover] {
-        let alone = plan(&Needs { availability: 0.98, failover, ..apart });
+        let alone = plan(&Requirements { availability: 0.98, failover, ..apart });
         assert_eq!((alone.servers, alone.members, alone.work.copies), (1, 1, 0.0));
     }
-    let each = plan(&Needs { failover: FailoverMethod::Client, ..apart });
+    let each = plan(&Requirements { failover: FailoverMethod::Client, ..apart });
     holds(&each);
     assert!(each.members > 1 && each.work.copies == 0.0);
-    // Each of them has all REGISTERs.
-    let one = plan(&Needs { availability: 0.98, ..apart });
+    // Each of them receives all REGISTERs.
+    let one = plan(&Requirements { availability: 0.98, ..apart });
     assert!((each.work.registers / one.work.registers - f64::from(each.members)).abs() < 1e-9);
 }
 
 #[test]
 fn ways_through_nats_are_kept_open() {
     let open = plan(&needs(2_000_000.0));
-    // 2 M / 30 s, in the smallest frames.
+    // 2 M / 30 s, in minimal frames.
     assert!((open.keep_alives_per_s - 66_666.7).abs() < 0.1, "{}", open.keep_alives_per_s);
-    let none = plan(&Needs { nat_share: 0.0, ..needs(2_000_000.0) });
+    let none = plan(&Requirements { nat_share: 0.0, ..needs(2_000_000.0) });
     assert_eq!((none.keep_alives_per_s, none.work.keep_alives), (0.0, 0.0));
     let line = open.bandwidth_bits_per_s - none.bandwidth_bits_per_s;
     assert!((line - open.keep_alives_per_s * 60.0 * 8.0).abs() < 1.0, "{line}");
     assert_eq!(open.messages_per_s, none.messages_per_s);
-    // Phones on connections keep those open themselves.
-    let half = plan(&Needs { connected_share: 0.5, ..needs(2_000_000.0) });
+    // Phones keep their connections open themselves.
+    let half = plan(&Requirements { connected_share: 0.5, ..needs(2_000_000.0) });
     assert!((half.keep_alives_per_s - open.keep_alives_per_s / 2.0).abs() < 1e-6);
-    let slow = plan(&Needs { keep_alive_s: 60.0, ..needs(2_000_000.0) });
+    let slow = plan(&Requirements { keep_alive_s: 60.0, ..needs(2_000_000.0) });
     assert!((slow.keep_alives_per_s - open.keep_alives_per_s / 2.0).abs() < 1e-6);
     assert!(open.reasons.iter().any(|reason| reason.starts_with("66,667 keep-alives a second")), "{:?}", open.reasons);
 }
 
 #[test]
 fn what_the_engine_carries_is_said() {
-    // A million phones that register each minute, on two servers that each carry all of them.
-    let shared = plan(&Needs { refresh_s: 60.0, availability: 0.999, ..needs(1_000_000.0) });
+    // A million phones that register every minute, on two servers that each carry all of them.
+    let shared = plan(&Requirements { refresh_s: 60.0, availability: 0.999, ..needs(1_000_000.0) });
     let engine = shared.engine.unwrap();
     assert_eq!((shared.clusters, shared.members), (1, 2));
     assert!((engine.changes_per_s - 1e6 / 60.0).abs() < 1e-6, "{engine:?}");
@@ -281,24 +281,27 @@ fn what_the_engine_carries_is_said() {
         "{:?}",
         shared.reasons
     );
-    // Nobody shares where there is one member, or where phones register with each.
-    assert!(plan(&Needs { availability: 0.98, ..needs(1_000.0) }).engine.is_none());
-    assert!(plan(&Needs { failover: FailoverMethod::Client, ..needs(1_000.0) }).engine.is_none());
+    // With one member, or with phones that register with each member, nothing is shared.
+    assert!(plan(&Requirements { availability: 0.98, ..needs(1_000.0) }).engine.is_none());
+    assert!(plan(&Requirements { failover: FailoverMethod::Client, ..needs(1_000.0) }).engine.is_none());
 }
 
 #[test]
 fn connections_are_limited() {
-    let tcp = plan(&Needs { connected_share: 1.0, ..needs(2_000_000.0) });
+    let tcp = plan(&Requirements { connected_share: 1.0, ..needs(2_000_000.0) });
     holds(&tcp);
     let limit = tcp.limits.iter().find(|limit| limit.resource == Resource::Connections).unwrap();
-    // All of them at those that are left, 15 of 16 for phones.
-    assert!((limit.asked - 2e6 / f64::from(tcp.members - 1)).abs() < 1e-6 && limit.has == 937_500.0, "{limit:?}");
-    assert_eq!(tcp.connections_per_server, limit.asked);
+    // All connections are at the remaining members, with 15 of 16 for phones.
+    assert!(
+        (limit.required - 2e6 / f64::from(tcp.members - 1)).abs() < 1e-6 && limit.available == 937_500.0,
+        "{limit:?}"
+    );
+    assert_eq!(tcp.connections_per_server, limit.required);
     assert!(tcp.members > 3, "1,000,000 do not fit into 70 % of 937,500");
     assert!(tcp.reasons.iter().any(|reason| reason.contains("tcp.connections there has to be")), "{:?}", tcp.reasons);
-    let few = plan(&Needs { connected_share: 1.0, connections_per_server: 16_384.0, ..needs(10_000.0) });
+    let few = plan(&Requirements { connected_share: 1.0, connections_per_server: 16_384.0, ..needs(10_000.0) });
     assert_eq!(few.servers, 3);
-    let many = Needs { connected_share: 1.0, connections_per_server: 2e6, ..needs(10_000.0) };
+    let many = Requirements { connected_share: 1.0, connections_per_server: 2e6, ..needs(10_000.0) };
     assert!(size(&many, &Profile::measured()).unwrap_err().to_string().contains("connections of a server"));
     assert!(plan(&needs(1_000.0)).limits.iter().all(|limit| limit.resource != Resource::Connections));
 }
@@ -306,10 +309,11 @@ fn connections_are_limited() {
 #[test]
 fn after_an_outage_all_phones_register() {
     let plan = plan(&needs(2_000_000.0));
-    let storm = plan.storm.unwrap();
+    let storm = plan.avalanche.unwrap();
     assert_eq!(storm.registrations, 2e6);
     assert!((storm.least_s - storm.registrations / storm.registrations_per_s).abs() < 1e-9);
-    // In each direction two messages of each REGISTER, two copies and their answers, at 5,200 bit, among three servers.
+    // In each direction: two messages per REGISTER, two copies and their responses, at 5,200 bit, divided among three
+    // servers.
     let line = 1e9 - plan.traffic.calls_per_s / 3.0 * 8.0 * 5_200.0;
     let each = (2.0 + 4.0) / 3.0 * 5_200.0;
     assert_eq!((storm.stage, storm.resource), (Stage::Second, Resource::Network));
@@ -318,10 +322,10 @@ fn after_an_outage_all_phones_register() {
         "{storm:?} {}",
         line / each
     );
-    // With a fast line the cores are next.
+    // With a fast line the cores are the next bottleneck.
     let mut fast = Profile::measured();
     fast.server.network_bits_per_s = 1e12;
-    let storm = size(&needs(2_000_000.0), &fast).unwrap().storm.unwrap();
+    let storm = size(&needs(2_000_000.0), &fast).unwrap().avalanche.unwrap();
     assert_eq!(storm.resource, Resource::Cpu);
     let costs = fast.costs;
     let cores =
@@ -347,13 +351,13 @@ fn a_nine_is_worth_a_server() {
     assert_eq!(plan.servers_for_load, 1);
 }
 
-/// Whoever reads the explanation can work out each number of the answer.
+/// Each number of the result can be recomputed from the explanation.
 #[test]
 fn every_number_of_the_answer_is_derived() {
     for asked in [
         needs(2_000_000.0),
-        Needs { connected_share: 0.5, ..needs(MANY) },
-        Needs { replication: Replication::Store, contacts_per_subscriber: 2.0, ..needs(3_000_000.0) },
+        Requirements { connected_share: 0.5, ..needs(MANY) },
+        Requirements { replication: Replication::Store, contacts_per_subscriber: 2.0, ..needs(3_000_000.0) },
     ] {
         let plan = plan(&asked);
         let explanation = plan.explain();
@@ -370,7 +374,7 @@ fn every_number_of_the_answer_is_derived() {
         assert_eq!(value("cores"), units::number(f64::from(plan.cores)));
         assert_eq!(value("cores that work"), "7.3");
         assert_eq!(value("m"), "650 B");
-        assert_eq!(value("T_storm"), units::time(plan.storm.unwrap().least_s));
+        assert_eq!(value("T_storm"), units::time(plan.avalanche.unwrap().least_s));
         assert_eq!(value("T_F"), "4.125 d");
         let sum = plan.work.registers + plan.work.calls + plan.work.copies + plan.work.stores + plan.work.first_stage;
         assert!((sum + plan.work.keep_alives - plan.busy_cores).abs() < 1e-9);

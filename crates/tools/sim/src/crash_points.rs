@@ -1,6 +1,7 @@
-//! Power fails at every operation of the disk, in every way that the disk may be left: one scripted run of registrations, with
-//! groups, segments and checkpoints, and after each loss of power another process, whose table is held against what was
-//! promised.
+//! Power failures at every disk operation, with every possible state of the disk afterwards.
+//!
+//! One scripted run of registrations contains groups, segments and checkpoints. After each power failure a new
+//! process starts, and its location table is compared with what was acknowledged.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -18,47 +19,47 @@ use strowger_shard::{Listener, Snapshot};
 use crate::mutant::{self, Bug};
 use crate::rng::Rng;
 use crate::scenario::DOMAIN;
-use crate::server::{Birth, Kept, Sent, Server, Step};
+use crate::server::{PendingRecord, ProcessStart, SentMessage, Server, Step};
 use crate::store::{Image, Store};
 
 use crate::ledger::Ledger;
 
 const SHARDS: u16 = 2;
 const SEED: u64 = 0x0C4A_5401;
-/// How long nobody is there.
+/// Downtime after a power failure.
 const DOWN: Duration = Duration::from_secs(5);
-/// What the wall clock is set forward by while nobody is there, at every other operation.
+/// Step of the wall clock during the downtime, at every second operation, in ms.
 const JUMP_MS: i64 = 3 * 365 * 86_400_000;
-/// Store time is written down in whole milliseconds.
+/// Tolerance of expiry times, in ns: store time is recorded in whole milliseconds.
 const ROUNDING_NS: u128 = 3_000_000;
-/// Of the starts after a loss of power every so many fail in their turn, at each of their operations.
+/// Every n-th start after a power failure fails as well, at each of its operations.
 const AGAIN_EVERY: u64 = 23;
 
-/// What was tried.
+/// What a run covered.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Report {
-    /// Operations of the disk.
+    /// Disk operations.
     pub operations: u64,
-    /// Losses of power.
+    /// Power failures.
     pub crashes: u64,
-    /// Those of them that left a disk as no other at the same moment.
+    /// Power failures that left a disk unlike any other at the same operation.
     pub distinct: u64,
-    /// Losses of power during the start after one.
+    /// Power failures during the start after a power failure.
     pub again: u64,
-    /// Bindings that were there after all of them.
+    /// Bindings found after all of them.
     pub bindings: u64,
-    /// Temporary GRUUs that were tried after all of them.
+    /// Temporary GRUUs checked after all of them.
     pub gruus: u64,
 }
 
-/// Runs the script with power failing everywhere.
+/// Runs the script with a power failure at every operation.
 ///
 /// # Errors
-/// What was not as it was promised, and after which operation.
+/// The guarantee that was violated, and the operation after which power failed.
 pub fn run(bug: Option<Bug>) -> Result<Report, String> {
     let mut run = Run::begin(bug)?;
     for order in script() {
-        let followed = run.follow(&order);
+        let followed = run.execute(&order);
         run.state().error.take().map_or(Ok(()), Err)?;
         followed?;
     }
@@ -67,11 +68,11 @@ pub fn run(bug: Option<Bug>) -> Result<Report, String> {
     Ok(Report { operations: run.store.disk().operations(), ..state.report })
 }
 
-/// One line of the script.
+/// Step of the script.
 #[derive(Clone, Debug)]
-enum Order {
+enum Operation {
     Register(Register),
-    /// What waits is committed, as one group.
+    /// Commits all waiting records as one group.
     Commit,
     Checkpoint,
     Forget(&'static str),
@@ -79,25 +80,25 @@ enum Order {
     Wait(u64),
 }
 
-/// The operator ends registrations.
+/// Request of the operator to remove registrations.
 #[derive(Clone, Copy, Debug)]
 struct Unregister {
     user: &'static str,
-    /// Only that of this contact.
+    /// Contact to remove; `None` removes all.
     contact: Option<&'static str>,
 }
 
 #[derive(Clone, Debug)]
 struct Register {
     user: &'static str,
-    /// Which phone of the user.
+    /// Index of the user's phone.
     phone: u8,
     call: u32,
     contacts: String,
     by_stream: bool,
 }
 
-/// The run, and what the hook of its disk needs.
+/// State of the run, and what the hook of its disk needs.
 #[derive(Debug)]
 struct Run {
     now: Timestamp,
@@ -106,16 +107,16 @@ struct Run {
     store: Store,
     bug: Option<Bug>,
     cseq: u32,
-    /// By their tickets.
-    waiting: BTreeMap<(usize, u64), Waiting>,
-    /// Those that wait for a REGISTER of their address.
+    /// REGISTERs that wait for the store, by shard and ticket.
+    waiting: BTreeMap<(usize, u64), PendingRegister>,
+    /// Operations that wait for a REGISTER of their address.
     orders: Vec<Unregister>,
     state: Arc<Mutex<State>>,
 }
 
-/// A REGISTER that waits for the store.
+/// REGISTER that waits for the store.
 #[derive(Debug)]
-struct Waiting {
+struct PendingRegister {
     aor: Vec<u8>,
     at: Timestamp,
     flow: Flow,
@@ -123,7 +124,7 @@ struct Waiting {
     record: Vec<u8>,
 }
 
-/// What is promised at a moment.
+/// State that is guaranteed at a moment.
 #[derive(Debug)]
 struct State {
     now: Timestamp,
@@ -136,22 +137,22 @@ struct State {
     error: Option<String>,
 }
 
-/// A temporary GRUU that a client was given.
+/// Temporary GRUU given to a client.
 #[derive(Clone, Debug)]
 struct Gruu {
     user: Vec<u8>,
     aor: Vec<u8>,
     call: Vec<u8>,
-    /// `None` while what ends it is on its way to the store.
+    /// Whether it is valid; `None` while the record that ends it is on its way to the store.
     is_good: Option<bool>,
 }
 
-fn script() -> Vec<Order> {
+fn script() -> Vec<Operation> {
     let mut script = Vec::new();
     for round in 0..10u32 {
         let register = |user, phone, call, contacts: &str| {
             let contacts = contacts.to_owned();
-            Order::Register(Register { user, phone, call, contacts, by_stream: false })
+            Operation::Register(Register { user, phone, call, contacts, by_stream: false })
         };
         let second = if round % 2 == 0 { 600 } else { 0 };
         script.push(register("alice", 1, 0, "<sip:alice@198.51.100.1:5060>;q=0.5;expires=900"));
@@ -161,53 +162,54 @@ fn script() -> Vec<Order> {
             round / 3,
             "<sip:bob@198.51.100.1:5060>;+sip.instance=\"<urn:x:bob>\";reg-id=1",
         ));
-        script.push(Order::Commit);
+        script.push(Operation::Commit);
         script.push(register("alice", 2, 0, &format!("<sip:alice@198.51.100.2:5060>;expires={second}")));
-        script.push(Order::Register(Register {
+        script.push(Operation::Register(Register {
             user: "carol",
             phone: 3,
             call: round,
             contacts: "<sip:carol@198.51.100.3>;+sip.instance=\"<urn:x:carol>\";reg-id=1".to_owned(),
             by_stream: true,
         }));
-        script.push(Order::Commit);
+        script.push(Operation::Commit);
         script.push(register("dave", 1, 0, "<sip:dave@198.51.100.1>;expires=60, <sip:dave@198.51.100.9>;expires=700"));
         script.push(register("erin", 1, 0, "<sip:erin@198.51.100.1:5060>;expires=800"));
-        script.push(Order::Commit);
+        script.push(Operation::Commit);
         match round {
-            1 | 7 => script.extend([register("alice", 1, 0, "*"), Order::Commit]),
-            2 | 6 | 9 => script.push(Order::Checkpoint),
-            3 => script.extend([Order::Forget("erin"), register("carol", 4, 9, "<sip:carol@198.51.100.4:5060>")]),
-            4 => script.push(Order::Wait(70_000)),
+            1 | 7 => script.extend([register("alice", 1, 0, "*"), Operation::Commit]),
+            2 | 6 | 9 => script.push(Operation::Checkpoint),
+            3 => script.extend([Operation::Forget("erin"), register("carol", 4, 9, "<sip:carol@198.51.100.4:5060>")]),
+            4 => script.push(Operation::Wait(70_000)),
             _ => script.push(register("dave", 1, 0, "<sip:dave@198.51.100.9>;expires=0")),
         }
-        script.push(Order::Commit);
-        let unregister = |user, contact| Order::Unregister(Unregister { user, contact });
+        script.push(Operation::Commit);
+        let unregister = |user, contact| Operation::Unregister(Unregister { user, contact });
         let second = || register("alice", 2, 0, "<sip:alice@198.51.100.2:5060>;expires=600");
         match round {
-            // The second phone is new to the store, or only refreshes, while the first one's contact is ended.
+            // The second phone is new to the store, or only refreshes, while the operator removes the first one's
+            // contact.
             5 | 8 => script.extend([
                 second(),
                 unregister("alice", Some("sip:alice@198.51.100.1:5060")),
-                Order::Commit,
-                Order::Wait(100),
-                Order::Commit,
+                Operation::Commit,
+                Operation::Wait(100),
+                Operation::Commit,
                 second(),
-                Order::Commit,
+                Operation::Commit,
             ]),
             0 | 7 => script.extend([
                 unregister("dave", Some("sip:dave@198.51.100.1")),
                 unregister("dave", Some("sip:dave@198.51.100.1")),
                 register("erin", 1, 0, "<sip:erin@198.51.100.1:5060>;expires=800"),
                 unregister("erin", None),
-                Order::Commit,
-                Order::Commit,
+                Operation::Commit,
+                Operation::Commit,
             ]),
             _ => {}
         }
-        script.push(Order::Wait(5000));
+        script.push(Operation::Wait(5000));
     }
-    script.extend([Order::Wait(1000), Order::Checkpoint]);
+    script.extend([Operation::Wait(1000), Operation::Checkpoint]);
     script
 }
 
@@ -245,12 +247,12 @@ impl Run {
             }
         })));
         let start = store.open(now)?;
-        let birth = Birth { at: now, life: 0, store_ns: Some(start.store_ns) };
+        let birth = ProcessStart { at: now, life: 0, store_ns: Some(start.store_ns) };
         let mut server = Server::begin(SHARDS, SEED, Arc::clone(&snapshot), birth);
         server.handle(&Step::Complete { at: now });
         let mut run =
             Self { now, snapshot, server, store, bug, cseq: 0, waiting: BTreeMap::new(), orders: Vec::new(), state };
-        run.show(false);
+        run.publish_state(false);
         Ok(run)
     }
 
@@ -258,28 +260,28 @@ impl Run {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The hook sees what time it is, and what of the store is durable besides the disk.
-    fn show(&mut self, checkpointed: bool) {
+    /// Publishes the time, and the durable state of the store outside the disk, to the hook.
+    fn publish_state(&mut self, checkpointed: bool) {
         let image = self.store.image(checkpointed);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         (state.image, state.now) = (image, self.now);
     }
 
-    fn follow(&mut self, order: &Order) -> Result<(), String> {
-        self.pass(20);
+    fn execute(&mut self, order: &Operation) -> Result<(), String> {
+        self.advance(20);
         match order {
-            Order::Register(register) => self.register(register),
-            Order::Commit => self.commit(),
-            Order::Checkpoint => {
+            Operation::Register(register) => self.register(register),
+            Operation::Commit => self.commit(),
+            Operation::Checkpoint => {
                 self.store.begin_checkpoint(self.now)?;
-                self.pass(200);
+                self.advance(200);
                 let disk = self.store.disk().clone();
                 self.state().lose_power(&disk)?;
-                self.show(true);
+                self.publish_state(true);
                 self.store.end_checkpoint();
                 Ok(())
             }
-            Order::Forget(user) => {
+            Operation::Forget(user) => {
                 let aor = format!("{user}@{DOMAIN}").into_bytes();
                 self.server.handle(&Step::Forget { at: self.now, aor: aor.clone() });
                 let records = self.server.take_records();
@@ -288,23 +290,24 @@ impl Run {
                 self.store.add(records);
                 Ok(())
             }
-            Order::Unregister(order) => {
+            Operation::Unregister(order) => {
                 let aor = order.aor();
                 let contact = order.contact.map(|contact| contact.as_bytes().to_vec());
                 self.server.handle(&Step::Unregister { at: self.now, aor: aor.clone(), contact });
                 self.orders.push(*order);
-                self.followed(&aor)
+                self.drain_waiting(&aor)
             }
-            Order::Wait(ms) => {
-                self.pass(*ms);
+            Operation::Wait(ms) => {
+                self.advance(*ms);
                 Ok(())
             }
         }
     }
 
-    /// Orders are followed, unless they wait. Whatever they leave for the store stands there behind the REGISTERs that wait, so
-    /// it must leave what those bring.
-    fn followed(&mut self, aor: &[u8]) -> Result<(), String> {
+    /// Executes the operations that do not wait for a REGISTER.
+    ///
+    /// Their records are queued at the store behind the waiting REGISTERs, so they must preserve what those bring.
+    fn drain_waiting(&mut self, aor: &[u8]) -> Result<(), String> {
         let mut records = VecDeque::from(self.server.take_records());
         let waiting: Vec<_> = self.waiting.values().filter(|waiting| waiting.aor == aor).collect();
         if records.is_empty() && !waiting.is_empty() {
@@ -343,21 +346,21 @@ impl Run {
             Some(text) => UpdateKind::Contacts(contact(text).into_iter().collect()),
         };
         let (path, supported) = (Path::new(), Supported::default());
-        let update = Update { call_id: b"operator", cseq: u32::MAX, path, supported, first_hop: true, kind };
+        let update = Update { call_id: b"operator", cseq: u32::MAX, path, supported, is_first_hop: true, kind };
         let flow = Flow::new(ListenerId(0), Transport::Udp, SocketAddr::from(([0, 0, 0, 0], 0)));
         let source = Source { flow, via_sent_by_matches: true };
         let _ = model.apply(self.now, &order.aor(), &self.snapshot.registrar, &source, &update);
     }
 
-    /// Time passes, and timers are served.
-    fn pass(&mut self, ms: u64) {
+    /// Advances time and serves timers.
+    fn advance(&mut self, ms: u64) {
         let end = self.now + Duration::from_millis(ms);
         while let Some((at, shard)) = self.server.next_timeout().filter(|(at, _)| *at <= end) {
             self.now = self.now.max(at);
             self.server.handle(&Step::Timeout { at: self.now, shard });
         }
         self.now = end;
-        self.show(false);
+        self.publish_state(false);
     }
 
     fn register(&mut self, register: &Register) -> Result<(), String> {
@@ -372,19 +375,19 @@ impl Run {
              CSeq: {cseq} REGISTER\r\nSupported: gruu, outbound\r\nContact: {contacts}\r\n{expires}Content-Length: 0\r\n\r\n"
         );
         let flow = if *by_stream {
-            Flow::on(ListenerId(1), Transport::Tcp, peer, ConnId::new(0, 1, 1))
+            Flow::on_connection(ListenerId(1), Transport::Tcp, peer, ConnId::new(0, 1, 1))
         } else {
             Flow::new(ListenerId(0), Transport::Udp, peer)
         };
         let (at, request) = (self.now, request.into_bytes());
         let sent = self.server.handle(&Step::Message { at, flow, bytes: request.clone() });
         let records = self.server.take_records();
-        let [Kept { shard, ticket: Some(ticket), record }] = &records[..] else {
+        let [PendingRecord { shard, ticket: Some(ticket), record }] = &records[..] else {
             let said = sent.first().map(|sent| sent.bytes.escape_ascii().to_string());
             return Err(format!("a REGISTER of {user} leaves no record, but is answered {said:?}"));
         };
         let aor = format!("{user}@{DOMAIN}").into_bytes();
-        let waiting = Waiting { aor, at, flow, request, record: record.clone() };
+        let waiting = PendingRegister { aor, at, flow, request, record: record.clone() };
         let mut state = self.state();
         let mut next = state.ledger.model.clone();
         self.apply(&mut next, &waiting);
@@ -401,11 +404,11 @@ impl Run {
         self.waiting.insert((*shard, *ticket), waiting);
         let answered = (*shard, *ticket);
         self.store.add(records);
-        // What is kept for sure is known to be only once the store has said so.
+        // A record counts as durable only once the store has reported it.
         if self.bug == Some(Bug::RepliesEarly) { self.stored(answered, true) } else { Ok(()) }
     }
 
-    fn apply(&self, model: &mut Model, waiting: &Waiting) {
+    fn apply(&self, model: &mut Model, waiting: &PendingRegister) {
         if let Ok(message) = Message::parse(&waiting.request)
             && let Ok(update) = Update::read(&message)
         {
@@ -418,7 +421,7 @@ impl Run {
         if self.store.begin().is_none() {
             return Ok(());
         }
-        self.pass(3);
+        self.advance(3);
         let (records, kept) = self.store.finish(self.now);
         for one in records {
             match one.ticket {
@@ -428,14 +431,14 @@ impl Run {
                 Some(_) => {}
                 None => {
                     let aor = Record::parse(&one.record).map(|record| record.aor().to_vec()).unwrap_or_default();
-                    self.state().ledger.keep(&aor, &one.record);
+                    self.state().ledger.on_stored(&aor, &one.record);
                 }
             }
         }
         Ok(())
     }
 
-    /// The store has said what became of a record, and the client is told.
+    /// Handles the store's result for a record, and the response to the client.
     fn stored(&mut self, (shard, ticket): (usize, u64), kept: bool) -> Result<(), String> {
         let Some(waiting) = self.waiting.remove(&(shard, ticket)) else { return Ok(()) };
         let record = waiting.record.clone();
@@ -451,17 +454,17 @@ impl Run {
             gruus.extend(user.map(|user| Gruu { user: user.into(), aor: aor.clone(), call, is_good: Some(true) }));
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.ledger.keep(&aor, &waiting.record);
+        state.ledger.on_stored(&aor, &waiting.record);
         let mut model = core::mem::take(&mut state.ledger.model);
         self.apply(&mut model, &waiting);
         state.ledger.model = model;
         let ended = state.gruus.iter_mut().filter(|gruu| gruu.aor == aor && gruu.is_good.is_none());
         ended.for_each(|gruu| gruu.is_good = Some(false));
-        // Of those that are alike one is enough.
+        // One of several equal ones is enough.
         state.gruus.retain(|old| !gruus.iter().any(|new| new.aor == old.aor && new.call == old.call));
         state.gruus.extend(gruus);
         drop(state);
-        self.followed(&aor)
+        self.drain_waiting(&aor)
     }
 }
 
@@ -472,7 +475,7 @@ impl Unregister {
 }
 
 impl State {
-    /// Power fails before the operation that is about to be done: in every way, and each time another process begins.
+    /// Fails power before the next operation, in every way, and starts a new process each time.
     fn lose_power(&mut self, disk: &SimDisk) -> Result<(), String> {
         let operation = disk.operations();
         let mut seen = BTreeSet::new();
@@ -495,13 +498,13 @@ impl State {
         self.check(left, false).map_err(|why| format!("killed before operation {operation}: {why}"))
     }
 
-    /// It fails once more, at each operation of the start after it.
+    /// Fails power again, at each operation of the following start.
     fn lose_power_again(&mut self, left: &SimDisk) -> Result<(), String> {
         for operation in 0.. {
             let disk = left.restarted();
             disk.stop_at(disk.operations() + operation);
-            let mut store = Store::left(self.image.clone(), disk.clone(), self.bug);
-            // Without power it opens as far as it gets.
+            let mut store = Store::from_image(self.image.clone(), disk.clone(), self.bug);
+            // With power failing, it opens as far as it gets.
             drop(store.open(self.now + DOWN / 2));
             if !disk.is_stopped() {
                 return Ok(());
@@ -516,9 +519,9 @@ impl State {
         Ok(())
     }
 
-    /// Another process finds that disk.
+    /// Starts a new process on that disk and checks its table.
     fn check(&mut self, disk: SimDisk, reboots: bool) -> Result<(), String> {
-        let mut store = Store::left(self.image.clone(), disk, self.bug);
+        let mut store = Store::from_image(self.image.clone(), disk, self.bug);
         let at = self.now + DOWN;
         if reboots {
             store.reboot(self.now + DOWN / 2);
@@ -531,7 +534,7 @@ impl State {
             return Err(format!("store time jumps by {skew_ns} ns"));
         }
         let store_ns = Some(mutant::believed(start.store_ns, self.bug));
-        let birth = Birth { at, life: 1, store_ns };
+        let birth = ProcessStart { at, life: 1, store_ns };
         let mut server = Server::begin(SHARDS, SEED, Arc::clone(&self.snapshot), birth);
         let mut ledger = self.ledger.clone();
         ledger.restart(if start.is_new { 0 } else { skew_ns }, start.found);
@@ -545,7 +548,7 @@ impl State {
         self.check_gruus(at, &mut server)
     }
 
-    /// Who was given a GRUU is reached by it while it is good, and not when it has ended.
+    /// Checks that a GRUU reaches its owner while it is valid and not after it has ended.
     fn check_gruus(&mut self, at: Timestamp, server: &mut Server) -> Result<(), String> {
         for (number, gruu) in self.gruus.iter().enumerate() {
             let Some(is_good) = gruu.is_good else { continue };
@@ -571,7 +574,7 @@ impl State {
     }
 }
 
-fn leads_to(sent: &Sent, aor: &[u8]) -> bool {
+fn leads_to(sent: &SentMessage, aor: &[u8]) -> bool {
     let Ok(message) = Message::parse(&sent.bytes) else { return false };
     let is_request = message.status().is_none();
     let user = aor.split(|byte| *byte == b'@').next();

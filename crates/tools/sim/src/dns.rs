@@ -1,30 +1,30 @@
-//! The DNS of a world: answers that come late, never, or differ from those before.
+//! Simulated DNS: answers that are late, missing, or different from earlier ones.
 
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
 use strowger_foundation::Transport;
-use strowger_locate::{Answer, Candidate, Failure, Hop, Located};
+use strowger_locate::{Candidate, CandidateList, Hop, LocateError, LocateResult};
 
 use crate::rng::Rng;
 
-/// What the DNS is like.
+/// Configuration of the DNS.
 #[derive(Clone, Debug, Default)]
 pub struct Zone {
-    /// What a name has led to, one after the other, as time goes on: addresses in the order in which they are tried.
+    /// Answers for a name over time, one after the other; each lists addresses in the order in which they are tried.
     pub answers: Vec<Vec<SocketAddr>>,
-    /// How long each of them holds.
+    /// Time for which each of them is valid.
     pub changes_after: Duration,
-    /// The longest time that an answer takes, in milliseconds.
+    /// Longest delay of an answer, in ms.
     pub delay_max_ms: u64,
-    /// Questions without an answer, of a thousand.
+    /// Share of queries without an answer, in ‰.
     pub silent_per_mille: u64,
-    /// How long an answer may be kept.
+    /// TTL of an answer.
     pub ttl: Duration,
 }
 
-/// The DNS at work.
+/// Simulated DNS server.
 #[derive(Debug)]
 pub struct Dns {
     zone: Zone,
@@ -32,24 +32,23 @@ pub struct Dns {
 }
 
 impl Dns {
-    /// The DNS of `zone`.
+    /// Creates a server for `zone`.
     #[must_use]
     pub const fn new(zone: Zone, rng: Rng) -> Self {
         Self { zone, rng }
     }
 
-    /// What is said to a question that is asked so long after the beginning, after how long, and for how long it may be
-    /// kept.
-    pub fn ask(&mut self, since: Duration) -> (Answer, Duration, Duration) {
+    /// Returns the answer to a query sent `since` after the start, its delay, and its TTL.
+    pub fn query(&mut self, since: Duration) -> (LocateResult, Duration, Duration) {
         let delay = Duration::from_millis(self.rng.between(1, self.zone.delay_max_ms.max(1)));
         if self.rng.chance(self.zone.silent_per_mille) {
-            return (Err(Failure::NoAnswer), delay.max(Duration::from_secs(2)), Duration::ZERO);
+            return (Err(LocateError::NoAnswer), delay.max(Duration::from_secs(2)), Duration::ZERO);
         }
         let turn = since.as_millis() / self.zone.changes_after.as_millis().max(1);
         let turn = usize::try_from(turn).unwrap_or(0) % self.zone.answers.len().max(1);
         let answer = match self.zone.answers.get(turn).map(Vec::as_slice) {
-            None | Some([]) => Err(Failure::NoSuchName),
-            Some(addresses) => Ok(Arc::new(Located::new(addresses.iter().enumerate().map(candidate).collect()))),
+            None | Some([]) => Err(LocateError::NoSuchName),
+            Some(addresses) => Ok(Arc::new(CandidateList::new(addresses.iter().enumerate().map(candidate).collect()))),
         };
         (answer, delay, self.zone.ttl)
     }

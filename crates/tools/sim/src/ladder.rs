@@ -1,4 +1,4 @@
-//! The messages of a world as text, one line each.
+//! Message trace of a world as text, one line per event.
 
 use core::net::SocketAddr;
 
@@ -12,27 +12,27 @@ use crate::world::seconds;
 pub struct Ladder(String);
 
 impl Ladder {
-    /// A message left.
+    /// Records a sent message.
     pub fn sent(&mut self, at: Timestamp, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
         self.line(at, from, "──", to, bytes);
     }
 
-    /// A message arrived.
+    /// Records a received message.
     pub fn arrived(&mut self, at: Timestamp, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
         self.line(at, from, "─▶", to, bytes);
     }
 
-    /// A connection was cut.
+    /// Records a closed connection.
     pub fn cut(&mut self, at: Timestamp, peer: SocketAddr, connection: ConnId) {
         self.0 += &format!("{} {peer:>20} ─✕ {connection}\n", seconds(at));
     }
 
-    /// Something about the server itself.
+    /// Records an event of the server itself.
     pub fn note(&mut self, at: Timestamp, text: &str) {
         self.0 += &format!("{} {text}\n", seconds(at));
     }
 
-    /// The lines.
+    /// Returns the lines.
     #[must_use]
     pub fn into_text(self) -> String {
         self.0
@@ -43,7 +43,7 @@ impl Ladder {
     }
 }
 
-/// The first line, and what tells one transaction from another.
+/// Returns the first line of a message, and what identifies its transaction.
 #[must_use]
 pub fn summary(bytes: &[u8]) -> String {
     let Ok(peek) = Peek::read(bytes) else { return format!("({} bytes)", bytes.len()) };

@@ -1,63 +1,65 @@
-//! What the store must have, by what was promised: an independent account of every record that the server wanted kept.
+//! Expected content of the store: an independent account of every record that the server wanted stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use strowger_foundation::Timestamp;
-use strowger_registrar::Target;
+use strowger_registrar::ContactTarget;
 use strowger_registrar::model::{Entry, Model};
 
 use crate::server::Server;
 
-/// A change that the server wanted kept, and nobody knows yet whether it is.
+/// Change sent to the store whose outcome is unknown.
 #[derive(Clone, Debug)]
 struct Pending {
     record: Vec<u8>,
-    /// The bindings with it.
+    /// Bindings after the change.
     after: Vec<Entry>,
-    /// The store has said that it failed. Until it works again the disk may have it all the same.
+    /// Whether the store reported a failure. Until the store works again, the disk may contain the record
+    /// nevertheless.
     failed: bool,
-    /// The process that wants it kept.
+    /// Process that sent it.
     life: u64,
 }
 
-/// One address of record.
+/// History of one address of record.
 #[derive(Clone, Debug, Default)]
 struct History {
-    /// What the store certainly has.
+    /// Bindings that the store certainly has.
     durable: Vec<Entry>,
-    /// What came after it, in its order.
+    /// Changes after those, in order.
     pending: Vec<Pending>,
-    /// What was read at a start whose disk could not be written: it is shown, and certain once the disk is well.
+    /// Bindings read at a start whose disk could not be written. The table shows them, and they become certain once
+    /// the disk works.
     unsettled: Option<Vec<Entry>>,
 }
 
-/// What is in memory, and what is on the disk.
+/// Expected state of memory and disk.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
-    /// What the table shows while nothing is being loaded.
+    /// Expected state of the table while nothing is being loaded.
     pub model: Model,
     histories: BTreeMap<Vec<u8>, History>,
-    /// Forgotten while the records of before were still being read.
+    /// Addresses removed while records of the previous process were still being read.
     forgotten: BTreeSet<Vec<u8>>,
-    /// Records that the present process has found in the journal.
+    /// Addresses whose records the current process has found in the journal.
     found: BTreeSet<Vec<u8>>,
-    /// The present process.
+    /// Number of the current process.
     life: u64,
 }
 
 impl Ledger {
-    /// The addresses of record that anything was ever kept of.
+    /// Returns all addresses of record for which a record was ever sent to the store.
     pub fn addresses(&self) -> impl Iterator<Item = &Vec<u8>> {
         self.histories.keys()
     }
 
-    /// The server wants a record kept, with which the bindings of `aor` are `after`.
+    /// Records that the server sent a record to the store, after which the bindings of `aor` are `after`.
     pub fn emit(&mut self, aor: &[u8], record: &[u8], after: Vec<Entry>) {
         let pending = Pending { record: record.to_vec(), after, failed: false, life: self.life };
         self.histories.entry(aor.to_vec()).or_default().pending.push(pending);
     }
 
-    /// The user of `aor` may not be called any more; while records are being read, that is to outlast them.
+    /// Records that the user of `aor` was removed. While records are being read, the removal must outlast them.
     pub fn forget(&mut self, aor: &[u8], record: Option<&[u8]>, is_loading: bool) {
         self.model.replace(aor, Vec::new());
         if let Some(record) = record {
@@ -68,8 +70,8 @@ impl Ledger {
         }
     }
 
-    /// The store has a record, and so all that came before it.
-    pub fn keep(&mut self, aor: &[u8], record: &[u8]) {
+    /// Records that the store has a record, and therefore all earlier ones.
+    pub fn on_stored(&mut self, aor: &[u8], record: &[u8]) {
         let Some(history) = self.histories.get_mut(aor) else { return };
         let is = |pending: &Pending| !pending.failed && pending.record == record;
         if let Some(at) = history.pending.iter().position(is) {
@@ -78,7 +80,7 @@ impl Ledger {
         }
     }
 
-    /// The store has refused a record.
+    /// Records that the store rejected a record.
     pub fn fail(&mut self, aor: &[u8], record: &[u8]) {
         let Some(history) = self.histories.get_mut(aor) else { return };
         let is = |pending: &&mut Pending| !pending.failed && pending.record == record;
@@ -87,7 +89,7 @@ impl Ledger {
         }
     }
 
-    /// The store works, so what it has refused is nowhere.
+    /// Records that the store works again, so rejected records are not on the disk.
     pub fn recover(&mut self) {
         for history in self.histories.values_mut() {
             let life = self.life;
@@ -95,13 +97,12 @@ impl Ledger {
                 history.durable = read;
                 history.pending.retain(|pending| pending.life == life);
             }
-            // What failed before is settled by what this process has found.
+            // What this process found settles earlier failures.
             history.pending.retain(|pending| !pending.failed || pending.life < life);
         }
     }
 
-    /// The process has ended, and another begins whose store says that it is `skew_ns` later, or earlier, than it would be had
-    /// nothing happened.
+    /// Records a restart. The store time of the new process differs by `skew_ns` from the time without a restart.
     pub fn restart(&mut self, skew_ns: i128, found: Vec<Vec<u8>>) {
         let restored = |entries: &mut Vec<Entry>| {
             let shifted = |expires: Timestamp| {
@@ -127,16 +128,16 @@ impl Ledger {
         self.life += 1;
     }
 
-    /// While records are being read: an address shows nothing yet, or what it will show.
+    /// Checks the table while records are being read: each address shows nothing yet, or its final state.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The first violation.
     pub fn check_partial(&self, now: Timestamp, server: &Server) -> Result<(), String> {
         for (aor, history) in &self.histories {
-            let mut found: Vec<Target> = Vec::new();
+            let mut found: Vec<ContactTarget> = Vec::new();
             server.lookup(now, aor, &mut found);
             let of_before = history.pending.iter().filter(|pending| pending.life < self.life);
-            // What was taken away may be seen once more until all is read.
+            // A removed address may be seen once more until all records are read.
             if self.forgotten.contains(aor) {
                 continue;
             }
@@ -149,11 +150,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// All records are read: what the table has now must be what the store certainly had, or that with some of what was on
-    /// its way.
+    /// Checks the table after all records were read: it must show what the store certainly had, possibly with some of
+    /// the pending changes.
     ///
     /// # Errors
-    /// What is wrong.
+    /// The first violation.
     pub fn complete(&mut self, now: Timestamp, server: &Server, can_write: bool) -> Result<(), String> {
         let found = core::mem::take(&mut self.found);
         for (aor, history) in &mut self.histories {
@@ -172,7 +173,7 @@ impl Ledger {
                 return Err(format!("{aor} has {shown} after the restart, and should have {forgotten}one of {all:?}"));
             };
             self.model.replace(aor, if is_forgotten { Vec::new() } else { chosen.clone() });
-            // What was not found did not make it; what the present process wants kept is on its way.
+            // Changes that were not found are lost; those of the current process are still pending.
             if can_write {
                 history.durable = chosen;
                 let life = self.life;
@@ -185,10 +186,10 @@ impl Ledger {
         self.check_all(now, server)
     }
 
-    /// Nobody else is in the table, and all who are in it are as they should be, to the second of their expiry.
+    /// Checks that the table contains exactly the expected bindings, with expiry times exact to the second.
     ///
     /// # Errors
-    /// Who is.
+    /// The address at fault.
     pub fn check_all(&self, now: Timestamp, server: &Server) -> Result<(), String> {
         let mut stranger = None;
         server.for_each_binding(now, |view| {
@@ -221,11 +222,11 @@ fn shown(now: Timestamp, server: &Server, aor: &[u8]) -> String {
     format!("{all:?}")
 }
 
-/// Whether the table shows exactly these of an address, as a call and as the operator sees them.
+/// Returns whether the table shows exactly these bindings of an address, both to a call and to the operator.
 fn is_shown(now: Timestamp, server: &Server, aor: &[u8], entries: &[Entry]) -> bool {
     let mut model = Model::default();
     model.replace(aor, entries.to_vec());
-    let mut found: Vec<Target> = Vec::new();
+    let mut found: Vec<ContactTarget> = Vec::new();
     server.lookup(now, aor, &mut found);
     let mut left = current(now, entries);
     let mut is_same = found == model.lookup(now, aor);

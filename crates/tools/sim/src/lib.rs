@@ -1,18 +1,22 @@
-//! The deterministic simulator: the production core in virtual time, among scripted user agents and on a network that
-//! loses, duplicates, reorders and delays datagrams, cuts connections and answers for names as it likes, with rules that
-//! are checked after every event.
+//! Deterministic simulator: the production core in virtual time, with scripted user agents and a faulty network.
 //!
-//! A seed decides everything. `cargo run -p strowger-sim --bin sim -- --seeds 0..1000` runs many; the first that breaks a
-//! rule is printed with the command that replays it. [`mutant`] holds planted bugs, which prove that the rules notice.
+//! The network loses, duplicates, reorders and delays datagrams, closes connections and varies DNS answers. Rules are
+//! checked after every event.
 //!
-//! [`overload`] puts the kernel's receive queues and a worker with a limited capacity in front of the same server, and compares
-//! policies of overload control: `cargo run --release -p strowger-sim --bin sim -- --overload` prints the comparison.
+//! A seed determines the whole run. `cargo run -p strowger-sim --bin sim -- --seeds 0..1000` runs many seeds; the
+//! first that violates a rule is printed with the command that replays it. [`mutant`] contains planted bugs, which
+//! prove that the rules detect them.
+//!
+//! [`overload`] puts the kernel's receive queues and a worker with a limited capacity in front of the same server,
+//! and compares policies of overload control: `cargo run --release -p strowger-sim --bin sim -- --overload` prints
+//! the comparison.
 
 #![forbid(unsafe_code)]
 
 pub mod agent;
 pub mod crash_points;
 pub mod dns;
+mod faults;
 pub mod invariants;
 pub mod ladder;
 pub mod ledger;
@@ -24,5 +28,4 @@ pub mod scenario;
 pub mod server;
 pub mod store;
 pub mod streams;
-mod trouble;
 pub mod world;

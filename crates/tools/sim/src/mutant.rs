@@ -1,5 +1,6 @@
-//! Planted bugs: a wrapper around the server that perverts what goes in or comes out, so that the rules can be seen to
-//! notice. The production core has no switch for this.
+//! Planted bugs: a wrapper around the server that mutates its inputs or outputs, to prove that the rules detect it.
+//!
+//! The production core has no switch for this.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -7,101 +8,101 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use strowger_foundation::{Flow, Timestamp};
-use strowger_message::{HeaderName, Message, Method, Reply, Status, Via};
+use strowger_message::{HeaderName, Message, Method, ResponseBuilder, Status, Via};
 use strowger_proxy::Stateless;
 use strowger_registrar::Record;
 use strowger_shard::{Action, Snapshot};
 
-use crate::server::{Asked, Kept, Sent, Server, Step};
+use crate::server::{DnsQuery, PendingRecord, SentMessage, Server, Step};
 
-/// A planted bug.
+/// Planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// The ACK to a failure goes on downstream.
+    /// Forwards the ACK to a failure downstream.
     ForwardsFailureAck,
-    /// The ACK to a success goes nowhere.
+    /// Drops the ACK to a success.
     SwallowsSuccessAck,
-    /// Responses of the server's own have no To tag.
+    /// Removes the To tag from the server's own responses.
     DropsToTag,
-    /// A failure is followed by another.
+    /// Sends a second failure after the first.
     SecondFinal,
-    /// A 2xx that comes again is dropped.
+    /// Drops a retransmitted 2xx.
     DropsRepeatedSuccess,
-    /// Of a fork's 2xx only the first goes up.
+    /// Forwards only the first 2xx of a fork.
     DropsSecondSuccess,
-    /// A request that comes again goes on again, in another branch.
+    /// Forwards a retransmitted request again, in another branch.
     ForwardsAgain,
-    /// A byte of the body is changed.
+    /// Changes a byte of the body.
     EditsBody,
-    /// Header lines that nobody knows change places.
+    /// Swaps unknown header fields.
     ReordersHeaders,
-    /// No CANCEL goes out.
+    /// Drops CANCEL requests.
     ForgetsCancel,
-    /// Timers are not served.
+    /// Does not serve timers.
     NeverTimesOut,
-    /// Timers that are due are left as they are.
+    /// Does not serve timers that are due.
     IgnoresTimeouts,
-    /// Timers are served for a minute only.
+    /// Stops serving timers after a minute.
     StopsTimingOut,
-    /// A MESSAGE is answered 408.
+    /// Answers a MESSAGE with 408.
     Answers408,
-    /// Bindings stay longer than they should.
+    /// Keeps bindings after their expiry.
     KeepsExpired,
-    /// A REGISTER with a lower CSeq counts.
+    /// Accepts a REGISTER with a lower CSeq.
     AcceptsLowerCSeq,
-    /// Max-Forwards stays as it is.
+    /// Does not decrement Max-Forwards.
     KeepsMaxForwards,
-    /// Our Via stays in a response.
+    /// Does not remove the server's Via from a response.
     KeepsVia,
-    /// A request that comes again is not answered again.
+    /// Does not repeat the response to a retransmitted request.
     ForgetsReplay,
-    /// Responses go to the sent-by where `rport` was asked for.
+    /// Sends responses to the sent-by in spite of `rport`.
     IgnoresRport,
-    /// The contacts of a lower preference are called while the others still ring.
+    /// Calls contacts of lower preference while the others still ring.
     HurriesSteps,
-    /// The contacts of a lower preference are called when the others have rung for long.
+    /// Calls contacts of lower preference too late.
     DelaysSteps,
-    /// A target that comes to life after it was left is not cancelled.
+    /// Does not cancel a target that responds after the server has moved on.
     LeavesBothRinging,
-    /// Bindings stay when their connection is closed.
+    /// Keeps bindings whose connection is closed.
     KeepsClosed,
-    /// Only the first target of a route is tried.
+    /// Tries only the first target of a route.
     TriesOneTarget,
-    /// A silent target is waited for.
+    /// Waits for a silent target.
     WaitsForSilent,
-    /// A target that failed is tried first the next time.
+    /// Tries a failed target first the next time.
     ForgetsOutages,
-    /// A response goes to its peer by any connection.
+    /// Sends a response to its peer on any connection.
     AnswersAtAddress,
-    /// What is sent on a stream is sent again.
+    /// Retransmits on streams.
     RepeatsOnStreams,
-    /// Nobody hears that a connection could not be opened.
+    /// Ignores connections that could not be opened.
     IgnoresUnconnected,
-    /// A request that was cancelled while its name was looked up is sent all the same.
+    /// Sends a request that was cancelled during its DNS lookup.
     SendsCancelled,
-    /// The journal is not synced.
+    /// Does not sync the journal.
     SkipsSync,
-    /// A REGISTER is answered before what it changes is in the journal.
+    /// Answers a REGISTER before its record is in the journal.
     RepliesEarly,
-    /// What power left of a group counts, whatever its sums say.
+    /// Accepts a torn group in spite of its checksums.
     AcceptsTornTail,
-    /// That an address has no bindings any more is not written into the journal.
+    /// Does not write the removal of an address's last binding to the journal.
     ForgetsRemovals,
-    /// A refresh in the checkpoint takes the address's other bindings away.
+    /// Drops the address's other bindings when a checkpoint merges a refresh.
     DropsOthers,
-    /// What is on its way to the store is visible already.
+    /// Shows bindings before they are stored.
     ShowsStaged,
-    /// What has expired while nobody was there is restored.
+    /// Restores bindings that expired while the server was down.
     RestoresExpired,
-    /// The store's time is the wall clock's.
+    /// Uses the wall clock as store time.
     TrustsWallClock,
-    /// A sync that has failed counts.
+    /// Ignores the failure of a sync.
     TrustsFailedSync,
-    /// Segments are removed before the checkpoint that has them is durable.
+    /// Removes segments before the checkpoint that contains them is durable.
     RemovesSegmentsEarly,
 }
 
-/// The configuration as a server with `bug` understands it.
+/// Returns the configuration as a server with `bug` sees it.
 #[must_use]
 pub fn configured(snapshot: &Arc<Snapshot>, bug: Option<Bug>) -> Arc<Snapshot> {
     let mut configured = Snapshot::clone(snapshot);
@@ -127,66 +128,67 @@ pub fn configured(snapshot: &Arc<Snapshot>, bug: Option<Bug>) -> Arc<Snapshot> {
     Arc::new(configured)
 }
 
-/// Which store time a process with `bug` takes it to be: with one expiries that are long past seem to be yet to come.
+/// Returns the store time as a process with `bug` sees it. With one bug, expiries long past appear to be in the
+/// future.
 #[must_use]
 pub fn believed(store_ns: u64, bug: Option<Bug>) -> u64 {
     let late = if bug == Some(Bug::RestoresExpired) { 7_200_000_000_000 } else { 0 };
     store_ns.saturating_sub(late)
 }
 
-/// A server, perhaps with a bug.
+/// Server with an optional bug.
 #[derive(Debug)]
 pub struct Mutant {
     server: Server,
     address: SocketAddr,
     bug: Option<Bug>,
-    /// What came, and what went, before.
+    /// Messages received and sent so far.
     seen: BTreeSet<Vec<u8>>,
-    /// What was forwarded, by the branch above ours.
-    forwarded: BTreeMap<Vec<u8>, Sent>,
+    /// Forwarded requests, by the branch of the upstream Via.
+    forwarded: BTreeMap<Vec<u8>, SentMessage>,
 }
 
 impl Mutant {
-    /// The server at `address`, with `bug` where there is one.
+    /// Wraps the server at `address`, with an optional bug.
     #[must_use]
     pub fn new(server: Server, address: SocketAddr, bug: Option<Bug>) -> Self {
         Self { server, address, bug, seen: BTreeSet::new(), forwarded: BTreeMap::new() }
     }
 
-    /// Does one step.
-    pub fn handle(&mut self, step: &Step) -> Vec<Sent> {
+    /// Handles one step.
+    pub fn handle(&mut self, step: &Step) -> Vec<SentMessage> {
         let Some(bug) = self.bug else { return self.server.handle(step) };
         let Step::Message { at, flow, bytes } = step else {
             if is_ignored(bug, step) {
                 return Vec::new();
             }
             let sent = self.server.handle(step);
-            return sent.into_iter().filter_map(|sent| self.pervert(bug, sent)).collect();
+            return sent.into_iter().filter_map(|sent| self.mutate(bug, sent)).collect();
         };
-        let bytes = pervert_input(bug, bytes);
+        let bytes = mutate_input(bug, bytes);
         let repeated = !self.seen.insert(bytes.clone());
         if let Some(sent) = self.instead(bug, flow, &bytes) {
             return sent;
         }
         let sent = self.server.handle(&Step::Message { at: *at, flow: *flow, bytes: bytes.clone() });
-        let mut sent: Vec<_> = sent.into_iter().filter_map(|sent| self.pervert(bug, sent)).collect();
+        let mut sent: Vec<_> = sent.into_iter().filter_map(|sent| self.mutate(bug, sent)).collect();
         if bug == Bug::RepeatsOnStreams {
             let again: Vec<_> = sent.iter().filter(|sent| sent.flow.transport.is_reliable()).cloned().collect();
             sent.extend(again);
         }
         if let Ok(message) = Message::parse(&bytes) {
-            self.pervert_reaction(bug, *flow, &message, repeated, &mut sent);
+            self.mutate_output(bug, *flow, &message, repeated, &mut sent);
         }
         sent
     }
 
-    /// See [`Server::take_questions`].
-    pub fn take_questions(&mut self) -> Vec<Asked> {
-        self.server.take_questions()
+    /// Takes the DNS queries of the last step; see [`Server::take_queries`].
+    pub fn take_queries(&mut self) -> Vec<DnsQuery> {
+        self.server.take_queries()
     }
 
-    /// See [`Server::take_records`].
-    pub fn take_records(&mut self, now: Timestamp) -> Vec<Kept> {
+    /// Takes the records of the last step; see [`Server::take_records`].
+    pub fn take_records(&mut self, now: Timestamp) -> Vec<PendingRecord> {
         let records = self.server.take_records();
         if self.bug == Some(Bug::ShowsStaged) {
             let all = records.iter().filter_map(|kept| Record::parse(&kept.record).ok());
@@ -197,7 +199,7 @@ impl Mutant {
         records
     }
 
-    /// See [`Server::next_timeout`].
+    /// Returns the next timeout; see [`Server::next_timeout`].
     #[must_use]
     pub fn next_timeout(&self) -> Option<(Timestamp, usize)> {
         let next = self.server.next_timeout();
@@ -208,14 +210,14 @@ impl Mutant {
         }
     }
 
-    /// The server itself.
+    /// Returns the wrapped server.
     #[must_use]
     pub const fn inner(&self) -> &Server {
         &self.server
     }
 
-    /// What is sent in the place of all that the server would do: the answers to a CANCEL, and to its INVITE that waits.
-    fn instead(&self, bug: Bug, flow: &Flow, bytes: &[u8]) -> Option<Vec<Sent>> {
+    /// Returns the messages to send instead of the server's own: the responses to a CANCEL and to its pending INVITE.
+    fn instead(&self, bug: Bug, flow: &Flow, bytes: &[u8]) -> Option<Vec<SentMessage>> {
         let cancel = Message::parse(bytes).ok()?;
         let branch = cancel.via().branch?;
         let cancels = cancel.status().is_none() && cancel.method() == Method::Cancel;
@@ -227,14 +229,14 @@ impl Mutant {
         let invite = came.filter(invites).find(|one| one.via().branch == Some(branch))?;
         let answer = |request: &Message<'_>, status: Status| {
             let mut bytes = Vec::new();
-            Reply::begin(&mut bytes, request.head(), status, status.reason(), b"planted", None).finish();
-            Sent { shard: 0, flow: Flow { reopen: flow.connection.is_some(), ..*flow }, bytes }
+            ResponseBuilder::begin(&mut bytes, request.head(), status, status.reason(), b"planted", None).finish();
+            SentMessage { shard: 0, flow: Flow { reopen: flow.connection.is_some(), ..*flow }, bytes }
         };
         Some(vec![answer(&cancel, Status::OK), answer(&invite, Status::REQUEST_TERMINATED)])
     }
 
-    /// What is done to one message that leaves.
-    fn pervert(&mut self, bug: Bug, mut sent: Sent) -> Option<Sent> {
+    /// Mutates one outgoing message.
+    fn mutate(&mut self, bug: Bug, mut sent: SentMessage) -> Option<SentMessage> {
         let bytes = sent.bytes.clone();
         let Ok(message) = Message::parse(&bytes) else { return Some(sent) };
         let forwarded = message.head().elements(HeaderName::Via).nth(1);
@@ -279,39 +281,42 @@ impl Mutant {
         Some(sent)
     }
 
-    /// Whether a CANCEL is for a branch after which there was another.
+    /// Returns whether a CANCEL is for a branch that was followed by another.
     fn was_left(&self, cancel: &Message<'_>) -> bool {
         let branch = cancel.via().branch.unwrap_or(&[]);
-        let latest = |sent: &Sent| {
+        let latest = |sent: &SentMessage| {
             let last = Message::parse(&sent.bytes);
             last.is_ok_and(|last| last.via().branch == Some(branch))
         };
         !self.forwarded.values().any(latest)
     }
 
-    /// What is done besides in answer to a message.
-    fn pervert_reaction(&self, bug: Bug, from: Flow, message: &Message<'_>, repeated: bool, sent: &mut Vec<Sent>) {
+    /// Mutates what the server sends in reaction to a message.
+    fn mutate_output(&self, bug: Bug, from: Flow, message: &Message<'_>, repeated: bool, sent: &mut Vec<SentMessage>) {
         let is_request = message.status().is_none();
         match bug {
             Bug::ForwardsFailureAck if is_request && message.method() == Method::Ack && sent.is_empty() => {
-                sent.push(Sent { shard: 0, flow: from, bytes: with_via(message.bytes(), self.address) });
+                sent.push(SentMessage { shard: 0, flow: from, bytes: with_via(message.bytes(), self.address) });
             }
             Bug::SecondFinal => {
-                let failure = |sent: &&Sent| sent.bytes.starts_with(b"SIP/2.0 4");
+                let failure = |sent: &&SentMessage| sent.bytes.starts_with(b"SIP/2.0 4");
                 if let Some(first) = sent.iter().find(failure).cloned() {
                     let bytes = replaced(&first.bytes, b"SIP/2.0 4", b"SIP/2.0 5");
-                    sent.push(Sent { bytes, ..first });
+                    sent.push(SentMessage { bytes, ..first });
                 }
             }
             Bug::ForwardsAgain if is_request && repeated => {
                 if let Some(again) = self.forwarded.get(message.via().branch.unwrap_or(&[])).cloned() {
-                    sent.push(Sent { bytes: replaced(&again.bytes, b"z9hG4bK", b"z9hG4bKagain"), ..again });
+                    sent.push(SentMessage { bytes: replaced(&again.bytes, b"z9hG4bK", b"z9hG4bKagain"), ..again });
                 }
             }
             Bug::Answers408 if is_request && message.method() == Method::Message && !repeated => {
                 let (status, mut bytes) = (Status::REQUEST_TIMEOUT, Vec::new());
-                Reply::begin(&mut bytes, message.head(), status, status.reason(), b"planted", None).finish();
-                sent.insert(0, Sent { shard: 0, flow: Flow { reopen: from.connection.is_some(), ..from }, bytes });
+                ResponseBuilder::begin(&mut bytes, message.head(), status, status.reason(), b"planted", None).finish();
+                sent.insert(
+                    0,
+                    SentMessage { shard: 0, flow: Flow { reopen: from.connection.is_some(), ..from }, bytes },
+                );
             }
             Bug::ForgetsReplay if is_request && repeated => sent.clear(),
             _ => {}
@@ -319,7 +324,7 @@ impl Mutant {
     }
 }
 
-/// What the server does not hear of.
+/// Returns whether the server does not see a step.
 const fn is_ignored(bug: Bug, step: &Step) -> bool {
     matches!(
         (bug, step),
@@ -329,8 +334,8 @@ const fn is_ignored(bug: Bug, step: &Step) -> bool {
     )
 }
 
-/// What is done to a message that comes in.
-fn pervert_input(bug: Bug, bytes: &[u8]) -> Vec<u8> {
+/// Mutates an incoming message.
+fn mutate_input(bug: Bug, bytes: &[u8]) -> Vec<u8> {
     match bug {
         Bug::AcceptsLowerCSeq => replaced(bytes, b"CSeq: 1 REG", b"CSeq: 9000 REG"),
         Bug::KeepsExpired => replaced(bytes, b";expires=60\r", b";expires=70\r"),
@@ -338,7 +343,7 @@ fn pervert_input(bug: Bug, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// `bytes` with the first `from` replaced.
+/// Returns `bytes` with the first occurrence of `from` replaced.
 fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     match bytes.windows(from.len()).position(|window| window == from) {
         Some(at) => [&bytes[..at], to, &bytes[at + from.len()..]].concat(),
@@ -346,7 +351,7 @@ fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
     }
 }
 
-/// `bytes` with a Via of the server on top.
+/// Returns `bytes` with a Via of the server on top.
 fn with_via(bytes: &[u8], address: SocketAddr) -> Vec<u8> {
     let via = format!("\r\nVia: SIP/2.0/UDP {address};branch=z9hG4bKplanted\r\n");
     replaced(bytes, b"\r\n", via.as_bytes())

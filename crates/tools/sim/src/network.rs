@@ -1,5 +1,4 @@
-//! A network that loses, duplicates, delays and so reorders datagrams, as its seed decides, and carries streams in their
-//! order.
+//! Simulated network: it loses, duplicates, delays and reorders datagrams, and delivers streams in order.
 
 use core::cmp::Ordering;
 use core::net::SocketAddr;
@@ -10,68 +9,71 @@ use strowger_foundation::{ConnId, Timestamp};
 
 use crate::rng::Rng;
 
-/// How bad the network is.
+/// Faults of the network.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Weather {
-    /// Datagrams lost, of a thousand.
+pub struct NetworkConditions {
+    /// Share of lost datagrams, in ‰.
     pub loss_per_mille: u64,
-    /// Datagrams delivered twice, of a thousand.
+    /// Share of datagrams delivered twice, in ‰.
     pub duplication_per_mille: u64,
-    /// The least delay, in milliseconds.
+    /// Lowest delay, in ms.
     pub delay_min_ms: u64,
-    /// The greatest delay, in milliseconds. What spreads the delays reorders. It must stay well below T4, the time that a
-    /// message may stay in the network by RFC 3261: the rules that are checked build on that.
+    /// Highest delay, in ms.
+    ///
+    /// The spread of delays causes reordering. The value must stay well below T4, the maximum lifetime of a message
+    /// in the network (RFC 3261), because the rules rely on it.
     pub delay_max_ms: u64,
 }
 
-/// A message on its way.
+/// Message in transit.
 #[derive(Clone, Debug)]
 pub struct Packet {
-    /// When it arrives.
+    /// Time of arrival.
     pub at: Timestamp,
     serial: u64,
-    /// The source.
+    /// Source address.
     pub from: SocketAddr,
-    /// The destination.
+    /// Destination address.
     pub to: SocketAddr,
-    /// The connection that carries it; none for a datagram.
+    /// Connection that carries it; `None` for a datagram.
     pub connection: Option<ConnId>,
-    /// What it says.
+    /// Content.
     pub bytes: Vec<u8>,
 }
 
-/// All messages on their way.
+/// All messages in transit.
 #[derive(Debug)]
 pub struct Network {
-    weather: Weather,
+    conditions: NetworkConditions,
     rng: Rng,
     heap: BinaryHeap<Packet>,
     serial: u64,
-    /// Datagrams that were lost.
+    /// Number of lost datagrams.
     pub lost: u64,
 }
 
 impl Network {
-    /// An empty network.
+    /// Creates an empty network.
     #[must_use]
-    pub fn new(weather: Weather, rng: Rng) -> Self {
-        Self { weather, rng, heap: BinaryHeap::new(), serial: 0, lost: 0 }
+    pub fn new(weather: NetworkConditions, rng: Rng) -> Self {
+        Self { conditions: weather, rng, heap: BinaryHeap::new(), serial: 0, lost: 0 }
     }
 
-    /// Takes a datagram.
+    /// Sends a datagram.
     pub fn send(&mut self, now: Timestamp, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
-        if self.rng.chance(self.weather.loss_per_mille) {
+        if self.rng.chance(self.conditions.loss_per_mille) {
             self.lost += 1;
             return;
         }
-        let copies = 1 + u64::from(self.rng.chance(self.weather.duplication_per_mille));
+        let copies = 1 + u64::from(self.rng.chance(self.conditions.duplication_per_mille));
         for _ in 0..copies {
             let at = now + self.delay();
             self.push(at, from, to, None, bytes);
         }
     }
 
-    /// Takes a message for a connection, on which nothing arrives before `not_before`; when it arrives.
+    /// Sends a message on a connection, on which nothing arrives before `not_before`, and returns its time of
+    /// arrival.
     pub fn send_on(
         &mut self,
         now: Timestamp,
@@ -85,9 +87,9 @@ impl Network {
         at
     }
 
-    /// How long a message takes now.
+    /// Draws the delay of a message.
     pub fn delay(&mut self) -> Duration {
-        Duration::from_millis(self.rng.between(self.weather.delay_min_ms, self.weather.delay_max_ms))
+        Duration::from_millis(self.rng.between(self.conditions.delay_min_ms, self.conditions.delay_max_ms))
     }
 
     fn push(&mut self, at: Timestamp, from: SocketAddr, to: SocketAddr, connection: Option<ConnId>, bytes: &[u8]) {
@@ -95,13 +97,13 @@ impl Network {
         self.heap.push(Packet { at, serial: self.serial, from, to, connection, bytes: bytes.to_vec() });
     }
 
-    /// When the next message arrives.
+    /// Returns the time of the next arrival.
     #[must_use]
     pub fn next_arrival(&self) -> Option<Timestamp> {
         self.heap.peek().map(|packet| packet.at)
     }
 
-    /// Takes the message that arrives next; of two at one time the one that was sent first.
+    /// Takes the message that arrives next; of two at the same time, the one sent first.
     pub fn deliver(&mut self) -> Option<Packet> {
         self.heap.pop()
     }
@@ -122,7 +124,7 @@ impl PartialOrd for Packet {
 }
 
 impl Ord for Packet {
-    /// The heap gives the greatest first, which is to be the earliest.
+    /// Reversed: the heap returns the greatest item, which must be the earliest.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.serial).cmp(&(self.at, self.serial))
     }
@@ -134,7 +136,8 @@ mod tests {
 
     #[test]
     fn the_same_seed_is_the_same_network_and_it_reorders() {
-        let weather = Weather { loss_per_mille: 200, duplication_per_mille: 200, delay_min_ms: 1, delay_max_ms: 500 };
+        let weather =
+            NetworkConditions { loss_per_mille: 200, duplication_per_mille: 200, delay_min_ms: 1, delay_max_ms: 500 };
         let run = |seed| {
             let mut network = Network::new(weather, Rng::new(seed));
             let (from, to) = (SocketAddr::from(([10, 0, 0, 1], 1)), SocketAddr::from(([10, 0, 0, 2], 2)));

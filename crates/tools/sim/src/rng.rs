@@ -1,23 +1,24 @@
-//! The simulator's only source of chance: splitmix64, so that a seed means the same on every machine and in every version.
+//! The simulator's only random generator: splitmix64, so that a seed gives the same run on every machine and in every
+//! version.
 
-/// A stream of numbers that its seed decides.
+/// Random number generator.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The stream of `seed`.
+    /// Creates a generator from a seed.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Another stream, which takes one number of this one and is independent of how much either is used.
+    /// Creates an independent generator from one number of this one.
     #[must_use]
     pub fn fork(&mut self) -> Self {
         Self(self.next_u64() ^ 0x5DEE_CE66_D1CE_4E5B)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -26,30 +27,31 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number from `from` to `to`, both included.
+    /// Returns a number from `from` to `to`, both included.
     pub fn between(&mut self, from: u64, to: u64) -> u64 {
         from + self.next_u64() % (to.saturating_sub(from) + 1)
     }
 
-    /// True in `per_mille` of a thousand cases.
+    /// Returns true with a probability of `per_mille` ‰.
     pub fn chance(&mut self, per_mille: u64) -> bool {
         self.next_u64() % 1000 < per_mille
     }
 
-    /// One of `items`, which must not be empty.
+    /// Returns one of `items`, which must not be empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         let index = self.next_u64() % items.len() as u64;
         &items[usize::try_from(index).unwrap_or(0)]
     }
 
-    /// A number from 0 up to, but not including, 1.
+    /// Returns a number from 0 up to, but not including, 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
     pub fn uniform(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// An exponentially distributed number of mean 1. Von Neumann's method compares and never takes a logarithm, which differs
-    /// from one machine to another in the last bit.
+    /// Returns an exponentially distributed number with a mean of 1.
+    ///
+    /// Von Neumann's method only compares. A logarithm could differ in the last bit between machines.
     pub fn exponential(&mut self) -> f64 {
         let mut whole = 0.0;
         loop {

@@ -1,34 +1,34 @@
-//! Scenarios: who is there, what they do, and how bad the network is; all of it from one seed.
+//! Scenarios: phones, their actions and the faults of network, DNS and store, all derived from one seed.
 
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
 use strowger_auth::{Algorithm, Ha1};
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::Transport;
-use strowger_locate::Question;
+use strowger_locate::LocateQuery;
 use strowger_proxy::Stateless;
 use strowger_registrar::{Durability, KeepAlive, Nat};
-use strowger_shard::{Listener, Place, Route, RouteTarget, Snapshot};
+use strowger_shard::{Listener, Route, RouteTarget, Snapshot, TargetAddress};
 
-use crate::agent::{Action, Answering, Phone};
+use crate::agent::{Action, AnswerBehavior, Phone};
 use crate::dns::Zone;
-use crate::network::Weather;
+use crate::network::NetworkConditions;
 use crate::rng::Rng;
-use crate::store::{End, Failing};
-use crate::streams::Cuts;
+use crate::store::{DiskFailure, ProcessEnd};
+use crate::streams::ConnectionFaults;
 
 /// The domain of every scenario.
 pub const DOMAIN: &str = "example.com";
-/// The domain that a static route leads to.
+/// Domain of a static route.
 const GATEWAY_DOMAIN: &str = "gateway.example.net";
 const USERS: [&str; 4] = ["alice", "bob", "carol", "dave"];
 
-/// One world to be run.
+/// Configuration of one world.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// The shards of the server.
+    /// Number of shards of the server.
     pub shards: u16,
     /// The server's address.
     pub server: SocketAddr,
@@ -37,40 +37,40 @@ pub struct Scenario {
     /// The phones.
     pub phones: Vec<Phone>,
     /// The network.
-    pub weather: Weather,
-    /// Connections.
-    pub cuts: Cuts,
+    pub network_conditions: NetworkConditions,
+    /// Connection faults.
+    pub connection_faults: ConnectionFaults,
     /// The DNS.
     pub zone: Zone,
-    /// Whether the server hears of datagrams to addresses that nobody has.
+    /// Whether the server learns that datagrams to unassigned addresses are refused.
     pub tells_unreachable: bool,
-    /// What befalls the store and the process.
-    pub trouble: Trouble,
+    /// Faults of store and process.
+    pub faults: FaultPlan,
 }
 
-/// What befalls the store and the process, and when.
+/// Faults of store and process, each with its time.
 #[derive(Clone, Debug, Default)]
-pub struct Trouble {
-    /// The process ends.
-    pub ends: Vec<(Duration, End)>,
+pub struct FaultPlan {
+    /// Ends of the process.
+    pub ends: Vec<(Duration, ProcessEnd)>,
     /// Checkpoints.
     pub checkpoints: Vec<Duration>,
-    /// The disk fails, and is well after so long.
-    pub faults: Vec<(Duration, Failing, Duration)>,
-    /// The operator takes a user's bindings away.
+    /// Disk failures, each with its duration.
+    pub faults: Vec<(Duration, DiskFailure, Duration)>,
+    /// Users whose bindings the operator removes.
     pub forgotten: Vec<(Duration, Vec<u8>)>,
-    /// Somebody sets the wall clock, in milliseconds.
+    /// Steps of the wall clock, in ms.
     pub wall_jumps: Vec<(Duration, i64)>,
-    /// Commits that take seconds, of a thousand.
+    /// Share of commits that take seconds, in ‰.
     pub slow_per_mille: u64,
-    /// Commits in the midst of which the process ends, of a thousand; a few at most.
+    /// Share of commits during which the process ends, in ‰; at most a few per run.
     pub fatal_per_mille: u64,
-    /// How long reading the records of before takes at most, in milliseconds.
+    /// Longest time to load the records of the previous process, in ms.
     pub reading_max_ms: u64,
 }
 
 impl Scenario {
-    /// A random mix.
+    /// Creates a random scenario.
     #[must_use]
     pub fn random(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
@@ -83,16 +83,27 @@ impl Scenario {
             prefers_per_mille: *rng.pick(&[0, 600, 900]),
         };
         let mut phones: Vec<_> = (0..rng.between(3, 7)).map(|number| phone(&mut rng, number, mix)).collect();
-        // Who speaks by datagrams and who by streams meet at the server only.
+        // Phones on datagrams and phones on streams can reach each other only through the server.
         snapshot.proxy.record_route |= phones.iter().any(|phone| phone.transport == Transport::Tcp);
         phones.extend(gateways(&mut rng));
         let (weather, tells_unreachable) = (weather(&mut rng), rng.chance(500));
         let (cuts, zone) = (cuts(&mut rng), zone(&mut rng));
-        let trouble = Trouble::default();
-        Self { shards, server, snapshot: Arc::new(snapshot), phones, weather, cuts, zone, tells_unreachable, trouble }
+        let trouble = FaultPlan::default();
+        Self {
+            shards,
+            server,
+            snapshot: Arc::new(snapshot),
+            phones,
+            network_conditions: weather,
+            connection_faults: cuts,
+            zone,
+            tells_unreachable,
+            faults: trouble,
+        }
     }
 
-    /// A random mix with a store, where phones register more often, the process ends now and then, and the disk fails.
+    /// Creates a random scenario with a store: phones register more often, the process ends at times, and the disk
+    /// fails.
     #[must_use]
     pub fn durable(seed: u64) -> Self {
         let (mut scenario, mut rng) = (Self::random(seed), Rng::new(seed ^ 0x00D0_12AB_1E00));
@@ -104,37 +115,37 @@ impl Scenario {
         };
         scenario.snapshot = Arc::new(snapshot);
         for phone in scenario.phones.iter_mut().filter(|phone| phone.domain == DOMAIN) {
-            phone.says_device = rng.chance(400);
-            phone.says_flow = rng.chance(500);
+            phone.sends_instance = rng.chance(400);
+            phone.sends_reg_id = rng.chance(500);
             for _ in 0..rng.between(2, 10) {
-                let action = registration(&mut rng, !phone.says_device);
+                let action = registration(&mut rng, !phone.sends_instance);
                 phone.script.push((millis(&mut rng, 0, 250_000), action));
             }
         }
-        scenario.trouble = trouble(&mut rng);
+        scenario.faults = trouble(&mut rng);
         scenario
     }
 
-    /// The world of `seed`: one in four is without a store.
+    /// Creates the scenario of `seed`; one in four has no store.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         if seed.is_multiple_of(4) { Self::random(seed) } else { Self::durable(seed) }
     }
 }
 
-/// What kinds of phones there are.
+/// Mix of phones.
 #[derive(Clone, Copy)]
 struct Mix {
-    /// Users who have phones; the fewer, the more phones has each.
+    /// Number of users with phones; the fewer users, the more phones each.
     users: usize,
     streams_per_mille: u64,
-    /// Phones that register with a preference.
+    /// Share of phones that register with a q value, in ‰.
     prefers_per_mille: u64,
 }
 
 fn snapshot(rng: &mut Rng, server: SocketAddr) -> Snapshot {
-    let users = USERS.iter().map(|name| Change::PutUser(user(name)));
-    let alias = Change::PutAlias { alias: aor("reception"), aor: aor("bob") };
+    let users = USERS.iter().map(|name| DirectoryChange::PutUser(user(name)));
+    let alias = DirectoryChange::PutAlias { alias: aor("reception"), aor: aor("bob") };
     let directory = Directory::empty(rng.next_u64()).with_changes(users.chain([alias]));
     let listeners = [Transport::Udp, Transport::Tcp].map(|transport| Listener::new(transport, server));
     let mut snapshot = Snapshot::new(listeners.into(), vec![DOMAIN.as_bytes().into()], directory);
@@ -159,7 +170,7 @@ fn snapshot(rng: &mut Rng, server: SocketAddr) -> Snapshot {
     snapshot
 }
 
-/// A route to two gateways, one of them, or a name, which may be followed by one.
+/// Returns a route to two gateways, to one of them, or to a name that one may follow.
 fn route(rng: &mut Rng) -> Route {
     let at = |number, priority| {
         let address = gateway_address(number);
@@ -167,7 +178,7 @@ fn route(rng: &mut Rng) -> Route {
     };
     let named = || RouteTarget {
         uri: b"sip:carrier.example.net"[..].into(),
-        place: Place::Named(Question::new(b"carrier.example.net", None, None, false)),
+        address: TargetAddress::Name(LocateQuery::new(b"carrier.example.net", None, None, false)),
         priority: 1,
         weight: 1,
     };
@@ -178,7 +189,7 @@ fn route(rng: &mut Rng) -> Route {
         _ => vec![named(), at(1, 2)],
     };
     let any = [Stateless::Never, Stateless::Never, Stateless::WhenPossible, Stateless::Always];
-    let by_name = targets.iter().any(|target| matches!(target.place, Place::Named(_)));
+    let by_name = targets.iter().any(|target| matches!(target.address, TargetAddress::Name(_)));
     let stateless = if by_name { Stateless::Never } else { *rng.pick(&any) };
     Route::of_domain(GATEWAY_DOMAIN.as_bytes(), strowger_shard::Action::proxy(targets, stateless))
 }
@@ -187,13 +198,13 @@ fn gateway_address(number: u8) -> SocketAddr {
     SocketAddr::from(([203, 0, 113, 9 + number], 5060))
 }
 
-/// What the static route leads to: they take calls and register nowhere.
+/// Returns the targets of the static route: they accept calls and do not register.
 fn gateways(rng: &mut Rng) -> [Phone; 3] {
     [0, 1, 2].map(|number| {
         let answering = match rng.between(0, 9) {
-            0..=1 if number == 0 => Answering::Dead,
-            2..=3 if number == 0 => Answering::Unavailable,
-            4..=5 => Answering::Late { silence: millis(rng, 500, 20_000), ring: millis(rng, 0, 8000) },
+            0..=1 if number == 0 => AnswerBehavior::Dead,
+            2..=3 if number == 0 => AnswerBehavior::Unavailable,
+            4..=5 => AnswerBehavior::Late { silence: millis(rng, 500, 20_000), ring: millis(rng, 0, 8000) },
             _ => answering(rng),
         };
         Phone {
@@ -203,16 +214,16 @@ fn gateways(rng: &mut Rng) -> [Phone; 3] {
             own_address: gateway_address(number),
             transport: Transport::Udp,
             q: None,
-            says_device: false,
-            says_flow: false,
-            answering,
+            sends_instance: false,
+            sends_reg_id: false,
+            answer_behavior: answering,
             script: Vec::new(),
         }
     })
 }
 
-fn cuts(rng: &mut Rng) -> Cuts {
-    Cuts {
+fn cuts(rng: &mut Rng) -> ConnectionFaults {
+    ConnectionFaults {
         cut_per_mille: *rng.pick(&[0, 500, 900]),
         life_max_ms: *rng.pick(&[8000, 60_000, 200_000]),
         refused_per_mille: *rng.pick(&[0, 200, 700]),
@@ -242,11 +253,11 @@ fn aor(name: &str) -> Box<[u8]> {
     format!("{name}@{DOMAIN}").into_bytes().into()
 }
 
-fn weather(rng: &mut Rng) -> Weather {
+fn weather(rng: &mut Rng) -> NetworkConditions {
     let mild = rng.chance(250);
     let most = |rng: &mut Rng, most| if mild { 0 } else { rng.between(0, most) };
     let delay_min_ms = rng.between(1, 40);
-    Weather {
+    NetworkConditions {
         loss_per_mille: most(rng, 150),
         duplication_per_mille: most(rng, 150),
         delay_min_ms,
@@ -258,7 +269,7 @@ fn phone(rng: &mut Rng, number: u64, mix: Mix) -> Phone {
     let user = USERS[usize::try_from(number).unwrap_or(0) % mix.users];
     let octet = u8::try_from(number + 10).unwrap_or(u8::MAX);
     let address = SocketAddr::from(([198, 51, 100, octet], 5060));
-    // Behind a translation the phone knows only its private address.
+    // Behind a NAT the phone knows only its private address.
     let own_address = if rng.chance(200) { SocketAddr::from(([10, 0, 0, octet], 5060)) } else { address };
     Phone {
         user: user.to_owned(),
@@ -267,22 +278,22 @@ fn phone(rng: &mut Rng, number: u64, mix: Mix) -> Phone {
         own_address,
         transport: if rng.chance(mix.streams_per_mille) { Transport::Tcp } else { Transport::Udp },
         q: rng.chance(mix.prefers_per_mille).then(|| *rng.pick(&["1", "0.8", "0.5", "0.5", "0.1"])),
-        says_device: false,
-        says_flow: false,
-        answering: answering(rng),
+        sends_instance: false,
+        sends_reg_id: false,
+        answer_behavior: answering(rng),
         script: script(rng, user),
     }
 }
 
-fn answering(rng: &mut Rng) -> Answering {
+fn answering(rng: &mut Rng) -> AnswerBehavior {
     let hold = rng.chance(300).then(|| seconds(rng, 1, 30));
     match rng.between(0, 11) {
-        0 => Answering::Busy,
-        1 => Answering::Decline,
-        2 => Answering::Ring,
-        3 => Answering::RingOn,
-        4 => Answering::Dead,
-        _ => Answering::Answer { ring: millis(rng, 0, 12_000), hold },
+        0 => AnswerBehavior::Busy,
+        1 => AnswerBehavior::Decline,
+        2 => AnswerBehavior::Ring,
+        3 => AnswerBehavior::RingOn,
+        4 => AnswerBehavior::Dead,
+        _ => AnswerBehavior::Answer { ring: millis(rng, 0, 12_000), hold },
     }
 }
 
@@ -318,7 +329,7 @@ fn action(rng: &mut Rng, user: &str) -> Action {
     }
 }
 
-/// One more registration of a phone, which may have another contact.
+/// Returns one more registration of a phone, possibly with another contact.
 fn registration(rng: &mut Rng, may_have_two: bool) -> Action {
     match rng.between(0, 11) {
         0 => Action::Register { expires_s: 0 },
@@ -331,22 +342,22 @@ fn registration(rng: &mut Rng, may_have_two: bool) -> Action {
     }
 }
 
-fn trouble(rng: &mut Rng) -> Trouble {
+fn trouble(rng: &mut Rng) -> FaultPlan {
     const YEARS_MS: i64 = 3 * 365 * 86_400_000;
     let at = |rng: &mut Rng| millis(rng, 500, 260_000);
     let ends = (0..rng.between(1, 4)).map(|_| {
         let (power, reboot) = (rng.chance(600), rng.chance(200));
         let wall_jump_ms = *rng.pick(&[0, 0, 0, YEARS_MS, -YEARS_MS, -5000, 40_000]);
-        (at(rng), End { power, reboot, wall_jump_ms, down: millis(rng, 10, 15_000) })
+        (at(rng), ProcessEnd { power, reboot, wall_jump_ms, down: millis(rng, 10, 15_000) })
     });
     let ends = ends.collect();
-    let all = [Failing::Full, Failing::Write, Failing::SyncOnce, Failing::Sync, Failing::ReadOnly];
+    let all = [DiskFailure::Full, DiskFailure::Write, DiskFailure::SyncOnce, DiskFailure::Sync, DiskFailure::ReadOnly];
     let faults = (0..rng.between(0, 3)).map(|_| (at(rng), *rng.pick(&all), millis(rng, 100, 30_000)));
     let faults = faults.collect();
     let checkpoints = (0..rng.between(0, 6)).map(|_| at(rng)).collect();
     let forgotten = (0..rng.between(0, 2)).map(|_| (at(rng), aor(rng.pick::<&str>(&USERS)).to_vec())).collect();
     let wall_jumps = (0..rng.between(0, 1)).map(|_| (at(rng), *rng.pick(&[YEARS_MS, -YEARS_MS]))).collect();
-    Trouble {
+    FaultPlan {
         ends,
         checkpoints,
         faults,

@@ -1,4 +1,4 @@
-//! The production core as one process: all shards, steered as a shell would.
+//! The production core as one process: all shards, with inputs steered as in the shell.
 
 use core::net::{IpAddr, SocketAddr};
 use core::ops::Range;
@@ -7,177 +7,177 @@ use std::sync::Arc;
 
 use strowger_auth::NonceWindows;
 use strowger_foundation::{ConnId, Flow, KeyRing, ShardId, TagKey, Timestamp};
-use strowger_locate::{Answer, CachePolicy, Names, Outages, QueryId, Question};
+use strowger_locate::{CachePolicy, LocateQuery, LocateResult, NameCache, Outages, QueryId};
 use strowger_message::Peek;
-use strowger_registrar::{BindingView, Locations, Record, Target};
+use strowger_registrar::{BindingView, ContactTarget, Locations, Record};
 use strowger_shard::{
     Classifier, Counters, Event, Input, Neighbours, Output, ProvenSources, Shard, ShardConfig, Shedding, Snapshot,
-    Steered, Steering, Verdict,
+    Steering, SteeringResult, Verdict,
 };
 
-/// A message that the server sent.
+/// Message that the server sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sent {
-    /// Which shard's it is: it is told where the message cannot be sent.
+pub struct SentMessage {
+    /// Shard that sent it; it is notified if the message cannot be sent.
     pub shard: usize,
-    /// Where to, and by which connection.
+    /// Destination and connection.
     pub flow: Flow,
-    /// What it says.
+    /// Content.
     pub bytes: Vec<u8>,
 }
 
-/// What became of a message.
+/// Outcome of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It is no SIP, or a response to nothing that the server sent.
+pub enum MessageOutcome {
+    /// Not SIP, or a response to nothing that the server sent.
     Ignored,
-    /// Overload control dropped it.
+    /// Dropped by overload control.
     Dropped,
-    /// Overload control refused it with a 503.
+    /// Rejected by overload control with 503.
     Refused,
-    /// Its transaction had received it before.
+    /// Retransmission to an existing transaction.
     Retransmission,
-    /// A shard served it.
+    /// Served by a shard.
     Served,
 }
 
-/// What became of a message, and what the server sent because of it.
+/// Outcome of a message, and the messages sent in reaction.
 #[derive(Clone, Debug)]
-pub struct Handled {
-    /// What became of it.
-    pub fate: Fate,
-    /// What was sent.
-    pub sent: Vec<Sent>,
+pub struct HandleResult {
+    /// Outcome.
+    pub fate: MessageOutcome,
+    /// Sent messages.
+    pub sent: Vec<SentMessage>,
 }
 
-/// A question that the server asks of the DNS.
+/// DNS query of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
-    /// Who asks.
+pub struct DnsQuery {
+    /// Shard that sent it.
     pub shard: usize,
-    /// Its name.
+    /// Identifier.
     pub query: QueryId,
-    /// What is asked.
-    pub question: Question,
+    /// Question.
+    pub question: LocateQuery,
 }
 
-/// A record that the server wants kept.
+/// Record for the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// Who hears what became of it.
+pub struct PendingRecord {
+    /// Shard to notify of the outcome.
     pub shard: usize,
-    /// Its name; none where nobody waits for it.
+    /// Identifier; `None` if nothing waits for the outcome.
     pub ticket: Option<u64>,
-    /// What it says.
+    /// Content.
     pub record: Vec<u8>,
 }
 
-/// One thing that was done to the server; a run is the sequence of these.
+/// Input to the server; a run is a sequence of steps.
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// A message came.
+    /// A message arrived.
     Message {
-        /// When.
+        /// Time.
         at: Timestamp,
-        /// From where, and by which connection.
+        /// Source and connection.
         flow: Flow,
-        /// What it says.
+        /// Content.
         bytes: Vec<u8>,
     },
-    /// Datagrams to an address are refused.
+    /// Datagrams to an address were refused.
     Unreachable {
-        /// When.
+        /// Time.
         at: Timestamp,
-        /// The address.
+        /// Refusing address.
         peer: SocketAddr,
     },
     /// A connection was closed.
     Closed {
-        /// When.
+        /// Time.
         at: Timestamp,
-        /// Which.
+        /// Closed connection.
         connection: ConnId,
-        /// Whose.
+        /// Peer of the connection.
         peer: SocketAddr,
     },
-    /// What a shard sent could not be sent.
+    /// A message of a shard could not be sent.
     Unconnected {
-        /// When.
+        /// Time.
         at: Timestamp,
-        /// Whose.
+        /// Shard that sent it.
         shard: usize,
-        /// As it was sent to.
+        /// Destination and connection.
         flow: Flow,
     },
-    /// The DNS answered.
+    /// A DNS query was answered.
     Resolved {
-        /// When.
+        /// Time.
         at: Timestamp,
-        /// What was asked, and by whom.
-        asked: Asked,
+        /// Query.
+        asked: DnsQuery,
         /// The answer.
-        answer: Answer,
-        /// How long it may be kept.
+        answer: LocateResult,
+        /// TTL of the answer.
         ttl: Duration,
     },
-    /// A shard's timers were due.
+    /// Timers of a shard are due.
     Timeout {
-        /// When.
+        /// Time.
         at: Timestamp,
-        /// Whose.
+        /// Shard.
         shard: usize,
     },
-    /// A record that somebody waits for is in the store, or will never be.
+    /// The outcome of a record with a ticket is known.
     Stored {
-        /// When.
+        /// Time.
         at: Timestamp,
-        /// Whose it is.
+        /// Shard that sent it.
         shard: usize,
-        /// Its name.
+        /// Identifier.
         ticket: u64,
-        /// The record.
+        /// Content.
         record: Vec<u8>,
-        /// It is in the store.
+        /// Whether it was stored.
         kept: bool,
     },
-    /// The operator takes a user's bindings away.
+    /// The operator removed a user.
     Forget {
-        /// When.
+        /// Time.
         at: Timestamp,
-        /// Whose.
+        /// Address of record.
         aor: Vec<u8>,
     },
-    /// The operator ends registrations of a user who stays.
+    /// The operator removed registrations of a user who remains.
     Unregister {
-        /// When.
+        /// Time.
         at: Timestamp,
-        /// Whose.
+        /// Address of record.
         aor: Vec<u8>,
-        /// Only that of this contact.
+        /// Contact to remove; `None` removes all.
         contact: Option<Vec<u8>>,
     },
-    /// A record of an earlier process is read.
+    /// A record of an earlier process was read.
     Restored {
-        /// When.
+        /// Time.
         at: Timestamp,
-        /// The record.
+        /// Content.
         record: Vec<u8>,
     },
-    /// All of them are.
+    /// All records of earlier processes were read.
     Complete {
-        /// When.
+        /// Time.
         at: Timestamp,
     },
 }
 
-/// What a process begins with.
+/// Initial state of a process.
 #[derive(Clone, Copy, Debug)]
-pub struct Birth {
-    /// When, in the time of the world; its own clock begins then.
+pub struct ProcessStart {
+    /// Start in the time of the world; the process's own clock starts at zero then.
     pub at: Timestamp,
-    /// Which process of the server it is, from 0 on.
+    /// Number of the process, from 0.
     pub life: u64,
-    /// There is a store: its time when the process begins, in nanoseconds.
+    /// Store time at the start, in ns; `None` without a store.
     pub store_ns: Option<u64>,
 }
 
@@ -187,44 +187,45 @@ pub struct Server {
     shards: Vec<Shard>,
     steering: Steering,
     locations: Arc<Locations>,
-    names: Arc<Names>,
+    names: Arc<NameCache>,
     proven: Arc<ProvenSources>,
     shedding: Arc<Shedding>,
     snapshot: Arc<Snapshot>,
-    questions: Vec<Asked>,
-    records: Vec<Kept>,
+    questions: Vec<DnsQuery>,
+    records: Vec<PendingRecord>,
     events: u64,
     born: Timestamp,
-    /// The shards that the last step went to.
+    /// Shards that the last step reached.
     touched: Range<usize>,
 }
 
 impl Server {
-    /// A server of `shards` shards, whose keys and seeds follow from `seed`.
+    /// Creates a server with `shards` shards, whose keys and seeds derive from `seed`.
     #[must_use]
     pub fn new(shards: u16, seed: u64, snapshot: Arc<Snapshot>) -> Self {
-        let birth = Birth { at: Timestamp::ZERO, life: 0, store_ns: None };
+        let birth = ProcessStart { at: Timestamp::ZERO, life: 0, store_ns: None };
         Self::begin(shards, seed, snapshot, birth)
     }
 
-    /// As [`new`](Self::new), as a process of its own: the keys are the same, all else is another's.
+    /// Creates a server as [`new`](Self::new) does, as a later process: the keys stay the same, all other state is
+    /// new.
     #[must_use]
-    pub fn begin(shards: u16, seed: u64, snapshot: Arc<Snapshot>, birth: Birth) -> Self {
+    pub fn begin(shards: u16, seed: u64, snapshot: Arc<Snapshot>, birth: ProcessStart) -> Self {
         let mut key = [0x5A; 16];
         for (byte, seed) in key.iter_mut().zip(seed.to_le_bytes()) {
             *byte = seed;
         }
         let ring = KeyRing::new(TagKey::new(key));
         let listeners = snapshot.listeners.iter().map(|listener| (listener.transport, listener.address));
-        let mut locations = Locations::new(shards, seed).listening_at(listeners);
+        let mut locations = Locations::new(shards, seed).with_listeners(listeners);
         if let Some(store_ns) = birth.store_ns {
-            locations = locations.awaiting();
-            locations.begin(store_ns);
+            locations = locations.with_pending_source();
+            locations.set_store_origin(store_ns);
         }
         let locations = Arc::new(locations);
         let life = seed.wrapping_add(birth.life.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         let nonces = Arc::new(NonceWindows::new(4, life));
-        let names = Arc::new(Names::new(CachePolicy::default(), life));
+        let names = Arc::new(NameCache::new(CachePolicy::default(), life));
         let outages = Arc::new(Outages::new(life));
         let proven = Arc::new(ProvenSources::new(1));
         let (shedding, neighbours) = (Arc::<Shedding>::default(), Arc::new(Neighbours::new(life)));
@@ -260,24 +261,24 @@ impl Server {
         }
     }
 
-    /// What the process says that it sheds.
+    /// Returns the load shedding that the process announces.
     #[must_use]
     pub const fn shedding(&self) -> &Arc<Shedding> {
         &self.shedding
     }
 
-    /// Takes what the last step asked of the DNS.
-    pub fn take_questions(&mut self) -> Vec<Asked> {
+    /// Takes the DNS queries of the last step.
+    pub fn take_queries(&mut self) -> Vec<DnsQuery> {
         core::mem::take(&mut self.questions)
     }
 
-    /// Takes what the last step wants kept.
-    pub fn take_records(&mut self) -> Vec<Kept> {
+    /// Takes the records for the store of the last step.
+    pub fn take_records(&mut self) -> Vec<PendingRecord> {
         core::mem::take(&mut self.records)
     }
 
-    /// Does one step and gives what was sent.
-    pub fn handle(&mut self, step: &Step) -> Vec<Sent> {
+    /// Handles one step and returns the sent messages.
+    pub fn handle(&mut self, step: &Step) -> Vec<SentMessage> {
         self.touched = 0..0;
         let now = self.local(step.at());
         match step {
@@ -288,27 +289,27 @@ impl Server {
             Step::Closed { connection, peer, .. } => {
                 self.tell_all(now, || Input::Closed { connection: *connection, peer: *peer })
             }
-            Step::Unconnected { shard, flow, .. } => self.tell(now, *shard, Input::Unconnected { flow: *flow }),
+            Step::Unconnected { shard, flow, .. } => self.notify(now, *shard, Input::ConnectFailed { flow: *flow }),
             Step::Resolved { asked, answer, ttl, .. } => {
                 self.names.insert(now, &asked.question, answer.clone(), *ttl);
                 let input = Input::Resolved { query: asked.query, answer: answer.clone() };
-                self.tell(now, asked.shard, input)
+                self.notify(now, asked.shard, input)
             }
             Step::Timeout { shard, .. } => {
                 self.shards[*shard].handle_timeout(now);
                 self.drain(*shard)
             }
             Step::Stored { shard, ticket, record, kept, .. } => {
-                let input = Input::Stored { ticket: *ticket, record: record.clone(), kept: *kept };
-                self.tell(now, *shard, input)
+                let input = Input::Stored { ticket: *ticket, record: record.clone(), is_durable: *kept };
+                self.notify(now, *shard, input)
             }
             Step::Forget { aor, .. } => {
                 let shard = usize::from(self.locations.shard_of(aor).0);
-                self.tell(now, shard, Input::Forget { aor })
+                self.notify(now, shard, Input::BarUser { aor })
             }
             Step::Unregister { aor, contact, .. } => {
                 let shard = usize::from(self.locations.shard_of(aor).0);
-                self.tell(now, shard, Input::Unregister { aor, contact: contact.as_deref() })
+                self.notify(now, shard, Input::Unregister { aor, contact: contact.as_deref() })
             }
             Step::Restored { record, .. } => {
                 if let Ok(record) = Record::parse(record) {
@@ -317,24 +318,24 @@ impl Server {
                 Vec::new()
             }
             Step::Complete { .. } => {
-                self.locations.complete();
+                self.locations.complete_source();
                 Vec::new()
             }
         }
     }
 
-    /// A moment by the clock of the process.
+    /// Converts a time to the clock of the process.
     #[must_use]
     pub fn local(&self, at: Timestamp) -> Timestamp {
         Timestamp::ZERO + at.saturating_since(self.born)
     }
 
-    fn tell(&mut self, now: Timestamp, shard: usize, input: Input<'_>) -> Vec<Sent> {
+    fn notify(&mut self, now: Timestamp, shard: usize, input: Input<'_>) -> Vec<SentMessage> {
         self.shards[shard].handle_input(now, input);
         self.drain(shard)
     }
 
-    /// The earliest moment at which a shard has something to do, and which.
+    /// Returns the earliest timeout and its shard.
     #[must_use]
     pub fn next_timeout(&self) -> Option<(Timestamp, usize)> {
         let world = |local: Timestamp| self.born + (local - Timestamp::ZERO);
@@ -342,83 +343,84 @@ impl Server {
         self.shards.iter().enumerate().filter_map(due).min()
     }
 
-    /// Transactions that exist.
+    /// Returns the number of transactions.
     #[must_use]
     pub fn transactions(&self) -> usize {
         self.shards.iter().map(Shard::transactions).sum()
     }
 
-    /// The places where an address of record is reached.
-    pub fn lookup(&self, now: Timestamp, aor: &[u8], out: &mut Vec<Target>) {
+    /// Looks up the targets of an address of record.
+    pub fn lookup(&self, now: Timestamp, aor: &[u8], out: &mut Vec<ContactTarget>) {
         self.locations.lookup(self.local(now), aor, out);
     }
 
-    /// Shows every binding that has not expired.
+    /// Visits every binding that has not expired.
     pub fn for_each_binding(&self, now: Timestamp, mut visit: impl FnMut(&BindingView<'_>)) {
         for stripe in (0u16..).take(self.shards.len()) {
             self.locations.for_each_in_stripe(self.local(now), stripe, |view| visit(&view));
         }
     }
 
-    /// The location table, by the clock of the process.
+    /// Returns the location table; its times are in the clock of the process.
     #[must_use]
     pub fn locations(&self) -> &Locations {
         &self.locations
     }
 
-    /// Whether a source has proven that it is there.
+    /// Returns whether a source is proven, i.e. its address is known to be real.
     #[must_use]
     pub fn has_proven(&self, source: IpAddr) -> bool {
         self.proven.contains(source)
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     #[must_use]
     pub fn snapshot(&self) -> &Arc<Snapshot> {
         &self.snapshot
     }
 
-    /// Events for the operator so far.
+    /// Returns the number of events for the operator so far.
     #[must_use]
     pub const fn events(&self) -> u64 {
         self.events
     }
 
-    /// What must hold between two steps, of all that the last one may have changed.
+    /// Checks the invariants of everything that the last step may have changed.
     pub fn check_invariants(&self) {
         self.shards[self.touched.clone()].iter().for_each(Shard::check_invariants);
         self.locations.check_invariants();
     }
 
-    /// Handles a message that the kernel received at `arrival`, as a worker does: `judge` gives the verdict of overload control, and
-    /// a dropped message never reaches its shard.
+    /// Handles a message that the kernel received at `arrival`, as a worker does.
+    ///
+    /// `judge` returns the verdict of overload control; a dropped message never reaches its shard.
     pub fn handle_received(
         &mut self,
         at: Timestamp,
         (arrival, flow): (Timestamp, Flow),
         bytes: &[u8],
-        judge: impl FnOnce(&Classifier<'_>, &Peek<'_>, &Steered) -> Verdict,
-    ) -> Handled {
+        judge: impl FnOnce(&Classifier<'_>, &Peek<'_>, &SteeringResult) -> Verdict,
+    ) -> HandleResult {
         self.touched = 0..0;
         let (now, arrival) = (self.local(at), self.local(arrival));
-        let ignored = Handled { fate: Fate::Ignored, sent: Vec::new() };
+        let ignored = HandleResult { fate: MessageOutcome::Ignored, sent: Vec::new() };
         let Ok(peek) = &Peek::read(bytes) else { return ignored };
         let Some((shard, steered)) = &self.steering.steer(peek, &self.snapshot) else { return ignored };
         let classifier = Classifier { snapshot: &self.snapshot, locations: &self.locations, proven: &self.proven };
         let verdict = judge(&classifier, peek, steered);
         if verdict == Verdict::Drop {
-            return Handled { fate: Fate::Dropped, sent: Vec::new() };
+            return HandleResult { fate: MessageOutcome::Dropped, sent: Vec::new() };
         }
         let number = usize::from(shard.0);
         let shard = &mut self.shards[number];
         let before = shard.counters();
-        shard.foresee(peek, steered);
-        shard.handle_input(now, Input::Message { arrival, flow, peek, steered, verdict });
-        let fate = Fate::between(&before, &shard.counters());
-        Handled { fate, sent: self.drain(number) }
+        shard.prefetch(peek, steered);
+        shard.handle_input(now, Input::Message { arrival, flow, peek, steering: steered, verdict });
+        let fate = MessageOutcome::between(&before, &shard.counters());
+        HandleResult { fate, sent: self.drain(number) }
     }
 
-    fn tell_all(&mut self, now: Timestamp, input: impl Fn() -> Input<'static>) -> Vec<Sent> {
+    fn tell_all(&mut self, now: Timestamp, input: impl Fn() -> Input<'static>) -> Vec<SentMessage> {
         let mut sent = Vec::new();
         for shard in 0..self.shards.len() {
             self.shards[shard].handle_input(now, input());
@@ -427,15 +429,15 @@ impl Server {
         sent
     }
 
-    fn drain(&mut self, shard: usize) -> Vec<Sent> {
+    fn drain(&mut self, shard: usize) -> Vec<SentMessage> {
         self.touched = if self.touched.is_empty() { shard..shard + 1 } else { self.touched.start..shard + 1 };
         let (mut sent, mut buffer) = (Vec::new(), Vec::new());
         while let Some(output) = self.shards[shard].poll_output(&mut buffer) {
             match output {
-                Output::Send { flow } => sent.push(Sent { shard, flow, bytes: buffer.clone() }),
-                Output::Resolve { query, question } => self.questions.push(Asked { shard, query, question }),
+                Output::Send { flow } => sent.push(SentMessage { shard, flow, bytes: buffer.clone() }),
+                Output::Resolve { query, question } => self.questions.push(DnsQuery { shard, query, question }),
                 Output::Event(Event::TableFull { table }) => panic!("the table of {table} is full in a small world"),
-                Output::Store { ticket, record } => self.records.push(Kept { shard, ticket, record }),
+                Output::Store { ticket, record } => self.records.push(PendingRecord { shard, ticket, record }),
                 Output::Event(_) => self.events += 1,
             }
         }
@@ -443,8 +445,8 @@ impl Server {
     }
 }
 
-impl Fate {
-    /// What a shard did with a message between two readings of its counters.
+impl MessageOutcome {
+    /// Derives the outcome of a message from a shard's counters before and after it.
     const fn between(before: &Counters, after: &Counters) -> Self {
         if after.overloaded != before.overloaded {
             Self::Refused
@@ -457,7 +459,7 @@ impl Fate {
 }
 
 impl Step {
-    /// When it is done, in the time of the world.
+    /// Returns the time of the step in the time of the world.
     #[must_use]
     pub const fn at(&self) -> Timestamp {
         match self {

@@ -1,4 +1,4 @@
-//! Connections between the server and the phones: who has which, how they are opened, and when they are cut.
+//! Connections between the server and the phones: their owners, how they are opened, and when they are closed.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -9,57 +9,62 @@ use strowger_foundation::{ConnId, Flow, Timestamp};
 use crate::network::Network;
 use crate::rng::Rng;
 
-/// How long the connections of a world live.
+/// Connection faults and lifetimes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Cuts {
-    /// Connections that are cut at all, of a thousand.
+pub struct ConnectionFaults {
+    /// Share of connections that are closed by a fault, in ‰.
     pub cut_per_mille: u64,
-    /// After so long at most, in milliseconds.
+    /// Longest time until such a fault, in ms.
     pub life_max_ms: u64,
-    /// Connections of the server that are not accepted, of a thousand.
+    /// Share of the server's connection attempts that are refused, in ‰.
     pub refused_per_mille: u64,
 }
 
-/// One connection.
+/// Connection between a phone and the server.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream {
-    /// Whose.
+    /// Index of the phone's agent.
     pub agent: usize,
-    /// The phone's end, as the server sees it.
+    /// Phone's address as the server sees it.
     pub peer: SocketAddr,
     since: Timestamp,
     open: bool,
-    /// When the last message arrives, at the server and at the phone.
+    /// Arrival of the last message, at the server and at the phone.
     last: [Timestamp; 2],
 }
 
-/// All connections that ever were.
+/// All connections, open and closed.
 #[derive(Debug)]
 pub struct Streams {
-    cuts: Cuts,
+    cuts: ConnectionFaults,
     rng: Rng,
-    /// The server's end.
+    /// Server's address.
     server: SocketAddr,
     all: BTreeMap<ConnId, Stream>,
-    /// By a stream phone's own address.
+    /// Agents by the phone's own address, for phones on streams.
     phones: BTreeMap<SocketAddr, usize>,
     next: u32,
 }
 
 impl Streams {
-    /// No connections; `phones` can be connected to.
+    /// Creates an empty set; the server can connect to `phones`.
     #[must_use]
-    pub const fn new(cuts: Cuts, rng: Rng, server: SocketAddr, phones: BTreeMap<SocketAddr, usize>) -> Self {
+    pub const fn new(
+        cuts: ConnectionFaults,
+        rng: Rng,
+        server: SocketAddr,
+        phones: BTreeMap<SocketAddr, usize>,
+    ) -> Self {
         Self { cuts, rng, server, all: BTreeMap::new(), phones, next: 0 }
     }
 
-    /// The connection, while it is open.
+    /// Returns a connection if it is open.
     #[must_use]
     pub fn open(&self, connection: ConnId) -> Option<&Stream> {
         self.all.get(&connection).filter(|stream| stream.open)
     }
 
-    /// The latest connection of a phone.
+    /// Returns the latest connection of a phone.
     #[must_use]
     pub fn of_agent(&self, agent: usize) -> Option<ConnId> {
         let newest = |(connection, stream): &(&ConnId, &Stream)| (stream.since, connection.generation());
@@ -67,15 +72,17 @@ impl Streams {
         own.max_by_key(newest).map(|(connection, _)| *connection)
     }
 
-    /// Opens a connection of `agent` at `host`; with the moment at which it will be cut, where it will.
+    /// Opens a connection of `agent` at `host` and returns it with the time of its fault, if any.
     pub fn connect(&mut self, now: Timestamp, agent: usize, host: SocketAddr) -> (ConnId, Option<Timestamp>) {
         let port = u16::try_from(30_000 + self.next % 30_000).unwrap_or(u16::MAX);
         self.add(now, agent, SocketAddr::new(host.ip(), port))
     }
 
-    /// The connection that a message of the server leaves on, perhaps a new one with the moment of its end; `None` where
-    /// there is none and none can be opened.
-    pub fn towards(&mut self, now: Timestamp, flow: &Flow) -> Option<(ConnId, Option<Timestamp>)> {
+    /// Returns the connection for a message of the server.
+    ///
+    /// A new connection comes with the time of its fault, if any. Returns `None` if no connection is open and none
+    /// can be opened.
+    pub fn connection_for(&mut self, now: Timestamp, flow: &Flow) -> Option<(ConnId, Option<Timestamp>)> {
         if let Some(connection) = flow.connection.filter(|connection| self.open(*connection).is_some()) {
             return Some((connection, None));
         }
@@ -93,7 +100,7 @@ impl Streams {
         Some(self.add(now, agent, flow.peer))
     }
 
-    /// Puts a message on its way to the server, or to the phone.
+    /// Sends a message to the server or to the phone.
     pub fn send(&mut self, now: Timestamp, network: &mut Network, connection: ConnId, to_server: bool, bytes: &[u8]) {
         let server = self.server;
         let Some(stream) = self.all.get_mut(&connection).filter(|stream| stream.open) else { return };
@@ -102,14 +109,14 @@ impl Streams {
         *last = network.send_on(now, connection, ends, bytes, *last);
     }
 
-    /// Cuts a connection; what it was.
+    /// Closes a connection and returns its former state.
     pub fn cut(&mut self, connection: ConnId) -> Option<Stream> {
         let stream = self.all.get_mut(&connection).filter(|stream| stream.open)?;
         stream.open = false;
         Some(*stream)
     }
 
-    /// Cuts all connections, for the server is no more; which, and whose.
+    /// Closes all connections after the end of the process and returns them with their agents.
     pub fn cut_all(&mut self) -> Vec<(ConnId, usize)> {
         let open = self.all.iter_mut().filter(|(_, stream)| stream.open);
         open.map(|(connection, stream)| {

@@ -1,4 +1,4 @@
-//! One world: a server, its phones and the network between them, on one virtual clock.
+//! A world: a server, its phones and the network between them, on one virtual clock.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -10,55 +10,55 @@ use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 
 use crate::agent::{Agent, Tally};
 use crate::dns::Dns;
-use crate::invariants::{Invariants, Rule, Violation, Witnessed};
+use crate::faults::StoreEvent;
+use crate::invariants::{Invariants, Rule, RuleCoverage, Violation};
 use crate::ladder::Ladder;
 use crate::mutant::{self, Bug, Mutant};
 use crate::network::Network;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
-use crate::server::{Asked, Sent, Server, Step};
-use crate::store::{Done, Store};
+use crate::server::{DnsQuery, SentMessage, Server, Step};
+use crate::store::{Store, StoreStats};
 use crate::streams::Streams;
-use crate::trouble::Happens;
 
-/// Long after everything that a script does has ended and every binding has expired.
+/// End of a run, long after all scripts have ended and all bindings have expired.
 const END: Timestamp = Timestamp::from_millis(3 * 3600 * 1000);
-/// More steps than any scenario takes; past it something goes in circles.
+/// Limit of steps, above that of any scenario; a run that reaches it is in a loop.
 const MAX_STEPS: u64 = 200_000;
 
-/// How a world is run.
+/// Options of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Keep a ladder of all messages.
+    /// Whether to record a trace of all messages.
     pub ladder: bool,
-    /// Keep every step with what the server sent.
+    /// Whether to record every step with the messages that the server sent.
     pub recording: bool,
-    /// Plant this bug.
+    /// Bug to plant.
     pub bug: Option<Bug>,
 }
 
-/// What came of a world.
+/// Result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The first rule that was broken.
+    /// First violated rule.
     pub violation: Option<Violation>,
-    /// Steps of the server.
+    /// Number of steps of the server.
     pub steps: u64,
-    /// What the phones achieved together.
+    /// Results of all phones together.
     pub tally: Tally,
-    /// What the rules for forks and connections had to look at.
-    pub witnessed: Witnessed,
-    /// What the store did.
-    pub done: Done,
-    /// Processes that ended.
+    /// Coverage of the rules for forks and connections.
+    pub coverage: RuleCoverage,
+    /// Statistics of the store.
+    pub store_stats: StoreStats,
+    /// Number of processes that ended.
     pub ends: u64,
-    /// The messages, where they were wanted.
+    /// Trace of the messages, if requested.
     pub ladder: String,
-    /// Every step and what the server sent, where it was wanted.
-    pub recording: Vec<(Step, Vec<Sent>)>,
+    /// Every step with the messages that the server sent, if requested.
+    pub recording: Vec<(Step, Vec<SentMessage>)>,
 }
 
-/// A world at work.
+/// State of a running world.
 #[derive(Debug)]
 pub struct World {
     pub(crate) now: Timestamp,
@@ -69,32 +69,32 @@ pub struct World {
     pub(crate) network: Network,
     pub(crate) streams: Streams,
     dns: Dns,
-    /// What happens besides messages and timers, in its order.
-    news: BTreeMap<(Timestamp, u64), News>,
+    /// Events other than messages and timers, by time and sequence.
+    events: BTreeMap<(Timestamp, u64), Event>,
     serial: u64,
     pub(crate) invariants: Invariants,
     ladder: Option<Ladder>,
-    recording: Option<Vec<(Step, Vec<Sent>)>>,
+    recording: Option<Vec<(Step, Vec<SentMessage>)>>,
     pub(crate) steps: u64,
     tells_unreachable: bool,
     pub(crate) scenario: Scenario,
     pub(crate) seed: u64,
     pub(crate) bug: Option<Bug>,
     pub(crate) store: Store,
-    /// Nobody is there between two processes.
+    /// Whether the server is down, between two processes.
     pub(crate) is_down: bool,
-    /// Which process of the server is, or was the last.
+    /// Number of the current process, or of the last one.
     pub(crate) life: u64,
-    /// Records of before that are still to be read.
+    /// Records of earlier processes that are still to be read.
     pub(crate) unread: VecDeque<Vec<u8>>,
-    /// What was taken away while they are read.
+    /// Records removed while others are being read.
     pub(crate) taken: Vec<Vec<u8>>,
-    /// What the rules saw of the processes that have ended.
-    pub(crate) witnessed: Witnessed,
+    /// Rule coverage of the processes that have ended.
+    pub(crate) witnessed: RuleCoverage,
 }
 
 impl World {
-    /// Runs `scenario` to its end, or to the first rule that is broken. A panic of the core is a broken rule too.
+    /// Runs `scenario` to its end or to the first violated rule. A panic of the core is a violation as well.
     #[must_use]
     pub fn run(scenario: &Scenario, seed: u64, options: Options) -> Outcome {
         let mut world = Self::new(scenario, seed, options);
@@ -113,11 +113,11 @@ impl World {
             violation,
             steps: world.steps,
             tally,
-            witnessed: {
-                world.witnessed.add(&world.invariants.witnessed());
+            coverage: {
+                world.witnessed.add(&world.invariants.coverage());
                 world.witnessed
             },
-            done: world.store.done,
+            store_stats: world.store.done,
             ends: world.life,
             ladder: world.ladder.map(Ladder::into_text).unwrap_or_default(),
             recording: world.recording.unwrap_or_default(),
@@ -126,8 +126,8 @@ impl World {
 
     fn new(scenario: &Scenario, seed: u64, options: Options) -> Self {
         let mut rng = Rng::new(seed ^ 0xA5A5_5A5A);
-        let network = Network::new(scenario.weather, rng.fork());
-        let store = Store::new(Rng::new(seed ^ 0x0057_0DE5), scenario.trouble.slow_per_mille, options.bug);
+        let network = Network::new(scenario.network_conditions, rng.fork());
+        let store = Store::new(Rng::new(seed ^ 0x0057_0DE5), scenario.faults.slow_per_mille, options.bug);
         let agent = |(number, phone): (usize, &crate::agent::Phone)| {
             Agent::new(number, phone.clone(), scenario.server, rng.fork())
         };
@@ -140,9 +140,9 @@ impl World {
         let server = Server::new(scenario.shards, server_seed(seed), configured);
         let mut world = Self {
             now: Timestamp::ZERO,
-            streams: Streams::new(scenario.cuts, rng.fork(), scenario.server, listening),
+            streams: Streams::new(scenario.connection_faults, rng.fork(), scenario.server, listening),
             dns: Dns::new(scenario.zone.clone(), rng.fork()),
-            news: BTreeMap::new(),
+            events: BTreeMap::new(),
             serial: 0,
             address: scenario.server,
             server: Mutant::new(server, scenario.server, options.bug),
@@ -167,9 +167,9 @@ impl World {
             life: 0,
             unread: VecDeque::new(),
             taken: Vec::new(),
-            witnessed: Witnessed::default(),
+            witnessed: RuleCoverage::default(),
         };
-        world.announce_trouble();
+        world.schedule_faults();
         world
     }
 
@@ -179,34 +179,34 @@ impl World {
                 let detail = format!("still busy after {} steps", self.steps);
                 return Err(Violation { at: self.now, rule: Rule::Quiescence, detail });
             }
-            // A deadline that passed while nothing was done about it is due now.
+            // A deadline that has passed is due now.
             self.now = self.now.max(at);
             match next {
-                Next::Network => self.deliver()?,
-                Next::News => self.hear()?,
-                Next::Agent(number) => {
+                EventSource::Network => self.deliver()?,
+                EventSource::Event => self.on_event()?,
+                EventSource::Agent(number) => {
                     self.agents[number].handle_timeout(self.now);
                     self.collect(number);
                 }
-                Next::Shard(shard) => self.step(&Step::Timeout { at: self.now, shard })?,
+                EventSource::Shard(shard) => self.step(&Step::Timeout { at: self.now, shard })?,
             }
         }
         self.invariants.check_end(self.now, self.server.inner())
     }
 
-    fn next(&self) -> Option<(Timestamp, Next)> {
-        let network = self.network.next_arrival().map(|at| (at, Next::Network));
+    fn next(&self) -> Option<(Timestamp, EventSource)> {
+        let network = self.network.next_arrival().map(|at| (at, EventSource::Network));
         let agents = self.agents.iter().enumerate();
-        let agents = agents.filter_map(|(number, agent)| Some((agent.poll_timeout()?, Next::Agent(number))));
+        let agents = agents.filter_map(|(number, agent)| Some((agent.poll_timeout()?, EventSource::Agent(number))));
         let shard = self.server.next_timeout().filter(|_| !self.is_down);
-        let shard = shard.map(|(at, shard)| (at, Next::Shard(shard)));
-        let news = self.news.first_key_value().map(|((at, _), _)| (*at, Next::News));
+        let shard = shard.map(|(at, shard)| (at, EventSource::Shard(shard)));
+        let news = self.events.first_key_value().map(|((at, _), _)| (*at, EventSource::Event));
         network.into_iter().chain(news).chain(agents).chain(shard).min()
     }
 
     fn deliver(&mut self) -> Result<(), Violation> {
         let Some(packet) = self.network.deliver() else { return Ok(()) };
-        // What was on its way when the connection was cut is lost.
+        // Messages in transit on a closed connection are lost.
         if packet.connection.is_some_and(|connection| self.streams.open(connection).is_none()) {
             return Ok(());
         }
@@ -218,14 +218,16 @@ impl World {
         }
         if packet.to == self.address {
             let flow = match packet.connection {
-                Some(connection) => Flow::on(STREAMS, Transport::Tcp, packet.from, connection),
+                Some(connection) => Flow::on_connection(STREAMS, Transport::Tcp, packet.from, connection),
                 None => Flow::new(DATAGRAMS, Transport::Udp, packet.from),
             };
             return self.step(&Step::Message { at: self.now, flow, bytes: packet.bytes });
         }
         let stream = packet.connection.and_then(|connection| Some((connection, self.streams.open(connection)?.agent)));
         let (number, flow) = match stream {
-            Some((connection, agent)) => (Some(agent), Flow::on(DATAGRAMS, Transport::Tcp, packet.from, connection)),
+            Some((connection, agent)) => {
+                (Some(agent), Flow::on_connection(DATAGRAMS, Transport::Tcp, packet.from, connection))
+            }
             None => (self.places.get(&packet.to).copied(), Flow::new(DATAGRAMS, Transport::Udp, packet.from)),
         };
         match number {
@@ -241,32 +243,32 @@ impl World {
         }
     }
 
-    /// What happens besides messages and timers.
-    fn hear(&mut self) -> Result<(), Violation> {
-        match self.news.pop_first().map(|(_, news)| news) {
-            Some(News::Server(life, step)) => {
+    /// Handles the next event other than messages and timers.
+    fn on_event(&mut self) -> Result<(), Violation> {
+        match self.events.pop_first().map(|(_, news)| news) {
+            Some(Event::Server(life, step)) => {
                 if life == self.life && !self.is_down {
                     self.step(&step)
                 } else {
                     Ok(())
                 }
             }
-            Some(News::Store(happens)) => self.on_trouble(happens),
-            Some(News::Forgotten(_)) if self.is_down => Ok(()),
-            Some(News::Forgotten(aor)) => self.step(&Step::Forget { at: self.now, aor }),
-            Some(News::Cut(connection)) => {
+            Some(Event::Store(happens)) => self.on_store_event(happens),
+            Some(Event::Forgotten(_)) if self.is_down => Ok(()),
+            Some(Event::Forgotten(aor)) => self.step(&Step::Forget { at: self.now, aor }),
+            Some(Event::Cut(connection)) => {
                 let Some(stream) = self.streams.cut(connection) else { return Ok(()) };
                 if let Some(ladder) = &mut self.ladder {
                     ladder.cut(self.now, stream.peer, connection);
                 }
                 let told = self.now + self.network.delay();
-                self.announce(told, News::Lost(stream.agent, connection));
+                self.schedule(told, Event::Lost(stream.agent, connection));
                 if self.is_down {
                     return Ok(());
                 }
                 self.step(&Step::Closed { at: self.now, connection, peer: stream.peer })
             }
-            Some(News::Lost(agent, connection)) => {
+            Some(Event::Lost(agent, connection)) => {
                 self.agents[agent].handle_closed(self.now, connection);
                 self.collect(agent);
                 Ok(())
@@ -281,33 +283,33 @@ impl World {
         }
     }
 
-    pub(crate) fn announce(&mut self, at: Timestamp, news: News) {
+    pub(crate) fn schedule(&mut self, at: Timestamp, news: Event) {
         self.serial += 1;
-        self.news.insert((at, self.serial), news);
+        self.events.insert((at, self.serial), news);
     }
 
-    /// Puts what the server sends on its way.
-    fn carry(&mut self, sent: &Sent) {
+    /// Transmits a message that the server sent.
+    fn transmit(&mut self, sent: &SentMessage) {
         if !sent.flow.transport.is_reliable() {
             self.network.send(self.now, self.address, sent.flow.peer, &sent.bytes);
             return;
         }
-        let Some((connection, end)) = self.streams.towards(self.now, &sent.flow) else {
+        let Some((connection, end)) = self.streams.connection_for(self.now, &sent.flow) else {
             let at = self.now + self.network.delay();
             let step = Step::Unconnected { at, shard: sent.shard, flow: sent.flow };
-            self.announce(at, News::Server(self.life, step));
+            self.schedule(at, Event::Server(self.life, step));
             return;
         };
         if let Some(end) = end {
-            self.announce(end, News::Cut(connection));
+            self.schedule(end, Event::Cut(connection));
         }
         self.streams.send(self.now, &mut self.network, connection, false, &sent.bytes);
     }
 
-    fn ask(&mut self, asked: &Asked) {
-        let (answer, delay, ttl) = self.dns.ask(self.now - Timestamp::ZERO);
+    fn query_dns(&mut self, asked: &DnsQuery) {
+        let (answer, delay, ttl) = self.dns.query(self.now - Timestamp::ZERO);
         let (at, asked) = (self.now + delay, asked.clone());
-        self.announce(at, News::Server(self.life, Step::Resolved { at, asked, answer, ttl }));
+        self.schedule(at, Event::Server(self.life, Step::Resolved { at, asked, answer, ttl }));
     }
 
     pub(crate) fn step(&mut self, step: &Step) -> Result<(), Violation> {
@@ -317,9 +319,9 @@ impl World {
         if let Some(ladder) = &mut self.ladder {
             sent.iter().for_each(|sent| ladder.sent(self.now, self.address, sent.flow.peer, &sent.bytes));
         }
-        sent.iter().for_each(|sent| self.carry(sent));
-        let asked = self.server.take_questions();
-        asked.iter().for_each(|asked| self.ask(asked));
+        sent.iter().for_each(|sent| self.transmit(sent));
+        let asked = self.server.take_queries();
+        asked.iter().for_each(|asked| self.query_dns(asked));
         if let Some(recording) = &mut self.recording {
             recording.push((step.clone(), sent.clone()));
         }
@@ -337,7 +339,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes what an agent sends.
+    /// Collects and transmits what an agent sends.
     fn collect(&mut self, number: usize) {
         let from = self.agents[number].address();
         while let Some((flow, bytes)) = self.agents[number].poll_transmit() {
@@ -353,7 +355,7 @@ impl World {
         }
     }
 
-    /// The connection that an agent sends on: that of the flow, else one that it has, else a new one.
+    /// Returns the connection for an agent's message: that of the flow, otherwise an open one, otherwise a new one.
     fn connection_of(&mut self, number: usize, flow: &Flow) -> ConnId {
         let open = flow.connection.filter(|connection| self.streams.open(*connection).is_some());
         if let Some(connection) = open.or_else(|| self.streams.of_agent(number)) {
@@ -361,42 +363,42 @@ impl World {
         }
         let (connection, end) = self.streams.connect(self.now, number, self.agents[number].address());
         if let Some(end) = end {
-            self.announce(end, News::Cut(connection));
+            self.schedule(end, Event::Cut(connection));
         }
         connection
     }
 }
 
-/// The listeners of every scenario.
+/// Listeners of every scenario.
 const DATAGRAMS: ListenerId = ListenerId(0);
 const STREAMS: ListenerId = ListenerId(1);
 
-/// Something that happens besides messages and timers.
+/// Event other than a message or a timer.
 #[derive(Clone, Debug)]
-pub(crate) enum News {
-    /// A process of the server hears of something.
+pub(crate) enum Event {
+    /// Input for the process with this number.
     Server(u64, Step),
-    /// The store, or whoever troubles it.
-    Store(Happens),
-    /// A user may not be called any more.
+    /// Event of the store or the process.
+    Store(StoreEvent),
+    /// Removal of a user.
     Forgotten(Vec<u8>),
-    /// A connection is cut, and the server knows at once.
+    /// Closing of a connection; the server is notified at once.
     Cut(ConnId),
-    /// An agent hears that its connection was cut.
+    /// Notification of an agent that its connection was closed.
     Lost(usize, ConnId),
 }
 
-/// What happens next; in this order where several are due at one time.
+/// Source of the next event, in the order of precedence at equal times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Next {
+enum EventSource {
     Network,
-    News,
+    Event,
     Agent(usize),
     Shard(usize),
 }
 
 impl Tally {
-    /// Adds another's.
+    /// Adds another tally.
     pub const fn add(&mut self, other: &Self) {
         self.registered += other.registered;
         self.answered += other.answered;
@@ -406,13 +408,13 @@ impl Tally {
     }
 }
 
-/// The seed of the server's keys and maps in the world of `seed`.
+/// Returns the seed of the server's keys and maps in the world of `seed`.
 #[must_use]
 pub const fn server_seed(seed: u64) -> u64 {
     seed.rotate_left(32) ^ 0x0123_4567_89AB_CDEF
 }
 
-/// A moment as ladders and violations show it.
+/// Formats a time for traces and violations.
 #[must_use]
 pub fn seconds(at: Timestamp) -> String {
     let since: Duration = at - Timestamp::ZERO;

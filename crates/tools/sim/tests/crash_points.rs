@@ -1,4 +1,4 @@
-//! Power fails at every operation of the disk.
+//! A power failure at every disk operation.
 
 use strowger_sim::crash_points::{Report, run};
 use strowger_sim::mutant::Bug;

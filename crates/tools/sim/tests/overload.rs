@@ -1,18 +1,19 @@
-//! Policies of overload control against callers who send again: who collapses, who does not, and how soon it is over.
+//! Policies of overload control with callers that retransmit: which collapse, which do not, and how fast they
+//! recover.
 
 use core::time::Duration;
 use std::sync::OnceLock;
 
 use strowger_sim::overload::{Cpu, Outcome, PROMPT, Phase, Policy, Setup, run};
 
-/// Calls a second.
+/// Capacity, in calls/s.
 const CAPACITY: u32 = 200;
 
 fn setup(policy: Policy, phases: &[(u64, f64)]) -> Setup {
     Setup::new(1, policy, CAPACITY, phases.iter().map(|(seconds, times)| Phase::new(*seconds, *times)).collect())
 }
 
-/// A policy under five times the capacity from second 5 to 30, for the tests that look at it.
+/// Returns the result of a policy under five times the capacity from second 5 to 30.
 fn at_five_times(policy: Policy) -> &'static Outcome {
     static OUTCOMES: [OnceLock<Outcome>; Policy::ALL.len()] = [const { OnceLock::new() }; Policy::ALL.len()];
     OUTCOMES[policy as usize].get_or_init(|| run(&setup(policy, &[(5, 0.5), (25, 5.0)])))
@@ -42,7 +43,7 @@ fn a_queue_of_its_own_for_new_work_keeps_the_goodput_but_serves_most_calls_late(
 
 #[test]
 fn a_worker_that_drops_all_retransmissions_itself_has_no_time_left_for_calls() {
-    // 35 INVITEs of each call that is served, each a thirtieth of a call.
+    // 35 INVITEs per served call, each costing a thirtieth of a call.
     let outcome = at_five_times(Policy::Control);
     assert!(outcome.goodput(25..30) < 0.25, "{}", outcome.goodput(25..30));
     assert!(at_five_times(Policy::KernelFilter).goodput(15..30) >= 0.85);

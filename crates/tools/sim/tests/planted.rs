@@ -1,11 +1,11 @@
-//! Each planted bug is noticed, by the rule that it breaks.
+//! Each planted bug is detected by the rule that it violates.
 
 use strowger_sim::invariants::Rule;
 use strowger_sim::mutant::Bug;
 use strowger_sim::scenario::Scenario;
 use strowger_sim::world::{Options, World};
 
-/// Within so many seeds a bug must show.
+/// Number of seeds within which a bug must be detected.
 const SEEDS: u64 = 150;
 
 fn assert_caught(scenario: fn(u64) -> Scenario, bug: Bug, rules: &[Rule]) {
@@ -32,13 +32,13 @@ catches! {
     Scenario::random:
     catches_an_ack_to_a_failure_that_goes_on: ForwardsFailureAck => AckAbsorbed;
     catches_an_ack_to_a_success_that_goes_nowhere: SwallowsSuccessAck => AckPassed;
-    catches_a_response_without_to_tag: DropsToTag => ResponseUntouched;
+    catches_a_response_without_to_tag: DropsToTag => ResponseUnchanged;
     catches_a_second_final_response: SecondFinal => OneFinalResponse;
     catches_a_repeated_2xx_that_is_dropped: DropsRepeatedSuccess => EverySuccess;
     catches_a_second_2xx_that_is_dropped: DropsSecondSuccess => EverySuccess;
     catches_a_request_forwarded_again: ForwardsAgain => ForwardedOnce;
-    catches_an_edited_body: EditsBody => RequestUntouched;
-    catches_reordered_headers: ReordersHeaders => RequestUntouched;
+    catches_an_edited_body: EditsBody => RequestUnchanged;
+    catches_reordered_headers: ReordersHeaders => RequestUnchanged;
     catches_a_forgotten_cancel: ForgetsCancel => LosersCancelled;
     catches_timers_that_are_never_served: NeverTimesOut => InviteEnds | Quiescence | Registrar;
     catches_timers_that_stay_due: IgnoresTimeouts => Timers;
@@ -46,7 +46,7 @@ catches! {
     catches_a_408_to_a_non_invite: Answers408 => NonInviteResponses;
     catches_a_binding_that_outlives_its_expiry: KeepsExpired => Registrar;
     catches_a_register_out_of_order: AcceptsLowerCSeq => Registrar;
-    catches_max_forwards_that_stays: KeepsMaxForwards => RequestUntouched;
+    catches_max_forwards_that_stays: KeepsMaxForwards => RequestUnchanged;
     catches_a_via_that_stays: KeepsVia => ResponseAddressed;
     catches_a_retransmission_without_answer: ForgetsReplay => Repeated;
     catches_a_response_to_the_wrong_address: IgnoresRport => ResponseAddressed;

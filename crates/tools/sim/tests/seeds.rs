@@ -1,27 +1,27 @@
-//! Random worlds: every rule holds, and nothing depends on anything but the seed.
+//! Random worlds: every rule holds, and only the seed determines the run.
 
 use std::sync::Arc;
 
 use strowger_sim::agent::Tally;
-use strowger_sim::invariants::Witnessed;
+use strowger_sim::invariants::RuleCoverage;
 use strowger_sim::scenario::Scenario;
 use strowger_sim::server::Server;
-use strowger_sim::store::Done;
+use strowger_sim::store::StoreStats;
 use strowger_sim::world::{Options, World, server_seed};
 
 fn assert_rules_hold(seeds: core::ops::Range<u64>) {
-    let (mut tally, mut witnessed) = (Tally::default(), Witnessed::default());
+    let (mut tally, mut witnessed) = (Tally::default(), RuleCoverage::default());
     for seed in seeds {
         let outcome = World::run(&Scenario::random(seed), seed, Options::default());
         if let Some(violation) = outcome.violation {
             panic!("{violation}\nreplay it with: cargo run -p strowger-sim --bin sim -- --seed {seed} --verbose");
         }
         tally.add(&outcome.tally);
-        witnessed.add(&outcome.witnessed);
+        witnessed.add(&outcome.coverage);
     }
-    // Rules hold easily where nothing happens.
+    // Make sure that enough happens for the rules to matter.
     assert!(tally.registered > 100 && tally.answered > 50 && tally.refused > 50 && tally.delivered > 50, "{tally:?}");
-    let Witnessed { later_steps, failovers, abandoned, closed, lost, answers } = witnessed;
+    let RuleCoverage { later_steps, failovers, abandoned, closed, lost, answers } = witnessed;
     let rarely = later_steps.min(failovers).min(closed).min(answers);
     assert!(rarely > 10 && lost > 5 && abandoned > 2, "{witnessed:?}");
 }
@@ -42,15 +42,15 @@ fn every_rule_holds_in_the_last_seeds() {
 }
 
 fn assert_durable_rules_hold(seeds: core::ops::Range<u64>) {
-    let (mut done, mut ends, mut tally) = (Done::default(), 0, Tally::default());
+    let (mut done, mut ends, mut tally) = (StoreStats::default(), 0, Tally::default());
     for seed in seeds {
         let outcome = World::run(&Scenario::durable(seed), seed, Options::default());
         assert!(outcome.violation.is_none(), "durable seed {seed}: {}", outcome.violation.expect("is some"));
-        done.add(&outcome.done);
+        done.add(&outcome.store_stats);
         tally.add(&outcome.tally);
         ends += outcome.ends;
     }
-    let Done { groups, refused, recovered, checkpoints, torn, restored } = done;
+    let StoreStats { groups, refused, recovered, checkpoints, torn, restored } = done;
     let rarely = refused.min(recovered).min(checkpoints).min(restored);
     assert!(tally.registered > 500 && ends > 50 && groups > 500 && rarely > 10 && torn > 2, "{done:?}, {ends} ends");
 }

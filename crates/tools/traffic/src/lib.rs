@@ -1,7 +1,8 @@
-//! A load generator: calls by any law of arrivals, both ends of them, and exact accounts of what became of each.
+//! A load generator: it makes calls with any arrival process, plays both ends of them, and keeps exact counts of
+//! their outcomes.
 //!
-//! What a call does is data, a [`script`]; a [`driver`] walks sessions through scripts without sockets or clock; the
-//! [`engine`] gives it both, one thread a core.
+//! The steps of a call are data, a [`script`]. A [`driver`] runs sessions through scripts without sockets or a clock.
+//! The [`engine`] supplies both, with one thread per core.
 
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]
@@ -15,6 +16,7 @@ pub mod metrics;
 pub mod options;
 pub mod output;
 pub mod population;
+pub mod process_usage;
 mod recovery;
 pub mod refusals;
 pub mod replay;
@@ -27,5 +29,4 @@ pub mod sipp;
 pub mod statistics;
 pub mod sweep;
 pub mod tally;
-pub mod watch;
 pub mod workload;

@@ -1,6 +1,6 @@
-//! From what a user asks to a [`Plan`].
+//! Construction of a [`Plan`] from the options of a run.
 
-mod means;
+mod transport;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -9,107 +9,110 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::arrival::Arrivals;
-use crate::driver::Connecting;
-use crate::engine::{Again, Avalanche, Callee, Habit, Load, Mix, Phase, Plan, PlanError, Side, Who, longest};
+use crate::driver::ConnectionLifetime;
+use crate::engine::{
+    Activity, Avalanche, CallRole, Callee, GapFrom, Load, Mix, Phase, Plan, PlanError, SideScripts, longest,
+};
 use crate::law::faster;
 use crate::population::Users;
-use crate::report::About;
+use crate::report::RunDescription;
 use crate::script::{Script, Template};
 use crate::service::ServiceLaw;
 use crate::sipp::{self, Role, Scenario};
 use crate::workload::{Workload, unregistering};
-pub use means::Target;
-pub(crate) use means::{Means, NOWHERE};
+pub use transport::Target;
+pub(crate) use transport::{TransportOptions, UNSPECIFIED_ADDRESS};
 
-/// Registrations that are on their way at once, on each thread, before the run.
+/// Default number of concurrent registrations per thread before the run.
 pub(crate) const REGISTERING_AT_ONCE: usize = 16;
-/// The part of the mean time to a refresh by which registrations outlast it: 15 minutes against 10.
+/// Margin of a registration's lifetime over the refresh interval, as a share of the latter: 15 minutes for 10.
 const SPARE_OF_REFRESH: f64 = 0.5;
-/// Calls of a run that neither a number nor a time ends.
+/// Default number of calls if neither a number nor a time is given.
 const DEFAULT_CALLS: u64 = 10_000;
 
-/// Who answers the calls.
+/// Where the callees are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Answering {
-    /// This process, whose callees register at the target first.
+pub enum CalleeLocation {
+    /// In this process; they register at the target first.
     #[default]
     Registered,
-    /// Who is at the target.
-    There,
-    /// This process, to which calls go straight.
-    Here,
+    /// At the target.
+    Remote,
+    /// In this process; calls go to it directly.
+    Local,
 }
 
-/// What a user may ask of a run that calls.
+/// Options of a run that makes calls.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where calls go.
+    /// The destination of calls.
     pub to: Option<Target>,
-    /// What is done.
+    /// The workload.
     pub workload: Workload,
-    /// A scenario of SIPp's instead.
+    /// A SIPp scenario instead of the workload.
     pub scenario: Option<ScenarioFiles>,
-    /// Who answers.
-    pub answering: Answering,
-    /// Sessions a second.
+    /// Where the callees are.
+    pub callee_location: CalleeLocation,
+    /// Arrival rate, in sessions per second.
     pub rate: f64,
-    /// The law of arrivals.
+    /// The arrival process.
     pub arrivals: String,
-    /// A closed loop of so many sessions instead.
+    /// Number of concurrent sessions of a closed loop, instead of the arrival process.
     pub outstanding: Option<usize>,
-    /// How many sessions.
+    /// Number of sessions.
     pub calls: Option<u64>,
-    /// For how long; of a model, in its time, and by default as long as it says.
+    /// Duration; for a model, in the model's time and by default the model's.
     pub time: Option<Duration>,
-    /// What is not counted at the beginning; of a model, in its time.
+    /// The beginning that is not counted; for a model, in its time.
     pub warm_up: Duration,
-    /// How long arrivals go on, uncounted, behind the time: see [`Plan::cool_down`].
+    /// How long arrivals continue, uncounted, after the time: see [`Plan::cool_down`].
     pub cool_down: Duration,
-    /// How often who was refused with 503 and Retry-After tries again: see [`Plan::retries`].
+    /// Number of retries after a 503 with Retry-After: see [`Plan::retries`].
     pub retries: u8,
-    /// How long what has begun may take at the end; by default 64·T1, and as long as those who call and those who are called
-    /// may ring, talk and wait by the laws of their scripts. Of a model of users, whose calls end as they like, 64·T1.
+    /// Time for sessions in progress to end. The default is 64·T1 plus the ring, talk and wait times of both ends by
+    /// the laws of their scripts. For a model of users, whose calls end at any time, it is 64·T1.
     pub drain: Option<Duration>,
-    /// Users on each side; of a model of users, all.
+    /// Number of users on each side; for a model of users, of all users.
     pub users: u32,
-    /// Registrations a second before the run; by default as fast as they are answered, some at once.
+    /// Registrations per second before the run. By default they are made as fast as they are answered, several at
+    /// once.
     pub register_rate: Option<f64>,
-    /// Registrations that are on their way at once before the run, on each thread, where there is no rate.
+    /// Number of concurrent registrations per thread before the run, if no rate is given.
     pub registering_at_once: usize,
-    /// Their names' pattern.
+    /// Pattern of user names.
     pub pattern: String,
-    /// Their passwords' pattern.
+    /// Pattern of passwords.
     pub password: String,
-    /// A file with users instead: the first half calls, the second half is called.
+    /// A file of users instead: the first half are callers, the second half callees.
     pub users_file: Option<PathBuf>,
-    /// Their domain.
+    /// The users' domain.
     pub domain: Option<String>,
-    /// Our addresses.
+    /// Local addresses.
     pub from: Vec<IpAddr>,
-    /// Sockets of the calling end on each thread.
+    /// Sockets of the calling end per thread.
     pub sockets: usize,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Whether they wait awake while it is measured: see [`Phase::is_awake`].
-    pub is_awake: bool,
-    /// Whether messages that leave at once are joined: see [`Plan::joins`].
-    pub joins: bool,
-    /// How connections are used.
-    pub connecting: Connecting,
-    /// Shared connections on each thread.
+    /// Whether they wait awake while it is measured: see [`Phase::is_busy_polling`].
+    pub is_busy_polling: bool,
+    /// Whether messages that leave at once are joined: see [`Plan::has_segmentation`].
+    pub has_segmentation: bool,
+    /// Lifetime of connections.
+    pub connection_lifetime: ConnectionLifetime,
+    /// Shared connections per thread.
     pub connections: usize,
-    /// Whether messages are repeated.
-    pub repeats: bool,
-    /// Sessions at most.
+    /// Whether messages are retransmitted.
+    pub retransmits: bool,
+    /// Maximum number of sessions.
     pub max_sessions: Option<usize>,
     /// The server that the callee emulates.
     pub service: Option<ServiceLaw>,
-    /// What randomness begins with.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl Options {
-    /// A run of `workload` to `to`, with the rest as `--help` says.
+    /// Creates options for a run of `workload` against `to`, with the defaults that `--help` shows.
     #[must_use]
     pub fn new(workload: Workload, to: Option<Target>, seed: u64) -> Self {
         let warm_up = workload.warm_up;
@@ -117,7 +120,7 @@ impl Options {
             to,
             workload,
             scenario: None,
-            answering: if to.is_some() { Answering::Registered } else { Answering::Here },
+            callee_location: if to.is_some() { CalleeLocation::Registered } else { CalleeLocation::Local },
             rate: 10.0,
             arrivals: "poisson".to_owned(),
             outstanding: None,
@@ -137,22 +140,22 @@ impl Options {
             from: Vec::new(),
             sockets: 1,
             threads: 1,
-            is_awake: false,
-            joins: false,
-            connecting: Connecting::default(),
+            is_busy_polling: false,
+            has_segmentation: false,
+            connection_lifetime: ConnectionLifetime::default(),
             connections: 1,
-            repeats: true,
+            retransmits: true,
             max_sessions: None,
             service: None,
             seed,
         }
     }
 
-    /// The plan, and what its report says of it.
+    /// Returns the plan, and the description of the run for its report.
     ///
     /// # Errors
-    /// What does not fit together, with the remedy.
-    pub fn plan(&self) -> Result<(Plan, About), PlanError> {
+    /// If options conflict; says what to do.
+    pub fn plan(&self) -> Result<(Plan, RunDescription), PlanError> {
         if let Some(files) = &self.scenario {
             return self.scenario_plan(files);
         }
@@ -164,18 +167,18 @@ impl Options {
         };
         if !self.cool_down.is_zero() && (self.time.is_none() || self.is_of_users()) {
             return Err(PlanError(
-                "--cool-down goes on behind the measured time; give that (--time), and a workload that comes at a rate"
+                "--cool-down continues after the measured time; give --time, and a workload with an arrival rate"
                     .to_owned(),
             ));
         }
         let mut plan = self.bare_plan(users)?;
-        plan.caller = Some(Side { scripts: self.workload.callers.clone().into(), answers: Vec::new() });
-        let answers_here = self.answering != Answering::There && !self.workload.callees.is_empty();
+        plan.caller = Some(SideScripts { scripts: self.workload.callers.clone().into(), answers: Vec::new() });
+        let answers_here = self.callee_location != CalleeLocation::Remote && !self.workload.callees.is_empty();
         if answers_here {
             let mut scripts = self.workload.callees.clone();
-            // The last one ends their registrations.
+            // The last script removes the registrations.
             scripts.push(unregistering().map_err(|error| PlanError(error.to_string()))?);
-            let side = Side { scripts: scripts.into(), answers: self.workload.answers.clone() };
+            let side = SideScripts { scripts: scripts.into(), answers: self.workload.answers.clone() };
             let listen = self.workload.listen.into_iter().collect();
             plan.callee = Some(Callee { side, listen, service: self.service.clone() });
         } else if self.service.is_some() {
@@ -185,7 +188,7 @@ impl Options {
         }
         let sides = [&self.workload.callers, &self.workload.callees];
         let drain = self.drain_of(&plan, if self.is_of_users() { [&[], &[]] } else { sides.map(Vec::as_slice) });
-        let registers = self.answering == Answering::Registered && answers_here;
+        let registers = self.callee_location == CalleeLocation::Registered && answers_here;
         if let (Some(script), true) = (self.workload.registering, registers) {
             plan.phases.push(self.registering("registering", script, drain, &callees, plan.threads));
         }
@@ -206,53 +209,54 @@ impl Options {
             None => "callees in this process".to_owned(),
         };
         let mut declared = self.workload.declared.clone();
-        if !registers && self.workload.habits.iter().any(|habit| habit.who == Who::Callee) {
-            let text = "none from here: those who are called are elsewhere, or there is no server between";
+        if !registers && self.workload.activities.iter().any(|habit| habit.who == CallRole::Callee) {
+            let text = "none from here: callees are elsewhere, or there is no server in between";
             declared.push(("registrations".to_owned(), text.to_owned()));
         }
         declared.extend(self.slow_registering(&plan));
-        let about = About { workload: self.workload.name.clone(), arrivals: law, seed: self.seed, to, declared };
+        let about =
+            RunDescription { workload: self.workload.name.clone(), arrivals: law, seed: self.seed, to, declared };
         Ok((plan, about))
     }
 
-    /// A warning where those who registered first are forgotten before the last one has: who refreshes its registration begins with
-    /// that only when all are registered.
+    /// Returns a warning if registering takes so long that the first registrations expire before they are refreshed:
+    /// users begin to refresh only when all are registered.
     fn slow_registering(&self, plan: &Plan) -> Option<(String, String)> {
         let phase = plan.phases.iter().find(|phase| !phase.is_measured)?;
-        let refreshes = |habit: &&Habit| habit.who == Who::Callee && habit.again == Again::Begin;
-        let refresh = self.workload.habits.iter().find(refreshes)?.gap.mean()?;
+        let refreshes = |habit: &&Activity| habit.who == CallRole::Callee && habit.gap_from == GapFrom::Begin;
+        let refresh = self.workload.activities.iter().find(refreshes)?.gap.mean()?;
         let (Load::Open(arrivals), Some(count)) = (&phase.load, phase.calls) else { return None };
         #[expect(clippy::cast_precision_loss, reason = "a number of users")]
         let takes = count as f64 / arrivals.rate()?;
         let may_take = refresh * SPARE_OF_REFRESH;
         (takes > may_take).then(|| {
             let text = format!(
-                "registering {count} users takes {takes:.0} s and may take {may_take:.0} s, or the first registrations end before they \
+                "registering {count} users takes {takes:.0} s, but must take at most {may_take:.0} s: the first registrations expire before they \
                  are refreshed; raise --register-rate, or use fewer users"
             );
             (WARNING.to_owned(), text)
         })
     }
 
-    /// Whether users do what they do again and again, instead of coming at a rate.
+    /// Returns whether the load consists of recurring activities of users, not of arrivals at a rate.
     const fn is_of_users(&self) -> bool {
-        !self.workload.habits.is_empty()
+        !self.workload.activities.is_empty()
     }
 
-    /// Whether there is a user at the other end: registrations have none.
+    /// Returns whether the sessions have a user at the other end. Registrations do not.
     fn calls_somebody(&self) -> bool {
         let names_callee = |script: &Script| script.templates.iter().any(Template::names_callee);
         !self.workload.callees.is_empty() || self.workload.callers.iter().any(names_callee)
     }
 
-    /// How long sessions may still take when the last one has begun: messages that are repeated to the end, and what these
-    /// scripts do at their leisure.
+    /// Returns how long sessions may continue after the last one has begun: retransmissions to the end, and the
+    /// pauses of these scripts.
     fn drain_of(&self, plan: &Plan, sides: [&[Script]; 2]) -> Duration {
         let leisure = || sides.iter().fold(Duration::ZERO, |sum, scripts| sum.saturating_add(longest(scripts)));
         self.drain.unwrap_or_else(|| (plan.t1 * 64 + Duration::from_secs(3)).saturating_add(leisure()))
     }
 
-    /// The phase before the run in which those who are called register, and the one behind it in which they do so no more.
+    /// Returns the phase before the run in which callees register, or the one after it in which they unregister.
     fn registering(&self, name: &str, script: u16, drain: Duration, users: &Range<u32>, threads: usize) -> Phase {
         let load = match self.register_rate {
             Some(rate) => Load::Open(Arrivals::uniform(rate)),
@@ -260,7 +264,7 @@ impl Options {
         };
         Phase {
             name: name.to_owned(),
-            who: Who::Callee,
+            role: CallRole::Callee,
             mix: Mix::One(script),
             load,
             calls: Some(u64::from(users.end - users.start)),
@@ -270,11 +274,11 @@ impl Options {
             callers: users.clone(),
             callees: users.clone(),
             is_measured: false,
-            is_awake: false,
+            is_busy_polling: false,
         }
     }
 
-    /// Makes the phase one of users, and says so in words. Only who is called here can register here.
+    /// Turns the phase into one of users, and returns its description. Only callees in this process can register.
     fn of_users(&self, phase: &mut Phase, registers: bool) -> Result<String, PlanError> {
         if self.calls.is_some() || self.outstanding.is_some() {
             return Err(PlanError(format!(
@@ -282,23 +286,23 @@ impl Options {
                 self.workload.name
             )));
         }
-        let done = |habit: &&Habit| registers || habit.who == Who::Caller;
-        let habits: Vec<_> = self.workload.habits.iter().filter(done).cloned().collect();
+        let done = |habit: &&Activity| registers || habit.who == CallRole::Caller;
+        let habits: Vec<_> = self.workload.activities.iter().filter(done).cloned().collect();
         let text: Vec<_> = habits.iter().map(|habit| habit.gap.to_string()).collect();
         let text = format!("of {} users, each after {}", phase.callers.end - phase.callers.start, text.join(" and "));
         phase.mix = habits.first().map_or(Mix::One(0), |habit| habit.mix.clone());
-        phase.load = Load::Habits(habits.into());
+        phase.load = Load::Activities(habits.into());
         phase.calls = None;
         phase.time = self.time.or(self.workload.time).map(|time| faster(time, self.workload.speed));
         phase.warm_up = faster(self.warm_up, self.workload.speed);
         Ok(text)
     }
 
-    /// Makes the phase one of phones after a power cut, and says so in words.
+    /// Turns the phase into one of phones after a power cut, and returns its description.
     fn of_phones(&self, phase: &mut Phase, how: &Avalanche) -> Result<String, PlanError> {
         if self.calls.is_some() || self.outstanding.is_some() || !self.warm_up.is_zero() {
             return Err(PlanError(format!(
-                "the workload {} is over when all phones (--users) are registered; it has no number of calls and no warm-up",
+                "the workload {} ends when all phones (--users) are registered; it has no number of calls and no warm-up",
                 self.workload.name
             )));
         }
@@ -308,25 +312,25 @@ impl Options {
         Ok(format!("of {} phones, each after {}", phase.callers.end - phase.callers.start, how.start))
     }
 
-    /// Sockets, threads and limits, and nothing to do yet.
+    /// Returns a plan with sockets, threads and limits, but without load.
     fn bare_plan(&self, users: Users) -> Result<Plan, PlanError> {
-        let means = Means {
+        let means = TransportOptions {
             to: self.to,
-            is_straight: self.answering == Answering::Here,
+            is_direct: self.callee_location == CalleeLocation::Local,
             from: &self.from,
             sockets: self.sockets,
             threads: self.threads,
-            connecting: self.connecting,
+            connecting: self.connection_lifetime,
             connections: self.connections,
-            repeats: self.repeats,
+            repeats: self.retransmits,
             max_sessions: self.max_sessions,
             seed: self.seed,
         };
         let (retries, cool_down) = (self.retries, self.cool_down);
-        Ok(Plan { joins: self.joins, retries, cool_down, ..means.plan(users)? })
+        Ok(Plan { has_segmentation: self.has_segmentation, retries, cool_down, ..means.plan(users)? })
     }
 
-    /// The phase that is measured, and its law of arrivals in words.
+    /// Returns the measured phase, and the description of its arrivals.
     fn calling(
         &self,
         name: String,
@@ -345,7 +349,7 @@ impl Options {
         let default_calls = self.time.is_none().then_some(DEFAULT_CALLS);
         let phase = Phase {
             name,
-            who: Who::Caller,
+            role: CallRole::Caller,
             mix: self.workload.mix.clone(),
             load,
             calls: self.calls.or(default_calls),
@@ -355,21 +359,21 @@ impl Options {
             callers,
             callees,
             is_measured: true,
-            is_awake: self.is_awake,
+            is_busy_polling: self.is_busy_polling,
         };
         Ok((phase, law))
     }
 
-    /// A scenario that calls.
-    fn scenario_plan(&self, files: &ScenarioFiles) -> Result<(Plan, About), PlanError> {
-        let to = self.to.ok_or_else(|| PlanError("a scenario needs to know whom it calls; give --to".to_owned()))?;
+    /// Returns the plan of a scenario that makes calls.
+    fn scenario_plan(&self, files: &ScenarioFiles) -> Result<(Plan, RunDescription), PlanError> {
+        let to = self.to.ok_or_else(|| PlanError("a scenario that calls needs a target; give --to".to_owned()))?;
         let (scenario, sipp) = files.read(to, self.seed)?;
         if scenario.role != Role::Caller {
             let file = files.file.display();
             return Err(PlanError(format!("{file} begins with receiving: it is for strowger load answer --sf {file}")));
         }
         let domain = self.domain.clone().unwrap_or_else(|| to.domain());
-        let there = Self { answering: Answering::There, ..self.clone() };
+        let there = Self { callee_location: CalleeLocation::Remote, ..self.clone() };
         let mut plan = there.bare_plan(scenario.users(&domain, &sipp))?;
         plan.caller = Some(scenario.side());
         plan.t1 = scenario.t1.unwrap_or(plan.t1);
@@ -377,7 +381,7 @@ impl Options {
         let everybody = 0..plan.users.count();
         let (phase, arrivals) = self.calling(scenario.script.name.clone(), drain, (everybody.clone(), everybody))?;
         plan.phases.push(phase);
-        let about = About {
+        let about = RunDescription {
             workload: files.file.display().to_string(),
             arrivals,
             seed: self.seed,
@@ -388,7 +392,7 @@ impl Options {
     }
 
     fn population(&self) -> Result<Users, PlanError> {
-        let usual = || self.to.map_or_else(|| NOWHERE.to_owned(), |to| to.domain());
+        let usual = || self.to.map_or_else(|| UNSPECIFIED_ADDRESS.to_owned(), |to| to.domain());
         let domain = self.domain.clone().unwrap_or_else(usual);
         match &self.users_file {
             Some(file) => Users::read(file, &domain).map_err(|error| PlanError(error.to_string())),
@@ -404,10 +408,10 @@ impl Options {
     }
 }
 
-/// A scenario of SIPp's, and what SIPp's command line says of it.
+/// A SIPp scenario, with the options of SIPp's command line.
 #[derive(Clone, Debug)]
 pub struct ScenarioFiles {
-    /// The scenario (`-sf`).
+    /// The scenario file (`-sf`).
     pub file: PathBuf,
     /// Injection files (`-inf`).
     pub tables: Vec<PathBuf>,
@@ -415,12 +419,12 @@ pub struct ScenarioFiles {
     pub service: Option<String>,
     /// The password of `[authentication]` (`-ap`).
     pub password: Option<String>,
-    /// The pauses that say no time (`-d`).
+    /// The length of pauses that do not specify one (`-d`).
     pub pause: Duration,
 }
 
 impl ScenarioFiles {
-    /// Reads them.
+    /// Reads the files.
     fn read(&self, target: Target, seed: u64) -> Result<(Scenario, sipp::Options), PlanError> {
         let mut options = sipp::Options { pause: self.pause, seed, ..sipp::Options::default() };
         options.is_ipv6 = target.address.is_ipv6();
@@ -432,15 +436,15 @@ impl ScenarioFiles {
     }
 }
 
-/// What a scenario asks for and does not get, as a report declares it.
+/// Returns the unsupported requests of a scenario, as declared in a report.
 fn warnings(scenario: &Scenario) -> Vec<(String, String)> {
     scenario.warnings.iter().map(|note| (WARNING.to_owned(), note.to_string())).collect()
 }
 
-/// What [`About::declared`] calls a warning.
+/// What [`RunDescription::declared`] calls a warning.
 pub const WARNING: &str = "warning";
 
-/// Who calls and who is called.
+/// Splits users into callers and callees.
 fn halves(users: &Users, count: u32, is_file: bool) -> (Range<u32>, Range<u32>) {
     let half = if is_file { (users.count() / 2).max(1) } else { count.max(1) };
     let second = if users.count() > half { half..users.count() } else { 0..half };
@@ -454,57 +458,59 @@ fn describe(arrivals: &Arrivals) -> String {
     }
 }
 
-/// What a user may ask of a run that only answers.
+/// Options of a run that only answers.
 #[derive(Clone, Debug)]
 pub struct AnswerOptions {
-    /// Where it listens, at least at one address. All of the same transport; only over UDP at several.
+    /// Addresses to listen at, at least one. All must have the same transport; several are possible over UDP only.
     pub listen: Vec<Target>,
-    /// Whose callee it is.
+    /// The workload whose callee is played.
     pub workload: Workload,
-    /// A scenario of SIPp's instead.
+    /// A SIPp scenario instead of the workload.
     pub scenario: Option<ScenarioFiles>,
-    /// How many calls it answers before it ends.
+    /// Number of calls after which it ends.
     pub calls: Option<u64>,
-    /// How long it answers.
+    /// Time after which it ends.
     pub time: Option<Duration>,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// Whether they wait awake: see [`Phase::is_awake`].
-    pub is_awake: bool,
-    /// Whether messages that leave at once are joined: see [`Plan::joins`].
-    pub joins: bool,
-    /// Whether messages are repeated.
-    pub repeats: bool,
-    /// The server that it emulates; one behind each address.
+    /// Whether they wait awake: see [`Phase::is_busy_polling`].
+    pub is_busy_polling: bool,
+    /// Whether messages that leave at once are joined: see [`Plan::has_segmentation`].
+    pub has_segmentation: bool,
+    /// Whether messages are retransmitted.
+    pub retransmits: bool,
+    /// The server to emulate, one for each address.
     pub service: Option<ServiceLaw>,
-    /// What randomness begins with.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl AnswerOptions {
-    /// Where it listens: the first address, which names its users, and all of them.
+    /// Returns the first address, which users' URIs contain, and all addresses to listen at.
     fn listening(&self) -> Result<(Target, Vec<SocketAddr>), PlanError> {
         let first = self.listen.first().copied();
         let first =
             first.ok_or_else(|| PlanError("there is no address to answer at; give one (--listen)".to_owned()))?;
         if self.listen.iter().any(|target| target.transport != first.transport) {
-            return Err(PlanError("one process answers by one transport (--listen); start another one".to_owned()));
+            return Err(PlanError(
+                "one process answers over one transport (--listen); start another process for the other".to_owned(),
+            ));
         }
         let addresses: Vec<_> = self.listen.iter().map(|target| target.address).collect();
         if let Some(ip) = addresses.iter().map(SocketAddr::ip).find(IpAddr::is_unspecified) {
             return Err(PlanError(format!(
-                "{ip} is no address that an answer can say: calls go on to what Contact names. Give the address by which callers reach \
+                "{ip} cannot be used in the Contact of an answer. Give the address at which callers reach \
                  this machine to --listen"
             )));
         }
         Ok((first, addresses))
     }
 
-    /// The plan, and what its report says of it.
+    /// Returns the plan, and the description of the run for its report.
     ///
     /// # Errors
-    /// Where the workload has nobody who is called, or addresses do not go together.
-    pub fn plan(&self) -> Result<(Plan, About), PlanError> {
+    /// If the workload has no callee, or addresses do not fit together.
+    pub fn plan(&self) -> Result<(Plan, RunDescription), PlanError> {
         let (first, addresses) = self.listening()?;
         let ip = first.address.ip();
         let (side, users, t1, name, declared) = match &self.scenario {
@@ -520,11 +526,13 @@ impl AnswerOptions {
                 (scenario.side(), users, scenario.t1, file.to_string(), warnings(&scenario))
             }
             None if self.workload.callees.is_empty() => {
-                return Err(PlanError(format!("in the workload {} nobody is called", self.workload.name)));
+                return Err(PlanError(format!("the workload {} has no callee", self.workload.name)));
             }
             None => {
-                let side =
-                    Side { scripts: self.workload.callees.clone().into(), answers: self.workload.answers.clone() };
+                let side = SideScripts {
+                    scripts: self.workload.callees.clone().into(),
+                    answers: self.workload.answers.clone(),
+                };
                 let users = Users::generated("user%", "", &ip.to_string(), 1);
                 (side, users, None, self.workload.name.clone(), Vec::new())
             }
@@ -533,14 +541,15 @@ impl AnswerOptions {
         plan.transport = first.transport;
         plan.addresses = vec![ip];
         plan.t1 = t1.unwrap_or(plan.t1);
-        (plan.threads, plan.repeats, plan.joins) = (self.threads.max(1), self.repeats, self.joins);
-        // Calls that have begun may go on for as long as the callee's own laws say; the caller's are not known here.
+        (plan.threads, plan.retransmits, plan.has_segmentation) =
+            (self.threads.max(1), self.retransmits, self.has_segmentation);
+        // Calls in progress may continue for as long as the callee's own laws allow; the caller's are not known here.
         let drain = (plan.t1 * 64).saturating_add(longest(&side.scripts));
         let to: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
         plan.callee = Some(Callee { side, listen: addresses, service: self.service.clone() });
         plan.phases.push(Phase {
             name: format!("answering {name}"),
-            who: Who::Callee,
+            role: CallRole::Callee,
             mix: Mix::One(0),
             load: Load::None,
             calls: self.calls,
@@ -550,9 +559,9 @@ impl AnswerOptions {
             callers: 0..1,
             callees: 0..1,
             is_measured: true,
-            is_awake: self.is_awake,
+            is_busy_polling: self.is_busy_polling,
         });
-        let about = About {
+        let about = RunDescription {
             workload: name,
             arrivals: "as they come".to_owned(),
             seed: self.seed,
@@ -563,18 +572,18 @@ impl AnswerOptions {
     }
 }
 
-/// A workload by its name, or several by weight, with their defaults.
+/// Returns a workload by name, or several by weight, with their defaults.
 ///
 /// # Errors
-/// Which there are.
+/// Lists the workloads.
 pub fn workload(text: &str) -> Result<Workload, PlanError> {
     workload_with(text, &[], 1.0)
 }
 
-/// As [`workload`], with values of its parameters, and so many times faster than its model.
+/// Does the same as [`workload`], with values of parameters and a speed relative to the model.
 ///
 /// # Errors
-/// What is wrong, and the remedy.
+/// Says what is wrong, and what to do.
 pub fn workload_with(text: &str, set: &[(String, String)], speed: f64) -> Result<Workload, PlanError> {
     Workload::parse(text, set, speed).map_err(|error| PlanError(error.to_string()))
 }

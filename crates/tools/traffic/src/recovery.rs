@@ -1,4 +1,4 @@
-//! What reports say of calls under load, and of phones that came back after a power cut.
+//! Sections of reports about calls under load, and about the recovery of phones after a power cut.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::metrics::{Calls, Counts, Recovery, SHARES};
 use crate::output::percent_of;
 use crate::report::times_json;
 
-/// Adds `calls` where calls were made, and `recovery` of phones.
+/// Adds `calls` if calls were made, and `recovery` if the phase is one of phones.
 pub(crate) fn extend(phase: &PhaseReport, top: &mut Map<String, Value>) {
     let calls = &phase.meter().metrics.calls;
     if calls.begun > 0 {
@@ -24,7 +24,7 @@ fn calls_json(calls: &Calls) -> Value {
     json!({ "begun": calls.begun, "answered": calls.answered, "ended_by_bye": calls.ended_by_bye,
         "ended_otherwise": calls.ended_otherwise, "bye_share": calls.bye_share(), "refused_503": calls.refused_503,
         "timed_out": calls.timed_out, "timed_out_408": calls.timed_out_408,
-        "refused_otherwise": calls.refused_otherwise, "going_on": calls.going_on(), "tried_again": calls.tried_again,
+        "refused_otherwise": calls.refused_otherwise, "going_on": calls.in_progress(), "tried_again": calls.tried_again,
         "setup_us": times_json(&calls.setup) })
 }
 
@@ -33,7 +33,7 @@ fn recovery_json(recovery: &Recovery) -> Value {
         let time = recovery.time_of(share / 100.0).map(|time| time.as_secs_f64());
         json!({ "percent": share, "s": time })
     });
-    let course = recovery.course().into_iter().map(|(at, count)| json!([at.as_secs_f64(), count]));
+    let course = recovery.time_series().into_iter().map(|(at, count)| json!([at.as_secs_f64(), count]));
     let (refreshed, refreshes_failed) = recovery.refreshes();
     json!({ "phones": recovery.phones(), "registered": recovery.registered(), "times": times.collect::<Vec<_>>(),
         "attempts": counts_json(recovery.attempts()), "requests": counts_json(recovery.requests()),
@@ -44,7 +44,7 @@ fn counts_json(counts: &Counts) -> Value {
     json!({ "mean": counts.mean(), "p50": counts.quantile(0.5), "p99": counts.quantile(0.99), "max": counts.max() })
 }
 
-/// The same for people.
+/// Returns the same as text.
 pub(crate) fn text(phase: &PhaseReport) -> String {
     let calls = &phase.meter().metrics.calls;
     let mut text = if calls.begun > 0 { calls_text(calls) } else { String::new() };
@@ -59,7 +59,7 @@ fn calls_text(calls: &Calls) -> String {
     let mut text = format!(
         "  calls answered {answered}, refused with 503 {refused_503}, timed out {timed_out}, refused otherwise {refused_otherwise}, \
          going on {}\n",
-        calls.going_on(),
+        calls.in_progress(),
     );
     let ended = ended_by_bye + ended_otherwise;
     if ended > 0 {

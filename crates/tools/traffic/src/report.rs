@@ -1,50 +1,50 @@
-//! A run's report as JSON, and as the few lines that a terminal shows.
+//! Report of a run as JSON, and as the few lines that a terminal shows.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::{LATE_AT_MEDIAN, LATE_AT_P99, LinkCounts, PhaseReport, Report, Who, counted, with_remedy};
-use crate::meter::{Accounts, Messages, Meter, Times};
+use crate::engine::{CallRole, LATE_AT_MEDIAN, LATE_AT_P99, LinkCounts, PhaseReport, Report, counted, with_remedy};
+use crate::meter::{Messages, Meter, OutcomeCounts, TimeHistogram};
 use crate::metrics::accounts_of;
-use crate::output::{Parts, Server, percent_of};
-use crate::script::{Ending, Kind, Verb};
+use crate::output::{PhaseData, Server, percent_of};
+use crate::script::{Ending, Kind, MethodId};
 use crate::{recovery, tally};
 
-/// Rates are only said of so many calls and of so long a time.
+/// Minimum number of calls and minimum time for a rate.
 const RATE_OF: (u64, Duration) = (2, Duration::from_millis(100));
 
-/// What a report says of the run beside what was measured.
+/// Description of the run in a report.
 #[derive(Clone, Debug, Default)]
-pub struct About {
-    /// The workload's or the scenario's name.
+pub struct RunDescription {
+    /// Name of the workload or scenario.
     pub workload: String,
-    /// The law of arrivals.
+    /// Arrival law.
     pub arrivals: String,
-    /// The seed.
+    /// Seed.
     pub seed: u64,
-    /// Where calls went.
+    /// Destination of calls.
     pub to: String,
-    /// Parameters of the workload that its paper does not give, and whatever else a reader must know.
+    /// Parameters of the workload that its paper does not give, and other things that a reader must know.
     pub declared: Vec<(String, String)>,
 }
 
 impl Report {
-    /// The measured phase; of a run that never came to it, the last.
+    /// Returns the measured phase; the last phase if the run did not get so far.
     #[must_use]
     pub fn measured(&self) -> Option<&PhaseReport> {
         self.phases.iter().find(|phase| phase.is_measured).or(self.phases.last())
     }
 
-    fn parts<'a>(&'a self, phase: &'a PhaseReport) -> Parts<'a> {
+    fn parts<'a>(&'a self, phase: &'a PhaseReport) -> PhaseData<'a> {
         let meter = phase.meter();
         let (series, server) = (&phase.series, self.server.as_ref());
         let (from, elapsed, carried_in_time) = (phase.counted_from, phase.elapsed, phase.carried_in_time);
-        Parts { meter, metrics: &meter.metrics, series, from, elapsed, carried_in_time, server }
+        PhaseData { meter, metrics: &meter.metrics, series, from, elapsed, carried_in_time, server }
     }
 
-    /// What the server used, where it was watched for long enough.
+    /// Returns the resource use of the server, if it was sampled for long enough.
     #[must_use]
     pub fn server_used(&self) -> Option<Server> {
         let (phase, seen) = (self.measured()?, self.server.as_ref()?);
@@ -52,18 +52,17 @@ impl Report {
         total.filter(|total| !total.time.is_zero()).map(|_| self.parts(phase).server(seen))
     }
 
-    /// Why a run was in vain in which calls were to be made and not one was carried, or to be answered and none came, and what may
-    /// help; `None` where one was, and where a run that made calls was ended by hand.
+    /// Returns why a run carried no call, or received none to answer, with a possible remedy. `None` if there was
+    /// one, and for a run with own calls that was stopped by hand.
     #[must_use]
-    pub fn in_vain(&self) -> Option<String> {
+    pub fn failure_reason(&self) -> Option<String> {
         let phase = self.measured().filter(|phase| phase.is_measured && phase.is_warm)?;
-        let Accounts { offered, sent, carried, .. } = accounts_of(phase.meter());
-        // Who only answers is ended by hand as a rule.
-        if phase.who == Who::Callee && offered == 0 {
+        let OutcomeCounts { offered, sent, carried, .. } = accounts_of(phase.meter());
+        // A run that only answers is normally stopped by hand.
+        if phase.role == CallRole::Callee && offered == 0 {
             let came = match phase.links.received {
-                0 => "nothing came at all; is the address right at which it is called, here (--listen) and there?"
-                    .to_owned(),
-                messages => format!("what came, {}, began none", counted(messages, "message")),
+                0 => "nothing came at all; is the listen address right, here (--listen) and at the caller?".to_owned(),
+                messages => format!("{} came, but none began a call", counted(messages, "message")),
             };
             return Some(format!("nobody called: {came}"));
         }
@@ -89,13 +88,13 @@ impl Report {
         })
     }
 
-    /// Everything, for machines. The measured phase stands at the top.
+    /// Returns everything for programs, with the measured phase at the top level.
     #[must_use]
-    pub fn to_json(&self, about: &About) -> Value {
+    pub fn to_json(&self, about: &RunDescription) -> Value {
         let mut top = self.measured().map(phase_json).unwrap_or_default();
         if let Some(phase) = self.measured() {
             self.parts(phase).extend(&mut top);
-            let compared = phase.compared();
+            let compared = phase.answer_comparison();
             if !compared.is_empty() {
                 top.insert("record".to_owned(), compared.to_json());
             }
@@ -113,17 +112,17 @@ impl Report {
         Value::Object(top)
     }
 
-    /// What a terminal shows at the end.
+    /// Returns the final text for a terminal.
     #[must_use]
-    pub fn to_text(&self, about: &About) -> String {
+    pub fn to_text(&self, about: &RunDescription) -> String {
         let mut text = String::new();
         let Some(phase) = self.measured() else { return "nothing was measured\n".to_owned() };
         let meter = phase.meter();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{} to {}, arrivals {}, seed {}", about.workload, about.to, about.arrivals, about.seed);
         text.push_str(&accounts_text(phase));
-        text.push_str(&tally::beside(phase));
-        text.push_str(&self.course_text(phase));
+        text.push_str(&tally::notes(phase));
+        text.push_str(&self.time_series_text(phase));
         for (verb, answer, times) in meter.answers() {
             let _ = writeln!(
                 text,
@@ -140,9 +139,10 @@ impl Report {
         text.push_str(&tally::from_due(phase));
         text.push_str(&recovery::text(phase));
         text.push_str(&tally::text(phase));
-        text.push_str(&phase.compared().to_text());
+        text.push_str(&phase.answer_comparison().to_text());
         for (ending, count) in &meter.failures {
-            let said = if let Ending::Refused(status) = ending { meter.refusals.said(*status) } else { String::new() };
+            let said =
+                if let Ending::Refused(status) = ending { meter.refusals.reasons(*status) } else { String::new() };
             let _ = writeln!(text, "  {count} ended by: {ending}{said}");
         }
         let repeats = (meter.repeats_sent, meter.repeats_received);
@@ -155,7 +155,7 @@ impl Report {
             let late = &meter.lateness;
             let _ = writeln!(
                 text,
-                "  the generator: {:.1?} late at the median ({LATE_AT_MEDIAN:?} are too many), {:.1?} at p99 ({LATE_AT_P99:?}){}",
+                "  the generator: {:.1?} late at the median ({LATE_AT_MEDIAN:?} is too much), {:.1?} at p99 ({LATE_AT_P99:?}){}",
                 late.quantile(0.5),
                 late.quantile(0.99),
                 cpu_per_call(phase).map(|us| format!("; {us:.1} µs of CPU a call")).unwrap_or_default()
@@ -165,7 +165,7 @@ impl Report {
         if unread.count() > 0 {
             let _ = writeln!(
                 text,
-                "  messages waited {:.1?} at the median to be read by it ({LATE_AT_MEDIAN:?} are too many), {:.1?} at p99 ({LATE_AT_P99:?})",
+                "  messages waited {:.1?} at the median to be read by it ({LATE_AT_MEDIAN:?} is too much), {:.1?} at p99 ({LATE_AT_P99:?})",
                 unread.quantile(0.5),
                 unread.quantile(0.99),
             );
@@ -174,14 +174,14 @@ impl Report {
         if resent.count() > 0 {
             let _ = writeln!(
                 text,
-                "  messages were sent again {:.1?} late at the median ({LATE_AT_MEDIAN:?} are too many), {:.1?} at p99 ({LATE_AT_P99:?})",
+                "  retransmissions were {:.1?} late at the median ({LATE_AT_MEDIAN:?} is too much), {:.1?} at p99 ({LATE_AT_P99:?})",
                 resent.quantile(0.5),
                 resent.quantile(0.99),
             );
         }
-        let LinkCounts { sent, joined, .. } = phase.links;
+        let LinkCounts { sent, segmented: joined, .. } = phase.links;
         if joined > 0 {
-            let _ = writeln!(text, "  {joined} of the generator's {sent} messages left joined with others");
+            let _ = writeln!(text, "  {joined} of the generator's {sent} messages left in segmented packets");
         }
         if let Some(server) = self.server_used() {
             text.push_str(&server_line(&server));
@@ -194,8 +194,8 @@ impl Report {
 }
 
 impl Report {
-    /// Where the run did not go as it was asked to.
-    fn course_text(&self, phase: &PhaseReport) -> String {
+    /// Returns deviations of the run from what was requested.
+    fn time_series_text(&self, phase: &PhaseReport) -> String {
         let mut text = String::new();
         if self.was_stopped && self.broken_off.is_none() {
             text.push_str("  the run was STOPPED before its end\n");
@@ -206,16 +206,16 @@ impl Report {
             text.push_str("  it ended in its warm-up: NOTHING WAS MEASURED\n");
         }
         if phase.is_used_up {
-            text.push_str("  there were no more arrivals, although more were asked for\n");
+            text.push_str("  the arrivals ran out before the requested number or time\n");
         }
         text
     }
 }
 
-/// The accounts of calls, and their rates. Only what was carried until the last arrival is a rate: behind it a server works off
-/// what it could not carry in time.
+/// Returns the outcomes and rates of calls. Only calls carried until the last arrival count in a rate: after it a
+/// server works off its backlog.
 fn accounts_text(phase: &PhaseReport) -> String {
-    let Accounts { offered, refused, sent, carried, lost, failed, unfinished } = accounts_of(phase.meter());
+    let OutcomeCounts { offered, refused, sent, carried, lost, failed, unfinished } = accounts_of(phase.meter());
     let in_time = phase.carried_in_time;
     let shown = |count| rate(phase, count).map(|rate| format!("{rate:.1}/s"));
     let offered_rate = shown(offered).map(|rate| format!(" ({rate})")).unwrap_or_default();
@@ -229,12 +229,12 @@ fn accounts_text(phase: &PhaseReport) -> String {
     let behind = phase.carried_behind;
     if behind > 0 {
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "  {behind} of those carried ended behind the last arrival, which no rate counts");
+        let _ = writeln!(text, "  {behind} of those carried ended after the last arrival; rates do not count them");
     }
     text
 }
 
-/// So many calls a second; of too few, or in too short a time, there is no rate.
+/// Returns the rate per second; `None` for too few calls or too short a time.
 fn rate(phase: &PhaseReport, count: u64) -> Option<f64> {
     let is_said = accounts_of(phase.meter()).offered >= RATE_OF.0 && phase.elapsed >= RATE_OF.1;
     is_said.then(|| per(count, phase.elapsed.as_secs_f64()))
@@ -259,7 +259,7 @@ fn server_line(server: &Server) -> String {
 
 fn phase_json(phase: &PhaseReport) -> Map<String, Value> {
     let meter = phase.meter();
-    let Accounts { offered, refused, sent, carried, lost, failed, unfinished } = accounts_of(phase.meter());
+    let OutcomeCounts { offered, refused, sent, carried, lost, failed, unfinished } = accounts_of(phase.meter());
     let seconds = phase.elapsed.as_secs_f64();
     let failures: Map<_, _> = meter.failures.iter().map(|(ending, count)| (ending.to_string(), json!(count))).collect();
     let value = json!({
@@ -298,7 +298,7 @@ fn phase_json(phase: &PhaseReport) -> Map<String, Value> {
     }
 }
 
-/// What the generator says of itself.
+/// Returns the generator's own figures.
 fn generator_json(phase: &PhaseReport) -> Value {
     json!({
         "lateness_us": times_json(&phase.meter().lateness),
@@ -308,7 +308,7 @@ fn generator_json(phase: &PhaseReport) -> Value {
         "cpu_us_per_call": cpu_per_call(phase).unwrap_or_default(),
         "handed_over": phase.links.handed_over, "handover_drops": phase.links.handover_drops,
         "forgotten": phase.forgotten,
-        "joined": phase.links.joined,
+        "joined": phase.links.segmented,
         "kernel_drops": phase.links.kernel_drops,
         "send_failures": phase.links.send_failures,
         "unreachable": phase.links.unreachable,
@@ -330,8 +330,8 @@ fn messages_json(messages: &Messages) -> Map<String, Value> {
     messages.iter().map(|(kind, count)| (kind_name(kind), json!(count))).collect()
 }
 
-/// Times in microseconds.
-pub(crate) fn times_json(times: &Times) -> Value {
+/// Returns times in microseconds.
+pub(crate) fn times_json(times: &TimeHistogram) -> Value {
     let us = |time: Duration| time.as_secs_f64() * 1e6;
     let at = |share| us(times.quantile(share));
     json!({ "count": times.count(), "mean": if times.count() > 0 { us(times.mean()) } else { 0.0 }, "p50": at(0.5), "p90": at(0.9),
@@ -340,22 +340,22 @@ pub(crate) fn times_json(times: &Times) -> Value {
 
 fn kind_name(kind: Kind) -> String {
     match kind {
-        Kind::Request(Verb::Other) => "other".to_owned(),
+        Kind::Request(MethodId::Other) => "other".to_owned(),
         Kind::Request(verb) => verb.as_str().to_owned(),
         Kind::Response(status) => status.to_string(),
         Kind::Garbage => "garbage".to_owned(),
     }
 }
 
-/// So many of it each; nothing by nothing.
+/// Returns `count` divided by `by`; 0 if that is zero.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 pub(crate) fn per(count: u64, by: f64) -> f64 {
     if by > 0.0 { count as f64 / by } else { 0.0 }
 }
 
-/// What a call has cost the generator, in microseconds; where none was carried, there is no such figure.
+/// Returns the generator's CPU time per call in microseconds; `None` if no call was carried.
 fn cpu_per_call(phase: &PhaseReport) -> Option<f64> {
-    // Of the whole phase, its end included.
-    let calls = accounts_of(phase.meter()).carried.max(phase.meter().ended_well());
+    // Calls of the whole phase, including its end.
+    let calls = accounts_of(phase.meter()).carried.max(phase.meter().success_times());
     (calls > 0).then(|| phase.cpu.as_secs_f64() * 1e6 / per(calls, 1.0))
 }

@@ -1,69 +1,70 @@
-//! What came of each script, of transactions, and of users: the parts of a report beside calls.
+//! Outcomes of scripts, transactions and users: the parts of a report besides calls.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::{LATE_AT_MEDIAN, LATE_AT_P99, LATE_OF, PhaseReport, Plan, Who};
-use crate::meter::{Accounts, Answer, Ends, Times, Transactions};
+use crate::engine::{CallRole, LATE_AT_MEDIAN, LATE_AT_P99, LATE_OF, PhaseReport, Plan};
+use crate::meter::{OutcomeCounts, ResponseClass, TimeHistogram, TransactionCounts, Transactions};
 use crate::output::percent_of;
 use crate::report::times_json;
-use crate::script::Verb;
+use crate::script::MethodId;
 use crate::workload::CONFORMING;
 
-/// Lateness above this part of a time is not small against it.
+/// Divisor: lateness above a tenth of a time is not small relative to it.
 const LATE_SHARE: u32 = 10;
 
-/// The accounts of a script's sessions.
+/// Outcomes of a script's sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScriptAccounts {
-    /// Which end ran it.
-    pub who: Who,
-    /// Its name.
+pub struct ScriptOutcomes {
+    /// End that ran it.
+    pub who: CallRole,
+    /// Name.
     pub name: String,
-    /// Its sessions; none of them is offered or refused.
-    pub accounts: Accounts,
+    /// Sessions; `offered` and `refused` are not used.
+    pub accounts: OutcomeCounts,
 }
 
 impl PhaseReport {
-    /// Counts the transactions of both ends where the sessions began: so a rule of transactions is one of all of them.
+    /// Adds the transactions of both ends to those of the end that began the sessions, so that a rule on transactions
+    /// covers all.
     pub(crate) fn gather_transactions(&mut self) {
-        let (first, second) = match self.who {
-            Who::Caller => (&mut self.caller, &mut self.callee),
-            Who::Callee => (&mut self.callee, &mut self.caller),
+        let (first, second) = match self.role {
+            CallRole::Caller => (&mut self.caller, &mut self.callee),
+            CallRole::Callee => (&mut self.callee, &mut self.caller),
         };
         first.transactions.merge(&std::mem::take(&mut second.transactions));
     }
 
-    /// The transactions of both ends, by method: what each sent and how it was answered.
+    /// Returns the transactions of both ends by method, with their outcomes.
     #[must_use]
     pub const fn transactions(&self) -> &Transactions {
         &self.meter().transactions
     }
 
-    /// Whether the users are served as they should be: [`CONFORMING`] of their transactions succeed; where there
-    /// were none, nobody was served. `None` where the phase is not one of users.
+    /// Returns whether the users were served sufficiently: [`CONFORMING`] of their transactions must succeed; false
+    /// without any transaction. `None` if the phase has no users' activities.
     #[must_use]
     pub fn is_conforming(&self) -> Option<bool> {
         let sum = self.transactions().sum();
         self.users.map(|_| sum.all > 0 && sum.share() >= CONFORMING)
     }
 
-    /// Why times that count from the sending of a request flatter the server: calls began late, and not a little against the
-    /// times themselves. `None` where they do not.
+    /// Returns a warning if times measured from sending flatter the server, because calls began late and not by
+    /// little relative to those times.
     #[must_use]
-    pub fn caution(&self) -> Option<String> {
+    pub fn warning(&self) -> Option<String> {
         let meter = self.meter();
         let late = meter.lateness.quantile(0.99);
         if meter.lateness.count() < LATE_OF || late <= LATE_AT_MEDIAN {
             return None;
         }
-        let is_flattered = |(verb, from_due): (&Verb, &Times)| {
-            let (sent, due) = (meter.answer(*verb, Answer::Success)?.quantile(0.99), from_due.quantile(0.99));
-            // Calls that began late and were answered fast lie elsewhere than at the slow end.
+        let is_flattered = |(verb, from_due): (&MethodId, &TimeHistogram)| {
+            let (sent, due) = (meter.answer(*verb, ResponseClass::Success)?.quantile(0.99), from_due.quantile(0.99));
+            // Calls that began late but were answered fast are not at the slow end.
             (late > sent / LATE_SHARE && due.saturating_sub(sent) > sent / LATE_SHARE).then(|| {
                 format!(
-                    "calls began {late:.1?} late at p99, which the times from sending leave out; from when it was due, {} to 2xx \
+                    "calls began {late:.1?} late at p99, which times from sending do not include; from its due time, {} to 2xx \
                      took {:.1?} at p99, not {sent:.1?}",
                     verb.as_str(),
                     due
@@ -73,21 +74,21 @@ impl PhaseReport {
         meter.from_due.iter().find_map(is_flattered)
     }
 
-    /// The accounts of the scripts that were run.
-    pub(crate) fn script_accounts(&self, plan: &Plan) -> Vec<ScriptAccounts> {
+    /// Returns the outcomes of the scripts that ran.
+    pub(crate) fn script_outcomes(&self, plan: &Plan) -> Vec<ScriptOutcomes> {
         let callee = plan.callee.as_ref().map(|callee| &callee.side);
-        let ends = [(Who::Caller, plan.caller.as_ref(), &self.caller), (Who::Callee, callee, &self.callee)];
+        let ends = [(CallRole::Caller, plan.caller.as_ref(), &self.caller), (CallRole::Callee, callee, &self.callee)];
         let mut all = Vec::new();
         for (who, side, meter) in ends {
             let Some(side) = side else { continue };
             let ran = side.scripts.iter().zip(&meter.scripts).filter(|(_, accounts)| accounts.sent > 0);
             for (script, accounts) in ran {
-                // A replay has a script for each call, all of one name.
+                // A replay has a script for each call, all with one name.
                 let known =
-                    all.iter_mut().find(|known: &&mut ScriptAccounts| known.who == who && known.name == script.name);
+                    all.iter_mut().find(|known: &&mut ScriptOutcomes| known.who == who && known.name == script.name);
                 match known {
                     Some(known) => known.accounts.merge(accounts),
-                    None => all.push(ScriptAccounts { who, name: script.name.clone(), accounts: *accounts }),
+                    None => all.push(ScriptOutcomes { who, name: script.name.clone(), accounts: *accounts }),
                 }
             }
         }
@@ -95,10 +96,10 @@ impl PhaseReport {
     }
 }
 
-/// Adds `scripts`, `transactions` and, of users, `users`.
+/// Adds `scripts`, `transactions` and, for users, `users`.
 pub(crate) fn extend(phase: &PhaseReport, top: &mut Map<String, Value>) {
     let scripts = phase.scripts.iter().map(|script| {
-        let Accounts { sent, carried, lost, failed, unfinished, .. } = script.accounts;
+        let OutcomeCounts { sent, carried, lost, failed, unfinished, .. } = script.accounts;
         json!({ "end": end_name(script.who), "script": script.name, "sent": sent, "carried": carried, "lost": lost,
             "failed": failed, "unfinished": unfinished })
     });
@@ -107,7 +108,7 @@ pub(crate) fn extend(phase: &PhaseReport, top: &mut Map<String, Value>) {
         .from_due()
         .map(|(verb, times)| json!({ "method": verb.as_str(), "answer": "2xx", "us": times_json(times) }));
     top.insert("answers_from_due".to_owned(), from_due.collect());
-    top.insert("caution".to_owned(), json!(phase.caution()));
+    top.insert("caution".to_owned(), json!(phase.warning()));
     let limits = json!({ "p50": LATE_AT_MEDIAN.as_micros(), "p99": LATE_AT_P99.as_micros() });
     top.insert("lateness_limits_us".to_owned(), limits);
     let transactions = phase.transactions();
@@ -125,15 +126,15 @@ pub(crate) fn extend(phase: &PhaseReport, top: &mut Map<String, Value>) {
     }
 }
 
-/// What is in no account of calls and changes what they say, for people.
-pub(crate) fn beside(phase: &PhaseReport) -> String {
+/// Returns remarks for people: events outside the accounts of calls that affect their meaning.
+pub(crate) fn notes(phase: &PhaseReport) -> String {
     let mut text = String::new();
     let PhaseReport { service_drops, forgotten, .. } = *phase;
     // Writing to a String cannot fail.
     if service_drops > 0 {
-        let accounts = match phase.who {
-            Who::Callee => ", and are in no account above",
-            Who::Caller => "",
+        let accounts = match phase.role {
+            CallRole::Callee => ", and no count above includes them",
+            CallRole::Caller => "",
         };
         let _ = writeln!(
             text,
@@ -143,13 +144,13 @@ pub(crate) fn beside(phase: &PhaseReport) -> String {
     if forgotten > 0 {
         let _ = writeln!(
             text,
-            "  {forgotten} calls were FORGOTTEN too early, because there were so many: what came again of them was taken for new"
+            "  {forgotten} calls were FORGOTTEN too early, because there were too many: their retransmissions were taken for new calls"
         );
     }
     text
 }
 
-/// The times from when requests were due, for people.
+/// Returns the times from when requests were due, for people.
 pub(crate) fn from_due(phase: &PhaseReport) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -165,21 +166,21 @@ pub(crate) fn from_due(phase: &PhaseReport) -> String {
             times.max()
         );
     }
-    if let Some(why) = phase.caution() {
+    if let Some(why) = phase.warning() {
         let _ = writeln!(text, "  CAUTION: {why}");
     }
     text
 }
 
-/// The same for people: scripts where there are several, and what users need to know.
+/// Returns outcomes for people: of scripts if there are several, and of users.
 pub(crate) fn text(phase: &PhaseReport) -> String {
     let mut text = String::new();
     let of = |who| phase.scripts.iter().filter(move |script| script.who == who);
-    let is_mixed = of(phase.who).count() > 1;
+    let is_mixed = of(phase.role).count() > 1;
     // Writing to a String cannot fail.
-    for script in of(phase.who).filter(|_| is_mixed) {
-        let Accounts { sent, carried, lost, failed, unfinished, .. } = script.accounts;
-        let sum: u64 = of(phase.who).map(|script| script.accounts.sent).sum();
+    for script in of(phase.role).filter(|_| is_mixed) {
+        let OutcomeCounts { sent, carried, lost, failed, unfinished, .. } = script.accounts;
+        let sum: u64 = of(phase.role).map(|script| script.accounts.sent).sum();
         let _ = writeln!(
             text,
             "  {:<22} {sent:>9} ({:>6.2} %)  carried {carried}, lost {lost}, failed {failed}, unfinished {unfinished}",
@@ -197,7 +198,7 @@ pub(crate) fn text(phase: &PhaseReport) -> String {
             ends.all,
             ends.failed(),
             ends.open,
-            percent_of(ends.well, ends.all)
+            percent_of(ends.succeeded, ends.all)
         );
     }
     let sum = transactions.sum();
@@ -207,7 +208,7 @@ pub(crate) fn text(phase: &PhaseReport) -> String {
         all => writeln!(
             text,
             "  {users} users: {verdict}; {} % of {all} transactions succeeded, {:.2} % must",
-            percent_of(sum.well, all),
+            percent_of(sum.succeeded, all),
             100.0 * CONFORMING
         ),
     };
@@ -215,21 +216,21 @@ pub(crate) fn text(phase: &PhaseReport) -> String {
     if unfinished > 0 {
         let _ = writeln!(
             text,
-            "  {unfinished} calls were still going on at the end, which says nothing against the server"
+            "  {unfinished} calls were still in progress at the end, which does not count against the server"
         );
     }
     text
 }
 
-fn ends_json(ends: Ends) -> Value {
-    json!({ "all": ends.all, "succeeded": ends.well, "failed": ends.failed(), "unanswered": ends.open,
+fn ends_json(ends: TransactionCounts) -> Value {
+    json!({ "all": ends.all, "succeeded": ends.succeeded, "failed": ends.failed(), "unanswered": ends.open,
         "share": ends.share() })
 }
 
-const fn end_name(who: Who) -> &'static str {
+const fn end_name(who: CallRole) -> &'static str {
     match who {
-        Who::Caller => "caller",
-        Who::Callee => "callee",
+        CallRole::Caller => "caller",
+        CallRole::Callee => "callee",
     }
 }
 

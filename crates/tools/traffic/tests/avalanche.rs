@@ -1,4 +1,4 @@
-//! Phones after a power cut, in virtual time: drivers and their schedule against a registrar that can do so much a second.
+//! Phones after a power cut, in virtual time: drivers and their schedule against a registrar of limited capacity.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -35,15 +35,15 @@ impl Outbox for Wire {
     fn close(&mut self, _: u32) {}
 }
 
-/// What the registrar does with what it has no time for.
+/// How the registrar treats REGISTERs beyond its capacity.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beyond {
     Silence,
-    /// 503 with so many seconds.
+    /// 503 with Retry-After, in seconds.
     Refuses(u64),
 }
 
-/// A registrar that answers so many REGISTERs in each tenth of a second, each only with credentials.
+/// A registrar that answers a limited number of REGISTERs per 100 ms and requires credentials.
 struct World {
     now: Timestamp,
     driver: Driver,
@@ -53,7 +53,7 @@ struct World {
     beyond: Beyond,
     slot: u64,
     done: u32,
-    /// When each Call-ID was told to wait until.
+    /// The time until which each Call-ID was told to wait.
     put_off: HashMap<String, Timestamp>,
     too_soon: u32,
 }
@@ -144,14 +144,14 @@ fn a_registrar_that_keeps_up_has_all_phones_back_as_fast_as_they_come_on() {
 
 #[test]
 fn phones_that_hear_nothing_repeat_for_64_t1_then_wait_and_try_again_until_all_are_back() {
-    // 100 REGISTERs a second, of 2,000 phones that need two each.
+    // 100 REGISTERs per second, from 2,000 phones that need two each.
     let mut world = World::new(&[], 10, Beyond::Silence);
     world.run(Duration::from_secs(4 * 3_600));
     let recovery = world.phones.recovery();
     assert_eq!(recovery.registered(), 2_000);
     assert!(recovery.time_of(1.0).expect("all") > Duration::from_secs(40), "{:?}", recovery.time_of(1.0));
     assert!(recovery.attempts().max() >= 2 && recovery.requests().max() > 11, "{:?}", recovery.requests().max());
-    let course = recovery.course();
+    let course = recovery.time_series();
     assert!(course.windows(2).all(|pair| pair[0].1 <= pair[1].1));
     assert_eq!(course.last().map(|last| last.1), Some(2_000));
     assert!(world.driver.meter().began.add_up());

@@ -1,17 +1,17 @@
-//! Whole runs over loopback, both ends in this process.
+//! Whole runs over loopback, with both ends in this process.
 
 use std::time::Duration;
 
 use strowger_traffic::engine::{Report, Run};
 use strowger_traffic::law::Law;
-use strowger_traffic::meter::{Answer, Times};
-use strowger_traffic::options::{AnswerOptions, Answering, Options, Target, workload};
-use strowger_traffic::script::Verb;
-use strowger_traffic::service::{Applies, ServiceLaw, ServiceTimes};
+use strowger_traffic::meter::{ResponseClass, TimeHistogram};
+use strowger_traffic::options::{AnswerOptions, CalleeLocation, Options, Target, workload};
+use strowger_traffic::script::MethodId;
+use strowger_traffic::service::{AppliesTo, ServiceLaw, ServiceTimes};
 
 fn options(name: &str) -> Options {
     let mut options = Options::new(workload(name).expect("built in"), None, 7);
-    options.answering = Answering::Here;
+    options.callee_location = CalleeLocation::Local;
     (options.rate, options.calls) = (500.0, Some(500));
     options
 }
@@ -33,7 +33,7 @@ fn calls_over_udp_are_all_carried() {
         assert_eq!((accounts.offered, accounts.carried), (500, 500), "{:?}", phase.caller.failures);
         assert_eq!(phase.callee.answered.carried, 500);
         assert_eq!(phase.caller.lateness.count(), 500);
-        assert_eq!(phase.caller.answer(Verb::Invite, Answer::Success).map(Times::count), Some(500));
+        assert_eq!(phase.caller.answer(MethodId::Invite, ResponseClass::Success).map(TimeHistogram::count), Some(500));
         assert!(phase.elapsed > Duration::from_millis(600), "{:?}", phase.elapsed);
     }
 }
@@ -42,27 +42,28 @@ fn calls_over_udp_are_all_carried() {
 fn messages_that_leave_at_once_leave_joined_where_that_is_wanted() {
     for joins in [false, true] {
         let mut options = options("proxy-200");
-        (options.outstanding, options.joins) = (Some(64), joins);
+        (options.outstanding, options.has_segmentation) = (Some(64), joins);
         let report = run(&options);
         let phase = report.measured().expect("one phase");
         assert_eq!(phase.caller.began.carried, 500, "{:?}", phase.caller.failures);
-        let (joined, sent) = (phase.links.joined, phase.links.sent);
+        let (joined, sent) = (phase.links.segmented, phase.links.sent);
         assert!(if joins { 2 * joined > sent } else { joined == 0 }, "{joined} of {sent}");
-        let text = report.to_text(&strowger_traffic::report::About::default());
-        let told = format!("\n  {joined} of the generator's {sent} messages left joined with others\n");
+        let text = report.to_text(&strowger_traffic::report::RunDescription::default());
+        let told = format!("\n  {joined} of the generator's {sent} messages left in segmented packets\n");
         assert_eq!(text.contains(&told), joins, "{text}");
     }
 }
 
 #[test]
 fn calls_over_tcp_are_all_carried_however_connections_are_used() {
-    use strowger_traffic::driver::Connecting::{Dialog, Persistent, PersistentWithOpen, Transaction};
-    // Each connection has two ends here. Those that are shared are open before the phase begins, or opened by its first calls.
+    use strowger_traffic::driver::ConnectionLifetime::{Dialog, Persistent, PersistentWithOpen, Transaction};
+    // Both ends of each connection are in this process. Shared connections are open before the phase begins, or
+    // opened by its first calls.
     for (connecting, ends) in
         [(Transaction, 1_200..=1_208), (Dialog, 600..=608), (Persistent, 0..=16), (PersistentWithOpen, 8..=16)]
     {
         let mut options = options("proxy-200");
-        (options.connecting, options.connections, options.calls) = (connecting, 4, Some(300));
+        (options.connection_lifetime, options.connections, options.calls) = (connecting, 4, Some(300));
         let (mut plan, _) = options.plan().expect("a plan");
         plan.transport = strowger_foundation::Transport::Tcp;
         let report = Run::prepare(plan).expect("sockets").go().expect("a run");
@@ -77,29 +78,29 @@ fn calls_over_tcp_are_all_carried_however_connections_are_used() {
 #[test]
 fn an_emulated_server_carries_what_it_can_and_the_accounts_are_exact() {
     let mut options = options("proxy-200");
-    (options.rate, options.calls, options.repeats) = (1_000.0, Some(1_500), false);
+    (options.rate, options.calls, options.retransmits) = (1_000.0, Some(1_500), false);
     options.drain = Some(Duration::from_millis(500));
     let law = Law::parse("exp(mean=4ms)").expect("a law");
-    options.service = Some(ServiceLaw { times: law.into(), servers: 2, queue: 10, applies: Applies::New });
+    options.service = Some(ServiceLaw { times: law.into(), servers: 2, queue: 10, applies: AppliesTo::New });
     let report = run(&options);
     let phase = report.measured().expect("one phase");
     let accounts = phase.caller.began;
     assert!(accounts.add_up(), "{accounts:?}");
     assert_eq!(accounts.offered, 1_500);
-    // Two servers of 250 a second take half of what is offered, and a little that is still queued.
+    // Two servers with 250 calls per second each take half of the offered load, plus what is still queued.
     let carried = accounts.carried as f64 / 1_500.0;
     assert!((0.42..0.62).contains(&carried), "{accounts:?}");
     assert_eq!(accounts.unfinished + accounts.lost, phase.service_drops, "{accounts:?}");
-    let text = report.to_text(&strowger_traffic::report::About::default());
+    let text = report.to_text(&strowger_traffic::report::RunDescription::default());
     assert!(text.contains(&format!("{} messages found the queue", phase.service_drops)), "{text}");
 }
 
 #[test]
 fn two_threads_on_an_overloaded_server_keep_exact_accounts() {
-    for (seed, applies) in [(1, Applies::New), (2, Applies::Requests), (3, Applies::All)] {
+    for (seed, applies) in [(1, AppliesTo::New), (2, AppliesTo::Requests), (3, AppliesTo::All)] {
         let mut options = options("baseline");
         (options.rate, options.calls, options.threads) = (2_000.0, Some(1_500), 2);
-        (options.seed, options.max_sessions, options.repeats) = (seed, Some(600), seed == 3);
+        (options.seed, options.max_sessions, options.retransmits) = (seed, Some(600), seed == 3);
         (options.warm_up, options.drain) = (Duration::from_millis(100), Some(Duration::from_millis(600)));
         let law = Law::parse("exp(mean=5ms)").expect("a law");
         options.service = Some(ServiceLaw { times: law.into(), servers: 2, queue: 8, applies });
@@ -128,7 +129,7 @@ fn a_closed_loop_keeps_its_number_of_calls() {
 #[test]
 fn threads_that_wait_awake_carry_what_sleeping_ones_do() {
     let mut options = options("proxy-200");
-    (options.rate, options.calls, options.is_awake) = (1_000.0, Some(200), true);
+    (options.rate, options.calls, options.is_busy_polling) = (1_000.0, Some(200), true);
     let report = run(&options);
     let accounts = report.measured().expect("one phase").caller.began;
     assert!(accounts.add_up() && accounts.carried == 200, "{accounts:?}");
@@ -150,7 +151,7 @@ fn who_is_not_there_is_said_at_once() {
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
     let mut options = options("proxy-200");
     options.to = Some(Target::parse(&format!("udp:{nobody}")).expect("a target"));
-    options.answering = Answering::There;
+    options.callee_location = CalleeLocation::Remote;
     (options.rate, options.calls) = (50.0, Some(10_000));
     let begun = std::time::Instant::now();
     let report = run(&options);
@@ -162,9 +163,9 @@ fn who_is_not_there_is_said_at_once() {
 fn what_a_server_works_off_behind_the_last_arrival_is_in_no_rate() {
     let mut options = options("proxy-200");
     (options.rate, options.calls, options.time) = (400.0, None, Some(Duration::from_secs(1)));
-    (options.repeats, options.drain) = (false, Some(Duration::from_secs(10)));
+    (options.retransmits, options.drain) = (false, Some(Duration::from_secs(10)));
     let law = Law::parse("constant(5ms)").expect("a law");
-    options.service = Some(ServiceLaw { times: law.into(), servers: 1, queue: 100_000, applies: Applies::New });
+    options.service = Some(ServiceLaw { times: law.into(), servers: 1, queue: 100_000, applies: AppliesTo::New });
     let (plan, about) = options.plan().expect("a plan");
     let report = Run::prepare(plan).expect("sockets").go().expect("a run");
     let phase = report.measured().expect("one phase");
@@ -177,7 +178,7 @@ fn what_a_server_works_off_behind_the_last_arrival_is_in_no_rate() {
     assert_eq!(json["carried"].as_u64(), Some(accounts.carried), "the account is exact");
     let behind = accounts.carried - phase.carried_in_time;
     let text = report.to_text(&about);
-    assert!(text.contains(&format!("{behind} of those carried ended behind the last arrival")), "{text}");
+    assert!(text.contains(&format!("{behind} of those carried ended after the last arrival")), "{text}");
     assert!(text.contains(&format!("(carried {rate:.1}/s, 100 %)")), "{text}");
 }
 
@@ -191,10 +192,10 @@ fn calls_are_counted_behind_the_warm_up() {
         let phase = report.measured().expect("one phase");
         assert!(phase.is_warm && !phase.is_used_up);
         assert_eq!((phase.caller.began.offered, phase.caller.began.carried), (101, 101), "{outstanding:?}");
-        let sent = [Verb::Invite, Verb::Ack, Verb::Bye].map(|verb| phase.caller.sent.requests(verb));
+        let sent = [MethodId::Invite, MethodId::Ack, MethodId::Bye].map(|verb| phase.caller.sent.requests(verb));
         assert_eq!(sent, [101; 3], "{outstanding:?}");
-        // Where nothing is due, no time counts from there.
-        let text = report.to_text(&strowger_traffic::report::About::default());
+        // Without due times, no time is measured from them.
+        let text = report.to_text(&strowger_traffic::report::RunDescription::default());
         let due: Vec<&str> = text.lines().filter(|line| line.contains("from due")).collect();
         match outstanding {
             None => assert!(due.len() == 1 && due[0].starts_with("  INVITE   from due       101 "), "{text}"),
@@ -279,8 +280,8 @@ fn answers_that_the_generator_was_slow_to_read_are_its_own_fault() {
     let mut report = Run::prepare(plan).expect("sockets").go().expect("a run");
     let phase = report.phases.last_mut().expect("one phase");
     assert!(phase.caller.unread.count() > 0 && phase.callee.unread.count() > 0, "both ends have read something");
-    phase.caller.unread = Times::default();
-    phase.callee.unread = Times::default();
+    phase.caller.unread = TimeHistogram::default();
+    phase.callee.unread = TimeHistogram::default();
     (0..100).for_each(|_| phase.caller.unread.record(Duration::from_micros(200)));
     assert_eq!(phase.bottleneck(), None, "so much is usual");
     (0..3).for_each(|_| phase.callee.unread.record(Duration::from_millis(60)));
@@ -294,9 +295,9 @@ fn answers_that_the_generator_was_slow_to_read_are_its_own_fault() {
 
 #[test]
 fn a_loop_that_overloads_itself_is_told_from_one_that_waits_for_a_server() {
-    // Nothing is due in it, so nothing is late: what is too much for one thread waits in its own buffers.
+    // The run has no due times, so nothing is late: what one thread cannot handle waits in its own buffers.
     let mut options = options("proxy-200");
-    (options.outstanding, options.calls, options.repeats) = (Some(1_000), Some(10_000), false);
+    (options.outstanding, options.calls, options.retransmits) = (Some(1_000), Some(10_000), false);
     options.drain = Some(Duration::from_millis(500));
     let report = run(&options);
     let phase = report.measured().expect("one phase");
@@ -318,7 +319,7 @@ fn connections_tell_how_long_their_messages_waited() {
 
 #[test]
 fn what_is_counted_depends_on_the_law_of_arrivals_alone() {
-    // So many arrivals that many are due in each round: the warm-up ends at an arrival, not at a round.
+    // The rate is so high that many arrivals are due in each round: the warm-up ends at an arrival, not at a round.
     for threads in [1, 2] {
         let mut options = options("baseline");
         (options.rate, options.arrivals, options.threads) = (100_000.0, "uniform".to_owned(), threads);
@@ -334,7 +335,7 @@ fn what_is_counted_depends_on_the_law_of_arrivals_alone() {
 fn threads_share_a_listener_of_connections() {
     let mut options = options("proxy-200");
     (options.threads, options.calls) = (2, Some(200));
-    options.connecting = strowger_traffic::driver::Connecting::Persistent;
+    options.connection_lifetime = strowger_traffic::driver::ConnectionLifetime::Persistent;
     let (mut plan, _) = options.plan().expect("a plan");
     plan.transport = strowger_foundation::Transport::Tcp;
     plan.callee.as_mut().expect("it is here").listen = vec![([127, 0, 0, 1], 0).into()];
@@ -350,12 +351,12 @@ fn threads_share_a_listener_of_connections() {
 fn an_emulated_server_is_one_whatever_the_number_of_threads() {
     let mut options = options("proxy-200");
     (options.rate, options.arrivals, options.calls) = (900.0, "uniform".to_owned(), Some(900));
-    (options.threads, options.repeats, options.drain) = (2, false, Some(Duration::from_millis(300)));
+    (options.threads, options.retransmits, options.drain) = (2, false, Some(Duration::from_millis(300)));
     let law = Law::parse("2ms").expect("a law");
-    options.service = Some(ServiceLaw { times: law.into(), servers: 1, queue: 5, applies: Applies::New });
+    options.service = Some(ServiceLaw { times: law.into(), servers: 1, queue: 5, applies: AppliesTo::New });
     let report = run(&options);
     let carried = report.measured().expect("one phase").caller.began.carried;
-    // 500 a second for a second, and what waits at its end.
+    // 500 per second for 1 s, plus what is queued at its end.
     assert!((450..600).contains(&carried), "{carried} of 900");
 }
 
@@ -369,14 +370,14 @@ fn a_cluster_in_one_process_is_a_server_behind_each_address() {
         calls: Some(60),
         time: None,
         threads: 1,
-        is_awake: false,
-        joins: false,
-        repeats: false,
+        is_busy_polling: false,
+        has_segmentation: false,
+        retransmits: false,
         service: Some(ServiceLaw {
             times: ServiceTimes::parse("INVITE=2ms,BYE=1ms").expect("laws"),
             servers: 1,
             queue: 100,
-            applies: Applies::New,
+            applies: AppliesTo::New,
         }),
         seed: 7,
     };
@@ -391,7 +392,7 @@ fn a_cluster_in_one_process_is_a_server_behind_each_address() {
         .map(|address| {
             let mut options = options("proxy-200");
             options.to = Some(Target { address, ..any([127, 0, 0, 1]) });
-            options.answering = Answering::There;
+            options.callee_location = CalleeLocation::Remote;
             (options.rate, options.arrivals, options.calls) = (1_000.0, "uniform".to_owned(), Some(30));
             std::thread::spawn(move || run(&options))
         })
@@ -435,10 +436,10 @@ fn calls_that_the_generator_held_back_are_not_left_out_of_the_times() {
     let report = Run::prepare(plan).expect("sockets").go().expect("a run");
     let phase = report.measured().expect("one phase");
     let meter = phase.meter();
-    let sent = meter.answer(Verb::Invite, Answer::Success).expect("answered");
-    let due = &meter.from_due[&Verb::Invite];
+    let sent = meter.answer(MethodId::Invite, ResponseClass::Success).expect("answered");
+    let due = &meter.from_due[&MethodId::Invite];
     assert_eq!((due.count(), sent.count()), (2_000, 2_000));
-    // Ten milliseconds of arrivals take far longer to begin.
+    // 10 ms of arrivals take far longer to start.
     let late = meter.lateness.quantile(0.5);
     assert!(late > Duration::from_millis(2), "{late:?}");
     assert!(
@@ -446,7 +447,7 @@ fn calls_that_the_generator_held_back_are_not_left_out_of_the_times() {
         "{:?}",
         due.quantile(0.5)
     );
-    assert!(phase.caution().is_some_and(|why| why.contains("INVITE")), "{:?}", phase.caution());
+    assert!(phase.warning().is_some_and(|why| why.contains("INVITE")), "{:?}", phase.warning());
     let (text, json) = (report.to_text(&about), report.to_json(&about));
     assert!(text.contains("from due") && text.contains("CAUTION"), "{text}");
     assert_eq!(json["answers_from_due"][0]["us"]["count"], 2_000);
@@ -478,12 +479,12 @@ fn calls_behind_the_measured_time_keep_up_the_load_and_are_not_counted() {
     let phase = report.measured().expect("one phase");
     let accounts = phase.caller.began;
     assert!(accounts.add_up(), "{accounts:?}");
-    // 500 a second for 0.4 s, within five standard deviations.
+    // 500 per second for 0.4 s, within five standard deviations.
     assert!(accounts.offered.abs_diff(200) < 71 && accounts.carried == accounts.offered, "{accounts:?}");
     assert_eq!(phase.elapsed, Duration::from_millis(400));
     assert_eq!(phase.caller.lateness.count(), accounts.offered);
     assert_eq!(phase.callee.answered.carried, accounts.carried);
-    // What the sockets carried is of all calls.
+    // The socket counters include calls that are not counted.
     assert!(phase.links.sent > 6 * accounts.offered * 3 / 2, "{:?}", phase.links);
     options.time = None;
     assert!(options.plan().is_err_and(|error| error.to_string().contains("--time")));
@@ -501,7 +502,7 @@ fn phones_come_back_over_sockets_and_the_report_says_when() {
         while !over.load(std::sync::atomic::Ordering::SeqCst) {
             let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
             let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
-            // Each is refused once.
+            // Each is rejected once.
             let status = if text.contains("CSeq: 1 REGISTER") { 503 } else { 200 };
             let copied = ["Via:", "From:", "To:", "Call-ID:", "CSeq:"];
             let copied = text.lines().filter(|line| copied.iter().any(|name| line.starts_with(name)));
@@ -524,7 +525,7 @@ fn phones_come_back_over_sockets_and_the_report_says_when() {
     assert_eq!((recovery.phones(), recovery.registered()), (300, 300));
     assert!(recovery.attempts().mean() == 2.0 && recovery.requests().mean() >= 2.0);
     assert_eq!((phase.caller.began.carried, phase.caller.began.failed), (300, 300));
-    // Half of 200 ms at least.
+    // At least half of 200 ms.
     assert!(recovery.time_of(0.01).expect("registered") >= Duration::from_millis(100));
     let json = report.to_json(&about);
     assert_eq!(json["recovery"]["registered"], 300);

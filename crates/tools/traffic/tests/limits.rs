@@ -1,20 +1,20 @@
-//! What this machine has not enough of, and targets that are not there: each error names the remedy, and the accounts stay
-//! exact. Each test runs itself again in a process that has little.
+//! Resources that run short on this machine, and unreachable targets: each error says what to do, and the counts stay
+//! exact. Each test runs itself again in a process with limited resources.
 
 use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
 use strowger_foundation::Transport;
-use strowger_traffic::driver::Connecting;
+use strowger_traffic::driver::ConnectionLifetime;
 use strowger_traffic::engine::{Plan, Report, Run};
-use strowger_traffic::options::{Answering, Options, Target, workload};
+use strowger_traffic::options::{CalleeLocation, Options, Target, workload};
 
-/// Set in the process that has little.
+/// Set in the process with limited resources.
 const INSIDE: &str = "STROWGER_TEST_INSIDE";
 
-/// Whether the test runs in such a process. Else it is begun there, by a shell that first does what `prepare` says, and must
-/// succeed.
+/// Returns whether the test runs in such a process. If not, starts it there through a shell that first runs
+/// `prepare`, and requires that it succeeds.
 fn is_inside(test: &str, with: &[&str], prepare: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -34,14 +34,14 @@ fn is_inside(test: &str, with: &[&str], prepare: &str) -> bool {
     false
 }
 
-/// A network namespace of its own, whose ports are these.
+/// Command that creates a network namespace, whose ports the test limits.
 const NAMESPACE: &[&str] = &["unshare", "--net"];
 
 fn ports(first: u16, last: u16) -> String {
     format!("ip link set lo up && echo {first} {last} > /proc/sys/net/ipv4/ip_local_port_range")
 }
 
-/// Whether namespaces can be made here.
+/// Returns whether namespaces can be created here.
 fn may_unshare() -> bool {
     let may = Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|status| status.success());
     if !may {
@@ -52,7 +52,7 @@ fn may_unshare() -> bool {
 
 fn options(rate: f64, calls: u64) -> Options {
     let mut options = Options::new(workload("baseline").expect("built in"), None, 7);
-    options.answering = Answering::Here;
+    options.callee_location = CalleeLocation::Local;
     (options.rate, options.calls, options.drain) = (rate, Some(calls), Some(Duration::from_secs(2)));
     options
 }
@@ -64,9 +64,9 @@ fn run(plan: Plan) -> Report {
     report
 }
 
-fn over_tcp(options: &Options, connecting: Connecting) -> Plan {
+fn over_tcp(options: &Options, connecting: ConnectionLifetime) -> Plan {
     let mut plan = options.plan().expect("a plan").0;
-    (plan.transport, plan.connecting) = (Transport::Tcp, connecting);
+    (plan.transport, plan.connection_lifetime) = (Transport::Tcp, connecting);
     plan
 }
 
@@ -95,7 +95,7 @@ fn too_few_files_for_the_connections_refuse_calls_and_are_said() {
     if !is_inside(test, &[], "ulimit -Sn 60 && ulimit -Hn 60") {
         return;
     }
-    let report = run(over_tcp(&options(400.0, 200), Connecting::Dialog));
+    let report = run(over_tcp(&options(400.0, 200), ConnectionLifetime::Dialog));
     let phase = report.measured().expect("one phase");
     let accounts = phase.caller.began;
     assert!(accounts.refused > 0 && accounts.carried > 0, "{accounts:?} {:?}", phase.links);
@@ -115,7 +115,7 @@ fn too_few_ports_for_the_sockets_are_an_error_with_its_remedy() {
     options.sockets = 100;
     let error = wrong(options.plan().expect("a plan").0);
     assert!(error.contains("net.ipv4.ip_local_port_range") && error.contains("--from"), "{error}");
-    // The remedy is one.
+    // The suggested remedy works.
     options.from = (1..=20).map(|last| IpAddr::from([127, 0, 0, last])).collect();
     let report = run(options.plan().expect("a plan").0);
     assert_eq!(report.measured().expect("one phase").caller.began.carried, 10);
@@ -128,16 +128,16 @@ fn too_few_ports_for_the_connections_refuse_calls_and_are_said() {
         return;
     }
     let mut options = options(400.0, 100);
-    let report = run(over_tcp(&options, Connecting::Dialog));
+    let report = run(over_tcp(&options, ConnectionLifetime::Dialog));
     let phase = report.measured().expect("one phase");
     let few = phase.caller.began;
     assert!(few.refused > 0 && few.carried > 0, "{few:?} {:?}", phase.links);
     assert!(phase.links.exhausted > 0 && phase.links.out_of_files == 0, "{:?}", phase.links);
     let why = phase.links.exhaustion().expect("ports are short");
     assert!(why.contains("net.ipv4.ip_local_port_range") && why.contains("--from"), "{why}");
-    // The remedy is one.
+    // The suggested remedy works.
     options.from = (1..=10).map(|last| IpAddr::from([127, 0, 0, last])).collect();
-    let report = run(over_tcp(&options, Connecting::Dialog));
+    let report = run(over_tcp(&options, ConnectionLifetime::Dialog));
     let phase = report.measured().expect("one phase");
     assert_eq!(phase.caller.began.carried, 100, "{:?} {:?}", phase.caller.began, phase.links);
     assert_eq!(phase.links.exhaustion(), None);
@@ -152,7 +152,7 @@ fn a_target_without_a_way_to_it_is_said_at_once() {
     for transport in ["udp", "tcp"] {
         let mut options = options(50.0, 10_000);
         options.to = Some(Target::parse(&format!("{transport}:192.0.2.1:5060")).expect("a target"));
-        options.answering = Answering::There;
+        options.callee_location = CalleeLocation::Remote;
         let error = options.plan().expect_err("no way").to_string();
         assert!(error.contains("--to") && error.contains("--from"), "{error}");
         options.from = vec![IpAddr::from([127, 0, 0, 1])];
@@ -167,7 +167,7 @@ fn who_does_not_listen_is_said_at_once_over_tcp_too() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
     let mut options = options(50.0, 10_000);
     options.to = Some(Target::parse(&format!("tcp:{nobody}")).expect("a target"));
-    options.answering = Answering::There;
+    options.callee_location = CalleeLocation::Remote;
     let report = run(options.plan().expect("a plan").0);
     assert!(report.broken_off.expect("nobody is there").contains("start the server"));
 }
@@ -177,9 +177,9 @@ fn who_never_answers_is_said_at_the_end() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let mut options = options(100.0, 10);
     options.to = Some(Target::parse(&format!("udp:{}", silent.local_addr().expect("bound"))).expect("a target"));
-    options.answering = Answering::There;
+    options.callee_location = CalleeLocation::Remote;
     options.drain = Some(Duration::from_millis(100));
     let report = run(options.plan().expect("a plan").0);
     let why = report.broken_off.expect("not one answer");
-    assert!(why.contains("not one answer") && why.contains("--to"), "{why}");
+    assert!(why.contains("no answer came") && why.contains("--to"), "{why}");
 }

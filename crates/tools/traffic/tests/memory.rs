@@ -1,4 +1,4 @@
-//! A million users at once, each a session that thinks for an hour, in less than a gigabyte; also where each of them was
+//! A million users, each with a session that thinks for an hour, fit into less than a gigabyte, also if each was
 //! challenged and keeps the nonce.
 
 use std::net::SocketAddr;
@@ -8,9 +8,9 @@ use strowger_foundation::Timestamp;
 use strowger_traffic::driver::{Driver, Outbox, Setup};
 use strowger_traffic::law::Law;
 use strowger_traffic::population::Users;
-use strowger_traffic::script::{Pattern, ScriptBuilder, Takes};
+use strowger_traffic::script::{Extract, Pattern, ScriptBuilder};
 
-/// Keeps the last message.
+/// Outbox that keeps only the last message.
 #[derive(Default)]
 struct Nowhere(Vec<u8>);
 
@@ -29,20 +29,20 @@ impl Outbox for Nowhere {
     fn close(&mut self, _: u32) {}
 }
 
-/// Resident memory of this process in bytes.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").expect("Linux");
     let pages: usize = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
     pages * 4096
 }
 
-/// Users who are challenged; each costs the same.
+/// Number of challenged users; each costs the same.
 const CHALLENGED: usize = 100_000;
 
-/// Both measure the memory of the process, so they are one test.
+/// Both parts measure the memory of the process, so they are one test.
 #[test]
 fn users_are_small() {
-    // It lives on: what it gave back would be taken again, and not be seen.
+    // It is not dropped, because its memory would be reused and not be measured.
     let _first = a_million_users_fit_into_a_gibibyte();
     so_they_do_with_a_nonce_each();
 }
@@ -52,16 +52,16 @@ fn so_they_do_with_a_nonce_each() {
         From: <sip:[caller]@[domain]>;tag=[local_tag]\nTo: <sip:[caller]@[domain]>\nCall-ID: [call_id]\n\
         CSeq: [cseq] REGISTER\n[authentication]\nContent-Length: 0\n";
     let mut script = ScriptBuilder::new("user");
-    let (again, done) = (script.mark(), script.mark());
-    script
-        .place(again)
-        .send(REGISTER)
-        .wait(&[(Pattern::SUCCESS, Takes::NOTHING, Some(done)), (Pattern::status(401), Takes::CHALLENGE, Some(again))]);
-    script.place(done).pause(Law::parse("exp(mean=1h)").expect("a law")).jump(again);
+    let (again, done) = (script.label(), script.label());
+    script.place_label(again).send(REGISTER).wait(&[
+        (Pattern::SUCCESS, Extract::NOTHING, Some(done)),
+        (Pattern::status(401), Extract::CHALLENGE, Some(again)),
+    ]);
+    script.place_label(done).pause(Law::parse("exp(mean=1h)").expect("a law")).jump(again);
     let users = Arc::new(Users::generated("user%7", "secret%", "example.com", 1_000_000));
     let at = SocketAddr::from(([127, 0, 0, 1], 5060));
     let mut setup = Setup::new(vec![script.build().expect("a script")].into(), users, at, at);
-    (setup.reuses_nonces, setup.repeats) = (true, false);
+    (setup.reuses_nonces, setup.retransmits) = (true, false);
     let before = resident();
     let mut driver = Driver::new(setup);
     let mut nowhere = Nowhere::default();
@@ -73,7 +73,7 @@ fn so_they_do_with_a_nonce_each() {
             driver.handle_message(now, now, (0, at), response.as_bytes(), &mut nowhere);
         }
     }
-    assert_eq!((driver.running(), driver.meter().failures.len()), (CHALLENGED, 0));
+    assert_eq!((driver.session_count(), driver.meter().failures.len()), (CHALLENGED, 0));
     let bytes = (resident() - before) / CHALLENGED;
     println!("{bytes} bytes a user with a nonce");
     assert!(bytes < 1_000, "{bytes} bytes a user with a nonce");
@@ -93,8 +93,8 @@ fn response(request: &[u8], status: u16, challenge: Option<u32>) -> String {
 
 fn a_million_users_fit_into_a_gibibyte() -> Driver {
     let mut script = ScriptBuilder::new("user");
-    let again = script.mark();
-    script.place(again).pause(Law::parse("exp(mean=1h)").expect("a law")).jump(again);
+    let again = script.label();
+    script.place_label(again).pause(Law::parse("exp(mean=1h)").expect("a law")).jump(again);
     let scripts = vec![script.build().expect("a script")];
     let users = Arc::new(Users::generated("user%7", "secret%", "example.com", 1_000_000));
     let at = SocketAddr::from(([127, 0, 0, 1], 5060));
@@ -104,12 +104,12 @@ fn a_million_users_fit_into_a_gibibyte() -> Driver {
     for user in 0..1_000_000 {
         driver.begin(Timestamp::from_millis(1), 0, (user, user), &mut nowhere).expect("no limit is near");
     }
-    assert_eq!(driver.running(), 1_000_000);
+    assert_eq!(driver.session_count(), 1_000_000);
     let bytes = (resident() - before) / 1_000_000;
     println!("{bytes} bytes a user");
     assert!(bytes < 600, "{bytes} bytes a user");
-    // An hour later most have thought.
+    // After an hour, most have finished thinking.
     driver.handle_timeout(Timestamp::from_millis(3_600_000), &mut nowhere);
-    assert_eq!(driver.running(), 1_000_000);
+    assert_eq!(driver.session_count(), 1_000_000);
     driver
 }

@@ -1,22 +1,23 @@
-//! From a run over loopback to what is shown of it.
+//! From a run over loopback to its output.
 
 use std::time::Duration;
 
 use strowger_traffic::engine::Run;
 use strowger_traffic::metrics::MAX_SLICES;
-use strowger_traffic::options::{Answering, Options, workload};
+use strowger_traffic::options::{CalleeLocation, Options, workload};
 use strowger_traffic::output;
-use strowger_traffic::watch::Watcher;
+use strowger_traffic::process_usage::SamplerThread;
 
 #[test]
 fn a_run_is_measured_slice_by_slice_and_shown() {
     let mut options = Options::new(workload("baseline").expect("built in"), None, 7);
-    options.answering = Answering::Here;
+    options.callee_location = CalleeLocation::Local;
     (options.rate, options.time, options.threads) = (200.0, Some(Duration::from_millis(2_500)), 2);
     let (plan, about) = options.plan().expect("a plan");
     let run = Run::prepare(plan).expect("sockets");
-    // Both ends are here, so this process is the server, too.
-    let watcher = Watcher::start(&[std::process::id()], run.clock(), Duration::from_millis(100)).expect("it runs");
+    // Both ends are in this process, so it is also the server.
+    let watcher =
+        SamplerThread::start(&[std::process::id()], run.clock(), Duration::from_millis(100)).expect("it runs");
     let mut report = run.go().expect("a run");
     report.server = Some(watcher.stop());
     let phase = report.measured().expect("one phase");
@@ -47,7 +48,7 @@ fn a_run_is_measured_slice_by_slice_and_shown() {
     assert_eq!(called.count(), accounts.carried, "the called end sees the same calls");
 
     let json = report.to_json(&about);
-    let shown = output::Run::from_json(&json).expect("a report");
+    let shown = output::RunReport::from_json(&json).expect("a report");
     let server = shown.server.as_ref().expect("watched");
     assert!(
         server.processors > 0.0 && (2..=3).contains(&server.rows.len()) && server.peak_bytes > 1 << 20,

@@ -1,4 +1,4 @@
-//! Workloads with both ends in one process in virtual time: no sockets, no sleeping.
+//! Workloads with both ends in one process in virtual time, without sockets or sleeping.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,9 +9,9 @@ use rand::{RngExt as _, SeedableRng as _};
 use strowger_foundation::Timestamp;
 use strowger_traffic::driver::{Driver, Outbox, Setup};
 use strowger_traffic::law::Rng;
-use strowger_traffic::meter::{Accounts, Meter};
+use strowger_traffic::meter::{Meter, OutcomeCounts};
 use strowger_traffic::population::Users;
-use strowger_traffic::script::{Kind, Verb};
+use strowger_traffic::script::{Kind, MethodId};
 use strowger_traffic::workload::{Fault, Faults, Workload};
 
 #[derive(Default)]
@@ -45,18 +45,18 @@ fn callee_at() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 5070))
 }
 
-/// Both ends of a workload, and a network between them that delays and loses.
+/// Both ends of a workload, and a network between them with delay and loss.
 struct Pair {
     now: Timestamp,
     workload: Workload,
     caller: Driver,
     callee: Driver,
-    /// What is on its way, by when it arrives: to the callee or not.
+    /// Messages in flight, by arrival time: whether to the callee, and the bytes.
     flying: BTreeMap<(Timestamp, u64), (bool, Vec<u8>)>,
     sent: u64,
     begun: u64,
     rng: Rng,
-    /// The share of messages that is lost, and the delays of those that are not.
+    /// Share of messages that are lost, and the delays of the others.
     loss: f64,
     delay: (Duration, Duration),
     trace: Vec<String>,
@@ -118,7 +118,7 @@ impl Pair {
         }
     }
 
-    /// Goes on for a time.
+    /// Runs for a time.
     fn run(&mut self, time: Duration) {
         let end = self.now + time;
         loop {
@@ -145,7 +145,7 @@ impl Pair {
         self.now = end;
     }
 
-    /// One session alone, and what was sent in it.
+    /// Runs a single session and returns the messages sent in it.
     fn once(text: &str, set: &[(&str, &str)]) -> (String, Self) {
         let mut pair = Self::new(text, set);
         pair.begin();
@@ -153,7 +153,7 @@ impl Pair {
         (pair.trace.join(" "), pair)
     }
 
-    /// So many sessions, one every 10 ms, over a network that loses and reorders.
+    /// Runs `count` sessions, one every 10 ms, over a network that loses and reorders messages.
     fn many(text: &str, set: &[(&str, &str)], count: u64, loss: f64) -> Self {
         let mut pair = Self::new(text, set);
         (pair.loss, pair.delay) = (loss, (Duration::from_millis(1), Duration::from_millis(40)));
@@ -170,8 +170,8 @@ impl Pair {
         self.caller.meter()
     }
 
-    /// The accounts of the caller's script of this name.
-    fn of(&self, name: &str) -> Accounts {
+    /// Returns the outcomes of the caller's script with this name.
+    fn of(&self, name: &str) -> OutcomeCounts {
         let place = self.workload.callers.iter().position(|script| script.name == name).expect(name);
         self.callers().scripts.get(place).copied().unwrap_or_default()
     }
@@ -188,7 +188,7 @@ impl Pair {
         assert_eq!((began.offered, began.unfinished), (self.begun, 0));
         let failures = &self.callee.meter().failures;
         assert_eq!(answered.carried, answered.sent, "{answered:?} {failures:?} {:?}", self.trace);
-        assert_eq!((self.caller.running(), self.callee.running()), (0, 0));
+        assert_eq!((self.caller.session_count(), self.callee.session_count()), (0, 0));
         assert_eq!((self.callers().unexpected, self.callee.meter().unexpected), (0, 0), "{:?}", self.trace);
     }
 }
@@ -334,7 +334,7 @@ fn calls_with_requests_inside_come_through_a_network_that_loses() {
     assert_share("callee sends", pair.of("callee sends").carried, 400, 0.5);
 }
 
-/// Within five sigmas of the binomial.
+/// Asserts a share within five standard deviations of the binomial distribution.
 #[track_caller]
 fn assert_share(name: &str, count: u64, of: u64, share: f64) {
     let (count, of) = (count as f64, of as f64);
@@ -365,8 +365,8 @@ fn faults_have_their_shares_and_their_outcomes_are_expected() {
         let by_script: u64 = meter.scripts.iter().map(|accounts| accounts.sent).sum();
         assert_eq!(by_script, 4_000, "each call is of one script");
         assert_eq!(meter.sent.garbage, pair.of("garbage").sent, "garbage is no call, and counted as what it is");
-        assert_eq!(pair.callee.meter().received.requests(Verb::Bye) + meter.received.requests(Verb::Bye), {
-            let sent = |meter: &Meter| meter.sent.requests(Verb::Bye);
+        assert_eq!(pair.callee.meter().received.requests(MethodId::Bye) + meter.received.requests(MethodId::Bye), {
+            let sent = |meter: &Meter| meter.sent.requests(MethodId::Bye);
             sent(meter) + sent(pair.callee.meter())
         });
         let callee = pair.callee.meter();
@@ -388,7 +388,7 @@ fn a_lost_ack_makes_the_200_come_again() {
         pair.assert_all_carried();
     }
     let pair = Pair::many("proxy-200", &[("faults", "lost-ack=100%")], 1_000, 0.0);
-    assert_share("ACKs", pair.callers().sent.requests(Verb::Ack), 1_000, 0.5);
+    assert_share("ACKs", pair.callers().sent.requests(MethodId::Ack), 1_000, 0.5);
 }
 
 #[test]
@@ -396,9 +396,9 @@ fn a_cancel_meets_the_200_from_both_sides() {
     let set = [("faults", "late-cancel=100%"), ("ring", "uniform(min=0s,max=300ms)")];
     let pair = Pair::many("proxy-200", &set, 1_000, 0.0);
     let meter = pair.callers();
-    assert_eq!(meter.sent.requests(Verb::Cancel), 1_000);
+    assert_eq!(meter.sent.requests(MethodId::Cancel), 1_000);
     assert_eq!(meter.began.carried, 1_000, "{:?}", meter.failures);
-    let (refused, answered) = (meter.received.responses(487), meter.sent.requests(Verb::Bye));
+    let (refused, answered) = (meter.received.responses(487), meter.sent.requests(MethodId::Bye));
     assert_eq!(refused + answered, 1_000);
     assert!(refused > 200 && answered > 200, "{refused} {answered}");
 }
@@ -432,7 +432,7 @@ fn faults_come_through_a_network_that_loses() {
 fn what_is_wrong_with_faults_is_said() {
     for (text, what) in [
         ("lost-ack", "has no share"),
-        ("lost-sock=1%", "is no fault"),
+        ("lost-sock=1%", "is not a fault"),
         ("no-bye=101%", "has no share from 0"),
         ("no-bye=1%,no-bye=1%", "twice"),
         ("no-bye=60%,garbage=60%", "more than 100%"),

@@ -1,11 +1,11 @@
-//! Sets, requests and numbers for the tests.
+//! Sets, requests and random numbers for the tests.
 
 use std::collections::BTreeMap;
 
-use strowger_balancer::{Advice, Member, Order, Pick, Policy, Set, SetConfig, Target};
+use strowger_balancer::{Advice, Member, MemberOrder, Policy, SelectionInput, Set, SetConfig, Target};
 use strowger_foundation::{TagKey, Timestamp};
 
-/// SplitMix64: each seed gives the same numbers everywhere.
+/// SplitMix64: a seed gives the same numbers everywhere.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(pub u64);
 
@@ -17,17 +17,17 @@ impl Random {
         number ^ number >> 31
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.number()) * bound as u128) >> 64) as usize
     }
 
-    /// One time in `of`.
+    /// Returns true one time in `of`.
     pub(crate) fn one_in(&mut self, of: usize) -> bool {
         self.below(of) == 0
     }
 
-    /// Exponentially distributed.
+    /// Returns an exponentially distributed number.
     pub(crate) fn exponential(&mut self, mean: f64) -> f64 {
         let unit = ((self.number() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
         -mean * unit.ln()
@@ -59,48 +59,48 @@ pub(crate) fn call_id(number: u64) -> String {
 }
 
 fn nothing(_: usize) -> Advice {
-    Advice::Free
+    Advice::Neutral
 }
 
-/// Those of whom this is true are avoided.
+/// Returns advice to avoid the members for which this holds.
 pub(crate) fn avoid(is_avoided: impl Fn(usize) -> bool) -> impl Fn(usize) -> Advice {
-    move |at| if is_avoided(at) { Advice::Avoid } else { Advice::Free }
+    move |at| if is_avoided(at) { Advice::Avoid } else { Advice::Neutral }
 }
 
-/// An INVITE: the Call-ID is the key.
-pub(crate) fn pick(call_id: &str) -> Pick<'_> {
+/// An INVITE with the Call-ID as key.
+pub(crate) fn pick(call_id: &str) -> SelectionInput<'_> {
     let draw = TagKey::new([9; 16]).hash64(&[call_id.as_bytes()]);
-    Pick {
+    SelectionInput {
         now: Timestamp::from_millis(1_000_000),
         call_id: call_id.as_bytes(),
         key: call_id.as_bytes(),
-        draw,
+        random: draw,
         begins_call: true,
         limit: 4,
         advice: &nothing,
     }
 }
 
-pub(crate) fn order(set: &Set, pick: &Pick<'_>) -> Vec<usize> {
-    let mut order = Order::new();
-    set.order(pick, &mut order);
+pub(crate) fn order(set: &Set, pick: &SelectionInput<'_>) -> Vec<usize> {
+    let mut order = MemberOrder::new();
+    set.select(pick, &mut order);
     order.to_vec()
 }
 
-/// The first of the order, for as many calls.
+/// Returns the first selected member of each of so many calls.
 pub(crate) fn firsts(set: &Set, calls: u64) -> Vec<usize> {
     (0..calls).map(|number| order(set, &pick(&call_id(number)))[0]).collect()
 }
 
-/// How often each member is there.
+/// Returns how often each member was chosen.
 pub(crate) fn tally(chosen: impl IntoIterator<Item = usize>, members: usize) -> Vec<u64> {
     let mut counts: BTreeMap<usize, u64> = (0..members).map(|member| (member, 0)).collect();
     chosen.into_iter().for_each(|member| *counts.entry(member).or_default() += 1);
     counts.into_values().collect()
 }
 
-/// Asserts that each has about its part. The bound is the greater of `within` (of its part) and of what chance does to
-/// independent draws, 4.5 standard deviations.
+/// Asserts that each member gets about its share. The tolerance is the greater of `within` (of its share) and 4.5
+/// standard deviations of independent draws.
 pub(crate) fn assert_parts(counts: &[u64], weights: &[u16], within: f64, what: &str) {
     let all: u64 = counts.iter().sum();
     let whole: f64 = weights.iter().copied().map(f64::from).sum();

@@ -1,10 +1,10 @@
-//! Who is chosen and who is not: down, drained, disabled, full, avoided, just back.
+//! Eligibility: down, drained, disabled, full, avoided and recovered members.
 
 use core::time::Duration;
 
 use strowger_balancer::{
-    Advice, Candidates, Change, FIRST_SHARE, Member, MethodClass, Pick, Policy, Probe, Set, SetConfig, TargetState,
-    WHOLE_SHARE,
+    Advice, Candidates, FIRST_SHARE, FULL_SHARE, HealthChange, Member, MethodClass, Policy, Probe, SelectionInput, Set,
+    SetConfig, TargetState,
 };
 use strowger_foundation::Timestamp;
 
@@ -17,7 +17,7 @@ fn probed(policy: Policy, members: Vec<Member>) -> Set {
 }
 
 fn is_chosen(set: &Set, member: usize) -> bool {
-    (0..100).any(|number| order(set, &Pick { limit: 4, ..pick(&call_id(number)) }).contains(&member))
+    (0..100).any(|number| order(set, &SelectionInput { limit: 4, ..pick(&call_id(number)) }).contains(&member))
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn who_is_down_drained_or_disabled_is_not_chosen() {
         all[3].enabled = false;
         let set = probed(policy, all.clone());
         let down = |is_good| all[0].target.handle_probe(NOW, is_good, &Probe::default());
-        assert_eq!([false, false].map(down), [None, Some(Change::Down)]);
+        assert_eq!([false, false].map(down), [None, Some(HealthChange::Down)]);
         all[1].target.drain();
         assert_eq!([0, 1, 2, 3].map(|member| is_chosen(&set, member)), [false, false, true, false], "{policy}");
         let states = set.members().iter().map(|member| set.state(member, NOW));
@@ -36,7 +36,7 @@ fn who_is_down_drained_or_disabled_is_not_chosen() {
         assert_eq!([0, 1, 2].map(since), [Some(NOW), None, None]);
 
         all[1].target.undrain(NOW);
-        assert_eq!([true, true].map(down), [None, Some(Change::Up)]);
+        assert_eq!([true, true].map(down), [None, Some(HealthChange::Up)]);
         assert_eq!([0, 1, 2, 3].map(|member| is_chosen(&set, member)), [true, true, true, false], "{policy}");
     }
 }
@@ -55,9 +55,9 @@ fn who_answers_no_probe_is_a_last_resort_where_the_set_says_so() {
         ask(2, false);
         ask(2, false);
         assert_eq!(order(&set, &pick("a")).len(), 3, "{policy}: they may only be busy");
-        // Requests have found that one gone, too.
+        // Requests have found it gone as well.
         let gone = avoid(|member| member == 1);
-        let found = order(&set, &Pick { advice: &gone, ..pick("a") });
+        let found = order(&set, &SelectionInput { advice: &gone, ..pick("a") });
         assert!(found.len() == 2 && !found.contains(&1), "{policy}: {found:?}");
         all[0].target.drain();
         assert!(!order(&set, &pick("a")).contains(&0), "{policy}: the operator's word counts");
@@ -90,16 +90,16 @@ fn a_full_one_gets_no_new_calls_but_all_else() {
         let mut all = members(2);
         all[0].capacity = Some(3);
         let set = set(policy, all);
-        let seats: Vec<_> = (0..4).filter_map(|_| set.seat(0)).collect();
+        let seats: Vec<_> = (0..4).filter_map(|_| set.begin_call(0)).collect();
         assert_eq!(seats.len(), 3, "the fourth is refused");
         assert!(!is_chosen(&set, 0), "{policy}");
-        assert!(order(&set, &Pick { begins_call: false, ..pick("a") }).contains(&0), "{policy}");
+        assert!(order(&set, &SelectionInput { begins_call: false, ..pick("a") }).contains(&0), "{policy}");
         drop(seats);
         assert!(is_chosen(&set, 0), "{policy}");
     }
 }
 
-/// By a remainder the others' keys would move each time that a call begins or ends.
+/// With modulo hashing, the keys of others would move each time a call begins or ends.
 #[test]
 fn a_full_one_keeps_its_place() {
     for policy in [Policy::Hash, Policy::Fnv, Policy::Sha1, Policy::Bernstein, Policy::Openser, Policy::Range] {
@@ -118,7 +118,7 @@ fn who_is_avoided_is_the_last_resort() {
         let all = members(3);
         let set = set(policy, all.clone());
         let avoided = avoid(|member| member != 2);
-        let pick = Pick { advice: &avoided, ..pick("a") };
+        let pick = SelectionInput { advice: &avoided, ..pick("a") };
         let mut found = order(&set, &pick);
         assert_eq!(found.remove(0), 2, "{policy}");
         found.sort_unstable();
@@ -138,7 +138,7 @@ fn the_last_resort_has_priorities_and_capacities_too() {
         all[2].capacity = Some(0);
         let set = set(policy, all);
         let everybody = avoid(|_| true);
-        assert_eq!(order(&set, &Pick { advice: &everybody, ..pick("a") }), [1, 0], "{policy}");
+        assert_eq!(order(&set, &SelectionInput { advice: &everybody, ..pick("a") }), [1, 0], "{policy}");
     }
 }
 
@@ -146,22 +146,22 @@ fn the_last_resort_has_priorities_and_capacities_too() {
 fn who_wants_to_be_left_alone_is_no_last_resort() {
     for policy in Policy::ALL {
         let set = set(policy, members(3));
-        let advice = |member: usize| [Advice::LeaveAlone, Advice::Free, Advice::Avoid][member];
-        assert_eq!(order(&set, &Pick { advice: &advice, ..pick("a") }), [1, 2], "{policy}");
-        let advice = |member: usize| [Advice::LeaveAlone, Advice::LeaveAlone, Advice::Avoid][member];
-        assert_eq!(order(&set, &Pick { advice: &advice, ..pick("a") }), [2], "{policy}");
-        assert!(order(&set, &Pick { advice: &|_| Advice::LeaveAlone, ..pick("a") }).is_empty(), "{policy}");
+        let advice = |member: usize| [Advice::Exclude, Advice::Neutral, Advice::Avoid][member];
+        assert_eq!(order(&set, &SelectionInput { advice: &advice, ..pick("a") }), [1, 2], "{policy}");
+        let advice = |member: usize| [Advice::Exclude, Advice::Exclude, Advice::Avoid][member];
+        assert_eq!(order(&set, &SelectionInput { advice: &advice, ..pick("a") }), [2], "{policy}");
+        assert!(order(&set, &SelectionInput { advice: &|_| Advice::Exclude, ..pick("a") }).is_empty(), "{policy}");
     }
 }
 
-/// The part of all first choices that member 0 gets, `elapsed` after it has come back.
+/// Returns member 0's share of all first choices, `elapsed` after it has come back.
 fn part(policy: Policy, candidates: Candidates, elapsed: Duration) -> f64 {
     let slow_start = Duration::from_secs(30);
     let set = Set::new(SetConfig { slow_start, candidates, ..config(policy) }, members(4)).expect("valid");
     set.members()[0].target.handle_recovery(NOW);
     let first = |number| {
         let call_id = call_id(number);
-        order(&set, &Pick { now: NOW + elapsed, ..pick(&call_id) })[0]
+        order(&set, &SelectionInput { now: NOW + elapsed, ..pick(&call_id) })[0]
     };
     let counts = tally((0..20_000).map(first), 4);
     assert_parts(&counts[1..], &[1; 3], 0.1, "what is left is shared evenly");
@@ -176,7 +176,7 @@ fn who_comes_back_gets_a_tenth_of_its_part_and_ever_more() {
         assert!((0.23..0.27).contains(&whole), "{policy}: {whole}");
         for (seconds, share) in [(0, 0.1), (10, 0.4), (20, 0.7)] {
             let part = part(policy, candidates, Duration::from_secs(seconds));
-            // In a round that it is left out of the others' turns come sooner.
+            // In a round that it is left out of, the others' turns come sooner.
             let at_least = 0.21 * share;
             let at_most = 1.08 * share / (3.0 + share);
             assert!((at_least..at_most).contains(&part), "{policy} after {seconds} s: {part}");
@@ -184,7 +184,7 @@ fn who_comes_back_gets_a_tenth_of_its_part_and_ever_more() {
     }
 }
 
-/// By load one that has nothing to do would get everything.
+/// A load policy alone would give an idle member everything.
 #[test]
 fn who_comes_back_empty_is_not_flooded() {
     for policy in [Policy::LeastCalls, Policy::LeastTransactions, Policy::LeastWork] {
@@ -193,7 +193,7 @@ fn who_comes_back_empty_is_not_flooded() {
         let mut tokens = Vec::new();
         for member in 1..4 {
             for _ in 0..1_000 {
-                tokens.push((set.seat(member), set.begin(member, NOW, MethodClass::Invite)));
+                tokens.push((set.begin_call(member), set.begin_request(member, NOW, MethodClass::Invite)));
             }
         }
         assert!(firsts(&set, 200).iter().all(|member| *member == 0), "that it has nothing to do is seen");
@@ -203,8 +203,8 @@ fn who_comes_back_empty_is_not_flooded() {
     }
 }
 
-/// Who is one of two has nothing to do, so by load alone each of its calls would be its own; and all those that are others', where
-/// these have far more to do.
+/// An idle member of two candidates would get all of its own calls by load alone, and also those of others that have
+/// far more load.
 #[test]
 fn who_comes_back_empty_as_one_of_two_candidates_gets_its_part_and_no_more() {
     let policies = [Policy::LeastCalls, Policy::LeastTransactions, Policy::LeastWork];
@@ -218,14 +218,14 @@ fn who_comes_back_empty_as_one_of_two_candidates_gets_its_part_and_no_more() {
             let mut tokens = Vec::new();
             for (member, weight) in weights.iter().enumerate().skip(1).filter(|_| is_busy) {
                 for _ in 0..100 * weight {
-                    tokens.push((set.seat(member), set.begin(member, NOW, MethodClass::Invite)));
+                    tokens.push((set.begin_call(member), set.begin_request(member, NOW, MethodClass::Invite)));
                 }
             }
             let whole: f64 = weights.iter().copied().map(f64::from).sum();
             for (seconds, share) in [(0, 0.1), (10, 0.4), (20, 0.7)] {
                 let first = |number| {
                     let call_id = call_id(number);
-                    order(&set, &Pick { now: NOW + Duration::from_secs(seconds), ..pick(&call_id) })[0]
+                    order(&set, &SelectionInput { now: NOW + Duration::from_secs(seconds), ..pick(&call_id) })[0]
                 };
                 let calls = (0..20_000).map(first).filter(|member| *member == 0).count() as f64;
                 let part = 20_000.0 * share * f64::from(weights[0]) / whole;
@@ -239,7 +239,7 @@ fn who_comes_back_empty_as_one_of_two_candidates_gets_its_part_and_no_more() {
     }
 }
 
-/// All but one of ten were restarted: none of them gets more than its share of what all may take.
+/// All but one of ten were restarted: none of them gets more than its share of the total.
 #[test]
 fn several_that_come_back_among_two_candidates_get_no_more_than_their_parts() {
     for is_busy in [false, true] {
@@ -247,11 +247,11 @@ fn several_that_come_back_among_two_candidates_get_no_more_than_their_parts() {
         let config = SetConfig { slow_start, candidates, ..config(Policy::LeastCalls) };
         let set = Set::new(config, members(10)).expect("valid");
         set.members()[..9].iter().for_each(|member| member.target.handle_recovery(NOW));
-        let seats: Vec<_> = (0..if is_busy { 1_000 } else { 0 }).map(|_| set.seat(9)).collect();
+        let seats: Vec<_> = (0..if is_busy { 1_000 } else { 0 }).map(|_| set.begin_call(9)).collect();
         for (seconds, share) in [(0, 0.1), (10, 0.4), (29, 0.97)] {
             let first = |number| {
                 let call_id = call_id(number);
-                order(&set, &Pick { now: NOW + Duration::from_secs(seconds), ..pick(&call_id) })[0]
+                order(&set, &SelectionInput { now: NOW + Duration::from_secs(seconds), ..pick(&call_id) })[0]
             };
             let counts = tally((0..20_000).map(first), 10);
             let part = 20_000.0 * share / (9.0 * share + 1.0);
@@ -262,24 +262,25 @@ fn several_that_come_back_among_two_candidates_get_no_more_than_their_parts() {
     }
 }
 
-/// All but one of ten were restarted: what they do not take yet is the tenth's, but no more than that.
+/// All but one of ten were restarted: the tenth gets what they do not take yet, and no more.
 #[test]
 fn several_that_come_back_share_with_the_others_by_what_they_may_take() {
     let policies = Policy::ALL.into_iter().filter(|policy| policy.is_by_load());
     for (policy, is_busy) in policies.flat_map(|policy| [(policy, false), (policy, true)]) {
         let slow_start = Duration::from_secs(30);
         let mut all = members(10);
-        // Some weigh more.
+        // Some have a higher weight.
         all[1].weight = 2;
         all[9].weight = 2;
         let set = Set::new(SetConfig { slow_start, ..config(policy) }, all).expect("valid");
         set.members()[..9].iter().for_each(|member| member.target.handle_recovery(NOW));
         let count = if is_busy { 1_000 } else { 0 };
-        let tokens: Vec<_> = (0..count).map(|_| (set.seat(9), set.begin(9, NOW, MethodClass::Invite))).collect();
+        let tokens: Vec<_> =
+            (0..count).map(|_| (set.begin_call(9), set.begin_request(9, NOW, MethodClass::Invite))).collect();
         for (seconds, share) in [(0, 10), (10, 40), (29, 97)] {
             let first = |number| {
                 let call_id = call_id(number);
-                order(&set, &Pick { now: NOW + Duration::from_secs(seconds), ..pick(&call_id) })[0]
+                order(&set, &SelectionInput { now: NOW + Duration::from_secs(seconds), ..pick(&call_id) })[0]
             };
             let counts = tally((0..20_000).map(first), 10);
             let parts = [share, 2 * share, share, share, share, share, share, share, share, 200];
@@ -308,7 +309,7 @@ fn keys_that_have_gone_over_to_who_came_back_stay_there() {
     set.members()[0].target.handle_recovery(NOW);
     let home = |number: u64, seconds: u64, call: u64| {
         let (key, now) = (format!("user{number}"), NOW + Duration::from_secs(seconds));
-        order(&set, &Pick { now, key: key.as_bytes(), ..pick(&call_id(call)) })[0]
+        order(&set, &SelectionInput { now, key: key.as_bytes(), ..pick(&call_id(call)) })[0]
     };
     for number in 0..500 {
         let over: Vec<bool> = (0..=30).map(|seconds| home(number, seconds, number * 31 + seconds) == 0).collect();
@@ -322,9 +323,9 @@ fn a_view_shows_what_there_is() {
     (all[0].weight, all[0].priority, all[0].capacity) = (3, 1, Some(7));
     let slow_start = Duration::from_secs(10);
     let set = Set::new(SetConfig { slow_start, ..config(Policy::LeastWork) }, all).expect("valid");
-    let work = set.begin(0, NOW, MethodClass::Invite).expect("a member");
-    let seat = set.seat(0);
-    set.begin(0, NOW, MethodClass::Bye).expect("a member").handle_failure(NOW + Duration::from_millis(500));
+    let work = set.begin_request(0, NOW, MethodClass::Invite).expect("a member");
+    let seat = set.begin_call(0);
+    set.begin_request(0, NOW, MethodClass::Bye).expect("a member").handle_failure(NOW + Duration::from_millis(500));
     set.members()[0].target.handle_recovery(NOW);
 
     let view = set.view(0, NOW + Duration::from_secs(5)).expect("a member");
@@ -335,7 +336,7 @@ fn a_view_shows_what_there_is() {
     assert_eq!((view.weight, view.priority, view.capacity), (3, 1, Some(7)));
     assert_eq!((view.calls, view.transactions, view.work, view.invite_weight), (1, 1, 1_750, 1_750));
     assert_eq!((view.requests, view.failures), (2, 1));
-    assert_eq!(view.state, TargetState::SlowStart { share: FIRST_SHARE + (WHOLE_SHARE - FIRST_SHARE) / 2 });
+    assert_eq!(view.state, TargetState::SlowStart { share: FIRST_SHARE + (FULL_SHARE - FIRST_SHARE) / 2 });
     assert_eq!((view.state.to_string().as_str(), view.since), ("slow start", Some(NOW)));
     assert!(view.response_time.is_some_and(|time| time.as_millis().abs_diff(500) <= 1), "{:?}", view.response_time);
     assert_eq!(set.view(2, NOW), None);

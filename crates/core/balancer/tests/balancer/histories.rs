@@ -1,28 +1,29 @@
-//! Random histories of a balancer: whatever happens, counts are the number of what exists, and nobody is chosen who may not be.
+//! Random histories of a balancer: whatever happens, counts equal the existing guards, and no ineligible member is
+//! selected.
 
 use std::sync::Arc;
 
 use std::time::Duration;
 use strowger_balancer::{
-    Advice, Candidates, Member, MethodClass, Order, Pick, Policy, Probe, Registry, Seat, Set, SetConfig, Target,
-    Weights, Work,
+    Advice, CallGuard, Candidates, Member, MemberOrder, MethodClass, Policy, Probe, Registry, RequestGuard,
+    SelectionInput, Set, SetConfig, Target, Weights,
 };
 use strowger_foundation::Timestamp;
 
 use crate::common::Random;
 
-/// Each is some two dozen events long.
+/// Number of histories; each has some two dozen events.
 const HISTORIES: u64 = 1_000_000;
 const SHARDS: usize = 3;
 
-/// What a shard has in progress, with the target's number beside each, and what it weighs.
+/// A shard's work in progress, each with its target's index and its weight.
 #[derive(Default)]
 struct Shard {
-    transactions: Vec<(usize, u64, Work)>,
-    calls: Vec<(usize, Seat)>,
+    transactions: Vec<(usize, u64, RequestGuard)>,
+    calls: Vec<(usize, CallGuard)>,
 }
 
-/// A balancer, and what is known of it from its events alone.
+/// A balancer, and its expected state derived from events alone.
 struct World {
     random: Random,
     now: Timestamp,
@@ -31,9 +32,9 @@ struct World {
     set: Set,
     shards: [Shard; SHARDS],
     avoided: u32,
-    /// Those of them that want to be left alone.
+    /// Bits of the targets that have asked for a pause.
     held: u32,
-    order: Order,
+    order: MemberOrder,
 }
 
 impl World {
@@ -46,7 +47,7 @@ impl World {
         let set = build(&mut random, &registry, &targets);
         let shards = Default::default();
         let now = Timestamp::from_millis(1_000);
-        Self { random, now, registry, targets, set, shards, avoided: 0, held: 0, order: Order::new() }
+        Self { random, now, registry, targets, set, shards, avoided: 0, held: 0, order: MemberOrder::new() }
     }
 
     fn step(&mut self) {
@@ -58,7 +59,7 @@ impl World {
             5..=8 => self.response(),
             9 => self.end_a_call(),
             10 => self.shards[self.random.below(SHARDS)] = Shard::default(),
-            // The configuration is replaced; the targets are found again.
+            // The configuration is replaced; the same targets are found again.
             11 => self.set = build(&mut self.random, &self.registry, &self.targets),
             12 if self.random.one_in(2) => self.targets[target].drain(),
             12 => self.targets[target].undrain(self.now),
@@ -75,44 +76,52 @@ impl World {
         }
     }
 
-    /// A new call: as the order says, or nowhere.
+    /// A new call: to the selected target, or refused.
     fn invite(&mut self) {
         let call_id = self.random.number().to_ne_bytes();
         let begins_call = !self.random.one_in(4);
         let limit = 1 + self.random.below(5);
         let (avoided, held) = (self.avoided, self.held);
         let advice = |at: usize| match (avoided >> at & 1, held >> at & 1) {
-            (0, _) => Advice::Free,
+            (0, _) => Advice::Neutral,
             (_, 0) => Advice::Avoid,
-            _ => Advice::LeaveAlone,
+            _ => Advice::Exclude,
         };
         let draw = self.random.number();
-        let pick = Pick { now: self.now, call_id: &call_id, key: &call_id, draw, begins_call, limit, advice: &advice };
-        self.set.order(&pick, &mut self.order);
+        let pick = SelectionInput {
+            now: self.now,
+            call_id: &call_id,
+            key: &call_id,
+            random: draw,
+            begins_call,
+            limit,
+            advice: &advice,
+        };
+        self.set.select(&pick, &mut self.order);
         assert_order(&self.set, &pick, &self.order);
         let Some(chosen) = self.order.first().copied() else { return };
         let member = &self.set.members()[chosen];
         let at = self.number_of(&member.target);
         let shard = self.random.below(SHARDS);
         if begins_call {
-            let seat = self.set.seat(chosen).expect("it was not full");
+            let seat = self.set.begin_call(chosen).expect("it was not full");
             self.shards[shard].calls.push((at, seat));
         }
         let weight = u64::from(self.set.work_of(&member.target, MethodClass::Invite));
-        let work = self.set.begin(chosen, self.now, MethodClass::Invite).expect("a member");
+        let work = self.set.begin_request(chosen, self.now, MethodClass::Invite).expect("a member");
         self.shards[shard].transactions.push((at, weight, work));
     }
 
-    /// A request of a call that exists goes to its target, whatever state that is in.
+    /// A request of an existing call goes to its target, whatever the target's state.
     fn other(&mut self, target: usize) {
         let class = MethodClass::ALL[self.random.below(MethodClass::COUNT)];
         let weight = self.set.work_of(&self.targets[target], class);
-        let work = self.targets[target].begin(self.now, weight, class);
+        let work = self.targets[target].begin_request(self.now, weight, class);
         let shard = self.random.below(SHARDS);
         self.shards[shard].transactions.push((target, u64::from(weight), work));
     }
 
-    /// Something comes for a transaction, or never.
+    /// A transaction gets a response, or never does.
     fn response(&mut self) {
         let shard = &mut self.shards[self.random.below(SHARDS)];
         if shard.transactions.is_empty() {
@@ -152,7 +161,7 @@ impl World {
     }
 }
 
-/// A set of any policy around the same targets, or some of them.
+/// Creates a set of any policy around the same targets, or some of them.
 fn build(random: &mut Random, registry: &Registry, targets: &[Arc<Target>]) -> Set {
     let mut members = Vec::new();
     for target in targets {
@@ -178,23 +187,23 @@ fn build(random: &mut Random, registry: &Registry, targets: &[Arc<Target>]) -> S
     Set::new(config, members).expect("valid")
 }
 
-/// Nobody is in the order who may not be, nobody twice, and nobody is left out without need.
-fn assert_order(set: &Set, pick: &Pick<'_>, order: &Order) {
+/// Asserts that the order contains no ineligible member and no duplicates, and omits no member without need.
+fn assert_order(set: &Set, pick: &SelectionInput<'_>, order: &MemberOrder) {
     let is_out = |member: &Member| {
         let is_down = set.config().probe.is_some() && !member.target.is_up();
         let is_full = pick.begins_call && member.capacity.is_some_and(|capacity| member.target.calls() >= capacity);
         !member.enabled || is_down || is_full || member.target.is_draining()
     };
-    let available = |at: usize| !is_out(&set.members()[at]) && (pick.advice)(at) != Advice::LeaveAlone;
+    let available = |at: usize| !is_out(&set.members()[at]) && (pick.advice)(at) != Advice::Exclude;
     let all = 0..set.members().len();
-    let wanted = all.clone().filter(|at| available(*at) && (pick.advice)(*at) == Advice::Free).count();
+    let wanted = all.clone().filter(|at| available(*at) && (pick.advice)(*at) == Advice::Neutral).count();
     let last_resort = all.filter(|at| available(*at)).count();
     assert_eq!(order.len(), last_resort.min(pick.limit).min(4), "{pick:?}");
     for (place, at) in order.iter().enumerate() {
         assert!(available(*at) && !order[..place].contains(at), "{pick:?}");
         assert_eq!((pick.advice)(*at) == Advice::Avoid, place >= wanted, "{pick:?}: who is avoided comes last");
     }
-    // Spares come last, but for targets that start slowly.
+    // Spares come last, except for targets in slow start.
     let slow_start = set.config().slow_start;
     if slow_start.is_zero() {
         let priorities: Vec<u16> = order.iter().map(|at| set.members()[*at].priority).collect();
@@ -212,7 +221,7 @@ fn counts_are_what_exists_and_nobody_is_chosen_who_may_not_be() {
         }
         world.assert_counts();
 
-        // All calls end, in one way or another: nothing is left of them.
+        // All calls end in one way or another, and nothing remains.
         let World { registry, targets, set, shards, .. } = world;
         drop(shards);
         for target in &targets {
@@ -223,7 +232,7 @@ fn counts_are_what_exists_and_nobody_is_chosen_who_may_not_be() {
     }
 }
 
-/// The tokens of one target come and go on many threads at once.
+/// Guards of one target are created and dropped on many threads at once.
 #[test]
 fn counts_come_back_to_zero_when_many_threads_count() {
     let target = Target::new("pool", b"sip:192.0.2.1");
@@ -235,8 +244,9 @@ fn counts_come_back_to_zero_when_many_threads_count() {
                 let mut tokens = Vec::new();
                 for _ in 0..50_000 {
                     if random.one_in(2) {
-                        let work = target.begin(Timestamp::ZERO, random.below(70_000) as u32, MethodClass::Other);
-                        tokens.push((work, target.seat_within(100)));
+                        let work =
+                            target.begin_request(Timestamp::ZERO, random.below(70_000) as u32, MethodClass::Other);
+                        tokens.push((work, target.try_begin_call(100)));
                     } else if !tokens.is_empty() {
                         drop(tokens.swap_remove(random.below(tokens.len())));
                     }

@@ -1,10 +1,11 @@
-//! What is counted and measured of targets, and the policies that go by it.
+//! Counts and averages of targets, and the policies that use them.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use strowger_balancer::{
-    BYE, Candidates, MethodClass, MethodWeights, Pick, Policy, Seat, Set, SetConfig, Target, Weights, Work,
+    BYE_WEIGHT, CallGuard, Candidates, MethodClass, MethodWeights, Policy, RequestGuard, SelectionInput, Set,
+    SetConfig, Target, Weights,
 };
 use strowger_foundation::Timestamp;
 
@@ -20,14 +21,14 @@ fn least_work(weights: Weights, count: usize) -> Set {
     Set::new(SetConfig { weights, ..config(Policy::LeastWork) }, members(count)).expect("valid")
 }
 
-fn begin(set: &Set, member: usize, class: MethodClass) -> Work {
-    set.begin(member, NOW, class).expect("a member")
+fn begin(set: &Set, member: usize, class: MethodClass) -> RequestGuard {
+    set.begin_request(member, NOW, class).expect("a member")
 }
 
 #[test]
 fn an_invite_weighs_more_than_a_bye_where_work_is_counted() {
-    // Two BYEs here, one INVITE there: fewer transactions and less work are at the second, at TLWL-2 it is the same work, and where
-    // an INVITE weighs three the first has less to do.
+    // Two BYEs here, one INVITE there: the second has fewer transactions and less work; at TLWL-2 the work is equal,
+    // and if an INVITE weighs three the first has less.
     let heavy = MethodWeights::TLWL_2.with(MethodClass::Invite, 3_000);
     for (weights, expected) in
         [(MethodWeights::EVEN, [0, 100]), (MethodWeights::TLWL_1_75, [0, 100]), (heavy, [100, 0])]
@@ -48,9 +49,9 @@ fn an_invite_weighs_more_than_a_bye_where_work_is_counted() {
 #[test]
 fn each_policy_counts_its_own() {
     let all = members(3);
-    // Calls, transactions and work each have another minimum.
-    let seats = [all[0].target.seat(), all[0].target.seat(), all[1].target.seat()];
-    let begin = |at: usize, work| all[at].target.begin(NOW, work, MethodClass::Other);
+    // Calls, transactions and work have different minima.
+    let seats = [all[0].target.begin_call(), all[0].target.begin_call(), all[1].target.begin_call()];
+    let begin = |at: usize, work| all[at].target.begin_request(NOW, work, MethodClass::Other);
     let work = [begin(0, 1_000), begin(1, 400), begin(1, 400), begin(2, 1_500), begin(2, 1_500)];
     for (policy, expected) in [(Policy::LeastCalls, 2), (Policy::LeastTransactions, 0), (Policy::LeastWork, 1)] {
         assert_eq!(order(&set(policy, all.clone()), &pick("a"))[0], expected, "{policy}");
@@ -66,7 +67,7 @@ fn load_is_relative_to_what_a_target_weighs() {
         let mut tokens = Vec::new();
         for number in 0..800 {
             let member = order(&set, &pick(&call_id(number)))[0];
-            tokens.push((set.seat(member), begin(&set, member, MethodClass::Invite)));
+            tokens.push((set.begin_call(member), begin(&set, member, MethodClass::Invite)));
         }
         let calls: Vec<u32> = set.members().iter().map(|member| member.target.calls()).collect();
         let is_even = calls.iter().zip(weights).all(|(calls, weight)| calls.abs_diff(100 * u32::from(weight)) <= 2);
@@ -74,18 +75,18 @@ fn load_is_relative_to_what_a_target_weighs() {
     }
 }
 
-/// Calls one after the other, of which `at_once` are in progress: where they went.
+/// Makes calls one after the other, `at_once` of them in progress; returns how many each target got.
 fn one_by_one(set: &Set, at_once: usize, calls: u64) -> Vec<u64> {
     let mut waiting = VecDeque::new();
     let chosen = (0..calls).map(|number| {
         if waiting.len() >= at_once
             && let Some((work, seat)) = waiting.pop_front()
         {
-            Work::handle_final(work, after(1_000));
-            drop::<Option<Seat>>(seat);
+            RequestGuard::handle_final(work, after(1_000));
+            drop::<Option<CallGuard>>(seat);
         }
         let member = order(set, &pick(&call_id(number)))[0];
-        waiting.push_back((begin(set, member, MethodClass::Invite), set.seat(member)));
+        waiting.push_back((begin(set, member, MethodClass::Invite), set.begin_call(member)));
         member
     });
     tally(chosen.collect::<Vec<_>>(), set.members().len())
@@ -107,12 +108,12 @@ fn one_call_at_a_time_is_shared_by_weight() {
     }
 }
 
-/// One that weighs little is not kept busy because it alone can have nothing to do, nor one that weighs much because a request
-/// is less to it.
+/// A light member is not kept busy because it is the only idle one, nor a heavy one because a request is a smaller
+/// load to it.
 #[test]
 fn a_few_calls_at_a_time_are_shared_about_by_weight() {
     for policy in [Policy::LeastCalls, Policy::LeastTransactions, Policy::LeastWork] {
-        // One of a hundredth of the weight is up to a request ahead all the time.
+        // A member of a hundredth of the weight is always up to one request ahead.
         for (weights, at_once, within) in
             [([1, 1, 2], 3, 0.2), ([1, 1, 2], 6, 0.2), ([1, 3, 3], 4, 0.3), ([1, 100, 100], 8, 1.0)]
         {
@@ -123,12 +124,13 @@ fn a_few_calls_at_a_time_are_shared_about_by_weight() {
     }
 }
 
-/// Where one weighs little the others are still chosen between by what they have to do.
+/// If one member is light, the choice among the others still depends on their load.
 #[test]
 fn the_emptier_of_two_equal_ones_is_taken_whatever_a_third_one_weighs() {
     let all = weighted(&[1, 100, 100]);
     let target = &all[1].target;
-    let busy: Vec<_> = (0..3).map(|_| (target.seat(), target.begin(NOW, 1_750, MethodClass::Invite))).collect();
+    let busy: Vec<_> =
+        (0..3).map(|_| (target.begin_call(), target.begin_request(NOW, 1_750, MethodClass::Invite))).collect();
     for policy in [Policy::LeastCalls, Policy::LeastTransactions, Policy::LeastWork] {
         let counts = tally((0..1_000).map(|number| order(&set(policy, all.clone()), &pick(&call_id(number)))[0]), 3);
         assert!(counts[1] == 0 && counts[0] < 40, "{policy}: {counts:?}");
@@ -142,10 +144,10 @@ fn who_starts_slowly_gets_its_part_of_its_share_where_nothing_is_going_on() {
         let what = format!("{} of {:?}", config.policy, config.candidates);
         let slow_start = Duration::from_secs(45);
         let set = Set::new(SetConfig { slow_start, ..config.clone() }, members(3)).expect("valid");
-        // After a second: 12 %.
+        // After one second: 12 %.
         set.members()[0].target.handle_recovery(Timestamp::from_millis(999_000));
         let counts = one_by_one(&set, 1, 20_000);
-        // Of two candidates it is one of two thirds of the time, and has half of its share then.
+        // With two candidates it is one of them two thirds of the time, and then has half of its share.
         let parts = if config.candidates == Candidates::Two { [4, 48, 48] } else { [12, 100, 100] };
         assert_parts(&counts, &parts, 0.1, &what);
     }
@@ -180,20 +182,21 @@ fn the_response_time_is_until_the_first_response() {
     let target = Target::new("pool", b"sip:192.0.2.1");
     assert_eq!(target.response_time(), None);
     let micros = || target.response_time().map(|time| time.as_micros());
-    let mut invite = target.begin(NOW, 1_750, MethodClass::Invite);
+    let mut invite = target.begin_request(NOW, 1_750, MethodClass::Invite);
     invite.handle_provisional(after(2_000), 100);
     invite.handle_provisional(after(700_000), 180);
     invite.handle_final(after(9_000_000));
     assert!(micros().is_some_and(|micros| micros.abs_diff(2_000) <= 2), "{:?}", micros());
 
-    // A sixteenth of each new one.
-    target.begin(NOW, 1_000, MethodClass::Bye).handle_final(after(18_000));
+    // Each new sample counts one sixteenth.
+    target.begin_request(NOW, 1_000, MethodClass::Bye).handle_final(after(18_000));
     assert!(micros().is_some_and(|micros| micros.abs_diff(3_000) <= 3), "{:?}", micros());
-    // Refusing at once makes nobody fast, silence makes slow, and what nobody waited for tells nothing.
-    target.begin(NOW, 1_000, MethodClass::Bye).handle_failure(after(10));
-    drop(target.begin(NOW, 1_000, MethodClass::Bye));
+    // Fast refusals do not make a target fast, silence makes it slow, and a transaction that nobody waited for says
+    // nothing.
+    target.begin_request(NOW, 1_000, MethodClass::Bye).handle_failure(after(10));
+    drop(target.begin_request(NOW, 1_000, MethodClass::Bye));
     assert!(micros().is_some_and(|micros| micros.abs_diff(3_000) <= 3), "{:?}", micros());
-    target.begin(NOW, 1_000, MethodClass::Bye).handle_failure(after(163_000));
+    target.begin_request(NOW, 1_000, MethodClass::Bye).handle_failure(after(163_000));
     assert!(micros().is_some_and(|micros| micros.abs_diff(13_000) <= 3), "{:?}", micros());
     assert_eq!((target.transactions(), target.requests(), target.failures()), (0, 5, 2));
 }
@@ -202,14 +205,14 @@ fn the_response_time_is_until_the_first_response() {
 fn by_response_time_the_faster_gets_more_and_none_is_starved() {
     let set = set(Policy::ResponseTime, members(3));
     let answer = |member: usize, at: Timestamp, micros| {
-        let work = set.members()[member].target.begin(at, 1_000, MethodClass::Bye);
+        let work = set.members()[member].target.begin_request(at, 1_000, MethodClass::Bye);
         work.handle_final(at + Duration::from_micros(micros));
     };
     for _ in 0..100 {
         answer(0, NOW, 1_000);
         answer(1, NOW, 4_000);
     }
-    // Nothing is known of the third: it is taken to be as fast as the first.
+    // The third has no samples and is assumed to be as fast as the first.
     let firsts = tally((0..200).map(|number| order(&set, &pick(&call_id(number)))[0]), 3);
     assert!(firsts[0] > 50 && firsts[1] == 0 && firsts[2] > 50, "{firsts:?}");
     for _ in 0..100 {
@@ -220,17 +223,17 @@ fn by_response_time_the_faster_gets_more_and_none_is_starved() {
         let member = order(&set, &pick(&call_id(number)))[0];
         waiting.push(begin(&set, member, MethodClass::Bye));
     }
-    // Their expected waits are even: 4 : 1 : 2.
+    // Their expected waits are equal at 4 : 1 : 2.
     let transactions: Vec<u32> = set.members().iter().map(|member| member.target.transactions()).collect();
     assert!(transactions.iter().zip([40_u32, 10, 20]).all(|(is, should)| is.abs_diff(should) <= 2), "{transactions:?}");
     drop(waiting);
 
-    // Who was slow once is tried again when nothing has been heard of it for long.
+    // A target that once was slow is tried again after a long time without samples.
     let later = NOW + Duration::from_secs(30);
     answer(0, later, 1_000);
     answer(2, later, 2_000);
     let call_id = call_id(1);
-    assert_eq!(order(&set, &Pick { now: later, ..pick(&call_id) })[0], 1);
+    assert_eq!(order(&set, &SelectionInput { now: later, ..pick(&call_id) })[0], 1);
 }
 
 fn adaptive() -> Set {
@@ -264,7 +267,7 @@ fn weights_are_measured() {
     assert!(invite_weight(&set).abs_diff(3_000) <= 10, "relative to BYE: {}", invite_weight(&set));
     let message = set.work_of(&set.members()[0].target, MethodClass::Message);
     assert!(message.abs_diff(500) <= 5, "{message}");
-    assert_eq!(set.work_of(&set.members()[0].target, MethodClass::Bye), u32::from(BYE));
+    assert_eq!(set.work_of(&set.members()[0].target, MethodClass::Bye), u32::from(BYE_WEIGHT));
     assert_eq!(set.work_of(&set.members()[0].target, MethodClass::Publish), 1_000, "never seen");
 }
 
@@ -282,7 +285,7 @@ fn who_waits_behind_others_tells_nothing_of_what_it_costs() {
     assert!(invite_weight(&set).abs_diff(2_000) <= 5, "{}", invite_weight(&set));
     drop(busy);
 
-    // A phone that rings keeps nobody from being alone, nor does how long it rings count.
+    // A ringing phone is no work, and its ringing time does not count.
     let mut ringing = begin(&set, 0, MethodClass::Invite);
     ringing.handle_provisional(after(100), 100);
     ringing.handle_provisional(after(3_000), 180);

@@ -1,6 +1,6 @@
-//! Each policy by itself.
+//! Each policy separately.
 
-use strowger_balancer::{Candidates, Member, Pick, Policy, Set, SetConfig, SetError};
+use strowger_balancer::{Candidates, Member, Policy, SelectionInput, Set, SetConfig, SetError};
 use strowger_foundation::Timestamp;
 
 use crate::common::{assert_parts, call_id, config, firsts, members, order, pick, set, tally, weighted};
@@ -19,8 +19,8 @@ fn a_round_is_gone_on_with_where_one_does_not_answer() {
     let set = set(Policy::RoundRobin, members(6));
     assert_eq!(order(&set, &pick("a")), [0, 1, 2, 3]);
     assert_eq!(order(&set, &pick("b")), [1, 2, 3, 4]);
-    assert_eq!(order(&set, &Pick { limit: 2, ..pick("c") }), [2, 3]);
-    assert_eq!(order(&set, &Pick { limit: 9, ..pick("d") }), [3, 4, 5, 0]);
+    assert_eq!(order(&set, &SelectionInput { limit: 2, ..pick("c") }), [2, 3]);
+    assert_eq!(order(&set, &SelectionInput { limit: 9, ..pick("d") }), [3, 4, 5, 0]);
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn weighted_rounds_are_exact_and_smooth() {
     let set = set(Policy::Weighted, weighted(&[5, 1, 1]));
     let chosen = firsts(&set, 700);
     assert_eq!(tally(chosen.clone(), 3), [500, 100, 100]);
-    // The light ones stand between, each by itself.
+    // The light ones come singly between the others.
     assert!(chosen.windows(2).all(|window| window != [1, 2] && window != [2, 1]), "{:?}", &chosen[..14]);
     assert!(chosen.windows(5).all(|window| window.iter().any(|member| *member != 0)), "{:?}", &chosen[..14]);
 
@@ -65,9 +65,9 @@ fn weights_are_heeded_by_those_that_say_so() {
     for policy in Policy::ALL.into_iter().filter(|policy| *policy != Policy::Range) {
         let counts = tally(firsts(&set(policy, weighted(&[1, 3])), 4_000), 2);
         let is_heeded = counts[1] > 5 * counts[0] / 2 && counts[0] > 0;
-        assert_eq!(is_heeded, policy.heeds_weight(), "{policy}: {counts:?}");
+        assert_eq!(is_heeded, policy.uses_weights(), "{policy}: {counts:?}");
     }
-    assert!(!Policy::Range.heeds_weight());
+    assert!(!Policy::Range.uses_weights());
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn equal_targets_share_evenly_by_every_policy_but_priority() {
         for candidates in Candidates::ALL {
             let set = Set::new(SetConfig { candidates, ..config(policy) }, members(8)).expect("valid");
             let chosen: Vec<usize> = match policy {
-                // Hexadecimal Call-IDs have few first letters.
+                // Hexadecimal Call-IDs have few distinct first letters.
                 Policy::Range => (0..26).map(|at| order(&set, &pick(&char::from(b'a' + at).to_string()))[0]).collect(),
                 _ => firsts(&set, 20_000),
             };
@@ -154,7 +154,7 @@ fn all_of_a_call_goes_one_way_by_hash_and_another_balancer_goes_it_too() {
         for number in 0..200 {
             let call_id = call_id(number);
             let first = order(&one, &pick(&call_id));
-            assert_eq!(first, order(&one, &Pick { draw: number, ..pick(&call_id) }), "{policy}");
+            assert_eq!(first, order(&one, &SelectionInput { random: number, ..pick(&call_id) }), "{policy}");
             assert_eq!(first, order(&other, &pick(&call_id)), "{policy}");
         }
     }
@@ -164,7 +164,7 @@ fn all_of_a_call_goes_one_way_by_hash_and_another_balancer_goes_it_too() {
 fn the_key_is_what_hashes_go_by() {
     for policy in Policy::ALL.into_iter().filter(|policy| policy.is_by_key()) {
         let set = set(policy, members(8));
-        let with = |call_id: &str| order(&set, &Pick { key: b"bob@example.com", ..pick(call_id) })[0];
+        let with = |call_id: &str| order(&set, &SelectionInput { key: b"bob@example.com", ..pick(call_id) })[0];
         assert!((0..50).all(|number| with(&call_id(number)) == with("x")), "{policy}");
     }
 }
@@ -178,7 +178,7 @@ fn where_nothing_is_going_on_a_call_goes_to_its_first_candidate() {
             let set = Set::new(SetConfig { candidates, ..config(policy) }, weighted(&weights)).expect("valid");
             for number in 0..200 {
                 let call_id = call_id(number);
-                let order = order(&set, &Pick { draw: number, ..pick(&call_id) });
+                let order = order(&set, &SelectionInput { random: number, ..pick(&call_id) });
                 assert_eq!(Some(order[0]), set.candidates(call_id.as_bytes())[0], "{policy}");
             }
         }
@@ -217,16 +217,16 @@ fn two_candidates_are_chosen_between_by_load_and_left_for_far_less() {
         let calls = |at: usize| set.members()[at].target.calls();
         let (better, worse) = if calls(two) < calls(one) { (two, one) } else { (one, two) };
         let order = order(&set, &pick(&call_id));
-        // With the new call, both by one and a quarter more than the least: then the least.
+        // With the new call, both exceed the least by one and a quarter: then the least is selected.
         let (least, burden) = ((0..8).map(calls).min().unwrap_or(0) + 1, calls(better) + 1);
         if 4 * burden > 5 * least + 4 {
             assert_eq!((calls(order[0]) + 1, order[1]), (least, better));
         } else {
             assert_eq!(order[..2], [better, worse]);
         }
-        assert_eq!(self::order(&set, &Pick { limit: 1, ..pick(&call_id) }), order[..1]);
+        assert_eq!(self::order(&set, &SelectionInput { limit: 1, ..pick(&call_id) }), order[..1]);
         order.iter().for_each(|member| assert_eq!(order.iter().filter(|other| *other == member).count(), 1));
-        seats.extend(set.seat(order[0]));
+        seats.extend(set.begin_call(order[0]));
     }
     // Two choices: the fullest has hardly more than the emptiest.
     let calls: Vec<u32> = set.members().iter().map(|member| member.target.calls()).collect();
@@ -255,8 +255,8 @@ fn there_is_no_set_of_nothing_nor_of_too_much() {
     let new = |members| Set::new(config(Policy::Hash), members).map(|_| ());
     assert_eq!(new(Vec::new()), Err(SetError::Empty));
     let many: Vec<Member> = (0..4).flat_map(|_| members(64)).collect();
-    assert!(matches!(new(many), Err(SetError::Twice(_))));
-    assert!(matches!(new([members(2), members(1)].concat()), Err(SetError::Twice(uri)) if uri == "sip:192.0.2.1"));
+    assert!(matches!(new(many), Err(SetError::Duplicate(_))));
+    assert!(matches!(new([members(2), members(1)].concat()), Err(SetError::Duplicate(uri)) if uri == "sip:192.0.2.1"));
     assert!(matches!(new((0..5).flat_map(|_| members(64)).collect()), Err(SetError::TooMany)));
     let error = new(Vec::new()).expect_err("it is empty").to_string();
     assert_eq!(error, "a set needs at least one target");

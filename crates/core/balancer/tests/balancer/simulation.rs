@@ -1,35 +1,37 @@
-//! A simulation of calls at back-ends that serve one transaction after the other, in virtual time: what the policies are worth.
+//! A simulation of calls at back-ends that serve one transaction after the other, in virtual time, to compare
+//! policies.
 //!
-//! Calls arrive at random (Poisson), their BYE goes where their INVITE went, and an INVITE costs 1.75 times a BYE. A back-end
-//! serves 300 calls a second.
+//! Arrivals are a Poisson process, a BYE goes to the target of its INVITE, and an INVITE costs 1.75 times a BYE. A
+//! back-end serves 300 calls per second.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use strowger_balancer::{
-    Candidates, Member, MethodClass, MethodWeights, Order, Policy, Seat, Set, SetConfig, Weights, Work,
+    CallGuard, Candidates, Member, MemberOrder, MethodClass, MethodWeights, Policy, RequestGuard, Set, SetConfig,
+    Weights,
 };
 use strowger_foundation::Timestamp;
 
 use crate::common::{Random, call_id, config, members, pick};
 
-/// Calls a second that a back-end of speed one serves.
+/// Calls per second that a back-end of speed one serves.
 const CAPACITY: f64 = 300.0;
-/// What an INVITE costs, a BYE being one.
+/// Cost of an INVITE relative to a BYE.
 const INVITE: f64 = 1.75;
-/// Seconds.
+/// Service time of a BYE, in seconds.
 const BYE: f64 = 1.0 / (CAPACITY * (1.0 + INVITE));
-/// Seconds that calls last, on average.
+/// Mean call duration, in seconds.
 const HELD: f64 = 2.0;
-/// Seconds that are simulated before anything is measured.
+/// Simulated seconds before the measurement.
 const WARM_UP: f64 = 8.0;
-/// Seconds that are measured.
+/// Measured seconds.
 const MEASURED: f64 = 30.0;
 
 #[derive(Clone, Copy, Debug)]
 enum Service {
-    /// Each transaction of a method costs the same.
+    /// Every transaction of a method costs the same.
     Fixed,
     /// Exponentially distributed.
     Exponential,
@@ -42,36 +44,36 @@ struct Experiment {
     weights: Weights,
     /// The speeds of the back-ends.
     speeds: Vec<u16>,
-    /// Whether the balancer is told the speeds.
+    /// Whether the balancer knows the speeds.
     is_told: bool,
-    /// Of what all of them can serve.
+    /// Offered load as a fraction of the total capacity.
     load: f64,
     service: Service,
 }
 
-/// Seconds that INVITEs waited for their answer.
+/// Response times of INVITEs, in seconds, and other results.
 #[derive(Debug)]
 struct Outcome {
     p99: f64,
     mean: f64,
-    /// The part of all calls that went to none of their two candidates.
+    /// Fraction of calls sent to neither of their two candidates.
     beyond: f64,
-    /// What an INVITE weighs at the first back-end in the end, in thousandths.
+    /// Final weight of an INVITE at the first back-end, in thousandths.
     invite_weight: u32,
 }
 
 enum Event {
     Call(u64),
-    /// A transaction is done; an INVITE's call begins then, and a BYE's has ended.
-    Done(usize, Work, MethodClass, Option<Seat>),
-    Bye(usize, Option<Seat>),
+    /// A transaction is done. With an INVITE its call begins, and with a BYE it ends.
+    Done(usize, RequestGuard, MethodClass, Option<CallGuard>),
+    Bye(usize, Option<CallGuard>),
 }
 
 struct Bed {
     experiment: Experiment,
     set: Set,
     random: Random,
-    /// When each back-end has done all that it was given, in nanoseconds.
+    /// When each back-end finishes all of its work, in nanoseconds.
     free_at: Vec<u64>,
     agenda: BinaryHeap<Reverse<(u64, usize)>>,
     events: Vec<Option<Event>>,
@@ -143,18 +145,18 @@ impl Bed {
 
     fn call(&mut self, now: u64, number: u64) {
         let call_id = call_id(number);
-        let mut order = Order::new();
-        let pick = strowger_balancer::Pick { now: Timestamp::from_nanos(now), ..pick(&call_id) };
-        self.set.order(&pick, &mut order);
+        let mut order = MemberOrder::new();
+        let pick = strowger_balancer::SelectionInput { now: Timestamp::from_nanos(now), ..pick(&call_id) };
+        self.set.select(&pick, &mut order);
         let is_beyond = !self.set.candidates(call_id.as_bytes()).contains(&Some(order[0]));
         self.beyond += u32::from(is_beyond && now > nanos(WARM_UP));
-        let seat = self.set.seat(order[0]);
+        let seat = self.set.begin_call(order[0]);
         self.serve(now, order[0], MethodClass::Invite, seat);
     }
 
-    /// A transaction comes to a back-end, and is done when all that came before it is.
-    fn serve(&mut self, now: u64, server: usize, class: MethodClass, seat: Option<Seat>) {
-        let work = self.set.begin(server, Timestamp::from_nanos(now), class).expect("a member");
+    /// Adds a transaction to a back-end's queue; it is done after all earlier ones.
+    fn serve(&mut self, now: u64, server: usize, class: MethodClass, seat: Option<CallGuard>) {
+        let work = self.set.begin_request(server, Timestamp::from_nanos(now), class).expect("a member");
         let mean =
             if class == MethodClass::Invite { BYE * INVITE } else { BYE } / f64::from(self.experiment.speeds[server]);
         let cost = match self.experiment.service {
@@ -183,7 +185,7 @@ fn nanos(seconds: f64) -> u64 {
     (seconds * 1e9) as u64
 }
 
-/// The papers' comparison, at 80 % load.
+/// The comparison of the papers, at 80 % load.
 #[test]
 fn by_load_beats_hash_and_round_robin_twice_over() {
     for servers in [8, 10] {
@@ -245,8 +247,8 @@ fn by_response_time_is_better_than_by_lot() {
     assert!(2.0 * timed.p99 < lot.p99, "{timed:?} {lot:?}");
 }
 
-/// As the weights matter little where all are alike, so do they where only one of two methods is chosen for: none of the three is
-/// worse than another by much.
+/// Weights matter little if all targets are alike, and also if the choice concerns only one of two methods: none of
+/// the three is much worse than another.
 #[test]
 fn the_exact_weight_matters_little() {
     let with = |weights| {

@@ -1,6 +1,6 @@
-//! How hashes share keys out, and what moves when a target goes or comes.
+//! How evenly hashes spread keys, and which keys move when a target is added or removed.
 
-use strowger_balancer::{Member, Pick, Policy, Set, Target};
+use strowger_balancer::{Member, Policy, SelectionInput, Set, Target};
 
 use crate::common::{Random, assert_parts, members, order, pick, set, tally, weighted};
 
@@ -12,7 +12,7 @@ fn users(count: usize) -> Vec<String> {
 }
 
 fn homes(set: &Set, keys: &[String]) -> Vec<usize> {
-    keys.iter().map(|key| order(set, &Pick { call_id: b"", limit: 1, ..pick(key) })[0]).collect()
+    keys.iter().map(|key| order(set, &SelectionInput { call_id: b"", limit: 1, ..pick(key) })[0]).collect()
 }
 
 #[test]
@@ -27,8 +27,8 @@ fn ten_thousand_users_are_within_a_tenth_of_even() {
     }
 }
 
-/// With 64 targets ten thousand users are 156 each, and chance alone makes some 20 % more of that; so there it is the bound,
-/// and with as many users a target as ten thousand are of eight it is a tenth again.
+/// With 64 targets ten thousand users are 156 each, and chance alone makes some 20 % more of that, so the tolerance
+/// is set by chance. With as many users per target as ten thousand on eight, it is a tenth again.
 #[test]
 fn more_targets_are_as_even_as_chance_lets_them() {
     let few = users(USERS);
@@ -52,12 +52,12 @@ fn weights_are_heeded() {
             assert_parts(&tally(homes(&set, &users), size), &weights, 0.1, "weighted");
         }
     }
-    // As far apart as can be.
+    // As far apart as possible.
     let counts = tally(homes(&set(Policy::Hash, weighted(&[65_535, 655])), &users), 2);
     assert_parts(&counts, &[65_535, 655], 0.1, "far apart");
 }
 
-/// Of those that move: how many, and whether all of them are the gone one's.
+/// Returns how many keys moved, and whether all of them were on the removed target.
 fn moved(before: &[usize], after: &[usize], gone: usize) -> usize {
     let moved = before.iter().zip(after).filter(|(before, after)| before != after);
     moved.inspect(|(before, _)| assert_eq!(**before, gone, "a key of another one moved")).count()
@@ -82,7 +82,7 @@ fn one_gone_moves_its_own_keys_alone() {
             let drained = moved(&before, &homes(&before_set, &users), gone);
             all[gone].target.undrain(strowger_foundation::Timestamp::ZERO);
 
-            // Removed: a set without it, where those after it have other indices.
+            // Removed: a set without it, in which later members have other indices.
             let mut rest = all.clone();
             rest.remove(gone);
             let original = |at: usize| at + usize::from(at >= gone);
@@ -110,7 +110,7 @@ fn one_added_takes_its_part_and_no_other_key_moves() {
     }
 }
 
-/// What the consistent hash is for: by a remainder nearly all keys move.
+/// This is why the consistent hash exists: with modulo hashing nearly all keys move.
 #[test]
 fn by_a_remainder_nearly_all_keys_move() {
     let users = users(USERS);
@@ -124,7 +124,7 @@ fn by_a_remainder_nearly_all_keys_move() {
     }
 }
 
-/// Which hash shares which keys out evenly: users by number, users by name, Call-IDs as SIPp counts them.
+/// Evenness of each hash for different keys: users by number, users by name, Call-IDs as SIPp numbers them.
 #[test]
 fn the_papers_hashes_are_as_even_as_they_are() {
     let numbers = users(USERS);
@@ -141,14 +141,14 @@ fn the_papers_hashes_are_as_even_as_they_are() {
             }
         }
     }
-    // By the first letter: as uneven as in the paper's first experiment, 60:40 of two.
+    // By first letter: as uneven as in the paper's first experiment, 60:40 for two.
     assert!((1.15..1.35).contains(&skew(Policy::Range, &names, 2)), "{}", skew(Policy::Range, &names, 2));
     assert!(skew(Policy::Range, &names, 8) > 1.5);
-    // And Bernstein's, with which its second one had 50:50.
+    // Bernstein's hash gave 50:50 in its second one.
     assert!(skew(Policy::Bernstein, &names, 2) < 1.05);
 }
 
-/// Common names, the letters of which are spread as names are.
+/// Common names, with realistic first letters.
 const NAMES: [&str; 50] = [
     "smith",
     "johnson",

@@ -1,63 +1,64 @@
-//! What members say to each other: SIP messages (RFC 3261) with a header field that proves who has written them.
+//! Messages between members: SIP messages (RFC 3261) with a header field that authenticates the sender.
 //!
-//! | what | message |
+//! | content | message |
 //! |---|---|
-//! | changes of registrations | REGISTER; the body has them whole, To and Contact show them to who reads a trace |
-//! | a sign of life | OPTIONS, which is not sent again |
-//! | that all was sent | OPTIONS, which is sent again until it is answered |
-//! | which nonces were used | the same, in the body |
+//! | changes of registrations | REGISTER; the body has them in full, To and Contact show them in a trace |
+//! | a heartbeat | OPTIONS that is not retransmitted |
+//! | end of a full synchronization | OPTIONS that is retransmitted until it is answered |
+//! | used nonces | the same, in the body |
 //!
-//! `Strowger-Member: 1-1764104993000;to=2-1764104990000;number=17;address=192.0.2.1:5060;tag=…` says from which process of which member
-//! to which one, the message's number from the one to the other, and where its member takes SIP requests. The tag is over the method or
-//! the status, all that stands before it, and the body.
+//! `Strowger-Member: 1-1764104993000;to=2-1764104990000;number=17;address=192.0.2.1:5060;tag=…` names the sending
+//! process and its member, the receiving process, the message's number between the two, and the address where the
+//! sender takes SIP requests. The tag covers the method or status, the header field's value before the tag, and the
+//! body.
 
 use core::net::SocketAddr;
 use std::io::Write as _;
 
 use strowger_foundation::tag::TAG_TEXT_LEN;
 use strowger_foundation::{Tag, TagKey};
-use strowger_message::{Head, Reply, Status, parse_decimal, trim};
+use strowger_message::{Head, ResponseBuilder, Status, parse_decimal, trim};
 use strowger_registrar::{MemberId, Record};
 
 /// One process of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Which member.
+    /// Id of the member.
     pub member: MemberId,
-    /// When it began, in milliseconds since 1970.
-    pub began: u64,
+    /// Process start, in ms since 1970.
+    pub started_ms: u64,
 }
 
-/// What is said of all that a member holds.
+/// State of a full synchronization as told in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Whole {
-    Nothing,
-    /// The sender lacks it.
-    ConfigSource,
-    /// The receiver has been sent it.
-    Sent,
+pub(super) enum FullSync {
+    None,
+    /// The sender requests a full synchronization.
+    Requested,
+    /// The receiver has been sent everything.
+    Complete,
 }
 
-/// What the header field says.
+/// Contents of the header field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Envelope {
     pub(super) from: Process,
-    /// Nobody in a sign of life, by which members learn of each other.
+    /// Receiving process. `None` in a heartbeat, by which members discover each other.
     pub(super) to: Option<Process>,
     pub(super) number: u64,
-    /// Where the sender takes SIP requests.
+    /// Address where the sender takes SIP requests.
     pub(super) address: SocketAddr,
-    pub(super) whole: Whole,
+    pub(super) full_sync: FullSync,
 }
 
-/// A request that is to be written.
+/// A request to write.
 pub(super) struct Request<'a> {
     pub(super) envelope: Envelope,
-    /// Where the sender takes these messages.
+    /// Address where the sender takes these messages.
     pub(super) listen: SocketAddr,
-    /// Where the receiver does.
+    /// Address where the receiver takes them.
     pub(super) peer: SocketAddr,
-    /// [Records](Record) of changes, which are the body; with none it is an OPTIONS.
+    /// [Records](Record) of changes, which form the body. Without any the request is an OPTIONS.
     pub(super) changes: &'a [&'a [u8]],
     pub(super) body: &'a [u8],
 }
@@ -65,14 +66,14 @@ pub(super) struct Request<'a> {
 const NAME: &str = "Strowger-Member";
 const TAG: &[u8] = b";tag=";
 const TYPE: &str = "application/vnd.strowger.changes";
-const TYPE_OF_USES: &str = "application/vnd.strowger.nonces";
+const NONCE_TYPE: &str = "application/vnd.strowger.nonces";
 
 impl Request<'_> {
     //= rfc3261#10.2
     pub(super) fn write(&self, key: &TagKey) -> Vec<u8> {
         let Self { envelope, listen, peer, changes, body } = self;
         let method = if changes.is_empty() { "OPTIONS" } else { "REGISTER" };
-        let Envelope { from: Process { member, began }, number, .. } = *envelope;
+        let Envelope { from: Process { member, started_ms: began }, number, .. } = *envelope;
         let member = member.get();
         let cseq = number & 0x7fff_ffff;
         let mut out = Vec::with_capacity(768 + body.len());
@@ -84,7 +85,7 @@ impl Request<'_> {
              From: <sip:member-{member}@{listen}>;tag={began:x}\r\n\
              To: <sip:"
         );
-        match of_one_address(changes) {
+        match common_aor(changes) {
             Some(aor) => write_escaped(&mut out, aor),
             None => drop(write!(out, "{peer}")),
         }
@@ -95,7 +96,7 @@ impl Request<'_> {
         let parts: [&[u8]; 6] = [NAME.as_bytes(), b": ", &signed, TAG, &tag, b"\r\n"];
         parts.iter().for_each(|part| out.extend_from_slice(part));
         if !body.is_empty() {
-            let content = if changes.is_empty() { TYPE_OF_USES } else { TYPE };
+            let content = if changes.is_empty() { NONCE_TYPE } else { TYPE };
             let _ = write!(out, "Content-Type: {content}\r\n");
         }
         let _ = write!(out, "Content-Length: {}\r\n\r\n", body.len());
@@ -104,16 +105,16 @@ impl Request<'_> {
     }
 }
 
-/// The address of record, where all changes are of one.
-fn of_one_address<'a>(changes: &[&'a [u8]]) -> Option<&'a [u8]> {
+/// Returns the address of record if all changes share one.
+fn common_aor<'a>(changes: &[&'a [u8]]) -> Option<&'a [u8]> {
     let mut aors = changes.iter().filter_map(|change| Record::parse(change).ok()).map(|record| record.aor());
     let first = aors.next()?;
     aors.all(|aor| aor == first).then_some(first)
 }
 
-/// Contact for each binding, with how long it was registered for. Which contact was removed says the body only.
+/// Writes a Contact for each binding, with its registration period. Only the body says which contact was removed.
 fn write_contacts(out: &mut Vec<u8>, changes: &[&[u8]]) {
-    if of_one_address(changes).is_none() {
+    if common_aor(changes).is_none() {
         return;
     }
     let mut has_bound = false;
@@ -134,7 +135,7 @@ fn write_contacts(out: &mut Vec<u8>, changes: &[&[u8]]) {
     }
 }
 
-/// An address of record as it stands in a URI.
+/// Writes an address of record, escaped for a URI.
 fn write_escaped(out: &mut Vec<u8>, aor: &[u8]) {
     for byte in aor {
         if byte.is_ascii_alphanumeric() || b"-_.!~*'()&=+$,;?/@:[]".contains(byte) {
@@ -145,7 +146,7 @@ fn write_escaped(out: &mut Vec<u8>, aor: &[u8]) {
     }
 }
 
-/// The answer to a request, which says whose it is where there is an `envelope`.
+/// Writes the response to a request. With an `envelope` it names its sender.
 pub(super) fn write_response(
     key: &TagKey,
     request: &Head<'_>,
@@ -154,7 +155,7 @@ pub(super) fn write_response(
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     let to_tag = format!("{to_tag:x}");
-    let reply = Reply::begin(&mut out, request, status, status.reason(), to_tag.as_bytes(), None);
+    let reply = ResponseBuilder::begin(&mut out, request, status, status.reason(), to_tag.as_bytes(), None);
     let reply = match envelope {
         Some(envelope) => {
             let signed = envelope.to_text();
@@ -169,22 +170,22 @@ pub(super) fn write_response(
 
 impl Envelope {
     fn to_text(self) -> Vec<u8> {
-        let Self { from, to, number, address, whole } = self;
+        let Self { from, to, number, address, full_sync: whole } = self;
         let mut text = Vec::with_capacity(128);
-        let _ = write!(text, "{}-{}", from.member.get(), from.began);
+        let _ = write!(text, "{}-{}", from.member.get(), from.started_ms);
         if let Some(to) = to {
-            let _ = write!(text, ";to={}-{}", to.member.get(), to.began);
+            let _ = write!(text, ";to={}-{}", to.member.get(), to.started_ms);
         }
         let _ = write!(text, ";number={number};address={address}");
         text.extend_from_slice(match whole {
-            Whole::Nothing => b"",
-            Whole::ConfigSource => b";all=wanted",
-            Whole::Sent => b";all=sent",
+            FullSync::None => b"",
+            FullSync::Requested => b";all=wanted",
+            FullSync::Complete => b";all=sent",
         });
         text
     }
 
-    /// What the header field says; `None` where there is none, or where nobody has written it who has the key. `what` is the method or the
+    /// Parses the header field. Returns `None` if it is missing or its tag is wrong. `what` is the method or the
     /// status.
     pub(super) fn read(key: &TagKey, head: &Head<'_>, what: &[u8]) -> Option<Self> {
         let value = field(head)?;
@@ -195,7 +196,7 @@ impl Envelope {
         }
         let mut params = signed.split(|byte| *byte == b';');
         let from = process(params.next()?)?;
-        let (mut to, mut number, mut address, mut whole) = (None, None, None, Whole::Nothing);
+        let (mut to, mut number, mut address, mut whole) = (None, None, None, FullSync::None);
         for param in params {
             let at = param.iter().position(|byte| *byte == b'=')?;
             let (name, value) = (param.get(..at)?, param.get(at + 1..)?);
@@ -203,17 +204,17 @@ impl Envelope {
                 (b"to", value) => to = Some(process(value)?),
                 (b"number", value) => number = Some(parse_decimal(value)?),
                 (b"address", value) => address = Some(core::str::from_utf8(value).ok()?.parse().ok()?),
-                (b"all", b"wanted") => whole = Whole::ConfigSource,
-                (b"all", b"sent") => whole = Whole::Sent,
-                // Of a later version of the program.
+                (b"all", b"wanted") => whole = FullSync::Requested,
+                (b"all", b"sent") => whole = FullSync::Complete,
+                // Parameter of a later version.
                 _ => {}
             }
         }
-        Some(Self { from, to, number: number?, address: address?, whole })
+        Some(Self { from, to, number: number?, address: address?, full_sync: whole })
     }
 }
 
-/// The value of the header field.
+/// Returns the value of the header field.
 fn field<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
     head.fields().iter().find_map(|field| {
         let (name, behind) = head.line(field).split_at_checked(NAME.len())?;
@@ -225,5 +226,5 @@ fn field<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
 fn process(text: &[u8]) -> Option<Process> {
     let at = text.iter().position(|byte| *byte == b'-')?;
     let member = parse_decimal(text.get(..at)?).and_then(|number| u16::try_from(number).ok())?;
-    Some(Process { member: MemberId::new(member)?, began: parse_decimal(text.get(at + 1..)?)? })
+    Some(Process { member: MemberId::new(member)?, started_ms: parse_decimal(text.get(at + 1..)?)? })
 }

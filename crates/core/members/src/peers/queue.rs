@@ -1,16 +1,16 @@
-//! Changes that wait for a peer: of each contact the newest.
+//! Queue of changes for a peer; the newest of each contact.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use strowger_registrar::{Record, Version};
 
-/// What may wait for each peer.
+/// Limits of what waits for each peer.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerLimits {
-    /// Contacts whose change waits.
+    /// Maximum number of contacts with a waiting change.
     pub changes: usize,
-    /// Their bytes.
+    /// Maximum number of bytes.
     pub bytes: usize,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Change {
 }
 
 impl Change {
-    /// Those of a record.
+    /// Splits a record into its changes.
     pub(super) fn of_record(record: &[u8]) -> Vec<Self> {
         let mut changes = Vec::new();
         if let Ok(record) = Record::parse(record) {
@@ -42,7 +42,7 @@ impl Change {
     }
 }
 
-/// The queue of one peer.
+/// Queue of one peer.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     limits: PeerLimits,
@@ -60,7 +60,7 @@ impl Queue {
         self.changes.len()
     }
 
-    /// Takes a change, in place of an older one of its contact; `false` where there is no room.
+    /// Queues a change in place of an older one of the same contact. Returns `false` if there is no room.
     pub(super) fn push(&mut self, change: &Change) -> bool {
         if let Some(known) = self.changes.get_mut(&change.contact) {
             if known.version < change.version {
@@ -78,7 +78,7 @@ impl Queue {
         true
     }
 
-    /// The change that has waited longest.
+    /// Returns the change that has waited longest.
     pub(super) fn pop(&mut self) -> Option<Change> {
         let change = self.changes.remove(&self.order.pop_front()?)?;
         self.bytes -= change.record.len();
@@ -86,7 +86,7 @@ impl Queue {
         Some(change)
     }
 
-    /// Drops all; how many there were.
+    /// Drops all changes and returns their number.
     pub(super) fn clear(&mut self) -> usize {
         let count = self.len();
         *self = Self::new(self.limits);

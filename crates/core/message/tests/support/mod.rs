@@ -1,13 +1,13 @@
-//! Valid messages, generated together with what they say.
+//! Generated valid messages together with their expected values.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use strowger_message::HeaderName;
 
-/// A request and what must be read from it.
+/// A request and the values that a parser must return.
 #[derive(Clone, Debug)]
-pub(crate) struct Generated {
+pub(crate) struct GeneratedRequest {
     pub(crate) bytes: Vec<u8>,
     pub(crate) method: String,
     pub(crate) uri: String,
@@ -17,20 +17,20 @@ pub(crate) struct Generated {
     pub(crate) call_id: String,
     pub(crate) cseq: u32,
     pub(crate) max_forwards: Option<u8>,
-    /// Names and values in the order in which they stand.
+    /// Names and values in order.
     pub(crate) fields: Vec<(HeaderName, Vec<u8>)>,
     pub(crate) body: Vec<u8>,
 }
 
-/// One header field before it is written.
+/// A header field before it is written.
 #[derive(Clone, Debug)]
-pub(crate) struct Written {
+pub(crate) struct FieldSpec {
     pub(crate) name: HeaderName,
     pub(crate) spelling: String,
     pub(crate) value: Vec<u8>,
 }
 
-/// What stands before a value, or between two of its parts, and means nothing.
+/// Whitespace without meaning, before a value or between its parts.
 fn lws() -> impl Strategy<Value = &'static str> {
     select(vec![" ", "  ", "\t", "\r\n ", " \r\n\t ", "\r\n\t\t"])
 }
@@ -55,7 +55,7 @@ fn port() -> impl Strategy<Value = String> {
     prop_oneof![Just(String::new()), (1u16..).prop_map(|port| format!(":{port}"))]
 }
 
-/// A SIP, SIPS or TEL URI without headers.
+/// Generates a SIP, SIPS or TEL URI without headers.
 pub(crate) fn uri() -> impl Strategy<Value = String> {
     let user = "([A-Za-z0-9_.!~*'()&=+$,;?/-]|%[0-9A-Fa-f]{2}){1,10}(:([A-Za-z0-9&=+$,-]|%[0-9A-F]{2}){0,5})?@";
     let param = ";[a-z]{1,6}(=([A-Za-z0-9/:&+$~-]|\\[|\\]|%[0-9A-Fa-f]{2}){1,6})?";
@@ -75,7 +75,7 @@ fn display() -> impl Strategy<Value = String> {
     ]
 }
 
-/// From or To, with its tag.
+/// Generates From or To, with its tag.
 fn address(tag: String) -> impl Strategy<Value = String> {
     let param =
         (sws(), sws(), "x-[a-z]{1,5}", sws(), sws(), prop_oneof![token(), "\"([ !#-\\[\\]-~]|\\\\[ -~]){0,8}\""])
@@ -115,14 +115,14 @@ fn spelling(name: HeaderName) -> BoxedStrategy<String> {
     prop_oneof![Just(name.as_str().to_owned()), any_case(name.as_str()), any_case(compact)].boxed()
 }
 
-fn written(name: HeaderName, value: impl Into<Vec<u8>>) -> BoxedStrategy<Written> {
+fn written(name: HeaderName, value: impl Into<Vec<u8>>) -> BoxedStrategy<FieldSpec> {
     let value = value.into();
-    spelling(name).prop_map(move |spelling| Written { name, spelling, value: value.clone() }).boxed()
+    spelling(name).prop_map(move |spelling| FieldSpec { name, spelling, value: value.clone() }).boxed()
 }
 
-fn unknown() -> impl Strategy<Value = Written> {
+fn unknown() -> impl Strategy<Value = FieldSpec> {
     let value = "([ -~àéжλ]|\r\n ){0,20}[!-~]";
-    ("X-[A-Za-z0-9!%*_+~-]{1,10}", prop_oneof![Just(String::new()), value]).prop_map(|(spelling, value)| Written {
+    ("X-[A-Za-z0-9!%*_+~-]{1,10}", prop_oneof![Just(String::new()), value]).prop_map(|(spelling, value)| FieldSpec {
         name: HeaderName::Other,
         spelling,
         value: strowger_message::trim(value.as_bytes()).to_vec(),
@@ -167,7 +167,7 @@ fn facts() -> impl Strategy<Value = Facts> {
     )
 }
 
-fn fields(facts: &Facts) -> impl Strategy<Value = Vec<Written>> + use<> {
+fn fields(facts: &Facts) -> impl Strategy<Value = Vec<FieldSpec>> + use<> {
     let Facts { method, cseq, call_id, max_forwards, body, length_written, .. } = facts.clone();
     let via = via(facts.branch.clone()).prop_flat_map(|value| written(HeaderName::Via, value));
     let from = address(facts.from_tag.clone()).prop_flat_map(|value| written(HeaderName::From, value));
@@ -184,8 +184,8 @@ fn fields(facts: &Facts) -> impl Strategy<Value = Vec<Written>> + use<> {
         .prop_shuffle()
 }
 
-/// A request that RFC 3261's grammar allows, however odd it looks.
-pub(crate) fn request() -> impl Strategy<Value = Generated> {
+/// Generates a request that the grammar of RFC 3261 allows, however unusual.
+pub(crate) fn request() -> impl Strategy<Value = GeneratedRequest> {
     facts().prop_flat_map(|facts| {
         let fields = fields(&facts).prop_flat_map(|fields| {
             let count = fields.len();
@@ -195,7 +195,7 @@ pub(crate) fn request() -> impl Strategy<Value = Generated> {
     })
 }
 
-fn write(facts: &Facts, fields: &[Written], spaces: &[(&str, &str, &str)]) -> Generated {
+fn write(facts: &Facts, fields: &[FieldSpec], spaces: &[(&str, &str, &str)]) -> GeneratedRequest {
     let mut bytes = format!("{} {} SIP/2.0\r\n", facts.method, facts.uri).into_bytes();
     for (field, (before, after, end)) in fields.iter().zip(spaces) {
         bytes.extend_from_slice(format!("{}{before}:{after}", field.spelling).as_bytes());
@@ -205,7 +205,7 @@ fn write(facts: &Facts, fields: &[Written], spaces: &[(&str, &str, &str)]) -> Ge
     }
     bytes.extend_from_slice(b"\r\n");
     bytes.extend_from_slice(&facts.body);
-    Generated {
+    GeneratedRequest {
         bytes,
         method: facts.method.clone(),
         uri: facts.uri.clone(),

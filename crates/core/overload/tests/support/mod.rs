@@ -1,5 +1,5 @@
-//! A server with one queue in virtual time: clients, the kernel's queue with its filter and its bound, and a worker that takes
-//! from it as the controller says.
+//! A single-queue server in virtual time: clients, the kernel's queue with its filter and bound, and a worker driven
+//! by the controller.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -7,39 +7,41 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use strowger_foundation::Timestamp;
-use strowger_overload::{Class, Controller, FilterAbilities, FilteredKind, Offer, QueueBound, Verdict, WINDOW};
+use strowger_overload::{
+    Class, Controller, FilterAbilities, FilteredKind, OfferedRequest, QueueBound, Verdict, WINDOW,
+};
 
-/// What the kernel books for a message.
+/// Bytes the kernel accounts for a message.
 const BOOKED_BYTES: usize = 2_048;
 /// RFC 3261 §17.1.1.2: an INVITE is sent seven times, after 0, T1, 3·T1, 7·T1, …
 const T1: Duration = Duration::from_millis(500);
 const MOST_SENT: u32 = 7;
-/// Nobody waits longer for an answer.
+/// Time after which callers give up.
 const PATIENCE_S: f64 = 32.0;
 
-/// How clients behave who hear nothing.
+/// Behaviour of clients without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clients {
-    /// They send again until timer B.
+    /// Retransmit until timer B.
     Retransmit,
-    /// They wait: their transport is reliable.
+    /// Wait: their transport is reliable.
     Wait,
-    /// They send once and hear nothing: a flood.
+    /// Send once: a flood.
     Once,
 }
 
-/// What requests cost, in seconds of the worker's time.
+/// Costs of requests, in seconds of the worker's time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Costs {
     pub(crate) serve: f64,
     pub(crate) refuse: f64,
     pub(crate) drop: f64,
-    /// What a message costs in a stream that the filter drops.
+    /// Cost of a message in a stream that the filter drops.
     pub(crate) filter: f64,
 }
 
 impl Costs {
-    /// So many a second, with the costs of refusing that were measured.
+    /// Costs for a capacity of `rate` requests per second, with the measured costs of refusals.
     pub(crate) fn of_rate(rate: f64) -> Self {
         Self { serve: 1.0 / rate, refuse: 0.17 / rate, drop: 0.04 / rate, filter: 0.02 / rate }
     }
@@ -53,9 +55,9 @@ pub(crate) struct Source {
     pub(crate) kind: FilteredKind,
     pub(crate) clients: Clients,
     pub(crate) is_proven: bool,
-    /// Where all of its messages stand; by chance where it is not said.
+    /// Position of all its messages; random if `None`.
     pub(crate) position: Option<u16>,
-    /// Whether nothing can be made of them.
+    /// Whether its messages are malformed.
     pub(crate) is_malformed: bool,
 }
 
@@ -84,21 +86,21 @@ struct Request {
     is_dropped: bool,
 }
 
-/// What became of the requests of one source.
+/// Results of the requests of one source.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) offered: u64,
     pub(crate) served: u64,
     pub(crate) refused: u64,
-    /// When it was served, and how long after its first transmission, in seconds.
+    /// Time of service and delay since the first transmission, in seconds.
     pub(crate) delays: Vec<(f64, f64)>,
-    /// Served, by second of the run.
+    /// Served requests by second of the run.
     pub(crate) by_second: Vec<u64>,
-    /// Offered, by second of the run.
+    /// Offered requests by second of the run.
     pub(crate) offered_by_second: Vec<u64>,
 }
 
-/// A processor that is had for a share of each period, as in a control group.
+/// A processor available for a share of each period, as in a control group.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cpu {
     pub(crate) share: f64,
@@ -108,13 +110,13 @@ pub(crate) struct Cpu {
 impl Cpu {
     pub(crate) const WHOLE: Self = Self { share: 1.0, period: 0.025 };
 
-    /// How much of it there was until a moment.
+    /// Returns the processor time available until `time`.
     fn used_at(self, time: f64) -> f64 {
         let periods = (time / self.period).floor();
         periods * self.period * self.share + (time - periods * self.period).min(self.period * self.share)
     }
 
-    /// When so much of it has been there and there is more.
+    /// Returns when `used` processor time has been available and more is.
     fn time_at(self, used: f64) -> f64 {
         let slice = self.period * self.share;
         let periods = ((used + 1e-12) / slice).floor();
@@ -125,7 +127,7 @@ impl Cpu {
 pub(crate) struct Model {
     pub(crate) controller: Controller,
     pub(crate) cpu: Cpu,
-    /// How unsteady the machine is; 0 for not at all.
+    /// Variation of the machine's speed; 0 for none.
     pub(crate) noise: f64,
     pub(crate) costs: Costs,
     has_memory: bool,
@@ -167,14 +169,14 @@ impl Model {
         }
     }
 
-    /// The kernel's filter remembers what it has dropped, and knows who is known.
+    /// Gives the kernel's filter a memory of what it has dropped, and of proven sources.
     pub(crate) fn with_memory(mut self) -> Self {
         self.has_memory = true;
         self.controller.set_filter_abilities(FilterAbilities { has_memory: true, knows_sources: true });
         self
     }
 
-    /// Other arrivals.
+    /// Changes the seed of the arrivals.
     pub(crate) fn seed(&mut self, seed: u64) {
         self.random ^= seed.wrapping_mul(0x2545_F491_4F6C_DD1D) | 1;
     }
@@ -208,7 +210,7 @@ impl Model {
         }
     }
 
-    /// Runs until `end`.
+    /// Runs the model until `end`.
     pub(crate) fn run(&mut self, end: f64) {
         while let Some(&Reverse((at, index))) = self.events.peek() {
             let at = at as f64 / 1e9;
@@ -235,7 +237,7 @@ impl Model {
             self.events.push(Reverse((((at + again.as_secs_f64()) * 1e9) as u64, index)));
         }
         let is_known = self.has_memory && request.is_dropped;
-        let passes = self.controller.lets_pass(source.kind, request.position) && !is_known;
+        let passes = self.controller.passes(source.kind, request.position) && !is_known;
         if !passes && source.clients != Clients::Wait {
             request.is_dropped = true;
             self.filtered += 1;
@@ -246,7 +248,7 @@ impl Model {
         }
     }
 
-    /// The worker takes what waits.
+    /// The worker serves what waits.
     fn serve_until(&mut self, now: f64) {
         while let Some(&(arrival, index)) = self.queue.front() {
             let begin = self.free_at.max(arrival);
@@ -263,20 +265,20 @@ impl Model {
         }
     }
 
-    /// By how much the machine is slower just now; it differs from one tenth of a second to the next.
+    /// Returns by how much the machine is slower at `now`; it varies every tenth of a second.
     fn slowness(&self, now: f64) -> f64 {
         let tenth = (now * 10.0) as u64;
         let hash = (tenth + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let part = ((hash ^ (hash >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 40) as f64 / (1_u64 << 24) as f64;
         match part {
             _ if self.noise == 0.0 => 1.0,
-            // Now and then somebody else has the processor.
+            // Occasionally another process has the processor.
             part if part > 0.98 => 4.0,
             part => 1.0 + self.noise * (part - 0.55),
         }
     }
 
-    /// What a message costs.
+    /// Handles a message and returns its cost.
     fn handle(&mut self, now: f64, arrival: f64, index: u64) -> f64 {
         let wait = now - arrival;
         self.longest = self.longest.max(wait);
@@ -289,25 +291,25 @@ impl Model {
             return self.costs.drop;
         }
         let source = self.sources[request.source];
-        if source.clients == Clients::Wait && !self.controller.lets_pass(source.kind, request.position) {
+        if source.clients == Clients::Wait && !self.controller.passes(source.kind, request.position) {
             self.filtered += 1;
             return self.costs.filter;
         }
         let Source { ip, class, kind, clients, is_proven, .. } = self.sources[request.source];
         let is_reliable = clients == Clients::Wait;
         let source = Some(ip);
-        let offer = || Offer { class, kind, position: request.position, source, is_proven, is_reliable };
+        let offer = || OfferedRequest { class, kind, position: request.position, source, is_proven, is_reliable };
         let at = Timestamp::from_nanos((now * 1e9) as u64);
-        self.controller.note_wait(at, 0, Duration::from_secs_f64(wait));
+        self.controller.record_wait(at, 0, Duration::from_secs_f64(wait));
         if self.sources[request.source].is_malformed {
-            self.controller.note_malformed(at, kind);
+            self.controller.record_malformed(at, kind);
             return self.costs.refuse;
         }
-        let verdict = self.controller.handle_offer(at, Duration::from_secs_f64(wait), offer);
+        let verdict = self.controller.handle_request(at, Duration::from_secs_f64(wait), offer);
         let outcome = &mut self.outcomes[request.source];
         match verdict {
             Verdict::Admit => {
-                // Who has waited so long has hung up.
+                // A caller that has waited this long has hung up.
                 outcome.served += u64::from(now - request.first < PATIENCE_S);
                 outcome.delays.push((now, now - request.first));
                 if now - request.first >= PATIENCE_S {
@@ -328,14 +330,14 @@ impl Model {
 }
 
 impl Outcome {
-    /// A quantile of the delays of what was served from second `begin` on.
+    /// Returns a quantile of the delays of requests served from second `begin` on.
     pub(crate) fn delay(&self, begin: f64, quantile: f64) -> f64 {
         let mut delays: Vec<f64> = self.delays.iter().filter(|(at, _)| *at >= begin).map(|(_, delay)| *delay).collect();
         delays.sort_by(f64::total_cmp);
         delays[(delays.len() as f64 * quantile) as usize]
     }
 
-    /// What was served from second `begin` to `end`, a second.
+    /// Returns the requests served per second from second `begin` to `end`.
     pub(crate) fn rate(&self, begin: usize, end: usize) -> f64 {
         self.by_second[begin..end.min(self.by_second.len())].iter().sum::<u64>() as f64 / (end - begin) as f64
     }

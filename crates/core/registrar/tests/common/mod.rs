@@ -5,7 +5,9 @@ use core::time::Duration;
 
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_message::Message;
-use strowger_registrar::{Applied, GruuKey, GruuText, KeepAlive, Locations, Policy, Refusal, Source, Target, Update};
+use strowger_registrar::{
+    ContactTarget, GruuKey, GruuText, KeepAlive, Locations, Policy, Refusal, Source, Update, UpdateCounts,
+};
 
 pub const AOR: &[u8] = b"alice@example.com";
 
@@ -18,18 +20,18 @@ pub fn source(peer: &str) -> Source {
     Source { flow, via_sent_by_matches: true }
 }
 
-/// A REGISTER over a connection.
+/// The source of a REGISTER over a connection.
 pub fn over(connection: ConnId, peer: &str) -> Source {
-    let flow = Flow::on(ListenerId(1), Transport::Tcp, peer.parse().expect("an address"), connection);
+    let flow = Flow::on_connection(ListenerId(1), Transport::Tcp, peer.parse().expect("an address"), connection);
     Source { flow, via_sent_by_matches: true }
 }
 
-/// As [`register`], through another proxy.
+/// Like [`register`], through another proxy.
 pub fn register_through(call_id: &str, cseq: u32, headers: &str) -> Vec<u8> {
     register(call_id, cseq, &format!("Via: SIP/2.0/UDP 10.0.0.1;branch=z9hG4bKb|{headers}"))
 }
 
-/// `headers` are whole lines, separated by a bar.
+/// Returns a REGISTER; `headers` are whole lines separated by a bar.
 pub fn register(call_id: &str, cseq: u32, headers: &str) -> Vec<u8> {
     let headers: String =
         headers.split('|').filter(|line| !line.is_empty()).map(|line| format!("{line}\r\n")).collect();
@@ -58,7 +60,7 @@ impl Table {
         Self { locations: Locations::new(1, 7), policy, source: source("192.0.2.1:5060") }
     }
 
-    pub fn register(&self, now: Timestamp, call_id: &str, cseq: u32, headers: &str) -> Result<Applied, Refusal> {
+    pub fn register(&self, now: Timestamp, call_id: &str, cseq: u32, headers: &str) -> Result<UpdateCounts, Refusal> {
         let applied = read(&register(call_id, cseq, headers), |update| {
             self.locations.apply(now, AOR, &self.policy, &self.source, &update?)
         });
@@ -66,7 +68,7 @@ impl Table {
         applied
     }
 
-    pub fn lookup(&self, now: Timestamp) -> Vec<Target> {
+    pub fn lookup(&self, now: Timestamp) -> Vec<ContactTarget> {
         let mut targets = Vec::new();
         self.locations.lookup(now, AOR, &mut targets);
         targets
@@ -76,12 +78,12 @@ impl Table {
         self.lookup(now).iter().map(|target| String::from_utf8(target.uri.to_vec()).expect("ASCII")).collect()
     }
 
-    /// The Contact values of a 200.
+    /// Returns the Contact values of a 200.
     pub fn echo(&self, now: Timestamp) -> Vec<String> {
         self.echo_with(now, None)
     }
 
-    /// The same for a client that understands GRUUs.
+    /// The same for a client that supports GRUUs.
     pub fn echo_with(&self, now: Timestamp, gruu: Option<&dyn Fn(&GruuKey) -> GruuText>) -> Vec<String> {
         let mut lines = Vec::new();
         self.locations.write_contacts(now, AOR, gruu, &mut lines);

@@ -1,6 +1,6 @@
-//! When a call counts no more at its target: with the answer to its BYE, or what stands for one.
+//! When a call stops counting for its target: with the response to its BYE, or an equivalent event.
 
-use strowger_locate::Failure;
+use strowger_locate::LocateError;
 use strowger_proxy::MAX_QUESTIONS;
 use strowger_shard::Event;
 
@@ -22,7 +22,7 @@ fn who_has_a_bye_to_answer_still_has_its_call() {
     let first = call(&mut world, 1);
     let bye = hang_up(&mut world, &first, 1);
     assert!(takers(&mut world, 100, 20).iter().all(|to| *to != first.to), "the other one has nothing to do");
-    // It comes again, and it is being dealt with.
+    // A retransmission while the BYE is in progress.
     let again = in_dialog(&first, "BYE", 1, &format!("sip:{SERVER}"));
     assert_eq!(destinations(&world.input(ALICE, &again), "BYE"), [""; 0]);
     world.respond(&bye, 100, "", "");
@@ -43,7 +43,7 @@ fn a_full_target_has_room_again_once_its_bye_is_answered() {
         Action::balance(Arc::new(set), vec![RouteTarget::at(uri(0).as_bytes(), calls_of(0))], Stateless::Never);
     let mut world = World::new(|snapshot| {
         snapshot.routes = vec![Route::of_domain(b"*", action)];
-        snapshot.follow_calls = true;
+        snapshot.track_calls = true;
     });
     let first = call(&mut world, 1);
     let bye = hang_up(&mut world, &first, 1);
@@ -53,10 +53,10 @@ fn a_full_target_has_room_again_once_its_bye_is_answered() {
     world.settle();
 }
 
-/// However a BYE comes to its end, the call counts until then; and it is told of as ended when the BYE came.
+/// However a BYE ends, the call counts until then; its record ends when the BYE arrived.
 #[test]
 fn a_bye_that_comes_to_nothing_ends_its_call_too() {
-    type End = fn(&mut World, &Sent);
+    type End = fn(&mut World, &SentMessage);
     let ends: [(&str, End); 5] = [
         ("refused", |world, bye| drop(world.respond(bye, 481, "b", ""))),
         ("asked for credentials", |world, bye| drop(world.respond(bye, 407, "b", ""))),
@@ -76,7 +76,7 @@ fn a_bye_that_comes_to_nothing_ends_its_call_too() {
         assert_eq!(counts(&targets), [(1, 1)], "{name}: not yet");
         end(&mut world, &bye);
         assert_eq!(counts(&targets), [(0, 0)], "{name}");
-        // Another BYE for it ends nothing any more.
+        // Another BYE for it ends nothing.
         let again =
             in_dialog(&first, "BYE", 1, &uri(0)).replace("z9hG4bK", "z9hG4bKagain").replace("CSeq: 2", "CSeq: 3");
         let again = find(&world.input(ALICE, &again), "BYE");
@@ -121,7 +121,8 @@ fn both_may_hang_up_at_once() {
     }
 }
 
-/// RFC 3261 §15: a caller may end an early dialog by BYE. The call is counted until its INVITE is answered, as by CANCEL.
+/// RFC 3261 §15: a caller may end an early dialog by BYE. The call counts until its INVITE is answered, as with
+/// CANCEL.
 #[test]
 fn a_bye_in_an_early_dialog_leaves_the_call_to_its_invite() {
     let targets = targets(1);
@@ -135,7 +136,7 @@ fn a_bye_in_an_early_dialog_leaves_the_call_to_its_invite() {
     assert_eq!(finals(&world.respond(&first, 487, "b", "")), [487]);
     assert_eq!(counts(&targets), [(0, 0)]);
 
-    // Of two dialogs of one INVITE the first that was answered is the call.
+    // Of two dialogs of one INVITE, the first that is answered is the call.
     let forked = invite(&mut world, 2);
     world.respond(&forked, 180, "early", "");
     world.respond(&forked, 200, "b", "");
@@ -151,7 +152,7 @@ fn a_bye_in_an_early_dialog_leaves_the_call_to_its_invite() {
     assert_eq!(counts(&targets), [(0, 0)]);
 }
 
-/// Nobody would learn of the answer, or there is none.
+/// The server would not see the response, or there is none.
 #[test]
 fn a_bye_that_nothing_is_kept_of_gives_the_call_back_at_once() {
     let targets = targets(1);
@@ -162,7 +163,7 @@ fn a_bye_that_nothing_is_kept_of_gives_the_call_back_at_once() {
     assert_eq!(counts(&targets), [(0, 0)]);
     world.configure(|snapshot| snapshot.proxy.stateless = Stateless::Never);
 
-    // One that is refused here ends no call; with the next it is over.
+    // A BYE that is refused here does not end the call; the next one does.
     let second = call(&mut world, 2);
     let spent = in_dialog(&second, "BYE", 2, &uri(0)).replace("Max-Forwards: 70", "Max-Forwards: 0");
     assert_eq!(finals(&world.input(ALICE, &spent)), [483]);
@@ -174,17 +175,18 @@ fn a_bye_that_nothing_is_kept_of_gives_the_call_back_at_once() {
     assert_eq!(counts(&targets), [(0, 0)]);
 }
 
-/// Where the way to the target is by a name, it may have to be asked for, and no more than so many may ask.
+/// If the target's address must be resolved first, the number of pending queries is limited.
 #[test]
 fn a_bye_that_never_leaves_gives_the_call_back() {
     let targets = targets(1);
     let mut world = world(config(Policy::LeastCalls), &targets);
     world.is_checked = false;
-    let by_name = |invite: &Sent, method: &str, number| in_dialog(invite, method, number, "sip:bob@silent.example");
+    let by_name =
+        |invite: &SentMessage, method: &str, number| in_dialog(invite, method, number, "sip:bob@silent.example");
     let first = call(&mut world, 1);
     assert_eq!(destinations(&world.input(ALICE, &by_name(&first, "BYE", 1)), "BYE"), [""; 0]);
     assert_eq!((world.questions.len(), counts(&targets)), (1, vec![(1, 0)]));
-    assert_eq!(finals(&world.resolve(Err(Failure::NoAnswer))).len(), 1);
+    assert_eq!(finals(&world.resolve(Err(LocateError::NoAnswer))).len(), 1);
     assert_eq!(counts(&targets), [(0, 0)]);
 
     let second = call(&mut world, 2);

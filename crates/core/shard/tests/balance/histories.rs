@@ -1,4 +1,4 @@
-//! Any history of calls: counts are what there is, and back at nothing in the end.
+//! Random histories of calls: counts match the calls and return to zero in the end.
 
 use proptest::prelude::*;
 
@@ -45,7 +45,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
     ])
 }
 
-/// What may happen to calls that are answered.
+/// Events of an answered call.
 #[derive(Clone, Debug)]
 enum Moment {
     Call,
@@ -67,16 +67,17 @@ fn moment() -> impl Strategy<Value = Moment> {
 }
 
 proptest! {
-    /// Whatever is lost, answered twice, cancelled, drained or reloaded: when all calls are over nothing is counted.
+    /// Whatever is lost, answered twice, cancelled, drained or reloaded: when all calls are over, the counts are
+    /// zero.
     #[test]
     fn the_counters_come_back_to_nothing(policy in any_policy(), steps in prop::collection::vec(step(), 1..120), crash: bool) {
         let targets = targets(4);
         let mut world = world(config(policy), &targets);
-        // All that may still be answered.
-        let mut requests: Vec<Sent> = Vec::new();
-        let is_request = |sent: &Sent| matches!(sent.method(), "INVITE" | "BYE");
-        let invite_of = |requests: &[Sent], number: usize| {
-            let is_it = |sent: &&Sent| sent.method() == "INVITE" && number_of(sent) == number;
+        // All requests that may still be answered.
+        let mut requests: Vec<SentMessage> = Vec::new();
+        let is_request = |sent: &SentMessage| matches!(sent.method(), "INVITE" | "BYE");
+        let invite_of = |requests: &[SentMessage], number: usize| {
+            let is_it = |sent: &&SentMessage| sent.method() == "INVITE" && number_of(sent) == number;
             requests.iter().find(is_it).cloned()
         };
         for step in steps {
@@ -135,17 +136,17 @@ proptest! {
         prop_assert_eq!(targets.iter().map(|target| target.work()).sum::<u64>(), 0);
     }
 
-    /// Whatever becomes of BYEs, a call counts from its INVITE until its first one is answered or given up, and who has the
-    /// fewest such calls gets the next.
+    /// Whatever happens to BYEs, a call counts from its INVITE until its first BYE is answered or given up, and the
+    /// target with the fewest such calls gets the next.
     #[test]
     fn a_call_counts_until_its_bye_is_answered(steps in prop::collection::vec(moment(), 1..120), crash: bool) {
         let targets = targets(3);
         let mut world = world(config(Policy::LeastCalls), &targets);
         world.configure(|snapshot| snapshot.proxy.avoid_for = Duration::ZERO);
-        // Each with where it is, until it counts no more.
-        let mut calls: Vec<(Sent, Option<usize>)> = Vec::new();
-        // Those without an answer, with the call that each has ended.
-        let mut byes: Vec<(Sent, Option<usize>)> = Vec::new();
+        // Each call with its target, until it stops counting.
+        let mut calls: Vec<(SentMessage, Option<usize>)> = Vec::new();
+        // Unanswered BYEs, with the call that each has ended.
+        let mut byes: Vec<(SentMessage, Option<usize>)> = Vec::new();
         let mut ended: Vec<usize> = Vec::new();
         for (serial, step) in steps.into_iter().enumerate() {
             match step {
@@ -163,7 +164,7 @@ proptest! {
                     } else {
                         (first.to.to_string(), callees_bye(&first))
                     };
-                    // Each is another request, so that also those are looked at that come after the call.
+                    // Each is a different request, so that those after the end of the call are checked too.
                     let text = text.replacen("z9hG4bK", &format!("z9hG4bK{serial}x"), 1);
                     let bye = find(&world.input(&from, &text), "BYE");
                     prop_assert!(world.input(&from, &text).iter().all(|sent| sent.method() != "BYE"), "the same again");
@@ -183,7 +184,7 @@ proptest! {
                     }
                 }
                 Moment::Pass => drop(world.wait(Duration::from_millis(100))),
-                // Longer than anybody waits for the answer to a BYE (Timer F).
+                // Longer than Timer F, the wait for the response to a BYE.
                 Moment::PassLong => {
                     world.wait(Duration::from_secs(40));
                     byes.drain(..).filter_map(|(_, call)| call).for_each(|call| calls[call].1 = None);

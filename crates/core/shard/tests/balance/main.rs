@@ -1,5 +1,5 @@
-//! A route that leads to a balanced set: who gets a call, that all of a call goes there, what is counted, and what happens when
-//! targets go and come back.
+//! A route to a balanced set: the choice of the target, in-dialog requests, the counts, and targets that fail and
+//! recover.
 
 mod hanging_up;
 mod histories;
@@ -16,7 +16,7 @@ use strowger_balancer::{Key, Member, Policy, Set, SetConfig, Target};
 use strowger_message::Status;
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Input, Route, RouteMatch as Match, RouteTarget};
-use support::{ALICE, SERVER, Sent, World, destinations, finals, find, request, summary};
+use support::{ALICE, SERVER, SentMessage, World, destinations, finals, find, request, summary};
 
 const NAME: &str = "pool";
 
@@ -48,7 +48,7 @@ fn route(config: SetConfig, targets: &[Arc<Target>]) -> Route {
 fn world(config: SetConfig, targets: &[Arc<Target>]) -> World {
     World::new(|snapshot| {
         snapshot.routes = vec![route(config, targets)];
-        snapshot.follow_calls = true;
+        snapshot.track_calls = true;
     })
 }
 
@@ -57,12 +57,12 @@ fn text(method: &str, number: usize, extra: &str) -> String {
         .replace("call-1@alice", &format!("{number}@alice"))
 }
 
-fn invite(world: &mut World, number: usize) -> Sent {
+fn invite(world: &mut World, number: usize) -> SentMessage {
     find(&world.input(ALICE, &text("INVITE", number, "")), "INVITE")
 }
 
-/// A request of the caller's in the dialog that `invite` began, along its Record-Routes, to `contact`.
-fn in_dialog(invite: &Sent, method: &str, number: usize, contact: &str) -> String {
+/// A request of the caller in the dialog of `invite`, along its Record-Routes, to `contact`.
+fn in_dialog(invite: &SentMessage, method: &str, number: usize, contact: &str) -> String {
     let routes: String = invite.headers("Record-Route").map(|route| format!("Route: {route}\r\n")).collect();
     text(method, number, &routes)
         .replace("sip:x@elsewhere.example", contact)
@@ -70,20 +70,20 @@ fn in_dialog(invite: &Sent, method: &str, number: usize, contact: &str) -> Strin
         .replace(&format!("CSeq: 1 {method}"), &format!("CSeq: 2 {method}"))
 }
 
-/// A call that is answered.
-fn call(world: &mut World, number: usize) -> Sent {
+/// An answered call.
+fn call(world: &mut World, number: usize) -> SentMessage {
     let invite = invite(world, number);
     assert_eq!(finals(&world.respond(&invite, 200, "b", "")), [200]);
     invite
 }
 
-/// The caller's BYE as it goes to the target.
-fn hang_up(world: &mut World, invite: &Sent, number: usize) -> Sent {
+/// The caller's BYE as it reaches the target.
+fn hang_up(world: &mut World, invite: &SentMessage, number: usize) -> SentMessage {
     find(&world.input(ALICE, &in_dialog(invite, "BYE", number, &format!("sip:{SERVER}"))), "BYE")
 }
 
-/// The BYE of the target that has answered `invite`.
-fn callees_bye(invite: &Sent) -> String {
+/// The BYE of the target that answered `invite`.
+fn callees_bye(invite: &SentMessage) -> String {
     let routes: String = invite.headers("Record-Route").map(|route| format!("Route: {route}\r\n")).collect();
     let call_id = invite.header("Call-ID").expect("has one");
     format!(
@@ -126,7 +126,7 @@ fn a_call_is_counted_from_its_invite_to_its_bye() {
     assert_eq!(counts(&targets), [(0, 0); 2]);
 }
 
-/// Who is sent each of `count` calls, of the numbers from `from` on; all are refused.
+/// Returns the target of each of `count` calls, numbered from `from`; all are refused.
 #[test]
 fn work_is_weighed_by_method() {
     let targets = targets(2);
@@ -149,10 +149,10 @@ fn all_of_a_call_goes_where_its_invite_went() {
         let mut world = world(config(policy), &targets);
         for number in 0..40 {
             let first = invite(&mut world, number);
-            // The target writes the server's own address into its Contact, as who is behind one address may.
+            // The target writes the server's own address into its Contact, as an element behind one address may.
             for contact in [format!("sip:{SERVER}"), format!("sip:bob@{SERVER}"), format!("sip:{}", first.to)] {
                 let again = in_dialog(&first, "INFO", number, &contact);
-                // A branch of its own for each.
+                // A separate branch for each.
                 let again = again.replace("z9hG4bK", &format!("z9hG4bK{}", contact.len()));
                 let sent = world.input(ALICE, &again);
                 assert_eq!(destinations(&sent, "INFO"), [first.to.to_string()], "{contact}");
@@ -195,7 +195,7 @@ fn a_call_that_was_once_answered_opens_no_way_past_the_routes() {
     let Route { action, .. } = route(config(Policy::LeastCalls), &targets);
     let mut world = World::new(|snapshot| {
         snapshot.routes = vec![reject, Route::new(numbers, action)];
-        snapshot.follow_calls = true;
+        snapshot.track_calls = true;
     });
     let dial = |number: &str, branch: &str| request("INVITE", &format!("sip:{number}@example.com"), branch, "");
     let first = find(&world.input(ALICE, &dial("0123", "b1")), "INVITE");
@@ -248,7 +248,7 @@ fn the_call_of_a_silent_target_is_the_next_ones() {
     assert_eq!(targets[at].calls(), 1, "one call, and it is there");
     assert_eq!(targets[1 - at].calls(), 0);
     assert_eq!(finals(&world.respond(&second, 200, "b", "")), [200]);
-    // While the first one is out everybody goes to the other.
+    // While the first one is out, all calls go to the other.
     for number in 2..10 {
         let next = invite(&mut world, number);
         assert_eq!(next.to, second.to);
@@ -316,14 +316,14 @@ fn a_503_with_a_time_holds_until_then() {
     let targets = targets(2);
     let slow_start = Duration::from_secs(60);
     let mut world = world(SetConfig { slow_start, ..config(Policy::LeastCalls) }, &targets);
-    let calls: Vec<Sent> = (0..4).map(|number| invite(&mut world, number)).collect();
+    let calls: Vec<SentMessage> = (0..4).map(|number| invite(&mut world, number)).collect();
     let (one, other): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| call.to == calls_of(0));
     assert_eq!((one.len(), other.len()), (2, 2));
     world.wait(Duration::from_millis(1));
     let [first, second] = &one[..] else { panic!("two") };
     let next = find(&world.respond(first, 503, "b", "Retry-After: 120\r\n"), "INVITE");
     assert_eq!(next.to, other[0].to);
-    // It takes the call that it was ringing already, and its BYE.
+    // It accepts the call that was already ringing, and its BYE.
     world.respond(second, 180, "b", "");
     assert_eq!(finals(&world.respond(second, 200, "b", "")), [200]);
     let bye = find(&world.input(ALICE, &in_dialog(second, "BYE", number_of(second), &uri(0))), "BYE");
@@ -346,7 +346,7 @@ fn a_503_with_a_time_holds_until_then() {
     world.settle();
 }
 
-/// RFC 3261 §21.5.4: it should get no other request. Who merely failed is still tried where nobody else is left.
+/// RFC 3261 §21.5.4: it should get no other request. A target that merely failed is still tried if no other is left.
 #[test]
 fn who_has_said_when_to_come_back_is_no_last_resort() {
     let targets = targets(3);
@@ -362,7 +362,7 @@ fn who_has_said_when_to_come_back_is_no_last_resort() {
     let sent = world.respond(&call, 503, "b", "");
     assert_eq!((destinations(&sent, "INVITE"), finals(&sent).len()), (vec![], 1), "{:?}", summary(&sent));
 
-    // Now all of them have said so; the second, by and by, that it needs less time.
+    // All of them have sent it; the second later says that it needs less time.
     world.wait(Duration::from_secs(1));
     let call = invite(&mut world, 3);
     let call = find(&world.respond(&call, 503, "b", "Retry-After: 60\r\n"), "INVITE");
@@ -378,7 +378,7 @@ fn who_has_said_when_to_come_back_is_no_last_resort() {
     world.settle();
 }
 
-/// To take it for dead because it is slow would leave nobody.
+/// Taking it for dead because it is slow would leave no target.
 #[test]
 fn the_last_that_works_is_given_time() {
     let targets = targets(3);
@@ -389,7 +389,7 @@ fn the_last_that_works_is_given_time() {
     world.respond(&third, 486, "b", "");
     let slow = invite(&mut world, 2);
     assert_eq!(slow.to, third.to);
-    let sent: Vec<Sent> = world.wait(Duration::from_secs(6)).into_iter().map(|(_, sent)| sent).collect();
+    let sent: Vec<SentMessage> = world.wait(Duration::from_secs(6)).into_iter().map(|(_, sent)| sent).collect();
     assert!(destinations(&sent, "INVITE").iter().all(|to| *to == third.to.to_string()), "{:?}", summary(&sent));
     let another = invite(&mut world, 3);
     assert_eq!(another.to, third.to, "calls still go there");
@@ -403,13 +403,14 @@ fn calls_of(number: usize) -> SocketAddr {
     address(number).parse().expect("an address")
 }
 
-/// The number in the Call-ID of a call.
-fn number_of(sent: &Sent) -> usize {
+/// Returns the number in the Call-ID of a call.
+fn number_of(sent: &SentMessage) -> usize {
     let call_id = sent.header("Call-ID").and_then(|id| id.split('@').next());
     call_id.and_then(|number| number.parse().ok()).expect("a number")
 }
 
-/// Where a target has filled up between the choice and the sending, as when its neighbour failed, the call goes to the next.
+/// If a target fills up between selection and sending, for example because its neighbour failed, the call goes to the
+/// next.
 #[test]
 fn no_target_gets_more_calls_than_it_may_have() {
     let targets = targets(3);
@@ -423,10 +424,10 @@ fn no_target_gets_more_calls_than_it_may_have() {
     let action = Action::balance(Arc::new(set), (0..3).map(at).collect(), Stateless::Never);
     let mut world = World::new(|snapshot| {
         snapshot.routes = vec![Route::of_domain(b"*", action)];
-        snapshot.follow_calls = true;
+        snapshot.track_calls = true;
     });
-    // Three calls were sent to the first, each with the others behind it.
-    let calls: Vec<Sent> = (0..3).map(|number| invite(&mut world, number)).collect();
+    // Three calls were sent to the first, each with the other targets as fallback.
+    let calls: Vec<SentMessage> = (0..3).map(|number| invite(&mut world, number)).collect();
     assert!(calls.iter().all(|call| call.to == calls_of(0)));
     let next: Vec<_> = calls.iter().map(|call| world.respond(call, 503, "b", "")).collect();
     assert_eq!(destinations(&next[0], "INVITE"), [address(1)]);
@@ -437,7 +438,7 @@ fn no_target_gets_more_calls_than_it_may_have() {
     assert_eq!(counts(&targets), [(0, 0); 3]);
 }
 
-/// A proxy that stays on the way of the call by its own Record-Route has the BYE to do as much as a phone has.
+/// A proxy that stays on the path by its own Record-Route has as much work with the BYE as a phone.
 #[test]
 fn what_a_target_that_records_its_route_gets_to_do_is_counted() {
     let targets = targets(2);
@@ -458,7 +459,7 @@ fn what_a_target_that_records_its_route_gets_to_do_is_counted() {
     assert_eq!((targets[at].transactions(), targets[at].work()), (1, 1000));
     world.respond(&bye, 200, "b", "");
     assert_eq!(counts(&targets), [(0, 0); 2]);
-    // A contact at another port of its host is its as well, one elsewhere is not.
+    // A contact at another port of its host counts for it as well; one at another host does not.
     for (number, is_at_host) in [(10, true), (11, false)] {
         let call = invite(&mut world, number);
         let at = usize::from(call.to == calls_of(1));
@@ -473,34 +474,35 @@ fn what_a_target_that_records_its_route_gets_to_do_is_counted() {
     assert_eq!(counts(&targets), [(0, 0); 2]);
 }
 
-/// Two members with the same keys: what the one began the other carries on.
+/// Two members with the same keys: one continues the calls of the other.
 #[test]
 fn another_member_with_the_same_keys_carries_on() {
     let pool = targets(4);
-    let shared = |snapshot: &mut strowger_shard::Snapshot| snapshot.shared_keys = true;
+    let shared = |snapshot: &mut strowger_shard::Snapshot| snapshot.has_shared_keys = true;
     let mut one = world(config(Policy::LeastCalls), &pool);
     one.configure(shared);
-    // Counts of its own.
+    // Separate counts.
     let own = targets(4);
     let mut other = world(config(Policy::LeastCalls), &own);
     other.configure(shared);
     for number in 0..20 {
-        // A call that is being set up: the caller repeats its INVITE, and for the target that is a retransmission.
+        // A call in setup: the caller retransmits its INVITE, and the target sees a retransmission.
         let first = invite(&mut one, number);
         let again = invite(&mut other, number);
         if again.to == first.to {
             assert_eq!(again.header("Via"), first.header("Via"), "the same branch");
         }
-        // What answers the first one's INVITE finds the caller.
+        // The response to the first one's INVITE reaches the caller.
         assert_eq!(finals(&other.respond(&first, 200, "b", "")), [200]);
         let ack = other.input(ALICE, &in_dialog(&first, "ACK", number, &format!("sip:{SERVER}")));
         assert_eq!(destinations(&ack, "ACK"), [first.to.to_string()]);
-        // An established call: its requests go where it is.
+        // An established call: its requests go to its target.
         let bye = other.input(ALICE, &in_dialog(&first, "BYE", number, &format!("sip:bob@{SERVER}")));
         assert_eq!(destinations(&bye, "BYE"), [first.to.to_string()]);
         other.respond(&find(&bye, "BYE"), 200, "b", "");
     }
-    // A CANCEL of what only the other one knew goes to both that may have it, by the branch of the INVITE.
+    // A CANCEL for an INVITE that only the other member knew goes to both possible targets, with the branch of the
+    // INVITE.
     let first = invite(&mut one, 99);
     let cancel = text("CANCEL", 99, "").replace("z9hG4bKCANCEL", "z9hG4bKINVITE");
     let sent = other.input(ALICE, &cancel);

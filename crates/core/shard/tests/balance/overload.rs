@@ -1,4 +1,4 @@
-//! Targets that have too much to do: what they carry with a budget for failovers, and what would be left of it without.
+//! Overloaded targets: their throughput with a failover budget, and without one.
 
 use std::collections::BTreeSet;
 
@@ -6,24 +6,24 @@ use super::*;
 use strowger_balancer::FailoverBudget;
 use strowger_foundation::Timestamp;
 
-/// What it takes to read a request and let it lie, as a part of what it takes to serve one.
+/// Cost of reading and ignoring a request, as a fraction of serving one.
 const PART_OF_REFUSAL: f64 = 0.13;
 const STEP: Duration = Duration::from_millis(10);
 
-/// How failovers are paid for.
+/// The limit on failovers.
 #[derive(Clone, Copy, Debug)]
 enum Pays {
-    /// From the budget.
+    /// The failover budget.
     Budget,
-    /// There are none.
+    /// No failovers.
     Nothing,
-    /// There are as many as anybody wants.
+    /// Unlimited failovers.
     Anything,
 }
 
-/// A target that answers as much as it can, at once; what comes beyond that it does not answer, which takes a little of its time too.
+/// A target that answers at once up to its capacity. Requests beyond it get no response, but cost a little time too.
 struct Worker {
-    /// What it serves in a second.
+    /// Requests served per second.
     capacity: f64,
     credit: f64,
     last: Timestamp,
@@ -34,7 +34,7 @@ impl Worker {
     fn answers(&mut self, now: Timestamp) -> bool {
         let passed = now.saturating_since(self.last).as_secs_f64();
         self.last = now;
-        // It has no more than a tenth of a second in reserve.
+        // Its reserve is at most a tenth of a second.
         self.credit = (self.credit + passed * self.capacity).min(self.capacity / 10.0);
         let is_served = self.credit >= 1.0;
         self.credit = (self.credit - if is_served { 1.0 } else { PART_OF_REFUSAL }).max(0.0);
@@ -67,17 +67,17 @@ impl Run {
         let now = self.world.now;
         match self.pays {
             Pays::Budget => {}
-            Pays::Nothing => while self.budget.take(now) {},
-            Pays::Anything => (0..10_000).for_each(|_| self.budget.earn(now)),
+            Pays::Nothing => while self.budget.try_withdraw(now) {},
+            Pays::Anything => (0..10_000).for_each(|_| self.budget.deposit(now)),
         }
     }
 
-    /// Offers `rate` calls a second for `seconds`; how many are answered 200 of those.
+    /// Offers `rate` calls per second for `seconds`; returns how many are answered 200.
     fn offer(&mut self, from: usize, rate: usize, seconds: usize) -> usize {
         let (mut carried, mut begun) = (0, 0);
         for step in 0..seconds * 100 {
             self.pay();
-            let mut sent: Vec<Sent> = self.world.wait(STEP).into_iter().map(|(_, sent)| sent).collect();
+            let mut sent: Vec<SentMessage> = self.world.wait(STEP).into_iter().map(|(_, sent)| sent).collect();
             while begun * 100 < (step + 1) * rate {
                 sent.extend(self.world.input(ALICE, &text("INVITE", from + begun, "")));
                 begun += 1;
@@ -88,7 +88,7 @@ impl Run {
                     carried += usize::from(message.status() == 200);
                     continue;
                 };
-                // What is sent again is the same attempt, and lies where that does.
+                // A retransmission belongs to the same attempt and is ignored with it.
                 let is_new =
                     message.method() == "INVITE" && worker.seen.insert(message.header("Via").map(str::to_owned));
                 if is_new && worker.answers(self.world.now) {
@@ -104,7 +104,7 @@ impl Run {
 fn overloaded_targets_are_not_given_each_others_requests() {
     let carried = |pays| {
         let mut run = Run::new(pays, [20.0; 3]);
-        // Half a load, so that there is a past; then three times what they can.
+        // Half the capacity first, to build up a history; then three times the capacity.
         let before = run.offer(0, 30, 20);
         assert!(before == 600, "{pays:?}: {before} of 600");
         run.offer(1_000_000, 180, 20);

@@ -1,8 +1,8 @@
-//! Targets that are asked whether they are there: what takes them out of service, and what brings them back.
+//! Probes of targets: what takes them out of service and what brings them back.
 
 use strowger_balancer::Probe;
-use strowger_locate::Question;
-use strowger_shard::{Event, Place};
+use strowger_locate::LocateQuery;
+use strowger_shard::{Event, TargetAddress};
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn probes_take_a_target_out_and_bring_it_back() {
         Probe { interval: Duration::from_secs(5), timeout: Duration::from_secs(1), down: 2, up: 2, ..Probe::default() };
     let mut world = world(SetConfig { probe: Some(probe), ..config(Policy::RoundRobin) }, &targets);
     let mut dead = true;
-    // Whoever is probed answers, but for the first target while it is dead.
+    // Every target answers its probes, except the first while it is dead.
     let run = |world: &mut World, seconds: u64, dead: bool| {
         for _ in 0..seconds * 10 {
             for (_, sent) in world.wait(Duration::from_millis(100)) {
@@ -39,7 +39,8 @@ fn probes_take_a_target_out_and_bring_it_back() {
     };
     run(&mut world, 20, dead);
     assert!(!targets[0].is_up() && targets[1].is_up());
-    let is_down = |event: &Event| matches!(event, Event::Target { is_up: false, uri, .. } if uri.contains(&address(0)));
+    let is_down =
+        |event: &Event| matches!(event, Event::TargetHealth { is_up: false, uri, .. } if uri.contains(&address(0)));
     assert_eq!(world.events.iter().filter(|event| is_down(event)).count(), 1, "it is told once: {:?}", world.events);
     for number in 0..6 {
         let sent = invite(&mut world, number);
@@ -49,10 +50,10 @@ fn probes_take_a_target_out_and_bring_it_back() {
     dead = false;
     run(&mut world, 20, dead);
     assert!(targets[0].is_up());
-    assert!(world.events.iter().any(|event| matches!(event, Event::Target { is_up: true, .. })));
+    assert!(world.events.iter().any(|event| matches!(event, Event::TargetHealth { is_up: true, .. })));
 }
 
-/// What a loaded target says to calls of before lifts nothing: it has said when to come back.
+/// A loaded target's responses to earlier calls do not end its pause: it has said when to come back.
 
 #[test]
 fn probes_follow_what_the_configuration_says_of_them() {
@@ -78,7 +79,8 @@ fn probes_follow_what_the_configuration_says_of_them() {
     assert!(asked < 200, "not as fast as it can: {asked}");
 }
 
-/// What is known of a target ends with its probes: it gets calls again, a few at first, for it may be dead still.
+/// When probing ends, its results are dropped: the target gets calls again, few at first, because it may still be
+/// dead.
 #[test]
 fn a_target_whose_name_leads_nowhere_is_taken_out() {
     let pool = targets(2);
@@ -86,9 +88,9 @@ fn a_target_whose_name_leads_nowhere_is_taken_out() {
     let set = SetConfig { probe: Some(probe), ..config(Policy::RoundRobin) };
     let members = pool.iter().map(|target| Member::new(Arc::clone(target))).collect();
     let set = Arc::new(Set::new(set, members).expect("a sound set"));
-    let question = Question::new(b"gone.example", None, None, false);
+    let question = LocateQuery::new(b"gone.example", None, None, false);
     let by_name =
-        RouteTarget { uri: uri(0).into_bytes().into(), place: Place::Named(question), priority: 1, weight: 1 };
+        RouteTarget { uri: uri(0).into_bytes().into(), address: TargetAddress::Name(question), priority: 1, weight: 1 };
     let by_address = RouteTarget::at(uri(1).as_bytes(), address(1).parse().expect("an address"));
     let mut world = World::new(|snapshot| {
         let places = vec![by_name, by_address];
@@ -100,7 +102,7 @@ fn a_target_whose_name_leads_nowhere_is_taken_out() {
                 world.respond(&sent, 200, "p", "");
             }
         }
-        // The DNS says nothing, or nothing that is still kept the next time.
+        // The DNS has no answer, or one that has expired before the next probe.
     }
     assert_eq!([pool[0].is_up(), pool[1].is_up()], [false, true]);
 }
@@ -150,7 +152,7 @@ fn a_probe_that_is_on_its_way_is_not_repeated_once_probes_are_switched_off() {
     assert!(sent.is_empty(), "{:?}", summary(&sent));
 }
 
-/// An answer counts for the probe that it is to, and once.
+/// A response counts only for its own probe, and once.
 #[test]
 fn an_answer_that_comes_late_is_nobodys() {
     let targets = targets(1);
@@ -167,7 +169,7 @@ fn an_answer_that_comes_late_is_nobodys() {
     world.wait(Duration::from_secs(2));
     let second = next(&mut world);
     assert_ne!(first.header("Via"), second.header("Via"));
-    // Of the one that was given up, while the next one is waited for, which fails too.
+    // A response to the probe that was given up, while the next one, which fails too, is pending.
     world.respond(&first, 200, "p", "");
     world.wait(Duration::from_secs(2));
     assert!(!targets[0].is_up(), "two in a row had no answer in time");
@@ -182,7 +184,7 @@ fn an_answer_that_comes_late_is_nobodys() {
     assert!(targets[0].is_up());
 }
 
-/// Where our own network is full every probe is lost, and no target is worse for it.
+/// When our own network is full, every probe is lost, but no target is at fault.
 #[test]
 fn probes_that_never_left_take_nobody_out() {
     let targets = targets(2);
@@ -192,7 +194,7 @@ fn probes_that_never_left_take_nobody_out() {
     for _ in 0..600 {
         for (_, sent) in world.wait(Duration::from_millis(100)) {
             lost += 1;
-            assert!(world.give(Input::Unsent { peer: sent.to }).is_empty());
+            assert!(world.give(Input::SendFailed { peer: sent.to }).is_empty());
         }
     }
     assert!(lost >= 20 && targets.iter().all(|target| target.is_up()), "{lost} lost, {:?}", world.events);

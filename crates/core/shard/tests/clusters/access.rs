@@ -1,5 +1,5 @@
-//! Phones that nobody but the server reaches that they have registered through: on a connection, or behind a translation. Calls
-//! come to them through that server.
+//! Phones that are reachable only through the server that they registered through: on a connection or behind NAT.
+//! Calls reach them through that server.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ fn two(caller: Access, callee: Access) -> (Network, Phone, Phone) {
     (network, alice, bob)
 }
 
-/// A whole call: each end's requests reach the other, by the servers that alone reach it.
+/// A whole call: requests of each end reach the other through the only servers that can reach it.
 fn call(caller: Access, callee: Access, through: usize) {
     let (mut network, mut alice, mut bob) = two(caller, callee);
     let arrived = alice.call(&mut network, through, &format!("sip:{}@example.com", bob.user));
@@ -74,7 +74,7 @@ fn only_what_needs_it_gets_a_path() {
     }
 }
 
-/// Its Via is right, as who asks by STUN writes it, and its Contact is not.
+/// Its Via is correct, as after STUN, but its Contact is not.
 #[test]
 fn a_contact_that_nobody_reaches_gets_a_path() {
     let mut network = Network::new(Plan::settled(EVEN), |_, _| ());
@@ -95,8 +95,8 @@ fn a_connection_that_is_gone_is_told_to_the_caller() {
     let sent = network.servers[S2].give(strowger_shard::Input::Closed { connection, peer });
     assert!(sent.is_empty());
     let arrived = alice.call(&mut network, S1, &format!("sip:{}@example.com", bob.user));
-    // What would be sent on it cannot be.
+    // Messages for it cannot be delivered.
     let invite = only(&arrived, "INVITE", &bob);
-    let sent = network.servers[S2].give(strowger_shard::Input::Unconnected { flow: invite.sent.flow });
+    let sent = network.servers[S2].give(strowger_shard::Input::ConnectFailed { flow: invite.sent.flow });
     assert!(sent.iter().any(|sent| sent.status() == 430), "{:?}", crate::support::summary(&sent));
 }

@@ -1,8 +1,8 @@
-//! Phones that everybody reaches at their own address: the first stage passes on what begins something, and is off the path then.
+//! Phones reachable at their own address: the first stage forwards initial requests and then leaves the path.
 
 use strowger_shard::Snapshot;
 
-use crate::network::{A, Arrived, B, Network, Plan, S1, S2, user};
+use crate::network::{A, B, Network, Plan, ReceivedMessage, S1, S2, user};
 use crate::phone::{Dialog, Phone, only, requests, response, statuses, summary};
 
 const EVEN: [u16; 3] = [100, 100, 0];
@@ -11,7 +11,7 @@ fn network() -> Network {
     Network::new(Plan::settled(EVEN), |_, _| ())
 }
 
-/// A network with a user of A and one of B, who have registered.
+/// A network with a user of A and one of B, both registered.
 fn with_two() -> (Network, Phone, Phone) {
     let mut network = network();
     let mut alice = Phone::new(&user(EVEN, A, EVEN, A), 10);
@@ -29,8 +29,8 @@ fn registered(network: &Network) -> Vec<u64> {
     network.servers.iter().map(|world| world.shard.counters().registered).collect()
 }
 
-/// Answers an INVITE; the answer as it comes to the caller.
-fn pick_up(network: &mut Network, invite: &Arrived, caller: &Phone, callee: &Phone) -> Arrived {
+/// Answers an INVITE; returns the response as the caller receives it.
+fn pick_up(network: &mut Network, invite: &ReceivedMessage, caller: &Phone, callee: &Phone) -> ReceivedMessage {
     let arrived = network.answer(invite, 200, &format!("Contact: <{}>\r\n", callee.contact()));
     response(&arrived, 200, caller)
 }

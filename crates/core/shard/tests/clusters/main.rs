@@ -1,11 +1,11 @@
-//! Users who are spread over clusters behind a first stage, as their phones notice it.
+//! Users spread over clusters behind a first stage, as their phones see it.
 
 mod access;
 mod calls;
-mod marks;
-mod moving;
+mod cluster_requests;
 mod names;
 mod network;
 mod phone;
 #[path = "../support/mod.rs"]
 mod support;
+mod user_migration;

@@ -1,8 +1,8 @@
-//! Users who are called by another name than their own: aliases, and GRUUs.
+//! Users called by another name than their own: aliases and GRUUs.
 
-use strowger_directory::Change;
+use strowger_directory::DirectoryChange;
 
-use crate::network::{A, Arrived, B, C, Network, Plan, S1, S2, Weights, user};
+use crate::network::{A, B, C, Network, Plan, ReceivedMessage, S1, S2, Weights, user};
 use crate::phone::{Access, Dialog, Phone, only, requests, response, statuses, summary};
 
 const EVEN: Weights = [100, 100, 0];
@@ -13,7 +13,7 @@ const GRUU: &str = "Supported: gruu\r\n";
 fn aliases(network: &mut Network, user: &str) -> Vec<String> {
     let names: Vec<String> = (0..6).map(|number| format!("+4930{number}")).collect();
     for server in A..=C {
-        let alias = |name: &String| Change::PutAlias {
+        let alias = |name: &String| DirectoryChange::PutAlias {
             alias: format!("{name}@example.com").into_bytes().into(),
             aor: format!("{user}@example.com").into_bytes().into(),
         };
@@ -46,7 +46,7 @@ fn an_alias_reaches_its_user_in_another_cluster() {
     assert_eq!(network.servers[A].shard.counters().registered, 0, "all of a user is at one cluster");
 }
 
-fn gruu(answer: &Arrived, name: &str) -> String {
+fn gruu(answer: &ReceivedMessage, name: &str) -> String {
     let contact = answer.sent.header("Contact").expect("a Contact");
     let value = contact.split(&format!(";{name}=\"")).nth(1).expect("a GRUU");
     value.split('"').next().expect("its end").to_owned()
@@ -86,7 +86,7 @@ fn a_gruu_rings_its_device_from_everywhere_and_after_a_move() {
     assert_eq!(statuses(&arrived, &alice), [404], "{}", summary(&arrived));
 }
 
-/// A device on a connection that writes its GRUU into its Contact: what follows in the dialog goes by its connection.
+/// A device on a connection with its GRUU in its Contact: later requests of the dialog go over its connection.
 #[test]
 fn a_dialog_with_a_gruu_goes_by_the_connection() {
     let mut network = Network::new(Plan::settled(EVEN), |_, _| ());

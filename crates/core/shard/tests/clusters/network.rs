@@ -1,5 +1,5 @@
-//! First stages and clusters at addresses of their own, in one virtual time: what servers send each other is delivered, and the rest is
-//! handed to the test, which plays the phones.
+//! First stages and clusters at separate addresses in one virtual time. Messages between servers are delivered; all
+//! others go to the test, which emulates the phones.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strowger_balancer::{Key, Member, Partition, Policy, Set, SetConfig, Slot, SlotLoads, Target};
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{ConnId, Flow, ListenerId, Transport};
 use strowger_proxy::Stateless;
 use strowger_registrar::Nat;
 use strowger_shard::{Action, Clusters, Route, RouteTarget, Snapshot};
 
-use crate::support::{Sent, World};
+use crate::support::{SentMessage, World};
 
-/// The servers, as they are numbered.
+/// The indices of the servers.
 pub(crate) const S1: usize = 0;
 pub(crate) const S2: usize = 1;
 pub(crate) const A: usize = 2;
@@ -24,15 +24,15 @@ pub(crate) const C: usize = 4;
 const ADDRESSES: [&str; 5] =
     ["198.51.100.1:5060", "198.51.100.2:5060", "198.51.100.11:5060", "198.51.100.12:5060", "198.51.100.13:5060"];
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Users that the directory has: u0, u1 and so on.
+/// Number of users in the directory: u0, u1 and so on.
 const USERS: usize = 64;
-/// Ports from which servers open connections; the number of the server where one leads is added.
+/// First port from which servers open connections; the index of the remote server is added.
 const CONNECTING: u16 = 40_000;
 
 /// The weights of the clusters a, b and c.
 pub(crate) type Weights = [u16; 3];
 
-/// Which cluster has whom, as one server believes.
+/// The assignment of users to clusters in the view of one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) now: Weights,
@@ -49,11 +49,11 @@ impl Plan {
     }
 }
 
-/// A message that has come to a phone, and the server that has sent it.
+/// A message that reached a phone, and the server that sent it.
 #[derive(Clone, Debug)]
-pub(crate) struct Arrived {
+pub(crate) struct ReceivedMessage {
     pub(crate) by: usize,
-    pub(crate) sent: Sent,
+    pub(crate) sent: SentMessage,
 }
 
 pub(crate) struct Network {
@@ -62,7 +62,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Five servers that believe in `plan`, with what `edit` changes of each.
+    /// Creates five servers with this `plan`, each configured by `edit`.
     pub(crate) fn new(plan: Plan, edit: impl Fn(usize, &mut Snapshot)) -> Self {
         let server = |number: usize| {
             World::at(ADDRESSES[number], &["UDP", "TCP"], |snapshot| {
@@ -73,7 +73,7 @@ impl Network {
         Self { servers: (0..ADDRESSES.len()).map(server).collect(), dead: Vec::new() }
     }
 
-    /// Has some servers believe in another plan.
+    /// Gives some servers another plan.
     pub(crate) fn replan(&mut self, servers: &[usize], plan: Plan) {
         for server in servers {
             self.servers[*server].configure(|snapshot| snapshot.clusters = Some(clusters(*server, plan)));
@@ -84,8 +84,8 @@ impl Network {
         self.dead.push(server);
     }
 
-    /// A message from a phone to a server; what comes to phones.
-    pub(crate) fn send_by(&mut self, flow: Flow, to: usize, text: &str) -> Vec<Arrived> {
+    /// Sends a message from a phone to a server; returns what phones receive.
+    pub(crate) fn send_by(&mut self, flow: Flow, to: usize, text: &str) -> Vec<ReceivedMessage> {
         let mut arrived = Vec::new();
         if !self.dead.contains(&to) {
             let sent = self.servers[to].input_by(flow, text);
@@ -94,14 +94,14 @@ impl Network {
         arrived
     }
 
-    /// The answer of the phone that `request` has come to.
-    pub(crate) fn answer(&mut self, request: &Arrived, status: u16, extra: &str) -> Vec<Arrived> {
+    /// Answers `request` as the phone that received it.
+    pub(crate) fn answer(&mut self, request: &ReceivedMessage, status: u16, extra: &str) -> Vec<ReceivedMessage> {
         let text = request.sent.response(status, "Reason", ";tag=callee", extra);
         self.send_by(request.sent.flow, request.by, &text)
     }
 
-    /// Lets time pass; what comes to phones.
-    pub(crate) fn wait(&mut self, duration: Duration) -> Vec<Arrived> {
+    /// Lets time pass; returns what phones receive.
+    pub(crate) fn wait(&mut self, duration: Duration) -> Vec<ReceivedMessage> {
         let end = self.servers[S1].now + duration;
         let mut arrived = Vec::new();
         loop {
@@ -116,7 +116,7 @@ impl Network {
         arrived
     }
 
-    /// Lets all timers run out; nothing may be left then.
+    /// Lets all timers run out and checks that no state remains.
     pub(crate) fn settle(&mut self) {
         self.wait(Duration::from_secs(300));
         for (number, world) in self.servers.iter().enumerate().filter(|(number, _)| !self.dead.contains(number)) {
@@ -125,11 +125,11 @@ impl Network {
         }
     }
 
-    fn deliver(&mut self, from: usize, sent: Vec<Sent>, arrived: &mut Vec<Arrived>) {
-        let mut queue: VecDeque<(usize, Sent)> = sent.into_iter().map(|sent| (from, sent)).collect();
+    fn deliver(&mut self, from: usize, sent: Vec<SentMessage>, arrived: &mut Vec<ReceivedMessage>) {
+        let mut queue: VecDeque<(usize, SentMessage)> = sent.into_iter().map(|sent| (from, sent)).collect();
         while let Some((from, sent)) = queue.pop_front() {
             let Some((to, flow)) = arrival(from, &sent) else {
-                arrived.push(Arrived { by: from, sent });
+                arrived.push(ReceivedMessage { by: from, sent });
                 continue;
             };
             if !self.dead.contains(&to) {
@@ -139,11 +139,11 @@ impl Network {
     }
 }
 
-/// To which server `sent` goes, and how it sees that; `None` for what goes to a phone.
-fn arrival(from: usize, sent: &Sent) -> Option<(usize, Flow)> {
+/// Returns the server that `sent` goes to, and the flow as that server sees it; `None` for a message to a phone.
+fn arrival(from: usize, sent: &SentMessage) -> Option<(usize, Flow)> {
     let by_connection = |peer, other: usize| {
         let slot = u32::try_from(100 + other).expect("small");
-        Flow::on(ListenerId(1), Transport::Tcp, peer, ConnId::new(0, slot, 1))
+        Flow::on_connection(ListenerId(1), Transport::Tcp, peer, ConnId::new(0, slot, 1))
     };
     let port_of = |server: usize| CONNECTING + u16::try_from(server).expect("small");
     let to = (0..ADDRESSES.len()).find(|server| address(*server).ip() == sent.to.ip())?;
@@ -162,12 +162,12 @@ pub(crate) fn address(server: usize) -> SocketAddr {
     ADDRESSES[server].parse().expect("an address")
 }
 
-/// Where a URI of one of the servers leads.
+/// Returns the server that a URI leads to.
 pub(crate) fn server_of(uri: &str) -> Option<usize> {
     ADDRESSES.iter().position(|address| uri.contains(*address))
 }
 
-/// A user whom `before` gives to one cluster and `now` to another; both as places of A, B and C.
+/// Returns a user in cluster `from` by the weights `before` and in `to` by `now`, both as indices of A, B and C.
 pub(crate) fn user(before: Weights, from: usize, now: Weights, to: usize) -> String {
     users(before, from, now, to).next().expect("there are enough users")
 }
@@ -188,9 +188,9 @@ fn partition(weights: Weights) -> Partition {
 fn set_up(number: usize, snapshot: &mut Snapshot, plan: Plan) {
     snapshot.siblings = (0..ADDRESSES.len()).filter(|other| *other != number).map(address).collect();
     snapshot.clusters = Some(clusters(number, plan));
-    snapshot.shared_keys = true;
+    snapshot.has_shared_keys = true;
     let is_first_stage = number < A;
-    snapshot.follow_calls = !is_first_stage;
+    snapshot.track_calls = !is_first_stage;
     snapshot.proxy.outbound = is_first_stage;
     snapshot.proxy.only_where_needed = is_first_stage;
     if !is_first_stage {
@@ -199,7 +199,7 @@ fn set_up(number: usize, snapshot: &mut Snapshot, plan: Plan) {
             ha1: Ha1s::default(),
             enabled: true,
         };
-        snapshot.directory = Directory::empty(1).with_changes((0..USERS).map(user).map(Change::PutUser));
+        snapshot.directory = Directory::empty(1).with_changes((0..USERS).map(user).map(DirectoryChange::PutUser));
     }
 }
 
@@ -211,14 +211,14 @@ fn clusters(number: usize, plan: Plan) -> Arc<Clusters> {
         own,
         stage: stage.into(),
         partition: partition(plan.now),
-        before: plan.before.map(partition),
+        previous: plan.before.map(partition),
         routes: (A..=C).map(route).collect(),
         loads: Arc::new(SlotLoads::default()),
         registrar,
     })
 }
 
-/// To the one member of a cluster.
+/// A route to the only member of a cluster.
 fn route(member: usize) -> Route {
     let uri = format!("sip:{}", ADDRESSES[member]);
     let name = NAMES[member - A].to_owned();

@@ -1,17 +1,17 @@
-//! A phone at an address of its own, and the dialogs that it has.
+//! A phone at an address of its own, and its dialogs.
 
 use std::net::SocketAddr;
 
 use strowger_foundation::{ConnId, Flow, ListenerId, Transport};
 
-use crate::network::{Arrived, Network, server_of};
+use crate::network::{Network, ReceivedMessage, server_of};
 
-/// How a phone reaches the servers.
+/// The way a phone reaches the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// By UDP, from the address that it knows itself by.
+    /// By UDP without NAT.
     Plain,
-    /// By UDP through an address translation, which gives it another address.
+    /// By UDP through a NAT, which gives it another address.
     Translated,
     /// By one TCP connection that it has opened.
     Connected,
@@ -20,14 +20,14 @@ pub(crate) enum Access {
 #[derive(Clone, Debug)]
 pub(crate) struct Phone {
     pub(crate) user: String,
-    /// Where messages come from and go to.
+    /// The address that its messages come from and go to.
     pub(crate) address: String,
     access: Access,
     /// The last number of its requests.
     number: u32,
     /// Parameters of its Contact.
     pub(crate) params: String,
-    /// Headers of its REGISTERs.
+    /// Header lines of its REGISTERs.
     pub(crate) lines: String,
 }
 
@@ -43,7 +43,7 @@ impl Phone {
         Self { user: user.to_owned(), address, access, number: 0, params: String::new(), lines: String::new() }
     }
 
-    /// Where it takes itself to be.
+    /// Returns the address in its own view.
     fn own(&self) -> String {
         match self.access {
             Access::Plain => self.address.clone(),
@@ -57,14 +57,14 @@ impl Phone {
         format!("sip:{}@{}{transport}", self.user, self.own())
     }
 
-    /// The way to a server. It has one connection to each of them.
+    /// Returns the flow to a server; it has one connection to each.
     fn flow(&self, to: usize) -> Flow {
         let peer: SocketAddr = self.address.parse().expect("an address");
         match self.access {
             Access::Plain | Access::Translated => Flow::new(ListenerId(0), Transport::Udp, peer),
             Access::Connected => {
                 let slot = u32::try_from(to).expect("small") + 1;
-                Flow::on(ListenerId(1), Transport::Tcp, peer, ConnId::new(0, slot, 1))
+                Flow::on_connection(ListenerId(1), Transport::Tcp, peer, ConnId::new(0, slot, 1))
             }
         }
     }
@@ -75,7 +75,7 @@ impl Phone {
         format!("SIP/2.0/{transport} {};branch=z9hG4bK{branch};rport", self.own())
     }
 
-    /// A REGISTER, the next of its own; `contact` is the whole header's value, or none.
+    /// Returns its next REGISTER; `contact` is the whole header value or empty.
     pub(crate) fn registration(&mut self, contact: &str, extra: &str) -> String {
         self.number += 1;
         let Self { user, number, lines, address, .. } = self;
@@ -89,15 +89,15 @@ impl Phone {
         )
     }
 
-    /// Registers through a server; the answers.
-    pub(crate) fn register(&mut self, network: &mut Network, through: usize) -> Vec<Arrived> {
+    /// Registers through a server; returns the responses.
+    pub(crate) fn register(&mut self, network: &mut Network, through: usize) -> Vec<ReceivedMessage> {
         let contact = format!("<{}>{}", self.contact(), self.params);
         let text = self.registration(&contact, "");
         self.send(network, through, &text)
     }
 
-    /// The same, and there is one answer, which says that it is done.
-    pub(crate) fn is_registered(&mut self, network: &mut Network, through: usize) -> Arrived {
+    /// Registers and checks that there is one response, a success.
+    pub(crate) fn is_registered(&mut self, network: &mut Network, through: usize) -> ReceivedMessage {
         let arrived = self.register(network, through);
         assert_eq!(statuses(&arrived, self), [200], "{}", summary(&arrived));
         arrived[0].clone()
@@ -111,11 +111,11 @@ impl Phone {
         assert_eq!(statuses(&arrived, self), [200], "{}", summary(&arrived));
     }
 
-    pub(crate) fn send(&self, network: &mut Network, to: usize, text: &str) -> Vec<Arrived> {
+    pub(crate) fn send(&self, network: &mut Network, to: usize, text: &str) -> Vec<ReceivedMessage> {
         network.send_by(self.flow(to), to, text)
     }
 
-    /// A request out of any dialog.
+    /// Returns an out-of-dialog request.
     pub(crate) fn request(&mut self, method: &str, uri: &str, extra: &str) -> String {
         self.number += 1;
         let Self { user, number, address, .. } = &*self;
@@ -128,13 +128,13 @@ impl Phone {
         )
     }
 
-    /// Calls `uri` through a server; what comes to phones.
-    pub(crate) fn call(&mut self, network: &mut Network, through: usize, uri: &str) -> Vec<Arrived> {
+    /// Calls `uri` through a server; returns what phones receive.
+    pub(crate) fn call(&mut self, network: &mut Network, through: usize, uri: &str) -> Vec<ReceivedMessage> {
         let text = self.request("INVITE", uri, "");
         self.send(network, through, &text)
     }
 
-    /// The CANCEL, or the ACK to a failure, of the request `text`.
+    /// Returns the CANCEL of the request `text`, or the ACK to its failure.
     pub(crate) fn follow_up(&self, method: &str, text: &str, to_tag: &str) -> String {
         let invite = text.split("\r\n").next().expect("a line");
         let start = invite.replacen("INVITE", method, 1);
@@ -147,9 +147,9 @@ impl Phone {
         format!("{start}\r\n{kept}{to}{to_tag}\r\n{cseq}\r\nContent-Length: 0\r\n\r\n")
     }
 
-    /// Whether a message has come to it: on its connection, where it has one.
-    fn is_at(&self, arrived: &Arrived) -> bool {
-        let Arrived { by, sent } = arrived;
+    /// Returns whether a message has reached this phone, on its connection if it has one.
+    fn is_at(&self, arrived: &ReceivedMessage) -> bool {
+        let ReceivedMessage { by, sent } = arrived;
         match self.access {
             Access::Plain | Access::Translated => sent.to.to_string() == self.address,
             Access::Connected => {
@@ -158,21 +158,21 @@ impl Phone {
         }
     }
 
-    /// A request in a dialog, sent along its Routes; what comes to phones.
-    pub(crate) fn in_dialog(&mut self, network: &mut Network, dialog: &Dialog, method: &str) -> Vec<Arrived> {
+    /// Sends a request in a dialog along its Routes; returns what phones receive.
+    pub(crate) fn in_dialog(&mut self, network: &mut Network, dialog: &Dialog, method: &str) -> Vec<ReceivedMessage> {
         let next = dialog.routes.first().unwrap_or(&dialog.target);
         let to = server_of(next).unwrap_or_else(|| panic!("{next} is no server"));
         self.in_dialog_by(network, to, dialog, method)
     }
 
-    /// The same by a server that it sends everything to.
+    /// The same through a server that it sends everything to.
     pub(crate) fn in_dialog_by(
         &mut self,
         network: &mut Network,
         to: usize,
         dialog: &Dialog,
         method: &str,
-    ) -> Vec<Arrived> {
+    ) -> Vec<ReceivedMessage> {
         if method != "ACK" {
             self.number += 1;
         }
@@ -199,14 +199,14 @@ pub(crate) struct Dialog {
     call_id: String,
 }
 
-fn contact_of(message: &Arrived) -> String {
+fn contact_of(message: &ReceivedMessage) -> String {
     let contact = message.sent.header("Contact").expect("a Contact");
     contact.trim_start_matches('<').split('>').next().expect("a URI").to_owned()
 }
 
 impl Dialog {
-    /// The caller's, by the answer.
-    pub(crate) fn of_caller(answer: &Arrived) -> Self {
+    /// The caller's dialog, from the response.
+    pub(crate) fn of_caller(answer: &ReceivedMessage) -> Self {
         let mut routes: Vec<String> = routes(answer);
         routes.reverse();
         let header = |name| answer.sent.header(name).expect("has it").to_owned();
@@ -219,8 +219,8 @@ impl Dialog {
         }
     }
 
-    /// The callee's, by the INVITE.
-    pub(crate) fn of_callee(invite: &Arrived) -> Self {
+    /// The callee's dialog, from the INVITE.
+    pub(crate) fn of_callee(invite: &ReceivedMessage) -> Self {
         let header = |name| invite.sent.header(name).expect("has it").to_owned();
         Self {
             target: contact_of(invite),
@@ -232,38 +232,38 @@ impl Dialog {
     }
 }
 
-fn routes(message: &Arrived) -> Vec<String> {
+fn routes(message: &ReceivedMessage) -> Vec<String> {
     message.sent.headers("Record-Route").flat_map(|line| line.split(", ")).map(str::to_owned).collect()
 }
 
-/// The statuses of final responses that have come to a phone.
-pub(crate) fn statuses(arrived: &[Arrived], phone: &Phone) -> Vec<u16> {
+/// Returns the statuses of final responses that reached a phone.
+pub(crate) fn statuses(arrived: &[ReceivedMessage], phone: &Phone) -> Vec<u16> {
     let own = arrived.iter().filter(|arrived| phone.is_at(arrived));
     own.map(|arrived| arrived.sent.status()).filter(|status| *status >= 200).collect()
 }
 
-/// The requests of `method` that have come to a phone.
-pub(crate) fn requests<'a>(arrived: &'a [Arrived], method: &str, phone: &Phone) -> Vec<&'a Arrived> {
+/// Returns the requests of `method` that reached a phone.
+pub(crate) fn requests<'a>(arrived: &'a [ReceivedMessage], method: &str, phone: &Phone) -> Vec<&'a ReceivedMessage> {
     let own = arrived.iter().filter(|arrived| phone.is_at(arrived));
     own.filter(|arrived| arrived.sent.method() == method).collect()
 }
 
-/// The one request of `method` that has come to a phone.
-pub(crate) fn only(arrived: &[Arrived], method: &str, phone: &Phone) -> Arrived {
+/// Returns the only request of `method` that reached a phone.
+pub(crate) fn only(arrived: &[ReceivedMessage], method: &str, phone: &Phone) -> ReceivedMessage {
     match requests(arrived, method, phone)[..] {
         [one] => one.clone(),
         _ => panic!("one {method} for {}: {}", phone.address, summary(arrived)),
     }
 }
 
-/// The answer with `status` that has come to a phone.
-pub(crate) fn response(arrived: &[Arrived], status: u16, phone: &Phone) -> Arrived {
+/// Returns the response with `status` that reached a phone.
+pub(crate) fn response(arrived: &[ReceivedMessage], status: u16, phone: &Phone) -> ReceivedMessage {
     let mut own = arrived.iter().filter(|arrived| phone.is_at(arrived));
     let found = own.find(|arrived| arrived.sent.status() == status);
     found.unwrap_or_else(|| panic!("a {status} for {}: {}", phone.address, summary(arrived))).clone()
 }
 
-pub(crate) fn summary(arrived: &[Arrived]) -> String {
-    let line = |Arrived { by, sent }: &Arrived| format!("{by} → {}: {}", sent.to, sent.start());
+pub(crate) fn summary(arrived: &[ReceivedMessage]) -> String {
+    let line = |ReceivedMessage { by, sent }: &ReceivedMessage| format!("{by} → {}: {}", sent.to, sent.start());
     arrived.iter().map(line).collect::<Vec<_>>().join("; ")
 }

@@ -1,4 +1,4 @@
-//! One shard in virtual time, driven by the text of messages.
+//! One shard in virtual time, driven by message texts.
 
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
@@ -10,7 +10,7 @@ use strowger_auth::NonceWindows;
 use strowger_balancer::{self as balancer, SetConfig};
 use strowger_directory::Directory;
 use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
-use strowger_locate::{Answer, CachePolicy, Names, Outages, QueryId, Question};
+use strowger_locate::{CachePolicy, LocateQuery, LocateResult, NameCache, Outages, QueryId};
 use strowger_message::Peek;
 use strowger_proxy::Stateless;
 use strowger_registrar::Locations;
@@ -21,22 +21,22 @@ use strowger_shard::{
 
 pub const SERVER: &str = "192.0.2.1:5060";
 pub const SERVER6: &str = "[2001:db8::1]:5060";
-/// What all keys are derived from.
+/// The secret from which all keys are derived.
 pub const RING_KEY: [u8; 16] = [7; 16];
 pub const ALICE: &str = "192.0.2.10:5060";
 pub const BOB: &str = "192.0.2.20:5060";
 pub const BOB2: &str = "192.0.2.21:5060";
 
-/// A message that left the shard.
+/// A message sent by the shard.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub struct SentMessage {
     pub to: SocketAddr,
     pub flow: Flow,
     pub text: String,
 }
 
-impl Sent {
-    /// The status code of a response, 0 of a request.
+impl SentMessage {
+    /// Returns the status code of a response, 0 for a request.
     pub fn status(&self) -> u16 {
         self.text.strip_prefix("SIP/2.0 ").and_then(|rest| rest[..3].parse().ok()).unwrap_or(0)
     }
@@ -49,7 +49,7 @@ impl Sent {
         self.text.lines().next().unwrap_or("")
     }
 
-    /// The value of the first header called `name`.
+    /// Returns the value of the first header called `name`.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers(name).next()
     }
@@ -64,7 +64,7 @@ impl Sent {
             .map(|(_, v)| v)
     }
 
-    /// A response to this request as a user agent makes it.
+    /// Returns a user agent's response to this request.
     pub fn response(&self, status: u16, reason: &str, to_tag: &str, extra: &str) -> String {
         let mut text = format!("SIP/2.0 {status} {reason}\r\n");
         for name in ["Via", "Record-Route", "From", "To", "Call-ID", "CSeq"] {
@@ -84,31 +84,31 @@ pub struct World {
     pub events: Vec<Event>,
     pub locations: Arc<Locations>,
     pub snapshot: Snapshot,
-    pub names: Arc<Names>,
-    /// What the process says that it sheds.
+    pub names: Arc<NameCache>,
+    /// The load that the process reports as shed.
     pub shedding: Arc<Shedding>,
-    /// What was asked of the DNS.
-    pub questions: Vec<(QueryId, Question)>,
-    /// What was given to the store.
+    /// Pending DNS queries.
+    pub questions: Vec<(QueryId, LocateQuery)>,
+    /// Records given to the store.
     pub records: Vec<(Option<u64>, Vec<u8>)>,
-    /// Whether invariants are looked at after each step; a world of thousands does it by itself.
+    /// Whether invariants are checked after each step; a world with thousands of calls checks them itself.
     pub is_checked: bool,
 }
 
 impl World {
-    /// A shard with one UDP listener that asks nobody for credentials, changed by `edit`.
+    /// Creates a shard with one UDP listener and no authentication, changed by `edit`.
     pub fn new(edit: impl FnOnce(&mut Snapshot)) -> Self {
         Self::listening(&["UDP"], edit)
     }
 
-    /// The same with keys of its own, as a server has that is not one of a cluster.
+    /// The same with its own keys, like a server outside the cluster.
     pub fn with_key(key: [u8; 16], edit: impl FnOnce(&mut Snapshot)) -> Self {
         Self::with_locations(key, SERVER, &["UDP"], edit, |locations| locations)
     }
 
-    /// The same while the registrations of before are still being read.
+    /// The same while stored registrations are being loaded.
     pub fn loading(edit: impl FnOnce(&mut Snapshot)) -> Self {
-        Self::with_locations(RING_KEY, SERVER, &["UDP"], edit, Locations::awaiting)
+        Self::with_locations(RING_KEY, SERVER, &["UDP"], edit, Locations::with_pending_source)
     }
 
     /// The same with a listener for each of `transports`, all at [`SERVER`]; `UDP6` and `TCP6` are at [`SERVER6`].
@@ -138,8 +138,8 @@ impl World {
         snapshot.auth.require = Vec::new();
         edit(&mut snapshot);
         let addresses = snapshot.listeners.iter().map(|listener| (listener.transport, listener.address));
-        let locations = Arc::new(prepare(Locations::new(1, 1).listening_at(addresses)));
-        let names = Arc::new(Names::new(CachePolicy::default(), 1));
+        let locations = Arc::new(prepare(Locations::new(1, 1).with_listeners(addresses)));
+        let names = Arc::new(NameCache::new(CachePolicy::default(), 1));
         let ring = KeyRing::new(TagKey::new(key));
         let steering = Steering::new(&ring, Arc::clone(&locations), 1);
         let shedding = Arc::<Shedding>::default();
@@ -161,49 +161,49 @@ impl World {
         Self { shard, steering, now, events, locations, snapshot, names, shedding, questions, records, is_checked }
     }
 
-    /// Gives the shard a new configuration, the present one changed by `edit`.
+    /// Gives the shard a new configuration: the current one changed by `edit`.
     pub fn configure(&mut self, edit: impl FnOnce(&mut Snapshot)) {
         edit(&mut self.snapshot);
         self.shard.handle_input(self.now, Input::Config(Arc::new(self.snapshot.clone())));
         assert!(self.drain().is_empty());
     }
 
-    /// Gives the shard a datagram; what leaves.
-    pub fn input(&mut self, from: &str, text: &str) -> Vec<Sent> {
+    /// Sends the shard a datagram and returns its outputs.
+    pub fn input(&mut self, from: &str, text: &str) -> Vec<SentMessage> {
         let peer = from.parse().expect("an address");
         self.input_by(Flow::new(ListenerId(0), Transport::Udp, peer), text)
     }
 
-    /// Gives the shard a message that came by `flow`; what leaves.
-    pub fn input_by(&mut self, flow: Flow, text: &str) -> Vec<Sent> {
+    /// Sends the shard a message by `flow` and returns its outputs.
+    pub fn input_by(&mut self, flow: Flow, text: &str) -> Vec<SentMessage> {
         self.hand(flow, text);
         self.drain()
     }
 
-    /// The same, with what leaves left there. A response that no shard owns comes as one that nothing is known of.
+    /// The same without draining the outputs. A response that no shard owns is passed in without steering results.
     pub fn hand(&mut self, flow: Flow, text: &str) {
         let peek = &Peek::read(text.as_bytes()).expect("has a head");
         let steered = self.steering.steer(peek, &self.snapshot).map(|(_, steered)| steered).unwrap_or_default();
-        self.shard.foresee(peek, &steered);
-        let input = Input::Message { arrival: self.now, flow, peek, steered: &steered, verdict: Verdict::Admit };
+        self.shard.prefetch(peek, &steered);
+        let input = Input::Message { arrival: self.now, flow, peek, steering: &steered, verdict: Verdict::Admit };
         self.shard.handle_input(self.now, input);
     }
 
-    /// Gives the shard anything; what leaves.
-    pub fn give(&mut self, input: Input<'_>) -> Vec<Sent> {
+    /// Gives the shard any input and returns its outputs.
+    pub fn give(&mut self, input: Input<'_>) -> Vec<SentMessage> {
         self.shard.handle_input(self.now, input);
         self.drain()
     }
 
-    /// Answers the oldest question to the DNS; what leaves.
-    pub fn resolve(&mut self, answer: Answer) -> Vec<Sent> {
+    /// Answers the oldest DNS query and returns the outputs.
+    pub fn resolve(&mut self, answer: LocateResult) -> Vec<SentMessage> {
         let (query, question) = self.questions.remove(0);
         self.names.insert(self.now, &question, answer.clone(), Duration::from_secs(60));
         self.give(Input::Resolved { query, answer })
     }
 
-    /// Lets time pass; what leaves, with the milliseconds since the call.
-    pub fn wait(&mut self, duration: Duration) -> Vec<(u64, Sent)> {
+    /// Lets time pass; returns the outputs, each with the milliseconds since the start.
+    pub fn wait(&mut self, duration: Duration) -> Vec<(u64, SentMessage)> {
         let (begin, end) = (self.now, self.now + duration);
         let mut sent = Vec::new();
         while let Some(wakeup) = self.shard.poll_timeout().filter(|wakeup| wakeup.at <= end) {
@@ -216,14 +216,14 @@ impl World {
         sent
     }
 
-    /// Answers `request` from where it was sent, by the flow that it was sent on; what leaves.
-    pub fn respond(&mut self, request: &Sent, status: u16, tag: &str, extra: &str) -> Vec<Sent> {
+    /// Answers `request` as its receiver, on its flow; returns the outputs.
+    pub fn respond(&mut self, request: &SentMessage, status: u16, tag: &str, extra: &str) -> Vec<SentMessage> {
         let tag = if tag.is_empty() { String::new() } else { format!(";tag={tag}") };
         self.input_by(request.flow, &request.response(status, "Reason", &tag, extra))
     }
 
-    /// Lets all timers run out; what leaves meanwhile. Nothing may be left then.
-    pub fn settle(&mut self) -> Vec<Sent> {
+    /// Lets all timers run out and checks that no state remains; returns the outputs.
+    pub fn settle(&mut self) -> Vec<SentMessage> {
         let sent = self.wait(Duration::from_secs(300)).into_iter().map(|(_, sent)| sent).collect();
         assert_eq!(self.shard.transactions(), 0, "transactions are left");
         assert_eq!(self.shard.contexts(), 0, "contexts are left");
@@ -231,13 +231,13 @@ impl World {
         sent
     }
 
-    fn drain(&mut self) -> Vec<Sent> {
+    fn drain(&mut self) -> Vec<SentMessage> {
         let mut sent = Vec::new();
         let mut buffer = Vec::new();
         while let Some(output) = self.shard.poll_output(&mut buffer) {
             match output {
                 Output::Send { flow } => {
-                    sent.push(Sent { to: flow.peer, flow, text: String::from_utf8_lossy(&buffer).into_owned() });
+                    sent.push(SentMessage { to: flow.peer, flow, text: String::from_utf8_lossy(&buffer).into_owned() });
                 }
                 Output::Resolve { query, question } => self.questions.push((query, question)),
                 Output::Store { ticket, record } => self.records.push((ticket, record)),
@@ -251,7 +251,7 @@ impl World {
     }
 
     /// Registers `contact` for `user` from `from`.
-    pub fn register(&mut self, user: &str, from: &str, contact: &str) -> Sent {
+    pub fn register(&mut self, user: &str, from: &str, contact: &str) -> SentMessage {
         let text = format!(
             "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {from};branch=z9hG4bKreg{user}{}\r\n\
              Max-Forwards: 70\r\nFrom: <sip:{user}@example.com>;tag=r\r\nTo: <sip:{user}@example.com>\r\n\
@@ -262,7 +262,7 @@ impl World {
     }
 }
 
-/// Makes a server one of a first stage of three clusters, of one member each.
+/// Makes the server a first stage for three clusters with one member each.
 pub fn first_stage(snapshot: &mut Snapshot) {
     let cluster = |number: u8| {
         let address = format!("198.51.100.{number}:5060");
@@ -282,12 +282,12 @@ pub fn first_stage(snapshot: &mut Snapshot) {
         own: None,
         stage: "first".into(),
         partition: balancer::Partition::new([("a", 100), ("b", 100), ("c", 100)]),
-        before: None,
+        previous: None,
         routes: (1..=3).map(cluster).collect(),
         loads: Arc::new(balancer::SlotLoads::default()),
         registrar: snapshot.registrar.clone(),
     }));
-    snapshot.shared_keys = true;
+    snapshot.has_shared_keys = true;
     snapshot.proxy.only_where_needed = true;
 }
 
@@ -300,8 +300,8 @@ pub fn request(method: &str, uri: &str, branch: &str, extra: &str) -> String {
     )
 }
 
-/// The statuses of responses and the methods of requests, with where they go.
-pub fn summary(sent: &[Sent]) -> Vec<String> {
+/// Returns the statuses of responses and the methods of requests, with their destinations.
+pub fn summary(sent: &[SentMessage]) -> Vec<String> {
     sent.iter()
         .map(|s| {
             format!("{}{} {}", s.method(), if s.status() > 0 { s.status().to_string() } else { String::new() }, s.to)
@@ -309,19 +309,19 @@ pub fn summary(sent: &[Sent]) -> Vec<String> {
         .collect()
 }
 
-/// The first request of `method` among `sent`.
-pub fn find(sent: &[Sent], method: &str) -> Sent {
+/// Returns the first request of `method` in `sent`.
+pub fn find(sent: &[SentMessage], method: &str) -> SentMessage {
     let found = sent.iter().find(|sent| sent.method() == method);
     found.unwrap_or_else(|| panic!("no {method} in {:?}", summary(sent))).clone()
 }
 
-/// The statuses of the final responses to the caller among `sent`.
-pub fn finals(sent: &[Sent]) -> Vec<u16> {
+/// Returns the statuses of the final responses to the caller in `sent`.
+pub fn finals(sent: &[SentMessage]) -> Vec<u16> {
     let caller = ALICE.parse().expect("an address");
-    sent.iter().filter(|sent| sent.to == caller).map(Sent::status).filter(|status| *status >= 200).collect()
+    sent.iter().filter(|sent| sent.to == caller).map(SentMessage::status).filter(|status| *status >= 200).collect()
 }
 
-/// Where the requests of `method` among `sent` go.
-pub fn destinations(sent: &[Sent], method: &str) -> Vec<String> {
+/// Returns the destinations of the requests of `method` in `sent`.
+pub fn destinations(sent: &[SentMessage], method: &str) -> Vec<String> {
     sent.iter().filter(|sent| sent.method() == method).map(|sent| sent.to.to_string()).collect()
 }

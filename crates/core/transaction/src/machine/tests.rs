@@ -1,8 +1,9 @@
-//! Each machine whole, as a table: a row a state, a column an event, a cell the next state and the actions.
+//! The complete tables of the machines: a row per state, a column per event; a cell has the next state and the
+//! actions.
 
 use super::*;
 
-/// The letters of the tables' actions.
+/// Letters of the actions in the tables.
 const LETTERS: [(char, Actions); 13] = [
     ('s', Actions::SEND),
     ('k', Actions::KEEP),
@@ -53,7 +54,7 @@ const CLIENT_STATES: [ClientState; 6] = [
     ClientState::Terminated,
 ];
 
-/// Provisional, success, failure, retransmit, deadline, unreachable, cancelled.
+/// Columns: provisional, success, failure, retransmit, deadline, unreachable, cancelled.
 const CLIENT_EVENTS: [ClientEvent; 7] = [
     ClientEvent::Provisional,
     ClientEvent::Success,
@@ -73,7 +74,7 @@ const SERVER_STATES: [ServerState; 6] = [
     ServerState::Terminated,
 ];
 
-/// Request, ACK, provisional, success, failure, suppressed, retransmit, deadline.
+/// Columns: request, ACK, provisional, success, failure, suppressed, retransmit, deadline.
 const SERVER_EVENTS: [ServerEvent; 8] = [
     ServerEvent::Request,
     ServerEvent::Ack,
@@ -93,6 +94,11 @@ fn server(kind: Kind, reliable: bool) -> Vec<String> {
     table(&SERVER_STATES, &SERVER_EVENTS, |state, event| step_server(kind, state, event, reliable))
 }
 
+//= rfc3261#17.1.1.2:only-while-calling
+//= rfc3261#17.1.1.2:failure-completes
+//= rfc3261#17.1.1.2:ack
+//= rfc6026#7.2:no-ack
+//= rfc3261#17.1.1.2:no-ack-on-timeout
 #[test]
 fn invite_client_machine() {
     let unreliable = [
@@ -115,6 +121,10 @@ fn invite_client_machine() {
     assert_eq!(client(Kind::Invite, true), reliable);
 }
 
+//= rfc3261#17.1.2.2:proceeding
+//= rfc3261#17.1.2.2:final-completes
+//= rfc3261#17.1.2.2:timer-k
+//= rfc3261#17.1.2.2:timer-k-ends
 #[test]
 fn non_invite_client_machine() {
     let unreliable = [
@@ -137,6 +147,9 @@ fn non_invite_client_machine() {
     assert_eq!(client(Kind::NonInvite, true), reliable);
 }
 
+//= rfc3261#17.2.1:failure-completes
+//= rfc3261#17.2.1:timer-h
+//= rfc6026#7.1:no-retransmission
 #[test]
 fn invite_server_machine() {
     let unreliable = [
@@ -159,6 +172,12 @@ fn invite_server_machine() {
     assert_eq!(server(Kind::Invite, true), reliable);
 }
 
+//= rfc3261#17.2.2:proceeding
+//= rfc3261#17.2.2:provisional-sent
+//= rfc3261#17.2.2:provisional-again
+//= rfc3261#17.2.2:final-completes
+//= rfc3261#17.2.2:timer-j
+//= rfc3261#17.2.2:other-finals
 #[test]
 fn non_invite_server_machine() {
     let unreliable = [
@@ -181,6 +200,7 @@ fn non_invite_server_machine() {
     assert_eq!(server(Kind::NonInvite, true), reliable);
 }
 
+//= rfc3261#17.1.1.2:start
 #[test]
 fn machines_start_as_the_rfc_says() {
     let start = |kind, reliable| {

@@ -1,4 +1,4 @@
-//! The layer as its user sees it, in virtual time.
+//! The layer from its user's view, in virtual time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 
 mod pair;
@@ -12,6 +12,13 @@ use strowger_transaction::{ClientId, Event, Kind, NO_USER, ResponseVerdict, Serv
 const INVITE_INSTANTS: [u64; 7] = [0, 500, 1500, 3500, 7500, 15_500, 31_500];
 const T2_INSTANTS: [u64; 11] = [0, 500, 1500, 3500, 7500, 11_500, 15_500, 19_500, 23_500, 27_500, 31_500];
 
+//= rfc3261#17.1.1.2:request-sent
+//= rfc3261#17.1.1.2:timer-a
+//= rfc3261#17.1.1.2:timer-b
+//= rfc3261#17.1.1.2:retransmit
+//= rfc3261#17.1.1.2:backoff
+//= rfc3261#17.1.1.2:t1
+//= rfc3261#17.1.1.2:timeout-to-user
 #[test]
 fn an_unanswered_invite_is_sent_at_the_instants_of_timer_a_until_timer_b() {
     let mut pair = Pair::new();
@@ -23,6 +30,10 @@ fn an_unanswered_invite_is_sent_at_the_instants_of_timer_a_until_timer_b() {
     pair.assert_nothing_left();
 }
 
+//= rfc3261#17.1.2.2:timer-f
+//= rfc3261#17.1.2.2:request-sent
+//= rfc3261#17.1.2.2:timer-e
+//= rfc3261#17.1.2.2:timeout-to-user
 #[test]
 fn an_unanswered_request_is_sent_at_the_instants_of_timer_e_until_timer_f() {
     let mut pair = Pair::new();
@@ -34,6 +45,10 @@ fn an_unanswered_request_is_sent_at_the_instants_of_timer_e_until_timer_f() {
     pair.assert_nothing_left();
 }
 
+//= rfc3261#17.1.2.2:provisional-to-user
+//= rfc3261#17.1.2.2:retransmit-in-proceeding
+//= rfc3261#17.1.2.2:timer-e-in-proceeding
+//= rfc3261#17.1.2.2:timeout-in-proceeding
 #[test]
 fn in_proceeding_timer_e_is_t2() {
     let mut pair = Pair::new();
@@ -49,6 +64,16 @@ fn in_proceeding_timer_e_is_t2() {
     assert_eq!(pair.events, [(32_000, Event::ClientTimeout { user: 5, id })]);
 }
 
+//= rfc3261#17.1.1.2:failure-to-user
+//= rfc3261#17.1.1.2:ack
+//= rfc3261#17.1.1.2:ack-again
+//= rfc3261#17.1.1.2:failure-once
+//= rfc3261#17.1.1.2:timer-d-ends
+//= rfc3261#17.2.1:failure-sent
+//= rfc3261#17.2.1:timer-h
+//= rfc3261#17.2.1:timer-h-ends
+//= rfc3261#17.2.1:timer-h-told
+//= rfc3261#17.2.1:destroyed
 #[test]
 fn a_failure_is_sent_at_the_instants_of_timer_g_until_timer_h() {
     let mut pair = Pair::new();
@@ -65,6 +90,8 @@ fn a_failure_is_sent_at_the_instants_of_timer_g_until_timer_h() {
     pair.assert_nothing_left();
 }
 
+//= rfc3261#17.2.1:confirmed
+//= rfc3261#17.2.1:timer-i-ends
 #[test]
 fn an_acknowledged_failure_is_confirmed_and_ends_with_timer_i() {
     let mut pair = Pair::new();
@@ -79,6 +106,18 @@ fn an_acknowledged_failure_is_confirmed_and_ends_with_timer_i() {
     pair.assert_nothing_left();
 }
 
+//= rfc3261#17.1.1.2:provisional-to-user
+//= rfc3261#17.1.1.2:success-to-user
+//= rfc3261#17.2.1:success-sent
+//= rfc6026#7.1:accepted
+//= rfc6026#7.1:success-again
+//= rfc6026#7.1:ack-to-user
+//= rfc6026#7.1:timer-l-ends
+//= rfc6026#7.1:destroyed
+//= rfc6026#7.2:accepted
+//= rfc6026#7.2:success-to-user
+//= rfc6026#7.2:timer-m-ends
+//= rfc6026#7.2:destroyed
 #[test]
 fn after_a_success_requests_are_absorbed_acks_passed_on_and_successes_handed_up() {
     let mut pair = Pair::new();
@@ -102,6 +141,8 @@ fn after_a_success_requests_are_absorbed_acks_passed_on_and_successes_handed_up(
     pair.assert_nothing_left();
 }
 
+//= rfc3261#17.2.1:provisional-sent
+//= rfc3261#17.2.1:provisional-again
 #[test]
 fn a_repeated_request_is_answered_by_the_last_response() {
     let mut pair = Pair::new();
@@ -118,11 +159,17 @@ fn a_repeated_request_is_answered_by_the_last_response() {
     assert_eq!(statuses, ["INVITE", "100", "180", "180"]);
 }
 
+//= rfc3261#17.1.2.2:final-to-user
+//= rfc3261#17.2.2:final-sent
+//= rfc3261#17.2.2:timer-j
+//= rfc3261#17.2.2:final-again
+//= rfc3261#17.2.2:timer-j-ends
+//= rfc3261#17.2.2:destroyed
 #[test]
 fn an_answer_is_sent_again_until_timer_j_also_where_nobody_is_told_of_the_end() {
     let mut pair = Pair::new();
     pair.far_user = NO_USER;
-    // The answer is lost again and again, and there are others before and behind it.
+    // The response is lost repeatedly, with others before and after it.
     pair.loses = Box::new(|from_near, line| !from_near && line.contains("404"));
     let start = |pair: &mut Pair| {
         pair.start("OPTIONS", Transport::Udp);
@@ -160,6 +207,13 @@ fn responses_of_one_moment_leave_each_and_in_order() {
     assert_eq!(pair.received, [100, 404]);
 }
 
+//= rfc3261#17.1.1.3:same-request
+//= rfc3261#17.1.1.3:to
+//= rfc3261#17.1.1.3:via
+//= rfc3261#17.1.1.3:cseq
+//= rfc3261#17.1.1.3:route
+//= rfc3261#17.1.1.3:no-body
+//= rfc5393#4.2.1:same-branch
 #[test]
 fn the_ack_and_the_cancel_say_what_the_rfc_says() {
     let mut pair = Pair::new();
@@ -204,6 +258,9 @@ fn a_cancelled_invite_that_nobody_ends_is_given_up() {
     assert_eq!(pair.near.clients(), 0);
 }
 
+//= rfc3261#17.1.1.2:timer-d
+//= rfc3261#17.1.1.2:destroyed
+//= rfc6026#8.4:timer-d
 #[test]
 fn a_late_response_to_a_cancel_is_ours_all_the_same() {
     let mut pair = Pair::new();
@@ -216,6 +273,10 @@ fn a_late_response_to_a_cancel_is_ours_all_the_same() {
     assert_eq!((pair.received.as_slice(), pair.near.counters().responses_unknown), ([180, 487].as_slice(), 0));
 }
 
+//= rfc3261#17.1.1.2:no-timer-a
+//= rfc3261#17.1.1.2:timer-b
+//= rfc3261#17.1.2.2:timer-k
+//= rfc3261#17.1.2.2:destroyed
 #[test]
 fn a_reliable_transport_wants_no_retransmission_and_no_wait() {
     for method in ["INVITE", "OPTIONS"] {
@@ -234,6 +295,10 @@ fn a_reliable_transport_wants_no_retransmission_and_no_wait() {
     assert_eq!(pair.near.clients(), 0);
 }
 
+//= rfc3261#17.2.2:provisional-sent
+//= rfc4320#4.1:only-100
+//= rfc4320#4.1:no-early-100
+//= rfc4320#4.2:no-408
 #[test]
 fn a_non_invite_request_gets_no_provisional_but_a_late_100_and_no_408() {
     let mut pair = Pair::new();
@@ -253,6 +318,7 @@ fn a_non_invite_request_gets_no_provisional_but_a_late_100_and_no_408() {
     pair.assert_nothing_left();
 }
 
+//= rfc3261#17.1.4:told
 #[test]
 fn an_unreachable_peer_fails_what_heard_nothing_from_it() {
     let mut pair = Pair::new();
@@ -274,6 +340,7 @@ fn an_unreachable_peer_fails_what_heard_nothing_from_it() {
     assert_eq!(pair.events.last(), Some(&(32_000, Event::ClientTimeout { user: 5, id: stream })));
 }
 
+//= rfc3261#18.1.2:matched
 #[test]
 fn a_name_that_has_ended_names_nothing() {
     let mut pair = Pair::new();
@@ -319,17 +386,17 @@ fn every_buffer_comes_back() {
         pair.respond(base + 3, Status::OK);
         let end = pair.now.as_millis() + 100_000;
         pair.run_until(end);
-        // The third is abandoned in Proceeding by its user: answer it so that it ends.
+        // The user abandons the third in Proceeding; respond so that it ends.
         pair.respond(base + 2, Status::OK);
         pair.run_until(end + 100_000);
         pair.assert_nothing_left();
         pair.near.pool().idle() + pair.far.pool().idle()
     };
-    // A stock that is never exhausted: what is taken and not given back is missing at the end. Buffers wander between
-    // the layers with the one that is polled into.
+    // A pool that is never exhausted: a buffer that is not returned is missing at the end. Buffers move between the
+    // layers through the one that is polled into.
     for layer in [&mut pair.near, &mut pair.far] {
         for _ in 0..100 {
-            layer.pool().give(Vec::with_capacity(320));
+            layer.pool().recycle(Vec::with_capacity(320));
         }
     }
     let before = run(&mut pair);
@@ -337,6 +404,7 @@ fn every_buffer_comes_back() {
     assert!((199..=201).contains(&before), "{before}");
 }
 
+//= rfc3261#17.1.1.2:backoff
 #[test]
 fn changed_timing_rules_what_is_armed_after_it() {
     let mut layer = Transactions::new(Timing::default(), 3);
@@ -354,6 +422,21 @@ fn changed_timing_rules_what_is_armed_after_it() {
     }
     assert_eq!(instants[1..], [100, 300, 700, 1500, 3100, 6300]);
     assert_eq!(layer.poll_event(), Some(Event::ClientTimeout { user: 1, id }));
+}
+
+//= rfc3261#17.1.1.2:timer-d
+//= rfc6026#8.4:timer-d
+#[test]
+fn timer_d_is_never_shorter_than_32_seconds() {
+    let mut pair = Pair::new();
+    pair.near.set_timing(Timing { t1: core::time::Duration::from_millis(100), ..Timing::default() });
+    let id = pair.start("INVITE", Transport::Udp);
+    pair.loses = Box::new(|_, line| line.starts_with("ACK"));
+    pair.respond(0, Status::BUSY_HERE);
+    pair.run_until(60_000);
+    assert_eq!(pair.instants("ACK"), T2_INSTANTS, "the server sends for as long as its own T1 says");
+    assert_eq!(pair.events[0], (32_000, Event::ClientEnded { user: 5, id }));
+    pair.assert_nothing_left();
 }
 
 #[test]

@@ -1,9 +1,9 @@
-//! Two layers joined in virtual time: `near` has the client transactions, `far` the server transactions.
+//! Two connected layers in virtual time: `near` has the client transactions, `far` the server transactions.
 
 use core::net::SocketAddr;
 
 use strowger_foundation::{Buf, Flow, ListenerId, TagKey, Timestamp, Transport};
-use strowger_message::{Message, Method, Reply, StartLine, Status};
+use strowger_message::{Message, Method, ResponseBuilder, StartLine, Status};
 use strowger_transaction::{
     AckVerdict, ClientId, Event, Kind, NO_USER, ResponseVerdict, ServerId, ServerKey, Timing, Transactions,
 };
@@ -35,22 +35,22 @@ pub(crate) fn request(method: &str, id: ClientId) -> Vec<u8> {
 pub(crate) fn response(to: &[u8], status: Status) -> Vec<u8> {
     let request = Message::parse(to).expect("a request of ours");
     let mut out = Vec::new();
-    Reply::begin(&mut out, request.head(), status, status.reason(), b"far", None).finish();
+    ResponseBuilder::begin(&mut out, request.head(), status, status.reason(), b"far", None).finish();
     out
 }
 
-/// Whether a message is lost, by whether `near` sent it and its first line.
+/// Decides whether a message is lost, given whether `near` sent it and its first line.
 pub(crate) type Loss = dyn FnMut(bool, &str) -> bool;
 
 pub(crate) struct Pair {
     pub(crate) now: Timestamp,
     pub(crate) near: Transactions,
     pub(crate) far: Transactions,
-    /// What the network loses.
+    /// The messages that the network loses.
     pub(crate) loses: Box<Loss>,
-    /// What was sent: milliseconds, and the method or status.
+    /// The messages sent: time in ms, and the method or status.
     pub(crate) sent: Vec<(u64, String)>,
-    /// The text of each message that was sent.
+    /// The text of each message sent.
     pub(crate) texts: Vec<String>,
     /// The statuses that reached the near user.
     pub(crate) received: Vec<u16>,
@@ -58,7 +58,7 @@ pub(crate) struct Pair {
     pub(crate) events: Vec<(u64, Event)>,
     /// The requests that reached the far user, with their transactions.
     pub(crate) requests: Vec<(ServerId, Vec<u8>)>,
-    /// Who is told of the ends of server transactions.
+    /// The user of the server transactions.
     pub(crate) far_user: u32,
     out: Buf,
 }
@@ -91,7 +91,7 @@ impl Pair {
         id
     }
 
-    /// The far user answers its `nth` request.
+    /// Sends the far user's response to its `nth` request.
     pub(crate) fn respond(&mut self, nth: usize, status: Status) {
         let (id, request) = self.requests[nth].clone();
         let message = response(&request, status);
@@ -120,7 +120,7 @@ impl Pair {
         self.now = end;
     }
 
-    /// The instants at which `what` was sent.
+    /// Returns the times in ms at which `what` was sent.
     pub(crate) fn instants(&self, what: &str) -> Vec<u64> {
         self.sent.iter().filter(|(_, sent)| sent == what).map(|(at, _)| *at).collect()
     }
@@ -133,7 +133,7 @@ impl Pair {
         }
     }
 
-    /// Delivers until nothing is on its way.
+    /// Delivers until no message is in transit.
     pub(crate) fn settle(&mut self) {
         loop {
             self.near.check_invariants();
@@ -166,7 +166,7 @@ impl Pair {
         match (message.method(), known) {
             (Method::Ack, Some(id)) => {
                 let verdict = self.far.handle_ack(self.now, id);
-                self.acks_passed_on += usize::from(verdict == AckVerdict::PassOn);
+                self.acks_passed_on += usize::from(verdict == AckVerdict::ToUser);
             }
             (Method::Ack, None) => self.acks_passed_on += 1,
             (_, Some(id)) => self.far.handle_retransmission(self.now, id),

@@ -1,4 +1,4 @@
-//! Random histories over a lossy network: no sequence of events breaks what is always true, and all of them end.
+//! Random histories over a lossy network: no sequence of events violates the invariants, and all transactions end.
 use strowger_foundation::Transport;
 use strowger_message::{Message, Status};
 use strowger_transaction::{ClientId, Event, NO_USER, Timing};
@@ -55,7 +55,7 @@ fn step(pair: &mut Pair, random: &mut Random, started: &mut Vec<ClientId>, reser
             pair.far.set_timing(Timing { t1, ..Timing::default() });
         }
         10 if known > 0 => {
-            // A response out of nowhere, to a transaction that may have ended, of a method that may be another's.
+            // A stray response, possibly to an ended transaction and for another method.
             let id = started[random.below(known)];
             let method = random.of(&["INVITE", "OPTIONS", "CANCEL"]);
             let bytes = response(&request(method, id), random.of(&STATUSES));
@@ -93,7 +93,7 @@ fn no_history_breaks_an_invariant_and_all_end() {
         for _ in 0..150 {
             step(&mut pair, &mut random, &mut started, &mut reserved);
         }
-        // The users do their part: everything is answered, and what hears nothing is cancelled.
+        // The users finish: every request is answered, and an INVITE without a response is cancelled.
         for nth in 0..pair.requests.len() {
             pair.respond(nth, Status::BUSY_HERE);
         }
@@ -117,7 +117,7 @@ fn no_history_breaks_an_invariant_and_all_end() {
     }
 }
 
-/// Each transaction with a user tells of its end, and tells once.
+/// Each transaction with a user reports its end exactly once.
 fn assert_every_client_ended_once(pair: &Pair, started: &[ClientId], seed: u64) {
     for id in started {
         let ends = pair.events.iter().filter(|(_, event)| match event {
@@ -134,7 +134,7 @@ fn assert_every_client_ended_once(pair: &Pair, started: &[ClientId], seed: u64) 
     assert_eq!(servers.count(), told, "seed {seed}");
 }
 
-/// What the network loses the timers make good: the user sees one failure, and the ACK arrives in the end.
+/// The timers make up for losses: the user sees one failure, and the ACK arrives eventually.
 #[test]
 fn a_lossy_network_loses_no_failure() {
     for seed in 1..20 {

@@ -1,18 +1,18 @@
-//! The REGISTER itself.
+//! Writing of the REGISTER.
 
 use std::sync::Arc;
 
 use strowger_foundation::Transport;
 
-use super::{Registration, Sending};
-use crate::challenge::{Asked, read_offer};
+use super::{Registration, RequestParams};
+use crate::challenge::{DigestInput, parse_challenge};
 
 impl Registration {
     //= rfc3261#10.2
-    pub(super) fn write_register(&mut self, sending: &Sending<'_>, out: &mut Vec<u8>) {
+    pub(super) fn write_register(&mut self, sending: &RequestParams<'_>, out: &mut Vec<u8>) {
         let trunk = Arc::clone(&self.trunk);
         let Some(account) = &trunk.account else { return };
-        let Sending { sent_by, transport, branch } = *sending;
+        let RequestParams { sent_by, transport, branch } = *sending;
         self.removing = self.leaving;
         let expires = if self.leaving { 0 } else { self.expires.as_secs() };
         let parameter = match transport {
@@ -22,6 +22,7 @@ impl Registration {
         self.contact = [b"sip:", &*account.contact_user, b"@", sent_by, parameter.as_bytes()].concat().into();
         let mut push = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
         push(&[b"REGISTER ", &account.registrar, b" SIP/2.0\r\n"]);
+        //= rfc3581#3:empty
         push(&[b"Via: SIP/2.0/", transport.as_str().as_bytes(), b" ", sent_by, b";branch=", branch, b";rport\r\n"]);
         push(&[b"Max-Forwards: 70\r\n"]);
         push(&[b"From: <", &account.from, b">;tag=", &self.tag, b"\r\n"]);
@@ -31,7 +32,7 @@ impl Registration {
         push(&[b"Contact: <", &self.contact, b">\r\n"]);
         push(&[b"Expires: ", expires.to_string().as_bytes(), b"\r\n"]);
         //= rfc3327#5.1
-        // A proxy on the way may then say that requests have to come back through it.
+        // Lets a proxy on the path ask that requests come back through it.
         push(&[b"Supported: path\r\n"]);
         self.write_credentials(&account.registrar, out);
         out.extend_from_slice(b"Content-Length: 0\r\n\r\n");
@@ -40,13 +41,14 @@ impl Registration {
     fn write_credentials(&mut self, uri: &[u8], out: &mut Vec<u8>) {
         let trunk = Arc::clone(&self.trunk);
         let Some(credentials) = &trunk.credentials else { return };
+        //= rfc7616#3.6:remembered
         for kept in &mut self.challenges {
             let cnonce = format!("{:016x}", self.random.next());
-            //= rfc7616#3.4
-            // The count rises with each request that has credentials of this nonce.
+            //= rfc7616#3.4:count-rises
+            // The nonce count rises with each request that uses this nonce.
             kept.count = kept.count.saturating_add(1);
-            let asked = Asked { method: b"REGISTER", uri, body: b"", cnonce: cnonce.as_bytes(), nc: kept.count };
-            if let Some(offer) = read_offer(kept.by_proxy, &kept.value) {
+            let asked = DigestInput { method: b"REGISTER", uri, body: b"", cnonce: cnonce.as_bytes(), nc: kept.count };
+            if let Some(offer) = parse_challenge(kept.by_proxy, &kept.value) {
                 offer.answer(credentials, &asked, out);
             }
         }

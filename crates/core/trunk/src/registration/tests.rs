@@ -1,7 +1,7 @@
-//! A registration against an imagined registrar, in virtual time.
+//! Tests of a registration against a simulated registrar, in virtual time.
 
 use super::*;
-use crate::trunk::{Account, Credentials, Place, Secret};
+use crate::trunk::{Account, Credentials, NextHop, Secret};
 use proptest::prelude::*;
 use strowger_locate::Hop;
 
@@ -10,7 +10,7 @@ const ANSWER: &str = "Via: SIP/2.0/UDP 192.0.2.9:5060;branch=z9hG4bK1\r\nFrom: <
 const NONCE: &str = "WWW-Authenticate: Digest realm=\"carrier\", nonce=\"n1\", qop=\"auth\"\r\n";
 
 fn trunk() -> Trunk {
-    let place = Place::At(Hop { transport: Transport::Udp, address: ([192, 0, 2, 1], 5060).into() });
+    let place = NextHop::Address(Hop { transport: Transport::Udp, address: ([192, 0, 2, 1], 5060).into() });
     Trunk {
         name: "carrier".into(),
         credentials: Some(Credentials { username: (*b"acct").into(), password: Secret::new(*b"hush"), realm: None }),
@@ -19,13 +19,13 @@ fn trunk() -> Trunk {
             from: (*b"sip:acct@carrier.example").into(),
             contact_user: (*b"4930123").into(),
             registrar: (*b"sip:carrier.example").into(),
-            place,
+            next_hop: place,
             expires: Duration::from_secs(3600),
         }),
     }
 }
 
-/// A registration with its clock and the last request that it wrote.
+/// A registration with its clock and its last request.
 struct Desk {
     registration: Registration,
     now: Timestamp,
@@ -43,7 +43,7 @@ impl Desk {
         Self::of(trunk(), 7)
     }
 
-    /// Goes to the next time-out, and writes what is due then.
+    /// Advances to the next timeout and writes what is due.
     fn advance(&mut self) -> Duration {
         let at = self.registration.poll_timeout().expect("something is to come").max(self.now);
         let waited = at - self.now;
@@ -54,7 +54,7 @@ impl Desk {
 
     fn send(&mut self) -> &str {
         let mut out = Vec::new();
-        let sending = Sending { sent_by: b"192.0.2.9:5060", transport: self.transport, branch: b"z9hG4bK1" };
+        let sending = RequestParams { sent_by: b"192.0.2.9:5060", transport: self.transport, branch: b"z9hG4bK1" };
         assert!(self.registration.wants_request());
         assert!(self.registration.poll_request(self.now, &sending, &mut out));
         assert!(!self.registration.wants_request());
@@ -97,10 +97,12 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
+//= rfc3581#3:empty
 #[test]
 fn a_register_is_as_rfc_3261_wants_it() {
     let mut desk = Desk::start();
     assert!(desk.sent.starts_with("REGISTER sip:carrier.example SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.9:5060;branch="));
+    assert!(desk.header("Via").is_some_and(|via| via.ends_with(";rport")), "without a value");
     assert_eq!(desk.header("To"), Some("<sip:acct@carrier.example>"));
     assert_eq!(desk.header("Contact"), Some("<sip:4930123@192.0.2.9:5060>"));
     assert_eq!((desk.header("Expires"), desk.header("CSeq")), (Some("3600"), Some("1 REGISTER")));
@@ -123,7 +125,7 @@ fn it_is_renewed_before_it_expires() {
         desk.accept(600);
         let status = desk.registration.status(desk.now);
         assert_eq!((status.state, status.registered_until), (State::Registered, Some(desk.now + secs(600))));
-        assert_eq!(status.last_answer, Some(200));
+        assert_eq!(status.last_response, Some(200));
         let waited = desk.advance();
         assert!((secs(300)..=secs(540)).contains(&waited), "{waited:?}");
     }
@@ -145,6 +147,7 @@ fn what_was_granted_is_found_where_it_stands() {
     }
 }
 
+//= rfc7616#3.3:refused
 #[test]
 fn a_challenge_is_answered_once() {
     let mut desk = Desk::start();
@@ -163,6 +166,8 @@ fn a_challenge_is_answered_once() {
     assert_eq!(desk.header("Authorization"), None, "the nonce is not tried again");
 }
 
+//= rfc7616#3.4:count-rises
+//= rfc7616#3.6:remembered
 #[test]
 fn a_nonce_serves_until_the_trunk_wants_another() {
     let mut desk = Desk::start();
@@ -172,7 +177,7 @@ fn a_nonce_serves_until_the_trunk_wants_another() {
     desk.advance();
     desk.send();
     assert!(desk.header("Authorization").expect("credentials").contains("nc=00000002"));
-    // A new nonce in a new attempt is answered, said to be stale or not.
+    // A new nonce in a new attempt is answered, whether it is called stale or not.
     assert!(desk.answer("401 Unauthorized", &NONCE.replace("n1", "n2")));
     desk.send();
     let credentials = desk.header("Authorization").expect("credentials");
@@ -263,7 +268,7 @@ fn a_failed_renewal_keeps_what_there_is_until_it_ends() {
     desk.send();
     desk.registration.handle_failure(desk.now);
     let status = desk.registration.status(desk.now);
-    assert_eq!((status.state, status.registered_until, status.last_answer), (State::Failing, Some(until), None));
+    assert_eq!((status.state, status.registered_until, status.last_response), (State::Failing, Some(until), None));
     assert_eq!(desk.registration.status(until).registered_until, None);
 }
 
@@ -279,7 +284,7 @@ fn nobody_answering_at_all_is_noticed() {
 fn another_place_of_the_registrar_is_tried_at_once() {
     let mut desk = Desk::start();
     let before = desk.sent.clone();
-    desk.registration.try_elsewhere();
+    desk.registration.retry_at_next_hop();
     desk.send();
     assert_eq!(desk.header("CSeq"), Some("2 REGISTER"));
     let now = desk.sent.clone();
@@ -341,7 +346,7 @@ fn the_password_is_never_shown() {
     assert!(!format!("{:?}", trunk()).contains("hush"));
 }
 
-/// What can happen to a registration.
+/// Events of a registration.
 const EVENTS: [&str; 10] =
     ["timeout", "200", "200 zero", "401", "423", "403", "503", "failure", "elsewhere", "unregister"];
 
@@ -355,12 +360,12 @@ fn happen(desk: &mut Desk, event: &str) {
         "403" => drop(desk.answer("403 Forbidden", "")),
         "503" => drop(desk.answer("503 Service Unavailable", "")),
         "failure" => desk.registration.handle_failure(desk.now),
-        "elsewhere" => desk.registration.try_elsewhere(),
+        "elsewhere" => desk.registration.retry_at_next_hop(),
         _ => desk.registration.unregister(desk.now),
     }
 }
 
-/// The phase and the state, in a letter or two.
+/// Returns phase and state as a letter or two.
 fn show(desk: &Desk) -> String {
     let phase = match desk.registration.phase {
         Phase::Waiting(_) => "waits",
@@ -375,7 +380,7 @@ fn show(desk: &Desk) -> String {
 fn every_event_in_every_state() {
     let due = || {
         let mut desk = Desk::start();
-        desk.registration.try_elsewhere();
+        desk.registration.retry_at_next_hop();
         desk
     };
     let registered = || {
@@ -432,7 +437,7 @@ fn every_event_in_every_state() {
 }
 
 proptest! {
-    /// Whatever happens, it is stopped, or it waits for a time, or a request is due.
+    /// After any events it is stopped, waits for a time, or has a request due.
     #[test]
     fn it_is_never_stuck(seed in any::<u64>(), events in proptest::collection::vec(0..EVENTS.len(), 0..60)) {
         let mut desk = Desk::of(trunk(), seed);

@@ -1,14 +1,14 @@
 //! Redis and Valkey: one server of several, the one that sentinels name, or a cluster.
 //!
-//! | key | what | |
+//! | key | type | content |
 //! |---|---|---|
 //! | `{NAME}:members` | set | the numbers of all members |
 //! | `{NAME:MEMBER}:log` | stream | the member's log: an entry's id is its incarnation and number, its field `e` the rest |
-//! | `{NAME:MEMBER}:c:CONTACT` | string | the newest change of a contact by this member, behind its version; expires when nothing older lasts any more |
-//! | `{NAME:MEMBER}:beat` | string | what changes with each beat, and where the member takes requests; expires when it stops |
+//! | `{NAME:MEMBER}:c:CONTACT` | string | the newest change of a contact by this member, after its version; expires when no older change is valid |
+//! | `{NAME:MEMBER}:beat` | string | a value that changes with each heartbeat, and the member's SIP address; expires when heartbeats stop |
 //!
-//! All of a member's keys are in one slot of a cluster, for what stands in braces decides of it. A change is set before its entry is
-//! appended. So whoever notes where the logs end, and then reads all changes, misses none.
+//! All keys of a member are in one cluster slot, because the part in braces determines it. A change is set before its
+//! entry is appended. A reader that first notes the log ends and then reads all changes therefore misses none.
 
 mod nodes;
 mod slot;
@@ -16,59 +16,59 @@ mod slot;
 use std::time::Duration;
 
 use redis::{FromRedisValue, Pipeline, Value};
-use strowger_members::{Alive, Entry, Position, Reply, Request};
+use strowger_members::{Entry, LiveMember, Position, Reply, Request};
 use strowger_registrar::MemberId;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use self::nodes::{Node, Nodes};
-use crate::changes::{self, Kept};
-use crate::engine::{Engine, EngineError, has_failed};
-use crate::own::{FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, Own, PATIENCE, READ_ENTRIES};
+use crate::changes::{self, StoredChange};
+use crate::context::{ENGINE_TIMEOUT, EngineContext, FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, READ_ENTRIES};
+use crate::engine::{Engine, EngineError, is_connection_lost};
 use crate::{EngineAddress, EngineKind};
 
-/// Keys that are read at once.
+/// Maximum number of keys read at once.
 const READ_KEYS: usize = 1_000;
-/// Digits of the version before each change.
+/// Number of digits of the version before each change.
 const VERSION_LEN: usize = 16;
-/// How long the sign of life of a member lasts.
-const BEAT_LASTS: Duration = Duration::from_secs(10);
+/// Expiry of a member's heartbeat key.
+const HEARTBEAT_TTL: Duration = Duration::from_secs(10);
 
-/// After how many beats the sentinels are asked whether the master is still the one.
-const BEATS_A_LOOK: u64 = 4;
+/// Number of heartbeats between checks of the master with the sentinels.
+const HEARTBEATS_PER_CHECK: u64 = 4;
 
-/// A log as `XREAD` shows it.
+/// A log as returned by `XREAD`.
 type Log = (String, Vec<(String, Vec<(String, Vec<u8>)>)>);
-/// Its last entry as `XREVRANGE` shows it.
-type Last = Vec<(String, Value)>;
+/// Its last entry as returned by `XREVRANGE`.
+type LastEntry = Vec<(String, Value)>;
 
-/// What the members share.
+/// A Redis engine.
 pub(crate) struct Redis {
-    own: Own,
+    own: EngineContext,
     kind: EngineKind,
-    /// What commands go over, and what waits for something new: connections of its own, for they are blocked.
+    /// Connections for commands and for following logs. They are separate because following blocks.
     commands: Mutex<Option<Nodes>>,
     follows: Mutex<Option<Nodes>>,
 }
 
 impl Redis {
-    pub(crate) fn new(own: Own, kind: EngineKind) -> Self {
+    pub(crate) fn new(own: EngineContext, kind: EngineKind) -> Self {
         Self { own, kind, commands: Mutex::new(None), follows: Mutex::new(None) }
     }
 
-    fn log_of(&self, member: MemberId) -> String {
+    fn log_key(&self, member: MemberId) -> String {
         format!("{{{}:{}}}:log", self.own.name, member.get())
     }
 
-    fn beat_of(&self, member: MemberId) -> String {
+    fn heartbeat_key(&self, member: MemberId) -> String {
         format!("{{{}:{}}}:beat", self.own.name, member.get())
     }
 
-    fn members(&self) -> String {
+    fn members_key(&self) -> String {
         format!("{{{}}}:members", self.own.name)
     }
 
-    /// The connections of a kind, which are made where there are none.
+    /// Returns the connections of a slot, establishing them if necessary.
     async fn nodes(&self, slot: &Mutex<Option<Nodes>>) -> Result<Nodes, EngineError> {
         let mut slot = slot.lock().await;
         if let Some(nodes) = slot.as_ref().filter(|nodes| nodes.epoch == self.own.epoch()) {
@@ -79,7 +79,7 @@ impl Redis {
     }
 
     async fn known_members(&self, nodes: &Nodes) -> Result<Vec<MemberId>, EngineError> {
-        let members = self.members();
+        let members = self.members_key();
         let mut pipeline = redis::pipe();
         pipeline.cmd("SADD").arg(&members).arg(self.own.member.get()).ignore();
         pipeline.cmd("SMEMBERS").arg(&members);
@@ -92,8 +92,9 @@ impl Redis {
         let ask = |pipeline: &mut Pipeline, log: &str| {
             pipeline.cmd("XREVRANGE").arg(log).arg("+").arg("-").arg("COUNT").arg(1);
         };
-        let last: Vec<(MemberId, Last)> = of_each(nodes, &members, &|member| self.log_of(member), &ask).await?;
-        let end = |(member, last): (MemberId, Last)| Some((member, position(&last.into_iter().next()?.0)?));
+        let last: Vec<(MemberId, LastEntry)> =
+            query_each(nodes, &members, &|member| self.log_key(member), &ask).await?;
+        let end = |(member, last): (MemberId, LastEntry)| Some((member, position(&last.into_iter().next()?.0)?));
         Ok(Reply::Ends(last.into_iter().filter_map(end).collect()))
     }
 
@@ -115,12 +116,12 @@ impl Redis {
             let entries = self.new_entries(node, from, Some(FOLLOW_FOR)).await?;
             return Ok(Reply::Entries(entries));
         }
-        // No server waits for logs that are in several slots.
+        // A server cannot block on logs in several slots.
         let end = Instant::now() + FOLLOW_FOR;
         loop {
             let mut found = Vec::new();
             for one in from {
-                let node = nodes.of(&self.log_of(one.0))?;
+                let node = nodes.of(&self.log_key(one.0))?;
                 found.extend(self.new_entries(node, &[*one], None).await?);
             }
             if !found.is_empty() || Instant::now() >= end {
@@ -130,7 +131,7 @@ impl Redis {
         }
     }
 
-    /// What a server has behind these positions. Waits where that is nothing.
+    /// Returns a server's entries after these positions. Waits if there are none.
     async fn new_entries(
         &self,
         node: &Node,
@@ -144,7 +145,7 @@ impl Redis {
         }
         command.arg("STREAMS");
         from.iter().for_each(|(member, _)| {
-            command.arg(self.log_of(*member));
+            command.arg(self.log_key(*member));
         });
         from.iter().for_each(|(_, at)| {
             command.arg(id(*at));
@@ -152,7 +153,7 @@ impl Redis {
         let (logs,): (Option<Vec<Log>>,) = node.query(&pipeline).await?;
         let mut found = Vec::new();
         for (key, entries) in logs.unwrap_or_default() {
-            let Some((member, _)) = from.iter().find(|(member, _)| self.log_of(*member) == key) else { continue };
+            let Some((member, _)) = from.iter().find(|(member, _)| self.log_key(*member) == key) else { continue };
             let entries: Option<Vec<Entry>> = entries
                 .into_iter()
                 .map(|(id, fields)| Entry::from_bytes(position(&id)?, &fields.into_iter().next()?.1))
@@ -163,7 +164,7 @@ impl Redis {
     }
 
     async fn append(&self, nodes: &Nodes, entry: &Entry) -> Result<Reply, EngineError> {
-        let (log, at) = (self.log_of(self.own.member), id(entry.position));
+        let (log, at) = (self.log_key(self.own.member), id(entry.position));
         let node = nodes.of(&log)?;
         let mut pipeline = redis::pipe();
         self.put(&mut pipeline, node, entry);
@@ -171,74 +172,75 @@ impl Redis {
         append.arg(LOG_ENTRIES).arg(entry.to_bytes());
         let (end,): (String,) = node.query(&pipeline).await?;
         if end != at {
-            let why = self.own.ends_elsewhere(position(&end).unwrap_or_default(), entry.after);
+            let why = self.own.log_mismatch(position(&end).unwrap_or_default(), entry.after);
             return Err(EngineError::Failed { engine: node.engine.clone(), why });
         }
         self.wait_for_replicas(node).await?;
         Ok(Reply::Appended(entry.position))
     }
 
-    /// The changes of an entry.
+    /// Adds the changes of an entry to the pipeline.
     fn put(&self, pipeline: &mut Pipeline, node: &Node, entry: &Entry) {
-        let newest = changes::of_entry(entry, self.own.longest);
+        let newest = changes::of_entry(entry, self.own.max_lifetime);
         let store_ms = self.own.store_ms();
         let command = pipeline.cmd("EVALSHA").arg(&node.scripts.put_newer).arg(newest.len());
         for contact in newest.keys() {
             command.arg(format!("{{{}:{}}}:c:{contact:016x}", self.own.name, self.own.member.get()));
         }
-        for Kept { version, until_ms, record } in newest.values() {
+        for StoredChange { version, until_ms, record } in newest.values() {
             let value = [format!("{:016x}", version.to_bits()).as_bytes(), record].concat();
             command.arg(value).arg(until_ms.saturating_sub(store_ms).max(1));
         }
         command.ignore();
     }
 
-    /// Waits until as many replicas as are promised have all that was there after the last command over this connection.
+    /// Waits until the configured number of replicas has everything up to the last command on this connection.
     async fn wait_for_replicas(&self, node: &Node) -> Result<(), EngineError> {
         if self.own.replicas == 0 {
             return Ok(());
         }
         let mut pipeline = redis::pipe();
-        pipeline.cmd("WAIT").arg(self.own.replicas).arg(millis(PATIENCE / 2));
+        pipeline.cmd("WAIT").arg(self.own.replicas).arg(millis(ENGINE_TIMEOUT / 2));
         let (have,): (u64,) = node.query(&pipeline).await?;
         if have >= self.own.replicas.into() {
             return Ok(());
         }
         let why = format!(
-            "{have} replicas have what was written, and cluster.replicas is {}; start more, or lower it",
+            "only {have} replicas have the write, and cluster.replicas is {}; start more replicas, or lower it",
             self.own.replicas
         );
         Err(EngineError::Failed { engine: node.engine.clone(), why })
     }
 
-    async fn beat(&self, nodes: &Nodes) -> Result<Reply, EngineError> {
+    async fn write_heartbeat(&self, nodes: &Nodes) -> Result<Reply, EngineError> {
         let members = self.known_members(nodes).await?;
         let ask = |pipeline: &mut Pipeline, key: &str| {
             pipeline.cmd("GET").arg(key);
         };
         let beats: Vec<(MemberId, Option<String>)> =
-            of_each(nodes, &members, &|member| self.beat_of(member), &ask).await?;
-        let (beat, key) = (self.own.next_beat(), self.beat_of(self.own.member));
+            query_each(nodes, &members, &|member| self.heartbeat_key(member), &ask).await?;
+        let (beat, key) = (self.own.next_heartbeat(), self.heartbeat_key(self.own.member));
         let value = format!("{} {} {} {}", beat, self.own.incarnation, self.own.address, self.own.key);
         let mut pipeline = redis::pipe();
-        pipeline.cmd("SET").arg(&key).arg(value).arg("PX").arg(millis(BEAT_LASTS)).ignore();
+        pipeline.cmd("SET").arg(&key).arg(value).arg("PX").arg(millis(HEARTBEAT_TTL)).ignore();
         let () = nodes.of(&key)?.query(&pipeline).await?;
-        if self.kind == EngineKind::RedisSentinel && beat % BEATS_A_LOOK == 0 {
-            self.look_for_another_master(nodes).await?;
+        if self.kind == EngineKind::RedisSentinel && beat % HEARTBEATS_PER_CHECK == 0 {
+            self.check_master(nodes).await?;
         }
         let alive = |(member, beat): (MemberId, Option<String>)| {
             let beat = beat?;
             let mut words = beat.split(' ');
             let (beat, incarnation) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
             let address = words.next()?.parse().ok()?;
-            Some(Alive { member, incarnation, beat, address, key: words.next()?.to_owned() })
+            Some(LiveMember { member, incarnation, heartbeat: beat, address, key: words.next()?.to_owned() })
         };
-        Ok(Reply::Beat(beats.into_iter().filter_map(alive).collect()))
+        Ok(Reply::Heartbeats(beats.into_iter().filter_map(alive).collect()))
     }
 
-    /// A master that was cut off may not know yet that it is none any more.
-    async fn look_for_another_master(&self, nodes: &Nodes) -> Result<(), EngineError> {
-        let (Ok(named), Some(node)) = (nodes::ask_sentinels(&self.own.engines).await, nodes.only()) else {
+    /// Checks with the sentinels that the master is still the same: one that was cut off may not know that it has
+    /// been replaced.
+    async fn check_master(&self, nodes: &Nodes) -> Result<(), EngineError> {
+        let (Ok(named), Some(node)) = (nodes::query_sentinels(&self.own.engines).await, nodes.only()) else {
             return Ok(());
         };
         if named.authority == node.engine {
@@ -248,31 +250,31 @@ impl Redis {
         Err(EngineError::Failed { engine: node.engine.clone(), why })
     }
 
-    async fn ask(&self, nodes: &Nodes, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+    async fn execute_on(&self, nodes: &Nodes, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
         match request {
             Request::Ends => self.ends(nodes).await,
             Request::ReadAll => self.read_all(nodes, show).await,
             Request::Follow(from) => self.follow(nodes, from).await,
             Request::Append(entry) => self.append(nodes, entry).await,
-            Request::Beat => self.beat(nodes).await,
+            Request::Heartbeat => self.write_heartbeat(nodes).await,
         }
     }
 }
 
 impl Engine for Redis {
-    async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+    async fn execute(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
         let slot = if matches!(request, Request::Follow(_)) { &self.follows } else { &self.commands };
         let nodes = self.nodes(slot).await?;
-        let reply = self.ask(&nodes, request, show).await;
-        if has_failed(&reply) {
-            self.own.give_up(nodes.epoch);
+        let reply = self.execute_on(&nodes, request, show).await;
+        if is_connection_lost(&reply) {
+            self.own.invalidate(nodes.epoch);
         }
         reply
     }
 }
 
-/// What the servers answer to the same question about each member, asked at once of each server.
-async fn of_each<T: FromRedisValue>(
+/// Queries one key of each member, pipelined per server.
+async fn query_each<T: FromRedisValue>(
     nodes: &Nodes,
     members: &[MemberId],
     key_of: &dyn Fn(MemberId) -> String,
@@ -296,7 +298,7 @@ async fn of_each<T: FromRedisValue>(
     Ok(answers)
 }
 
-/// What these keys have, and, asked for at the same time, the keys that come next and from where it goes on behind them.
+/// Reads these keys and, at the same time, scans for the next keys and the cursor after them.
 async fn read_more(
     node: &Node,
     pattern: &str,
@@ -307,7 +309,7 @@ async fn read_more(
     if let Some(cursor) = cursor {
         pipeline.cmd("SCAN").arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(READ_KEYS);
     }
-    // Those of one slot can be read at once.
+    // Keys of the same slot can be read at once.
     for keys in keys.chunk_by(|one, next| slot::of(one) == slot::of(next)) {
         pipeline.cmd("MGET").arg(keys);
     }
@@ -327,8 +329,8 @@ async fn read_more(
     Ok((next, changes))
 }
 
-/// Whether the servers can be connected to.
-pub(crate) async fn try_to(kind: EngineKind, engines: &[EngineAddress]) -> Result<(), EngineError> {
+/// Checks that the servers accept connections.
+pub(crate) async fn check(kind: EngineKind, engines: &[EngineAddress]) -> Result<(), EngineError> {
     Nodes::connect(kind, engines, 0).await.map(drop)
 }
 
@@ -336,12 +338,12 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(0)
 }
 
-/// A position as an entry's id.
+/// Formats a position as an entry id.
 fn id(position: Position) -> String {
     format!("{}-{}", position.incarnation, position.number)
 }
 
-/// An entry's id as a position.
+/// Parses an entry id as a position.
 fn position(id: &str) -> Option<Position> {
     let (incarnation, number) = id.split_once('-')?;
     Some(Position { incarnation: incarnation.parse().ok()?, number: number.parse().ok()? })

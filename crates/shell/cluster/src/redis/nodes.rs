@@ -1,4 +1,5 @@
-//! Connections to the servers that have the keys: one Redis, the one that sentinels name, or the masters of a cluster.
+//! Connections to the servers that have the keys: one Redis, the one that sentinels name, or the masters of a
+//! cluster.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -8,40 +9,41 @@ use redis::{AsyncConnectionConfig, Client, ConnectionInfo, FromRedisValue, Pipel
 use tokio::task::JoinSet;
 
 use super::slot;
+use crate::context::ENGINE_TIMEOUT;
 use crate::engine::EngineError;
-use crate::own::PATIENCE;
 use crate::{EngineAddress, EngineKind};
 
-/// How long a sentinel may take to answer.
-const SENTINEL_PATIENCE: Duration = Duration::from_secs(1);
+/// Timeout of a sentinel.
+const SENTINEL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Puts each change that is newer than what is there, or another one of the same version, by the digits that both begin with.
+/// Sets each change that is newer than the stored one, or different at the same version, as compared by their leading
+/// digits.
 const PUT_NEWER: &str = "
     for i, key in ipairs(KEYS) do
         local value, lasts = ARGV[2 * i - 1], ARGV[2 * i]
         local known = redis.call('GETRANGE', key, 0, 15)
         if known == '' or known <= value:sub(1, 16) then redis.call('SET', key, value, 'PX', lasts) end
     end";
-/// Appends an entry if the log ends where it says; where it ends then.
+/// Appends an entry if the log ends where the entry says. Returns the end of the log.
 const APPEND: &str = "
     local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
     local at = last[1] and last[1][1] or '0-0'
     if at ~= ARGV[1] or at == ARGV[2] then return at end
     return redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[3], ARGV[2], 'e', ARGV[4])";
 
-/// The names by which a server knows the scripts, as it has said. One that has forgotten them is connected to anew.
+/// Hashes of the loaded scripts. A server that has lost the scripts is reconnected.
 #[derive(Clone)]
 pub(super) struct Scripts {
     pub(super) put_newer: String,
     pub(super) append: String,
 }
 
-/// A server that can be written to, and the slots that it has.
+/// A writable server and its slots.
 #[derive(Clone)]
 pub(super) struct Node {
     connection: MultiplexedConnection,
     pub(super) scripts: Scripts,
-    /// For people.
+    /// Name for messages.
     pub(super) engine: String,
     slots: Vec<RangeInclusive<u16>>,
 }
@@ -49,17 +51,17 @@ pub(super) struct Node {
 /// The servers that together have all keys.
 #[derive(Clone)]
 pub(super) struct Nodes {
-    /// When they were connected to.
+    /// Epoch of the connections.
     pub(super) epoch: u64,
     all: Vec<Node>,
 }
 
 impl Nodes {
-    /// Connects to them.
+    /// Connects to the servers.
     pub(super) async fn connect(kind: EngineKind, engines: &[EngineAddress], epoch: u64) -> Result<Self, EngineError> {
         let all = match kind {
             EngineKind::RedisCluster => masters_of_cluster(engines).await,
-            EngineKind::RedisSentinel => named_by_sentinels(engines).await.map(|node| vec![node]),
+            EngineKind::RedisSentinel => connect_by_sentinels(engines).await.map(|node| vec![node]),
             EngineKind::Redis | EngineKind::Postgres | EngineKind::MariaDb => {
                 first_master(engines).await.map(|node| vec![node])
             }
@@ -71,12 +73,12 @@ impl Nodes {
         &self.all
     }
 
-    /// The only one, where there is no more than one.
+    /// Returns the node if there is only one.
     pub(super) fn only(&self) -> Option<&Node> {
         if let [node] = &self.all[..] { Some(node) } else { None }
     }
 
-    /// The one that has a key.
+    /// Returns the node that has a key.
     pub(super) fn of(&self, key: &str) -> Result<&Node, EngineError> {
         let slot = slot::of(key);
         self.all.iter().find(|node| node.slots.iter().any(|slots| slots.contains(&slot))).ok_or_else(|| {
@@ -86,7 +88,7 @@ impl Nodes {
 }
 
 impl Node {
-    /// Carries out some commands, whose keys are all here.
+    /// Executes commands whose keys are all on this node.
     pub(super) async fn query<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, EngineError> {
         let mut connection = self.connection.clone();
         let said = |error: RedisError| EngineError::Failed { engine: self.engine.clone(), why: error.to_string() };
@@ -94,12 +96,12 @@ impl Node {
     }
 }
 
-/// Where the master is, by the first sentinel that answers.
-pub(super) async fn ask_sentinels(sentinels: &[EngineAddress]) -> Result<EngineAddress, String> {
+/// Returns the master's address from the first sentinel that answers.
+pub(super) async fn query_sentinels(sentinels: &[EngineAddress]) -> Result<EngineAddress, String> {
     let mut asked = JoinSet::new();
     for sentinel in sentinels.iter().cloned() {
         asked.spawn_local(async move {
-            let answer = tokio::time::timeout(SENTINEL_PATIENCE, ask_sentinel(&sentinel)).await;
+            let answer = tokio::time::timeout(SENTINEL_TIMEOUT, query_sentinel(&sentinel)).await;
             let answer = answer.unwrap_or_else(|_| Err("it does not answer".to_owned()));
             answer.map_err(|why| format!("the sentinel {}: {why}", sentinel.authority))
         });
@@ -114,9 +116,9 @@ pub(super) async fn ask_sentinels(sentinels: &[EngineAddress]) -> Result<EngineA
     Err(why.join("; "))
 }
 
-async fn ask_sentinel(sentinel: &EngineAddress) -> Result<EngineAddress, String> {
+async fn query_sentinel(sentinel: &EngineAddress) -> Result<EngineAddress, String> {
     let (name, database) = sentinel.database.split_once('/').unwrap_or((&sentinel.database, ""));
-    // Its own password, where it has one, is that of the servers.
+    // A configured password belongs to the Redis servers, so try the sentinel without one.
     let open = EngineAddress { password: None, database: String::new(), ..sentinel.clone() };
     let locked = EngineAddress { password: sentinel.password.clone(), ..open.clone() };
     let command = redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name).clone();
@@ -131,8 +133,8 @@ async fn ask_sentinel(sentinel: &EngineAddress) -> Result<EngineAddress, String>
     Ok(EngineAddress { authority, password: sentinel.password.clone(), database: database.to_owned() })
 }
 
-async fn named_by_sentinels(sentinels: &[EngineAddress]) -> Result<Node, String> {
-    let address = ask_sentinels(sentinels).await?;
+async fn connect_by_sentinels(sentinels: &[EngineAddress]) -> Result<Node, String> {
+    let address = query_sentinels(sentinels).await?;
     let node = connect_to_master(&address).await;
     node.map_err(|why| format!("{}, which the sentinels name: {why}", address.authority))
 }
@@ -148,14 +150,14 @@ async fn first_master(engines: &[EngineAddress]) -> Result<Node, String> {
     Err(why.join("; "))
 }
 
-/// Connects to a server that can be written to, which has all slots.
+/// Connects to a writable server that has all slots.
 async fn connect_to_master(address: &EngineAddress) -> Result<Node, String> {
     let mut connection = open_connection(address).await?;
     let role: Result<Vec<Value>, RedisError> = redis::cmd("ROLE").query_async(&mut connection).await;
     let role = role.map_err(|error| error.to_string())?.into_iter().next();
     let role: String = role.and_then(|role| redis::from_redis_value(role).ok()).unwrap_or_default();
     if role != "master" {
-        return Err(format!("is a {role}, not the one to be written to"));
+        return Err(format!("is a {role}, which is not writable"));
     }
     let scripts = load_scripts(&mut connection).await?;
     Ok(Node { connection, scripts, engine: address.authority.clone(), slots: vec![0..=slot::SLOTS - 1] })
@@ -171,7 +173,7 @@ async fn load_scripts(connection: &mut MultiplexedConnection) -> Result<Scripts,
     Ok(Scripts { put_newer, append })
 }
 
-/// Connects to all masters, which one of these servers names.
+/// Connects to all masters of a cluster, as listed by one of these servers.
 async fn masters_of_cluster(engines: &[EngineAddress]) -> Result<Vec<Node>, String> {
     let mut why = Vec::new();
     for address in engines {
@@ -208,7 +210,7 @@ async fn masters_by(address: &EngineAddress) -> Result<Vec<Node>, String> {
     if masters.is_empty() { Err("no master has a slot yet".to_owned()) } else { Ok(masters) }
 }
 
-/// What `CLUSTER SLOTS` says: the first slot, the last one, and the servers that have them, the master first.
+/// Returns the result of `CLUSTER SLOTS`: first slot, last slot, and the servers that have them, the master first.
 async fn slots(connection: &mut MultiplexedConnection) -> Result<Vec<(u16, u16, Vec<Value>)>, RedisError> {
     let ranges: Vec<Vec<Value>> = redis::cmd("CLUSTER").arg("SLOTS").query_async(connection).await?;
     let range = |mut range: Vec<Value>| {
@@ -222,8 +224,9 @@ async fn slots(connection: &mut MultiplexedConnection) -> Result<Vec<(u16, u16, 
 async fn open_connection(address: &EngineAddress) -> Result<MultiplexedConnection, String> {
     let said = |error: RedisError| error.to_string();
     let client = Client::open(info(address)?).map_err(said)?;
-    let config =
-        AsyncConnectionConfig::new().set_connection_timeout(Some(PATIENCE)).set_response_timeout(Some(PATIENCE));
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ENGINE_TIMEOUT))
+        .set_response_timeout(Some(ENGINE_TIMEOUT));
     client.get_multiplexed_async_connection_with_config(&config).await.map_err(said)
 }
 
@@ -236,7 +239,7 @@ fn info(address: &EngineAddress) -> Result<ConnectionInfo, String> {
     url.parse().map_err(|error: RedisError| error.to_string())
 }
 
-/// Host and port as one text.
+/// Formats host and port.
 fn authority(host: &str, port: u16) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }

@@ -1,9 +1,9 @@
-//! Which of the 16,384 slots of a Redis Cluster a key is in.
+//! Mapping of keys to the 16,384 slots of a Redis Cluster.
 
-/// How many there are.
+/// Number of slots.
 pub(crate) const SLOTS: u16 = 16_384;
 
-/// The slot of a key: of what stands between its first braces, where it has such.
+/// Returns the slot of a key, which is determined by the part in its first braces, if any.
 pub(crate) fn of(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     crc16(tag.filter(|tag| !tag.is_empty()).unwrap_or(key).as_bytes()) % SLOTS

@@ -1,4 +1,4 @@
-//! Balancers, as they are written: a set of targets under one name, and the rule by which calls are spread over them.
+//! `[[balancer]]`: a named set of targets and the policy that spreads calls over them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,36 +19,35 @@ use super::values::{StatusRange, TargetSource};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Balancer {
-    /// What routes and commands call it.
+    /// Name used by routes and commands.
     pub name: String,
-    /// Who gets a new call: hash (by the key; a target that is gone or new moves its own share only), fnv, bernstein, sha1,
-    /// openser (hashes of the key, modulo the number of targets), range (the key's first letter), round-robin, weighted, random,
-    /// least-calls, least-transactions, least-work (transactions by what each method costs), response-time or priority (the
-    /// first in order of priority).
+    /// Policy that chooses a target for a new call: hash (of the key; adding or removing a target moves only its own
+    /// share), fnv, bernstein, sha1, openser (hash of the key modulo the number of targets), range (first letter of
+    /// the key), round-robin, weighted, random, least-calls, least-transactions, least-work (transactions weighted by
+    /// the cost of their method), response-time or priority (the first in order of priority).
     pub policy: Policy,
-    /// What hash policies go by: call-id, from, to, user (of the Request-URI), aor (the address of record: of To in a
-    /// REGISTER, else the Request-URI's) or source. Not given: call-id, of range: user.
+    /// Key of hash policies: call-id, from, to, user (of the Request-URI), aor (address of record: To in a REGISTER,
+    /// otherwise the Request-URI) or source. Default: call-id; user for range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<Key>,
-    /// Of least-work: what a transaction costs. "1.75" or "2" (an INVITE, against 1 for all others), "adaptive" (measured),
-    /// or a table of methods, as { INVITE = 1.75, BYE = 1 }. Not given: "1.75".
+    /// Cost of a transaction under least-work. "1.75" or "2" (an INVITE; every other method costs 1), "adaptive"
+    /// (measured), or a table by method such as { INVITE = 1.75, BYE = 1 }. Default: "1.75".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work: Option<Work>,
-    /// Whom load policies choose from: all, or the two that the Call-ID names. Not given: all.
+    /// Candidates of load policies: all targets, or the two that the Call-ID selects. Default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub candidates: Option<Candidates>,
-    /// Where calls go: SIP URIs, tables with uri, weight, priority and capacity, "set:NAME" (gateways of the database),
-    /// "list:FILE#SETID" (a dispatcher list), "srv:DOMAIN" (the servers of its SRV records) or "dns:HOST:PORT" (every address of a
-    /// host).
+    /// Targets of calls: SIP URIs, tables with uri, weight, priority and capacity, "set:NAME" (gateways in the
+    /// database), "list:FILE#SETID" (a dispatcher list), "srv:DOMAIN" (servers of the SRV records) or "dns:HOST:PORT"
+    /// (every address of a host).
     pub targets: Vec<TargetSource>,
-    /// Whether targets are asked for their health by OPTIONS: true, false, or a table with interval, timeout, down, up and
-    /// accept.
+    /// Health probes by OPTIONS: true, false, or a table with interval, timeout, down, up and accept.
     pub probe: Probing,
-    /// How long a target that is back takes to get its whole share.
+    /// Time in which a recovered target ramps up to its full share.
     pub slow_start: Span,
-    /// How long a target may be silent before the next one is tried.
+    /// Time to wait for a silent target before trying the next one.
     pub failover_timeout: Span,
-    /// Whether targets that answer no probe are tried where there is nobody else.
+    /// Whether targets that fail their probes are tried if no other target is left.
     #[serde(skip)]
     pub tries_down: bool,
 }
@@ -71,13 +70,13 @@ impl Default for Balancer {
 }
 
 impl Balancer {
-    /// What hash policies go by.
+    /// Returns the key of hash policies.
     #[must_use]
     pub fn key(&self) -> Key {
         self.key.unwrap_or(if self.policy == Policy::Range { Key::User } else { Key::CallId })
     }
 
-    /// Of least-work: what a transaction costs.
+    /// Returns the cost of transactions under least-work.
     #[must_use]
     pub fn work(&self) -> Work {
         self.work.clone().unwrap_or(Work::Invite175)
@@ -107,31 +106,31 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// As it is written.
+    /// Returns the name as written in the configuration.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         strowger_balancer::Policy::from(self).as_str()
     }
 
-    /// Whether it goes by a key of the request.
+    /// Whether the policy uses a key of the request.
     #[must_use]
     pub fn is_by_key(self) -> bool {
         strowger_balancer::Policy::from(self).is_by_key()
     }
 
-    /// Whether who weighs more gets more.
+    /// Whether the policy uses weights.
     #[must_use]
     pub fn heeds_weight(self) -> bool {
-        strowger_balancer::Policy::from(self).heeds_weight()
+        strowger_balancer::Policy::from(self).uses_weights()
     }
 
-    /// Whether it goes by what the targets do at the moment.
+    /// Whether the policy uses the targets' current load.
     #[must_use]
     pub fn is_by_load(self) -> bool {
         strowger_balancer::Policy::from(self).is_by_load()
     }
 
-    /// Whether a request that is sent again may find another target, where nothing is kept of the first.
+    /// Whether a retransmitted request may reach another target unless the first choice is stored.
     #[must_use]
     pub fn needs_state(self) -> bool {
         self.is_by_load() || matches!(self, Self::RoundRobin | Self::Weighted)
@@ -209,21 +208,21 @@ impl From<Candidates> for strowger_balancer::Candidates {
 /// `balancer.work`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// An INVITE costs 1.75, any other 1.
+    /// An INVITE costs 1.75, every other method 1.
     Invite175,
-    /// An INVITE costs 2, any other 1.
+    /// An INVITE costs 2, every other method 1.
     Invite2,
-    /// As it is measured.
+    /// Measured costs.
     Adaptive,
-    /// By method, in thousandths; any other costs 1.
+    /// Costs by method, in thousandths; every other method costs 1.
     Table(BTreeMap<MethodClass, u16>),
 }
 
-/// The greatest cost of a transaction.
+/// Maximum cost of a transaction.
 const MAX_COST: f64 = 65.0;
 
 impl Work {
-    /// As the balancer is told.
+    /// Converts the setting for the balancer.
     #[must_use]
     pub fn weights(&self) -> Weights {
         match self {
@@ -268,7 +267,7 @@ impl fmt::Display for Work {
     }
 }
 
-/// Thousandths as a number.
+/// Converts thousandths to a number.
 fn units(thousandths: u16) -> f64 {
     f64::from(thousandths) / 1000.0
 }
@@ -321,7 +320,7 @@ fn unknown_method(method: &str) -> String {
     format!("{method:?} is no method whose transactions are counted; {remedy}")
 }
 
-/// A cost in thousandths; written as a number.
+/// A cost in thousandths, written as a number.
 struct Cost(u16);
 
 impl<'de> Deserialize<'de> for Cost {
@@ -358,7 +357,7 @@ impl JsonSchema for Work {
     }
 }
 
-/// `balancer.probe`: how, where targets are asked.
+/// `balancer.probe`: probe settings, or `None` if targets are not probed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Probing(pub Option<Probe>);
 
@@ -366,22 +365,22 @@ pub struct Probing(pub Option<Probe>);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Probe {
-    /// How often each target is asked.
+    /// Interval between probes of a target.
     pub interval: Span,
-    /// How long an answer may take.
+    /// Time to wait for a response.
     pub timeout: Span,
-    /// So many bad answers in a row, or none, take a target out of service.
+    /// Consecutive failures (bad responses or none) that take a target out of service.
     #[schemars(range(min = 1, max = 255))]
     pub down: u8,
-    /// So many good ones in a row bring it back.
+    /// Consecutive good responses that bring it back.
     #[schemars(range(min = 1, max = 255))]
     pub up: u8,
-    /// Which answers are good: statuses, classes or ranges.
+    /// Good responses: statuses, classes or ranges.
     pub accept: Vec<StatusRange>,
 }
 
 impl Default for Probe {
-    /// Who answers at all is alive, unless the answer is that it serves nobody: 500, and 502 to 599.
+    /// Any response shows that a target is alive, except 500 and 502 to 599, which say that it serves nobody.
     fn default() -> Self {
         let accept = [(200, 499), (501, 501), (600, 699)];
         let accept = accept.map(|(first, last)| StatusRange(strowger_balancer::StatusRange { first, last })).into();
@@ -390,9 +389,9 @@ impl Default for Probe {
 }
 
 impl Probe {
-    /// As the balancer is told.
+    /// Converts the setting for the balancer.
     #[must_use]
-    pub fn told(&self) -> strowger_balancer::Probe {
+    pub fn to_balancer(&self) -> strowger_balancer::Probe {
         let Self { interval, timeout, down, up, accept } = self;
         let accept = accept.iter().map(|range| range.0).collect();
         strowger_balancer::Probe { interval: interval.0, timeout: timeout.0, down: *down, up: *up, accept }

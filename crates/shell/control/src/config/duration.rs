@@ -1,10 +1,10 @@
-//! Durations as people write them: a number and a unit.
+//! Durations written as numbers with units.
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// The units, the largest first, with their length in nanoseconds.
+/// The units with their length in ns, the largest first.
 const UNITS: [(&str, u64); 8] = [
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
@@ -16,7 +16,7 @@ const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
 ];
 
-/// A duration that is written with its unit: `1h`, `1h30m`, `30s`, `133.4us`. Resolution: one nanosecond.
+/// A duration written with its unit: `1h`, `1h30m`, `30s`, `133.4us`. The resolution is 1 ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
@@ -64,7 +64,7 @@ impl FromStr for Span {
     }
 }
 
-/// `number` units of `length` nanoseconds, without a detour through floating point.
+/// Returns `number` units of `length` nanoseconds, without floating point.
 fn part_nanos(number: &str, length: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let whole: u64 = whole.parse().ok()?;
@@ -78,7 +78,7 @@ fn part_nanos(number: &str, length: u64) -> Option<u64> {
 }
 
 impl fmt::Display for Span {
-    /// Exactly, in the largest units: `1h`, `1h30m`, `133us400ns`.
+    /// Writes the exact value in the largest units: `1h`, `1h30m`, `133us400ns`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut rest = u64::try_from(self.0.as_nanos()).unwrap_or(u64::MAX);
         if rest == 0 {

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and where.
+//! Errors in a configuration and their location.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,23 +9,23 @@ use toml::de::{DeTable, DeValue};
 
 use super::Config;
 
-/// Why a configuration is refused: `file:line: key: what is wrong; remedy`, a line for each fault that was found.
+/// An invalid configuration. Printed as `file:line: key: what is wrong; remedy`, one line for each fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// The file; `None` where there is none.
+    /// The file; `None` if the text has no file.
     pub file: Option<PathBuf>,
-    /// The line, from 1; `None` where the fault has no place in the file.
+    /// The line, from 1; `None` if the fault has no location.
     pub line: Option<usize>,
-    /// The key with its sections, as `registrar.expires.min`; empty where the fault belongs to no key.
+    /// The key with its sections, such as `registrar.expires.min`; empty if the fault concerns no key.
     pub key: String,
-    /// What is wrong, and what to do about it.
+    /// The problem and its remedy.
     pub message: String,
-    /// What else is wrong.
+    /// Further faults.
     pub others: Vec<Self>,
 }
 
 impl ConfigError {
-    /// The same, where it stands in this file.
+    /// Returns the error with the name of the file.
     pub(crate) fn in_file(self, path: &Path) -> Self {
         let others = self.others.into_iter().map(|other| other.in_file(path)).collect();
         Self { file: Some(path.to_owned()), others, ..self }
@@ -51,7 +51,7 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// A fault of a key, found after everything was read.
+/// A fault of a key, found after parsing.
 #[derive(Debug)]
 pub(crate) struct Fault {
     pub(crate) key: String,
@@ -64,7 +64,7 @@ impl Fault {
     }
 }
 
-/// A text with what is needed to say where in it something stands.
+/// A text with the data needed to locate faults in it.
 pub(crate) struct Source<'a> {
     text: &'a str,
     document: Option<DeTable<'a>>,
@@ -75,7 +75,7 @@ impl<'a> Source<'a> {
         Self { text, document: DeTable::parse(text).ok().map(Spanned::into_inner) }
     }
 
-    /// What `toml` or `serde` said, with its place and, for an unknown name, the nearest known one.
+    /// Converts an error of `toml` or `serde`, adding its location and, for an unknown name, the nearest known one.
     pub(crate) fn explain(&self, error: &toml::de::Error) -> ConfigError {
         let offset = error.span().map(|span| span.start);
         let key = match (&self.document, offset) {
@@ -83,7 +83,7 @@ impl<'a> Source<'a> {
             _ => String::new(),
         };
         let message = match &self.document {
-            // What `toml` says of a key with words of its own, where something else than a text stands.
+            // Message of `toml` for a key with a fixed set of words whose value is not a string.
             Some(_) if error.message() == "wanted string or table" => no_word(&key),
             Some(_) => advise(error.message()),
             None => format!("this is no TOML: {}", error.message().replace('\n', "; ")),
@@ -92,14 +92,14 @@ impl<'a> Source<'a> {
         ConfigError { file: None, line, key, message, others: Vec::new() }
     }
 
-    /// A fault with the line of its key, or of the nearest table around it that is written.
+    /// Locates a fault at the line of its key, or of the nearest enclosing table in the text.
     pub(crate) fn place(&self, fault: Fault) -> ConfigError {
         let offset = self.document.as_ref().and_then(|document| offset_of(document, &fault.key));
         let line = offset.map(|offset| self.line_of(offset));
         ConfigError { file: None, line, key: fault.key, message: fault.message, others: Vec::new() }
     }
 
-    /// All faults as one error, in the order of their lines.
+    /// Combines all faults into one error, ordered by line.
     pub(crate) fn place_all(&self, faults: Vec<Fault>) -> Option<ConfigError> {
         let mut placed: Vec<ConfigError> = faults.into_iter().map(|fault| self.place(fault)).collect();
         placed.sort_by_key(|error| error.line.unwrap_or(usize::MAX));
@@ -113,7 +113,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The innermost key whose name or value stands at `offset`.
+/// Returns the innermost key whose name or value is at `offset`.
 fn key_at(table: &DeTable<'_>, offset: usize, prefix: &str) -> String {
     for (name, value) in table.iter() {
         let inner = join(prefix, name.get_ref());
@@ -168,7 +168,7 @@ fn join(prefix: &str, name: &str) -> String {
     if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") }
 }
 
-/// Adds the nearest known name to what serde says of an unknown one.
+/// Adds the nearest known name to serde's message about an unknown one.
 fn advise(message: &str) -> String {
     let what = [("unknown field `", "unknown key"), ("unknown variant `", "unknown value")];
     let Some((what, rest)) = what.iter().find_map(|(start, what)| Some((what, message.strip_prefix(start)?))) else {
@@ -190,7 +190,7 @@ fn advise(message: &str) -> String {
     }
 }
 
-/// What to write instead of a value that is no text.
+/// Returns what to write instead of a value that is not a string.
 fn no_word(key: &str) -> String {
     let schema = serde_json::to_value(schemars::schema_for!(Config)).unwrap_or_default();
     match words_of(&schema, key).as_slice() {
@@ -199,10 +199,10 @@ fn no_word(key: &str) -> String {
     }
 }
 
-/// The words that a key may have; empty where it takes what is no such word.
+/// Returns the words allowed for a key; empty if it has no fixed set.
 fn words_of<'a>(schema: &'a Value, key: &str) -> Vec<&'a str> {
     let resolved = |node: &'a Value| {
-        // The schema of an optional key allows null besides.
+        // The schema of an optional key also allows null.
         let node = node.pointer("/anyOf/0").unwrap_or(node);
         match node.get("$ref").and_then(Value::as_str) {
             Some(path) => schema.pointer(path.trim_start_matches('#')).unwrap_or(node),
@@ -232,7 +232,7 @@ pub(crate) fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     known.iter().min_by_key(distance).filter(|name| edit_distance(found, name) <= name.len().div_ceil(3)).copied()
 }
 
-/// Levenshtein's, over bytes and without regard to case.
+/// Levenshtein distance over bytes, ignoring case.
 fn edit_distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.to_ascii_lowercase(), b.to_ascii_lowercase());
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,21 +1,21 @@
-//! The sets that routes name, and the gateways that the database has in them.
+//! Gateway sets named by routes, and their gateways in the database.
 
 use std::net::IpAddr;
 
 use strowger_directory::{Gateway, Gateways};
-use strowger_trunk::Place;
+use strowger_trunk::NextHop;
 
 use super::error::nearest;
-use super::values::{Destination, SetName, Share, Target, TargetOrSet};
+use super::values::{Destination, SetName, Target, TargetOrSet, WeightedTarget};
 use super::{Action, Config, Route};
 
 impl Config {
-    /// What an operator should know of where routes and trunks lead, with its key: sets that nobody is in service of, and
-    /// targets that no listener reaches.
+    /// Returns warnings about routes and trunks, with their keys: sets without a gateway in service, and targets that
+    /// no listener reaches.
     ///
     /// # Errors
-    /// A set in which a gateway is no target; no part of such a set is used.
-    pub fn look_at_routes(&self, gateways: &Gateways) -> Result<Vec<String>, String> {
+    /// A set has a gateway that is not a valid target; no part of such a set is used.
+    pub fn route_warnings(&self, gateways: &Gateways) -> Result<Vec<String>, String> {
         let mut warnings = Vec::new();
         for (index, route) in self.routes.iter().enumerate() {
             let is_only = route.targets.len() == 1;
@@ -25,8 +25,8 @@ impl Config {
                 let name = match target {
                     TargetOrSet::Set(name) => name,
                     TargetOrSet::Target(to) => {
-                        let why = self.unreached(&to.target).filter(|_| route.action == Action::Proxy);
-                        warnings.extend(why.map(|why| format!("{key}: {}", why.told(is_reached))));
+                        let why = self.unreachable(&to.target).filter(|_| route.action == Action::Proxy);
+                        warnings.extend(why.map(|why| format!("{key}: {}", why.message(is_reached))));
                         continue;
                     }
                 };
@@ -35,28 +35,28 @@ impl Config {
                     warnings.push(format!("{key}: {}", absence(gateways, name, is_only)));
                 }
                 let unreached = members.iter().filter(|_| route.action == Action::Proxy);
-                let unreached = unreached.filter_map(|member| self.unreached(&member.target));
-                warnings.extend(unreached.map(|why| format!("{key}: gateway {}", why.told(is_reached))));
+                let unreached = unreached.filter_map(|member| self.unreachable(&member.target));
+                warnings.extend(unreached.map(|why| format!("{key}: gateway {}", why.message(is_reached))));
             }
         }
         for (index, trunk) in self.trunks.iter().enumerate() {
-            let is_reached = trunk.targets.iter().any(|to| self.unreached(&to.target).is_none());
+            let is_reached = trunk.targets.iter().any(|to| self.unreachable(&to.target).is_none());
             for (place, to) in trunk.targets.iter().enumerate() {
                 let key = format!("trunk[{index}].targets[{place}]");
-                let why = self.unreached(&to.target);
-                warnings.extend(why.map(|why| format!("{key}: {}", why.told(is_reached))));
+                let why = self.unreachable(&to.target);
+                warnings.extend(why.map(|why| format!("{key}: {}", why.message(is_reached))));
             }
         }
         Ok(warnings)
     }
 
-    /// Whether a listener reaches one of the targets of a route.
+    /// Returns whether a listener reaches one of a route's targets.
     fn is_reached(&self, route: &Route, gateways: &Gateways) -> Result<bool, String> {
         for target in &route.targets {
             let is_reached = match target {
-                TargetOrSet::Target(to) => self.unreached(&to.target).is_none(),
+                TargetOrSet::Target(to) => self.unreachable(&to.target).is_none(),
                 TargetOrSet::Set(name) => {
-                    members(gateways, name)?.iter().any(|member| self.unreached(&member.target).is_none())
+                    members(gateways, name)?.iter().any(|member| self.unreachable(&member.target).is_none())
                 }
             };
             if is_reached {
@@ -66,13 +66,13 @@ impl Config {
         Ok(false)
     }
 
-    /// Why no listener reaches a target; nothing where one does, or where only the DNS knows.
+    /// Returns why no listener reaches a target; `None` if one does, or if only DNS can tell.
     #[must_use]
-    pub fn unreached(&self, target: &Target) -> Option<Unreached> {
-        let (transport, ip) = match &target.place {
-            Place::At(hop) => (hop.transport, Some(hop.address.ip())),
-            // By its records, where it names no transport.
-            Place::Named(_) => (target.transport?, None),
+    pub fn unreachable(&self, target: &Target) -> Option<UnreachableTarget> {
+        let (transport, ip) = match &target.next_hop {
+            NextHop::Address(hop) => (hop.transport, Some(hop.address.ip())),
+            // Without a transport in the URI, DNS records decide.
+            NextHop::Name(_) => (target.transport?, None),
         };
         let of_transport = || self.server.listen.iter().filter(|listen| listen.transport == transport);
         let of_family = |ip: IpAddr| of_transport().any(|listen| listen.address.is_ipv6() == ip.is_ipv6());
@@ -87,7 +87,7 @@ impl Config {
             _ => ("", "0.0.0.0"),
         };
         let listen = format!("{}:{any}:{}", name.to_ascii_lowercase(), transport.default_port());
-        Some(Unreached {
+        Some(UnreachableTarget {
             why: format!("{target} is reached by {name}{family}, and nothing in server.listen is"),
             listen,
         })
@@ -96,22 +96,22 @@ impl Config {
 
 /// A target that no listener reaches.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreached {
+pub struct UnreachableTarget {
     why: String,
     listen: String,
 }
 
-impl Unreached {
-    /// Why that is, what follows where the other targets of its route are reached, or are not, and what to add.
+impl UnreachableTarget {
+    /// Returns the reason, the consequence with or without other reachable targets in the route, and what to add.
     #[must_use]
-    pub fn told(&self, are_others_reached: bool) -> String {
+    pub fn message(&self, are_others_reached: bool) -> String {
         let consequence = if are_others_reached { "it is never tried" } else { "what is sent there gets 502" };
         self.with(consequence)
     }
 
-    /// As [`told`](Self::told) where it is not known what else there is.
+    /// Like [`message`](Self::message), for when the other targets are unknown.
     #[must_use]
-    pub fn told_alone(&self) -> String {
+    pub fn message_alone(&self) -> String {
         self.with("it is never tried, and what has no other target gets 502")
     }
 
@@ -121,22 +121,22 @@ impl Unreached {
     }
 }
 
-/// The gateways of the set to which calls go, in the order of their priorities.
+/// Returns the gateways of a set that take calls, in order of priority.
 ///
 /// # Errors
-/// One of them is no target.
+/// A gateway is not a valid target.
 pub(super) fn members(gateways: &Gateways, SetName(name): &SetName) -> Result<Vec<Destination>, String> {
     let enabled = gateways.members(name.as_bytes()).iter().filter(|gateway| gateway.enabled);
     enabled.map(|gateway| destination(gateway).map_err(|why| bad(name, gateway, &why))).collect()
 }
 
-/// A gateway as a balancer's target.
+/// Converts a gateway to a balancer's target.
 ///
 /// # Errors
-/// It is no target.
-pub(crate) fn share_of(SetName(name): &SetName, gateway: &Gateway) -> Result<Share, String> {
+/// It is not a valid target.
+pub(crate) fn share_of(SetName(name): &SetName, gateway: &Gateway) -> Result<WeightedTarget, String> {
     let Destination { target, priority, weight } = destination(gateway).map_err(|why| bad(name, gateway, &why))?;
-    Ok(Share { target, priority, weight, capacity: gateway.capacity })
+    Ok(WeightedTarget { target, priority, weight, capacity: gateway.capacity })
 }
 
 fn destination(gateway: &Gateway) -> Result<Destination, String> {

@@ -1,33 +1,34 @@
-//! `[kamailio]`: the database of another server, which is followed.
+//! `[kamailio]`: database of another server, followed read-only.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::values::{DatabaseUrl, Domain, Target};
 
-/// `[kamailio]`: the database of a Kamailio or OpenSIPS that is followed as it is, and only read. Without it there is none.
+/// `[kamailio]`: database of a Kamailio or OpenSIPS server, which is followed unchanged and only read. Without this
+/// section, none is followed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Kamailio {
     /// The database: mysql:// or postgresql://USER:PASSWORD@HOST:PORT/DATABASE, or sqlite:PATH.
     pub database: DatabaseUrl,
-    /// Whose it is: kamailio or opensips.
+    /// Owner of the database: kamailio or opensips.
     #[serde(default)]
     pub flavor: Flavor,
-    /// What is followed: users (the table subscriber) and gateways (the table dispatcher).
+    /// Data to follow: users (table subscriber) and gateways (table dispatcher).
     #[serde(default = "all")]
-    pub follow: Vec<Followed>,
-    /// Where that server takes requests, as sip:192.0.2.1:5060: those go there for users who are not registered here. Not given: they are
-    /// answered 480.
+    pub follow: Vec<FollowedTable>,
+    /// Address where that server takes requests, such as sip:192.0.2.1:5060. Requests for users not registered here
+    /// go there. Default: they are answered 480.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy: Option<Target>,
-    /// The domain of rows that have none. Not given: the first of server.domains.
+    /// Domain of rows without one. Default: the first of server.domains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
-    /// What stands before the number of a dispatcher set in its name, as in set:dispatcher-1.
-    #[serde(default = "usual_prefix")]
+    /// Prefix of a dispatcher set's number in its name, as in set:dispatcher-1.
+    #[serde(default = "default_prefix")]
     pub set_prefix: String,
-    /// Whether tables of other versions are read than those that are known.
+    /// Whether tables of unknown versions are read.
     #[serde(default)]
     pub any_version: bool,
 }
@@ -48,15 +49,15 @@ pub enum Flavor {
 #[serde(rename_all = "kebab-case")]
 #[schemars(inline)]
 #[expect(missing_docs, reason = "`Kamailio::follow` says what they mean")]
-pub enum Followed {
+pub enum FollowedTable {
     Users,
     Gateways,
 }
 
-fn all() -> Vec<Followed> {
-    vec![Followed::Users, Followed::Gateways]
+fn all() -> Vec<FollowedTable> {
+    vec![FollowedTable::Users, FollowedTable::Gateways]
 }
 
-fn usual_prefix() -> String {
+fn default_prefix() -> String {
     "dispatcher-".to_owned()
 }

@@ -1,19 +1,19 @@
-//! What of a faulty file can be relied on: who only wants to ask a running server need not wait until all of it is right.
+//! Reading faulty configuration files. A client of a running server needs only a few correct keys.
 
 use serde::de::DeserializeOwned;
 use toml::Table;
 
 use super::{Config, ConfigError, ConfigSource, Control, Server};
 
-/// What is looked for. Text that cannot be read must not speak of it: another server could be asked, or told, otherwise.
+/// Keys and sections to look for. Unreadable text must not contain them: it could point to another server.
 const LOOKED_FOR: [&str; 5] = ["server", "data", "domains", "control", "socket"];
 
 impl Config {
-    /// As [`load`](Self::load), but of a file with faults what can be relied on, with the faults beside it: where the control
-    /// socket is, and which addresses and domains are the server's. All else may be missing then.
+    /// Like [`load`](Self::load), but from a faulty file returns what is reliable, together with the faults: the
+    /// location of the control socket, and the server's addresses and domains. Everything else may be missing.
     ///
     /// # Errors
-    /// The file cannot be read, or its faults leave open where the socket is.
+    /// The file cannot be read, or its faults leave the location of the socket unknown.
     pub fn load_leniently<'a>(wanted: impl Into<ConfigSource<'a>>) -> Result<(Self, Option<ConfigError>), ConfigError> {
         let wanted = wanted.into();
         let Some((path, text)) = super::read(wanted.file)? else { return Ok((Self::default(), None)) };
@@ -35,7 +35,7 @@ impl Config {
 }
 
 fn salvaged(text: &str) -> Option<Config> {
-    // Values that do not fit each other keep nobody from reading them.
+    // Values that contradict each other are still readable.
     if let Ok(config) = toml::from_str(text) {
         return Some(config);
     }
@@ -44,12 +44,12 @@ fn salvaged(text: &str) -> Option<Config> {
     Some(Config { server, control, ..Config::default() })
 }
 
-/// A section without a fault, or one that is not there.
+/// Returns a section that has no fault or is absent.
 fn section<T: DeserializeOwned + Default>(table: &Table, name: &str) -> Option<T> {
     table.get(name).map_or_else(|| Some(T::default()), |section| section.clone().try_into().ok())
 }
 
-/// The text as TOML up to the line that keeps it from being one, where nothing from there on can matter.
+/// Parses the text up to the first invalid line, if nothing after it can matter.
 fn readable(text: &str) -> Option<Table> {
     let error = match toml::from_str(text) {
         Ok(table) => return Some(table),

@@ -1,7 +1,7 @@
-//! The configuration: TOML in which every key has a default and no unknown key is let pass.
+//! Configuration in TOML. Every key has a default, and unknown keys are errors.
 //!
-//! A text is read once into what it means ([`values`]); what concerns several keys is checked afterwards; then
-//! [`Config::snapshot`] makes of it what shards are told.
+//! A text is parsed once into typed values ([`values`]); constraints between keys are checked afterwards;
+//! [`Config::snapshot`] then creates the snapshot for the shards.
 
 mod balancing;
 mod cluster;
@@ -10,7 +10,7 @@ mod error;
 mod gateways;
 mod kamailio;
 mod lenient;
-mod machine;
+mod machine_warnings;
 mod overload;
 mod role;
 mod routing;
@@ -34,9 +34,9 @@ pub use cluster::{Cluster, Promise};
 pub use duration::Span;
 pub use error::ConfigError;
 use error::{Fault, Source as Place};
-pub use gateways::Unreached;
+pub use gateways::UnreachableTarget;
 pub(crate) use gateways::share_of;
-pub use kamailio::{Flavor as KamailioFlavor, Followed, Kamailio};
+pub use kamailio::{Flavor as KamailioFlavor, FollowedTable, Kamailio};
 pub use overload::{Class, Overload};
 pub use role::{ConfigSource, Role};
 pub use routing::{Action, Country, Match, Rewrite, Route, Stateless, Trunk};
@@ -51,29 +51,29 @@ use values::{
 };
 pub use watch::{Watch, WatchedRecord};
 
-/// The file that is read where none is named and it exists, in the current folder.
+/// Default file in the current directory, read if it exists and no other is named.
 pub const DEFAULT_FILE: &str = "strowger.toml";
 
-/// Everything that an operator decides.
+/// The complete configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(title = "Configuration of Strowger")]
 pub struct Config {
-    /// Where the server listens and what it is responsible for.
+    /// Listeners and domains.
     pub server: Server,
-    /// Connections.
+    /// TCP connections.
     pub tcp: Tcp,
-    /// How names are looked up.
+    /// Name resolution.
     pub dns: Dns,
-    /// Where users and registrations are kept.
+    /// Storage of users and registrations.
     pub store: Store,
     /// Servers that share registrations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Cluster>,
-    /// The database of another server, which is followed.
+    /// Database of another server to follow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kamailio: Option<Kamailio>,
-    /// What `strowger watch` watches.
+    /// Servers that `strowger watch` monitors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub watch: Option<Watch>,
     /// Registrations.
@@ -82,23 +82,23 @@ pub struct Config {
     pub auth: Auth,
     /// Forwarding.
     pub proxy: Proxy,
-    /// What is done when there is too much to do.
+    /// Overload control.
     pub overload: Overload,
     /// The timers of RFC 3261 §17.
     pub timers: Timers,
-    /// What is written of each call.
+    /// Call records.
     pub cdr: Cdr,
-    /// The socket of `strowger ctl`.
+    /// The control socket used by `strowger ctl`.
     pub control: Control,
-    /// What is logged.
+    /// Logging.
     pub log: Log,
     /// Carriers and other servers that routes name.
     #[serde(rename = "trunk", skip_serializing_if = "Vec::is_empty")]
     pub trunks: Vec<Trunk>,
-    /// Sets of targets that routes spread calls over.
+    /// Target sets that routes spread calls over.
     #[serde(rename = "balancer", skip_serializing_if = "Vec::is_empty")]
     pub balancers: Vec<Balancer>,
-    /// Where requests go; the first match is used.
+    /// Routes; the first match applies.
     #[serde(rename = "route", skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
     /// Servers that pass each request to the cluster of its user.
@@ -107,7 +107,7 @@ pub struct Config {
     /// Clusters that users are spread over.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub second_stage: Vec<SecondStage>,
-    /// What this server is among those that the file is for.
+    /// Role of this server, if the file describes several servers.
     #[serde(skip)]
     role: Option<Role>,
 }
@@ -116,37 +116,37 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Server {
-    /// Transport, address and port of each listener. 0.0.0.0 and [::] stand for every address of their family that the
-    /// machine has at start.
+    /// Transport, address and port of each listener. 0.0.0.0 and [::] create one listener for each address of their
+    /// family that the machine has at start.
     pub listen: Vec<Listen>,
-    /// The domains whose users are served. Each address that is listened on stands for the first of them.
+    /// Domains whose users the server serves. Each listening address is an alias of the first one.
     pub domains: Vec<Domain>,
-    /// The folder of what the server keeps; relative to where it is started.
+    /// Folder of the server's data, relative to the working directory.
     pub data: PathBuf,
-    /// The file of the key that the server signs with; servers that stand in for one another have the same. Not given:
-    /// DATA/key, which is made where it is missing.
+    /// File of the server's signing key. Servers that share requests need the same key. Default: DATA/key, which is
+    /// created if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_file: Option<PathBuf>,
-    /// Threads that handle messages. Not given: one a core.
+    /// Number of threads that process messages. Default: one per core.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub workers: Option<u16>,
-    /// How many of them have work at least; the others join them when there is much to do. Not given: 1.
+    /// Minimum number of workers with work; the others join under load. Default: 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub min_workers: Option<u16>,
-    /// Which core each worker is kept on: none (wherever the system likes), auto (each on one of its own), or a list of
-    /// cores, one for each worker.
+    /// CPU affinity of the workers: none (the system schedules them), auto (each on its own core), or a list of
+    /// cores, one per worker.
     pub affinity: Affinity,
-    /// Which worker receives a datagram: that of its peer, so that what one peer sends stays in its order (peers), or any, so
-    /// that a single busy peer keeps all of them busy (packets).
+    /// Distribution of datagrams to workers: peers (all datagrams of a peer go to one worker, which preserves their
+    /// order) or packets (any worker, so that a single busy peer uses all of them).
     pub spread: Spread,
-    /// Whether messages of one length to one peer leave as one packet, which the kernel cuts apart: cheaper where a few peers get
-    /// most of what is sent, but whatever looks at packets on this machine sees the one. Never, while nothing looks (unwatched), or
-    /// always.
+    /// Whether messages of equal length to one peer leave as one packet that the kernel splits: never, unwatched (not
+    /// while a packet capture is open) or always. Joining is cheaper if a few peers get most of the traffic, but a
+    /// capture on this machine shows the joined packet.
     pub segmentation: Segmentation,
-    /// How long a worker waits awake at most for a message, where messages usually follow one another that soon. 0s: never;
-    /// always: it does not sleep as long as it has shards, which takes a core and saves wake-ups.
+    /// Maximum time for which a worker polls for the next message before it sleeps, if messages usually follow that
+    /// soon. 0s: never; always: a worker with shards does not sleep, which occupies a core and avoids wake-ups.
     pub spin: Spin,
 }
 
@@ -173,6 +173,7 @@ pub enum Segmentation {
 
 impl Default for Server {
     fn default() -> Self {
+        //= rfc3261#18.2.1:default-ports
         let any = |transport| Listen { transport, address: ([0, 0, 0, 0], 5060).into() };
         let listen = vec![any(Transport::Udp), any(Transport::Tcp)];
         Self {
@@ -194,15 +195,17 @@ impl Default for Server {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Store {
-    /// Where users are kept: sqlite:FILE, or memory: for no users. Not given: sqlite:DATA/strowger.db.
+    /// Storage of users: sqlite:FILE, or memory: for none. Default: sqlite:DATA/strowger.db.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<StoreUrl>,
-    /// The database that has users and gateways for several servers: postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE. Where
-    /// several are named, the first one that can be written to is used. What stands in it is copied to url.
+    /// Database of users and gateways that several servers share: postgresql:// or
+    /// mysql://USER:PASSWORD@HOST:PORT/DATABASE. If several are given, the first writable one is used. Its contents
+    /// are copied to url.
     #[serde(skip_serializing_if = "OneOrMany::is_any")]
     pub users: OneOrMany<SharedDatabase>,
-    /// What the 200 to a REGISTER promises: write-through (the registration survives), write-behind (it will, from a moment
-    /// later) or memory (it ends with the process). Not given: write-through, and memory where url is memory:.
+    /// What a 200 to a REGISTER guarantees: write-through (the registration survives a crash), write-behind (it will
+    /// survive after a moment) or memory (it ends with the process). Default: write-through, or memory if url is
+    /// memory:.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<Mode>,
 }
@@ -219,7 +222,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// As it is written.
+    /// Returns the name as written in the configuration.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -240,23 +243,23 @@ impl Mode {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Registrar {
-    /// How long a registration lasts.
+    /// Registration lifetimes.
     pub expires: Expires,
-    /// Contacts of one address; a REGISTER that would make more is refused with 403.
+    /// Maximum number of contacts per address; a REGISTER that exceeds it is answered 403.
     #[schemars(range(min = 1, max = 32))]
     pub max_contacts: u16,
-    /// Where requests to a registered contact go: auto (to the source of its REGISTER wherever that shows a translation),
-    /// always (to the source) or never (to the contact's own address).
+    /// Destination of requests to a registered contact: auto (the source of its REGISTER if that shows a NAT), always
+    /// (the source) or never (the contact's own address).
     pub nat: Nat,
-    /// How a translated contact is kept reachable: crlf (an empty line), options (a request) or off.
+    /// Keep-alive for contacts behind NAT: crlf (an empty line), options (a request) or off.
     pub keepalive: KeepAlive,
-    /// How often.
+    /// Interval between keep-alives.
     pub keepalive_interval: Span,
-    /// Whether a device that asks for it gets an address of its own (GRUU, RFC 5627).
+    /// Whether devices that ask for it get a GRUU (RFC 5627).
     pub gruu: bool,
-    /// How often at least a phone must send something over the connection that it registered (RFC 5626).
+    /// Maximum time between keep-alives that a phone sends over its registered connection (RFC 5626).
     pub flow_timer: Span,
-    /// Where registered phones send their requests (Service-Route, RFC 3608): SIP URIs with lr, in their order.
+    /// Service-Route for registered phones (RFC 3608): SIP URIs with lr, in order.
     pub service_route: Vec<LooseRoute>,
 }
 
@@ -279,11 +282,11 @@ impl Default for Registrar {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Expires {
-    /// For a phone that asks for nothing.
+    /// Lifetime if the phone asks for none.
     pub default: Span,
-    /// A shorter one is refused with 423.
+    /// Minimum lifetime; a shorter request is answered 423.
     pub min: Span,
-    /// A longer one is shortened.
+    /// Maximum lifetime; a longer request is shortened.
     pub max: Span,
 }
 
@@ -319,22 +322,23 @@ pub enum KeepAlive {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Auth {
-    /// The realm of all challenges. Not given: each domain is its own. Passwords are kept as hashes with the realm, so
-    /// changing it means setting them anew.
+    /// Realm of all challenges. Default: each domain is its own realm. Passwords are stored as hashes that include
+    /// the realm, so after a change they must be set again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub realm: Option<Realm>,
-    /// Digest algorithms (MD5, SHA-256, SHA-512-256): one challenge each, in this order. Many phones refuse a challenge
-    /// that offers more than MD5.
+    /// Digest algorithms (MD5, SHA-256, SHA-512-256): one challenge each, in this order. Many phones reject a
+    /// challenge that offers more than MD5.
     pub algorithms: Vec<Algorithm>,
-    /// The methods that need a password; [] asks nobody.
+    /// Methods that require a password; [] requires none.
     pub require: Vec<MethodName>,
-    /// Whether users need it for those methods inside calls too. ACK and CANCEL never do, nor do gateways and trunks.
+    /// Whether users need a password for these methods inside calls too. ACK and CANCEL never need one, nor do
+    /// gateways and trunks.
     pub in_dialog: bool,
-    /// Addresses and networks (192.0.2.0/24) that need none, and whose asserted identity is believed.
+    /// Addresses and networks (192.0.2.0/24) that need no password and whose asserted identity is trusted.
     pub trusted: Vec<Source>,
-    /// How long a challenge can be answered.
+    /// Time for which a challenge can be answered.
     pub nonce_age: Span,
-    /// The quality of protection that is offered: auth, or "auth,auth-int".
+    /// Offered quality of protection: auth, or "auth,auth-int".
     pub qop: Qop,
 }
 
@@ -367,28 +371,27 @@ pub enum Qop {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Proxy {
-    /// How long a phone may ring before the caller is told 408 (Timer C).
+    /// Maximum ringing time before the caller gets 408 (Timer C).
     pub ring_timeout: Span,
-    /// How long a phone may ring before the next one is tried, where phones are tried one after the other.
+    /// Maximum ringing time before the next phone is tried, in serial forking.
     pub fork_timeout: Span,
-    /// How long a target may be silent before the next target, or the next address of its name, is tried.
+    /// Time to wait for a silent target before trying the next one, or the next address of its name.
     pub failover_timeout: Span,
-    /// How long a target that failed is tried only after the others. 0s: not at all.
+    /// Time for which a failed target is tried after the others. 0s: none.
     pub avoid_for: Span,
-    /// Whether the server itself follows a redirection (3xx), instead of handing it to the caller.
+    /// Whether the server follows redirections (3xx) instead of passing them to the caller.
     pub recurse: bool,
-    /// The most bytes of a request that leaves by UDP where TCP may be chosen.
+    /// Maximum size in bytes of a request sent over UDP if TCP is possible.
     #[schemars(range(min = 500, max = 65000))]
     pub mtu: u16,
-    /// Whether the server stays on the way of a call once it is answered.
+    /// Whether the server stays in the path of a call after it is answered.
     pub record_route: bool,
-    /// Whether requests inside a call that the server stays on the way of may be forwarded without keeping state: never,
-    /// when-possible or always.
+    /// Whether requests inside a record-routed call may be forwarded statelessly: never, when-possible or always.
     pub stateless: Stateless,
-    /// Whether requests to a phone whose REGISTER was forwarded elsewhere come back over the phone's own flow (the edge of
-    /// RFC 5626: Path with a flow token).
+    /// Whether requests to a phone whose REGISTER was forwarded return over the phone's own flow (edge proxy of RFC
+    /// 5626: Path with a flow token).
     pub outbound: bool,
-    /// What requests are refused with that are for none of our users and that no route takes: 403, 404 or 603.
+    /// Status for requests that are for none of the server's users and match no route: 403, 404 or 603.
     pub unrouted: u16,
 }
 
@@ -413,11 +416,11 @@ impl Default for Proxy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Cdr {
-    /// The file to which a line of JSON is added for each call that ended. Not given: nothing is written.
+    /// File to which one line of JSON is appended for each ended call. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// The database that gets a row for each call that ended: postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE. Where several are
-    /// named, the first one that can be written to is used.
+    /// Database that gets one row for each ended call: postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE. If
+    /// several are given, the first writable one is used.
     #[serde(skip_serializing_if = "OneOrMany::is_any")]
     pub database: OneOrMany<SharedDatabase>,
 }
@@ -426,11 +429,11 @@ pub struct Cdr {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Timers {
-    /// The estimate of a round trip; a transaction ends after 64 of them.
+    /// Round-trip time estimate; a transaction times out after 64 times T1.
     pub t1: Span,
-    /// The longest interval between retransmissions.
+    /// Maximum retransmission interval.
     pub t2: Span,
-    /// How long a message stays in the network.
+    /// Maximum lifetime of a message in the network.
     pub t4: Span,
 }
 
@@ -444,7 +447,7 @@ impl Default for Timers {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Control {
-    /// The socket's path. Not given: DATA/control.sock.
+    /// Path of the socket. Default: DATA/control.sock.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
 }
@@ -453,9 +456,9 @@ pub struct Control {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// The least that is logged: error, warn, info, debug or trace.
+    /// Minimum level to log: error, warn, info, debug or trace.
     pub level: Level,
-    /// text, or json: one object a line.
+    /// text, or json: one object per line.
     pub format: Format,
 }
 
@@ -489,10 +492,10 @@ pub enum Format {
 }
 
 impl Config {
-    /// The configuration that `text` is.
+    /// Parses a configuration.
     ///
     /// # Errors
-    /// What is wrong, with lines and keys: of what cannot be read the first fault, else the first of each section, trunk and
+    /// The faults, with lines and keys: the first syntax fault, otherwise the first fault of each section, trunk and
     /// route.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let place = Place::new(text);
@@ -503,18 +506,17 @@ impl Config {
         }
     }
 
-    /// The configuration in `file`; without one, that in [`DEFAULT_FILE`] where it exists, else the defaults. Returns
-    /// the file that was read beside it.
+    /// Loads `file`, or [`DEFAULT_FILE`] if it exists, or the defaults. Also returns the path of the file read.
     ///
     /// # Errors
-    /// The file cannot be read, or its first fault.
+    /// The file cannot be read or has faults.
     pub fn load<'a>(wanted: impl Into<ConfigSource<'a>>) -> Result<(Self, Option<PathBuf>), ConfigError> {
         let loaded = Self::load_any(wanted.into())?;
         loaded.0.needs_role()?;
         Ok(loaded)
     }
 
-    /// As [`load`](Self::load), but it may be for several servers, none of which is meant.
+    /// Like [`load`](Self::load), but accepts a file for several servers without a selected one.
     fn load_any(wanted: ConfigSource<'_>) -> Result<(Self, Option<PathBuf>), ConfigError> {
         let Some((path, text)) = read(wanted.file)? else { return Ok((Self::default().of(wanted)?, None)) };
         match Self::parse(&text).and_then(|config| config.of(wanted)) {
@@ -523,23 +525,24 @@ impl Config {
         }
     }
 
-    /// What this is for the server that is meant; for all of them where only the machine's name is known, and no server has it.
+    /// Returns the configuration of the selected server, or the whole file if only the host name is known and no
+    /// server has it.
     fn of(self, wanted: ConfigSource<'_>) -> Result<Self, ConfigError> {
         let fault = |Fault { key, message }| ConfigError { file: None, line: None, key, message, others: Vec::new() };
         match wanted.member {
-            Some(name) if self.has_stages() => self.played_by(name).map_err(fault),
+            Some(name) if self.has_stages() => self.for_member(name).map_err(fault),
             Some(name) => {
                 let message = format!(
                     "--as {name}: the configuration is for one server, and has no [[first_stage]] or [[second_stage]]"
                 );
                 Err(fault(Fault::new("", message)))
             }
-            None if self.has_stages() => Ok(self.played_by(&role::host_name()).unwrap_or(self)),
+            None if self.has_stages() => Ok(self.for_member(&role::host_name()).unwrap_or(self)),
             None => Ok(self),
         }
     }
 
-    /// That a server is meant where the configuration is for several.
+    /// Checks that a server is selected if the file is for several.
     fn needs_role(&self) -> Result<(), ConfigError> {
         if !self.has_stages() || self.role.is_some() {
             return Ok(());
@@ -550,7 +553,7 @@ impl Config {
         Err(ConfigError { file: None, line: None, key: String::new(), message, others: Vec::new() })
     }
 
-    /// `message` as it is told of a fault of `key`: with the file and the line, as far as these are there.
+    /// Builds the error for a fault of `key`, with the file and line if known.
     #[must_use]
     pub fn located(file: Option<&Path>, key: &str, message: String) -> ConfigError {
         let text = file.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
@@ -558,71 +561,71 @@ impl Config {
         ConfigError { file: file.map(Path::to_owned), ..placed }
     }
 
-    /// The published JSON schema of the file, with a line end.
+    /// Returns the published JSON schema of the file, ending with a newline.
     #[must_use]
     pub fn schema() -> String {
         let schema = schemars::schema_for!(Self);
         serde_json::to_string_pretty(&schema).map(|text| text + "\n").unwrap_or_default()
     }
 
-    /// Where users are kept.
+    /// Returns the storage of users.
     #[must_use]
     pub fn store_url(&self) -> StoreUrl {
         self.store.url.clone().unwrap_or_else(|| StoreUrl::Sqlite(self.server.data.join("strowger.db")))
     }
 
-    /// The databases that have users and gateways for several servers; none where the server has its own.
+    /// Returns the shared databases of users and gateways; empty if the server has its own.
     #[must_use]
     pub fn shared_users(&self) -> Vec<DatabaseUrl> {
         self.store.users.0.iter().map(|database| database.0.clone()).collect()
     }
 
-    /// The databases that get a row for each call; of several, one is used.
+    /// Returns the databases for call records, of which one is used.
     #[must_use]
     pub fn calls_databases(&self) -> Vec<DatabaseUrl> {
         self.cdr.database.0.iter().map(|database| database.0.clone()).collect()
     }
 
-    /// What the 200 to a REGISTER promises.
+    /// Returns what a 200 to a REGISTER guarantees.
     #[must_use]
     pub fn store_mode(&self) -> Mode {
         let default = if self.store_url() == StoreUrl::Memory { Mode::Memory } else { Mode::WriteThrough };
         self.store.mode.unwrap_or(default)
     }
 
-    /// Where the journal of registrations is; not there in mode memory.
+    /// Returns the folder of the registration journal, which does not exist in mode memory.
     #[must_use]
     pub fn journal_folder(&self) -> PathBuf {
         self.server.data.join("journal")
     }
 
-    /// Where the key is that the server signs with.
+    /// Returns the path of the signing key.
     #[must_use]
     pub fn key_file(&self) -> PathBuf {
         let folder = self.role.as_ref().map_or(&self.server.data, |role| &role.common);
         self.server.key_file.clone().unwrap_or_else(|| folder.join("key"))
     }
 
-    /// Where the control socket is.
+    /// Returns the path of the control socket.
     #[must_use]
     pub fn control_socket(&self) -> PathBuf {
         self.control.socket.clone().unwrap_or_else(|| self.server.data.join("control.sock"))
     }
 
-    /// How many of so many workers have work at least.
+    /// Returns the minimum number of workers with work, given the number of workers.
     #[must_use]
     pub fn min_workers(&self, workers: u16) -> u16 {
         self.server.min_workers.unwrap_or(1).clamp(1, workers.max(1))
     }
 
-    /// How many workers there are on a machine with `cores`.
+    /// Returns the number of workers on a machine with `cores`.
     #[must_use]
     pub fn workers(&self, cores: usize) -> u16 {
         self.server.workers.unwrap_or_else(|| u16::try_from(cores).unwrap_or(MAX_WORKERS).clamp(1, MAX_WORKERS))
     }
 }
 
-/// The configuration that is meant, and its text; `None` where none is named and there is none.
+/// Reads the configuration file. Returns `None` if none is named and the default file does not exist.
 fn read(file: Option<&Path>) -> Result<Option<(PathBuf, String)>, ConfigError> {
     let path = file.unwrap_or(Path::new(DEFAULT_FILE)).to_owned();
     let error = match std::fs::read_to_string(&path) {
@@ -638,5 +641,5 @@ fn read(file: Option<&Path>) -> Result<Option<(PathBuf, String)>, ConfigError> {
     Err(ConfigError { file: Some(path), line: None, key: String::new(), message, others: Vec::new() })
 }
 
-/// The most workers of one server.
+/// Maximum number of workers of one server.
 pub const MAX_WORKERS: u16 = 256;

@@ -1,4 +1,4 @@
-//! `[overload]`: what is done when there is too much to do.
+//! `[overload]`: overload control.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Overload {
-    /// Whether more new work than can be served is refused: calls in progress go first, then what route.class and docs/operating/overload.md
-    /// say. Without it everything waits for everything else.
+    /// Whether new work beyond capacity is refused: calls in progress go first, then the order of route.class and
+    /// docs/operating/overload.md applies. If off, all requests wait in one queue.
     pub control: bool,
-    /// Whether servers tell each other how much is to be sent (RFC 7339, RFC 7415): trunks and targets of balancers are asked, and
-    /// followed; whoever asks this server is told.
+    /// Whether servers exchange overload feedback (RFC 7339, RFC 7415): the server asks trunks and balancers' targets
+    /// for it and follows it, and sends it to every server that asks.
     pub between_servers: bool,
 }
 
@@ -21,7 +21,7 @@ impl Default for Overload {
     }
 }
 
-/// `route.class`: what requests count as under overload, the most important first.
+/// `route.class`: class of requests under overload, the most important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[expect(missing_docs, reason = "docs/operating/overload.md says what they mean")]

@@ -1,4 +1,4 @@
-//! What one server makes of a configuration that serves several: the part that it plays, by its name.
+//! Selects one server's role from a configuration for several servers, by name.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use super::balancing::{Balancer, Key, Policy};
 use super::cluster::Cluster;
 use super::error::Fault;
 use super::stages::{FirstStage, SecondStage, StageMember};
-use super::values::{Listen, Share, StoreUrl, Target, TargetSource};
+use super::values::{Listen, StoreUrl, Target, TargetSource, WeightedTarget};
 use super::{Auth, Cdr, Config, Mode, OneOrMany, Store};
 
-/// Which configuration is meant: a file, and of one that serves several servers who reads it.
+/// Selects a configuration: a file, and a server if it describes several.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ConfigSource<'a> {
-    /// The file; none for the one in the current folder, where there is one.
+    /// The file; `None` for the default file, if it exists.
     pub file: Option<&'a Path>,
-    /// The name of the server; none for the machine's.
+    /// The server's name; `None` for the host name.
     pub member: Option<&'a str>,
 }
 
@@ -27,39 +27,39 @@ impl<'a, P: AsRef<Path> + ?Sized> From<Option<&'a P>> for ConfigSource<'a> {
     }
 }
 
-/// The machine's name.
+/// Returns the host name.
 pub(super) fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The part of one server.
+/// Role of one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Role {
     /// The server's name.
     pub name: String,
-    /// The cluster that it is a member of, as its place in the list; none for a server of the first stage.
+    /// Index of its cluster; `None` for a server of the first stage.
     pub cluster: Option<usize>,
-    /// The folder that the servers of one machine have in common: there is the key.
+    /// Folder shared by the servers of one machine, with the key.
     pub(super) common: PathBuf,
-    /// Where the other servers take requests.
+    /// Addresses where the other servers take requests.
     pub(super) siblings: Vec<SocketAddr>,
 }
 
 impl Config {
-    /// The part that this server plays, where the configuration is for several.
+    /// Returns the role of this server if the file is for several.
     #[must_use]
     pub const fn role(&self) -> Option<&Role> {
         self.role.as_ref()
     }
 
-    /// The folder that the servers of one machine have in common; each has a folder of its name there.
+    /// Returns the folder shared by the servers of one machine. Each server has a subfolder with its name.
     #[must_use]
     pub fn common_folder(&self) -> &Path {
         self.role.as_ref().map_or(&self.server.data, |role| &role.common)
     }
 
-    /// What this is for the server of that name.
-    pub(super) fn played_by(&self, name: &str) -> Result<Self, Fault> {
+    /// Returns the configuration of the named server.
+    pub(super) fn for_member(&self, name: &str) -> Result<Self, Fault> {
         let numbered = name.rsplit_once('-').and_then(|(front, number)| Some((front, number.parse::<u16>().ok()?)));
         for server in &self.first_stage {
             let is_one_of = server.address.is_none() && numbered.is_some_and(|(front, _)| front == server.name);
@@ -91,7 +91,7 @@ impl Config {
         Err(Fault::new(if self.first_stage.is_empty() { "second_stage" } else { "first_stage" }, message))
     }
 
-    /// A server of the first stage has no users, no registrations and no routes of its own.
+    /// Returns the configuration of a first-stage server, which has no users, registrations or routes of its own.
     fn of_first_stage(&self, name: &str, server: &FirstStage) -> Self {
         let mut config = self.with_role(name, None, server.address);
         config.store = Store { url: Some(StoreUrl::Memory), mode: Some(Mode::Memory), users: OneOrMany::default() };
@@ -147,7 +147,7 @@ impl Config {
         config
     }
 
-    /// A balancer for each cluster but one: all requests of a user go to the same member as long as that one is there.
+    /// Returns a balancer for each cluster except `own`. All requests of a user go to the same member while it is up.
     fn balancers_of_clusters(&self, own: Option<usize>) -> Vec<Balancer> {
         let others = self.second_stage.iter().enumerate().filter(|(at, _)| Some(*at) != own);
         others.map(|(_, cluster)| cluster.balancer()).collect()
@@ -157,7 +157,12 @@ impl Config {
 impl SecondStage {
     fn balancer(&self) -> Balancer {
         let of = |member: &StageMember| {
-            TargetSource::Target(Share { target: Target::at(member.address), priority: 1, weight: 1, capacity: None })
+            TargetSource::Target(WeightedTarget {
+                target: Target::at(member.address),
+                priority: 1,
+                weight: 1,
+                capacity: None,
+            })
         };
         Balancer {
             name: self.name.clone(),
@@ -165,10 +170,10 @@ impl SecondStage {
             key: Some(Key::Aor),
             targets: self.members.iter().map(of).chain(self.targets.iter().cloned()).collect(),
             probe: self.probe.clone(),
-            // A member that is back has the registrations of its cluster, and is as good as any.
+            // A member that is back has its cluster's registrations and can take its full share at once.
             slow_start: super::Span::from_secs(0),
             failover_timeout: super::Span::from_millis(500),
-            // Nobody else has its users.
+            // No other server has its users.
             tries_down: true,
             ..Balancer::default()
         }
@@ -176,11 +181,12 @@ impl SecondStage {
 }
 
 impl Config {
-    /// That the users are where `old`, which a server runs with, has them, or have moved from there.
+    /// Checks that every user is still reachable after a change from `old`, the configuration that a server runs
+    /// with.
     ///
     /// # Errors
-    /// Some would be looked for where they never were, and their calls would fail until they register again.
-    pub fn follows(&self, old: &Self) -> Result<(), String> {
+    /// Some users would be looked up in the wrong cluster, and calls to them would fail until they register again.
+    pub fn check_successor(&self, old: &Self) -> Result<(), String> {
         let clusters = |config: &Self| -> Vec<(String, u16)> {
             config.second_stage.iter().map(|cluster| (cluster.name.clone(), cluster.weight)).collect()
         };

@@ -1,4 +1,4 @@
-//! Trunks and routes, as they are written.
+//! Trunks and routes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::values::{
-    CountryCode, Destination, Dialled, DomainPattern, Methods, OneOrMany, Origin, Password, Prefix, Realm, Source,
+    CountryCode, Destination, DialString, DomainPattern, Methods, OneOrMany, Origin, Password, Prefix, Realm, Source,
     Target, TargetOrSet, UserPart,
 };
 use super::{Class, Span};
@@ -19,39 +19,39 @@ use super::{Class, Span};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Trunk {
-    /// What routes call it.
+    /// Name used by routes.
     pub name: String,
-    /// Where requests to it go: SIP URIs, or tables with uri, priority (lower first) and weight (the share among equals).
+    /// Targets: SIP URIs, or tables with uri, priority (lower first) and weight (share among equal priorities).
     pub targets: Vec<Destination>,
-    /// The user that proves the server to the trunk, in REGISTER and where it asks.
+    /// User name for authentication to the trunk, in REGISTER and when challenged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub username: Option<String>,
-    /// The password. It is never shown.
+    /// Password; never shown.
     #[serde(skip_serializing)]
     pub password: Option<Password>,
-    /// A file whose first line is the password.
+    /// File whose first line is the password.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password_file: Option<PathBuf>,
-    /// A variable of the environment that has the password.
+    /// Environment variable with the password.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password_env: Option<String>,
-    /// The only realm whose challenges are answered. Not given: any.
+    /// The only realm whose challenges are answered. Default: any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub realm: Option<Realm>,
-    /// Whether the server registers there, so that the trunk sends it calls.
+    /// Whether the server registers with the trunk to receive calls.
     pub register: bool,
-    /// Where it registers. Not given: at the first target.
+    /// Registrar. Default: the first target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub registrar: Option<Target>,
-    /// The address that is registered, as sip:4930123@carrier.example. Not given: the user at the registrar.
+    /// Address to register, such as sip:4930123@carrier.example. Default: the user name at the registrar.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<Target>,
-    /// The user part of the contact that is registered: what calls from the trunk are sent to. Not given: that of from.
+    /// User part of the registered contact, to which the trunk sends calls. Default: the user part of from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contact: Option<UserPart>,
-    /// How long a registration is asked for.
+    /// Requested lifetime of a registration.
     pub expires: Span,
-    /// The addresses and networks that the trunk sends from: calls from there need no password.
+    /// Addresses and networks that the trunk sends from; calls from there need no password.
     pub sources: Vec<Source>,
 }
 
@@ -76,13 +76,13 @@ impl Default for Trunk {
 }
 
 impl Trunk {
-    /// Where it registers.
+    /// Returns the registrar.
     #[must_use]
     pub fn registrar(&self) -> Option<&Target> {
         self.registrar.as_ref().or_else(|| self.targets.first().map(|destination| &destination.target))
     }
 
-    /// What it registers: an address with a user part, escaped as it has to be.
+    /// Returns the address to register, with an escaped user part.
     #[must_use]
     pub fn from(&self) -> Option<String> {
         let default = || Some(format!("sip:{}@{}", escaped(self.username.as_deref()?), self.registrar()?.host()));
@@ -90,7 +90,7 @@ impl Trunk {
     }
 }
 
-/// `text` as the user part of a URI.
+/// Escapes `text` as the user part of a URI.
 fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.!~*'()&=+$,;?/".contains(&byte);
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
@@ -100,44 +100,46 @@ fn escaped(text: &str) -> String {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Route {
-    /// Which requests; all that is given must fit.
+    /// Conditions for requests; all must match.
     #[serde(rename = "match")]
     pub matches: Match,
-    /// proxy: sends the request on, to the balancer, the trunk or the targets, or without any to the user's contacts.
-    /// redirect: answers 302 with the targets, or without any with the user's contacts. reject: answers with the status.
+    /// proxy: forwards the request to the balancer, trunk or targets, or without any of them to the user's contacts.
+    /// redirect: answers 302 with the targets, or without any with the user's contacts. reject: answers with the
+    /// status.
     pub action: Action,
-    /// Of reject: 300 to 699.
+    /// For reject: 300 to 699.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 300, max = 699))]
     pub status: Option<u16>,
-    /// Of reject: the words behind the status. Not given: the customary ones.
+    /// For reject: the reason phrase. Default: the usual one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Of proxy: whether a request may be forwarded without keeping state: never, when-possible or always.
+    /// For proxy: whether requests may be forwarded statelessly: never, when-possible or always.
     pub stateless: Stateless,
-    /// Of proxy: the balancer whose targets requests go to, by its name.
+    /// For proxy: name of the balancer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub balance: Option<String>,
-    /// Of proxy: the trunk that requests go to, by its name.
+    /// For proxy: name of the trunk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trunk: Option<String>,
-    /// Where requests go: SIP URIs, tables with uri, priority (lower first) and weight (the share among equals), or sets of
-    /// gateways, as "set:pstn".
+    /// Targets: SIP URIs, tables with uri, priority (lower first) and weight (share among equal priorities), or
+    /// gateway sets such as "set:pstn".
     pub targets: Vec<TargetOrSet>,
-    /// What becomes of the called number.
+    /// Rewriting of the called number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rewrite: Option<Rewrite>,
-    /// Headers that are added, with their values.
+    /// Headers to add, with their values.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub add_headers: BTreeMap<String, String>,
-    /// Headers that are removed.
+    /// Headers to remove.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove_headers: Vec<String>,
-    /// How long a target may ring. Not given: proxy.ring_timeout, and proxy.fork_timeout where there is a next target.
+    /// Maximum ringing time of a target. Default: proxy.ring_timeout, or proxy.fork_timeout if another target
+    /// follows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
-    /// What requests that begin something count as under overload: emergency, refresh, trunk-call, call, contact or other. Not given:
-    /// what they are.
+    /// Class of new requests under overload: emergency, refresh, trunk-call, call, contact or other. Default: derived
+    /// from the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<Class>,
 }
@@ -166,15 +168,15 @@ impl Default for Route {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Match {
-    /// The domain of the Request-URI: a name, *.name, or * for any.
+    /// Domain of the Request-URI: a name, *.name, or * for any.
     pub domain: DomainPattern,
-    /// A method or a list of them. Not given: any.
+    /// A method or a list of methods. Default: any.
     #[serde(skip_serializing_if = "OneOrMany::is_any")]
     pub method: Methods,
-    /// What the called number begins with: the user part, or the number of a tel URI. One or a list. Not given: anything.
+    /// Prefix of the called number (the user part, or the number of a tel URI). One or a list. Default: any.
     #[serde(skip_serializing_if = "OneOrMany::is_any")]
     pub prefix: OneOrMany<Prefix>,
-    /// Where the request comes from: an address, a network, "trunk:NAME", or a list of them. Not given: anywhere.
+    /// Source of the request: an address, a network, "trunk:NAME", or a list of them. Default: any.
     #[serde(skip_serializing_if = "OneOrMany::is_any")]
     pub source: OneOrMany<Origin>,
 }
@@ -212,16 +214,16 @@ pub enum Stateless {
     Always,
 }
 
-/// `route.rewrite`: in this order the first characters go, a prefix comes before the rest, and the number is written for
-/// the whole world. What is no telephone number stays as it is.
+/// `route.rewrite`. Steps in order: leading characters are stripped, a prefix is added, the number is converted to
+/// E.164. What is not a telephone number stays unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rewrite {
-    /// How many characters go, a plus counted.
+    /// Number of leading characters to strip, including a plus.
     pub strip: u8,
-    /// What comes before the rest, in place of a plus.
-    pub prefix: Dialled,
-    /// The country whose numbers are dialled, as "49", or a table with country, national_prefix ("0"),
+    /// Prefix to add, replacing a plus.
+    pub prefix: DialString,
+    /// Country whose dialling rules apply, as "49", or a table with country, national_prefix ("0"),
     /// international_prefix ("00") and plus (whether the result begins with +).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub e164: Option<Country>,
@@ -230,34 +232,34 @@ pub struct Rewrite {
 /// `route.rewrite.e164`
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Country {
-    /// Its code.
+    /// Country code.
     pub country: CountryCode,
-    /// What is dialled before an area code.
-    pub national_prefix: Dialled,
-    /// What is dialled before a country's code.
-    pub international_prefix: Dialled,
+    /// Prefix dialled before an area code.
+    pub national_prefix: DialString,
+    /// Prefix dialled before a country code.
+    pub international_prefix: DialString,
     /// Whether the result begins with +.
     pub plus: bool,
 }
 
-/// As it is written where it has more than a code.
+/// Table form of a country.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "E164")]
 struct CountryTable {
-    /// The country's code.
+    /// Country code.
     country: CountryCode,
-    /// What is dialled before an area code; "" where there is nothing.
-    national_prefix: Option<Dialled>,
-    /// What is dialled before a country's code.
-    international_prefix: Option<Dialled>,
+    /// Prefix dialled before an area code; "" for none.
+    national_prefix: Option<DialString>,
+    /// Prefix dialled before a country code.
+    international_prefix: Option<DialString>,
     /// Whether the result begins with +.
     plus: Option<bool>,
 }
 
 impl From<CountryTable> for Country {
     fn from(table: CountryTable) -> Self {
-        let dialled = |given: Option<Dialled>, usual: &str| given.unwrap_or_else(|| Dialled(usual.to_owned()));
+        let dialled = |given: Option<DialString>, usual: &str| given.unwrap_or_else(|| DialString(usual.to_owned()));
         Self {
             country: table.country,
             national_prefix: dialled(table.national_prefix, "0"),

@@ -1,4 +1,4 @@
-//! Passwords that stand elsewhere than in the file.
+//! Passwords stored outside the configuration file.
 
 use std::path::{Path, PathBuf};
 
@@ -6,26 +6,26 @@ use super::error::{Fault, Source};
 use super::values::Password;
 use super::{Config, ConfigError, ConfigSource};
 
-/// The longest password that is read from a file.
+/// Maximum length of a password read from a file, in bytes.
 const MAX_PASSWORD: usize = 1024;
 
 impl Config {
-    /// As [`load`](Self::load), and with the passwords of trunks that stand in files or in the environment: what a server
-    /// needs to run. Other commands may run where neither can be read.
+    /// Like [`load`](Self::load), and reads trunk passwords from files and the environment, as a server needs. Other
+    /// commands may run where these cannot be read.
     ///
     /// # Errors
-    /// The file cannot be read, or its first fault.
+    /// The file cannot be read or has faults.
     pub fn load_with_secrets<'a>(wanted: impl Into<ConfigSource<'a>>) -> Result<(Self, Option<PathBuf>), ConfigError> {
         let loaded = Self::load_secrets(wanted.into(), true)?;
         loaded.0.needs_role()?;
         Ok(loaded)
     }
 
-    /// As [`load_with_secrets`](Self::load_with_secrets), but variables of the environment may be missing: they may be set
-    /// for the server only.
+    /// Like [`load_with_secrets`](Self::load_with_secrets), but allows missing environment variables, which may be
+    /// set for the server only.
     ///
     /// # Errors
-    /// The file cannot be read, or its first fault.
+    /// The file cannot be read or has faults.
     pub fn load_for_check<'a>(wanted: impl Into<ConfigSource<'a>>) -> Result<(Self, Option<PathBuf>), ConfigError> {
         Self::load_secrets(wanted.into(), false)
     }
@@ -41,7 +41,7 @@ impl Config {
         }
     }
 
-    /// Takes each trunk's password from where the file says that it is.
+    /// Reads each trunk's password from its source.
     fn read_secrets(&mut self, with_variables: bool) -> Result<(), Fault> {
         for (index, trunk) in self.trunks.iter_mut().enumerate() {
             if let Some(path) = &trunk.password_file {
@@ -60,7 +60,7 @@ impl Config {
     }
 }
 
-/// The first line of a file.
+/// Returns the first line of a file as a password.
 fn read_file(path: &Path) -> Result<Password, String> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)

@@ -1,4 +1,4 @@
-//! From what the operator wrote to what the other parts of the server are told.
+//! Converts the configuration for the other parts of the server.
 
 mod clusters;
 mod routing;
@@ -20,7 +20,8 @@ use crate::dns::{DnsConfig, Reach};
 use crate::targets::TargetSets;
 
 impl Config {
-    /// The addresses to bind, each once: every wildcard is replaced by those of `local` that are of its family.
+    /// Returns the addresses to bind, without duplicates. Each wildcard is replaced by the addresses in `local` of
+    /// its family.
     #[must_use]
     pub fn addresses(&self, local: &[IpAddr]) -> Vec<(Transport, SocketAddr)> {
         let mut addresses: Vec<(Transport, SocketAddr)> = Vec::new();
@@ -40,20 +41,20 @@ impl Config {
         addresses
     }
 
-    /// How the DNS is asked.
+    /// Returns the resolver's settings.
     #[must_use]
     pub fn dns_config(&self, reach: Reach) -> DnsConfig {
         let servers = self.dns.servers.iter().map(|server| server.0).collect();
         DnsConfig { servers, timeout: self.dns.timeout.0, ..DnsConfig::new(reach) }
     }
 
-    /// How long answers of the DNS are kept.
+    /// Returns the lifetimes of DNS answers in the cache.
     #[must_use]
     pub fn cache_policy(&self) -> CachePolicy {
         CachePolicy { enabled: self.dns.cache, serve_stale: self.dns.serve_stale.0, ..CachePolicy::default() }
     }
 
-    /// What shards are told, where balancers have these targets.
+    /// Builds the snapshot for the shards, with the balancers' targets in `sets`.
     #[must_use]
     pub fn snapshot(&self, listeners: Listeners, directory: Directory, sets: &TargetSets) -> Snapshot {
         Snapshot {
@@ -64,21 +65,21 @@ impl Config {
             proxy: self.proxy_policy(),
             timing: strowger_transaction::Timing { t1: self.timers.t1.0, t2: self.timers.t2.0, t4: self.timers.t4.0 },
             routes: self.routes(directory.gateways(), sets),
-            elsewhere: self.elsewhere(),
+            fallback_route: self.fallback_route(),
             clusters: self.clusters(sets),
             siblings: self.role.as_ref().map(|role| role.siblings.clone()).unwrap_or_default(),
             trunks: self.trunks(),
-            unrouted: Status::new(self.proxy.unrouted).unwrap_or(Status::NOT_FOUND),
-            follow_calls: !self.is_first_stage(),
+            unrouted_status: Status::new(self.proxy.unrouted).unwrap_or(Status::NOT_FOUND),
+            track_calls: !self.is_first_stage(),
             record_calls: self.cdr.file.is_some() || !self.cdr.database.is_any(),
             directory,
-            limits: Limits::MOST,
-            draining: false,
-            shared_keys: self.server.key_file.is_some() || self.role.is_some(),
+            limits: Limits::MAX,
+            is_draining: false,
+            has_shared_keys: self.server.key_file.is_some() || self.role.is_some(),
         }
     }
 
-    /// Whether this is a server of a first stage.
+    /// Whether this is a first-stage server.
     #[must_use]
     pub fn is_first_stage(&self) -> bool {
         self.role.as_ref().is_some_and(|role| role.cluster.is_none())
@@ -138,13 +139,13 @@ impl Config {
             gruu: registrar.gruu,
             flow_timer: registrar.flow_timer.0,
             durability: match self.store_mode() {
-                // The engine is waited for, whatever the disk does.
+                // The response waits for the engine in every store mode.
                 _ if self.cluster.as_ref().is_some_and(|cluster| cluster.promise() == Promise::Engine) => {
                     strowger_registrar::Durability::WriteThrough
                 }
                 Mode::WriteThrough => strowger_registrar::Durability::WriteThrough,
                 Mode::WriteBehind => strowger_registrar::Durability::WriteBehind,
-                // The others are to hear of it.
+                // The other members must learn of changes.
                 Mode::Memory if self.cluster.is_some() => strowger_registrar::Durability::WriteBehind,
                 Mode::Memory => strowger_registrar::Durability::Memory,
             },

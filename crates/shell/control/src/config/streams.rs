@@ -1,4 +1,4 @@
-//! Connections and names, as they are written.
+//! TCP and DNS settings.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,19 +10,19 @@ use super::values::DnsServer;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tcp {
-    /// Connections of the whole server; what is accepted past it is closed at once.
+    /// Maximum number of connections of the server; further ones are closed when accepted.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub connections: u32,
-    /// Accepted connections of one source: an IPv4 address, or a /64 network of IPv6.
+    /// Maximum number of accepted connections from one IPv4 address or one IPv6 /64 network.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub per_source: u32,
-    /// How long a connection may bring neither a message nor a keep-alive. 0s: any time.
+    /// Time without a message or keep-alive after which a connection is closed. 0s: never.
     pub idle: Span,
-    /// How long a message may take from its first byte to its last.
+    /// Maximum time from the first to the last byte of a message.
     pub message_time: Span,
-    /// How long opening a connection may take.
+    /// Timeout for opening a connection.
     pub connect_timeout: Span,
-    /// How long what was sent may stay unacknowledged before a connection counts as dead.
+    /// Time for which sent data may stay unacknowledged before the connection counts as dead.
     pub user_timeout: Span,
 }
 
@@ -43,13 +43,13 @@ impl Default for Tcp {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Dns {
-    /// The servers that are asked, as 192.0.2.53 or 192.0.2.53:5353. Empty: those of the system (/etc/resolv.conf).
+    /// Name servers, such as 192.0.2.53 or 192.0.2.53:5353. Empty: those of the system (/etc/resolv.conf).
     pub servers: Vec<DnsServer>,
-    /// How long an answer is waited for.
+    /// Timeout for an answer.
     pub timeout: Span,
-    /// Whether answers are kept for as long as they say.
+    /// Whether answers are cached for their TTL.
     pub cache: bool,
-    /// How long an answer may be used beyond its time while the DNS gives none. 0s: not at all.
+    /// Time for which an expired answer may be used while DNS does not answer. 0s: none.
     pub serve_stale: Span,
 }
 

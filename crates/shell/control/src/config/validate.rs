@@ -1,4 +1,4 @@
-//! What no key can be asked alone.
+//! Constraints between keys.
 
 mod balancing;
 mod cluster;
@@ -13,28 +13,27 @@ use super::error::Fault;
 use super::values::{Affinity, Domain, Spin, StoreUrl};
 use super::{Config, MAX_WORKERS, Span};
 
-/// The longest duration that any key takes: expiry is counted in 32-bit seconds in some phones and wheels.
-/// Databases that stand in for one another.
+/// Maximum number of alternative database servers.
 const MAX_DATABASES: usize = 16;
 const MAX_SPAN: Duration = Duration::from_secs(30 * 86_400);
-/// The highest number of a core.
+/// Maximum core number.
 const MAX_CORE: u16 = 1023;
-/// The most listeners, domains, service routes and DNS servers.
+/// Maximum number of listeners, domains, service routes and name servers.
 const MAX_LISTENERS: usize = 256;
 const MAX_DOMAINS: usize = 10_000;
 const MAX_SERVICE_ROUTES: usize = 8;
 const MAX_DNS_SERVERS: usize = 8;
-/// The most connections.
+/// Maximum number of connections.
 const MAX_CONNECTIONS: u32 = 1_000_000;
-/// The sizes between which a request may have to leave by TCP: below, no request fits; above, no datagram can be.
+/// Limits of the request size that requires TCP. Below them no request fits; above them no datagram is possible.
 const MTU: std::ops::RangeInclusive<u16> = 500..=65_000;
-/// What requests that no route takes may be refused with.
+/// Permitted statuses for requests that match no route.
 const UNROUTED: [u16; 3] = [403, 404, 603];
-/// The most contacts of one address: as many branches as a request may have.
+/// Maximum number of contacts per address, equal to the maximum number of branches per request.
 const MAX_CONTACTS: u16 = 32;
 
 impl Config {
-    /// The first fault of each section, trunk and route, and those of each balancer.
+    /// Returns the first fault of each section, trunk and route, and those of each balancer.
     pub(crate) fn validate(&self) -> Vec<Fault> {
         let sections = [
             self.validate_server(),
@@ -63,7 +62,7 @@ impl Config {
         count("server.domains", server.domains.len(), MAX_DOMAINS)?;
         let mut seen = BTreeSet::new();
         for (index, listen) in server.listen.iter().enumerate() {
-            // Port 0 asks for any free port, so it may stand there twice.
+            // Port 0 asks for any free port, so it may appear twice.
             if listen.address.port() != 0 && !seen.insert(listen) {
                 let key = format!("server.listen[{index}]");
                 return Err(Fault::new(key, format!("{listen} is listed twice; remove one")));
@@ -164,6 +163,7 @@ impl Config {
         within("registrar.keepalive_interval", registrar.keepalive_interval, Duration::from_secs(1))?;
         within("registrar.flow_timer", registrar.flow_timer, Duration::from_secs(10))?;
         whole_seconds("registrar.flow_timer", registrar.flow_timer)?;
+        //= rfc5626#5.4:grace
         if registrar.flow_timer >= self.tcp.idle && !self.tcp.idle.0.is_zero() {
             let message = format!(
                 "{} is not shorter than tcp.idle, {}, so silent connections would end first; lower it",
@@ -181,13 +181,14 @@ impl Config {
             return Err(Fault::new("auth.algorithms", message));
         }
         for (index, algorithm) in auth.algorithms.iter().enumerate() {
+            //= rfc7616#3.7:other-algorithm
             if auth.algorithms.iter().take(index).any(|earlier| earlier == algorithm) {
                 let key = format!("auth.algorithms[{index}]");
                 return Err(Fault::new(key, format!("{algorithm} is listed twice; remove one")));
             }
         }
         for (index, method) in auth.require.iter().enumerate() {
-            // RFC 3261 §22.1: neither can be answered with a challenge.
+            // RFC 3261 §22.1: ACK and CANCEL cannot be challenged.
             if matches!(method.0.as_str(), "ACK" | "CANCEL") {
                 let key = format!("auth.require[{index}]");
                 return Err(Fault::new(key, format!("{method} cannot be challenged (RFC 3261 §22.1); remove it")));
@@ -250,7 +251,7 @@ impl Config {
     }
 }
 
-/// Whether `text` is one line of 1 to `most` bytes that any header may have.
+/// Whether `text` is one line of 1 to `most` bytes that is valid in any header.
 fn text_fits(text: &str, most: usize) -> bool {
     (1..=most).contains(&text.len()) && text.trim() == text && !text.chars().any(char::is_control)
 }

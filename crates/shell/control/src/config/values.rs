@@ -1,4 +1,4 @@
-//! The values that are written as text, each read once into what it means.
+//! Values written as text, each parsed once into its type.
 
 mod affinity;
 mod engine;
@@ -29,21 +29,22 @@ use crate::dns::DnsConfig;
 pub use affinity::Affinity;
 pub use engine::{EngineKind, EngineUrl};
 pub use host::{DnsName, HostName};
-pub use list::{Listed, Methods, OneOrMany};
+pub use list::{ListItem, Methods, OneOrMany};
 pub use password::Password;
 pub use record_name::RecordName;
 pub use set::{SetName, TargetOrSet};
-pub use source::{ListName, ServiceName, Share, TargetSource};
+pub use source::{ListName, ServiceName, TargetSource, WeightedTarget};
 pub use spin::Spin;
 pub use status::StatusRange;
 pub use target::{Destination, Target};
 
-/// Where the server listens, as `udp:192.0.2.1:5060`. A wildcard (`0.0.0.0`, `[::]`) means every address of its family.
+/// Address of a listener, such as `udp:192.0.2.1:5060`. A wildcard (`0.0.0.0`, `[::]`) means every address of its
+/// family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listen {
     /// `udp` or `tcp`.
     pub transport: Transport,
-    /// The address.
+    /// Address and port.
     pub address: SocketAddr,
 }
 
@@ -88,12 +89,12 @@ impl fmt::Display for Listen {
     }
 }
 
-/// Where users are kept.
+/// Storage of users.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreUrl {
-    /// Nowhere: there are no users.
+    /// No storage and no users.
     Memory,
-    /// In a SQLite file.
+    /// A SQLite file.
     Sqlite(PathBuf),
 }
 
@@ -108,7 +109,7 @@ impl FromStr for StoreUrl {
         match text.strip_prefix("sqlite:") {
             Some("") => Err("\"sqlite:\" names no file; write sqlite:PATH, as sqlite:data/strowger.db".to_owned()),
             Some(path) => Ok(Self::Sqlite(PathBuf::from(path.strip_prefix("//").unwrap_or(path)))),
-            // Only the scheme is shown: a URL of a database server may hold a password.
+            // Only the scheme is shown: the URL of a database server may contain a password.
             None if matches!(scheme, "mysql" | "mariadb" | "postgres" | "postgresql" | "redis" | "rediss") => {
                 Err(format!("{scheme}: is not supported yet; write sqlite:PATH or memory:"))
             }
@@ -126,7 +127,8 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-/// A database that servers share, as `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`. Shown without its password.
+/// A database shared by servers, such as `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`. Displayed without its
+/// password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedDatabase(pub strowger_sql::DatabaseUrl);
 
@@ -151,7 +153,7 @@ impl fmt::Display for SharedDatabase {
     }
 }
 
-/// A database of SQL, as `mysql://USER:PASSWORD@HOST:PORT/DATABASE`. Shown without its password.
+/// An SQL database, such as `mysql://USER:PASSWORD@HOST:PORT/DATABASE`. Displayed without its password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatabaseUrl(pub strowger_sql::DatabaseUrl);
 
@@ -195,7 +197,7 @@ impl fmt::Display for Domain {
     }
 }
 
-/// Which domains a route takes: `example.com`, `*.example.com` or `*`.
+/// Domains that a route matches: `example.com`, `*.example.com` or `*`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainPattern(pub String);
 
@@ -220,7 +222,7 @@ impl fmt::Display for DomainPattern {
     }
 }
 
-/// What a challenge calls the server's protection space.
+/// Realm of digest challenges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Realm(pub String);
 
@@ -243,7 +245,7 @@ impl fmt::Display for Realm {
     }
 }
 
-/// A digest algorithm by its name.
+/// A digest algorithm, written by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Algorithm(pub strowger_auth::Algorithm);
 
@@ -263,7 +265,7 @@ impl fmt::Display for Algorithm {
     }
 }
 
-/// A SIP method in capitals.
+/// A SIP method in upper case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MethodName(pub String);
 
@@ -285,7 +287,7 @@ impl fmt::Display for MethodName {
     }
 }
 
-/// An address, or a network as `192.0.2.0/24`.
+/// An address, or a network such as `192.0.2.0/24`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source(pub Network);
 
@@ -313,12 +315,12 @@ impl fmt::Display for Source {
     }
 }
 
-/// Where requests come from: an address, a network, or a trunk's addresses as `trunk:NAME`.
+/// Source of requests: an address, a network, or a trunk's addresses as `trunk:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// From there.
+    /// An address or a network.
     Network(Source),
-    /// From the sources of this trunk.
+    /// The sources of this trunk.
     Trunk(String),
 }
 
@@ -345,7 +347,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A SIP URI with `lr`, for Route.
+/// A SIP URI with `lr`, for a Route header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LooseRoute(pub String);
 
@@ -367,7 +369,7 @@ impl fmt::Display for LooseRoute {
     }
 }
 
-/// A server of the DNS: a literal address, with a port where it is not 53.
+/// A name server: a literal address, with its port unless it is 53.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DnsServer(pub SocketAddr);
 
@@ -385,7 +387,7 @@ impl fmt::Display for DnsServer {
     }
 }
 
-/// What a called number begins with.
+/// Prefix of a called number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prefix(pub String);
 
@@ -407,7 +409,7 @@ impl fmt::Display for Prefix {
     }
 }
 
-/// The user part of a SIP URI, escaped where it has to be.
+/// User part of a SIP URI, escaped where necessary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserPart(pub String);
 
@@ -428,11 +430,11 @@ impl fmt::Display for UserPart {
     }
 }
 
-/// What is dialled: digits, `+`, `*`; perhaps nothing.
+/// A dialled string of digits, `+` and `*`; may be empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Dialled(pub String);
+pub struct DialString(pub String);
 
-impl FromStr for Dialled {
+impl FromStr for DialString {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -443,13 +445,13 @@ impl FromStr for Dialled {
     }
 }
 
-impl fmt::Display for Dialled {
+impl fmt::Display for DialString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-/// A country's code: one to three digits.
+/// A country code of one to three digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountryCode(pub String);
 
@@ -535,7 +537,7 @@ text_values! {
     RecordName, "a name of the DNS in quotes, as \"_sip._udp.example.com\"";
     Prefix, "the beginning of a number in quotes, as \"+4930\"";
     UserPart, "the user part of a SIP URI in quotes, as \"4930123\"";
-    Dialled, "digits in quotes, as \"00\"";
+    DialString, "digits in quotes, as \"00\"";
     CountryCode, "a country's code in quotes, as \"49\"";
     StatusRange, "a status, a class or a range in quotes, as \"200\", \"4xx\" or \"200-299\"";
 }

@@ -1,10 +1,10 @@
-//! The DNS for a server whose workers never wait: RFC 3263 on a thread of its own.
+//! DNS resolution (RFC 3263) on its own thread, so that workers never block.
 //!
-//! [`DnsResolver::ask`] takes a question and a function for its answer. Equal questions that are asked while one of them is
-//! under way share its look-ups. There is no cache here: that is [`strowger_locate::Names`], which the workers read themselves.
+//! [`DnsResolver::ask`] takes a query and a function for the answer. Equal queries in progress share their lookups.
+//! The cache is elsewhere: workers read [`strowger_locate::NameCache`] directly.
 
-mod desk;
 mod records;
+mod resolver_loop;
 mod rfc3263;
 #[cfg(test)]
 mod tests;
@@ -19,73 +19,75 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use strowger_foundation::Transport;
-use strowger_locate::{Answer, Failure, Question};
+use strowger_locate::{LocateError, LocateQuery, LocateResult};
 use tokio::sync::mpsc;
 
-use desk::{ConfigSource, Desk, Request};
 use records::Hickory;
+use resolver_loop::{LookupReply, Request, ResolverLoop};
 
-/// Questions that wait to be taken up by the resolver's thread at most; further ones are answered [`Failure::NoAnswer`] at once.
+/// Maximum number of queries queued for the resolver's thread; further ones are answered [`LocateError::NoAnswer`] at
+/// once.
 pub const MAX_QUEUED: usize = 4_096;
 
-/// Askers that wait for an answer at most, all questions together; further ones are answered [`Failure::NoAnswer`] at once.
+/// Maximum number of askers waiting for answers to all queries; further ones are answered [`LocateError::NoAnswer`]
+/// at once.
 pub const MAX_WAITING: usize = 65_536;
 
-/// Questions that are under way at the same time at most, each with a few sockets; others wait for them, within their time.
-pub const MAX_UNDER_WAY: usize = 128;
+/// Maximum number of queries in progress, each with a few sockets; others wait, within their timeout.
+pub const MAX_IN_FLIGHT: usize = 128;
 
-/// The port of name servers.
+/// Default port of name servers.
 const DNS_PORT: u16 = 53;
 
-/// What takes an answer: it, and how long it may be kept (by its TTLs; unclamped). Runs on the resolver's thread, or on the
-/// asker's own where the resolver takes no more, so it must not block.
-pub type Reply = Box<dyn FnOnce(Answer, Duration) + Send>;
+/// Receives an answer and its lifetime (from the TTLs, unclamped). Runs on the resolver's thread, or on the asker's
+/// if the resolver is full, so it must not block.
+pub type Reply = Box<dyn FnOnce(LocateResult, Duration) + Send>;
 
-/// One server of a service, as its SRV record has it (RFC 2782), or one address of a host.
+/// A server in an SRV record (RFC 2782), or an address of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// The name of its host, in lower case, without a final dot; or an address, as URIs have it.
+    /// Host name in lower case, without a final dot; or an address as in a URI.
     pub host: String,
-    /// The port.
+    /// Port.
     pub port: u16,
-    /// The transport that the record is of.
+    /// Transport of the record.
     pub transport: Transport,
-    /// Those of a lower one are used first.
+    /// Priority; lower ones are used first.
     pub priority: u16,
-    /// The share among those of the same priority.
+    /// Weight among servers of the same priority.
     pub weight: u16,
 }
 
-/// The servers of a domain, all that the preferred transport has, or the addresses of a host; at least one.
-pub type ServersAnswer = Result<Vec<Server>, Failure>;
+/// Servers of a domain under the preferred transport, or addresses of a host; at least one.
+pub type ServersAnswer = Result<Vec<Server>, LocateError>;
 
-/// What takes such an answer; as [`Reply`]. It is dropped where the resolver ends.
+/// Receives the servers and their lifetime, like [`Reply`]. Dropped if the resolver ends.
 pub type ServersReply = Box<dyn FnOnce(ServersAnswer, Duration) + Send>;
 
-/// How names are asked for.
+/// Settings of the resolver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsConfig {
-    /// The name servers to ask; empty: those of the system (`/etc/resolv.conf`).
+    /// Name servers; empty for those of the system (`/etc/resolv.conf`).
     pub servers: Vec<SocketAddr>,
-    /// After so long a question that has no answer is answered [`Failure::NoAnswer`].
+    /// Time after which an unanswered query is answered [`LocateError::NoAnswer`].
     pub timeout: Duration,
-    /// How often a query is begun within that time, at least once.
+    /// Number of attempts within that time, at least one.
     pub attempts: u32,
-    /// What this server can send to.
+    /// Transports and address families that this server can send over.
     pub reach: Reach,
 }
 
 impl DnsConfig {
-    /// The system's name servers, two attempts within two seconds.
+    /// Creates the default settings: the system's name servers, two attempts within two seconds.
     #[must_use]
     pub const fn new(reach: Reach) -> Self {
         Self { servers: Vec::new(), timeout: Duration::from_secs(2), attempts: 2, reach }
     }
 
-    /// Reads a name server as it is written in the configuration: `192.0.2.53`, `192.0.2.53:5353`, `[2001:db8::53]:53`.
+    /// Parses a name server as written in the configuration: `192.0.2.53`, `192.0.2.53:5353`, `[2001:db8::53]:53`.
     ///
     /// # Errors
-    /// What is wrong with it, and what to write instead.
+    /// The problem, and what to write instead.
     pub fn server(text: &str) -> Result<SocketAddr, String> {
         let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
         bare.parse::<IpAddr>()
@@ -95,18 +97,18 @@ impl DnsConfig {
     }
 }
 
-/// The transports and address families on which this server can send: those of its listeners.
+/// Transports and address families that this server can send over: those of its listeners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
-    /// A bit for each transport, in the order of [`PREFERRED`]: by IPv4, by IPv6.
+    /// One bit per transport, in the order of [`PREFERRED`]: for IPv4, for IPv6.
     bits: [u8; 2],
 }
 
-/// The transports, the one first that is used where neither URI nor DNS say which.
+/// Transports in order of preference; the first is the default if neither URI nor DNS names one.
 const PREFERRED: [Transport; 5] = [Transport::Udp, Transport::Tcp, Transport::Tls, Transport::Ws, Transport::Wss];
 
 impl Reach {
-    /// What listeners with these transports and addresses reach.
+    /// Returns what listeners with these transports and addresses can reach.
     #[must_use]
     pub fn of(listeners: impl IntoIterator<Item = (Transport, SocketAddr)>) -> Self {
         let mut reach = Self::default();
@@ -116,13 +118,13 @@ impl Reach {
         reach
     }
 
-    /// Whether something can be sent over `transport` to an address of this family.
+    /// Whether the server can send over `transport` to an address of this family.
     #[must_use]
     pub fn has(&self, transport: Transport, ipv6: bool) -> bool {
         self.bits[usize::from(ipv6)] & bit(transport) != 0
     }
 
-    /// The transports of either family, the preferred one first.
+    /// Returns the transports of either family, the preferred one first.
     pub fn transports(self) -> impl Iterator<Item = Transport> {
         PREFERRED.into_iter().filter(move |transport| self.has(*transport, false) || self.has(*transport, true))
     }
@@ -133,20 +135,20 @@ fn bit(transport: Transport) -> u8 {
     place.map_or(0, |place| 1 << place)
 }
 
-/// What the resolver has done since its start.
+/// Counters of the resolver since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DnsCounts {
-    /// Questions asked.
+    /// Queries received.
     pub asked: u64,
-    /// Of these: joined to an equal one that was under way.
+    /// Queries that joined an equal one in progress.
     pub shared: u64,
-    /// Refused since too many waited ([`MAX_QUEUED`], [`MAX_WAITING`]), or the resolver had stopped.
+    /// Queries refused because too many were waiting ([`MAX_QUEUED`], [`MAX_WAITING`]) or the resolver had stopped.
     pub refused: u64,
-    /// Looked up and found.
+    /// Lookups that found an answer.
     pub found: u64,
-    /// Looked up: no such name, or nothing there that this server can reach.
+    /// Lookups of names that do not exist or that this server cannot reach.
     pub missing: u64,
-    /// Looked up, without an answer in time.
+    /// Lookups without an answer in time.
     pub unanswered: u64,
 }
 
@@ -160,18 +162,18 @@ struct Counters {
     unanswered: AtomicU64,
 }
 
-/// Whom the resolver asks.
+/// Name servers that the resolver queries.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// These servers, as configured.
+pub enum NameServers {
+    /// Servers from the configuration.
     Configured(Vec<SocketAddr>),
-    /// These, as the system's file says.
+    /// Servers from the system's file.
     System(PathBuf, Vec<SocketAddr>),
-    /// Nobody, for this reason: only names of the hosts file are found.
+    /// No servers, with the reason. Only names in the hosts file are found.
     Nobody(String),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for NameServers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |servers: &[SocketAddr]| servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         match self {
@@ -182,56 +184,56 @@ impl fmt::Display for Source {
     }
 }
 
-/// A running resolver; dropping it answers what is still open with [`Failure::NoAnswer`] and ends its thread.
+/// A running resolver. Dropping it answers pending queries with [`LocateError::NoAnswer`] and ends its thread.
 pub struct DnsResolver {
     requests: Option<mpsc::Sender<Request>>,
     thread: Option<JoinHandle<()>>,
     counters: Arc<Counters>,
-    source: Source,
+    source: NameServers,
 }
 
 impl DnsResolver {
-    /// Starts the thread. That no name server is known is no error: a server that needs none shall start; see
-    /// [`DnsResolver::source`], and the log.
+    /// Starts the thread. A missing name server is not an error, because some servers need none; see
+    /// [`DnsResolver::source`] and the log.
     ///
     /// # Errors
-    /// When the system gives no thread or no event queue.
+    /// The system provides no thread or no event queue.
     pub fn start(config: &DnsConfig) -> io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (records, source) = Hickory::new(config)?;
         match &source {
-            Source::Nobody(reason) => tracing::warn!(%reason, "no name server: host names cannot be located"),
+            NameServers::Nobody(reason) => tracing::warn!(%reason, "no name server: host names cannot be located"),
             source => tracing::info!(%source, "name servers"),
         }
         let (requests, queue) = mpsc::channel(MAX_QUEUED);
         let counters = Arc::new(Counters::default());
-        let desk = Desk::new(records, config, Arc::clone(&counters));
+        let desk = ResolverLoop::new(records, config, Arc::clone(&counters));
         let thread = thread::Builder::new().name("dns".to_owned()).spawn(move || runtime.block_on(desk.run(queue)))?;
         Ok(Self { requests: Some(requests), thread: Some(thread), counters, source })
     }
 
-    /// Has `question` answered: `reply` is called once, within the configured time. Never blocks; where too many wait
-    /// already, `reply` is called with [`Failure::NoAnswer`] before this returns.
-    pub fn ask(&self, question: Question, reply: Reply) {
-        if !question.is_askable() {
-            // So no queue holds more than names.
+    /// Resolves `question`. `reply` is called once, within the configured timeout. Never blocks; if too many queries
+    /// are waiting, `reply` is called with [`LocateError::NoAnswer`] before this returns.
+    pub fn ask(&self, question: LocateQuery, reply: Reply) {
+        if !question.is_valid_name() {
+            // Keeps anything but names out of the queues.
             self.counters.asked.fetch_add(1, Ordering::Relaxed);
             self.counters.missing.fetch_add(1, Ordering::Relaxed);
-            return reply(Err(Failure::NoSuchName), Duration::ZERO);
+            return reply(Err(LocateError::NoSuchName), Duration::ZERO);
         }
-        self.request(Request { question, wanted: ConfigSource::Places(reply) });
+        self.request(Request { question, reply: LookupReply::Location(reply) });
     }
 
-    /// Has it answered which servers the SRV records of the question's domain name: those of its transport, else of the one
-    /// that NAPTR records or we prefer. `reply` is called as with [`ask`](Self::ask).
-    pub fn ask_for_servers(&self, question: Question, reply: ServersReply) {
-        self.request(Request { question, wanted: ConfigSource::Servers(reply) });
+    /// Queries the servers in the SRV records of the question's domain, under its transport, or else the one
+    /// preferred by NAPTR records or by default. `reply` is called as with [`ask`](Self::ask).
+    pub fn ask_for_servers(&self, question: LocateQuery, reply: ServersReply) {
+        self.request(Request { question, reply: LookupReply::Servers(reply) });
     }
 
-    /// Has it answered which addresses the question's host has, each as a server of its own at the question's port. `reply` is
+    /// Queries the addresses of the question's host, each returned as a server at the question's port. `reply` is
     /// called as with [`ask`](Self::ask).
-    pub fn ask_for_addresses(&self, question: Question, reply: ServersReply) {
-        self.request(Request { question, wanted: ConfigSource::Addresses(reply) });
+    pub fn ask_for_addresses(&self, question: LocateQuery, reply: ServersReply) {
+        self.request(Request { question, reply: LookupReply::Addresses(reply) });
     }
 
     fn request(&self, request: Request) {
@@ -240,17 +242,17 @@ impl DnsResolver {
         if let Err(error) = requests.try_send(request) {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
             let (mpsc::error::TrySendError::Full(request) | mpsc::error::TrySendError::Closed(request)) = error;
-            request.wanted.refuse();
+            request.reply.refuse();
         }
     }
 
-    /// Whom it asks, for the start's message.
+    /// Returns the name servers, for the startup message.
     #[must_use]
-    pub const fn source(&self) -> &Source {
+    pub const fn source(&self) -> &NameServers {
         &self.source
     }
 
-    /// What it has done since its start.
+    /// Returns the counters since the start.
     #[must_use]
     pub fn counts(&self) -> DnsCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -279,10 +281,10 @@ impl Drop for DnsResolver {
     fn drop(&mut self) {
         // Closing the queue ends the thread's loop.
         self.requests = None;
-        // The last owner may be a reply, which runs on the thread itself.
+        // The last owner may be a reply that runs on the resolver's thread.
         let thread = self.thread.take().filter(|handle| handle.thread().id() != thread::current().id());
         if let Some(thread) = thread {
-            // Its panic was reported by the panic hook already.
+            // The panic hook has already reported a panic.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Where records come from: `hickory-resolver`, without its cache.
+//! Record lookups with `hickory-resolver`, without its cache.
 
 use std::future::Future;
 use std::io;
@@ -15,42 +15,42 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, Record, RecordType};
 
-use super::{DnsConfig, Source};
+use super::{DnsConfig, NameServers};
 
-/// The system's list of name servers.
+/// The system's resolver configuration.
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// Queries under way on one connection to a name server.
+/// Maximum number of concurrent queries on one connection to a name server.
 const MAX_ACTIVE_REQUESTS: usize = 1_024;
 
-/// Records of a name and a type.
-pub(super) struct Found {
+/// Records of one name and type.
+pub(super) struct RecordAnswer {
     pub(super) records: Vec<Record>,
-    /// The smallest TTL among them and the aliases that lead to them.
+    /// Smallest TTL of the records and of the aliases that lead to them.
     pub(super) ttl: Duration,
 }
 
-/// Why there are no records.
+/// Reason why there are no records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lacking {
-    /// There are none, which may be believed for so long; `None`: the DNS did not say (RFC 2308 §5).
+pub(super) enum RecordError {
+    /// The records do not exist, with the lifetime of this answer; `None` if DNS gave none (RFC 2308 §5).
     None(Option<Duration>),
-    /// The server does not know this kind of question.
+    /// The server does not support this type of query.
     NotImplemented,
-    /// The DNS did not answer, or with a failure.
+    /// DNS did not answer, or answered with a failure.
     NoAnswer,
 }
 
-/// What can be asked for records.
-pub(super) trait Records: Clone + Send + Sync + 'static {
-    /// The records of `name`, which is fully qualified, aliases followed.
-    fn ask(&self, name: Name, kind: RecordType) -> impl Future<Output = Result<Found, Lacking>> + Send;
+/// Lookup of records.
+pub(super) trait RecordLookup: Clone + Send + Sync + 'static {
+    /// Returns the records of the fully qualified `name`, following aliases.
+    fn look_up(&self, name: Name, kind: RecordType) -> impl Future<Output = Result<RecordAnswer, RecordError>> + Send;
 
-    /// Whether there is anybody to ask; if not, only addresses are known, from the hosts file.
+    /// Whether there are name servers; without them, only addresses in the hosts file are known.
     fn has_servers(&self) -> bool;
 }
 
-/// The real DNS.
+/// Lookup in the real DNS.
 #[derive(Clone)]
 pub(super) struct Hickory {
     resolver: TokioResolver,
@@ -58,7 +58,7 @@ pub(super) struct Hickory {
 }
 
 impl Hickory {
-    pub(super) fn new(config: &DnsConfig) -> io::Result<(Self, Source)> {
+    pub(super) fn new(config: &DnsConfig) -> io::Result<(Self, NameServers)> {
         let (servers, source) = name_servers(config);
         let has_servers = !servers.is_empty();
         let config_of = ResolverConfig::from_parts(None, Vec::new(), servers);
@@ -72,7 +72,7 @@ impl Hickory {
 fn set_options(options: &mut ResolverOpts, config: &DnsConfig) {
     let attempts = config.attempts.max(1);
     options.timeout = config.timeout / attempts;
-    // They count what comes after the first.
+    // The library counts retries after the first attempt.
     options.attempts = usize::try_from(attempts - 1).unwrap_or(usize::MAX);
     options.cache_size = 0;
     options.preserve_intermediates = true;
@@ -80,19 +80,19 @@ fn set_options(options: &mut ResolverOpts, config: &DnsConfig) {
     options.server_ordering_strategy = ServerOrderingStrategy::QueryStatistics;
 }
 
-fn name_servers(config: &DnsConfig) -> (Vec<NameServerConfig>, Source) {
+fn name_servers(config: &DnsConfig) -> (Vec<NameServerConfig>, NameServers) {
     if !config.servers.is_empty() {
         let servers = config.servers.iter().map(|address| name_server(*address)).collect();
-        return (servers, Source::Configured(config.servers.clone()));
+        return (servers, NameServers::Configured(config.servers.clone()));
     }
     match hickory_resolver::system_conf::read_system_conf() {
         Ok((system, _)) => {
             let port = |server: &NameServerConfig| server.connections.first().map_or(super::DNS_PORT, |one| one.port);
             let servers = system.name_servers().iter();
             let addresses = servers.map(|server| SocketAddr::new(server.ip, port(server))).collect();
-            (system.name_servers().to_vec(), Source::System(PathBuf::from(RESOLV_CONF), addresses))
+            (system.name_servers().to_vec(), NameServers::System(PathBuf::from(RESOLV_CONF), addresses))
         }
-        Err(error) => (Vec::new(), Source::Nobody(format!("{RESOLV_CONF}: {error}"))),
+        Err(error) => (Vec::new(), NameServers::Nobody(format!("{RESOLV_CONF}: {error}"))),
     }
 }
 
@@ -105,16 +105,16 @@ fn name_server(address: SocketAddr) -> NameServerConfig {
     NameServerConfig::new(address.ip(), true, connections.into())
 }
 
-impl Records for Hickory {
-    async fn ask(&self, name: Name, kind: RecordType) -> Result<Found, Lacking> {
-        let answer = self.resolver.lookup(name, kind).await.map_err(|error| lacking(&error))?;
+impl RecordLookup for Hickory {
+    async fn look_up(&self, name: Name, kind: RecordType) -> Result<RecordAnswer, RecordError> {
+        let answer = self.resolver.lookup(name, kind).await.map_err(|error| record_error(&error))?;
         let ttl = answer.answers().iter().map(|record| record.ttl).min().unwrap_or(0);
         let records: Vec<Record> =
             answer.answers().iter().filter(|record| record.record_type() == kind).cloned().collect();
         if records.is_empty() {
-            return Err(Lacking::None(None));
+            return Err(RecordError::None(None));
         }
-        Ok(Found { records, ttl: Duration::from_secs(u64::from(ttl)) })
+        Ok(RecordAnswer { records, ttl: Duration::from_secs(u64::from(ttl)) })
     }
 
     fn has_servers(&self) -> bool {
@@ -122,14 +122,16 @@ impl Records for Hickory {
     }
 }
 
-fn lacking(error: &NetError) -> Lacking {
+fn record_error(error: &NetError) -> RecordError {
     match error {
         NetError::Dns(DnsError::NoRecordsFound(none))
             if matches!(none.response_code, ResponseCode::NXDomain | ResponseCode::NoError) =>
         {
-            Lacking::None(none.negative_ttl.map(|ttl| Duration::from_secs(u64::from(ttl))))
+            RecordError::None(none.negative_ttl.map(|ttl| Duration::from_secs(u64::from(ttl))))
         }
-        NetError::Dns(DnsError::ResponseCode(ResponseCode::NotImp | ResponseCode::FormErr)) => Lacking::NotImplemented,
-        _ => Lacking::NoAnswer,
+        NetError::Dns(DnsError::ResponseCode(ResponseCode::NotImp | ResponseCode::FormErr)) => {
+            RecordError::NotImplemented
+        }
+        _ => RecordError::NoAnswer,
     }
 }

@@ -1,4 +1,4 @@
-//! From a host name to servers: RFC 3263 §4.
+//! Location of servers for a host name: RFC 3263 §4.
 
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
@@ -11,43 +11,44 @@ use std::time::Duration;
 use hickory_resolver::proto::rr::rdata::{NAPTR, SRV};
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use strowger_foundation::Transport;
-use strowger_locate::{Answer, Candidate, Failure, Hop, Located, MAX_HOPS, Question};
+use strowger_locate::{Candidate, CandidateList, Hop, LocateError, LocateQuery, LocateResult, MAX_HOPS};
 use tokio::time::{Instant, timeout_at};
 
-use super::records::{Found, Lacking, Records};
+use super::records::{RecordAnswer, RecordError, RecordLookup};
 use super::{Reach, Server, ServersAnswer};
 
-/// NAPTR records that are followed at most.
+/// Maximum number of NAPTR records followed.
 const MAX_SERVICES: usize = 8;
 
-/// SRV records that are followed at most, the best first.
+/// Maximum number of SRV records followed, the best first.
 const MAX_TARGETS: usize = 32;
 
-/// Addresses of a host of either family that are followed at most.
+/// Maximum number of addresses of a host followed, per family.
 const MAX_ADDRESSES: usize = strowger_balancer::MAX_MEMBERS;
 
-/// How long an answer is kept of which the DNS owed a part.
+/// Lifetime of an incomplete answer.
 const PARTIAL_TTL: Duration = Duration::from_secs(10);
 
-/// How long it is kept that something is no host name at all, or not for us: longer than any cache keeps it.
-const FOR_GOOD: Duration = Duration::from_secs(86_400);
+/// Lifetime of the answer that something is not a host name or is not reachable; longer than any cache keeps it.
+const PERMANENT_TTL: Duration = Duration::from_secs(86_400);
 
-/// The means to locate something.
+/// Resources for locating servers.
 pub(super) struct Locator<R> {
     pub(super) records: R,
     pub(super) reach: Reach,
-    /// What has not come by then is owed; the answer is made of the rest.
+    /// Time at which missing parts are given up; the answer uses the rest.
     pub(super) deadline: Instant,
 }
 
-/// What is behind `question`, and how long that may be believed: the smallest TTL on the way.
-pub(super) async fn locate<R: Records>(locator: &Locator<R>, question: &Question) -> (Answer, Duration) {
+/// Locates the next hops of `question`. Also returns the lifetime: the smallest TTL of the lookups.
+pub(super) async fn locate<R: RecordLookup>(locator: &Locator<R>, question: &LocateQuery) -> (LocateResult, Duration) {
     let allowed = allowed(question, locator.reach);
     let (Some(host), Some(&first)) = (host_name(&question.host), allowed.first()) else {
-        return (Err(Failure::NoSuchName), FOR_GOOD);
+        return (Err(LocateError::NoSuchName), PERMANENT_TTL);
     };
-    let mut way = Way { locator, ttl: Duration::MAX, owed: false };
+    let mut way = PendingLookup { locator, ttl: Duration::MAX, is_incomplete: false };
     //= rfc3263#4.2
+    //= rfc3263#4.1:port
     let candidates = if let Some(port) = question.port {
         way.at_host(&host, first, port).await
     } else if !locator.records.has_servers() {
@@ -58,32 +59,38 @@ pub(super) async fn locate<R: Records>(locator: &Locator<R>, question: &Question
     way.finish(candidates)
 }
 
-/// The servers that SRV records name for the domain of `question`, by the transport that is preferred of those that have some,
-/// and how long that may be believed. None is left out: where a part of the answer is owed, there is no answer.
-pub(super) async fn servers<R: Records>(locator: &Locator<R>, question: &Question) -> (ServersAnswer, Duration) {
+/// Returns the servers in the SRV records of the domain in `question`, under the preferred transport that has some,
+/// and their lifetime. An incomplete answer is no answer.
+pub(super) async fn servers<R: RecordLookup>(
+    locator: &Locator<R>,
+    question: &LocateQuery,
+) -> (ServersAnswer, Duration) {
     let allowed = allowed(question, locator.reach);
     let Some(host) = host_name(&question.host).filter(|_| !allowed.is_empty()) else {
-        return (Err(Failure::NoSuchName), FOR_GOOD);
+        return (Err(LocateError::NoSuchName), PERMANENT_TTL);
     };
-    let mut way = Way { locator, ttl: Duration::MAX, owed: false };
+    let mut way = PendingLookup { locator, ttl: Duration::MAX, is_incomplete: false };
     let services = way.services(&host, question, &allowed).await;
-    let targets = if way.owed { Targets::default() } else { way.srv(&services).await };
+    let targets = if way.is_incomplete { Targets::default() } else { way.srv(&services).await };
     let first = targets.list.first().map(|target| target.rank);
     let of_first = targets.list.into_iter().filter(|target| Some(target.rank) == first);
     let found: Vec<Server> = of_first.map(|Target { transport, srv, .. }| server(transport, &srv)).collect();
     way.answer(found)
 }
 
-/// Every address of the host of `question` that this server reaches, each as a server of its own, and how long that may be
-/// believed. None is left out: where one family is owed, there is no answer.
-pub(super) async fn addresses<R: Records>(locator: &Locator<R>, question: &Question) -> (ServersAnswer, Duration) {
+/// Returns every reachable address of the host in `question`, each as a server, and their lifetime. Without an answer
+/// for one family, there is no answer.
+pub(super) async fn addresses<R: RecordLookup>(
+    locator: &Locator<R>,
+    question: &LocateQuery,
+) -> (ServersAnswer, Duration) {
     let reach = locator.reach;
     let transport = question.transport.unwrap_or_default();
     let wanted = [true, false].map(|ipv6| reach.has(transport, ipv6));
     let Some(host) = host_name(&question.host).filter(|_| wanted != [false, false]) else {
-        return (Err(Failure::NoSuchName), FOR_GOOD);
+        return (Err(LocateError::NoSuchName), PERMANENT_TTL);
     };
-    let mut way = Way { locator, ttl: Duration::MAX, owed: false };
+    let mut way = PendingLookup { locator, ttl: Duration::MAX, is_incomplete: false };
     let all = way.addresses(vec![(&host, wanted)], MAX_ADDRESSES).await;
     let port = question.port.unwrap_or(transport.default_port());
     let reached = all.into_iter().flatten().filter(|address| is_one_host(*address));
@@ -104,19 +111,22 @@ fn server(transport: Transport, srv: &SRV) -> Server {
     Server { host, port: srv.port, transport, priority: srv.priority, weight: srv.weight }
 }
 
-/// The transports that fit the URI and that we have, the preferred one first.
-fn allowed(question: &Question, reach: Reach) -> Vec<Transport> {
-    let fits = |transport: Transport| match (question.transport, question.secure) {
+/// Returns the available transports that fit the URI, the preferred one first.
+fn allowed(question: &LocateQuery, reach: Reach) -> Vec<Transport> {
+    let fits = |transport: Transport| match (question.transport, question.is_secure) {
+        //= rfc3263#4.1:sips-services
         (Some(Transport::Tcp | Transport::Tls), true) | (None, true) => transport == Transport::Tls,
         (Some(Transport::Ws | Transport::Wss), true) => transport == Transport::Wss,
         (Some(Transport::Udp), true) => false,
+        //= rfc3263#4.1:transport-of-uri
         (Some(named), false) => transport == named,
+        //= rfc3263#4.1:sips-kept
         (None, false) => matches!(transport, Transport::Udp | Transport::Tcp | Transport::Tls),
     };
     reach.transports().filter(|transport| fits(*transport)).collect()
 }
 
-/// The fully qualified name; `None` for what cannot be one.
+/// Returns the fully qualified name; `None` if the text cannot be one.
 fn host_name(host: &[u8]) -> Option<Name> {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
     if host.is_empty() || !host.iter().all(plain) {
@@ -127,66 +137,66 @@ fn host_name(host: &[u8]) -> Option<Name> {
     Some(name)
 }
 
-/// One SRV name to ask for.
+/// An SRV name to query.
 struct Service {
     transport: Transport,
     name: Name,
 }
 
-/// One SRV record.
+/// An SRV record.
 struct Target {
     rank: u16,
     transport: Transport,
     srv: SRV,
 }
 
-/// What was said to the SRV names.
+/// Answers for the SRV names.
 #[derive(Default)]
 struct Targets {
     list: Vec<Target>,
-    /// Some name had records, if only to say that the service is not there.
+    /// Whether any name had records, even ones that deny the service.
     any: bool,
 }
 
-/// The addresses of a name, IPv6 first, as RFC 7984 §3 has it after RFC 6724.
+/// Addresses of a name, IPv6 first, as in RFC 7984 §3 and RFC 6724.
 type Addresses = Vec<IpAddr>;
 
-/// One location under way.
-struct Way<'a, R> {
+/// A location in progress.
+struct PendingLookup<'a, R> {
     locator: &'a Locator<R>,
-    /// The smallest TTL so far.
+    /// Smallest TTL so far.
     ttl: Duration,
-    /// Something was not answered.
-    owed: bool,
+    /// Whether some lookup has not been answered.
+    is_incomplete: bool,
 }
 
-impl<R: Records> Way<'_, R> {
-    fn finish(self, candidates: Vec<Candidate>) -> (Answer, Duration) {
-        let located = Located::new(candidates);
+impl<R: RecordLookup> PendingLookup<'_, R> {
+    fn finish(self, candidates: Vec<Candidate>) -> (LocateResult, Duration) {
+        let located = CandidateList::new(candidates);
         let ttl = if self.ttl == Duration::MAX { Duration::ZERO } else { self.ttl };
-        match (located.candidates.is_empty(), self.owed) {
+        match (located.candidates.is_empty(), self.is_incomplete) {
             (false, false) => (Ok(Arc::new(located)), ttl),
             (false, true) => (Ok(Arc::new(located)), ttl.min(PARTIAL_TTL)),
-            (true, false) => (Err(Failure::NoSuchName), ttl),
-            (true, true) => (Err(Failure::NoAnswer), Duration::ZERO),
+            (true, false) => (Err(LocateError::NoSuchName), ttl),
+            (true, true) => (Err(LocateError::NoAnswer), Duration::ZERO),
         }
     }
 
-    /// All of `found`, or none of it where something is owed.
+    /// Returns all of `found`, or no answer if a lookup is incomplete.
     fn answer(self, found: Vec<Server>) -> (ServersAnswer, Duration) {
         let ttl = if self.ttl == Duration::MAX { Duration::ZERO } else { self.ttl };
-        match (found.is_empty(), self.owed) {
-            (_, true) => (Err(Failure::NoAnswer), Duration::ZERO),
-            (true, false) => (Err(Failure::NoSuchName), ttl),
+        match (found.is_empty(), self.is_incomplete) {
+            (_, true) => (Err(LocateError::NoAnswer), Duration::ZERO),
+            (true, false) => (Err(LocateError::NoSuchName), ttl),
             (false, false) => (Ok(found), ttl),
         }
     }
 
-    /// NAPTR, where the URI leaves the transport open, then SRV, then addresses (RFC 3263 §4.1, §4.2).
-    async fn by_services(&mut self, host: &Name, question: &Question, allowed: &[Transport]) -> Vec<Candidate> {
+    /// Looks up NAPTR if the URI leaves the transport open, then SRV, then addresses (RFC 3263 §4.1, §4.2).
+    async fn by_services(&mut self, host: &Name, question: &LocateQuery, allowed: &[Transport]) -> Vec<Candidate> {
         let services = self.services(host, question, allowed).await;
-        if self.owed {
-            // Without knowing that there is no NAPTR record, whatever comes after is a guess at another server.
+        if self.is_incomplete {
+            // Without an answer for NAPTR, the next steps could lead to the wrong server.
             return Vec::new();
         }
         let transport = services.first().map(|service| service.transport);
@@ -194,14 +204,17 @@ impl<R: Records> Way<'_, R> {
         targets.list.truncate(MAX_TARGETS);
         match (targets.any, transport.or(allowed.first().copied())) {
             //= rfc3263#4.2
-            (false, Some(transport)) if !self.owed => self.at_host(host, transport, transport.default_port()).await,
+            //= rfc3263#4.1:default
+            (false, Some(transport)) if !self.is_incomplete => {
+                self.at_host(host, transport, transport.default_port()).await
+            }
             _ => self.at_targets(&targets.list).await,
         }
     }
 
-    /// The SRV names to ask for, the best first: those of NAPTR records, else one for each transport.
-    async fn services(&mut self, host: &Name, question: &Question, allowed: &[Transport]) -> Vec<Service> {
-        //= rfc3263#4.1
+    /// Returns the SRV names to query, the best first: from NAPTR records, or else one per transport.
+    async fn services(&mut self, host: &Name, question: &LocateQuery, allowed: &[Transport]) -> Vec<Service> {
+        //= rfc3263#4.1:naptr
         let found = if question.transport.is_none() { self.naptr(host, allowed).await } else { Vec::new() };
         if !found.is_empty() {
             return found;
@@ -210,7 +223,7 @@ impl<R: Records> Way<'_, R> {
         allowed.iter().filter_map(|transport| service(host, *transport, question)).collect()
     }
 
-    /// The services that the domain names and that we can use, the best first.
+    /// Returns the services that the domain offers and this server can use, the best first.
     async fn naptr(&mut self, host: &Name, allowed: &[Transport]) -> Vec<Service> {
         let Some(found) = self.ask(host, RecordType::NAPTR).await else {
             return Vec::new();
@@ -225,8 +238,9 @@ impl<R: Records> Way<'_, R> {
             .collect();
         records.sort_by_key(|naptr| (naptr.order, naptr.preference));
         let usable = |naptr: &&NAPTR| {
+            //= rfc3263#4.1:unknown-services
             let transport = naptr_transport(&naptr.services).filter(|transport| allowed.contains(transport))?;
-            // What needs a regular expression or ends in an address is no rule of RFC 3263.
+            // RFC 3263 uses no records with a regular expression or an address result.
             let fits =
                 naptr.flags.eq_ignore_ascii_case(b"s") && naptr.regexp.is_empty() && !naptr.replacement.is_root();
             fits.then(|| Service { transport, name: naptr.replacement.clone() })
@@ -234,7 +248,7 @@ impl<R: Records> Way<'_, R> {
         records.iter().filter_map(usable).take(MAX_SERVICES).collect()
     }
 
-    /// The SRV records of `services`, ranked as these are, the best first.
+    /// Returns the SRV records of `services`, in the order of the services, the best first.
     async fn srv(&mut self, services: &[Service]) -> Targets {
         let locator = self.locator;
         let questions = services.iter().map(|service| ask(locator, &service.name, RecordType::SRV)).collect();
@@ -245,7 +259,7 @@ impl<R: Records> Way<'_, R> {
             targets.any = true;
             for record in found.records {
                 //= rfc2782#Target
-                // A target of "." says that the service is decidedly not there.
+                // A target of "." says that the service is not available.
                 if let RData::SRV(srv) = record.data
                     && !srv.target.is_root()
                 {
@@ -257,7 +271,7 @@ impl<R: Records> Way<'_, R> {
         targets
     }
 
-    /// The candidates behind SRV records; each name is asked for once.
+    /// Returns the candidates for SRV records, querying each name once.
     async fn at_targets(&mut self, targets: &[Target]) -> Vec<Candidate> {
         let mut names: BTreeMap<&Name, Addresses> = BTreeMap::new();
         for target in targets {
@@ -281,7 +295,7 @@ impl<R: Records> Way<'_, R> {
         targets.iter().filter_map(candidate).collect()
     }
 
-    /// The one candidate that is the host itself.
+    /// Returns the host itself as the only candidate.
     async fn at_host(&mut self, host: &Name, transport: Transport, port: u16) -> Vec<Candidate> {
         let reach = self.locator.reach;
         let wanted = [true, false].map(|ipv6| reach.has(transport, ipv6));
@@ -290,8 +304,8 @@ impl<R: Records> Way<'_, R> {
         vec![Candidate { rank: 0, priority: 0, weight: 0, hops: hops(&addresses, transport, port, reach) }]
     }
 
-    /// The addresses of each name, at most so many of a family, all asked for at once; whether IPv6 and IPv4 are wanted stands
-    /// beside it.
+    /// Returns the addresses of each name, at most `most` per family, queried concurrently. The flags say whether
+    /// IPv6 and IPv4 are wanted.
     async fn addresses(&mut self, names: Vec<(&Name, [bool; 2])>, most: usize) -> Vec<Addresses> {
         let mut places = Vec::new();
         let mut questions = Vec::new();
@@ -311,38 +325,44 @@ impl<R: Records> Way<'_, R> {
         all
     }
 
-    async fn ask(&mut self, name: &Name, kind: RecordType) -> Option<Found> {
+    async fn ask(&mut self, name: &Name, kind: RecordType) -> Option<RecordAnswer> {
         let answer = ask(self.locator, name, kind).await;
         self.take(answer)
     }
 
-    /// Counts an answer's TTL in.
-    fn take(&mut self, answer: Result<Found, Lacking>) -> Option<Found> {
+    /// Takes an answer and updates the smallest TTL.
+    fn take(&mut self, answer: Result<RecordAnswer, RecordError>) -> Option<RecordAnswer> {
         match answer {
             Ok(found) => {
                 self.ttl = self.ttl.min(found.ttl);
                 return Some(found);
             }
-            Err(Lacking::None(ttl)) => self.ttl = self.ttl.min(ttl.unwrap_or(Duration::MAX)),
-            Err(Lacking::NotImplemented) => {}
-            Err(Lacking::NoAnswer) => self.owed = true,
+            Err(RecordError::None(ttl)) => self.ttl = self.ttl.min(ttl.unwrap_or(Duration::MAX)),
+            Err(RecordError::NotImplemented) => {}
+            Err(RecordError::NoAnswer) => self.is_incomplete = true,
         }
         None
     }
 }
 
-/// One look-up, which ends in time to make something of the others.
-async fn ask<R: Records>(locator: &Locator<R>, name: &Name, kind: RecordType) -> Result<Found, Lacking> {
-    timeout_at(locator.deadline, locator.records.ask(name.clone(), kind)).await.unwrap_or(Err(Lacking::NoAnswer))
+/// Runs one lookup, which ends early enough to use the results of the others.
+async fn ask<R: RecordLookup>(
+    locator: &Locator<R>,
+    name: &Name,
+    kind: RecordType,
+) -> Result<RecordAnswer, RecordError> {
+    timeout_at(locator.deadline, locator.records.look_up(name.clone(), kind))
+        .await
+        .unwrap_or(Err(RecordError::NoAnswer))
 }
 
-/// The SRV name of a transport at `host`; `None` where there is none: for WebSockets (RFC 7118 §10 uses no SRV), and for TLS
-/// unless the URI asks for it.
-fn service(host: &Name, transport: Transport, question: &Question) -> Option<Service> {
+/// Returns the SRV name of a transport at `host`; `None` for WebSocket (RFC 7118 §10 uses no SRV), and for TLS unless
+/// the URI requires it.
+fn service(host: &Name, transport: Transport, question: &LocateQuery) -> Option<Service> {
     let prefix = match transport {
         Transport::Udp => "_sip._udp",
         Transport::Tcp => "_sip._tcp",
-        Transport::Tls if question.secure || question.transport.is_some() => "_sips._tcp",
+        Transport::Tls if question.is_secure || question.transport.is_some() => "_sips._tcp",
         Transport::Tls | Transport::Ws | Transport::Wss => return None,
     };
     let mut name = Name::from_ascii(prefix).ok()?.append_domain(host).ok()?;
@@ -350,7 +370,7 @@ fn service(host: &Name, transport: Transport, question: &Question) -> Option<Ser
     Some(Service { transport, name })
 }
 
-/// The transport of a NAPTR record's service field (RFC 3263 §4.1, §8.1; RFC 7118 §10).
+/// Returns the transport of a NAPTR record's service field (RFC 3263 §4.1, §8.1; RFC 7118 §10).
 fn naptr_transport(services: &[u8]) -> Option<Transport> {
     const SERVICES: [(&[u8], Transport); 3] =
         [(b"SIP+D2U", Transport::Udp), (b"SIP+D2T", Transport::Tcp), (b"SIPS+D2T", Transport::Tls)];
@@ -360,17 +380,18 @@ fn naptr_transport(services: &[u8]) -> Option<Transport> {
 fn hops(addresses: &[IpAddr], transport: Transport, port: u16, reach: Reach) -> smallvec::SmallVec<[Hop; 2]> {
     let reached = addresses.iter().filter(|address| port != 0 && is_one_host(**address));
     let reached = reached.filter(|address| reach.has(transport, address.is_ipv6()));
-    // A request tries no more in all, so no more need be kept.
+    // A request tries no more hops.
     reached.take(MAX_HOPS).map(|address| Hop { transport, address: SocketAddr::new(*address, port) }).collect()
 }
 
-/// Whether an address is one host's: whoever has a domain may write any into it, and nothing goes to a group or to nobody.
+/// Whether an address is a unicast host address. A domain's owner can publish any address; requests to multicast or
+/// unspecified addresses must not leave.
 fn is_one_host(address: IpAddr) -> bool {
     let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
     !(address.is_unspecified() || address.is_multicast() || is_broadcast)
 }
 
-/// All answers, in the order of the questions, which are under way together.
+/// Runs the futures concurrently and returns their results in order.
 async fn join_all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
     let mut running: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
     let mut done: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();

@@ -1,4 +1,4 @@
-//! RFC 3263 against records that are written down here; the real name server is in the tests of the crate.
+//! Tests of RFC 3263 against records defined here; tests with a real name server are in the crate's `tests` folder.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -9,10 +9,10 @@ use std::time::Duration;
 use hickory_resolver::proto::rr::rdata::{A, AAAA, NAPTR, SRV};
 use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
 use strowger_foundation::Transport;
-use strowger_locate::{Answer, Failure, MAX_HOPS, Question};
+use strowger_locate::{LocateError, LocateQuery, LocateResult, MAX_HOPS};
 use tokio::time::Instant;
 
-use super::records::{Found, Lacking, Records};
+use super::records::{RecordAnswer, RecordError, RecordLookup};
 use super::rfc3263::{Locator, addresses, locate, servers};
 use super::{DnsConfig, DnsResolver, Reach, ServersAnswer};
 
@@ -21,15 +21,15 @@ const NEGATIVE: Duration = Duration::from_secs(33);
 #[derive(Clone, Default)]
 struct Zone {
     records: HashMap<(Name, RecordType), Vec<RData>>,
-    lacking: HashMap<(Name, RecordType), Lacking>,
-    /// These are never answered.
+    lacking: HashMap<(Name, RecordType), RecordError>,
+    /// Queries that are never answered.
     silent: Vec<(Name, RecordType)>,
     no_servers: bool,
     asked: Arc<Mutex<Vec<(String, RecordType)>>>,
 }
 
-impl Records for Zone {
-    async fn ask(&self, name: Name, kind: RecordType) -> Result<Found, Lacking> {
+impl RecordLookup for Zone {
+    async fn look_up(&self, name: Name, kind: RecordType) -> Result<RecordAnswer, RecordError> {
         self.asked.lock().unwrap().push((name.to_string(), kind));
         let key = (name.clone(), kind);
         if self.silent.contains(&key) {
@@ -38,10 +38,10 @@ impl Records for Zone {
         match (self.records.get(&key), self.lacking.get(&key)) {
             (Some(records), _) => {
                 let records = records.iter().map(|data| Record::from_rdata(name.clone(), 100, data.clone())).collect();
-                Ok(Found { records, ttl: Duration::from_secs(100) })
+                Ok(RecordAnswer { records, ttl: Duration::from_secs(100) })
             }
             (None, Some(lacking)) => Err(*lacking),
-            (None, None) => Err(Lacking::None(Some(NEGATIVE))),
+            (None, None) => Err(RecordError::None(Some(NEGATIVE))),
         }
     }
 
@@ -77,7 +77,7 @@ impl Zone {
         self.with(at, RData::NAPTR(NAPTR::new(order, 0, flags, services, regexp, name(to))))
     }
 
-    fn lacks(mut self, at: &str, kind: RecordType, lacking: Lacking) -> Self {
+    fn lacks(mut self, at: &str, kind: RecordType, lacking: RecordError) -> Self {
         self.lacking.insert((name(at), kind), lacking);
         self
     }
@@ -91,8 +91,8 @@ impl Zone {
         self.with(at, RData::SRV(SRV::new(priority, weight, 5060, name(target))))
     }
 
-    /// By UDP and TCP over IPv4, in virtual time.
-    fn servers(&self, question: &Question) -> (ServersAnswer, Duration) {
+    /// Looks up servers over UDP and TCP on IPv4, in virtual time.
+    fn servers(&self, question: &LocateQuery) -> (ServersAnswer, Duration) {
         let reach =
             Reach::of([Transport::Udp, Transport::Tcp].map(|transport| (transport, (Ipv4Addr::LOCALHOST, 0).into())));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -102,8 +102,12 @@ impl Zone {
         })
     }
 
-    /// The addresses of a host, in virtual time.
-    fn addresses(&self, question: &Question, listeners: &[SocketAddr]) -> (Result<Vec<String>, Failure>, Duration) {
+    /// Looks up a host's addresses, in virtual time.
+    fn addresses(
+        &self,
+        question: &LocateQuery,
+        listeners: &[SocketAddr],
+    ) -> (Result<Vec<String>, LocateError>, Duration) {
         let reach = Reach::of(listeners.iter().map(|address| (Transport::Udp, *address)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let (answer, ttl) = runtime.block_on(async {
@@ -115,7 +119,7 @@ impl Zone {
         (answer.map(|all| all.into_iter().map(shown).collect()), ttl)
     }
 
-    fn hosts(&self, question: &Question) -> Vec<String> {
+    fn hosts(&self, question: &LocateQuery) -> Vec<String> {
         let text = |server: super::Server| {
             let super::Server { host, port, transport, priority, weight } = server;
             format!("{transport} {host}:{port} {priority}/{weight}")
@@ -123,8 +127,8 @@ impl Zone {
         self.servers(question).0.expect("it is there").into_iter().map(text).collect()
     }
 
-    /// In virtual time.
-    fn locate(&self, question: &Question, transports: &[Transport], ipv6: bool) -> (Answer, Duration) {
+    /// Locates in virtual time.
+    fn locate(&self, question: &LocateQuery, transports: &[Transport], ipv6: bool) -> (LocateResult, Duration) {
         let families: &[SocketAddr] = &[(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
         let families = &families[..1 + usize::from(ipv6)];
         let pairs = transports.iter().flat_map(|transport| families.iter().map(|address| (*transport, *address)));
@@ -138,7 +142,7 @@ impl Zone {
         })
     }
 
-    fn hops(&self, question: &Question, transports: &[Transport], ipv6: bool) -> Vec<String> {
+    fn hops(&self, question: &LocateQuery, transports: &[Transport], ipv6: bool) -> Vec<String> {
         let (answer, _) = self.locate(question, transports, ipv6);
         let located = answer.expect("it is there");
         let hops = located.candidates.iter().flat_map(|candidate| &candidate.hops);
@@ -146,8 +150,8 @@ impl Zone {
     }
 }
 
-fn question(transport: Option<Transport>, secure: bool) -> Question {
-    Question::new(b"h.example.com", None, transport, secure)
+fn question(transport: Option<Transport>, secure: bool) -> LocateQuery {
+    LocateQuery::new(b"h.example.com", None, transport, secure)
 }
 
 const ALL: &[Transport] = &[Transport::Udp, Transport::Tcp, Transport::Tls, Transport::Ws, Transport::Wss];
@@ -159,7 +163,7 @@ fn nothing_goes_to_a_group_to_nobody_or_to_no_port() {
     let zone = evil.into_iter().fold(zone, |zone, address| zone.with("b", RData::A(A(address))));
     assert_eq!(zone.hops(&question(None, false), ALL, false), ["UDP 192.0.2.2:5070"]);
     let (answer, _) = Zone::default().with("h", RData::A(A(evil[0]))).locate(&question(None, false), ALL, false);
-    assert_eq!(answer, Err(Failure::NoSuchName));
+    assert_eq!(answer, Err(LocateError::NoSuchName));
 }
 
 #[test]
@@ -176,17 +180,19 @@ fn of_thousands_of_records_few_are_kept() {
 #[test]
 fn what_is_too_long_for_a_name_is_not_asked_for() {
     let mut config = DnsConfig::new(Reach::of([(Transport::Udp, (Ipv4Addr::LOCALHOST, 5060).into())]));
-    // Nobody is there; nobody is asked either.
+    // Nothing listens there, and nothing is sent there.
     config.servers = vec![(Ipv4Addr::LOCALHOST, 1).into()];
     let resolver = DnsResolver::start(&config).expect("a thread");
     let answer = Arc::new(Mutex::new(None));
     let slot = Arc::clone(&answer);
-    let question = Question::new(&[b'a'; 60_000], None, None, false);
+    let question = LocateQuery::new(&[b'a'; 60_000], None, None, false);
     resolver.ask(question, Box::new(move |answer, _| *slot.lock().unwrap() = Some(answer)));
-    assert_eq!(answer.lock().unwrap().take(), Some(Err(Failure::NoSuchName)), "at once");
+    assert_eq!(answer.lock().unwrap().take(), Some(Err(LocateError::NoSuchName)), "at once");
     assert_eq!((resolver.counts().asked, resolver.counts().missing), (1, 1));
 }
 
+//= rfc3263#4.1:sips-services
+//= rfc3263#4.1:sips-kept
 #[test]
 fn a_sips_uri_goes_by_tls_only() {
     let zone = Zone::default()
@@ -197,11 +203,11 @@ fn a_sips_uri_goes_by_tls_only() {
         .a("one", 1);
     assert_eq!(zone.hops(&question(None, true), ALL, false), ["TLS 192.0.2.1:5061"]);
     assert_eq!(zone.hops(&question(Some(Transport::Tcp), true), ALL, false), ["TLS 192.0.2.1:5061"]);
-    assert_eq!(zone.locate(&question(Some(Transport::Udp), true), ALL, false).0, Err(Failure::NoSuchName));
-    // Without any service records too.
+    assert_eq!(zone.locate(&question(Some(Transport::Udp), true), ALL, false).0, Err(LocateError::NoSuchName));
+    // The same without service records.
     let plain = Zone::default().a("h", 1);
     assert_eq!(plain.hops(&question(None, true), ALL, false), ["TLS 192.0.2.1:5061"]);
-    // A sip URI may be sent by TLS where the domain says so, but does not ask for it otherwise.
+    // A sip URI may use TLS if the domain offers it, but does not require it.
     assert_eq!(zone.hops(&question(None, false), ALL, false), ["UDP 192.0.2.1:5060", "TLS 192.0.2.1:5061"]);
     plain.hops(&question(None, false), ALL, false);
     let asked = plain.asked.lock().unwrap();
@@ -216,6 +222,7 @@ fn a_websocket_has_no_service_records() {
     assert!(zone.asked.lock().unwrap().iter().all(|(_, kind)| *kind == RecordType::A));
 }
 
+//= rfc3263#4.1:unknown-services
 #[test]
 fn services_that_we_do_not_have_leave_srv_to_be_asked() {
     let zone = Zone::default().naptr("h", 1, "SIPS+D2T", "_sips._tcp.h").srv("_sip._tcp.h", 5070, "one").a("one", 1);
@@ -231,26 +238,28 @@ fn a_target_of_two_services_is_asked_for_once() {
     assert_eq!(asked.iter().filter(|(_, kind)| *kind == RecordType::A).count(), 1, "{asked:?}");
 }
 
+//= rfc3263#4.1:port
 #[test]
 fn one_address_family_that_is_not_answered_does_not_cost_the_other() {
     let zone = Zone::default().a("h", 1).aaaa("h").silent("h", RecordType::AAAA);
     let (answer, ttl) = zone.locate(&question(None, false), ALL, true);
     assert_eq!(answer.expect("it is there").candidates[0].hops.len(), 1);
     assert_eq!(ttl, Duration::from_secs(10), "it is asked again soon");
-    assert_eq!(zone.hops(&Question { port: Some(7), ..question(None, false) }, ALL, true), ["UDP 192.0.2.1:7"]);
+    assert_eq!(zone.hops(&LocateQuery { port: Some(7), ..question(None, false) }, ALL, true), ["UDP 192.0.2.1:7"]);
 }
 
+//= rfc3263#4.1:default
 #[test]
 fn without_an_answer_nothing_is_guessed() {
     let there = || Zone::default().a("h", 1);
-    let no_answer = (Err(Failure::NoAnswer), Duration::ZERO);
+    let no_answer = (Err(LocateError::NoAnswer), Duration::ZERO);
     let ask = |zone: Zone| zone.locate(&question(None, false), ALL, false);
     assert_eq!(ask(there().silent("h", RecordType::NAPTR)), no_answer);
-    assert_eq!(ask(there().lacks("h", RecordType::NAPTR, Lacking::NoAnswer)), no_answer);
+    assert_eq!(ask(there().lacks("h", RecordType::NAPTR, RecordError::NoAnswer)), no_answer);
     assert_eq!(ask(there().silent("_sip._udp.h", RecordType::SRV)), no_answer);
     assert_eq!(ask(Zone::default().silent("h", RecordType::A)), no_answer);
-    // A server that knows no NAPTR has none.
-    let old = there().lacks("h", RecordType::NAPTR, Lacking::NotImplemented);
+    // A server that does not support NAPTR has no NAPTR records.
+    let old = there().lacks("h", RecordType::NAPTR, RecordError::NotImplemented);
     assert_eq!(old.hops(&question(None, false), ALL, false), ["UDP 192.0.2.1:5060"]);
 }
 
@@ -273,10 +282,12 @@ fn the_smallest_ttl_counts_also_of_what_is_not_there() {
     assert_eq!(ttl, Duration::from_secs(100));
 }
 
-fn domain(transport: Option<Transport>) -> Question {
-    Question::new(b"sip.example.com", None, transport, false)
+fn domain(transport: Option<Transport>) -> LocateQuery {
+    LocateQuery::new(b"sip.example.com", None, transport, false)
 }
 
+//= rfc3263#4.1:transport-of-uri
+//= rfc3263#4.1:naptr
 #[test]
 fn servers_are_those_of_one_transport_with_their_shares() {
     let zone = Zone::default().weighed("_sip._udp.sip", 10, 3, "One").weighed("_sip._udp.sip", 20, 0, "two").weighed(
@@ -297,25 +308,25 @@ fn servers_are_those_of_one_transport_with_their_shares() {
 fn servers_are_all_or_none() {
     let zone = Zone::default().weighed("_sip._tcp.sip", 0, 0, "three");
     assert_eq!(zone.hosts(&domain(None)), ["TCP three.example.com:5060 0/0"]);
-    let owed = zone.clone().lacks("_sip._udp.sip", RecordType::SRV, Lacking::NoAnswer);
-    assert_eq!(owed.servers(&domain(None)), (Err(Failure::NoAnswer), Duration::ZERO), "there may be some by UDP");
+    let owed = zone.clone().lacks("_sip._udp.sip", RecordType::SRV, RecordError::NoAnswer);
+    assert_eq!(owed.servers(&domain(None)), (Err(LocateError::NoAnswer), Duration::ZERO), "there may be some by UDP");
     let silent = zone.silent("_sip._tcp.sip", RecordType::SRV);
-    assert_eq!(silent.servers(&domain(None)).0, Err(Failure::NoAnswer));
+    assert_eq!(silent.servers(&domain(None)).0, Err(LocateError::NoAnswer));
     assert_eq!(
         Zone::default().a("sip", 1).servers(&domain(None)).0,
-        Err(Failure::NoSuchName),
+        Err(LocateError::NoSuchName),
         "an address is no service"
     );
     let decided = Zone::default().with("_sip._udp.sip", RData::SRV(SRV::new(0, 0, 0, Name::root())));
-    assert_eq!(decided.servers(&domain(Some(Transport::Udp))).0, Err(Failure::NoSuchName), "decidedly not there");
-    let no_name = Question::new(b"exa mple.com", None, None, false);
-    assert_eq!(Zone::default().servers(&no_name).0, Err(Failure::NoSuchName));
+    assert_eq!(decided.servers(&domain(Some(Transport::Udp))).0, Err(LocateError::NoSuchName), "decidedly not there");
+    let no_name = LocateQuery::new(b"exa mple.com", None, None, false);
+    assert_eq!(Zone::default().servers(&no_name).0, Err(LocateError::NoSuchName));
 }
 
 #[test]
 fn every_address_of_a_host_that_is_reached_is_one_server() {
     let (v4, v6) = ((Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into());
-    let host = |port| Question::new(b"pods.example.com", port, Some(Transport::Udp), false);
+    let host = |port| LocateQuery::new(b"pods.example.com", port, Some(Transport::Udp), false);
     let zone = Zone::default().a("pods", 1).a("pods", 2).aaaa("pods");
     let (found, ttl) = zone.addresses(&host(Some(5070)), &[v4]);
     assert_eq!(found, Ok(vec!["UDP 192.0.2.1:5070 0/1".to_owned(), "UDP 192.0.2.2:5070 0/1".to_owned()]));
@@ -325,10 +336,10 @@ fn every_address_of_a_host_that_is_reached_is_one_server() {
     let (found, _) = zone.addresses(&host(None), &[v6]);
     assert_eq!(found, Ok(vec!["UDP [::1]:5060 0/1".to_owned()]), "as URIs have it");
     let owed = zone.clone().silent("pods", RecordType::AAAA);
-    assert_eq!(Zone::default().addresses(&host(None), &[v4]).0, Err(Failure::NoSuchName));
+    assert_eq!(Zone::default().addresses(&host(None), &[v4]).0, Err(LocateError::NoSuchName));
     let owed =
         Zone { records: owed.records.into_iter().filter(|((_, kind), _)| *kind == RecordType::A).collect(), ..owed };
-    assert_eq!(owed.addresses(&host(None), &[v4, v6]), (Err(Failure::NoAnswer), Duration::ZERO), "all or none");
+    assert_eq!(owed.addresses(&host(None), &[v4, v6]), (Err(LocateError::NoAnswer), Duration::ZERO), "all or none");
     assert_eq!(
         owed.addresses(&host(None), &[v4]).0.map(|all| all.len()),
         Ok(2),

@@ -1,62 +1,63 @@
-//! What is said of clusters that users are spread over.
+//! Messages about the clusters that users are spread over.
 
 use serde::{Deserialize, Serialize};
 
-/// Other weights that are thought of.
+/// Proposed weights.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Reweighing {
-    /// Names of clusters, and the weight that each would have.
+pub struct WeightProposal {
+    /// Cluster names with their proposed weights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub weights: Vec<(String, u16)>,
-    /// Whether all weights are to be chosen so that each member has the same load.
+    /// Whether to choose all weights so that each member has the same load.
     #[serde(default)]
     pub even: bool,
 }
 
-/// The clusters as they are, and as they would be.
+/// Current and proposed state of the clusters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Clusters {
-    /// The clusters, in the order of the configuration.
+    /// Clusters, in configuration order.
     pub clusters: Vec<ClusterShare>,
-    /// The share of the users that would move, from 0 to 1, where other weights are thought of.
+    /// Share of users that would move under the proposed weights, from 0 to 1.
     pub moves: Option<f64>,
-    /// The share of the users that has moved lately: who has not registered since is asked for where he was.
+    /// Share of users that moved with the last change; those who have not registered since are looked up in their
+    /// previous cluster.
     pub moved: f64,
-    /// How many seconds it takes until all of those must have registered again.
+    /// Seconds until all moved users must have registered again.
     pub moving_s: Option<u64>,
-    /// The share of the load that the users have who cannot be told apart by weights: those of the busiest slot of 65,536.
+    /// Share of load from users that weights cannot separate: those of the busiest of 65,536 slots.
     pub busiest: f64,
 }
 
-/// One cluster.
+/// A cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClusterShare {
     /// Its name.
     pub name: String,
-    /// Its members, as far as they are known.
+    /// Number of known members.
     pub members: u64,
-    /// Of these, those that take requests; none where this server does not ask them.
+    /// Number of members in service; none if this server does not probe them.
     pub in_service: Option<u64>,
-    /// As it is.
+    /// Current state.
     pub now: Share,
-    /// As it would be.
+    /// Proposed state.
     pub then: Option<Share>,
 }
 
-/// What a cluster has.
+/// A cluster's share of users and load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Share {
     /// Its weight.
     pub weight: u16,
-    /// Its share of all possible users, from 0 to 1.
+    /// Share of all possible users, from 0 to 1.
     pub share: f64,
-    /// Users that this server knows.
+    /// Number of its users known to this server.
     pub users: u64,
-    /// Requests lately, of which those of five minutes ago count half.
+    /// Recent requests, with a half-life of five minutes.
     pub requests: u64,
-    /// Of these, calls.
+    /// Calls among these.
     pub calls: u64,
-    /// Its share of the requests, from 0 to 1.
+    /// Share of the requests, from 0 to 1.
     pub load: f64,
 }

@@ -1,34 +1,34 @@
-//! Kamailio's dispatcher list: a destination a line, as `setid destination flags priority attributes`, of which the last three
-//! may be missing. What follows `#` is a comment.
+//! Parser of Kamailio's dispatcher list. Each line has the form `setid destination flags priority attributes`; the
+//! last three fields are optional. `#` starts a comment.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use strowger_kamailio::{Attributes, is_in_service};
 
-/// One line.
+/// A line of the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Destination {
-    /// From 1.
+    /// Line number, from 1.
     pub(super) line: usize,
-    /// With `sip:` before it, which may be missing in the file.
+    /// URI with `sip:`, which the file may omit.
     pub(super) uri: String,
-    /// Whether it is in service by its flags.
+    /// Whether its flags put it in service.
     pub(super) enabled: bool,
-    /// Those of a higher one come first.
+    /// Priority; higher ones come first.
     pub(super) priority: u16,
     /// The attribute `rweight`, else `weight`, else 1.
     pub(super) weight: u16,
     /// The attribute `maxload`, unless it is 0.
     pub(super) capacity: Option<u32>,
-    /// Attributes that say something and are not followed.
+    /// Attributes that have a meaning but are not supported.
     pub(super) ignored: Vec<&'static str>,
 }
 
-/// What is wrong with a list.
+/// A fault in a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ListFault {
-    /// From 1; of the whole file where there is none.
+    /// Line number, from 1; `None` for the whole file.
     pub(super) line: Option<usize>,
     pub(super) message: String,
 }
@@ -42,15 +42,15 @@ impl fmt::Display for ListFault {
     }
 }
 
-/// The destinations of the set `id`, in the order of the file. Lines of other sets are looked at only so far that it is known
-/// that they are such.
+/// Returns the destinations of set `id`, in file order. Lines of other sets are parsed only as far as their set
+/// number.
 pub(super) fn read(text: &str, id: u32) -> Result<Vec<Destination>, ListFault> {
     let mut found: Vec<Destination> = Vec::new();
     let mut others = BTreeSet::new();
     for (index, line) in text.lines().enumerate() {
         let number = index + 1;
         let fault = |message: String| ListFault { line: Some(number), message };
-        // A comment may follow what ends a line, also without a space behind a URI.
+        // A comment may follow any line, even directly after a URI.
         let mut fields = line.split_ascii_whitespace().take_while(|field| !field.starts_with('#'));
         let Some(set) = fields.next() else { continue };
         let set: u32 = set.parse().map_err(|_| {
@@ -107,7 +107,7 @@ fn destination<'a>(line: usize, uri: &str, mut more: impl Iterator<Item = &'a st
 mod tests {
     use super::*;
 
-    /// As Kamailio's own sample has it, in form.
+    /// Same form as Kamailio's sample file.
     const SAMPLE: &str = "\
 # $Id$
 # dispatcher destination sets
@@ -126,7 +126,7 @@ mod tests {
 1 sip:127.0.0.1:7074
 ";
 
-    /// What people have in theirs.
+    /// Lines as found in practice.
     const WHOLE: &str = "\
 1 sip:192.0.2.1:5060;transport=tcp 0 10 duid=a;maxload=30;weight=50   # Vienna
 1\tsip:192.0.2.2 8 5 weight=20;rweight=3;maxload=0;class=dxa;prefix=448;strip=2

@@ -1,4 +1,4 @@
-//! Balancers' targets: brought together from the configuration, the database, dispatcher lists and the DNS, and made into the
+//! Balancers' targets: collected from the configuration, the database, dispatcher lists and DNS, and made into the
 //! sets that shards choose from.
 
 mod dispatcher;
@@ -11,66 +11,66 @@ use std::path::{Path, PathBuf};
 
 use strowger_directory::{Gateway, Gateways};
 
-use crate::config::values::{DnsName, ListName, Share, Target, TargetSource};
+use crate::config::values::{DnsName, ListName, Target, TargetSource, WeightedTarget};
 use crate::config::{Balancer, Config, Policy};
 use crate::dns::Server;
 
-pub use services::{Learnt, Services};
+pub use services::{ServiceUpdate, Services};
 pub use sets::{TargetSet, TargetSets};
 
-/// The most targets of one balancer, of all its sources together.
+/// Maximum number of targets of a balancer, from all its sources.
 pub const MAX_TARGETS: usize = strowger_balancer::MAX_MEMBERS;
-/// The largest dispatcher list, in bytes.
+/// Maximum size of a dispatcher list, in bytes.
 const MAX_LIST: u64 = 1024 * 1024;
 
-/// Why targets cannot be used, with the key that names them.
+/// Reason why targets cannot be used, with the key that names them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// The key, as `balancer[0].targets[1]`.
+pub struct TargetError {
+    /// The key, such as `balancer[0].targets[1]`.
     pub key: String,
-    /// What is wrong, and what to do about it.
+    /// The problem and its remedy.
     pub message: String,
 }
 
-impl Refused {
+impl TargetError {
     pub(crate) fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
         Self { key: key.into(), message: message.into() }
     }
 }
 
-impl fmt::Display for Refused {
+impl fmt::Display for TargetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.key, self.message)
     }
 }
 
-impl std::error::Error for Refused {}
+impl std::error::Error for TargetError {}
 
-/// A target as its source has it.
+/// A target as its source defines it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// The target, with its share.
-    pub share: Share,
-    /// Whether new calls go there at all.
+pub struct TargetEntry {
+    /// The target with its priority, weight and capacity.
+    pub share: WeightedTarget,
+    /// Whether it may get new calls.
     pub enabled: bool,
-    /// Who says so.
+    /// Source of the target.
     pub origin: Origin,
-    /// The place of that among the balancer's sources; none where an operator says it.
+    /// Index of the source in the balancer's list; `None` if an operator added the target.
     pub place: Option<usize>,
 }
 
-/// Who says that a target is one.
+/// What defines a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The configuration.
     Configuration,
-    /// The database, in this set of gateways.
+    /// A gateway set in the database.
     Database(String),
     /// A dispatcher list.
     List(ListName),
-    /// The DNS.
+    /// A name in DNS.
     Dns(DnsName),
-    /// An operator, until the configuration is read again.
+    /// An operator, until the next reload.
     Operator,
 }
 
@@ -86,14 +86,14 @@ impl fmt::Display for Origin {
     }
 }
 
-/// The dispatcher lists that a configuration names, as they were when they were read.
+/// Contents of the dispatcher lists named in a configuration, as of the last read.
 #[derive(Clone, Debug, Default)]
 pub struct Lists {
     files: BTreeMap<PathBuf, Result<String, String>>,
 }
 
 impl Lists {
-    /// Reads them. What cannot be read is told by who needs it.
+    /// Reads the lists. Read errors are reported when a list is used.
     #[must_use]
     pub fn read(config: &Config) -> Self {
         let mut files = BTreeMap::new();
@@ -118,7 +118,7 @@ fn read_list(file: &Path) -> Result<String, String> {
         .map_err(|error| format!("{shown} cannot be read: {error}; name a dispatcher list that this user may read"))
 }
 
-/// What an operator has added and removed while the server runs, by balancer.
+/// Targets that an operator has added and removed at runtime, by balancer.
 #[derive(Clone, Debug, Default)]
 pub struct Changes {
     by_name: BTreeMap<String, Change>,
@@ -126,21 +126,21 @@ pub struct Changes {
 
 #[derive(Clone, Debug, Default)]
 struct Change {
-    added: Vec<Share>,
-    /// By their URIs.
+    added: Vec<WeightedTarget>,
+    /// Removed targets by URI.
     removed: Vec<String>,
 }
 
 impl Changes {
-    /// The balancer has this target too, or again.
-    pub fn add(&mut self, balancer: &str, share: Share) {
+    /// Adds the target to the balancer, or restores it.
+    pub fn add(&mut self, balancer: &str, share: WeightedTarget) {
         let change = self.by_name.entry(balancer.to_owned()).or_default();
         change.removed.retain(|uri| *uri != share.target.uri);
         change.added.retain(|known| known.target.uri != share.target.uri);
         change.added.push(share);
     }
 
-    /// The balancer no longer has the target at `uri`.
+    /// Removes the target at `uri` from the balancer.
     pub fn remove(&mut self, balancer: &str, uri: &str) {
         let change = self.by_name.entry(balancer.to_owned()).or_default();
         change.added.retain(|known| known.target.uri != uri);
@@ -149,38 +149,38 @@ impl Changes {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of changes.
     #[must_use]
     pub fn count(&self) -> usize {
         self.by_name.values().map(|change| change.added.len() + change.removed.len()).sum()
     }
 }
 
-/// A target with its share, whether it is in service, and who says so.
-type Found = (Share, bool, Origin);
+/// A target, whether it is in service, and its origin.
+type SourceTarget = (WeightedTarget, bool, Origin);
 
-/// Everything that targets come from beside the configuration.
+/// Sources of targets besides the configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Sources<'a> {
-    /// The database's.
+    /// Gateways of the database.
     pub gateways: &'a Gateways,
     /// The dispatcher lists.
     pub lists: &'a Lists,
-    /// What the DNS has said last.
+    /// Latest answers of DNS.
     pub services: &'a Services,
-    /// What an operator has changed.
+    /// Changes by an operator.
     pub changes: &'a Changes,
 }
 
 impl Sources<'_> {
-    /// All targets of the balancer at `index` of the configuration, each URI once: what is listed first goes.
+    /// Returns all targets of the balancer at `index` of the configuration, each URI once; the first entry wins.
     ///
     /// # Errors
-    /// One of its sources cannot be used; then none of it is.
-    pub fn targets(&self, index: usize, balancer: &Balancer) -> Result<Vec<Listed>, Refused> {
-        let mut all: Vec<Listed> = Vec::new();
+    /// One of the sources cannot be used; then none of its targets is used.
+    pub fn targets(&self, index: usize, balancer: &Balancer) -> Result<Vec<TargetEntry>, TargetError> {
+        let mut all: Vec<TargetEntry> = Vec::new();
         let change = self.changes.by_name.get(&balancer.name);
-        let mut add = |new: Listed| {
+        let mut add = |new: TargetEntry| {
             let uri = &new.share.target.uri;
             let is_removed = change.is_some_and(|change| change.removed.contains(uri));
             if !is_removed && all.iter().all(|known| known.share.target.uri != *uri) {
@@ -190,33 +190,37 @@ impl Sources<'_> {
         for (place, source) in balancer.targets.iter().enumerate() {
             let found = self.of_source(source, balancer.policy);
             let key = || format!("balancer[{index}].targets[{place}]");
-            let found = found.map_err(|message| Refused::new(key(), message))?;
+            let found = found.map_err(|message| TargetError::new(key(), message))?;
             found
                 .into_iter()
-                .for_each(|(share, enabled, origin)| add(Listed { share, enabled, origin, place: Some(place) }));
+                .for_each(|(share, enabled, origin)| add(TargetEntry { share, enabled, origin, place: Some(place) }));
         }
         let added = change.into_iter().flat_map(|change| &change.added);
-        let listed =
-            |share: &Share| Listed { share: share.clone(), enabled: true, origin: Origin::Operator, place: None };
+        let listed = |share: &WeightedTarget| TargetEntry {
+            share: share.clone(),
+            enabled: true,
+            origin: Origin::Operator,
+            place: None,
+        };
         added.map(listed).for_each(&mut add);
         for (at, one) in all.iter().enumerate() {
             let target = &one.share.target;
             let mut others = all.iter().take(at).map(|other| &other.share.target);
-            if let Some(other) = others.find(|other| other.place == target.place) {
-                // The same place in other words would get two shares, and be counted twice.
+            if let Some(other) = others.find(|other| other.next_hop == target.next_hop) {
+                // A duplicate next hop, written differently, would get two shares and be counted twice.
                 let message = format!("{target} leads where {other} does; remove one, or write both alike");
                 let place = one.place.map_or_else(String::new, |place| format!("[{place}]"));
-                return Err(Refused::new(format!("balancer[{index}].targets{place}"), message));
+                return Err(TargetError::new(format!("balancer[{index}].targets{place}"), message));
             }
         }
         if all.len() > MAX_TARGETS {
             let message = format!("has {} targets, more than {MAX_TARGETS}; shorten a list, or make two", all.len());
-            return Err(Refused::new(format!("balancer[{index}].targets"), message));
+            return Err(TargetError::new(format!("balancer[{index}].targets"), message));
         }
         Ok(all)
     }
 
-    fn of_source(&self, source: &TargetSource, policy: Policy) -> Result<Vec<Found>, String> {
+    fn of_source(&self, source: &TargetSource, policy: Policy) -> Result<Vec<SourceTarget>, String> {
         match source {
             TargetSource::Target(share) => Ok(vec![(share.clone(), true, Origin::Configuration)]),
             TargetSource::Set(name) => {
@@ -233,12 +237,12 @@ impl Sources<'_> {
         }
     }
 
-    fn of_dns(&self, name: &DnsName) -> Result<Vec<Found>, String> {
+    fn of_dns(&self, name: &DnsName) -> Result<Vec<SourceTarget>, String> {
         let servers = self.services.known(name).unwrap_or_default();
         servers.iter().map(|server| of_server(name, server)).collect()
     }
 
-    fn of_list(&self, name: &ListName, policy: Policy) -> Result<Vec<Found>, String> {
+    fn of_list(&self, name: &ListName, policy: Policy) -> Result<Vec<SourceTarget>, String> {
         let ListName { file, id } = name;
         let shown = file.display();
         let text = match self.lists.files.get(file) {
@@ -251,16 +255,16 @@ impl Sources<'_> {
         let listed = |destination: dispatcher::Destination| {
             let dispatcher::Destination { line, uri, enabled, priority, weight, capacity, .. } = destination;
             let target: Target = uri.parse().map_err(|why| format!("{shown}:{line}: {why}"))?;
-            // There the highest is first, and no other algorithm than that by priority heeds it.
+            // In Kamailio the highest priority comes first, and only its priority algorithm uses priorities.
             let priority = if policy == Policy::Priority { highest - priority } else { 0 };
-            Ok((Share { target, priority, weight, capacity }, enabled, Origin::List(name.clone())))
+            Ok((WeightedTarget { target, priority, weight, capacity }, enabled, Origin::List(name.clone())))
         };
         destinations.into_iter().map(listed).collect()
     }
 
-    /// What an operator should know of what is in use, with its key.
+    /// Returns warnings about targets in use, with their keys.
     #[must_use]
-    pub fn look(&self, config: &Config) -> Vec<String> {
+    pub fn warnings(&self, config: &Config) -> Vec<String> {
         let mut warnings = Vec::new();
         for (index, balancer) in config.balancers.iter().enumerate() {
             let is_cluster = config.second_stage.iter().any(|cluster| cluster.name == balancer.name);
@@ -275,14 +279,15 @@ impl Sources<'_> {
                 warnings.push(format!("{key}: every target is disabled: calls get 503 with Retry-After; enable one"));
             }
             warnings.extend(useless_weights(balancer.policy, &targets).map(|why| format!("{key}: {why}")));
-            let unreached = |target: &Listed| config.unreached(&target.share.target);
+            let unreached = |target: &TargetEntry| config.unreachable(&target.share.target);
             let is_reached = targets.iter().any(|target| unreached(target).is_none());
-            warnings.extend(targets.iter().filter_map(unreached).map(|why| format!("{key}: {}", why.told(is_reached))));
+            warnings
+                .extend(targets.iter().filter_map(unreached).map(|why| format!("{key}: {}", why.message(is_reached))));
         }
         warnings
     }
 
-    /// Attributes of dispatcher lists that are not followed.
+    /// Returns warnings about unsupported attributes of dispatcher lists.
     fn look_at_lists(&self, index: usize, balancer: &Balancer) -> Vec<String> {
         let mut warnings = Vec::new();
         for (place, source) in balancer.targets.iter().enumerate() {
@@ -303,13 +308,15 @@ impl Sources<'_> {
     }
 }
 
-/// That of two that could be chosen one weighs more, where nobody looks at it. Who weighs nothing stands behind the others under
-/// every policy, and who has another priority too.
-fn useless_weights(policy: Policy, targets: &[Listed]) -> Option<String> {
+/// Returns a warning about different weights that the policy ignores. A target of weight 0 comes last under every
+/// policy, and so does one of another priority.
+fn useless_weights(policy: Policy, targets: &[TargetEntry]) -> Option<String> {
     let mut weighed = targets.iter().map(|target| &target.share).filter(|share| share.weight != 0);
-    let unlike = |one: &Share, other: &Share| one.priority == other.priority && one.weight != other.weight;
-    let heavier =
-        |share: &Share| targets.iter().map(|target| &target.share).find(|one| one.weight != 0 && unlike(one, share));
+    let unlike =
+        |one: &WeightedTarget, other: &WeightedTarget| one.priority == other.priority && one.weight != other.weight;
+    let heavier = |share: &WeightedTarget| {
+        targets.iter().map(|target| &target.share).find(|one| one.weight != 0 && unlike(one, share))
+    };
     let (first, other) = weighed.find_map(|share| Some((share.weight, heavier(share)?.weight)))?;
     if policy.heeds_weight() {
         return None;
@@ -322,14 +329,15 @@ fn useless_weights(policy: Policy, targets: &[Listed]) -> Option<String> {
     Some(format!("{} does not look at weights, and there are some, as {first} and {other}; {remedy}", policy.as_str()))
 }
 
-/// A server that the DNS names. The addresses of one that has a name are looked up when requests go there, as those of any name.
-fn of_server(name: &DnsName, server: &Server) -> Result<Found, String> {
+/// Converts a server from DNS to a target. The addresses of a host name are looked up when requests go there, as for
+/// any name.
+fn of_server(name: &DnsName, server: &Server) -> Result<SourceTarget, String> {
     let Server { host, port, transport, priority, weight } = server;
     let transport = match transport {
         strowger_foundation::Transport::Udp => "",
         _ => ";transport=tcp",
     };
     let target = format!("sip:{host}:{port}{transport}").parse()?;
-    let share = Share { target, priority: *priority, weight: *weight, capacity: None };
+    let share = WeightedTarget { target, priority: *priority, weight: *weight, capacity: None };
     Ok((share, true, Origin::Dns(name.clone())))
 }

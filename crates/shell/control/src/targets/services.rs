@@ -1,24 +1,24 @@
-//! What the DNS says of the names that balancers have targets from: asked again before it is out of date, and kept where the
-//! DNS says nothing.
+//! DNS answers for the names in balancers' targets. Names are queried again before their answers expire; the last
+//! answer remains in use while DNS does not answer.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use strowger_locate::Failure;
+use strowger_locate::LocateError;
 
 use crate::config::Config;
 use crate::config::values::{DnsName, TargetSource};
 use crate::dns::{Server, ServersAnswer};
 
-/// An answer is asked for again after its time, but not sooner and not later than this.
+/// Minimum time until an answer is queried again. Otherwise its TTL applies, up to a maximum.
 const OFTEN: Duration = Duration::from_secs(1);
 const SELDOM: Duration = Duration::from_secs(3600);
-/// And so soon where there was none.
+/// Time until the next query if there was no answer.
 const RETRY: Duration = Duration::from_secs(15);
-/// So long an answer is waited for at most before it is asked for anew.
+/// Time after which a query without a reply is repeated.
 const LOST: Duration = Duration::from_secs(60);
 
-/// The names, each with its servers as of the last answer that had any.
+/// The names, each with its servers from the last useful answer.
 #[derive(Clone, Debug, Default)]
 pub struct Services {
     by_name: BTreeMap<String, Service>,
@@ -27,34 +27,34 @@ pub struct Services {
 #[derive(Clone, Debug)]
 struct Service {
     name: DnsName,
-    /// None where there has been no answer yet; in one order whatever order the DNS gives them in.
+    /// Servers in sorted order, independent of the order in DNS; `None` before the first answer.
     servers: Option<Vec<Server>>,
-    /// When it is asked for next.
+    /// Time of the next query.
     due: Instant,
-    failing: Option<Failure>,
+    failing: Option<LocateError>,
 }
 
-/// What an answer changes.
+/// Effect of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Learnt {
-    /// Nothing that anybody would want to know.
+pub enum ServiceUpdate {
+    /// Nothing changed that needs reporting.
     Nothing,
-    /// The servers are others than before.
+    /// The servers changed.
     Servers,
-    /// There is no answer any more, or none that names a server; what was known stays.
-    Failing(Failure),
-    /// There is an answer again, and it is the same.
+    /// There is no answer, or none that names a server; the known servers stay.
+    Failing(LocateError),
+    /// There is an answer again, with the same servers.
     Recovered,
 }
 
 impl Services {
-    /// Follows the names of the balancers in `config`: others are forgotten, new ones are due at once.
+    /// Follows the names of the balancers in `config`: drops others; new ones are due at once.
     pub fn follow(&mut self, config: &Config, now: Instant) {
         let sources = config.balancers.iter().flat_map(|balancer| &balancer.targets);
         self.follow_names(sources.filter_map(TargetSource::dns_name), now);
     }
 
-    /// Follows these names, and no others.
+    /// Follows exactly these names.
     pub fn follow_names(&mut self, names: impl IntoIterator<Item = DnsName>, now: Instant) {
         let mut before = std::mem::take(&mut self.by_name);
         for name in names {
@@ -65,7 +65,7 @@ impl Services {
         }
     }
 
-    /// The names that are to be asked for; until their answers come they are not given out again.
+    /// Returns the names to query. They are not returned again until their answers arrive.
     pub fn due(&mut self, now: Instant) -> Vec<DnsName> {
         let due = self.by_name.values_mut().filter(|service| service.due <= now);
         due.map(|service| {
@@ -75,14 +75,20 @@ impl Services {
         .collect()
     }
 
-    /// The names of which nothing is known yet.
+    /// Returns the names without any answer yet.
     pub fn unknown(&self) -> impl Iterator<Item = &DnsName> {
         self.by_name.values().filter(|service| service.servers.is_none()).map(|service| &service.name)
     }
 
-    /// The DNS has answered, for so long. What it says of a name that is not followed any more is nothing.
-    pub fn handle_answer(&mut self, now: Instant, name: &DnsName, answer: ServersAnswer, ttl: Duration) -> Learnt {
-        let Some(service) = self.by_name.get_mut(&name.to_string()) else { return Learnt::Nothing };
+    /// Processes an answer and its lifetime. Answers for names that are not followed are ignored.
+    pub fn handle_answer(
+        &mut self,
+        now: Instant,
+        name: &DnsName,
+        answer: ServersAnswer,
+        ttl: Duration,
+    ) -> ServiceUpdate {
+        let Some(service) = self.by_name.get_mut(&name.to_string()) else { return ServiceUpdate::Nothing };
         match answer {
             Ok(mut servers) => {
                 servers.sort_by(|a, b| (a.priority, &a.host, a.port).cmp(&(b.priority, &b.host, b.port)));
@@ -91,27 +97,27 @@ impl Services {
                 let was_failing = service.failing.take().is_some();
                 if service.servers.as_ref() != Some(&servers) {
                     service.servers = Some(servers);
-                    return Learnt::Servers;
+                    return ServiceUpdate::Servers;
                 }
-                if was_failing { Learnt::Recovered } else { Learnt::Nothing }
+                if was_failing { ServiceUpdate::Recovered } else { ServiceUpdate::Nothing }
             }
             Err(failure) => {
                 service.due = now + RETRY;
                 let is_new = service.failing.replace(failure) != Some(failure);
-                if is_new { Learnt::Failing(failure) } else { Learnt::Nothing }
+                if is_new { ServiceUpdate::Failing(failure) } else { ServiceUpdate::Nothing }
             }
         }
     }
 
-    /// The servers of a name, as far as is known.
+    /// Returns the known servers of a name.
     #[must_use]
     pub fn known(&self, name: &DnsName) -> Option<&[Server]> {
         self.by_name.get(&name.to_string())?.servers.as_deref()
     }
 
-    /// Whether the last answer was none.
+    /// Returns the error if the last query failed.
     #[must_use]
-    pub fn failing(&self, name: &DnsName) -> Option<Failure> {
+    pub fn failing(&self, name: &DnsName) -> Option<LocateError> {
         self.by_name.get(&name.to_string())?.failing
     }
 }
@@ -142,12 +148,12 @@ mod tests {
         assert_eq!(due.iter().map(DnsName::to_string).collect::<Vec<_>>(), ["srv:a.example", "srv:b.example"]);
         assert!(services.due(start).is_empty(), "both are being asked for");
         let a = &due[0];
-        assert_eq!(services.handle_answer(start, a, Ok(vec![server("x"), server("w")]), TTL), Learnt::Servers);
+        assert_eq!(services.handle_answer(start, a, Ok(vec![server("x"), server("w")]), TTL), ServiceUpdate::Servers);
         assert_eq!(services.known(a).map(<[Server]>::len), Some(2));
         assert!(services.due(start + TTL - Duration::from_millis(1)).is_empty());
         assert_eq!(services.due(start + TTL).len(), 2, "and the other, whose answer was lost");
         let again = services.handle_answer(start + TTL, a, Ok(vec![server("w"), server("x")]), Duration::ZERO);
-        assert_eq!(again, Learnt::Nothing, "in another order");
+        assert_eq!(again, ServiceUpdate::Nothing, "in another order");
         assert!(
             services.due(start + TTL).is_empty(),
             "an answer that may not be kept is asked for seldom all the same"
@@ -162,14 +168,14 @@ mod tests {
         let a = services.due(now).remove(0);
         assert_eq!(services.unknown().count(), 1);
         services.handle_answer(now, &a, Ok(vec![server("x")]), TTL);
-        for failure in [Failure::NoAnswer, Failure::NoSuchName] {
-            assert_eq!(services.handle_answer(now, &a, Err(failure), TTL), Learnt::Failing(failure));
-            assert_eq!(services.handle_answer(now, &a, Err(failure), TTL), Learnt::Nothing, "told once");
+        for failure in [LocateError::NoAnswer, LocateError::NoSuchName] {
+            assert_eq!(services.handle_answer(now, &a, Err(failure), TTL), ServiceUpdate::Failing(failure));
+            assert_eq!(services.handle_answer(now, &a, Err(failure), TTL), ServiceUpdate::Nothing, "told once");
             assert_eq!(services.known(&a), Some(&[server("x")][..]));
         }
         assert_eq!(services.due(now + RETRY).len(), 1);
-        assert_eq!(services.handle_answer(now, &a, Ok(vec![server("x")]), TTL), Learnt::Recovered);
-        assert_eq!(services.handle_answer(now, &a, Ok(vec![server("y")]), TTL), Learnt::Servers);
+        assert_eq!(services.handle_answer(now, &a, Ok(vec![server("x")]), TTL), ServiceUpdate::Recovered);
+        assert_eq!(services.handle_answer(now, &a, Ok(vec![server("y")]), TTL), ServiceUpdate::Servers);
     }
 
     #[test]
@@ -183,6 +189,6 @@ mod tests {
         services.follow(&config(&["b.example", "c.example"]), now);
         assert!(services.known(&names[0]).is_none() && services.known(&names[1]).is_some());
         assert_eq!(services.unknown().map(DnsName::to_string).collect::<Vec<_>>(), ["srv:c.example"]);
-        assert_eq!(services.handle_answer(now, &names[0], Ok(Vec::new()), TTL), Learnt::Nothing, "too late");
+        assert_eq!(services.handle_answer(now, &names[0], Ok(Vec::new()), TTL), ServiceUpdate::Nothing, "too late");
     }
 }

@@ -1,16 +1,16 @@
-//! After a fault: what is missing is told, and a new segment begins.
+//! Recovery after a disk error: reports lost files and begins a new segment.
 
 use std::mem;
 
-use super::{Journal, Plan, Recovered, Writing, set_aside};
+use super::{Journal, RecoveryReport, SegmentLink, WriterState, quarantine};
 use crate::disk::{Disk, Operation};
-use crate::error::Fault;
-use crate::find::{Found, SET_ASIDE, UNFINISHED};
+use crate::error::DiskError;
 use crate::format::{HEADER, Header};
+use crate::inspect::{DAMAGED_SUFFIX, FolderContents, TEMP_SUFFIX};
 use crate::reader::{self, Segment, name_of};
 use crate::stamp::Stamp;
 
-/// A lost file. One that says so stands in its place, since the headers behind it name it.
+/// A lost file, replaced by a gap segment because later headers refer to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gap {
     number: u64,
@@ -18,24 +18,24 @@ pub(super) struct Gap {
     previous_len: u64,
 }
 
-/// What an opening could not do because nothing could be written.
+/// Cleanup that opening could not do because writing failed.
 #[derive(Debug, Default)]
-pub(super) struct Untidy {
-    /// To be kept for a person.
+pub(super) struct PendingCleanup {
+    /// Segments to be quarantined.
     aside: Vec<u64>,
-    /// To be removed when a newer header is durable.
+    /// Segments to be removed once a newer header is durable.
     strays: Vec<u64>,
-    /// What was found is replayed from this file too, so that it stays until that is over.
+    /// File that is being replayed and must stay until that is done.
     tail: Option<u64>,
 }
 
-impl Untidy {
-    pub(super) fn new(found: &Found) -> Self {
+impl PendingCleanup {
+    pub(super) fn new(found: &FolderContents) -> Self {
         let tail = found.tail.map(|tail| (tail.header.number, tail.damaged));
         let damaged = tail.filter(|(_, damaged)| *damaged).map(|(number, _)| number);
         Self {
-            aside: found.set_aside.iter().copied().chain(damaged).collect(),
-            strays: found.strays.clone(),
+            aside: found.quarantined.iter().copied().chain(damaged).collect(),
+            strays: found.orphans.clone(),
             tail: tail.filter(|(_, damaged)| !damaged).map(|(number, _)| number),
         }
     }
@@ -46,19 +46,19 @@ impl Untidy {
 }
 
 impl<D: Disk> Journal<D> {
-    /// Begins a new segment after a fault; without one this does nothing. Where files of the journal are gone meanwhile, what
-    /// the others have still counts.
+    /// Begins a new segment after a disk error; does nothing without one. If files of the journal have been lost, the
+    /// contents of the others stay valid.
     ///
     /// # Errors
-    /// The disk still refuses.
-    pub fn recover(&mut self, stamp: Stamp) -> Result<Recovered, Fault> {
-        let Writing::Refused(_, plan) = &self.writing else { return Ok(Recovered::default()) };
+    /// When the disk still refuses.
+    pub fn recover(&mut self, stamp: Stamp) -> Result<RecoveryReport, DiskError> {
+        let WriterState::Failed(_, plan) = &self.writer else { return Ok(RecoveryReport::default()) };
         let mut plan = *plan;
         match self.missing(&plan) {
             Ok(missing) if missing.is_empty() => {}
             Ok(missing) => {
                 plan = self.bridge(plan, &missing);
-                if let Writing::Refused(_, old) = &mut self.writing {
+                if let WriterState::Failed(_, old) = &mut self.writer {
                     *old = plan;
                 }
             }
@@ -68,17 +68,17 @@ impl<D: Disk> Journal<D> {
             return Err(self.refuse(fault, plan));
         }
         self.begin(stamp)?;
-        Ok(Recovered { lost: mem::take(&mut self.lost), kept_as: self.tidy_up_late() })
+        Ok(RecoveryReport { lost: mem::take(&mut self.lost), quarantined_as: self.clean_up_late() })
     }
 
-    /// Segments that should be there and are not.
-    fn missing(&self, plan: &Plan) -> Result<Vec<u64>, Fault> {
+    /// Returns the segments that should exist but do not.
+    fn missing(&self, plan: &SegmentLink) -> Result<Vec<u64>, DiskError> {
         let names = match self.disk.list() {
             Ok(names) => names,
             Err(gone) if gone.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-            Err(cause) => return Err(Fault::new(&self.disk, Operation::List, "", &cause)),
+            Err(cause) => return Err(DiskError::new(&self.disk, Operation::List, "", &cause)),
         };
-        // Only now: whoever removes a file says so before, and then it is not lost.
+        // Read after listing: a file that is being removed is recorded here first, so it does not count as lost.
         let removed = self.removed();
         let carried = plan.carried.map(|carried| carried.segment);
         let closed = self.closed.iter().map(|segment| segment.number);
@@ -91,9 +91,9 @@ impl<D: Disk> Journal<D> {
         Ok(missing)
     }
 
-    /// Plans around what is missing: gaps in the places of lost files, so that what stands before and behind them counts. Of
-    /// those before the oldest that is left one is enough, and none where none is left.
-    fn bridge(&mut self, plan: Plan, missing: &[u64]) -> Plan {
+    /// Adjusts the plan for missing segments: gap segments replace lost files, so that those before and after them
+    /// stay valid. One gap is enough before the oldest remaining segment; none is needed if no segment remains.
+    fn bridge(&mut self, plan: SegmentLink, missing: &[u64]) -> SegmentLink {
         self.lost.extend_from_slice(missing);
         let is_lost = |number: u64| missing.contains(&number);
         let removed = self.removed();
@@ -109,7 +109,7 @@ impl<D: Disk> Journal<D> {
             row.push(Segment { number, len: HEADER as u64 });
         }
         let Some(oldest) = row.iter().position(|segment| !is_lost(segment.number)) else {
-            return Plan { first_group: self.next_group, ..Plan::default() };
+            return SegmentLink { first_group: self.next_group, ..SegmentLink::default() };
         };
         let first = oldest.saturating_sub(1);
         let mut before = Segment { number: 0, len: 0 };
@@ -126,7 +126,7 @@ impl<D: Disk> Journal<D> {
         if !is_tail_lost {
             return plan;
         }
-        Plan {
+        SegmentLink {
             previous: before.number,
             previous_len: before.len,
             first_group: self.next_group,
@@ -135,14 +135,14 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    fn make_gaps(&mut self, stamp: Stamp) -> Result<(), Fault> {
+    fn make_gaps(&mut self, stamp: Stamp) -> Result<(), DiskError> {
         while let Some(&Gap { number, previous, previous_len }) = self.gaps.first() {
             let (store_id, first_group) = (self.settings.store_id, self.next_group);
             let header = Header { number, store_id, previous, previous_len, first_group, stamp, is_gap: true };
             let mut bytes = Vec::with_capacity(HEADER);
             header.write(&mut bytes);
             if let Err(fault) = self.make_file(number, &bytes) {
-                let _ = self.disk.remove(&format!("{}{UNFINISHED}", name_of(number)));
+                let _ = self.disk.remove(&format!("{}{TEMP_SUFFIX}", name_of(number)));
                 return Err(fault);
             }
             self.gaps.remove(0);
@@ -150,29 +150,29 @@ impl<D: Disk> Journal<D> {
         Ok(())
     }
 
-    /// A new segment stands behind what a faulty opening found. Where the damaged files are now.
-    fn tidy_up_late(&mut self) -> Vec<String> {
-        for number in mem::take(&mut self.untidy.strays) {
+    /// Does the cleanup deferred by opening, once a new segment exists; returns the paths of quarantined files.
+    fn clean_up_late(&mut self) -> Vec<String> {
+        for number in mem::take(&mut self.pending_cleanup.strays) {
             let _ = reader::remove(&self.disk, &name_of(number));
         }
         let mut kept_as = Vec::new();
-        for number in mem::take(&mut self.untidy.aside) {
-            if set_aside(&self.disk, number, &mut []) {
-                kept_as.push(self.disk.path_of(&format!("{}{SET_ASIDE}", name_of(number))));
+        for number in mem::take(&mut self.pending_cleanup.aside) {
+            if quarantine(&self.disk, number, &mut []) {
+                kept_as.push(self.disk.path_of(&format!("{}{DAMAGED_SUFFIX}", name_of(number))));
             }
         }
         kept_as
     }
 
-    /// Nothing is replayed any more.
+    /// Removes the superseded tail once nothing is replayed from it.
     pub(super) fn remove_superseded(&mut self) {
-        let Some(number) = self.untidy.tail.take() else { return };
-        let counts = self.closed.iter().chain(&self.undead).any(|segment| segment.number == number);
-        match &self.writing {
-            Writing::Well(_) if !counts => drop(reader::remove(&self.disk, &name_of(number))),
-            Writing::Well(_) => {}
-            // It is carried over, or named, by the next segment.
-            Writing::Refused(..) => self.untidy.tail = Some(number),
+        let Some(number) = self.pending_cleanup.tail.take() else { return };
+        let counts = self.closed.iter().chain(&self.unremoved).any(|segment| segment.number == number);
+        match &self.writer {
+            WriterState::Open(_) if !counts => drop(reader::remove(&self.disk, &name_of(number))),
+            WriterState::Open(_) => {}
+            // The next segment will carry it over or refer to it.
+            WriterState::Failed(..) => self.pending_cleanup.tail = Some(number),
         }
     }
 }

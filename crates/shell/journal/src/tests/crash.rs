@@ -1,24 +1,24 @@
-//! Power fails at every operation of a run, in every way; the process is killed there too; and bugs are planted.
+//! Power failure and kill at every operation of a run, in every variant, and with injected bugs.
 
 use proptest::prelude::*;
 
 use super::planted::{BUGS, Bug, Planted, SUMS_IGNORED};
 use super::{EIO, ENOSPC, EROFS, at, record, settings};
 use crate::simulated::{Crash, Data, Failure, Names, SimDisk};
-use crate::{CommitError, Journal, Opened, Operation};
+use crate::{CommitError, Journal, JournalContents, Operation};
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many records of that length.
+    /// Commits this many records of this length.
     Commit(usize, usize),
     Rotate,
     Checkpoint,
     Recover,
     Fail(Failure),
     Heal,
-    /// The process ends and another opens the journal; this fails meanwhile.
+    /// Restarts the process and reopens the journal, optionally with a failure.
     Reopen(Option<Failure>),
-    /// Power fails.
+    /// Power failure.
     Crash(Crash),
 }
 
@@ -27,7 +27,7 @@ use Step::{Checkpoint, Commit, Fail, Heal, Recover, Reopen, Rotate};
 const LOSING: Failure = Failure { lose: true, ..Failure::once(Operation::Sync, EIO) };
 const SHORT: Failure = Failure { short: 30, ..Failure::once(Operation::Append, ENOSPC) };
 
-/// One of everything.
+/// Returns a script with every kind of step.
 fn script() -> Vec<Step> {
     let mut script = vec![Commit(1, 20), Commit(3, 100), Commit(2, 600), Commit(1, 40), Commit(4, 300)];
     script.extend([Checkpoint, Commit(2, 50), Fail(SHORT), Commit(2, 100), Commit(1, 10), Recover, Commit(1, 30)]);
@@ -36,21 +36,21 @@ fn script() -> Vec<Step> {
     script.extend([Fail(eio), Commit(1, 300), Reopen(None), Commit(1, 15)]);
     let folder = Failure::always(Operation::SyncFolder, EIO);
     script.extend([Fail(folder), Rotate, Recover, Recover, Heal, Recover, Commit(1, 60), Rotate, Rotate]);
-    script.extend([Step::Crash(Crash::Said(Data::Discarded, Names::Discarded)), Commit(1, 70), Commit(1, 71)]);
+    script.extend([Step::Crash(Crash::Exact(Data::Discarded, Names::Discarded)), Commit(1, 70), Commit(1, 71)]);
     script.extend([Step::Crash(Crash::Random(3)), Commit(2, 900)]);
     let read_only = Failure::always(Operation::Create, EROFS);
     script.extend([Reopen(Some(read_only)), Commit(1, 5), Recover, Heal, Recover, Commit(1, 6)]);
     let rename = Failure::once(Operation::Rename, EIO);
     script.extend([Fail(rename), Rotate, Recover, Commit(1, 80), Fail(Failure::always(Operation::Truncate, EIO))]);
-    // The first group of a segment fails, twice.
+    // The first group of a segment fails twice.
     script.extend([Rotate, Fail(SHORT), Commit(1, 81), Recover, Fail(LOSING), Commit(1, 82), Recover, Commit(1, 83)]);
-    // The page cache shows what the disk has not.
+    // The page cache shows data that is not on disk.
     script.extend([Fail(LOSING), Commit(2, 90), Reopen(None), Commit(1, 91), Fail(LOSING), Commit(1, 92)]);
     script.extend([Reopen(Some(LOSING)), Recover, Commit(1, 93), Checkpoint, Checkpoint, Commit(1, 94), Reopen(None)]);
     script
 }
 
-/// A journal, and what it owes.
+/// A journal and what it must return.
 struct Run {
     disk: SimDisk,
     bug: Bug,
@@ -64,18 +64,18 @@ struct Run {
 #[derive(Clone, Debug, Default)]
 struct Owes {
     confirmed: Vec<Vec<u8>>,
-    /// A group of which nobody knows: power failed in it, or the disk refused and has not recovered.
+    /// A group in doubt: power failed during its commit, or the disk refused and has not recovered.
     doubt: Option<Vec<Vec<u8>>>,
-    /// The doubtful group was there when the journal was opened, so a recovery makes it durable.
+    /// The group in doubt was there when the journal was opened, so a recovery makes it durable.
     found: bool,
-    /// What a durable checkpoint has.
+    /// Records in a durable checkpoint.
     taken: Vec<Vec<u8>>,
     checkpointed: Option<u64>,
 }
 
 impl Owes {
-    /// What is shown is what was confirmed, in that order, and the doubtful group whole or not at all.
-    fn check(&self, opened: &Opened, shown: &[Vec<u8>]) -> Result<(), String> {
+    /// Checks that replay returns what was acknowledged, in order, and the group in doubt as a whole or not at all.
+    fn check(&self, opened: &JournalContents, shown: &[Vec<u8>]) -> Result<(), String> {
         let all: Vec<_> = self.taken.iter().chain(shown).collect();
         let with_doubt = self.confirmed.iter().chain(self.doubt.iter().flatten());
         if let Some(loss) = opened.damage.iter().find(|damage| damage.is_loss()) {
@@ -93,7 +93,7 @@ impl Owes {
     }
 }
 
-type Shown = (Journal<Planted>, Opened, Vec<Vec<u8>>);
+type Shown = (Journal<Planted>, JournalContents, Vec<Vec<u8>>);
 
 fn try_open(disk: &SimDisk, bug: Bug, checkpointed: Option<u64>) -> Result<Shown, String> {
     let disk = Planted { disk: disk.clone(), bug };
@@ -115,7 +115,7 @@ impl Run {
         run
     }
 
-    /// Opens the journal on a disk that another process, or another start of the machine, has left.
+    /// Opens the journal on a disk left by another process or before a reboot.
     fn continue_on(&mut self, disk: SimDisk) -> Result<(), String> {
         self.disk = disk;
         if let Some(operation) = self.stop_at {
@@ -208,7 +208,7 @@ impl Run {
         }
     }
 
-    /// Every way in which power can fail now, and a kill.
+    /// Checks every variant of a power failure at this point, and a kill.
     fn check_every_end(&self) -> Result<(), String> {
         check_end(&self.disk.restarted(), self.bug, &self.owes).map_err(|fault| format!("killed: {fault}"))?;
         for crash in self.disk.choices() {
@@ -219,7 +219,7 @@ impl Run {
     }
 }
 
-/// What is shown is right, and is still there when power fails at once again.
+/// Checks that replay is correct and stays so if power fails again at once.
 fn check_end(disk: &SimDisk, bug: Bug, owes: &Owes) -> Result<(), String> {
     disk.heal();
     let (mut journal, opened, shown) = try_open(disk, bug, owes.checkpointed)?;
@@ -227,7 +227,7 @@ fn check_end(disk: &SimDisk, bug: Bug, owes: &Owes) -> Result<(), String> {
     if let Some(fault) = journal.fault() {
         return Err(fault.to_string());
     }
-    let dark = disk.crash(Crash::Said(Data::Discarded, Names::Discarded));
+    let dark = disk.crash(Crash::Exact(Data::Discarded, Names::Discarded));
     let (_, opened, again) = try_open(&dark, bug, owes.checkpointed)?;
     let settled = Owes {
         confirmed: owes.taken.iter().chain(&shown).cloned().collect(),
@@ -237,12 +237,12 @@ fn check_end(disk: &SimDisk, bug: Bug, owes: &Owes) -> Result<(), String> {
         checkpointed: owes.checkpointed,
     };
     settled.check(&opened, &again).map_err(|fault| format!("the second time: {fault}"))?;
-    // It can be written to.
+    // The journal is writable.
     journal.push(b"one more").map_err(|fault| fault.to_string())?;
     journal.commit(at(1_000_000)).map_err(|fault| fault.to_string())
 }
 
-/// How many operations the whole run has.
+/// Returns the number of operations in the whole run.
 fn operations(script: &[Step], bug: Bug) -> u64 {
     let mut run = Run::begin(bug, None);
     let _ = run.all(script);
@@ -308,7 +308,7 @@ fn any_failure() -> impl Strategy<Value = Failure> {
         .prop_map(|(on, skip, times, errno, short, lose)| Failure { on, skip, times, errno, short, lose })
 }
 
-/// Reopening meets no failure of reading: such a journal does not open, which is another test.
+/// Failures of writes only: reopening with a read failure does not succeed, which another test covers.
 fn failure_of_writing() -> impl Strategy<Value = Failure> {
     any_failure().prop_filter("reads", |failure| !matches!(failure.on, Operation::Read | Operation::List))
 }

@@ -1,13 +1,14 @@
-//! Every byte of a journal changed in turn, every length cut, and segments that lie with sums that are right.
+//! Every byte of a journal changed in turn, truncation to every length, and inconsistent segments with correct
+//! checksums.
 
 use proptest::prelude::*;
 
 use super::{STORE, at, commit, open, record, replayed, settings, shown};
-use crate::format::{Gathered, Header};
+use crate::format::{GroupBuffer, Header};
 use crate::simulated::SimDisk;
 use crate::{DamageKind, Journal, JournalError, Settings, Stamp};
 
-/// A journal of three segments as it is after a kill, and its records.
+/// Returns a journal of three segments as left by a kill, and its records.
 fn written() -> (SimDisk, Vec<Vec<u8>>) {
     let disk = SimDisk::new();
     let (mut journal, _) = open(disk.clone(), None);
@@ -31,13 +32,13 @@ fn with(disk: &SimDisk, name: &str, bytes: &[u8]) -> SimDisk {
     other
 }
 
-/// Opens it: what is shown is a prefix of what was written, and less of it only with a report.
+/// Opens the journal and checks that replay returns a prefix of what was written, a shorter one only with a report.
 fn check(disk: &SimDisk, records: &[Vec<u8>]) -> usize {
     let (journal, opened) = open(disk.clone(), None);
     let shown = replayed(&journal, &opened);
     assert!(records.starts_with(&shown), "what was never written is shown");
     assert!(shown.len() == records.len() || !opened.damage.is_empty(), "a loss is not reported");
-    // What was cut once stays cut, and is not a loss again.
+    // What was cut off once stays cut off and is not reported as a loss again.
     drop(journal);
     let (journal, opened) = open(disk.clone(), None);
     assert_eq!(replayed(&journal, &opened), shown);
@@ -84,7 +85,7 @@ fn each_segment_may_be_cut_anywhere() {
         let bytes = disk.contents(&name).expect("is there");
         for len in 0..bytes.len() {
             let disk = with(&disk, &name, &bytes[..len]);
-            // Nobody can see that whole groups are missing at the very end.
+            // Missing complete groups at the very end cannot be detected.
             if Some(&name) == last.as_ref() {
                 let (journal, opened) = open(disk, None);
                 assert!(records.starts_with(&replayed(&journal, &opened)));
@@ -139,7 +140,7 @@ fn a_missing_segment_cuts_what_stands_behind_it() {
     assert_eq!(replayed(&journal, &opened), records[..4]);
     let kinds: Vec<_> = opened.damage.iter().map(|damage| (damage.kind, damage.segment)).collect();
     assert_eq!(kinds, [(DamageKind::Missing, 2), (DamageKind::Cut, 3)]);
-    // What a checkpoint has is not missing.
+    // Segments in the checkpoint are not reported as missing.
     let other = SimDisk::new();
     other.put(&second, &disk.contents(&second).expect("is there"));
     other.put(&third, &disk.contents(&third).expect("is there"));
@@ -181,7 +182,7 @@ fn a_newer_format_is_refused_and_not_touched() {
     assert_eq!(before, after);
 }
 
-/// A segment with a good header, and what its groups' sums begin with.
+/// Returns a segment with a valid header, and the checksum seed of its groups.
 fn header(first_group: u64) -> (Vec<u8>, u32) {
     let mut bytes = Vec::new();
     let header =
@@ -191,12 +192,12 @@ fn header(first_group: u64) -> (Vec<u8>, u32) {
 }
 
 fn group(salt: u32, number: u64, records: &[&[u8]]) -> Vec<u8> {
-    let mut group = Gathered::new();
+    let mut group = GroupBuffer::new();
     records.iter().for_each(|record| group.push(record));
     group.seal(salt, number, &at(2)).to_vec()
 }
 
-/// Makes the sums right again.
+/// Recomputes the checksums.
 fn resum(group: &mut [u8], salt: u32) {
     let sum = crc32c::crc32c_append(salt, &group[52..]);
     group[44..48].copy_from_slice(&sum.to_le_bytes());
@@ -248,7 +249,7 @@ fn the_stamp_survives() {
     let later = |_: Option<Stamp>| Stamp { boot_id: [9; 16], ..at(900) };
     let disk = disk.restarted();
     drop(Journal::open(disk.clone(), settings(), None, later).expect("opens"));
-    // The group that was carried over does not bring back the machine's old start.
+    // The group carried over does not bring back the old boot id.
     let (_, opened) = open(disk, None);
     assert_eq!(opened.last_stamp, Some(later(None)));
 }

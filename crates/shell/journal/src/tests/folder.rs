@@ -1,4 +1,4 @@
-//! The real folder.
+//! Tests on a real folder.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,4 @@
-//! Gathering, limits, rotation, removal.
+//! Group commit, limits, rotation, removal.
 
 use super::{EIO, ENOSPC, at, commit, open, record, replayed, settings};
 use crate::simulated::{Failure, SimDisk};
@@ -116,7 +116,7 @@ fn a_full_disk_ends_when_there_is_room() {
     journal.push(&record(3, 1)).expect("has room");
     journal.commit(at(4)).expect_err("nothing is taken before the recovery");
     assert_eq!(disk.operations(), before, "and the disk is left alone");
-    // A header fits, a group does not: trying again and again leaves no row of empty segments.
+    // There is room for a header but not for a group: repeated attempts leave no empty segments.
     for now in 5..50 {
         journal.recover(at(now)).expect("a header fits");
         journal.push(&record(4, 900)).expect("has room");
@@ -170,7 +170,7 @@ fn after_a_fault_the_files_that_are_there_are_counted_still() {
         commit(&mut journal, &[record(number, 10)], number);
         journal.rotate(at(number)).expect("rotates");
     }
-    // With a segment that has no group yet, and with one that has.
+    // With a segment without groups, and with one that has groups.
     for number in 5..7 {
         assert_eq!(shown(&journal), on_disk());
         disk.set_capacity(Some(0));

@@ -1,10 +1,10 @@
-//! Files that go away while the server runs, by right or not, and what is known of a checkpoint.
+//! Files that disappear while the server runs, legitimately or not, and what is known of a checkpoint.
 
 use super::{EIO, ENOSPC, EROFS, at, commit, open, record, replayed, settings};
 use crate::simulated::{Failure, SimDisk};
-use crate::{Checkpointed, DamageKind, Disk as _, Journal, Opened, Operation};
+use crate::{CheckpointPosition, DamageKind, Disk as _, Journal, JournalContents, Operation};
 
-/// Three segments with a record each, of which two are closed.
+/// Creates three segments with one record each, two of them closed.
 fn three() -> (SimDisk, Journal<SimDisk>) {
     let disk = SimDisk::new();
     let (mut journal, _) = open(disk.clone(), None);
@@ -21,14 +21,14 @@ fn name(number: u64) -> String {
     format!("journal-{number:016x}.log")
 }
 
-/// A group is refused.
+/// Makes a group fail.
 fn fault(disk: &SimDisk, journal: &mut Journal<SimDisk>) {
     disk.fail(Failure::once(Operation::Append, ENOSPC));
     journal.push(&record(99, 100)).expect("room");
     journal.commit(at(20)).expect_err("there is no room on the disk");
 }
 
-fn reopen(disk: &SimDisk, checkpointed: impl Into<Checkpointed>) -> (Vec<Vec<u8>>, Opened, SimDisk) {
+fn reopen(disk: &SimDisk, checkpointed: impl Into<CheckpointPosition>) -> (Vec<Vec<u8>>, JournalContents, SimDisk) {
     let disk = disk.restarted();
     let (journal, opened) = Journal::open(disk.clone(), settings(), checkpointed, |_| at(50)).expect("opens");
     (replayed(&journal, &opened), opened, disk)
@@ -39,7 +39,7 @@ fn what_a_checkpoint_has_removed_is_not_lost_before_the_journal_is_told() {
     let (disk, mut journal) = three();
     let first = journal.closed()[0];
     fault(&disk, &mut journal);
-    // The thread of the checkpoint removes the file; the journal hears of it later.
+    // The checkpoint thread removes the file; the journal is told later.
     journal.reader().remove(first).expect("removed");
     let recovered = journal.recover(at(21)).expect("recovers");
     assert_eq!(recovered.lost, []);
@@ -57,7 +57,7 @@ fn what_is_left_counts_when_some_files_are_lost() {
         let (disk, mut journal) = three();
         fault(&disk, &mut journal);
         lost.iter().for_each(|number| disk.remove(&name(*number)).expect("is there"));
-        // The first try fails after it has seen what is lost, which is not forgotten.
+        // The first attempt fails after it has found the lost files, which must not be forgotten.
         disk.fail(Failure::once(Operation::SyncFolder, EIO));
         journal.recover(at(21)).expect_err("the folder cannot be synced");
         assert_eq!(journal.recover(at(22)).expect("recovers").lost, lost);
@@ -81,7 +81,7 @@ fn what_is_left_counts_when_some_files_are_lost() {
         let (shown, opened, _) = reopen(&again, None);
         assert_eq!(shown, left);
         assert!(!opened.damage.is_empty(), "until a checkpoint has it");
-        // What had to be closed is all that a checkpoint takes away.
+        // A checkpoint removes only closed segments.
         let last = journal.closed().last().expect("has some").number;
         journal.remove_through(last).expect("removed");
         assert_eq!(disk.names().len(), 1, "{:?}", disk.names());
@@ -110,7 +110,7 @@ fn a_crash_while_it_recovers_from_a_loss_costs_no_more() {
             let is_well = journal.recover(at(21)).is_ok();
             for choice in disk.choices() {
                 let (shown, opened, _) = reopen(&disk.crash(choice), None);
-                // The group that was refused may be there while nothing has settled it.
+                // The failed group may be there until it is settled.
                 let shown: Vec<_> = shown.into_iter().filter(|shown| *shown != record(99, 100)).collect();
                 let left: Vec<_> =
                     [1, 2, 3].into_iter().filter(|number| !lost.contains(number)).map(|at| record(at, 100)).collect();
@@ -118,7 +118,7 @@ fn a_crash_while_it_recovers_from_a_loss_costs_no_more() {
                     assert_eq!(shown, left, "without {lost:?}, {choice:?}");
                 }
                 assert!(shown.iter().all(|record| left.contains(record)), "without {lost:?}, {stop}, {choice:?}");
-                // Of the newest files nobody can know that they were ever there.
+                // For the newest files, there is no evidence that they existed.
                 let is_end = lost == [3] || lost == [2, 3];
                 assert!(!opened.damage.is_empty() || is_end && !is_well, "without {lost:?}, {stop}, {choice:?}");
             }
@@ -130,20 +130,20 @@ fn a_crash_while_it_recovers_from_a_loss_costs_no_more() {
 fn an_unknown_checkpoint_reads_every_segment_that_is_there() {
     let (disk, mut journal) = three();
     journal.remove_through(1).expect("removed");
-    let (shown, opened, disk) = reopen(&disk, Checkpointed::Unknown);
+    let (shown, opened, disk) = reopen(&disk, CheckpointPosition::Unknown);
     assert_eq!((shown, opened.damage), (vec![record(2, 100), record(3, 100)], vec![]));
-    let (shown, opened, _) = reopen(&disk, Checkpointed::Unknown);
+    let (shown, opened, _) = reopen(&disk, CheckpointPosition::Unknown);
     assert_eq!((shown.len(), opened.damage), (2, vec![]));
-    let (shown, opened, _) = reopen(&SimDisk::new(), Checkpointed::Unknown);
+    let (shown, opened, _) = reopen(&SimDisk::new(), CheckpointPosition::Unknown);
     assert_eq!((shown.len(), opened.damage), (0, vec![]));
 }
 
 #[test]
 fn with_an_unknown_checkpoint_an_older_file_that_came_back_is_no_state() {
     let (disk, _journal) = three();
-    // Of two removals a loss of power has undone the first.
+    // A loss of power has undone the first of two removals.
     disk.remove(&name(2)).expect("is there");
-    let (shown, opened, disk) = reopen(&disk, Checkpointed::Unknown);
+    let (shown, opened, disk) = reopen(&disk, CheckpointPosition::Unknown);
     assert_eq!(shown, [record(3, 100)]);
     assert_eq!(opened.damage.iter().map(|damage| damage.segment).collect::<Vec<_>>(), [1]);
     assert!(disk.names().contains(&format!("{}.damaged", name(1))), "nothing is deleted on a guess");
@@ -155,7 +155,7 @@ fn an_unknown_checkpoint_does_not_excuse_damage() {
     let mut bytes = disk.contents(&name(2)).expect("is there");
     bytes[20] ^= 1;
     disk.put(&name(2), &bytes);
-    let (shown, opened, _) = reopen(&disk, Checkpointed::Unknown);
+    let (shown, opened, _) = reopen(&disk, CheckpointPosition::Unknown);
     assert_eq!(shown, [record(1, 100)]);
     assert!(opened.damage.iter().any(|damage| damage.kind == DamageKind::Corrupt));
 }
@@ -165,11 +165,11 @@ fn what_an_unsettled_checkpoint_contains_stays_until_it_is_settled() {
     let (disk, _journal) = three();
     let disk = disk.restarted();
     let (mut journal, opened) =
-        Journal::open(disk.clone(), settings(), Checkpointed::Unsettled(2), |_| at(50)).expect("opens");
+        Journal::open(disk.clone(), settings(), CheckpointPosition::Unsettled(2), |_| at(50)).expect("opens");
     assert_eq!((replayed(&journal, &opened), &*opened.damage), (vec![record(3, 100)], &[][..]));
     commit(&mut journal, &[record(4, 100)], 51);
     assert_eq!(journal.status().segments, 3 + u64::from(journal.closed().len() == 1));
-    // The database lost what it seemed to have.
+    // The database lost data that it seemed to have.
     let (shown, opened, _) = reopen(&disk, Some(1));
     assert_eq!((shown, opened.damage), (vec![record(2, 100), record(3, 100), record(4, 100)], vec![]));
     journal.rotate(at(52)).expect("rotates");
@@ -197,8 +197,8 @@ fn a_damaged_tail_is_kept_where_nothing_could_be_written_at_first() {
     bytes.extend_from_slice(&group);
     disk.put(&name(3), &bytes);
     let disk = disk.restarted();
-    // A whole group behind the damage, of a number that may be: the end of the tail is corrupt and not torn.
-    let is_corrupt = |opened: &Opened| opened.damage.iter().any(|damage| damage.kind == DamageKind::Corrupt);
+    // An intact group with a plausible number after the damage: the end of the tail is corrupt, not torn.
+    let is_corrupt = |opened: &JournalContents| opened.damage.iter().any(|damage| damage.kind == DamageKind::Corrupt);
     let mut damaged = disk.contents(&name(2)).expect("is there");
     damaged[140] ^= 1;
     disk.put(&name(2), &damaged);
@@ -207,10 +207,10 @@ fn a_damaged_tail_is_kept_where_nothing_could_be_written_at_first() {
     assert!(is_corrupt(&opened) && journal.fault().is_some());
     disk.heal();
     let recovered = journal.recover(at(60)).expect("it can be written");
-    assert_eq!(recovered.kept_as.len(), 2, "{recovered:?}");
+    assert_eq!(recovered.quarantined_as.len(), 2, "{recovered:?}");
     assert_eq!(disk.contents(&format!("{}.damaged", name(2))), Some(damaged));
     assert_eq!(disk.contents(&format!("{}.damaged", name(3))), Some(bytes));
-    // Who replays it meanwhile is not disturbed.
+    // A concurrent replay is not disturbed.
     assert_eq!(replayed(&journal, &opened), [record(1, 100)]);
     let (shown, opened, _) = reopen(&disk, None);
     assert_eq!((shown, opened.damage), (vec![record(1, 100)], vec![]));

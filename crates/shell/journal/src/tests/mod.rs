@@ -1,4 +1,4 @@
-//! What holds whatever a disk does.
+//! Properties that hold whatever the disk does.
 
 mod crash;
 mod damage;
@@ -8,7 +8,7 @@ mod lost;
 pub(crate) mod planted;
 
 use crate::simulated::SimDisk;
-use crate::{Disk, Journal, Opened, Settings, Stamp};
+use crate::{Disk, Journal, JournalContents, Settings, Stamp};
 
 const STORE: [u8; 16] = *b"the store of now";
 const EIO: i32 = 5;
@@ -16,7 +16,7 @@ const EACCES: i32 = 13;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
 
-/// Small segments, so that a short run has many.
+/// Returns settings with small segments, so that a short run has many.
 fn settings() -> Settings {
     Settings { segment_bytes: 2048, max_bytes: 1 << 20, ..Settings::new(STORE) }
 }
@@ -25,18 +25,18 @@ fn at(store_ms: u64) -> Stamp {
     Stamp { store_ms, wall_ms: store_ms + 7, boot_ms: store_ms / 2, boot_id: *b"this boot's name" }
 }
 
-/// The record of that number: no byte of it is zero, and no other is like it.
+/// Returns the record with that number; it is unique and contains no zero byte.
 fn record(number: u64, len: usize) -> Vec<u8> {
     let mut record = format!("{number:08}").into_bytes();
     record.extend((0..len).map(|at| (number as usize * 31 + at * 7) as u8 | 1));
     record
 }
 
-fn open<D: Disk>(disk: D, checkpointed: Option<u64>) -> (Journal<D>, Opened) {
+fn open<D: Disk>(disk: D, checkpointed: Option<u64>) -> (Journal<D>, JournalContents) {
     Journal::open(disk, settings(), checkpointed, |last| at(last.map_or(1, |last| last.store_ms + 1))).expect("opens")
 }
 
-fn replayed<D: Disk>(journal: &Journal<D>, opened: &Opened) -> Vec<Vec<u8>> {
+fn replayed<D: Disk>(journal: &Journal<D>, opened: &JournalContents) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     let mut reader = journal.reader();
     for &segment in &opened.segments {

@@ -1,4 +1,4 @@
-//! Bugs that the crash tests must catch.
+//! Injected bugs that the crash tests must detect.
 
 use std::cell::Cell;
 use std::io;
@@ -7,29 +7,29 @@ use crate::simulated::{SimDisk, SimFile};
 use crate::{Disk, DiskFile};
 
 thread_local! {
-    /// The bug of a reader that takes whatever it finds.
+    /// Bug: the reader accepts whatever it finds.
     pub(crate) static SUMS_IGNORED: Cell<bool> = const { Cell::new(false) };
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bug {
     None,
-    /// A sync of a file that does nothing.
+    /// Syncing a file does nothing.
     SyncSkipped,
-    /// A group is confirmed and then synced, when the next one is written.
+    /// A group is acknowledged first and synced when the next one is written.
     ReplyBeforeSync,
     /// Names are never made durable.
     FolderNotSynced,
-    /// A sync that failed is tried again, and believed.
+    /// A failed sync is retried and believed.
     FailedSyncRetried,
-    /// Sums are not compared.
+    /// Checksums are not compared.
     TornTailAccepted,
 }
 
 pub(super) const BUGS: [Bug; 5] =
     [Bug::SyncSkipped, Bug::ReplyBeforeSync, Bug::FolderNotSynced, Bug::FailedSyncRetried, Bug::TornTailAccepted];
 
-/// A disk under a journal that has a bug.
+/// A disk whose journal has a bug.
 #[derive(Clone, Debug)]
 pub(super) struct Planted {
     pub(super) disk: SimDisk,

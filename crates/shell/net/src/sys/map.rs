@@ -1,4 +1,4 @@
-//! Memory that programs in the kernel share with this process, and such programs: `bpf(2)`.
+//! eBPF programs and memory that they share with this process: `bpf(2)`.
 
 use std::ffi::{CStr, c_int, c_long};
 use std::io;
@@ -7,17 +7,17 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::AtomicU64;
 
-/// Commands, and kinds of maps and programs: linux/bpf.h.
+/// Commands, map types and program types: linux/bpf.h.
 const MAP_CREATE: c_int = 0;
 const PROG_LOAD: c_int = 5;
 const MAP_TYPE_ARRAY: u32 = 2;
 const MAP_IS_MAPPABLE: u32 = 1 << 10;
 const PROG_TYPE_SOCKET_FILTER: u32 = 1;
-/// How often a program is given to the kernel that has been interrupted.
+/// Maximum attempts to load a program when interrupted.
 const LOADS: u32 = 8;
 const LICENCE: &CStr = c"Apache-2.0";
 
-/// What `BPF_MAP_CREATE` reads.
+/// Argument of `BPF_MAP_CREATE`.
 #[repr(C)]
 #[derive(Default)]
 struct MapAttributes {
@@ -28,7 +28,7 @@ struct MapAttributes {
     flags: u32,
 }
 
-/// What `BPF_PROG_LOAD` reads.
+/// Argument of `BPF_PROG_LOAD`.
 #[repr(C)]
 struct ProgramAttributes {
     program_type: u32,
@@ -40,7 +40,7 @@ struct ProgramAttributes {
     log: u64,
 }
 
-/// Words that a program in the kernel reads and writes too.
+/// Array of words shared with programs in the kernel.
 #[derive(Debug)]
 pub(crate) struct SharedWords {
     map: OwnedFd,
@@ -48,23 +48,23 @@ pub(crate) struct SharedWords {
     count: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone and is only read and written through atomics.
+// SAFETY: the mapping belongs to this value alone and is read and written only through atomics.
 unsafe impl Send for SharedWords {}
 // SAFETY: as above.
 unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
-    /// So many words of zero.
+    /// Creates the given number of zero words.
     ///
     /// # Errors
-    /// When the kernel refuses: without `CAP_BPF`, or where it is too old.
+    /// When the kernel refuses: without `CAP_BPF`, or if it is too old.
     pub(crate) fn new(count: usize) -> io::Result<Self> {
         let bytes = count.checked_mul(size_of::<AtomicU64>()).ok_or(io::ErrorKind::InvalidInput)?;
         let value_bytes = u32::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
         let attributes =
             MapAttributes { map_type: MAP_TYPE_ARRAY, key_bytes: 4, value_bytes, entries: 1, flags: MAP_IS_MAPPABLE };
         let map = bpf(MAP_CREATE, &attributes)?;
-        // SAFETY: a new mapping of the kernel's choice, of a descriptor that is open.
+        // SAFETY: a new mapping at an address chosen by the kernel, of an open descriptor.
         let address = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED, map.as_raw_fd(), 0)
@@ -76,13 +76,13 @@ impl SharedWords {
         Ok(Self { map, words, count })
     }
 
-    /// All of them.
+    /// Returns all words.
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping has so many words, is aligned to a page and lives as long as this value.
+        // SAFETY: the mapping has `count` words, is page-aligned and lives as long as this value.
         unsafe { slice::from_raw_parts(self.words.as_ptr(), self.count) }
     }
 
-    /// By which number a program names them.
+    /// Returns the descriptor by which a program refers to the words.
     pub(crate) fn number(&self) -> c_int {
         self.map.as_raw_fd()
     }
@@ -90,15 +90,15 @@ impl SharedWords {
 
 impl Drop for SharedWords {
     fn drop(&mut self) {
-        // SAFETY: the mapping is of this length, and nobody has a reference into it any more.
+        // SAFETY: the mapping has this length, and no reference into it remains.
         unsafe { libc::munmap(self.words.as_ptr().cast(), self.count * size_of::<AtomicU64>()) };
     }
 }
 
-/// Gives the kernel a program of eBPF that filters what a socket receives.
+/// Loads an eBPF program that filters what a socket receives.
 ///
 /// # Errors
-/// When the kernel refuses it, or this process may not.
+/// When the kernel rejects it, or this process lacks the privilege.
 pub(crate) fn load_socket_filter(code: &[u64]) -> io::Result<OwnedFd> {
     let attributes = ProgramAttributes {
         program_type: PROG_TYPE_SOCKET_FILTER,
@@ -112,7 +112,7 @@ pub(crate) fn load_socket_filter(code: &[u64]) -> io::Result<OwnedFd> {
     let mut tries = LOADS;
     loop {
         match bpf(PROG_LOAD, &attributes) {
-            // The kernel looks at all of the program, and stops where a signal comes.
+            // The kernel verifies the whole program and aborts on a signal.
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) && tries > 1 =>
             {
@@ -123,9 +123,10 @@ pub(crate) fn load_socket_filter(code: &[u64]) -> io::Result<OwnedFd> {
     }
 }
 
-/// A command whose answer is a descriptor.
+/// Runs a command that returns a descriptor.
 fn bpf<T>(command: c_int, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the pointer is to live attributes of that size, which the kernel only reads; what they point to lives as long.
+    // SAFETY: the pointer is to live attributes of that size, which the kernel only reads; whatever they point to
+    // lives as long.
     let result: c_long = unsafe { libc::syscall(libc::SYS_bpf, command, ptr::from_ref(attributes), size_of::<T>()) };
     let descriptor = c_int::try_from(result).unwrap_or(-1);
     if descriptor < 0 {

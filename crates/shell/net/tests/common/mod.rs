@@ -1,13 +1,13 @@
-//! A socket that waits through mio, with a deadline.
+//! A socket polled with mio, with a deadline.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
-use strowger_net::{BufferSizes, Flush, PeerError, RecvBatch, SendBatch, Strand, UdpSocket};
+use strowger_net::{BufferSizes, Flush, OrderingKey, PeerError, RecvBatch, SendBatch, UdpSocket};
 
-/// Far more than any machine needs, and the most that a failing test takes.
+/// Far more than any machine needs; bounds the time of a failing test.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// One end of a conversation.
@@ -15,7 +15,7 @@ pub(crate) struct End {
     pub(crate) socket: UdpSocket,
     pub(crate) inbox: RecvBatch,
     pub(crate) outbox: SendBatch,
-    /// Every datagram that [`End::receive`] saw: its peer and bytes.
+    /// All datagrams received by [`End::receive`]: peer and bytes.
     pub(crate) seen: Vec<(SocketAddr, Vec<u8>)>,
     pub(crate) errors: Vec<PeerError>,
     poll: Poll,
@@ -40,7 +40,7 @@ impl End {
 
     pub(crate) fn commit(&mut self, peer: SocketAddr, bytes: &[u8]) {
         self.outbox.next_slot().extend_from_slice(bytes);
-        self.outbox.commit(peer, Strand::ALL);
+        self.outbox.commit(peer, OrderingKey::ALL);
     }
 
     pub(crate) fn send(&mut self) -> Flush {
@@ -59,7 +59,7 @@ impl End {
         }
     }
 
-    /// Waits for events, receiving after each, until `count` datagrams were seen.
+    /// Waits for events, receiving after each, until `count` datagrams have arrived.
     pub(crate) fn receive_until(&mut self, count: usize) {
         self.wait_until(|end, _| {
             end.receive();
@@ -67,7 +67,8 @@ impl End {
         });
     }
 
-    /// Calls `is_done` now and after each event of the socket, with whether it tells of an error, until it says yes.
+    /// Calls `is_done` now and after each event of the socket, passing whether the event is an error, until it
+    /// returns true.
     pub(crate) fn wait_until(&mut self, mut is_done: impl FnMut(&mut Self, bool) -> bool) {
         let deadline = Instant::now() + DEADLINE;
         let mut events = Events::with_capacity(8);
@@ -85,7 +86,7 @@ pub(crate) fn bind(ip: &str) -> Result<UdpSocket, strowger_net::BindError> {
     UdpSocket::bind(SocketAddr::new(ip.parse().expect("an address"), 0), BufferSizes::DEFAULT)
 }
 
-/// The loopback addresses of this machine.
+/// Returns the loopback addresses of this machine.
 pub(crate) fn loopbacks() -> Vec<&'static str> {
     let mut found = vec!["127.0.0.1"];
     match bind("::1") {
@@ -95,7 +96,7 @@ pub(crate) fn loopbacks() -> Vec<&'static str> {
     found
 }
 
-/// A port on which nobody listens, and nobody else can while this lives: its socket hears only itself.
+/// A port without a listener. No other process can bind it while this lives; its socket receives only from itself.
 pub(crate) struct DeadPeer {
     pub(crate) addr: SocketAddr,
     _reserved: std::net::UdpSocket,
@@ -110,7 +111,7 @@ impl DeadPeer {
     }
 }
 
-/// Calls `is_done` over and over until it says yes: for what no event tells of.
+/// Calls `is_done` repeatedly until it returns true, for conditions without an event.
 pub(crate) fn spin_until(mut is_done: impl FnMut() -> bool) {
     let deadline = Instant::now() + DEADLINE;
     while !is_done() {

@@ -1,18 +1,18 @@
-//! One file has everything, and a server can go on from it.
+//! A backup file contains everything, and a server can continue from it.
 
 use std::path::Path;
 
 use super::*;
-use crate::backup::{self, BackupError, BackupOrder};
+use crate::backup::{self, BackupError, BackupSpec};
 use strowger_journal::Folder;
 
-fn order(target: PathBuf) -> BackupOrder {
-    BackupOrder { target, overwrite: false, extra: vec![("server-key".to_owned(), b"abc".to_vec())] }
+fn order(target: PathBuf) -> BackupSpec {
+    BackupSpec { target, overwrite: false, extra: vec![("server-key".to_owned(), b"abc".to_vec())] }
 }
 
 #[test]
 fn a_backup_of_a_running_server_has_what_was_acknowledged_before() {
-    let mut site = Site::new(Mode::Through);
+    let mut site = Site::new(Mode::WriteThrough);
     site.limits.segment_bytes = 1 << 20;
     let server = site.start();
     for user in ["a", "b"] {
@@ -32,11 +32,11 @@ fn a_backup_of_a_running_server_has_what_was_acknowledged_before() {
 
 #[test]
 fn a_backup_that_would_lack_registrations_is_not_written() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     let (good, new) = (site.folder.path().join("good.db"), site.folder.path().join("new.db"));
-    let over = |target: &Path| BackupOrder { overwrite: true, ..order(target.to_owned()) };
+    let over = |target: &Path| BackupSpec { overwrite: true, ..order(target.to_owned()) };
     server.engine.backup(over(&good)).wait().expect("written");
     let before = fs::read(&good).expect("there");
     assert!(server.register("b", 1, &contact(1)));
@@ -57,16 +57,16 @@ fn a_backup_that_would_lack_registrations_is_not_written() {
     assert_eq!(done.info.addresses, 2);
 }
 
-/// A server on a real disk.
+/// Starts a server on a real disk.
 fn real(folder: &Path, database: PathBuf, limits: Limits) -> (Engine<TestBatch>, Arc<Locations>) {
     let address: SocketAddr = "192.0.2.100:5060".parse().expect("an address");
-    let locations = Arc::new(Locations::new(4, 7).listening_at([(Transport::Udp, address)]).awaiting());
+    let locations = Arc::new(Locations::new(4, 7).with_listeners([(Transport::Udp, address)]).with_pending_source());
     let begun = Instant::now();
     let parts = Parts {
         database,
-        mode: Mode::Through,
+        mode: Mode::WriteThrough,
         now: Arc::new(move || Timestamp::ZERO + begun.elapsed()),
-        machine: Arc::new(crate::time::System::new()),
+        machine: Arc::new(crate::time::SystemClocks::new()),
         locations: Arc::clone(&locations),
         policy: Policy::default(),
         limits,
@@ -99,7 +99,7 @@ fn offline_there_and_back_on_a_real_disk() {
     assert!(server.register("a", 1, &contact(1)));
     let running = backup::backup_offline(&folder, &database, &order(at("early.db")), |_, _| {});
     assert!(matches!(running, Err(BackupError::Running { .. })), "{running:?}");
-    // A kill: the journal has it, the database not yet.
+    // A kill: the record is in the journal but not yet in the database.
     assert!(server.engine.stop(PATIENCE).clean);
     drop(server);
     let server = serve(&folder, database.clone(), Limits::default());
@@ -118,7 +118,7 @@ fn offline_there_and_back_on_a_real_disk() {
     let done = backup::backup_offline(&folder, &database, &order(at("late.db")), |_, _| {}).expect("written");
     assert_eq!(done.info.addresses, 2);
 
-    // The server goes on, and then it is all as it was at the backup.
+    // The server continues, and afterwards the state is that of the backup.
     let server = serve(&folder, database.clone(), Limits::default());
     assert_eq!(server.contents().len(), 2);
     assert!(server.register("c", 1, &contact(1)));
@@ -131,7 +131,7 @@ fn offline_there_and_back_on_a_real_disk() {
     assert!(restored.journal_moved_aside.is_some_and(|aside| aside.exists()));
     let server = serve(&folder, database.clone(), Limits::default());
     assert_eq!(server.contents().keys().collect::<Vec<_>>(), ["a", "b"]);
-    assert_eq!(server.engine.status().found.damage, Vec::<String>::new());
+    assert_eq!(server.engine.status().load_report.damage, Vec::<String>::new());
     assert!(server.register("d", 1, &contact(1)));
     assert!(server.engine.stop(PATIENCE).clean);
     drop(server);
@@ -167,8 +167,8 @@ fn after_a_backup_offline_a_start_finds_no_damage() {
     drop(server);
     backup::backup_offline(&folder, &database, &order(at("early.db")), |_, _| {}).expect("written");
     let server = serve(&folder, database.clone(), Limits::default());
-    server.until(|| server.engine.status().found.is_complete);
-    assert_eq!(server.engine.status().found.damage, Vec::<String>::new());
+    server.until(|| server.engine.status().load_report.is_complete);
+    assert_eq!(server.engine.status().load_report.damage, Vec::<String>::new());
     assert_eq!(server.contents().len(), 1);
 }
 
@@ -183,11 +183,11 @@ fn a_restore_that_is_cut_off_has_the_backup_and_nothing_of_the_old_journal() {
     assert!(server.register("b", 1, &contact(1)));
     assert!(server.engine.stop(PATIENCE).clean);
     drop(server);
-    // Killed when the database stands there, before the journal is moved.
+    // Killed after the database was restored, before the journal is moved.
     backup::restore_database(&at("backup.db"), &database, true).expect("restored");
     let server = serve(&folder, database.clone(), Limits::default());
     assert_eq!(server.contents().keys().collect::<Vec<_>>(), ["a"]);
-    let damage = server.engine.status().found.damage;
+    let damage = server.engine.status().load_report.damage;
     assert!(damage.iter().all(|damage| !damage.contains("missing")), "nobody is told to bring it back: {damage:?}");
     assert!(server.register("c", 1, &contact(1)));
     drop(server);

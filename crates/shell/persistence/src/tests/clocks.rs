@@ -1,13 +1,13 @@
-//! Nobody expires because a clock was set.
+//! Setting a clock does not expire bindings.
 
 use super::*;
 
 const DAY: i64 = 86_400_000;
 const YEARS: i64 = 3650 * DAY;
 
-/// A registration for an hour; then the server is killed, `set` is done to the clocks, and it is started again.
+/// Registers for an hour, kills the server, applies `set` to the clocks and restarts it.
 fn restart(set: impl FnOnce(&mut Clocks)) -> (Site, Server) {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     site.disk.stop_at(0);
@@ -55,13 +55,13 @@ fn what_expired_while_the_machine_was_off_is_left_out() {
         (clocks.boot, clocks.boot_ms) = (2, 10_000);
     });
     assert_eq!(server.contents().len(), 0);
-    assert_eq!(server.engine.status().found.expired, 1);
+    assert_eq!(server.engine.status().load_report.expired, 1);
 }
 
 #[test]
 fn time_goes_on_from_the_database_where_the_journal_is_empty() {
     for (off, left) in [(3_500_000, 1), (3_700_000, 0)] {
-        let site = Site::new(Mode::Through);
+        let site = Site::new(Mode::WriteThrough);
         let server = site.start();
         assert!(server.register("a", 1, &contact(1)));
         assert!(server.engine.stop(PATIENCE).clean);
@@ -75,7 +75,7 @@ fn time_goes_on_from_the_database_where_the_journal_is_empty() {
 
 #[test]
 fn a_refresh_in_the_journal_saves_a_row_that_has_expired() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     assert!(server.engine.stop(PATIENCE).clean);
@@ -89,12 +89,12 @@ fn a_refresh_in_the_journal_saves_a_row_that_has_expired() {
     site.clocks.lock().expect("whole").boot_ms += 600_000;
     let server = site.start();
     assert_eq!(server.contents().len(), 1);
-    assert_eq!(server.engine.status().found.expired, 0);
+    assert_eq!(server.engine.status().load_report.expired, 0);
 }
 
 #[test]
 fn a_refresh_that_is_in_the_database_counts() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     assert!(server.engine.stop(PATIENCE).clean);

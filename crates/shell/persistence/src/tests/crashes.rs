@@ -1,13 +1,14 @@
-//! Whenever it ends, what was acknowledged is there again.
+//! Whenever the server ends, everything acknowledged is restored.
 
 use super::*;
 use strowger_journal::Operation;
 use strowger_journal::simulated::{Crash, Data, Failure, Names};
 use strowger_store::{Checkpoint, LocationChange, LocationStore};
 
-const LOST: Crash = Crash::Said(Data::Discarded, Names::Discarded);
+const LOST: Crash = Crash::Exact(Data::Discarded, Names::Discarded);
 
-/// New addresses, more contacts, refreshes, removals: enough for some segments. Tells `each` who registered, before and after.
+/// Runs through new addresses, more contacts, refreshes and removals, enough for some segments. Reports to `each` the
+/// contacts before and after.
 fn a_run(server: &Server, mut each: impl FnMut(&str, BTreeSet<String>, BTreeSet<String>, bool)) {
     for round in 1..=4 {
         for user in ["a", "b", "c", "d"] {
@@ -19,7 +20,7 @@ fn a_run(server: &Server, mut each: impl FnMut(&str, BTreeSet<String>, BTreeSet<
             let before = server.contacts(user);
             let record = server.stage(user, round, &headers);
             let kept = server.offer(&[&record]).recv_timeout(PATIENCE).expect("an answer");
-            // What it would have been.
+            // The state it would have had.
             server.apply(&record);
             let after = server.contacts(user);
             each(user, before, after, kept);
@@ -40,7 +41,7 @@ fn expected() -> Contents {
 
 #[test]
 fn what_was_acknowledged_survives_a_loss_of_power() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     a_run(&server, |_, _, _, kept| assert!(kept));
     assert_eq!(server.contents(), expected());
@@ -50,15 +51,15 @@ fn what_was_acknowledged_survives_a_loss_of_power() {
     let server = site.start();
     assert_eq!(server.contents(), expected());
     let status = server.engine.status();
-    assert_eq!((status.found.loaded, status.found.skipped), (7, 0));
-    assert_eq!(status.found.damage, Vec::<String>::new());
+    assert_eq!((status.load_report.loaded, status.load_report.skipped), (7, 0));
+    assert_eq!(status.load_report.damage, Vec::<String>::new());
 }
 
 #[test]
 fn power_fails_at_every_operation() {
     let mut ends = 0;
     for operation in 0.. {
-        let site = Site::new(Mode::Through);
+        let site = Site::new(Mode::WriteThrough);
         drop(site.start());
         let begun = site.disk.operations();
         site.disk.stop_at(begun + operation);
@@ -100,7 +101,7 @@ fn power_fails_at_every_operation() {
 
 #[test]
 fn a_checkpoint_whose_segments_stay_is_harmless() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     site.disk.fail(Failure::always(Operation::Remove, 5));
     let server = site.start();
     a_run(&server, |_, _, _, kept| assert!(kept));
@@ -114,9 +115,9 @@ fn a_checkpoint_whose_segments_stay_is_harmless() {
 
 #[test]
 fn a_checkpoint_that_was_written_in_part_is_written_again() {
-    // What the journal says in the end, or any state between, may stand in a row already.
+    // A row may already contain the final state of the journal, or any state in between.
     for rows in 0..=4 {
-        let mut site = Site::new(Mode::Through);
+        let mut site = Site::new(Mode::WriteThrough);
         site.limits.segment_bytes = 1 << 20;
         let server = site.start();
         a_run(&server, |_, _, _, kept| assert!(kept));
@@ -143,23 +144,23 @@ fn a_checkpoint_that_was_written_in_part_is_written_again() {
 
 #[test]
 fn after_a_clean_stop_there_is_no_journal_to_read() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     a_run(&server, |_, _, _, kept| assert!(kept));
     let stopped = server.engine.stop(PATIENCE);
     assert_eq!((stopped.clean, stopped.why), (true, None));
     assert!(!server.register("a", 20, &contact(1)), "nothing is kept any more");
     drop(server);
-    // All of it is in the database.
+    // Everything is in the database.
     let site = site.with_disk(SimDisk::new());
     let server = site.start();
     assert_eq!(server.contents(), expected());
-    assert_eq!(server.engine.status().found.skipped, 0);
+    assert_eq!(server.engine.status().load_report.skipped, 0);
 }
 
 #[test]
 fn write_behind_survives_once_it_was_written() {
-    let site = Site::new(Mode::Behind);
+    let site = Site::new(Mode::WriteBehind);
     let server = site.start();
     for user in ["a", "b", "c"] {
         server.register_behind(user, 1, &contact(1));

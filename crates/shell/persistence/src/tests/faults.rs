@@ -1,4 +1,4 @@
-//! Whatever the disk does, the server goes on, and says what it promises.
+//! The server continues whatever the disk does, and acknowledges only what it stores.
 
 use super::*;
 use std::sync::mpsc::sync_channel;
@@ -9,7 +9,7 @@ const EIO: i32 = 5;
 const EACCES: i32 = 13;
 const EROFS: i32 = 30;
 
-/// A server with one registration, at a place where `break_it` has just been done.
+/// Starts a server with one registration, just after `break_it`.
 fn broken(site: &Site, break_it: impl FnOnce(&SimDisk)) -> Server {
     let server = site.start();
     assert!(server.register("before", 1, &contact(1)));
@@ -22,7 +22,7 @@ fn broken(site: &Site, break_it: impl FnOnce(&SimDisk)) -> Server {
     server
 }
 
-/// The server works again, and what it promised is there after a loss of power.
+/// Checks that the server works again and that acknowledged registrations survive a loss of power.
 fn mended(site: &Site, server: Server) {
     server.until_well();
     assert!(server.register("after", 1, &contact(1)));
@@ -40,7 +40,7 @@ fn mended(site: &Site, server: Server) {
 
 #[test]
 fn a_full_disk_that_gets_room() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = broken(&site, |disk| disk.set_capacity(Some(0)));
     site.disk.set_capacity(None);
     mended(&site, server);
@@ -49,7 +49,7 @@ fn a_full_disk_that_gets_room() {
 #[test]
 fn a_sync_that_fails() {
     for lose in [false, true] {
-        let site = Site::new(Mode::Through);
+        let site = Site::new(Mode::WriteThrough);
         let server = broken(&site, |disk| {
             disk.fail(Failure { lose, ..Failure::once(Operation::Sync, EIO) });
             disk.fail(Failure::always(Operation::Create, EIO));
@@ -70,13 +70,13 @@ fn a_file_system_that_becomes_read_only() {
         Operation::Remove,
         Operation::SyncFolder,
     ];
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server =
         broken(&site, |disk| writes.map(|on| Failure::always(on, EROFS)).into_iter().for_each(|f| disk.fail(f)));
     site.disk.heal();
     mended(&site, server);
-    // And one that is from the start.
-    let site = Site::new(Mode::Through);
+    // And a disk that fails from the start.
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("before", 1, &contact(1)));
     site.disk.stop_at(0);
@@ -96,7 +96,7 @@ fn a_file_system_that_becomes_read_only() {
 #[test]
 fn a_wrong_owner_is_told_at_the_start() {
     for on in [Operation::Create, Operation::List] {
-        let site = Site::new(Mode::Through);
+        let site = Site::new(Mode::WriteThrough);
         site.disk.fail(Failure::always(on, EACCES));
         let error = site.try_start().err().expect("refused").to_string();
         assert!(error.contains("chown"), "{error}");
@@ -105,7 +105,7 @@ fn a_wrong_owner_is_told_at_the_start() {
 
 #[test]
 fn a_wrong_owner_while_it_runs() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = broken(&site, |disk| {
         disk.fail(Failure::once(Operation::Append, EACCES));
         disk.fail(Failure::always(Operation::Create, EACCES));
@@ -116,7 +116,7 @@ fn a_wrong_owner_while_it_runs() {
 
 #[test]
 fn a_disk_that_cannot_be_read_at_the_start_is_tried_again() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("before", 1, &contact(1)));
     site.disk.stop_at(0);
@@ -129,7 +129,7 @@ fn a_disk_that_cannot_be_read_at_the_start_is_tried_again() {
     assert!(matches!(server.engine.status().state, State::Opening { .. }));
     assert!(!server.locations.is_complete());
     let target = site.folder.path().join("backup.db");
-    let order = crate::BackupOrder { target: target.clone(), overwrite: false, extra: Vec::new() };
+    let order = crate::BackupSpec { target: target.clone(), overwrite: false, extra: Vec::new() };
     let backup = server.engine.backup(order).wait();
     assert!(matches!(backup, Err(crate::BackupError::Incomplete { .. })), "{backup:?}");
     assert!(!target.exists());
@@ -141,7 +141,7 @@ fn a_disk_that_cannot_be_read_at_the_start_is_tried_again() {
 
 #[test]
 fn a_slow_disk_is_shown_and_nobody_waits_for_ever() {
-    let mut site = Site::new(Mode::Through);
+    let mut site = Site::new(Mode::WriteThrough);
     site.limits.waiting_records = 2;
     let server = site.start();
     assert!(server.register("before", 1, &contact(1)));
@@ -161,7 +161,7 @@ fn a_slow_disk_is_shown_and_nobody_waits_for_ever() {
     let third = server.offer(&[&records[2]]);
     assert_eq!(server.offer(&[&records[3]]).try_recv(), Ok(false), "too many wait: 503 at once");
     let state = server.engine.status().state.to_string();
-    assert!(state.contains("more registrations come"), "{state}");
+    assert!(state.contains("registrations arrive faster"), "{state}");
     server.pass(Duration::from_secs(5));
     let status = server.engine.status();
     assert!(status.state.to_string().contains("under way for 5 s"), "{}", status.state);
@@ -183,7 +183,7 @@ fn a_slow_disk_is_shown_and_nobody_waits_for_ever() {
 
 #[test]
 fn what_waits_during_a_sync_is_one_group() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     let (arrived, arrivals) = sync_channel(9);
     let (go_on, gate) = channel::<()>();
@@ -201,7 +201,7 @@ fn what_waits_during_a_sync_is_one_group() {
     drop(go_on);
     assert_eq!(first.recv_timeout(PATIENCE), Ok(true));
     assert!(others.iter().all(|answer| answer.recv_timeout(PATIENCE) == Ok(true)));
-    // A group is counted when its callers have been told.
+    // A group is counted once its requesters have been notified.
     server.until(|| server.engine.status().groups >= 2);
     assert_eq!(server.engine.status().groups, 2);
     site.disk.set_hook(None);
@@ -209,7 +209,7 @@ fn what_waits_during_a_sync_is_one_group() {
 
 #[test]
 fn write_behind_keeps_all_once_the_disk_is_back() {
-    let site = Site::new(Mode::Behind);
+    let site = Site::new(Mode::WriteBehind);
     let server = site.start();
     server.register_behind("a", 1, &contact(1));
     server.until(|| server.engine.status().records == 1);
@@ -242,7 +242,7 @@ fn write_behind_keeps_all_once_the_disk_is_back() {
 
 #[test]
 fn what_found_no_room_is_written_anew_from_memory() {
-    let mut site = Site::new(Mode::Behind);
+    let mut site = Site::new(Mode::WriteBehind);
     site.limits.unwritten_addresses = 2;
     site.limits.late = Duration::from_millis(10);
     let server = site.start();
@@ -253,18 +253,18 @@ fn what_found_no_room_is_written_anew_from_memory() {
     server.until(|| server.engine.status().lost == 3);
     site.disk.set_capacity(None);
     server.until(|| server.engine.status().state == State::Ok && server.engine.status().checkpoint.rows == 5);
-    // A refresh says times only: it needs what was lost.
+    // A refresh contains only times; it depends on what was lost.
     server.register_behind("e", 2, &contact(1));
     assert!(server.engine.stop(PATIENCE).clean);
     drop(server);
     let server = site.start();
     assert_eq!(server.contents().len(), 5);
-    assert_eq!(server.engine.status().found.skipped, 0);
+    assert_eq!(server.engine.status().load_report.skipped, 0);
 }
 
 #[test]
 fn files_of_the_journal_that_are_gone_or_unreadable_are_made_up_for() {
-    let mut site = Site::new(Mode::Through);
+    let mut site = Site::new(Mode::WriteThrough);
     site.limits.late = Duration::from_millis(200);
     let server = site.start();
     site.disk.fail(Failure::always(Operation::Read, EIO));
@@ -273,7 +273,7 @@ fn files_of_the_journal_that_are_gone_or_unreadable_are_made_up_for() {
         users += 1;
         assert!(server.register(&format!("u{users}"), 1, &contact(1)));
     }
-    // No file can be read: what is in memory becomes the checkpoint.
+    // No file can be read, so the table in memory becomes the checkpoint.
     server.until(|| {
         server.engine.status().checkpoint.rows >= users && server.engine.status().checkpoint.failing.is_none()
     });
@@ -282,15 +282,15 @@ fn files_of_the_journal_that_are_gone_or_unreadable_are_made_up_for() {
     drop(server);
     let server = site.start();
     assert_eq!(server.contents().len() as u64, users);
-    assert_eq!(server.engine.status().found.skipped, 0);
+    assert_eq!(server.engine.status().load_report.skipped, 0);
 }
 
 #[test]
 fn a_journal_that_is_full_goes_on_after_a_checkpoint() {
-    let mut site = Site::new(Mode::Through);
+    let mut site = Site::new(Mode::WriteThrough);
     site.limits.journal_bytes = 4000;
     let server = site.start();
-    // A checkpoint begins by reading.
+    // A checkpoint begins with a read.
     let (open, gate) = channel::<()>();
     let gate = Mutex::new(gate);
     site.disk.set_hook(Some(Arc::new(move |operation| {

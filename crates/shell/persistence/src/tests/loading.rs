@@ -1,4 +1,4 @@
-//! What a start finds.
+//! Loading at startup.
 
 use super::*;
 use std::sync::mpsc::sync_channel;
@@ -6,7 +6,7 @@ use strowger_journal::Operation;
 
 #[test]
 fn who_was_removed_while_it_loads_stays_away() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     assert!(server.register("b", 1, &contact(1)));
@@ -16,7 +16,7 @@ fn who_was_removed_while_it_loads_stays_away() {
     let server = site.try_start().expect("it starts");
     server.until(|| server.locations.is_complete());
     drop(server);
-    // Loading reads the journal behind a gate.
+    // A gate blocks the reading of the journal.
     let (arrived, arrivals) = sync_channel(9);
     let (go_on, gate) = channel::<()>();
     let gate = Mutex::new(gate);
@@ -36,7 +36,7 @@ fn who_was_removed_while_it_loads_stays_away() {
     arrivals.recv_timeout(PATIENCE).expect("loading begins");
     assert!(matches!(server.engine.status().state, State::Loading { .. }));
     let mut removal = Vec::new();
-    server.locations.forget(server.now(), b"a@example.com", &mut removal);
+    server.locations.remove_address(server.now(), b"a@example.com", &mut removal);
     server.give(&removal);
     drop(go_on);
     server.until_well();
@@ -48,7 +48,7 @@ fn who_was_removed_while_it_loads_stays_away() {
 
 #[test]
 fn a_damaged_byte_is_reported_and_the_rest_is_there() {
-    let mut site = Site::new(Mode::Through);
+    let mut site = Site::new(Mode::WriteThrough);
     site.limits.segment_bytes = 1 << 20;
     let server = site.start();
     for user in ["a", "b", "c"] {
@@ -65,14 +65,14 @@ fn a_damaged_byte_is_reported_and_the_rest_is_there() {
     let server = site.start();
     assert_eq!(server.contents().keys().collect::<Vec<_>>(), ["a"]);
     let status = server.engine.status();
-    assert_eq!(status.found.damage.len(), 1, "{:?}", status.found.damage);
+    assert_eq!(status.load_report.damage.len(), 1, "{:?}", status.load_report.damage);
     assert_eq!(status.state, State::Ok);
     assert!(server.register("b", 1, &contact(1)));
 }
 
 #[test]
 fn what_is_no_record_is_skipped_and_counted() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     assert_eq!(server.offer(&[b"not a record"]).recv_timeout(PATIENCE), Ok(true));
@@ -81,13 +81,13 @@ fn what_is_no_record_is_skipped_and_counted() {
     let site = site.with_disk(site.disk.restarted());
     let server = site.start();
     assert_eq!(server.contents().len(), 1);
-    let found = server.engine.status().found;
+    let found = server.engine.status().load_report;
     assert_eq!((found.loaded, found.expired, found.skipped, found.is_complete), (1, 0, 1, true));
 }
 
 #[test]
 fn many_are_loaded_by_several_threads() {
-    let mut site = Site::new(Mode::Through);
+    let mut site = Site::new(Mode::WriteThrough);
     site.limits.segment_bytes = 64 << 10;
     site.limits.load_threads = 3;
     let server = site.start();
@@ -99,7 +99,7 @@ fn many_are_loaded_by_several_threads() {
         records.iter().for_each(|record| server.apply(record));
     }
     server.until_checkpointed();
-    // Some of them have a refresh in the journal, some went.
+    // Some have a refresh in the journal, some were removed.
     for user in 0..50 {
         assert!(server.register(&format!("u3-{user}"), 2, &contact(1)));
         assert!(server.register(&format!("u4-{user}"), 2, "Contact: *|Expires: 0"));
@@ -111,20 +111,20 @@ fn many_are_loaded_by_several_threads() {
     let site = site.with_disk(site.disk.restarted());
     let server = site.start();
     assert_eq!(server.contents(), before);
-    let found = server.engine.status().found;
+    let found = server.engine.status().load_report;
     assert_eq!((found.loaded, found.expired, found.skipped), (1950, 0, 0));
     server.locations.check_invariants();
 }
 
 #[test]
 fn expired_rows_are_purged_and_nothing_else() {
-    let mut site = Site::new(Mode::Through);
+    let mut site = Site::new(Mode::WriteThrough);
     site.limits.checkpoint_every = Duration::from_secs(600);
     let server = site.start();
     assert!(server.register("short", 1, "Contact: <sip:a@192.0.2.1>;expires=60"));
     assert!(server.register("long", 1, "Contact: <sip:a@192.0.2.1>;expires=7200"));
     server.pass(Duration::from_secs(1300));
-    // A segment is closed, and with it the time is looked at.
+    // Closing a segment also checks the time.
     for cseq in 1..20 {
         assert!(server.register("other", cseq, &contact(1)));
     }
@@ -136,7 +136,7 @@ fn expired_rows_are_purged_and_nothing_else() {
 
 #[test]
 fn a_backup_that_is_asked_for_while_it_loads_waits_for_the_end() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     assert!(server.register("b", 1, &contact(1)));
@@ -155,10 +155,10 @@ fn a_backup_that_is_asked_for_while_it_loads_waits_for_the_end() {
     })));
     let server = site.try_start().expect("it starts");
     arrivals.recv_timeout(PATIENCE).expect("loading begins");
-    let order = crate::BackupOrder { target: site.folder.path().join("b.db"), overwrite: false, extra: Vec::new() };
+    let order = crate::BackupSpec { target: site.folder.path().join("b.db"), overwrite: false, extra: Vec::new() };
     let files = site.disk.names();
     let backup = server.engine.backup(order);
-    // The clock is asked when the checkpoint thread has looked at it.
+    // The clock has been read once the checkpoint thread has checked the timer.
     let asked = server.asked.load(Ordering::Relaxed);
     server.until(|| server.asked.load(Ordering::Relaxed) > asked + 3);
     assert!(backup.try_wait().is_none());
@@ -166,6 +166,6 @@ fn a_backup_that_is_asked_for_while_it_loads_waits_for_the_end() {
     drop(go_on);
     let done = backup.wait().expect("written");
     assert_eq!(done.info.addresses, 2);
-    assert_eq!(server.engine.status().found.skipped, 0);
+    assert_eq!(server.engine.status().load_report.skipped, 0);
     assert_eq!(server.contents().len(), 2);
 }

@@ -1,10 +1,10 @@
-//! Files that are lost, marks that are damaged, and a database that only seems to have what was written.
+//! Lost files, damaged checkpoints, and a database that lacks data it seemed to have.
 
 use super::*;
 use std::ops::ControlFlow;
 use strowger_journal::simulated::Failure;
 use strowger_journal::{Disk as _, MAX_RECORD, Operation};
-use strowger_store::{LocationStore, Part};
+use strowger_store::{LocationStore, SlotRange};
 
 const EIO: i32 = 5;
 
@@ -16,7 +16,7 @@ fn name_of(segment: u64) -> String {
     format!("journal-{segment:016x}.log")
 }
 
-/// Registers users until there was a checkpoint, and three more.
+/// Registers users until there has been a checkpoint, and three more.
 fn register_many(server: &Server) -> usize {
     let mut users = 0;
     let mut register = |server: &Server| {
@@ -33,7 +33,7 @@ fn register_many(server: &Server) -> usize {
 #[test]
 fn a_damaged_mark_of_the_checkpoint_costs_nothing() {
     for damaged in ["'checkpoint'", "'checkpoint', 'checkpoint.copy'"] {
-        let site = Site::new(Mode::Through);
+        let site = Site::new(Mode::WriteThrough);
         let server = site.start();
         let users = register_many(&server);
         site.disk.stop_at(0);
@@ -44,7 +44,7 @@ fn a_damaged_mark_of_the_checkpoint_costs_nothing() {
         sql(&site).execute_batch(&damage).expect("damaged");
         let server = site.start();
         assert_eq!(server.contents().len(), users);
-        assert_eq!(server.engine.status().found.damage, Vec::<String>::new());
+        assert_eq!(server.engine.status().load_report.damage, Vec::<String>::new());
         assert!(server.engine.stop(PATIENCE).clean);
         drop(server);
         assert_eq!(site.start().contents().len(), users);
@@ -53,11 +53,11 @@ fn a_damaged_mark_of_the_checkpoint_costs_nothing() {
 
 #[test]
 fn no_file_goes_away_before_the_database_is_settled() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     site.disk.fail(Failure::always(Operation::Remove, EIO));
     let users = register_many(&server);
-    // With this the log stays when the server ends, as after a kill.
+    // This connection keeps the write-ahead log when the server ends, as after a kill.
     let other = LocationStore::open(site.database()).expect("opens");
     site.disk.stop_at(0);
     drop(server);
@@ -68,12 +68,12 @@ fn no_file_goes_away_before_the_database_is_settled() {
     let is_there = || site.disk.names().contains(&name_of(contained));
     assert!(is_there());
     let mut server = None;
-    let found = reader.for_each(&Part::ALL, |_| {
-        // Somebody still reads, so what the log has cannot be brought into the file.
+    let found = reader.for_each(&SlotRange::ALL, |_| {
+        // A reader is still active, so the log cannot be checkpointed into the file.
         let server = server.insert(site.start());
         assert_eq!(server.contents().len(), users);
         for number in 1.. {
-            // Not more contacts than one address may have, however long it takes.
+            // No more contacts than one address may have, for any duration.
             assert!(server.register("one", number, &contact(1 + number % 8)));
             if server.engine.status().checkpoint.failing.is_some() {
                 break;
@@ -93,11 +93,11 @@ fn no_file_goes_away_before_the_database_is_settled() {
 
 #[test]
 fn after_a_loss_nothing_is_promised_until_all_is_written_anew() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     let lost = site.disk.names().into_iter().find(|name| name.ends_with(".log")).expect("a segment");
-    // Who has the database's lock keeps everything from being written.
+    // A database lock prevents the rewrite.
     let holder = sql(&site);
     holder.execute_batch("BEGIN IMMEDIATE").expect("locked");
     site.disk.fail(Failure::once(Operation::Append, EIO));
@@ -106,8 +106,8 @@ fn after_a_loss_nothing_is_promised_until_all_is_written_anew() {
     site.disk.remove(&lost).expect("removed");
     site.disk.sync_folder().expect("for good");
     site.disk.heal();
-    server.until(|| server.engine.status().state.to_string().contains("written to the database anew"));
-    // A refresh alone says times only, of a binding that stands in the lost file.
+    server.until(|| server.engine.status().state.to_string().contains("rewritten to the database"));
+    // A refresh contains only times of a binding, which is in the lost file.
     assert!(!server.register("a", 2, &contact(1)), "503");
     assert_eq!(server.contents().len(), 1, "calls go on");
     holder.execute_batch("ROLLBACK").expect("free");
@@ -120,13 +120,13 @@ fn after_a_loss_nothing_is_promised_until_all_is_written_anew() {
         let site = site.with_disk(site.disk.crash(choice));
         let server = site.start();
         assert_eq!(server.contents().len(), 2, "{choice:?}");
-        assert_eq!(server.engine.status().found.skipped, 0);
+        assert_eq!(server.engine.status().load_report.skipped, 0);
     }
 }
 
 #[test]
 fn a_clean_stop_after_a_loss_writes_all() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     let lost = site.disk.names().into_iter().find(|name| name.ends_with(".log")).expect("a segment");
@@ -141,10 +141,10 @@ fn a_clean_stop_after_a_loss_writes_all() {
 
 #[test]
 fn a_database_has_one_journal_at_a_time() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     let (disk, folder, clocks) = (SimDisk::new(), Arc::clone(&site.folder), Arc::clone(&site.clocks));
-    let second = Site { disk, folder, clocks, mode: Mode::Through, limits: site.limits.clone() };
+    let second = Site { disk, folder, clocks, mode: Mode::WriteThrough, limits: site.limits.clone() };
     let why = second.try_start().err().expect("refused").to_string();
     assert!(why.contains("strowger.db is in use"), "{why}");
     assert_eq!(second.disk.names(), Vec::<String>::new(), "nothing was touched");
@@ -153,7 +153,7 @@ fn a_database_has_one_journal_at_a_time() {
 
 #[test]
 fn a_record_that_is_too_long_is_counted() {
-    let site = Site::new(Mode::Behind);
+    let site = Site::new(Mode::WriteBehind);
     let server = site.start();
     let short = server.stage("a", 1, &contact(1));
     let head = 3 + "a@example.com".len();
@@ -164,13 +164,13 @@ fn a_record_that_is_too_long_is_counted() {
     (0..bindings).for_each(|_| long.extend_from_slice(&short[head + 2..]));
     assert!(long.len() > MAX_RECORD && Record::parse(&long).is_ok());
     let other = server.stage("b", 1, &contact(1));
-    // A batch has one answer.
+    // A batch has one result.
     assert_eq!(server.offer(&[&other, &long]).recv_timeout(PATIENCE), Ok(false));
     assert_eq!(server.engine.status().refused, 2);
-    // With what is lost the whole table is written anew, so it must be there.
+    // After a loss the whole table is rewritten, so the record must be in it.
     server.apply(&other);
     server.give(&long);
-    // What nobody waits for is in the table already, from which all is written anew after a loss.
+    // Records without a waiting request are already in the table, from which everything is rewritten after a loss.
     server.apply(&other);
     server.give(&other);
     server.until(|| server.engine.status().lost == 1 && server.engine.status().records == 1);

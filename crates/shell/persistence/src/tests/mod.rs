@@ -1,12 +1,12 @@
-//! A table, a store and what befalls them: disks are simulated, the database is a file, and who registers is a parsed REGISTER.
+//! Tests of persistence: simulated disks, a database file, and parsed REGISTER requests.
 
 mod backups;
 mod clocks;
 mod crashes;
 mod faults;
+mod latest_states;
 mod loading;
 mod losses;
-mod newest;
 mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,31 +27,31 @@ use tempfile::TempDir;
 
 use crate::batch::Batch;
 use crate::engine::{Engine, Parts};
-use crate::time::Machine;
-use crate::trouble::StartError;
+use crate::failure::StartError;
+use crate::time::MachineClocks;
 use crate::{Limits, Mode, State};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Some records, and who waits for them.
+/// A batch of records, and who waits for them.
 pub(crate) struct TestBatch {
     records: Vec<Vec<u8>>,
     reply: Option<Sender<bool>>,
     token: Option<Arc<()>>,
-    /// Where the token goes while the worker has not looked at the answer.
+    /// Receives the token while the worker has not handled the result.
     undealt: Option<Arc<Mutex<Vec<Arc<()>>>>>,
 }
 
 impl Batch for TestBatch {
-    fn each(&self, show: &mut dyn FnMut(&[u8], bool)) {
+    fn for_each(&self, show: &mut dyn FnMut(&[u8], bool)) {
         self.records.iter().for_each(|record| show(record, self.reply.is_some()));
     }
 
-    fn follow(&mut self, token: Arc<()>) {
+    fn hold_token(&mut self, token: Arc<()>) {
         self.token = Some(token);
     }
 
-    fn finish(self, kept: bool) {
+    fn acknowledge(self, kept: bool) {
         if let Some(undealt) = &self.undealt {
             undealt.lock().expect("whole").extend(self.token);
         }
@@ -61,7 +61,7 @@ impl Batch for TestBatch {
     }
 }
 
-/// The clocks of the machine, which a test sets.
+/// Clocks of the machine, set by tests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clocks {
     wall_ms: u64,
@@ -69,7 +69,7 @@ pub(crate) struct Clocks {
     boot: u8,
 }
 
-impl Machine for Mutex<Clocks> {
+impl MachineClocks for Mutex<Clocks> {
     fn wall_ms(&self) -> u64 {
         self.lock().expect("whole").wall_ms
     }
@@ -83,7 +83,7 @@ impl Machine for Mutex<Clocks> {
     }
 }
 
-/// What stays when the server goes.
+/// State that outlives the server.
 pub(crate) struct Site {
     disk: SimDisk,
     folder: Arc<TempDir>,
@@ -92,19 +92,19 @@ pub(crate) struct Site {
     limits: Limits,
 }
 
-/// A server that runs there.
+/// A server running on a site.
 pub(crate) struct Server {
     engine: Engine<TestBatch>,
     locations: Arc<Locations>,
-    /// Nanoseconds that a test has let pass, besides those that pass.
+    /// Nanoseconds that the test has added to the real time.
     passed: Arc<AtomicU64>,
     begun: Instant,
     undealt: Arc<Mutex<Vec<Arc<()>>>>,
-    /// How often the threads asked for the time.
+    /// Number of times that the threads read the clock.
     asked: Arc<AtomicU64>,
 }
 
-/// The contacts of all addresses.
+/// Contacts by address.
 type Contents = BTreeMap<String, BTreeSet<String>>;
 
 impl Site {
@@ -119,7 +119,7 @@ impl Site {
         self.folder.path().join("strowger.db")
     }
 
-    /// The same place with another disk, and a copy of the database.
+    /// Returns the same site with another disk and a copy of the database.
     fn with_disk(&self, disk: SimDisk) -> Self {
         let folder = Arc::new(TempDir::new().expect("a folder"));
         for entry in fs::read_dir(self.folder.path()).expect("readable") {
@@ -132,7 +132,7 @@ impl Site {
 
     fn try_start(&self) -> Result<Server, StartError> {
         let address: SocketAddr = "192.0.2.100:5060".parse().expect("an address");
-        let locations = Locations::new(4, 7).listening_at([(Transport::Udp, address)]).awaiting();
+        let locations = Locations::new(4, 7).with_listeners([(Transport::Udp, address)]).with_pending_source();
         let locations = Arc::new(locations);
         let (passed, begun) = (Arc::new(AtomicU64::new(0)), Instant::now());
         let (since, asked) = (Arc::clone(&passed), Arc::new(AtomicU64::new(0)));
@@ -144,7 +144,7 @@ impl Site {
                 count.fetch_add(1, Ordering::Relaxed);
                 Timestamp::ZERO + begun.elapsed() + Duration::from_nanos(since.load(Ordering::Relaxed))
             }),
-            machine: Arc::clone(&self.clocks) as Arc<dyn Machine>,
+            machine: Arc::clone(&self.clocks) as Arc<dyn MachineClocks>,
             locations: Arc::clone(&locations),
             policy: Policy::default(),
             limits: self.limits.clone(),
@@ -154,7 +154,7 @@ impl Site {
         Ok(Server { engine, locations, passed, begun, undealt: Arc::default(), asked })
     }
 
-    /// Starts, and waits until all is loaded.
+    /// Starts a server and waits until it has loaded.
     fn start(&self) -> Server {
         let server = self.try_start().expect("it starts");
         server.until(|| server.locations.is_complete());
@@ -187,7 +187,7 @@ impl Server {
         self.until(|| self.engine.status().journal_segments <= 1);
     }
 
-    /// The record of a REGISTER.
+    /// Returns the record of a REGISTER.
     fn stage(&self, user: &str, cseq: u32, headers: &str) -> Vec<u8> {
         let headers = headers.replace('|', "\r\n");
         let text = format!(
@@ -209,12 +209,12 @@ impl Server {
         self.locations.put(self.now(), &Record::parse(record).expect("a record"), None);
     }
 
-    /// Gives records to the store together; where the answer will come.
+    /// Submits a batch; returns the channel of its result.
     fn offer(&self, records: &[&[u8]]) -> Receiver<bool> {
         self.offer_to(records, None)
     }
 
-    /// The same, and the worker does not get to its answer until `undealt` is emptied.
+    /// Does the same, but the result stays unhandled until `undealt` is emptied.
     fn offer_undealt(&self, records: &[&[u8]]) -> Receiver<bool> {
         self.offer_to(records, Some(Arc::clone(&self.undealt)))
     }
@@ -222,16 +222,16 @@ impl Server {
     fn offer_to(&self, records: &[&[u8]], undealt: Option<Arc<Mutex<Vec<Arc<()>>>>>) -> Receiver<bool> {
         let (reply, answer) = channel();
         let records = records.iter().map(|record| record.to_vec()).collect();
-        self.engine.keep(TestBatch { records, reply: Some(reply), token: None, undealt });
+        self.engine.store(TestBatch { records, reply: Some(reply), token: None, undealt });
         answer
     }
 
-    /// Gives a record to the store, for which nobody waits.
+    /// Submits a record that nothing waits for.
     fn give(&self, record: &[u8]) {
-        self.engine.keep(TestBatch { records: vec![record.to_vec()], reply: None, token: None, undealt: None });
+        self.engine.store(TestBatch { records: vec![record.to_vec()], reply: None, token: None, undealt: None });
     }
 
-    /// A REGISTER with its answer: whether it was a 200.
+    /// Sends a REGISTER; returns whether the response was a 200.
     fn register(&self, user: &str, cseq: u32, headers: &str) -> bool {
         let record = self.stage(user, cseq, headers);
         let kept = self.offer_undealt(&[&record]).recv_timeout(PATIENCE).expect("an answer");
@@ -242,7 +242,7 @@ impl Server {
         kept
     }
 
-    /// With write-behind.
+    /// Registers in write-behind mode.
     fn register_behind(&self, user: &str, cseq: u32, headers: &str) {
         let record = self.stage(user, cseq, headers);
         self.apply(&record);

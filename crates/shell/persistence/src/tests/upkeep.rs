@@ -1,20 +1,20 @@
-//! What goes on behind the answers: nobody waits for it, nothing is lost by it, and it costs little.
+//! Background work: nothing waits for it, it loses nothing, and it costs little.
 
 use super::*;
-use crate::grouping::ENOUGH;
-use crate::queue::{Order, Queue};
+use crate::failure::StoreFailure;
+use crate::group_commit::ENOUGH;
+use crate::queue::{Queue, StoreCommand};
 use crate::shared::Shared;
 use crate::status::State;
-use crate::trouble::Trouble;
 use std::thread;
 use strowger_journal::Operation;
 use strowger_journal::simulated::Failure;
 
 const EIO: i32 = 5;
 
-/// Records of as many addresses.
+/// Returns records of different addresses.
 fn records(count: u32) -> Vec<Vec<u8>> {
-    let site = Site::new(Mode::Behind);
+    let site = Site::new(Mode::WriteBehind);
     let template = site.start().stage("user000000", 1, &contact(1));
     let at = template.windows(10).position(|window| window == b"user000000").expect("in it");
     let record = |number: u32| {
@@ -31,16 +31,16 @@ fn batch(records: Vec<Vec<u8>>) -> TestBatch {
 
 #[test]
 fn being_broken_for_long_keeps_no_worker_waiting() {
-    let queue: Queue<TestBatch> = Queue::new(Mode::Behind, Limits::default(), true);
+    let queue: Queue<TestBatch> = Queue::new(Mode::WriteBehind, Limits::default(), true);
     let records = records(100_000);
-    queue.keep(batch(records.clone()), Timestamp::ZERO);
+    queue.push(batch(records.clone()), Timestamp::ZERO);
     assert_eq!(queue.counters().unwritten, 100_000);
     let begun = Instant::now();
     for _ in 0..100 {
-        queue.break_down(queue.backlog());
+        queue.mark_broken(queue.backlog());
     }
     assert!(begun.elapsed() < Duration::from_secs(1), "nothing is new, nothing is done: {:?}", begun.elapsed());
-    // All of it failed again, and is put below what came meanwhile.
+    // All of them failed again and are put below what arrived in the meantime.
     let mut failed = queue.backlog();
     for record in &records {
         failed.add(record);
@@ -48,13 +48,13 @@ fn being_broken_for_long_keeps_no_worker_waiting() {
     let longest = thread::scope(|scope| {
         let merging = scope.spawn(|| {
             let begun = Instant::now();
-            queue.break_down(failed);
+            queue.mark_broken(failed);
             begun.elapsed()
         });
         let (mut longest, mut kept) = (Duration::ZERO, 0);
         while !merging.is_finished() {
             let begun = Instant::now();
-            queue.keep(batch(vec![records[kept % 7].clone()]), Timestamp::ZERO);
+            queue.push(batch(vec![records[kept % 7].clone()]), Timestamp::ZERO);
             longest = longest.max(begun.elapsed());
             kept += 1;
         }
@@ -69,18 +69,18 @@ fn being_broken_for_long_keeps_no_worker_waiting() {
 
 #[test]
 fn what_is_put_together_is_in_its_order() {
-    let site = Site::new(Mode::Behind);
+    let site = Site::new(Mode::WriteBehind);
     let server = site.start();
     let state = server.stage("a", 1, &contact(1));
     server.apply(&state);
     let refresh = server.stage("a", 2, &contact(1));
     assert!(Record::parse(&refresh).expect("a record").is_refresh());
-    let queue: Queue<TestBatch> = Queue::new(Mode::Behind, Limits::default(), true);
-    queue.keep(batch(vec![refresh]), Timestamp::ZERO);
+    let queue: Queue<TestBatch> = Queue::new(Mode::WriteBehind, Limits::default(), true);
+    queue.push(batch(vec![refresh]), Timestamp::ZERO);
     let mut failed = queue.backlog();
     failed.add(&state);
-    queue.break_down(failed);
-    queue.mend();
+    queue.mark_broken(failed);
+    queue.mark_recovered();
     let work = queue.wait(Duration::ZERO, &|| Timestamp::ZERO);
     let unwritten = work.unwritten.expect("there is something");
     let newest =
@@ -92,13 +92,13 @@ fn what_is_put_together_is_in_its_order() {
 
 #[test]
 fn what_cannot_be_written_anew_yet_is_tried_now_and_then() {
-    let mut site = Site::new(Mode::Through);
+    let mut site = Site::new(Mode::WriteThrough);
     site.limits.recover_every = Duration::from_millis(50);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     site.disk.set_capacity(Some(0));
     assert!(!server.register("b", 1, &contact(1)));
-    server.engine.shared().want_everything();
+    server.engine.shared().request_rewrite();
     server.until(|| server.engine.status().checkpoint.failing.is_some());
     let asked = server.asked.load(Ordering::Relaxed);
     thread::sleep(Duration::from_millis(400));
@@ -110,14 +110,14 @@ fn what_cannot_be_written_anew_yet_is_tried_now_and_then() {
 
 #[test]
 fn what_a_worker_has_not_put_into_the_table_yet_is_not_left_out() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     let record = server.stage("b", 1, &contact(1));
     assert_eq!(server.offer_undealt(&[&record]).recv_timeout(PATIENCE), Ok(true));
-    // It was promised, and its file cannot be read; the worker does something else.
+    // The record was acknowledged, its file cannot be read, and the worker is busy.
     site.disk.fail(Failure::always(Operation::Read, EIO));
-    server.engine.shared().want_everything();
+    server.engine.shared().request_rewrite();
     thread::sleep(Duration::from_millis(100));
     assert_eq!(server.engine.status().checkpoint.rows, 0);
     server.apply(&record);
@@ -132,22 +132,22 @@ fn what_a_worker_has_not_put_into_the_table_yet_is_not_left_out() {
 
 #[test]
 fn a_fault_that_is_mended_does_not_hide_that_a_thread_is_gone() {
-    let shared: Shared<TestBatch> = Shared::new(Mode::Through, Limits::default(), Arc::new(|| Timestamp::ZERO));
-    let trouble = |why: &str| Trouble { why: why.to_owned(), remedy: "none".to_owned() };
+    let shared: Shared<TestBatch> = Shared::new(Mode::WriteThrough, Limits::default(), Arc::new(|| Timestamp::ZERO));
+    let trouble = |why: &str| StoreFailure { why: why.to_owned(), remedy: "none".to_owned() };
     shared.end(trouble("a thread ended"));
-    shared.break_down(Timestamp::ZERO, trouble("no room"));
-    shared.mend(Timestamp::ZERO);
+    shared.mark_broken(Timestamp::ZERO, trouble("no room"));
+    shared.mark_recovered(Timestamp::ZERO);
     let state = shared.status().state;
     assert!(matches!(&state, State::Failing { why, .. } if why == "a thread ended"), "{state}");
 }
 
 #[test]
 fn refreshes_renew_their_rows_and_only_those() {
-    let site = Site::new(Mode::Through);
+    let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     assert!(server.register("b", 1, &contact(1)));
-    server.engine.shared().want_everything();
+    server.engine.shared().request_rewrite();
     server.until(|| server.engine.status().checkpoint.rows == 2);
     server.pass(Duration::from_secs(3000));
     let refresh = server.stage("a", 2, &contact(1));
@@ -161,17 +161,17 @@ fn refreshes_renew_their_rows_and_only_those() {
     assert_eq!(server.contents().keys().collect::<Vec<_>>(), ["a"], "the refresh counts");
 }
 
-/// A queue to which records come steadily, and the time.
+/// Returns a queue to which records arrive steadily, and the time.
 fn steady() -> (Queue<TestBatch>, Timestamp, Vec<u8>) {
-    // So long that a test which waits for it fails.
+    // So long that a test that waits for it fails.
     let limits = Limits { company: PATIENCE * 10, ..Limits::default() };
-    let queue: Queue<TestBatch> = Queue::new(Mode::Through, limits, false);
+    let queue: Queue<TestBatch> = Queue::new(Mode::WriteThrough, limits, false);
     let record = records(1).remove(0);
     let mut now = Timestamp::ZERO + Duration::from_secs(1);
-    // Just so long that it is known.
+    // Just long enough for the measurement.
     for _ in 0..105 {
         now += Duration::from_micros(200);
-        queue.keep(batch(vec![record.clone()]), now);
+        queue.push(batch(vec![record.clone()]), now);
         assert_eq!(queue.wait(Duration::ZERO, &|| now).batches.len(), 1);
     }
     (queue, now, record)
@@ -184,7 +184,7 @@ fn records_that_come_steadily_share_a_sync_and_enough_of_them_do_not_wait() {
         let waiting = scope.spawn(|| queue.wait(Duration::MAX, &|| now));
         for _ in 0..ENOUGH {
             assert!(!waiting.is_finished(), "it waits for company");
-            queue.keep(batch(vec![record.clone()]), now);
+            queue.push(batch(vec![record.clone()]), now);
         }
         waiting.join().expect("whole")
     });
@@ -194,11 +194,11 @@ fn records_that_come_steadily_share_a_sync_and_enough_of_them_do_not_wait() {
 #[test]
 fn who_wants_something_else_does_not_wait_for_company() {
     let (queue, now, record) = steady();
-    queue.keep(batch(vec![record]), now);
+    queue.push(batch(vec![record]), now);
     let work = thread::scope(|scope| {
         let waiting = scope.spawn(|| queue.wait(Duration::MAX, &|| now));
-        queue.order(Order::End);
+        queue.send(StoreCommand::End);
         waiting.join().expect("whole")
     });
-    assert_eq!((work.batches.len(), work.orders.len()), (1, 1));
+    assert_eq!((work.batches.len(), work.commands.len()), (1, 1));
 }

@@ -1,4 +1,5 @@
-//! Values in the types of PostgreSQL. A parameter takes the type that the server gives it in the prepared statement.
+//! Conversion to and from the types of PostgreSQL. A parameter takes the type that the server assigns it in the
+//! prepared statement.
 
 use std::error::Error;
 
@@ -7,13 +8,13 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use crate::{SqlError, Value, date};
 
-/// Microseconds from 1970 to 2000, where PostgreSQL begins to count.
+/// Microseconds from 1970 to 2000, PostgreSQL's epoch.
 const EPOCH_MICROS: i64 = 946_684_800_000_000;
 const MICROS_A_DAY: i64 = 86_400_000_000;
 
 type Fault = Box<dyn Error + Sync + Send>;
 
-/// The value of a column of a row.
+/// Returns the value of a column.
 pub(super) fn of_row(row: &tokio_postgres::Row, at: usize) -> Result<Value, SqlError> {
     row.try_get(at).map_err(|error| {
         let column = row.columns().get(at);
@@ -34,7 +35,7 @@ impl ToSql for Value {
         }
     }
 
-    /// Which value fits which type is seen when it is written.
+    /// The types are checked when a value is written.
     fn accepts(_: &Type) -> bool {
         true
     }
@@ -102,13 +103,13 @@ impl<'a> FromSql<'a> for Value {
         Ok(Self::Null)
     }
 
-    /// Which type is supported is seen when it is read.
+    /// The types are checked when a value is read.
     fn accepts(_: &Type) -> bool {
         true
     }
 }
 
-/// A moment by its microseconds since 2000; `infinity` is the last one that there is.
+/// Converts microseconds since 2000; `infinity` becomes the latest representable time.
 fn moment(micros: i64) -> Result<Value, Fault> {
     let since_1970 = micros.checked_add(EPOCH_MICROS).ok_or("it is no moment in time")?;
     Ok(Value::Text(date::text_of_micros(since_1970)))

@@ -1,13 +1,13 @@
-//! What goes because nobody refreshed it.
+//! Removal of expired rows.
 
 use rusqlite::{Transaction, params};
 
-use super::{DELETE_ONE, SELECT_ONE, sound};
+use super::{DELETE_ONE, SELECT_ONE, checked_location};
 use crate::error::Fault;
 use crate::row_counts::RowCounts;
 
-/// Rows that may go, and where to look next.
-pub(super) struct Expired {
+/// Rows that may be removed, and where to continue.
+pub(super) struct PurgeCandidates {
     pub(super) keys: Vec<(i64, Vec<u8>)>,
     pub(super) examined: u64,
     pub(super) next: Option<(i64, Vec<u8>)>,
@@ -18,19 +18,19 @@ pub(super) fn find(
     after: Option<&(i64, Vec<u8>)>,
     expired_before_ms: u64,
     limit: u32,
-) -> Result<Expired, Fault> {
+) -> Result<PurgeCandidates, Fault> {
     let (slot, aor) = after.map_or((i64::MIN, &[][..]), |(slot, aor)| (*slot, aor));
     let mut statement = transaction.prepare_cached(
         "SELECT slot, aor, expires, record, sum FROM locations WHERE (slot, aor) > (?1, ?2) ORDER BY slot, aor LIMIT ?3",
     )?;
     let mut rows = statement.query(params![slot, aor, limit])?;
-    let mut found = Expired { keys: Vec::new(), examined: 0, next: None };
+    let mut found = PurgeCandidates { keys: Vec::new(), examined: 0, next: None };
     let mut last = None;
     while let Some(row) = rows.next()? {
         found.examined += 1;
         let key = row.get_ref(0)?.as_i64().ok().zip(row.get_ref(1)?.as_blob().ok());
         let Some(key) = key.map(|(slot, aor)| (slot, aor.to_vec())) else { continue };
-        if sound(row)?.is_none_or(|location| location.expires_ms < expired_before_ms) {
+        if checked_location(row)?.is_none_or(|location| location.expires_ms < expired_before_ms) {
             found.keys.push(key.clone());
         }
         last = Some(key);
@@ -44,21 +44,21 @@ pub(super) fn find(
     Ok(found)
 }
 
-/// A row may have been written anew since it was found, so each is looked at again; returns how many were removed because
-/// they had expired, and because they are damaged.
+/// Removes rows after checking each again, since it may have been rewritten meanwhile. Returns how many were expired
+/// and how many damaged.
 pub(super) fn remove(
     transaction: &Transaction<'_>,
     keys: &[(i64, Vec<u8>)],
     expired_before_ms: u64,
 ) -> Result<(u64, u64), Fault> {
-    let mut counts = RowCounts::known(transaction)?;
+    let mut counts = RowCounts::read_or_count(transaction)?;
     let mut look = transaction.prepare_cached(SELECT_ONE)?;
     let mut delete = transaction.prepare_cached(DELETE_ONE)?;
     let (mut expired, mut damaged) = (0, 0);
     for (slot, aor) in keys {
         let is_sound = look
             .query_and_then(params![slot, aor], |row| -> Result<_, Fault> {
-                Ok(sound(row)?.map(|location| location.expires_ms < expired_before_ms))
+                Ok(checked_location(row)?.map(|location| location.expires_ms < expired_before_ms))
             })?
             .next()
             .transpose()?;

@@ -10,21 +10,21 @@ fn checkpoint(segment: u64) -> Checkpoint {
     Checkpoint { segment, stamp: Vec::new() }
 }
 
-/// Writes each look at the clock in a transaction of its own.
+/// Returns a store that starts a new transaction at each reading of the clock.
 fn in_pieces(path: &Path, pause: Duration) -> LocationStore {
     let mut store = LocationStore::open(path).expect("opens");
-    (store.longest_transaction, store.pause) = (Duration::ZERO, pause);
+    (store.max_transaction, store.pause) = (Duration::ZERO, pause);
     store
 }
 
 fn records(store: &LocationStore) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
-    let loaded = store.for_each(&Part::ALL, |location| {
+    let loaded = store.for_each(&SlotRange::ALL, |location| {
         records.push(location.record.to_vec());
         ControlFlow::Continue(())
     });
     let rows = records.len() as u64;
-    assert_eq!(loaded.expect("reads"), Loaded { rows, damaged: 0, missing: 0 });
+    assert_eq!(loaded.expect("reads"), LoadCounts { rows, damaged: 0, missing: 0 });
     records
 }
 
@@ -39,7 +39,7 @@ fn power_fails_between_two_transactions_of_a_batch() {
 
     let mut copies = 0;
     let batch = (0..1000).map(|index| {
-        // Now and then what a crash would leave: the files as they are.
+        // Occasionally simulates a crash: the files as they are.
         if index % 100 == 50 {
             copies += 1;
             for suffix in ["", "-wal"] {
@@ -50,7 +50,7 @@ fn power_fails_between_two_transactions_of_a_batch() {
         change(index, b"second")
     });
     let written = store.write(batch, &checkpoint(2)).expect("written");
-    assert_eq!(written, Written { rows: 1000, transactions: 16, ..Written::default() });
+    assert_eq!(written, WriteCounts { rows: 1000, transactions: 16, ..WriteCounts::default() });
     assert_eq!(store.checkpoint().expect("reads"), Some(checkpoint(2)));
 
     let mut partly = 0;
@@ -60,7 +60,7 @@ fn power_fails_between_two_transactions_of_a_batch() {
         let found = records(&crashed);
         assert_eq!(found.len(), 1000);
         let second = found.iter().filter(|record| record[..] == *b"second").count();
-        assert_eq!(second % ROWS_A_LOOK, 0, "whole transactions");
+        assert_eq!(second % ROWS_PER_CLOCK_READ, 0, "whole transactions");
         partly += usize::from(second > 0);
         crashed.write((0..1000).map(|index| change(index, b"second")), &checkpoint(2)).expect("written");
         assert!(records(&crashed).iter().all(|record| record[..] == *b"second"), "writing all again is enough");
@@ -73,7 +73,7 @@ fn a_command_gets_its_turn_in_a_batch_without_end() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("strowger.db");
     let mut store = in_pieces(&path, PAUSE);
-    store.longest_transaction = Duration::from_millis(50);
+    store.max_transaction = Duration::from_millis(50);
     let (begun, wait) = mpsc::channel();
     std::thread::scope(|scope| {
         let path = &path;

@@ -1,32 +1,34 @@
-//! Changes on their way into the table.
+//! Writing of changes to the table.
 
 use std::iter::Peekable;
 use std::time::Instant;
 
 use rusqlite::{CachedStatement, Transaction, params};
 
-use super::{Checkpoint, DELETE_ONE, LocationChange, MergeRecords, Merged, ROWS_A_LOOK, SELECT_ONE, Written};
-use super::{checksum, mark, slot_of, sound};
+use super::{
+    Checkpoint, DELETE_ONE, LocationChange, MergeRecords, MergeResult, ROWS_PER_CLOCK_READ, SELECT_ONE, WriteCounts,
+};
+use super::{checked_location, checkpoint, checksum, slot_of};
 use crate::StoreError;
 use crate::error::Fault;
 use crate::row_counts::RowCounts;
 
-/// Writes until all is written or the time is over.
-pub(super) fn write_piece<'a>(
+/// Writes until everything is written or the time is up.
+pub(super) fn write_chunk<'a>(
     transaction: &Transaction<'_>,
     changes: &mut Peekable<impl Iterator<Item = LocationChange<'a>>>,
     checkpoint: &Checkpoint,
     (until, rows): (Instant, u64),
-    written: &mut Written,
+    written: &mut WriteCounts,
 ) -> Result<(), Fault> {
     let mut writer = Writer::prepare(transaction, written)?;
     let full = writer.written.rows.saturating_add(rows);
     loop {
-        for change in changes.by_ref().take(ROWS_A_LOOK) {
+        for change in changes.by_ref().take(ROWS_PER_CLOCK_READ) {
             writer.apply(change)?;
         }
         if changes.peek().is_none() {
-            mark::write_checkpoint(transaction, checkpoint)?;
+            checkpoint::write_checkpoint(transaction, checkpoint)?;
             break;
         }
         if writer.written.rows >= full || Instant::now() >= until {
@@ -44,12 +46,12 @@ struct Writer<'t> {
     insert: CachedStatement<'t>,
     delete: CachedStatement<'t>,
     counts: RowCounts,
-    written: &'t mut Written,
+    written: &'t mut WriteCounts,
     merged: Vec<u8>,
 }
 
 impl<'t> Writer<'t> {
-    fn prepare(transaction: &'t Transaction<'_>, written: &'t mut Written) -> Result<Self, Fault> {
+    fn prepare(transaction: &'t Transaction<'_>, written: &'t mut WriteCounts) -> Result<Self, Fault> {
         Ok(Self {
             select: transaction.prepare_cached(SELECT_ONE)?,
             update: transaction.prepare_cached(
@@ -59,7 +61,7 @@ impl<'t> Writer<'t> {
                 "INSERT INTO locations (slot, aor, expires, record, sum) VALUES (?1, ?2, ?3, ?4, ?5)",
             )?,
             delete: transaction.prepare_cached(DELETE_ONE)?,
-            counts: RowCounts::known(transaction)?,
+            counts: RowCounts::read_or_count(transaction)?,
             written,
             merged: Vec::new(),
         })
@@ -74,7 +76,7 @@ impl<'t> Writer<'t> {
         }
     }
 
-    /// Whether a row is new is only known by trying both, and the counts need it.
+    /// Inserts or updates a row. The counts need to know which, and only trying both tells.
     fn put(&mut self, aor: &[u8], expires_ms: u64, record: &[u8]) -> Result<(), Fault> {
         let slot = slot_of(aor);
         let expires = i64::try_from(expires_ms)
@@ -102,7 +104,7 @@ impl<'t> Writer<'t> {
         let base = match rows.next()? {
             None => None,
             Some(row) => {
-                let location = sound(row)?;
+                let location = checked_location(row)?;
                 self.written.damaged += u64::from(location.is_none());
                 location.map(|location| location.record)
             }
@@ -110,9 +112,9 @@ impl<'t> Writer<'t> {
         let verdict = merge(base, newer, &mut merged);
         drop(rows);
         match verdict {
-            Merged::Put { expires_ms } => self.put(aor, expires_ms, &merged)?,
-            Merged::Remove => self.remove(aor)?,
-            Merged::Keep => self.written.kept += 1,
+            MergeResult::Put { expires_ms } => self.put(aor, expires_ms, &merged)?,
+            MergeResult::Remove => self.remove(aor)?,
+            MergeResult::Keep => self.written.unchanged += 1,
         }
         self.merged = merged;
         Ok(())

@@ -1,4 +1,4 @@
-//! In steady state no message costs an allocation.
+//! In steady state, no message costs an allocation.
 
 use std::net::UdpSocket as Phone;
 
@@ -7,15 +7,15 @@ use strowger_foundation::ShardId;
 
 use super::single::Alone;
 use super::{options, phone};
-use crate::handover::Errand;
+use crate::handover::HandoverCommand;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Messages of a round, each of which is answered.
+/// Messages per round; each is answered.
 const MESSAGES: usize = 20;
 
-/// Looks at what warm rounds allocate in which `deal` has a phone's messages answered.
+/// Checks that warm rounds, in which `deal` answers a phone's messages, allocate nothing.
 fn assert_free(phone: &Phone, request: &[u8], mut deal: impl FnMut()) {
     let mut buffer = [0; 2048];
     let mut round = || {
@@ -48,9 +48,9 @@ fn warm_rings_between_workers_allocate_nothing() {
         alone.step();
         for _ in 0..MESSAGES {
             let handed = alone.to_second.poll().expect("it is the second one's");
-            let sent = alone.from_second.send(Errand::Deliver, ShardId(2), handed.arrival, handed.flow, &ours);
+            let sent = alone.from_second.send(HandoverCommand::Deliver, ShardId(2), handed.arrival, handed.flow, &ours);
             sent.expect("there is room");
-            alone.to_second.give_back(handed.bytes);
+            alone.to_second.recycle(handed.bytes);
         }
         alone.step();
     });

@@ -1,4 +1,4 @@
-//! Whole fleets, with their threads.
+//! Tests of whole fleets, with threads.
 
 use std::collections::HashSet;
 use std::io;
@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use strowger_net::Clock;
 use strowger_shard::{Event, Snapshot};
 
-use super::puppet::Stage;
+use super::scripted_shard::ScriptedShardFactory;
 use super::{ask, names, options, phone, receive, snapshot, sockets, spin_until, tables};
 use crate::kernel_filter::SharedMemory;
 use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, Socket, Spin, StreamLimits, WorkerOptions, WorkerStatus};
@@ -41,23 +41,24 @@ fn start_with(workers: usize, listeners: usize, chosen: WorkerOptions) -> Runnin
         names: names(),
         resolver: None,
         locations: tables().locations,
-        keeper: None,
+        record_sink: None,
         nonces: None,
         tracer: Arc::default(),
         options: chosen,
     };
-    let fleet = Fleet::launch(config, Stage, tables(), SharedMemory::default()).expect("threads");
+    let fleet = Fleet::launch(config, ScriptedShardFactory, tables(), SharedMemory::default()).expect("threads");
     Running { fleet, listeners, snapshot, events }
 }
 
 impl Running {
-    /// Waits until the sum over the workers is as it must be.
+    /// Waits until the sum over the workers satisfies the condition.
     fn wait_for(&self, mut is_right: impl FnMut(&WorkerStatus) -> bool) -> WorkerStatus {
         spin_until(|| is_right(&self.fleet.status().total));
         self.fleet.status().total
     }
 }
 
+//= rfc3581#4:same-address
 #[test]
 fn answers_leave_from_the_listener_that_was_asked() {
     let running = start(1, 3);
@@ -72,6 +73,7 @@ fn answers_leave_from_the_listener_that_was_asked() {
     }
 }
 
+//= rfc3261#18:udp-and-tcp
 #[test]
 fn messages_find_their_shards_on_other_workers() {
     let running = start(3, 1);
@@ -79,7 +81,7 @@ fn messages_find_their_shards_on_other_workers() {
     let phone = phone(running.listeners[0]);
     let mut awaited = HashSet::new();
     for round in 0..4 {
-        // As many at a time as any socket's buffer takes.
+        // At most as many at a time as any socket buffer holds.
         for shard in 0..shards {
             let call_id = format!("{shard}-{round}");
             phone.send(&options(&call_id)).expect("loopback takes it");
@@ -90,7 +92,7 @@ fn messages_find_their_shards_on_other_workers() {
             assert!(awaited.remove(&answer), "{answer} was not awaited");
         }
     }
-    // One socket means one receiving worker, and two thirds of the shards are elsewhere.
+    // With one socket, one worker receives, and two thirds of the shards are elsewhere.
     let elsewhere = u64::from(shards) * 4 * 2 / 3;
     let total =
         running.wait_for(|total| total.worker.taken_over == elsewhere && total.net.sent == u64::from(shards) * 4);
@@ -109,7 +111,7 @@ fn a_panic_costs_one_shard_its_state_and_nothing_else() {
     phone.send(&options("5-bug")).expect("loopback takes it");
     assert_eq!(ask(&phone, "5-b"), "5-b shard 5 life 1 count 1");
     assert_eq!(ask(&phone, "6-b"), "6-b shard 6 life 0 count 2");
-    // Another panic, while outputs are taken.
+    // Another panic, while outputs are drained.
     phone.send(&options("6-drainbug")).expect("loopback takes it");
     assert_eq!(ask(&phone, "6-c"), "6-c shard 6 life 1 count 1");
     let total = running.wait_for(|total| total.worker.panics == 2 && total.shard.requests == 7);
@@ -167,7 +169,7 @@ fn timers_wake_a_worker_that_hears_nothing() {
 
 #[test]
 fn a_worker_that_stays_awake_hears_of_datagrams_timers_and_snapshots() {
-    // The second one has no shards, and sleeps.
+    // The second worker has no shards and sleeps.
     let chosen = WorkerOptions { spin: Spin::Always, min_workers: 1, ..WorkerOptions::default() };
     let running = start_with(2, 3, chosen);
     for listener in &running.listeners {
@@ -178,7 +180,7 @@ fn a_worker_that_stays_awake_hears_of_datagrams_timers_and_snapshots() {
     }
     running.fleet.publish(Arc::clone(&running.snapshot));
     running.wait_for(|total| total.version == 1);
-    // That it is dropped here ends it.
+    // Dropping it ends it.
 }
 
 #[test]
@@ -190,7 +192,7 @@ fn a_snapshot_reaches_every_shard_and_the_fleet_becomes_idle() {
     }
     running.wait_for(|total| total.transactions == 3);
     assert!(!running.fleet.is_idle());
-    let draining = Arc::new(Snapshot { draining: true, ..Snapshot::clone(&running.snapshot) });
+    let draining = Arc::new(Snapshot { is_draining: true, ..Snapshot::clone(&running.snapshot) });
     running.fleet.publish(Arc::clone(&draining));
     spin_until(|| running.fleet.is_idle());
     let total = running.fleet.status().total;
@@ -199,14 +201,15 @@ fn a_snapshot_reaches_every_shard_and_the_fleet_becomes_idle() {
     running.wait_for(|total| total.version == 2);
 }
 
+//= rfc3261#18.4:unreachable
 #[test]
 fn a_dead_peer_is_told_to_the_shards() {
     for workers in [1, 3] {
         let running = start(workers, 1);
         let phone = phone(running.listeners[0]);
-        // Whichever worker's socket the kernel tells, whichever worker has the shard.
+        // Regardless of which worker's socket reports it and which worker has the shard.
         for shard in 0..12 {
-            // A socket that hears only itself: its port is nobody else's, and refuses what we send.
+            // A socket connected to itself: no other process has its port, and it refuses datagrams.
             let dead = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback has a free port");
             let port = dead.local_addr().expect("bound").port();
             dead.connect(("127.0.0.1", port)).expect("its own address");
@@ -259,12 +262,12 @@ fn a_fleet_needs_a_socket_for_each_listener_of_each_worker() {
             names,
             resolver: None,
             locations: tables().locations,
-            keeper: None,
+            record_sink: None,
             nonces: None,
             tracer: Arc::default(),
             options: WorkerOptions::default(),
         };
-        Fleet::launch(config, Stage, tables(), SharedMemory::default()).expect_err("refused").kind()
+        Fleet::launch(config, ScriptedShardFactory, tables(), SharedMemory::default()).expect_err("refused").kind()
     };
     let mut uneven = sockets(2, 2);
     let snapshot = snapshot(&uneven[0]);

@@ -1,11 +1,11 @@
-//! The loop over real loopback sockets, with shards that do as their tests say.
+//! Tests of the event loop over loopback sockets, with scripted shards.
 
 mod allocations;
 mod fleet;
-mod intake;
-mod moving;
+mod framing;
+mod migration;
 mod overload;
-mod puppet;
+mod scripted_shard;
 mod single;
 mod streams;
 
@@ -13,15 +13,15 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket as Phone};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use strowger_locate::{CachePolicy, Names, Outages};
+use strowger_locate::{CachePolicy, NameCache, Outages};
 use strowger_net::{BufferSizes, TcpListener, UdpSocket};
 use strowger_registrar::Locations;
 use strowger_shard::{Listener, Snapshot};
 
 use crate::Socket;
-use crate::brain::Tables;
+use crate::shard_factory::SharedTables;
 
-/// Far more than any machine needs, and the most that a failing test takes.
+/// Far more than any machine needs; bounds the time of a failing test.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 fn bind() -> Socket {
@@ -29,7 +29,7 @@ fn bind() -> Socket {
     UdpSocket::bind(local, BufferSizes::DEFAULT).expect("loopback has a free port").into()
 }
 
-/// Sockets for so many workers on so many listeners.
+/// Opens sockets for a number of workers and listeners.
 fn sockets(workers: usize, listeners: usize) -> Vec<Vec<Socket>> {
     let first: Vec<_> = (0..listeners).map(|_| bind()).collect();
     let siblings = || first.iter().map(|socket| socket.sibling().expect("the address is ours")).collect();
@@ -37,7 +37,7 @@ fn sockets(workers: usize, listeners: usize) -> Vec<Vec<Socket>> {
     std::iter::once(first).chain(others).collect()
 }
 
-/// Sockets for so many workers on a listener for datagrams, number 0, and one for connections, number 1.
+/// Opens sockets for a number of workers: listener 0 for datagrams, listener 1 for connections.
 fn sockets_and_listener(workers: usize) -> Vec<Vec<Socket>> {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let first = [bind(), TcpListener::bind(local).expect("loopback has a free port").into()];
@@ -52,15 +52,15 @@ fn snapshot(sockets: &[Socket]) -> Arc<Snapshot> {
     Arc::new(Snapshot::new(listeners, vec![b"example.com".as_slice().into()], directory))
 }
 
-fn names() -> Arc<Names> {
-    Arc::new(Names::new(CachePolicy::default(), 1))
+fn names() -> Arc<NameCache> {
+    Arc::new(NameCache::new(CachePolicy::default(), 1))
 }
 
-fn tables() -> Tables {
-    Tables { locations: Arc::new(Locations::new(1, 1)), outages: Arc::new(Outages::new(1)) }
+fn tables() -> SharedTables {
+    SharedTables { locations: Arc::new(Locations::new(1, 1)), outages: Arc::new(Outages::new(1)) }
 }
 
-/// A client's socket that talks to `server` only.
+/// Opens a client socket connected to `server`.
 fn phone(server: SocketAddr) -> Phone {
     let phone = Phone::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
     phone.connect(server).expect("a loopback address");
@@ -83,18 +83,18 @@ fn options(call_id: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Sends a request and returns the answer.
+/// Sends a request and returns the response.
 fn ask(phone: &Phone, call_id: &str) -> String {
     phone.send(&options(call_id)).expect("loopback takes it");
     receive(phone)
 }
 
-/// Asks over and over until the answer is yes: for what no event tells of.
+/// Polls until the condition holds, for conditions without an event.
 fn spin_until(is_done: impl FnMut() -> bool) {
     spin_for(DEADLINE, is_done);
 }
 
-/// The same, for `patience` at most.
+/// Polls until the condition holds, for at most `patience`.
 fn spin_for(patience: Duration, mut is_done: impl FnMut() -> bool) {
     let deadline = Instant::now() + patience;
     while !is_done() {

@@ -1,4 +1,4 @@
-//! Overload: what is put off, what is not read, and what the kernel drops.
+//! Overload: deferral, paused reading, and drops by the kernel.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream as Line};
@@ -7,31 +7,31 @@ use std::time::Duration;
 use mio::{Poll, Token};
 use strowger_foundation::Timestamp;
 use strowger_net::TcpListener;
-use strowger_overload::BOUND;
+use strowger_overload::MAX_QUEUE_WAIT;
 
 use super::single::Alone;
 use super::{DEADLINE, options, phone};
 use crate::WorkerOptions;
-use crate::entrance::Entrance;
-use crate::exits::Port;
+use crate::stream_listener::StreamListener;
 use crate::streams::Streams;
+use crate::worker_io::ListenerSocket;
 
-/// A worker with so many connections to its first shard.
+/// Creates a worker with a number of connections to its first shard.
 fn with_connections(count: usize) -> (Alone, Vec<Line>) {
     let mut alone = Alone::new(4);
     let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
     let address = listener.local_addr();
     let poll = Poll::new().expect("epoll");
-    let entrance = Entrance::new(listener, poll.registry(), Token(1)).expect("a fresh socket");
-    alone.worker.crew.desk.exits.ports[1] = Port::Tcp(entrance);
+    let entrance = StreamListener::new(listener, poll.registry(), Token(1)).expect("a fresh socket");
+    alone.worker.ingress.host.io.sockets[1] = ListenerSocket::Tcp(entrance);
     let lines = (0..count).map(|number| {
         let line = Line::connect(address).expect("it listens");
         line.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
         while streams(&mut alone).len() <= number {
-            if let Port::Tcp(entrance) = &mut alone.worker.crew.desk.exits.ports[1] {
+            if let ListenerSocket::Tcp(entrance) = &mut alone.worker.ingress.host.io.sockets[1] {
                 entrance.is_readable = true;
             }
-            alone.worker.crew.desk.exits.accept(Timestamp::ZERO, 1);
+            alone.worker.ingress.host.io.accept(Timestamp::ZERO, 1);
         }
         line
     });
@@ -39,25 +39,25 @@ fn with_connections(count: usize) -> (Alone, Vec<Line>) {
     (alone, lines)
 }
 
-/// Once to see what connections bring, and once for those that are put off.
+/// Runs twice: once to classify the input of connections, once for deferred ones.
 fn read_twice(alone: &mut Alone, now: Timestamp) {
     for _ in 0..2 {
-        alone.worker.crew.read_streams(now);
+        alone.worker.ingress.read_streams(now);
         streams(alone).finish();
     }
 }
 
 fn streams(alone: &mut Alone) -> &mut Streams {
-    &mut alone.worker.crew.desk.exits.streams
+    &mut alone.worker.ingress.host.io.streams
 }
 
-/// A request that waits with new work and is never refused.
+/// A request that is queued as new work but never refused.
 fn within_a_dialog(call_id: &str) -> String {
     let text = String::from_utf8(options(call_id)).expect("text");
     text.replace("OPTIONS", "INVITE").replace("To: <sip:example.com>", "To: <sip:example.com>;tag=2")
 }
 
-/// What a connection hears.
+/// Returns what a connection receives.
 fn hear(line: &mut Line) -> String {
     let mut buffer = [0; 256];
     let length = line.read(&mut buffer).expect("an answer in time");
@@ -69,13 +69,13 @@ fn while_the_worker_limits_connections_that_bring_new_work_come_last() {
     for (is_limiting, count) in [(false, 1), (true, 2)] {
         let (mut alone, mut lines) = with_connections(2);
         if is_limiting {
-            alone.worker.crew.desk.admission.begin_limiting();
+            alone.worker.ingress.host.admission.begin_limiting();
         }
         lines[0].write_all(within_a_dialog("0-new").as_bytes()).expect("loopback takes it");
         let bye = String::from_utf8(options("0-bye")).expect("text").replace("OPTIONS", "BYE");
         lines[1].write_all(bye.as_bytes()).expect("loopback takes it");
         let now = Timestamp::from_millis(1);
-        // In this order, whatever the kernel says first.
+        // In this order, regardless of kernel events.
         (0..2).for_each(|slot| {
             let connection = streams(&mut alone).get(slot).expect("it is open");
             connection.is_readable = true;
@@ -91,11 +91,11 @@ fn while_the_worker_limits_connections_that_bring_new_work_come_last() {
 fn of_connections_with_far_too_much_new_work_some_are_not_read_and_what_waits_in_them_is_dropped() {
     const ALL: u64 = 40;
     let (mut alone, mut lines) = with_connections(ALL as usize);
-    alone.worker.crew.desk.admission.begin_limiting();
-    alone.worker.crew.desk.admission.limit_connections();
+    alone.worker.ingress.host.admission.begin_limiting();
+    alone.worker.ingress.host.admission.limit_connections();
     let now = Timestamp::from_millis(1);
     for (slot, line) in (0..).zip(&mut lines) {
-        // What belongs to a dialog, and what begins something.
+        // One message within a dialog, and one that begins new work.
         line.write_all(within_a_dialog("0-dialog").as_bytes()).expect("loopback takes it");
         line.write_all(&options("0-new")).expect("loopback takes it");
         streams(&mut alone).get(slot).expect("it is open").is_readable = true;
@@ -106,34 +106,34 @@ fn of_connections_with_far_too_much_new_work_some_are_not_read_and_what_waits_in
     assert!((ALL / 2..ALL).contains(&left), "{left}");
     let read = 2 * (ALL - left);
     assert_eq!(streams(&mut alone).counters.messages_in, read);
-    // They are not listed again, whatever comes.
+    // They are not made ready again by any event.
     (0..ALL as u32).for_each(|slot| streams(&mut alone).list(slot));
     read_twice(&mut alone, now);
     assert_eq!(streams(&mut alone).counters.messages_in, read);
 
-    assert!(streams(&mut alone).review_unread(|_| false), "they stay");
-    let shed = alone.worker.crew.desk.exits.counters.shed;
-    assert!(!streams(&mut alone).review_unread(|_| true));
+    assert!(streams(&mut alone).resume_reading(|_| false), "they stay");
+    let shed = alone.worker.ingress.host.io.counters.shed;
+    assert!(!streams(&mut alone).resume_reading(|_| true));
     read_twice(&mut alone, now);
     assert_eq!(streams(&mut alone).counters.messages_in, 2 * ALL);
-    assert_eq!(alone.worker.crew.desk.exits.counters.shed - shed, left, "new work that has waited in them");
+    assert_eq!(alone.worker.ingress.host.io.counters.shed - shed, left, "new work that has waited in them");
     lines.iter_mut().for_each(|line| assert!(hear(line).starts_with("0-dialog")));
-    // From now on they are as all others.
+    // From here on they are like all others.
     assert!((0..ALL as u32).all(|slot| streams(&mut alone).get(slot).is_some_and(|connection| !connection.is_stale)));
 }
 
 #[test]
 fn calls_to_an_emergency_service_are_read_on_every_connection() {
     let (mut alone, mut lines) = with_connections(40);
-    alone.worker.crew.desk.admission.begin_limiting();
-    alone.worker.crew.desk.admission.limit_connections();
+    alone.worker.ingress.host.admission.begin_limiting();
+    alone.worker.ingress.host.admission.limit_connections();
     for (slot, line) in (0..).zip(&mut lines) {
         let call = within_a_dialog("0-sos").replace("INVITE sip:example.com", "INVITE urn:service:sos");
         line.write_all(call.as_bytes()).expect("loopback takes it");
         streams(&mut alone).get(slot).expect("it is open").is_readable = true;
         streams(&mut alone).list(slot);
     }
-    alone.worker.crew.read_streams(Timestamp::from_millis(1));
+    alone.worker.ingress.read_streams(Timestamp::from_millis(1));
     let counters = streams(&mut alone).counters;
     assert_eq!((counters.messages_in, counters.left_unread), (40, 0));
 }
@@ -141,24 +141,24 @@ fn calls_to_an_emergency_service_are_read_on_every_connection() {
 #[test]
 fn a_queue_in_which_new_work_waits_too_long_gets_less_room() {
     const SENT: u64 = 200;
-    for (longest, is_cut) in [(BOUND / 2, false), (Duration::from_secs(60), true)] {
+    for (longest, is_cut) in [(MAX_QUEUE_WAIT / 2, false), (Duration::from_secs(60), true)] {
         let mut alone = Alone::made(4, &WorkerOptions::default(), true);
         let phone = phone(alone.address);
-        let queue = |alone: &mut Alone| alone.worker.crew.desk.exits.new_work[0].take().expect("the kernel sorts");
+        let queue = |alone: &mut Alone| alone.worker.ingress.host.io.new_work[0].take().expect("the kernel sorts");
         let mut new_work = queue(&mut alone);
         new_work.note_wait(longest);
-        new_work.bound(BOUND);
-        let before = new_work.outlet.socket().counters().received;
-        alone.worker.crew.desk.exits.new_work[0] = Some(new_work);
+        new_work.bound(MAX_QUEUE_WAIT);
+        let before = new_work.socket.socket().counters().received;
+        alone.worker.ingress.host.io.new_work[0] = Some(new_work);
         let request = within_a_dialog("0-new").replace("\r\n\r\n", &format!("\r\nX: {:-<800}\r\n\r\n", ""));
         for _ in 0..SENT {
             phone.send(request.as_bytes()).expect("loopback takes it");
         }
         for _ in 0..SENT {
-            alone.worker.crew.look_at_all();
+            alone.worker.ingress.mark_all_readable();
             alone.worker.round();
         }
-        let received = queue(&mut alone).outlet.socket().counters().received - before;
+        let received = queue(&mut alone).socket.socket().counters().received - before;
         assert!(received > 0 && (received < SENT) == is_cut, "{longest:?}: {received}");
     }
 }

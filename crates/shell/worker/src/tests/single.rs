@@ -1,4 +1,4 @@
-//! One worker, driven round by round from the test's own thread.
+//! Tests of one worker, driven round by round on the test's own thread.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,32 +11,32 @@ use mio::{Events, Poll, Token};
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_net::{Clock, UdpSocket};
 
-use super::puppet::Stage;
+use super::scripted_shard::ScriptedShardFactory;
 use super::{options, phone, receive, snapshot, sockets, spin_until};
 use crate::admission::Admission;
-use crate::balance::Balance;
-use crate::contact::Contact;
-use crate::crew::ASKED_AFTER;
-use crate::desk::{Common, Desk};
-use crate::exits::{Exits, Neighbour, Port};
+use crate::connection_index::ConnectionIndex;
+use crate::datagram_socket::DatagramSocket;
 use crate::fleet::sort;
-use crate::handover::{self, Doorbell, Receiver, Sender};
-use crate::index::Index;
-use crate::moving::{HELD_BYTES, Move, Plan, Word};
-use crate::outlet::Outlet;
+use crate::handover::{self, Receiver, Sender, WorkerWaker};
+use crate::ingress::BUSY_POLL_AFTER;
+use crate::migration::{MAX_HELD_BYTES, MigrationPlan, ShardMessage, ShardMove};
+use crate::new_work_queue::NewWorkQueue;
 use crate::panics::PanicLog;
-use crate::queue::NewWorkQueue;
+use crate::rebalance::Rebalancer;
+use crate::shard_host::{HostShared, ShardHost};
 use crate::streams::Streams;
-use crate::worker::{DOORBELL, FIRST_NEW_WORK, LOOKS_AT_ONE_SOCKET, Worker};
+use crate::worker::{FIRST_NEW_WORK, FULL_POLL_EVERY, WAKER_TOKEN, Worker};
+use crate::worker_handle::WorkerHandle;
+use crate::worker_io::{ListenerSocket, WorkerIo, WorkerLink};
 use crate::{Counters, Socket, Spin, StreamLimits, WorkerOptions};
 
-/// A worker that nobody runs, the first of two, and the second's ends of the rings between them.
+/// The first of two workers, not running, and the second's ends of the rings between them.
 pub(super) struct Alone {
-    pub(super) worker: Worker<Stage>,
+    pub(super) worker: Worker<ScriptedShardFactory>,
     pub(super) address: SocketAddr,
-    /// Of its second listener.
+    /// Address of its second listener.
     other_address: SocketAddr,
-    pub(super) contact: Arc<Contact>,
+    pub(super) contact: Arc<WorkerHandle>,
     pub(super) to_second: Receiver,
     pub(super) from_second: Sender,
     _second: Poll,
@@ -52,69 +52,74 @@ impl Alone {
         Self::made(ring_capacity, chosen, false)
     }
 
-    /// With `is_sorted` the kernel keeps new work apart.
+    /// With `is_sorted`, the kernel separates new work.
     pub(super) fn made(ring_capacity: usize, chosen: &WorkerOptions, is_sorted: bool) -> Self {
         let sockets = sockets(1, 2).pop().expect("one worker");
         let [address, other_address] = [0, 1].map(|listener: usize| sockets[listener].local_addr());
         let snapshot = snapshot(&sockets);
         let contact = |poll: &Poll| {
-            Arc::new(Contact::new(Doorbell::new(poll.registry(), DOORBELL).expect("a file descriptor"), Arc::default()))
+            Arc::new(WorkerHandle::new(
+                WorkerWaker::new(poll.registry(), WAKER_TOKEN).expect("a file descriptor"),
+                Arc::default(),
+            ))
         };
         let (poll, second) = (Poll::new().expect("epoll"), Poll::new().expect("epoll"));
         let registry = Arc::new(poll.registry().try_clone().expect("a file descriptor"));
         let port = |(token, socket)| match socket {
-            Socket::Udp(socket) => Port::Udp(Outlet::new(socket, &registry, Token(token)).expect("a fresh socket")),
+            Socket::Udp(socket) => {
+                ListenerSocket::Udp(DatagramSocket::new(socket, &registry, Token(token)).expect("a fresh socket"))
+            }
             Socket::Tcp(_) => panic!("datagrams"),
         };
         let sockets = vec![sockets];
         let opened = if is_sorted { sort(&sockets, 1, chosen) } else { vec![vec![None, None]] };
         let queue = |(token, socket): (usize, Option<UdpSocket>)| {
             let outlet =
-                |socket| Outlet::new(socket, &registry, Token(FIRST_NEW_WORK + token)).expect("a fresh socket");
+                |socket| DatagramSocket::new(socket, &registry, Token(FIRST_NEW_WORK + token)).expect("a fresh socket");
             socket.map(|socket| NewWorkQueue::new(outlet(socket)))
         };
         let new_work = opened.into_iter().flatten().enumerate().map(queue).collect();
         let ports = sockets.into_iter().flatten().enumerate().map(port).collect();
-        let balance = Balance::frozen(2, 2, 32);
+        let balance = Rebalancer::frozen(2, 2, 32);
         let owners = balance.owners().to_vec();
-        let common = Common {
-            maker: Stage,
+        let common = HostShared {
+            factory: ScriptedShardFactory,
             panics: Arc::new(PanicLog::default()),
             arrivals: vec![Mutex::default(), Mutex::default()],
-            moving: Arc::default(),
+            in_transit: Arc::default(),
             balance: Mutex::new(balance),
         };
         let (queue, _) = sync_channel(1);
         let (give, to_second) = handover::ring(ring_capacity);
         let (from_second, take) = handover::ring(ring_capacity);
         let second_contact = contact(&second);
-        let neighbour = Neighbour::new(second_contact, give, take);
+        let neighbour = WorkerLink::new(second_contact, give, take);
         let contact = contact(&poll);
         let registry = poll.registry().try_clone().expect("a file descriptor");
-        let exits = Exits {
+        let exits = WorkerIo {
             index: 0,
-            contact: Arc::clone(&contact),
-            ports,
+            handle: Arc::clone(&contact),
+            sockets: ports,
             new_work,
-            streams: Streams::new(0, registry, Arc::new(Index::new(64, 64)), StreamLimits::default(), 1),
-            neighbours: vec![None, Some(neighbour)],
+            streams: Streams::new(0, registry, Arc::new(ConnectionIndex::new(64, 64)), StreamLimits::default(), 1),
+            links: vec![None, Some(neighbour)],
             resolver: None,
-            keeper: None,
+            record_sink: None,
             records: Vec::new(),
             tracer: Arc::default(),
             unconnected: Vec::new(),
             counters: Counters::default(),
-            owed_since: None,
+            wake_owed_since: None,
             owners,
         };
-        let desk = Desk::new(Arc::new(common), exits, Admission::new(0, 1, true, Arc::default()), snapshot, queue);
+        let desk = ShardHost::new(Arc::new(common), exits, Admission::new(0, 1, true, Arc::default()), snapshot, queue);
         let worker = Worker::new(poll, Clock::start(), desk, chosen);
         let events = Events::with_capacity(8);
         Self { worker, address, other_address, contact, to_second, from_second, _second: second, events }
     }
 
-    /// Runs it on a thread of its own until `test` has ended.
-    fn while_it_runs(mut self, test: impl FnOnce(&Contact)) {
+    /// Runs it on its own thread until `test` has ended.
+    fn while_it_runs(mut self, test: impl FnOnce(&WorkerHandle)) {
         let (contact, is_over) = (Arc::clone(&self.contact), AtomicBool::new(false));
         thread::scope(|scope| {
             let _end = End(&is_over, &contact);
@@ -127,19 +132,19 @@ impl Alone {
         });
     }
 
-    /// One wait and one round.
+    /// Waits once and runs one round.
     pub(super) fn step(&mut self) {
         self.worker.wait(&mut self.events).expect("epoll");
         self.worker.handle_events(&self.events);
         self.worker.round();
     }
 
-    /// Whether the kernel tells of its first socket.
+    /// Returns whether its first socket is registered for kernel events.
     fn is_told(&self) -> bool {
-        self.worker.crew.desk.exits.ports[0].as_outlet().expect("of datagrams").is_waited_for
+        self.worker.ingress.host.io.sockets[0].as_datagram().expect("of datagrams").is_registered
     }
 
-    /// One round with something to do.
+    /// Runs one round with work.
     fn work(&mut self, phone: &std::net::UdpSocket) {
         phone.send(&options("0-work")).expect("loopback takes it");
         self.step();
@@ -147,13 +152,13 @@ impl Alone {
     }
 }
 
-/// Ends what [`Alone::while_it_runs`] runs, also when the test fails.
-struct End<'a>(&'a AtomicBool, &'a Contact);
+/// Stops [`Alone::while_it_runs`], also when the test fails.
+struct End<'a>(&'a AtomicBool, &'a WorkerHandle);
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Release);
-        self.1.doorbell.ring_always();
+        self.1.waker.wake_always();
     }
 }
 
@@ -167,10 +172,10 @@ fn a_worker_that_stays_awake_never_parks_while_it_has_shards() {
                 phone.send(&options(&format!("0-{number}"))).expect("loopback takes it");
                 receive(&phone);
                 if parks {
-                    spin_until(|| contact.doorbell.is_parked());
+                    spin_until(|| contact.waker.is_parked());
                 }
-                // Long enough for it to end the round of the answer, and wait.
-                (0..10_000).for_each(|_| assert!(parks || !contact.doorbell.is_parked(), "after {number}"));
+                // Long enough for the worker to finish the round of the response and wait.
+                (0..10_000).for_each(|_| assert!(parks || !contact.waker.is_parked(), "after {number}"));
             }
         });
     }
@@ -180,7 +185,7 @@ fn a_worker_that_stays_awake_never_parks_while_it_has_shards() {
 fn what_is_in_progress_is_answered_before_new_work_whoever_sorts() {
     for is_sorted in [true, false] {
         let mut alone = Alone::made(4, &WorkerOptions::default(), is_sorted);
-        assert_eq!(alone.worker.crew.desk.exits.is_sorted(ListenerId(0)), is_sorted);
+        assert_eq!(alone.worker.ingress.host.io.is_sorted(ListenerId(0)), is_sorted);
         let phone = phone(alone.address);
         for number in 0..20 {
             phone.send(&options(&format!("0-new{number}"))).expect("loopback takes it");
@@ -206,7 +211,7 @@ fn a_worker_that_is_busy_asks_its_socket_and_is_told_again_when_it_sleeps() {
     });
     alone.while_it_runs(|contact| {
         for number in 0..3 {
-            spin_until(|| contact.doorbell.is_parked());
+            spin_until(|| contact.waker.is_parked());
             phone.send(&options(&format!("0-{number}"))).expect("loopback takes it");
             assert!(receive(&phone).starts_with(&format!("0-{number} shard 0")));
         }
@@ -217,9 +222,9 @@ fn a_worker_that_is_busy_asks_its_socket_and_is_told_again_when_it_sleeps() {
 fn a_worker_that_asks_its_socket_hears_of_dead_peers_and_of_other_sockets() {
     let mut alone = Alone::with(4, &WorkerOptions { spin: Spin::Always, ..WorkerOptions::default() });
     let (phone, other) = (phone(alone.address), phone(alone.other_address));
-    (0..ASKED_AFTER).for_each(|_| alone.work(&phone));
+    (0..BUSY_POLL_AFTER).for_each(|_| alone.work(&phone));
     assert!(!alone.is_told());
-    // It hears only itself, and refuses what we send.
+    // A socket connected to itself, which refuses datagrams.
     let dead = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
     let port = dead.local_addr().expect("bound").port();
     dead.connect(("127.0.0.1", port)).expect("its own address");
@@ -241,8 +246,8 @@ fn what_comes_while_a_worker_waits_awake_is_in_its_status() {
     alone.while_it_runs(|contact| {
         for number in 1..=4 {
             phone.send(&options(&format!("0-{number}"))).expect("loopback takes it");
-            // Nothing else is due, so nothing else makes it post what it knows.
-            spin_until(|| contact.board.read(Timestamp::ZERO).net.received == number);
+            // Nothing else is due, so nothing else makes it publish its status.
+            spin_until(|| contact.status.read(Timestamp::ZERO).net.received == number);
         }
     });
 }
@@ -255,11 +260,11 @@ fn a_neighbour_that_does_not_keep_up_costs_its_own_messages_only() {
         phone.send(&options(&format!("1-{number}"))).expect("loopback takes it");
         phone.send(&options(&format!("2-{number}"))).expect("loopback takes it");
     }
-    let mut status = alone.contact.board.read(Timestamp::ZERO);
+    let mut status = alone.contact.status.read(Timestamp::ZERO);
     spin_until(|| {
         alone.step();
-        alone.worker.post(Clock::start().now());
-        status = alone.contact.board.read(Timestamp::ZERO);
+        alone.worker.publish_status(Clock::start().now());
+        status = alone.contact.status.read(Timestamp::ZERO);
         status.net.received == 20
     });
     assert_eq!((status.worker.handed_over, status.worker.handover_drops), (4, 6));
@@ -278,7 +283,7 @@ fn a_neighbour_that_does_not_keep_up_costs_its_own_messages_only() {
 fn a_batch_is_dealt_with_in_its_order_whatever_is_in_it() {
     let mut alone = Alone::new(64);
     let phone = phone(alone.address);
-    // Some are read before the first is dealt with: more than twice as many.
+    // More than twice as many as are parsed ahead.
     let send = |text: &[u8]| phone.send(text).map(drop).expect("loopback takes it");
     for number in 0..20 {
         send(&options(&format!("0-{number}")));
@@ -291,11 +296,11 @@ fn a_batch_is_dealt_with_in_its_order_whatever_is_in_it() {
             _ => {}
         }
     }
-    let mut status = alone.contact.board.read(Timestamp::ZERO);
+    let mut status = alone.contact.status.read(Timestamp::ZERO);
     spin_until(|| {
         alone.step();
-        alone.worker.post(Clock::start().now());
-        status = alone.contact.board.read(Timestamp::ZERO);
+        alone.worker.publish_status(Clock::start().now());
+        status = alone.contact.status.read(Timestamp::ZERO);
         status.net.received == 44
     });
     assert_eq!((status.worker.malformed, status.worker.panics, status.worker.keep_alives), (1, 2, 1));
@@ -312,7 +317,7 @@ fn a_socket_that_always_has_something_leaves_the_others_their_turn() {
     let mut alone = Alone::new(4);
     let (busy, seldom) = (phone(alone.address), phone(alone.other_address));
     seldom.set_nonblocking(true).expect("a sound socket");
-    // Whenever the worker looks something is there, so it waits awake.
+    // There is always input when the worker polls, so it spins.
     let step = |alone: &mut Alone| {
         busy.send(&options("0-busy")).expect("loopback takes it");
         alone.step();
@@ -320,13 +325,13 @@ fn a_socket_that_always_has_something_leaves_the_others_their_turn() {
     (0..64).for_each(|_| step(&mut alone));
     for number in 0..20 {
         seldom.send(&options("0-seldom")).expect("loopback takes it");
-        let heard = (0..2 * LOOKS_AT_ONE_SOCKET).find(|_| {
+        let heard = (0..2 * FULL_POLL_EVERY).find(|_| {
             step(&mut alone);
             seldom.recv(&mut [0; 2048]).is_ok()
         });
         assert!(heard.is_some(), "question {number}");
-        // The worker watches the busy one again.
-        (0..LOOKS_AT_ONE_SOCKET).for_each(|_| step(&mut alone));
+        // The worker watches the busy socket again.
+        (0..FULL_POLL_EVERY).for_each(|_| step(&mut alone));
     }
 }
 
@@ -342,12 +347,12 @@ fn a_shard_that_moves_hears_of_closed_connections_from_the_one_that_has_it_by_th
     });
     phone.set_nonblocking(false).expect("a sound socket");
     let closed = |port| (ConnId::new(1, 2, 3), SocketAddr::from(([127, 0, 0, 1], port)));
-    alone.contact.tell_closed(&[closed(7001)]);
-    alone.contact.tell_plan(&Arc::new(Plan::new(vec![Move { shard: ShardId(0), from: 0, to: 1 }])));
-    alone.contact.tell_closed(&[closed(7002)]);
+    alone.contact.notify_closed(&[closed(7001)]);
+    alone.contact.notify_plan(&Arc::new(MigrationPlan::new(vec![ShardMove { shard: ShardId(0), from: 0, to: 1 }])));
+    alone.contact.notify_closed(&[closed(7002)]);
     alone.step();
     assert_eq!(receive(&phone), "closed 7001");
-    let is_here = alone.worker.crew.desk.seat_of(ShardId(0)).is_some();
+    let is_here = alone.worker.ingress.host.slot_of(ShardId(0)).is_some();
     assert!(is_here, "the other worker has not said that it knows of the plan");
     phone.set_nonblocking(true).expect("a sound socket");
     assert!(phone.recv(&mut [0; 2048]).is_err(), "its new owner tells it of the other one");
@@ -356,17 +361,21 @@ fn a_shard_that_moves_hears_of_closed_connections_from_the_one_that_has_it_by_th
 #[test]
 fn what_is_held_for_a_shard_on_its_way_is_bounded_in_bytes() {
     let mut alone = Alone::new(4);
-    let desk = &mut alone.worker.crew.desk;
+    let desk = &mut alone.worker.ingress.host;
     let flow = Flow::new(ListenerId(0), Transport::Udp, ([127, 0, 0, 1], 5060).into());
-    let tell = |desk: &mut Desk<Stage>, length| {
+    let tell = |desk: &mut ShardHost<ScriptedShardFactory>, length| {
         let bytes = vec![b'x'; length];
-        desk.tell(Timestamp::ZERO, ShardId(1), Word::Message { arrival: Timestamp::ZERO, flow, bytes });
+        desk.send_to_shard(
+            Timestamp::ZERO,
+            ShardId(1),
+            ShardMessage::Message { arrival: Timestamp::ZERO, flow, bytes },
+        );
     };
-    for _ in 0..HELD_BYTES / 65_536 {
+    for _ in 0..MAX_HELD_BYTES / 65_536 {
         tell(desk, 65_536);
     }
-    assert_eq!((desk.exits.counters.held, desk.exits.counters.handover_drops), (128, 0));
+    assert_eq!((desk.io.counters.held, desk.io.counters.handover_drops), (128, 0));
     assert!(!desk.has_room(), "connections are not read for it");
     tell(desk, 1);
-    assert_eq!((desk.exits.counters.held, desk.exits.counters.handover_drops), (128, 1));
+    assert_eq!((desk.io.counters.held, desk.io.counters.handover_drops), (128, 1));
 }

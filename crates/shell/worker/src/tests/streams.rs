@@ -1,4 +1,4 @@
-//! Connections over loopback, with peers that are friendly, slow, silent, deaf or gone.
+//! Connections over loopback, with cooperative, slow, silent, non-reading and vanished peers.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener as Peer, TcpStream as Line, UdpSocket as Phone};
@@ -8,15 +8,15 @@ use std::thread;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket as Raw, Type};
-use strowger_locate::{Located, Question};
+use strowger_locate::{CandidateList, LocateQuery};
 use strowger_net::Clock;
 
-use super::puppet::Stage;
+use super::scripted_shard::ScriptedShardFactory;
 use super::{DEADLINE, ask, names, options, phone, receive, snapshot, sockets_and_listener, spin_until, tables};
 use crate::kernel_filter::SharedMemory;
 use crate::{Fleet, FleetConfig, Reply, Resolve, StreamLimits, WorkerOptions, WorkerStatus};
 
-/// A fleet with a listener for datagrams, number 0, and one for connections, number 1.
+/// A fleet with listener 0 for datagrams and listener 1 for connections.
 struct Running {
     fleet: Fleet,
     datagrams: SocketAddr,
@@ -46,12 +46,12 @@ fn start_with(workers: usize, streams: StreamLimits, resolver: Option<Arc<dyn Re
         names,
         resolver,
         locations,
-        keeper,
+        record_sink: keeper,
         nonces: None,
         tracer,
         options: WorkerOptions { min_workers: workers, ..WorkerOptions::default() },
     };
-    let fleet = Fleet::launch(config, Stage, tables(), SharedMemory::default()).expect("threads");
+    let fleet = Fleet::launch(config, ScriptedShardFactory, tables(), SharedMemory::default()).expect("threads");
     Running { fleet, datagrams, connections }
 }
 
@@ -67,7 +67,7 @@ impl Running {
         phone(self.datagrams)
     }
 
-    /// A phone that hears what becomes of connections from the shard.
+    /// Creates a phone that receives connection notifications of the shard.
     fn watcher(&self, shard: u16) -> Phone {
         let phone = self.phone();
         let answer = ask(&phone, &format!("{shard}-watch"));
@@ -81,7 +81,7 @@ impl Running {
     }
 }
 
-/// Reads so many bytes as `expected` has, which they must be.
+/// Reads exactly `expected`.
 #[track_caller]
 fn expect(line: &mut Line, expected: &str) {
     let mut read = vec![0; expected.len()];
@@ -89,7 +89,7 @@ fn expect(line: &mut Line, expected: &str) {
     assert_eq!(String::from_utf8_lossy(&read), expected);
 }
 
-/// Whether the far end closes the connection in time; what it says before is returned.
+/// Waits until the far end closes the connection; returns what it sent before.
 #[track_caller]
 fn expect_end(line: &mut Line) -> String {
     let mut rest = Vec::new();
@@ -112,6 +112,8 @@ fn said(call_id: &str, count: u64) -> String {
     format!("{call_id} shard {shard} life 0 count {count}")
 }
 
+//= rfc3261#18:udp-and-tcp
+//= rfc3261#18.2.2:same-connection
 #[test]
 fn messages_are_read_in_any_fragmentation_and_answered_on_their_connection_by_any_worker() {
     let running = start(3, StreamLimits::default());
@@ -120,7 +122,7 @@ fn messages_are_read_in_any_fragmentation_and_answered_on_their_connection_by_an
         let message = options(&format!("{shard}-hello"));
         let (start, end) = message.split_at(100);
         line.write_all(start).expect("loopback takes it");
-        // What comes in pieces leaves a trace before the rest follows.
+        // Each piece is received before the rest follows.
         running.wait_for(|total| total.streams.bytes_in as usize >= shard * message.len() + 100);
         line.write_all(end).expect("loopback takes it");
         expect(&mut line, &said(&format!("{shard}-hello"), 1));
@@ -129,7 +131,7 @@ fn messages_are_read_in_any_fragmentation_and_answered_on_their_connection_by_an
         line.write_all(&[byte]).expect("loopback takes it");
     }
     expect(&mut line, &said("4-slow", 2));
-    // A hundred in a segment, all for one shard: their order is kept.
+    // A hundred per segment, all for one shard: order is preserved.
     let many: Vec<u8> = (0..100).flat_map(|number| options(&format!("5-{number}"))).collect();
     line.write_all(&many).expect("loopback takes it");
     for number in 0..100 {
@@ -139,6 +141,7 @@ fn messages_are_read_in_any_fragmentation_and_answered_on_their_connection_by_an
     assert_eq!((total.connections, total.streams.accepted, total.worker.handover_drops), (1, 1, 0));
 }
 
+//= rfc5626#5.4:crlf
 #[test]
 fn a_ping_is_answered_and_other_line_ends_are_skipped() {
     let running = start(1, StreamLimits::default());
@@ -152,6 +155,7 @@ fn a_ping_is_answered_and_other_line_ends_are_skipped() {
     assert_eq!(total.worker.malformed, 0);
 }
 
+//= rfc3261#18.3:content-length
 #[test]
 fn what_cannot_be_delimited_is_refused_and_ends_the_connection_and_no_other() {
     let running = start(1, StreamLimits::default());
@@ -183,7 +187,7 @@ fn what_cannot_be_delimited_is_refused_and_ends_the_connection_and_no_other() {
 fn after_a_refusal_what_still_comes_is_read_and_forgotten() {
     let running = start(1, StreamLimits::default());
     let mut line = running.line();
-    // More messages than one turn deals with, so that the bad one is found among what was kept for the next.
+    // More messages than one turn handles, so that the malformed one is found in the backlog.
     let mut bytes: Vec<u8> = (0..40).flat_map(|number| options(&format!("0-{number}"))).collect();
     let bad = String::from_utf8(options("0-bad")).expect("text").replace("Content-Length: 0\r\n", "");
     bytes.extend_from_slice(bad.as_bytes());
@@ -210,6 +214,28 @@ fn a_message_must_end_in_time_and_a_connection_must_say_something() {
     running.wait_for(|total| total.streams.closed_idle == 1 && total.connections == 0);
 }
 
+//= rfc3261#18:keep-open
+//= rfc5626#7:closed
+#[test]
+fn a_connection_that_the_server_closes_is_told_to_every_shard() {
+    let running = start(2, StreamLimits { idle: Duration::from_millis(200), ..StreamLimits::default() });
+    let watchers = [0, 31].map(|shard| running.watcher(shard));
+    let mut silent = running.line();
+    let port = silent.local_addr().expect("bound").port();
+    silent.write_all(&options("3-once")).expect("loopback takes it");
+    assert_eq!(expect_end(&mut silent), said("3-once", 1));
+    for watcher in &watchers {
+        assert_eq!(receive(watcher), format!("closed {port}"));
+    }
+}
+
+//= rfc3261#18:keep-open
+#[test]
+fn an_idle_connection_outlives_a_transaction() {
+    let longest = Duration::from_secs(32);
+    assert!(StreamLimits::default().idle > longest, "64 times T1");
+}
+
 #[test]
 fn too_many_connections_are_closed_at_once() {
     let running = start(2, StreamLimits { connections: 3, per_source: 2, ..StreamLimits::default() });
@@ -221,7 +247,7 @@ fn too_many_connections_are_closed_at_once() {
         line.write_all(b"\r\n\r\n").expect("loopback takes it");
         expect(line, "\r\n");
     }
-    // One place is left, for a connection of ours; a second one finds none.
+    // One more connection may be opened; a second one is refused.
     let watcher = running.watcher(0);
     let peers = [(); 2].map(|()| Peer::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
     let ports = peers.each_ref().map(|peer| peer.local_addr().expect("bound").port());
@@ -235,6 +261,8 @@ fn too_many_connections_are_closed_at_once() {
     running.wait_for(|total| total.streams.closed_by_peer >= 2 && total.connections == 0);
 }
 
+//= rfc3261#18.1.1:response-on-connection
+//= rfc3261#18.1.1:open-connection
 #[test]
 fn all_shards_share_one_connection_to_a_peer() {
     let running = start(3, StreamLimits::default());
@@ -255,11 +283,12 @@ fn all_shards_share_one_connection_to_a_peer() {
     let total = running.wait_for(|total| total.streams.messages_out == 60);
     assert_eq!((total.connections, total.streams.accepted), (1, 0));
     assert!(peer.set_nonblocking(true).is_ok() && peer.accept().is_err(), "there is no other");
-    // And back: what the peer says on it reaches the shards, whose answers leave on it.
+    // In reverse: requests of the peer on this connection reach the shards, and the responses leave on it.
     line.write_all(&options("5-back")).expect("loopback takes it");
     expect(&mut line, &said("5-back", 2));
 }
 
+//= rfc3261#18.1.1:open-connection
 #[test]
 fn a_peer_that_opened_a_connection_is_reached_on_it_by_its_true_address() {
     let running = start(2, StreamLimits::default());
@@ -274,23 +303,24 @@ fn a_peer_that_opened_a_connection_is_reached_on_it_by_its_true_address() {
     assert_eq!(running.wait_for(|total| total.streams.messages_out == 2).streams.opened, 0);
 }
 
+//= rfc3261#18.4:connection
 #[test]
 fn who_sent_to_a_peer_that_cannot_be_reached_is_told() {
     let limits = StreamLimits { connect_timeout: Duration::from_millis(200), ..StreamLimits::default() };
     let running = start(2, limits);
     let watchers = [running.watcher(0), running.watcher(1)];
-    // A port that refuses: bound, and nobody listens.
+    // A port that refuses connections: bound, but not listening.
     let closed = Raw::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).expect("a socket");
     closed.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).expect("a port");
     let port = closed.local_addr().expect("bound").as_socket().expect("an address").port();
-    // The second shard sends on what the first one may still be opening.
+    // The second shard sends on a connection that the first one may still be opening.
     for shard in [0, 1] {
         ask(&running.phone(), &format!("{shard}-call-{port}-3"));
     }
     for watcher in &watchers {
         assert_eq!(receive(watcher), format!("unconnected {port}"));
     }
-    // A port that does not answer: its queue of connections is full.
+    // A port that does not answer: its accept queue is full.
     closed.listen(0).expect("it is bound");
     let _fill: Vec<_> = (0..2)
         .map(|_| {
@@ -330,7 +360,7 @@ fn the_end_of_a_connection_is_told_to_every_shard_and_is_the_end_of_its_flow() {
 fn the_end_of_a_connection_is_told_after_all_that_it_brought() {
     let running = start(2, StreamLimits::default());
     let watchers = [running.watcher(0), running.watcher(1)];
-    // Far more for the other worker than it takes in a round.
+    // Far more for the other worker than it takes per round.
     let many: Vec<u8> = (0..600).flat_map(|number| options(&format!("{}-x", number % 2))).collect();
     for _ in 0..10 {
         let mut line = running.line();
@@ -345,7 +375,7 @@ fn the_end_of_a_connection_is_told_after_all_that_it_brought() {
     }
 }
 
-/// Waits until the watcher hears `expected`; answers that reached nobody do not matter.
+/// Waits until the watcher receives `expected`; other notifications are ignored.
 #[track_caller]
 fn wait_for_word(watcher: &Phone, expected: &str) {
     loop {
@@ -356,6 +386,7 @@ fn wait_for_word(watcher: &Phone, expected: &str) {
     }
 }
 
+//= rfc3261#18.2.2:reopen
 #[test]
 fn where_it_may_be_another_connection_takes_the_place_of_a_closed_one() {
     for shard in [0, 1] {
@@ -382,9 +413,9 @@ fn a_peer_that_does_not_read_loses_its_connection_and_costs_nobody_else() {
     deaf.set_tcp_nodelay(true).expect("a sound socket");
     deaf.connect(&running.connections.into()).expect("it listens");
     let mut other = running.line();
-    // As much at a time as may wait between two workers, and far more in all than any buffer takes.
+    // At a time, as much as may wait between two workers; in total, far more than any buffer holds.
     for round in 1..=400 {
-        // It may be closed by now.
+        // It may already be closed.
         let _ = SockRef::from(&deaf).send(&options("1-flood-2000"));
         other.write_all(&options("3-x")).expect("loopback takes it");
         expect(&mut other, &said("3-x", round));
@@ -396,16 +427,16 @@ fn a_peer_that_does_not_read_loses_its_connection_and_costs_nobody_else() {
     assert_eq!(total.unsent, 0);
 }
 
-/// Answers on a thread of its own, or never.
+/// A resolver that answers on its own thread, or never.
 struct Oracle {
     is_mute: bool,
 }
 
 impl Resolve for Oracle {
-    fn resolve(&self, question: Question, reply: Reply) {
+    fn resolve(&self, question: LocateQuery, reply: Reply) {
         assert_eq!(question.host.as_slice(), b"example.com");
         let is_mute = self.is_mute;
-        thread::spawn(move || if is_mute { drop(reply) } else { reply.send(Ok(Arc::new(Located::default()))) });
+        thread::spawn(move || if is_mute { drop(reply) } else { reply.send(Ok(Arc::new(CandidateList::default()))) });
     }
 }
 

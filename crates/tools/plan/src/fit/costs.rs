@@ -1,14 +1,14 @@
-//! What units of work cost, from runs of the load generator: for `size`.
+//! Costs of units of work, from runs of the load generator, for `size`.
 
 use super::CostFit;
 use super::linear::{Estimate, count, least_squares};
 use super::observation::{Kind, Observation, Work};
 use crate::size::Profile;
 
-/// Runs with less than this part of the busiest one's load say what a server costs that sleeps between packets.
+/// Lowest load relative to the busiest run. Less busy runs measure a server that sleeps between packets.
 const BUSY: f64 = 0.5;
 
-/// What each kind of work cost: of several runs near the highest load the mean, and none where there was no such work.
+/// Returns the cost of each measured kind of work: the mean of the runs near the highest load.
 pub(super) fn costs(observations: &[Observation]) -> Vec<CostFit> {
     let kinds = [Kind::Call, Kind::StatelessCall, Kind::Register, Kind::ChallengedRegister];
     kinds.into_iter().filter_map(|kind| cost(kind, observations)).collect()
@@ -33,8 +33,10 @@ fn cost(kind: Kind, observations: &[Observation]) -> Option<CostFit> {
     })
 }
 
-/// Puts what was measured into the place of what was taken for granted, and says what. Where of REGISTERs with a challenge and
-/// without only the one was measured, the other becomes as much dearer or cheaper: else the two could be of two machines.
+/// Replaces a profile's default costs by measured ones and names the replaced ones.
+///
+/// If REGISTERs were measured only with or only without a challenge, the other cost is scaled by the same factor.
+/// Otherwise the two costs could come from different machines.
 pub(super) fn apply(profile: &mut Profile, fits: &[CostFit]) -> Vec<&'static str> {
     let (plain, challenged) = (profile.costs.register_s, profile.costs.challenged_register_s);
     let mut measured = Vec::new();
@@ -62,7 +64,8 @@ pub(super) fn apply(profile: &mut Profile, fits: &[CostFit]) -> Vec<&'static str
     measured
 }
 
-/// What a call brings in, in messages: of runs that say it, else what the thesis's calls bring.
+/// Returns the incoming messages per call: measured, or those of the thesis's calls if no run has them. The flag says
+/// whether they were measured.
 pub(super) fn packets_per_call(observations: &[Observation]) -> (f64, bool) {
     let known: Vec<f64> = observations
         .iter()
@@ -76,7 +79,7 @@ pub(super) fn packets_per_call(observations: &[Observation]) -> (f64, bool) {
 const THESIS: f64 = 6.0;
 
 impl CostFit {
-    /// Its cost with its interval.
+    /// Returns the cost with its interval.
     #[must_use]
     pub const fn estimate(&self) -> &Estimate {
         &self.cost_s

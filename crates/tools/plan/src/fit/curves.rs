@@ -1,44 +1,45 @@
-//! How service times grow with the rate, and how much they vary: α, E\[X\], E\[X²\].
+//! Service times over the rate, and their variation: α, E\[X\], E\[X²\].
 
 use super::error::FitError;
 use super::linear::{Estimate, count, least_squares};
 use super::observation::{Observation, message_names};
-use super::resample::Resample;
-use super::{AlphaAt, MessageFit, ServiceAt};
+use super::resample::Bootstrap;
+use super::{AlphaPoint, MessageFit, ServicePoint};
 use crate::curve::Curve;
 use crate::timing::{MessageTiming, PacketTiming, Part};
 
-/// Points of a fitted curve at most.
+/// Highest number of points of a fitted curve.
 const MOST_KNOTS: usize = 8;
-/// Measurements beyond the points of a curve: from them it is known how sure it is.
+/// Measurements required beyond the number of curve points; they determine the interval.
 const SPARE: usize = 2;
-/// Waits at higher loads say more of the length of a run than of the service time.
+/// Highest utilization at which waits are used. Above it, waits depend more on the length of a run than on the
+/// service time.
 const STABLE: f64 = 0.95;
 
-/// What is known of one thread.
+/// Fit of one thread.
 #[derive(Clone, Debug)]
 pub(super) struct SingleThread {
     pub timing: PacketTiming,
-    pub alpha: Vec<AlphaAt>,
-    pub service: Vec<ServiceAt>,
+    pub alpha: Vec<AlphaPoint>,
+    pub service: Vec<ServicePoint>,
     pub messages: Vec<MessageFit>,
     pub scv: Option<Estimate>,
     pub notes: Vec<String>,
 }
 
-/// A measurement with its rate and its mean service time.
-struct Served<'a> {
+/// Measurement with its rate and its mean service time.
+struct ServiceSample<'a> {
     rate: f64,
     mean: f64,
     from: &'a Observation,
 }
 
-/// Fits what measurements with one thread say.
-pub(super) fn single_thread(observations: &[Observation], resample: &Resample) -> Result<SingleThread, FitError> {
-    let served: Vec<Served<'_>> = observations
+/// Fits measurements with one thread.
+pub(super) fn single_thread(observations: &[Observation], resample: &Bootstrap) -> Result<SingleThread, FitError> {
+    let served: Vec<ServiceSample<'_>> = observations
         .iter()
         .filter(|observation| observation.servers == 1)
-        .filter_map(|from| Some(Served { rate: from.rate_per_s, mean: from.mean_s()?, from }))
+        .filter_map(|from| Some(ServiceSample { rate: from.rate_per_s, mean: from.mean_s()?, from }))
         .collect();
     if served.is_empty() {
         return Err(FitError(
@@ -65,13 +66,13 @@ pub(super) fn single_thread(observations: &[Observation], resample: &Resample) -
         .zip(&means)
         .map(|(rate, mean)| {
             let second_moment_s2 = second_moment(&timing, *rate, mean, scv.as_ref())?;
-            Ok(ServiceAt { rate_per_s: *rate, mean_s: mean.clone(), second_moment_s2 })
+            Ok(ServicePoint { rate_per_s: *rate, mean_s: mean.clone(), second_moment_s2 })
         })
         .collect::<Result<_, FitError>>()?;
     Ok(SingleThread { alpha, service, messages, scv, notes, timing })
 }
 
-/// E\[X²\] = (1 + scv)·E\[X\]², as far from its value as both may be.
+/// Returns E\[X²\] = (1 + scv)·E\[X\]², with an interval from those of both factors.
 fn second_moment(
     timing: &PacketTiming,
     rate: f64,
@@ -88,15 +89,17 @@ fn second_moment(
         let at = |end: f64| value * (end.max(0.0) / mean.value).powi(2);
         (at(low) * factor(|interval| interval.0), at(high) * factor(|interval| interval.1))
     });
-    Ok(Estimate { value, interval, method: "as far as E[X] and the variation may be".to_owned() })
+    Ok(Estimate { value, interval, method: "from the intervals of E[X] and of the variation".to_owned() })
 }
 
-/// Rates at which the curve may bend: those that were measured, but two less than there are measurements, so that their scatter shows
-/// how sure they are.
-fn knots(served: &[Served<'_>]) -> Vec<f64> {
+/// Returns the rates of the curve's points.
+///
+/// With four or more distinct rates, the curve has at least two points fewer than there are measurements, so that the
+/// residuals determine the interval.
+fn knots(served: &[ServiceSample<'_>]) -> Vec<f64> {
     let mut rates: Vec<f64> = served.iter().map(|served| served.rate).collect();
     rates.sort_by(f64::total_cmp);
-    // What is asked for as one rate comes out a little different in each run.
+    // The same nominal rate differs slightly between runs.
     let mut groups: Vec<Vec<f64>> = Vec::new();
     for rate in rates {
         match groups.last_mut() {
@@ -114,7 +117,7 @@ fn knots(served: &[Served<'_>]) -> Vec<f64> {
     (0..wanted).filter_map(|knot| middles.get((knot * last + (wanted - 1) / 2) / (wanted - 1)).copied()).collect()
 }
 
-/// The weight of each knot at a rate: those of the two beside it, and level outside.
+/// Returns the weight of each knot at a rate: linear between two neighbouring knots, constant outside.
 fn hat(knots: &[f64], rate: f64) -> Vec<f64> {
     let after = knots.partition_point(|knot| *knot < rate);
     let mut weights = vec![0.0; knots.len()];
@@ -130,8 +133,12 @@ fn hat(knots: &[f64], rate: f64) -> Vec<f64> {
     weights
 }
 
-/// The values at the knots of the broken line that comes nearest to what was measured.
-fn hats(served: &[Served<'_>], knots: &[f64], value: impl Fn(&Served<'_>) -> f64) -> Result<Vec<Estimate>, FitError> {
+/// Fits a piecewise-linear function by least squares and returns its values at the knots.
+fn hats(
+    served: &[ServiceSample<'_>],
+    knots: &[f64],
+    value: impl Fn(&ServiceSample<'_>) -> f64,
+) -> Result<Vec<Estimate>, FitError> {
     let rows: Vec<Vec<f64>> = served.iter().map(|served| hat(knots, served.rate)).collect();
     let values: Vec<f64> = served.iter().map(value).collect();
     least_squares(&rows, &values).map(|found| found.coefficients).ok_or_else(|| {
@@ -142,27 +149,30 @@ fn hats(served: &[Served<'_>], knots: &[f64], value: impl Fn(&Served<'_>) -> f64
     })
 }
 
-/// K_sockq^{s,base}, where it was measured: the mean of what was said.
-fn base_of(served: &[Served<'_>]) -> Option<f64> {
+/// Returns the mean of the measured K_sockq^{s,base}.
+fn base_of(served: &[ServiceSample<'_>]) -> Option<f64> {
     let bases: Vec<f64> = served.iter().filter_map(|served| served.from.base_s).filter(|base| *base > 0.0).collect();
     if bases.is_empty() { None } else { Some(bases.iter().sum::<f64>() / count(bases.len())) }
 }
 
-/// What is not the socket's, and how it grows.
+/// Service time outside the socket, and its growth.
 struct Rest {
     first: f64,
     growth: Curve,
 }
 
-/// α at the knots, and the rest. E\[X\] alone does not tell the growth of the two apart: where the rest was measured, too, each has
-/// its own curve; where only the socket's time without load is known, all growth is α's; where nothing is, α multiplies all.
+/// Splits E\[X\] into α at the knots and the rest.
+///
+/// E\[X\] alone does not separate the growth of the two. If the rest was measured, each has its own curve. If only
+/// the socket's time without load is known, all growth is attributed to α. If neither is known, α multiplies the
+/// whole service time.
 fn split(
-    served: &[Served<'_>],
+    served: &[ServiceSample<'_>],
     knots: &[f64],
     means: &[Estimate],
     base: Option<f64>,
     notes: &mut Vec<String>,
-) -> Result<(Vec<AlphaAt>, Rest), FitError> {
+) -> Result<(Vec<AlphaPoint>, Rest), FitError> {
     let (Some(first), Some(first_rate)) = (means.first(), knots.first()) else {
         return Err(FitError("there is no rate".to_owned()));
     };
@@ -173,10 +183,7 @@ fn split(
     let level = |first: f64| Rest { first, growth: Curve::constant(1.0) };
     let (alphas, rest) = match base {
         Some(base) if served.iter().all(|served| served.from.rest_s.is_some()) => {
-            notes.push(
-                "α and the growth of what is not the socket's (T_sip) are told apart: base and rest were given"
-                    .to_owned(),
-            );
+            notes.push("α and the growth of the rest (T_sip) are separate: base and rest were given".to_owned());
             let rests = hats(served, knots, |served| served.from.rest_s.unwrap_or(0.0))?;
             let lowest = rests.first().map_or(0.0, |rest| rest.value);
             let growth = knots.iter().zip(&rests).map(|(rate, rest)| (*rate, rest.value / lowest)).collect();
@@ -185,7 +192,8 @@ fn split(
         }
         Some(base) => {
             notes.push(
-                "α multiplies K_sockq^{s,base}, which was given; all growth of E[X] with the rate is its".to_owned(),
+                "α multiplies K_sockq^{s,base}, which was given; all growth of E[X] with the rate is attributed to α"
+                    .to_owned(),
             );
             let rest = (first.value - base).max(0.0);
             (means.iter().map(|mean| shifted(mean, rest, base)).collect(), level(rest))
@@ -204,16 +212,16 @@ fn split(
             "the service time at some rate is below its parts; check the columns service, base and rest".to_owned(),
         ));
     }
-    let mut points: Vec<AlphaAt> =
-        knots.iter().zip(alphas).map(|(rate, alpha)| AlphaAt { rate_per_s: *rate, alpha }).collect();
+    let mut points: Vec<AlphaPoint> =
+        knots.iter().zip(alphas).map(|(rate, alpha)| AlphaPoint { rate_per_s: *rate, alpha }).collect();
     if rest.growth.points().len() > 1 && *first_rate > 0.0 {
-        // The base was measured without load: there α is 1.
-        points.insert(0, AlphaAt { rate_per_s: 0.0, alpha: Estimate::alone(1.0, "by definition") });
+        // The base was measured without load, where α is 1.
+        points.insert(0, AlphaPoint { rate_per_s: 0.0, alpha: Estimate::without_interval(1.0, "by definition") });
     }
     Ok((points, rest))
 }
 
-/// (estimate − shift) / by, as its interval.
+/// Returns (estimate − shift) / by, with the interval transformed in the same way.
 fn shifted(estimate: &Estimate, shift: f64, by: f64) -> Estimate {
     let of = |value: f64| (value - shift) / by;
     Estimate {
@@ -223,7 +231,7 @@ fn shifted(estimate: &Estimate, shift: f64, by: f64) -> Estimate {
     }
 }
 
-/// What of each message type was measured, over all rates.
+/// Returns the measured times of each message type, over all rates.
 fn messages(observations: &[Observation]) -> Vec<MessageFit> {
     let single = || observations.iter().filter(|observation| observation.servers == 1);
     let names = message_names(observations);
@@ -235,17 +243,18 @@ fn messages(observations: &[Observation]) -> Vec<MessageFit> {
         let scvs: Vec<f64> = own().filter_map(|other| other.scv).collect();
         MessageFit { share: weight / all, mean_s: mean_of(&means), scv: mean_of(&scvs), message: message.clone() }
     });
-    // Types without a time say nothing of it.
+    // Skip types without a time.
     fits.filter(|fit| fit.mean_s.is_some()).collect()
 }
 
-/// A mean with its interval, of values that are independent.
+/// Returns the mean of independent values, with its interval.
 fn mean_of(values: &[f64]) -> Option<Estimate> {
     let ones: Vec<Vec<f64>> = values.iter().map(|_| vec![1.0]).collect();
     least_squares(&ones, values)?.coefficients.into_iter().next()
 }
 
-/// The parts of each type: the socket's is the same for all, the rest in proportion to what the types took.
+/// Returns the parts of each type. The socket's part is the same for all; the rest is proportional to the type's
+/// time.
 fn parts(messages: &[MessageFit], base: f64, rest: f64) -> Vec<MessageTiming> {
     let timing = |message: &str, share: f64, factor: f64| MessageTiming {
         message: message.to_owned(),
@@ -264,7 +273,7 @@ fn parts(messages: &[MessageFit], base: f64, rest: f64) -> Vec<MessageTiming> {
     messages
         .iter()
         .map(|message| {
-            // Of the rest alone: the socket's part is in each type's mean, too.
+            // Proportional to the rest only: each type's mean includes the socket's part.
             let own = if rest > 0.0 {
                 (mean(message) - base).max(0.0) / (all - base).max(1e-12)
             } else {
@@ -275,11 +284,11 @@ fn parts(messages: &[MessageFit], base: f64, rest: f64) -> Vec<MessageTiming> {
         .collect()
 }
 
-/// How much service times vary: as it was measured, or as the waits make it.
+/// Returns the variation of service times, as measured or as derived from waits.
 fn variation(
-    served: &[Served<'_>],
+    served: &[ServiceSample<'_>],
     timing: &mut PacketTiming,
-    resample: &Resample,
+    resample: &Bootstrap,
     notes: &mut Vec<String>,
 ) -> Option<Estimate> {
     let measured: Vec<f64> = served.iter().filter_map(|served| served.from.measured_scv()).collect();
@@ -292,7 +301,7 @@ fn variation(
         .iter()
         .filter_map(|served| {
             let (wait, rho) = (served.from.wait_s?, served.rate * served.mean);
-            // Without variance the wait would be this.
+            // The wait without variance.
             let least = served.rate * served.mean.powi(2) / (2.0 * (1.0 - rho));
             (rho < STABLE && wait > 0.0).then_some((wait, least))
         })
@@ -305,7 +314,7 @@ fn variation(
         );
         return None;
     }
-    // W = (1 + scv)·W₀: least squares of relative errors.
+    // W = (1 + scv)·W₀, by least squares of relative errors.
     let solve = |waits: &[(f64, f64)]| -> f64 {
         let (one, two) = waits.iter().fold((0.0, 0.0), |(one, two), (wait, least)| {
             let ratio = least / wait;
@@ -328,14 +337,14 @@ fn variation(
         ));
     }
     spread(timing, scv.max(0.0));
-    let method = format!("bootstrap over {} measurements, {}", waits.len(), resample.says());
+    let method = format!("bootstrap over {} measurements, {}", waits.len(), resample.method());
     Some(Estimate { value: scv, interval, method })
 }
 
-/// Gives the parts such a variance that all packets together vary so much.
+/// Sets the variance of the parts so that all packets together have this variation.
 fn spread(timing: &mut PacketTiming, scv: f64) {
     let Ok(between) = timing.service_at(0.0) else { return };
-    // Types differ from each other already.
+    // Different means of the types already contribute variance.
     let wanted = (1.0 + scv) * between.mean_s().powi(2);
     let within: f64 = timing.messages.iter().map(|message| message.share * largest(message).mean_s.powi(2)).sum();
     let missing = wanted - between.second_moment_s2();

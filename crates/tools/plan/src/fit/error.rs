@@ -1,10 +1,10 @@
-//! What is refused of measurements, and what to do about it.
+//! Errors of measurements, with a remedy.
 
 use std::fmt;
 
 use crate::PlanError;
 
-/// Why measurements cannot be used; the text names the place and the remedy.
+/// Reason why measurements cannot be used; the text names the location and the remedy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FitError(pub String);
 

@@ -1,33 +1,33 @@
-//! Least squares with a few coefficients, and how sure of each they leave us.
+//! Least squares with a few coefficients and their confidence intervals.
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
-/// The share of intervals that have the true value inside.
+/// Confidence level of intervals.
 pub const LEVEL: f64 = 0.95;
 
-/// A fitted number.
+/// Fitted number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
-    /// It.
+    /// Value.
     pub value: f64,
-    /// Between what and what it is with the probability [`LEVEL`]; nothing where the data do not say.
+    /// Confidence interval at [`LEVEL`]; `None` if the data do not determine one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<(f64, f64)>,
-    /// How the interval was found.
+    /// Method that determined the interval.
     pub method: String,
 }
 
 impl Estimate {
-    /// A number of which nothing more is known.
-    pub(super) fn alone(value: f64, why: &str) -> Self {
+    /// Creates an estimate without an interval.
+    pub(super) fn without_interval(value: f64, why: &str) -> Self {
         Self { value, interval: None, method: why.to_owned() }
     }
 
-    /// Half the interval's width on each side, by Student's t.
+    /// Creates an estimate with a symmetric interval, by Student's t.
     pub(super) fn by_student(value: f64, standard_error: f64, freedom: usize) -> Self {
         if freedom == 0 || !standard_error.is_finite() {
-            return Self::alone(value, "as many coefficients as measurements: no interval; repeat the runs");
+            return Self::without_interval(value, "no interval, as many coefficients as measurements; repeat the runs");
         }
         let half = student(freedom) * standard_error;
         Self {
@@ -37,7 +37,7 @@ impl Estimate {
         }
     }
 
-    /// The same in another unit.
+    /// Converts to another unit.
     #[must_use]
     pub fn scaled(mut self, factor: f64) -> Self {
         self.value *= factor;
@@ -46,29 +46,29 @@ impl Estimate {
     }
 }
 
-/// How many standard errors to each side an interval of [`LEVEL`] reaches.
+/// Returns the half-width of an interval at [`LEVEL`], in standard errors.
 pub(super) fn student(freedom: usize) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a count of measurements")]
     let freedom = freedom.max(1) as f64;
     StudentsT::new(0.0, 1.0, freedom).map_or(f64::NAN, |law| law.inverse_cdf(f64::midpoint(1.0, LEVEL)))
 }
 
-/// What least squares give.
+/// Result of a least-squares fit.
 #[derive(Clone, Debug)]
 pub(super) struct Regression {
     pub coefficients: Vec<Estimate>,
-    /// The share of the variance that the line explains.
+    /// Share of the variance that the fit explains.
     pub r_squared: f64,
 }
 
-/// The coefficients with which the columns come nearest to `y`: each row of `rows` has a value for each coefficient. `None` where
-/// the rows do not determine them.
+/// Returns the least-squares coefficients for `y`. Each row of `rows` has a value for each coefficient. Returns
+/// `None` if the rows do not determine them.
 pub(super) fn least_squares(rows: &[Vec<f64>], y: &[f64]) -> Option<Regression> {
     let columns = rows.first()?.len();
     if rows.len() < columns || rows.len() != y.len() || columns == 0 {
         return None;
     }
-    // Columns of one size: threads are a few, packets ten thousands.
+    // Scale the columns: thread counts are small, packet rates are ten thousands.
     let column = |at: usize| rows.iter().map(move |row| row.get(at).copied().unwrap_or(0.0));
     let scales: Vec<f64> = (0..columns).map(|at| column(at).map(f64::abs).fold(0.0, f64::max)).collect();
     if scales.iter().any(|scale| !scale.is_finite() || *scale == 0.0) {
@@ -99,7 +99,7 @@ pub(super) fn least_squares(rows: &[Vec<f64>], y: &[f64]) -> Option<Regression> 
     Some(Regression { coefficients: coefficients.collect(), r_squared })
 }
 
-/// Of a small symmetric matrix, by elimination with the largest pivot; `None` where rows depend on each other.
+/// Inverts a small symmetric matrix by elimination with the largest pivot; returns `None` if it is singular.
 fn inverse(mut matrix: Vec<Vec<f64>>) -> Option<Vec<Vec<f64>>> {
     let size = matrix.len();
     let mut inverse: Vec<Vec<f64>> =
@@ -155,7 +155,7 @@ mod tests {
         close(found.r_squared, 1.0);
     }
 
-    /// Five points by hand: slope 0.6, intercept 2.2, standard error of the slope √(2.4/3/10), t(3) = 3.182.
+    /// Five points computed by hand: slope 0.6, intercept 2.2, standard error of the slope √(2.4/3/10), t(3) = 3.182.
     #[test]
     fn intervals_are_those_of_the_textbook() {
         let rows: Vec<Vec<f64>> = (1_u32..=5).map(|x| vec![f64::from(x), 1.0]).collect();

@@ -1,7 +1,9 @@
-//! From measurements to a profile: E\[X\], E\[X²\], α(λ), β(λ, c), the base capacity and the costs of calls, each with how sure it is.
+//! Fits a profile to measurements: E\[X\], E\[X²\], α(λ), β(λ, c), the base capacity and the costs of calls, each
+//! with a confidence interval.
 //!
-//! Measurements are runs of `strowger load` ([`from_run`]) or tables ([`from_csv`]); [`fit()`] makes a [`Fit`] of them, whose
-//! [`Fit::profile`] the other models take. What the measurements do not say stays as it was in the profile that one began with.
+//! Measurements are runs of `strowger load` ([`from_run`]) or tables ([`from_csv`]). [`fit()`] turns them into a
+//! [`Fit`], whose [`Fit::profile`] is input to the other models. Values that the measurements do not determine stay
+//! as in the initial profile.
 
 mod costs;
 mod curves;
@@ -18,46 +20,46 @@ use serde::{Deserialize, Serialize};
 pub use error::FitError;
 pub use linear::{Estimate, LEVEL};
 pub use observation::{Kind, MessageObservation, Observation, Work};
-pub use resample::Resample;
-pub use run::{RunsAre, from_run};
+pub use resample::Bootstrap;
+pub use run::{RunOptions, from_run};
 pub use table::{COLUMNS, from_csv};
 pub use threads::{DEFAULT_QUEUE, NOTICED, noticed_at};
 
 use crate::size::Profile;
 
-/// What measurements give.
+/// Result of a fit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Fit {
-    /// How many there were.
+    /// Number of measurements.
     pub measurements: usize,
-    /// What draws began with.
+    /// Seed of the random draws.
     pub seed: u64,
-    /// E\[X\] and E\[X²\] over the rate, of one thread.
-    pub service: Vec<ServiceAt>,
-    /// The same by message type, where it was measured.
+    /// E\[X\] and E\[X²\] over the rate, with one thread.
+    pub service: Vec<ServicePoint>,
+    /// E\[X\] and variation by message type, if measured.
     pub messages: Vec<MessageFit>,
-    /// Var\[X\]/E\[X\]²; nothing where nothing says it.
+    /// Var\[X\]/E\[X\]²; `None` if the measurements do not determine it.
     pub scv: Option<Estimate>,
     /// α over the rate.
-    pub alpha: Vec<AlphaAt>,
-    /// β; nothing where all measurements are of one thread.
+    pub alpha: Vec<AlphaPoint>,
+    /// β; `None` if all measurements are of one thread.
     pub beta: Option<BetaFit>,
-    /// C₁, calls/s of one thread on one core.
+    /// C₁: capacity of one thread on one core, calls/s.
     pub base_capacity_per_s: Estimate,
-    /// Messages that a call brings in.
+    /// Incoming messages per call.
     pub packets_per_call: f64,
-    /// What units of work cost.
+    /// Costs of units of work.
     pub costs: Vec<CostFit>,
-    /// How it was found, and what to know of it: sentences.
+    /// Remarks on the method and its limits, as sentences.
     pub notes: Vec<String>,
-    /// For the models.
+    /// Profile for the models.
     pub profile: Profile,
 }
 
-/// The service time at a rate.
+/// Service time at a rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ServiceAt {
+pub struct ServicePoint {
     /// λ, packets/s.
     pub rate_per_s: f64,
     /// E\[X\], s.
@@ -68,19 +70,19 @@ pub struct ServiceAt {
 
 /// α at a rate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AlphaAt {
+pub struct AlphaPoint {
     /// λ, packets/s.
     pub rate_per_s: f64,
     /// α(λ).
     pub alpha: Estimate,
 }
 
-/// What packets of a type took, over all rates.
+/// Service time of packets of one type, over all rates.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MessageFit {
-    /// `INVITE`, `180`, …
+    /// Message type: `INVITE`, `180`, …
     pub message: String,
-    /// The share of packets that are of this type.
+    /// Share of packets of this type.
     pub share: f64,
     /// E\[X_i\], s.
     pub mean_s: Option<Estimate>,
@@ -91,51 +93,52 @@ pub struct MessageFit {
 /// β(λ, c) = `per_thread`·c + `per_packet`·λ + `constant`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BetaFit {
-    /// What each thread adds.
+    /// Slowdown per thread.
     pub per_thread: Estimate,
-    /// What each packet/s adds, s.
+    /// Slowdown per packet/s, s.
     pub per_packet: Estimate,
-    /// What is added whatever comes.
+    /// Constant term.
     pub constant: Estimate,
-    /// The share of the scatter of β that this explains.
+    /// Share of the variance of β that the fit explains.
     pub r_squared: f64,
-    /// Of how many measurements.
+    /// Number of measurements.
     pub measurements: usize,
 }
 
-/// What a unit of work cost.
+/// Measured cost of a unit of work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CostFit {
-    /// Of which kind.
+    /// Kind of work.
     pub kind: String,
-    /// Processor time of each, s.
+    /// Processor time per unit, s.
     pub cost_s: Estimate,
-    /// Of how many runs.
+    /// Number of runs.
     pub runs: usize,
-    /// The processors that the busiest of them kept busy.
+    /// Processors in use in the busiest of them.
     pub busiest_load: f64,
-    /// Messages that come in for each.
+    /// Incoming messages per unit.
     pub messages_in: f64,
 }
 
-/// How a fit is made.
+/// Options of a fit.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What draws begin with.
+    /// Seed of the random draws.
     pub seed: u64,
-    /// What is taken where the measurements say nothing.
+    /// Profile whose values apply if the measurements do not determine them.
     pub from: Profile,
-    /// What the profile is to be called.
+    /// Name of the resulting profile.
     pub name: String,
 }
 
-/// Measurements of the kind of work that most of them are of, and those that do not say: a REGISTER is no packet of a call.
+/// Returns the measurements of the most frequent kind of work and those without a kind. A REGISTER is not a packet of
+/// a call.
 #[must_use]
 pub fn of_one_kind(measured: Vec<Observation>) -> Vec<Observation> {
     let kinds = [Kind::Call, Kind::StatelessCall, Kind::Register, Kind::ChallengedRegister];
     let is_of = |one: &Observation, kind: Kind| one.work.as_ref().is_some_and(|work| work.kind == kind);
     let count = |kind: &Kind| measured.iter().filter(|one| is_of(one, *kind)).count();
-    // The first of equals: calls before REGISTERs.
+    // On a tie the first kind wins: calls before REGISTERs.
     let main = kinds.into_iter().rev().max_by_key(count);
     measured.into_iter().filter(|one| one.work.is_none() || main.is_some_and(|kind| is_of(one, kind))).collect()
 }
@@ -143,26 +146,27 @@ pub fn of_one_kind(measured: Vec<Observation>) -> Vec<Observation> {
 /// Fits a profile to measurements.
 ///
 /// # Errors
-/// Where they say nothing of the service time of one thread, or contradict themselves; with the remedy.
+/// The measurements do not determine the service time of one thread, or contradict each other. The text says what to
+/// do.
 pub fn fit(measured: &[Observation], options: &Options) -> Result<Fit, FitError> {
     let mut measured = measured.to_vec();
     measured.iter_mut().for_each(Observation::resolve);
     let costs = costs::costs(&measured);
     let all = measured.len();
     let measured = of_one_kind(measured);
-    let resample = Resample { seed: options.seed };
+    let resample = Bootstrap { seed: options.seed };
     let single = curves::single_thread(&measured, &resample)?;
     let mut notes = single.notes;
     if measured.len() < all {
         notes.push(format!(
-            "measurements of other work than most, {} here, are in the costs and not in the service time of a packet",
+            "measurements of another kind of work than most ({} here) count for the costs and not for the service time of a packet",
             all - measured.len()
         ));
     }
     let beta = threads::beta(&measured, &single.timing, &mut notes)?;
     let (packets_per_call, is_known) = costs::packets_per_call(&measured);
     if !is_known {
-        notes.push("a call brings in 6 messages, as the thesis's do: no measurement says it".to_owned());
+        notes.push("a call has 6 incoming messages, as in the thesis: no measurement gives the number".to_owned());
     }
     let (base_capacity_per_s, why) =
         threads::base_capacity(&measured, &single.timing, &single.service, packets_per_call, &resample)?;

@@ -1,48 +1,48 @@
-//! What was measured, whatever it was written in.
+//! Measurements, independent of their format.
 
 use std::collections::BTreeMap;
 
-/// One measurement: a server at one rate.
+/// Measurement of a server at one rate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observation {
-    /// Where it stands: a file, and a line.
+    /// Source of the measurement: file and line.
     pub name: String,
-    /// λ, packets/s that came to the server, those that were dropped among them.
+    /// λ: rate of packets that reached the server, dropped ones included, packets/s.
     pub rate_per_s: f64,
-    /// Calls/s, where that is known.
+    /// Call rate, if known, calls/s.
     pub calls_per_s: Option<f64>,
-    /// c, threads that took packets from one queue on one core.
+    /// c: threads on one core that take packets from one queue.
     pub servers: u32,
-    /// K, where it is known.
+    /// K, if known.
     pub queue: Option<u64>,
-    /// E\[X\] of a packet on one thread, s.
+    /// E\[X\] of a packet with one thread, s.
     pub service_s: Option<f64>,
     /// Var\[X\]/E\[X\]² of all packets together.
     pub scv: Option<f64>,
-    /// K_sockq^{s,base}: what of the service is the socket's without load, s.
+    /// K_sockq^{s,base}: the socket's part of the service time without load, s.
     pub base_s: Option<f64>,
-    /// What of the service is not the socket's: K_copy + T_sip + K_snd, s.
+    /// K_copy + T_sip + K_snd: service time outside the socket, s.
     pub rest_s: Option<f64>,
-    /// K_sockq: waiting and the socket's part of the service together, s.
+    /// K_sockq: waiting and the socket's part of the service time together, s.
     pub sockq_s: Option<f64>,
-    /// W, the mean time that a packet waited, s.
+    /// W: mean waiting time of a packet, s.
     pub wait_s: Option<f64>,
-    /// The share of packets that were dropped.
+    /// Share of packets that were dropped.
     pub drops: Option<f64>,
-    /// The processors that the server kept busy: 1 is a whole one.
+    /// Processors in use: 1 is a whole one.
     pub cpu: Option<f64>,
-    /// What packets of each type took.
+    /// Times by message type.
     pub messages: Vec<MessageObservation>,
-    /// What a unit of work cost, of a run of the load generator.
+    /// Cost of a unit of work, from a run of the load generator.
     pub work: Option<Work>,
 }
 
-/// What packets of one type took.
+/// Times of packets of one type.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MessageObservation {
-    /// `INVITE`, `180`, …
+    /// Message type: `INVITE`, `180`, …
     pub message: String,
-    /// How many, or which share: only their proportion counts.
+    /// Count or share; only the proportion matters.
     pub weight: f64,
     /// E\[X_i\], s.
     pub service_s: Option<f64>,
@@ -50,34 +50,34 @@ pub struct MessageObservation {
     pub scv: Option<f64>,
 }
 
-/// What a server did in a run of the load generator.
+/// Work of a server in a run of the load generator.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Work {
-    /// Of which kind.
+    /// Kind of work.
     pub kind: Kind,
-    /// How many units a second were carried.
+    /// Carried units of work, 1/s.
     pub carried_per_s: f64,
-    /// Processor time of each, s.
+    /// Processor time per unit, s.
     pub cost_s: f64,
-    /// Messages that came in for each.
+    /// Incoming messages per unit.
     pub messages_in: f64,
 }
 
-/// A unit of work that a profile has a cost for.
+/// Unit of work for which a profile has a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A call with transactions.
+    /// Call forwarded statefully.
     Call,
-    /// A call without.
+    /// Call forwarded statelessly.
     StatelessCall,
-    /// A REGISTER and its answer.
+    /// REGISTER and its response.
     Register,
-    /// A REGISTER that is challenged, and the one that answers.
+    /// Challenged REGISTER, and its repetition with credentials.
     ChallengedRegister,
 }
 
 impl Kind {
-    /// For people.
+    /// Returns a name for readers.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -90,7 +90,8 @@ impl Kind {
 }
 
 impl Observation {
-    /// The mean and the scatter over the message types, where they were measured: Σ share·E\[X_i\] and Σ share·E\[X_i²\].
+    /// Returns the mean and the variation over message types, if measured, from Σ share·E\[X_i\] and Σ
+    /// share·E\[X_i²\].
     pub(super) fn of_messages(&self) -> Option<(f64, f64)> {
         let all: f64 = self.messages.iter().map(|message| message.weight).sum();
         let parts: Option<Vec<(f64, f64)>> = self
@@ -106,14 +107,16 @@ impl Observation {
         Some((mean, parts.iter().map(|part| part.1).sum()))
     }
 
-    /// E\[X\], as it was measured or as its types make it, s.
+    /// Returns E\[X\] as measured or as derived from the message types, s.
     #[must_use]
     pub fn mean_s(&self) -> Option<f64> {
         self.service_s.or_else(|| self.of_messages().map(|(mean, _)| mean))
     }
 
-    /// α, where K_sockq was measured and not how much of it is waiting: the α with which the formula of Pollaczek and Khinchin gives
-    /// the rest of it (thesis, eq. 3.1, 4.2, 4.4). Then the service time and the wait are known, too.
+    /// Determines α if K_sockq was measured without its waiting time.
+    ///
+    /// α is chosen so that the Pollaczek-Khinchin formula gives the remaining part of K_sockq (thesis, eq. 3.1, 4.2,
+    /// 4.4). This determines the service time and the wait as well.
     pub(super) fn resolve(&mut self) {
         let (Some(base), Some(rest), Some(sockq), None) = (self.base_s, self.rest_s, self.sockq_s, self.service_s)
         else {
@@ -129,7 +132,7 @@ impl Observation {
             return;
         }
         let (mut low, mut high) = (0.0, highest);
-        // Each step halves: sixty leave nothing.
+        // Bisection: after sixty steps the interval is empty.
         for _ in 0..60 {
             let middle = f64::midpoint(low, high);
             if total(middle) < sockq { low = middle } else { high = middle }
@@ -138,7 +141,7 @@ impl Observation {
         self.wait_s = self.wait_s.or(Some((sockq - low * base).max(0.0)));
     }
 
-    /// Var\[X\]/E\[X\]², where it was measured of all packets or of each type.
+    /// Returns Var\[X\]/E\[X\]², if measured for all packets or for each type.
     pub(super) fn measured_scv(&self) -> Option<f64> {
         self.scv.or_else(|| {
             let has_all = self.messages.iter().all(|message| message.scv.is_some());
@@ -148,7 +151,7 @@ impl Observation {
     }
 }
 
-/// The message types of all measurements.
+/// Returns the message types of all measurements.
 pub(super) fn message_names(observations: &[Observation]) -> Vec<String> {
     let mut weights: BTreeMap<&str, f64> = BTreeMap::new();
     for message in observations.iter().flat_map(|observation| &observation.messages) {

@@ -1,30 +1,32 @@
-//! The bootstrap: how a fit would scatter had other measurements of the same kind been made.
+//! Bootstrap: the variation of a fit over resampled measurements.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 
 use super::linear::{LEVEL, count};
 
-/// How often it is drawn anew.
+/// Number of resamples.
 const TIMES: usize = 2_000;
-/// Fewer measurements than this say nothing of their scatter.
+/// Lowest number of measurements for a bootstrap.
 const LEAST: usize = 3;
 
-/// Draws with a seed, so that a fit can be made again.
+/// Bootstrap with a seed, so that a fit can be repeated.
 #[derive(Clone, Copy, Debug)]
-pub struct Resample {
-    /// What randomness begins with.
+pub struct Bootstrap {
+    /// Seed.
     pub seed: u64,
 }
 
-impl Resample {
-    /// What is to be said of it.
-    pub(super) fn says(&self) -> String {
+impl Bootstrap {
+    /// Returns a description of the method.
+    pub(super) fn method(&self) -> String {
         format!("{TIMES} draws, seed {}", self.seed)
     }
 
-    /// Between what and what a fit lies with the probability [`LEVEL`]: the percentiles of fits to as many measurements, drawn
-    /// with repetition. `None` of too few, and where most draws determine nothing.
+    /// Returns the confidence interval of a fit at [`LEVEL`].
+    ///
+    /// The limits are percentiles of fits to as many measurements, drawn with replacement. Returns `None` for too few
+    /// measurements and if most draws determine no fit.
     pub(super) fn interval<T: Clone>(&self, from: &[T], fit: impl Fn(&[T]) -> Option<f64>) -> Option<(f64, f64)> {
         if from.len() < LEAST {
             return None;
@@ -65,12 +67,12 @@ mod tests {
     fn the_mean_of_known_values_lies_inside_and_the_seed_decides() {
         let values: Vec<f64> = (0_u32..40).map(|n| 10.0 + f64::from(n % 5) - 2.0).collect();
         let mean = |values: &[f64]| Some(values.iter().sum::<f64>() / count(values.len()));
-        let one = Resample { seed: 1 }.interval(&values, mean).expect("forty values");
+        let one = Bootstrap { seed: 1 }.interval(&values, mean).expect("forty values");
         assert!(one.0 < 10.0 && 10.0 < one.1, "{one:?}");
         // The standard error is √2/√40 = 0.224.
         assert!((one.1 - one.0 - 2.0 * 1.96 * 0.224).abs() < 0.1, "{one:?}");
-        assert_eq!(Resample { seed: 1 }.interval(&values, mean), Some(one));
-        assert_ne!(Resample { seed: 2 }.interval(&values, mean), Some(one));
-        assert_eq!(Resample { seed: 1 }.interval(&[1.0, 2.0], mean), None);
+        assert_eq!(Bootstrap { seed: 1 }.interval(&values, mean), Some(one));
+        assert_ne!(Bootstrap { seed: 2 }.interval(&values, mean), Some(one));
+        assert_eq!(Bootstrap { seed: 1 }.interval(&[1.0, 2.0], mean), None);
     }
 }

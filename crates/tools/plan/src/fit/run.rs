@@ -1,4 +1,4 @@
-//! A report of `strowger load run` as a measurement of the server.
+//! Reports of `strowger load run` as measurements of the server.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use super::linear::count as float;
 use super::observation::{Kind, MessageObservation, Observation, Work};
 use crate::timing::{MessageTiming, Part};
 
-/// What a report says of a run, as far as it matters here.
+/// Fields of a report that matter here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Report {
@@ -44,18 +44,18 @@ struct Server {
     timing: Option<Timing>,
 }
 
-/// What a server that times its packets says, in microseconds.
+/// Times reported by a server that measures its packets, µs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Timing {
-    /// K_sockq^w: the mean that a packet waited.
+    /// K_sockq^w: mean waiting time of a packet.
     wait_us: Option<f64>,
-    /// K_sockq: the mean of waiting and the socket's part of the service together.
+    /// K_sockq: mean of waiting and the socket's part of the service time together.
     sockq_us: Option<f64>,
     messages: Vec<MessageTimes>,
 }
 
-/// The parts of one type; what is missing is nothing.
+/// Parts of one type; a missing part is 0.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct MessageTimes {
@@ -72,7 +72,7 @@ struct MessageTimes {
 #[serde(default)]
 struct Times {
     mean: f64,
-    /// In µs².
+    /// Variance, µs².
     variance: f64,
 }
 
@@ -82,20 +82,21 @@ impl Times {
     }
 }
 
-/// How reports are read.
+/// Options for reading reports.
 #[derive(Clone, Copy, Debug)]
-pub struct RunsAre {
-    /// Calls went through routes that keep no state.
+pub struct RunOptions {
+    /// Whether calls used stateless routes.
     pub stateless: bool,
-    /// c, threads that took packets from one queue.
+    /// c: threads that take packets from one queue.
     pub servers: u32,
 }
 
-/// Reads a report; `name` is the file's.
+/// Reads a report; `name` is the file's name.
 ///
 /// # Errors
-/// Where it is none, where the generator was the bottleneck, or where nothing in it is of the server; with the remedy.
-pub fn from_run(name: &str, report: &Value, are: RunsAre) -> Result<Observation, FitError> {
+/// The file is not a report, the generator was the bottleneck, or the report says nothing of the server. The text
+/// says what to do.
+pub fn from_run(name: &str, report: &Value, are: RunOptions) -> Result<Observation, FitError> {
     let wrong = |what: &str| FitError(format!("{name}: {what}"));
     if report.get("sweep").is_some() || report.get("probes").is_some() {
         return Err(wrong(
@@ -107,7 +108,7 @@ pub fn from_run(name: &str, report: &Value, are: RunsAre) -> Result<Observation,
     }
     let read = Report::deserialize(report).map_err(|error| wrong(&format!("this report cannot be read: {error}")))?;
     if let Some(why) = &read.broken_off {
-        return Err(wrong(&format!("the run was broken off ({why}); make it again")));
+        return Err(wrong(&format!("the run was aborted ({why}); repeat it")));
     }
     if read.generator.was_bottleneck {
         let why = read.generator.bottleneck.clone().unwrap_or_default();
@@ -128,7 +129,7 @@ pub fn from_run(name: &str, report: &Value, are: RunsAre) -> Result<Observation,
 }
 
 impl Report {
-    fn observation(mut self, name: &str, are: RunsAre) -> Observation {
+    fn observation(mut self, name: &str, are: RunOptions) -> Observation {
         let incoming = self.incoming();
         let packets: u64 = incoming.iter().map(|(_, count)| count).sum();
         let server = self.server.take().unwrap_or_default();
@@ -147,7 +148,7 @@ impl Report {
         };
         match self.timing.take().or(server.timing) {
             Some(timing) => timing.fill(&mut observation),
-            // What the server worked, by what it served: all of it, the kernel's part and batches among it.
+            // Processor time per served unit: it includes the kernel's part and batching.
             None if server.processors > 0.0 && served > 0.0 => {
                 observation.service_s = Some(server.processors * f64::from(observation.servers) / served);
             }
@@ -166,13 +167,13 @@ impl Report {
         observation
     }
 
-    /// Messages that came to the server: what callers sent, and what callees answered. What the server itself answered did not
-    /// come to it: 100, the challenges of a proxy, and a final answer to each REGISTER.
+    /// Returns the messages that reached the server: requests of callers and responses of callees. The server's own
+    /// responses do not count: 100, proxy challenges, and a final response to each REGISTER.
     fn incoming(&self) -> Vec<(String, u64)> {
         let mut incoming: Vec<(String, u64)> =
             self.messages_sent.iter().map(|(message, count)| (message.clone(), *count)).collect();
         let mut registers = self.messages_sent.get("REGISTER").copied().unwrap_or(0);
-        // Most answers to REGISTER are challenges, then 200.
+        // Most responses to REGISTER are challenges, then 200.
         for status in ["401", "200"] {
             let received = self.messages_received.get(status).copied().unwrap_or(0);
             let own = received.min(registers);
@@ -188,7 +189,7 @@ impl Report {
         incoming
     }
 
-    fn work(&self, server: &Server, packets: u64, are: RunsAre) -> Option<Work> {
+    fn work(&self, server: &Server, packets: u64, are: RunOptions) -> Option<Work> {
         let is = |name: &str| self.workload.starts_with(name);
         let challenged = self.messages_received.get("401").copied().unwrap_or(0) > self.offered / 2;
         let kind = if is("registration") {
@@ -262,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    const ONE: RunsAre = RunsAre { stateless: false, servers: 1 };
+    const ONE: RunOptions = RunOptions { stateless: false, servers: 1 };
 
     fn report() -> Value {
         json!({
@@ -282,7 +283,7 @@ mod tests {
         assert!(found.service_s.is_some_and(|time| (time - 100e-6).abs() < 1e-12), "{found:?}");
         let work = found.work.expect("calls");
         assert_eq!((work.kind, work.messages_in), (Kind::Call, 6.0));
-        let stateless = from_run("run.json", &report(), RunsAre { stateless: true, ..ONE }).expect("a run");
+        let stateless = from_run("run.json", &report(), RunOptions { stateless: true, ..ONE }).expect("a run");
         assert_eq!(stateless.work.map(|work| work.kind), Some(Kind::StatelessCall));
     }
 
@@ -323,6 +324,6 @@ mod tests {
         refused(&|report| report["server"] = Value::Null, "name the process (load run --pid)");
         refused(&|report| report["sweep"] = json!("rate"), "the report of a sweep");
         refused(&|report| *report = json!({}), "this is no report of a run");
-        refused(&|report| report["broken_off"] = json!("no answer"), "was broken off (no answer)");
+        refused(&|report| report["broken_off"] = json!("no answer"), "was aborted (no answer)");
     }
 }

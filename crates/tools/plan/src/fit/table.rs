@@ -1,14 +1,14 @@
-//! Measurements as a table of comma-separated values.
+//! Measurements as comma-separated values.
 
 use super::error::FitError;
 use super::observation::{MessageObservation, Observation};
 
-/// The columns, as `--help` and error messages show them.
+/// Columns, as shown in `--help` and error messages.
 pub const COLUMNS: &str = "rate (packets/s; or calls, of --packets-per-call each), service, waiting, drops, and where \
     known servers (threads on the core), queue (K), cpu (processors, or %), scv, base (K_sockq without load), rest (service without the socket's part), sockq (all of K_sockq), message and count (a row \
     for each message type), name";
 
-/// What a column holds.
+/// Meaning of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Column {
     Name,
@@ -26,11 +26,11 @@ enum Column {
     Scv,
     Message,
     Count,
-    /// In the table, and not for us.
+    /// Column that is not used.
     Other,
 }
 
-/// The names by which people call them.
+/// Accepted column names.
 const NAMES: &[(&str, Column)] = &[
     ("name", Column::Name),
     ("run", Column::Name),
@@ -63,13 +63,13 @@ const NAMES: &[(&str, Column)] = &[
     ("weight", Column::Count),
 ];
 
-/// Units that a column's name may end with.
+/// Units that a column name may end with.
 const UNITS: &[(&str, f64)] = &[("_ns", 1e-9), ("_us", 1e-6), ("_ms", 1e-3), ("_s", 1.0)];
 
-/// Reads a table; `name` is the file's. `packets_per_call` makes packets of calls.
+/// Reads a table; `name` is the file's name. `packets_per_call` converts calls to packets.
 ///
 /// # Errors
-/// With the line and the remedy: no heading, no rate, a number without a unit or one that cannot be.
+/// No heading, no rate, a number without a unit, or an impossible number. The text names the line and what to do.
 pub fn from_csv(name: &str, text: &str, packets_per_call: f64) -> Result<Vec<Observation>, FitError> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).comment(Some(b'#')).from_reader(text.as_bytes());
     let wrong = |line: u64, what: &str| FitError(format!("{name}:{line}: {what}"));
@@ -106,7 +106,7 @@ pub fn from_csv(name: &str, text: &str, packets_per_call: f64) -> Result<Vec<Obs
     Ok(joined(rows))
 }
 
-/// A line of the table.
+/// Row of the table.
 #[derive(Clone, Debug, Default)]
 struct Row {
     name: String,
@@ -140,7 +140,7 @@ impl Row {
             Column::Drops => {
                 let drops = share(cell)?;
                 if drops > 1.0 {
-                    return Err(format!("'{cell}' is more than all; drops are 0 to 1, or 0% to 100%"));
+                    return Err(format!("'{cell}' is above 100 %; drops are 0 to 1, or 0% to 100%"));
                 }
                 self.drops = Some(drops);
             }
@@ -183,7 +183,7 @@ impl Row {
     }
 }
 
-/// Rows of message types that follow one another at the same rate are one measurement.
+/// Joins consecutive rows of message types with the same rate into one measurement.
 fn joined(rows: Vec<Row>) -> Vec<Observation> {
     let mut observations: Vec<Observation> = Vec::new();
     for row in rows {
@@ -210,7 +210,7 @@ fn belong_together(last: &Observation, next: &Observation) -> bool {
     last.rate_per_s == next.rate_per_s && last.servers == next.servers && next.messages.iter().all(is_new)
 }
 
-/// What a column's name means, and the unit at its end.
+/// Returns the meaning of a column name and the unit at its end.
 fn column(head: &str) -> (Column, Option<f64>) {
     let head = head.trim().to_ascii_lowercase().replace([' ', '-'], "_");
     let of = |name: &str| NAMES.iter().find(|(known, _)| *known == name).map(|(_, column)| *column);
@@ -239,11 +239,11 @@ fn share(cell: &str) -> Result<f64, String> {
     }
 }
 
-/// A time with its unit, or in the unit of its column.
+/// Parses a time with its own unit or that of its column.
 fn time(cell: &str, unit: Option<f64>) -> Result<f64, String> {
     let units = [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     let own = units.into_iter().find_map(|(end, scale)| Some((cell.strip_suffix(end)?, scale)));
-    // `5ms` ends with an s, too.
+    // `5ms` ends with an s as well.
     let own = own.filter(|(digits, _)| number(digits).is_ok());
     match (own, unit) {
         (Some((digits, scale)), _) => Ok(number(digits)? * scale),
@@ -287,7 +287,7 @@ mod tests {
             ("service,waiting\n1us,2us\n", "t.csv:1: the first line names no column rate; the columns are rate"),
             ("rate,service\n600,133.4\n", "t.csv:2: '133.4' is no time with a unit; write 133.4us"),
             ("rate,service\n600,1us\nfast,2us\n", "t.csv:3: 'fast' is no number"),
-            ("rate,drops\n600,140%\n", "t.csv:2: '140%' is more than all"),
+            ("rate,drops\n600,140%\n", "t.csv:2: '140%' is above 100 %"),
             ("rate,waiting_us\n600,-1\n", "t.csv:2: '-1' is below zero"),
             ("rate,threads\n600,0\n", "t.csv:2: '0' is no whole number above zero"),
             ("rate,service\n0,1us\n", "t.csv:2: there is no rate above zero"),

@@ -1,18 +1,19 @@
-//! What threads on one core lose to each other, from measurements: β(λ, c) as the thesis's eq. 5.6, and the rate with 1 % of drops.
+//! Contention of threads on one core, from measurements: β(λ, c) by the thesis's eq. 5.6, and the rate with 1 %
+//! drops.
 
 use super::linear::{Estimate, Regression, least_squares};
 use super::observation::Observation;
-use super::resample::Resample;
-use super::{BetaFit, ServiceAt};
+use super::resample::Bootstrap;
+use super::{BetaFit, ServicePoint};
 use crate::threads::Beta;
 use crate::timing::PacketTiming;
-use crate::{PlanError, Promise, capacity, mmck};
+use crate::{Objective, PlanError, capacity, mmck};
 
-/// K where nobody says it: what the thesis takes for a socket of Linux's default size.
+/// Default for K: the thesis's value for a Linux socket of default size.
 pub const DEFAULT_QUEUE: u64 = 200;
-/// What callers notice (thesis, section 5.3).
+/// Drop share that callers notice (thesis, section 5.3).
 pub const NOTICED: f64 = 0.01;
-/// Drops at which a queue says something of its service time.
+/// Drop shares from which a service time can be derived.
 const TELLING: std::ops::Range<f64> = 1e-5..0.5;
 
 /// β of one measurement.
@@ -23,7 +24,7 @@ struct Point {
     beta: f64,
 }
 
-/// Fits β. `None` where no measurement has several threads and says how long they took or what they dropped.
+/// Fits β. Returns `None` if no measurement with several threads has a service time or drops.
 pub(super) fn beta(
     observations: &[Observation],
     timing: &PacketTiming,
@@ -61,11 +62,11 @@ pub(super) fn beta(
     let Some(Regression { coefficients, r_squared }) = found else { return Ok(None) };
     if shape < 3 {
         notes.push(
-            "the measurements do not tell threads and rate apart in β; measure two numbers of threads at two rates each".to_owned(),
+            "the measurements do not separate the effects of threads and rate on β; measure two numbers of threads at two rates each".to_owned(),
         );
     }
     let mut coefficients = coefficients.into_iter();
-    let zero = || Estimate::alone(0.0, "not told by the measurements");
+    let zero = || Estimate::without_interval(0.0, "not told by the measurements");
     let (per_thread, per_packet) = match shape {
         3 => (coefficients.next().unwrap_or_else(zero), coefficients.next().unwrap_or_else(zero)),
         _ => (zero(), zero()),
@@ -74,7 +75,7 @@ pub(super) fn beta(
     Ok(Some(BetaFit { per_thread, per_packet, constant, r_squared, measurements: points.len() }))
 }
 
-/// A·c + B·λ + D, or D alone where the points are too few or too much alike.
+/// Fits A·c + B·λ + D, or D alone if the points are too few or too similar.
 fn plane(points: &[Point]) -> (Option<Regression>, usize) {
     let y: Vec<f64> = points.iter().map(|point| point.beta).collect();
     let rows: Vec<Vec<f64>> = points.iter().map(|point| vec![point.threads, point.rate, 1.0]).collect();
@@ -85,20 +86,20 @@ fn plane(points: &[Point]) -> (Option<Regression>, usize) {
 }
 
 impl BetaFit {
-    /// The coefficients alone.
+    /// Returns the coefficients without intervals.
     #[must_use]
     pub fn coefficients(&self) -> Beta {
         Beta { per_thread: self.per_thread.value, per_packet: self.per_packet.value, constant: self.constant.value }
     }
 }
 
-/// The service time with which M/M/c/K drops what was dropped.
+/// Returns the service time at which M/M/c/K has the measured drops.
 fn service_of_drops(observation: &Observation) -> Result<Option<f64>, PlanError> {
     let Some(drops) = observation.drops.filter(|drops| TELLING.contains(drops)) else { return Ok(None) };
     let (rate, servers) = (observation.rate_per_s, observation.servers);
     let queue = observation.queue.unwrap_or(DEFAULT_QUEUE);
     let full = f64::from(servers) / rate;
-    // A queue without end would drop 1 − 1/ρ: none drops less.
+    // An infinite queue would drop 1 − 1/ρ; no queue drops less.
     let (mut low, mut high) = (full * 1e-3, full / (1.0 - drops) * 1.000_001);
     for _ in 0..60 {
         let middle = f64::midpoint(low, high);
@@ -107,13 +108,14 @@ fn service_of_drops(observation: &Observation) -> Result<Option<f64>, PlanError>
     Ok(Some(f64::midpoint(low, high)))
 }
 
-/// C₁, calls/s with 1 % of drops of one thread: between two measurements where there are some, else what M/M/c/K makes of E\[X\].
+/// Returns C₁, the rate at which one thread drops 1 %, calls/s: interpolated between measurements if possible,
+/// otherwise computed by M/M/c/K from E\[X\].
 pub(super) fn base_capacity(
     observations: &[Observation],
     timing: &PacketTiming,
-    service: &[ServiceAt],
+    service: &[ServicePoint],
     packets_per_call: f64,
-    resample: &Resample,
+    resample: &Bootstrap,
 ) -> Result<(Estimate, String), PlanError> {
     if let Some(rate) = noticed_at(observations, 1) {
         let single: Vec<&Observation> = observations.iter().filter(|observation| observation.servers == 1).collect();
@@ -124,16 +126,16 @@ pub(super) fn base_capacity(
         let estimate = Estimate {
             value: rate,
             interval: resample.interval(&single, fit),
-            method: format!("bootstrap, {}", resample.says()),
+            method: format!("bootstrap, {}", resample.method()),
         };
         return Ok((estimate.scaled(1.0 / packets_per_call), "where 1 % was dropped".to_owned()));
     }
     let queue = observations.iter().find_map(|observation| observation.queue).unwrap_or(DEFAULT_QUEUE);
-    let found = capacity::mmck_capacity(Promise::Drops(NOTICED), 1, queue, |rate| {
+    let found = capacity::mmck_capacity(Objective::Drops(NOTICED), 1, queue, |rate| {
         timing.service_at(rate).map(|service| service.mean_s())
     })?;
     let why = format!("where M/M/1/K drops 1 %, with K = {queue}: no run dropped so much");
-    // It is nearly in inverse proportion to E[X] there.
+    // C₁ is roughly inversely proportional to E[X].
     let last = service.last().map(|at| &at.mean_s);
     let interval = last.and_then(|mean| {
         let (low, high) = mean.interval.filter(|(low, _)| *low > 0.0)?;
@@ -143,8 +145,9 @@ pub(super) fn base_capacity(
     Ok((Estimate { value: found.rate_per_s, interval, method }.scaled(1.0 / packets_per_call), why))
 }
 
-/// The packets/s at which 1 % was dropped by so many threads: on the line (of logarithms of drops) between the last rate with less and
-/// the first with more.
+/// Returns the packets/s at which this number of threads drops 1 %.
+///
+/// It interpolates the logarithm of the drops between the last rate below 1 % and the first rate above.
 #[must_use]
 pub fn noticed_at(observations: &[Observation], servers: u32) -> Option<f64> {
     let mut rates: Vec<(f64, f64)> = observations
@@ -156,7 +159,7 @@ pub fn noticed_at(observations: &[Observation], servers: u32) -> Option<f64> {
     let above = rates.iter().position(|(_, drops)| *drops > NOTICED)?;
     let (high, more) = *rates.get(above)?;
     let (low, less) = *rates.get(above.checked_sub(1)?)?;
-    // None dropped is no logarithm; so little is as good as none.
+    // Zero has no logarithm; this value is close enough to zero.
     let level = |drops: f64| drops.max(1e-4).ln();
     let part = (NOTICED.ln() - level(less)) / (level(more) - level(less));
     Some(low + part.clamp(0.0, 1.0) * (high - low))

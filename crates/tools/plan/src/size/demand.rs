@@ -1,17 +1,19 @@
-//! What the load asks of each server.
+//! Load on each server.
 
-use super::needs::{CONNECTIONS_FOR_PHONES, FailoverMethod, Needs, Replication};
 use super::profile::{Memory, Profile};
+use super::requirements::{CONNECTIONS_FOR_PHONES, FailoverMethod, Replication, Requirements};
 use super::{EngineLoad, Limit, Resource, Stage, Work};
 use crate::databases::databases;
 use crate::error::PlanError;
 use crate::traffic::Traffic;
 
-/// A keep-alive on the wire, bytes: an empty line is shorter than the smallest Ethernet frame, whose checksum is not counted, as
-/// it is not in the sizes of messages.
+/// Size of a keep-alive on the wire, bytes.
+///
+/// An empty line is shorter than the smallest Ethernet frame. The frame's checksum is not counted, as in the sizes of
+/// messages.
 pub(super) const KEEP_ALIVE_BYTES: f64 = 60.0;
 
-/// A core's time for one of each, s.
+/// Core time per unit of work, s.
 pub(super) struct UnitCosts {
     pub challenge_s: f64,
     pub register_s: f64,
@@ -19,7 +21,7 @@ pub(super) struct UnitCosts {
 }
 
 impl UnitCosts {
-    pub(super) fn of(needs: &Needs, profile: &Profile) -> Self {
+    pub(super) fn of(needs: &Requirements, profile: &Profile) -> Self {
         let costs = &profile.costs;
         let challenge_s = costs.challenged_register_s - costs.register_s;
         Self {
@@ -33,19 +35,19 @@ impl UnitCosts {
     }
 }
 
-/// What servers keep of their users, how many of each.
+/// Numbers of items that servers hold in memory.
 #[derive(Clone, Copy)]
-pub(super) struct Kept {
+pub(super) struct MemoryItems {
     pub contacts: f64,
     pub subscribers: f64,
-    /// Calls in set-up.
+    /// Calls being set up.
     pub ringing: f64,
-    /// Calls whose transactions wait for their timers.
+    /// Answered calls whose transactions wait for their timers.
     pub answered: f64,
     pub connections: f64,
 }
 
-impl Kept {
+impl MemoryItems {
     pub(super) fn bytes(&self, memory: &Memory) -> f64 {
         self.contacts * memory.contact_bytes
             + self.subscribers * memory.subscriber_bytes
@@ -55,59 +57,59 @@ impl Kept {
     }
 }
 
-/// What the busiest member of the busiest cluster has to do when one of its cluster has failed.
+/// Load on the busiest member of the busiest cluster after one member of that cluster has failed.
 pub(super) struct Member {
-    /// The share of all users that its cluster has.
+    /// Share of all users that its cluster serves.
     pub share: f64,
-    /// The part of its cluster's load that it serves.
+    /// Share of its cluster's load that it serves.
     pub part: f64,
-    /// REGISTERs that it passes on and that are passed on to it, 1/s.
+    /// REGISTERs that it passes on and receives from other members, 1/s.
     pub copies: f64,
-    /// The share of its time that its database works.
+    /// Utilization of its database.
     pub storing: f64,
     /// Keep-alives that it sends, 1/s.
     pub keep_alives: f64,
-    /// 1/s.
+    /// Incoming messages, 1/s.
     pub messages_in: f64,
-    /// 1/s.
+    /// Outgoing messages, 1/s.
     pub messages_out: f64,
-    /// Core seconds in a second.
+    /// Core seconds per second.
     pub work: f64,
-    pub kept: Kept,
+    pub kept: MemoryItems,
 }
 
-/// The load on all of the service, in a second.
+/// Load on the whole service, per second.
 pub(super) struct Demand<'a> {
-    pub needs: &'a Needs,
+    pub needs: &'a Requirements,
     pub profile: &'a Profile,
     pub traffic: Traffic,
-    /// Messages that a call brings in.
+    /// Incoming messages per call.
     pub in_per_call: f64,
-    /// Messages that it sends out.
+    /// Outgoing messages per call.
     pub out_per_call: f64,
-    /// A core's time that the second stage takes for REGISTERs, each served once, s/s.
+    /// Core time of the second stage for REGISTERs, each served once, s/s.
     registers: f64,
-    /// The same for calls.
+    /// Core time of the second stage for calls, s/s.
     calls: f64,
-    /// Messages of REGISTERs that come in, 1/s; as many go out.
+    /// Incoming messages of REGISTERs, 1/s; as many go out.
     pub register_messages: f64,
-    /// Messages of calls that come in, 1/s.
+    /// Incoming messages of calls, 1/s.
     pub call_messages_in: f64,
-    /// Messages of calls that go out, 1/s.
+    /// Outgoing messages of calls, 1/s.
     pub call_messages_out: f64,
-    /// Messages of calls that pass the first stage: those of the callers' side.
+    /// Messages of calls that pass the first stage, 1/s: those of the callers' side.
     pub call_messages_first: f64,
-    /// Keep-alives to phones behind NATs by one server of each, 1/s.
+    /// Keep-alives to phones behind NATs, with one server per phone, 1/s.
     keep_alives: f64,
 }
 
 impl<'a> Demand<'a> {
-    pub(super) fn of(needs: &'a Needs, profile: &'a Profile) -> Result<Self, PlanError> {
+    pub(super) fn of(needs: &'a Requirements, profile: &'a Profile) -> Result<Self, PlanError> {
         needs.check()?;
         profile.check()?;
         let traffic = needs.traffic()?;
         let costs = UnitCosts::of(needs, profile);
-        // A further request brings in itself and its answer, and both go out; a challenge brings in a request and the ACK.
+        // A further request and its response come in, and both go out. A challenge brings in a request and the ACK.
         let further = 2.0 * needs.further_requests_per_call;
         let messages = &profile.messages;
         let stateful_extra = needs.stateful_share * (messages.call_out - messages.call_in);
@@ -131,44 +133,44 @@ impl<'a> Demand<'a> {
         })
     }
 
-    /// The core time that everything takes, with no spare and no head-room.
+    /// Returns the core time of all work, without spares and headroom.
     pub(super) fn work(&self, clusters: u32, members: u32) -> Work {
         let copies = f64::from(members - 1);
         let costs = &self.profile.costs;
         Work {
             registers: self.registers * self.registered_with(members),
             calls: self.calls,
-            copies: 2.0 * copies * self.copied() * costs.copy_s,
+            copies: 2.0 * copies * self.copies_per_s() * costs.copy_s,
             stores: f64::from(members) * self.storing(1.0, members, 0.0),
             first_stage: if clusters > 1 { self.first_messages() * costs.first_message_s } else { 0.0 },
             keep_alives: self.keep_alives_per_s(clusters, members) * costs.first_message_s,
         }
     }
 
-    /// With how many members each phone registers.
+    /// Returns the number of members with which each phone registers.
     pub(super) fn registered_with(&self, members: u32) -> f64 {
         if self.needs.failover == FailoverMethod::Client { f64::from(members) } else { 1.0 }
     }
 
-    /// Keep-alives of all servers, 1/s.
+    /// Returns the keep-alives of all servers, 1/s.
     pub(super) fn keep_alives_per_s(&self, clusters: u32, members: u32) -> f64 {
-        self.keep_alives * self.reached_by(clusters, members)
+        self.keep_alives * self.servers_per_phone(clusters, members)
     }
 
-    /// How many servers a phone talks with: behind a first stage, one of that.
-    pub(super) fn reached_by(&self, clusters: u32, members: u32) -> f64 {
+    /// Returns the number of servers with which a phone communicates; with a first stage, one of its servers.
+    pub(super) fn servers_per_phone(&self, clusters: u32, members: u32) -> f64 {
         if clusters > 1 { 1.0 } else { self.registered_with(members) }
     }
 
-    /// REGISTERs that one member passes on to the others, 1/s.
-    pub(super) fn copied(&self) -> f64 {
+    /// Returns the REGISTERs that all members pass on to other members, 1/s.
+    pub(super) fn copies_per_s(&self) -> f64 {
         let passed_on = self.needs.replication == Replication::Copies && self.needs.failover != FailoverMethod::Client;
         if passed_on { self.traffic.registers_per_s } else { 0.0 }
     }
 
-    /// What the engine of the busiest cluster carries.
+    /// Returns the load on the engine of the busiest cluster.
     pub(super) fn engine(&self, clusters: u32, members: u32) -> Option<EngineLoad> {
-        let changes_per_s = self.copied() * self.largest_share(clusters);
+        let changes_per_s = self.copies_per_s() * self.largest_share(clusters);
         let engine = &self.profile.engine;
         let readers = f64::from(members - 1);
         (changes_per_s > 0.0 && members > 1).then_some(EngineLoad {
@@ -178,7 +180,7 @@ impl<'a> Demand<'a> {
         })
     }
 
-    /// The share of its time that each database of a cluster works.
+    /// Returns the utilization of each database of a cluster.
     fn storing(&self, share: f64, databases_left: u32, asked_elsewhere: f64) -> f64 {
         if self.needs.replication != Replication::Store {
             return 0.0;
@@ -196,31 +198,31 @@ impl<'a> Demand<'a> {
             .map_or(f64::INFINITY, |answer| answer.replicated)
     }
 
-    /// Messages that pass the first stage, 1/s: requests one way, all answers the other.
+    /// Returns the messages that pass the first stage, 1/s: requests in one direction, all responses in the other.
     pub(super) fn first_messages(&self) -> f64 {
         2.0 * self.register_messages + self.call_messages_first
     }
 
-    /// The share of the users that the busiest cluster has.
+    /// Returns the share of all users that the busiest cluster serves.
     pub(super) fn largest_share(&self, clusters: u32) -> f64 {
         if clusters == 1 { 1.0 } else { (self.needs.skew / f64::from(clusters)).min(1.0) }
     }
 
-    /// The part of its cluster's load that a member has, of so many that are there.
+    /// Returns the share of its cluster's load that a member serves while `members_there` are up.
     pub(super) fn part_of(&self, members_there: u32) -> f64 {
         if self.needs.failover == FailoverMethod::Members { 1.0 / f64::from(members_there.max(1)) } else { 1.0 }
     }
 
-    /// The busiest member, with one of its cluster gone.
+    /// Returns the load on the busiest member after one of its cluster has failed.
     pub(super) fn member(&self, clusters: u32, members: u32) -> Member {
         let share = self.largest_share(clusters);
         let left = members.saturating_sub(1).max(1);
         let part = self.part_of(left);
         let costs = &self.profile.costs;
-        // It passes on what it has accepted, and takes over what others have.
-        let copies = self.copied() * share * (part * f64::from(members - 1) + (1.0 - part));
+        // It passes on what it accepts and receives what the others accept.
+        let copies = self.copies_per_s() * share * (part * f64::from(members - 1) + (1.0 - part));
         let storing = self.storing(share, left, 1.0 - part);
-        // Phones send to the first stage, where there is one: it has their connections, and the ways through their NATs.
+        // With a first stage, phones send to it, so it holds their connections and NAT bindings.
         let edge = if clusters > 1 { 0.0 } else { part };
         let keep_alives = self.keep_alives * edge;
         Member {
@@ -235,11 +237,11 @@ impl<'a> Demand<'a> {
                 + copies * costs.copy_s
                 + storing
                 + keep_alives * costs.first_message_s,
-            kept: Kept { connections: self.connections() * edge, ..self.kept(share, part) },
+            kept: MemoryItems { connections: self.connections() * edge, ..self.memory_items(share, part) },
         }
     }
 
-    /// How full the busiest member of the busiest cluster is, when one of its cluster has failed.
+    /// Returns the utilization of the busiest member of the busiest cluster after one of its cluster has failed.
     pub(super) fn second_limits(&self, clusters: u32, members: u32) -> Vec<Limit> {
         let member = self.member(clusters, members);
         let mut limits = vec![
@@ -256,7 +258,7 @@ impl<'a> Demand<'a> {
         limits
     }
 
-    /// How full a first-stage server is, when one of them has failed.
+    /// Returns the utilization of a first-stage server after one of them has failed.
     pub(super) fn first_limits(&self, first: u32) -> Vec<Limit> {
         let left = f64::from(first.saturating_sub(1).max(1));
         let messages = self.first_messages() / left;
@@ -274,7 +276,7 @@ impl<'a> Demand<'a> {
         limits
     }
 
-    /// Connections of all phones, to one server each.
+    /// Returns the connections of all phones, each to one server.
     pub(super) fn connections(&self) -> f64 {
         self.contacts() * self.needs.connected_share
     }
@@ -283,11 +285,12 @@ impl<'a> Demand<'a> {
         self.needs.subscribers * self.needs.contacts_per_subscriber
     }
 
-    /// What a member keeps: all of its cluster's contacts where it is given copies, else those of its own load.
-    fn kept(&self, share: f64, part: f64) -> Kept {
+    /// Returns what a member holds: all contacts of its cluster if it receives copies, otherwise those of its own
+    /// load.
+    fn memory_items(&self, share: f64, part: f64) -> MemoryItems {
         let owned = if self.needs.replication == Replication::Copies { share } else { share * part };
         let states = self.traffic.calls_per_s * share * part * self.needs.stateful_share;
-        Kept {
+        MemoryItems {
             contacts: self.contacts() * owned,
             subscribers: self.needs.subscribers * share,
             ringing: states * self.needs.ring_s,
@@ -296,20 +299,20 @@ impl<'a> Demand<'a> {
         }
     }
 
-    /// What all servers keep in ordinary service.
-    pub(super) fn all_kept(&self, clusters: u32, members: u32) -> Kept {
-        let each = self.kept(1.0 / f64::from(clusters), self.part_of(members));
+    /// Returns what all servers hold in normal operation.
+    pub(super) fn total_memory_items(&self, clusters: u32, members: u32) -> MemoryItems {
+        let each = self.memory_items(1.0 / f64::from(clusters), self.part_of(members));
         let servers = f64::from(clusters) * f64::from(members);
-        Kept {
+        MemoryItems {
             contacts: each.contacts * servers,
             subscribers: each.subscribers * servers,
             ringing: each.ringing * servers,
             answered: each.answered * servers,
-            connections: self.connections() * self.reached_by(clusters, members),
+            connections: self.connections() * self.servers_per_phone(clusters, members),
         }
     }
 
-    /// Messages of the second stage at the edge of the service, in and out, 1/s.
+    /// Returns the messages of the second stage, in and out, at the edge of the service, 1/s.
     pub(super) fn messages_per_s(&self) -> f64 {
         2.0 * self.register_messages + self.call_messages_in + self.call_messages_out
     }
@@ -319,14 +322,14 @@ impl<'a> Demand<'a> {
         (self.messages_per_s() * self.profile.messages.message_bytes + keep_alives) * 8.0
     }
 
-    /// Packets that come to one core of the busiest member when one of its cluster has failed, 1/s.
+    /// Returns the packets that reach one core of the busiest member after one of its cluster has failed, 1/s.
     pub(super) fn packets_per_core(&self, clusters: u32, members: u32) -> f64 {
         let part = self.part_of(members.saturating_sub(1));
         let all = (self.register_messages + self.call_messages_in) * self.largest_share(clusters);
         all * part / self.profile.working_cores()
     }
 
-    /// The fuller direction of a line.
+    /// Returns the limit of the busier direction of a line.
     fn line_limit(&self, stage: Stage, messages_in: f64, messages_out: f64, keep_alives: f64) -> Limit {
         let size = self.profile.messages.message_bytes;
         let out = messages_out * size + keep_alives * KEEP_ALIVE_BYTES;
@@ -342,10 +345,10 @@ impl<'a> Demand<'a> {
     fn limit(&self, stage: Stage, resource: Resource, asked: f64, has: f64) -> Limit {
         let (used, allowed) = (asked / has, self.needs.utilization);
         let carries_subscribers = if used > 0.0 { self.needs.subscribers * (allowed / used) } else { f64::INFINITY };
-        Limit { stage, resource, asked, has, used, allowed, carries_subscribers }
+        Limit { stage, resource, required: asked, available: has, used, allowed, carries_subscribers }
     }
 
-    /// Memory is not empty without load.
+    /// Returns the memory limit. The server uses memory even without load.
     fn memory_limit(&self, stage: Stage, kept: f64) -> Limit {
         let (base, has) = (self.profile.memory.base_bytes, self.profile.server.memory_bytes);
         let room = (self.needs.utilization * has - base).max(0.0);

@@ -1,7 +1,7 @@
-//! A plan's formulas: from the subscribers to each number of the answer.
+//! Formulas of a plan, from the subscribers to each number of the result.
 
-use super::demand::{Demand, KEEP_ALIVE_BYTES, Kept, Member, UnitCosts};
-use super::needs::CONNECTIONS_FOR_PHONES;
+use super::demand::{Demand, KEEP_ALIVE_BYTES, Member, MemoryItems, UnitCosts};
+use super::requirements::CONNECTIONS_FOR_PHONES;
 use super::search::queue;
 use super::{Limit, Plan, Resource, Stage};
 use crate::explain::{Explain, Explanation};
@@ -10,8 +10,8 @@ use crate::units::{self, number, rate, time};
 impl Explain for Plan {
     fn explain(&self) -> Explanation {
         let out = self.traffic.explain().then(unit_costs(self));
-        // The needs were checked when the plan was made.
-        let Ok(demand) = Demand::of(&self.needs, &self.profile) else { return out };
+        // The requirements were checked when the plan was made.
+        let Ok(demand) = Demand::of(&self.requirements, &self.profile) else { return out };
         out.then(work(self, &demand))
             .then(network(self, &demand))
             .then(engine(self))
@@ -35,9 +35,9 @@ fn of_the_profile(plan: &Plan) -> String {
     format!("profile {}", plan.profile.name)
 }
 
-/// What one REGISTER and one call take.
+/// Explains the cost of a REGISTER and of a call.
 fn unit_costs(plan: &Plan) -> Explanation {
-    let (needs, costs) = (&plan.needs, &plan.profile.costs);
+    let (needs, costs) = (&plan.requirements, &plan.profile.costs);
     let unit = UnitCosts::of(needs, &plan.profile);
     let source =
         format!("the failover paper's section 5.4, with times in place of capacities; {}", of_the_profile(plan));
@@ -67,10 +67,10 @@ fn unit_costs(plan: &Plan) -> Explanation {
         )
 }
 
-/// Each kind of work, and all of it.
+/// Explains each kind of work and the total.
 fn work(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     let (work, costs, traffic) = (&plan.work, &plan.profile.costs, &plan.traffic);
-    let unit = UnitCosts::of(&plan.needs, &plan.profile);
+    let unit = UnitCosts::of(&plan.requirements, &plan.profile);
     let with = demand.registered_with(plan.members);
     let forward = time(costs.first_message_s);
     let parts = [
@@ -85,7 +85,7 @@ fn work(plan: &Plan, demand: &Demand<'_>) -> Explanation {
             work.copies,
             ("w_copies", "copies of registrations: to each other member, at either end"),
             "2·(B − 1)·λ_R·C_copy",
-            format!("2 × ({} − 1) × {} × {}", plan.members, rate(demand.copied()), time(costs.copy_s)),
+            format!("2 × ({} − 1) × {} × {}", plan.members, rate(demand.copies_per_s()), time(costs.copy_s)),
         ),
         (
             work.stores,
@@ -109,7 +109,7 @@ fn work(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     let parts: Vec<_> = parts.into_iter().filter(|(value, ..)| *value > 0.0).collect();
     let mut out = Explanation::new();
     if plan.keep_alives_per_s > 0.0 {
-        out = out.then(keep_alives(plan, demand.reached_by(plan.clusters, plan.members)));
+        out = out.then(keep_alives(plan, demand.servers_per_phone(plan.clusters, plan.members)));
     }
     let sum: Vec<String> = parts.iter().map(|(value, ..)| time(*value)).collect();
     let names: Vec<&str> = parts.iter().map(|(_, (symbol, _), ..)| *symbol).collect();
@@ -126,7 +126,7 @@ fn work(plan: &Plan, demand: &Demand<'_>) -> Explanation {
 }
 
 fn keep_alives(plan: &Plan, with: f64) -> Explanation {
-    let needs = &plan.needs;
+    let needs = &plan.requirements;
     Explanation::new().step(
         ("K", "keep-alives to phones behind NATs, without a connection"),
         "subscribers·contacts·(1 − connected)·nat·servers that each registers with/T_K",
@@ -144,9 +144,9 @@ fn keep_alives(plan: &Plan, with: f64) -> Explanation {
     )
 }
 
-/// What crosses the network with one message, and with a call.
+/// Explains the network traffic of a message and of a call.
 fn messages(plan: &Plan, demand: &Demand<'_>) -> Explanation {
-    let (needs, messages) = (&plan.needs, &plan.profile.messages);
+    let (needs, messages) = (&plan.requirements, &plan.profile.messages);
     let size = units::bytes(messages.message_bytes);
     let (further, challenged) = (number(needs.further_requests_per_call), number(needs.challenged_calls_share));
     let extra = needs.stateful_share * (messages.call_out - messages.call_in);
@@ -169,7 +169,7 @@ fn messages(plan: &Plan, demand: &Demand<'_>) -> Explanation {
         )
 }
 
-/// Messages and bits at the edge of the service.
+/// Explains messages and bits at the edge of the service.
 fn network(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     let registers = rate(plan.traffic.registers_per_s);
     let mut out = messages(plan, demand).step(
@@ -177,7 +177,7 @@ fn network(plan: &Plan, demand: &Demand<'_>) -> Explanation {
         "2·λ_R·(1 + challenged) + λ_C·(m_in + m_out)",
         format!(
             "2 × {registers} × (1 + {}) + {} × ({} + {})",
-            number(plan.needs.challenged_share),
+            number(plan.requirements.challenged_share),
             rate(plan.traffic.calls_per_s),
             number(demand.in_per_call),
             number(demand.out_per_call)
@@ -212,7 +212,7 @@ fn network(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     )
 }
 
-/// What members write to their engine and read from it.
+/// Explains what members write to their engine and read from it.
 fn engine(plan: &Plan) -> Explanation {
     let Some(engine) = plan.engine else { return Explanation::new() };
     let (changes, of) = (rate(engine.changes_per_s), &plan.profile.engine);
@@ -233,9 +233,9 @@ fn engine(plan: &Plan) -> Explanation {
         )
 }
 
-/// The memory of all servers.
+/// Explains the memory of all servers.
 fn memory(plan: &Plan, demand: &Demand<'_>) -> Explanation {
-    let kept = demand.all_kept(plan.clusters, plan.members);
+    let kept = demand.total_memory_items(plan.clusters, plan.members);
     Explanation::new().step(
         ("memory", "of all servers, in ordinary service"),
         MEMORY,
@@ -248,7 +248,7 @@ fn memory(plan: &Plan, demand: &Demand<'_>) -> Explanation {
 const MEMORY: &str = "servers·base + contacts·b_contact + subscribers·b_subscriber + λ_C·ring·b_setup + λ_C·T_timers·b_answered + \
                       connections·b_connection";
 
-fn kept_numbers(plan: &Plan, kept: &Kept) -> String {
+fn kept_numbers(plan: &Plan, kept: &MemoryItems) -> String {
     let memory = &plan.profile.memory;
     let terms = [
         (kept.contacts, memory.contact_bytes),
@@ -261,11 +261,11 @@ fn kept_numbers(plan: &Plan, kept: &Kept) -> String {
     terms.join(" + ")
 }
 
-/// What is asked of the busiest member when one of its cluster has failed: the numbers above the fractions of [`limits`].
+/// Explains the load on the busiest member after one of its cluster has failed: the numerators of [`limits`].
 fn busiest_member(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     let member = demand.member(plan.clusters, plan.members);
     let (costs, traffic) = (&plan.profile.costs, &plan.traffic);
-    let unit = UnitCosts::of(&plan.needs, &plan.profile);
+    let unit = UnitCosts::of(&plan.requirements, &plan.profile);
     let load = number(member.share * member.part);
     Explanation::new()
         .step(
@@ -341,7 +341,7 @@ fn busiest_line(plan: &Plan, demand: &Demand<'_>, member: &Member) -> Explanatio
         )
 }
 
-/// The same of a first-stage server, when one of them has failed.
+/// Explains the load on a first-stage server after one of them has failed.
 fn first_stage(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     if plan.first == 0 {
         return Explanation::new();
@@ -383,7 +383,7 @@ fn first_stage(plan: &Plan, demand: &Demand<'_>) -> Explanation {
 
 fn asked_of(plan: &Plan, stage: Stage, resource: Resource) -> String {
     let limit = plan.limits.iter().find(|limit| limit.stage == stage && limit.resource == resource);
-    limit.map_or_else(|| "0".to_owned(), |limit| amount(resource, limit.asked))
+    limit.map_or_else(|| "0".to_owned(), |limit| amount(resource, limit.required))
 }
 
 fn amount(resource: Resource, value: f64) -> String {
@@ -395,7 +395,7 @@ fn amount(resource: Resource, value: f64) -> String {
     }
 }
 
-/// How full each part is.
+/// Explains the utilization of each resource.
 fn limits(plan: &Plan) -> Explanation {
     let server = &plan.profile.server;
     let mut out = Explanation::new().step(
@@ -409,8 +409,8 @@ fn limits(plan: &Plan) -> Explanation {
         out = out.step(
             ("connections", "what a server has of them for phones: one of 16 is kept for those that it opens itself"),
             "tcp.connections·15/16",
-            format!("{} × 15/16", number(plan.needs.connections_per_server)),
-            number(plan.needs.connections_per_server * CONNECTIONS_FOR_PHONES),
+            format!("{} × 15/16", number(plan.requirements.connections_per_server)),
+            number(plan.requirements.connections_per_server * CONNECTIONS_FOR_PHONES),
             "the server's limits",
         );
     }
@@ -424,13 +424,13 @@ fn full(out: Explanation, limit: &Limit) -> Explanation {
     out.step(
         ("u", meaning.as_str()),
         "asked / has",
-        format!("{} / {}", amount(resource, limit.asked), amount(resource, limit.has)),
+        format!("{} / {}", amount(resource, limit.required), amount(resource, limit.available)),
         format!("{}, allowed {}", units::share(limit.used), units::share(limit.allowed)),
         STAGES,
     )
 }
 
-/// Why a packet waits as long as it does.
+/// Explains the wait of a packet.
 fn wait(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     let Some(queue) = queue(demand, plan.clusters, plan.members) else { return Explanation::new() };
     let member = demand.member(plan.clusters, plan.members);
@@ -501,7 +501,7 @@ fn time_to_failure(plan: &Plan) -> Explanation {
 }
 
 fn storm(plan: &Plan) -> Explanation {
-    let Some(storm) = &plan.storm else { return Explanation::new() };
+    let Some(storm) = &plan.avalanche else { return Explanation::new() };
     Explanation::new().step(
         ("T_storm", "what it takes at least until all phones are registered again, all servers being there"),
         "contacts / the registrations that the fullest part takes beside calls",

@@ -1,21 +1,21 @@
-//! From what is needed, and a measured profile, to servers.
+//! Sizing: from requirements and a measured profile to a number of servers.
 
+mod avalanche;
 mod demand;
 mod explain;
-mod needs;
 mod profile;
 mod profiles;
 mod reasons;
+mod requirements;
 mod search;
 mod sensitivity;
-mod storm;
 
 use std::fmt;
 
 use serde::Serialize;
 
-pub use needs::{DEFAULT_CONNECTIONS, FailoverMethod, MOST_CONNECTIONS, Needs, Replication};
 pub use profile::{Costs, Engine, Memory, Messages, Profile, Server, Store};
+pub use requirements::{DEFAULT_CONNECTIONS, FailoverMethod, MOST_CONNECTIONS, Replication, Requirements};
 
 use demand::Demand;
 
@@ -24,80 +24,84 @@ use crate::error::PlanError;
 use crate::failover::Failover;
 use crate::traffic::Traffic;
 
-/// What to buy, and why.
+/// Number of servers, and the reasons for it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Plan {
-    /// What was asked.
-    pub needs: Needs,
-    /// With which server.
+    /// Requirements.
+    #[serde(rename = "needs")]
+    pub requirements: Requirements,
+    /// Profile of a server.
     pub profile: Profile,
-    /// What the subscribers send.
+    /// Traffic of the subscribers.
     pub traffic: Traffic,
-    /// S: first-stage servers; 0 where none is needed.
+    /// S: first-stage servers; 0 if none is needed.
     pub first: u32,
     /// P: clusters of the second stage.
     pub clusters: u32,
     /// B: members of each cluster.
     pub members: u32,
-    /// S + P·B.
+    /// S + P·B: number of servers.
     pub servers: u32,
-    /// Cores of all of them.
+    /// Cores of all servers.
     pub cores: u32,
-    /// Servers that the load alone needs, were any availability enough.
+    /// Servers needed for the load alone, without an availability requirement.
     pub servers_for_load: u32,
-    /// Cores that would work all of the time: the load without head-room, spares and rounding.
+    /// Number of cores at full utilization: the load without headroom, spares and rounding.
     pub busy_cores: f64,
-    /// What keeps them busy.
+    /// Work of these cores by kind.
     pub work: Work,
-    /// Memory that they need all together, bytes.
+    /// Memory needed by all servers, bytes.
     pub memory_bytes: f64,
-    /// What crosses the network at the edge of the cluster, bit/s, both directions together.
+    /// Network traffic at the edge of the cluster, both directions together, bit/s.
     pub bandwidth_bits_per_s: f64,
-    /// SIP messages, in and out, of the second stage, 1/s.
+    /// SIP messages of the second stage, in and out, 1/s.
     pub messages_per_s: f64,
-    /// Datagrams that keep the ways through NATs open, 1/s; the bandwidth has them, the messages do not.
+    /// Datagrams that keep NAT bindings open, 1/s; included in the bandwidth but not in the messages.
     pub keep_alives_per_s: f64,
-    /// Connections at the busiest server with one of its group gone.
+    /// Connections at the busiest server after one of its group has failed.
     pub connections_per_server: f64,
-    /// The mean wait of a packet at the busiest member with one of its cluster gone, each core a queue of its own (M/G/1), s.
-    /// Where the profile has no parts of the service time, as if that were exponential.
+    /// Mean wait of a packet at the busiest member after one of its cluster has failed, s.
+    ///
+    /// Each core is a queue of its own (M/G/1). If the profile has no parts of the service time, it counts as
+    /// exponential.
     pub wait_s: Option<f64>,
-    /// Stores: one with each member of a cluster that has them.
+    /// Number of stores: one per member if members have stores.
     pub stores: u32,
-    /// What the engine of the busiest cluster carries, where members share registrations through one.
+    /// Load on the engine of the busiest cluster, if members share registrations through an engine.
     pub engine: Option<EngineLoad>,
-    /// Of all servers, in the profile's currency.
+    /// Cost of all servers per month, in the profile's currency.
     pub cost_per_month: f64,
-    /// Of the whole.
+    /// Availability of the whole service.
     pub availability: Availability,
-    /// What callers notice of a failure.
+    /// Effect of a failure on callers.
     pub failover: Failover,
-    /// What follows an outage of everything; nothing where calls alone are too much for it.
-    pub storm: Option<Storm>,
-    /// What each server has to do, of what it can, with one server of its group gone; what fills up first stands first.
+    /// Registration avalanche after an outage of the whole service; `None` if calls alone overload it.
+    #[serde(rename = "storm")]
+    pub avalanche: Option<Avalanche>,
+    /// Utilization of each resource after one server of its group has failed, most critical first.
     pub limits: Vec<Limit>,
-    /// What each input changes.
+    /// Effect of a change of each input.
     pub sensitivities: Vec<Sensitivity>,
-    /// What to know before all else: inputs that are hardly meant.
+    /// Warnings about inputs that are probably mistakes.
     pub caveats: Vec<String>,
-    /// Why so: sentences.
+    /// Reasons for the plan, as sentences.
     pub reasons: Vec<String>,
 }
 
-/// What members write to the engine that they share registrations through, and read from it.
+/// Traffic between the members and the engine through which they share registrations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct EngineLoad {
     /// REGISTERs whose changes are written, 1/s.
     pub changes_per_s: f64,
-    /// To the engine, bit/s.
+    /// Traffic to the engine, bit/s.
     pub in_bits_per_s: f64,
-    /// From the engine to all other members, bit/s.
+    /// Traffic from the engine to all other members, bit/s.
     pub out_bits_per_s: f64,
 }
 
-/// Cores that are busy with each kind of work: core seconds in a second.
+/// Cores busy with each kind of work: core seconds per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Work {
@@ -111,46 +115,47 @@ pub struct Work {
     pub stores: f64,
     /// Forwarding in the first stage.
     pub first_stage: f64,
-    /// Keep-alives. Their cost was not measured: each counts as a forwarded message, which is received and read besides.
+    /// Keep-alives. Their cost was not measured; each counts as a forwarded message, although it is neither received
+    /// nor parsed.
     pub keep_alives: f64,
 }
 
 impl Work {
-    /// All of it.
+    /// Returns the total.
     pub fn total(&self) -> f64 {
         self.registers + self.calls + self.copies + self.stores + self.first_stage + self.keep_alives
     }
 }
 
-/// Every phone registers again, after an outage of the whole service.
+/// Registration of every phone at once after an outage of the whole service.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
-pub struct Storm {
-    /// How many: one of each contact.
+pub struct Avalanche {
+    /// Number of registrations: one per contact.
     pub registrations: f64,
-    /// What all servers together take of them, beside the calls of the busy hour and with no reserve, 1/s.
+    /// Registrations that all servers together can take besides the calls of the busy hour, without headroom, 1/s.
     pub registrations_per_s: f64,
-    /// So long it takes at least, s.
+    /// Shortest duration of the avalanche, s.
     pub least_s: f64,
-    /// What is full then, of this stage.
+    /// Stage of the bottleneck.
     pub stage: Stage,
-    /// And this part.
+    /// Resource of the bottleneck.
     pub resource: Resource,
 }
 
-/// Which part of a server.
+/// Resource of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resource {
-    /// Its cores.
+    /// Cores.
     Cpu,
-    /// Its memory.
+    /// Memory.
     Memory,
-    /// Its network.
+    /// Network.
     Network,
-    /// Its store.
+    /// Store.
     Store,
-    /// The connections that it may have.
+    /// Connections.
     Connections,
 }
 
@@ -166,13 +171,13 @@ impl fmt::Display for Resource {
     }
 }
 
-/// Of which stage.
+/// Stage of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Forwards to clusters.
+    /// First stage: forwards to clusters.
     First,
-    /// Serves.
+    /// Second stage: serves users.
     Second,
 }
 
@@ -185,54 +190,58 @@ impl fmt::Display for Stage {
     }
 }
 
-/// How full a part is.
+/// Utilization of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Limit {
-    /// Of which stage.
+    /// Stage of the server.
     pub stage: Stage,
-    /// Which part.
+    /// Resource.
     pub resource: Resource,
-    /// What is asked of the busiest server when one of its group has failed: a core's time in a second, bytes, bit/s, a store's
-    /// time in a second, connections.
-    pub asked: f64,
-    /// What it has of that.
-    pub has: f64,
-    /// The one over the other.
+    /// Load on the busiest server after one of its group has failed: core time per second, bytes, bit/s, store time
+    /// per second, or connections.
+    #[serde(rename = "asked")]
+    pub required: f64,
+    /// Capacity of the resource, in the same unit.
+    #[serde(rename = "has")]
+    pub available: f64,
+    /// `required` divided by `available`.
     pub used: f64,
-    /// The share that may be used.
+    /// Highest allowed utilization.
     pub allowed: f64,
-    /// So many subscribers, of the same habits, fill it with as many servers; infinite where they never do.
+    /// Number of subscribers with the same behavior that these servers can carry; infinite if the resource is unused.
     pub carries_subscribers: f64,
 }
 
-/// What a change of an input is worth: of a tenth, but for what is counted in nines.
+/// Effect of changing an input by a tenth, or an availability by a nine.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Sensitivity {
-    /// Which.
+    /// Name of the input.
     pub input: &'static str,
-    /// As it is, with its unit.
+    /// Current value with its unit.
     pub value: String,
-    /// By how much it is changed, in %: 10, or −10 where there cannot be more; −90 or 900 for a nine.
+    /// Change of the input, in %: 10, or −10 if the input cannot grow; −90 or 900 for a nine.
     pub change_percent: f64,
-    /// What that changes of the busy cores, in %, with as many servers.
+    /// Change of the busy cores with the same servers, in %.
     pub busy_cores_percent: f64,
-    /// What that changes of the use of what limits first, in %, with as many servers.
+    /// Change of the utilization of the first bottleneck with the same servers, in %.
     pub limit_percent: f64,
-    /// How many servers more.
+    /// Change of the number of servers.
     pub servers: i64,
-    /// How much dearer a month.
+    /// Change of the monthly cost.
     pub cost_per_month: f64,
-    /// That makes the needs impossible to meet.
+    /// Whether the change makes the requirements unreachable.
     pub impossible: bool,
 }
 
-/// The cheapest S, P and B that carry what is needed with one server of a group gone, and are as available as asked.
+/// Returns the cheapest S, P and B that carry the load after one server of a group has failed, and reach the
+/// availability.
 ///
 /// # Errors
-/// Inputs that cannot be; needs that no plan of up to 4,096 clusters of 8 members meets ([`PlanError::NoPlan`], which says why).
-pub fn size(needs: &Needs, profile: &Profile) -> Result<Plan, PlanError> {
+/// Invalid inputs; requirements that no plan of up to 4,096 clusters of 8 members meets ([`PlanError::NoPlan`], with
+/// the reason).
+pub fn size(needs: &Requirements, profile: &Profile) -> Result<Plan, PlanError> {
     let mut plan = search::cheapest(needs, profile)?;
     plan.sensitivities = sensitivity::of(needs, profile, &plan);
     plan.caveats = reasons::caveats(&plan);

@@ -1,4 +1,4 @@
-//! What a server was measured to cost and to have.
+//! Measured costs and resources of a server.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,132 +6,132 @@ use crate::error::{PlanError, count, not_negative, positive, share};
 use crate::threads::Beta;
 use crate::timing::PacketTiming;
 
-/// A measured server.
+/// Profile of a measured server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// Where its figures come from, for the reader of a plan.
+    /// Source of the figures, for the reader of a plan.
     pub source: String,
-    /// A core's time for each unit of work.
+    /// Core time per unit of work.
     pub costs: Costs,
-    /// Memory for what is kept.
+    /// Memory per item.
     pub memory: Memory,
-    /// What a unit of work sends and receives.
+    /// Messages per unit of work.
     pub messages: Messages,
-    /// The store behind a member.
+    /// Store of a member.
     pub store: Store,
-    /// The engine through which members share registrations.
+    /// Engine through which members share registrations.
     #[serde(default)]
     pub engine: Engine,
-    /// What one server is.
+    /// Resources of one server.
     pub server: Server,
-    /// The parts of a packet's service time, where they were measured: for the mean wait.
+    /// Parts of a packet's service time, if measured; they determine the mean wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timing: Option<PacketTiming>,
-    /// What threads on one core lose to each other, where it was measured.
+    /// Contention of threads on one core, if measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beta: Option<Beta>,
-    /// C₁: the calls/s that one core carries with one thread, where it was measured, 1/s.
+    /// C₁: capacity of one core with one thread, if measured, calls/s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_capacity_per_s: Option<f64>,
 }
 
-/// Time of one core, all of the server's threads and the kernel's work for them together, s.
+/// Time of one core for all of the server's threads and the kernel's work for them, s.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
-    /// A call (INVITE to the answer to BYE) with transactions.
+    /// A stateful call, from the INVITE to the response to BYE.
     pub stateful_call_s: f64,
-    /// A call without.
+    /// A stateless call.
     pub stateless_call_s: f64,
-    /// A further request in a call and its answer: PRACK, UPDATE.
+    /// A further request in a call and its response: PRACK, UPDATE.
     pub request_s: f64,
-    /// A REGISTER that refreshes what is known, and its answer.
+    /// A REGISTER that refreshes a binding, and its response.
     pub register_s: f64,
-    /// A REGISTER that is challenged, and the one that answers: four messages.
+    /// A challenged REGISTER and its repetition with credentials: four messages.
     pub challenged_register_s: f64,
-    /// A registration that one member passes on to another, at either end of that.
+    /// A registration passed from one member to another, at either end.
     pub copy_s: f64,
-    /// Forwarding a message in the first stage, request or response.
+    /// A message forwarded in the first stage, request or response.
     pub first_message_s: f64,
 }
 
-/// Memory, bytes.
+/// Memory per item, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Memory {
-    /// The server before anything is kept.
+    /// The server without any items.
     pub base_bytes: f64,
     /// A registered contact.
     pub contact_bytes: f64,
-    /// A subscriber: name, credentials.
+    /// A subscriber: name and credentials.
     pub subscriber_bytes: f64,
-    /// A call that is being set up: its transactions.
+    /// A call being set up: its transactions.
     pub setup_bytes: f64,
-    /// What is left of its transactions afterwards.
+    /// The remains of a call's transactions after its set-up.
     pub answered_bytes: f64,
-    /// For how long that is kept, s: timers J, L and M.
+    /// Time for which these remain, s: timers J, L and M.
     pub answered_s: f64,
-    /// A TCP connection, idle.
+    /// An idle TCP connection.
     pub connection_bytes: f64,
 }
 
-/// What crosses the network, of a server that forwards: in and out counted apart.
+/// Network messages of a forwarding server, counted separately in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Messages {
-    /// A message's size with its headers of UDP, IP and Ethernet, bytes.
+    /// Size of a message with its UDP, IP and Ethernet headers, bytes.
     pub message_bytes: f64,
-    /// Messages that a stateful call brings in.
+    /// Incoming messages of a stateful call.
     pub call_in: f64,
-    /// Messages that it sends out.
+    /// Outgoing messages of a stateful call.
     pub call_out: f64,
 }
 
-/// A member's store.
+/// Store of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Store {
-    /// T: a write, s of the store's time.
+    /// T: store time per write, s.
     pub write_s: f64,
-    /// t: a read, in parts of a write.
+    /// t: store time of a read relative to a write.
     pub read_over_write: f64,
 }
 
-/// What an engine receives and sends for one REGISTER, bytes of its protocol without headers of TCP and IP.
+/// Engine traffic for one REGISTER, in bytes of its protocol without TCP and IP headers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Engine {
-    /// Written by the member that has accepted it.
+    /// Bytes written by the member that accepted it.
     pub write_bytes: f64,
-    /// Read by each of the other members.
+    /// Bytes read by each other member.
     pub read_bytes: f64,
 }
 
 impl Default for Engine {
-    /// Measured with Redis, two members and 5,000 REGISTERs a second.
+    /// Returns values measured with Redis, two members and 5,000 REGISTERs per second.
     fn default() -> Self {
         Self { write_bytes: 870.0, read_bytes: 217.0 }
     }
 }
 
-/// A server.
+/// Resources of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
-    /// Its cores.
+    /// Number of cores.
     pub cores: u32,
-    /// How many of them work as one, for each further core: 1 for a server that scales without loss.
+    /// Capacity of each further core relative to the first: 1 for a server that scales linearly.
     pub scaling: f64,
-    /// Its memory, bytes.
+    /// Memory, bytes.
     pub memory_bytes: f64,
-    /// Its network, bit/s in each direction.
+    /// Network bandwidth in each direction, bit/s.
     pub network_bits_per_s: f64,
-    /// R: the probability that it answers.
+    /// R: probability that the server answers.
     pub availability: f64,
-    /// What it costs in a month, in any currency.
+    /// Cost per month, in any currency.
     pub cost_per_month: f64,
 }
 
@@ -202,7 +202,7 @@ impl Profile {
         Ok(())
     }
 
-    /// Cores that work as one does: 1 + (n − 1)·scaling.
+    /// Returns the equivalent number of cores without scaling losses: 1 + (n − 1)·scaling.
     pub fn working_cores(&self) -> f64 {
         1.0 + f64::from(self.server.cores - 1) * self.server.scaling
     }

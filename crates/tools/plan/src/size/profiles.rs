@@ -1,4 +1,4 @@
-//! The profiles that come with the program.
+//! Built-in profiles.
 
 use super::profile::{Costs, Engine, Memory, Messages, Profile, Server, Store};
 
@@ -6,8 +6,8 @@ const MIB: f64 = 1_024.0 * 1_024.0;
 const GIB: f64 = 1_024.0 * MIB;
 
 impl Profile {
-    /// What Strowger is built to reach, on a core of the machine that its design was measured on.
-    pub fn goals() -> Self {
+    /// Returns Strowger's design goals, for a core of the machine on which its design was measured.
+    pub fn design_goals() -> Self {
         let measured = Self::measured();
         Self {
             name: "goals".into(),
@@ -27,24 +27,26 @@ impl Profile {
         }
     }
 
-    /// What was measured of Strowger on one core of a virtual machine shared with other work, on 2026-11-21 and 22, at
-    /// saturation, where a packet is cheapest and capacity is decided: a server with little to do takes two to four times the
-    /// time for a call. Phones are many peers, so costs are those of bench/RESULTS.md's rows without segmentation (commit 8d56910),
-    /// where no messages leave joined, also where a part of the load, as that of trunks, would cost less.
+    /// Returns measurements of Strowger on one core of a shared virtual machine, taken on 2026-11-21 and 22.
     ///
-    /// Calls are its Proxy-200. A REGISTER is written through to the disk, as the server does unless it is told otherwise: 8.2 µs with
-    /// 100,000 users (commit 0fd8939), and what not joining costs beside (5.4 − 3.4 µs), which is an upper bound, for of those
-    /// answers not all left joined. Its challenge is what REGISTER with challenge costs more (11.5 − 5.4 µs). A copy is taken for
-    /// a REGISTER in memory (5.4 µs): what one costs through an engine was not measured. A further request is a third of a
-    /// call, as it has two of its six messages. The base capacity is the worse of two rounds (22,800 and 27,100/s), by default:
-    /// without segmentation it was not searched for.
+    /// They are taken at saturation, where a packet is cheapest and which determines the capacity: on a nearly idle
+    /// server a call costs two to four times as much. Phones are many peers, so costs are those of the rows without
+    /// segmentation in bench/RESULTS.md (commit 8d56910), where no messages are joined. A part of the load that could
+    /// be joined, such as that of trunks, would cost less.
     ///
-    /// What members write to an engine and read from it is Redis's own count, with two members (commit 26e118e, 2026-11-25): 5,000 REGISTERs
-    /// a second, several of which go in one entry. One REGISTER alone takes 1,180 and 268 bytes.
+    /// Calls are Proxy-200. A REGISTER is written through to the disk, as by default: 8.2 µs with 100,000 users
+    /// (commit 0fd8939), plus the cost of not joining (5.4 − 3.4 µs), which is an upper bound because not all of
+    /// those responses left joined. The challenge is the additional cost of REGISTER with challenge (11.5 − 5.4 µs).
+    /// A copy counts as a REGISTER in memory (5.4 µs); its cost through an engine was not measured. A further request
+    /// is a third of a call: it has two of its six messages. The base capacity is the lower of two rounds (22,800 and
+    /// 27,100/s) with segmentation, the default; it was not searched for without.
     ///
-    /// Connections and contacts are bench/CONNECTIONS.md's, a second core is worth 0.9 of the first, between what bench/WORKERS.md has for
-    /// REGISTERs and for calls (1.72 to 1.93 times). A store writes as SQLite does by bench/JOURNAL.md where each write is a
-    /// transaction of its own, 10,770 a second.
+    /// The engine's traffic is counted by Redis with two members (commit 26e118e, 2026-11-25): 5,000 REGISTERs per
+    /// second, several of them in one entry. A single REGISTER takes 1,180 and 268 bytes.
+    ///
+    /// Connections and contacts are from bench/CONNECTIONS.md. A second core adds 0.9 of the first, between the
+    /// values of bench/WORKERS.md for REGISTERs and for calls (1.72 to 1.93 times). A store has the write rate of
+    /// SQLite in bench/JOURNAL.md with one transaction per write, 10,770 per second.
     pub fn measured() -> Self {
         Self {
             name: "measured".into(),

@@ -1,19 +1,19 @@
 //! A plan in sentences.
 
 use super::demand::Demand;
-use super::needs::{CONNECTIONS_FOR_PHONES, DEFAULT_CONNECTIONS, FailoverMethod, Replication};
+use super::requirements::{CONNECTIONS_FOR_PHONES, DEFAULT_CONNECTIONS, FailoverMethod, Replication};
 use super::{Plan, Resource, Stage};
 use crate::traffic::Calls;
 use crate::units::{bandwidth, brief};
 
-/// What to know before all else: inputs that are hardly meant.
+/// Returns warnings about inputs that are probably mistakes.
 pub(super) fn caveats(plan: &Plan) -> Vec<String> {
     let mut out = Vec::new();
-    if let Calls::Erlangs(each) = plan.needs.calls
+    if let Calls::Erlangs(each) = plan.requirements.calls
         && each > 1.0
     {
         out.push(format!(
-            "CAUTION: {} erlangs of each are more than one call at a time, all hour long; calls of all together are another number.",
+            "CAUTION: {} erlangs per subscriber are more than one call at a time for the whole hour; give the calls of all subscribers as --bhca.",
             brief::number(each)
         ));
     }
@@ -29,10 +29,10 @@ pub(super) fn caveats(plan: &Plan) -> Vec<String> {
     out
 }
 
-/// Below it repairs are not quick beside failures.
+/// Availability below which repairs are not short compared with the time between failures.
 const POOR: f64 = 0.9;
 
-/// Why the plan is what it is.
+/// Returns the reasons for the plan.
 pub(super) fn of(plan: &Plan, demand: &Demand<'_>) -> Vec<String> {
     let mut out: Vec<String> = spares(plan).into_iter().collect();
     out.push(load(plan));
@@ -52,11 +52,7 @@ pub(super) fn of(plan: &Plan, demand: &Demand<'_>) -> Vec<String> {
 
 fn spares(plan: &Plan) -> Option<String> {
     (plan.servers > plan.servers_for_load).then(|| {
-        format!(
-            "It is the availability that asks for {}: the load alone needs {}.",
-            servers(plan.servers),
-            plan.servers_for_load
-        )
+        format!("The availability requires {}; the load alone needs {}.", servers(plan.servers), plan.servers_for_load)
     })
 }
 
@@ -68,7 +64,7 @@ fn load(plan: &Plan) -> String {
     let traffic = &plan.traffic;
     format!(
         "{} subscribers who register every {} and call for {} send {} REGISTERs and {} calls a second, {} requests of calls; \
-         that is work for {} cores without a pause.",
+         this keeps {} cores fully busy.",
         brief::count(traffic.subscribers),
         brief::time(traffic.refresh_s),
         brief::time(traffic.hold_s),
@@ -85,7 +81,7 @@ fn keep_alives(plan: &Plan) -> Option<String> {
             "{} keep-alives a second, an empty line every {} to each phone behind a NAT, are {} times the SIP messages. What one \
              costs was not measured: it counts as a forwarded message, which costs more, and so they are at most {} of the busy cores.",
             brief::count(plan.keep_alives_per_s),
-            brief::time(plan.needs.keep_alive_s),
+            brief::time(plan.requirements.keep_alive_s),
             brief::number(plan.keep_alives_per_s / plan.messages_per_s),
             brief::share(plan.work.keep_alives / plan.busy_cores)
         )
@@ -129,15 +125,15 @@ fn stages(plan: &Plan, demand: &Demand<'_>) -> String {
 
 fn members(plan: &Plan) -> String {
     let node = brief::share(plan.profile.server.availability);
-    let asked = if plan.needs.availability > 0.0 {
-        format!("{} is asked", brief::all_but(1.0 - plan.needs.availability))
+    let asked = if plan.requirements.availability > 0.0 {
+        format!("{} is asked", brief::all_but(1.0 - plan.requirements.availability))
     } else {
         "and no more is asked".to_owned()
     };
     if plan.servers == 1 {
         return format!("The server is {node} available, {asked}: it has no spare.");
     }
-    let spare = match (plan.members, plan.needs.failover) {
+    let spare = match (plan.members, plan.requirements.failover) {
         (1, _) => "a cluster is one server, without a spare".to_owned(),
         (many, FailoverMethod::Members) => {
             format!("{many} members of a cluster share its load, and without one of them the others still carry it")
@@ -193,7 +189,7 @@ fn fullest(plan: &Plan) -> Option<String> {
     ))
 }
 
-/// Costs are measured at saturation, where a packet is cheapest.
+/// Warns that costs are measured at saturation, where a packet is cheapest.
 fn low_load(plan: &Plan) -> Option<String> {
     let fullest = plan.limits.iter().filter(|limit| limit.resource == Resource::Cpu).map(|limit| limit.used);
     let used = fullest.fold(0.0, f64::max);
@@ -207,9 +203,9 @@ fn low_load(plan: &Plan) -> Option<String> {
     })
 }
 
-/// Far below saturation.
+/// Utilization far below saturation.
 const LITTLE: f64 = 0.1;
-/// What a call costs there at most, of what it costs at saturation, as docs/operating/capacity.md has it.
+/// Highest cost of a call at low load relative to saturation, as in docs/operating/capacity.md.
 const IDLE_COSTS: f64 = 4.0;
 
 fn connections(plan: &Plan) -> Option<String> {
@@ -236,32 +232,32 @@ fn connections(plan: &Plan) -> Option<String> {
 }
 
 fn storm(plan: &Plan) -> Option<String> {
-    let storm = plan.storm?;
+    let storm = plan.avalanche?;
     Some(format!(
         "After an outage of everything all {} phones register again: that takes these servers {} at least, beside the calls and without a \
          reserve (the {} of the {} is full first). Those that notice only when it is time come within {}, as ever; where they notice at \
-         once, have them wait for a random time of more than {}, else they are answered late, or told 503, and come again.",
+         once, have them wait for a random time of more than {}; otherwise they are answered late or with 503, and try again.",
         brief::count(storm.registrations),
         brief::time(storm.least_s),
         storm.resource,
         storm.stage,
-        brief::time(plan.needs.refresh_s),
+        brief::time(plan.requirements.refresh_s),
         brief::time(storm.least_s)
     ))
 }
 
 fn failure(plan: &Plan) -> String {
-    let (failover, retry) = (&plan.failover, brief::time(plan.needs.client_retry_s));
+    let (failover, retry) = (&plan.failover, brief::time(plan.requirements.client_retry_s));
     if plan.members == 1 {
         return format!(
-            "While a server is down, {} on the mean, its users have no service; what it has on its disk is there again afterwards.",
-            brief::time(plan.needs.repair_s)
+            "While a server is down, {} on average, its users have no service; registrations on its disk are restored afterwards.",
+            brief::time(plan.requirements.repair_s)
         );
     }
-    let (passed_on, promise) = match plan.needs.replication {
-        _ if plan.needs.failover == FailoverMethod::Client => {
+    let (passed_on, promise) = match plan.requirements.replication {
+        _ if plan.requirements.failover == FailoverMethod::Client => {
             return format!(
-                "A call that meets a failed server is set up {retry} later, at another one, with which the phones have registered, too."
+                "A call that meets a failed server is set up {retry} later, at another server, with which the phones have registered as well."
             );
         }
         Replication::Copies | Replication::None => (

@@ -1,9 +1,9 @@
-//! The cheapest plan that carries the load and is as available as asked.
+//! Search for the cheapest plan that carries the load and reaches the availability.
 
+use super::avalanche::after_an_outage;
 use super::demand::Demand;
-use super::needs::{Needs, Replication};
 use super::profile::Profile;
-use super::storm::after_an_outage;
+use super::requirements::{Replication, Requirements};
 use super::{Limit, Plan, Resource, Stage};
 use crate::availability::Availability;
 use crate::error::PlanError;
@@ -12,14 +12,14 @@ use crate::mg1::{Mg1, mg1};
 use crate::service::ServiceTime;
 use crate::units::{self, brief};
 
-/// P at most.
+/// Highest number of clusters, P.
 pub(super) const MAX_CLUSTERS: u32 = 4_096;
-/// B at most.
+/// Highest number of members, B.
 pub(super) const MAX_MEMBERS: u32 = 8;
-/// S at most.
+/// Highest number of first-stage servers, S.
 pub(super) const MAX_FIRST: u32 = 4_096;
 
-/// How many of each.
+/// Number of servers of each kind.
 #[derive(Clone, Copy)]
 struct Shape {
     first: u32,
@@ -38,17 +38,19 @@ impl Shape {
     }
 }
 
-/// The plan with the fewest servers.
-pub(super) fn cheapest(needs: &Needs, profile: &Profile) -> Result<Plan, PlanError> {
+/// Returns the plan with the fewest servers.
+pub(super) fn cheapest(needs: &Requirements, profile: &Profile) -> Result<Plan, PlanError> {
     let demand = Demand::of(needs, profile)?;
     let shape = fewest_servers(&demand)?;
-    let for_load = Needs { availability: 0.0, ..*needs };
+    let for_load = Requirements { availability: 0.0, ..*needs };
     let for_load = fewest_servers(&Demand::of(&for_load, profile)?)?;
     plan(&demand, shape, for_load.servers())
 }
 
-/// For each B, the fewest clusters that carry the load, then the fewest first-stage servers that carry it and reach the
-/// availability. More clusters than needed make it dearer and less available, so they are never tried.
+/// Returns the shape with the fewest servers.
+///
+/// For each B it finds the fewest clusters that carry the load, then the fewest first-stage servers that carry it and
+/// reach the availability. More clusters cost more and lower the availability, so they are not tried.
 fn fewest_servers(demand: &Demand<'_>) -> Result<Shape, PlanError> {
     let (needs, profile) = (demand.needs, demand.profile);
     let mut best: Option<Shape> = None;
@@ -77,17 +79,19 @@ fn fewest_servers(demand: &Demand<'_>) -> Result<Shape, PlanError> {
     }
 }
 
-/// Two servers of 99 % are 99.99 %, although 1 − 0.01² is not 0.9999 to the last bit.
-fn is_enough(reached: &Availability, needs: &Needs) -> bool {
+/// Returns whether the availability is reached, within rounding: two servers of 99 % are 99.99 %, although 1 − 0.01²
+/// is not exactly 0.9999 in floating point.
+fn is_enough(reached: &Availability, needs: &Requirements) -> bool {
     reached.unavailability <= (1.0 - needs.availability) * (1.0 + 1e-9)
 }
 
 fn fits(limits: &[Limit]) -> bool {
-    // A load that is above its limit by a rounding error is at it.
+    // A load above its limit by a rounding error is within the limit.
     limits.iter().all(|limit| limit.used <= limit.allowed * (1.0 + 1e-12))
 }
 
-/// None where one cluster serves all; else as many as carry the load with one of them gone.
+/// Returns the fewest first-stage servers: 0 for one cluster, otherwise as many as carry the load after one has
+/// failed.
 fn fewest_first(demand: &Demand<'_>, clusters: u32) -> Option<u32> {
     if clusters == 1 {
         return Some(0);
@@ -95,7 +99,7 @@ fn fewest_first(demand: &Demand<'_>, clusters: u32) -> Option<u32> {
     fewest(MAX_FIRST, |first| fits(&demand.first_limits(first)))
 }
 
-/// The least number from 1 to `most` that is enough, where each number above one that is enough is too.
+/// Returns the smallest number from 1 to `most` that satisfies `enough`, which must be monotonic.
 fn fewest(most: u32, enough: impl Fn(u32) -> bool) -> Option<u32> {
     if !enough(most) {
         return None;
@@ -123,7 +127,7 @@ fn plan(demand: &Demand<'_>, shape: Shape, servers_for_load: u32) -> Result<Plan
     let work = demand.work(clusters, members);
     let connections = limits.iter().find(|limit| limit.resource == Resource::Connections);
     Ok(Plan {
-        needs: *needs,
+        requirements: *needs,
         profile: profile.clone(),
         traffic: demand.traffic,
         first,
@@ -138,14 +142,14 @@ fn plan(demand: &Demand<'_>, shape: Shape, servers_for_load: u32) -> Result<Plan
         bandwidth_bits_per_s: demand.bandwidth_bits_per_s(clusters, members),
         messages_per_s: demand.messages_per_s(),
         keep_alives_per_s: demand.keep_alives_per_s(clusters, members),
-        connections_per_server: connections.map_or(0.0, |limit| limit.asked),
+        connections_per_server: connections.map_or(0.0, |limit| limit.required),
         wait_s: queue(demand, clusters, members).map(|queue| queue.wait_s),
         stores: if needs.replication == Replication::Store { clusters * members } else { 0 },
         engine: demand.engine(clusters, members),
         cost_per_month: f64::from(shape.servers()) * profile.server.cost_per_month,
         availability: shape.availability(profile)?,
         failover: failover(times(needs, profile))?,
-        storm: after_an_outage(demand, first, clusters, members),
+        avalanche: after_an_outage(demand, first, clusters, members),
         limits,
         sensitivities: Vec::new(),
         caveats: Vec::new(),
@@ -153,18 +157,20 @@ fn plan(demand: &Demand<'_>, shape: Shape, servers_for_load: u32) -> Result<Plan
     })
 }
 
-/// The memory of all servers, in ordinary service, bytes.
+/// Returns the memory of all servers in normal operation, bytes.
 fn memory_bytes(demand: &Demand<'_>, shape: Shape) -> f64 {
     let memory = &demand.profile.memory;
-    f64::from(shape.servers()) * memory.base_bytes + demand.all_kept(shape.clusters, shape.members).bytes(memory)
+    f64::from(shape.servers()) * memory.base_bytes
+        + demand.total_memory_items(shape.clusters, shape.members).bytes(memory)
 }
 
-/// A core of the busiest member, each a queue of its own, with one of its cluster gone.
+/// Returns the queue of one core of the busiest member after one of its cluster has failed; each core has its own
+/// queue.
 pub(super) fn queue(demand: &Demand<'_>, clusters: u32, members: u32) -> Option<Mg1> {
     let rate = demand.packets_per_core(clusters, members);
     let service = match &demand.profile.timing {
         Some(timing) => timing.service_at(rate),
-        // All that it does is put down to the packets that come.
+        // Attribute all work to the incoming packets.
         None => {
             let busy = demand.member(clusters, members).work / demand.profile.working_cores();
             ServiceTime::exponential(busy / rate)
@@ -173,8 +179,8 @@ pub(super) fn queue(demand: &Demand<'_>, clusters: u32, members: u32) -> Option<
     mg1(rate, service.ok()?).ok()
 }
 
-/// R = T_F/(T_F + T_M).
-fn times(needs: &Needs, profile: &Profile) -> FailoverTimes {
+/// Converts the requirements to failover times; R = T_F/(T_F + T_M).
+fn times(needs: &Requirements, profile: &Profile) -> FailoverTimes {
     let node = profile.server.availability;
     FailoverTimes {
         availability: node,
@@ -188,12 +194,12 @@ fn times(needs: &Needs, profile: &Profile) -> FailoverTimes {
     }
 }
 
-fn not_available(needs: &Needs, profile: &Profile, least_missing: f64) -> PlanError {
+fn not_available(needs: &Requirements, profile: &Profile, least_missing: f64) -> PlanError {
     let node = brief::all_but(1.0 - profile.server.availability);
     let (asked, best) = (units::all_but(1.0 - needs.availability), units::all_but(least_missing));
     let (reason, remedy) = if needs.availability >= 1.0 {
         (
-            format!("servers that are {node} available fail, and no number of them is there all of the time"),
+            format!("servers that are {node} available fail, and no number of them is always available"),
             "promise less than 100 %, as 99.999 %, or take more available servers",
         )
     } else if needs.members_replace_each_other() {

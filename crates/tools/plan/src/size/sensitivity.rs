@@ -1,30 +1,30 @@
-//! What each input is worth: a tenth more of it, or a nine, all else as it is.
+//! Sensitivity of a plan to each input: a tenth more, or one nine, with all other inputs unchanged.
 
 use super::demand::Demand;
-use super::needs::Needs;
 use super::profile::Profile;
+use super::requirements::Requirements;
 use super::search::cheapest;
 use super::{Plan, Sensitivity, Stage};
 use crate::traffic::Calls;
 use crate::units;
 
-/// What a plan is made from.
+/// Inputs of a plan.
 #[derive(Clone)]
-struct Asked {
-    needs: Needs,
+struct PlanInputs {
+    needs: Requirements,
     profile: Profile,
 }
 
-/// One number of it.
+/// One input.
 struct Input {
     name: &'static str,
-    /// What it cannot be more than.
+    /// Highest possible value.
     most: f64,
     show: fn(f64) -> String,
-    /// How many times as much of it is tried.
+    /// Factor by which it is changed.
     factor: f64,
-    value: fn(&Asked) -> f64,
-    set: fn(&mut Asked, f64),
+    value: fn(&PlanInputs) -> f64,
+    set: fn(&mut PlanInputs, f64),
 }
 
 macro_rules! input {
@@ -40,10 +40,10 @@ macro_rules! input {
     };
 }
 
-/// Those that change the servers most stand first, then those that change the work, or what limits first, most. What is 0 has
-/// no tenth.
-pub(super) fn of(needs: &Needs, profile: &Profile, plan: &Plan) -> Vec<Sensitivity> {
-    let asked = Asked { needs: *needs, profile: profile.clone() };
+/// Returns the sensitivities, sorted by their effect on the servers, then on the work or the first bottleneck. Inputs
+/// that are 0 are skipped.
+pub(super) fn of(needs: &Requirements, profile: &Profile, plan: &Plan) -> Vec<Sensitivity> {
+    let asked = PlanInputs { needs: *needs, profile: profile.clone() };
     let inputs = of_the_needs(needs).into_iter().chain(of_the_profile());
     let mut out: Vec<Sensitivity> = inputs.filter_map(|input| change(&input, &asked, plan)).collect();
     out.sort_by(|a, b| {
@@ -54,7 +54,7 @@ pub(super) fn of(needs: &Needs, profile: &Profile, plan: &Plan) -> Vec<Sensitivi
     out
 }
 
-fn change(input: &Input, asked: &Asked, plan: &Plan) -> Option<Sensitivity> {
+fn change(input: &Input, asked: &PlanInputs, plan: &Plan) -> Option<Sensitivity> {
     let value = (input.value)(asked);
     if value <= 0.0 {
         return None;
@@ -80,7 +80,7 @@ fn change(input: &Input, asked: &Asked, plan: &Plan) -> Option<Sensitivity> {
     })
 }
 
-/// Of what limits first, with as many servers.
+/// Returns the change of the utilization of the first bottleneck with the same servers, in %.
 fn limit_percent(demand: &Demand<'_>, plan: &Plan) -> Option<f64> {
     let first = plan.limits.first()?;
     let limits = match first.stage {
@@ -92,14 +92,14 @@ fn limit_percent(demand: &Demand<'_>, plan: &Plan) -> Option<f64> {
 }
 
 const MORE: f64 = 1.1;
-/// Where a tenth more would be more than all.
+/// Factor for inputs that a tenth more would raise above their maximum.
 const LESS: f64 = 0.9;
-/// Availability is counted in nines: a server of one more, and a promise of one less.
+/// Factor of the unavailability for one nine: one more for a server, one less for the requirement.
 const NINE_MORE: f64 = 0.1;
 const NINE_LESS: f64 = 10.0;
 const ENDLESS: f64 = f64::INFINITY;
 
-fn of_the_needs(needs: &Needs) -> Vec<Input> {
+fn of_the_needs(needs: &Requirements) -> Vec<Input> {
     vec![
         input!("subscribers", ENDLESS, units::number, needs.subscribers),
         calls(needs.calls),

@@ -1,4 +1,4 @@
-//! What the models predict beside what was measured, as the thesis's tables 4.4 and 5.2 and its figure 4.13 have it.
+//! Predictions of the models beside measurements, in the form of the thesis's tables 4.4 and 5.2 and its figure 4.13.
 
 use serde::Serialize;
 
@@ -6,28 +6,28 @@ use crate::fit::{DEFAULT_QUEUE, NOTICED, Observation, noticed_at, of_one_kind};
 use crate::size::Profile;
 use crate::threads::threads_on_one_core;
 use crate::timing::PacketTiming;
-use crate::{PlanError, Promise, ServiceTime, capacity, mg1, mmck};
+use crate::{Objective, PlanError, ServiceTime, capacity, mg1, mmck};
 
-/// Loads between which the wait of a one-thread server is predicted.
+/// Loads at which the wait of a one-thread server must be predicted.
 const PREDICTED: std::ops::RangeInclusive<f64> = 0.3..=0.8;
-/// A wait may miss by this much, or by [`WAIT_WITHIN_S`].
+/// Accepted relative error of a wait; an error within [`WAIT_WITHIN_S`] is accepted as well.
 const WAIT_WITHIN: f64 = 0.15;
-/// A wait may miss by so many seconds.
+/// Accepted absolute error of a wait, s.
 const WAIT_WITHIN_S: f64 = 5e-6;
-/// The rate at which 1 % is dropped may miss by this much.
+/// Accepted relative error of the rate at which 1 % is dropped.
 const RATE_WITHIN: f64 = 0.1;
 
-/// A prediction beside its measurement.
+/// Prediction and measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Pair {
-    /// By the model; nothing where it has no answer.
+    /// Prediction; `None` if the model has no answer.
     pub predicted: Option<f64>,
-    /// What was measured; nothing where it was not.
+    /// Measurement; `None` if it was not measured.
     pub measured: Option<f64>,
 }
 
 impl Pair {
-    /// (predicted − measured)/measured.
+    /// Returns the relative error, (predicted − measured)/measured.
     #[must_use]
     pub fn error(&self) -> Option<f64> {
         let (predicted, measured) = self.predicted.zip(self.measured)?;
@@ -35,68 +35,68 @@ impl Pair {
     }
 }
 
-/// One measurement and what the models make of it.
+/// Measurement with its predictions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Row {
-    /// Where the measurement stands.
+    /// Source of the measurement.
     pub name: String,
     /// λ, packets/s.
     pub rate_per_s: f64,
-    /// Calls/s, where that is known.
+    /// Call rate, if known, calls/s.
     pub calls_per_s: Option<f64>,
-    /// c.
+    /// c: number of threads.
     pub servers: u32,
-    /// K.
+    /// K: system size.
     pub queue: u64,
     /// α(λ).
     pub alpha: f64,
     /// β(λ, c).
     pub beta: f64,
-    /// E\[X\] of one of the threads, s.
+    /// E\[X\] on one of the threads, s.
     pub service_s: Pair,
-    /// ρ = λ·E\[X\]/c beside the processors kept busy (figure 4.13).
+    /// ρ = λ·E\[X\]/c, compared with the processors in use (figure 4.13).
     pub rho: Pair,
-    /// W, s: of one thread by M/G/1 (table 4.4).
+    /// W of one thread by M/G/1, s (table 4.4).
     pub wait_s: Pair,
-    /// The share that is dropped, by M/M/c/K (table 5.2).
+    /// Share of drops by M/M/c/K (table 5.2).
     pub drops: Pair,
-    /// Whether the wait is one that is promised to be predicted: one thread, a load of 30 to 80 %.
+    /// Whether the wait must be predicted: one thread, a load of 30 to 80 %.
     pub wait_counts: bool,
-    /// Whether it is, within 15 % or 5 µs.
+    /// Whether the wait is predicted within 15 % or 5 µs.
     pub wait_holds: Option<bool>,
 }
 
-/// The rate with 1 % of drops, for a number of threads.
+/// Rate with 1 % drops for a number of threads.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct OnePercent {
-    /// c.
+    /// c: number of threads.
     pub servers: u32,
     /// Packets/s.
     pub rate_per_s: Pair,
-    /// Whether it is predicted within 10 %.
+    /// Whether the rate is predicted within 10 %.
     pub holds: Option<bool>,
 }
 
-/// All of it.
+/// Result of a validation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Validation {
-    /// By rising threads and rate.
+    /// Measurements by rising threads and rate.
     pub rows: Vec<Row>,
-    /// For each number of threads with a rate of 1 %.
+    /// Rates with 1 % drops, by number of threads.
     pub one_percent: Vec<OnePercent>,
-    /// Waits that are promised to be predicted, and those that are.
+    /// Number of waits that must be predicted, and number that are.
     pub waits: (usize, usize),
-    /// Whether all that is promised holds; nothing where nothing of it was measured.
+    /// Whether all required predictions hold; `None` if none of them was measured.
     pub holds: Option<bool>,
 }
 
-/// Lays predictions beside measurements: of the kind of work that most of them are of.
+/// Compares predictions with the measurements of the most frequent kind of work.
 ///
 /// # Errors
-/// A profile without timing, and what the models refuse.
+/// A profile without timing, and the errors of the models.
 pub fn validate(measured: &[Observation], profile: &Profile) -> Result<Validation, PlanError> {
     let timing = profile.timing.as_ref().ok_or_else(|| PlanError::Contradiction {
         input: "a prediction".into(),
@@ -120,7 +120,7 @@ pub fn validate(measured: &[Observation], profile: &Profile) -> Result<Validatio
     Ok(Validation { waits: (judged.len(), kept), rows, one_percent, holds })
 }
 
-/// X of one of c threads, and β.
+/// Returns X on one of c threads, and β.
 fn service(
     rate: f64,
     servers: u32,
@@ -152,7 +152,7 @@ fn row(observation: &Observation, timing: &PacketTiming, profile: &Profile) -> R
         _ => None,
     };
     let wait_s = Pair { predicted: wait, measured: observation.wait_s };
-    // The load as it was measured, where it was: a wrong prediction must not excuse itself.
+    // Use the measured load if there is one: a wrong prediction must not exempt itself.
     let load = observation.cpu.or_else(|| observation.mean_s().map(|mean| rate * mean)).or(rho);
     let wait_counts = servers == 1 && load.is_some_and(|load| PREDICTED.contains(&load));
     let wait_holds = observation.wait_s.filter(|_| wait_counts).map(|measured| {
@@ -175,7 +175,7 @@ fn row(observation: &Observation, timing: &PacketTiming, profile: &Profile) -> R
     })
 }
 
-/// `None` where neither is known.
+/// Returns `None` if neither rate is known.
 fn one_percent(
     measured: &[Observation],
     servers: u32,
@@ -192,9 +192,9 @@ fn one_percent(
         let found = service(rate, servers, timing, profile)?;
         Ok(found.map_or(f64::NAN, |(service, _)| service.mean_s()))
     };
-    let predicted = match capacity::mmck_capacity(Promise::Drops(NOTICED), servers, queue, mean) {
+    let predicted = match capacity::mmck_capacity(Objective::Drops(NOTICED), servers, queue, mean) {
         Ok(found) => Some(found.rate_per_s),
-        Err(PlanError::NeverKept { .. }) => None,
+        Err(PlanError::Unreachable { .. }) => None,
         Err(error) => return Err(error),
     };
     let rate_per_s = Pair { predicted, measured: Some(seen) };

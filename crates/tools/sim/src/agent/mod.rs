@@ -1,5 +1,5 @@
-//! Scripted user agents: phones that register, call, ring, answer, are busy, hang up and send messages, with client and
-//! server transactions of their own.
+//! Scripted user agents: phones that register, call, ring, answer, are busy, hang up and send messages, with client
+//! and server transactions of their own.
 
 mod uac;
 mod uas;
@@ -17,107 +17,107 @@ use crate::rng::Rng;
 use uac::Exchange;
 use uas::Ringing;
 
-/// What a phone does of itself.
+/// Scripted action of a phone.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Registers its contact; 0 removes it.
+    /// Registers the phone's contact.
     Register {
-        /// The expiry that it asks for, in seconds.
+        /// Requested expiry, in seconds; 0 removes the contact.
         expires_s: u32,
     },
-    /// Sends a REGISTER with the Call-ID of the others and the lowest CSeq, as a delayed one might have.
+    /// Sends a REGISTER with the Call-ID of the others and the lowest CSeq, like a delayed one.
     RegisterLate,
-    /// Registers a second contact beside its own.
+    /// Registers a second contact in addition to the phone's own.
     RegisterTwo {
-        /// The expiry that it asks for both, in seconds.
+        /// Requested expiry of both, in seconds.
         expires_s: u32,
     },
-    /// Forgets how it has counted its registrations, as a phone does that is switched off and on.
+    /// Resets the phone's REGISTER state, as switching it off and on does.
     Restart,
-    /// Registers the address of another user at the server as a further contact: calls come back to the server.
+    /// Registers another user's address at the server as a further contact, so calls return to the server.
     Divert {
-        /// The other user.
+        /// Other user.
         user: String,
     },
-    /// Asks for the bindings.
+    /// Queries the bindings.
     Fetch,
     /// Removes all bindings.
     Clear,
     /// Calls a user.
     Call {
-        /// The user.
+        /// Called user.
         user: String,
-        /// How long it talks before it hangs up.
+        /// Duration of the call until the phone hangs up.
         hold: Duration,
-        /// How long it waits for an answer before it cancels.
+        /// Time to wait for an answer before it cancels.
         patience: Option<Duration>,
     },
     /// Sends a MESSAGE.
     Message {
-        /// The user.
+        /// Receiving user.
         user: String,
     },
     /// Sends OPTIONS to the server.
     Options,
 }
 
-/// What a phone does with a call.
+/// Behavior of a called phone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answering {
-    /// Rings, answers, and perhaps hangs up first.
+pub enum AnswerBehavior {
+    /// Rings, answers, and may hang up first.
     Answer {
-        /// How long it rings.
+        /// Ringing time.
         ring: Duration,
-        /// How long it talks before it hangs up.
+        /// Duration of the call until the phone hangs up, if it does.
         hold: Option<Duration>,
     },
     /// Rings until it is cancelled.
     Ring,
-    /// Says every minute that it still rings, and after some is busy.
+    /// Sends 180 every minute, and is finally busy.
     RingOn,
-    /// 486.
+    /// Answers 486.
     Busy,
-    /// 603.
+    /// Answers 603.
     Decline,
-    /// 503 to everything.
+    /// Answers every request with 503.
     Unavailable,
-    /// Comes to life when others have given it up: says nothing to a call for long, then rings and answers.
+    /// Is silent for longer than the server waits, then rings and answers.
     Late {
-        /// How long it says nothing.
+        /// Duration of the silence.
         silence: Duration,
-        /// How long it rings.
+        /// Ringing time.
         ring: Duration,
     },
-    /// Hears nothing at all, as if it were switched off.
+    /// Ignores all messages, as if switched off.
     Dead,
 }
 
-/// One phone and its script.
+/// Phone and its script.
 #[derive(Clone, Debug)]
 pub struct Phone {
-    /// The user part of its address of record; its password is the same.
+    /// User part of its address of record, and its password.
     pub user: String,
-    /// The domain.
+    /// Domain.
     pub domain: String,
-    /// Where it is.
+    /// Address.
     pub address: SocketAddr,
-    /// Where it believes that it is: differs behind a translation.
+    /// Address that it believes it has; it differs behind a NAT.
     pub own_address: SocketAddr,
-    /// How it reaches the server, and is reached.
+    /// Transport between phone and server.
     pub transport: Transport,
-    /// The preference that it registers with.
+    /// q value with which it registers.
     pub q: Option<&'static str>,
-    /// It says which device it is.
-    pub says_device: bool,
-    /// It registers the flow besides (RFC 5626).
-    pub says_flow: bool,
-    /// What it does with calls.
-    pub answering: Answering,
-    /// What it does when.
+    /// Whether its contact has a `+sip.instance` parameter.
+    pub sends_instance: bool,
+    /// Whether its contact has a `reg-id` parameter as well (RFC 5626).
+    pub sends_reg_id: bool,
+    /// Behavior when called.
+    pub answer_behavior: AnswerBehavior,
+    /// Actions with their times.
     pub script: Vec<(Duration, Action)>,
 }
 
-/// A phone at work.
+/// State of a running phone.
 #[derive(Debug)]
 pub struct Agent {
     number: usize,
@@ -132,31 +132,31 @@ pub struct Agent {
     ringing: Vec<Ringing>,
     dialogs: Vec<Dialog>,
     register_cseq: u32,
-    /// How often it was switched on.
+    /// Number of times it was switched on.
     starts: u32,
-    /// It has registered, and does so again when its connection is lost.
+    /// Whether it has registered, and registers again after its connection is lost.
     registers: bool,
     outbox: VecDeque<(Flow, Vec<u8>)>,
-    /// What the script achieved.
+    /// Results of the script.
     pub tally: Tally,
 }
 
-/// How often what was achieved.
+/// Results by kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Registrations that were accepted.
+    /// Accepted registrations.
     pub registered: u64,
-    /// Calls that were answered, as their caller sees it.
+    /// Answered calls, as seen by the caller.
     pub answered: u64,
-    /// Calls that were refused, as their caller sees it.
+    /// Rejected calls, as seen by the caller.
     pub refused: u64,
-    /// Messages and OPTIONS that were answered 2xx.
+    /// MESSAGE and OPTIONS requests with a 2xx response.
     pub delivered: u64,
-    /// Requests that heard no final response.
+    /// Requests without a final response.
     pub unanswered: u64,
 }
 
-/// A call that was answered, at either end.
+/// Answered call, at either end.
 #[derive(Clone, Debug)]
 struct Dialog {
     call_id: String,
@@ -165,10 +165,10 @@ struct Dialog {
     target: String,
     routes: Vec<String>,
     cseq: u32,
-    /// The caller's ACK, which goes out again with each repetition of the 2xx.
+    /// Caller's ACK, which is sent again for each retransmission of the 2xx.
     ack: Option<(Flow, Vec<u8>)>,
-    /// The callee's 2xx, which is repeated until the ACK comes.
-    accepted: Option<uas::Accepted>,
+    /// Callee's 2xx, which is retransmitted until the ACK arrives.
+    accepted: Option<uas::AcceptedInvite>,
     over: bool,
 }
 
@@ -185,7 +185,7 @@ enum Task {
 }
 
 impl Agent {
-    /// A phone that begins its script at the clock's origin.
+    /// Creates a phone whose script starts at time zero.
     #[must_use]
     pub fn new(number: usize, phone: Phone, server: SocketAddr, mut rng: Rng) -> Self {
         let mut agent = Self {
@@ -213,26 +213,26 @@ impl Agent {
         agent
     }
 
-    /// Where the phone is.
+    /// Returns the phone's address.
     #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.phone.address
     }
 
-    /// How the phone reaches the server.
+    /// Returns the transport between phone and server.
     #[must_use]
     pub const fn transport(&self) -> Transport {
         self.phone.transport
     }
 
-    /// A message came.
+    /// Handles an incoming message.
     pub fn handle_message(&mut self, now: Timestamp, flow: Flow, bytes: &[u8]) {
-        if self.phone.answering == Answering::Dead
+        if self.phone.answer_behavior == AnswerBehavior::Dead
             && Peek::read(bytes).is_ok_and(|p| matches!(p.kind, Kind::Request(_)))
         {
             return;
         }
-        // An empty line keeps a translation open and asks for nothing.
+        // An empty line is a keep-alive and needs no response.
         let Ok(message) = Message::parse(bytes) else { return };
         match message.status() {
             Some(status) => self.handle_response(now, &message, status),
@@ -244,7 +244,7 @@ impl Agent {
         self.drain_events();
     }
 
-    /// A connection of the phone's was lost.
+    /// Handles the loss of a connection.
     pub fn handle_closed(&mut self, now: Timestamp, connection: ConnId) {
         self.transactions.handle_closed(now, connection, self.server);
         if self.registers {
@@ -254,17 +254,17 @@ impl Agent {
         self.drain_events();
     }
 
-    /// What is due.
+    /// Handles everything that is due.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.transactions.handle_timeout(now);
         while let Some(entry) = self.tasks.first_entry().filter(|entry| entry.key().0 <= now) {
             match entry.remove() {
                 Task::Act(index) => self.act(now, index),
-                Task::GiveUp(exchange) => self.give_up(now, exchange),
-                Task::Answer(ringing) => self.pick_up(now, ringing),
+                Task::GiveUp(exchange) => self.cancel_call(now, exchange),
+                Task::Answer(ringing) => self.answer_call(now, ringing),
                 Task::RingAgain(ringing) => self.ring_again(now, ringing),
                 Task::WakeUp(ringing) => self.wake_up(now, ringing),
-                Task::Reconnect => self.come_back(now),
+                Task::Reconnect => self.reconnect(now),
                 Task::RepeatAccepted(dialog) => self.repeat_accepted(now, dialog),
                 Task::HangUp(dialog) => self.hang_up(now, dialog),
             }
@@ -272,7 +272,7 @@ impl Agent {
         self.drain_events();
     }
 
-    /// When something is due.
+    /// Returns the time of the next timeout.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let task = self.tasks.first_key_value().map(|((at, _), _)| *at);
@@ -280,7 +280,7 @@ impl Agent {
         task.into_iter().chain(timer).min()
     }
 
-    /// Takes one message that is to be sent; without a connection on a stream, by any.
+    /// Takes one message to send. A stream flow without a connection may use any.
     pub fn poll_transmit(&mut self) -> Option<(Flow, Vec<u8>)> {
         let mut buffer = Vec::new();
         if let Some(flow) = self.transactions.poll_transmit(&mut buffer) {
@@ -304,12 +304,12 @@ impl Agent {
         }
     }
 
-    /// A word that no agent has said before.
-    fn word(&mut self) -> String {
+    /// Returns a token that is unique among all agents.
+    fn token(&mut self) -> String {
         format!("phone-{}-{:x}", self.number, self.rng.next_u64())
     }
 
-    /// The address of record of a user, of our domain where none is named.
+    /// Returns the address of record of a user, by default in the phone's own domain.
     fn uri_of(&self, user: &str) -> String {
         if user.contains('@') { format!("sip:{user}") } else { format!("sip:{user}@{}", self.phone.domain) }
     }
@@ -319,7 +319,7 @@ impl Agent {
         format!("sip:{}@{}{transport}", self.phone.user, self.phone.own_address)
     }
 
-    /// How the phone sends to `peer`.
+    /// Returns the flow to `peer`.
     const fn flow_to(&self, peer: SocketAddr) -> Flow {
         Flow::new(ListenerId(0), self.phone.transport, peer)
     }

@@ -1,4 +1,4 @@
-//! The client side of a phone: what it asks for, and what it does with the answers.
+//! Client side of a phone: its requests and their responses.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -11,16 +11,16 @@ use strowger_transaction::{ClientId, Kind, ResponseVerdict};
 use super::wire::{self, Draft};
 use super::{Action, Agent, Dialog, Task};
 
-/// How often a request is repeated with other credentials.
+/// Highest number of repetitions of a request with new credentials.
 const MAX_CHALLENGES: u32 = 3;
 
-/// One request and what came of it.
+/// Request and its progress.
 #[derive(Debug)]
 pub(super) struct Exchange {
     draft: Draft,
     client: ClientId,
     challenges: u32,
-    /// A late REGISTER keeps its CSeq when it is repeated.
+    /// Whether a repetition keeps the CSeq, as for a late REGISTER.
     keeps_cseq: bool,
     hold: Duration,
     gave_up: bool,
@@ -35,11 +35,11 @@ impl Agent {
                 self.register_own(now, expires_s);
             }
             Action::RegisterLate => {
-                let contact = format!("Contact: <{}>;expires=600{}", self.own_uri(), self.device());
+                let contact = format!("Contact: <{}>;expires=600{}", self.own_uri(), self.instance_parameters());
                 self.register(now, vec![contact], true);
             }
             Action::RegisterTwo { expires_s } => {
-                let device = self.device();
+                let device = self.instance_parameters();
                 let mut second = self.phone.own_address;
                 second.set_port(5070);
                 let own = format!("Contact: <{}>;expires={expires_s}{device}", self.own_uri());
@@ -76,30 +76,30 @@ impl Agent {
         }
     }
 
-    /// After its connection was lost the phone registers by another.
-    pub(super) fn come_back(&mut self, now: Timestamp) {
+    /// Registers over a new connection after the previous one was lost.
+    pub(super) fn reconnect(&mut self, now: Timestamp) {
         self.register_own(now, 300);
     }
 
     fn register_own(&mut self, now: Timestamp, expires_s: u32) {
         let q = self.phone.q.map(|q| format!(";q={q}")).unwrap_or_default();
-        let device = self.device();
+        let device = self.instance_parameters();
         let contact = format!("Contact: <{}>{q};expires={expires_s}{device}", self.own_uri());
         self.register(now, vec![contact], false);
     }
 
-    /// The parameters of its contact that say which device it is.
-    fn device(&self) -> String {
+    /// Returns the contact parameters that identify the device (RFC 5626).
+    fn instance_parameters(&self) -> String {
         let instance = format!(";+sip.instance=\"<urn:uuid:00000000-0000-1000-8000-{:012}>\"", self.number);
-        match (self.phone.says_device, self.phone.says_flow) {
+        match (self.phone.sends_instance, self.phone.sends_reg_id) {
             (false, _) => String::new(),
             (true, false) => instance,
             (true, true) => instance + ";reg-id=1",
         }
     }
 
-    /// Cancels a call that nobody has answered yet; before any response it waits for one.
-    pub(super) fn give_up(&mut self, now: Timestamp, index: usize) {
+    /// Cancels an unanswered call; before the first response it waits for one.
+    pub(super) fn cancel_call(&mut self, now: Timestamp, index: usize) {
         let exchange = &mut self.exchanges[index];
         if exchange.answered.is_none() {
             exchange.gave_up = true;
@@ -158,7 +158,7 @@ impl Agent {
         if self.starts > 0 {
             draft.call_id += &format!("-{}", self.starts);
         }
-        if self.phone.says_device {
+        if self.phone.sends_instance {
             draft.headers.push("Supported: gruu, outbound".to_owned());
         }
         self.register_cseq += u32::from(!late);
@@ -171,7 +171,7 @@ impl Agent {
     }
 
     fn draft(&mut self, method: &'static str, uri: String, body: Vec<u8>) -> Draft {
-        let (tag, call_id) = (self.word(), self.word());
+        let (tag, call_id) = (self.token(), self.token());
         Draft {
             method,
             to: format!("<{uri}>"),
@@ -211,7 +211,7 @@ impl Agent {
             Status::UNAUTHORIZED => (HeaderName::WwwAuthenticate, HeaderName::Authorization),
             _ => (HeaderName::ProxyAuthenticate, HeaderName::ProxyAuthorization),
         };
-        let cnonce = self.word();
+        let cnonce = self.token();
         let Some(challenge) = message.head().first(asked).and_then(AuthParams::parse) else { return };
         let exchange = &self.exchanges[index];
         let request = client::Request {
@@ -242,7 +242,7 @@ impl Agent {
         self.send(now, index);
     }
 
-    /// A 2xx to our INVITE: the first of a fork's branch makes a dialog, each is acknowledged.
+    /// Handles a 2xx to the phone's INVITE: the first creates the dialog, and each is acknowledged.
     fn accept(&mut self, now: Timestamp, index: usize, message: &Message<'_>) {
         let remote = wire::value(message, HeaderName::To);
         let exchange = &self.exchanges[index];
@@ -257,13 +257,13 @@ impl Agent {
         routes.reverse();
         let cseq = exchange.draft.cseq;
         let (local, call_id) = (exchange.draft.from.clone(), call_id.clone());
-        // A second answer of a fork, and one that came too late, are hung up at once.
+        // Further 2xx of a fork, and late ones, are hung up at once.
         let first = !self.dialogs.iter().any(|dialog| dialog.call_id == call_id);
         let hold = if first && !exchange.gave_up { exchange.hold } else { Duration::ZERO };
         let mut dialog =
             Dialog { call_id, local, remote, target, routes, cseq, ack: None, accepted: None, over: false };
         let ack = dialog.draft("ACK", cseq);
-        let branch = format!("z9hG4bKack-{}", self.word());
+        let branch = format!("z9hG4bKack-{}", self.token());
         let to = self.flow_to(ack.next_hop(self.server));
         let packet = (to, ack.write(self.phone.transport, self.phone.own_address, &branch));
         dialog.ack = Some(packet.clone());
@@ -289,7 +289,7 @@ impl Dialog {
 }
 
 impl Draft {
-    /// The first Route, within a dialog the peer's own address, else the server.
+    /// Returns the first Route, otherwise the peer's address within a dialog, otherwise the server.
     fn next_hop(&self, server: SocketAddr) -> SocketAddr {
         let hop = self.routes.first().unwrap_or(&self.uri);
         wire::address_of(hop).unwrap_or(server)

@@ -1,35 +1,35 @@
-//! The server side of a phone: calls that ring, and whatever else comes in.
+//! Server side of a phone: ringing calls and other incoming requests.
 
 use core::time::Duration;
 
 use strowger_foundation::{Flow, Timestamp};
-use strowger_message::{HeaderName, Message, Method, Reply, Status};
+use strowger_message::{HeaderName, Message, Method, ResponseBuilder, Status};
 use strowger_transaction::{Kind, ServerId, ServerKey};
 
-use super::{Agent, Answering, Dialog, Task, wire};
+use super::{Agent, AnswerBehavior, Dialog, Task, wire};
 
-/// The first interval between two sendings of a 2xx, and the longest (RFC 3261 §13.3.1.4).
+/// First and longest interval between transmissions of a 2xx (RFC 3261 §13.3.1.4).
 const T1: Duration = Duration::from_millis(500);
 const T2: Duration = Duration::from_secs(4);
-/// How often a phone that rings on says so.
+/// Number of 180 responses of a phone that keeps ringing.
 const MAX_RINGS: u32 = 6;
-/// How long a 2xx is sent without an ACK.
+/// Time for which a 2xx is retransmitted without an ACK.
 const PATIENCE: Duration = Duration::from_secs(32);
 
-/// A call that has come in.
+/// Incoming call.
 #[derive(Debug)]
 pub(super) struct Ringing {
     server: ServerId,
-    /// The INVITE as it came.
+    /// INVITE as received.
     invite: Vec<u8>,
     tag: String,
     rings: u32,
     over: bool,
 }
 
-/// A 2xx that is sent until its ACK comes.
+/// 2xx that is retransmitted until its ACK arrives.
 #[derive(Clone, Debug)]
-pub(super) struct Accepted {
+pub(super) struct AcceptedInvite {
     server: ServerId,
     bytes: Vec<u8>,
     since: Timestamp,
@@ -53,7 +53,7 @@ impl Agent {
         }
         let kind = if message.method() == Method::Invite { Kind::Invite } else { Kind::NonInvite };
         let Ok(server) = self.transactions.open_server(now, key, kind, from, u32::MAX) else { return };
-        let tag = self.word();
+        let tag = self.token();
         match message.method() {
             Method::Invite => self.on_invite(now, server, tag, message),
             Method::Cancel => {
@@ -74,17 +74,17 @@ impl Agent {
                 }
                 self.answer(now, server, message, status, &tag);
             }
-            _ if self.phone.answering == Answering::Unavailable => {
+            _ if self.phone.answer_behavior == AnswerBehavior::Unavailable => {
                 self.answer(now, server, message, Status::SERVICE_UNAVAILABLE, &tag);
             }
             _ => self.answer(now, server, message, Status::OK, &tag),
         }
     }
 
-    pub(super) fn pick_up(&mut self, now: Timestamp, index: usize) {
-        let hold = match self.phone.answering {
-            Answering::Answer { hold, .. } => hold,
-            Answering::Late { .. } => None,
+    pub(super) fn answer_call(&mut self, now: Timestamp, index: usize) {
+        let hold = match self.phone.answer_behavior {
+            AnswerBehavior::Answer { hold, .. } => hold,
+            AnswerBehavior::Late { .. } => None,
             _ => return,
         };
         let ringing = &mut self.ringing[index];
@@ -94,7 +94,7 @@ impl Agent {
         let (server, tag, invite) = (ringing.server, ringing.tag.clone(), ringing.invite.clone());
         let Ok(message) = Message::parse(&invite) else { return };
         let bytes = self.response(&message, Status::OK, &tag);
-        let accepted = Accepted { server, bytes: bytes.clone(), since: now, interval: T1, hold };
+        let accepted = AcceptedInvite { server, bytes: bytes.clone(), since: now, interval: T1, hold };
         self.dialogs.push(Dialog {
             call_id: wire::text(message.call_id()),
             local: format!("{};tag={tag}", wire::value(&message, HeaderName::To)),
@@ -110,11 +110,11 @@ impl Agent {
         self.schedule(now + T1, Task::RepeatAccepted(self.dialogs.len() - 1));
     }
 
-    /// A phone that was silent for long rings after all.
+    /// Rings after a long silence.
     pub(super) fn wake_up(&mut self, now: Timestamp, index: usize) {
-        let Answering::Late { ring, .. } = self.phone.answering else { return };
+        let AnswerBehavior::Late { ring, .. } = self.phone.answer_behavior else { return };
         if !self.ringing[index].over {
-            self.say(now, index, Status::RINGING);
+            self.respond(now, index, Status::RINGING);
             self.schedule(now + ring, Task::Answer(index));
         }
     }
@@ -128,12 +128,12 @@ impl Agent {
             self.stop_ringing(now, index, Status::BUSY_HERE);
             return;
         }
-        self.say(now, index, Status::RINGING);
+        self.respond(now, index, Status::RINGING);
         self.schedule(now + Duration::from_secs(50), Task::RingAgain(index));
     }
 
     //= rfc3261#13.3.1.4
-    /// The 2xx again, until the ACK comes or it is given up.
+    /// Retransmits the 2xx until the ACK arrives or the time is over.
     pub(super) fn repeat_accepted(&mut self, now: Timestamp, index: usize) {
         let Some(accepted) = &mut self.dialogs[index].accepted else { return };
         if now.saturating_since(accepted.since) >= PATIENCE {
@@ -150,24 +150,24 @@ impl Agent {
     fn on_invite(&mut self, now: Timestamp, server: ServerId, tag: String, message: &Message<'_>) {
         self.ringing.push(Ringing { server, invite: message.bytes().to_vec(), tag, rings: 0, over: false });
         let index = self.ringing.len() - 1;
-        match self.phone.answering {
-            Answering::Answer { ring, .. } => {
-                self.say(now, index, Status::RINGING);
+        match self.phone.answer_behavior {
+            AnswerBehavior::Answer { ring, .. } => {
+                self.respond(now, index, Status::RINGING);
                 self.schedule(now + ring, Task::Answer(index));
             }
-            Answering::Ring | Answering::Dead => {
-                self.say(now, index, Status::TRYING);
-                self.say(now, index, Status::RINGING);
+            AnswerBehavior::Ring | AnswerBehavior::Dead => {
+                self.respond(now, index, Status::TRYING);
+                self.respond(now, index, Status::RINGING);
             }
-            Answering::RingOn => self.ring_again(now, index),
-            Answering::Busy => self.stop_ringing(now, index, Status::BUSY_HERE),
-            Answering::Late { silence, .. } => self.schedule(now + silence, Task::WakeUp(index)),
-            Answering::Unavailable => self.stop_ringing(now, index, Status::SERVICE_UNAVAILABLE),
-            Answering::Decline => self.stop_ringing(now, index, Status::DECLINE),
+            AnswerBehavior::RingOn => self.ring_again(now, index),
+            AnswerBehavior::Busy => self.stop_ringing(now, index, Status::BUSY_HERE),
+            AnswerBehavior::Late { silence, .. } => self.schedule(now + silence, Task::WakeUp(index)),
+            AnswerBehavior::Unavailable => self.stop_ringing(now, index, Status::SERVICE_UNAVAILABLE),
+            AnswerBehavior::Decline => self.stop_ringing(now, index, Status::DECLINE),
         }
     }
 
-    fn say(&mut self, now: Timestamp, index: usize, status: Status) {
+    fn respond(&mut self, now: Timestamp, index: usize, status: Status) {
         let ringing = &self.ringing[index];
         let (server, tag, invite) = (ringing.server, ringing.tag.clone(), ringing.invite.clone());
         if let Ok(message) = Message::parse(&invite) {
@@ -199,10 +199,11 @@ impl Agent {
         self.transactions.respond(now, server, status, bytes);
     }
 
-    /// A response with what a dialog needs, and with odd header lines and a body that must not be touched on the way.
+    /// Writes a response with the fields of a dialog, and with unusual header fields and a body that must be
+    /// forwarded unchanged.
     fn response(&self, message: &Message<'_>, status: Status, tag: &str) -> Vec<u8> {
         let mut out = Vec::new();
-        let mut reply = Reply::begin(&mut out, message.head(), status, status.reason(), tag.as_bytes(), None);
+        let mut reply = ResponseBuilder::begin(&mut out, message.head(), status, status.reason(), tag.as_bytes(), None);
         for route in message.head().all(HeaderName::RecordRoute) {
             reply = reply.header("Record-Route", &[route]);
         }
@@ -218,7 +219,7 @@ impl Agent {
 }
 
 impl Dialog {
-    /// Whether a request from the peer belongs to the dialog.
+    /// Returns whether a request of the peer belongs to the dialog.
     fn is_of(&self, message: &Message<'_>) -> bool {
         let same = |name, value: &str| message.head().first(name) == Some(value.as_bytes());
         message.call_id() == self.call_id.as_bytes()

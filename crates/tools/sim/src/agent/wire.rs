@@ -1,4 +1,4 @@
-//! The messages that scripted user agents send.
+//! Messages of scripted user agents.
 
 use core::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use strowger_foundation::Transport;
 use strowger_message::{HeaderName, Message, NameAddr};
 use strowger_transaction::ClientId;
 
-/// One request as an agent means it; a repetition with credentials changes only some of it.
+/// Request of an agent before its Via is added; a repetition with credentials changes only parts of it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Draft {
     pub(crate) method: &'static str,
@@ -16,15 +16,15 @@ pub(crate) struct Draft {
     pub(crate) call_id: String,
     pub(crate) cseq: u32,
     pub(crate) routes: Vec<String>,
-    /// Further header lines, without line ends.
+    /// Further header fields, without line ends.
     pub(crate) headers: Vec<String>,
-    /// Authorization or Proxy-Authorization, as a line.
+    /// Authorization or Proxy-Authorization header field.
     pub(crate) credentials: Option<String>,
     pub(crate) body: Vec<u8>,
 }
 
 impl Draft {
-    /// The request with a Via of `sent_by` and `branch`.
+    /// Writes the request with a Via of `sent_by` and `branch`.
     pub(crate) fn write(&self, transport: Transport, sent_by: SocketAddr, branch: &str) -> Vec<u8> {
         let transport = transport.as_str();
         let mut text = format!("{} {} SIP/2.0\r\n", self.method, self.uri);
@@ -44,12 +44,12 @@ impl Draft {
     }
 }
 
-/// The branch of an agent's client transaction; no other agent makes the same.
+/// Returns the branch of an agent's client transaction, unique among agents.
 pub(crate) fn branch(agent: usize, client: ClientId) -> String {
     format!("z9hG4bKa{agent}-{}-{}", client.index(), client.generation())
 }
 
-/// The client transaction that [`branch`] named.
+/// Returns the client transaction encoded by [`branch`].
 pub(crate) fn client_of(branch: &[u8]) -> Option<ClientId> {
     let text = core::str::from_utf8(branch).ok()?;
     let mut parts = text.split('-').skip(1);
@@ -57,23 +57,23 @@ pub(crate) fn client_of(branch: &[u8]) -> Option<ClientId> {
     Some(ClientId::from_parts(index, parts.next()?.parse().ok()?))
 }
 
-/// A header's first value as text.
+/// Returns the first value of a header field as text.
 pub(crate) fn value(message: &Message<'_>, name: HeaderName) -> String {
     text(message.head().first(name).unwrap_or(&[]))
 }
 
-/// The URI of the first Contact.
+/// Returns the URI of the first Contact.
 pub(crate) fn contact(message: &Message<'_>) -> Option<String> {
     let element = message.head().elements(HeaderName::Contact).next()?;
     NameAddr::parse(element).map(|contact| text(contact.uri))
 }
 
-/// Record-Route from the top down.
+/// Returns the Record-Route values from top to bottom.
 pub(crate) fn record_routes(message: &Message<'_>) -> Vec<String> {
     message.head().elements(HeaderName::RecordRoute).map(text).collect()
 }
 
-/// The address that a URI spells out, where it does.
+/// Returns the address in a URI, if it is a literal.
 pub(crate) fn address_of(uri: &str) -> Option<SocketAddr> {
     let host = uri.trim_start_matches('<').trim_start_matches("sip:");
     let host = host.split_once('@').map_or(host, |(_, host)| host);

@@ -1,18 +1,18 @@
-//! Runs worlds by seed: many until the first that breaks a rule, or one with all its messages.
+//! Runs simulated worlds by seed: many seeds until the first violation, or one with a trace of its messages.
 //!
-//! `sim --seeds 0..1000` or `sim --seed 123 --verbose`; three of four worlds have a store. `sim --crash-points` has power fail
-//! at every operation of the disk. `sim --overload` compares policies of overload control. Exit codes: 0 all rules held, 1 one was
-//! broken, 2 bad arguments.
+//! Usage: `sim --seeds 0..1000` or `sim --seed 123 --verbose`. Three of four worlds have a store. `sim
+//! --crash-points` fails power at every disk operation. `sim --overload` compares policies of overload control. Exit
+//! codes: 0 all rules hold, 1 a rule was violated, 2 bad arguments.
 
 use std::ops::Range;
 use std::process::ExitCode;
 
 use strowger_sim::agent::Tally;
 use strowger_sim::crash_points;
-use strowger_sim::invariants::Witnessed;
+use strowger_sim::invariants::RuleCoverage;
 use strowger_sim::overload::{self, Cpu};
 use strowger_sim::scenario::Scenario;
-use strowger_sim::store::Done;
+use strowger_sim::store::StoreStats;
 use strowger_sim::world::{Options, World};
 
 const USAGE: &str = "\
@@ -80,8 +80,8 @@ fn run_worlds(arguments: impl Iterator<Item = String>) -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    let (mut tally, mut witnessed, mut steps) = (Tally::default(), Witnessed::default(), 0);
-    let (mut done, mut ends) = (Done::default(), 0);
+    let (mut tally, mut witnessed, mut steps) = (Tally::default(), RuleCoverage::default(), 0);
+    let (mut done, mut ends) = (StoreStats::default(), 0);
     for seed in seeds.clone() {
         let outcome = World::run(&Scenario::of(seed), seed, Options { ladder, ..Options::default() });
         print!("{}", outcome.ladder);
@@ -91,9 +91,9 @@ fn run_worlds(arguments: impl Iterator<Item = String>) -> ExitCode {
             return ExitCode::from(1);
         }
         tally.add(&outcome.tally);
-        witnessed.add(&outcome.witnessed);
+        witnessed.add(&outcome.coverage);
         steps += outcome.steps;
-        done.add(&outcome.done);
+        done.add(&outcome.store_stats);
         ends += outcome.ends;
         let done = seed - seeds.start + 1;
         if done % 100 == 0 {
@@ -108,7 +108,7 @@ fn run_worlds(arguments: impl Iterator<Item = String>) -> ExitCode {
 fn lose_power_everywhere() -> ExitCode {
     match crash_points::run(None) {
         Ok(report) => {
-            println!("all that was promised is there, wherever power fails: {report:?}");
+            println!("every acknowledged registration survived each power failure: {report:?}");
             ExitCode::SUCCESS
         }
         Err(why) => {

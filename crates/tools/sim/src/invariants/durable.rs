@@ -1,4 +1,4 @@
-//! REGISTERs and the store: who is answered when, and what is there afterwards.
+//! Rules for REGISTER and the store: when a request is answered, and which bindings exist afterwards.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -8,28 +8,30 @@ use strowger_message::{HeaderName, Message, Method, Status};
 use strowger_registrar::{Durability, Record};
 use strowger_shard::MAX_AMPLIFICATION;
 
+use super::location_model::{QueuedRegister, StagedRegister};
 use super::requests::broken_unless;
-use super::table::{Queued, Staged};
 use super::{Invariants, Key, Rule, SLACK, Verdict, Violation};
 use crate::ladder::summary;
-use crate::server::{Kept, Server, Step};
+use crate::server::{PendingRecord, Server, Step};
 
-/// How long a client waits for the store.
+/// Longest time that a client waits for the store.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Records of the present step that nobody has accounted for.
-type Records<'a> = VecDeque<&'a Kept>;
+/// Records of the current step that no rule has accounted for.
+type Records<'a> = VecDeque<&'a PendingRecord>;
 
 impl Invariants {
-    /// The server has been ended and another process begins, whose store time is `skew_ns` later than it would have been.
-    /// Requests of before are none of its business; that there were any is remembered, for what else may come of them.
+    /// Returns the rules for the next process, whose store time differs by `skew_ns` from the time without a restart.
+    ///
+    /// The new process does not know earlier requests. The rules remember that there were some, because responses to
+    /// them may still arrive.
     #[must_use]
-    pub fn restarted(mut self, skew_ns: i128, has_store: bool, found: Vec<Vec<u8>>) -> Self {
+    pub fn after_restart(mut self, skew_ns: i128, has_store: bool, found: Vec<Vec<u8>>) -> Self {
         let before = core::mem::take(&mut self.upstream).into_keys();
         self.ghosts.extend(before);
         self.downstream.clear();
         self.closed.clear();
-        self.answers = super::Answers::default();
+        self.answers = super::DnsAnswers::default();
         self.forgiven.clear();
         self.table.queues.clear();
         self.table.staged.clear();
@@ -38,41 +40,41 @@ impl Invariants {
         self
     }
 
-    /// The store has a record that nobody waits for.
-    pub fn kept(&mut self, record: &[u8]) {
+    /// Handles the storing of a record without a ticket.
+    pub fn on_record_stored(&mut self, record: &[u8]) {
         if let Ok(parsed) = Record::parse(record) {
-            self.table.ledger.keep(parsed.aor(), record);
+            self.table.ledger.on_stored(parsed.aor(), record);
         }
     }
 
-    /// Whether the disk of the store can be written.
+    /// Sets whether the disk of the store can be written.
     pub const fn set_can_write(&mut self, can_write: bool) {
         self.can_write = can_write;
     }
 
-    /// Whether the records of before are read.
+    /// Returns whether all records of earlier processes were read.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.table.loading.is_none()
     }
 
-    /// The store works: what it has refused before is nowhere.
-    pub fn recovered(&mut self) {
+    /// Handles the recovery of the store: rejected records are not on the disk.
+    pub fn on_store_recovered(&mut self) {
         self.table.ledger.recover();
     }
 
-    /// The registrar's part of a step.
+    /// Checks a step for the registrar's rules.
     pub(super) fn check_registers(
         &mut self,
         now: Timestamp,
         step: &Step,
-        records: &[Kept],
+        records: &[PendingRecord],
         server: &Server,
     ) -> Verdict {
         let mut records: Records<'_> = records.iter().collect();
         match step {
             Step::Message { .. } => {
-                if let Some((key, true)) = self.present.request.clone()
+                if let Some((key, true)) = self.step.request.clone()
                     && key.1 == Method::Register.as_bytes()
                 {
                     self.check_register(now, &key, &mut records)?;
@@ -100,7 +102,7 @@ impl Invariants {
         self.table.snapshot.registrar.durability
     }
 
-    /// A REGISTER has come: it is answered, or waits.
+    /// Checks a new REGISTER: it must be answered or wait.
     fn check_register(&mut self, now: Timestamp, key: &Key, records: &mut Records<'_>) -> Verdict {
         let Some(upstream) = self.upstream.get(key) else { return Ok(()) };
         let Some(answer) = upstream.finals.first().map(|one| one.status) else {
@@ -110,16 +112,16 @@ impl Invariants {
             let key = key.clone();
             if self.table.staged.values().any(|staged| staged.aor == asked.aor) {
                 let queue = self.table.queues.entry(asked.aor).or_default();
-                queue.push_back(Queued { key, is_barred: false });
+                queue.push_back(QueuedRegister { key, is_barred: false });
                 return Ok(());
             }
             return self.stage(now, key, records);
         };
-        // A challenge changes nothing, and says nothing of the table.
+        // A challenge changes no binding and lists none.
         if answer == Status::UNAUTHORIZED { Ok(()) } else { self.judge(now, key, records) }
     }
 
-    /// A REGISTER is answered without having been at the store.
+    /// Checks a REGISTER that was answered without waiting for the store.
     fn judge(&mut self, now: Timestamp, key: &Key, records: &mut Records<'_>) -> Verdict {
         let Some(upstream) = self.upstream.get(key) else { return Ok(()) };
         let (Some(asked), Some(answer)) = (self.table.asked(upstream), upstream.finals.first()) else { return Ok(()) };
@@ -128,7 +130,7 @@ impl Invariants {
             let later = answer.status == Status::SERVICE_UNAVAILABLE && has_retry_after(&answer.bytes);
             return broken_unless(later, Rule::Loading, || format!("while records are being read: {}", shown()));
         }
-        // Who only asks, and has proven nothing, is not told much more than what it has sent.
+        // A query from an unproven source must not get a response much longer than itself.
         let is_asking = asked.request.head().first(HeaderName::Contact).is_none();
         if answer.status == Status::MESSAGE_TOO_LARGE && is_asking && !upstream.source.transport.is_reliable() {
             let is_short = answer.bytes.len() <= MAX_AMPLIFICATION * upstream.request.len();
@@ -143,7 +145,7 @@ impl Invariants {
         if self.mode() == Durability::WriteThrough {
             broken_unless(!changes, Rule::Durable, || format!("answered before it is kept: {}", shown()))?;
         } else if self.mode() == Durability::WriteBehind {
-            // What is to go is told to the store also where it is gone.
+            // A removal is sent to the store even if the binding has already expired.
             match records.pop_front().filter(|kept| kept.ticket.is_none()) {
                 Some(kept) => self.table.ledger.emit(&asked.aor, &kept.record, after),
                 None if changes => return Err((Rule::Durable, format!("nobody is asked to keep it: {}", shown()))),
@@ -155,7 +157,7 @@ impl Invariants {
         if status.is_success() { self.table.check_listed(now, &asked.aor, &answer, &request) } else { Ok(()) }
     }
 
-    /// What a REGISTER changes is on its way to the store.
+    /// Handles a REGISTER whose record was sent to the store.
     fn stage(&mut self, now: Timestamp, key: Key, records: &mut Records<'_>) -> Verdict {
         let Some(upstream) = self.upstream.get(&key) else { return Ok(()) };
         let Some(asked) = self.table.asked(upstream) else { return Ok(()) };
@@ -170,17 +172,17 @@ impl Invariants {
         broken_unless(aor == asked.aor, Rule::Durable, || "the record is another address's".to_owned())?;
         self.table.ledger.emit(&asked.aor, &kept.record, next.entries(now, &asked.aor));
         let record = kept.record.clone();
-        let staged = Staged { key, aor: asked.aor, at: now, record, is_answered: false, is_barred: false };
+        let staged = StagedRegister { key, aor: asked.aor, at: now, record, is_answered: false, is_barred: false };
         self.table.staged.insert((kept.shard, ticket), staged);
         Ok(())
     }
 
-    /// The store has said what became of a record.
+    /// Handles the outcome of a record.
     fn on_stored(&mut self, now: Timestamp, id: (usize, u64), kept: bool, records: &mut Records<'_>) -> Verdict {
         let Some(staged) = self.table.staged.remove(&id) else { return Ok(()) };
         let aor = &staged.aor;
         if kept {
-            self.table.ledger.keep(aor, &staged.record);
+            self.table.ledger.on_stored(aor, &staged.record);
         } else {
             self.table.ledger.fail(aor, &staged.record);
         }
@@ -190,11 +192,11 @@ impl Invariants {
         if !staged.is_answered {
             self.check_told(now, &staged, kept)?;
         }
-        self.take_turns(now, aor, records)
+        self.process_queue(now, aor, records)
     }
 
-    /// What is kept is visible now, but for what lived on a connection that is closed.
-    fn bind(&mut self, now: Timestamp, staged: &Staged) -> Verdict {
+    /// Makes stored bindings visible, except those whose connection was closed meanwhile.
+    fn bind(&mut self, now: Timestamp, staged: &StagedRegister) -> Verdict {
         let Some(upstream) = self.upstream.get(&staged.key) else { return Ok(()) };
         let Some(asked) = self.table.asked(upstream) else { return Ok(()) };
         let mut model = core::mem::take(&mut self.table.ledger.model);
@@ -207,8 +209,8 @@ impl Invariants {
         })
     }
 
-    /// Who waited for the store is told what became of it.
-    fn check_told(&self, now: Timestamp, staged: &Staged, kept: bool) -> Verdict {
+    /// Checks that the client of a stored or rejected record is answered accordingly.
+    fn check_told(&self, now: Timestamp, staged: &StagedRegister, kept: bool) -> Verdict {
         let Some(upstream) = self.upstream.get(&staged.key) else { return Ok(()) };
         let expected = match (staged.is_barred, kept) {
             (true, _) => Status::FORBIDDEN,
@@ -232,8 +234,8 @@ impl Invariants {
         }
     }
 
-    /// Those that have waited for another of their address have their turn, until one is at the store.
-    fn take_turns(&mut self, now: Timestamp, aor: &[u8], records: &mut Records<'_>) -> Verdict {
+    /// Processes the REGISTERs queued for an address until one waits for the store.
+    fn process_queue(&mut self, now: Timestamp, aor: &[u8], records: &mut Records<'_>) -> Verdict {
         while let Some(next) = self.table.queues.get_mut(aor).and_then(VecDeque::pop_front) {
             let Some(upstream) = self.upstream.get(&next.key) else { continue };
             match upstream.finals.first().map(|one| one.status) {
@@ -258,7 +260,7 @@ impl Invariants {
         queued.for_each(|queued| queued.is_barred = true);
     }
 
-    /// Nobody waits longer than two seconds, and nobody is sent away for that before.
+    /// Checks that no client waits longer than two seconds, and that none is rejected for that before.
     fn check_patience(&mut self, now: Timestamp) -> Verdict {
         let late = |upstream: &super::Upstream| now > upstream.at + PATIENCE + SLACK;
         let early = |upstream: &super::Upstream| now < upstream.at + PATIENCE;
@@ -288,10 +290,10 @@ impl Invariants {
         Ok(())
     }
 
-    /// Everything is as promised to who asks the operator's way too.
+    /// Checks the location table as the operator sees it.
     ///
     /// # Errors
-    /// What is not.
+    /// The first violation.
     pub fn check_bindings(&self, now: Timestamp, server: &Server) -> Result<(), Violation> {
         if self.table.loading.is_some() {
             return Ok(());

@@ -1,39 +1,39 @@
-//! Rules for the end, when all is quiet.
+//! Rules for the end of a run.
 
 use core::time::Duration;
 
 use strowger_foundation::Timestamp;
 use strowger_proxy::Policy;
 
-use super::fork::Plan;
+use super::fork::ExpectedTargets;
 use super::requests::broken_unless;
 use super::{Branch, Invariants, Rule, SLACK, TIMEOUT, Upstream, Verdict, Violation};
 use crate::ladder::summary;
 use crate::server::Server;
 use crate::world::seconds;
 
-/// What the longest answer of the DNS takes.
+/// Duration of the longest DNS lookup.
 const MAX_ASKING: Duration = Duration::from_secs(16);
 
-/// How often what was seen that the rules for forks and connections are about.
+/// Coverage of the rules for forks and connections.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Witnessed {
-    /// Branches to contacts of a lower preference.
+pub struct RuleCoverage {
+    /// Branches to contacts of lower preference.
     pub later_steps: u64,
     /// Branches to a second or third target.
     pub failovers: u64,
-    /// Targets that came to life after they were left, and were cancelled.
+    /// Targets that responded after the server had moved on, and were cancelled.
     pub abandoned: u64,
-    /// Connections that were closed.
+    /// Closed connections.
     pub closed: u64,
-    /// Branches that were out of reach.
+    /// Branches whose target was unreachable.
     pub lost: u64,
-    /// Answers of the DNS.
+    /// DNS answers.
     pub answers: u64,
 }
 
-impl Witnessed {
-    /// Adds another's.
+impl RuleCoverage {
+    /// Adds another coverage.
     pub const fn add(&mut self, other: &Self) {
         self.later_steps += other.later_steps;
         self.failovers += other.failovers;
@@ -45,19 +45,22 @@ impl Witnessed {
 }
 
 impl Invariants {
-    /// What was seen so far.
+    /// Returns the coverage so far.
     #[must_use]
-    pub fn witnessed(&self) -> Witnessed {
+    pub fn coverage(&self) -> RuleCoverage {
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        let mut seen =
-            Witnessed { closed: count(self.closed.len()), answers: count(self.answers.len()), ..Witnessed::default() };
+        let mut seen = RuleCoverage {
+            closed: count(self.closed.len()),
+            answers: count(self.answers.len()),
+            ..RuleCoverage::default()
+        };
         for upstream in self.upstream.values() {
             let first = upstream.branches.first().map_or(0, |first| first.opened_in);
             let later = count(upstream.branches.iter().filter(|branch| branch.opened_in > first).count());
-            match upstream.plan {
-                Plan::One => {}
-                Plan::Contacts(_) => seen.later_steps += later,
-                Plan::Targets { .. } => seen.failovers += later,
+            match upstream.targets {
+                ExpectedTargets::One => {}
+                ExpectedTargets::Contacts(_) => seen.later_steps += later,
+                ExpectedTargets::Targets { .. } => seen.failovers += later,
             }
             let branches = || upstream.branches.iter();
             let left = |branch: &&Branch| branch.superseded && branch.cancelled_at.is_some();
@@ -67,10 +70,10 @@ impl Invariants {
         seen
     }
 
-    /// Checks what can be known only now.
+    /// Checks the rules that can be checked only at the end.
     ///
     /// # Errors
-    /// The first rule that is broken.
+    /// The first violation.
     pub fn check_end(&self, now: Timestamp, server: &Server) -> Result<(), Violation> {
         self.check_ended(now, server).map_err(|(rule, detail)| Violation { at: now, rule, detail })
     }
@@ -93,17 +96,23 @@ impl Invariants {
 }
 
 impl Upstream {
-    /// Timer B where nothing was heard, else Timer C, and 64·T1 after its CANCEL. Of several targets none has longer than
-    /// its share of silence, while there is a caller who waits.
+    /// Checks that every INVITE ended in time.
+    ///
+    /// The limit is timer B without a response, otherwise timer C, plus 64·T1 after a CANCEL. While the caller waits,
+    /// no target of several may be silent for longer than the failover timeout.
     fn check_ended(&self, policy: &Policy) -> Verdict {
-        let listed = matches!(&self.plan, Plan::Targets { named: false, .. }) && self.branches.len() > 1;
+        let listed = matches!(&self.targets, ExpectedTargets::Targets { named: false, .. }) && self.branches.len() > 1;
         let silence = if listed && !self.cancelled { policy.failover_timeout.min(TIMEOUT) } else { TIMEOUT };
         let patience = |branch: &Branch| match branch.provisional_at {
             Some(at) if !branch.superseded => branch.ring_deadline.max(at) + TIMEOUT,
             _ => branch.sent_at + silence,
         };
-        // A name may have to be asked for first, and once more at each turn.
-        let asking = if matches!(self.plan, Plan::Targets { named: true, .. }) { MAX_ASKING } else { Duration::ZERO };
+        // A name may need a DNS lookup first, and one more for each attempt.
+        let asking = if matches!(self.targets, ExpectedTargets::Targets { named: true, .. }) {
+            MAX_ASKING
+        } else {
+            Duration::ZERO
+        };
         let latest = self.branches.iter().map(patience).max().unwrap_or(self.at) + SLACK + asking;
         let ended = self.finals.first().map(|one| one.at);
         broken_unless(ended.is_some_and(|at| at <= latest), Rule::InviteEnds, || {
@@ -112,7 +121,7 @@ impl Upstream {
         })
     }
 
-    /// A non-INVITE is answered unless none of its branches was, in time.
+    /// Checks that a non-INVITE is answered unless none of its branches was answered in time.
     fn check_answered(&self) -> Verdict {
         let in_time = |branch: &Branch| branch.finished.is_some_and(|(_, at)| at + SLACK < branch.sent_at + TIMEOUT);
         let silent = !self.branches.is_empty() && !self.branches.iter().all(in_time);

@@ -1,48 +1,48 @@
-//! Rules for what one request becomes: which branches may exist when, and when the next one must.
+//! Rules for forking: which branches may exist at a time, and when the next must be opened.
 
 use core::net::SocketAddr;
 
 use strowger_foundation::{ConnId, Flow, Timestamp};
 use strowger_message::{Message, Method, Status, Uri};
 use strowger_proxy::{Policy, Stateless};
-use strowger_shard::{Action, Place, Route};
+use strowger_shard::{Action, Route, TargetAddress};
 
 use super::requests::broken_unless;
 use super::{Branch, Invariants, Key, Rule, SLACK, TIMEOUT, Upstream, Verdict};
 use crate::ladder::summary;
 
-/// Where a request may go, as it was known when it came.
+/// Targets of a request, as known when it arrived.
 #[derive(Debug)]
-pub(super) enum Plan {
-    /// To one place.
+pub(super) enum ExpectedTargets {
+    /// Single target.
     One,
-    /// To a user's contacts, the most preferred first: those of equal preference at once.
+    /// Contacts of a user with their q values, highest first; those of equal q are called at once.
     Contacts(Vec<(Vec<u8>, u16)>),
-    /// To the targets of a route, one after the other.
+    /// Targets of a route, tried one after the other.
     Targets {
-        /// Those that are addresses, by priority.
+        /// Literal addresses, by priority.
         addresses: Vec<SocketAddr>,
-        /// There is a name among them, which leads to more.
+        /// Whether a name, which resolves to further addresses, is among them.
         named: bool,
     },
 }
 
-/// What came of the answers to one question.
+/// Answers to DNS queries with their times.
 #[derive(Debug, Default)]
-pub(super) struct Answers(Vec<(Timestamp, Vec<SocketAddr>)>);
+pub(super) struct DnsAnswers(Vec<(Timestamp, Vec<SocketAddr>)>);
 
-/// A branch that is about to be.
+/// Branch about to be opened.
 pub(super) struct Entry<'a> {
     pub(super) now: Timestamp,
-    /// The number of the step.
+    /// Number of the step.
     pub(super) step: u64,
-    /// The request did not come in this step for the first time.
+    /// Whether the request arrived before this step.
     pub(super) late: bool,
     pub(super) flow: Flow,
     pub(super) uri: &'a [u8],
 }
 
-impl Answers {
+impl DnsAnswers {
     pub(super) fn add(&mut self, now: Timestamp, addresses: Vec<SocketAddr>) {
         self.0.push((now, addresses));
     }
@@ -51,7 +51,8 @@ impl Answers {
         self.0.len()
     }
 
-    /// Whether a request that came at `since` may have been told of `address`: by the last answer before, or any after.
+    /// Returns whether a request that arrived at `since` may use `address`: from the last answer before, or from any
+    /// later one.
     fn name(&self, since: Timestamp, address: SocketAddr) -> bool {
         let known = self.0.iter().rposition(|(at, _)| *at <= since).unwrap_or(0);
         self.0.iter().skip(known).any(|(_, addresses)| addresses.contains(&address))
@@ -59,27 +60,27 @@ impl Answers {
 }
 
 impl Invariants {
-    /// Where a request may go.
-    pub(super) fn plan_of(&self, now: Timestamp, message: &Message<'_>) -> Plan {
+    /// Returns the targets of a request.
+    pub(super) fn plan_of(&self, now: Timestamp, message: &Message<'_>) -> ExpectedTargets {
         let Some(uri) = Uri::parse(message.request_uri()).filter(|_| message.to().tag().is_none()) else {
-            return Plan::One;
+            return ExpectedTargets::One;
         };
         if let Some(Action::Proxy { targets, .. }) = self.route_of(message).map(|route| &route.action) {
             let mut targets: Vec<_> = targets.iter().collect();
             targets.sort_by_key(|target| target.priority);
-            let address = |place: &Place| match place {
-                Place::At { address, .. } => Some(*address),
-                Place::Named(_) => None,
+            let address = |place: &TargetAddress| match place {
+                TargetAddress::Literal { address, .. } => Some(*address),
+                TargetAddress::Name(_) => None,
             };
-            let addresses: Vec<_> = targets.iter().filter_map(|target| address(&target.place)).collect();
+            let addresses: Vec<_> = targets.iter().filter_map(|target| address(&target.address)).collect();
             let named = addresses.len() < targets.len();
-            return Plan::Targets { addresses, named };
+            return ExpectedTargets::Targets { addresses, named };
         }
         let contacts = uri.sip().filter(|uri| uri.user.is_some()).and_then(|uri| self.table.contacts(now, uri));
-        contacts.map_or(Plan::One, Plan::Contacts)
+        contacts.map_or(ExpectedTargets::One, ExpectedTargets::Contacts)
     }
 
-    /// The route that takes a request.
+    /// Returns the route of a request.
     fn route_of(&self, message: &Message<'_>) -> Option<&Route> {
         let uri = Uri::parse(message.request_uri())?;
         let host = uri.sip()?.host_port.host;
@@ -87,8 +88,9 @@ impl Invariants {
         self.snapshot.routes.iter().find(|route| route.matches.fits(host, message.method().as_bytes(), &uri, anywhere))
     }
 
-    /// Whether a request goes along a route without state. One that has to prove who sent it never does: its retransmission
-    /// would use the same nonce count again.
+    /// Returns whether a request follows a stateless route.
+    ///
+    /// A request that needs credentials never does: its retransmission would reuse the same nonce count.
     pub(super) fn is_stateless(&self, source: &Flow, message: &Message<'_>) -> bool {
         let stateless = match self.route_of(message).map(|route| &route.action) {
             Some(Action::Proxy { stateless: Stateless::Always, .. }) => true,
@@ -97,16 +99,18 @@ impl Invariants {
             }
             _ => false,
         };
-        // A CANCEL goes the way of its INVITE.
+        // A CANCEL follows its INVITE.
         let method = if message.method() == Method::Cancel { Method::Invite } else { message.method() };
         stateless && !self.snapshot.auth.requires(method.as_bytes())
     }
 
-    /// Of two targets the one is tried first that did not fail lately, and else that of the better priority. Along a route that
-    /// keeps no state the priority alone counts.
+    /// Checks the order of two targets: one that has not failed recently comes first, then priority decides. On a
+    /// stateless route only priority counts.
     pub(super) fn check_avoided(&self, now: Timestamp, key: &Key) -> Verdict {
         let Some(upstream) = self.upstream.get(key) else { return Ok(()) };
-        let (Plan::Targets { addresses, named: false }, [first]) = (&upstream.plan, &upstream.branches[..]) else {
+        let (ExpectedTargets::Targets { addresses, named: false }, [first]) =
+            (&upstream.targets, &upstream.branches[..])
+        else {
             return Ok(());
         };
         let chosen = first.flow.peer;
@@ -125,7 +129,7 @@ impl Invariants {
         Ok(())
     }
 
-    /// Whether a branch of `upstream` has certainly made the server avoid `address`.
+    /// Returns whether the server certainly avoids `address` because of a branch of `upstream`.
     fn has_marked(&self, now: Timestamp, upstream: &Upstream, address: SocketAddr) -> bool {
         let avoid_for = self.snapshot.proxy.avoid_for;
         let forgiven = self.forgiven.get(&address);
@@ -135,12 +139,12 @@ impl Invariants {
             .any(|at| now < at + avoid_for && forgiven.is_none_or(|forgiven| *forgiven < at))
     }
 
-    /// Those that were touched: what is not wanted is cancelled, a step is whole, and something goes on until the caller is
-    /// told the end.
+    /// Checks the transactions touched by the step: unwanted branches are cancelled, a group of equal q is complete,
+    /// and something is in progress until the caller has a final response.
     pub(super) fn check_touched(&self, now: Timestamp) -> Verdict {
-        for key in &self.present.touched {
+        for key in &self.step.touched {
             let Some(upstream) = self.upstream.get(key).filter(|upstream| !upstream.stateless) else { continue };
-            upstream.check_step(self.present.number)?;
+            upstream.check_step(self.step.number)?;
             if upstream.is_invite() {
                 upstream.check_losers(now)?;
                 upstream.check_goes_on(now)?;
@@ -149,11 +153,11 @@ impl Invariants {
         Ok(())
     }
 
-    /// A connection is closed: what went over it and was not heard of is lost, or takes another one.
+    /// Handles a closed connection: branches on it without a response are lost, or move to another connection.
     pub(super) fn on_closed(&mut self, now: Timestamp, connection: ConnId, peer: SocketAddr) {
         self.closed.insert(connection);
         self.table.disconnect(connection);
-        self.present.closed = true;
+        self.step.closed = true;
         self.lose(now, |Branch { flow, .. }| {
             let same = flow.connection.map_or(flow.peer == peer, |used| used == connection && !flow.reopen);
             flow.transport.is_reliable() && same
@@ -162,22 +166,22 @@ impl Invariants {
             let unheard = branch.provisional_at.is_none() && branch.waits(now);
             if branch.flow.connection == Some(connection) && branch.flow.reopen && unheard {
                 branch.flow = Flow::new(branch.flow.listener, branch.flow.transport, branch.flow.peer);
-                branch.moved_in = self.present.number;
+                branch.moved_in = self.step.number;
             }
         }
     }
 
-    /// Branches that are lost with what has just happened.
+    /// Marks branches as lost.
     pub(super) fn lose(&mut self, now: Timestamp, is_lost: impl Fn(&Branch) -> bool) {
         for (key, upstream) in self.upstream.iter_mut().filter(|(_, upstream)| !upstream.stateless) {
-            let shared = matches!(upstream.plan, Plan::Targets { .. });
+            let shared = matches!(upstream.targets, ExpectedTargets::Targets { .. });
             for branch in &mut upstream.branches {
                 if branch.waits(now) && branch.provisional_at.is_none() && branch.lost_at.is_none() && is_lost(branch) {
                     if shared && branch.ended_at(now).is_none() {
                         branch.failed_at.get_or_insert(now);
                     }
                     branch.lost_at = Some(now);
-                    self.present.touched.push(key.clone());
+                    self.step.touched.push(key.clone());
                 }
             }
         }
@@ -185,39 +189,42 @@ impl Invariants {
 }
 
 impl Upstream {
-    /// Whether another branch may be.
+    /// Returns whether another branch may be opened.
     fn may_go_on(&self) -> bool {
         !self.cancelled && self.finals.is_empty() && !self.branches.iter().any(|branch| branch.declined)
     }
 
-    /// Whether a new branch may be; those that it takes the place of are marked. Gives its preference, and whether there is
-    /// something else to be tried after it: other places, and lower preferences.
+    /// Checks that a branch may be opened, and marks the branches that it replaces.
+    ///
+    /// Returns its q value, and whether more can be tried after it: other next hops, and contacts of lower q.
     pub(super) fn enter(
         &mut self,
         entry: &Entry<'_>,
         policy: &Policy,
-        answers: &Answers,
+        answers: &DnsAnswers,
     ) -> Result<(u16, bool, bool), (Rule, String)> {
         let shown = summary(&self.request);
         if entry.late {
             broken_unless(!self.stateless, Rule::ForwardedOnce, || format!("forwarded a second time: {shown}"))?;
             broken_unless(self.may_go_on(), Rule::NothingNew, || format!("it is over: {shown}"))?;
         }
-        match &self.plan {
-            Plan::One => {
+        match &self.targets {
+            ExpectedTargets::One => {
                 let only = self.branches.is_empty() && !entry.late;
                 broken_unless(only, Rule::ForwardedOnce, || format!("forwarded a second time: {shown}"))?;
                 Ok((1000, false, false))
             }
-            Plan::Contacts(contacts) => self.enter_contact(entry, contacts).map(|(q, lower)| (q, false, lower)),
-            Plan::Targets { addresses, named } => {
+            ExpectedTargets::Contacts(contacts) => {
+                self.enter_contact(entry, contacts).map(|(q, lower)| (q, false, lower))
+            }
+            ExpectedTargets::Targets { addresses, named } => {
                 let (addresses, named) = (addresses.clone(), *named);
                 let known = addresses.contains(&entry.flow.peer) || named && answers.name(self.at, entry.flow.peer);
                 broken_unless(known, Rule::Failover, || format!("{} is no target: {shown}", entry.flow))?;
                 self.enter_target(entry, policy, named)?;
                 let tried = |address: &SocketAddr| self.branches_at(*address).next().is_some();
                 let others = addresses.iter().any(|address| *address != entry.flow.peer && !tried(address));
-                // The last of several has no more time than the others.
+                // The last of several has the same time limit as the others.
                 let is_last = !self.branches.is_empty();
                 Ok((1000, others || named || is_last, false))
             }
@@ -225,7 +232,7 @@ impl Upstream {
     }
 
     //= rfc3261#16.6
-    /// A contact is tried with those of its preference, after all of a higher one have ended.
+    /// Checks a branch to a contact: it is opened with the others of its q value, after all of higher q have ended.
     fn enter_contact(&self, entry: &Entry<'_>, contacts: &[(Vec<u8>, u16)]) -> Result<(u16, bool), (Rule, String)> {
         let shown = || summary(&self.request);
         let Some((_, q)) = contacts.iter().find(|(uri, _)| uri == entry.uri) else {
@@ -253,7 +260,8 @@ impl Upstream {
     }
 
     //= rfc3263#4.3
-    /// A target is tried when the one before it has failed, or is silent for long; that one is then left.
+    /// Checks a branch to a target: the previous one must have failed or been silent for too long, and is then
+    /// superseded.
     fn enter_target(&mut self, entry: &Entry<'_>, policy: &Policy, named: bool) -> Verdict {
         let shown = summary(&self.request);
         let Some(last) = self.branches.last_mut() else {
@@ -265,7 +273,7 @@ impl Upstream {
         let Some(over) = failed.into_iter().chain(silent).min() else {
             return Err((Rule::Failover, format!("while another carries the call: {shown}")));
         };
-        // A name may have been asked for in between.
+        // A DNS lookup may have come between.
         let in_time = named || entry.now <= over + SLACK;
         broken_unless(in_time, Rule::Failover, || format!("too late: {shown}"))?;
         if failed.is_none() {
@@ -275,9 +283,10 @@ impl Upstream {
         Ok(())
     }
 
-    /// The caller has heard that nobody answers: the last target has been silent for as long as the others, and is left.
+    /// Marks the last target as superseded: the caller was told that nobody answers, after it was silent for as long
+    /// as the others.
     pub(super) fn leave_last(&mut self, now: Timestamp, policy: &Policy) {
-        if !matches!(self.plan, Plan::Targets { .. }) || !self.is_invite() {
+        if !matches!(self.targets, ExpectedTargets::Targets { .. }) || !self.is_invite() {
             return;
         }
         let silent = |branch: &Branch| branch.has_others && branch.waits(now) && branch.provisional_at.is_none();
@@ -289,9 +298,11 @@ impl Upstream {
         }
     }
 
-    /// All contacts of one preference are tried at once.
+    /// Checks that all contacts of one q value are tried at once.
     fn check_step(&self, step: u64) -> Verdict {
-        let (Plan::Contacts(contacts), Some(last)) = (&self.plan, self.branches.last()) else { return Ok(()) };
+        let (ExpectedTargets::Contacts(contacts), Some(last)) = (&self.targets, self.branches.last()) else {
+            return Ok(());
+        };
         let opened = self.branches.iter().filter(|branch| branch.opened_in == step).count();
         let wanted = contacts.iter().filter(|(_, q)| *q == last.q).count();
         broken_unless(opened == 0 || opened == wanted, Rule::StepOrder, || {
@@ -299,7 +310,7 @@ impl Upstream {
         })
     }
 
-    /// Each branch that is no longer wanted, and has been heard of, is cancelled.
+    /// Checks that each unwanted branch with a response is cancelled.
     fn check_losers(&self, now: Timestamp) -> Verdict {
         let over = self.is_over();
         let current = self.branches.last().map_or(0, |branch| branch.q);
@@ -313,10 +324,10 @@ impl Upstream {
         }
     }
 
-    /// Where nothing more can come, the caller knows.
+    /// Checks that the caller has a final response if no branch is left.
     fn check_goes_on(&self, now: Timestamp) -> Verdict {
-        let asks = matches!(self.plan, Plan::Targets { named: true, .. }) && self.may_go_on();
-        // One whose name is looked up has no branch yet.
+        let asks = matches!(self.targets, ExpectedTargets::Targets { named: true, .. }) && self.may_go_on();
+        // A target whose name is being resolved has no branch yet.
         let was_sent = !self.branches.is_empty() || self.cancelled;
         if !self.finals.is_empty() || asks || !was_sent {
             return Ok(());
@@ -330,33 +341,33 @@ impl Upstream {
         })
     }
 
-    /// A failure goes up when nothing else is left to be tried.
+    /// Checks that a failure is forwarded only if nothing is left to try.
     pub(super) fn check_untried(&self, status: Status) -> Verdict {
         if status.is_success() || self.stateless || self.branches.is_empty() || !self.may_go_on() {
             return Ok(());
         }
-        let left = match &self.plan {
-            Plan::One => false,
-            Plan::Contacts(contacts) => {
+        let left = match &self.targets {
+            ExpectedTargets::One => false,
+            ExpectedTargets::Contacts(contacts) => {
                 contacts.iter().any(|(uri, _)| !self.branches.iter().any(|branch| branch.uri == *uri))
             }
-            Plan::Targets { addresses, .. } => {
+            ExpectedTargets::Targets { addresses, .. } => {
                 let failed = self.branches.last().is_some_and(|last| {
                     last.lost_at.is_some() || last.finished.is_some_and(|(status, _)| is_worth_another(status))
                 });
                 failed && addresses.iter().any(|address| self.branches_at(*address).next().is_none())
             }
         };
-        let rule = if matches!(self.plan, Plan::Contacts(_)) { Rule::StepOrder } else { Rule::Failover };
+        let rule = if matches!(self.targets, ExpectedTargets::Contacts(_)) { Rule::StepOrder } else { Rule::Failover };
         broken_unless(!left, rule, || format!("{status}, but not all were tried: {}", summary(&self.request)))
     }
 
     fn branches_at(&self, address: SocketAddr) -> impl Iterator<Item = &Branch> {
-        let shared = matches!(self.plan, Plan::Targets { .. });
+        let shared = matches!(self.targets, ExpectedTargets::Targets { .. });
         self.branches.iter().filter(move |branch| shared && branch.flow.peer == address)
     }
 
-    /// Whether a branch may have made the server avoid `address`, so that it still does.
+    /// Returns whether the server may still avoid `address` because of a branch.
     fn may_have_marked(&self, now: Timestamp, policy: &Policy, address: SocketAddr) -> bool {
         self.branches_at(address).any(|branch| {
             let latest = match (branch.failed_at, branch.finished) {
@@ -370,7 +381,7 @@ impl Upstream {
 }
 
 impl Branch {
-    /// When it stopped being what the caller waits for, where that has come.
+    /// Returns when the caller stopped waiting for it, if that time has come.
     pub(super) fn ended_at(&self, now: Timestamp) -> Option<Timestamp> {
         let refused = self.finished.filter(|(status, _)| !status.is_success()).map(|(_, at)| at);
         let unheard = (self.provisional_at.is_none() && self.finished.is_none()).then_some(self.ring_deadline);
@@ -379,13 +390,13 @@ impl Branch {
         times.into_iter().flatten().filter(|at| *at <= now).min()
     }
 
-    /// Whether it ended with something that the server was told, which leaves no doubt of the moment.
+    /// Returns whether it ended with an event that the server saw, so that the time is exact.
     fn ended_surely(&self) -> bool {
         self.finished.is_some() || self.lost_at.is_some()
     }
 }
 
-/// Whether a target that says so is left for the next one.
+/// Returns whether the next target is tried after this status.
 fn is_worth_another(status: Status) -> bool {
     matches!(status.code(), 430 | 502..=504)
 }

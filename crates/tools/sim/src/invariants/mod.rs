@@ -1,13 +1,15 @@
-//! The rules, checked after every step from what went into the server and what came out of it, and once more when all is
-//! quiet. They read messages with the core's own parser and know nothing else of the core but the reference model.
+//! Rules that are checked after every step, from the server's inputs and outputs, and once more at the end.
+//!
+//! They use the core's parser to read messages; apart from that they know only the reference model of the location
+//! table.
 
 mod durable;
 mod end;
 mod fork;
+mod location_model;
 mod requests;
 mod responses;
-mod table;
-mod untouched;
+mod unchanged;
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -19,83 +21,84 @@ use strowger_foundation::{ConnId, Flow, Timestamp, Transport};
 use strowger_message::{HeaderName, Message, Method, Status, Via};
 use strowger_shard::Snapshot;
 
-use crate::server::{Asked, Kept, Sent, Server, Step};
+use crate::server::{DnsQuery, PendingRecord, SentMessage, Server, Step};
 use crate::world::seconds;
-pub use end::Witnessed;
-use fork::{Answers, Plan};
-use table::Table;
+pub use end::RuleCoverage;
+use fork::{DnsAnswers, ExpectedTargets};
+use location_model::LocationModel;
 
-/// 64·T1: Timers B, F, H, J, L and M.
+/// 64·T1: timers B, F, H, J, L and M.
 const TIMEOUT: Duration = Duration::from_secs(32);
-/// What timers may come late by: a tick each, of a few.
+/// Tolerance for late timers: one tick each, for several timers.
 const SLACK: Duration = Duration::from_millis(100);
 
-/// What may be broken.
+/// Rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rule {
-    /// Exactly one final response a server transaction, or several 2xx of an INVITE's branches; the same bytes each time.
+    /// A server transaction has exactly one final response, or several 2xx from branches of an INVITE;
+    /// retransmissions are identical.
     OneFinalResponse,
-    /// Every 2xx to an INVITE that comes in goes up at once.
+    /// Every 2xx to an INVITE is forwarded upstream at once.
     EverySuccess,
-    /// No 408 and no provisional response but 100 to a non-INVITE (RFC 4320).
+    /// A non-INVITE gets no 408 and no provisional response except 100 (RFC 4320).
     NonInviteResponses,
-    /// A response belongs to a request, and goes where it came from.
+    /// A response belongs to a request and is sent to its source.
     ResponseAddressed,
-    /// A response is a branch's, without our Via and else untouched, or one of the server's own with a To tag.
-    ResponseUntouched,
+    /// A response is a branch's, changed only by removing the server's Via, or one of the server's own with a To tag.
+    ResponseUnchanged,
     /// An ACK to a failure is absorbed.
     AckAbsorbed,
     /// An ACK to a success goes on.
     AckPassed,
-    /// A request is forwarded once to each target, however often it comes.
+    /// A request is forwarded once to each target, however often it arrives.
     ForwardedOnce,
-    /// A forwarded request has one hop less, a Via of ours, and what a proxy has no business with is untouched.
-    RequestUntouched,
-    /// Contacts are tried by falling preference: equal ones at once, lower ones as soon as all before them have ended, or
-    /// their time is over, and not before.
+    /// A forwarded request has its Max-Forwards decremented and the server's Via added; everything else is unchanged.
+    RequestUnchanged,
+    /// Contacts are tried by decreasing q: equal ones at once, lower ones as soon as all higher ones have ended or
+    /// timed out, and not before.
     StepOrder,
-    /// The targets of a route are tried one after the other, each once, the next one when the last has failed or is silent
-    /// for long; a failure goes up when none is left.
+    /// The targets of a route are tried one after the other, each once. The next follows when the last has failed or
+    /// been silent for too long. A failure is forwarded when none is left.
     Failover,
-    /// Who failed lately is tried after the others.
+    /// Targets that failed recently are tried last.
     Avoided,
-    /// Nothing new is tried for what was cancelled, answered, or refused for everybody.
+    /// No branch is opened for a request that was cancelled, answered, or rejected by a 6xx.
     NothingNew,
-    /// Nothing is said twice on a stream, and nobody is looked for on a connection that is closed.
+    /// Nothing is retransmitted on a stream, and nothing is sent on a closed connection.
     Streams,
-    /// A branch that is no longer wanted is cancelled as soon as it may be.
+    /// An unwanted branch is cancelled as soon as allowed.
     LosersCancelled,
-    /// An INVITE is answered at once, and finally by Timer B or C.
+    /// An INVITE is answered at once, and finally by timer B or C.
     InviteEnds,
-    /// A retransmission of an answered request is answered again.
+    /// A retransmission of an answered request gets the response again.
     Repeated,
-    /// The location table, and what REGISTER and calls see of it, are the model's.
+    /// The location table, and what REGISTER and calls see of it, match the model.
     Registrar,
-    /// What was answered 200 is in the store before, and there after a restart, however the process ended; what was removed
-    /// does not come back, and what was refused is nowhere.
+    /// A change answered with 200 is in the store before and survives a restart, however the process ended. Removed
+    /// bindings do not return, and rejected ones are not stored.
     Durable,
-    /// While the registrations of before are being read, nobody is told that they are not there, and nothing is registered.
+    /// While earlier registrations are being read, no user is reported as unregistered, and nothing is registered.
     Loading,
-    /// Nobody waits for the store longer than two seconds.
+    /// No client waits for the store longer than two seconds.
     Patience,
-    /// Nothing is left when all is quiet.
+    /// Nothing is left at the end.
     Quiescence,
-    /// A timer that was served is not due.
+    /// A timer that was served is no longer due.
     Timers,
-    /// A message of the server is SIP.
+    /// Messages of the server are valid SIP.
     Understandable,
     /// The core does not panic, and its own invariants hold.
     Panic,
 }
 
-/// A broken rule.
+/// Violation of a rule.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// When.
+    /// Time.
     pub at: Timestamp,
-    /// Which.
+    /// Violated rule.
     pub rule: Rule,
-    /// What was seen.
+    /// Observation.
     pub detail: String,
 }
 
@@ -105,74 +108,76 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a rule says.
+/// Result of checking a rule.
 type Verdict = Result<(), (Rule, String)>;
 
-/// An upstream transaction: the branch that the caller gave it, and its method.
+/// Key of an upstream transaction: the caller's branch and the method.
 type Key = (Vec<u8>, Vec<u8>);
 
-/// One request as the server got it, and what came of it.
+/// Request that the server received, and its progress.
 #[derive(Debug)]
 struct Upstream {
     at: Timestamp,
     source: Flow,
     request: Vec<u8>,
-    plan: Plan,
-    finals: Vec<Final>,
+    targets: ExpectedTargets,
+    finals: Vec<FinalResponse>,
     branches: Vec<Branch>,
-    /// Its route keeps no state: what a transaction would do is the peers' affair.
+    /// Whether its route is stateless, so that transaction rules do not apply to the server.
     stateless: bool,
     cancelled: bool,
     acknowledged: bool,
 }
 
 #[derive(Debug)]
-struct Final {
+struct FinalResponse {
     at: Timestamp,
     status: Status,
     to: Vec<u8>,
     bytes: Vec<u8>,
 }
 
-/// One downstream transaction.
+/// Downstream transaction.
 #[derive(Debug)]
 struct Branch {
     shard: usize,
     flow: Flow,
     uri: Vec<u8>,
-    /// The preference of its contact, in thousandths.
+    /// q value of its contact, in thousandths.
     q: u16,
-    /// The number of the step in which it was opened.
+    /// Number of the step in which it was opened.
     opened_in: u64,
-    /// And that in which it took another connection; 0 where none.
+    /// Number of the step in which it moved to another connection; 0 if none.
     moved_in: u64,
     sent_at: Timestamp,
     bytes: Vec<u8>,
     provisional_at: Option<Timestamp>,
-    /// Timer C: set anew by each provisional response but 100, until it has fired.
+    /// Expiry of timer C; each provisional response except 100 restarts it until it has fired.
     ring_deadline: Timestamp,
-    /// It is one of several places, and left for another while it is silent, the last for none; Timer C begins with the first sign of life.
+    /// Whether it is one of several next hops, so that silence ends it even if it is the last. Timer C starts with
+    /// the first response.
     has_others: bool,
-    /// The end of the step of a serial fork.
+    /// End of the time for its group in a serial fork.
     step_deadline: Option<Timestamp>,
-    /// Another place was tried while this one was silent, or the caller told that nobody answers.
+    /// Whether another next hop was tried while this one was silent, or the caller was told that nobody answers.
     superseded: bool,
-    /// It refused for everybody, while it counted.
+    /// Whether it answered 6xx while that counted.
     declined: bool,
-    /// It was out of reach before it was heard of.
+    /// Time at which it became unreachable without a response.
     lost_at: Option<Timestamp>,
-    /// It failed so that its target is avoided.
+    /// Time of a failure for which its target is avoided.
     failed_at: Option<Timestamp>,
-    /// The first final response, and when.
+    /// First final response, with its time.
     finished: Option<(Status, Timestamp)>,
     cancelled_at: Option<Timestamp>,
-    /// The responses that came, without our Via.
+    /// Received responses without the server's Via.
     responses: Vec<Vec<u8>>,
 }
 
 impl Branch {
-    /// Until when the branch waits for a final response, unless more is heard of it: Timer B or F, and where a CANCEL went,
-    /// 64·T1 after it. Without end while an INVITE rings.
+    /// Returns the time until which the branch waits for a final response.
+    ///
+    /// The limit is timer B or F, or 64·T1 after a CANCEL. A ringing INVITE has none.
     fn deadline(&self) -> Option<Timestamp> {
         match (self.provisional_at, self.cancelled_at) {
             (_, Some(at)) => Some(at + TIMEOUT),
@@ -186,87 +191,94 @@ impl Branch {
     }
 }
 
-/// What the present step was about.
+/// Context of the current step.
 #[derive(Debug, Default)]
-struct Present {
+struct StepContext {
     number: u64,
-    /// The request that came, and whether it came for the first time.
+    /// Received request, and whether it arrived for the first time.
     request: Option<(Key, bool)>,
-    /// The ACK that came.
+    /// Received ACK.
     ack: Option<Vec<u8>>,
-    /// How the message came.
+    /// Transport of the received message.
     transport: Option<Transport>,
-    /// The upstream transactions whose branches were answered, lost or begun, or that were cancelled.
+    /// Upstream transactions that were cancelled, or whose branches were opened, answered or lost.
     touched: Vec<Key>,
-    /// The DNS was asked something.
+    /// Whether a DNS query was sent.
     asked: bool,
-    /// Timers were due.
+    /// Whether timers were due.
     timeout: bool,
-    /// A connection was closed.
+    /// Whether a connection was closed.
     closed: bool,
-    /// A 2xx that must go up now.
+    /// 2xx that must be forwarded upstream in this step.
     expected: Option<Vec<u8>>,
 }
 
-/// The state that the rules need.
+/// State of the rules.
 #[derive(Debug)]
 pub struct Invariants {
     snapshot: Arc<Snapshot>,
     upstream: BTreeMap<Key, Upstream>,
-    /// Our branches by their method, and where they stand.
+    /// Upstream transaction and branch index, by the server's branch and method.
     downstream: BTreeMap<Key, (Key, usize)>,
-    table: Table,
-    answers: Answers,
+    table: LocationModel,
+    answers: DnsAnswers,
     closed: BTreeSet<ConnId>,
-    /// The upstream transactions of processes that have ended.
+    /// Upstream transactions of processes that have ended.
     ghosts: BTreeSet<Key>,
     can_write: bool,
-    /// When an address last accepted something.
+    /// Time at which an address last accepted something.
     forgiven: BTreeMap<SocketAddr, Timestamp>,
-    present: Present,
+    step: StepContext,
 }
 
 impl Invariants {
-    /// No messages yet.
+    /// Creates the rules before any message.
     #[must_use]
     pub fn new(snapshot: Arc<Snapshot>) -> Self {
         Self {
-            table: Table::new(Arc::clone(&snapshot)),
+            table: LocationModel::new(Arc::clone(&snapshot)),
             snapshot,
             upstream: BTreeMap::new(),
             downstream: BTreeMap::new(),
-            answers: Answers::default(),
+            answers: DnsAnswers::default(),
             closed: BTreeSet::new(),
             ghosts: BTreeSet::new(),
             can_write: true,
             forgiven: BTreeMap::new(),
-            present: Present::default(),
+            step: StepContext::default(),
         }
     }
 
     /// Checks one step.
     ///
     /// # Errors
-    /// The first rule that it broke.
+    /// The first violation.
     pub fn check_step(
         &mut self,
         now: Timestamp,
         step: &Step,
-        sent: &[Sent],
-        asked: &[Asked],
-        records: &[Kept],
+        sent: &[SentMessage],
+        asked: &[DnsQuery],
+        records: &[PendingRecord],
         server: &Server,
     ) -> Result<(), Violation> {
-        let (number, asked) = (self.present.number + 1, !asked.is_empty());
-        self.present = Present { number, asked, ..Present::default() };
+        let (number, asked) = (self.step.number + 1, !asked.is_empty());
+        self.step = StepContext { number, asked, ..StepContext::default() };
         let verdict = self.check(now, step, sent, records, server);
         verdict.map_err(|(rule, detail)| Violation { at: now, rule, detail })
     }
 
-    fn check(&mut self, now: Timestamp, step: &Step, sent: &[Sent], records: &[Kept], server: &Server) -> Verdict {
+    fn check(
+        &mut self,
+        now: Timestamp,
+        step: &Step,
+        sent: &[SentMessage],
+        records: &[PendingRecord],
+        server: &Server,
+    ) -> Verdict {
         self.take(now, step);
         for sent in sent {
-            // An empty line keeps a translation open.
+            // An empty line is a keep-alive.
             if sent.bytes == b"\r\n\r\n" {
                 continue;
             }
@@ -285,12 +297,12 @@ impl Invariants {
         self.check_table(now, step, records, server)
     }
 
-    /// What has happened.
+    /// Updates the state from the input of a step.
     fn take(&mut self, now: Timestamp, step: &Step) {
         match step {
             Step::Message { flow, bytes, .. } => {
                 let Ok(message) = Message::parse(bytes) else { return };
-                self.present.transport = Some(flow.transport);
+                self.step.transport = Some(flow.transport);
                 match message.status() {
                     None => self.on_request(now, *flow, &message),
                     Some(status) => self.on_response(now, &message, status),
@@ -311,7 +323,7 @@ impl Invariants {
                     self.answers.add(now, hops.map(|hop| hop.address).collect());
                 }
             }
-            Step::Timeout { .. } => self.present.timeout = true,
+            Step::Timeout { .. } => self.step.timeout = true,
             Step::Stored { .. }
             | Step::Forget { .. }
             | Step::Unregister { .. }
@@ -320,53 +332,53 @@ impl Invariants {
         }
     }
 
-    /// A request came in.
+    /// Handles a received request.
     fn on_request(&mut self, now: Timestamp, source: Flow, message: &Message<'_>) {
         let branch = branch_of(message.via());
         if message.method() == Method::Ack {
             if let Some(upstream) = self.upstream.get_mut(&key(&branch, Method::Invite)) {
                 upstream.acknowledged = true;
             }
-            self.present.ack = Some(message.bytes().to_vec());
+            self.step.ack = Some(message.bytes().to_vec());
             return;
         }
         if message.method() == Method::Cancel {
             let invite = key(&branch, Method::Invite);
             if let Some(upstream) = self.upstream.get_mut(&invite).filter(|upstream| upstream.finals.is_empty()) {
                 upstream.cancelled = true;
-                self.present.touched.push(invite);
+                self.step.touched.push(invite);
             }
         }
         let key = key(&branch, message.method());
         let first = !self.upstream.contains_key(&key);
         let stateless = self.is_stateless(&source, message);
-        let plan = if first { self.plan_of(now, message) } else { Plan::One };
+        let plan = if first { self.plan_of(now, message) } else { ExpectedTargets::One };
         self.upstream.entry(key.clone()).or_insert_with(|| Upstream {
             at: now,
             source,
             request: message.bytes().to_vec(),
-            plan,
+            targets: plan,
             finals: Vec::new(),
             branches: Vec::new(),
             stateless,
             cancelled: false,
             acknowledged: false,
         });
-        self.present.request = Some((key, first));
+        self.step.request = Some((key, first));
     }
 
-    /// A response came in.
+    /// Handles a received response.
     fn on_response(&mut self, now: Timestamp, message: &Message<'_>, status: Status) {
         let Some((key, index)) = self.downstream.get(&key(&branch_of(message.via()), message.method())) else { return };
         let Some(upstream) = self.upstream.get_mut(key) else { return };
         let is_invite = message.method() == Method::Invite;
-        let stripped = untouched::without_top_via(message);
+        let stripped = unchanged::without_top_via(message);
         if is_invite && status.is_success() && upstream.passes_success(now, *index) {
-            self.present.expected = Some(stripped.clone());
+            self.step.expected = Some(stripped.clone());
         }
-        let shared = matches!(upstream.plan, Plan::Targets { .. });
+        let shared = matches!(upstream.targets, ExpectedTargets::Targets { .. });
         let branch = &mut upstream.branches[*index];
-        // What comes when the branch has timed out finds nobody.
+        // A response after the branch has timed out has no transaction.
         let waits = branch.waits(now);
         if waits && status.is_provisional() {
             let first = branch.provisional_at.is_none();
@@ -387,7 +399,7 @@ impl Invariants {
             self.forgiven.insert(branch.flow.peer, now);
         }
         branch.responses.push(stripped);
-        self.present.touched.push(key.clone());
+        self.step.touched.push(key.clone());
     }
 }
 
@@ -396,7 +408,7 @@ impl Upstream {
         self.request.starts_with(b"INVITE ")
     }
 
-    /// Whether what still rings is no longer wanted.
+    /// Returns whether ringing branches are unwanted.
     fn is_over(&self) -> bool {
         self.cancelled || self.accepted_at().is_some() || self.branches.iter().any(|branch| branch.declined)
     }
@@ -405,7 +417,7 @@ impl Upstream {
         self.finals.iter().find(|one| one.status.is_success()).map(|one| one.at)
     }
 
-    /// Whether a 2xx that comes on a branch now must go up: neither side's transaction has ended.
+    /// Returns whether a 2xx on a branch must be forwarded upstream: neither transaction has ended.
     fn passes_success(&self, now: Timestamp, index: usize) -> bool {
         let branch = &self.branches[index];
         let refused = self.finals.iter().any(|one| !one.status.is_success());
@@ -427,7 +439,7 @@ fn branch_of(via: &Via<'_>) -> Vec<u8> {
     via.branch.unwrap_or(&[]).to_vec()
 }
 
-/// The branch of the second Via.
+/// Returns the branch of the second Via.
 fn second_branch(message: &Message<'_>) -> Option<Vec<u8>> {
     let value = message.head().elements(HeaderName::Via).nth(1)?;
     Via::parse_first(value).map(|(via, _)| branch_of(&via))

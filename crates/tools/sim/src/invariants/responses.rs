@@ -1,14 +1,14 @@
-//! Rules for the responses that leave.
+//! Rules for outgoing responses.
 
 use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{HeaderName, Message, Method, Status};
 
 use super::requests::broken_unless;
-use super::{Final, Invariants, Rule, SLACK, TIMEOUT, Upstream, Verdict, branch_of, key};
+use super::{FinalResponse, Invariants, Rule, SLACK, TIMEOUT, Upstream, Verdict, branch_of, key};
 use crate::ladder::summary;
-use crate::server::Sent;
+use crate::server::SentMessage;
 
-/// What begins every tag of a user agent, and none of the server's.
+/// Prefix of every tag of a user agent, and of none of the server's.
 const AGENT_TAG: &[u8] = b"phone-";
 
 impl Invariants {
@@ -22,8 +22,8 @@ impl Invariants {
         let key = key(&branch_of(message.via()), message.method());
         let shown = || summary(message.bytes());
         let Some(upstream) = self.upstream.get_mut(&key) else {
-            // Where a route keeps no state, responses pass whatever became of the process.
-            if self.ghosts.contains(&key) && self.present.request.is_none() {
+            // On a stateless route, responses pass even after a restart.
+            if self.ghosts.contains(&key) && self.step.request.is_none() {
                 return Ok(());
             }
             return Err((Rule::ResponseAddressed, format!("a response to nobody: {}", shown())));
@@ -36,8 +36,8 @@ impl Invariants {
             broken_unless(allowed, Rule::NonInviteResponses, shown)?;
         }
         if status == Status::TRYING && !upstream.stateless {
-            let asked = self.present.request.as_ref().is_some_and(|(asked, _)| *asked == key);
-            broken_unless(asked, Rule::ResponseUntouched, || {
+            let asked = self.step.request.as_ref().is_some_and(|(asked, _)| *asked == key);
+            broken_unless(asked, Rule::ResponseUnchanged, || {
                 format!("a 100 goes no further than its hop: {}", shown())
             })?;
         }
@@ -47,32 +47,33 @@ impl Invariants {
         }
         let to = message.head().first(HeaderName::To).unwrap_or(&[]).to_vec();
         if upstream.finals.iter().any(|one| is_the_same(&one.bytes, message.bytes())) {
-            let silent = status.is_success() || !self.present.timeout || !flow.transport.is_reliable();
+            let silent = status.is_success() || !self.step.timeout || !flow.transport.is_reliable();
             return broken_unless(silent, Rule::Streams, || format!("repeated on a stream: {}", shown()));
         }
         upstream.check_untried(status)?;
-        let another_success =
-            |one: &Final| upstream.is_invite() && one.status.is_success() && status.is_success() && one.to != to;
+        let another_success = |one: &FinalResponse| {
+            upstream.is_invite() && one.status.is_success() && status.is_success() && one.to != to
+        };
         let allowed = upstream.finals.iter().all(another_success);
         broken_unless(allowed, Rule::OneFinalResponse, || format!("a second final response: {}", shown()))?;
         if !status.is_success() {
             upstream.leave_last(now, &self.snapshot.proxy);
         }
         let bytes = message.bytes().to_vec();
-        upstream.finals.push(Final { at: now, status, to, bytes });
+        upstream.finals.push(FinalResponse { at: now, status, to, bytes });
         Ok(())
     }
 
-    /// The 2xx that came in this step has gone up.
-    pub(super) fn check_success(&self, sent: &[Sent]) -> Verdict {
-        let Some(expected) = &self.present.expected else { return Ok(()) };
+    /// Checks that the 2xx received in this step was forwarded upstream.
+    pub(super) fn check_success(&self, sent: &[SentMessage]) -> Verdict {
+        let Some(expected) = &self.step.expected else { return Ok(()) };
         let passed = sent.iter().any(|sent| sent.bytes == *expected);
         broken_unless(passed, Rule::EverySuccess, || format!("not passed up: {}", summary(expected)))
     }
 
-    /// A request that came again is answered by the same response, where the transaction has one to send.
-    pub(super) fn check_repeated(&self, now: Timestamp, sent: &[Sent]) -> Verdict {
-        let Some((key, false)) = &self.present.request else { return Ok(()) };
+    /// Checks that a retransmitted request gets the same response, if its transaction has one.
+    pub(super) fn check_repeated(&self, now: Timestamp, sent: &[SentMessage]) -> Verdict {
+        let Some((key, false)) = &self.step.request else { return Ok(()) };
         let Some(upstream) = self.upstream.get(key) else { return Ok(()) };
         let Some(answer) = upstream.finals.first() else { return Ok(()) };
         let silent =
@@ -84,22 +85,25 @@ impl Invariants {
         broken_unless(repeated, Rule::Repeated, || format!("not repeated: {}", summary(&answer.bytes)))
     }
 
-    /// A new INVITE is answered at once, be it by 100; and so is every other request that the server does not forward.
+    /// Checks that a new INVITE is answered at once, at least with 100, and so is every other request that is not
+    /// forwarded.
     pub(super) fn check_begun(&self, now: Timestamp) -> Verdict {
-        let Some((key, true)) = &self.present.request else { return Ok(()) };
+        let Some((key, true)) = &self.step.request else { return Ok(()) };
         let Some(upstream) = self.upstream.get(key) else { return Ok(()) };
         let answered = upstream.finals.iter().any(|one| one.at == now);
-        // Whether a REGISTER may wait is another rule's affair.
+        // Other rules check whether a REGISTER may wait.
         let registers = key.1 == Method::Register.as_bytes();
-        let goes_on = registers || !upstream.branches.is_empty() || self.present.asked;
+        let goes_on = registers || !upstream.branches.is_empty() || self.step.asked;
         broken_unless(answered || goes_on, Rule::InviteEnds, || {
             format!("neither answered nor forwarded: {}", summary(&upstream.request))
         })
     }
 }
 
-/// Whether two responses are the same, but for the nonce of a challenge: none is kept, so a request that comes again some seconds later is
-/// challenged with another one (RFC 3261 §26.3.2.4).
+/// Returns whether two responses are equal except for the nonce of a challenge.
+///
+/// The server does not store nonces, so a request repeated some seconds later is challenged with another one (RFC
+/// 3261 §26.3.2.4).
 fn is_the_same(one: &[u8], other: &[u8]) -> bool {
     const NONCE: &[u8] = b"nonce=\"";
     let is_challenge =
@@ -121,7 +125,8 @@ fn is_the_same(one: &[u8], other: &[u8]) -> bool {
 }
 
 impl Upstream {
-    /// Whether a response by `flow` goes where the request came from: on its connection, or another once that is closed.
+    /// Returns whether `flow` leads to the source of the request: on its connection, or on another once that is
+    /// closed.
     fn is_answered_by(&self, flow: &Flow) -> bool {
         let source = &self.source;
         let same = flow.transport == source.transport && flow.peer.ip() == source.peer.ip();
@@ -130,7 +135,7 @@ impl Upstream {
         same && (by_connection || by_address && flow.peer == source.peer)
     }
 
-    /// A branch's response without our Via, or the server's own with a To tag.
+    /// Checks that a response is a branch's without the server's Via, or the server's own with a To tag.
     fn check_origin(&self, message: &Message<'_>, status: Status) -> Verdict {
         let forwarded = self.branches.iter().flat_map(|branch| &branch.responses).any(|one| one == message.bytes());
         if forwarded {
@@ -144,11 +149,11 @@ impl Upstream {
             None => tag.is_some_and(|tag| !tag.starts_with(AGENT_TAG)),
         };
         let shown = || message.bytes().escape_ascii().to_string();
-        broken_unless(tagged, Rule::ResponseUntouched, || format!("neither a branch's nor ours: {}", shown()))?;
+        broken_unless(tagged, Rule::ResponseUnchanged, || format!("neither a branch's nor ours: {}", shown()))?;
         let vias = |message: &Message<'_>| message.head().elements(HeaderName::Via).count();
-        broken_unless(vias(message) == vias(&request), Rule::ResponseUntouched, || format!("other Vias: {}", shown()))?;
+        broken_unless(vias(message) == vias(&request), Rule::ResponseUnchanged, || format!("other Vias: {}", shown()))?;
         let copied = [HeaderName::From, HeaderName::CallId, HeaderName::CSeq];
         let same = copied.into_iter().all(|name| message.head().first(name) == request.head().first(name));
-        broken_unless(same, Rule::ResponseUntouched, || format!("of another request: {}", shown()))
+        broken_unless(same, Rule::ResponseUnchanged, || format!("of another request: {}", shown()))
     }
 }

@@ -1,4 +1,4 @@
-//! The callers: they call, send again until somebody answers, talk, and hang up.
+//! Callers: they call, retransmit until they get a response, talk, and hang up.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -7,45 +7,45 @@ use strowger_foundation::Timestamp;
 use strowger_message::{HeaderName, Message, Method, Status};
 
 use super::Setup;
-use super::requests::{Dialog, Identity, call_of};
+use super::requests::{CallIdentity, Dialog, call_of};
 use super::schedule::{Schedule, Timer};
 use crate::agent::wire;
 use crate::rng::Rng;
 
 pub(super) const T1: Duration = Duration::from_millis(500);
 pub(super) const T2: Duration = Duration::from_secs(4);
-/// Timers B and F, and how long a callee repeats its 200.
+/// Timers B and F, and the time for which a callee retransmits its 200.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(32);
 
-/// How far a call has come.
+/// Progress of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Nobody has answered the INVITE, which is sent again.
+    /// The INVITE has no response yet and is retransmitted.
     Calling,
-    /// A provisional response came.
+    /// A provisional response arrived.
     Proceeding,
-    /// A 2xx came.
+    /// A 2xx arrived.
     Answered,
-    /// The BYE is sent.
+    /// The BYE was sent.
     HangingUp,
     /// The BYE was answered 200.
     Ended,
-    /// The BYE was not answered, or otherwise.
+    /// The BYE had no response, or another one.
     Lost,
-    /// A 503 came.
+    /// A 503 arrived.
     Refused,
-    /// Nobody answered the INVITE, or another failure came.
+    /// The INVITE had no response, or another failure arrived.
     Failed,
 }
 
-/// One call as its caller sees it.
+/// Call as its caller sees it.
 #[derive(Debug)]
 pub(super) struct Call {
-    identity: Identity,
+    identity: CallIdentity,
     pub(super) stage: Stage,
     pub(super) began: Timestamp,
     pub(super) answered: Option<Timestamp>,
-    /// When the BYE was sent first.
+    /// Time at which the BYE was first sent.
     pub(super) hung_up: Option<Timestamp>,
     dialog: Option<Box<Dialog>>,
 }
@@ -64,12 +64,12 @@ impl Callers {
         Self { calls: Vec::new(), sources: setup.sources, talk: setup.talk, rng }
     }
 
-    /// Begins a call.
+    /// Starts a call.
     pub(super) fn call(&mut self, now: Timestamp, schedule: &mut Schedule) {
         let call = self.calls.len();
         let host = u8::try_from(self.rng.between(1, self.sources.into())).unwrap_or(u8::MAX);
         let caller = SocketAddr::from(([198, 51, 100, host], 5060));
-        let identity = Identity { call, word: self.rng.next_u64(), caller };
+        let identity = CallIdentity { call, word: self.rng.next_u64(), caller };
         self.calls.push(Call {
             identity,
             stage: Stage::Calling,
@@ -83,7 +83,7 @@ impl Callers {
         schedule.add_timer(now + TIMEOUT, call, Timer::InviteTimeout);
     }
 
-    /// A timer of a caller's is due.
+    /// Handles a caller's timer.
     pub(super) fn handle_timeout(&mut self, now: Timestamp, number: usize, timer: Timer, schedule: &mut Schedule) {
         let Some(call) = self.calls.get_mut(number) else { return };
         match (timer, call.stage) {
@@ -105,7 +105,7 @@ impl Callers {
         }
     }
 
-    /// A message for a caller came. None is sent requests.
+    /// Handles a message for a caller. Callers receive no requests.
     pub(super) fn handle_message(&mut self, now: Timestamp, bytes: &[u8], schedule: &mut Schedule) {
         let Ok(message) = Message::parse(bytes) else { return };
         let (Some(status), Some(number)) = (message.status(), call_of(message.call_id())) else { return };
@@ -135,7 +135,7 @@ impl Call {
         }
     }
 
-    /// A 2xx: each is acknowledged. A caller who has given up hangs up at once.
+    /// Handles a 2xx: each is acknowledged, and a caller that has given up hangs up at once.
     //= rfc3261#13.2.2.4
     fn handle_answer(&mut self, now: Timestamp, message: &Message<'_>, talk: Duration, schedule: &mut Schedule) {
         if self.answered.is_none() {
@@ -161,7 +161,7 @@ impl Call {
         schedule.send_to_server(now, self.identity.caller, self.identity.ack_of_failure(to));
     }
 
-    /// Sends the BYE, and again after `interval` where nobody answers.
+    /// Sends the BYE, and again after `interval` without a response.
     fn send_bye(&self, now: Timestamp, interval: Duration, schedule: &mut Schedule) {
         let Some(dialog) = &self.dialog else { return };
         schedule.send_to_server(now, self.identity.caller, self.identity.bye(dialog));

@@ -1,4 +1,4 @@
-//! All policies under several loads, as a table for a person.
+//! Comparison of all policies under several loads, as a table for readers.
 
 use core::ops::Range;
 
@@ -6,13 +6,15 @@ use super::{Cpu, Outcome, PROMPT, Phase, Policy, Second, Setup, run};
 
 /// Loads as multiples of the capacity.
 const LOADS: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
-/// Half the capacity, then the load, then half the capacity: when the load begins and ends and the run ends, in seconds.
+/// Start of the load, its end, and the end of the run, in seconds. Before and after the load, half the capacity is
+/// offered.
 const BEGINS: usize = 5;
 const ENDS: usize = 50;
 const OVER: usize = 80;
-/// Seconds in which the goodput is measured.
+/// Seconds in which goodput is measured.
 const MEASURED: Range<usize> = 20..ENDS;
-/// A load is under control once prompt calls take so much of the capacity in all so many seconds that follow.
+/// Share of the capacity that prompt calls must reach, in each of `CONTROLLED_S` consecutive seconds, for a load to
+/// be under control.
 const CONTROLLED: f64 = 0.85;
 const CONTROLLED_S: usize = 5;
 
@@ -20,7 +22,7 @@ const COLUMNS: &str = "\
 load  policy          goodput      in 1 s  set-up p50     p99      BYEs  control  recovery     503s  datagrams dropped by
                       calls/s    %      %      ms          ms  answered        s         s     sent  overflow   filter controller";
 
-/// Runs every policy under every load and gives the lines of a table to `print` as they are found.
+/// Runs every policy under every load and passes each line of the table to `print`.
 pub fn compare(seed: u64, capacity: u32, cpu: Cpu, mut print: impl FnMut(&str)) {
     print(&format!(
         "One worker that carries {capacity} calls/s; its processor runs for {} of each {} ms; seed {seed}.\n\
@@ -71,7 +73,7 @@ fn line(times: f64, capacity: u32, outcome: &Outcome) -> String {
     )
 }
 
-/// Seconds from the begin of the load until it is under control.
+/// Returns the seconds from the start of the load until it is under control.
 fn controlled_after(outcome: &Outcome) -> Option<usize> {
     let is_controlled = |begin: &usize| outcome.prompt_goodput(*begin..begin + CONTROLLED_S) >= CONTROLLED;
     let begins = BEGINS..=ENDS - CONTROLLED_S;
@@ -82,7 +84,7 @@ fn controlled_after(outcome: &Outcome) -> Option<usize> {
     }
 }
 
-/// Seconds from the end of the load until all calls are served that begin later.
+/// Returns the seconds from the end of the load until all calls that start later are served.
 fn recovered_after(seconds: &[Second]) -> Option<usize> {
     let is_served = |second: &&Second| second.good_of_offered == second.offered && second.offered > 0;
     let after = seconds.get(ENDS..OVER)?;

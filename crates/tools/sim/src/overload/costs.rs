@@ -1,37 +1,37 @@
-//! How long the worker is busy with a message.
+//! Processing times of the worker per message.
 
 use core::time::Duration;
 
 use strowger_message::Method;
 
-use crate::server::Fate;
+use crate::server::MessageOutcome;
 
-/// Service times in nanoseconds.
+/// Service times in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
-    /// An INVITE that is served.
+    /// INVITE that is served.
     pub invite_ns: u64,
-    /// A provisional response.
+    /// Provisional response.
     pub provisional_ns: u64,
-    /// A final response.
+    /// Final response.
     pub final_response_ns: u64,
-    /// An ACK that is passed on.
+    /// ACK that is forwarded.
     pub ack_ns: u64,
-    /// Another request that is served.
+    /// Other request that is served.
     pub request_ns: u64,
-    /// A message whose transaction had it before, and an ACK that goes no further.
+    /// Retransmission to an existing transaction, or ACK that is absorbed.
     pub retransmission_ns: u64,
-    /// A request that is answered 503.
+    /// Request that is answered 503.
     pub refusal_ns: u64,
-    /// A message that is received and dropped.
+    /// Message that is received and dropped.
     pub drop_ns: u64,
-    /// A message that a timer has the server send.
+    /// Message that the server sends because of a timer.
     pub timer_send_ns: u64,
 }
 
-/// What the worker received, as far as its cost depends on it.
+/// Kind of a received message, as far as its cost depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sort {
+pub(super) enum MessageKind {
     Invite,
     Ack,
     Request,
@@ -39,8 +39,8 @@ pub(super) enum Sort {
     FinalResponse,
 }
 
-impl Sort {
-    /// The sort of a message, by its first bytes.
+impl MessageKind {
+    /// Returns the kind of a message from its first bytes.
     pub(super) fn of(bytes: &[u8]) -> Self {
         if let Some(status) = bytes.strip_prefix(b"SIP/2.0 ") {
             return if status.starts_with(b"1") { Self::Provisional } else { Self::FinalResponse };
@@ -55,7 +55,8 @@ impl Sort {
 }
 
 impl Costs {
-    /// In the ratios of a profile of the server: 28.5 µs a call, 0.9 µs to receive and drop, 0.15 of a call for a 503.
+    /// Service times in the ratios of a profile of the server: 28.5 µs per call, 0.9 µs to receive and drop, 0.15 of
+    /// a call for a 503.
     pub const MEASURED: Self = Self {
         invite_ns: 9_000,
         provisional_ns: 3_000,
@@ -68,13 +69,13 @@ impl Costs {
         timer_send_ns: 1_500,
     };
 
-    /// A call of which nothing is sent twice: INVITE, 180, 200, ACK, BYE, 200.
+    /// Returns the time of a call without retransmissions: INVITE, 180, 200, ACK, BYE, 200.
     #[must_use]
     pub const fn call_ns(&self) -> u64 {
         self.invite_ns + self.provisional_ns + 2 * self.final_response_ns + self.ack_ns + self.request_ns
     }
 
-    /// In the same ratios, so that a worker carries so many calls a second.
+    /// Scales all times so that a worker carries `capacity` calls per second.
     #[must_use]
     pub fn scaled_to(&self, capacity: u32) -> Self {
         let call_ns = self.call_ns();
@@ -92,18 +93,18 @@ impl Costs {
         }
     }
 
-    /// What a message took that ended like this, and caused so many others.
-    pub(super) const fn of(&self, sort: Sort, fate: Fate, sent: usize) -> Duration {
+    /// Returns the time of a message with this outcome that caused `sent` messages.
+    pub(super) const fn of(&self, sort: MessageKind, fate: MessageOutcome, sent: usize) -> Duration {
         let ns = match (fate, sort) {
-            (Fate::Dropped | Fate::Ignored, _) => self.drop_ns,
-            (Fate::Refused, _) => self.refusal_ns,
-            (Fate::Retransmission, _) => self.retransmission_ns,
-            (Fate::Served, Sort::Ack) if sent == 0 => self.retransmission_ns,
-            (Fate::Served, Sort::Invite) => self.invite_ns,
-            (Fate::Served, Sort::Ack) => self.ack_ns,
-            (Fate::Served, Sort::Request) => self.request_ns,
-            (Fate::Served, Sort::Provisional) => self.provisional_ns,
-            (Fate::Served, Sort::FinalResponse) => self.final_response_ns,
+            (MessageOutcome::Dropped | MessageOutcome::Ignored, _) => self.drop_ns,
+            (MessageOutcome::Refused, _) => self.refusal_ns,
+            (MessageOutcome::Retransmission, _) => self.retransmission_ns,
+            (MessageOutcome::Served, MessageKind::Ack) if sent == 0 => self.retransmission_ns,
+            (MessageOutcome::Served, MessageKind::Invite) => self.invite_ns,
+            (MessageOutcome::Served, MessageKind::Ack) => self.ack_ns,
+            (MessageOutcome::Served, MessageKind::Request) => self.request_ns,
+            (MessageOutcome::Served, MessageKind::Provisional) => self.provisional_ns,
+            (MessageOutcome::Served, MessageKind::FinalResponse) => self.final_response_ns,
         };
         Duration::from_nanos(ns)
     }
@@ -123,7 +124,13 @@ mod tests {
     #[test]
     fn messages_are_sorted_by_their_first_bytes() {
         let sorts = [&b"INVITE sip:a"[..], b"ACK sip:a", b"BYE sip:a", b"SIP/2.0 180 Ringing", b"SIP/2.0 200 OK"];
-        let expected = [Sort::Invite, Sort::Ack, Sort::Request, Sort::Provisional, Sort::FinalResponse];
-        assert_eq!(sorts.map(Sort::of), expected);
+        let expected = [
+            MessageKind::Invite,
+            MessageKind::Ack,
+            MessageKind::Request,
+            MessageKind::Provisional,
+            MessageKind::FinalResponse,
+        ];
+        assert_eq!(sorts.map(MessageKind::of), expected);
     }
 }

@@ -1,16 +1,17 @@
-//! The processor that the worker has, or a share of one.
+//! Processor of the worker, or a share of one.
 
 use core::time::Duration;
 
 use strowger_foundation::Timestamp;
 
-/// A processor that runs for a share of each period and then stands still until the next, as under the quota of a control group. It is
-/// as much faster meanwhile, so that the capacity is the same.
+/// Processor that runs for a slice of each period and then stops until the next, as under a cgroup quota.
+///
+/// It runs faster in the slice, so that the capacity does not depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// How long it runs in each period; not zero.
+    /// Running time per period; not zero.
     pub slice: Duration,
-    /// The period.
+    /// Period.
     pub period: Duration,
 }
 
@@ -18,24 +19,24 @@ impl Cpu {
     /// A whole processor.
     pub const WHOLE: Self = Self { slice: Duration::from_millis(25), period: Duration::from_millis(25) };
 
-    /// The first moment from `at` on at which the processor runs.
+    /// Returns the first time from `at` on at which the processor runs.
     pub(super) fn runs_at(self, at: Timestamp) -> Timestamp {
         self.time_of(self.used_until(at))
     }
 
-    /// When a work that begins at `at` and takes `work` of a whole processor is done.
+    /// Returns when work that starts at `at` and takes `work` on a whole processor is done.
     pub(super) fn done_at(self, at: Timestamp, work: Duration) -> Timestamp {
         let work_ns = nanos(work) * u128::from(self.slice_ns()) / u128::from(self.period_ns());
         self.time_of(self.used_until(at) + u64::try_from(work_ns).unwrap_or(u64::MAX))
     }
 
-    /// How long it has run until `at`, in nanoseconds.
+    /// Returns the running time until `at`, in ns.
     fn used_until(self, at: Timestamp) -> u64 {
         let (periods, rest) = (at.as_nanos() / self.period_ns(), at.as_nanos() % self.period_ns());
         periods * self.slice_ns() + rest.min(self.slice_ns())
     }
 
-    /// The first moment at which it has run for `used_ns` and goes on.
+    /// Returns the first time at which it has run for `used_ns` and continues.
     fn time_of(self, used_ns: u64) -> Timestamp {
         let (periods, rest) = (used_ns / self.slice_ns(), used_ns % self.slice_ns());
         Timestamp::from_nanos(periods * self.period_ns() + rest)
@@ -71,7 +72,7 @@ mod tests {
         let cpu = Cpu { slice: Duration::from_millis(5), period: Duration::from_millis(20) };
         assert_eq!(cpu.runs_at(MS(3)), MS(3));
         assert_eq!(cpu.runs_at(MS(7)), MS(20));
-        // 8 ms of a whole processor are 2 ms of this one; 12 ms are 3.
+        // 8 ms of a whole processor are 2 ms of this one, and 12 ms are 3.
         assert_eq!(cpu.done_at(MS(1), Duration::from_millis(8)), MS(3));
         assert_eq!(cpu.done_at(MS(3), Duration::from_millis(12)), MS(21));
     }

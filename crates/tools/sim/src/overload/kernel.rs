@@ -1,4 +1,4 @@
-//! The kernel's part of one UDP address: receive queues with their room, receive stamps, and the socket filter.
+//! Kernel side of one UDP address: bounded receive queues, receive timestamps, and the socket filter.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -11,29 +11,29 @@ use super::kernel_filter::KernelFilter;
 use super::outcome::Drops;
 use super::{Policy, Setup};
 
-/// What the kernel books for a datagram, whatever its length.
+/// Memory that the kernel accounts per datagram, whatever its length, in bytes.
 const BOOKED_BYTES: usize = 2_304;
 
-/// A datagram in a receive queue.
+/// Datagram in a receive queue.
 #[derive(Debug)]
 pub(super) struct Datagram {
-    /// The kernel's receive stamp.
+    /// Kernel receive timestamp.
     pub(super) arrival: Timestamp,
     pub(super) from: SocketAddr,
     pub(super) bytes: Vec<u8>,
 }
 
-/// The sockets of a worker on one address.
+/// Sockets of a worker on one address.
 #[derive(Debug)]
 pub(super) struct Kernel {
     sorts: bool,
     in_progress: VecDeque<Datagram>,
     new_work: VecDeque<Datagram>,
-    /// The room of the queue of what is in progress, in bytes.
+    /// Size of the queue of messages in progress, in bytes.
     room_bytes: usize,
-    /// The room of the queue of new work.
+    /// Size of the queue of new work.
     bound: QueueBound,
-    /// The longest wait of new work since the bound was last adjusted.
+    /// Longest wait of new work since the last adjustment.
     longest_wait: Duration,
     pub(super) filter: KernelFilter,
 }
@@ -44,8 +44,8 @@ impl Kernel {
             sorts: setup.policy.sorts(),
             in_progress: VecDeque::new(),
             new_work: VecDeque::new(),
-            room_bytes: setup.room_bytes,
-            bound: QueueBound::new(setup.room_bytes),
+            room_bytes: setup.receive_buffer_bytes,
+            bound: QueueBound::new(setup.receive_buffer_bytes),
             longest_wait: Duration::ZERO,
             filter: KernelFilter::new(
                 matches!(setup.policy, Policy::KernelFilter | Policy::KernelMemory),
@@ -55,7 +55,7 @@ impl Kernel {
         }
     }
 
-    /// Puts a datagram into its queue, or drops it.
+    /// Adds a datagram to its queue, or drops it.
     pub(super) fn receive(&mut self, kind: FilteredKind, datagram: Datagram, drops: &mut Drops) {
         let is_new_work = self.sorts && queue_of(&datagram.bytes) == Queue::NewWork;
         if is_new_work && self.filter.drops(kind, &datagram.bytes) {
@@ -74,12 +74,12 @@ impl Kernel {
         }
     }
 
-    /// Whether nothing waits.
+    /// Returns whether all queues are empty.
     pub(super) fn is_empty(&self) -> bool {
         self.in_progress.is_empty() && self.new_work.is_empty()
     }
 
-    /// Takes up to `most` datagrams of a queue, the oldest first.
+    /// Takes up to `most` datagrams from a queue, oldest first.
     pub(super) fn take(&mut self, now: Timestamp, queue: Queue, most: usize) -> Vec<Datagram> {
         let datagrams = match queue {
             Queue::InProgress => &mut self.in_progress,
@@ -92,7 +92,7 @@ impl Kernel {
         taken
     }
 
-    /// Once a window: adjusts the room of new work to how long it has waited.
+    /// Adjusts the size of the queue of new work to its waiting time, once per window.
     pub(super) fn adjust_bound(&mut self, bound: Duration) {
         self.bound.handle_window(core::mem::take(&mut self.longest_wait), bound);
     }

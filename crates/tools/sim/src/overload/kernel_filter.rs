@@ -1,5 +1,5 @@
-//! What the kernel drops for the worker, as the worker's own `KernelFilter` does it with socket filters. Here it costs nothing, and
-//! what was dropped is remembered exactly.
+//! Kernel filter: what the worker's `KernelFilter` drops by socket filters. In the simulation it costs nothing and
+//! remembers dropped messages exactly.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use strowger_foundation::Timestamp;
 use strowger_overload::{Filter, FilterAbilities, FilteredKind, fingerprint, may_be_dropped_unread, position_of};
 
-/// How long what was dropped is remembered at least; at most twice as long.
+/// Shortest time for which a dropped message is remembered; the longest is twice that.
 const GENERATION: Duration = Duration::from_secs(32);
 
-/// The filter of the queue of new work.
+/// Filter of the queue of new work.
 #[derive(Debug)]
 pub(super) struct KernelFilter {
     is_allowed: bool,
@@ -21,33 +21,33 @@ pub(super) struct KernelFilter {
 
 #[derive(Debug)]
 enum State {
-    /// It drops nothing.
+    /// Drops nothing.
     Open,
-    /// It drops what does not pass.
+    /// Drops what does not pass the filter.
     Stateless(Filter),
-    /// It drops what does not pass, and what was dropped before.
-    Memory { filter: Filter, dropped: Dropped, generation_ends: Timestamp },
+    /// Drops what does not pass the filter, and retransmissions of dropped messages.
+    Memory { filter: Filter, dropped: DroppedFingerprints, generation_ends: Timestamp },
 }
 
-/// The fingerprints of what was dropped, in two generations.
+/// Fingerprints of dropped messages, in two generations.
 #[derive(Debug, Default)]
-struct Dropped {
+struct DroppedFingerprints {
     young: BTreeSet<u32>,
     old: BTreeSet<u32>,
 }
 
 impl KernelFilter {
-    /// A filter that drops nothing yet, and never does where it is not allowed.
+    /// Creates a filter that drops nothing yet; if not allowed, it never does.
     pub(super) const fn new(is_allowed: bool, has_memory: bool, salt: u32) -> Self {
         Self { is_allowed, has_memory, salt, state: State::Open }
     }
 
-    /// What the filter can do.
+    /// Returns the abilities of the filter.
     pub(super) const fn abilities(&self) -> FilterAbilities {
         FilterAbilities { has_memory: self.has_memory, knows_sources: self.has_memory }
     }
 
-    /// When there is something to do, whatever comes.
+    /// Returns the time of the next action without input.
     pub(super) const fn next_deadline(&self) -> Timestamp {
         match self.state {
             State::Memory { generation_ends, .. } => generation_ends,
@@ -55,7 +55,7 @@ impl KernelFilter {
         }
     }
 
-    /// Whether new work is dropped, whose kind is said where sources are known.
+    /// Returns whether new work is dropped. `kind` matters only if the filter knows sources.
     pub(super) fn drops(&mut self, kind: FilteredKind, bytes: &[u8]) -> bool {
         let kind = kind.seen_by(self.abilities());
         let passes = |filter: &Filter, fingerprint| filter.passes(kind, position_of(fingerprint));
@@ -81,7 +81,7 @@ impl KernelFilter {
         }
     }
 
-    /// Follows the controller's filter. What the worker drops is remembered from the beginning.
+    /// Applies the controller's filter. Messages that the worker drops are remembered from the start.
     pub(super) fn follow(&mut self, now: Timestamp, wanted: Filter, is_limiting: bool) {
         match &mut self.state {
             _ if !self.is_allowed => {}
@@ -98,23 +98,23 @@ impl KernelFilter {
                 }
             }
             State::Open if !(is_limiting && self.has_memory) && wanted.is_open() => {}
-            State::Stateless(filter) if filter.is_near(&wanted) => {}
+            State::Stateless(filter) if filter.is_close_to(&wanted) => {}
             State::Stateless(_) if wanted.is_open() => self.state = State::Open,
             State::Open if self.has_memory => {
                 let generation_ends = now + GENERATION;
-                self.state = State::Memory { filter: wanted, dropped: Dropped::default(), generation_ends };
+                self.state = State::Memory { filter: wanted, dropped: DroppedFingerprints::default(), generation_ends };
             }
             State::Open | State::Stateless(_) => self.state = State::Stateless(wanted),
         }
     }
 }
 
-impl Dropped {
+impl DroppedFingerprints {
     fn contains(&self, fingerprint: u32) -> bool {
         self.young.contains(&fingerprint) || self.old.contains(&fingerprint)
     }
 
-    /// Another copy does not prolong it.
+    /// A retransmission does not extend the time.
     fn insert(&mut self, fingerprint: u32) {
         if !self.contains(fingerprint) {
             self.young.insert(fingerprint);

@@ -1,4 +1,4 @@
-//! How many calls are offered, and when they begin.
+//! Offered load and arrival times of calls.
 
 use core::time::Duration;
 
@@ -6,35 +6,35 @@ use strowger_foundation::Timestamp;
 
 use crate::rng::Rng;
 
-/// A time with a constant load.
+/// Period of constant load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Phase {
-    /// How long it lasts.
+    /// Duration.
     pub lasts: Duration,
-    /// The load as a multiple of the capacity.
+    /// Load as a multiple of the capacity.
     pub times: f64,
 }
 
 impl Phase {
-    /// So many seconds of a load.
+    /// Creates a phase of `seconds` at `times` the capacity.
     #[must_use]
     pub const fn new(seconds: u64, times: f64) -> Self {
         Self { lasts: Duration::from_secs(seconds), times }
     }
 }
 
-/// When all phases end.
+/// Returns the end of all phases.
 pub(super) fn end_of(phases: &[Phase]) -> Timestamp {
     phases.iter().fold(Timestamp::ZERO, |end, phase| end + phase.lasts)
 }
 
-/// The moments at which calls begin: a Poisson process whose rate follows the phases.
+/// Arrival times of calls: a Poisson process whose rate follows the phases.
 #[derive(Debug)]
 pub(super) struct Arrivals {
     rng: Rng,
     capacity: f64,
     phases: Vec<Phase>,
-    /// The phase that the last call began in, and how long before.
+    /// Phase of the last arrival, and its time within the phase.
     phase: usize,
     since_s: f64,
     began: Timestamp,
@@ -45,7 +45,7 @@ impl Arrivals {
         Self { rng, capacity: f64::from(capacity), phases, phase: 0, since_s: 0.0, began: Timestamp::ZERO }
     }
 
-    /// When the next call begins; `None` where all phases are over.
+    /// Returns the time of the next call, or `None` after the last phase.
     pub(super) fn next(&mut self) -> Option<Timestamp> {
         let mut expected = self.rng.exponential();
         loop {

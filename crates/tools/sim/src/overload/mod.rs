@@ -1,12 +1,12 @@
-//! Policies of overload control, compared in virtual time before they are built.
+//! Policies of overload control, compared in virtual time before they are implemented.
 //!
-//! One worker runs the production [`Server`](crate::server::Server): real shards, real bytes, the real
-//! [`Controller`](strowger_overload::Controller). Around it stand a kernel with receive queues, receive stamps, a socket filter and
-//! drops ([`Policy`] says which of these there are), a table of [service times](Costs) that moves the worker's clock, and callers that
-//! send again as RFC 3261 says. What the server does not serve comes back, as it does on a real network; [`Outcome`] says what
-//! is left of the capacity.
+//! One worker runs the production [`Server`](crate::server::Server): real shards, real messages, the real
+//! [`Controller`](strowger_overload::Controller). Simulated around it are a kernel with receive queues, timestamps, a
+//! socket filter and drops ([`Policy`] selects which of these exist), a table of [service times](Costs) that advances
+//! the worker's clock, and callers that retransmit by RFC 3261. Messages that the server does not serve return, as on
+//! a real network. [`Outcome`] shows how much of the capacity remains.
 //!
-//! Callers do not cancel: one who has heard 180 waits for the answer. All else that they do is in `callers` and `callee`.
+//! Callers do not cancel: after a 180 they wait for the answer. Their other behavior is in `callers` and `callee`.
 
 mod admission;
 mod callee;
@@ -32,26 +32,27 @@ pub use simulation::run;
 
 use core::time::Duration;
 
-/// What stands between the network and the shards.
+/// Overload control between the network and the shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// One queue, read in the order of arrival, as a plain server does.
+    /// One queue, read in the order of arrival, as in a plain server.
     Fifo,
-    /// Two queues: calls in progress are read before new work, whose queue is bounded in time. Nothing is refused.
+    /// Two queues: calls in progress are read before new work, whose queue is bounded by waiting time. Nothing is
+    /// rejected.
     Sorted,
-    /// The same and the controller, which refuses and drops in the worker.
+    /// `Sorted` plus the controller, which rejects and drops in the worker.
     Control,
-    /// The same, and the kernel drops what does not pass the controller's filter.
+    /// `Control`, and the kernel drops what does not pass the controller's filter.
     KernelFilter,
-    /// The same, and the kernel remembers what it dropped and drops the retransmissions too.
+    /// `KernelFilter`, and the kernel remembers dropped messages and drops their retransmissions too.
     KernelMemory,
 }
 
 impl Policy {
-    /// All of them, the simplest first.
+    /// All policies, simplest first.
     pub const ALL: [Self; 5] = [Self::Fifo, Self::Sorted, Self::Control, Self::KernelFilter, Self::KernelMemory];
 
-    /// Its name in a table.
+    /// Returns the name for a table.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -63,48 +64,48 @@ impl Policy {
         }
     }
 
-    /// Whether new work has a queue of its own.
+    /// Returns whether new work has its own queue.
     const fn sorts(self) -> bool {
         !matches!(self, Self::Fifo)
     }
 
-    /// Whether the controller limits anything.
+    /// Returns whether the controller limits anything.
     const fn is_controlled(self) -> bool {
         matches!(self, Self::Control | Self::KernelFilter | Self::KernelMemory)
     }
 }
 
-/// One run.
+/// Parameters of a run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// Decides everything that is left to chance.
+    /// Seed of all random draws.
     pub seed: u64,
-    /// What stands before the shards.
+    /// Policy of overload control.
     pub policy: Policy,
-    /// Calls a second that the worker carries where nothing is sent twice.
+    /// Calls per second that the worker carries without retransmissions.
     pub capacity: u32,
-    /// How many calls are offered, from the beginning on.
+    /// Offered load, in phases from the start.
     pub phases: Vec<Phase>,
-    /// Service times. They are scaled to the capacity: only their ratios count.
+    /// Service times. They are scaled to the capacity: only their ratios matter.
     pub costs: Costs,
-    /// How much of the processor there is when.
+    /// Processor of the worker.
     pub cpu: Cpu,
-    /// The room of a receive queue, in bytes as the kernel books them. That of the queue of new work is its greatest.
-    pub room_bytes: usize,
-    /// Datagrams that are read at once.
+    /// Size of a receive queue, in bytes as the kernel accounts them. For the queue of new work it is the maximum.
+    pub receive_buffer_bytes: usize,
+    /// Datagrams read at once.
     pub batch: usize,
-    /// How long a datagram is on its way.
+    /// Network delay of a datagram.
     pub delay: Duration,
-    /// Addresses that calls come from.
+    /// Number of source addresses of calls.
     pub sources: u8,
-    /// A caller who is answered later has hung up.
+    /// Time after which a caller without an answer gives up.
     pub patience: Duration,
-    /// How long an answered call lasts at least and at most.
+    /// Shortest and longest duration of an answered call.
     pub talk: (Duration, Duration),
 }
 
 impl Setup {
-    /// A run with the usual network, kernel and callers.
+    /// Creates a run with the default network, kernel and callers.
     #[must_use]
     pub const fn new(seed: u64, policy: Policy, capacity: u32, phases: Vec<Phase>) -> Self {
         Self {
@@ -114,7 +115,7 @@ impl Setup {
             phases,
             costs: Costs::MEASURED,
             cpu: Cpu::WHOLE,
-            room_bytes: 8 << 20,
+            receive_buffer_bytes: 8 << 20,
             batch: 8,
             delay: Duration::from_millis(2),
             sources: 40,

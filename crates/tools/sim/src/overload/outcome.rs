@@ -1,4 +1,4 @@
-//! What came of a run.
+//! Result of a run.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -9,69 +9,69 @@ use super::callers::{Call, Stage};
 use super::load::end_of;
 use super::{Policy, Setup};
 
-/// Datagrams that were dropped, by what dropped them.
+/// Dropped datagrams by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// The queue of what is in progress was full; the only queue, where there is one.
+    /// Overflow of the queue of messages in progress, or of the only queue.
     pub overflow_in_progress: u64,
-    /// The queue of new work was full.
+    /// Overflow of the queue of new work.
     pub overflow_new_work: u64,
-    /// They did not pass the filter, in the kernel or in the worker.
+    /// Dropped by the filter, in the kernel or in the worker.
     pub filter: u64,
-    /// The controller.
+    /// Dropped by the controller.
     pub controller: u64,
 }
 
 impl Drops {
-    /// All of them.
+    /// Returns the total.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.overflow_in_progress + self.overflow_new_work + self.filter + self.controller
     }
 }
 
-/// A call that is answered within this time was served at its first or second INVITE.
+/// Longest set-up time of a call that was served at its first or second INVITE.
 pub const PROMPT: Duration = Duration::from_secs(1);
 
 /// One second of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Second {
-    /// Calls that began in it.
+    /// Calls that started in it.
     pub offered: u32,
-    /// Those of them that were good: answered within the caller's patience, and their BYE was answered 200.
+    /// Good calls among these: answered before the caller gave up, and with a BYE answered 200.
     pub good_of_offered: u32,
-    /// Good calls that were answered in it, whenever they began.
+    /// Good calls that were answered in it, whenever they started.
     pub good: u32,
-    /// Those of them that were answered within [`PROMPT`] of their first INVITE.
+    /// Good calls among these that were answered within [`PROMPT`] of their first INVITE.
     pub prompt: u32,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// What was compared.
+    /// Policy of the run.
     pub policy: Policy,
-    /// Calls that began.
+    /// Calls that started.
     pub offered: u64,
-    /// Calls that were answered within the caller's patience and whose BYE was answered 200.
+    /// Calls that were answered before the caller gave up and whose BYE was answered 200.
     pub good: u64,
-    /// Calls that were answered, by whatever time.
+    /// Calls that were answered at any time.
     pub answered: u64,
-    /// Calls that were refused with a 503, as their callers see it.
+    /// Calls that were rejected with a 503, as their callers see it.
     pub refused: u64,
-    /// Calls whose callers sent a BYE before the last phase was over.
+    /// Calls whose callers sent a BYE before the end of the last phase.
     pub byes: u64,
-    /// Those of them whose BYE was answered 200.
+    /// Calls among these whose BYE was answered 200.
     pub byes_answered: u64,
-    /// 503s that the server sent.
+    /// 503 responses that the server sent.
     pub refusals_sent: u64,
-    /// Datagrams that were dropped.
+    /// Dropped datagrams.
     pub drops: Drops,
-    /// Each second of the run.
+    /// Figures of each second.
     pub seconds: Vec<Second>,
-    /// For each good call when it was answered, and how long after its first INVITE, in the order of the first INVITE.
+    /// Time of the answer and set-up time of each good call, in the order of the first INVITE.
     pub setups: Vec<(Timestamp, Duration)>,
-    /// Over all that the server sent, and when.
+    /// Checksum of all messages that the server sent, with their times.
     pub checksum: u32,
     capacity: u32,
 }
@@ -128,13 +128,13 @@ impl Outcome {
         &mut self.seconds[index]
     }
 
-    /// Good calls that were answered in these seconds, as a share of what the capacity allows.
+    /// Returns the good calls answered in these seconds, relative to the capacity.
     #[must_use]
     pub fn goodput(&self, seconds: Range<usize>) -> f64 {
         self.share_of_capacity(seconds, |second| second.good)
     }
 
-    /// The same of calls that were answered within [`PROMPT`].
+    /// Returns the good calls answered in these seconds within [`PROMPT`], relative to the capacity.
     #[must_use]
     pub fn prompt_goodput(&self, seconds: Range<usize>) -> f64 {
         self.share_of_capacity(seconds, |second| second.prompt)
@@ -146,8 +146,7 @@ impl Outcome {
         f64::from(good) / (f64::from(self.capacity) * f64::from(length))
     }
 
-    /// In how much time so many thousandths of the good calls were answered that were answered in these seconds, after their first
-    /// INVITE.
+    /// Returns the `permille` quantile of the set-up times of the good calls answered in these seconds.
     #[must_use]
     pub fn setup_time(&self, seconds: Range<usize>, permille: usize) -> Duration {
         let mut times: Vec<_> = self.setup_times(seconds).collect();
@@ -161,7 +160,7 @@ impl Outcome {
         self.setups.iter().filter(move |(at, _)| is_within(*at)).map(|(_, time)| *time)
     }
 
-    /// The share of callers who hung up whose BYE was answered 200.
+    /// Returns the share of BYEs that were answered 200.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a number of calls")]
     pub fn byes_answered_share(&self) -> f64 {

@@ -1,4 +1,4 @@
-//! The bytes that a caller sends. A request that is sent again is the same bytes (RFC 3261 §17.1.1.2).
+//! Requests of a caller. A retransmission has the same bytes (RFC 3261 §17.1.1.2).
 
 use core::net::SocketAddr;
 
@@ -6,36 +6,36 @@ use strowger_foundation::Transport;
 
 use crate::agent::wire::Draft;
 
-/// The domain that the server's only route leads from.
+/// Domain of the server's only route.
 pub(super) const DOMAIN: &str = "gateway.example.net";
 
 const BODY: &[u8] = b"v=0\r\no=- 1 1 IN IP4 198.51.100.1\r\ns=-\r\nc=IN IP4 198.51.100.1\r\nt=0 0\r\n\
     m=audio 40000 RTP/AVP 8 0\r\na=rtpmap:8 PCMA/8000\r\n";
 
-/// By what a call is told from all others.
+/// Identity of a call.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Identity {
-    /// Its number.
+pub(super) struct CallIdentity {
+    /// Number of the call.
     pub(super) call: usize,
-    /// A random word.
+    /// Random value.
     pub(super) word: u64,
-    /// The caller's address.
+    /// Caller's address.
     pub(super) caller: SocketAddr,
 }
 
-/// What the caller knows of its dialog.
+/// Dialog state of the caller.
 #[derive(Debug)]
 pub(super) struct Dialog {
-    /// The callee's Contact.
+    /// Callee's Contact.
     pub(super) target: String,
-    /// The route set in the order of Route.
+    /// Route set in the order of Route.
     pub(super) routes: Vec<String>,
-    /// To with the callee's tag.
+    /// To header field with the callee's tag.
     pub(super) to: String,
 }
 
-impl Identity {
-    /// The INVITE.
+impl CallIdentity {
+    /// Returns the INVITE.
     pub(super) fn invite(&self) -> Vec<u8> {
         let contact = format!("Contact: <sip:caller@{}>", self.caller);
         let headers = vec![contact, "Content-Type: application/sdp".to_owned()];
@@ -43,18 +43,19 @@ impl Identity {
         self.write(&draft, 'i')
     }
 
-    /// The ACK to a final response other than a 2xx, whose To is `to`: it belongs to the INVITE's transaction.
+    /// Returns the ACK to a final response other than a 2xx, whose To is `to`. It belongs to the INVITE's
+    /// transaction.
     //= rfc3261#17.1.1.3
     pub(super) fn ack_of_failure(&self, to: String) -> Vec<u8> {
         self.write(&Draft { to, ..self.draft("ACK", 1) }, 'i')
     }
 
-    /// The ACK to a 2xx.
+    /// Returns the ACK to a 2xx.
     pub(super) fn ack(&self, dialog: &Dialog) -> Vec<u8> {
         self.write(&self.in_dialog("ACK", 1, dialog), 'a')
     }
 
-    /// The BYE.
+    /// Returns the BYE.
     pub(super) fn bye(&self, dialog: &Dialog) -> Vec<u8> {
         self.write(&self.in_dialog("BYE", 2, dialog), 'b')
     }
@@ -83,7 +84,7 @@ impl Identity {
     }
 }
 
-/// The number of the call that a Call-ID was made for.
+/// Returns the number of the call encoded in a Call-ID.
 pub(super) fn call_of(call_id: &[u8]) -> Option<usize> {
     let text = core::str::from_utf8(call_id).ok()?;
     text.split_once('-')?.1.split_once('@')?.0.parse().ok()
@@ -96,8 +97,8 @@ mod tests {
 
     use super::*;
 
-    fn identity(call: usize) -> Identity {
-        Identity { call, word: 7_000_003 * (call as u64 + 1), caller: SocketAddr::from(([198, 51, 100, 1], 5060)) }
+    fn identity(call: usize) -> CallIdentity {
+        CallIdentity { call, word: 7_000_003 * (call as u64 + 1), caller: SocketAddr::from(([198, 51, 100, 1], 5060)) }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What happens when, in virtual time.
+//! Event queue in virtual time.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -6,42 +6,42 @@ use std::collections::BTreeMap;
 
 use strowger_foundation::Timestamp;
 
-/// One thing that happens outside the server.
+/// Event outside the server.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A call begins, and the next one is scheduled.
+    /// Start of a call; it schedules the next.
     Offer,
-    /// A datagram reaches the server's kernel.
+    /// Arrival of a datagram at the server's kernel.
     AtServer { from: SocketAddr, bytes: Vec<u8> },
-    /// A datagram reaches a caller or the callee.
+    /// Arrival of a datagram at a caller or the callee.
     AtClient { to: SocketAddr, bytes: Vec<u8> },
-    /// A timer of a caller or of the callee is due.
+    /// Expiry of a timer of a caller or of the callee.
     Timer { call: usize, timer: Timer },
 }
 
-/// A timer, with the time until it is due again where it repeats something.
+/// Timer, with the interval until its next expiry if it repeats.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Timer {
-    /// Timer A: the INVITE goes out again.
+    /// Timer A: retransmits the INVITE.
     InviteAgain(Duration),
-    /// Timer B: nobody has answered the INVITE.
+    /// Timer B: the INVITE has no response.
     InviteTimeout,
-    /// The caller hangs up.
+    /// End of the call.
     HangUp,
-    /// Timer E: the BYE goes out again.
+    /// Timer E: retransmits the BYE.
     ByeAgain(Duration),
-    /// Timer F: nobody has answered the BYE.
+    /// Timer F: the BYE has no response.
     ByeTimeout,
-    /// The callee's 200 goes out again (RFC 3261 §13.3.1.4).
+    /// Retransmits the callee's 200 (RFC 3261 §13.3.1.4).
     AnswerAgain(Duration),
 }
 
-/// All that is to happen, in its order.
+/// Future events in order.
 #[derive(Debug)]
 pub(super) struct Schedule {
     events: BTreeMap<(Timestamp, u64), Event>,
     serial: u64,
-    /// How long a datagram is on its way.
+    /// Network delay of a datagram.
     delay: Duration,
 }
 
@@ -50,7 +50,7 @@ impl Schedule {
         Self { events: BTreeMap::new(), serial: 0, delay }
     }
 
-    /// Adds an event; of two at one time the one that was added first happens first.
+    /// Adds an event. Events at the same time happen in the order in which they were added.
     pub(super) fn add(&mut self, at: Timestamp, event: Event) {
         self.serial += 1;
         self.events.insert((at, self.serial), event);
@@ -60,17 +60,17 @@ impl Schedule {
         self.add(at, Event::Timer { call, timer });
     }
 
-    /// Puts a datagram on its way to the server.
+    /// Sends a datagram to the server.
     pub(super) fn send_to_server(&mut self, now: Timestamp, from: SocketAddr, bytes: Vec<u8>) {
         self.add(now + self.delay, Event::AtServer { from, bytes });
     }
 
-    /// Puts a datagram of the server's on its way.
+    /// Sends a datagram of the server to a client.
     pub(super) fn send_to_client(&mut self, now: Timestamp, to: SocketAddr, bytes: Vec<u8>) {
         self.add(now + self.delay, Event::AtClient { to, bytes });
     }
 
-    /// When the next event happens.
+    /// Returns the time of the next event.
     pub(super) fn next_at(&self) -> Option<Timestamp> {
         self.events.first_key_value().map(|((at, _), _)| *at)
     }

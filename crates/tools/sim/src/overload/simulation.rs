@@ -1,4 +1,4 @@
-//! One run: callers, callee, kernel and worker on one virtual clock.
+//! A run: callers, callee, kernel and worker on one virtual clock.
 
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -22,13 +22,13 @@ use super::worker::Worker;
 use crate::rng::Rng;
 use crate::server::Server;
 
-/// Shards of the worker.
+/// Number of shards of the worker.
 pub(super) const SHARDS: u16 = 2;
 
-/// How long a run goes on without new calls: those that were answered are to end, also where a BYE is sent five times.
+/// Duration of a run after the last new call: answered calls must be able to end, even with a BYE sent five times.
 const AFTERMATH: Duration = Duration::from_secs(8);
 
-/// A run at work.
+/// State of a run.
 #[derive(Debug)]
 struct Simulation {
     now: Timestamp,
@@ -86,7 +86,7 @@ impl Simulation {
             if self.now >= end {
                 return;
             }
-            // What arrives at the moment of a round is read in it.
+            // A round reads what arrives at the same time.
             if event <= round {
                 self.handle_event();
             } else {
@@ -124,7 +124,8 @@ impl Simulation {
     }
 }
 
-/// A server that asks nobody for a password and sends all calls to the callee, over itself.
+/// Returns the configuration of a server that requires no authentication and routes all calls to the callee with
+/// Record-Route.
 fn snapshot() -> Snapshot {
     let listener = Listener::new(Transport::Udp, SocketAddr::from(([192, 0, 2, 1], 5060)));
     let mut snapshot = Snapshot::new(vec![listener], vec![b"example.com"[..].into()], Directory::empty(1));

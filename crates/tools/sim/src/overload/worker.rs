@@ -1,4 +1,5 @@
-//! The worker: it reads batches from the kernel's queues, has the shards handle them, and is busy for as long as that costs.
+//! Worker: it reads batches from the kernel's queues, passes them to the shards, and is busy for the time that this
+//! costs.
 
 use core::net::IpAddr;
 use core::time::Duration;
@@ -7,38 +8,38 @@ use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 use strowger_overload::{FilteredKind, Queue, kind_of};
 
 use super::admission::Admission;
-use super::costs::{Costs, Sort};
+use super::costs::{Costs, MessageKind};
 use super::cpu::Cpu;
 use super::kernel::{Datagram, Kernel};
 use super::outcome::Drops;
 use super::schedule::Schedule;
 use super::simulation::SHARDS;
-use crate::server::{Fate, Handled, Sent, Server, Step};
+use crate::server::{HandleResult, MessageOutcome, SentMessage, Server, Step};
 
-/// While what is in progress fills whole batches, new work waits for so many of them at most.
+/// Highest number of full batches in progress for which new work waits.
 const NEW_WORK_PUT_OFF: u32 = 8;
 
-/// A worker at work.
+/// State of a worker.
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) server: Server,
     pub(super) admission: Admission,
     pub(super) costs: Costs,
     pub(super) cpu: Cpu,
-    /// Datagrams that are read at once.
+    /// Datagrams read at once.
     pub(super) batch: usize,
-    /// Batches in a row for which new work has waited.
+    /// Number of consecutive batches for which new work has waited.
     pub(super) put_off: u32,
-    /// Until when it is busy.
+    /// End of the current work.
     pub(super) busy_until: Timestamp,
-    /// 503s that were sent.
+    /// Number of 503 responses sent.
     pub(super) refusals: u64,
-    /// Over all that was sent, so that two runs can be compared to the byte.
+    /// Checksum of everything sent, to compare two runs byte by byte.
     pub(super) checksum: u32,
 }
 
 impl Worker {
-    /// When the next round begins, at `now` at the earliest.
+    /// Returns the start of the next round, at the earliest `now`.
     pub(super) fn next_round(&self, now: Timestamp, kernel: &Kernel) -> Option<Timestamp> {
         let due = if kernel.is_empty() {
             let timer = self.server.next_timeout().map_or(Timestamp::MAX, |(at, _)| at);
@@ -49,7 +50,7 @@ impl Worker {
         (due != Timestamp::MAX).then(|| self.cpu.runs_at(due.max(self.busy_until).max(now)))
     }
 
-    /// One round: a batch of what is in progress, then one of new work, then what is due.
+    /// Runs one round: a batch of messages in progress, then one of new work, then due timers.
     pub(super) fn round(&mut self, now: Timestamp, kernel: &mut Kernel, schedule: &mut Schedule, drops: &mut Drops) {
         self.busy_until = now;
         let count = self.handle_batch(now, Queue::InProgress, kernel, schedule, drops);
@@ -63,7 +64,7 @@ impl Worker {
         self.admission.adjust(now, kernel);
     }
 
-    /// Handles a batch from one queue; how many datagrams it had.
+    /// Handles a batch from one queue and returns its number of datagrams.
     fn handle_batch(
         &mut self,
         now: Timestamp,
@@ -79,7 +80,7 @@ impl Worker {
         datagrams.len()
     }
 
-    /// The kind of new work from a peer.
+    /// Returns the kind of new work from a peer.
     pub(super) fn kind_from(&self, peer: IpAddr, bytes: &[u8]) -> FilteredKind {
         match kind_of(bytes) {
             FilteredKind::Call if self.server.has_proven(peer) => FilteredKind::ProvenCall,
@@ -104,17 +105,17 @@ impl Worker {
         let flow = Flow::new(ListenerId(0), Transport::Udp, *from);
         let Self { server, admission, .. } = self;
         let judged = ((now, *arrival), (&bytes[..], &flow));
-        let Handled { fate, sent } =
+        let HandleResult { fate, sent } =
             server.handle_received(now, (*arrival, flow), bytes, |classifier, peek, steered| {
                 admission.judge(judged.0, judged.1, &mut kernel.filter, (classifier, peek, steered))
             });
-        drops.controller += u64::from(fate == Fate::Dropped);
-        self.refusals += u64::from(fate == Fate::Refused);
-        self.work(self.costs.of(Sort::of(bytes), fate, sent.len()));
+        drops.controller += u64::from(fate == MessageOutcome::Dropped);
+        self.refusals += u64::from(fate == MessageOutcome::Refused);
+        self.work(self.costs.of(MessageKind::of(bytes), fate, sent.len()));
         self.send(sent, schedule);
     }
 
-    /// Serves the shards whose timers are due, each once.
+    /// Serves each shard with due timers once.
     fn handle_timeouts(&mut self, now: Timestamp, schedule: &mut Schedule) {
         for _ in 0..SHARDS {
             let Some((_, shard)) = self.server.next_timeout().filter(|(at, _)| *at <= now) else { return };
@@ -126,14 +127,14 @@ impl Worker {
         }
     }
 
-    /// The worker is busy for so long.
+    /// Adds to the time for which the worker is busy.
     fn work(&mut self, cost: Duration) {
         self.busy_until = self.cpu.done_at(self.busy_until, cost);
     }
 
-    /// Sends what the last work was for.
-    fn send(&mut self, sent: Vec<Sent>, schedule: &mut Schedule) {
-        for Sent { flow, bytes, .. } in sent {
+    /// Sends the result of the last work.
+    fn send(&mut self, sent: Vec<SentMessage>, schedule: &mut Schedule) {
+        for SentMessage { flow, bytes, .. } in sent {
             self.checksum = crc32c::crc32c_append(self.checksum, &self.busy_until.as_nanos().to_be_bytes());
             self.checksum = crc32c::crc32c_append(self.checksum, &bytes);
             schedule.send_to_client(self.busy_until, flow.peer, bytes);

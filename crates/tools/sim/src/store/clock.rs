@@ -1,4 +1,4 @@
-//! The clocks of a machine, and the time that the store makes of them.
+//! Clocks of a machine, and the store time derived from them.
 
 use core::time::Duration;
 
@@ -7,21 +7,21 @@ use strowger_journal::Stamp;
 
 use crate::mutant::Bug;
 
-/// What the wall clock of every world shows at its beginning, in milliseconds since 1970.
+/// Wall clock at the start of every world, in ms since 1970.
 const WALL_MS: u64 = 1_790_000_000_000;
 
-/// The machine's clocks.
+/// Clocks of the machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Clocks {
-    /// What somebody has set the wall clock forward by, or back.
+    /// Sum of all steps of the wall clock.
     wall_jump_ms: i64,
-    /// What it was set back and forward by since the last stamp that is durable for sure.
+    /// Steps of the wall clock backward and forward since the last stamp that is certainly durable.
     unstamped_ms: (i64, i64),
-    /// The machine has started again since.
+    /// Whether the machine has rebooted since.
     rebooted: bool,
     boot: u8,
     booted: Timestamp,
-    /// Store time in nanoseconds at a moment of this process.
+    /// Start of the current process and its store time in ns.
     begun: (Timestamp, u64),
 }
 
@@ -31,26 +31,26 @@ impl Clocks {
         Self { wall_jump_ms: 0, unstamped_ms: (0, 0), rebooted: false, boot: 1, booted: Timestamp::ZERO, begun }
     }
 
-    /// The machine starts again.
+    /// Reboots the machine.
     pub(crate) fn reboot(&mut self, now: Timestamp) {
         self.boot = self.boot.wrapping_add(1);
         self.booted = now;
         self.rebooted = true;
     }
 
-    /// Somebody sets the wall clock.
+    /// Steps the wall clock.
     pub(crate) const fn set_wall(&mut self, jump_ms: i64) {
         self.wall_jump_ms += jump_ms;
         let (back, forward) = &mut self.unstamped_ms;
         *(if jump_ms < 0 { back } else { forward }) += jump_ms;
     }
 
-    /// The time of now is durable.
-    pub(crate) const fn settle(&mut self) {
+    /// Handles that the current time is durable.
+    pub(crate) const fn sync(&mut self) {
         (self.unstamped_ms, self.rebooted) = ((0, 0), false);
     }
 
-    /// What store time may jump by at a start.
+    /// Returns the range of an allowed step of store time at a start.
     pub(crate) fn allowed_ns(&self) -> (i128, i128) {
         let (back, forward) = self.unstamped_ms;
         if self.rebooted { (i128::from(back) * 1_000_000, i128::from(forward) * 1_000_000) } else { (0, 0) }
@@ -65,7 +65,7 @@ impl Clocks {
         Stamp { store_ms: self.store_ns(now) / 1_000_000, ..self.outside(now) }
     }
 
-    /// A process begins that knows the last stamp of the one before; its store time, in nanoseconds.
+    /// Starts a process that knows the last stamp of the previous one, and returns its store time in ns.
     pub(crate) fn begin(&mut self, now: Timestamp, last: Option<Stamp>, bug: Option<Bug>) -> u64 {
         let outside = self.outside(now);
         let store_ms = match last {

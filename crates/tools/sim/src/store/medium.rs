@@ -1,4 +1,4 @@
-//! The disk of a world, as the journal sees it: perhaps with a planted bug between the two.
+//! Disk of a world as the journal sees it, with an optional planted bug between them.
 
 use std::io;
 
@@ -7,18 +7,18 @@ use strowger_journal::{Disk, DiskFile};
 
 use crate::mutant::Bug;
 
-/// Where the groups of a segment begin, and how long the head of one is.
+/// Length of a segment's header, and of a group's.
 const HEADER: usize = 128;
 const GROUP_HEAD: usize = 52;
 
-/// A simulated disk; with a bug, the journal's own code is as if it had it.
+/// Simulated disk; a planted bug makes the journal behave as if the bug were in its own code.
 #[derive(Clone, Debug)]
 pub(crate) struct Medium {
     pub(crate) disk: SimDisk,
     pub(crate) bug: Option<Bug>,
 }
 
-/// A file on it.
+/// File on the disk.
 #[derive(Debug)]
 pub(crate) struct MediumFile {
     file: <SimDisk as Disk>::File,
@@ -83,7 +83,8 @@ impl DiskFile for MediumFile {
     }
 }
 
-/// What is left of groups gets sums that fit it, and where bytes are missing they are zeros.
+/// Repairs torn groups: fills missing bytes with zeros, cuts incomplete records, and recomputes lengths and
+/// checksums.
 fn mend(bytes: &mut Vec<u8>) {
     let number = |bytes: &[u8], at: usize| {
         bytes.get(at..at + 4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_le_bytes)

@@ -1,4 +1,5 @@
-//! The store of a world: what threads do in a real one, in virtual time, into the real journal on a simulated disk.
+//! Store of a world: the work of the real store's threads, in virtual time, with the real journal on a simulated
+//! disk.
 
 mod clock;
 mod medium;
@@ -8,12 +9,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use strowger_foundation::Timestamp;
 use strowger_journal::simulated::{Crash, Failure, SimDisk};
-use strowger_journal::{CommitError, Journal, Opened, Operation, Segment, Settings, Stamp};
+use strowger_journal::{CommitError, Journal, JournalContents, Operation, Segment, Settings, Stamp};
 use strowger_registrar::record::{self, Record};
 
 use crate::mutant::Bug;
 use crate::rng::Rng;
-use crate::server::Kept;
+use crate::server::PendingRecord;
 use clock::Clocks;
 use medium::Medium;
 
@@ -21,64 +22,64 @@ const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 const EROFS: i32 = 30;
 
-/// So long after it has expired a row may go.
+/// Time after its expiry at which a row may be removed, in ms.
 const PURGED_AFTER_MS: u64 = 120_000;
 
-/// How a disk can fail.
+/// Failure of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Failing {
-    /// It is full.
+pub enum DiskFailure {
+    /// The disk is full.
     Full,
-    /// What is written comes to an error, perhaps after a part of it.
+    /// Writes fail, possibly after a part was written.
     Write,
-    /// A sync fails once, and what was not synced is forgotten.
+    /// One sync fails, and unsynced data is lost.
     SyncOnce,
     /// Every sync fails.
     Sync,
-    /// Nothing can be written or made.
+    /// Nothing can be written or created.
     ReadOnly,
 }
 
-/// How a process ends, and what the next one finds.
+/// How a process ends, and the state that the next one finds.
 #[derive(Clone, Copy, Debug)]
-pub struct End {
-    /// Power fails; else the process is killed.
+pub struct ProcessEnd {
+    /// Whether power fails; otherwise the process is killed.
     pub power: bool,
-    /// The machine starts again; it does when power fails.
+    /// Whether the machine reboots; a power failure implies it.
     pub reboot: bool,
-    /// What the wall clock is set forward by meanwhile, or back, in milliseconds.
+    /// Step of the wall clock meanwhile, in ms.
     pub wall_jump_ms: i64,
-    /// How long nobody is there.
+    /// Downtime.
     pub down: Duration,
 }
 
-/// What stands for the database: always whole, always durable.
+/// Stand-in for the database: always consistent and durable.
 #[derive(Clone, Debug, Default)]
 struct Checkpoint {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// The segments up to here are in it.
+    /// Number of the last segment that it contains.
     number: Option<u64>,
     stamp: Option<Stamp>,
 }
 
-/// What a process finds when it begins.
+/// State that a process finds at its start.
 #[derive(Debug)]
-pub struct Start {
-    /// The store's time then, in nanoseconds.
+pub struct RecoveredState {
+    /// Store time at the start, in ns.
     pub store_ns: u64,
-    /// What it would be had the process before gone on.
+    /// Store time if the previous process had continued, in ns.
     pub expected_ns: u64,
-    /// What the two may differ by: what the wall clock was set by, where only that one has seen the machine start again.
+    /// Allowed range of the difference: steps of the wall clock, if no other clock spans a reboot.
     pub allowed_ns: (i128, i128),
-    /// There was nothing.
+    /// Whether the store was empty.
     pub is_new: bool,
-    /// What is to be restored, one state an address.
+    /// Records to restore, one state per address.
     pub records: VecDeque<Vec<u8>>,
-    /// What the journal has, as it came.
+    /// Records in the journal, in order.
     pub found: Vec<Vec<u8>>,
 }
 
-/// The store.
+/// Simulated store.
 #[derive(Debug)]
 pub struct Store {
     bug: Option<Bug>,
@@ -87,23 +88,23 @@ pub struct Store {
     settings: Settings,
     journal: Option<Journal<Medium>>,
     checkpoint: Checkpoint,
-    /// The one that is being made.
+    /// Checkpoint in progress.
     next: Option<Checkpoint>,
     clocks: Clocks,
-    waiting: VecDeque<Kept>,
-    /// The group that is being committed.
-    group: Option<Vec<Kept>>,
-    /// Commits that take seconds, of a thousand.
+    waiting: VecDeque<PendingRecord>,
+    /// Group being committed.
+    group: Option<Vec<PendingRecord>>,
+    /// Share of commits that take seconds, in ‰.
     slow_per_mille: u64,
-    /// Ends in the midst of a commit that are still to come.
+    /// Remaining process ends during a commit.
     fatal_left: u64,
-    /// The last commit was refused for want of room.
+    /// Whether the last commit was rejected for lack of space.
     wants_checkpoint: bool,
-    /// What was done.
-    pub done: Done,
+    /// Statistics.
+    pub done: StoreStats,
 }
 
-/// What of a store outlives the process besides the disk.
+/// State of a store besides the disk that outlives the process.
 #[derive(Clone, Debug)]
 pub(crate) struct Image {
     settings: Settings,
@@ -111,25 +112,25 @@ pub(crate) struct Image {
     clocks: Clocks,
 }
 
-/// What a store has done.
+/// Statistics of a store.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Done {
-    /// Groups that were committed.
+pub struct StoreStats {
+    /// Committed groups.
     pub groups: u64,
-    /// Groups that were refused.
+    /// Rejected groups.
     pub refused: u64,
-    /// Faults that were overcome.
+    /// Recoveries from a fault.
     pub recovered: u64,
     /// Checkpoints.
     pub checkpoints: u64,
-    /// Tails that were cut at a start.
+    /// Torn tails that were cut at a start.
     pub torn: u64,
-    /// Records that were read at starts.
+    /// Records read at starts.
     pub restored: u64,
 }
 
 impl Store {
-    /// An empty store.
+    /// Creates an empty store.
     #[must_use]
     pub fn new(mut rng: Rng, slow_per_mille: u64, bug: Option<Bug>) -> Self {
         let mut settings = Settings::new([0x57; 16]);
@@ -148,47 +149,47 @@ impl Store {
             slow_per_mille,
             fatal_left: 4,
             wants_checkpoint: false,
-            done: Done::default(),
+            done: StoreStats::default(),
             rng,
         }
     }
 
-    /// The store that is left when a process has ended, and `disk` is what is left of its disk.
-    pub(crate) fn left(image: Image, disk: SimDisk, bug: Option<Bug>) -> Self {
+    /// Creates the store as it is after a process has ended, with `disk` as the remaining disk.
+    pub(crate) fn from_image(image: Image, disk: SimDisk, bug: Option<Bug>) -> Self {
         let mut store = Self::new(Rng::new(0), 0, bug);
         store.medium.disk = disk;
         Image { settings: store.settings, checkpoint: store.checkpoint, clocks: store.clocks } = image;
         store
     }
 
-    /// What outlives the process now; `checkpointed` where the checkpoint that is being made is durable a moment later.
+    /// Returns the state that outlives the process now. `checkpointed` includes the checkpoint in progress.
     pub(crate) fn image(&self, checkpointed: bool) -> Image {
         let next = self.next.as_ref().filter(|_| checkpointed);
         let checkpoint = next.unwrap_or(&self.checkpoint).clone();
         Image { settings: self.settings.clone(), checkpoint, clocks: self.clocks.clone() }
     }
 
-    /// The disk.
+    /// Returns the disk.
     pub(crate) const fn disk(&self) -> &SimDisk {
         &self.medium.disk
     }
 
-    /// A segment has at most so many bytes, and the group that goes beyond.
+    /// Sets the size of a segment; the last group may exceed it.
     pub(crate) const fn set_segment_bytes(&mut self, bytes: u64) {
         self.settings.segment_bytes = bytes;
         self.settings.max_bytes = 1 << 30;
     }
 
-    /// The machine starts again, perhaps with another time on its wall clock.
+    /// Reboots the machine, possibly with another wall clock time.
     pub(crate) fn reboot(&mut self, now: Timestamp) {
         self.clocks.reboot(now);
     }
 
-    /// A process begins.
+    /// Starts a process.
     ///
     /// # Errors
     /// The journal cannot be read, or is not as it was left.
-    pub fn open(&mut self, now: Timestamp) -> Result<Start, String> {
+    pub fn open(&mut self, now: Timestamp) -> Result<RecoveredState, String> {
         let expected_ns = self.clocks.store_ns(now);
         let (bug, clocks, in_checkpoint) = (self.bug, &mut self.clocks, self.checkpoint.stamp);
         let (mut store_ns, mut is_new) = (0, true);
@@ -209,13 +210,13 @@ impl Store {
         let records = self.merged(&found);
         self.done.restored += u64::try_from(records.len()).unwrap_or(0);
         if journal.fault().is_none() {
-            self.clocks.settle();
+            self.clocks.sync();
         }
         self.journal = Some(journal);
-        Ok(Start { store_ns, expected_ns, allowed_ns, is_new, records, found })
+        Ok(RecoveredState { store_ns, expected_ns, allowed_ns, is_new, records, found })
     }
 
-    fn read(journal: &Journal<Medium>, opened: &Opened) -> Result<Vec<Vec<u8>>, String> {
+    fn read(journal: &Journal<Medium>, opened: &JournalContents) -> Result<Vec<Vec<u8>>, String> {
         let (mut found, mut reader) = (Vec::new(), journal.reader());
         for segment in &opened.segments {
             let read = reader.read(*segment, |record| found.push(record.to_vec()));
@@ -227,16 +228,16 @@ impl Store {
         }
     }
 
-    /// Of each address the row with what came after it, as one state.
+    /// Merges each address's row with its later records into one state.
     fn merged(&self, found: &[Vec<u8>]) -> VecDeque<Vec<u8>> {
         let mut all = self.checkpoint.clone();
         found.iter().for_each(|record| all.merge(record, false));
         all.rows.into_values().collect()
     }
 
-    /// The process is no more.
-    pub fn end(&mut self, now: Timestamp, end: End) {
-        // Power may fail in the middle of a commit.
+    /// Ends the process.
+    pub fn end(&mut self, now: Timestamp, end: ProcessEnd) {
+        // Power may fail during a commit.
         if let (Some(group), true) = (self.group.take(), self.rng.chance(900)) {
             let operations = *self.rng.pick(&[0, 1, 1, 1, 2]);
             self.medium.disk.stop_at(self.medium.disk.operations() + operations);
@@ -257,12 +258,12 @@ impl Store {
         self.wants_checkpoint = false;
     }
 
-    /// Records wait to be kept.
-    pub fn add(&mut self, records: impl IntoIterator<Item = Kept>) {
+    /// Queues records.
+    pub fn add(&mut self, records: impl IntoIterator<Item = PendingRecord>) {
         self.waiting.extend(records);
     }
 
-    /// All that waits is committed, where nothing else is; how long that takes.
+    /// Starts to commit all queued records, unless a commit is in progress, and returns its duration.
     pub fn begin(&mut self) -> Option<Duration> {
         if self.group.is_some() || self.waiting.is_empty() || self.journal.is_none() {
             return None;
@@ -276,14 +277,15 @@ impl Store {
         Some(Duration::from_micros(self.rng.between(from, to)))
     }
 
-    /// The commit has ended: its records, and whether they are kept. Those that nobody waits for are tried again later.
-    pub fn finish(&mut self, now: Timestamp) -> (Vec<Kept>, bool) {
+    /// Ends the commit and returns its records and whether they are stored. Records without a ticket are retried
+    /// later.
+    pub fn finish(&mut self, now: Timestamp) -> (Vec<PendingRecord>, bool) {
         let (group, stamp) = (self.group.take().unwrap_or_default(), self.clocks.stamp(now));
         let Some(journal) = &mut self.journal else { return (Vec::new(), false) };
         for kept in &group {
             let removes = Record::parse(&kept.record).is_ok_and(|record| record.is_removal());
             if !(removes && self.bug == Some(Bug::ForgetsRemovals)) {
-                // A small world fills no group.
+                // A small world never fills a group.
                 let _ = journal.push(&kept.record);
             }
         }
@@ -299,22 +301,22 @@ impl Store {
         (told, false)
     }
 
-    /// Whether there was a fault, or no room, and something is to be done about it.
+    /// Returns whether there was a fault or lack of space that needs recovery.
     #[must_use]
     pub fn is_failing(&self) -> bool {
         self.wants_checkpoint || self.has_fault()
     }
 
-    /// Whether the disk has failed, and nothing was written since.
+    /// Returns whether the disk has failed and nothing was written since.
     #[must_use]
     pub fn has_fault(&self) -> bool {
         self.journal.as_ref().is_some_and(|journal| journal.fault().is_some())
     }
 
-    /// Tries whether the disk is well again; `false` where it is not.
+    /// Tries to recover the disk; returns `false` if it still fails.
     ///
     /// # Errors
-    /// Segments are gone that nobody has removed.
+    /// Segments are missing that were not removed.
     pub fn recover(&mut self, now: Timestamp) -> Result<bool, String> {
         let stamp = self.clocks.stamp(now);
         let Some(journal) = &mut self.journal else { return Ok(false) };
@@ -329,27 +331,27 @@ impl Store {
         }
     }
 
-    /// The disk begins to fail.
-    pub fn fail(&mut self, failing: Failing) {
+    /// Makes the disk fail.
+    pub fn fail(&mut self, failing: DiskFailure) {
         let disk = &self.medium.disk;
         let always = |on| disk.fail(Failure::always(on, EIO));
         match failing {
-            Failing::Full => {
+            DiskFailure::Full => {
                 let used: usize = disk.names().iter().filter_map(|name| disk.contents(name)).map(|one| one.len()).sum();
                 let room = self.rng.between(0, 400);
                 disk.set_capacity(Some(u64::try_from(used).unwrap_or(0) + room));
             }
-            Failing::Write => {
+            DiskFailure::Write => {
                 let short = usize::try_from(self.rng.between(0, 300)).unwrap_or(0);
                 let errno = *self.rng.pick(&[EIO, ENOSPC]);
                 disk.fail(Failure { short, ..Failure::always(Operation::Append, errno) });
             }
-            Failing::SyncOnce => disk.fail(Failure { lose: true, ..Failure::once(Operation::Sync, EIO) }),
-            Failing::Sync => {
+            DiskFailure::SyncOnce => disk.fail(Failure { lose: true, ..Failure::once(Operation::Sync, EIO) }),
+            DiskFailure::Sync => {
                 disk.fail(Failure { lose: true, ..Failure::always(Operation::Sync, EIO) });
                 always(Operation::SyncFolder);
             }
-            Failing::ReadOnly => {
+            DiskFailure::ReadOnly => {
                 use Operation::{Append, Create, Remove, Rename, Sync, SyncFolder, Truncate};
                 for on in [Append, Create, Remove, Rename, Sync, SyncFolder, Truncate] {
                     disk.fail(Failure::always(on, EROFS));
@@ -358,21 +360,22 @@ impl Store {
         }
     }
 
-    /// The disk is well.
+    /// Ends the failure of the disk.
     pub fn heal(&mut self) {
         self.medium.disk.heal();
         self.medium.disk.set_capacity(None);
     }
 
-    /// Takes what was committed into the next checkpoint; how long it takes until that is durable. `None` where there is
-    /// nothing to be done, or one is being made.
+    /// Starts a checkpoint of what was committed, and returns the time until it is durable.
+    ///
+    /// Returns `None` if there is nothing to do, or if a checkpoint is in progress.
     ///
     /// # Errors
     /// What was committed cannot be read.
     pub fn begin_checkpoint(&mut self, now: Timestamp) -> Result<Option<Duration>, String> {
         let stamp = self.clocks.stamp(now);
         let Some(journal) = self.journal.as_mut().filter(|_| self.next.is_none()) else { return Ok(None) };
-        // With a fault what is closed can be taken all the same.
+        // Closed segments can be included even after a fault.
         let _ = journal.rotate(stamp);
         let mut next = self.checkpoint.clone();
         let (mut reader, closed) = (journal.reader(), journal.closed().to_vec());
@@ -385,7 +388,7 @@ impl Store {
             read.map_err(|why| format!("a closed segment cannot be read: {why}"))?;
         }
         (next.number, next.stamp) = (Some(last), Some(stamp));
-        // What refreshes a row may still be on its way.
+        // A record that refreshes the row may still be in transit.
         let past_ms = stamp.store_ms.saturating_sub(PURGED_AFTER_MS);
         next.rows.retain(|_, row| Record::parse(row).is_ok_and(|record| record.expires_ms() > past_ms));
         if self.bug == Some(Bug::RemovesSegmentsEarly) {
@@ -395,39 +398,39 @@ impl Store {
         Ok(Some(Duration::from_millis(self.rng.between(1, 2000))))
     }
 
-    /// The checkpoint is durable.
+    /// Completes the checkpoint.
     pub fn end_checkpoint(&mut self) {
         let (Some(next), Some(journal)) = (self.next.take(), &mut self.journal) else { return };
         let number = next.number.unwrap_or(0);
         self.checkpoint = next;
         self.wants_checkpoint = false;
         self.done.checkpoints += 1;
-        // What cannot be removed is tried again with the next.
+        // A failed removal is retried with the next checkpoint.
         let _ = journal.remove_through(number);
     }
 
-    /// How the process ends in the midst of a commit, where it does, which is so of so many of a thousand.
-    pub fn fate(&mut self, fatal_per_mille: u64) -> Option<End> {
+    /// Draws whether the process ends during a commit, with a probability of `fatal_per_mille` ‰, and how.
+    pub fn draw_process_end(&mut self, fatal_per_mille: u64) -> Option<ProcessEnd> {
         if self.fatal_left == 0 || !self.rng.chance(fatal_per_mille) {
             return None;
         }
         self.fatal_left -= 1;
         let (power, down) = (self.rng.chance(750), self.pause(Duration::from_secs(5)));
-        Some(End { power, reboot: false, wall_jump_ms: 0, down: down + Duration::from_millis(1) })
+        Some(ProcessEnd { power, reboot: false, wall_jump_ms: 0, down: down + Duration::from_millis(1) })
     }
 
-    /// Somebody sets the wall clock.
+    /// Steps the wall clock.
     pub const fn set_wall_clock(&mut self, jump_ms: i64) {
         self.clocks.set_wall(jump_ms);
     }
 
-    /// A while.
+    /// Draws a duration of at most `most`.
     pub fn pause(&mut self, most: Duration) -> Duration {
         let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX);
         Duration::from_nanos(self.rng.between(0, most))
     }
 
-    /// Whether a commit was refused for want of room.
+    /// Returns whether a commit was rejected for lack of space.
     #[must_use]
     pub const fn wants_checkpoint(&self) -> bool {
         self.wants_checkpoint
@@ -447,8 +450,8 @@ impl Checkpoint {
     }
 }
 
-impl Done {
-    /// Adds another's.
+impl StoreStats {
+    /// Adds another store's statistics.
     pub const fn add(&mut self, other: &Self) {
         self.groups += other.groups;
         self.refused += other.refused;

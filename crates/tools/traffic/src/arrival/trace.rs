@@ -1,4 +1,4 @@
-//! The instants of a capture: sessions begin when those of recorded traffic began.
+//! Times from a capture: sessions begin when those of the recorded traffic began.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,10 +8,11 @@ use hashbrown::{HashMap, HashSet};
 
 use crate::law::LawError;
 use crate::replay::{Capture, gaps, opening};
-use crate::script::{Kind, Verb};
+use crate::script::{Kind, MethodId};
 
-/// Reads `FILE[,method=METHOD][,speed=N]`: the gaps between the requests that begin something, in nanoseconds. Retransmissions
-/// and other hops of the same request, requests inside dialogs and the answers to challenges begin nothing.
+/// Parses `FILE[,method=METHOD][,speed=N]` and returns the gaps between requests that begin something, in
+/// nanoseconds. Retransmissions, other hops of the same request, requests inside dialogs, and answers to challenges
+/// do not count.
 pub(super) fn parse(inner: &str) -> Result<Arc<[u64]>, LawError> {
     let wrong = |what: &str| LawError(format!("{what}; a trace is trace(FILE.pcap[,method=INVITE][,speed=2])"));
     let mut parts = inner.split(',').map(str::trim);
@@ -20,7 +21,7 @@ pub(super) fn parse(inner: &str) -> Result<Arc<[u64]>, LawError> {
     for part in parts {
         match part.split_once('=') {
             Some(("method", name)) => {
-                let found = Verb::ALL.into_iter().find(|verb| verb.as_str().eq_ignore_ascii_case(name));
+                let found = MethodId::ALL.into_iter().find(|verb| verb.as_str().eq_ignore_ascii_case(name));
                 method = Some(found.ok_or_else(|| wrong(&format!("'{name}' is no method that is known here")))?);
             }
             Some(("speed", number)) => {
@@ -33,23 +34,23 @@ pub(super) fn parse(inner: &str) -> Result<Arc<[u64]>, LawError> {
     let capture = Capture::read(Path::new(file)).map_err(|error| LawError(error.0))?;
     let instants = instants(&capture, method);
     if instants.is_empty() {
-        let what = method.map_or("request that begins anything", Verb::as_str);
+        let what = method.map_or("request that begins anything", MethodId::as_str);
         return Err(LawError(format!("{file} has no {what}; skipped in it: {}", capture.skipped)));
     }
     Ok(gaps(&instants, speed).into())
 }
 
-/// When sessions began in a capture; of one method, where one is given.
-fn instants(capture: &Capture, method: Option<Verb>) -> Vec<u64> {
+/// Returns when sessions began in a capture; only those of one method, if one is given.
+fn instants(capture: &Capture, method: Option<MethodId>) -> Vec<u64> {
     let mut seen = HashSet::with_hasher(FixedState::with_seed(1));
-    // By Call-ID and method, the request that was challenged last.
-    let mut challenged: HashMap<(&[u8], Verb), u32, FixedState> = HashMap::with_hasher(FixedState::with_seed(2));
+    // CSeq of the request that was challenged last, by Call-ID and method.
+    let mut challenged: HashMap<(&[u8], MethodId), u32, FixedState> = HashMap::with_hasher(FixedState::with_seed(2));
     let mut instants = Vec::new();
     for message in &capture.messages {
         let Some(opening) = opening(message) else { continue };
         match opening.kind {
             Kind::Response(401 | 407) => {
-                challenged.insert((opening.call_id, opening.verb), opening.number);
+                challenged.insert((opening.call_id, opening.method), opening.number);
             }
             Kind::Request(verb) if verb.takes_number() && !opening.is_in_dialog => {
                 let is_first = seen.insert((opening.call_id, verb, opening.number));

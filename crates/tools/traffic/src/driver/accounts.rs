@@ -1,5 +1,5 @@
-//! The accounts are exact at every moment, whatever happens: several threads, an overloaded server, losses, limits, a new
-//! count in the middle.
+//! The accounts are exact at every moment: with several threads, an overloaded server, losses, limits, and a restart
+//! of the counting in the middle.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,7 +14,7 @@ use super::{Driver, Outbox, Setup};
 use crate::law::{Law, Rng};
 use crate::meter::Meter;
 use crate::population::Users;
-use crate::service::{Applies, Service, ServiceLaw};
+use crate::service::{AppliesTo, Service, ServiceLaw};
 use crate::workload::{CallTimes, callee, caller};
 
 const THREADS: usize = 2;
@@ -42,16 +42,16 @@ impl Outbox for Wire {
     fn close(&mut self, _: u32) {}
 }
 
-/// When a message arrives, its number, whether at the callee, and what it is.
+/// Arrival time, number, whether it goes to the callee, and the message.
 type Flying = (Timestamp, u64, bool, Vec<u8>);
 
-/// One thread's two ends with a slow server at the second, and a wire that loses some.
+/// Both ends of one thread, with a slow server at the callee and a lossy wire.
 struct Thread {
     caller: Driver,
     callee: Driver,
     service: Service,
     wire: Wire,
-    /// What is on its way.
+    /// Messages in flight.
     flying: BinaryHeap<Reverse<Flying>>,
     number: u64,
     lost: f64,
@@ -72,11 +72,11 @@ impl Thread {
         (first.number, first.max_sessions) = (number * 2, rng.random_range(20..400));
         let mut second = Setup::new(vec![callee(&times).expect("built in")].into(), users, address(1), address(2));
         (second.number, second.max_sessions) = (number * 2 + 1, rng.random_range(20..400));
-        second.answers = vec![(crate::script::Verb::Invite, 0)];
+        second.answers = vec![(crate::script::MethodId::Invite, 0)];
         second.max_wait = Duration::from_secs(60);
-        (first.repeats, second.repeats) = (rng.random_bool(0.7), rng.random_bool(0.7));
+        (first.retransmits, second.retransmits) = (rng.random_bool(0.7), rng.random_bool(0.7));
         let law = Law::exponential(Duration::from_millis(rng.random_range(2..20)));
-        let applies = if rng.random_bool(0.5) { Applies::New } else { Applies::All };
+        let applies = if rng.random_bool(0.5) { AppliesTo::New } else { AppliesTo::All };
         let service =
             ServiceLaw { times: law.into(), servers: rng.random_range(1..3), queue: rng.random_range(0..20), applies };
         Self {
@@ -98,7 +98,7 @@ impl Thread {
             .min()
     }
 
-    /// Lets what was sent fly.
+    /// Puts the sent messages in flight.
     fn fly(&mut self, now: Timestamp, to_callee: bool, rng: &mut Rng) {
         for bytes in std::mem::take(&mut self.wire.sent) {
             self.number += 1;
@@ -132,14 +132,14 @@ impl Thread {
         self.fly(now, false, rng);
     }
 
-    /// What is still going on is what the accounts say.
+    /// Checks that the accounts match the running sessions.
     fn check(&self) {
         for (driver, ours) in [(&self.caller, true), (&self.callee, false)] {
             let Meter { began, answered, .. } = driver.meter();
             assert!(began.add_up(), "{began:?}");
             assert_eq!(answered.sent, answered.carried + answered.lost + answered.failed + answered.unfinished);
             let unfinished = if ours { began.unfinished } else { answered.unfinished };
-            assert!(unfinished <= driver.running() as u64, "{unfinished} of {}", driver.running());
+            assert!(unfinished <= driver.session_count() as u64, "{unfinished} of {}", driver.session_count());
         }
     }
 }

@@ -1,83 +1,90 @@
-//! What the driver answers by itself: requests without a session, those that a script does not wait for, and INVITEs that
-//! are cancelled. And where answers go.
+//! What the driver answers by itself: requests without a session, requests that a script does not expect, and
+//! cancelled INVITEs. Also the destinations of responses.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use strowger_message::{Head, HeaderName, NameAddr, Rport, Via};
 
-use crate::script::{Ending, Failure, Kind, Policy, Template, Verb};
+use crate::script::{Ending, Failure, Kind, MethodId, Policy, Template};
 use crate::session::{ALONE, CANCELLED, NEVER, Session};
 
-use super::receive::Got;
-use super::{Driver, Last, Walk};
+use super::receive::IncomingMessage;
+use super::{Driver, LastMessage, StepContext};
 
-/// What stands before the class in a caller's tag.
+/// Separates the class from the rest of a caller's tag.
 pub(super) const CLASS_MARK: u8 = b'.';
 
-/// The class that a caller's tag says; those that say none are of the first.
+/// Returns the class in a caller's tag; a tag without one means the first class.
 fn class_of_tag(tag: &[u8]) -> u8 {
     let mark = tag.iter().rposition(|byte| *byte == CLASS_MARK);
     let digits = mark.and_then(|mark| tag.get(mark + 1..)).unwrap_or(&[]);
     strowger_message::parse_decimal(digits).and_then(|class| u8::try_from(class).ok()).unwrap_or(0)
 }
 
-/// A caller's tag without the class.
+/// Returns a caller's tag without the class.
 pub(super) fn without_class(tag: &[u8]) -> &[u8] {
     let digits = tag.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     tag.split_at(tag.len() - digits).0.strip_suffix(&[CLASS_MARK]).unwrap_or(tag)
 }
 
-/// The port that a Via without one means.
+/// Port of a Via that names none.
 const DEFAULT_PORT: u16 = 5060;
 
 impl Driver {
-    /// A request of a session that its script does not wait for.
+    /// Handles a request of a session whose script does not expect it.
     pub(super) fn on_unexpected_request(
         &mut self,
         slot: u32,
-        verb: Verb,
+        verb: MethodId,
         policy: Policy,
-        got: &Got<'_>,
-        walk: &mut Walk<'_, '_>,
+        got: &IncomingMessage<'_>,
+        walk: &mut StepContext<'_, '_>,
     ) {
         let Some(session) = self.sessions.get(slot) else { return };
-        let (call, to) = (session.call, if verb == Verb::Cancel { got.from } else { session.reply_to() });
-        if verb == Verb::Ack {
+        let (call, to) = (session.call, if verb == MethodId::Cancel { got.from } else { session.reply_to() });
+        if verb == MethodId::Ack {
             return self.arm(slot);
         }
         if !policy.answer_unexpected {
             self.meter.on_unexpected(got.bytes);
             return self.end(slot, Ending::Failed(Failure::Unexpected), walk);
         }
-        self.answer_alone(call, alone_to(verb), to, got.head, walk);
-        if let Some(session) = self.sessions.get_mut(slot).filter(|_| verb != Verb::Cancel) {
+        self.answer_stateless(call, alone_to(verb), to, got.head, walk);
+        if let Some(session) = self.sessions.get_mut(slot).filter(|_| verb != MethodId::Cancel) {
             session.reply_step = ALONE;
         }
-        if verb == Verb::Bye {
+        if verb == MethodId::Bye {
             self.meter.on_unexpected(got.bytes);
         }
         match verb {
             //= rfc3261#9.2
             //= rfc3261#15.1.2
             // A CANCEL, and a BYE before the answer, end the INVITE.
-            Verb::Cancel | Verb::Bye if self.ends_invite(slot) => self.on_cancelled(slot, walk),
-            Verb::Bye => self.end(slot, Ending::Failed(Failure::Unexpected), walk),
+            MethodId::Cancel | MethodId::Bye if self.ends_invite(slot) => self.on_cancelled(slot, walk),
+            MethodId::Bye => self.end(slot, Ending::Failed(Failure::Unexpected), walk),
             //= rfc3261#9.2
-            // What was answered already is not changed by a CANCEL.
+            // A CANCEL does not change what was already answered.
             _ => self.arm(slot),
         }
     }
 
-    /// A request that was answered without a step has come again.
-    pub(super) fn answer_again(&mut self, slot: u32, verb: Verb, request: &Head<'_>, walk: &mut Walk<'_, '_>) {
+    /// Handles a retransmission of a request that was answered without a step.
+    pub(super) fn answer_again(
+        &mut self,
+        slot: u32,
+        verb: MethodId,
+        request: &Head<'_>,
+        walk: &mut StepContext<'_, '_>,
+    ) {
         let Some(session) = self.sessions.get(slot) else { return };
         let (call, to) = (session.call, session.reply_to());
-        self.answer_alone(call, alone_to(verb), to, request, walk);
+        self.answer_stateless(call, alone_to(verb), to, request, walk);
     }
 
-    /// The script that answers a request that begins a call: of several, that of the caller's class.
-    pub(super) fn script_answering(&self, verb: Verb, request: &Head<'_>) -> Option<u16> {
+    /// Returns the script that answers a request that begins a call; if there are several, the one of the caller's
+    /// class.
+    pub(super) fn script_answering(&self, verb: MethodId, request: &Head<'_>) -> Option<u16> {
         let mut all = self.setup.answers.iter().filter(|(answered, _)| *answered == verb).map(|(_, script)| *script);
         let first = all.next()?;
         let class_of = |script: u16| self.setup.scripts.get(usize::from(script)).map_or(0, |script| script.class);
@@ -90,17 +97,17 @@ impl Driver {
         std::iter::once(first).chain(rest).find(|script| class_of(*script) == class).or(Some(first))
     }
 
-    /// Whether an INVITE waits for its final response, and can be answered.
+    /// Returns whether an INVITE waits for its final response and can be answered.
     fn ends_invite(&self, slot: u32) -> bool {
         let session = self.sessions.get(slot);
         session.is_some_and(|session| session.flags.is_pending && session.last.starts_with(b"INVITE "))
     }
 
-    /// Answers the session's INVITE with 487. A call ends with that, once the ACK has come; one that was answered before
-    /// goes on as it was.
-    fn on_cancelled(&mut self, slot: u32, walk: &mut Walk<'_, '_>) {
+    /// Answers the session's INVITE with 487. A new call ends when the ACK arrives; a call that was answered before
+    /// continues unchanged.
+    fn on_cancelled(&mut self, slot: u32, walk: &mut StepContext<'_, '_>) {
         self.write_cancelled(slot, false, walk);
-        let (t1, repeats) = (self.setup.t1, self.setup.repeats && !self.setup.transport.is_reliable());
+        let (t1, repeats) = (self.setup.t1, self.setup.retransmits && !self.setup.transport.is_reliable());
         let Some(session) = self.sessions.get_mut(slot) else { return };
         session.flags.is_pending = false;
         session.reply_step = CANCELLED;
@@ -114,33 +121,38 @@ impl Driver {
         self.arm(slot);
     }
 
-    /// A request came to a session whose INVITE was cancelled.
-    pub(super) fn on_request_after_cancel(&mut self, slot: u32, got: &Got<'_>, walk: &mut Walk<'_, '_>) {
+    /// Handles a request to a session whose INVITE was cancelled.
+    pub(super) fn on_request_after_cancel(
+        &mut self,
+        slot: u32,
+        got: &IncomingMessage<'_>,
+        walk: &mut StepContext<'_, '_>,
+    ) {
         let Some(session) = self.sessions.get(slot) else { return };
         let (call, to) = (session.call, session.reply_to());
         match got.kind {
-            Kind::Request(Verb::Ack) => {
+            Kind::Request(MethodId::Ack) => {
                 let is_well = self.script_of(session).is_some_and(|script| script.ends_cancelled);
                 return self.end(slot, if is_well { Ending::Carried } else { Ending::Refused(487) }, walk);
             }
-            Kind::Request(Verb::Cancel) => self.answer_alone(call, (200, "OK"), got.from, got.head, walk),
-            Kind::Request(Verb::Bye) => self.answer_alone(call, (200, "OK"), to, got.head, walk),
+            Kind::Request(MethodId::Cancel) => self.answer_stateless(call, (200, "OK"), got.from, got.head, walk),
+            Kind::Request(MethodId::Bye) => self.answer_stateless(call, (200, "OK"), to, got.head, walk),
             Kind::Request(_) => {
-                self.answer_alone(call, (481, "Call/Transaction Does Not Exist"), to, got.head, walk);
+                self.answer_stateless(call, (481, "Call/Transaction Does Not Exist"), to, got.head, walk);
             }
             _ => {}
         }
         self.arm(slot);
     }
 
-    /// Writes the 487 of a cancelled INVITE, which the session has kept.
-    pub(super) fn write_cancelled(&mut self, slot: u32, is_repeat: bool, walk: &mut Walk<'_, '_>) {
+    /// Sends the 487 to a cancelled INVITE, which the session has stored.
+    pub(super) fn write_cancelled(&mut self, slot: u32, is_repeat: bool, walk: &mut StepContext<'_, '_>) {
         let Some(template) = self.alone((487, "Request Terminated")) else { return };
         let Some(session) = self.sessions.get(slot) else { return };
         let Ok(invite) = Head::scan(&session.last) else { return };
         let (call, (link, peer)) = (session.call, session.reply_to());
         let is_counted = session.flags.epoch == self.epoch;
-        if self.render(session, &template, Some(Last::of(&invite)), walk.now, walk.out.slot(link)).is_ok() {
+        if self.render(session, &template, Some(LastMessage::of(&invite)), walk.now, walk.out.slot(link)).is_ok() {
             walk.out.commit(link, peer, call);
             if is_counted || is_repeat {
                 self.meter.on_sent(Kind::Response(487), is_repeat);
@@ -149,23 +161,23 @@ impl Driver {
     }
 
     /// Answers a request without a script.
-    pub(super) fn answer_alone(
+    pub(super) fn answer_stateless(
         &mut self,
         call: u64,
         status: (u16, &str),
         (link, peer): (u32, SocketAddr),
         request: &Head<'_>,
-        walk: &mut Walk<'_, '_>,
+        walk: &mut StepContext<'_, '_>,
     ) {
         let Some(template) = self.alone(status) else { return };
         let session = Session { call, link, peer, ..Session::idle() };
-        if self.render(&session, &template, Some(Last::of(request)), walk.now, walk.out.slot(link)).is_ok() {
+        if self.render(&session, &template, Some(LastMessage::of(request)), walk.now, walk.out.slot(link)).is_ok() {
             walk.out.commit(link, peer, call);
             self.meter.on_sent(Kind::Response(status.0), false);
         }
     }
 
-    /// The message that such a status alone makes.
+    /// Returns the template of a response with this status that belongs to no script.
     fn alone(&mut self, (status, reason): (u16, &str)) -> Option<Arc<Template>> {
         if let Some((_, template)) = self.alone.iter().find(|(known, _)| *known == status) {
             return Some(Arc::clone(template));
@@ -178,37 +190,41 @@ impl Driver {
         Some(template)
     }
 
-    /// The line of the methods that are answered outside a dialog, and those that belong to each dialog.
+    /// Returns the Allow line: the methods that are answered outside a dialog and those that belong to every dialog.
     fn allowed(&self) -> String {
         let mut all: Vec<_> = self.setup.answers.iter().map(|(verb, _)| *verb).collect();
-        all.extend([Verb::Ack, Verb::Bye, Verb::Cancel, Verb::Options]);
+        all.extend([MethodId::Ack, MethodId::Bye, MethodId::Cancel, MethodId::Options]);
         all.sort_unstable();
         all.dedup();
-        let names: Vec<_> = all.iter().filter(|verb| **verb != Verb::Other).map(|verb| verb.as_str()).collect();
+        let names: Vec<_> = all.iter().filter(|verb| **verb != MethodId::Other).map(|verb| verb.as_str()).collect();
         format!("Allow: {}\n", names.join(", "))
     }
 }
 
-/// How requests are answered that no script waits for.
-const fn alone_to(verb: Verb) -> (u16, &'static str) {
+/// Returns the response to a request that no script expects.
+const fn alone_to(verb: MethodId) -> (u16, &'static str) {
     match verb {
-        Verb::Bye | Verb::Cancel | Verb::Options | Verb::Info | Verb::Update | Verb::Notify | Verb::Message => {
-            (200, "OK")
-        }
+        MethodId::Bye
+        | MethodId::Cancel
+        | MethodId::Options
+        | MethodId::Info
+        | MethodId::Update
+        | MethodId::Notify
+        | MethodId::Message => (200, "OK"),
         _ => (501, "Not Implemented"),
     }
 }
 
-/// Whether a request is inside a dialog.
+/// Returns whether a request is inside a dialog.
 pub(super) fn has_tag(request: &Head<'_>) -> bool {
     request.first(HeaderName::To).and_then(NameAddr::parse).is_some_and(|to| to.tag().is_some())
 }
 
-/// Where the response to a request goes that came from `source` by datagram.
+/// Returns the destination of the response to a request that came from `source` by datagram.
 //= rfc3261#18.2.2
 //= rfc3581#4
-// To the address that it came from: with rport to its port, else to the port that the Via says.
-/// And whether the answer bears the Via as it is.
+// The source address; with rport the source port, else the port of the Via.
+/// The flag says whether the response carries the Via unchanged.
 pub(super) fn reply_address(request: &Head<'_>, source: SocketAddr) -> (SocketAddr, bool) {
     let via = request.first(HeaderName::Via).and_then(Via::parse_first);
     match via {
@@ -232,7 +248,7 @@ fn push_marked_via(value: &[u8], source: SocketAddr, out: &mut Vec<u8>) {
     let Some((via, rest)) = Via::parse_first(value) else { return out.extend_from_slice(value) };
     let mut text = via.text;
     if let Rport::Requested(name) = via.rport {
-        // The name is a part of the text.
+        // The name is a slice of the text.
         let end = (name.as_ptr() as usize + name.len()).saturating_sub(text.as_ptr() as usize);
         let (before, after) = text.split_at_checked(end).unwrap_or((text, &[]));
         out.extend_from_slice(before);
@@ -244,7 +260,7 @@ fn push_marked_via(value: &[u8], source: SocketAddr, out: &mut Vec<u8>) {
     out.extend_from_slice(text);
     //= rfc3261#18.2.1
     //= rfc3581#4
-    // Where the address differs, and always with rport.
+    // Needed if the address differs, and always with rport.
     let is_asked = matches!(via.rport, Rport::Requested(_)) || via.host().ip() != Some(source.ip());
     if is_asked && via.received.is_none() {
         drop(write!(out, ";received={}", source.ip()));

@@ -1,4 +1,4 @@
-//! Rare cases of one end, in virtual time: cancelled calls, closed connections, callers who are gone, credentials.
+//! Rare cases of one end, in virtual time: cancelled calls, closed connections, vanished callers, credentials.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use strowger_auth::{Algorithm, Authenticator, Challenge, Ha1, NonceWindows, Policy, Qop, Verdict};
 use strowger_foundation::{KeyRing, TagKey, Timestamp, Transport};
-use strowger_message::{Head, HeaderName, Message, Reply, Status};
+use strowger_message::{Head, HeaderName, Message, ResponseBuilder, Status};
 
-use super::{Connecting, Driver, Outbox, Setup};
+use super::{ConnectionLifetime, Driver, Outbox, Setup};
 use crate::law::Law;
 use crate::population::Users;
-use crate::script::{Ending, Failure, Pattern, Script, ScriptBuilder, Takes, Verb};
+use crate::script::{Ending, Extract, Failure, MethodId, Pattern, Script, ScriptBuilder};
 use crate::workload::{CallTimes, callee, caller, registering};
 
-/// Keeps what is sent, by which link and to whom; connections are numbers.
+/// Records what is sent, on which link and to which peer; connections are numbers.
 #[derive(Default)]
 pub(super) struct Recorder {
     slot: Vec<u8>,
@@ -29,7 +29,7 @@ impl Recorder {
         self.sent.pop_front().expect("a message")
     }
 
-    /// First lines of all that was sent.
+    /// Returns the first lines of everything that was sent.
     pub(super) fn lines(&mut self) -> Vec<String> {
         let first = |text: &str| text.lines().next().unwrap_or_default().to_owned();
         self.sent.drain(..).map(|(_, _, text)| first(&text)).collect()
@@ -74,12 +74,12 @@ pub(super) fn setup(scripts: Vec<Script>) -> Setup {
 
 pub(super) fn callee_of(times: &CallTimes) -> Driver {
     let mut setup = setup(vec![callee(times).expect("built in")]);
-    setup.answers = vec![(Verb::Invite, 0)];
+    setup.answers = vec![(MethodId::Invite, 0)];
     setup.max_wait = Duration::from_secs(600);
     Driver::new(setup)
 }
 
-/// Lets time pass up to `seconds` behind the beginning.
+/// Advances time to `seconds` after the beginning.
 pub(super) fn pass(driver: &mut Driver, seconds: u64, out: &mut Recorder) {
     let end = T0 + Duration::from_secs(seconds);
     while let Some(at) = driver.poll_timeout().filter(|at| *at <= end) {
@@ -87,7 +87,7 @@ pub(super) fn pass(driver: &mut Driver, seconds: u64, out: &mut Recorder) {
     }
 }
 
-/// A request of a call, behind a proxy.
+/// Returns a request of a call, behind a proxy.
 pub(super) fn request(method: &str, number: u32, vias: &[&str], to_tag: &str) -> String {
     let vias: String = vias.iter().map(|via| format!("Via: SIP/2.0/UDP {via}\r\n")).collect();
     format!(
@@ -130,7 +130,7 @@ fn a_cancelled_call_is_answered_487_until_its_ack() {
     receive(&mut driver, T0 + Duration::from_secs(3), &request("ACK", 1, &[PROXY], ";tag=x"), &mut out);
     pass(&mut driver, 100, &mut out);
     assert!(out.sent.is_empty());
-    assert_eq!((driver.running(), driver.meter().answered.failed), (0, 1));
+    assert_eq!((driver.session_count(), driver.meter().answered.failed), (0, 1));
     assert_eq!(driver.meter().failures.get(&Ending::Refused(487)), Some(&1));
     // The INVITE has ended.
     receive(&mut driver, T0 + Duration::from_secs(101), &cancel, &mut out);
@@ -143,9 +143,9 @@ fn a_cancelled_call_whose_ack_never_comes_is_lost() {
     let (mut driver, mut out) = ringing(&CallTimes { ring: Some(seconds(60)), hold: None, reaction: None });
     receive(&mut driver, T0, &request("CANCEL", 1, &[PROXY], ""), &mut out);
     pass(&mut driver, 31, &mut out);
-    assert_eq!(driver.running(), 1);
+    assert_eq!(driver.session_count(), 1);
     pass(&mut driver, 33, &mut out);
-    assert_eq!((driver.running(), driver.meter().answered.lost), (0, 1));
+    assert_eq!((driver.session_count(), driver.meter().answered.lost), (0, 1));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_cancel_after_the_answer_changes_nothing() {
     assert_eq!(out.lines(), ["SIP/2.0 180 Ringing", "SIP/2.0 200 OK", "SIP/2.0 200 OK"]);
     receive(&mut driver, T0, &request("ACK", 1, &[PROXY], ";tag=x"), &mut out);
     receive(&mut driver, T0, &request("BYE", 2, &[PROXY], ";tag=x"), &mut out);
-    assert_eq!((driver.running(), driver.meter().answered.carried), (0, 1));
+    assert_eq!((driver.session_count(), driver.meter().answered.carried), (0, 1));
 }
 
 #[test]
@@ -164,18 +164,18 @@ fn a_bye_before_the_answer_ends_the_invite_too() {
     receive(&mut driver, T0, &request("BYE", 2, &[PROXY], ";tag=x"), &mut out);
     assert_eq!(out.lines(), ["SIP/2.0 180 Ringing", "SIP/2.0 200 OK", "SIP/2.0 487 Request Terminated"]);
     receive(&mut driver, T0, &request("ACK", 1, &[PROXY], ";tag=x"), &mut out);
-    assert_eq!((driver.running(), driver.meter().answered.failed, driver.meter().unexpected), (0, 1, 1));
+    assert_eq!((driver.session_count(), driver.meter().answered.failed, driver.meter().unexpected), (0, 1, 1));
 }
 
 #[test]
 fn an_invite_that_the_script_never_answers_can_be_cancelled() {
     let mut script = ScriptBuilder::new("silent");
-    let (asked, over) = (script.mark(), script.mark());
-    script.wait(&[(Pattern::Request(Verb::Invite), Takes::NOTHING, Some(asked))]);
-    script.place(asked).wait(&[(Pattern::Request(Verb::Bye), Takes::NOTHING, Some(over))]);
-    script.place(over).end(Ending::Carried);
+    let (asked, over) = (script.label(), script.label());
+    script.wait(&[(Pattern::Request(MethodId::Invite), Extract::NOTHING, Some(asked))]);
+    script.place_label(asked).wait(&[(Pattern::Request(MethodId::Bye), Extract::NOTHING, Some(over))]);
+    script.place_label(over).end(Ending::Carried);
     let mut setup = setup(vec![script.build().expect("a script")]);
-    setup.answers = vec![(Verb::Invite, 0)];
+    setup.answers = vec![(MethodId::Invite, 0)];
     let (mut driver, mut out) = (Driver::new(setup), Recorder::default());
     receive(&mut driver, T0, &request("INVITE", 1, &[PROXY, PHONE], ""), &mut out);
     assert!(out.sent.is_empty());
@@ -188,9 +188,9 @@ fn a_callee_whose_caller_is_gone_ends_at_last() {
     let (mut driver, mut out) = ringing(&CallTimes { ring: None, hold: Some(seconds(5)), reaction: None });
     receive(&mut driver, T0, &request("ACK", 1, &[PROXY], ";tag=x"), &mut out);
     pass(&mut driver, 599, &mut out);
-    assert_eq!(driver.running(), 1);
+    assert_eq!(driver.session_count(), 1);
     pass(&mut driver, 601, &mut out);
-    assert_eq!((driver.running(), driver.meter().answered.lost), (0, 1));
+    assert_eq!((driver.session_count(), driver.meter().answered.lost), (0, 1));
 }
 
 #[test]
@@ -204,11 +204,11 @@ fn answers_go_where_the_request_came_from() {
         ringing.contains("Via: SIP/2.0/UDP 10.0.0.9:7;rport=9;branch=z9hG4bKa;received=127.0.0.1\r\n"),
         "{ringing}"
     );
-    // The answer is repeated to the same place.
+    // The response is repeated to the same address.
     out.sent.clear();
     pass(&mut driver, 1, &mut out);
     assert_eq!(out.next().1, address("127.0.0.1:9"));
-    // Without rport, to the port of the Via; who is not in a call is answered likewise.
+    // Without rport, responses go to the port of the Via; so do those to requests outside a call.
     receive(&mut driver, T0, &invite.replace("c1", "c2").replace(";rport", ""), &mut out);
     assert_eq!(out.next().1, address("127.0.0.1:7"));
     out.sent.clear();
@@ -235,7 +235,7 @@ fn a_caller_answers_the_callees_bye_to_who_sent_it() {
     assert_eq!(to, address("127.0.0.1:77"));
 }
 
-/// A response that copies what it must.
+/// Returns a response that copies what RFC 3261 requires.
 pub(super) fn response(request: &str, status: u16, more: &str) -> String {
     let copied = ["Via", "From", "Call-ID", "CSeq"].map(|name| {
         let line = request.lines().find(|line| line.starts_with(name) && line[name.len()..].starts_with(':'));
@@ -251,14 +251,14 @@ pub(super) fn response(request: &str, status: u16, more: &str) -> String {
 fn a_closed_connection_fails_who_waits_and_no_one_else() {
     let times = CallTimes { ring: None, hold: Some(seconds(10)), reaction: None };
     let mut setup = setup(vec![caller(&times).expect("built in")]);
-    (setup.transport, setup.connecting) = (Transport::Tcp, Connecting::Dialog);
+    (setup.transport, setup.connection_lifetime) = (Transport::Tcp, ConnectionLifetime::Dialog);
     let (mut driver, mut out) = (Driver::new(setup), Recorder::default());
     for _ in 0..3 {
         driver.begin(T0, 0, (1, 2), &mut out).expect("room");
     }
     let invites: Vec<_> = out.sent.drain(..).collect();
     assert_eq!(invites.iter().map(|(link, _, _)| *link).collect::<Vec<_>>(), [0, 1, 2]);
-    // The first talks, the second still waits for its answer; the third's connection stays.
+    // The first call is answered, the second still waits; the third one's connection stays open.
     driver.handle_message(
         T0,
         T0,
@@ -270,7 +270,7 @@ fn a_closed_connection_fails_who_waits_and_no_one_else() {
     driver.handle_closed(T0, 0, &mut out);
     driver.handle_closed(T0, 1, &mut out);
     driver.handle_closed(T0, 77, &mut out);
-    assert_eq!((driver.running(), driver.meter().began.failed), (2, 1));
+    assert_eq!((driver.session_count(), driver.meter().began.failed), (2, 1));
     assert_eq!(driver.meter().failures.get(&Ending::Failed(Failure::Connection)), Some(&1));
     assert!(out.closed.is_empty(), "what is closed is not closed again");
     pass(&mut driver, 11, &mut out);
@@ -282,12 +282,12 @@ fn a_closed_connection_fails_who_waits_and_no_one_else() {
     assert!(driver.meter().began.add_up());
 }
 
-/// A registrar that challenges who has no credentials, with our server's own code.
+/// A registrar that challenges requests without credentials, with our server's own code.
 struct Registrar {
     authenticator: Authenticator,
     policy: Policy,
     now: Timestamp,
-    /// The requests that were challenged.
+    /// Requests that were challenged.
     challenged: u64,
 }
 
@@ -299,7 +299,7 @@ impl Registrar {
         Self { authenticator, policy, now: Timestamp::from_millis(9_000_000), challenged: 0 }
     }
 
-    /// The answer to a request, and whether it was accepted.
+    /// Returns the response to a request, and whether the request was accepted.
     fn answer(&mut self, request: &str, edit: impl Fn(&str) -> String) -> (String, bool) {
         let message = Message::parse(request.as_bytes()).expect("a request");
         let ha1 = |name: &[u8], algorithm| {
@@ -315,7 +315,7 @@ impl Registrar {
         };
         let head = Head::scan(request.as_bytes()).expect("a request");
         let mut out = Vec::new();
-        let reply = Reply::begin(&mut out, &head, Status::UNAUTHORIZED, "Unauthorized", b"t", None);
+        let reply = ResponseBuilder::begin(&mut out, &head, Status::UNAUTHORIZED, "Unauthorized", b"t", None);
         self.challenged += 1;
         let header = HeaderName::WwwAuthenticate;
         let challenge = Challenge { header, realm: b"example.com", stale, request: self.challenged };
@@ -324,7 +324,7 @@ impl Registrar {
     }
 }
 
-/// Lets a user register, and gives the count of each request's nonce: none where it had no credentials.
+/// Registers a user and returns the nonce count of each request; `None` for a request without credentials.
 fn register(driver: &mut Driver, registrar: &mut Registrar, user: u32, out: &mut Recorder) -> Vec<Option<u32>> {
     driver.begin(T0, 0, (user, user), out).expect("room");
     let mut counts = Vec::new();
@@ -355,7 +355,7 @@ fn each_session_is_challenged_unless_nonces_are_reused() {
     assert_eq!(register(&mut driver, &mut registrar, 1, &mut out), [Some(2)]);
     assert_eq!(register(&mut driver, &mut registrar, 2, &mut out), [None, Some(1)], "another user");
     assert_eq!(register(&mut driver, &mut registrar, 1, &mut out), [Some(3)]);
-    // An hour later the nonce is too old.
+    // An hour later the nonce has expired.
     registrar.now += Duration::from_secs(7_200);
     assert_eq!(register(&mut driver, &mut registrar, 1, &mut out), [Some(4), Some(1)]);
     assert_eq!(register(&mut driver, &mut registrar, 1, &mut out), [Some(2)]);
@@ -397,12 +397,12 @@ fn every_algorithm_and_protection_is_accepted_by_our_server() {
         From: <sip:[caller]@[domain]>;tag=[local_tag]\nTo: <sip:[callee]@[domain]>\nCall-ID: [call_id]\nCSeq: [cseq] MESSAGE\n\
         [authentication]\nContent-Type: text/plain\nContent-Length: [len]\n\nhello [caller]\n";
     let mut script = ScriptBuilder::new("message");
-    let (again, done) = (script.mark(), script.mark());
-    script
-        .place(again)
-        .send(body)
-        .wait(&[(Pattern::SUCCESS, Takes::NOTHING, Some(done)), (Pattern::status(401), Takes::CHALLENGE, Some(again))]);
-    script.place(done).end(Ending::Carried);
+    let (again, done) = (script.label(), script.label());
+    script.place_label(again).send(body).wait(&[
+        (Pattern::SUCCESS, Extract::NOTHING, Some(done)),
+        (Pattern::status(401), Extract::CHALLENGE, Some(again)),
+    ]);
+    script.place_label(done).end(Ending::Carried);
     let script = script.build().expect("a script");
     for algorithm in [Algorithm::Md5, Algorithm::Sha256, Algorithm::Sha512_256] {
         for protection in ["auth", "auth,auth-int", "auth-int"] {

@@ -1,5 +1,5 @@
-//! What RFC 3261 asks of either end beside the usual course of a call, in virtual time: copies of messages, forks, routes,
-//! timers, several who challenge.
+//! What RFC 3261 requires of either end beside the usual course of a call, in virtual time: retransmissions, forks,
+//! routes, timers, several challengers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use super::cases::{
     PHONE, PROXY, Recorder, T0, address, callee_of, pass, receive, request, response, ringing, seconds, setup,
 };
 use super::{Driver, Setup};
-use crate::meter::Answer;
-use crate::script::{Ending, Pattern, Script, ScriptBuilder, Takes, Verb};
+use crate::meter::ResponseClass;
+use crate::script::{Ending, Extract, MethodId, Pattern, Script, ScriptBuilder};
 use crate::workload::{CallTimes, Faults, MidCall, MidCallRequest, Workload, caller, registering};
 
 fn at(millis: u64) -> Timestamp {
@@ -27,7 +27,7 @@ fn field<'a>(message: &'a str, name: &str) -> &'a str {
     values.next().unwrap_or_else(|| panic!("{name} in {message}")).1
 }
 
-/// A response with another tag.
+/// Returns a response with another tag.
 fn of_fork(request: &str, status: u16, tag: &str, contact: &str) -> String {
     response(request, status, "").replace(";tag=x", &format!(";tag={tag}")).replace("u1@127.0.0.1:5070", contact)
 }
@@ -37,7 +37,7 @@ fn a_late_copy_of_an_invite_begins_no_call() {
     let (mut driver, mut out) = ringing(&CallTimes::default());
     receive(&mut driver, T0, &request("ACK", 1, &[PROXY], ";tag=x"), &mut out);
     receive(&mut driver, T0, &request("BYE", 2, &[PROXY], ";tag=x"), &mut out);
-    assert_eq!((driver.running(), driver.meter().answered.carried), (0, 1));
+    assert_eq!((driver.session_count(), driver.meter().answered.carried), (0, 1));
     out.sent.clear();
     let copy = request("INVITE", 1, &[PROXY, PHONE], "");
     for millis in [1, 10_000, 31_000] {
@@ -47,10 +47,10 @@ fn a_late_copy_of_an_invite_begins_no_call() {
     assert_eq!(out.lines(), Vec::<String>::new());
     let meter = driver.meter();
     assert_eq!((meter.answered.sent, meter.repeats_received, meter.unexpected), (1, 3, 0));
-    // Another request of the same call is none of that, nor is the same a long time later.
+    // Another request of the same call is not a copy, nor is the same one much later.
     receive(&mut driver, at(61_000), &request("INVITE", 3, &[PROXY, PHONE], ""), &mut out);
     receive(&mut driver, at(200_000), &copy.replace("c1", "c2"), &mut out);
-    assert_eq!(driver.running(), 2);
+    assert_eq!(driver.session_count(), 2);
     assert_eq!(driver.forgotten(), 0);
 }
 
@@ -60,7 +60,7 @@ fn a_copy_of_a_cancelled_invite_begins_no_call() {
     receive(&mut driver, T0, &request("CANCEL", 1, &[PROXY], ""), &mut out);
     receive(&mut driver, T0, &request("ACK", 1, &[PROXY], ";tag=x"), &mut out);
     receive(&mut driver, at(500), &request("INVITE", 1, &[PROXY, PHONE], ""), &mut out);
-    assert_eq!((driver.running(), driver.meter().answered.sent), (0, 1));
+    assert_eq!((driver.session_count(), driver.meter().answered.sent), (0, 1));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn each_copy_of_a_refusal_is_acknowledged() {
     let busy = response(&again, 486, "");
     receive(&mut driver, T0, &busy, &mut out);
     let ack = out.next().2;
-    assert_eq!((driver.running(), driver.meter().began.failed), (0, 1));
+    assert_eq!((driver.session_count(), driver.meter().began.failed), (0, 1));
     for millis in [500, 1_500, 31_000] {
         receive(&mut driver, at(millis), &busy, &mut out);
         let copy = out.next().2;
@@ -122,7 +122,7 @@ fn each_copy_of_a_refusal_is_acknowledged() {
             assert_eq!(field(&copy, name), field(&ack, name));
         }
     }
-    // A response to no call of ours is none.
+    // A response that belongs to none of our calls gets no ACK.
     receive(&mut driver, at(500), &busy.replace("Call-ID: ", "Call-ID: z"), &mut out);
     assert_eq!(out.lines(), Vec::<String>::new());
     let meter = driver.meter();
@@ -130,20 +130,20 @@ fn each_copy_of_a_refusal_is_acknowledged() {
     assert!(meter.began.add_up());
 }
 
-/// Who is called and hangs up: it takes the dialog of the INVITE.
+/// A callee that hangs up: it takes its dialog from the INVITE.
 fn hanging_up() -> Script {
     let mut script = ScriptBuilder::new("hanging up");
-    let (invited, talking, done) = (script.mark(), script.mark(), script.mark());
+    let (invited, talking, done) = (script.label(), script.label(), script.label());
     let ok = "SIP/2.0 200 OK\n[answer]\nContact: <sip:[local]>\nContent-Length: 0\n";
     let bye = "BYE [next_url] SIP/2.0\nVia: SIP/2.0/UDP [local];branch=[branch]\n[routes]\nMax-Forwards: 70\n\
         From: <sip:u1@b>;tag=[local_tag]\nTo: [peer]\nCall-ID: c1\nCSeq: [cseq] BYE\nContent-Length: 0\n";
-    script.wait(&[(Pattern::Request(Verb::Invite), Takes::DIALOG, Some(invited))]);
-    script.place(invited).send(ok).wait(&[(Pattern::Request(Verb::Ack), Takes::NOTHING, Some(talking))]);
-    script
-        .place(talking)
-        .send(bye)
-        .wait(&[(Pattern::SUCCESS, Takes::NOTHING, Some(done)), (Pattern::Request(Verb::Info), Takes::NOTHING, None)]);
-    script.place(done).end(Ending::Carried);
+    script.wait(&[(Pattern::Request(MethodId::Invite), Extract::DIALOG, Some(invited))]);
+    script.place_label(invited).send(ok).wait(&[(Pattern::Request(MethodId::Ack), Extract::NOTHING, Some(talking))]);
+    script.place_label(talking).send(bye).wait(&[
+        (Pattern::SUCCESS, Extract::NOTHING, Some(done)),
+        (Pattern::Request(MethodId::Info), Extract::NOTHING, None),
+    ]);
+    script.place_label(done).end(Ending::Carried);
     script.build().expect("a script")
 }
 
@@ -151,7 +151,7 @@ fn hanging_up() -> Script {
 fn a_callees_requests_go_to_the_remote_target_and_answers_to_who_asked() {
     let to = |more: &str| -> (SocketAddr, SocketAddr, SocketAddr) {
         let mut setup = setup(vec![hanging_up()]);
-        setup.answers = vec![(Verb::Invite, 0)];
+        setup.answers = vec![(MethodId::Invite, 0)];
         let (mut driver, mut out) = (Driver::new(setup), Recorder::default());
         let invite = request("INVITE", 1, &[PROXY, PHONE], "");
         receive(&mut driver, T0, &invite.replace("Max-Forwards", &format!("{more}Max-Forwards")), &mut out);
@@ -192,17 +192,17 @@ fn each_dialog_of_a_forked_invite_is_acknowledged_and_one_is_kept() {
     assert!(bye.starts_with("BYE sip:b@127.0.0.1:5072 SIP/2.0\r\n") && field(&bye, "To").ends_with(";tag=bbb"));
     let branches = [&invite, &ack, &second, &bye].map(|message| field(message, "Via").to_owned());
     assert!((0..4).all(|at| !branches[..at].contains(&branches[at])), "{branches:?}");
-    // It comes again where the ACK was lost.
+    // It comes again if the ACK was lost.
     receive(&mut driver, T0, &other, &mut out);
     assert_eq!((out.next().2, out.next().2), (second, bye.clone()));
     receive(&mut driver, T0, &of_fork(&bye, 200, "bbb", "b@127.0.0.1:5072"), &mut out);
-    assert_eq!((driver.running(), out.sent.len()), (1, 0));
-    // The call itself goes on, and its BYE waits for its own answer.
+    assert_eq!((driver.session_count(), out.sent.len()), (1, 0));
+    // The call itself continues, and its BYE waits for its own response.
     pass(&mut driver, 5, &mut out);
     let bye = out.next().2;
     assert_eq!(field(&bye, "To"), "<sip:u1@b>;tag=aaa");
     receive(&mut driver, at(5_000), &response(&bye, 200, ""), &mut out);
-    assert_eq!((driver.running(), driver.meter().began.carried, driver.meter().repeats_received), (0, 1, 2));
+    assert_eq!((driver.session_count(), driver.meter().began.carried, driver.meter().repeats_received), (0, 1, 2));
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn a_stale_challenge_is_known_however_it_is_written() {
             receive(&mut driver, T0, &response(&invite, 407, &more), &mut out);
             assert!(out.next().2.starts_with("ACK "));
         }
-        assert_eq!(driver.running(), 1);
+        assert_eq!(driver.session_count(), 1);
     }
 }
 
@@ -270,7 +270,7 @@ fn a_method_that_is_not_allowed_is_told_which_are() {
     assert_eq!(field(&answer, "Allow"), "INVITE, ACK, BYE, CANCEL, OPTIONS");
 }
 
-/// A caller of the faults' and how it went on till its CANCEL.
+/// Returns a caller of the faults workload that has run until its CANCEL.
 fn cancelling(name: &str) -> (Driver, Recorder, String, String) {
     let faults = Faults::parse(&format!("{name}=100%")).expect("a fault");
     let times = CallTimes::default();
@@ -307,10 +307,10 @@ fn a_cancel_is_a_transaction_whichever_answer_is_first() {
                 receive(&mut driver, now, &response(bye, 200, ""), &mut out);
             }
             let meter = driver.meter();
-            assert_eq!((driver.running(), meter.began.carried, meter.repeats_received, meter.late), (0, 1, 0, 0));
-            let ends = meter.transactions.of(Verb::Cancel);
-            assert_eq!((ends.well, ends.all), (1, 1), "{status} {is_cancel_first}");
-            assert!(meter.answer(Verb::Cancel, Answer::Success).is_some_and(|times| times.count() == 1));
+            assert_eq!((driver.session_count(), meter.began.carried, meter.repeats_received, meter.late), (0, 1, 0, 0));
+            let ends = meter.transactions.of(MethodId::Cancel);
+            assert_eq!((ends.succeeded, ends.all), (1, 1), "{status} {is_cancel_first}");
+            assert!(meter.answer(MethodId::Cancel, ResponseClass::Success).is_some_and(|times| times.count() == 1));
         }
     }
 }
@@ -321,14 +321,14 @@ fn a_cancel_that_is_never_answered_is_a_failure() {
     receive(&mut driver, at(3_000), &response(&invite, 487, ""), &mut out);
     pass(&mut driver, 40, &mut out);
     assert!(out.lines().iter().filter(|line| line.starts_with("CANCEL ")).count() > 5);
-    let ends = driver.meter().transactions.of(Verb::Cancel);
-    assert_eq!((driver.meter().began.lost, ends.well, ends.all), (1, 0, 1));
+    let ends = driver.meter().transactions.of(MethodId::Cancel);
+    assert_eq!((driver.meter().began.lost, ends.succeeded, ends.all), (1, 0, 1));
 }
 
 #[test]
 fn an_answer_to_a_cancel_counts_though_the_script_has_gone_on() {
     let mut script = ScriptBuilder::new("hasty");
-    let (answered, done) = (script.mark(), script.mark());
+    let (answered, done) = (script.label(), script.label());
     let line = |method: &str| {
         format!(
             "{method} sip:[callee]@[domain] SIP/2.0\nVia: SIP/2.0/UDP [local];branch=[branch]\nMax-Forwards: 70\n\
@@ -336,10 +336,10 @@ fn an_answer_to_a_cancel_counts_though_the_script_has_gone_on() {
              Content-Length: 0\n"
         )
     };
-    script.send(&line("INVITE")).wait(&[(Pattern::SUCCESS, Takes::DIALOG, Some(answered))]);
-    script.place(answered).send(&line("CANCEL")).send(&line("ACK")).send(&line("BYE"));
-    script.wait(&[(Pattern::SUCCESS, Takes::NOTHING, Some(done))]);
-    script.place(done).end(Ending::Carried);
+    script.send(&line("INVITE")).wait(&[(Pattern::SUCCESS, Extract::DIALOG, Some(answered))]);
+    script.place_label(answered).send(&line("CANCEL")).send(&line("ACK")).send(&line("BYE"));
+    script.wait(&[(Pattern::SUCCESS, Extract::NOTHING, Some(done))]);
+    script.place_label(done).end(Ending::Carried);
     let mut driver = Driver::new(setup(vec![script.build().expect("a script")]));
     let mut out = Recorder::default();
     driver.begin(T0, 0, (1, 2), &mut out).expect("room");
@@ -349,11 +349,11 @@ fn an_answer_to_a_cancel_counts_though_the_script_has_gone_on() {
     let ok = response(&cancel, 200, "");
     receive(&mut driver, at(1), &ok, &mut out);
     receive(&mut driver, at(2), &ok, &mut out);
-    assert_eq!((driver.running(), driver.meter().repeats_received), (1, 1), "the BYE is not answered by it");
+    assert_eq!((driver.session_count(), driver.meter().repeats_received), (1, 1), "the BYE is not answered by it");
     receive(&mut driver, at(3), &response(&bye, 200, ""), &mut out);
     let meter = driver.meter();
-    assert_eq!((meter.began.carried, meter.transactions.of(Verb::Cancel).well), (1, 1));
-    let times = meter.answer(Verb::Cancel, Answer::Success).expect("timed");
+    assert_eq!((meter.began.carried, meter.transactions.of(MethodId::Cancel).succeeded), (1, 1));
+    let times = meter.answer(MethodId::Cancel, ResponseClass::Success).expect("timed");
     assert!(times.max() >= Duration::from_micros(990) && times.max() < Duration::from_millis(2), "{times:?}");
 }
 
@@ -381,7 +381,7 @@ fn who_is_cancelled_by_a_fault_ends_as_it_should() {
 #[test]
 fn who_was_hung_up_on_says_so_again_where_that_was_lost() {
     let workload = Workload::parse("mid-call", &[], 1.0).expect("built in");
-    // The callee of this one sends what is in the call, as the class in the caller's tag tells it.
+    // The callee takes the caller's class from the tag and sends accordingly.
     let script = workload.callers.iter().find(|script| script.class > 0).expect("a script").clone();
     let (mut driver, mut out) = (Driver::new(setup(vec![script])), Recorder::default());
     driver.begin(T0, 0, (1, 2), &mut out).expect("room");
@@ -395,7 +395,7 @@ fn who_was_hung_up_on_says_so_again_where_that_was_lost() {
         let answer = out.next().2;
         assert!(answer.starts_with("SIP/2.0 200 OK"), "{answer}");
     }
-    assert_eq!((driver.running(), driver.meter().repeats_received, driver.meter().unexpected), (0, 1, 0));
+    assert_eq!((driver.session_count(), driver.meter().repeats_received, driver.meter().unexpected), (0, 1, 0));
 }
 
 #[test]
@@ -413,20 +413,20 @@ fn a_user_who_is_answered_before_it_cancels_hangs_up() {
         let (ack, bye) = (out.next().2, out.next().2);
         assert!(ack.starts_with("ACK ") && bye.starts_with("BYE "), "{ack}");
         receive(&mut driver, T0, &response(&bye, 200, ""), &mut out);
-        assert_eq!((driver.running(), driver.meter().began.carried), (0, 1));
+        assert_eq!((driver.session_count(), driver.meter().began.carried), (0, 1));
     }
 }
 
 #[test]
 fn numbers_go_round() {
     let mut script = ScriptBuilder::new("options");
-    let again = script.mark();
-    script.place(again).send(
+    let again = script.label();
+    script.place_label(again).send(
         "OPTIONS sip:b@b SIP/2.0\nVia: SIP/2.0/UDP [local];branch=[branch]\nMax-Forwards: 70\n\
          From: <sip:[caller]@[domain]>;tag=[local_tag]\nTo: <sip:b@b>\nCall-ID: [call_id]\nCSeq: [cseq] OPTIONS\n\
          Content-Length: 0\n",
     );
-    script.wait(&[(Pattern::SUCCESS, Takes::NOTHING, Some(again))]);
+    script.wait(&[(Pattern::SUCCESS, Extract::NOTHING, Some(again))]);
     let mut driver = Driver::new(setup(vec![script.build().expect("a script")]));
     let mut out = Recorder::default();
     driver.begin(T0, 0, (1, 2), &mut out).expect("room");
@@ -438,7 +438,7 @@ fn numbers_go_round() {
     }
 }
 
-/// A change in mid-call is refused: its ACK takes the way of the request that it is to, not that of the call's first one.
+/// A refused re-INVITE: its ACK takes the route of that request, not that of the call's first INVITE.
 #[test]
 fn a_refused_change_is_acknowledged_along_the_way_of_the_call() {
     let mid = MidCall { requests: vec![MidCallRequest::Hold], every: seconds(1), from_callee: 0.0 };
@@ -472,7 +472,7 @@ fn a_refused_change_is_acknowledged_along_the_way_of_the_call() {
             assert_eq!((uri(&ack), field(&ack, "Route")), (uri(&change), field(&change, "Route")));
             assert_eq!(field(&ack, "Via"), field(&change, "Via"));
         }
-        // That to the first INVITE may have been lost too.
+        // The ACK to the first INVITE may have been lost too.
         receive(&mut driver, at(1_200), &refused, &mut out);
         let ack = out.sent.back().expect("an ACK").2.clone();
         assert!(ack.starts_with("ACK sip:u2@example.com SIP/2.0\r\n") && !ack.contains("\r\nRoute: "), "{ack}");

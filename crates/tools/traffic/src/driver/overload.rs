@@ -1,14 +1,14 @@
-//! Callers of a server that has too much to do, in virtual time: what they repeat, when they try again, and what is counted.
+//! Callers of an overloaded server, in virtual time: what they retransmit, when they retry, and what is counted.
 
 use std::time::Duration;
 
 use strowger_foundation::Timestamp;
 
 use super::cases::{Recorder, T0, pass, receive, response, setup};
-use super::{Driver, Ended};
+use super::{Driver, EndedSession};
 use crate::meter::Meter;
 use crate::metrics::Calls;
-use crate::script::{Ending, Verb};
+use crate::script::{Ending, MethodId};
 use crate::workload::{CallTimes, caller, registering};
 
 fn at(millis: u64) -> Timestamp {
@@ -21,7 +21,7 @@ fn caller_with(retries: u8) -> (Driver, Recorder) {
     (Driver::new(setup), Recorder::default())
 }
 
-/// Lets time pass, and says when what was sent.
+/// Advances time and returns when each message was sent.
 fn sent_until(driver: &mut Driver, end: Timestamp, out: &mut Recorder) -> Vec<(u128, String)> {
     let mut all = Vec::new();
     while let Some(next) = driver.poll_timeout().filter(|next| *next <= end) {
@@ -45,7 +45,7 @@ fn an_invite_without_any_answer_is_sent_seven_times_in_64_t1() {
     assert_eq!(sent.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [500, 1_500, 3_500, 7_500, 15_500, 31_500]);
     assert!(sent.iter().all(|(_, method)| method == "INVITE"));
     let meter = driver.meter();
-    assert_eq!((meter.began.lost, calls(meter).timed_out, calls(meter).going_on()), (1, 1, 0));
+    assert_eq!((meter.began.lost, calls(meter).timed_out, calls(meter).in_progress()), (1, 1, 0));
 }
 
 #[test]
@@ -56,11 +56,11 @@ fn who_is_put_off_by_503_tries_again_when_its_time_is_over_and_no_sooner() {
     let refusal = response(&first, 503, "Retry-After: 7 (busy);duration=60\r\n");
     receive(&mut driver, at(100), &refusal, &mut out);
     assert!(out.next().2.starts_with("ACK "));
-    // Its ACK was lost.
+    // The ACK was lost.
     receive(&mut driver, at(600), &refusal, &mut out);
     assert!(out.next().2.starts_with("ACK "));
     assert_eq!(sent_until(&mut driver, at(7_099), &mut out), []);
-    assert_eq!((driver.running(), calls(driver.meter()).tried_again), (1, 1));
+    assert_eq!((driver.session_count(), calls(driver.meter()).tried_again), (1, 1));
     driver.handle_timeout(at(7_101), &mut out);
     let again = out.next().2;
     assert!(again.starts_with("INVITE ") && again.contains("CSeq: 2 INVITE"), "{again}");
@@ -75,7 +75,7 @@ fn who_is_put_off_by_503_tries_again_when_its_time_is_over_and_no_sooner() {
     assert_eq!((calls.begun, calls.answered, calls.ended_by_bye, calls.refused_503), (1, 1, 1, 0));
     let setup = calls.setup.max();
     assert!(setup.abs_diff(Duration::from_millis(200)) < Duration::from_millis(4), "from its own INVITE: {setup:?}");
-    assert_eq!((driver.meter().began.carried, driver.running()), (1, 0));
+    assert_eq!((driver.meter().began.carried, driver.session_count()), (1, 0));
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn who_may_not_try_again_or_is_told_no_time_has_been_refused() {
         }
         let meter = driver.meter();
         assert_eq!((count, calls(meter).refused_503, calls(meter).tried_again), (refusals, 1, refusals - 1));
-        assert_eq!((meter.failures[&Ending::Refused(503)], driver.running()), (1, 0));
+        assert_eq!((meter.failures[&Ending::Refused(503)], driver.session_count()), (1, 0));
         assert!(meter.began.add_up());
     }
 }
@@ -109,7 +109,7 @@ fn a_request_inside_a_call_is_not_put_off() {
     let bye = out.sent.pop_back().expect("a BYE").2;
     receive(&mut driver, T0, &response(&bye, 503, "Retry-After: 1\r\n"), &mut out);
     let calls = calls(driver.meter());
-    assert_eq!((calls.answered, calls.ended_otherwise, calls.refused_503, driver.running()), (1, 1, 0, 0));
+    assert_eq!((calls.answered, calls.ended_otherwise, calls.refused_503, driver.session_count()), (1, 1, 0, 0));
 }
 
 #[test]
@@ -121,7 +121,8 @@ fn what_became_of_calls_is_told_apart() {
             out.next().2
         })
         .collect();
-    // Two are answered, of which one hangs up in vain; others are refused, or hear nothing; the last rings.
+    // Two are answered, one of which hangs up without getting a response; others are refused or get no answer; the
+    // last rings.
     for (invite, status) in invites.iter().zip([200, 200, 408, 486]) {
         receive(&mut driver, at(50), &response(invite, status, ""), &mut out);
     }
@@ -131,7 +132,7 @@ fn what_became_of_calls_is_told_apart() {
     pass(&mut driver, 40, &mut out);
     let calls = calls(driver.meter());
     assert_eq!((calls.begun, calls.answered, calls.ended_by_bye, calls.ended_otherwise), (6, 2, 1, 1));
-    assert_eq!((calls.timed_out, calls.timed_out_408, calls.refused_otherwise, calls.going_on()), (2, 1, 1, 1));
+    assert_eq!((calls.timed_out, calls.timed_out_408, calls.refused_otherwise, calls.in_progress()), (2, 1, 1, 1));
     assert!((calls.bye_share() - 0.5).abs() < 1e-9);
 }
 
@@ -163,8 +164,8 @@ fn what_begins_behind_the_window_is_in_no_count_and_what_began_in_it_is() {
     }
     let meter = driver.meter();
     assert_eq!((meter.began.offered, meter.began.carried, meter.began.unfinished), (1, 1, 0));
-    assert_eq!((meter.sent.requests(Verb::Invite), calls(meter).begun, calls(meter).ended_by_bye), (1, 1, 1));
-    assert_eq!(driver.running(), 0);
+    assert_eq!((meter.sent.requests(MethodId::Invite), calls(meter).begun, calls(meter).ended_by_bye), (1, 1, 1));
+    assert_eq!(driver.session_count(), 0);
     driver.restart_meter();
     driver.begin(T0, 0, (1, 2), &mut out).expect("room");
     assert_eq!(driver.meter().began.offered, 1, "counting can begin anew");
@@ -185,7 +186,7 @@ fn who_registers_again_keeps_call_id_and_socket_and_counts_on() {
         let (link, _, register) = out.next();
         let more = "Contact: <sip:u7@127.0.0.1:40001>;expires=60\r\nExpires: 600\r\nRetry-After: 5\r\n";
         receive(&mut driver, T0, &response(&register, 200, more), &mut out);
-        let Ended { caller, ending, cseq: last, expires, retry_after, requests, .. } =
+        let EndedSession { caller, ending, cseq: last, expires, retry_after, requests, .. } =
             driver.take_ended().expect("it ended");
         assert_eq!((caller, ending, requests, retry_after), (7, Ending::Carried, 1, None));
         assert_eq!(expires, Some(Duration::from_secs(60)), "what is said of its own contact");

@@ -1,4 +1,4 @@
-//! Messages that come in: whose they are, whether they are new, and what the script makes of them.
+//! Incoming messages: the session they belong to, whether they are new, and what the script does with them.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -8,23 +8,24 @@ use strowger_auth::client;
 use strowger_foundation::Timestamp;
 use strowger_message::{AuthParams, Head, HeaderName, Method, StartLine, unquote};
 
-use crate::meter::Answer;
-use crate::script::{Ending, Expect, Failure, Kind, Step, Verb};
-use crate::session::{ALONE, CANCELLED, Challenge, NEVER, NO_INVITE, NOWHERE, TRYING_LATER};
+use crate::meter::ResponseClass;
+use crate::script::{Ending, Expect, Failure, Kind, MethodId, Step};
+use crate::session::{ALONE, CANCELLED, Challenge, NEVER, NO_INVITE, TRYING_LATER, UNSPECIFIED_ADDRESS};
 
 use super::answer::{has_tag, reply_address, without_class};
-use super::{Driver, Last, Outbox, Walk, dialog};
+use super::{Driver, LastMessage, Outbox, StepContext, dialog};
 
-/// Challenges in a row that are answered, of a proxy and of who is called each: the second may be of another realm.
+/// Maximum number of challenges answered in a row, separately for the proxy and the callee: the second may be of
+/// another realm.
 const MAX_CHALLENGES: u8 = 2;
 
-/// What every message has.
-pub(super) struct Got<'a> {
+/// Parts that every message has.
+pub(super) struct IncomingMessage<'a> {
     pub kind: Kind,
-    /// CSeq.
+    /// CSeq number.
     pub number: u32,
-    pub verb: Verb,
-    /// Where a response to it goes, where it is a request.
+    pub method: MethodId,
+    /// Destination of the response, if it is a request.
     pub from: (u32, SocketAddr),
     pub head: &'a Head<'a>,
     pub bytes: &'a [u8],
@@ -32,7 +33,7 @@ pub(super) struct Got<'a> {
 
 impl Driver {
     /// A message came. `arrived` is when the kernel had it, `now` when it is handled. Where it belongs to a call of another of
-    /// those who answer at this address ([`Setup::share`](super::Setup::share)), nothing is done but to say whose.
+    /// those who answer at this address ([`Setup::partition`](super::Setup::share)), nothing is done but to say whose.
     pub fn handle_message(
         &mut self,
         now: Timestamp,
@@ -42,7 +43,7 @@ impl Driver {
         out: &mut dyn Outbox,
     ) -> Option<u32> {
         let Ok(head) = Head::scan(bytes) else {
-            // Empty lines keep bindings of address translators alive.
+            // Empty lines are NAT keep-alives.
             if !bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
                 self.meter.on_received(Kind::Garbage);
                 self.meter.on_unexpected(bytes);
@@ -50,7 +51,7 @@ impl Driver {
             return None;
         };
         let kind = match head.start() {
-            StartLine::Request { method, .. } => Kind::Request(Verb::of(method)),
+            StartLine::Request { method, .. } => Kind::Request(MethodId::of(method)),
             StartLine::Response { status, .. } => Kind::Response(status.code()),
         };
         let (Some(call_id), Some((number, verb))) =
@@ -61,31 +62,31 @@ impl Driver {
             return None;
         };
         let call = self.hash(call_id);
-        let owner = self.setup.share.elsewhere(call);
+        let owner = self.setup.partition.owner_elsewhere(call);
         if owner.is_some() {
             return owner;
         }
         let answers_by_via =
-            !self.setup.transport.is_reliable() && matches!(kind, Kind::Request(verb) if verb != Verb::Ack);
+            !self.setup.transport.is_reliable() && matches!(kind, Kind::Request(verb) if verb != MethodId::Ack);
         let (to, is_plain) = if answers_by_via { reply_address(&head, peer) } else { (peer, false) };
-        let got = Got { kind, number, verb, from: (link, to), head: &head, bytes };
+        let got = IncomingMessage { kind, number, method: verb, from: (link, to), head: &head, bytes };
         let slot = self.calls.get(call);
-        // Of an ACK to a call that is known nobody asks.
-        let may_ask = matches!(kind, Kind::Request(verb) if verb != Verb::Ack || slot.is_none());
+        // An ACK to a known call does not need it.
+        let may_ask = matches!(kind, Kind::Request(verb) if verb != MethodId::Ack || slot.is_none());
         let has_tag = may_ask.then(|| has_tag(&head));
-        let last = Last { head: &head, plain_via: is_plain.then(|| peer.ip()), has_tag };
-        let mut walk = Walk { now, out, last: Some(last) };
+        let last = LastMessage { head: &head, plain_via: is_plain.then(|| peer.ip()), has_tag };
+        let mut walk = StepContext { now, out, last: Some(last) };
         match (kind, slot) {
             (Kind::Response(status), Some(slot)) => self.on_response(slot, status, &got, arrived, &mut walk),
             (Kind::Request(verb), Some(slot)) => self.on_request(slot, verb, &got, &mut walk),
-            (Kind::Request(Verb::Invite), None) if has_tag == Some(false) && self.is_over(now, call, number) => {
+            (Kind::Request(MethodId::Invite), None) if has_tag == Some(false) && self.has_ended(now, call, number) => {
                 self.meter.repeats_received += 1;
             }
             (Kind::Request(verb), None) => self.on_new_request(call, verb, has_tag == Some(true), &got, &mut walk),
             //= rfc3261#17.1.1.2
-            // The ACK to a refusal was lost, or is late.
+            // The ACK to the refusal was lost or is late.
             (Kind::Response(300..), None)
-                if verb == Verb::Invite && self.acknowledge_again(call, (link, peer), &mut walk) =>
+                if verb == MethodId::Invite && self.acknowledge_again(call, (link, peer), &mut walk) =>
             {
                 self.meter.repeats_received += 1;
             }
@@ -96,15 +97,22 @@ impl Driver {
         None
     }
 
-    fn on_response(&mut self, slot: u32, status: u16, got: &Got<'_>, arrived: Timestamp, walk: &mut Walk<'_, '_>) {
+    fn on_response(
+        &mut self,
+        slot: u32,
+        status: u16,
+        got: &IncomingMessage<'_>,
+        arrived: Timestamp,
+        walk: &mut StepContext<'_, '_>,
+    ) {
         let max_ring = self.setup.max_ring;
         let Some(session) = self.sessions.get_mut(slot) else { return };
-        let is_invite = got.verb == Verb::Invite;
+        let is_invite = got.method == MethodId::Invite;
         let is_current = if is_invite {
             got.number == session.invite_cseq && session.invite_class == 0
         } else {
-            let number = if got.verb == Verb::Cancel { session.invite_cseq } else { session.cseq };
-            got.number == number && got.verb == session.sent_verb && !session.flags.is_answered
+            let number = if got.method == MethodId::Cancel { session.invite_cseq } else { session.cseq };
+            got.number == number && got.method == session.sent_method && !session.flags.is_answered
         };
         if !is_current {
             return self.on_other_response(slot, status, got, arrived, walk);
@@ -116,20 +124,20 @@ impl Driver {
         let begun = if is_invite { session.invite_at } else { session.sent_at };
         let is_first = status >= 200 || !session.flags.is_ringing;
         session.flags.is_ringing |= is_invite && status > 100;
-        if Answer::of(status).is_some() && is_first {
+        if ResponseClass::of(status).is_some() && is_first {
             let after = arrived.saturating_since(begun);
             if is_counted {
-                self.meter.on_answer(got.verb, status, after);
+                self.meter.on_answer(got.method, status, after);
             }
             if (200..300).contains(&status) {
                 let from_due = session.attempt.on_success(after).filter(|_| session.flags.is_ours && is_counted);
                 if let Some(after) = from_due {
-                    self.meter.from_due.entry(got.verb).or_default().record(after);
+                    self.meter.from_due.entry(got.method).or_default().record(after);
                 }
             }
         }
         if is_counted {
-            session.attempt.on_response(got.verb, status, arrived, &mut self.meter.metrics);
+            session.attempt.on_response(got.method, status, arrived, &mut self.meter.metrics);
         }
         if status >= 200 {
             if let Some(extra) = session.extra.as_mut().filter(|_| status < 300) {
@@ -142,10 +150,10 @@ impl Driver {
                 }
             } else {
                 session.flags.is_answered = true;
-                session.flags.is_hung_up |= got.verb == Verb::Bye && status < 300;
+                session.flags.is_hung_up |= got.method == MethodId::Bye && status < 300;
             }
         }
-        let is_of_resent = got.verb == session.sent_verb;
+        let is_of_resent = got.method == session.sent_method;
         session.flags.is_proceeding |= is_of_resent && !is_invite && status < 200;
         if status >= 200 && is_of_resent {
             (session.resend_at, session.give_up_at) = (NEVER, NEVER);
@@ -153,33 +161,33 @@ impl Driver {
             session.resend_at = NEVER;
             session.give_up_at = walk.now + max_ring;
         }
-        if status >= 200 && got.verb == Verb::Cancel && session.invite_class == 0 {
-            // The INVITE's own answer is still to come.
+        if status >= 200 && got.method == MethodId::Cancel && session.invite_class == 0 {
+            // The final response to the INVITE is still to come.
             session.give_up_at = walk.now + self.setup.t1 * 64;
         }
         self.deliver(slot, got, walk);
     }
 
-    /// A response that does not answer what was asked last: mostly one that has come before.
+    /// Handles a response that does not answer the last request, mostly a retransmission.
     fn on_other_response(
         &mut self,
         slot: u32,
         status: u16,
-        got: &Got<'_>,
+        got: &IncomingMessage<'_>,
         arrived: Timestamp,
-        walk: &mut Walk<'_, '_>,
+        walk: &mut StepContext<'_, '_>,
     ) {
         let Some(session) = self.sessions.get_mut(slot) else { return };
-        if got.verb == Verb::Cancel
+        if got.method == MethodId::Cancel
             && status >= 200
             && let Some(cancel) = session.extra.as_mut().map(|extra| &mut extra.cancel)
             && let Some((_, sent_at)) = cancel.take_if(|(number, _)| *number == got.number)
         {
-            // No step waits for it any more.
+            // No step waits for it.
             if session.flags.epoch == self.epoch {
                 self.meter.on_received(got.kind);
-                self.meter.on_answer(got.verb, status, arrived.saturating_since(sent_at));
-                self.meter.transactions.add(got.verb, status < 300);
+                self.meter.on_answer(got.method, status, arrived.saturating_since(sent_at));
+                self.meter.transactions.add(got.method, status < 300);
             }
             return;
         }
@@ -190,18 +198,19 @@ impl Driver {
             return;
         }
         self.meter.repeats_received += 1;
-        if got.verb != Verb::Invite || status < 200 {
+        if got.method != MethodId::Invite || status < 200 {
             return;
         }
         let is_last = got.number == session.invite_cseq;
-        let is_refused = session.invite_class > 2 && (session.ack_step != NOWHERE || session.step == TRYING_LATER);
+        let is_refused =
+            session.invite_class > 2 && (session.ack_step != UNSPECIFIED_ADDRESS || session.step == TRYING_LATER);
         match status {
             //= rfc3261#13.2.2.4
             // Each repeated final response to an INVITE is acknowledged again.
             ..300 if is_last && session.invite_class == 2 => {
                 if Self::is_of_other_fork(session, got) {
                     self.end_fork(slot, got, walk);
-                } else if session.ack_step != NOWHERE {
+                } else if session.ack_step != UNSPECIFIED_ADDRESS {
                     let step = session.ack_step;
                     self.write_again(slot, step, walk);
                 }
@@ -212,31 +221,32 @@ impl Driver {
         }
     }
 
-    fn on_request(&mut self, slot: u32, verb: Verb, got: &Got<'_>, walk: &mut Walk<'_, '_>) {
+    fn on_request(&mut self, slot: u32, verb: MethodId, got: &IncomingMessage<'_>, walk: &mut StepContext<'_, '_>) {
         let (link, peer) = got.from;
         let is_stream = self.setup.transport.is_reliable();
         let Some(session) = self.sessions.get_mut(slot) else { return };
-        let is_repeat = got.number == session.got_cseq && verb == session.got_verb;
+        let is_repeat = got.number == session.got_cseq && verb == session.received_method;
         if is_repeat {
             self.meter.repeats_received += 1;
             let step = session.reply_step;
             match step {
-                _ if verb == Verb::Ack => {}
+                _ if verb == MethodId::Ack => {}
                 ALONE => self.answer_again(slot, verb, got.head, walk),
-                NOWHERE => {}
+                UNSPECIFIED_ADDRESS => {}
                 step => self.write_again(slot, step, walk),
             }
             return;
         }
-        if verb == Verb::Ack {
-            if got.number == session.got_cseq && session.got_verb == Verb::Invite {
+        if verb == MethodId::Ack {
+            if got.number == session.got_cseq && session.received_method == MethodId::Invite {
                 (session.resend_at, session.give_up_at) = (NEVER, NEVER);
             }
-        } else if verb == Verb::Cancel {
+        } else if verb == MethodId::Cancel {
             //= rfc3261#18.2.2
-            // What it cancels is answered where that came from, and itself where it came from.
+            // The response to the CANCEL goes to its source; the response to the INVITE goes to the source of the
+            // INVITE.
         } else if !(session.flags.is_ours || session.flags.is_routed) {
-            // Responses leave by the way that the request came.
+            // Responses leave on the connection on which the request came.
             session.peer = peer;
             if session.link != link {
                 if is_stream {
@@ -250,27 +260,34 @@ impl Driver {
             session.extra_mut().reply_to = (!is_usual).then_some((link, peer));
         }
         let Some(session) = self.sessions.get_mut(slot) else { return };
-        if !matches!(verb, Verb::Cancel | Verb::Ack) {
-            if session.got_verb == Verb::Invite && session.resend_step == session.reply_step {
-                // Who goes on has had the 200, though its ACK is late or lost.
+        if !matches!(verb, MethodId::Cancel | MethodId::Ack) {
+            if session.received_method == MethodId::Invite && session.resend_step == session.reply_step {
+                // A peer that continues has received the 200, although its ACK is late or lost.
                 (session.resend_at, session.give_up_at) = (NEVER, NEVER);
             }
-            (session.got_cseq, session.got_verb) = (got.number, verb);
-            session.reply_step = NOWHERE;
-            session.flags.is_pending |= verb == Verb::Invite;
+            (session.got_cseq, session.received_method) = (got.number, verb);
+            session.reply_step = UNSPECIFIED_ADDRESS;
+            session.flags.is_pending |= verb == MethodId::Invite;
         }
-        session.flags.is_hung_up |= verb == Verb::Bye;
+        session.flags.is_hung_up |= verb == MethodId::Bye;
         if session.flags.epoch == self.epoch {
             self.meter.on_received(got.kind);
-            if verb == Verb::Bye {
+            if verb == MethodId::Bye {
                 session.attempt.on_bye(walk.now, &mut self.meter.metrics);
             }
         }
         self.deliver(slot, got, walk);
     }
 
-    /// A request that belongs to no session begins one, or is answered from what it says alone.
-    fn on_new_request(&mut self, call: u64, verb: Verb, is_in_dialog: bool, got: &Got<'_>, walk: &mut Walk<'_, '_>) {
+    /// Handles a request that belongs to no session: begins one, or answers it statelessly.
+    fn on_new_request(
+        &mut self,
+        call: u64,
+        verb: MethodId,
+        is_in_dialog: bool,
+        got: &IncomingMessage<'_>,
+        walk: &mut StepContext<'_, '_>,
+    ) {
         let (link, peer) = got.from;
         let script = self.script_answering(verb, got.head);
         if let (Some(script), false) = (script, is_in_dialog) {
@@ -286,13 +303,13 @@ impl Driver {
             (session.serial, session.call, session.began) = (serial, call, walk.now);
             (session.script, session.step) = (script, 0);
             (session.peer, session.link, session.local) = (peer, link, local);
-            (session.got_cseq, session.got_verb) = (got.number, verb);
-            if verb == Verb::Invite {
+            (session.got_cseq, session.received_method) = (got.number, verb);
+            if verb == MethodId::Invite {
                 session.first_cseq = got.number;
             }
             session.flags.is_live = true;
             session.flags.epoch = epoch;
-            session.flags.is_pending = verb == Verb::Invite;
+            session.flags.is_pending = verb == MethodId::Invite;
             if is_stream {
                 self.sessions.move_to_link(slot, link);
             }
@@ -302,26 +319,26 @@ impl Driver {
                 self.meter.on_begin_of(script);
                 self.meter.on_received(got.kind);
             }
-            // A script of the answering end begins with waiting for the message that begins it.
+            // A script of the answering end begins by waiting for the message that starts it.
             return self.deliver(slot, got, walk);
         }
-        if verb == Verb::Ack {
+        if verb == MethodId::Ack {
             self.meter.late += 1;
             return;
         }
-        if verb == Verb::Cancel {
+        if verb == MethodId::Cancel {
             //= rfc3261#9.2
-            // What is to be cancelled has ended, or never was.
+            // The transaction to cancel has ended or never existed.
             self.meter.late += 1;
             let status = (481, "Call/Transaction Does Not Exist");
-            return self.answer_alone(call, status, (link, peer), got.head, walk);
+            return self.answer_stateless(call, status, (link, peer), got.head, walk);
         }
-        // The BYE of a call that has ended comes again where our 200 was lost: the tag proves that it was ours.
+        // If our 200 was lost, the BYE of an ended call comes again; the tag proves that the call was ours.
         let to = got.head.first(HeaderName::To).unwrap_or(&[]);
         let was_ours = without_class(to).ends_with(&super::hex(self.tag(call))[..10]);
         let (status, reason) = match verb {
-            Verb::Bye if was_ours => (200, "OK"),
-            Verb::Options => (200, "OK"),
+            MethodId::Bye if was_ours => (200, "OK"),
+            MethodId::Options => (200, "OK"),
             _ if is_in_dialog => (481, "Call/Transaction Does Not Exist"),
             _ => (405, "Method Not Allowed"),
         };
@@ -331,11 +348,11 @@ impl Driver {
             self.meter.on_received(got.kind);
             self.meter.on_unexpected(got.bytes);
         }
-        self.answer_alone(call, (status, reason), (link, peer), got.head, walk);
+        self.answer_stateless(call, (status, reason), (link, peer), got.head, walk);
     }
 
-    /// Gives a message to the step that waits.
-    fn deliver(&mut self, slot: u32, got: &Got<'_>, walk: &mut Walk<'_, '_>) {
+    /// Passes a message to the waiting step.
+    fn deliver(&mut self, slot: u32, got: &IncomingMessage<'_>, walk: &mut StepContext<'_, '_>) {
         let Some(session) = self.sessions.get(slot) else { return };
         if session.step == CANCELLED {
             return self.on_request_after_cancel(slot, got, walk);
@@ -349,37 +366,37 @@ impl Driver {
             }
             _ => &[],
         };
-        let fitting = expects.iter().find(|expect| expect.what.fits(got.kind, got.verb));
+        let fitting = expects.iter().find(|expect| expect.what.fits(got.kind, got.method));
         let Some(expect) = fitting.cloned() else { return self.on_unexpected(slot, got, walk) };
-        let taken = self.take(slot, &expect, got, policy.follow_routes);
+        let taken = self.extract(slot, &expect, got, policy.follow_routes);
         if matches!(got.kind, Kind::Response(200..)) && epoch == self.epoch {
-            self.meter.transactions.add(got.verb, taken.is_ok());
+            self.meter.transactions.add(got.method, taken.is_ok());
         }
         if let Err(ending) = taken {
             //= rfc3261#17.1.1.3
-            // The script goes no further, and its own ACK is not sent.
-            if got.verb == Verb::Invite && matches!(got.kind, Kind::Response(300..)) {
+            // The script does not continue, so it does not send its own ACK.
+            if got.method == MethodId::Invite && matches!(got.kind, Kind::Response(300..)) {
                 self.acknowledge(slot, false, walk);
             }
             return self.end(slot, ending, walk);
         }
-        if !expect.actions.is_empty() && !self.act(slot, expect.actions.clone(), walk) {
+        if !expect.actions.is_empty() && !self.run_actions(slot, expect.actions.clone(), walk) {
             return self.end(slot, Ending::Failed(Failure::Script), walk);
         }
         let Some(session) = self.sessions.get_mut(slot) else { return };
         match expect.to {
             Some(to) => {
                 (session.step, session.deadline) = (to, NEVER);
-                self.walk(slot, walk);
+                self.run_steps(slot, walk);
                 self.keep_invite(slot, got, policy.answer_unexpected);
             }
             None => self.arm(slot),
         }
     }
 
-    /// Keeps an INVITE that is not answered yet, for a CANCEL that the script does not wait for.
-    fn keep_invite(&mut self, slot: u32, got: &Got<'_>, answers: bool) {
-        if got.kind != Kind::Request(Verb::Invite) || !answers {
+    /// Stores an unanswered INVITE for a CANCEL that the script does not expect.
+    fn keep_invite(&mut self, slot: u32, got: &IncomingMessage<'_>, answers: bool) {
+        if got.kind != Kind::Request(MethodId::Invite) || !answers {
             return;
         }
         let Some(session) = self.sessions.get_mut(slot).filter(|session| session.flags.is_live) else { return };
@@ -388,15 +405,15 @@ impl Driver {
         }
     }
 
-    /// Takes from a message what is to be taken.
-    fn take(&mut self, slot: u32, expect: &Expect, got: &Got<'_>, follow: bool) -> Result<(), Ending> {
+    /// Extracts from a message what the script asks for.
+    fn extract(&mut self, slot: u32, expect: &Expect, got: &IncomingMessage<'_>, follow: bool) -> Result<(), Ending> {
         let is_stream = self.setup.transport.is_reliable();
         let Some(session) = self.sessions.get_mut(slot) else { return Ok(()) };
         let is_response = matches!(got.kind, Kind::Response(_));
-        if expect.takes.dialog {
-            dialog::take(&mut session.dialog, got.head, is_response);
+        if expect.extract.dialog {
+            dialog::store_dialog(&mut session.dialog, got.head, is_response);
             //= rfc3261#12.2.1.1
-            // Responses go to where requests came from all the same.
+            // Responses still go to the sources of requests.
             if follow
                 && !is_stream
                 && let Some(peer) = dialog::destination(&session.dialog)
@@ -411,7 +428,7 @@ impl Driver {
                 }
             }
         }
-        if expect.takes.challenge {
+        if expect.extract.challenge {
             let (name, is_proxy) = match got.kind {
                 Kind::Response(407) => (HeaderName::ProxyAuthenticate, true),
                 _ => (HeaderName::WwwAuthenticate, false),
@@ -427,11 +444,11 @@ impl Driver {
             let answered = challenged.challenge.as_ref().filter(|_| challenged.times > 0);
             let answered = answered.and_then(|known| AuthParams::parse(&known.value)).and_then(realm_of);
             //= rfc3261#22.3
-            // A challenge to fresh credentials says that they are wrong, and the same are not tried again.
+            // A challenge to fresh credentials means that they are wrong; the same ones are not tried again.
             let is_refused = answered.is_some() && answered == parts.and_then(realm_of);
             if (is_refused || challenged.times >= MAX_CHALLENGES) && !is_stale {
                 if let Some(nonces) = &mut self.nonces {
-                    nonces.forget(user, got.verb, is_proxy);
+                    nonces.forget(user, got.method, is_proxy);
                 }
                 let status = if let Kind::Response(status) = got.kind { status } else { 0 };
                 return Err(Ending::Refused(status));
@@ -439,12 +456,12 @@ impl Driver {
             let value = known.ok_or(Ending::Failed(Failure::Challenge))?.into();
             let challenge = Arc::new(Challenge { value, is_proxy });
             if let Some(nonces) = &mut self.nonces {
-                nonces.put(user, got.verb, &challenge);
+                nonces.put(user, got.method, &challenge);
             }
             challenged.times = challenged.times.saturating_add(1);
             (challenged.challenge, challenged.nonce_count) = (Some(challenge), 0);
         }
-        if expect.takes.copy {
+        if expect.extract.copy {
             session.last.clear();
             session.last.extend_from_slice(got.bytes);
         } else if expect.to.is_some() {
@@ -453,8 +470,8 @@ impl Driver {
         Ok(())
     }
 
-    /// The script has no use for a message.
-    fn on_unexpected(&mut self, slot: u32, got: &Got<'_>, walk: &mut Walk<'_, '_>) {
+    /// Handles a message that the script does not expect.
+    fn on_unexpected(&mut self, slot: u32, got: &IncomingMessage<'_>, walk: &mut StepContext<'_, '_>) {
         let Some(session) = self.sessions.get(slot) else { return };
         let is_counted = session.flags.epoch == self.epoch;
         let Some(policy) = self.script_of(session).map(|script| script.policy) else { return };
@@ -462,9 +479,9 @@ impl Driver {
             Kind::Response(..=199) => self.arm(slot),
             Kind::Response(status) => {
                 if is_counted {
-                    self.meter.transactions.add(got.verb, false);
+                    self.meter.transactions.add(got.method, false);
                 }
-                if got.verb == Verb::Invite && status >= 300 && policy.acknowledge_unexpected {
+                if got.method == MethodId::Invite && status >= 300 && policy.acknowledge_unexpected {
                     self.acknowledge(slot, false, walk);
                 }
                 if status < 300 {
@@ -472,7 +489,7 @@ impl Driver {
                     return self.end(slot, Ending::Failed(Failure::Unexpected), walk);
                 }
                 self.meter.refusals.on_response(status, got.bytes);
-                if !self.try_later(slot, status, got, walk) {
+                if !self.schedule_retry(slot, status, got, walk) {
                     self.end(slot, Ending::Refused(status), walk);
                 }
             }
@@ -489,10 +506,10 @@ fn realm_of(challenge: AuthParams<'_>) -> Option<Cow<'_, [u8]>> {
     challenge.value("realm").map(unquote)
 }
 
-/// `number METHOD`.
-fn read_cseq(value: &[u8]) -> Option<(u32, Verb)> {
+/// Parses `number METHOD`.
+fn read_cseq(value: &[u8]) -> Option<(u32, MethodId)> {
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, method) = value.split_at_checked(digits)?;
     let number = strowger_message::parse_decimal(digits).and_then(|number| u32::try_from(number).ok())?;
-    Some((number, Verb::of(Method::from_token(method.trim_ascii()))))
+    Some((number, MethodId::of(Method::from_token(method.trim_ascii()))))
 }

@@ -1,4 +1,4 @@
-//! Writing a message: the template's text and, between it, what the session says.
+//! Rendering of messages: the template's text with the session's values in between.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -7,17 +7,17 @@ use strowger_auth::client;
 use strowger_foundation::Timestamp;
 use strowger_message::{AuthParams, Head, HeaderName, NameAddr, StartLine};
 
-use crate::script::{Kind, LastField, Piece, Script, Template, UserField, Verb};
+use crate::script::{Kind, LastField, MethodId, Piece, Script, Template, UserField};
 use crate::session::{Session, Value};
 
 use super::answer::push_top_via;
-use super::{Driver, Last, Local, Setup, dialog, hex};
+use super::{Driver, LastMessage, Local, Setup, dialog, hex};
 
-/// More than credentials usually have.
+/// Buffer size that exceeds most credentials.
 const CREDENTIALS_BYTES: usize = 512;
 
-/// The scripts with all that every message of this driver has alike in their text.
-pub(super) fn fitted(setup: &Setup, locals: &[Local]) -> Arc<[Script]> {
+/// Returns the scripts with everything constant for this driver filled in.
+pub(super) fn specialize_scripts(setup: &Setup, locals: &[Local]) -> Arc<[Script]> {
     let (first, remote) = (locals.first(), setup.remote);
     let only = first.filter(|_| locals.len() == 1);
     let ip = first.filter(|first| locals.iter().all(|local| local.ip == first.ip));
@@ -40,15 +40,15 @@ pub(super) fn fitted(setup: &Setup, locals: &[Local]) -> Arc<[Script]> {
 }
 
 impl Driver {
-    /// Writes a message into `out`.
+    /// Renders a message into `out`.
     pub(super) fn render(
         &self,
         session: &Session,
         template: &Template,
-        last: Option<Last<'_>>,
+        last: Option<LastMessage<'_>>,
         now: Timestamp,
         out: &mut Vec<u8>,
-    ) -> Result<(), client::Unanswerable> {
+    ) -> Result<(), client::ChallengeError> {
         let start = out.len();
         let (mut length_at, mut credentials_at): (Option<usize>, Option<usize>) = (None, None);
         let mut body_at = out.len();
@@ -88,7 +88,7 @@ impl Driver {
             credentials_at = credentials_at.map(|credentials| credentials + if credentials > at { length } else { 0 });
         }
         if let Some(at) = credentials_at {
-            // Last, for they may cover the body.
+            // Credentials come last, because they may cover the body.
             let line = self.credentials(session, template, out.get(start..).unwrap_or(&[]), body_at - start)?;
             out.splice(at..at, line);
         }
@@ -114,7 +114,7 @@ impl Driver {
             Piece::LocalTag => {
                 out.extend_from_slice(&hex(self.tag(session.call))[..10]);
                 let class = self.script_of(session).map_or(0, |script| script.class);
-                // Which of several scripts is to answer; who answers has a tag of its own.
+                // The class selects one of several answering scripts; the answering end has a tag of its own.
                 if class > 0 && session.flags.is_ours {
                     out.push(super::answer::CLASS_MARK);
                     push_number(u64::from(class), out);
@@ -150,10 +150,10 @@ impl Driver {
 
     fn push_branch(&self, session: &Session, template: &Template, back: u8, out: &mut Vec<u8>) {
         let branch = match template.kind() {
-            Kind::Request(Verb::Cancel) => session.invite_branch,
-            Kind::Request(Verb::Ack) if session.invite_class != 2 => session.invite_branch,
-            // It may be sent again when other requests have been sent.
-            Kind::Request(Verb::Ack) => session.ack_branch.saturating_sub(u32::from(back)),
+            Kind::Request(MethodId::Cancel) => session.invite_branch,
+            Kind::Request(MethodId::Ack) if session.invite_class != 2 => session.invite_branch,
+            // It may be sent again after other requests.
+            Kind::Request(MethodId::Ack) => session.ack_branch.saturating_sub(u32::from(back)),
             _ => session.branches.saturating_sub(u32::from(back)),
         };
         out.extend_from_slice(b"z9hG4bK");
@@ -162,9 +162,10 @@ impl Driver {
         push_number(u64::from(branch), out);
     }
 
-    /// What a response copies of its request (RFC 3261 §8.2.6.2), and the route set of a dialog (§12.1.1).
-    fn push_answer(&self, session: &Session, request: Last<'_>, out: &mut Vec<u8>) {
-        let Last { head: request, plain_via, has_tag } = request;
+    /// Writes the fields that a response copies from its request (RFC 3261 §8.2.6.2), and the route set of a dialog
+    /// (§12.1.1).
+    fn push_answer(&self, session: &Session, request: LastMessage<'_>, out: &mut Vec<u8>) {
+        let LastMessage { head: request, plain_via, has_tag } = request;
         let source = session.reply_to().1;
         let mut is_top = plain_via != Some(source.ip());
         for field in request.fields() {
@@ -190,17 +191,17 @@ impl Driver {
         }
     }
 
-    /// The lines that answer the session's challenges in `message`, whose body begins at `body_at`; empty where there are
-    /// none.
+    /// Returns the header lines that answer the session's challenges in `message`, whose body begins at `body_at`;
+    /// empty without a challenge.
     //= rfc3261#22.3
-    // A proxy's and the callee's are answered together.
+    // Challenges of a proxy and of the callee are answered together.
     fn credentials(
         &self,
         session: &Session,
         template: &Template,
         message: &[u8],
         body_at: usize,
-    ) -> Result<Vec<u8>, client::Unanswerable> {
+    ) -> Result<Vec<u8>, client::ChallengeError> {
         let mut lines = Vec::new();
         let (Some(extra), Kind::Request(_)) = (session.extra.as_ref(), template.kind()) else { return Ok(lines) };
         if extra.challenges.iter().all(|challenged| challenged.challenge.is_none()) {
@@ -215,7 +216,7 @@ impl Driver {
         let cnonce = hex(super::mix(session.serial ^ u64::from(session.branches) ^ self.setup.run));
         for challenged in &extra.challenges {
             let Some(known) = &challenged.challenge else { continue };
-            let challenge = AuthParams::parse(&known.value).ok_or(client::Unanswerable::Incomplete)?;
+            let challenge = AuthParams::parse(&known.value).ok_or(client::ChallengeError::Incomplete)?;
             lines.reserve(CREDENTIALS_BYTES);
             lines.extend_from_slice(if known.is_proxy { b"Proxy-Authorization: " } else { b"Authorization: " });
             let request = client::Request {
@@ -235,10 +236,10 @@ impl Driver {
     }
 }
 
-/// An ACK and a CANCEL repeat their INVITE's number.
+/// Returns the CSeq of a message. An ACK and a CANCEL repeat that of their INVITE.
 fn cseq_of(session: &Session, template: &Template) -> u32 {
     match template.kind() {
-        Kind::Request(Verb::Ack | Verb::Cancel) => session.invite_cseq,
+        Kind::Request(MethodId::Ack | MethodId::Cancel) => session.invite_cseq,
         _ => session.cseq,
     }
 }
@@ -250,7 +251,7 @@ fn push_line(name: &[u8], value: &[u8], more: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Fields of the last message, as SIPp writes them: with their name.
+/// Writes fields of the last message in SIPp's form, with their name.
 fn push_last(template: &Template, last: &Head<'_>, field: LastField, line: bool, out: &mut Vec<u8>) {
     let start = out.len();
     let mut push = |name: &[u8], value: &[u8]| {
@@ -292,7 +293,7 @@ fn push_variable(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the body's length where it belongs, which is known when the body is written; how many digits it has.
+/// Inserts the length of the body, known only after the body is written, and returns its number of digits.
 fn insert_number(number: usize, at: usize, out: &mut Vec<u8>) -> usize {
     let end = out.len();
     push_number(number as u64, out);
@@ -301,7 +302,7 @@ fn insert_number(number: usize, at: usize, out: &mut Vec<u8>) -> usize {
     digits
 }
 
-/// A number in decimal.
+/// Writes a number in decimal.
 pub(super) fn push_number(number: u64, out: &mut Vec<u8>) {
     let mut digits = [0; 20];
     let (mut rest, mut at) = (number, digits.len());

@@ -9,9 +9,9 @@ use strowger_foundation::Timestamp;
 
 use super::{Driver, Outbox, Setup};
 use crate::law::Law;
-use crate::meter::{Answer, Meter, Times};
+use crate::meter::{Meter, ResponseClass, TimeHistogram};
 use crate::population::Users;
-use crate::script::{Ending, Verb};
+use crate::script::{Ending, MethodId};
 use crate::workload::{CallTimes, Workload};
 
 #[derive(Default)]
@@ -45,7 +45,7 @@ fn callee_at() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 5070))
 }
 
-/// A caller and a callee, and a wire between them that may lose what it is told to.
+/// A caller and a callee, and a wire that loses selected messages.
 struct Pair {
     now: Timestamp,
     caller: Driver,
@@ -78,7 +78,7 @@ impl Pair {
         self.caller.begin(self.now, 0, (3, 7), &mut self.up).expect("no limit");
     }
 
-    /// Carries messages to and fro until there are none.
+    /// Carries messages both ways until none are left.
     fn settle(&mut self) {
         loop {
             if let Some(bytes) = self.up.sent.pop_front() {
@@ -136,9 +136,9 @@ fn a_call_is_six_messages() {
     assert_eq!(pair.trace, ["→INVITE", "←180", "←200", "→ACK", "→BYE", "←200"]);
     let meter = pair.caller.meter();
     assert_eq!((meter.began.offered, meter.began.carried, meter.began.unfinished), (1, 1, 0));
-    assert_eq!(meter.answer(Verb::Invite, Answer::Provisional).map(Times::count), Some(1));
+    assert_eq!(meter.answer(MethodId::Invite, ResponseClass::Provisional).map(TimeHistogram::count), Some(1));
     assert_eq!(pair.callee.meter().answered.carried, 1);
-    assert_eq!((pair.caller.running(), pair.callee.running()), (0, 0));
+    assert_eq!((pair.caller.session_count(), pair.callee.session_count()), (0, 0));
     pair.run(Duration::from_secs(100));
     assert_eq!(pair.trace.len(), 6, "nothing is repeated afterwards");
     pair.check();
@@ -151,7 +151,7 @@ fn times_of_a_call_are_met() {
     pair.call();
     pair.run(Duration::from_secs(10));
     let meter = pair.caller.meter();
-    let times = meter.answer(Verb::Invite, Answer::Success).expect("answered").mean();
+    let times = meter.answer(MethodId::Invite, ResponseClass::Success).expect("answered").mean();
     assert!(times >= Duration::from_millis(248) && times <= Duration::from_millis(253), "{times:?}");
     assert!(meter.durations.mean() >= Duration::from_millis(1_240), "{:?}", meter.durations.mean());
     assert_eq!(meter.began.carried, 1);
@@ -165,7 +165,7 @@ fn who_takes_a_while_to_react_does_so_three_times() {
     pair.call();
     pair.run(Duration::from_secs(10));
     let meter = pair.caller.meter();
-    let answered = meter.answer(Verb::Invite, Answer::Success).expect("answered").mean();
+    let answered = meter.answer(MethodId::Invite, ResponseClass::Success).expect("answered").mean();
     assert!(answered >= Duration::from_millis(98) && answered <= Duration::from_millis(103), "{answered:?}");
     let all = meter.durations.mean();
     assert!(all >= Duration::from_millis(295) && all <= Duration::from_millis(310), "{all:?}");
@@ -186,7 +186,7 @@ fn every_message_may_be_lost_once() {
         let meter = pair.caller.meter();
         assert_eq!(meter.began.carried, 1, "{victim}: {:?} {:?}", pair.trace, meter.failures);
         assert_eq!(pair.callee.meter().answered.carried, 1, "{victim}: {:?}", pair.trace);
-        assert_eq!((pair.caller.running(), pair.callee.running()), (0, 0));
+        assert_eq!((pair.caller.session_count(), pair.callee.session_count()), (0, 0));
         pair.check();
     }
 }
@@ -265,8 +265,8 @@ fn a_hundred_thousand_calls_hold_little_memory() {
         pair.call();
     }
     pair.settle();
-    assert_eq!(pair.caller.running(), 1_000);
-    assert_eq!(pair.callee.running(), 1_000);
+    assert_eq!(pair.caller.session_count(), 1_000);
+    assert_eq!(pair.callee.session_count(), 1_000);
     let bytes = pair.caller.buffer_bytes() / 1_000;
     assert!(bytes <= 256, "{bytes} bytes of buffers a call");
 }
@@ -284,7 +284,7 @@ fn what_began_in_the_warm_up_is_not_counted_behind_it() {
     pair.run(Duration::from_secs(3));
     let began = pair.caller.meter().began;
     assert_eq!((began.offered, began.sent, began.carried, began.unfinished), (1, 1, 1, 0));
-    assert_eq!((pair.caller.own(), pair.caller.running()), (0, 0));
+    assert_eq!((pair.caller.originated_count(), pair.caller.session_count()), (0, 0));
     pair.check();
 }
 
@@ -294,19 +294,22 @@ fn calls_of_the_warm_up_are_in_no_count_of_what_follows() {
     let mut pair = Pair::new(&CallTimes { ring: law(100), hold: law(1_000), reaction: None });
     pair.call();
     pair.run(Duration::from_millis(500));
-    assert_eq!((pair.caller.meter().asked(Verb::Invite), pair.caller.meter().silent(Verb::Invite)), (1, 0));
+    assert_eq!((pair.caller.meter().asked(MethodId::Invite), pair.caller.meter().silent(MethodId::Invite)), (1, 0));
     pair.caller.restart_meter();
     pair.run(Duration::from_secs(3));
     let meter = pair.caller.closing_meter(pair.now);
-    assert_eq!(meter.sent.requests(Verb::Bye), 0, "it was sent for a call that is not counted");
-    assert_eq!((meter.asked(Verb::Bye), meter.silent(Verb::Bye), meter.transactions.sum().all), (0, 0, 0));
+    assert_eq!(meter.sent.requests(MethodId::Bye), 0, "it was sent for a call that is not counted");
+    assert_eq!((meter.asked(MethodId::Bye), meter.silent(MethodId::Bye), meter.transactions.sum().all), (0, 0, 0));
     assert_eq!((meter.began.sent, meter.began.carried), (0, 0));
     assert_eq!(meter.ended.count(), 1, "but the server carried it now");
     pair.call();
     pair.run(Duration::from_secs(3));
     let meter = pair.caller.closing_meter(pair.now);
-    assert_eq!((meter.asked(Verb::Bye), meter.silent(Verb::Bye), meter.transactions.of(Verb::Bye).well), (1, 0, 1));
-    assert_eq!((meter.ended.count(), meter.slowest.count(), meter.ended_well()), (2, 1, 2));
+    assert_eq!(
+        (meter.asked(MethodId::Bye), meter.silent(MethodId::Bye), meter.transactions.of(MethodId::Bye).succeeded),
+        (1, 0, 1)
+    );
+    assert_eq!((meter.ended.count(), meter.slowest.count(), meter.success_times()), (2, 1, 2));
 }
 
 #[test]
@@ -318,7 +321,7 @@ fn a_call_of_the_warm_up_that_is_answered_behind_it_is_in_no_time_and_no_number_
     drop((pair.caller.restart_meter(), pair.callee.restart_meter()));
     pair.run(Duration::from_secs(3));
     let counts = |meter: &Meter| {
-        let due: u64 = meter.from_due.values().map(Times::count).sum();
+        let due: u64 = meter.from_due.values().map(TimeHistogram::count).sum();
         (due, meter.answers().count() as u64, meter.sent.total(), meter.received.total())
     };
     assert_eq!(counts(pair.caller.meter()), (0, 0, 0, 0));
@@ -326,9 +329,9 @@ fn a_call_of_the_warm_up_that_is_answered_behind_it_is_in_no_time_and_no_number_
     pair.call();
     pair.run(Duration::from_secs(3));
     let meter = pair.caller.meter();
-    let sent = [Verb::Invite, Verb::Ack, Verb::Bye].map(|verb| meter.sent.requests(verb));
+    let sent = [MethodId::Invite, MethodId::Ack, MethodId::Bye].map(|verb| meter.sent.requests(verb));
     assert_eq!((sent, meter.received.responses(200)), ([1, 1, 1], 2));
-    assert_eq!(meter.from_due[&Verb::Invite].count(), 1);
+    assert_eq!(meter.from_due[&MethodId::Invite].count(), 1);
 }
 
 #[test]
@@ -340,8 +343,8 @@ fn what_nobody_has_answered_when_a_run_ends_has_not_succeeded() {
     let ends = |pair: &Pair| pair.caller.closing_meter(pair.now).transactions.sum();
     assert_eq!(ends(&pair).all, 0, "an answer may still be on its way");
     pair.run(Duration::from_secs(1));
-    assert_eq!((ends(&pair).all, ends(&pair).open, ends(&pair).well), (1, 1, 0));
-    assert_eq!(pair.caller.meter().silent(Verb::Invite), 1);
+    assert_eq!((ends(&pair).all, ends(&pair).open, ends(&pair).succeeded), (1, 1, 0));
+    assert_eq!(pair.caller.meter().silent(MethodId::Invite), 1);
     pair.run(Duration::from_secs(40));
     assert_eq!((ends(&pair).all, ends(&pair).open), (1, 0), "given up");
 

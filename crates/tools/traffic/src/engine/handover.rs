@@ -2,7 +2,7 @@
 //!
 //! The kernel chooses by the sender's address whose socket a message comes to, so the parts of one call may come to several
 //! threads: from a proxy that does not stay on the way, over several connections, from a caller with several sockets. Each call
-//! belongs to one thread by its Call-ID ([`Share`]). Whoever has a message of another's call hands it over, and what is to
+//! belongs to one thread by its Call-ID ([`Partition`]). Whoever has a message of another's call hands it over, and what is to
 //! leave by a connection of another thread goes back to that. Nobody waits: a full queue drops datagrams, and counts them;
 //! what came by a connection is kept, and no more is read of connections until there is room.
 
@@ -17,86 +17,86 @@ use mio::{Registry, Token, Waker};
 use strowger_foundation::Timestamp;
 
 use super::links::LinkCounts;
-use crate::driver::Share;
+use crate::driver::Partition;
 
-/// Messages that wait for a thread at most.
+/// Maximum number of messages that wait for a thread.
 const QUEUE: usize = 4_096;
-/// Messages to connections that wait at most behind a full queue; beyond it they are dropped and counted.
-const MAX_KEPT: usize = 65_536;
+/// Maximum number of messages of connections in the backlog of a full queue; further ones are dropped and counted.
+const MAX_BACKLOG: usize = 65_536;
 
-/// What is to be done with what is handed over.
+/// What the receiving thread does with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Errand {
-    /// It belongs to a call of the other thread, and arrived then.
+pub(super) enum HandoverKind {
+    /// Delivers it to a call of that thread; it arrived at this time.
     Deliver(Timestamp),
-    /// It is to leave by a connection of the other thread.
+    /// Sends it on a connection of that thread.
     Send,
-    /// The connection is closed.
+    /// Notes that the connection is closed.
     Closed,
 }
 
-/// A message, and where it came from or goes.
+/// A message with its source or destination.
 #[derive(Debug)]
-pub(super) struct Handed {
-    pub errand: Errand,
+pub(super) struct HandoverMessage {
+    pub errand: HandoverKind,
     pub link: u32,
     pub peer: SocketAddr,
     pub bytes: Vec<u8>,
 }
 
-/// What a thread has of the traffic between all.
+/// A thread's inbox and its queues to the other threads.
 #[derive(Debug)]
-pub(super) struct Post {
-    pub share: Share,
-    /// Whether what finds no room is kept: it came by a connection, or goes there.
+pub(super) struct Mailbox {
+    pub share: Partition,
+    /// Whether messages wait in a backlog if a queue is full: those of connections do.
     keeps: bool,
-    inbox: Receiver<Handed>,
-    /// The next of the inbox, where it was looked into.
-    next: Option<Handed>,
-    ways: Vec<Way>,
-    bells: Arc<[Bell]>,
+    inbox: Receiver<HandoverMessage>,
+    /// Next message of the inbox, if one was peeked at.
+    next: Option<HandoverMessage>,
+    ways: Vec<ThreadQueue>,
+    bells: Arc<[ThreadWaker]>,
     pub counts: LinkCounts,
 }
 
-/// The way to another thread.
+/// The queue to another thread.
 #[derive(Debug)]
-struct Way {
-    queue: SyncSender<Handed>,
-    kept: VecDeque<Handed>,
-    /// Something was put in since its owner was told.
+struct ThreadQueue {
+    queue: SyncSender<HandoverMessage>,
+    kept: VecDeque<HandoverMessage>,
+    /// Whether messages were queued since the owner was woken.
     is_fresh: bool,
 }
 
-/// Wakes a thread that waits for the kernel, and costs nothing where it does not.
+/// Wakes a thread that waits in the kernel, and costs nothing otherwise.
 #[derive(Debug)]
-pub(super) struct Bell {
+pub(super) struct ThreadWaker {
     is_parked: AtomicBool,
     waker: Waker,
 }
 
-impl Bell {
+impl ThreadWaker {
     pub(super) fn new(registry: &Registry, token: Token) -> io::Result<Self> {
         Ok(Self { is_parked: AtomicBool::new(false), waker: Waker::new(registry, token)? })
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.is_parked.load(Ordering::Relaxed) && self.is_parked.swap(false, Ordering::Relaxed) {
-            // It wakes by itself some milliseconds later.
+            // Without it the thread wakes some milliseconds later.
             let _ = self.waker.wake();
         }
     }
 }
 
-impl Post {
-    /// The posts of threads with these bells.
-    pub(super) fn of_all(bells: Vec<Bell>, keeps: bool) -> Vec<Self> {
+impl Mailbox {
+    /// Creates the mailboxes of the threads with these wakers.
+    pub(super) fn mailboxes(bells: Vec<ThreadWaker>, keeps: bool) -> Vec<Self> {
         let of = u32::try_from(bells.len()).unwrap_or(u32::MAX);
-        let bells: Arc<[Bell]> = bells.into();
+        let bells: Arc<[ThreadWaker]> = bells.into();
         let (queues, inboxes): (Vec<_>, Vec<_>) = bells.iter().map(|_| sync_channel(QUEUE)).unzip();
-        let way = |queue: &SyncSender<_>| Way { queue: queue.clone(), kept: VecDeque::new(), is_fresh: false };
+        let way = |queue: &SyncSender<_>| ThreadQueue { queue: queue.clone(), kept: VecDeque::new(), is_fresh: false };
         let post = |(index, inbox)| Self {
-            share: Share { index, of },
+            share: Partition { index, of },
             keeps,
             inbox,
             next: None,
@@ -107,47 +107,47 @@ impl Post {
         (0..).zip(inboxes).map(post).collect()
     }
 
-    /// Hands something to the thread `to`.
-    pub(super) fn hand_over(&mut self, to: u32, handed: Handed) {
+    /// Sends a message to the thread `to`.
+    pub(super) fn send(&mut self, to: u32, handed: HandoverMessage) {
         let Some(way) = self.ways.get_mut(to as usize) else { return };
-        self.counts.handed_over += u64::from(matches!(handed.errand, Errand::Deliver(_)));
+        self.counts.handed_over += u64::from(matches!(handed.errand, HandoverKind::Deliver(_)));
         if way.kept.is_empty() {
             match way.queue.try_send(handed) {
                 Ok(()) => way.is_fresh = true,
-                Err(TrySendError::Full(handed)) => self.keep(to, handed),
-                // That thread has ended, and with it the run.
+                Err(TrySendError::Full(handed)) => self.push_backlog(to, handed),
+                // That thread has ended, and so has the run.
                 Err(TrySendError::Disconnected(_)) => {}
             }
         } else {
-            self.keep(to, handed);
+            self.push_backlog(to, handed);
         }
     }
 
-    fn keep(&mut self, to: u32, handed: Handed) {
+    fn push_backlog(&mut self, to: u32, handed: HandoverMessage) {
         let Some(way) = self.ways.get_mut(to as usize) else { return };
-        let has_room = self.keeps && way.kept.len() < MAX_KEPT;
-        // Without this word, the number of a connection that is gone would be taken for that of the next one.
-        if has_room || handed.errand == Errand::Closed {
+        let has_room = self.keeps && way.kept.len() < MAX_BACKLOG;
+        // Without this message the number of a closed connection would be taken for the next one's.
+        if has_room || handed.errand == HandoverKind::Closed {
             way.kept.push_back(handed);
         } else {
             self.counts.handover_drops += 1;
         }
     }
 
-    /// Tells all others of a connection of ours that is closed.
-    pub(super) fn tell_closed(&mut self, link: u32, peer: SocketAddr) {
-        let Share { index, of } = self.share;
+    /// Tells all other threads that a connection of ours is closed.
+    pub(super) fn send_closed(&mut self, link: u32, peer: SocketAddr) {
+        let Partition { index, of } = self.share;
         for to in (0..of).filter(|to| *to != index) {
-            self.hand_over(to, Handed { errand: Errand::Closed, link, peer, bytes: Vec::new() });
+            self.send(to, HandoverMessage { errand: HandoverKind::Closed, link, peer, bytes: Vec::new() });
         }
     }
 
-    /// Whether something waits for room: then nothing more is read of connections.
+    /// Returns whether a backlog exists. Nothing more is read from connections then.
     pub(super) fn is_full(&self) -> bool {
         self.ways.iter().any(|way| !way.kept.is_empty())
     }
 
-    /// Puts in what has been kept, as far as there is room, and wakes those for whom there is something.
+    /// Queues the backlog as far as there is room, and wakes the threads that have new messages.
     pub(super) fn flush(&mut self) {
         for (way, bell) in self.ways.iter_mut().zip(self.bells.iter()) {
             while let Some(handed) = way.kept.pop_front() {
@@ -161,36 +161,37 @@ impl Post {
                 }
             }
             if std::mem::take(&mut way.is_fresh) {
-                bell.ring();
+                bell.wake();
             }
         }
     }
 
-    /// What the others have handed over.
-    pub(super) fn poll(&mut self) -> Option<Handed> {
+    /// Returns the next message from another thread.
+    pub(super) fn poll(&mut self) -> Option<HandoverMessage> {
         self.next.take().or_else(|| self.inbox.try_recv().ok())
     }
 
-    /// Whether there is something.
-    pub(super) fn has_mail(&mut self) -> bool {
+    /// Returns whether a message waits.
+    pub(super) fn has_messages(&mut self) -> bool {
         self.next = self.poll();
         self.next.is_some()
     }
 
-    /// Says that this thread is about to wait; false where it must not, because something has come or could not leave.
+    /// Announces that this thread is about to wait; returns false if it must not, because a message waits to be read
+    /// or sent.
     pub(super) fn park(&mut self) -> bool {
         let Some(bell) = self.bells.get(self.share.index as usize) else { return true };
         bell.is_parked.store(true, Ordering::Relaxed);
-        // Who put something in before this saw it awake and did not ring: hence one more look.
+        // A sender that queued a message while this thread looked awake has not woken it, so it looks once more.
         fence(Ordering::SeqCst);
-        let may_wait = !self.is_full() && !self.has_mail();
+        let may_wait = !self.is_full() && !self.has_messages();
         if !may_wait {
             self.unpark();
         }
         may_wait
     }
 
-    /// Says that this thread does not wait any more.
+    /// Announces that this thread does not wait.
     pub(super) fn unpark(&self) {
         if let Some(bell) = self.bells.get(self.share.index as usize) {
             bell.is_parked.store(false, Ordering::Relaxed);
@@ -204,26 +205,26 @@ mod tests {
 
     use super::*;
 
-    fn posts(keeps: bool) -> (Vec<Poll>, Vec<Post>) {
+    fn posts(keeps: bool) -> (Vec<Poll>, Vec<Mailbox>) {
         let polls: Vec<_> = (0..2).map(|_| Poll::new().expect("a poll")).collect();
-        let bells = polls.iter().map(|poll| Bell::new(poll.registry(), Token(7)).expect("a bell")).collect();
-        (polls, Post::of_all(bells, keeps))
+        let bells = polls.iter().map(|poll| ThreadWaker::new(poll.registry(), Token(7)).expect("a bell")).collect();
+        (polls, Mailbox::mailboxes(bells, keeps))
     }
 
-    fn message(link: u32) -> Handed {
-        let errand = Errand::Deliver(Timestamp::from_millis(1));
-        Handed { errand, link, peer: SocketAddr::from(([127, 0, 0, 1], 5060)), bytes: b"x".to_vec() }
+    fn message(link: u32) -> HandoverMessage {
+        let errand = HandoverKind::Deliver(Timestamp::from_millis(1));
+        HandoverMessage { errand, link, peer: SocketAddr::from(([127, 0, 0, 1], 5060)), bytes: b"x".to_vec() }
     }
 
     #[test]
     fn a_full_queue_drops_datagrams_and_counts_them() {
         let (_polls, mut posts) = posts(false);
-        (0..QUEUE as u32 + 3).for_each(|link| posts[0].hand_over(1, message(link)));
+        (0..QUEUE as u32 + 3).for_each(|link| posts[0].send(1, message(link)));
         assert_eq!((posts[0].counts.handed_over, posts[0].counts.handover_drops), (QUEUE as u64 + 3, 3));
         assert!(!posts[0].is_full(), "they do not wait");
         posts[0].flush();
         assert_eq!(posts[1].poll().map(|handed| handed.link), Some(0), "the oldest first");
-        posts[0].hand_over(1, message(9));
+        posts[0].send(1, message(9));
         assert_eq!(posts[0].counts.handover_drops, 3, "there is room again");
     }
 
@@ -231,9 +232,9 @@ mod tests {
     fn what_came_by_connections_waits_and_stays_in_order() {
         let (_polls, mut posts) = posts(true);
         let all = QUEUE as u32 + 100;
-        (0..all).for_each(|link| posts[0].hand_over(1, message(link)));
+        (0..all).for_each(|link| posts[0].send(1, message(link)));
         let peer = message(0).peer;
-        posts[0].tell_closed(all, peer);
+        posts[0].send_closed(all, peer);
         assert!(posts[0].is_full() && !posts[0].park(), "who has something to hand over does not sleep");
         let mut found = Vec::new();
         while found.len() <= all as usize {
@@ -251,7 +252,7 @@ mod tests {
     fn who_sleeps_is_woken_and_who_has_mail_does_not_sleep() {
         let (mut polls, mut posts) = posts(false);
         assert!(posts[1].park());
-        posts[0].hand_over(1, message(1));
+        posts[0].send(1, message(1));
         posts[0].flush();
         let mut events = mio::Events::with_capacity(4);
         polls[1].poll(&mut events, None).expect("it wakes");

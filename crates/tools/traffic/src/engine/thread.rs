@@ -1,14 +1,15 @@
 //! One thread: its sockets, its timers, its share of the arrivals.
 //!
-//! It sleeps until something comes or is due, the last stretch before an arrival awake, for the kernel wakes late. What is
-//! due goes before what has come: of that, only a few messages are worked off at a time while a call is awaited. But what
-//! has waited for longer than a call is late goes before the call, so that neither waits for ever behind the other.
+//! It sleeps until something arrives or is due, but polls during the last stretch before an arrival, because the
+//! kernel wakes it late. Due calls take precedence over received messages: while a call is near, only a few messages
+//! are handled at a time. Messages that have waited longer than the call is late come before the call, so that
+//! neither starves the other.
 
-mod end;
+mod endpoint;
 mod phones;
+mod publish;
 mod readable;
 mod sockets;
-mod tell;
 mod users;
 mod window;
 
@@ -28,95 +29,96 @@ use rustix::time::{
 use strowger_foundation::Timestamp;
 use strowger_net::{Clock, RecvBatch};
 
-use end::End;
+use endpoint::Endpoint;
+use publish::cpu_time;
 pub(super) use sockets::Prepared;
-use sockets::{BELL, CALLEE_BIT, LISTENER, Links, callee_token, caller_token};
-use tell::cpu_time;
+use sockets::{CALLEE_BIT, LISTENER, Links, WAKER, callee_token, caller_token};
 use window::window_end;
 
-use super::habits::Habits;
+use super::activities::ActivitySchedule;
 use super::links::{LinkCounts, cannot};
 use super::phones::Phones;
-use super::plan::{Load, Phase, Plan, PlanError, Who};
+use super::plan::{CallRole, Load, Phase, Plan, PlanError};
 use super::{OVER, PhaseReport, Shared};
-use crate::arrival::Moments;
+use crate::arrival::ArrivalTimes;
 use crate::metrics::{Series, accounts_of};
 use crate::script::Stop;
 use crate::service::Service;
 
-/// Arrivals that begin before the sockets are looked after again.
+/// Arrivals that begin before the sockets are checked again.
 const BURST: usize = 32;
-/// Messages that are worked off before it is looked whether a call is due: some tens of microseconds, with what is sent.
+/// Messages handled before the next check for a due call: some tens of microseconds, with what is sent.
 const PORTION: usize = 8;
-/// How long messages wait to be read before calls that are not as late wait for them.
+/// Waiting time of messages from which they come before calls that are less late.
 const MAX_UNREAD: Duration = Duration::from_millis(1);
-/// How long the thread may have the processor at a time where others want it: who wakes with less to do than others goes
-/// before them, and a call is due at once. The share of the processor is the same.
+/// Time slice of the thread if others want its CPU. The scheduler favours a thread with a shorter slice when it
+/// wakes, so calls begin on time. Its share of the CPU is the same.
 const SLICE: Duration = Duration::from_micros(100);
-/// The stretch before an arrival that is waited for awake: at least and at most.
+/// Minimum and maximum time before an arrival during which the thread polls.
 const MARGINS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(250));
-/// How long a closed loop waits where a session is refused and none ends.
+/// Wait of a closed loop whose session was refused, if no session ends earlier.
 const HELD_FOR: Duration = Duration::from_millis(20);
-/// How often counts are published.
+/// Interval at which counts are published.
 const PUBLISH_EVERY: Duration = Duration::from_millis(500);
-/// The longest sleep.
+/// Longest sleep.
 const MAX_SLEEP: Duration = Duration::from_millis(20);
 
-/// How long calls may still take when the run was stopped.
+/// Time for calls in progress after the run was stopped.
 const DRAIN_WHEN_STOPPED: Duration = Duration::from_secs(2);
 
 const TIMER: Token = Token(usize::MAX);
 
-/// What a thread has of the phase that is going on.
+/// A thread's state of the current phase.
 #[derive(Debug)]
-struct Going {
+struct PhaseState {
     phase: usize,
     is_awake: bool,
     begins: Timestamp,
-    /// What the choice of scripts begins with.
+    /// Seed of the choice of scripts.
     seed: u64,
-    moments: Option<Peekable<Moments>>,
-    /// What users do, where that is what the phase is about.
-    habits: Option<Habits>,
-    /// The phones, where it is about those.
+    moments: Option<Peekable<ArrivalTimes>>,
+    /// Activities of users, if the phase has them.
+    habits: Option<ActivitySchedule>,
+    /// Phones, if the phase is an avalanche.
     phones: Option<Phones>,
-    /// The number of the next session among those of all threads.
+    /// Number of the next session, over all threads.
     number: u64,
-    /// Closed loops: sessions at once.
+    /// Closed loops: target number of sessions in progress.
     outstanding: u64,
-    /// Where one was refused, while so many were going on: until when no other is tried, unless one of them ends.
+    /// After a refusal: the number of sessions then in progress, and the time until which no other is tried unless
+    /// one of them ends.
     held: Option<(u64, Timestamp)>,
-    /// Since when it is counted, and whether that has come.
+    /// Beginning of counting, and whether it has been reached.
     counted_from: Timestamp,
     is_warm: bool,
-    /// Until when sessions are counted that begin, and whether that is over.
+    /// End of the counted arrivals, and whether it has passed.
     counted_until: Timestamp,
     is_cooling: bool,
-    /// The number with which counting began.
+    /// Number of the first counted session.
     first_counted: u64,
-    /// When the last one has begun, or when the phase's time is over.
+    /// When the last session began, or when the phase's time was over.
     last_begun: Option<Timestamp>,
-    /// Calls that were carried until then, once it has come, whenever they began; and those of them that are counted.
+    /// Once that time has come: calls carried until then, whenever they began, and the counted ones among them.
     carried_in_time: Option<(u64, u64)>,
-    /// There were no more arrivals, although more were asked for.
+    /// Whether arrivals ran out although more were requested.
     is_used_up: bool,
     is_done: bool,
     links_before: LinkCounts,
     drops_before: u64,
     forgotten_before: u64,
-    /// How it went, since it is counted.
+    /// Time series since counting began.
     series: Series,
     cpu_before: Duration,
 }
 
-impl Going {
-    /// The number that no session reaches. Calls of the warm-up are beside those that were asked for.
+impl PhaseState {
+    /// Returns the number that no session reaches. Calls of the warm-up are additional to the requested ones.
     fn limit(&self, what: &Phase, thread: usize) -> u64 {
         let limit = what.calls.filter(|_| self.is_warm).unwrap_or(u64::MAX);
         limit.saturating_add(self.first_counted.saturating_sub(thread as u64))
     }
 
-    /// When this thread's next session should begin.
+    /// Returns when this thread's next session should begin.
     fn next_arrival(&mut self) -> Option<Timestamp> {
         if self.last_begun.is_some() {
             return self.last_begun.filter(|_| self.carried_in_time.is_none());
@@ -131,10 +133,10 @@ impl Going {
     }
 }
 
-/// Whose batch it is, and the place of the next message in it.
+/// The end whose batch it is, and the index of the next message in it.
 #[derive(Clone, Copy, Debug)]
-struct Unread {
-    who: Who,
+struct BatchCursor {
+    who: CallRole,
     link: u32,
     next: usize,
 }
@@ -148,25 +150,25 @@ pub(super) struct Worker {
     clock: Clock,
     poll: Poll,
     timer: OwnedFd,
-    caller: Option<End>,
-    callee: Option<End>,
+    caller: Option<Endpoint>,
+    callee: Option<Endpoint>,
     batch: RecvBatch,
-    /// What of it is still to be worked off.
-    unread: Option<Unread>,
-    /// How long what was read last had waited, at most.
+    /// Rest of the batch that is still to be handled.
+    unread: Option<BatchCursor>,
+    /// Longest wait among the messages read last.
     waited: Duration,
-    /// Whether a batch of each socket is read for each few arrivals, however late those are: a phone whose answer is not read
-    /// repeats in vain what it asked.
+    /// Whether a batch of each socket is read for every few arrivals, however late those are: a phone whose response
+    /// is not read would retransmit its request for nothing.
     reads_all: bool,
     margin: Duration,
-    /// The first times of users, for each phase, until it begins.
-    habits: Vec<Option<Habits>>,
-    /// Moments at which calls should have begun that were begun in this round.
+    /// First times of users for each phase, until it begins.
+    habits: Vec<Option<ActivitySchedule>>,
+    /// Due times of the calls that began in this round.
     dues: Vec<Timestamp>,
     published: Timestamp,
-    /// How often somebody had asked for what is published.
+    /// Number of progress requests at the last publication.
     asked: u64,
-    /// Calls answered that all threads know of.
+    /// Answered calls that have been published to all threads.
     answered: u64,
 }
 
@@ -181,7 +183,7 @@ impl Worker {
         let wrong = cannot;
         let Prepared { poll, caller, callee, mut service, mut post } = prepared;
         let direct = callee.as_ref().and_then(|links| links.addresses().first().copied());
-        let remote = plan.remote.or(direct).ok_or_else(|| PlanError("there is nobody to call".to_owned()))?;
+        let remote = plan.remote.or(direct).ok_or_else(|| PlanError("there is no destination for calls".to_owned()))?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)
             .map_err(|error| wrong(&error))?;
         poll.registry()
@@ -189,7 +191,7 @@ impl Worker {
             .map_err(|error| wrong(&error))?;
         let pair = clock.pair();
         let wall_at_zero = Duration::from_nanos(pair.real.0.saturating_sub(pair.monotonic.as_nanos()));
-        let mut end = |who, links: Option<Links>, token_of: fn(u32) -> Token| -> Result<Option<End>, PlanError> {
+        let mut end = |who, links: Option<Links>, token_of: fn(u32) -> Token| -> Result<Option<Endpoint>, PlanError> {
             let Some(mut links) = links else { return Ok(None) };
             match &mut links {
                 Links::Udp(datagrams) => {
@@ -197,15 +199,15 @@ impl Worker {
                 }
                 Links::Tcp(streams) => {
                     streams.register_listener(poll.registry(), token_of(LISTENER)).map_err(|error| wrong(&error))?;
-                    // A callee calls only to register.
+                    // A callee opens connections only to register.
                     streams.open_shared(remote);
                 }
             }
-            let shared = if who == Who::Callee { (service.take(), post.take()) } else { (None, None) };
-            Ok(End::new(plan, index, who, links, shared, (remote, wall_at_zero)))
+            let shared = if who == CallRole::Callee { (service.take(), post.take()) } else { (None, None) };
+            Ok(Endpoint::new(plan, index, who, links, shared, (remote, wall_at_zero)))
         };
-        let callee = end(Who::Callee, callee, callee_token)?;
-        let caller = end(Who::Caller, caller, caller_token)?;
+        let callee = end(CallRole::Callee, callee, callee_token)?;
+        let caller = end(CallRole::Caller, caller, caller_token)?;
         Ok(Self {
             index,
             plan: Arc::clone(plan),
@@ -230,10 +232,10 @@ impl Worker {
 
     /// Runs until the last phase is over.
     pub(super) fn run(mut self, reports: &Sender<(usize, PhaseReport)>) -> io::Result<()> {
-        // Where the kernel knows no such thing, calls begin later on a busy machine, and the lateness tells.
+        // If the kernel does not support it, calls begin later on a busy machine, and their lateness shows it.
         let _ = strowger_net::shorten_slice(SLICE);
         let mut events = Events::with_capacity(1024);
-        let mut going: Option<Going> = None;
+        let mut going: Option<PhaseState> = None;
         loop {
             let phase = self.shared.phase.load(Ordering::Acquire);
             let is_current = going.as_ref().is_some_and(|going| going.phase == phase);
@@ -244,9 +246,9 @@ impl Worker {
                 if phase == OVER {
                     return Ok(());
                 }
-                going = self.enter(phase);
+                going = self.prepare_phase(phase);
             }
-            let arrival = going.as_mut().and_then(Going::next_arrival);
+            let arrival = going.as_mut().and_then(PhaseState::next_arrival);
             if self.unread.is_none() {
                 let is_awake = going.as_ref().is_some_and(|going| going.is_awake);
                 self.wait(&mut events, arrival, is_awake)?;
@@ -269,7 +271,7 @@ impl Worker {
             }
             self.flush();
             if let Some(going) = &mut going {
-                self.look_after(going, now);
+                self.update_phase(going, now);
             }
         }
     }
@@ -280,47 +282,47 @@ impl Worker {
         }
     }
 
-    /// Whether what was read last has waited for longer than the call that is due at `arrival`.
+    /// Returns whether the messages read last have waited longer than the call due at `arrival` is late.
     fn is_behind(&self, arrival: Option<Timestamp>, now: Timestamp) -> bool {
         arrival.is_some_and(|at| self.waited > MAX_UNREAD.max(now.saturating_since(at))) && !self.reads_all
     }
 
-    /// Works off what has come, a batch of each socket and about `most` messages.
+    /// Handles received messages: a batch of each socket, and about `most` messages.
     fn read(&mut self, most: usize) -> io::Result<()> {
         let mut left = most;
         self.waited = Duration::ZERO;
-        for (who, end) in [(Who::Caller, &mut self.caller), (Who::Callee, &mut self.callee)] {
+        for (who, end) in [(CallRole::Caller, &mut self.caller), (CallRole::Callee, &mut self.callee)] {
             let Some(end) = end else { continue };
             if self.unread.is_some_and(|unread| unread.who != who) {
                 continue;
             }
             while left > 0 {
                 let (link, next) = match self.unread.take() {
-                    Some(Unread { link, next, .. }) => (link, next),
+                    Some(BatchCursor { link, next, .. }) => (link, next),
                     None => match end.readable.pop() {
                         Some(next) => (next.0, end.receive(next, &mut self.batch, self.clock)?),
                         None => break,
                     },
                 };
-                let done = end.work_off(link, &self.batch, (next, left), self.clock);
+                let done = end.process_batch(link, &self.batch, (next, left), self.clock);
                 self.waited = self.waited.max(end.waited);
                 left = left.saturating_sub(done);
                 let next = next + done;
-                self.unread = (next < self.batch.len()).then_some(Unread { who, link, next });
+                self.unread = (next < self.batch.len()).then_some(BatchCursor { who, link, next });
             }
         }
         Ok(())
     }
 
-    /// Prepares for a phase.
-    fn enter(&mut self, phase: usize) -> Option<Going> {
+    /// Prepares a phase.
+    fn prepare_phase(&mut self, phase: usize) -> Option<PhaseState> {
         let plan = Arc::clone(&self.plan);
         let what = plan.phases.get(phase)?;
         let threads = plan.threads.max(1);
         let begins = Timestamp::from_nanos(self.shared.begins_at.load(Ordering::SeqCst));
         let seed = crate::driver::mix(plan.seed.wrapping_add(phase as u64));
         let moments = match &what.load {
-            Load::Open(arrivals) => Some(arrivals.moments(seed, self.index, threads).peekable()),
+            Load::Open(arrivals) => Some(arrivals.times(seed, self.index, threads).peekable()),
             _ => None,
         };
         let outstanding = match what.load {
@@ -337,9 +339,9 @@ impl Worker {
         let habits = self.habits(phase, what, begins);
         let phones = self.phones(what, seed, begins);
         self.reads_all = phones.is_some();
-        Some(Going {
+        Some(PhaseState {
             phase,
-            is_awake: what.is_awake,
+            is_awake: what.is_busy_polling,
             habits,
             phones,
             begins,
@@ -365,20 +367,21 @@ impl Worker {
         })
     }
 
-    /// Sleeps until there is something to do, unless it has to stay awake, and notes what can be read.
+    /// Sleeps until there is something to do, unless it must poll, and marks the readable sockets.
     fn wait(&mut self, events: &mut Events, arrival: Option<Timestamp>, is_awake: bool) -> io::Result<()> {
         let ends = || [&self.caller, &self.callee].into_iter().flatten();
         let is_busy = ends().any(|end| !end.readable.is_empty());
         let mut target = None;
         if !is_busy && !is_awake {
             let now = self.clock.now();
-            // What must be met exactly, and what may be a little late.
+            // Times that must be met exactly, and times that may be slightly late.
             let service = |is_cluster: bool| {
                 let all = ends().filter_map(|end| end.service.as_ref());
                 all.filter(|service| service.is_cluster() == is_cluster).filter_map(Service::poll_timeout).min()
             };
             let exact = arrival.into_iter().chain(service(false)).min();
-            // Who waited awake for each of many servers would hardly ever sleep. When they are free again is exact all the same.
+            // Polling for each of many servers would leave hardly any sleep. The times at which they become free are
+            // exact regardless.
             let timers = ends().filter_map(|end| end.driver.poll_timeout()).chain(service(true)).min();
             let wake = exact.map(|at| Timestamp::from_nanos(at.as_nanos().saturating_sub(nanos(self.margin))));
             let wake = wake.into_iter().chain(timers).min().unwrap_or(now + MAX_SLEEP).min(now + MAX_SLEEP);
@@ -402,9 +405,9 @@ impl Worker {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-        self.callee.iter().for_each(End::unpark);
+        self.callee.iter().for_each(Endpoint::unpark);
         let now = self.clock.now();
-        for event in events.iter().filter(|event| event.token() != BELL) {
+        for event in events.iter().filter(|event| event.token() != WAKER) {
             if event.token() == TIMER {
                 if let Some(target) = target {
                     let late = now.saturating_since(target);
@@ -429,8 +432,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Begins the sessions that are due, and notes how late they were.
-    fn begin_due(&mut self, going: &mut Going, now: Timestamp) {
+    /// Begins the sessions that are due, and records how late they are.
+    fn begin_due(&mut self, going: &mut PhaseState, now: Timestamp) {
         self.end_warm_up(going, now);
         self.end_window(going, now);
         self.begin_all_due(going, now);
@@ -439,14 +442,14 @@ impl Worker {
         }
     }
 
-    fn begin_all_due(&mut self, going: &mut Going, now: Timestamp) {
+    fn begin_all_due(&mut self, going: &mut PhaseState, now: Timestamp) {
         let plan = Arc::clone(&self.plan);
         let Some(what) = plan.phases.get(going.phase) else { return };
         if going.last_begun.is_some() || now < going.begins {
             return;
         }
         match &what.load {
-            Load::Habits(list) => return self.begin_habits(going, list, what, now),
+            Load::Activities(list) => return self.begin_habits(going, list, what, now),
             Load::Avalanche(_) => return self.begin_phones(going, what, now),
             _ => {}
         }
@@ -467,8 +470,8 @@ impl Worker {
                     }
                 },
                 (Load::Closed(_), _) => {
-                    let end = if what.who == Who::Caller { &self.caller } else { &self.callee };
-                    let unfinished = end.as_ref().map_or(u64::MAX, |end| end.driver.own());
+                    let end = if what.role == CallRole::Caller { &self.caller } else { &self.callee };
+                    let unfinished = end.as_ref().map_or(u64::MAX, |end| end.driver.originated_count());
                     let is_held = going.held.is_some_and(|(count, until)| unfinished >= count && now < until);
                     if (unfinished >= going.outstanding || is_held) && !is_over {
                         return;
@@ -476,19 +479,19 @@ impl Worker {
                     now
                 }
                 _ => {
-                    if is_over || going.is_warm && what.calls.is_some_and(|limit| self.answered() >= limit) {
+                    if is_over || going.is_warm && what.calls.is_some_and(|limit| self.answered_calls() >= limit) {
                         going.last_begun = Some(now);
                     }
                     return;
                 }
             };
-            // What was due before the time was up is begun all the same, late as it is.
+            // A session that was due before the end of the time begins even if it is late.
             let is_behind = until.is_some_and(|until| at >= until);
             if going.number >= limit || is_stopped {
                 return going.last_begun = Some(now);
             }
             if is_behind {
-                // Until its time is over, the phase goes on without arrivals.
+                // The phase continues without arrivals until its time is over.
                 return going.last_begun = until;
             }
             if at > now {
@@ -501,29 +504,29 @@ impl Worker {
                 self.dues.push(at);
             }
             let users = (nth(&what.callers, going.number), nth(&what.callees, going.number));
-            let end = if what.who == Who::Caller { &mut self.caller } else { &mut self.callee };
+            let end = if what.role == CallRole::Caller { &mut self.caller } else { &mut self.callee };
             if let Some(end) = end {
                 // A refusal is counted where it happens.
                 let script = what.mix.pick(going.seed, going.number);
                 let is_refused = end.driver.begin_late((now, at), script, users, end.links.outbox()).is_err();
-                going.held = is_refused.then(|| (end.driver.own(), now + HELD_FOR));
+                going.held = is_refused.then(|| (end.driver.originated_count(), now + HELD_FOR));
             }
             going.number += plan.threads.max(1) as u64;
             begun += 1;
         }
     }
 
-    /// The calls that all threads have answered in this phase.
-    fn answered(&mut self) -> u64 {
-        let own = self.meter_of(Who::Callee).answered.sent;
+    /// Returns the calls that all threads have answered in this phase.
+    fn answered_calls(&mut self) -> u64 {
+        let own = self.meter_of(CallRole::Callee).answered.sent;
         let more = own.saturating_sub(self.answered);
         self.answered = own;
         self.shared.answered.fetch_add(more, Ordering::Relaxed) + more
     }
 
-    fn note_lateness(&mut self, now: Timestamp, going: &Going) {
-        let who = self.plan.phases.get(going.phase).map_or(Who::Caller, |phase| phase.who);
-        let end = if who == Who::Caller { &mut self.caller } else { &mut self.callee };
+    fn note_lateness(&mut self, now: Timestamp, going: &PhaseState) {
+        let who = self.plan.phases.get(going.phase).map_or(CallRole::Caller, |phase| phase.role);
+        let end = if who == CallRole::Caller { &mut self.caller } else { &mut self.callee };
         if let (Some(end), false) = (end, going.is_cooling) {
             let lateness = &mut end.driver.meter_mut().lateness;
             for due in &self.dues {
@@ -533,24 +536,24 @@ impl Worker {
         self.dues.clear();
     }
 
-    /// Ends the warm-up, finds the end of the phase, publishes what was counted.
-    fn look_after(&mut self, going: &mut Going, now: Timestamp) {
-        self.obey_scripts();
+    /// Ends the warm-up, detects the end of the phase, and publishes the counts.
+    fn update_phase(&mut self, going: &mut PhaseState, now: Timestamp) {
+        self.apply_script_stop();
         self.tell_phones(going, now);
         self.end_window(going, now);
         let Some(what) = self.plan.phases.get(going.phase) else { return };
-        // Who ends a run by hand does not wait for the last call.
+        // A run stopped by hand does not wait for the last call.
         let is_stopped = self.shared.stop.load(Ordering::Relaxed);
         if is_stopped && going.last_begun.is_some_and(|last| last > now) {
             going.last_begun = Some(now);
         }
         if going.carried_in_time.is_none() && going.last_begun.is_some_and(|last| now >= last) {
-            let meter = self.meter_of(what.who);
-            going.carried_in_time = Some((meter.ended_well(), accounts_of(meter).carried));
+            let meter = self.meter_of(what.role);
+            going.carried_in_time = Some((meter.success_times(), accounts_of(meter).carried));
         }
         let since = now.saturating_since(going.counted_from);
         if going.is_warm && going.series.is_due(since) {
-            going.series.note(since, self.meter_of(what.who), &self.unread_times());
+            going.series.record(since, self.meter_of(what.role), &self.unread_times());
         }
         if let (Some(last), false) = (going.last_begun.filter(|last| now >= *last), going.is_done) {
             let unfinished: u64 = [&self.caller, &self.callee]
@@ -568,14 +571,14 @@ impl Worker {
         }
         if now >= self.published + PUBLISH_EVERY {
             self.published = now;
-            let asked = self.shared.asked.load(Ordering::Relaxed);
+            let asked = self.shared.progress_requests.load(Ordering::Relaxed);
             let is_asked = std::mem::replace(&mut self.asked, asked) != asked;
             self.publish(is_asked);
         }
     }
 
-    /// Does what actions of scripts ask of the whole run, and passes on what they log.
-    fn obey_scripts(&mut self) {
+    /// Applies what actions of scripts request for the whole run, and prints what they log.
+    fn apply_script_stop(&mut self) {
         for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
             match end.driver.take_stop() {
                 Some(Stop::Now) => {
@@ -586,14 +589,14 @@ impl Worker {
                 None => {}
             }
             for line in end.driver.take_log() {
-                // Standard error may be closed; the run goes on.
+                // Standard error may be closed; the run continues.
                 let _ = writeln!(io::stderr(), "{line}");
             }
         }
     }
 }
 
-/// The user of a range whose turn it is.
+/// Returns the user of a range whose turn it is.
 fn nth(range: &std::ops::Range<u32>, number: u64) -> u32 {
     let length = u64::from(range.end - range.start).max(1);
     range.start + u32::try_from(number % length).unwrap_or(0)

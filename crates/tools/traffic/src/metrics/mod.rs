@@ -1,4 +1,4 @@
-//! What is known of calls beside their accounts: the metrics of RFC 6076, and how everything went second by second.
+//! Metrics of calls beyond the outcome counts: those of RFC 6076, and a time series of each phase.
 
 mod attempt;
 mod calls;
@@ -10,5 +10,5 @@ pub use attempt::Attempt;
 pub use calls::Calls;
 pub use recovery::{Counts, Recovery, SHARES};
 pub use rfc6076::{Figure, Metrics, Value};
-pub use series::{MAX_SLICES, Series, Slice, Sparse};
-pub(crate) use series::{accounts_of, main_verb};
+pub use series::{MAX_SLICES, Series, Slice, SparseHistogram};
+pub(crate) use series::{accounts_of, main_method};

@@ -1,23 +1,23 @@
-//! How a phase went over time: equal slices of it, few enough to be kept and drawn, however long it is.
+//! Time series of a phase: equal slices, few enough to keep and draw whatever its length.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::meter::{Accounts, Answer, Meter, Times};
-use crate::script::Verb;
+use crate::meter::{Meter, OutcomeCounts, ResponseClass, TimeHistogram};
+use crate::script::MethodId;
 
-/// Slices at most; when there are more, neighbours become one and the width doubles.
+/// Maximum number of slices. Beyond it, neighbours are merged and the width doubles.
 pub const MAX_SLICES: usize = 720;
-/// How wide they are at first.
+/// Initial width of a slice.
 const WIDTH: Duration = Duration::from_secs(1);
 
-/// The values of a histogram that occur, in nanoseconds, and how often; in order.
+/// The values that occur in a histogram, in ns and ascending, with their counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sparse(Vec<(u64, u32)>);
+pub struct SparseHistogram(Vec<(u64, u32)>);
 
-impl Sparse {
-    /// What `later` has more than `earlier`.
+impl SparseHistogram {
+    /// Returns the values that `later` has in addition to `earlier`.
     fn between(earlier: Option<&Histogram<u32>>, later: &Histogram<u32>) -> Self {
         let rows = later.iter_recorded().filter_map(|row| {
             let value = row.value_iterated_to();
@@ -46,13 +46,13 @@ impl Sparse {
         self.0 = sum;
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.iter().map(|(_, count)| u64::from(*count)).sum()
     }
 
-    /// How many do not exceed `limit`, exact to a percent of it.
+    /// Returns how many values do not exceed `limit`, exact to 1 % of it.
     #[must_use]
     pub fn within(&self, limit: Duration) -> u64 {
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
@@ -60,7 +60,7 @@ impl Sparse {
         fitting.map(|(_, count)| u64::from(*count)).sum()
     }
 
-    /// The value that a share (0 to 1) of them does not exceed; zero where there are none.
+    /// Returns the value that a share (0 to 1) of them does not exceed, or zero if empty.
     #[must_use]
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank")]
     pub fn quantile(&self, share: f64) -> Duration {
@@ -73,7 +73,7 @@ impl Sparse {
         Duration::from_nanos(found.or(self.0.last()).map_or(0, |(value, _)| *value))
     }
 
-    /// Their mean; zero where there are none.
+    /// Returns the mean, or zero if empty.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a mean")]
     pub fn mean(&self) -> Duration {
@@ -82,49 +82,49 @@ impl Sparse {
     }
 }
 
-/// What happened in one slice.
+/// Counts of one slice.
 #[derive(Clone, Debug, Default)]
 pub struct Slice {
-    /// Calls that the law of arrivals said.
+    /// Calls that the arrival process generated.
     pub offered: u64,
-    /// Those kept back by limits.
+    /// Calls that limits kept from starting.
     pub refused: u64,
-    /// Calls that ended as they should.
+    /// Calls that succeeded.
     pub carried: u64,
     /// Calls that got no answer.
     pub lost: u64,
     /// Calls that failed otherwise.
     pub failed: u64,
-    /// Calls that went on at its end.
+    /// Calls in progress at its end.
     pub unfinished: u64,
-    /// Messages sent again.
+    /// Retransmissions.
     pub repeats: u64,
-    /// From the request that calls are about to its 2xx.
-    pub latency: Sparse,
+    /// Times from the main request of calls to its 2xx.
+    pub latency: SparseHistogram,
     /// How late calls began.
-    pub lateness: Sparse,
-    /// How long messages waited to be read, at both ends.
-    pub unread: Sparse,
-    /// Of each call of this end that was carried in it, the longest of its times from a request to its 2xx; calls that began in
-    /// the warm-up are here, too, for the server carried them now.
-    pub ended: Sparse,
+    pub lateness: SparseHistogram,
+    /// How long messages waited in the receive queue, at both ends.
+    pub unread: SparseHistogram,
+    /// Longest time from a request to its 2xx of each call of this end that succeeded in the slice. Calls that began
+    /// in the warm-up are included, as the server carried them in this slice.
+    pub ended: SparseHistogram,
 }
 
 impl Slice {
-    /// Calls that were carried in it, whenever they began: throughput is made of these.
+    /// Returns the number of calls that succeeded in the slice, whenever they began. Throughput is computed from it.
     #[must_use]
     pub fn ended_well(&self) -> u64 {
         self.carried.max(self.ended.count())
     }
 
-    /// What follows directly becomes part of it.
+    /// Appends the slice that follows.
     fn append(&mut self, next: &Self) {
         let unfinished = next.unfinished;
         self.merge(next);
         self.unfinished = unfinished;
     }
 
-    /// What happened at the same time becomes part of it.
+    /// Merges a slice of the same time.
     fn merge(&mut self, other: &Self) {
         self.offered += other.offered;
         self.refused += other.refused;
@@ -140,45 +140,46 @@ impl Slice {
     }
 }
 
-/// What a meter had counted at the end of the last slice.
+/// A meter's counts at the end of the last slice.
 #[derive(Clone, Debug, Default)]
-struct Before {
-    accounts: Accounts,
+struct MeterSnapshot {
+    accounts: OutcomeCounts,
     repeats: u64,
-    latency: Option<(Verb, Times)>,
-    lateness: Option<Times>,
-    unread: Option<Times>,
-    ended: Option<Times>,
+    latency: Option<(MethodId, TimeHistogram)>,
+    lateness: Option<TimeHistogram>,
+    unread: Option<TimeHistogram>,
+    ended: Option<TimeHistogram>,
 }
 
-/// The slices of a phase, one after the other from its beginning.
+/// The slices of a phase, in order from its beginning.
 #[derive(Clone, Debug)]
 pub struct Series {
     width: Duration,
     slices: Vec<Slice>,
-    before: Before,
+    before: MeterSnapshot,
 }
 
 impl Default for Series {
     fn default() -> Self {
-        Self { width: WIDTH, slices: Vec::new(), before: Before::default() }
+        Self { width: WIDTH, slices: Vec::new(), before: MeterSnapshot::default() }
     }
 }
 
 impl Series {
-    /// Whether a slice has ended, at `since` from the beginning.
+    /// Returns whether a slice has ended, `since` the beginning.
     #[must_use]
     pub fn is_due(&self, since: Duration) -> bool {
         since >= self.width * u32::try_from(self.slices.len() + 1).unwrap_or(u32::MAX)
     }
 
-    /// Ends a slice: what `meter` has counted since the last one is in it, and `unread` of both ends. Slices that passed without a call to this are empty.
-    pub fn note(&mut self, since: Duration, meter: &Meter, unread: &Times) {
+    /// Ends a slice with what `meter`, and `unread` for both ends, have counted since the last one. Slices that
+    /// passed without a call to this are empty.
+    pub fn record(&mut self, since: Duration, meter: &Meter, unread: &TimeHistogram) {
         let accounts = accounts_of(meter);
         let before = std::mem::take(&mut self.before);
-        let verb = main_verb(meter);
-        let latency = verb.and_then(|verb| Some((verb, meter.answer(verb, Answer::Success)?)));
-        // The request that calls are about may only show after a while; then all of it is new.
+        let verb = main_method(meter);
+        let latency = verb.and_then(|verb| Some((verb, meter.answer(verb, ResponseClass::Success)?)));
+        // The main request of calls may become known only after a while; then all its times are new.
         let earlier = before.latency.as_ref().filter(|(known, _)| Some(*known) == verb);
         let slice = Slice {
             offered: accounts.offered.saturating_sub(before.accounts.offered),
@@ -188,14 +189,20 @@ impl Series {
             failed: accounts.failed.saturating_sub(before.accounts.failed),
             unfinished: accounts.unfinished,
             repeats: meter.repeats_sent.saturating_sub(before.repeats),
-            latency: latency.map_or_else(Sparse::default, |(_, times)| {
-                Sparse::between(earlier.map(|(_, times)| times.histogram()), times.histogram())
+            latency: latency.map_or_else(SparseHistogram::default, |(_, times)| {
+                SparseHistogram::between(earlier.map(|(_, times)| times.histogram()), times.histogram())
             }),
-            lateness: Sparse::between(before.lateness.as_ref().map(Times::histogram), meter.lateness.histogram()),
-            unread: Sparse::between(before.unread.as_ref().map(Times::histogram), unread.histogram()),
-            ended: Sparse::between(before.ended.as_ref().map(Times::histogram), meter.ended.histogram()),
+            lateness: SparseHistogram::between(
+                before.lateness.as_ref().map(TimeHistogram::histogram),
+                meter.lateness.histogram(),
+            ),
+            unread: SparseHistogram::between(before.unread.as_ref().map(TimeHistogram::histogram), unread.histogram()),
+            ended: SparseHistogram::between(
+                before.ended.as_ref().map(TimeHistogram::histogram),
+                meter.ended.histogram(),
+            ),
         };
-        self.before = Before {
+        self.before = MeterSnapshot {
             accounts,
             repeats: meter.repeats_sent,
             latency: latency.map(|(verb, times)| (verb, times.clone())),
@@ -203,7 +210,7 @@ impl Series {
             unread: Some(unread.clone()),
             ended: Some(meter.ended.clone()),
         };
-        // What is noted late belongs to where it is noted.
+        // Counts recorded late belong to the slice in which they are recorded.
         while self.is_due(since.saturating_sub(self.width)) {
             self.push(Slice { unfinished: slice.unfinished, ..Slice::default() });
         }
@@ -230,19 +237,19 @@ impl Series {
         self.width *= 2;
     }
 
-    /// How wide a slice is.
+    /// Returns the width of a slice.
     #[must_use]
     pub const fn width(&self) -> Duration {
         self.width
     }
 
-    /// All slices, from the beginning.
+    /// Returns all slices, from the beginning.
     #[must_use]
     pub fn slices(&self) -> &[Slice] {
         &self.slices
     }
 
-    /// Adds another thread's, slice by slice.
+    /// Adds the slices of another thread, one by one.
     pub fn merge(&mut self, other: &Self) {
         let mut other = other.clone();
         while self.width < other.width {
@@ -259,20 +266,20 @@ impl Series {
     }
 }
 
-/// The accounts of who began; of an end that only answers, the answered ones.
-pub(crate) fn accounts_of(meter: &Meter) -> Accounts {
+/// Returns the outcomes of originated sessions; for an end that only answers, those of answered sessions.
+pub(crate) fn accounts_of(meter: &Meter) -> OutcomeCounts {
     if meter.began.offered > 0 {
         return meter.began;
     }
-    Accounts { offered: meter.answered.sent + meter.answered.refused, ..meter.answered }
+    OutcomeCounts { offered: meter.answered.sent + meter.answered.refused, ..meter.answered }
 }
 
-/// The method that calls are about: INVITE where one was sent, else the one sent most often, whether it was answered or not.
-pub(crate) fn main_verb(meter: &Meter) -> Option<Verb> {
-    let answered = |verb| meter.answer(verb, Answer::Success).map_or(0, Times::count);
-    let asked = |verb: &Verb| (meter.asked(*verb), answered(*verb));
-    let verbs = || Verb::ALL.into_iter().filter(|verb| *verb != Verb::Ack && asked(verb) != (0, 0));
-    verbs().find(|verb| *verb == Verb::Invite).or_else(|| verbs().max_by_key(asked))
+/// Returns the main method of the calls: INVITE if one was sent, else the method sent most often, answered or not.
+pub(crate) fn main_method(meter: &Meter) -> Option<MethodId> {
+    let answered = |verb| meter.answer(verb, ResponseClass::Success).map_or(0, TimeHistogram::count);
+    let asked = |verb: &MethodId| (meter.asked(*verb), answered(*verb));
+    let verbs = || MethodId::ALL.into_iter().filter(|verb| *verb != MethodId::Ack && asked(verb) != (0, 0));
+    verbs().find(|verb| *verb == MethodId::Invite).or_else(|| verbs().max_by_key(asked))
 }
 
 #[cfg(test)]
@@ -283,7 +290,7 @@ mod tests {
     fn call(meter: &mut Meter, millis: u64) {
         meter.began.offered += 1;
         meter.on_begin(true);
-        meter.on_answer(Verb::Invite, 200, Duration::from_millis(millis));
+        meter.on_answer(MethodId::Invite, 200, Duration::from_millis(millis));
         meter.lateness.record(Duration::from_micros(7));
         meter.unread.record(Duration::from_micros(5));
         meter.on_end(true, Ending::Carried, Duration::from_millis(millis));
@@ -300,12 +307,12 @@ mod tests {
         for _ in 0..10 {
             call(&mut meter, 20);
         }
-        series.note(second(1), &meter, &meter.unread);
+        series.record(second(1), &meter, &meter.unread);
         assert!(!series.is_due(Duration::from_millis(1_999)) && series.is_due(second(2)));
         for _ in 0..30 {
             call(&mut meter, 80);
         }
-        series.note(second(2), &meter, &meter.unread);
+        series.record(second(2), &meter, &meter.unread);
         let counts: Vec<_> =
             series.slices().iter().map(|slice| (slice.offered, slice.carried, slice.latency.count())).collect();
         assert_eq!(counts, [(10, 10, 10), (30, 30, 30)]);
@@ -318,14 +325,14 @@ mod tests {
     fn seconds_that_nobody_noted_are_empty() {
         let (mut meter, mut series) = (Meter::default(), Series::default());
         call(&mut meter, 1);
-        series.note(second(1), &meter, &meter.unread);
+        series.record(second(1), &meter, &meter.unread);
         call(&mut meter, 1);
-        series.note(Duration::from_millis(4_020), &meter, &meter.unread);
+        series.record(Duration::from_millis(4_020), &meter, &meter.unread);
         let carried: Vec<_> = series.slices().iter().map(|slice| slice.carried).collect();
         assert_eq!(carried, [1, 0, 0, 1]);
         // The last slice is shorter than the others.
         call(&mut meter, 1);
-        series.note(Duration::from_millis(4_300), &meter, &meter.unread);
+        series.record(Duration::from_millis(4_300), &meter, &meter.unread);
         assert_eq!(series.slices().len(), 5);
     }
 
@@ -337,10 +344,10 @@ mod tests {
             now += second(1);
             call(&mut meter, 5);
             if series.is_due(now) {
-                series.note(now, &meter, &meter.unread);
+                series.record(now, &meter, &meter.unread);
             }
         }
-        series.note(now, &meter, &meter.unread);
+        series.record(now, &meter, &meter.unread);
         assert!(series.slices().len() <= MAX_SLICES);
         assert_eq!(series.width(), second(8));
         assert_eq!(series.slices().iter().map(|slice| slice.offered).sum::<u64>(), 3_000);
@@ -354,13 +361,13 @@ mod tests {
         for number in 1..=(MAX_SLICES as u64 + 2) {
             call(&mut meter, 10);
             if long.is_due(second(number)) {
-                long.note(second(number), &meter, &meter.unread);
+                long.record(second(number), &meter, &meter.unread);
             }
         }
         let (mut meter, mut short) = (Meter::default(), Series::default());
         for number in 1..=4 {
             call(&mut meter, 30);
-            short.note(second(number), &meter, &meter.unread);
+            short.record(second(number), &meter, &meter.unread);
         }
         let mut sum = short.clone();
         sum.merge(&long);

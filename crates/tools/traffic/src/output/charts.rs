@@ -1,53 +1,54 @@
-//! The plots of a run, and of two runs in one.
+//! Plots of a run, and of two runs in one plot.
 
-use super::data::{Distribution, IntervalRow, Run, ServerRow};
+use super::data::{Distribution, IntervalRow, RunReport, ServerRow};
+use super::format::{bytes, float, grouped, micros, number, percent, seconds};
 use super::plot::{Kind, Mark, Plot, Scale, Series, Shape};
-use super::words::{bytes, float, grouped, micros, number, percent, seconds};
 
 /// Bars of a distribution for each factor of ten.
 const BARS_PER_DECADE: f64 = 24.0;
-/// Times on a linear axis are told apart as long as they differ by less than this factor.
+/// Largest ratio of times for which a linear axis is readable; above it the axis is logarithmic.
 const LINEAR_UP_TO: f64 = 12.0;
 
-/// A run in a plot: its name, and the colour of what is drawn of it.
+/// A run in a plot: its name and its colour.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shown<'a> {
-    pub run: &'a Run,
+pub(super) struct PlottedRun<'a> {
+    pub run: &'a RunReport,
     pub name: &'a str,
     pub colour: u8,
 }
 
-/// Bytes in a MiB: axes of memory have round numbers of them.
+/// Bytes in a MiB; axes of memory have round numbers of them.
 pub(super) const MIB: f64 = 1_048_576.0;
 
 type Points = Vec<(f64, f64)>;
 type Tips = Vec<(f64, f64, String)>;
 
-/// The slices before the last arrival (which comes a little before the end); of a run that is shorter than a slice, all of them.
-fn slices(run: &Run) -> Vec<&IntervalRow> {
+/// Returns the slices before the last arrival (which comes shortly before the end); of a run shorter than a slice,
+/// all of them.
+fn slices(run: &RunReport) -> Vec<&IntervalRow> {
     let rows = &run.intervals.rows;
     let whole: Vec<_> = rows.iter().filter(|row| row.at_s <= run.elapsed_s + 0.05 * run.intervals.width_s).collect();
     if whole.is_empty() { rows.iter().collect() } else { whole }
 }
 
-/// Calls that were going on when the last one began.
-pub(super) fn behind(run: &Run) -> u64 {
+/// Returns the calls in progress when the last one began.
+pub(super) fn behind(run: &RunReport) -> u64 {
     slices(run).last().map_or(0, |row| row.unfinished)
 }
 
-/// A value of each slice, in its middle; a rate where it is divided by the width.
-fn points(run: &Run, of: impl Fn(&IntervalRow) -> f64) -> Points {
+/// Returns a value of each slice, at its middle, divided by the slice's width if it is a rate.
+fn points(run: &RunReport, of: impl Fn(&IntervalRow) -> f64) -> Points {
     let middle = run.intervals.width_s / 2.0;
     slices(run).into_iter().map(|row| (row.at_s - middle, of(row))).collect()
 }
 
-fn rates(run: &Run, of: impl Fn(&IntervalRow) -> u64) -> Points {
+fn rates(run: &RunReport, of: impl Fn(&IntervalRow) -> u64) -> Points {
     let width = if run.intervals.width_s > 0.0 { run.intervals.width_s } else { 1.0 };
     points(run, |row| float(of(row)) / width)
 }
 
-/// A value of each slice in which something was answered.
-fn latencies(run: &Run, of: impl Fn(&IntervalRow) -> f64) -> Points {
+/// Returns a value of each slice in which something was answered.
+fn latencies(run: &RunReport, of: impl Fn(&IntervalRow) -> f64) -> Points {
     let middle = run.intervals.width_s / 2.0;
     slices(run).into_iter().filter(|row| row.answered > 0).map(|row| (row.at_s - middle, of(row))).collect()
 }
@@ -56,19 +57,19 @@ fn highest(series: &[Series<'_>]) -> impl Iterator<Item = f64> {
     series.iter().flat_map(|series| series.points.iter().map(|(_, y)| *y))
 }
 
-/// The axis of time, as long as the longer run.
-fn time_axis<'a>(runs: impl Iterator<Item = &'a Run>) -> Scale {
+/// Returns the time axis, as long as the longest run.
+fn time_axis<'a>(runs: impl Iterator<Item = &'a RunReport>) -> Scale {
     let ends = runs.map(|run| slices(run).last().map_or(run.elapsed_s, |row| row.at_s));
     Scale { low: 0.0, high: ends.fold(1e-3, f64::max), kind: Kind::Linear }
 }
 
-fn tips(run: &Run, text: impl Fn(&IntervalRow) -> String) -> Tips {
+fn tips(run: &RunReport, text: impl Fn(&IntervalRow) -> String) -> Tips {
     let width = run.intervals.width_s;
     let rows = slices(run).into_iter();
     rows.map(|row| (row.at_s - width, row.at_s, format!("{}\n{}", seconds(row.at_s), text(row)))).collect()
 }
 
-/// A plot over time, from zero.
+/// Draws a plot over time, from zero.
 fn over_time(title: &str, x: Scale, y_text: fn(f64) -> String, series: Vec<Series<'_>>, tips: Tips) -> Option<String> {
     if series.iter().all(|series| series.points.is_empty()) {
         return None;
@@ -77,7 +78,7 @@ fn over_time(title: &str, x: Scale, y_text: fn(f64) -> String, series: Vec<Serie
     Some(Plot { title, x, y, x_text: seconds, y_text, series, marks: Vec::new(), tips }.draw())
 }
 
-pub(super) fn load(run: &Run) -> Option<String> {
+pub(super) fn load(run: &RunReport) -> Option<String> {
     let series = vec![
         Series { name: "carried", colour: 2, shape: Shape::Area, points: rates(run, |row| row.carried) },
         Series { name: "offered", colour: 1, shape: Shape::Dashed, points: rates(run, |row| row.offered) },
@@ -98,8 +99,8 @@ pub(super) fn load(run: &Run) -> Option<String> {
     over_time(title, time_axis([run].into_iter()), number, series, tips)
 }
 
-/// How many phones had been registered when.
-pub(super) fn registered(run: &Run) -> Option<String> {
+/// Plots the number of registered phones over time.
+pub(super) fn registered(run: &RunReport) -> Option<String> {
     let recovery = run.recovery.as_ref()?;
     let points: Points = recovery.course.iter().map(|(at, count)| (*at, float(*count))).collect();
     let high = recovery.course.last().map_or(0.0, |last| last.0).max(1e-3);
@@ -112,8 +113,8 @@ pub(super) fn registered(run: &Run) -> Option<String> {
     over_time("Phones registered, over time", x, number, series, tips.collect())
 }
 
-/// What several runs carried, and what the first was offered.
-pub(super) fn loads(runs: &[Shown<'_>]) -> Option<String> {
+/// Plots what several runs carried, and what the first was offered.
+pub(super) fn loads(runs: &[PlottedRun<'_>]) -> Option<String> {
     let mut series: Vec<_> = runs
         .iter()
         .map(|shown| {
@@ -133,7 +134,7 @@ pub(super) fn loads(runs: &[Shown<'_>]) -> Option<String> {
     )
 }
 
-pub(super) fn latency(run: &Run) -> Option<String> {
+pub(super) fn latency(run: &RunReport) -> Option<String> {
     let series = vec![
         Series { name: "p50", colour: 4, shape: Shape::Line, points: latencies(run, |row| row.p50_us) },
         Series { name: "p90", colour: 2, shape: Shape::Line, points: latencies(run, |row| row.p90_us) },
@@ -151,8 +152,8 @@ pub(super) fn latency(run: &Run) -> Option<String> {
     latency_plot(time_axis([run].into_iter()), series, tips)
 }
 
-/// Median and 99th percentile of several runs.
-pub(super) fn latencies_of(runs: &[Shown<'_>]) -> Option<String> {
+/// Plots the median and 99th percentile of several runs.
+pub(super) fn latencies_of(runs: &[PlottedRun<'_>]) -> Option<String> {
     let names: Vec<_> =
         runs.iter().map(|shown| [format!("{} p50", shown.name), format!("{} p99", shown.name)]).collect();
     let series = runs.iter().zip(&names).flat_map(|(shown, [median, p99])| {
@@ -175,7 +176,7 @@ fn latency_plot(x: Scale, series: Vec<Series<'_>>, tips: Tips) -> Option<String>
     Some(Plot { title, x, y, x_text: seconds, y_text: micros, series, marks: Vec::new(), tips }.draw())
 }
 
-fn distribution_of(run: &Run) -> Option<&Distribution> {
+fn distribution_of(run: &RunReport) -> Option<&Distribution> {
     let main = run.latency()?;
     let is_main = |row: &&Distribution| row.method == main.method && row.answer == main.answer;
     run.distributions.iter().find(is_main).filter(|distribution| !distribution.us.is_empty())
@@ -185,7 +186,7 @@ pub(super) fn count_of(distribution: &Distribution) -> u64 {
     distribution.us.iter().fold(0, |all, (_, count)| all.saturating_add(*count))
 }
 
-/// Which share of all took no longer than what.
+/// Returns the share of samples up to each time.
 fn percentile_points(distribution: &Distribution) -> Points {
     let all = float(count_of(distribution).max(1));
     let (mut seen, mut points) = (0_u64, Vec::new());
@@ -197,8 +198,8 @@ fn percentile_points(distribution: &Distribution) -> Points {
     points
 }
 
-/// The curve of percentiles of several runs.
-pub(super) fn percentiles(runs: &[Shown<'_>]) -> Option<String> {
+/// Plots the percentile curves of several runs.
+pub(super) fn percentiles(runs: &[PlottedRun<'_>]) -> Option<String> {
     let found: Vec<_> = runs.iter().filter_map(|shown| Some((shown, distribution_of(shown.run)?))).collect();
     let most = found.iter().map(|(_, distribution)| count_of(distribution)).max()?;
     let series: Vec<_> = found
@@ -230,7 +231,7 @@ fn percentile_tips(distribution: &Distribution) -> Tips {
     pairs.collect()
 }
 
-pub(super) fn distribution(run: &Run) -> Option<String> {
+pub(super) fn distribution(run: &RunReport) -> Option<String> {
     let main = run.latency()?;
     let values = &distribution_of(run)?.us;
     let x = Scale::log(values.iter().map(|(us, _)| *us));
@@ -269,12 +270,12 @@ pub(super) fn distribution(run: &Run) -> Option<String> {
     Some(plot.draw())
 }
 
-/// A value of the server's, stretch by stretch.
-fn server_points(run: &Run, of: impl Fn(&ServerRow) -> f64) -> Points {
+/// Returns a value of the server for each sampling interval.
+fn server_points(run: &RunReport, of: impl Fn(&ServerRow) -> f64) -> Points {
     run.server.iter().flat_map(|server| server.rows.iter().map(|row| (row.at_s, of(row)))).collect()
 }
 
-fn server_tips(run: &Run) -> Tips {
+fn server_tips(run: &RunReport) -> Tips {
     let mut from = 0.0;
     let rows = run.server.iter().flat_map(|server| &server.rows).map(|row| {
         let text = format!(
@@ -291,7 +292,7 @@ fn server_tips(run: &Run) -> Tips {
     rows.collect()
 }
 
-pub(super) fn processors(run: &Run) -> Option<String> {
+pub(super) fn processors(run: &RunReport) -> Option<String> {
     let series = vec![
         Series { name: "all", colour: 2, shape: Shape::Area, points: server_points(run, |row| row.user + row.system) },
         Series { name: "in the kernel", colour: 5, shape: Shape::Area, points: server_points(run, |row| row.system) },
@@ -300,7 +301,7 @@ pub(super) fn processors(run: &Run) -> Option<String> {
     over_time(title, time_axis([run].into_iter()), |value| format!("{value:.2}"), series, server_tips(run))
 }
 
-pub(super) fn memory(run: &Run) -> Option<String> {
+pub(super) fn memory(run: &RunReport) -> Option<String> {
     let points = server_points(run, |row| float(row.resident_bytes) / MIB);
     let series = vec![Series { name: "resident", colour: 6, shape: Shape::Area, points }];
     over_time("Memory of the server over time", time_axis([run].into_iter()), mib, series, server_tips(run))
@@ -310,10 +311,10 @@ pub(super) fn mib(value: f64) -> String {
     bytes(value * MIB)
 }
 
-/// A value of several runs' servers.
+/// Plots a value of several runs' servers.
 pub(super) fn servers(
     title: &str,
-    runs: &[Shown<'_>],
+    runs: &[PlottedRun<'_>],
     y_text: fn(f64) -> String,
     of: fn(&ServerRow) -> f64,
 ) -> Option<String> {
@@ -324,7 +325,7 @@ pub(super) fn servers(
     over_time(title, time_axis(runs.iter().map(|shown| shown.run)), y_text, series.collect(), Vec::new())
 }
 
-pub(super) fn going_on(run: &Run) -> Option<String> {
+pub(super) fn going_on(run: &RunReport) -> Option<String> {
     let points: Points = slices(run).into_iter().map(|row| (row.at_s, float(row.unfinished))).collect();
     let mut series = vec![Series { name: "calls at the end of each slice", colour: 4, shape: Shape::Area, points }];
     if run.repeats_sent > 0 {
@@ -334,13 +335,13 @@ pub(super) fn going_on(run: &Run) -> Option<String> {
     over_time("Calls that are going on, over time", time_axis([run].into_iter()), number, series, Vec::new())
 }
 
-pub(super) fn lateness(run: &Run) -> Option<String> {
+pub(super) fn lateness(run: &RunReport) -> Option<String> {
     let of = |name, colour, shape, of: fn(&IntervalRow) -> f64| Series { name, colour, shape, points: points(run, of) };
     let mut series = vec![
         of("calls began late: 99th percentile", 5, Shape::Area, |row| row.late_p99_us),
         of("messages waited to be read: 99th percentile", 3, Shape::Line, |row| row.unread_p99_us),
     ];
-    // Who only answers is never late.
+    // A run that only answers is never late.
     series.retain(|series| series.points.iter().any(|(_, us)| *us > 0.0));
     if series.is_empty() {
         return None;

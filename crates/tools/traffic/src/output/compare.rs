@@ -1,25 +1,25 @@
-//! Two runs beside each other.
+//! Comparison of two runs.
 
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::data::Run;
-use super::words::{float, grouped, number, seconds};
+use super::data::RunReport;
+use super::format::{float, grouped, number, seconds};
 
-/// The part of a value by which another may differ and count as the same: the ratio is shown as 1.
+/// Relative difference up to which two values count as equal; the ratio is then shown as 1.
 const SAME: f64 = 5e-4;
-/// The same of times and of what is measured once for a call: a histogram is exact to one percent, and so is each of both.
+/// The same for times and for what is measured once for each call: the two histograms are exact to one percent each.
 const SAME_TIME: f64 = 0.02;
-/// The part by which the lengths of two runs may differ.
+/// Relative difference up to which the lengths of two runs count as equal.
 const SAME_LENGTH: f64 = 0.01;
 
-/// Which of two values is the better one.
+/// Whether a higher or a lower value is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Better {
-    /// The higher.
+pub enum BetterWhen {
+    /// Higher is better.
     Higher,
-    /// The lower.
+    /// Lower is better.
     Lower,
     /// Neither.
     Neither,
@@ -28,24 +28,24 @@ pub enum Better {
 /// One figure of both runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its unit; empty for counts.
+    /// Unit; empty for counts.
     pub unit: &'static str,
-    /// Of the first run; `None` where that did not measure it.
+    /// Value of the first run; `None` if it was not measured.
     pub a: Option<f64>,
-    /// Of the second.
+    /// Value of the second run.
     pub b: Option<f64>,
-    /// For how many calls of each run a count stands, where it is to be judged by the call.
+    /// Number of calls of each run, for a count that is judged per call.
     pub of_calls: Option<(u64, u64)>,
-    /// Which is better.
-    pub better: Better,
-    /// The intervals of confidence of both lie apart; `None` where there are none.
+    /// Whether higher or lower is better.
+    pub better: BetterWhen,
+    /// Whether the confidence intervals do not overlap; `None` without intervals.
     pub is_significant: Option<bool>,
 }
 
 impl Row {
-    /// The second as a multiple of the first; `None` where there is nothing to divide by.
+    /// Returns the second value as a multiple of the first; `None` if the first is zero or missing.
     #[must_use]
     pub fn ratio(&self) -> Option<f64> {
         match (self.a, self.b) {
@@ -54,7 +54,8 @@ impl Row {
         }
     }
 
-    /// `better` or `worse`: what the second run is; `None` where they are as good as equal, or it does not matter.
+    /// Returns `better` or `worse` for the second run; `None` if the values are practically equal or neither is
+    /// better.
     #[must_use]
     pub fn verdict(&self) -> Option<&'static str> {
         let (mut a, mut b) = (self.a?, self.b?);
@@ -64,45 +65,45 @@ impl Row {
         let same = if matches!(self.unit, "ms" | "µs") { SAME_TIME } else { SAME };
         match self.better {
             _ if (b - a).abs() <= same * a.abs() => None,
-            Better::Neither => None,
-            Better::Higher => Some(if b > a { "better" } else { "worse" }),
-            Better::Lower => Some(if b < a { "better" } else { "worse" }),
+            BetterWhen::Neither => None,
+            BetterWhen::Higher => Some(if b > a { "better" } else { "worse" }),
+            BetterWhen::Lower => Some(if b < a { "better" } else { "worse" }),
         }
     }
 }
 
-/// Two runs beside each other.
+/// Comparison of two runs.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What the runs are called: the first, the second.
+    /// Names of the first and the second run.
     pub names: [String; 2],
-    /// What makes them hard to compare.
+    /// What makes the runs hard to compare.
     pub warnings: Vec<String>,
-    /// The figures, in the order in which they matter.
+    /// Figures, by importance.
     pub rows: Vec<Row>,
 }
 
 /// Compares two runs.
 #[must_use]
-pub fn compare(a: &Run, b: &Run) -> Comparison {
+pub fn compare(a: &RunReport, b: &RunReport) -> Comparison {
     let mut rows = Vec::new();
-    let mut row = |name: &str, unit, better, of: &dyn Fn(&Run) -> Option<f64>| {
+    let mut row = |name: &str, unit, better, of: &dyn Fn(&RunReport) -> Option<f64>| {
         let (a, b) = (of(a), of(b));
         if a.is_some() || b.is_some() {
             rows.push(Row { name: name.to_owned(), unit, a, b, of_calls: None, better, is_significant: None });
         }
     };
-    row("offered", "/s", Better::Neither, &|run| has_rate(run).then_some(run.offered_per_s));
-    row("carried", "/s", Better::Higher, &|run| has_rate(run).then_some(run.carried_per_s));
-    row("carried of sent", "%", Better::Higher, &|run| Some(100.0 * run.carried_share));
-    row("lost", "", Better::Lower, &|run| Some(float(run.lost)));
-    row("failed", "", Better::Lower, &|run| Some(float(run.failed)));
-    row("sent again", "", Better::Lower, &|run| Some(float(run.repeats_sent)));
-    row("server: processors", "", Better::Neither, &|run| Some(run.server.as_ref()?.processors));
-    row("server: CPU a call", "µs", Better::Lower, &|run| Some(run.server.as_ref()?.cpu_us_per_call));
-    row("server: switches a call", "", Better::Lower, &|run| Some(run.server.as_ref()?.switches_per_call));
-    row("server: memory", "MiB", Better::Lower, &|run| Some(float(run.server.as_ref()?.peak_bytes) / 1_048_576.0));
-    row("server: drops", "", Better::Lower, &|run| run.server.as_ref()?.drops.map(float));
+    row("offered", "/s", BetterWhen::Neither, &|run| has_rate(run).then_some(run.offered_per_s));
+    row("carried", "/s", BetterWhen::Higher, &|run| has_rate(run).then_some(run.carried_per_s));
+    row("carried of sent", "%", BetterWhen::Higher, &|run| Some(100.0 * run.carried_share));
+    row("lost", "", BetterWhen::Lower, &|run| Some(float(run.lost)));
+    row("failed", "", BetterWhen::Lower, &|run| Some(float(run.failed)));
+    row("sent again", "", BetterWhen::Lower, &|run| Some(float(run.repeats_sent)));
+    row("server: processors", "", BetterWhen::Neither, &|run| Some(run.server.as_ref()?.processors));
+    row("server: CPU a call", "µs", BetterWhen::Lower, &|run| Some(run.server.as_ref()?.cpu_us_per_call));
+    row("server: switches a call", "", BetterWhen::Lower, &|run| Some(run.server.as_ref()?.switches_per_call));
+    row("server: memory", "MiB", BetterWhen::Lower, &|run| Some(float(run.server.as_ref()?.peak_bytes) / 1_048_576.0));
+    row("server: drops", "", BetterWhen::Lower, &|run| run.server.as_ref()?.drops.map(float));
     let mut kinds: Vec<(&str, &str)> = Vec::new();
     for answer in a.answers.iter().chain(&b.answers) {
         let kind = (answer.method.as_str(), answer.answer.as_str());
@@ -111,30 +112,30 @@ pub fn compare(a: &Run, b: &Run) -> Comparison {
         }
     }
     for (method, answer) in kinds {
-        let times = |run: &Run| {
+        let times = |run: &RunReport| {
             let rows = run.answers.iter();
             rows.map(|row| (row.method.as_str(), row.answer.as_str(), row.us))
                 .find(|(a_method, an_answer, us)| *a_method == method && *an_answer == answer && us.count > 0)
                 .map(|(.., us)| us)
         };
-        row(&format!("{method} to {answer}: p50"), "ms", Better::Lower, &|run| Some(times(run)?.p50 / 1e3));
-        row(&format!("{method} to {answer}: p99"), "ms", Better::Lower, &|run| Some(times(run)?.p99 / 1e3));
+        row(&format!("{method} to {answer}: p50"), "ms", BetterWhen::Lower, &|run| Some(times(run)?.p50 / 1e3));
+        row(&format!("{method} to {answer}: p99"), "ms", BetterWhen::Lower, &|run| Some(times(run)?.p99 / 1e3));
     }
     let metrics = a.rfc6076.iter().filter(|metric| metric.unit == "%");
     for name in metrics.map(|metric| metric.name.as_str()) {
-        let better = if name.starts_with('I') { Better::Lower } else { Better::Higher };
+        let better = if name.starts_with('I') { BetterWhen::Lower } else { BetterWhen::Higher };
         row(name, "%", better, &|run| run.rfc6076.iter().find(|metric| metric.name == name)?.value);
     }
-    row("generator: CPU a call", "µs", Better::Neither, &|run| Some(run.generator.cpu_us_per_call));
-    row("generator: late at p99", "µs", Better::Neither, &|run| Some(run.generator.lateness_us.p99));
-    let unread = |run: &Run| Some(&run.generator.unread_us).filter(|us| us.count > 0).map(|us| us.p99);
-    row("generator: messages unread at p99", "µs", Better::Neither, &unread);
+    row("generator: CPU a call", "µs", BetterWhen::Neither, &|run| Some(run.generator.cpu_us_per_call));
+    row("generator: late at p99", "µs", BetterWhen::Neither, &|run| Some(run.generator.lateness_us.p99));
+    let unread = |run: &RunReport| Some(&run.generator.unread_us).filter(|us| us.count > 0).map(|us| us.p99);
+    row("generator: messages unread at p99", "µs", BetterWhen::Neither, &unread);
     judge(&mut rows, a, b);
     Comparison { names: ["first".to_owned(), "second".to_owned()], warnings: warnings(a, b), rows }
 }
 
-/// What is known of the figures beside their sizes: their intervals of confidence, and for how many calls counts stand.
-fn judge(rows: &mut [Row], a: &Run, b: &Run) {
+/// Adds confidence intervals to the figures, and the numbers of calls that counts refer to.
+fn judge(rows: &mut [Row], a: &RunReport, b: &RunReport) {
     let main = a.latency().map(|row| format!("{} to {}", row.method, row.answer)).unwrap_or_default();
     let latency = format!("{main}: p99");
     let counts = ["lost", "failed", "sent again", "server: drops"];
@@ -148,17 +149,17 @@ fn judge(rows: &mut [Row], a: &Run, b: &Run) {
     }
 }
 
-/// Whether the run was long enough for rates: the report of a shorter one says none.
-fn has_rate(run: &Run) -> bool {
+/// Returns whether the run was long enough for rates; the report of a shorter one has none.
+fn has_rate(run: &RunReport) -> bool {
     run.offered_per_s > 0.0
 }
 
-fn lies_apart(a: &Run, b: &Run, name: &str) -> Option<bool> {
+fn lies_apart(a: &RunReport, b: &RunReport, name: &str) -> Option<bool> {
     let (a, b) = (a.confidence.get(name)?, b.confidence.get(name)?);
     Some((a.mean - b.mean).abs() > a.half_width + b.half_width)
 }
 
-fn warnings(a: &Run, b: &Run) -> Vec<String> {
+fn warnings(a: &RunReport, b: &RunReport) -> Vec<String> {
     let mut warnings = Vec::new();
     for (what, one, two) in [("workloads", &a.workload, &b.workload), ("arrivals", &a.arrivals, &b.arrivals)] {
         if one != two {
@@ -188,13 +189,13 @@ fn warnings(a: &Run, b: &Run) -> Vec<String> {
 }
 
 impl Comparison {
-    /// With names for the runs.
+    /// Sets the names of the runs.
     #[must_use]
     pub fn named(self, names: &[String; 2]) -> Self {
         Self { names: names.clone(), ..self }
     }
 
-    /// The figures that matter most, in a sentence.
+    /// Returns the most important figures in a sentence.
     #[must_use]
     pub fn summary(&self) -> String {
         let [first, second] = &self.names;
@@ -215,7 +216,7 @@ impl Comparison {
         }
     }
 
-    /// A table for people.
+    /// Returns a table for people.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = String::new();
@@ -242,7 +243,7 @@ impl Comparison {
         text
     }
 
-    /// The same for machines.
+    /// Returns the comparison for programs.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let rows: Vec<_> = self
@@ -257,12 +258,12 @@ impl Comparison {
     }
 }
 
-/// A name that fits into its column.
+/// Returns a name short enough for its column.
 fn short(name: &str) -> String {
     if name.chars().count() <= 12 { name.to_owned() } else { name.chars().take(11).chain(['…']).collect() }
 }
 
-/// A number with as many digits as say something.
+/// Formats a number with its significant digits.
 pub(super) fn figure(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -274,11 +275,11 @@ pub(super) fn figure(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::example;
+    use super::super::phase_data::example;
     use super::*;
 
-    fn run(calls: u64, millis: u64) -> Run {
-        Run::from_json(&example(calls, millis)).expect("a report")
+    fn run(calls: u64, millis: u64) -> RunReport {
+        RunReport::from_json(&example(calls, millis)).expect("a report")
     }
 
     fn row<'a>(comparison: &'a Comparison, name: &str) -> &'a Row {
@@ -380,32 +381,32 @@ mod tests {
         assert!(lines.iter().skip(1).all(|line| line.chars().count() >= columns), "aligned:\n{text}");
     }
 
-    /// A file may be damaged, or somebody else's: each number of a report becomes one that no run has.
+    /// A file may be damaged or foreign: each number of a report is replaced by one that no run has.
     #[test]
     fn no_number_in_a_file_stops_the_tables_and_pages() {
-        use super::super::{histograms, intervals, page, page_of_two};
+        use super::super::{comparison_page, histograms, intervals, page};
         let sound = example(9, 20);
         let mut leaves = Vec::new();
         paths(&sound, String::new(), &mut leaves);
         let extremes = [json!(u64::MAX), json!(5e-324), json!(f64::MAX), json!(-f64::MAX)];
-        let good = Run::from_json(&sound).expect("a report");
+        let good = RunReport::from_json(&sound).expect("a report");
         let mut read = 0;
-        // Rows that are alike are read alike: the first of each list.
+        // Rows of a list are parsed alike, so the first one of each list suffices.
         for leaf in leaves.iter().filter(|leaf| !leaf.contains("rows/") || leaf.contains("rows/0/")) {
             for extreme in &extremes {
                 let mut report = sound.clone();
                 *report.pointer_mut(leaf).expect("a leaf") = extreme.clone();
-                let Ok(run) = Run::from_json(&report) else { continue };
+                let Ok(run) = RunReport::from_json(&report) else { continue };
                 read += 1;
                 let comparison = compare(&good, &run);
-                let pages = [page(&run), page_of_two(&good, &run, &comparison), intervals(&run), histograms(&run)];
+                let pages = [page(&run), comparison_page(&good, &run, &comparison), intervals(&run), histograms(&run)];
                 assert!(pages.iter().all(|page| !page.is_empty()), "{leaf} {extreme}");
             }
         }
         assert!(read > 200, "{read}");
     }
 
-    /// Where numbers stand.
+    /// Finds the paths of all numbers.
     fn paths(value: &Value, at: String, found: &mut Vec<String>) {
         match value {
             Value::Object(fields) => fields.iter().for_each(|(name, value)| {

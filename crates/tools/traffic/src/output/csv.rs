@@ -1,13 +1,13 @@
-//! Tables for other programs, with one line of names (RFC 4180, with lines that end in LF).
+//! Tables for other programs, with a header line (RFC 4180, with lines that end in LF).
 
 use std::fmt::Write as _;
 
 use super::charts::count_of;
-use super::data::Run;
+use super::data::RunReport;
 
-/// The slices of a run; rates a second, times in microseconds.
+/// Returns the slices of a run; rates per second, times in microseconds.
 #[must_use]
-pub fn intervals(run: &Run) -> String {
+pub fn intervals(run: &RunReport) -> String {
     let mut text = "at_s,offered,refused,carried,lost,failed,unfinished,repeats,answered,mean_us,p50_us,p90_us,p95_us,p99_us,late_p99_us,unread_p99_us,\
         server_user,server_system,server_resident_bytes,server_drops\n"
         .to_owned();
@@ -35,7 +35,7 @@ pub fn intervals(run: &Run) -> String {
             row.late_p99_us,
             row.unread_p99_us
         );
-        // The server is looked at by another clock's beat.
+        // The server is sampled at intervals of its own.
         let beside = server.iter().find(|seen| (seen.at_s - row.at_s).abs() <= half);
         let _ = match beside {
             None => writeln!(text, ",,,,"),
@@ -48,9 +48,9 @@ pub fn intervals(run: &Run) -> String {
     text
 }
 
-/// The distributions of a run: a line for each time that occurred, with the share of times up to it.
+/// Returns the distributions of a run: a line for each time that occurred, with the share of times up to it.
 #[must_use]
-pub fn histograms(run: &Run) -> String {
+pub fn histograms(run: &RunReport) -> String {
     let mut text = "method,answer,us,count,share\n".to_owned();
     for distribution in &run.distributions {
         let all = count_of(distribution);
@@ -67,7 +67,7 @@ pub fn histograms(run: &Run) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::parts::example;
+    use super::super::phase_data::example;
     use super::*;
 
     fn table(text: &str) -> Vec<Vec<&str>> {
@@ -76,20 +76,20 @@ mod tests {
 
     #[test]
     fn every_slice_is_a_line_with_all_columns() {
-        let run = Run::from_json(&example(10, 20)).expect("a report");
+        let run = RunReport::from_json(&example(10, 20)).expect("a report");
         let text = intervals(&run);
         let rows = table(&text);
         assert_eq!(rows.len(), 61);
         assert!(rows.iter().all(|row| row.len() == 20), "{:?}", rows[1]);
         assert_eq!(rows[30][..6], ["30", "10", "0", "9", "0", "1"]);
         assert_eq!(rows[30][14..], ["8.1", "6.0", "0.200", "0.100", "41943040", "0"]);
-        let without = Run { server: None, ..run };
+        let without = RunReport { server: None, ..run };
         assert!(table(&intervals(&without)).iter().all(|row| row.len() == 20));
     }
 
     #[test]
     fn shares_rise_to_one() {
-        let run = Run::from_json(&example(10, 20)).expect("a report");
+        let run = RunReport::from_json(&example(10, 20)).expect("a report");
         let text = histograms(&run);
         let shares: Vec<f64> =
             table(&text).iter().filter(|row| row[1] == "2xx").map(|row| row[4].parse().expect("a number")).collect();

@@ -1,32 +1,32 @@
-//! A run's report as one page that needs nothing else: styles, plots and figures are in it, and no script.
+//! A run's report as one self-contained page: styles, plots and figures are in it, and it has no script.
 
-use super::charts::{self, Shown};
-use super::data::{Confidence, Run};
+use super::charts::{self, PlottedRun};
+use super::data::{Confidence, RunReport};
+use super::format::{bytes, date, float, grouped, micros, number, percent, seconds};
 use super::page::{Page, Tone, pairs};
 use super::plot::escape;
 use super::tables;
-use super::words::{bytes, date, float, grouped, micros, number, percent, seconds};
 
-/// The share that may be missing of the calls where a run is still called a fair one, in percent.
+/// Share of calls, in percent, that may be missing from a run that still counts as fair.
 const FAIR_UP_TO: f64 = 1.0;
 
-/// Calls that may be going on behind the last arrival without a word, in seconds of arrivals.
+/// Calls that may be in progress after the last arrival without a remark, in seconds of arrivals.
 const BEHIND_UP_TO: f64 = 1.0;
 
-/// The page.
+/// Returns the page.
 #[must_use]
-pub fn page(run: &Run) -> String {
+pub fn page(run: &RunReport) -> String {
     let mut page = Page::new("Load report", &run.workload, &facts(run));
     let (tone, sentence, more) = verdict(run);
     page.verdict(tone, &sentence, &more);
     page.tiles(&tiles(run));
-    page.wide("What became of the calls", &tables::accounts(run));
+    page.wide("Outcome of the calls", &tables::accounts(run));
     page.heading("Over time");
     let latency = match run.latency() {
         Some(row) => format!("Latency, {} → {}", row.method, row.answer),
         None => "Latency".to_owned(),
     };
-    let all = [Shown { run, name: "this share takes no longer", colour: 4 }];
+    let all = [PlottedRun { run, name: "this share takes no longer", colour: 4 }];
     page.cards(vec![
         ("Phones registered".to_owned(), charts::registered(run)),
         ("Load, calls a second".to_owned(), charts::load(run)),
@@ -35,8 +35,8 @@ pub fn page(run: &Run) -> String {
         (format!("{latency}: distribution"), charts::distribution(run)),
         ("Processors of the server".to_owned(), charts::processors(run)),
         ("Memory of the server".to_owned(), charts::memory(run)),
-        ("Calls going on".to_owned(), charts::going_on(run)),
-        ("How late the generator was".to_owned(), charts::lateness(run)),
+        ("Calls in progress".to_owned(), charts::going_on(run)),
+        ("Lateness of the generator".to_owned(), charts::lateness(run)),
     ]);
     page.heading("Figures");
     if let Some(answers) = tables::answers(run) {
@@ -53,8 +53,8 @@ pub fn page(run: &Run) -> String {
         ("The server".to_owned(), run.server.as_ref().map(tables::server)),
         ("Messages".to_owned(), tables::messages(run)),
         ("The generator".to_owned(), Some(tables::generator(run))),
-        ("Requests that came to an end".to_owned(), tables::transactions(run)),
-        ("Beside the record".to_owned(), tables::record(run)),
+        ("Completed requests".to_owned(), tables::transactions(run)),
+        ("Comparison with the record".to_owned(), tables::record(run)),
         ("Declared parameters".to_owned(), (!run.declared.is_empty()).then(declared)),
     ]);
     if !run.samples.is_empty() {
@@ -64,13 +64,13 @@ pub fn page(run: &Run) -> String {
         page.wide(&format!("Unexpected messages: the first of {}", grouped(run.unexpected)), &samples);
     }
     page.end(
-        "Rates are of the measured phase, behind the warm-up. Times run from when a request was sent first to when the kernel \
+        "Rates are of the measured phase, after the warm-up. Times run from when a request was sent first to when the kernel \
          took its answer, or, from due, from when the law of arrivals wanted its call to begin; histograms are exact to one percent.",
     )
 }
 
-/// Under what conditions a run was made.
-pub(super) fn facts(run: &Run) -> Vec<String> {
+/// Returns the conditions of a run.
+pub(super) fn facts(run: &RunReport) -> Vec<String> {
     let machine = &run.machine;
     let cores =
         if machine.processors > 0 { format!("{} × {}", machine.processors, machine.processor) } else { String::new() };
@@ -85,8 +85,8 @@ pub(super) fn facts(run: &Run) -> Vec<String> {
     ]
 }
 
-/// The sentence that matters, and what must be said beside it.
-pub(super) fn verdict(run: &Run) -> (Tone, String, Vec<String>) {
+/// Returns the main sentence and remarks on it.
+pub(super) fn verdict(run: &RunReport) -> (Tone, String, Vec<String>) {
     let missing = 100.0 * (1.0 - run.carried_share);
     let (mut tone, sentence) = match (run.sent, run.carried) {
         (0, _) => (Tone::Bad, "No call was made.".to_owned()),
@@ -122,15 +122,15 @@ pub(super) fn verdict(run: &Run) -> (Tone, String, Vec<String>) {
     if run.generator.forgotten > 0 {
         tone = worse(tone);
         let count = grouped(run.generator.forgotten);
-        more.push(format!("{count} calls were forgotten too early: what came again of them was taken for new."));
+        more.push(format!("{count} calls were forgotten too early: their retransmissions were taken for new calls."));
     }
     let behind = charts::behind(run);
     if float(behind) > BEHIND_UP_TO * run.offered_per_s {
-        more.push(format!("When the last call began, {} were going on.", grouped(behind)));
+        more.push(format!("When the last call began, {} were in progress.", grouped(behind)));
     }
     if run.repeats_sent > run.sent / 100 {
         tone = worse(tone);
-        more.push(format!("{} messages had to be sent again.", grouped(run.repeats_sent)));
+        more.push(format!("{} messages had to be retransmitted.", grouped(run.repeats_sent)));
     }
     if let Some(why) = &run.generator.bottleneck {
         tone = Tone::Bad;
@@ -140,7 +140,7 @@ pub(super) fn verdict(run: &Run) -> (Tone, String, Vec<String>) {
         tone = Tone::Bad;
         more.push(format!("The run was broken off: {why}."));
     } else if run.was_stopped {
-        more.push("Stopped early: the figures are of what was measured until then.".to_owned());
+        more.push("Stopped early: the figures cover the time until then.".to_owned());
     }
     if run.server.as_ref().is_some_and(|server| server.is_gone) {
         tone = Tone::Bad;
@@ -149,12 +149,12 @@ pub(super) fn verdict(run: &Run) -> (Tone, String, Vec<String>) {
     (tone, sentence, more)
 }
 
-/// What is not wholly good is fair.
+/// Returns a lower tone: good becomes fair.
 fn worse(tone: Tone) -> Tone {
     if tone == Tone::Good { Tone::Fair } else { tone }
 }
 
-fn tiles(run: &Run) -> Vec<(&'static str, String, String)> {
+fn tiles(run: &RunReport) -> Vec<(&'static str, String, String)> {
     let plus_minus =
         run.confidence.get("carried_per_s").map(|confidence| within(confidence, run.carried_per_s)).unwrap_or_default();
     let mut lost = format!("{} lost, {} failed", grouped(run.lost), grouped(run.failed));
@@ -178,7 +178,7 @@ fn tiles(run: &Run) -> Vec<(&'static str, String, String)> {
     tiles
 }
 
-/// The interval of confidence; with its mean where that is another one, because calls were carried behind the last arrival.
+/// Returns the confidence interval, with its mean if that differs because calls were carried after the last arrival.
 fn within(confidence: &Confidence, shown: f64) -> String {
     let Confidence { mean, half_width, level, .. } = *confidence;
     let hint = if confidence.is_correlated { ", short run" } else { "" };
@@ -192,10 +192,10 @@ mod tests {
     use quick_xml::Reader;
     use quick_xml::events::Event;
 
-    use super::super::parts::example;
+    use super::super::phase_data::example;
     use super::*;
 
-    /// The names of all elements, and that they are nested as they must be.
+    /// Returns the names of all elements; fails if they are not properly nested.
     fn elements(html: &str) -> Vec<String> {
         let mut reader = Reader::from_str(html);
         reader.config_mut().check_end_names = true;
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_page_is_well_formed_and_needs_nothing_else() {
-        let html = page(&Run::from_json(&example(10, 20)).expect("a report"));
+        let html = page(&RunReport::from_json(&example(10, 20)).expect("a report"));
         let names = elements(&html);
         assert_eq!(names.iter().filter(|name| *name == "svg").count(), 8, "all plots");
         for wanted in ["script", "link", "img", "iframe", "object"] {
@@ -232,19 +232,19 @@ mod tests {
 
     #[test]
     fn two_runs_stand_on_one_page() {
-        let [a, b] = [20, 10].map(|millis| Run::from_json(&example(10, millis)).expect("a report"));
+        let [a, b] = [20, 10].map(|millis| RunReport::from_json(&example(10, millis)).expect("a report"));
         let comparison = super::super::compare(&a, &b).named(&["<old>".to_owned(), "new".to_owned()]);
-        let html = super::super::page_of_two(&a, &b, &comparison);
+        let html = super::super::comparison_page(&a, &b, &comparison);
         let names = elements(&html);
         assert_eq!(names.iter().filter(|name| *name == "svg").count(), 6, "all plots");
         assert!(html.contains("&lt;old&gt;") && html.contains("class=\"good\">better") && !html.contains("NaN"));
-        let empty = super::super::page_of_two(&Run::default(), &b, &comparison);
+        let empty = super::super::comparison_page(&RunReport::default(), &b, &comparison);
         assert!(elements(&empty).contains(&"table".to_owned()) && !empty.contains("NaN"));
     }
 
     #[test]
     fn the_page_says_what_was_measured() {
-        let html = page(&Run::from_json(&example(10, 20)).expect("a report"));
+        let html = page(&RunReport::from_json(&example(10, 20)).expect("a report"));
         for wanted in [
             "proxy-200",
             "poisson at 10/s",
@@ -273,7 +273,7 @@ mod tests {
         let differs = serde_json::json!([{ "method": "INVITE", "recorded": "200", "got": "486", "count": 3 }]);
         report["record"] = serde_json::json!({ "same": 77, "differs": differs });
         report["samples"] = serde_json::json!(["OPTIONS sip:x SIP/2.0\r\nCSeq: none\r\n\r\n"]);
-        let html = page(&Run::from_json(&report).expect("a report"));
+        let html = page(&RunReport::from_json(&report).expect("a report"));
         elements(&html);
         for wanted in ["caller: garbage</td><td>25 %", "callee</td><td>100 %", "87.5 %", "INVITE: 200 → 486</td><td>3"]
         {
@@ -291,7 +291,7 @@ mod tests {
         report["callee"] = serde_json::json!({ "service_drops": 221 });
         report["generator"]["forgotten"] = 12.into();
         report["generator"]["handed_over"] = 4_711.into();
-        let html = page(&Run::from_json(&report).expect("a report"));
+        let html = page(&RunReport::from_json(&report).expect("a report"));
         elements(&html);
         for wanted in [
             "Caution: calls began 9s late.",
@@ -308,12 +308,12 @@ mod tests {
 
     #[test]
     fn a_page_of_nothing_is_a_page() {
-        let html = page(&Run::default());
+        let html = page(&RunReport::default());
         assert!(elements(&html).contains(&"table".to_owned()));
         assert!(!html.contains("NaN"));
         let report = serde_json::json!({ "offered": 3, "carried": 0, "workload": "<x>", "was_stopped": true,
             "generator": { "bottleneck": "too <slow>" } });
-        let html = page(&Run::from_json(&report).expect("a short one"));
+        let html = page(&RunReport::from_json(&report).expect("a short one"));
         elements(&html);
         assert!(
             html.contains("Stopped early") && html.contains("too &lt;slow&gt;") && html.contains("<h1>&lt;x&gt;</h1>")

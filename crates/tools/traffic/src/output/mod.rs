@@ -1,31 +1,33 @@
-//! What a run shows: live lines, and from its report tables for programs, a page for people, and comparisons of two runs.
+//! Output of a run: live lines, and from its report tables for programs, a page for people, and comparisons of two
+//! runs.
 //!
-//! [`Parts::extend`] adds to the JSON what belongs to a phase's course; everything else here is made of that JSON alone
-//! ([`Run`]), so that a page can be drawn, and two runs compared, long after.
+//! [`PhaseData::extend`] adds a phase's data to the JSON. Everything else is made from that JSON alone
+//! ([`RunReport`]), so that a page can be drawn, and two runs compared, at any later time.
 
 mod charts;
 mod compare;
+mod comparison_page;
 mod csv;
 mod data;
+pub(crate) mod format;
 mod html;
 mod live;
 pub(crate) mod page;
-mod parts;
+mod phase_data;
 pub(crate) mod plot;
 mod sweep;
 mod tables;
-mod versus;
-pub(crate) mod words;
 
-pub use compare::{Better, Comparison, Row, compare};
+pub use compare::{BetterWhen, Comparison, Row, compare};
+pub use comparison_page::comparison_page;
 pub use csv::{histograms, intervals};
 pub use data::{
     AnswerRow, Callee, Calls, Confidence, Counts, Difference, Distribution, Generator, IntervalRow, Intervals, Latency,
-    Machine, MetricRow, Record, Recovery, RecoveryTime, Run, RunError, ScriptRow, Server, ServerRow, Transactions,
+    Machine, MetricRow, Record, Recovery, RecoveryTime, ReportError, RunReport, ScriptRow, Server, ServerRow,
+    Transactions,
 };
+pub(crate) use format::{percent, percent_of};
 pub use html::page;
-pub use live::Live;
-pub use parts::Parts;
+pub use live::LiveStatus;
+pub use phase_data::PhaseData;
 pub use sweep::sweep_page;
-pub use versus::page_of_two;
-pub(crate) use words::{percent, percent_of};

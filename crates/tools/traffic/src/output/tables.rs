@@ -1,15 +1,15 @@
-//! The tables of a run's page.
+//! Tables of a run's page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::data::{Calls, Counts, MetricRow, Recovery, Run, Server, ServerRow};
+use super::data::{Calls, Counts, MetricRow, Recovery, RunReport, Server, ServerRow};
+use super::format::{bytes, float, grouped, micros, number, percent, seconds};
 use super::page::{pairs, table};
 use super::plot::escape;
-use super::words::{bytes, float, grouped, micros, number, percent, seconds};
 
-/// What became of the calls: a bar, the two sums that must hold, and the reasons of those that failed.
-pub(super) fn accounts(run: &Run) -> String {
+/// Returns the outcomes of calls: a bar, the two sums that must hold, and the reasons of failures.
+pub(super) fn accounts(run: &RunReport) -> String {
     let parts = [
         (2, "carried", run.carried),
         (5, "lost: no answer", run.lost),
@@ -52,7 +52,7 @@ pub(super) fn accounts(run: &Run) -> String {
     html
 }
 
-/// What became of calls under load.
+/// Returns the outcomes of calls under load.
 pub(super) fn calls(calls: &Calls) -> String {
     let ended = calls.ended_by_bye.saturating_add(calls.ended_otherwise);
     let setup = &calls.setup_us;
@@ -71,7 +71,7 @@ pub(super) fn calls(calls: &Calls) -> String {
     pairs(rows.into_iter())
 }
 
-/// When phones were registered after a power cut, and what that took.
+/// Returns when phones were registered after a power cut, and the messages this took.
 pub(super) fn recovery(recovery: &Recovery) -> String {
     let counts = |counts: &Counts| format!("mean {}, at most {}", number(counts.mean), counts.max);
     let times = recovery.times.iter().map(|time| {
@@ -89,7 +89,7 @@ pub(super) fn recovery(recovery: &Recovery) -> String {
     pairs(rows.iter().map(|(name, value)| (name.as_str(), value.clone())))
 }
 
-fn adds_up(run: &Run) -> bool {
+fn adds_up(run: &RunReport) -> bool {
     let ended = total([run.carried, run.lost, run.failed, run.unfinished].into_iter());
     run.offered == run.sent.saturating_add(run.refused) && run.sent == ended
 }
@@ -123,7 +123,7 @@ pub(super) fn metrics(rows: &[MetricRow]) -> Option<String> {
     rows.iter().any(|row| has_any(&row)).then_some(html)
 }
 
-pub(super) fn answers(run: &Run) -> Option<String> {
+pub(super) fn answers(run: &RunReport) -> Option<String> {
     let sent = run.answers.iter().map(|row| (row, ""));
     let due = run.answers_from_due.iter().map(|row| (row, ", from due"));
     let rows = sent.chain(due).map(|(row, from)| {
@@ -136,11 +136,11 @@ pub(super) fn answers(run: &Run) -> Option<String> {
     table(&head, &rows.collect::<Vec<_>>())
 }
 
-pub(super) fn messages(run: &Run) -> Option<String> {
+pub(super) fn messages(run: &RunReport) -> Option<String> {
     let names: BTreeSet<&String> = run.messages_sent.keys().chain(run.messages_received.keys()).collect();
     let of =
         |map: &BTreeMap<String, u64>, name: &String| map.get(name).map(|count| grouped(*count)).unwrap_or_default();
-    // Requests before answers.
+    // Requests before responses.
     let is_answer = |name: &&&String| name.starts_with(|c: char| c.is_ascii_digit());
     let ordered = names.iter().filter(|name| !is_answer(name)).chain(names.iter().filter(is_answer));
     let mut rows: Vec<Vec<String>> = ordered
@@ -153,8 +153,8 @@ pub(super) fn messages(run: &Run) -> Option<String> {
     table(&["message", "sent", "received"], &rows)
 }
 
-/// The calls by what they did, where they did several things.
-pub(super) fn scripts(run: &Run) -> Option<String> {
+/// Returns the calls by script, if there are several scripts.
+pub(super) fn scripts(run: &RunReport) -> Option<String> {
     if run.scripts.len() < 2 {
         return None;
     }
@@ -171,8 +171,8 @@ pub(super) fn scripts(run: &Run) -> Option<String> {
     table(&["end: script", "share", "sent", "carried", "lost", "failed", "unfinished"], &rows.collect::<Vec<_>>())
 }
 
-/// Requests by what became of them.
-pub(super) fn transactions(run: &Run) -> Option<String> {
+/// Returns the outcomes of requests.
+pub(super) fn transactions(run: &RunReport) -> Option<String> {
     let rows = run.transactions.iter().map(|(method, row)| {
         let share = format!("{} %", percent(100.0 * row.share));
         vec![method.clone(), grouped(row.all), grouped(row.succeeded), grouped(row.failed), share]
@@ -180,8 +180,8 @@ pub(super) fn transactions(run: &Run) -> Option<String> {
     table(&["transactions", "all", "succeeded", "failed", "success"], &rows.collect::<Vec<_>>())
 }
 
-/// Answers that differ from those of the record.
-pub(super) fn record(run: &Run) -> Option<String> {
+/// Returns the responses that differ from those of the record.
+pub(super) fn record(run: &RunReport) -> Option<String> {
     let record = run.record.as_ref()?;
     let rows = record
         .differs
@@ -204,7 +204,7 @@ pub(super) fn server(server: &Server) -> String {
         ("CPU time a call", micros(server.cpu_us_per_call)),
         ("context switches a call", format!("{:.2}", server.switches_per_call)),
         ("memory at most", bytes(float(server.peak_bytes))),
-        ("datagrams it had no room for", drops),
+        ("datagrams dropped for lack of room", drops),
         ("such datagrams of all sockets of the machine", grouped(others)),
         ("page faults to the disk", grouped(faults)),
         ("context switches it was forced to", format!("{}/s", number(mean(|row| row.involuntary_per_s)))),
@@ -214,7 +214,7 @@ pub(super) fn server(server: &Server) -> String {
     pairs(rows.into_iter())
 }
 
-pub(super) fn generator(run: &Run) -> String {
+pub(super) fn generator(run: &RunReport) -> String {
     let generator = &run.generator;
     let late = &generator.lateness_us;
     let lateness = [
@@ -240,21 +240,21 @@ pub(super) fn generator(run: &Run) -> String {
         ("messages it could not send", grouped(generator.send_failures)),
         ("calls it forgot too early", grouped(generator.forgotten)),
     ];
-    let joined = [("messages that left joined with others", grouped(generator.joined))];
+    let joined = [("messages sent in segmented packets", grouped(generator.joined))];
     let joined = joined.into_iter().filter(|_| generator.joined > 0);
     let shared = [
         ("messages handed over between its threads", grouped(generator.handed_over)),
         ("messages dropped on that way", grouped(generator.handover_drops)),
     ];
-    // Only threads that listen at one address do so.
+    // Only threads that listen at one address hand messages over.
     let shared = shared.into_iter().filter(|_| generator.handed_over > 0);
-    // Who only answers is never late.
+    // A run that only answers is never late.
     let lateness = lateness.into_iter().filter(|_| late.count > 0);
     let waiting = waiting.into_iter().filter(|_| unread.count > 0);
     pairs(lateness.chain(waiting).chain(resending).chain(rows).chain(joined).chain(shared))
 }
 
-/// A sum of what a file says, whatever that is.
+/// Returns the sum of counts from a file, which may have any values.
 fn total(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }

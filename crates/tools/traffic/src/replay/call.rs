@@ -1,4 +1,5 @@
-//! The calls of a capture: which messages belong together, which of them one end sent and received, what was sent again.
+//! Groups the messages of a capture into calls: the messages that belong together, those that each end sent and
+//! received, and the retransmissions.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,37 +8,37 @@ use hashbrown::{HashMap, HashSet};
 use strowger_foundation::Transport;
 use strowger_message::{Head, HeaderName, Method, NameAddr, StartLine, Uri, Via};
 
-use super::capture::{Capture, Recorded};
-use super::skipped::{Reason, Skipped};
-use crate::script::{Kind, Verb};
+use super::capture::{Capture, CapturedMessage};
+use super::skipped::{Reason, SkipCounts};
+use crate::script::{Kind, MethodId};
 
 /// A message of one end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Item {
-    /// Its place in the capture.
+pub(super) struct CallMessage {
+    /// Its index in the capture.
     pub message: usize,
-    /// When it passed, and when its first attempt did, where it answers a challenge.
+    /// When it was captured; `first_at` is the time of its first attempt, if it answers a challenge.
     pub at: u64,
     pub first_at: u64,
     /// Whether this end sent it.
     pub is_out: bool,
     pub kind: Kind,
-    /// CSeq.
+    /// The CSeq number.
     pub number: u32,
-    pub verb: Verb,
+    pub method: MethodId,
     /// Whether To has a tag.
     pub is_in_dialog: bool,
-    /// Whether it answers a challenge.
+    /// Whether it carries credentials.
     pub has_credentials: bool,
 }
 
-impl Item {
-    /// Whether it is a request that begins a transaction of its own.
+impl CallMessage {
+    /// Returns whether it is a request that begins a transaction of its own.
     pub(super) fn is_request(&self) -> bool {
         matches!(self.kind, Kind::Request(verb) if verb.takes_number())
     }
 
-    /// The status, where it is a response.
+    /// Returns the status if it is a response.
     pub(super) fn status(&self) -> Option<u16> {
         if let Kind::Response(status) = self.kind { Some(status) } else { None }
     }
@@ -45,38 +46,38 @@ impl Item {
 
 /// One end of a call.
 #[derive(Clone, Debug, Default)]
-pub(super) struct End {
-    /// What it sent and received, in order.
-    pub items: Vec<Item>,
+pub(super) struct CallSide {
+    /// The messages that it sent and received, in order.
+    pub items: Vec<CallMessage>,
     /// Its own addresses.
     pub own: Vec<SocketAddr>,
-    /// The address that it spoke with first.
+    /// The first address that it exchanged messages with.
     pub peer: Option<SocketAddr>,
 }
 
-/// A call, a registration, or whatever else begins with a request.
+/// A call, a registration, or anything else that begins with a request.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     /// When its first request was sent.
     pub at: u64,
-    pub caller: End,
-    /// Who answered, where the capture has it.
-    pub callee: Option<End>,
+    pub caller: CallSide,
+    /// The called end, if the capture has its messages.
+    pub callee: Option<CallSide>,
 }
 
-/// What is read of every message.
+/// Properties of a message that are used to group it.
 #[derive(Clone, Copy, Debug)]
-struct Note {
-    item: Item,
-    /// Of the branch of a request, or of the tag of a response.
+struct MessageNote {
+    item: CallMessage,
+    /// Hash of a request's branch or of a response's tag.
     mark: u64,
 }
 
-/// Sorts the messages of a capture into calls, in the order of their beginnings.
-pub(super) fn calls(capture: &Capture, skipped: &mut Skipped) -> Vec<Call> {
+/// Groups the messages of a capture into calls, ordered by their beginning.
+pub(super) fn calls(capture: &Capture, skipped: &mut SkipCounts) -> Vec<Call> {
     let hasher = FixedState::with_seed(3);
     let mut groups: HashMap<Vec<u8>, usize, FixedState> = HashMap::with_hasher(hasher);
-    let mut notes: Vec<Vec<Note>> = Vec::new();
+    let mut notes: Vec<Vec<MessageNote>> = Vec::new();
     for (message, recorded) in capture.messages.iter().enumerate() {
         let Some((key, note)) = note(message, recorded) else {
             skipped.add(Reason::NoSip);
@@ -95,9 +96,9 @@ pub(super) fn calls(capture: &Capture, skipped: &mut Skipped) -> Vec<Call> {
     calls
 }
 
-/// What stands for a message here, and which call it belongs to: its Call-ID and both parties, for gateways register everybody
-/// under one Call-ID.
-fn note(message: usize, recorded: &Recorded) -> Option<(Vec<u8>, Note)> {
+/// Returns the key of the call that a message belongs to, and the message's properties. The key contains the Call-ID
+/// and both parties, because gateways register all users under one Call-ID.
+fn note(message: usize, recorded: &CapturedMessage) -> Option<(Vec<u8>, MessageNote)> {
     let head = Head::scan(&recorded.bytes).ok()?;
     let kind = kind_of(&head);
     let (number, verb) = read_cseq(head.first(HeaderName::CSeq)?)?;
@@ -114,27 +115,37 @@ fn note(message: usize, recorded: &Recorded) -> Option<(Vec<u8>, Note)> {
     let at = recorded.at;
     let has_credentials = has_credentials(&head);
     let is_in_dialog = to_tag.is_some();
-    let item = Item { message, at, first_at: at, is_out: false, kind, number, verb, is_in_dialog, has_credentials };
-    Some((key, Note { item, mark: hash(mark) }))
+    let item = CallMessage {
+        message,
+        at,
+        first_at: at,
+        is_out: false,
+        kind,
+        number,
+        method: verb,
+        is_in_dialog,
+        has_credentials,
+    };
+    Some((key, MessageNote { item, mark: hash(mark) }))
 }
 
-/// What a message is.
+/// Returns the kind of a message.
 pub(super) fn kind_of(head: &Head<'_>) -> Kind {
     match head.start() {
-        StartLine::Request { method, .. } => Kind::Request(Verb::of(method)),
+        StartLine::Request { method, .. } => Kind::Request(MethodId::of(method)),
         StartLine::Response { status, .. } => Kind::Response(status.code()),
     }
 }
 
-/// `number METHOD`.
-pub(super) fn read_cseq(value: &[u8]) -> Option<(u32, Verb)> {
+/// Parses `number METHOD`.
+pub(super) fn read_cseq(value: &[u8]) -> Option<(u32, MethodId)> {
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, method) = value.split_at_checked(digits)?;
     let number = strowger_message::parse_decimal(digits).and_then(|number| u32::try_from(number).ok())?;
-    Some((number, Verb::of(Method::from_token(method.trim_ascii()))))
+    Some((number, MethodId::of(Method::from_token(method.trim_ascii()))))
 }
 
-/// The user part of a party's URI, or all of it where it is none of SIP.
+/// Returns the user part of a party's URI, or the whole URI if it is not a SIP URI.
 pub(super) fn user_of<'a>(party: Option<&NameAddr<'a>>) -> &'a [u8] {
     let Some(party) = party else { return &[] };
     match Uri::parse(party.uri) {
@@ -148,8 +159,8 @@ fn hash(bytes: &[u8]) -> u64 {
     FixedState::with_seed(4).hash_one(bytes)
 }
 
-fn call(notes: &[Note], messages: &[Recorded], skipped: &mut Skipped) -> Option<Call> {
-    let begins = |note: &Note| note.item.is_request() && !note.item.is_in_dialog;
+fn call(notes: &[MessageNote], messages: &[CapturedMessage], skipped: &mut SkipCounts) -> Option<Call> {
+    let begins = |note: &MessageNote| note.item.is_request() && !note.item.is_in_dialog;
     let Some(first) = notes.iter().position(begins) else {
         skipped.add_many(Reason::NoBeginning, notes.len() as u64);
         return None;
@@ -165,16 +176,16 @@ fn call(notes: &[Note], messages: &[Recorded], skipped: &mut Skipped) -> Option<
         let answered = contact.filter(|message| own.first() == Some(&message.source));
         own.extend(answered.flat_map(|message| addresses(message, false)).collect::<Vec<_>>());
         own.dedup();
-        // What one end has dropped as a copy the other may drop too, without its being counted again.
-        end(notes, messages, (own, peer), &mut used, &mut Skipped::default())
+        // The other end may drop the same copies, which are not counted twice.
+        end(notes, messages, (own, peer), &mut used, &mut SkipCounts::default())
     });
     let others = notes.iter().filter(|note| !used.contains(&note.item.message)).count();
     skipped.add_many(Reason::OtherHop, others as u64);
     Some(Call { at: notes.first()?.item.at, caller, callee: callee.filter(|end| !end.items.is_empty()) })
 }
 
-/// Where the sender of a message can be reached: where it came from, and what it says of itself.
-fn addresses(message: &Recorded, has_via: bool) -> Vec<SocketAddr> {
+/// Returns the addresses of a message's sender: the source, and those in its Via and Contact.
+fn addresses(message: &CapturedMessage, has_via: bool) -> Vec<SocketAddr> {
     let mut found = vec![message.source];
     let Ok(head) = Head::scan(&message.bytes) else { return found };
     let mut add = |ip: Option<IpAddr>, port: Option<u16>| {
@@ -191,8 +202,9 @@ fn addresses(message: &Recorded, has_via: bool) -> Vec<SocketAddr> {
     found
 }
 
-/// The last hop of the request that began a call, where somebody answered it who is no registrar: who is called, and by whom.
-fn callee_at(notes: &[Note], messages: &[Recorded]) -> Option<(Vec<SocketAddr>, SocketAddr)> {
+/// Returns the last hop of a call's first request, callee and caller side, if the callee answered and the request was
+/// not a REGISTER.
+fn callee_at(notes: &[MessageNote], messages: &[CapturedMessage]) -> Option<(Vec<SocketAddr>, SocketAddr)> {
     let verb = match notes.first()?.item.kind {
         Kind::Request(verb) => verb,
         _ => return None,
@@ -205,8 +217,8 @@ fn callee_at(notes: &[Note], messages: &[Recorded]) -> Option<(Vec<SocketAddr>, 
             hops.push(hop);
         }
     }
-    let answers_itself = matches!(verb, Verb::Invite | Verb::Message);
-    if verb == Verb::Register || (hops.len() < 2 && !answers_itself) {
+    let answers_itself = matches!(verb, MethodId::Invite | MethodId::Message);
+    if verb == MethodId::Register || (hops.len() < 2 && !answers_itself) {
         return None;
     }
     let sends_on = |address: SocketAddr| hops.iter().any(|(source, _)| *source == address);
@@ -215,7 +227,7 @@ fn callee_at(notes: &[Note], messages: &[Recorded]) -> Option<(Vec<SocketAddr>, 
         notes.iter().any(|note| {
             let message = messages.get(note.item.message);
             matches!(note.item.kind, Kind::Response(200..=299))
-                && note.item.verb == verb
+                && note.item.method == verb
                 && message.is_some_and(|message| (message.source, message.destination) == (*destination, *source))
         })
     };
@@ -223,19 +235,19 @@ fn callee_at(notes: &[Note], messages: &[Recorded]) -> Option<(Vec<SocketAddr>, 
     Some((vec![destination], source))
 }
 
-/// What one end sent and received, without what was sent again, challenges and what answers them at once.
+/// Returns what one end sent and received, without retransmissions, challenges and the requests that were challenged.
 fn end(
-    notes: &[Note],
-    messages: &[Recorded],
+    notes: &[MessageNote],
+    messages: &[CapturedMessage],
     (own, peer): (Vec<SocketAddr>, SocketAddr),
     used: &mut HashSet<usize, FixedState>,
-    skipped: &mut Skipped,
-) -> End {
+    skipped: &mut SkipCounts,
+) -> CallSide {
     let mut seen = HashSet::with_hasher(FixedState::with_seed(6));
-    let mut items: Vec<Item> = Vec::new();
+    let mut items: Vec<CallMessage> = Vec::new();
     let first = own.first().copied();
     let is_own = |address: SocketAddr, transport: Transport| {
-        // A new connection has a new port.
+        // A new TCP connection has a new port.
         let is_same_host = transport == Transport::Tcp
             && first.is_some_and(|first| first.ip() == address.ip() && first.ip() != peer.ip());
         own.contains(&address) || is_same_host
@@ -247,20 +259,20 @@ fn end(
             continue;
         }
         used.insert(note.item.message);
-        let key = (is_out, note.item.kind, note.item.number, note.item.verb, note.mark);
+        let key = (is_out, note.item.kind, note.item.number, note.item.method, note.mark);
         if seen.insert(key) {
-            items.push(Item { is_out, ..note.item });
+            items.push(CallMessage { is_out, ..note.item });
         } else {
             skipped.add(Reason::Repeated);
         }
     }
     drop_challenged(&mut items);
-    End { items, own, peer: Some(peer) }
+    CallSide { items, own, peer: Some(peer) }
 }
 
-/// A request that was challenged and came again with credentials counts once: with the instant of its first attempt, and the
-/// answer to its last.
-fn drop_challenged(items: &mut Vec<Item>) {
+/// Merges a challenged request with its repetition with credentials: the time of the first attempt, and the response
+/// to the last.
+fn drop_challenged(items: &mut Vec<CallMessage>) {
     let mut at = 0;
     while let Some(request) = items.get(at).copied() {
         at += 1;
@@ -268,10 +280,11 @@ fn drop_challenged(items: &mut Vec<Item>) {
             continue;
         }
         let behind = items.get(at..).unwrap_or(&[]);
-        let is_answer =
-            |item: &&Item| item.is_out != request.is_out && item.number == request.number && item.verb == request.verb;
+        let is_answer = |item: &&CallMessage| {
+            item.is_out != request.is_out && item.number == request.number && item.method == request.method
+        };
         let last = behind.iter().filter(is_answer).find(|item| item.status().is_some_and(|status| status >= 200));
-        if !matches!(last.and_then(Item::status), Some(401 | 407)) {
+        if !matches!(last.and_then(CallMessage::status), Some(401 | 407)) {
             continue;
         }
         let again = behind.iter().position(|item| {
@@ -280,10 +293,10 @@ fn drop_challenged(items: &mut Vec<Item>) {
         let Some(again) = again.map(|again| again + at) else { continue };
         let Some(retry) = items.get_mut(again).filter(|retry| retry.has_credentials) else { continue };
         retry.first_at = request.first_at;
-        let is_gone = |item: &Item| {
+        let is_gone = |item: &CallMessage| {
             item.number == request.number
-                && (item.verb == request.verb || item.kind == Kind::Request(Verb::Ack))
-                && (item.kind == request.kind || item.kind == Kind::Request(Verb::Ack) || item.status().is_some())
+                && (item.method == request.method || item.kind == Kind::Request(MethodId::Ack))
+                && (item.kind == request.kind || item.kind == Kind::Request(MethodId::Ack) || item.status().is_some())
         };
         let before = items.len();
         let mut index = 0;
@@ -296,27 +309,27 @@ fn drop_challenged(items: &mut Vec<Item>) {
     }
 }
 
-/// What says of a message whether it begins something.
+/// Properties of a message that show whether it begins a call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Opening<'a> {
+pub(crate) struct RequestSummary<'a> {
     pub kind: Kind,
     pub call_id: &'a [u8],
     pub number: u32,
-    pub verb: Verb,
+    pub method: MethodId,
     pub is_in_dialog: bool,
     pub has_credentials: bool,
 }
 
-/// Reads it; `None` where the message lacks what every message has.
-pub(crate) fn opening(recorded: &Recorded) -> Option<Opening<'_>> {
+/// Parses the properties; `None` if the message lacks a mandatory field.
+pub(crate) fn opening(recorded: &CapturedMessage) -> Option<RequestSummary<'_>> {
     let head = Head::scan(&recorded.bytes).ok()?;
     let (number, verb) = read_cseq(head.first(HeaderName::CSeq)?)?;
     let to = head.first(HeaderName::To).and_then(NameAddr::parse);
-    Some(Opening {
+    Some(RequestSummary {
         kind: kind_of(&head),
         call_id: head.first(HeaderName::CallId)?,
         number,
-        verb,
+        method: verb,
         is_in_dialog: to.and_then(|to| to.tag()).is_some(),
         has_credentials: has_credentials(&head),
     })

@@ -1,104 +1,106 @@
-//! How a script ends, and what is beside the way of the record: answers other than recorded, challenges, calls whose end the
-//! capture does not have.
+//! The end of a script, and its branches for divergence from the recording: other answers, challenges, and calls
+//! without an end in the capture.
 
 use std::time::Duration;
 
-use super::call::Item;
-use super::compile::{Asked, Compiler, PATIENCE};
+use super::call::CallMessage;
+use super::compile::{Compiler, OwnRequest, PATIENCE};
 use crate::law::Law;
-use crate::script::{Condition, Ending, Failure, Kind, Pattern, Script, ScriptError, Takes, Verb};
+use crate::script::{Condition, Ending, Extract, Failure, Kind, MethodId, Pattern, Script, ScriptError};
 
-/// How long the called end leaves a request without any answer at most, less than 64·T1 (RFC 3261, 17.1.1.2 and 17.1.2.2).
+/// Maximum time that the called end leaves a request without any response; less than 64·T1 (RFC 3261 §17.1.1.2,
+/// §17.1.2.2).
 const SILENCE: Duration = Duration::from_secs(28);
 
 impl Compiler<'_> {
-    /// What follows the last item, and what is beside the way.
+    /// Adds the steps after the last item, and the branches for divergence.
     pub(super) fn finish(mut self) -> Result<(Script, u64), ScriptError> {
         if self.rewriting.is_caller {
             self.finish_caller();
         } else {
             self.finish_callee();
         }
-        let invites: Vec<Asked> = self
+        let invites: Vec<OwnRequest> = self
             .asked
             .iter()
             .copied()
-            .filter(|asked| self.item(asked.item).is_some_and(|item| item.verb == Verb::Invite))
+            .filter(|asked| self.item(asked.item).is_some_and(|item| item.method == MethodId::Invite))
             .collect();
         for asked in invites {
-            self.aside(asked);
+            self.divergence_branch(asked);
         }
         let overlapping = self.asked.iter().filter(|asked| matches!(asked.answer, Some((usize::MAX, _)))).count();
         Ok((self.b.build()?, overlapping as u64))
     }
 
     fn finish_caller(&mut self) {
-        let first = self.item(0).filter(|item| item.verb == Verb::Invite);
+        let first = self.item(0).filter(|item| item.method == MethodId::Invite);
         if let Some(asked) = self.open.and_then(|item| self.asked_by(item)) {
-            // The record ends before the answer.
-            let expects = self.meanwhile(self.end.items.len());
+            // The recording ends before the answer.
+            let expects = self.concurrent_expects(self.end.items.len());
             self.b.wait_for(&expects, None);
-            self.b.place(asked.expected).end(Ending::Carried);
+            self.b.place_label(asked.expected).end(Ending::Carried);
             return;
         }
         let is_answered = self.asked.iter().any(|asked| matches!(asked.answer, Some((_, 200..=299))));
-        let hangs_up = Kind::Request(Verb::Bye);
+        let hangs_up = Kind::Request(MethodId::Bye);
         let asks_bye = self.end.items.iter().any(|item| item.kind == hangs_up && item.is_out);
         let Some(first) = first.filter(|_| is_answered && !asks_bye) else {
             self.b.end(Ending::Carried);
             return;
         };
-        // Behind a BYE of the other end that came, the call is over; without one, it is hung up here.
-        let over = self.b.mark();
+        // If the other end's BYE came, the call is over; otherwise this end hangs up.
+        let over = self.b.label();
         let bye = self.end.items.iter().position(|item| item.kind == hangs_up);
         let answer = bye.and_then(|bye| self.answers.get(bye).copied().flatten());
         if let Some(answer) = answer {
             self.b.when(Condition::Set(answer), over);
         }
         if bye.is_none() {
-            if !self.end.items.iter().any(|item| item.is_out && item.kind == Kind::Request(Verb::Ack)) {
-                self.invent(first, Verb::Ack);
+            if !self.end.items.iter().any(|item| item.is_out && item.kind == Kind::Request(MethodId::Ack)) {
+                self.send_unrecorded_request(first, MethodId::Ack);
             }
-            self.until(self.end.items.len(), self.setting.ends_at);
+            self.wait_until(self.end.items.len(), self.setting.ends_at);
         }
         self.hang_up(first);
-        self.b.place(over).end(Ending::Carried);
+        self.b.place_label(over).end(Ending::Carried);
     }
 
     fn finish_callee(&mut self) {
         let items = &self.end.items;
         let first = items.first().copied();
-        let hangs_up = Kind::Request(Verb::Bye);
-        let replied = |item: &Item| {
-            item.is_out && first.is_some_and(|first| first.verb == item.verb && first.number <= item.number)
+        let hangs_up = Kind::Request(MethodId::Bye);
+        let replied = |item: &CallMessage| {
+            item.is_out && first.is_some_and(|first| first.method == item.method && first.number <= item.number)
         };
-        let last = items.iter().filter(|item| replied(item)).filter_map(Item::status).max();
-        let is_call = first.is_some_and(|first| first.verb == Verb::Invite);
+        let last = items.iter().filter(|item| replied(item)).filter_map(CallMessage::status).max();
+        let is_call = first.is_some_and(|first| first.method == MethodId::Invite);
         let has_bye = items.iter().any(|item| item.kind == hangs_up);
         let answer = self.answers.first().copied().flatten();
         match (last, answer) {
             (Some(200..=299), _) if is_call && !has_bye => {
-                let (law, over) = (self.gap(self.setting.ends_at) + PATIENCE.1, self.b.mark());
+                let (law, over) = (self.gap(self.setting.ends_at) + PATIENCE.1, self.b.label());
                 let law = self.b.law(Law::constant(law));
-                let bye = self.b.mark();
+                let bye = self.b.label();
                 self.b.wait_with(
                     &[
-                        (Pattern::Request(Verb::Ack), Takes::NOTHING, None),
-                        (Pattern::Request(Verb::Bye), Takes::NOTHING, Some(bye)),
+                        (Pattern::Request(MethodId::Ack), Extract::NOTHING, None),
+                        (Pattern::Request(MethodId::Bye), Extract::NOTHING, Some(bye)),
                     ],
                     Some((law, over)),
                 );
-                self.b.place(bye).send("SIP/2.0 200 OK\n[answer]\nContent-Length: 0\n");
-                self.b.place(over).end(Ending::Carried);
+                self.b.place_label(bye).send("SIP/2.0 200 OK\n[answer]\nContent-Length: 0\n");
+                self.b.place_label(over).end(Ending::Carried);
             }
             (None | Some(100..=199), Some(answer)) => {
-                // The record ends before the answer: as long as it lasts there is none, and then the caller is not left waiting.
-                // Where it has no ringing either, the caller would give up after 64·T1.
+                // The recording ends before the answer. There is no answer until the time of its end; then one is
+                // sent, so that the caller does not wait forever. If there was no ringing either, it is sent earlier,
+                // as the caller would give up after 64·T1.
                 let is_ringing = last.is_some();
                 let ends_at = self.setting.ends_at;
                 self.since =
                     if is_ringing { self.since } else { self.since.max(ends_at.saturating_sub(self.silence())) };
-                self.until(self.end.items.len(), ends_at);
+                self.wait_until(self.end.items.len(), ends_at);
                 let text = format!("SIP/2.0 480 Temporarily Unavailable\n[${answer}]Content-Length: 0\n");
                 self.b.send(&text).end(Ending::Carried);
             }
@@ -108,41 +110,41 @@ impl Compiler<'_> {
         }
     }
 
-    /// How long a request may be left without any answer, in the time of the record.
+    /// Returns how long a request may stay without any response, in time of the recording.
     fn silence(&self) -> u64 {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is positive, and saturates")]
         let nanos = (SILENCE.as_secs_f64() * 1e9 * self.setting.speed) as u64;
         nanos
     }
 
-    /// What an INVITE leads to where the run goes otherwise than the record, and the answer to its challenge.
-    fn aside(&mut self, asked: Asked) {
+    /// Adds the branches of an INVITE for responses that differ from the recording, and for its challenge.
+    fn divergence_branch(&mut self, asked: OwnRequest) {
         let Some(item) = self.item(asked.item) else { return };
         let status = asked.answer.map_or(0, |(_, status)| status);
         let behind = asked.answer.map_or(self.end.items.len(), |(place, _)| place.saturating_add(1));
-        self.b.place(asked.challenged);
+        self.b.place_label(asked.challenged);
         self.failure_ack(asked);
         self.b.jump(asked.send);
         let is_success = (200..300).contains(&status);
         if is_success || status == 0 {
-            self.b.place(asked.refused);
+            self.b.place_label(asked.refused);
             self.failure_ack(asked);
             if item.is_in_dialog {
-                // The call goes on as it was; the ACK of the record has nothing to acknowledge.
-                let is_ack = |other: &Item| {
-                    other.is_out && other.kind == Kind::Request(Verb::Ack) && other.number == item.number
+                // The call continues as before; the recorded ACK has nothing to acknowledge.
+                let is_ack = |other: &CallMessage| {
+                    other.is_out && other.kind == Kind::Request(MethodId::Ack) && other.number == item.number
                 };
                 let ack = (behind..self.end.items.len()).find(|place| self.item(*place).is_some_and(is_ack));
                 let behind = self.mark_at(ack.map_or(behind.min(self.end.items.len()), |ack| ack + 1));
                 self.b.jump(behind);
             } else {
-                // What the record leaves open may end so, too.
+                // This may also be how a call ended that the recording leaves open.
                 self.b.end(if status == 0 { Ending::Carried } else { Ending::Refused(0) });
             }
         }
         if !is_success {
-            self.b.place(asked.surprised);
-            self.invent(item, Verb::Ack);
+            self.b.place_label(asked.surprised);
+            self.send_unrecorded_request(item, MethodId::Ack);
             if item.is_in_dialog {
                 let behind = self.mark_at(behind.min(self.end.items.len()));
                 self.b.jump(behind);
@@ -153,28 +155,28 @@ impl Compiler<'_> {
         }
     }
 
-    /// Sends a request that the record does not have.
-    fn invent(&mut self, invite: &Item, verb: Verb) {
+    /// Sends a request that is not in the recording.
+    fn send_unrecorded_request(&mut self, invite: &CallMessage, verb: MethodId) {
         let Some(head) = self.head(invite) else { return };
         let template = self.rewriting.invented(&head, verb, self.variables);
         let template = self.b.template(template);
         self.b.send_template(template, true);
     }
 
-    /// A BYE of this end's own, and its answer.
-    fn hang_up(&mut self, invite: &Item) {
-        let (bye, over) = (self.b.mark(), self.b.mark());
-        self.b.place(bye);
-        self.invent(invite, Verb::Bye);
-        let method = Some(Verb::Bye);
+    /// Sends a BYE of this end and waits for its answer.
+    fn hang_up(&mut self, invite: &CallMessage) {
+        let (bye, over) = (self.b.label(), self.b.label());
+        self.b.place_label(bye);
+        self.send_unrecorded_request(invite, MethodId::Bye);
+        let method = Some(MethodId::Bye);
         let status = |low, high| Pattern::Response { low, high, method };
         self.b.wait(&[
-            (status(100, 199), Takes::NOTHING, None),
-            (status(401, 401), Takes::CHALLENGE, Some(bye)),
-            (status(407, 407), Takes::CHALLENGE, Some(bye)),
-            (status(200, 699), Takes::NOTHING, Some(over)),
-            (Pattern::Response { low: 100, high: 699, method: None }, Takes::NOTHING, None),
+            (status(100, 199), Extract::NOTHING, None),
+            (status(401, 401), Extract::CHALLENGE, Some(bye)),
+            (status(407, 407), Extract::CHALLENGE, Some(bye)),
+            (status(200, 699), Extract::NOTHING, Some(over)),
+            (Pattern::Response { low: 100, high: 699, method: None }, Extract::NOTHING, None),
         ]);
-        self.b.place(over);
+        self.b.place_label(over);
     }
 }

@@ -1,4 +1,4 @@
-//! From a frame to what UDP or TCP carries, across VLANs and fragments.
+//! Extraction of UDP and TCP payloads from frames, with VLAN tags and IP fragments.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,38 +6,38 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 
 use super::file::Frame;
-use super::skipped::{Reason, Skipped};
+use super::skipped::{Reason, SkipCounts};
 
-/// Packets that are being put together, at most.
+/// Maximum number of packets being reassembled.
 const MAX_PARTIAL: usize = 4_096;
-/// Fragments of one of them.
+/// Maximum number of fragments of a packet.
 const MAX_FRAGMENTS: usize = 64;
-/// The largest packet of IP.
+/// Maximum size of an IP packet, in bytes.
 const MAX_PACKET: usize = 65_535;
 
 const UDP: u8 = 17;
 const TCP: u8 = 6;
 
-/// What a packet carries.
+/// Payload of an IP packet.
 #[derive(Debug)]
-pub(super) enum Carried<'a> {
+pub(super) enum Payload<'a> {
     Datagram(SocketAddr, SocketAddr, &'a [u8]),
     Segment(Segment<'a>),
 }
 
-/// A segment of TCP.
+/// A TCP segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment<'a> {
     pub source: SocketAddr,
     pub destination: SocketAddr,
     pub sequence: u32,
     pub is_syn: bool,
-    /// FIN or RST.
+    /// Whether FIN or RST is set.
     pub is_last: bool,
     pub bytes: &'a [u8],
 }
 
-/// A packet of which fragments have come.
+/// A packet with missing fragments.
 #[derive(Debug, Default)]
 struct Partial {
     parts: Vec<(usize, Vec<u8>)>,
@@ -52,32 +52,32 @@ struct PacketId {
     number: u32,
 }
 
-/// A fragment's place.
+/// Position of a fragment in its packet.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct FragmentPlace {
     offset: usize,
     more: bool,
 }
 
-/// Reads frames; keeps fragments until a packet is whole.
+/// Frame reader, which holds fragments until their packet is complete.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(super) struct FrameReader {
     partial: HashMap<PacketId, Partial, FixedState>,
 }
 
-impl Default for Frames {
+impl Default for FrameReader {
     fn default() -> Self {
         Self { partial: HashMap::with_hasher(FixedState::with_seed(1)) }
     }
 }
 
-impl Frames {
-    /// Gives what the frame carries, where it is UDP or TCP and whole.
+impl FrameReader {
+    /// Passes the payload of a frame to `each` if it is UDP or TCP and complete.
     pub(super) fn read(
         &mut self,
         frame: Frame<'_>,
-        skipped: &mut Skipped,
-        each: impl FnOnce(Carried<'_>, &mut Skipped),
+        skipped: &mut SkipCounts,
+        each: impl FnOnce(Payload<'_>, &mut SkipCounts),
     ) {
         let packet = match network_of(frame) {
             Ok(packet) => packet,
@@ -103,20 +103,20 @@ impl Frames {
                 }
             },
         };
-        match carried(id, payload) {
+        match parse_payload(id, payload) {
             Ok(carried) => each(carried, skipped),
             Err(reason) => skipped.add(reason),
         }
     }
 
-    /// Counts the fragments of packets that never became whole.
-    pub(super) fn finish(self, skipped: &mut Skipped) {
+    /// Counts the fragments of packets that were never completed.
+    pub(super) fn finish(self, skipped: &mut SkipCounts) {
         let left: usize = self.partial.values().map(|partial| partial.parts.len()).sum();
         skipped.add_many(Reason::Fragment, left as u64);
     }
 
-    /// Adds a fragment; gives the packet when it is whole.
-    fn put(&mut self, id: PacketId, place: Place, bytes: &[u8], skipped: &mut Skipped) -> Option<Vec<u8>> {
+    /// Adds a fragment and returns the packet once it is complete.
+    fn put(&mut self, id: PacketId, place: FragmentPlace, bytes: &[u8], skipped: &mut SkipCounts) -> Option<Vec<u8>> {
         let is_full = self.partial.len() >= MAX_PARTIAL && !self.partial.contains_key(&id);
         if is_full || place.offset.saturating_add(bytes.len()) > MAX_PACKET {
             skipped.add(Reason::Fragment);
@@ -148,7 +148,7 @@ impl Partial {
             if *offset > whole.len() {
                 return None;
             }
-            // What overlaps counts as it came first.
+            // Where fragments overlap, the one with the lower offset wins.
             whole.extend_from_slice(bytes.get(whole.len() - offset..).unwrap_or(&[]));
         }
         (whole.len() >= total).then(|| {
@@ -168,16 +168,16 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(part.try_into().ok()?))
 }
 
-/// The packet of IP in a frame, by the kind of its link.
+/// Returns the IP packet in a frame, by its link type.
 fn network_of(frame: Frame<'_>) -> Result<&[u8], Reason> {
     let bytes = frame.bytes;
     let behind = |header: usize| bytes.get(header..).ok_or(Reason::Malformed);
     match frame.link {
-        // NULL and LOOP: a family, in the order of bytes of whoever captured.
+        // NULL and LOOP: the address family, in the byte order of the capturing host.
         0 | 108 => behind(4),
         // Ethernet.
         1 => by_type(bytes, 12),
-        // Raw IP, and the numbers that systems have for it.
+        // Raw IP; the number depends on the system.
         12 | 14 | 101 | 228 | 229 => Ok(bytes),
         // Linux cooked, versions 1 and 2.
         113 => by_type(bytes, 14),
@@ -190,7 +190,7 @@ fn network_of(frame: Frame<'_>) -> Result<&[u8], Reason> {
     }
 }
 
-/// The packet behind the type of its protocol, which stands at `at`, and behind VLANs.
+/// Returns the packet after the protocol type at offset `at` and any VLAN tags.
 fn by_type(bytes: &[u8], mut at: usize) -> Result<&[u8], Reason> {
     for _ in 0..4 {
         match u16_at(bytes, at).ok_or(Reason::Malformed)? {
@@ -202,21 +202,21 @@ fn by_type(bytes: &[u8], mut at: usize) -> Result<&[u8], Reason> {
     Err(Reason::NoIp)
 }
 
-type Packet<'a> = (PacketId, Option<Place>, &'a [u8]);
+type Packet<'a> = (PacketId, Option<FragmentPlace>, &'a [u8]);
 
 fn ipv4(packet: &[u8]) -> Result<Packet<'_>, Reason> {
     let bad = Reason::Malformed;
     let header = usize::from(packet.first().ok_or(bad)? & 0x0F) * 4;
     let total = usize::from(u16_at(packet, 2).ok_or(bad)?);
-    // Where the card does the segmenting, the length is still zero.
+    // With segmentation offload, the length is still zero.
     let total = if total == 0 { packet.len() } else { total };
     if header < 20 {
         return Err(bad);
     }
-    let payload = packet.get(header..total).ok_or(if total > packet.len() { Reason::Cut } else { bad })?;
+    let payload = packet.get(header..total).ok_or(if total > packet.len() { Reason::Truncated } else { bad })?;
     let address = |at| u32_at(packet, at).map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits)));
     let fragment = u16_at(packet, 6).ok_or(bad)?;
-    let place = Place { offset: usize::from(fragment & 0x1FFF) * 8, more: fragment & 0x2000 != 0 };
+    let place = FragmentPlace { offset: usize::from(fragment & 0x1FFF) * 8, more: fragment & 0x2000 != 0 };
     let id = PacketId {
         source: address(12).ok_or(bad)?,
         destination: address(16).ok_or(bad)?,
@@ -230,7 +230,7 @@ fn ipv6(packet: &[u8]) -> Result<Packet<'_>, Reason> {
     let bad = Reason::Malformed;
     let length = usize::from(u16_at(packet, 4).ok_or(bad)?);
     let length = if length == 0 { packet.len().saturating_sub(40) } else { length };
-    let mut rest = packet.get(40..40 + length).ok_or(Reason::Cut)?;
+    let mut rest = packet.get(40..40 + length).ok_or(Reason::Truncated)?;
     let address = |at: usize| {
         let bytes: [u8; 16] = packet.get(at..at + 16)?.try_into().ok()?;
         Some(IpAddr::V6(Ipv6Addr::from(bytes)))
@@ -244,7 +244,7 @@ fn ipv6(packet: &[u8]) -> Result<Packet<'_>, Reason> {
             0 | 43 | 60 => 8 + usize::from(*rest.get(1).ok_or(bad)?) * 8,
             44 => {
                 let bits = u16_at(rest, 2).ok_or(bad)?;
-                place = Some(Place { offset: usize::from(bits & 0xFFF8), more: bits & 1 != 0 });
+                place = Some(FragmentPlace { offset: usize::from(bits & 0xFFF8), more: bits & 1 != 0 });
                 id.number = u32_at(rest, 4).ok_or(bad)?;
                 8
             }
@@ -253,7 +253,7 @@ fn ipv6(packet: &[u8]) -> Result<Packet<'_>, Reason> {
         id.protocol = *rest.first().ok_or(bad)?;
         rest = rest.get(header..).ok_or(bad)?;
         if place.is_some_and(|place| place.offset > 0) {
-            // Behind the header of a later fragment stands the middle of the packet.
+            // The header of a later fragment is followed by the middle of the packet.
             break;
         }
     }
@@ -261,7 +261,7 @@ fn ipv6(packet: &[u8]) -> Result<Packet<'_>, Reason> {
     Ok((id, place, rest))
 }
 
-fn carried(id: PacketId, payload: &[u8]) -> Result<Carried<'_>, Reason> {
+fn parse_payload(id: PacketId, payload: &[u8]) -> Result<Payload<'_>, Reason> {
     let bad = Reason::Malformed;
     if !matches!(id.protocol, UDP | TCP) {
         return Err(Reason::Protocol);
@@ -271,15 +271,15 @@ fn carried(id: PacketId, payload: &[u8]) -> Result<Carried<'_>, Reason> {
     if id.protocol == UDP {
         let length = usize::from(u16_at(payload, 4).ok_or(bad)?);
         let end = if length == 0 { payload.len() } else { length };
-        let bytes = payload.get(8..end).ok_or(if end > payload.len() { Reason::Cut } else { bad })?;
-        return Ok(Carried::Datagram(source, destination, bytes));
+        let bytes = payload.get(8..end).ok_or(if end > payload.len() { Reason::Truncated } else { bad })?;
+        return Ok(Payload::Datagram(source, destination, bytes));
     }
     let header = usize::from(payload.get(12).ok_or(bad)? >> 4) * 4;
     let flags = *payload.get(13).ok_or(bad)?;
     if header < 20 {
         return Err(bad);
     }
-    Ok(Carried::Segment(Segment {
+    Ok(Payload::Segment(Segment {
         source,
         destination,
         sequence: u32_at(payload, 4).ok_or(bad)?,

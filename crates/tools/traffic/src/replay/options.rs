@@ -1,4 +1,4 @@
-//! From what a user asks of a replay to a [`Plan`].
+//! Construction of a [`Plan`] from the options of a replay.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -10,87 +10,87 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use strowger_message::{AuthParams, Head, HeaderName, NameAddr, StartLine, Uri, unquote};
 
-use super::call::{Call, End, calls, user_of};
-use super::capture::{Capture, Recorded};
-use super::compile::{self, Setting};
-use super::message::{Names, Rewriting};
-use super::skipped::{Reason, Skipped};
+use super::call::{Call, CallSide, calls, user_of};
+use super::capture::{Capture, CapturedMessage};
+use super::compile::{self, CompilerOptions};
+use super::message::{Rewriter, UserNames};
+use super::skipped::{Reason, SkipCounts};
 use crate::arrival::Arrivals;
-use crate::driver::Connecting;
-use crate::engine::{Callee, Load, Mix, Phase, Plan, PlanError, Side, Who};
+use crate::driver::ConnectionLifetime;
+use crate::engine::{CallRole, Callee, Load, Mix, Phase, Plan, PlanError, SideScripts};
 use crate::law::faster;
-use crate::options::{Answering, Means, NOWHERE, REGISTERING_AT_ONCE, Target, WARNING};
+use crate::options::{CalleeLocation, REGISTERING_AT_ONCE, Target, TransportOptions, UNSPECIFIED_ADDRESS, WARNING};
 use crate::population::Users;
-use crate::report::About;
-use crate::script::{Ending, Pattern, Script, ScriptBuilder, ScriptError, Takes, Verb};
+use crate::report::RunDescription;
+use crate::script::{Ending, Extract, MethodId, Pattern, Script, ScriptBuilder, ScriptError};
 
-/// Calls that are played at most: scripts have numbers of 16 bits, and those that are alike share one.
+/// Maximum number of calls in a replay: script numbers have 16 bits, and identical scripts share one.
 pub const MAX_CALLS: usize = 65_000;
-/// How long a call may take beyond its record: 64·T1, and the patience of the called end.
+/// Maximum time that a call may take beyond its recorded duration: 64·T1, and the patience of the called end.
 const DRAIN: Duration = Duration::from_secs(75);
 
-/// Which ends of the recorded calls are played.
+/// Ends of the recorded calls that are played.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Played {
-    /// Who called.
+pub enum ReplaySides {
+    /// The calling end only.
     #[default]
     Caller,
-    /// And who was called.
+    /// The calling and the called end.
     Both,
 }
 
-/// What a user may ask of a replay.
+/// Options of a replay.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
-    /// The capture.
+    /// The capture file.
     pub file: PathBuf,
-    /// Where calls go.
+    /// The destination of calls.
     pub to: Option<Target>,
     /// Which ends are played.
-    pub played: Played,
-    /// Whether those who are called register at the target, where they are played.
-    pub answering: Answering,
-    /// How many times faster than in the record.
+    pub sides: ReplaySides,
+    /// Where callees are, if they are played: whether they register at the target.
+    pub callee_location: CalleeLocation,
+    /// Speed of the replay relative to the recording.
     pub speed: f64,
-    /// The domain of all users, instead of those of the record.
+    /// The domain of all users, instead of the recorded ones.
     pub domain: Option<String>,
-    /// The pattern of the users' names, instead of those of the record.
+    /// The pattern of user names, instead of the recorded ones.
     pub pattern: Option<String>,
-    /// The users' password; `%` is the user's number, in the order of appearance.
+    /// The users' password; `%` is replaced by the user's number, in order of appearance.
     pub password: String,
     /// A table of names and passwords.
     pub users_file: Option<PathBuf>,
-    /// Only calls that these addresses began.
+    /// Addresses of the callers whose calls are replayed; empty for all.
     pub callers: Vec<IpAddr>,
-    /// Our addresses.
+    /// Local addresses.
     pub from: Vec<IpAddr>,
-    /// Sockets of the calling end on each thread.
+    /// Sockets of the calling end per thread.
     pub sockets: usize,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// How connections are used.
-    pub connecting: Connecting,
-    /// Shared connections on each thread.
+    /// Lifetime of connections.
+    pub connection_lifetime: ConnectionLifetime,
+    /// Shared connections per thread.
     pub connections: usize,
-    /// Whether messages are repeated.
-    pub repeats: bool,
-    /// Sessions at most.
+    /// Whether messages are retransmitted.
+    pub retransmits: bool,
+    /// Maximum number of sessions.
     pub max_sessions: Option<usize>,
-    /// How long the last calls may take beyond their record.
+    /// How long the last calls may take beyond their recorded duration.
     pub drain: Option<Duration>,
-    /// What randomness begins with.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl ReplayOptions {
-    /// The callers of `file` against `to`, with the rest as `--help` says.
+    /// Creates options that replay the callers of `file` against `to`, with the defaults that `--help` shows.
     #[must_use]
     pub fn new(file: PathBuf, to: Option<Target>, seed: u64) -> Self {
         Self {
             file,
             to,
-            played: Played::Caller,
-            answering: if to.is_some() { Answering::Registered } else { Answering::Here },
+            sides: ReplaySides::Caller,
+            callee_location: if to.is_some() { CalleeLocation::Registered } else { CalleeLocation::Local },
             speed: 1.0,
             domain: None,
             pattern: None,
@@ -100,38 +100,38 @@ impl ReplayOptions {
             from: Vec::new(),
             sockets: 1,
             threads: 1,
-            connecting: Connecting::default(),
+            connection_lifetime: ConnectionLifetime::default(),
             connections: 1,
-            repeats: true,
+            retransmits: true,
             max_sessions: None,
             drain: None,
             seed,
         }
     }
 
-    /// The plan, and what its report says of it.
+    /// Returns the plan, and the description of the run for its report.
     ///
     /// # Errors
-    /// Where the capture cannot be read or has no calls, or the options do not fit together; with the remedy.
-    pub fn plan(&self) -> Result<(Plan, About), PlanError> {
+    /// If the capture cannot be read or has no calls, or the options conflict. The text says what to do.
+    pub fn plan(&self) -> Result<(Plan, RunDescription), PlanError> {
         let capture = Capture::read(&self.file).map_err(|error| PlanError(error.0))?;
         self.plan_of(&capture)
     }
 
-    /// As [`plan`](Self::plan), of a capture that is read already.
+    /// Does the same as [`plan`](Self::plan), for a capture that has been read.
     ///
     /// # Errors
     /// As [`plan`](Self::plan).
-    pub fn plan_of(&self, capture: &Capture) -> Result<(Plan, About), PlanError> {
+    pub fn plan_of(&self, capture: &Capture) -> Result<(Plan, RunDescription), PlanError> {
         self.check()?;
         let mut skipped = capture.skipped.clone();
         let mut calls = calls(capture, &mut skipped);
         self.only_asked_callers(capture, &mut calls, &mut skipped);
         let ends_at = capture.messages.last().map_or(0, |message| message.at);
-        let mut maker = Maker {
+        let mut maker = ReplayBuilder {
             options: self,
-            setting: Setting { messages: &capture.messages, speed: self.speed, ends_at },
-            names: Names::new(self.pattern.clone()),
+            setting: CompilerOptions { messages: &capture.messages, speed: self.speed, ends_at },
+            names: UserNames::new(self.pattern.clone()),
             passwords: self.passwords()?,
             callers: Scripts::default(),
             callees: Scripts::default(),
@@ -159,23 +159,23 @@ impl ReplayOptions {
     fn check(&self) -> Result<(), PlanError> {
         let wrong = |what: &str| Err(PlanError(what.to_owned()));
         if !(self.speed.is_finite() && self.speed > 0.0) {
-            return wrong("--speed is a number above zero: 1 as recorded, 2 twice as fast");
+            return wrong("--speed must be a number above zero: 1 is as recorded, 2 is twice as fast");
         }
-        if self.played == Played::Caller && self.to.is_none() {
+        if self.sides == ReplaySides::Caller && self.to.is_none() {
             return wrong("there is nobody to call; give the server's address (--to), or play both ends (--side both)");
         }
-        if self.to.is_none() && self.answering != Answering::Here {
-            return wrong("those who are called can register only at a server; give its address (--to)");
+        if self.to.is_none() && self.callee_location != CalleeLocation::Local {
+            return wrong("callees can register only at a server; give its address (--to)");
         }
         Ok(())
     }
 
-    /// Whether calls go from one end to the other without a server.
+    /// Returns whether calls go directly from one end to the other, without a server.
     fn goes_straight(&self) -> bool {
-        self.played == Played::Both && self.answering == Answering::Here
+        self.sides == ReplaySides::Both && self.callee_location == CalleeLocation::Local
     }
 
-    fn only_asked_callers(&self, capture: &Capture, calls: &mut Vec<Call>, skipped: &mut Skipped) {
+    fn only_asked_callers(&self, capture: &Capture, calls: &mut Vec<Call>, skipped: &mut SkipCounts) {
         if self.callers.is_empty() {
             return;
         }
@@ -202,21 +202,26 @@ impl ReplayOptions {
         Ok(passwords)
     }
 
-    fn planned(&self, maker: Maker<'_>, capture: &Capture, ends_at: u64) -> Result<(Plan, About), PlanError> {
+    fn planned(
+        &self,
+        maker: ReplayBuilder<'_>,
+        capture: &Capture,
+        ends_at: u64,
+    ) -> Result<(Plan, RunDescription), PlanError> {
         let count = u32::try_from(maker.list.len()).unwrap_or(u32::MAX);
         let called = u32::try_from(maker.called.len()).unwrap_or(0);
         let distinct = maker.callers.all.len();
         let domain = self.domain.clone().unwrap_or_else(|| self.target_host());
         let rows = maker.rows.into_iter().chain(maker.called);
-        let plays_callee = self.played == Played::Both && !maker.verbs.is_empty();
+        let plays_callee = self.sides == ReplaySides::Both && !maker.verbs.is_empty();
         let mut plan = self.bare_plan(Users::of_rows(&domain, "service", 3, rows))?;
-        plan.caller = Some(Side { scripts: maker.callers.all.into(), answers: Vec::new() });
+        plan.caller = Some(SideScripts { scripts: maker.callers.all.into(), answers: Vec::new() });
         if plays_callee {
             let answers = maker.verbs.iter().map(|verb| (*verb, 0)).collect();
-            let side = Side { scripts: maker.callees.all.into(), answers };
+            let side = SideScripts { scripts: maker.callees.all.into(), answers };
             plan.callee = Some(Callee { side, listen: Vec::new(), service: None });
         }
-        if plays_callee && self.answering == Answering::Registered {
+        if plays_callee && self.callee_location == CalleeLocation::Registered {
             plan.phases.push(registering_phase(count..count + called, plan.threads));
         }
         let (first, last) = (maker.instants.first().copied(), maker.instants.last().copied());
@@ -224,7 +229,7 @@ impl ReplayOptions {
         let rest = faster(Duration::from_nanos(ends_at.saturating_sub(last)), self.speed);
         plan.phases.push(Phase {
             name: "replay".to_owned(),
-            who: Who::Caller,
+            role: CallRole::Caller,
             mix: Mix::Listed(maker.list.into()),
             load: Load::Open(Arrivals::recorded(gaps(&maker.instants, self.speed))),
             calls: Some(u64::from(count)),
@@ -234,21 +239,21 @@ impl ReplayOptions {
             callers: 0..count,
             callees: 0..count,
             is_measured: true,
-            is_awake: false,
+            is_busy_polling: false,
         });
         let lasts = Duration::from_nanos(last.saturating_sub(first));
         let mut declared = vec![
             ("record".to_owned(), format!("{count} calls in {lasts:.1?}, {} messages", capture.messages.len())),
             ("scripts".to_owned(), format!("{distinct} different ones")),
         ];
-        if self.played == Played::Both && !plays_callee {
-            let text = "nobody of the record answered a call: only the calling end is played";
+        if self.sides == ReplaySides::Both && !plays_callee {
+            let text = "no call in the capture was answered: only the calling end is played";
             declared.push((WARNING.to_owned(), text.to_owned()));
         }
         declared.extend(
             maker.skipped.iter().map(|(reason, count)| (format!("skipped {}", reason.text()), count.to_string())),
         );
-        let about = About {
+        let about = RunDescription {
             workload: format!("replay of {}", self.file.display()),
             arrivals: if (self.speed - 1.0).abs() < f64::EPSILON {
                 "as recorded".to_owned()
@@ -265,22 +270,22 @@ impl ReplayOptions {
         Ok((plan, about))
     }
 
-    /// What stands for the recorded server in URIs.
+    /// Returns the host that replaces the recorded server in URIs.
     fn target_host(&self) -> String {
-        self.to.map_or_else(|| NOWHERE.to_owned(), |to| to.domain())
+        self.to.map_or_else(|| UNSPECIFIED_ADDRESS.to_owned(), |to| to.domain())
     }
 
-    /// Sockets, threads and limits, and nothing to do yet.
+    /// Returns a plan with sockets, threads and limits, but without load.
     fn bare_plan(&self, users: Users) -> Result<Plan, PlanError> {
-        let means = Means {
+        let means = TransportOptions {
             to: self.to,
-            is_straight: self.goes_straight(),
+            is_direct: self.goes_straight(),
             from: &self.from,
             sockets: self.sockets,
             threads: self.threads,
-            connecting: self.connecting,
+            connecting: self.connection_lifetime,
             connections: self.connections,
-            repeats: self.repeats,
+            repeats: self.retransmits,
             max_sessions: self.max_sessions,
             seed: self.seed,
         };
@@ -288,7 +293,7 @@ impl ReplayOptions {
     }
 }
 
-/// The gaps between instants, at a speed.
+/// Returns the gaps between times, divided by a speed.
 pub(crate) fn gaps(instants: &[u64], speed: f64) -> Vec<u64> {
     let first = instants.first().copied().unwrap_or(0);
     #[expect(clippy::cast_precision_loss, reason = "less than 2^52 ns, 52 days, is exact")]
@@ -312,7 +317,7 @@ pub(crate) fn gaps(instants: &[u64], speed: f64) -> Vec<u64> {
 fn registering_phase(users: std::ops::Range<u32>, threads: usize) -> Phase {
     Phase {
         name: "registering".to_owned(),
-        who: Who::Callee,
+        role: CallRole::Callee,
         mix: Mix::One(1),
         load: Load::Closed(REGISTERING_AT_ONCE * threads),
         calls: Some(u64::from(users.end - users.start)),
@@ -322,11 +327,11 @@ fn registering_phase(users: std::ops::Range<u32>, threads: usize) -> Phase {
         callers: users.clone(),
         callees: users,
         is_measured: false,
-        is_awake: false,
+        is_busy_polling: false,
     }
 }
 
-/// Registers a user of the called end; the domain is in the third column.
+/// REGISTER of a user of the called end; the domain is in the third column.
 const REGISTER: &str = "REGISTER sip:[field2] SIP/2.0
 Via: SIP/2.0/[transport] [local];branch=[branch]
 Max-Forwards: 70
@@ -342,18 +347,18 @@ Content-Length: 0
 
 fn registering() -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("register");
-    let (again, done) = (script.mark(), script.mark());
-    script.place(again).send(REGISTER).wait(&[
-        (Pattern::PROVISIONAL, Takes::NOTHING, None),
-        (Pattern::SUCCESS, Takes::NOTHING, Some(done)),
-        (Pattern::status(401), Takes::CHALLENGE, Some(again)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(again)),
+    let (again, done) = (script.label(), script.label());
+    script.place_label(again).send(REGISTER).wait(&[
+        (Pattern::PROVISIONAL, Extract::NOTHING, None),
+        (Pattern::SUCCESS, Extract::NOTHING, Some(done)),
+        (Pattern::status(401), Extract::CHALLENGE, Some(again)),
+        (Pattern::status(407), Extract::CHALLENGE, Some(again)),
     ]);
-    script.place(done).end(Ending::Carried);
+    script.place_label(done).end(Ending::Carried);
     script.build()
 }
 
-/// Scripts, of which those that are alike are one.
+/// Deduplicated scripts.
 #[derive(Default)]
 struct Scripts {
     all: Vec<Script>,
@@ -361,7 +366,7 @@ struct Scripts {
 }
 
 impl Scripts {
-    /// The number of a script; `None` where there are too many.
+    /// Returns the number of a script; `None` if there are too many.
     fn number(&mut self, script: Script) -> Option<u16> {
         let print = fingerprint(&script);
         if let Some(number) = self.known.get(&print) {
@@ -377,7 +382,7 @@ impl Scripts {
     }
 }
 
-/// What tells a script from others: two hashes of all that it says.
+/// Returns two hashes of a script's contents, which identify it.
 fn fingerprint(script: &Script) -> u128 {
     struct Both(foldhash::fast::FoldHasher<'static>, foldhash::fast::FoldHasher<'static>);
     impl std::fmt::Write for Both {
@@ -393,30 +398,30 @@ fn fingerprint(script: &Script) -> u128 {
     u128::from(both.0.finish()) << 64 | u128::from(both.1.finish())
 }
 
-/// Makes scripts and users of calls.
-struct Maker<'a> {
+/// Builder of scripts and users from calls.
+struct ReplayBuilder<'a> {
     options: &'a ReplayOptions,
-    setting: Setting<'a>,
-    names: Names,
+    setting: CompilerOptions<'a>,
+    names: UserNames,
     passwords: HashMap<Vec<u8>, Vec<u8>, FixedState>,
     callers: Scripts,
     callees: Scripts,
     /// Name, password and domain of the user of each session.
     rows: Vec<Vec<String>>,
-    /// The same of those who are called.
+    /// The same for each called user.
     called: Vec<Vec<String>>,
-    /// The script of each session, and its instant.
+    /// The script of each session, and its start time.
     list: Vec<u16>,
     instants: Vec<u64>,
-    /// The requests that begin something at the called end.
-    verbs: Vec<Verb>,
-    skipped: Skipped,
+    /// Methods of the requests that begin a session at the called end.
+    verbs: Vec<MethodId>,
+    skipped: SkipCounts,
 }
 
-impl<'a> Maker<'a> {
-    /// The scripts of the called end that are no calls: which call it is, and registering.
+impl<'a> ReplayBuilder<'a> {
+    /// Creates the called end's scripts that are not calls: the one that finds out the call, and the registration.
     fn begin(&mut self) -> Result<(), ScriptError> {
-        let entry = compile::entry(&Verb::ALL)?;
+        let entry = compile::entry(&MethodId::ALL)?;
         self.callees.all = vec![entry, registering()?];
         Ok(())
     }
@@ -426,7 +431,7 @@ impl<'a> Maker<'a> {
         if self.list.len() >= u32::MAX as usize / 2 {
             return self.skipped.add_many(Reason::Calls, count);
         }
-        let callee = call.callee.as_ref().filter(|_| self.options.played == Played::Both);
+        let callee = call.callee.as_ref().filter(|_| self.options.sides == ReplaySides::Both);
         let callee = callee.and_then(|end| self.callee(end, call));
         if callee.is_none() && self.options.goes_straight() {
             return self.skipped.add_many(Reason::NoServer, count);
@@ -445,9 +450,9 @@ impl<'a> Maker<'a> {
         }
     }
 
-    fn script(&mut self, end: &End, call: Option<u16>, is_caller: bool) -> Result<Script, ScriptError> {
+    fn script(&mut self, end: &CallSide, call: Option<u16>, is_caller: bool) -> Result<Script, ScriptError> {
         let server = self.options.to.filter(|_| !self.options.goes_straight()).map(|to| to.domain());
-        let rewriting = Rewriting {
+        let rewriting = Rewriter {
             names: &mut self.names,
             domain: self.options.domain.as_deref(),
             server: server.as_deref(),
@@ -466,9 +471,9 @@ impl<'a> Maker<'a> {
         Ok(script)
     }
 
-    /// The script of who is called, and that user among those who register.
-    fn callee(&mut self, end: &End, call: &Call) -> Option<u16> {
-        let verb = end.items.first()?.verb;
+    /// Adds the script of the called end, and the called user to those who register.
+    fn callee(&mut self, end: &CallSide, call: &Call) -> Option<u16> {
+        let verb = end.items.first()?.method;
         let script = self.script(end, None, false).ok()?;
         let number = self.callees.number(script)?;
         if !self.verbs.contains(&verb) {
@@ -492,11 +497,11 @@ impl<'a> Maker<'a> {
         Some(number)
     }
 
-    fn first(&self, call: &Call) -> Option<&'a Recorded> {
+    fn first(&self, call: &Call) -> Option<&'a CapturedMessage> {
         self.setting.messages.get(call.caller.items.first()?.message)
     }
 
-    /// Who calls: the name that the record's credentials say, else that of From.
+    /// Returns the caller: the user name in the recorded credentials, else that of From.
     fn row(&mut self, call: &Call) -> Vec<String> {
         let messages = self.setting.messages;
         let heads = call.caller.items.iter().filter(|item| item.is_out);
@@ -510,7 +515,7 @@ impl<'a> Maker<'a> {
             let line = head.first(HeaderName::Authorization).or(head.first(HeaderName::ProxyAuthorization));
             let Some(credentials) = line.and_then(AuthParams::parse) else { continue };
             if let Some(name) = credentials.value("username").map(unquote).filter(|name| !name.is_empty()) {
-                // A name may have its domain with it, which is no part of the user's name here where names are mapped.
+                // The name may contain its domain, which is not part of the user name if names are mapped.
                 user = name.into_owned();
                 break;
             }

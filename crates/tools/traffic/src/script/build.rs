@@ -1,25 +1,25 @@
-//! Making scripts: steps by name of their labels, checked and completed when they are built.
+//! Construction of scripts: steps that refer to labels, checked and completed when the script is built.
 
-use super::{Action, Ending, Expect, Kind, Pattern, Policy, Script, Step, StepIndex, Takes, Template, TemplateError};
+use super::{Action, Ending, Expect, Extract, Kind, Pattern, Policy, Script, Step, StepIndex, Template, TemplateError};
 use crate::law::Law;
 
-/// A place in a script that is being made, maybe one that is still to come.
+/// A label in a script under construction; it may be placed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Mark(u16);
+pub struct Label(u16);
 
 /// Why a script cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptError {
-    /// A message is not one.
+    /// A message is invalid.
     Template {
-        /// Which, from 1.
+        /// Number of the message, from 1.
         number: usize,
-        /// What is wrong.
+        /// Error in the message.
         error: TemplateError,
     },
-    /// A mark that something goes to was never placed.
+    /// A label that a step refers to was never placed.
     NoSuchPlace,
-    /// More steps, messages, expected messages, laws or actions than 65,535.
+    /// More than 65,535 steps, messages, expected messages, laws or actions.
     TooLong,
 }
 
@@ -27,7 +27,7 @@ impl std::fmt::Display for ScriptError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Template { number, error } => write!(f, "message {number}: {error}"),
-            Self::NoSuchPlace => f.write_str("a step goes to a place that does not exist"),
+            Self::NoSuchPlace => f.write_str("a step refers to a label that was never placed"),
             Self::TooLong => f.write_str("a script has at most 65,535 steps, messages and laws"),
         }
     }
@@ -35,8 +35,8 @@ impl std::fmt::Display for ScriptError {
 
 impl std::error::Error for ScriptError {}
 
-/// Makes a [`Script`], step after step. Places are [`Mark`]s: [`mark`](Self::mark) makes one, [`place`](Self::place) puts
-/// it before the next step; they may be gone to before they are placed.
+/// Builds a [`Script`] step by step. [`label`](Self::label) creates a [`Label`], [`place_label`](Self::place_label)
+/// puts it before the next step. Steps may refer to labels that are not placed yet.
 #[derive(Debug)]
 pub struct ScriptBuilder {
     script: Script,
@@ -44,21 +44,21 @@ pub struct ScriptBuilder {
     error: Option<ScriptError>,
 }
 
-/// A message that is waited for, before it is built: see [`Expect`].
+/// An expected message before it is built: see [`Expect`].
 #[derive(Clone, Debug)]
-pub struct Awaited {
-    /// Which message.
+pub struct ExpectBuilder {
+    /// Messages that match.
     pub what: Pattern,
-    /// What is taken from it.
-    pub takes: Takes,
-    /// Where to go; `None` waits on.
-    pub to: Option<Mark>,
-    /// What else is done.
+    /// What to extract from the message.
+    pub takes: Extract,
+    /// Next step; `None` continues to wait.
+    pub to: Option<Label>,
+    /// Further actions.
     pub actions: Vec<Action>,
 }
 
 impl ScriptBuilder {
-    /// An empty script.
+    /// Creates an empty script.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let script = Script {
@@ -76,7 +76,7 @@ impl ScriptBuilder {
         Self { script, marks: Vec::new(), error: None }
     }
 
-    /// Another name.
+    /// Sets another name.
     pub fn name(&mut self, name: &str) -> &mut Self {
         name.clone_into(&mut self.script.name);
         self
@@ -88,26 +88,27 @@ impl ScriptBuilder {
         self
     }
 
-    /// Sets by which class of callees' scripts it is answered, or which class of callers' it answers.
+    /// Sets the class: for a caller, the class of callees' scripts that answers it; for a callee, the class of
+    /// callers that it answers.
     pub fn class(&mut self, class: u8) -> &mut Self {
         self.script.class = class;
         self
     }
 
-    /// That the other party cancels is how it should end.
+    /// Makes a cancellation by the other party the expected ending.
     pub fn ends_cancelled(&mut self) -> &mut Self {
         self.script.ends_cancelled = true;
         self
     }
 
-    /// A place that is still to be placed.
-    pub fn mark(&mut self) -> Mark {
+    /// Creates a label that is still to be placed.
+    pub fn label(&mut self) -> Label {
         self.marks.push(None);
-        Mark(narrow(self.marks.len() - 1, &mut self.error))
+        Label(narrow(self.marks.len() - 1, &mut self.error))
     }
 
-    /// Puts `mark` before the next step.
-    pub fn place(&mut self, mark: Mark) -> &mut Self {
+    /// Places `mark` before the next step.
+    pub fn place_label(&mut self, mark: Label) -> &mut Self {
         let at = narrow(self.script.steps.len(), &mut self.error);
         if let Some(slot) = self.marks.get_mut(usize::from(mark.0)) {
             *slot = Some(at);
@@ -115,25 +116,25 @@ impl ScriptBuilder {
         self
     }
 
-    /// A message to be sent more than once.
+    /// Adds a message that several steps send.
     pub fn template(&mut self, template: Template) -> u16 {
         self.script.templates.push(template);
         narrow(self.script.templates.len() - 1, &mut self.error)
     }
 
-    /// A law, by its number.
+    /// Adds a law and returns its index.
     pub fn law(&mut self, law: Law) -> u16 {
         self.script.laws.push(law);
         narrow(self.script.laws.len() - 1, &mut self.error)
     }
 
-    /// A new variable.
+    /// Adds a variable.
     pub fn variable(&mut self) -> u16 {
         self.script.variables += 1;
         self.script.variables - 1
     }
 
-    /// Sends `text`; requests but ACK, and 2xx to INVITE, are repeated until they are answered.
+    /// Sends `text`; requests except ACK, and 2xx to INVITE, are retransmitted until they are answered.
     pub fn send(&mut self, text: &str) -> &mut Self {
         match Template::compile(text) {
             Ok(template) => {
@@ -148,47 +149,51 @@ impl ScriptBuilder {
         }
     }
 
-    /// Sends a message that was made before.
+    /// Sends a message that was added before.
     pub fn send_template(&mut self, template: u16, repeat: bool) -> &mut Self {
         let kind = self.script.templates.get(usize::from(template)).map(Template::kind);
         let repeat = repeat
             && match kind {
-                Some(Kind::Request(verb)) => verb != super::Verb::Ack,
+                Some(Kind::Request(verb)) => verb != super::MethodId::Ack,
                 Some(Kind::Response(status)) => (200..300).contains(&status),
                 _ => false,
             };
         self.step(Step::Send { template, repeat })
     }
 
-    /// Waits for one of several messages; a place of `None` waits on.
-    pub fn wait(&mut self, expects: &[(Pattern, Takes, Option<Mark>)]) -> &mut Self {
+    /// Waits for one of several messages; a label of `None` continues to wait.
+    pub fn wait(&mut self, expects: &[(Pattern, Extract, Option<Label>)]) -> &mut Self {
         self.wait_with(expects, None)
     }
 
-    /// As [`wait`](Self::wait), for a time that a law gives at most.
-    pub fn wait_with(&mut self, expects: &[(Pattern, Takes, Option<Mark>)], timeout: Option<(u16, Mark)>) -> &mut Self {
+    /// Works as [`wait`](Self::wait), with a timeout drawn from a law.
+    pub fn wait_with(
+        &mut self,
+        expects: &[(Pattern, Extract, Option<Label>)],
+        timeout: Option<(u16, Label)>,
+    ) -> &mut Self {
         let start = self.script.expects.len();
         for (what, takes, to) in expects {
             let actions = 0..0;
-            self.script.expects.push(Expect { what: *what, takes: *takes, to: to.map(|mark| mark.0), actions });
+            self.script.expects.push(Expect { what: *what, extract: *takes, to: to.map(|mark| mark.0), actions });
         }
         let end = narrow(self.script.expects.len(), &mut self.error);
         let expects = narrow(start, &mut self.error)..end;
         self.step(Step::Wait { expects, timeout: timeout.map(|(law, mark)| (law, mark.0)) })
     }
 
-    /// As [`wait_with`](Self::wait_with), with actions.
-    pub fn wait_for(&mut self, awaited: &[Awaited], timeout: Option<(u16, Mark)>) -> &mut Self {
+    /// Works as [`wait_with`](Self::wait_with), with actions.
+    pub fn wait_for(&mut self, awaited: &[ExpectBuilder], timeout: Option<(u16, Label)>) -> &mut Self {
         let start = narrow(self.script.expects.len(), &mut self.error);
-        for Awaited { what, takes, to, actions } in awaited {
+        for ExpectBuilder { what, takes, to, actions } in awaited {
             let actions = self.actions(actions);
-            self.script.expects.push(Expect { what: *what, takes: *takes, to: to.map(|mark| mark.0), actions });
+            self.script.expects.push(Expect { what: *what, extract: *takes, to: to.map(|mark| mark.0), actions });
         }
         let end = narrow(self.script.expects.len(), &mut self.error);
         self.step(Step::Wait { expects: start..end, timeout: timeout.map(|(law, mark)| (law, mark.0)) })
     }
 
-    /// The actions that the last expected message has; for [`Expect::actions`].
+    /// Sets the actions of the last expected message, for [`Expect::actions`].
     pub fn on_last_expect(&mut self, actions: &[Action]) -> &mut Self {
         let range = self.actions(actions);
         if let Some(expect) = self.script.expects.last_mut() {
@@ -197,31 +202,31 @@ impl ScriptBuilder {
         self
     }
 
-    /// Pauses for a time that a law gives.
+    /// Pauses for a time drawn from a law.
     pub fn pause(&mut self, law: Law) -> &mut Self {
         let law = self.law(law);
         self.step(Step::Pause { law })
     }
 
-    /// Goes to `mark`.
-    pub fn jump(&mut self, mark: Mark) -> &mut Self {
+    /// Jumps to `mark`.
+    pub fn jump(&mut self, mark: Label) -> &mut Self {
         self.step(Step::Jump { to: mark.0 })
     }
 
-    /// Goes to `mark` in a share (0 to 1) of all cases.
-    pub fn chance(&mut self, part: f64, mark: Mark) -> &mut Self {
+    /// Jumps to `mark` with a probability from 0 to 1.
+    pub fn chance(&mut self, part: f64, mark: Label) -> &mut Self {
         self.step(Step::Chance { share: super::share(part), to: mark.0 })
     }
 
-    /// Goes to `mark` where `condition` holds.
-    pub fn when(&mut self, condition: super::Condition, mark: Mark) -> &mut Self {
-        self.step(Step::When { condition, to: mark.0 })
+    /// Jumps to `mark` if `condition` holds.
+    pub fn when(&mut self, condition: super::Condition, mark: Label) -> &mut Self {
+        self.step(Step::If { condition, to: mark.0 })
     }
 
-    /// Acts.
+    /// Runs actions.
     pub fn act(&mut self, actions: &[Action]) -> &mut Self {
         let actions = self.actions(actions);
-        self.step(Step::Act { actions })
+        self.step(Step::Actions { actions })
     }
 
     /// Begins another session of the same user.
@@ -234,7 +239,7 @@ impl ScriptBuilder {
         self.step(Step::End(ending))
     }
 
-    /// A step as it is; places in it are marks' numbers.
+    /// Adds a step as it is; its step indexes are numbers of labels.
     pub(crate) fn step(&mut self, step: Step) -> &mut Self {
         self.script.steps.push(step);
         self
@@ -246,7 +251,7 @@ impl ScriptBuilder {
         start..narrow(self.script.actions.len(), &mut self.error)
     }
 
-    /// Resolves the places and finds out which received messages must be kept.
+    /// Resolves the labels and determines which received messages must be kept.
     ///
     /// # Errors
     /// [`ScriptError`].
@@ -262,7 +267,7 @@ impl ScriptBuilder {
         };
         for step in &mut self.script.steps {
             match step {
-                Step::Jump { to } | Step::Chance { to, .. } | Step::When { to, .. } => place(to)?,
+                Step::Jump { to } | Step::Chance { to, .. } | Step::If { to, .. } => place(to)?,
                 Step::Wait { timeout: Some((_, to)), .. } => place(to)?,
                 _ => {}
             }
@@ -282,11 +287,11 @@ fn narrow(value: usize, error: &mut Option<ScriptError>) -> u16 {
     })
 }
 
-/// For each expected message: may a step that needs it be reached after time has passed and before another message takes
-/// its place? A 2xx that is repeated until its ACK is such a step, too.
+/// Sets `copy` for each expected message that a step may need after time has passed and before another message
+/// replaces it. A 2xx that is repeated until its ACK is such a step, too.
 fn keep_what_is_needed(script: &mut Script) {
     let count = script.steps.len();
-    // needs[i]: step i or one behind it uses the last message.
+    // needs[i]: step i or a later one uses the last message.
     let mut needs = vec![false; count + 1];
     let at = |needs: &[bool], index: u16| needs.get(usize::from(index)).copied().unwrap_or(false);
     loop {
@@ -296,9 +301,9 @@ fn keep_what_is_needed(script: &mut Script) {
             let next = needs.get(index + 1).copied().unwrap_or(false);
             let behind = match step {
                 Step::Jump { to } => at(&needs, *to),
-                Step::Chance { to, .. } | Step::When { to, .. } => at(&needs, *to) || next,
+                Step::Chance { to, .. } | Step::If { to, .. } => at(&needs, *to) || next,
                 Step::Wait { timeout, expects } => {
-                    // Another message takes its place, unless it only makes the session wait on.
+                    // Another message replaces it, unless that only continues the wait.
                     let _ = expects;
                     timeout.is_some_and(|(_, to)| at(&needs, to))
                 }
@@ -339,22 +344,22 @@ fn keep_what_is_needed(script: &mut Script) {
             None => false,
         };
         if let Some(expect) = script.expects.get_mut(index) {
-            expect.takes.copy |= copy;
+            expect.extract.copy |= copy;
         }
     }
 }
 
-/// Whether a step uses the last message.
+/// Returns whether a step uses the last message.
 fn uses_last(script: &Script, step: &Step) -> bool {
     let of_template = |number: &u16| script.templates.get(usize::from(*number)).is_some_and(Template::uses_last);
     match step {
         Step::Send { template, .. } => of_template(template),
-        Step::Act { actions } => {
+        Step::Actions { actions } => {
             let actions = script.actions.get(usize::from(actions.start)..usize::from(actions.end)).unwrap_or(&[]);
             actions.iter().any(|action| match action {
                 Action::Find { place, .. } => !matches!(place, super::Place::Variable(_)),
                 Action::Match(search) => !matches!(search.place, super::Place::Variable(_)),
-                Action::Text(_, template) | Action::Say(template) | Action::Order { right: template, .. } => {
+                Action::Text(_, template) | Action::LogTemplate(template) | Action::Order { right: template, .. } => {
                     of_template(template)
                 }
                 _ => false,
@@ -364,24 +369,24 @@ fn uses_last(script: &Script, step: &Step) -> bool {
     }
 }
 
-/// Whether time may pass between `from` and a step that uses the last message; said rather too often than too seldom.
+/// Returns whether time may pass between `from` and a step that uses the last message; errs on the side of true.
 fn waits_before_use(script: &Script, from: StepIndex) -> bool {
     let mut index = usize::from(from);
     let mut seen_pause = false;
     while let Some(step) = script.steps.get(index) {
         match step {
             Step::Pause { .. } | Step::PauseFor { .. } => seen_pause = true,
-            Step::Act { .. } if seen_pause && uses_last(script, step) => return true,
+            Step::Actions { .. } if seen_pause && uses_last(script, step) => return true,
             Step::Send { template, .. } => {
                 let uses = script.templates.get(usize::from(*template)).is_some_and(Template::uses_last);
                 if uses && seen_pause {
                     return true;
                 }
             }
-            Step::Jump { .. } | Step::Chance { .. } | Step::When { .. } => return true,
+            Step::Jump { .. } | Step::Chance { .. } | Step::If { .. } => return true,
             Step::Wait { timeout, .. } => return timeout.is_some(),
-            Step::End(_) | Step::Become { .. } => return false,
-            Step::Act { .. } | Step::Start { .. } => {}
+            Step::End(_) | Step::SwitchScript { .. } => return false,
+            Step::Actions { .. } | Step::Start { .. } => {}
         }
         index += 1;
     }

@@ -1,4 +1,4 @@
-//! Executes actions. What they need of the session and the run comes through [`World`].
+//! Execution of actions. They access the session and the run through [`ActionEnvironment`].
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -6,56 +6,56 @@ use std::time::Duration;
 use super::{Action, ClockForm, Condition, Operand, Place, Relation, Stop, Variable, body_of, field_value};
 use crate::session::Value;
 
-/// The bytes of a variable's text; what is more is cut off.
+/// Maximum length of a variable's text in bytes; longer texts are truncated.
 pub(crate) const MAX_VALUE_BYTES: usize = 65_536;
 
-/// What actions need.
-pub(crate) trait World {
-    /// The last message (empty where there is none) and the session's variables.
+/// What actions need from the session and the run.
+pub(crate) trait ActionEnvironment {
+    /// Returns the last message (empty without one) and the session's variables.
     fn parts(&mut self) -> (&[u8], &mut Vec<Value>);
     /// Appends the text of a template of the script.
     fn render(&mut self, template: u16, out: &mut Vec<u8>);
-    /// A number of a law of the script, in seconds.
-    fn draw(&mut self, law: u16) -> f64;
-    /// The wall time since 1970.
+    /// Samples a law of the script, in seconds.
+    fn sample(&mut self, law: u16) -> f64;
+    /// Returns the wall time since 1970.
     fn wall(&mut self) -> Duration;
-    /// Begins or ends measuring a time.
+    /// Starts or stops a timer.
     fn timer(&mut self, number: u8, begins: bool);
-    /// Compares the response just received with a record's.
-    fn compare(&mut self, verb: super::Verb, recorded: u16);
+    /// Compares the response just received with the recorded one.
+    fn compare(&mut self, verb: super::MethodId, recorded: u16);
     /// Writes to the run's log.
-    fn say(&mut self, text: &[u8]);
-    /// Time since the run began.
+    fn log(&mut self, text: &[u8]);
+    /// Returns the time since the run began.
     fn ticks(&mut self) -> Duration;
-    /// Something random.
+    /// Returns a random number.
     fn random(&mut self) -> u64;
-    /// The number of the session's user.
+    /// Returns the number of the session's user.
     fn user(&mut self) -> u32;
     /// Ends the run.
     fn stop(&mut self, stop: Stop);
 }
 
-/// What follows from actions.
+/// Result of actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The script goes on.
-    On,
-    /// The call fails: something was not found that must be there, or the script says so.
+    /// The script continues.
+    Continue,
+    /// The call fails: something required was not found, or the script failed it.
     Fail,
 }
 
-/// Does `actions` in order, as far as none ends the call.
-pub(crate) fn run(actions: &[Action], world: &mut impl World) -> Outcome {
+/// Runs `actions` in order until one ends the call.
+pub(crate) fn run(actions: &[Action], world: &mut impl ActionEnvironment) -> Outcome {
     for action in actions {
         match one(action, world) {
-            Outcome::On => {}
+            Outcome::Continue => {}
             other => return other,
         }
     }
-    Outcome::On
+    Outcome::Continue
 }
 
-/// Whether a condition holds.
+/// Returns whether a condition holds.
 pub(crate) fn holds(condition: &Condition, values: &[Value]) -> bool {
     let value = |variable: &Variable| values.get(usize::from(*variable)).unwrap_or(&Value::Nothing);
     match condition {
@@ -77,7 +77,7 @@ fn is_set(value: &Value) -> bool {
     }
 }
 
-fn one(action: &Action, world: &mut impl World) -> Outcome {
+fn one(action: &Action, world: &mut impl ActionEnvironment) -> Outcome {
     match action {
         Action::Assign(variable, operand) => {
             let value = match operand {
@@ -143,11 +143,11 @@ fn one(action: &Action, world: &mut impl World) -> Outcome {
             if let Some(variable) = variable {
                 line.extend_from_slice(&text_of(&get(world, *variable)));
             }
-            world.say(&line);
+            world.log(&line);
         }
-        Action::Say(template) => {
+        Action::LogTemplate(template) => {
             let line = rendered(world, *template);
-            world.say(&line);
+            world.log(&line);
         }
         Action::BeginTimer(timer) => world.timer(*timer, true),
         Action::EndTimer(timer) => world.timer(*timer, false),
@@ -172,10 +172,10 @@ fn one(action: &Action, world: &mut impl World) -> Outcome {
         Action::Stop(Stop::Call) => return Outcome::Fail,
         Action::Stop(stop) => world.stop(*stop),
     }
-    Outcome::On
+    Outcome::Continue
 }
 
-fn matches(search: &super::Match, world: &mut impl World) -> Outcome {
+fn matches(search: &super::Match, world: &mut impl ActionEnvironment) -> Outcome {
     let mut found = Vec::new();
     let (message, values) = world.parts();
     let text = place_in(&search.place, search.occurrence, message, values);
@@ -185,7 +185,7 @@ fn matches(search: &super::Match, world: &mut impl World) -> Outcome {
     for (variable, text) in found {
         set(world, variable, Value::Text(text));
     }
-    if goes_on { Outcome::On } else { Outcome::Fail }
+    if goes_on { Outcome::Continue } else { Outcome::Fail }
 }
 
 fn place_in<'a>(place: &Place, occurrence: u16, message: &'a [u8], values: &'a [Value]) -> Option<&'a [u8]> {
@@ -200,7 +200,7 @@ fn place_in<'a>(place: &Place, occurrence: u16, message: &'a [u8], values: &'a [
     }
 }
 
-/// What stands between `after` and `before`, or the line's end.
+/// Returns the text between `after` and `before`, or the end of the line.
 fn between<'a>(text: &'a [u8], after: &str, before: &str) -> Option<&'a [u8]> {
     let start = memchr::memmem::find(text, after.as_bytes())? + after.len();
     let rest = text.get(start..)?;
@@ -212,18 +212,18 @@ fn between<'a>(text: &'a [u8], after: &str, before: &str) -> Option<&'a [u8]> {
     rest.get(..end)
 }
 
-fn rendered(world: &mut impl World, template: u16) -> Vec<u8> {
+fn rendered(world: &mut impl ActionEnvironment, template: u16) -> Vec<u8> {
     let mut text = Vec::new();
     world.render(template, &mut text);
     text.truncate(MAX_VALUE_BYTES);
     text
 }
 
-fn get(world: &mut impl World, variable: Variable) -> Value {
+fn get(world: &mut impl ActionEnvironment, variable: Variable) -> Value {
     world.parts().1.get(usize::from(variable)).cloned().unwrap_or_default()
 }
 
-fn set(world: &mut impl World, variable: Variable, value: Value) {
+fn set(world: &mut impl ActionEnvironment, variable: Variable, value: Value) {
     let values = world.parts().1;
     if values.len() <= usize::from(variable) {
         values.resize(usize::from(variable) + 1, Value::Nothing);
@@ -233,18 +233,18 @@ fn set(world: &mut impl World, variable: Variable, value: Value) {
     }
 }
 
-fn compute(world: &mut impl World, variable: Variable, operand: &Operand, how: impl Fn(f64, f64) -> f64) {
+fn compute(world: &mut impl ActionEnvironment, variable: Variable, operand: &Operand, how: impl Fn(f64, f64) -> f64) {
     let with = value_of(operand, world);
     let value = how(number(&get(world, variable)), with);
     set(world, variable, Value::Number(value));
 }
 
-fn value_of(operand: &Operand, world: &mut impl World) -> f64 {
+fn value_of(operand: &Operand, world: &mut impl ActionEnvironment) -> f64 {
     match operand {
         Operand::Number(number) => *number,
         Operand::Text(text) => text.trim().parse().unwrap_or(0.0),
         Operand::Variable(variable) => number(&get(world, *variable)),
-        Operand::Law(law) => world.draw(*law),
+        Operand::Law(law) => world.sample(*law),
     }
 }
 
@@ -252,7 +252,7 @@ fn truth(holds: bool) -> Value {
     if holds { Value::Number(1.0) } else { Value::Nothing }
 }
 
-/// The number that a value is; 0 where it is none.
+/// Returns the number that a value represents; 0 if it is none.
 pub(crate) fn number(value: &Value) -> f64 {
     match value {
         Value::Nothing => 0.0,
@@ -261,7 +261,7 @@ pub(crate) fn number(value: &Value) -> f64 {
     }
 }
 
-/// A variable's text; whole numbers have no fraction.
+/// Returns a variable's text; whole numbers have no fraction.
 fn text_of(value: &Value) -> Vec<u8> {
     match value {
         Value::Nothing => Vec::new(),
@@ -287,7 +287,7 @@ fn relates(left: f64, relation: Relation, right: f64) -> bool {
     }
 }
 
-/// All but the unreserved characters as `%XX`.
+/// Encodes all but the unreserved characters as `%XX`.
 fn escape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for byte in text {
@@ -320,9 +320,9 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Year, month and day of a day since 1970 (Gregorian, as everywhere in SIP).
+/// Returns year, month and day of a day since 1970 (Gregorian, as everywhere in SIP).
 const fn civil(day: u64) -> (u64, u64, u64) {
-    // Years begin in March, so that the day that may be missing is the last.
+    // Years begin in March, so that the leap day is the last one.
     let day = day + 719_468;
     let (era, of_era) = (day / 146_097, day % 146_097);
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! The search against servers whose capacity is known.
+//! The search with servers of known capacity.
 
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -10,7 +10,8 @@ use crate::law::Rng;
 struct World {
     capacity: f64,
     generator: f64,
-    /// The share of tries that a disturbance makes fail, and of those that pass by luck within five percent above the capacity.
+    /// Share of tries that a disturbance makes fail, and of those that pass by luck up to five percent above the
+    /// capacity.
     noise: f64,
 }
 
@@ -29,8 +30,8 @@ impl World {
     }
 }
 
-/// All probes, and the result.
-fn run(settings: Settings, world: World, seed: u64) -> (Vec<(Probe, Outcome)>, Found) {
+/// Returns all probes and the result.
+fn run(settings: Settings, world: World, seed: u64) -> (Vec<(Probe, Outcome)>, SearchResult) {
     let mut rng = Rng::seed_from_u64(seed);
     let (mut search, mut probes) = (Search::new(settings), Vec::new());
     while let Some(probe) = search.next_probe() {
@@ -39,10 +40,10 @@ fn run(settings: Settings, world: World, seed: u64) -> (Vec<(Probe, Outcome)>, F
         assert!(probes.len() <= settings.max_probes as usize, "it ends");
         search.handle_outcome(outcome);
     }
-    (probes, search.found())
+    (probes, search.result())
 }
 
-/// Values between two, evenly over their orders of magnitude.
+/// Returns a random value between two, uniform on a logarithmic scale.
 fn between(rng: &mut Rng, low: f64, high: f64) -> f64 {
     low * (high / low).powf(rng.random::<f64>())
 }
@@ -52,7 +53,7 @@ fn the_capacity_is_found_within_the_precision() {
     let mut rng = Rng::seed_from_u64(1);
     for seed in 0..2_000 {
         let capacity = between(&mut rng, 1.0, 100_000.0);
-        let mut settings = Settings::new(Over::Rate, between(&mut rng, capacity / 100.0, capacity * 100.0));
+        let mut settings = Settings::new(SearchVariable::Rate, between(&mut rng, capacity / 100.0, capacity * 100.0));
         let precision = between(&mut rng, 0.001, 0.2);
         settings.precision = Some(precision);
         settings.up = between(&mut rng, 0.1, 1.0);
@@ -67,7 +68,8 @@ fn the_capacity_is_found_within_the_precision() {
         );
         let ceiling = found.ceiling.expect("something was too high");
         assert!(ceiling.at > capacity && !ceiling.is_generator);
-        // From the start to the capacity in steps of at least a tenth, then halving, each failure twice, and twice more to be sure.
+        // From the start to the capacity in steps of at least a tenth, then bisection, each failure twice, and two
+        // confirmations.
         let climb = (capacity / settings.start).ln().abs() / settings.up.min(settings.down).min(0.5).ln_1p() + 3.0;
         let halve = (1.0 / precision).log2() + 3.0;
         let bound = 2.0 * (climb + halve) + 2.0;
@@ -79,7 +81,7 @@ fn the_capacity_is_found_within_the_precision() {
 fn a_better_server_has_no_worse_result() {
     let mut rng = Rng::seed_from_u64(2);
     for seed in 0..300 {
-        let settings = Settings::new(Over::Rate, between(&mut rng, 10.0, 1_000.0));
+        let settings = Settings::new(SearchVariable::Rate, between(&mut rng, 10.0, 1_000.0));
         let mut last = 0.0;
         let mut capacity = between(&mut rng, 5.0, 500.0);
         for _ in 0..12 {
@@ -98,7 +100,7 @@ fn noise_moves_the_result_little() {
     for seed in 0..500 {
         let capacity = between(&mut rng, 50.0, 50_000.0);
         let world = World { noise: 0.05, ..World::quiet(capacity) };
-        let (_, found) = run(Settings::new(Over::Rate, capacity / between(&mut rng, 1.5, 20.0)), world, seed);
+        let (_, found) = run(Settings::new(SearchVariable::Rate, capacity / between(&mut rng, 1.5, 20.0)), world, seed);
         let at = found.at.expect("something holds");
         assert!(at < 1.05 * capacity, "{at} for {capacity}: by luck it never goes far above");
         close += u32::from((0.93 * capacity..1.03 * capacity).contains(&at));
@@ -112,14 +114,14 @@ fn nothing_is_tried_above_what_the_generator_can_do() {
     for seed in 0..500 {
         let generator = between(&mut rng, 100.0, 20_000.0);
         let world = World { generator, ..World::quiet(generator * between(&mut rng, 0.3, 3.0)) };
-        let (probes, found) = run(Settings::new(Over::Rate, generator / 30.0), world, seed);
+        let (probes, found) = run(Settings::new(SearchVariable::Rate, generator / 30.0), world, seed);
         let first = probes.iter().position(|(_, outcome)| *outcome == Outcome::GeneratorLimited);
         let Some(first) = first else {
             assert_eq!(found.verdict, Verdict::Found);
             continue;
         };
         let bound = probes[first].0.at;
-        // It is tried once more: the generator may have been disturbed.
+        // One more try follows, because the generator may have been disturbed.
         assert!(probes[first + 2..].iter().all(|(probe, _)| probe.at < bound), "{probes:?}");
         let at = found.at.expect("it held below");
         let expected = if world.capacity < generator { Verdict::Found } else { Verdict::GeneratorLimited };
@@ -127,7 +129,7 @@ fn nothing_is_tried_above_what_the_generator_can_do() {
         if !(at <= world.capacity.min(generator) && generator.min(world.capacity) < bracket)
             || found.verdict != expected
         {
-            // Capacity and bound lie closer together than the precision.
+            // Capacity and bound are closer together than the precision.
             assert!((world.capacity / generator - 1.0).abs() < 0.02, "{found:?} {world:?}");
         }
     }
@@ -138,7 +140,7 @@ fn users_are_whole() {
     let mut rng = Rng::seed_from_u64(5);
     for seed in 0..500 {
         let capacity = between(&mut rng, 1.0, 1e6);
-        let (probes, found) = run(Settings::new(Over::Users, 100.0), World::quiet(capacity), seed);
+        let (probes, found) = run(Settings::new(SearchVariable::Users, 100.0), World::quiet(capacity), seed);
         assert!(probes.iter().all(|(probe, _)| probe.at.fract() == 0.0 && probe.at >= 1.0), "{probes:?}");
         let at = found.at.expect("one user holds");
         assert!(at <= capacity && (at * 1.0101).max(at + 1.0) >= capacity.floor(), "{at} of {capacity}");
@@ -147,7 +149,7 @@ fn users_are_whole() {
 
 #[test]
 fn limits_end_it() {
-    let mut settings = Settings::new(Over::Rate, 100.0);
+    let mut settings = Settings::new(SearchVariable::Rate, 100.0);
     settings.max = 400.0;
     let (probes, found) = run(settings, World::quiet(1e9), 1);
     assert_eq!((found.verdict, found.at, found.times), (Verdict::AtMax, Some(400.0), 3));
@@ -162,7 +164,7 @@ fn limits_end_it() {
 
 #[test]
 fn a_single_disturbance_changes_nothing() {
-    let settings = Settings::new(Over::Rate, 100.0);
+    let settings = Settings::new(SearchVariable::Rate, 100.0);
     let quiet = run(settings, World::quiet(1_000.0), 1).1;
     let disturbances = run(settings, World::quiet(1_000.0), 1).0.len();
     for disturbed in 0..disturbances {
@@ -176,7 +178,7 @@ fn a_single_disturbance_changes_nothing() {
                 search.handle_outcome(if is_disturbed { kind } else { holds });
                 number += 1;
             }
-            assert_eq!(search.found().at, quiet.at, "disturbed at {disturbed} by {kind:?}");
+            assert_eq!(search.result().at, quiet.at, "disturbed at {disturbed} by {kind:?}");
         }
     }
 }
@@ -184,14 +186,14 @@ fn a_single_disturbance_changes_nothing() {
 #[test]
 fn what_does_not_hold_again_is_given_up() {
     // 1,000 held once by luck; 990 does each time.
-    let mut search = Search::new(Settings::new(Over::Rate, 500.0));
+    let mut search = Search::new(Settings::new(SearchVariable::Rate, 500.0));
     let mut lucky = true;
     while let Some(probe) = search.next_probe() {
         let is_lucky = probe.at > 990.0 && probe.at <= 1_010.0 && probe.stage != Stage::Confirm && lucky;
         lucky &= !is_lucky;
         search.handle_outcome(if probe.at <= 990.0 || is_lucky { Outcome::Holds } else { Outcome::Fails });
     }
-    let found = search.found();
+    let found = search.result();
     assert_eq!(found.verdict, Verdict::Found);
     let at = found.at.expect("found");
     assert!(at <= 990.0 && at > 975.0, "{found:?}");
@@ -199,7 +201,12 @@ fn what_does_not_hold_again_is_given_up() {
 
 #[test]
 fn short_steps_are_not_rounded_away() {
-    for (over, start) in [(Over::Rate, 80.0), (Over::Users, 80.0), (Over::Users, 1.0), (Over::Users, 5.0)] {
+    for (over, start) in [
+        (SearchVariable::Rate, 80.0),
+        (SearchVariable::Users, 80.0),
+        (SearchVariable::Users, 1.0),
+        (SearchVariable::Users, 5.0),
+    ] {
         let mut settings = Settings { up: 0.1, precision: Some(0.5), ..Settings::new(over, start) };
         settings.max_probes = 200;
         let (_, found) = run(settings, World::quiet(1_000.0), 1);
@@ -211,7 +218,7 @@ fn short_steps_are_not_rounded_away() {
 
 #[test]
 fn the_rfcs_result_is_given_up_where_a_confirmation_fails() {
-    let mut settings = Settings::rfc7502(Over::Rate, 100.0);
+    let mut settings = Settings::rfc7502(SearchVariable::Rate, 100.0);
     settings.confirm = 30;
     let mut search = Search::new(settings);
     let mut failed = Vec::new();
@@ -224,33 +231,33 @@ fn the_rfcs_result_is_given_up_where_a_confirmation_fails() {
         search.handle_outcome(if holds { Outcome::Holds } else { Outcome::Fails });
     }
     assert!(!failed.is_empty() && failed.is_sorted_by(|a, b| a > b), "each only once: {failed:?}");
-    let found = search.found();
+    let found = search.result();
     assert_eq!((found.verdict, found.times), (Verdict::Found, 30), "{found:?}");
     assert!(found.at.is_some_and(|at| at <= 250.0), "{found:?}");
 }
 
 #[test]
 fn where_no_confirmation_holds_there_is_no_result() {
-    let mut search = Search::new(Settings { confirm: 30, ..Settings::rfc7502(Over::Rate, 100.0) });
+    let mut search = Search::new(Settings { confirm: 30, ..Settings::rfc7502(SearchVariable::Rate, 100.0) });
     while let Some(probe) = search.next_probe() {
         let holds = probe.at <= 300.0 && probe.stage != Stage::Confirm;
         search.handle_outcome(if holds { Outcome::Holds } else { Outcome::Fails });
     }
-    assert_eq!((search.found().verdict, search.found().at), (Verdict::NothingHolds, None));
+    assert_eq!((search.result().verdict, search.result().at), (Verdict::NothingHolds, None));
 }
 
-/// As RFC 7502's own simulation in R (appendix A): from 100 by tenths.
+/// As in RFC 7502's own simulation in R (appendix A): from 100 in tenths.
 #[test]
 fn the_rfcs_algorithm_converges_as_the_rfc_says() {
     for capacity in [100.0, 269.0, 460.0, 5_000.0] {
-        let (probes, found) = run(Settings::rfc7502(Over::Rate, 100.0), World::quiet(capacity), 1);
+        let (probes, found) = run(Settings::rfc7502(SearchVariable::Rate, 100.0), World::quiet(capacity), 1);
         let at = found.at.expect("found");
         assert_eq!(found.verdict, Verdict::Found, "{capacity}");
         assert!(at <= capacity && at > capacity * 0.9, "{at} of {capacity}");
         let first: Vec<f64> = probes.iter().take(3).map(|(probe, _)| probe.at).collect();
         assert_eq!(first, if capacity > 110.0 { [100.0, 110.0, 121.0] } else { [100.0, 110.0, 99.0] });
         assert!(probes.iter().all(|(probe, _)| probe.at.fract() == 0.0), "floor()");
-        // Ten successes without progress, and not one more.
+        // Exactly ten successes without progress.
         let mut best = 0.0;
         let idle = probes.iter().filter(|(probe, outcome)| {
             let is_progress = *outcome == Outcome::Holds && probe.at > best;

@@ -1,21 +1,21 @@
-//! `<action>`: what is done when a message comes or a `nop` is reached.
+//! `<action>` elements: actions to run when a message comes or a `nop` is reached.
 
-use super::keywords::{At, prepare};
-use super::read::Reader;
+use super::keywords::{TextPosition, prepare};
+use super::parse::Reader;
 use super::xml::Element;
-use super::{Note, distribution};
-use crate::script::{Action, Check, Match, Operand, Place, Regular, Relation, Stop, Variable};
+use super::{Diagnostic, distribution};
+use crate::script::{Action, Check, Match, Operand, Place, PosixRegex, Relation, Stop, Variable};
 
-/// The actions of an element, in order, and where a jump among them leads.
+/// The actions of an element, in order, and the target of a jump among them.
 #[derive(Debug, Default)]
 pub(super) struct Actions {
     pub(super) list: Vec<Action>,
-    /// The index of a message, and where the file says so.
+    /// The target message's index, and the position of the jump in the file.
     pub(super) jump: Option<(usize, usize)>,
 }
 
-/// Reads all `<action>` children of a message; `index` is that of the message.
-pub(super) fn read(reader: &mut Reader<'_>, message: &Element, index: usize) -> Result<Actions, Note> {
+/// Reads all `<action>` children of the message with this index.
+pub(super) fn read(reader: &mut Reader<'_>, message: &Element, index: usize) -> Result<Actions, Diagnostic> {
     let mut actions = Actions::default();
     for block in &message.children {
         if block.name != "action" {
@@ -33,7 +33,7 @@ pub(super) fn read(reader: &mut Reader<'_>, message: &Element, index: usize) -> 
     Ok(actions)
 }
 
-fn one(reader: &mut Reader<'_>, element: &Element, index: usize, actions: &mut Actions) -> Result<(), Note> {
+fn one(reader: &mut Reader<'_>, element: &Element, index: usize, actions: &mut Actions) -> Result<(), Diagnostic> {
     let list = &mut actions.list;
     match element.name.as_str() {
         "ereg" => list.extend(ereg(reader, element)?),
@@ -64,7 +64,7 @@ fn one(reader: &mut Reader<'_>, element: &Element, index: usize, actions: &mut A
             let right = match element.attribute("variable2") {
                 Some(other) => {
                     let text = format!("[${}]", other.value);
-                    fragment(reader, &text, At { at: other.at, index }, list)?
+                    fragment(reader, &text, TextPosition { at: other.at, index }, list)?
                 }
                 None => text(reader, element, "value", index, list)?,
             };
@@ -86,12 +86,12 @@ fn one(reader: &mut Reader<'_>, element: &Element, index: usize, actions: &mut A
         "log" | "warning" => {
             reader.known(element, &["message"]);
             let template = text(reader, element, "message", index, list)?;
-            list.push(Action::Say(template));
+            list.push(Action::LogTemplate(template));
         }
         "error" => {
             reader.known(element, &["message"]);
             let template = text(reader, element, "message", index, list)?;
-            list.extend([Action::Say(template), Action::Stop(Stop::Now)]);
+            list.extend([Action::LogTemplate(template), Action::Stop(Stop::Now)]);
         }
         "exec" => list.extend(exec(reader, element)?),
         "jump" => actions.jump = Some((jump(reader, element)?, element.at)),
@@ -100,7 +100,7 @@ fn one(reader: &mut Reader<'_>, element: &Element, index: usize, actions: &mut A
     Ok(())
 }
 
-fn ereg(reader: &mut Reader<'_>, element: &Element) -> Result<Option<Action>, Note> {
+fn ereg(reader: &mut Reader<'_>, element: &Element) -> Result<Option<Action>, Diagnostic> {
     let known = [
         "regexp",
         "search_in",
@@ -116,25 +116,29 @@ fn ereg(reader: &mut Reader<'_>, element: &Element) -> Result<Option<Action>, No
     ];
     reader.known(element, &known);
     let regexp = reader.needed(element, "regexp")?;
-    let pattern = Regular::compile(&regexp.value)
-        .map_err(|error| reader.source.note(regexp.at, format!("regexp=\"{}\": {error}", regexp.value)))?;
+    let pattern = PosixRegex::compile(&regexp.value)
+        .map_err(|error| reader.source.diagnostic(regexp.at, format!("regexp=\"{}\": {error}", regexp.value)))?;
     let place = place(reader, element)?;
     let (found, not_found) = (reader.flag(element, "check_it")?, reader.flag(element, "check_it_inverse")?);
     let check = match (found, not_found) {
         (true, true) => {
-            return Err(reader.source.note(element.at, "check_it and check_it_inverse exclude each other; leave one"));
+            return Err(reader
+                .source
+                .diagnostic(element.at, "check_it and check_it_inverse exclude each other; leave one"));
         }
         (true, false) => Check::Found,
         (false, true) => Check::NotFound,
         (false, false) => Check::None,
     };
-    // Header fields are found in any case, and only where lines begin; so these two change nothing.
+    // Header fields are found in any case and only at the start of lines, so these two have no effect.
     reader.flag(element, "case_indep")?;
     reader.flag(element, "start_line")?;
     let occurrence = match element.attribute("occurrence").or_else(|| element.attribute("occurence")) {
         None => 1,
         Some(attribute) => attribute.value.trim().parse().ok().filter(|number| *number > 0).ok_or_else(|| {
-            reader.source.note(attribute.at, format!("{}=\"{}\" is no number from 1", attribute.name, attribute.value))
+            reader
+                .source
+                .diagnostic(attribute.at, format!("{}=\"{}\" is no number from 1", attribute.name, attribute.value))
         })?,
     };
     let into = match element.attribute("assign_to") {
@@ -156,7 +160,7 @@ fn ereg(reader: &mut Reader<'_>, element: &Element) -> Result<Option<Action>, No
     Ok(Some(Action::Match(Box::new(Match { pattern, place, occurrence, into, check }))))
 }
 
-fn place(reader: &mut Reader<'_>, element: &Element) -> Result<Place, Note> {
+fn place(reader: &mut Reader<'_>, element: &Element) -> Result<Place, Diagnostic> {
     let Some(attribute) = element.attribute("search_in") else { return Ok(Place::Message) };
     match attribute.value.as_str() {
         "msg" => Ok(Place::Message),
@@ -167,19 +171,19 @@ fn place(reader: &mut Reader<'_>, element: &Element) -> Result<Place, Note> {
             if name.is_empty() {
                 return Err(reader
                     .source
-                    .note(header.at, "header=\"\" names no header field; write header=\"Contact:\""));
+                    .diagnostic(header.at, "header=\"\" names no header field; write header=\"Contact:\""));
             }
             Ok(Place::Header(name.to_owned()))
         }
         "var" => Ok(Place::Variable(variable(reader, element, "variable")?)),
         other => {
             let what = format!("search_in=\"{other}\" is not known; there are msg, hdr, body and var");
-            Err(reader.source.note(attribute.at, what))
+            Err(reader.source.diagnostic(attribute.at, what))
         }
     }
 }
 
-fn test(reader: &mut Reader<'_>, element: &Element) -> Result<Action, Note> {
+fn test(reader: &mut Reader<'_>, element: &Element) -> Result<Action, Diagnostic> {
     reader.known(element, &["assign_to", "variable", "variable2", "compare", "value"]);
     let compare = reader.needed(element, "compare")?;
     let relation = match compare.value.as_str() {
@@ -194,7 +198,7 @@ fn test(reader: &mut Reader<'_>, element: &Element) -> Result<Action, Note> {
                 "compare=\"{other}\" is not known; there are equal, not_equal, greater_than, less_than, greater_than_equal and \
                  less_than_equal"
             );
-            return Err(reader.source.note(compare.at, what));
+            return Err(reader.source.diagnostic(compare.at, what));
         }
     };
     let (into, left) = (into(reader, element)?, variable(reader, element, "variable")?);
@@ -205,33 +209,33 @@ fn test(reader: &mut Reader<'_>, element: &Element) -> Result<Action, Note> {
     Ok(Action::Relate { into, left, relation, right })
 }
 
-fn time_of_day(reader: &mut Reader<'_>, element: &Element) -> Result<Action, Note> {
+fn time_of_day(reader: &mut Reader<'_>, element: &Element) -> Result<Action, Diagnostic> {
     reader.known(element, &["assign_to"]);
     let attribute = reader.needed(element, "assign_to")?;
     match *reader.sets(attribute) {
         [seconds, micros] => Ok(Action::WallTime { seconds, micros }),
         _ => Err(reader
             .source
-            .note(attribute.at, "<gettimeofday> needs two variables: assign_to=\"seconds,microseconds\"")),
+            .diagnostic(attribute.at, "<gettimeofday> needs two variables: assign_to=\"seconds,microseconds\"")),
     }
 }
 
-fn sample(reader: &mut Reader<'_>, element: &Element, list: &mut Vec<Action>) -> Result<(), Note> {
+fn sample(reader: &mut Reader<'_>, element: &Element, list: &mut Vec<Action>) -> Result<(), Diagnostic> {
     let mut known = distribution::NAMES.to_vec();
     known.push("assign_to");
     reader.known(element, &known);
     let variable = into(reader, element)?;
     let Some(law) = distribution::law(reader, element)? else {
-        return Err(reader.source.note(element.at, "<sample> needs distribution=\"…\" and its parameters"));
+        return Err(reader.source.diagnostic(element.at, "<sample> needs distribution=\"…\" and its parameters"));
     };
     let law = reader.builder.law(law);
     list.push(Action::Assign(variable, Operand::Law(law)));
-    // Laws give seconds; SIPp's numbers are read as milliseconds.
+    // Laws are in seconds; SIPp's numbers are in milliseconds.
     list.push(Action::Multiply(variable, Operand::Number(1_000.0)));
     Ok(())
 }
 
-fn exec(reader: &mut Reader<'_>, element: &Element) -> Result<Option<Action>, Note> {
+fn exec(reader: &mut Reader<'_>, element: &Element) -> Result<Option<Action>, Diagnostic> {
     let mut action = None;
     for attribute in &element.attributes {
         if attribute.name != "int_cmd" {
@@ -245,75 +249,75 @@ fn exec(reader: &mut Reader<'_>, element: &Element) -> Result<Option<Action>, No
             other => {
                 let what =
                     format!("int_cmd=\"{other}\" is not known; there are stop_call, stop_gracefully and stop_now");
-                return Err(reader.source.note(attribute.at, what));
+                return Err(reader.source.diagnostic(attribute.at, what));
             }
         }));
     }
     Ok(action)
 }
 
-fn jump(reader: &mut Reader<'_>, element: &Element) -> Result<usize, Note> {
+fn jump(reader: &mut Reader<'_>, element: &Element) -> Result<usize, Diagnostic> {
     reader.known(element, &["value"]);
     let Some(value) = element.attribute("value") else {
         let what = "<jump> needs value=\"N\", the index of a message from 0; a variable is not supported, use next=\"label\" with test";
-        return Err(reader.source.note(element.at, what));
+        return Err(reader.source.diagnostic(element.at, what));
     };
     value.value.trim().parse().map_err(|_| {
         let what =
             format!("value=\"{}\" is no index of a message (from 0); to go to a label, use next=\"…\"", value.value);
-        reader.source.note(value.at, what)
+        reader.source.diagnostic(value.at, what)
     })
 }
 
-/// The variable of `assign_to`.
-fn into(reader: &mut Reader<'_>, element: &Element) -> Result<Variable, Note> {
+/// Returns the variable of `assign_to`.
+fn into(reader: &mut Reader<'_>, element: &Element) -> Result<Variable, Diagnostic> {
     let attribute = reader.needed(element, "assign_to")?;
     match *reader.sets(attribute) {
         [variable] => Ok(variable),
-        _ => Err(reader.source.note(attribute.at, format!("<{}> needs one variable in assign_to", element.name))),
+        _ => Err(reader.source.diagnostic(attribute.at, format!("<{}> needs one variable in assign_to", element.name))),
     }
 }
 
-fn variable(reader: &mut Reader<'_>, element: &Element, name: &str) -> Result<Variable, Note> {
+fn variable(reader: &mut Reader<'_>, element: &Element, name: &str) -> Result<Variable, Diagnostic> {
     let attribute = reader.needed(element, name)?;
     Ok(reader.reads(&attribute.value, attribute.at))
 }
 
-/// A `variable`, or the number in `value`.
-fn operand(reader: &mut Reader<'_>, element: &Element) -> Result<Operand, Note> {
+/// Returns a `variable`, or the number in `value`.
+fn operand(reader: &mut Reader<'_>, element: &Element) -> Result<Operand, Diagnostic> {
     match element.attribute("variable") {
         Some(attribute) => Ok(Operand::Variable(reader.reads(&attribute.value, attribute.at))),
         None => Ok(Operand::Number(number(reader, element, "value")?)),
     }
 }
 
-fn number(reader: &Reader<'_>, element: &Element, name: &str) -> Result<f64, Note> {
+fn number(reader: &Reader<'_>, element: &Element, name: &str) -> Result<f64, Diagnostic> {
     let attribute = reader.needed(element, name)?;
     attribute.value.trim().parse::<f64>().ok().filter(|number| number.is_finite()).ok_or_else(|| {
         let what = format!(
             "{name}=\"{}\" is no number; texts are set by <assignstr> and compared by <strcmp>",
             attribute.value
         );
-        reader.source.note(attribute.at, what)
+        reader.source.diagnostic(attribute.at, what)
     })
 }
 
-/// The template of an attribute's text; what must be done before it is used goes into `list`.
+/// Returns the template of an attribute's text. Actions to run before it is used are added to `list`.
 fn text(
     reader: &mut Reader<'_>,
     element: &Element,
     name: &str,
     index: usize,
     list: &mut Vec<Action>,
-) -> Result<u16, Note> {
+) -> Result<u16, Diagnostic> {
     let attribute = reader.needed(element, name)?;
-    fragment(reader, &attribute.value, At { at: attribute.at, index }, list)
+    fragment(reader, &attribute.value, TextPosition { at: attribute.at, index }, list)
 }
 
-fn fragment(reader: &mut Reader<'_>, text: &str, at: At, list: &mut Vec<Action>) -> Result<u16, Note> {
-    // The position of an attribute's value is not that of its text, but near enough on one line.
+fn fragment(reader: &mut Reader<'_>, text: &str, at: TextPosition, list: &mut Vec<Action>) -> Result<u16, Diagnostic> {
+    // The position of an attribute is not that of its text, but close enough on one line.
     let prepared = prepare(reader, text, at)?;
-    let template = prepared.fragment().map_err(|error| reader.source.note(at.at, error.what))?;
+    let template = prepared.fragment().map_err(|error| reader.source.diagnostic(at.at, error.what))?;
     list.extend(prepared.actions);
     Ok(reader.builder.template(template))
 }

@@ -1,24 +1,25 @@
-//! The flow of a scenario: where each message leads, whether the end can be reached, and which requests may be open where a
-//! response is waited for.
+//! The flow graph of a scenario: the successors of each message, whether the end can be reached, and the requests
+//! that may be pending where a response is expected.
 
-use super::Note;
-use super::read::{Item, Message, Optional, Reader, Receive, What};
-use crate::script::{Action, Check, Kind, Stop, Verb};
+use super::Diagnostic;
+use super::parse::{Item, ItemKind, Message, Optional, Reader, Receive};
+use crate::script::{Action, Check, Kind, MethodId, Stop};
 
-/// What a scenario's items lead to. The index behind the last is the end.
+/// Successors of a scenario's items. The index after the last item is the end.
 #[derive(Debug)]
-pub(super) struct Flow {
+pub(super) struct FlowGraph {
     edges: Vec<Vec<usize>>,
-    /// The methods that may be open before each item, as bits.
+    /// The methods that may be pending before each item, as a bit set.
     open: Vec<u16>,
 }
 
-impl Flow {
-    /// Resolves all labels.
+impl FlowGraph {
+    /// Builds the graph and resolves all labels.
     ///
     /// # Errors
-    /// A label or an index that does not exist, optional messages that nothing mandatory follows, no way to the end.
-    pub(super) fn of(reader: &Reader<'_>) -> Result<Self, Note> {
+    /// If a label or an index does not exist, optional messages are not followed by a mandatory one, or the end
+    /// cannot be reached.
+    pub(super) fn of(reader: &Reader<'_>) -> Result<Self, Diagnostic> {
         let mut edges = Vec::with_capacity(reader.items.len());
         for index in 0..reader.items.len() {
             edges.push(leads_to(reader, index)?);
@@ -30,13 +31,13 @@ impl Flow {
         Ok(flow)
     }
 
-    /// The methods of the requests that may be open where `index` waits; none where nothing is known.
-    pub(super) fn open(&self, index: usize) -> Vec<Verb> {
+    /// Returns the methods of the requests that may be pending where `index` waits; empty if none is known.
+    pub(super) fn open(&self, index: usize) -> Vec<MethodId> {
         let open = self.open.get(index).copied().unwrap_or(0);
-        Verb::ALL.into_iter().filter(|verb| open & bit(*verb) != 0).collect()
+        MethodId::ALL.into_iter().filter(|verb| open & bit(*verb) != 0).collect()
     }
 
-    fn check_end(&self, reader: &Reader<'_>) -> Result<(), Note> {
+    fn check_end(&self, reader: &Reader<'_>) -> Result<(), Diagnostic> {
         let count = reader.items.len();
         let mut seen = vec![false; count + 1];
         let mut todo = vec![0];
@@ -52,20 +53,20 @@ impl Flow {
         }
         let last = (0..count).rev().find(|index| seen.get(*index) == Some(&true)).unwrap_or(0);
         let at = reader.items.get(last).map_or(0, |item| item.next.as_ref().map_or(item.at, |next| next.at));
-        let what = "the scenario can never end: from here on it only runs in a circle; give the circle a way out (next with test \
+        let what = "the scenario can never end: from here on it only loops; give the loop an exit (next with test \
                     or chance, ontimeout, or stop_call)";
-        Err(reader.source.note(at, what))
+        Err(reader.source.diagnostic(at, what))
     }
 
-    /// A fixed point: what is open before an item is all that is open behind those that lead to it.
+    /// Computes a fixed point: the requests pending before an item are all those pending after its predecessors.
     fn find_open(&mut self, items: &[Item]) {
         self.open = vec![0; items.len() + 1];
         let mut todo: Vec<usize> = (0..items.len()).rev().collect();
         while let Some(index) = todo.pop() {
             let before = self.open.get(index).copied().unwrap_or(0);
-            let behind = match items.get(index).map(|item| &item.what) {
-                Some(What::Send { kind: Kind::Request(verb), .. }) if *verb != Verb::Ack => before | bit(*verb),
-                Some(What::Receive(Receive {
+            let behind = match items.get(index).map(|item| &item.kind) {
+                Some(ItemKind::Send { kind: Kind::Request(verb), .. }) if *verb != MethodId::Ack => before | bit(*verb),
+                Some(ItemKind::Receive(Receive {
                     message: Message::Response(200.., method),
                     optional: Optional::No,
                     ..
@@ -88,18 +89,18 @@ impl Flow {
     }
 }
 
-const fn bit(verb: Verb) -> u16 {
+const fn bit(verb: MethodId) -> u16 {
     1 << verb as u8
 }
 
-/// The items that may come after this one.
-fn leads_to(reader: &Reader<'_>, index: usize) -> Result<Vec<usize>, Note> {
+/// Returns the possible successors of an item.
+fn leads_to(reader: &Reader<'_>, index: usize) -> Result<Vec<usize>, Diagnostic> {
     let Some(item) = reader.items.get(index) else { return Ok(Vec::new()) };
     let mut edges = Vec::new();
-    if let What::Receive(Receive { timeout: Some((_, Some((label, at)))), .. }) = &item.what {
+    if let ItemKind::Receive(Receive { timeout: Some((_, Some((label, at)))), .. }) = &item.kind {
         edges.push(target(reader, label, *at)?);
     }
-    let is_optional = matches!(&item.what, What::Receive(receive) if receive.optional != Optional::No);
+    let is_optional = matches!(&item.kind, ItemKind::Receive(receive) if receive.optional != Optional::No);
     let mut falls_through = true;
     if let Some((to, at)) = item.jump {
         if to > reader.items.len() {
@@ -107,7 +108,7 @@ fn leads_to(reader: &Reader<'_>, index: usize) -> Result<Vec<usize>, Note> {
                 "<jump value=\"{to}\">: the scenario's messages have the indices 0 to {}",
                 reader.items.len() - 1
             );
-            return Err(reader.source.note(at, what));
+            return Err(reader.source.diagnostic(at, what));
         }
         edges.push(to);
         falls_through = is_optional;
@@ -125,8 +126,8 @@ fn leads_to(reader: &Reader<'_>, index: usize) -> Result<Vec<usize>, Note> {
     Ok(edges)
 }
 
-/// The item that a label stands before.
-pub(super) fn target(reader: &Reader<'_>, label: &str, at: usize) -> Result<usize, Note> {
+/// Returns the index of the item that a label precedes.
+pub(super) fn target(reader: &Reader<'_>, label: &str, at: usize) -> Result<usize, Diagnostic> {
     match reader.labels.get(label) {
         Some((index, _)) => Ok(*index),
         None => {
@@ -137,32 +138,32 @@ pub(super) fn target(reader: &Reader<'_>, label: &str, at: usize) -> Result<usiz
                 format!("has the labels {}", known.join(", "))
             };
             let what = format!("there is no <label id=\"{label}\"/>; the scenario {known}");
-            Err(reader.source.note(at, what))
+            Err(reader.source.diagnostic(at, what))
         }
     }
 }
 
-/// A call waits at optional messages for the mandatory one behind them, so there must be one.
-fn groups(reader: &Reader<'_>) -> Result<(), Note> {
+/// Checks that optional messages are followed by a mandatory one, for which a call waits meanwhile.
+fn groups(reader: &Reader<'_>) -> Result<(), Diagnostic> {
     let mut open: Option<usize> = None;
     for item in &reader.items {
-        match &item.what {
-            What::Receive(receive) if receive.optional != Optional::No => open = Some(item.at),
-            What::Receive(_) => open = None,
+        match &item.kind {
+            ItemKind::Receive(receive) if receive.optional != Optional::No => open = Some(item.at),
+            ItemKind::Receive(_) => open = None,
             _ => {
                 if let Some(at) = open {
-                    return Err(reader.source.note(at, LONELY));
+                    return Err(reader.source.diagnostic(at, LONELY));
                 }
             }
         }
     }
-    open.map_or(Ok(()), |at| Err(reader.source.note(at, LONELY)))
+    open.map_or(Ok(()), |at| Err(reader.source.diagnostic(at, LONELY)))
 }
 
-const LONELY: &str = "an optional <recv> needs a <recv> that is not optional behind it (others that are optional may stand between); \
+const LONELY: &str = "an optional <recv> must be followed by a <recv> that is not optional (other optional ones may be in between); \
                       remove optional=\"true\" here";
 
-/// Whether a call may end in this item.
+/// Returns whether a call may end in this item.
 fn may_end(item: &Item) -> bool {
     item.actions.iter().any(|action| match action {
         Action::Stop(Stop::Call | Stop::Now) => true,

@@ -1,19 +1,19 @@
-//! What reading a scenario keeps: warnings, variables, timers; and how attributes are read.
+//! State while a scenario is read: warnings, variables and timers, and the parsing of attributes.
 
 use std::sync::Arc;
 
 use super::csv::Table;
 use super::keywords::{number_of_message, search};
-use super::read::{Item, Message, Reader, Receive, What};
+use super::parse::{Item, ItemKind, Message, Reader, Receive};
 use super::xml::{Attribute, Element};
-use super::{Login, Note};
+use super::{Diagnostic, Login};
 use crate::law::Law;
-use crate::script::{Action, Kind, Variable, Verb};
+use crate::script::{Action, Kind, MethodId, Variable};
 
-/// Timers that reports have.
+/// Maximum number of timers in reports.
 const MAX_TIMERS: usize = 16;
 
-/// Attributes that all message commands have.
+/// Attributes of all message commands.
 const COMMON: [&str; 12] = [
     "start_rtd",
     "rtd",
@@ -29,15 +29,15 @@ const COMMON: [&str; 12] = [
     "display",
 ];
 
-/// A variable of the scenario.
+/// State of a variable of the scenario.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct VariableState {
     pub(super) number: Variable,
     pub(super) is_set: bool,
     pub(super) read_at: Option<usize>,
 }
 
-/// A time that is measured.
+/// A timer of the scenario.
 #[derive(Debug)]
 pub(super) struct Timer {
     pub(super) number: u8,
@@ -45,7 +45,7 @@ pub(super) struct Timer {
 }
 
 impl Reader<'_> {
-    /// The timer that an attribute names.
+    /// Returns the timer that an attribute names.
     pub(super) fn timer(&mut self, attribute: &Attribute, begins: bool) -> Option<u8> {
         if !self.timers.contains_key(&attribute.value) {
             let number = u8::try_from(self.timers.len()).ok().filter(|number| usize::from(*number) < MAX_TIMERS);
@@ -66,11 +66,11 @@ impl Reader<'_> {
     pub(super) fn warn(&mut self, at: usize, what: impl Into<String>) {
         let what = what.into();
         if self.warned.insert((at, what.clone())) {
-            self.warnings.push(self.source.note(at, what));
+            self.warnings.push(self.source.diagnostic(at, what));
         }
     }
 
-    /// Warns of attributes that are not known.
+    /// Warns of unknown attributes.
     pub(super) fn known(&mut self, element: &Element, own: &[&str]) {
         let is_message = matches!(element.name.as_str(), "send" | "recv" | "pause" | "nop" | "timewait");
         for attribute in &element.attributes {
@@ -83,36 +83,36 @@ impl Reader<'_> {
         }
     }
 
-    pub(super) fn needed<'e>(&self, element: &'e Element, name: &str) -> Result<&'e Attribute, Note> {
-        let missing = || self.source.note(element.at, format!("<{}> needs {name}=\"…\"", element.name));
+    pub(super) fn needed<'e>(&self, element: &'e Element, name: &str) -> Result<&'e Attribute, Diagnostic> {
+        let missing = || self.source.diagnostic(element.at, format!("<{}> needs {name}=\"…\"", element.name));
         element.attribute(name).ok_or_else(missing)
     }
 
-    pub(super) fn flag(&self, element: &Element, name: &str) -> Result<bool, Note> {
+    pub(super) fn flag(&self, element: &Element, name: &str) -> Result<bool, Diagnostic> {
         match element.attribute(name).map(|attribute| (attribute, attribute.value.as_str())) {
             None | Some((_, "false")) => Ok(false),
             Some((_, "true")) => Ok(true),
             Some((attribute, other)) => {
-                Err(self.source.note(attribute.at, format!("{name}=\"{other}\" is neither true nor false")))
+                Err(self.source.diagnostic(attribute.at, format!("{name}=\"{other}\" is neither true nor false")))
             }
         }
     }
 
-    pub(super) fn number(&self, attribute: &Attribute, most: f64) -> Result<f64, Note> {
+    pub(super) fn number(&self, attribute: &Attribute, most: f64) -> Result<f64, Diagnostic> {
         let number = attribute.value.trim().parse::<f64>().ok().filter(|number| (0.0..=most).contains(number));
         number.ok_or_else(|| {
             let what = format!("{}=\"{}\" is no number from 0 to {most}", attribute.name, attribute.value);
-            self.source.note(attribute.at, what)
+            self.source.diagnostic(attribute.at, what)
         })
     }
 
-    pub(super) fn law_of(&mut self, millis: f64, attribute: &Attribute) -> Result<u16, Note> {
-        let law =
-            Law::parse(&format!("{millis}ms")).map_err(|error| self.source.note(attribute.at, error.to_string()))?;
+    pub(super) fn law_of(&mut self, millis: f64, attribute: &Attribute) -> Result<u16, Diagnostic> {
+        let law = Law::parse(&format!("{millis}ms"))
+            .map_err(|error| self.source.diagnostic(attribute.at, error.to_string()))?;
         Ok(self.builder.law(law))
     }
 
-    /// The variables that an attribute names, to be set.
+    /// Returns the variables that an attribute names, and marks them as set.
     pub(super) fn sets(&mut self, attribute: &Attribute) -> Vec<Variable> {
         let names = attribute.value.split(',').map(str::trim).filter(|name| !name.is_empty());
         names
@@ -124,20 +124,20 @@ impl Reader<'_> {
             .collect()
     }
 
-    /// A variable that is used at `at`.
+    /// Returns the variable that is used at `at`.
     pub(super) fn reads(&mut self, name: &str, at: usize) -> Variable {
         let known = self.known_variable(name.trim());
         known.read_at.get_or_insert(at);
         known.number
     }
 
-    pub(super) fn known_variable(&mut self, name: &str) -> &mut Known {
+    pub(super) fn known_variable(&mut self, name: &str) -> &mut VariableState {
         let builder = &mut self.builder;
-        let new = || Known { number: builder.variable(), is_set: false, read_at: None };
+        let new = || VariableState { number: builder.variable(), is_set: false, read_at: None };
         self.variables.entry(name.to_owned()).or_insert_with(new)
     }
 
-    /// The variable that holds the number of the last request received. Every `<recv request>` sets it.
+    /// Returns the variable with the CSeq number of the last request received. Every `<recv request>` sets it.
     pub(super) fn cseq_variable(&mut self) -> Variable {
         if let Some(variable) = self.cseq {
             return variable;
@@ -145,7 +145,7 @@ impl Reader<'_> {
         let variable = self.builder.variable();
         self.begin.push(Action::Assign(variable, crate::script::Operand::Number(f64::from(self.options.base_cseq))));
         for item in &mut self.items {
-            if matches!(item.what, What::Receive(Receive { message: Message::Requests(_), .. })) {
+            if matches!(item.kind, ItemKind::Receive(Receive { message: Message::Requests(_), .. })) {
                 item.actions.splice(0..0, number_of_message(variable));
             }
         }
@@ -153,7 +153,7 @@ impl Reader<'_> {
         variable
     }
 
-    /// The variable that holds the Call-ID, where it is the other end's.
+    /// Returns the variable with the Call-ID of a call that the other end began.
     pub(super) fn call_id_variable(&mut self) -> Variable {
         if let Some(variable) = self.call_id {
             return variable;
@@ -164,7 +164,7 @@ impl Reader<'_> {
         variable
     }
 
-    /// The variable that holds the line of `table` that the call has.
+    /// Returns the variable with the number of the call's line of `table`.
     pub(super) fn line_of(&mut self, table: &Arc<Table>) -> Variable {
         if let Some((_, variable)) = self.lines.iter().find(|(known, _)| Arc::ptr_eq(known, table)) {
             return *variable;
@@ -175,7 +175,7 @@ impl Reader<'_> {
         variable
     }
 
-    /// Who we are; one for the whole scenario.
+    /// Sets the user name and password, one pair for the whole scenario.
     pub(super) fn login(&mut self, login: Login, at: usize) {
         match &self.login {
             None => self.login = Some(login),
@@ -189,14 +189,14 @@ impl Reader<'_> {
         }
     }
 
-    /// How many branches lie between the item `target`, a request that is sent, and the next one.
+    /// Returns the number of branches between the item `target`, which sends a request, and the next item.
     pub(super) fn branches_since(&self, target: usize) -> Option<usize> {
-        let sent = |item: &Item| match item.what {
-            What::Send { kind: Kind::Request(verb), .. } => Some(verb),
+        let sent = |item: &Item| match item.kind {
+            ItemKind::Send { kind: Kind::Request(verb), .. } => Some(verb),
             _ => None,
         };
         sent(self.items.get(target)?)?;
         let later = self.items.get(target + 1..)?.iter().filter_map(sent);
-        Some(later.filter(|verb| *verb != Verb::Cancel).count() + 1)
+        Some(later.filter(|verb| *verb != MethodId::Cancel).count() + 1)
     }
 }

@@ -1,45 +1,47 @@
-//! SIPp's keywords to those of [`Template`]s. Most are the same; numbers that are added to, clocks and the cells of further
-//! injection files go through variables that are computed just before the message is written.
+//! Translation of SIPp's keywords into those of [`Template`]s. Most are the same. Numbers with an offset, clocks and
+//! the cells of further injection files use variables that are computed just before the message is written.
 
 use std::sync::Arc;
 
-use super::read::Reader;
-use super::{Login, Note, OWN_COLUMNS, Role, Text};
-use crate::script::{Action, Check, ClockForm, Extra, Match, Operand, Place, Regular, Template, Variable};
+use super::parse::Reader;
+use super::{Diagnostic, Login, OWN_COLUMNS, Role, Text};
+use crate::script::{
+    Action, Check, ClockForm, KeywordExpansion, Match, Operand, Place, PosixRegex, Template, Variable,
+};
 
-/// A text in the form of templates.
+/// A text in template syntax.
 #[derive(Debug, Default)]
-pub(super) struct Prepared {
+pub(super) struct PreparedText {
     text: String,
-    /// What `[x0]`, `[x1]` … stand for.
+    /// The texts of `[x0]`, `[x1]` …
     fixed: Vec<String>,
-    /// What must be done before it is written.
+    /// Actions to run before it is written.
     pub(super) actions: Vec<Action>,
 }
 
-/// Where a text stands.
+/// Position of a text.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct At {
-    /// Its offset in the file.
+pub(super) struct TextPosition {
+    /// Its byte offset in the file.
     pub(super) at: usize,
     /// The index of its message in the scenario.
     pub(super) index: usize,
 }
 
-impl Prepared {
-    /// The text as a message.
+impl PreparedText {
+    /// Parses the text as a message.
     pub(super) fn message(&self) -> Result<Template, crate::script::TemplateError> {
         Template::compile_with(&self.text, |keyword, _| self.fixed(keyword))
     }
 
-    /// The text as a part of something else.
+    /// Parses the text as a fragment.
     pub(super) fn fragment(&self) -> Result<Template, crate::script::TemplateError> {
         Template::fragment_with(&self.text, |keyword, _| self.fixed(keyword))
     }
 
-    fn fixed(&self, keyword: &str) -> Option<Extra> {
+    fn fixed(&self, keyword: &str) -> Option<KeywordExpansion> {
         let number: usize = keyword.strip_prefix('x')?.parse().ok()?;
-        self.fixed.get(number).cloned().map(Extra::Text)
+        self.fixed.get(number).cloned().map(KeywordExpansion::Text)
     }
 
     fn keep(&mut self, keyword: &str) {
@@ -48,7 +50,7 @@ impl Prepared {
         self.text.push(']');
     }
 
-    /// Text that is not looked into again.
+    /// Appends text that is not parsed for keywords again.
     fn fix(&mut self, text: impl Into<String>) {
         let text = text.into();
         if text.contains(['[', ']']) || text.contains('\n') {
@@ -65,8 +67,8 @@ impl Prepared {
 }
 
 /// Translates the keywords of `text`.
-pub(super) fn prepare(reader: &mut Reader<'_>, text: &str, place: At) -> Result<Prepared, Note> {
-    let mut out = Prepared::default();
+pub(super) fn prepare(reader: &mut Reader<'_>, text: &str, place: TextPosition) -> Result<PreparedText, Diagnostic> {
+    let mut out = PreparedText::default();
     let mut rest = text;
     while let Some(found) = rest.find(['[', '\\']) {
         let (before, behind) = rest.split_at(found);
@@ -86,17 +88,17 @@ pub(super) fn prepare(reader: &mut Reader<'_>, text: &str, place: At) -> Result<
         }
         let offset = text.len() - behind.len();
         let Some((inner, after)) = bracketed(behind) else {
-            let what = "a '[' has no ']' on its line; write \\x5b for a bracket that begins no keyword";
-            return Err(reader.source.note(place.at + offset, what));
+            let what = "a '[' has no ']' on its line; write \\x5b for a bracket that does not begin a keyword";
+            return Err(reader.source.diagnostic(place.at + offset, what));
         };
-        keyword(reader, inner, At { at: place.at + offset, ..place }, &mut out)?;
+        keyword(reader, inner, TextPosition { at: place.at + offset, ..place }, &mut out)?;
         rest = after;
     }
     out.text.push_str(rest);
     Ok(out)
 }
 
-/// What stands between a bracket and its partner, and what follows. Only keywords with parameters may go over a line's end.
+/// Returns the text up to the matching bracket, and the rest. Only keywords with parameters may span lines.
 fn bracketed(text: &str) -> Option<(&str, &str)> {
     let is_long = text.starts_with("[authentication") || text.starts_with("[field");
     let mut depth = 0_usize;
@@ -114,7 +116,7 @@ fn bracketed(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// The value of `name=` in a keyword's parameters, without quotes.
+/// Returns the value of `name=` in a keyword's parameters, without quotes.
 pub(super) fn parameter(text: &str, name: &str) -> Option<String> {
     let mut rest = text;
     loop {
@@ -137,7 +139,7 @@ pub(super) fn parameter(text: &str, name: &str) -> Option<String> {
     }
 }
 
-/// A name and what is added to it: `cseq+1`.
+/// Splits a name and its offset: `cseq+1`.
 fn with_offset(text: &str) -> (&str, i32) {
     match text.rfind(['+', '-']) {
         Some(at) if at > 0 => match text.get(at..).unwrap_or_default().parse() {
@@ -148,7 +150,12 @@ fn with_offset(text: &str) -> (&str, i32) {
     }
 }
 
-fn keyword(reader: &mut Reader<'_>, inner: &str, place: At, out: &mut Prepared) -> Result<(), Note> {
+fn keyword(
+    reader: &mut Reader<'_>,
+    inner: &str,
+    place: TextPosition,
+    out: &mut PreparedText,
+) -> Result<(), Diagnostic> {
     let (word, parameters) = inner.split_once(char::is_whitespace).unwrap_or((inner, ""));
     let is_address = inner.contains(':') && inner.bytes().all(|b| b.is_ascii_hexdigit() || b == b':' || b == b'.');
     if is_address {
@@ -211,15 +218,15 @@ fn keyword(reader: &mut Reader<'_>, inner: &str, place: At, out: &mut Prepared) 
     Ok(())
 }
 
-/// Keywords whose name has a part that varies, and the user's own.
+/// Translates keywords with a variable part in the name, and user-defined ones.
 fn other(
     reader: &mut Reader<'_>,
     inner: &str,
     word: &str,
     parameters: &str,
-    place: At,
-    out: &mut Prepared,
-) -> Result<(), Note> {
+    place: TextPosition,
+    out: &mut PreparedText,
+) -> Result<(), Diagnostic> {
     if let Some((_, value)) = reader.options.keys.iter().find(|(key, _)| key == word) {
         out.fix(value.as_str());
         return Ok(());
@@ -244,18 +251,18 @@ fn other(
             format!("the keyword [{word}] is not supported; the option -key {word} VALUE gives it a fixed value")
         }
         _ => format!(
-            "the keyword [{inner}] is not known; -key {word} VALUE makes one of your own, and \\x5b is a bracket that begins none"
+            "the keyword [{inner}] is not known; -key {word} VALUE defines your own, and \\x5b is a bracket that does not begin a keyword"
         ),
     };
-    Err(reader.source.note(place.at, what))
+    Err(reader.source.diagnostic(place.at, what))
 }
 
-/// A number of the session, with something added.
-fn plus(reader: &mut Reader<'_>, name: &str, offset: i32, out: &mut Prepared) {
+/// Writes a number of the session plus an offset.
+fn plus(reader: &mut Reader<'_>, name: &str, offset: i32, out: &mut PreparedText) {
     if offset == 0 {
         return out.keep(name);
     }
-    // The keyword is one that templates know.
+    // Templates know this keyword.
     let Ok(template) = Template::fragment_with(&format!("[{name}]"), |_, _| None) else { return };
     let (variable, template) = (reader.builder.variable(), reader.builder.template(template));
     out.actions.push(Action::Text(variable, template));
@@ -263,8 +270,8 @@ fn plus(reader: &mut Reader<'_>, name: &str, offset: i32, out: &mut Prepared) {
     out.variable(variable);
 }
 
-/// In SIPp this is the number of the last request received, before there is one the base.
-fn cseq(reader: &mut Reader<'_>, offset: i32, out: &mut Prepared) {
+/// Writes the number of the last request received, or the base before there is one, as SIPp does.
+fn cseq(reader: &mut Reader<'_>, offset: i32, out: &mut PreparedText) {
     if !reader.receives_requests {
         return out.fix((i64::from(reader.options.base_cseq) + i64::from(offset)).to_string());
     }
@@ -278,7 +285,7 @@ fn cseq(reader: &mut Reader<'_>, offset: i32, out: &mut Prepared) {
     out.variable(variable);
 }
 
-fn last_number(reader: &mut Reader<'_>, offset: i32, out: &mut Prepared) {
+fn last_number(reader: &mut Reader<'_>, offset: i32, out: &mut PreparedText) {
     let variable = reader.builder.variable();
     out.actions.extend(number_of_message(variable));
     if offset != 0 {
@@ -287,33 +294,33 @@ fn last_number(reader: &mut Reader<'_>, offset: i32, out: &mut Prepared) {
     out.variable(variable);
 }
 
-/// Puts the number in a message's CSeq into a variable.
+/// Returns the action that stores a message's CSeq number in a variable.
 pub(super) fn number_of_message(variable: Variable) -> Option<Action> {
     search("^[0-9]+", "CSeq", vec![variable])
 }
 
-/// The address in To, as SIPp has it.
-fn last_uri(reader: &mut Reader<'_>, out: &mut Prepared) {
+/// Writes the address in To, in SIPp's form.
+fn last_uri(reader: &mut Reader<'_>, out: &mut PreparedText) {
     let (whole, variable) = (reader.builder.variable(), reader.builder.variable());
     out.actions.extend(search("<([^>]*)>", "To", vec![whole, variable]));
     out.variable(variable);
 }
 
-/// Searches in a field of a message.
+/// Returns the action that searches a message's header field.
 pub(super) fn search(pattern: &str, header: &str, into: Vec<Variable>) -> Option<Action> {
-    let pattern = Regular::compile(pattern).ok()?;
+    let pattern = PosixRegex::compile(pattern).ok()?;
     let place = Place::Header(header.to_owned());
     Some(Action::Match(Box::new(Match { pattern, place, occurrence: 1, into, check: Check::None })))
 }
 
-fn clock(reader: &mut Reader<'_>, form: ClockForm, out: &mut Prepared) {
+fn clock(reader: &mut Reader<'_>, form: ClockForm, out: &mut PreparedText) {
     let variable = reader.builder.variable();
     out.actions.push(Action::Clock { into: variable, form });
     out.variable(variable);
 }
 
-/// SIPp counts messages back, templates branches.
-fn branch(reader: &Reader<'_>, offset: i32, place: At, out: &mut Prepared) -> Result<(), Note> {
+/// Translates an offset in messages, as SIPp counts, to an offset in branches, as templates count.
+fn branch(reader: &Reader<'_>, offset: i32, place: TextPosition, out: &mut PreparedText) -> Result<(), Diagnostic> {
     if offset == 0 {
         out.keep("branch");
         return Ok(());
@@ -323,13 +330,19 @@ fn branch(reader: &Reader<'_>, offset: i32, place: At, out: &mut Prepared) -> Re
     let Some(branches) = target.and_then(|target| reader.branches_since(target)) else {
         let what =
             format!("[branch{offset:+}] names no request that is sent before this message; count back with [branch-N]");
-        return Err(reader.source.note(place.at, what));
+        return Err(reader.source.diagnostic(place.at, what));
     };
     out.keep(&format!("branch-{branches}"));
     Ok(())
 }
 
-fn field(reader: &mut Reader<'_>, column: u16, parameters: &str, place: At, out: &mut Prepared) -> Result<(), Note> {
+fn field(
+    reader: &mut Reader<'_>,
+    column: u16,
+    parameters: &str,
+    place: TextPosition,
+    out: &mut PreparedText,
+) -> Result<(), Diagnostic> {
     let file = parameter(parameters, "file");
     let table = match &file {
         None => reader.tables.first(),
@@ -340,19 +353,19 @@ fn field(reader: &mut Reader<'_>, column: u16, parameters: &str, place: At, out:
             Some(file) => format!("no injection file is called '{file}'; name it with -inf"),
             None => format!("[field{column}] needs an injection file; name it with -inf"),
         };
-        return Err(reader.source.note(place.at, what));
+        return Err(reader.source.diagnostic(place.at, what));
     };
     if column >= table.columns() {
         let what =
             format!("[field{column}]: the lines of {} have {} fields, from field0 on", table.name(), table.columns());
-        return Err(reader.source.note(place.at, what));
+        return Err(reader.source.diagnostic(place.at, what));
     }
     let is_first = reader.tables.first().is_some_and(|first| Arc::ptr_eq(first, &table));
     if table.cell(0, column).starts_with("[authentication") {
         let (name, password) = (Text::Inside(column, "username"), Text::Inside(column, "password"));
         if !is_first {
             let what = format!("{} holds [authentication …]: this works with the first -inf file only", table.name());
-            return Err(reader.source.note(place.at, what));
+            return Err(reader.source.diagnostic(place.at, what));
         }
         reader.login(Login { name, password }, place.at);
         reader.authenticates.get_or_insert(place.at);
@@ -369,7 +382,7 @@ fn field(reader: &mut Reader<'_>, column: u16, parameters: &str, place: At, out:
         Some(line) => match line.trim_matches(['[', ']']).strip_prefix('$') {
             Some(name) => Operand::Variable(reader.reads(name, place.at)),
             None => Operand::Number(line.parse::<u32>().map(f64::from).map_err(|_| {
-                reader.source.note(place.at, format!("line={line} is neither a number nor [$variable]"))
+                reader.source.diagnostic(place.at, format!("line={line} is neither a number nor [$variable]"))
             })?),
         },
     };
@@ -379,9 +392,14 @@ fn field(reader: &mut Reader<'_>, column: u16, parameters: &str, place: At, out:
     Ok(())
 }
 
-fn authentication(reader: &mut Reader<'_>, parameters: &str, place: At, out: &mut Prepared) -> Result<(), Note> {
+fn authentication(
+    reader: &mut Reader<'_>,
+    parameters: &str,
+    place: TextPosition,
+    out: &mut PreparedText,
+) -> Result<(), Diagnostic> {
     let options = reader.options;
-    let read = |name: &str, otherwise: String| -> Result<Text, Note> {
+    let read = |name: &str, otherwise: String| -> Result<Text, Diagnostic> {
         let Some(value) = parameter(parameters, name) else { return Ok(Text::Fixed(otherwise)) };
         let Some(keyword) = value.strip_prefix('[').and_then(|value| value.strip_suffix(']')) else {
             return Ok(Text::Fixed(value));
@@ -394,11 +412,11 @@ fn authentication(reader: &mut Reader<'_>, parameters: &str, place: At, out: &mu
             (_, Some(column)) if !reader.tables.is_empty() => Ok(Text::Cell(column)),
             (_, Some(column)) => {
                 let what = format!("[field{column}] needs an injection file; name it with -inf");
-                Err(reader.source.note(place.at, what))
+                Err(reader.source.diagnostic(place.at, what))
             }
             _ => {
                 let what = format!("{name}=[{keyword}] is not supported; write the name, or a field of the -inf file");
-                Err(reader.source.note(place.at, what))
+                Err(reader.source.diagnostic(place.at, what))
             }
         }
     };

@@ -1,10 +1,11 @@
-//! The sweep against a server whose capacity is known.
+//! The sweep with a server of known capacity.
 
 use super::*;
 use crate::output::sweep_page;
 
-/// A run at a rate against a server that carries so many calls a second at most, in time; every tenth of the rest comes late.
-fn measured(rate: f64, capacity: f64, noise: f64) -> Measured {
+/// Returns a run at a rate with a server that carries at most `capacity` calls per second in time; a tenth of the
+/// others come late.
+fn measured(rate: f64, capacity: f64, noise: f64) -> Measurement {
     let mut meter = Meter::default();
     let seconds = 60.0;
     let all = rate * seconds;
@@ -18,17 +19,24 @@ fn measured(rate: f64, capacity: f64, noise: f64) -> Measured {
         if number < in_time || is_late {
             began.carried += 1;
             let time = if is_late { Duration::from_secs(5) } else { Duration::from_millis(10) };
-            meter.on_answer(crate::script::Verb::Invite, 200, time);
+            meter.on_answer(crate::script::MethodId::Invite, 200, time);
             meter.slowest.record(time);
         } else {
             began.lost += 1;
         }
     }
-    // Around what comes in time, and no second like the one before.
+    // Fluctuates around the calls in time, so that no second equals the one before.
     let mean = if all > 0 { in_time as f64 / seconds } else { 0.0 };
     let in_time_per_s = (0..60).map(|second| mean + f64::from(second % 3) - 1.0).collect();
     let processors = Some((rate / capacity).min(1.0));
-    Measured { meter, elapsed: Duration::from_secs(60), in_time_per_s, throughput: mean, processors, bottleneck: None }
+    Measurement {
+        meter,
+        elapsed: Duration::from_secs(60),
+        in_time_per_s,
+        throughput: mean,
+        processors,
+        bottleneck: None,
+    }
 }
 
 fn settings(rates: &str, repeats: u32, until: &[&str]) -> Settings {
@@ -36,13 +44,13 @@ fn settings(rates: &str, repeats: u32, until: &[&str]) -> Settings {
     Settings { rates: Rates::parse(rates).expect("rates"), repeats, within: Duration::from_secs(2), until }
 }
 
-/// All runs, against a server of 90 calls a second.
+/// Performs all runs, with a server of 90 calls per second.
 fn run(settings: Settings) -> (Vec<Task>, Sweep) {
     let (mut sweep, mut tasks) = (Sweep::new(settings), Vec::new());
     while let Some(task) = sweep.next_task() {
         tasks.push(task);
         let noise = f64::from(task.repeat) - 2.0;
-        let point = sweep.handle_measured(measured(task.rate, 90.0, noise));
+        let point = sweep.handle_measurement(measured(task.rate, 90.0, noise));
         assert_eq!(point.is_some(), task.repeat == sweep.settings().repeats);
     }
     (tasks, sweep)
@@ -82,7 +90,8 @@ fn rates_are_read() {
     }
 }
 
-/// As the first paper's figure 15: throughput follows the load up to the capacity and stays there, until half of the calls fail.
+/// As in the first paper's figure 15: throughput follows the load up to the capacity and stays there, until half of
+/// the calls fail.
 #[test]
 fn it_goes_on_until_half_of_the_calls_fail() {
     let (tasks, sweep) = run(settings("20..400/20", 3, &["success<50%"]));
@@ -122,12 +131,12 @@ fn repeats_have_students_t_and_a_single_run_batch_means() {
     assert!((batches.mean - point.throughput.mean).abs() <= batches.half_width, "{batches:?} {:?}", point.throughput);
 }
 
-/// A queue that grows: each second brings less in time than the one before.
+/// A growing queue: each second has fewer calls in time than the one before.
 #[test]
 fn seconds_that_depend_on_each_other_have_no_interval() {
     let mut sweep = Sweep::new(settings("200..200/1", 1, &[]));
     let in_time_per_s = (0..60).map(|second| 90.0 - f64::from(second)).collect();
-    sweep.handle_measured(Measured { in_time_per_s, ..measured(200.0, 90.0, 0.0) });
+    sweep.handle_measurement(Measurement { in_time_per_s, ..measured(200.0, 90.0, 0.0) });
     let point = &sweep.points()[0];
     assert!(point.batches[0].is_some_and(|batches| batches.is_correlated()), "{:?}", point.batches);
     assert_eq!(point.throughput.half_width, None);
@@ -137,7 +146,7 @@ fn seconds_that_depend_on_each_other_have_no_interval() {
 fn where_no_call_was_sent_there_is_no_share() {
     let mut sweep = Sweep::new(settings("0.1..0.3/0.1", 1, &[]));
     while sweep.next_task().is_some() {
-        sweep.handle_measured(Measured { elapsed: Duration::from_secs(5), ..Measured::default() });
+        sweep.handle_measurement(Measurement { elapsed: Duration::from_secs(5), ..Measurement::default() });
     }
     assert!(sweep.points().iter().all(|point| point.success.is_none()));
     let report = report(sweep);
@@ -152,7 +161,7 @@ fn calls_that_the_generator_kept_back_are_seen() {
     let mut sweep = Sweep::new(settings("20..20/1", 1, &[]));
     let mut run = measured(20.0, 90.0, 0.0);
     (run.meter.began.refused, run.bottleneck) = (7, kept_back(7));
-    sweep.handle_measured(run);
+    sweep.handle_measurement(run);
     let report = report(sweep);
     assert!(PointReport(&report.sweep.points()[0]).to_string().contains("THE GENERATOR WAS THE BOTTLENECK"));
     assert!(report.to_csv().lines().last().is_some_and(|line| line.ends_with(",7,true")), "{}", report.to_csv());
@@ -172,7 +181,7 @@ fn other_conditions_and_the_last_rate_end_it() {
 fn what_was_run_when_it_was_stopped_is_kept() {
     let mut sweep = Sweep::new(settings("20..400/20", 3, &[]));
     for _ in 0..4 {
-        sweep.handle_measured(measured(20.0, 90.0, 0.0));
+        sweep.handle_measurement(measured(20.0, 90.0, 0.0));
     }
     sweep.stop();
     assert_eq!(sweep.points().iter().map(|point| point.runs.len()).collect::<Vec<_>>(), [3, 1]);
@@ -205,7 +214,7 @@ fn reports_say_what_was_measured() {
 #[test]
 fn a_run_of_nothing_is_no_number_that_is_none() {
     let mut sweep = Sweep::new(settings("20..20/1", 1, &["success<50%"]));
-    sweep.handle_measured(Measured::default());
+    sweep.handle_measurement(Measurement::default());
     let report = report(sweep);
     assert!(report.sweep.ended_by().is_none());
     assert!(!sweep_page(&report).contains("NaN") && !report.to_csv().contains("NaN"));

@@ -1,13 +1,13 @@
-//! The plainest workloads: calls that are answered, and registrations.
+//! The basic workloads: answered calls, and registrations.
 
 use std::time::Duration;
 
 use super::{CallTimes, Parameter, Parameters, Workload, WorkloadError, callee, caller, faults, registering};
 use crate::engine::Mix;
 use crate::law::Law;
-use crate::script::Verb;
+use crate::script::MethodId;
 
-/// Of proxy-200.
+/// Parameters of `proxy-200`.
 pub(super) const TIMES: &[Parameter] = &[
     Parameter::ours("ring", "none", "how long it rings, a law"),
     Parameter::ours("hold", "none", "how long they talk, a law"),
@@ -16,11 +16,11 @@ pub(super) const TIMES: &[Parameter] = &[
     faults::NO_ANSWER_RING,
 ];
 
-/// Of baseline.
+/// Parameters of `baseline`.
 pub(super) const FAULTS: &[Parameter] = &[faults::FAULTS, faults::NO_ANSWER_RING];
 
 pub(super) fn proxy_200(parameters: &Parameters) -> Result<Workload, WorkloadError> {
-    let law = |name| parameters.law_if_any(name);
+    let law = |name| parameters.optional_law(name);
     let times = CallTimes { ring: law("ring")?, hold: law("hold")?, reaction: law("reaction")? };
     faults::add(parameters, answered(&times)?, &times)
 }
@@ -35,13 +35,13 @@ pub(super) fn registration(_: &Parameters) -> Result<Workload, WorkloadError> {
     Ok(Workload { callers: vec![registering()?], ..Workload::empty() })
 }
 
-/// Calls that are answered.
+/// Returns the workload of answered calls.
 pub(super) fn answered(times: &CallTimes) -> Result<Workload, WorkloadError> {
     Ok(Workload {
         callers: vec![caller(times)?],
         mix: Mix::One(0),
         callees: vec![callee(times)?, registering()?],
-        answers: vec![(Verb::Invite, 0)],
+        answers: vec![(MethodId::Invite, 0)],
         registering: Some(1),
         ..Workload::empty()
     })

@@ -1,11 +1,11 @@
-//! Calls that are answered, and the registrations before them.
+//! Scripts of answered calls, and of the registrations before them.
 
 use std::time::Duration;
 
 use crate::law::Law;
-use crate::script::{Ending, Mark, Pattern, Script, ScriptBuilder, ScriptError, Takes, Verb};
+use crate::script::{Ending, Extract, Label, MethodId, Pattern, Script, ScriptBuilder, ScriptError};
 
-/// The pauses of a call; none where there is no law.
+/// Pauses of a call; `None` for no pause.
 #[derive(Clone, Debug, Default)]
 pub struct CallTimes {
     /// Between 180 and 200.
@@ -19,10 +19,10 @@ pub struct CallTimes {
 /// The callee's address of record, as messages name it.
 const CALLEE: &str = "sip:[callee]@[domain]";
 
-/// What is waited for.
-pub(super) type Expected = (Pattern, Takes, Option<Mark>);
+/// An expected message: its pattern, what is stored of it, and the label to go to.
+pub(super) type Expected = (Pattern, Extract, Option<Label>);
 
-/// 64·T1, and a second for the way.
+/// 64·T1, and 1 s for the transmission.
 pub(super) const BYE_AT_LAST: Duration = Duration::from_secs(33);
 
 pub(super) const INVITE: &str = "INVITE sip:[callee]@[domain] SIP/2.0
@@ -128,7 +128,7 @@ CSeq: [cseq] CANCEL
 Content-Length: 0
 ";
 
-/// Who calls: INVITE, ACK, BYE; challenges are answered.
+/// Returns the caller's script: INVITE, ACK, BYE, with answers to challenges.
 ///
 /// # Errors
 /// Never.
@@ -136,14 +136,14 @@ pub fn caller(times: &CallTimes) -> Result<Script, ScriptError> {
     caller_to(times, CALLEE)
 }
 
-/// As [`caller`], to another URI than the callee's address of record.
+/// Does the same as [`caller`], with another URI than the callee's address of record.
 pub(super) fn caller_to(times: &CallTimes, uri: &str) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("caller");
-    let (again, answered, challenged) = (script.mark(), script.mark(), script.mark());
+    let (again, answered, challenged) = (script.label(), script.label(), script.label());
     let to = |text: &str| text.replace(CALLEE, uri);
-    script.place(again).send(&to(INVITE)).wait(&answers((answered, challenged), &[]));
-    script.place(challenged).send(&to(ACK_TO_FAILURE)).jump(again);
-    script.place(answered);
+    script.place_label(again).send(&to(INVITE)).wait(&answers((answered, challenged), &[]));
+    script.place_label(challenged).send(&to(ACK_TO_FAILURE)).jump(again);
+    script.place_label(answered);
     pause(&mut script, times.reaction.as_ref());
     script.send(ACK);
     hold(&mut script, times);
@@ -152,7 +152,7 @@ pub(super) fn caller_to(times: &CallTimes, uri: &str) -> Result<Script, ScriptEr
     script.build()
 }
 
-/// A whole call, up to the answer to its BYE.
+/// Adds a whole call, up to the answer to its BYE.
 pub(super) fn call(script: &mut ScriptBuilder, times: &CallTimes) {
     invite(script, &[]);
     script.send(ACK);
@@ -160,27 +160,27 @@ pub(super) fn call(script: &mut ScriptBuilder, times: &CallTimes) {
     bye(script);
 }
 
-/// An INVITE, until its 2xx; challenges are answered. What is waited for besides is `others`.
+/// Adds an INVITE, up to its 2xx, with answers to challenges. `others` are further messages to expect.
 pub(super) fn invite(script: &mut ScriptBuilder, others: &[Expected]) {
-    let (again, answered, challenged) = (script.mark(), script.mark(), script.mark());
-    script.place(again).send(INVITE).wait(&answers((answered, challenged), others));
-    script.place(challenged).send(ACK_TO_FAILURE).jump(again);
-    script.place(answered);
+    let (again, answered, challenged) = (script.label(), script.label(), script.label());
+    script.place_label(again).send(INVITE).wait(&answers((answered, challenged), others));
+    script.place_label(challenged).send(ACK_TO_FAILURE).jump(again);
+    script.place_label(answered);
 }
 
-/// What may answer an INVITE, besides `others`.
-fn answers((answered, challenged): (Mark, Mark), others: &[Expected]) -> Vec<Expected> {
+/// Returns the expected responses to an INVITE, and `others`.
+fn answers((answered, challenged): (Label, Label), others: &[Expected]) -> Vec<Expected> {
     let mut all = others.to_vec();
     all.extend_from_slice(&[
-        (Pattern::PROVISIONAL, Takes::NOTHING, None),
-        (Pattern::SUCCESS, Takes::DIALOG, Some(answered)),
-        (Pattern::status(401), Takes::CHALLENGE, Some(challenged)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(challenged)),
+        (Pattern::PROVISIONAL, Extract::NOTHING, None),
+        (Pattern::SUCCESS, Extract::DIALOG, Some(answered)),
+        (Pattern::status(401), Extract::CHALLENGE, Some(challenged)),
+        (Pattern::status(407), Extract::CHALLENGE, Some(challenged)),
     ]);
     all
 }
 
-/// The time that they talk, where there is one.
+/// Adds the talk time, if there is one.
 pub(super) fn hold(script: &mut ScriptBuilder, times: &CallTimes) {
     pause(script, times.hold.as_ref());
 }
@@ -191,65 +191,65 @@ fn pause(script: &mut ScriptBuilder, law: Option<&Law>) {
     }
 }
 
-/// The BYE, until it is answered.
+/// Adds the BYE, up to its answer.
 pub(super) fn bye(script: &mut ScriptBuilder) {
     transaction(script, BYE);
 }
 
-/// A request that is no INVITE, until its 2xx; challenges are answered.
+/// Adds a request other than INVITE, up to its 2xx, with answers to challenges.
 pub(super) fn transaction(script: &mut ScriptBuilder, request: &str) {
-    let (again, done) = (script.mark(), script.mark());
-    script.place(again).send(request).wait(&[
-        (Pattern::PROVISIONAL, Takes::NOTHING, None),
-        (Pattern::SUCCESS, Takes::NOTHING, Some(done)),
-        (Pattern::status(401), Takes::CHALLENGE, Some(again)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(again)),
+    let (again, done) = (script.label(), script.label());
+    script.place_label(again).send(request).wait(&[
+        (Pattern::PROVISIONAL, Extract::NOTHING, None),
+        (Pattern::SUCCESS, Extract::NOTHING, Some(done)),
+        (Pattern::status(401), Extract::CHALLENGE, Some(again)),
+        (Pattern::status(407), Extract::CHALLENGE, Some(again)),
     ]);
-    script.place(done);
+    script.place_label(done);
 }
 
-/// Who is called: 180, 200, and 200 to the BYE.
+/// Returns the callee's script: 180, 200, and the 200 to the BYE.
 ///
 /// # Errors
 /// Never.
 pub fn callee(times: &CallTimes) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("callee");
-    let (acknowledged, ended, lost) = (script.mark(), script.mark(), script.mark());
+    let (acknowledged, ended, lost) = (script.label(), script.label(), script.label());
     answer(&mut script, times);
     script.wait(&[
-        (Pattern::Request(Verb::Ack), Takes::NOTHING, Some(acknowledged)),
+        (Pattern::Request(MethodId::Ack), Extract::NOTHING, Some(acknowledged)),
         // An ACK may be lost or late.
-        (Pattern::Request(Verb::Bye), Takes::NOTHING, Some(ended)),
+        (Pattern::Request(MethodId::Bye), Extract::NOTHING, Some(ended)),
     ]);
-    let bye = [(Pattern::Request(Verb::Bye), Takes::NOTHING, Some(ended))];
-    script.place(acknowledged);
+    let bye = [(Pattern::Request(MethodId::Bye), Extract::NOTHING, Some(ended))];
+    script.place_label(acknowledged);
     match times.hold {
         Some(_) => script.wait(&bye),
         None => {
-            // Where nobody talks, a BYE that has not come by now was given up by who sent it.
+            // Without a talk time, the sender of a BYE that has not come by this time has given it up.
             let limit = script.law(Law::constant(BYE_AT_LAST));
             script.wait_with(&bye, Some((limit, lost)))
         }
     };
-    script.place(lost).end(Ending::Lost);
-    script.place(ended);
+    script.place_label(lost).end(Ending::Lost);
+    script.place_label(ended);
     pause(&mut script, times.reaction.as_ref());
     script.send(OK).end(Ending::Carried);
     script.build()
 }
 
-/// 180, and 200 after the ring time.
+/// Adds a 180, and a 200 after the ring time.
 pub(super) fn answer(script: &mut ScriptBuilder, times: &CallTimes) {
-    let invited = script.mark();
-    script.wait(&[(Pattern::Request(Verb::Invite), Takes::NOTHING, Some(invited))]);
-    script.place(invited);
+    let invited = script.label();
+    script.wait(&[(Pattern::Request(MethodId::Invite), Extract::NOTHING, Some(invited))]);
+    script.place_label(invited);
     pause(script, times.reaction.as_ref());
     script.send(RINGING);
     pause(script, times.ring.as_ref());
     script.send(ANSWERED);
 }
 
-/// One registration of the caller.
+/// Returns the script of one registration of the caller.
 ///
 /// # Errors
 /// Never.
@@ -260,7 +260,8 @@ pub fn registering() -> Result<Script, ScriptError> {
     script.build()
 }
 
-/// The end of the caller's registration, so that the server does not ring who is gone (RFC 3261 §10.2.2).
+/// Returns the script that removes the caller's registration, so that the server does not ring users that are gone
+/// (RFC 3261 §10.2.2).
 ///
 /// # Errors
 /// Never.

@@ -7,16 +7,16 @@
 //! | `subscribe` | SUBSCRIBE and the first NOTIFY, refreshes, NOTIFYs as the state changes, the end by `Expires: 0` | 6665 §4 |
 //! | `presence` | one of the three, by weight | |
 //!
-//! The callee's end answers: it takes messages, keeps published documents by their entity-tags, and is the notifier. So a
-//! server has only to proxy; one that is itself a presence server answers PUBLISH and SUBSCRIBE in the callee's place.
+//! The callee's end answers: it accepts messages, stores published documents by their entity-tags, and is the
+//! notifier. So the server only has to proxy. A presence server answers PUBLISH and SUBSCRIBE itself.
 
 use std::time::Duration;
 
 use crate::engine::{Mix, Weighted};
 use crate::law::Law;
 use crate::script::{
-    Action, Condition, Ending, Mark, Operand, Pattern, Place, Script, ScriptBuilder, ScriptError, Takes, Template,
-    Variable, Verb,
+    Action, Condition, Ending, Extract, Label, MethodId, Operand, Pattern, Place, Script, ScriptBuilder, ScriptError,
+    Template, Variable,
 };
 
 use super::calls::{self, OK, registering};
@@ -41,7 +41,7 @@ pub(super) const SUBSCRIBE: &[Parameter] = &[
     Parameter::ours("notified-size", "400", "bytes of the document, at least 200"),
 ];
 
-/// The parameters of `presence`: those of all its parts, and their weights.
+/// The parameters of `presence`: those of its parts, and their weights.
 pub(super) const PRESENCE: &[Parameter] = &[
     MESSAGE[0],
     PUBLISH[0],
@@ -56,41 +56,41 @@ pub(super) const PRESENCE: &[Parameter] = &[
     Parameter::ours("subscriptions", "30", "weight of SUBSCRIBE sessions"),
 ];
 
-/// Bytes of a body at most: more does not fit into a datagram. RFC 3428 §8 allows 1,300 for a whole MESSAGE where a link may
-/// be congested.
+/// Maximum size of a body, in bytes, so that the message fits into a datagram. RFC 3428 §8 allows 1,300 for a whole
+/// MESSAGE if a link may be congested.
 const MAX_BODY: usize = 60_000;
-/// Bytes of the smallest document.
+/// Minimum size of a document, in bytes.
 const MIN_DOCUMENT: usize = 200;
-/// Refreshes of a session at most.
+/// Maximum number of refreshes of a session.
 const MAX_REFRESHES: usize = 10_000;
-/// What publications and subscriptions ask for, in seconds; refreshes come far earlier.
+/// Requested lifetime of publications and subscriptions, in seconds; refreshes come far earlier.
 const EXPIRES: u32 = 3_600;
-/// Timer N of RFC 6665 §4.1.2.4: so long the first NOTIFY may take.
+/// Timer N of RFC 6665 §4.1.2.4: maximum time until the first NOTIFY.
 const TIMER_N: Duration = Duration::from_secs(32);
-/// Who publishes or subscribes and then falls silent is forgotten after this time.
+/// Time after which the callee's end gives up a publisher or subscriber that has fallen silent.
 const SILENCE: Duration = Duration::from_secs(2 * EXPIRES as u64);
 
-/// What `publish` does.
+/// Parameters of `publish`.
 #[derive(Clone, Debug)]
-pub struct Publishing {
-    /// How often what was published is refreshed.
+pub struct PublishParameters {
+    /// Number of refreshes of a publication.
     pub refreshes: usize,
     /// The time before each refresh, and before the removal.
     pub every: Law,
-    /// Bytes of the document.
+    /// Size of the document, in bytes.
     pub size: usize,
 }
 
-/// What `subscribe` does.
+/// Parameters of `subscribe`.
 #[derive(Clone, Debug)]
-pub struct Subscribing {
-    /// How often the subscription is refreshed.
+pub struct SubscribeParameters {
+    /// Number of refreshes of a subscription.
     pub refreshes: usize,
     /// The time before each refresh, and before the end.
     pub every: Law,
-    /// The time from one change of the state to the next.
+    /// The time between changes of the state.
     pub changes: Law,
-    /// Bytes of the document in a NOTIFY.
+    /// Size of the document in a NOTIFY, in bytes.
     pub size: usize,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn message(parameters: &Parameters) -> Result<Workload, WorkloadError
     Ok(Workload {
         callers: vec![sender(&sizes)?],
         callees: vec![receiver()?, registering()?],
-        answers: vec![(Verb::Message, 0)],
+        answers: vec![(MethodId::Message, 0)],
         registering: Some(1),
         ..Workload::empty()
     })
@@ -109,7 +109,7 @@ pub(super) fn publish(parameters: &Parameters) -> Result<Workload, WorkloadError
     Ok(Workload {
         callers: vec![publisher(&publishing_of(parameters)?)?],
         callees: vec![compositor()?, registering()?],
-        answers: vec![(Verb::Publish, 0)],
+        answers: vec![(MethodId::Publish, 0)],
         registering: Some(1),
         ..Workload::empty()
     })
@@ -120,7 +120,7 @@ pub(super) fn subscribe(parameters: &Parameters) -> Result<Workload, WorkloadErr
     Ok(Workload {
         callers: vec![subscriber(&subscribing)?],
         callees: vec![notifier(&subscribing)?, registering()?],
-        answers: vec![(Verb::Subscribe, 0)],
+        answers: vec![(MethodId::Subscribe, 0)],
         registering: Some(1),
         ..Workload::empty()
     })
@@ -143,7 +143,7 @@ pub(super) fn presence(parameters: &Parameters) -> Result<Workload, WorkloadErro
         ],
         mix: Mix::Weighted(weighted),
         callees: vec![receiver()?, compositor()?, notifier(&subscribing)?, registering()?],
-        answers: vec![(Verb::Message, 0), (Verb::Publish, 1), (Verb::Subscribe, 2)],
+        answers: vec![(MethodId::Message, 0), (MethodId::Publish, 1), (MethodId::Subscribe, 2)],
         registering: Some(3),
         ..Workload::empty()
     })
@@ -176,16 +176,16 @@ fn count_of(parameters: &Parameters, name: &str, most: usize) -> Result<usize, W
     Ok(count)
 }
 
-fn publishing_of(parameters: &Parameters) -> Result<Publishing, WorkloadError> {
-    Ok(Publishing {
+fn publishing_of(parameters: &Parameters) -> Result<PublishParameters, WorkloadError> {
+    Ok(PublishParameters {
         refreshes: count_of(parameters, "refreshes", MAX_REFRESHES)?,
         every: parameters.law("refresh-every")?,
         size: document_size(parameters, "published-size")?,
     })
 }
 
-fn subscribing_of(parameters: &Parameters) -> Result<Subscribing, WorkloadError> {
-    Ok(Subscribing {
+fn subscribing_of(parameters: &Parameters) -> Result<SubscribeParameters, WorkloadError> {
+    Ok(SubscribeParameters {
         refreshes: count_of(parameters, "resubscriptions", MAX_REFRESHES)?,
         every: parameters.law("resubscribe-every")?,
         changes: parameters.law("change-every")?,
@@ -193,7 +193,7 @@ fn subscribing_of(parameters: &Parameters) -> Result<Subscribing, WorkloadError>
     })
 }
 
-/// A request of the caller outside of dialogs, to the callee's address of record.
+/// Returns an out-of-dialog request of the caller to the callee's address of record.
 fn request(method: &str, more: &str, body: Option<(&str, &str)>) -> String {
     let (kind, body) = body.map_or((String::new(), ""), |(kind, body)| (format!("Content-Type: {kind}\n"), body));
     format!(
@@ -203,12 +203,12 @@ fn request(method: &str, more: &str, body: Option<(&str, &str)>) -> String {
     )
 }
 
-/// `size` bytes of text, the line's end among them.
+/// Returns `size` bytes of text, including the line end.
 fn text_of(size: usize) -> String {
     format!("{}\n", "strowger ".repeat(size / 9 + 1).get(..size.saturating_sub(2)).unwrap_or_default())
 }
 
-/// A presence document (RFC 3863) of about `size` bytes.
+/// Returns a presence document (RFC 3863) of about `size` bytes.
 fn document(size: usize, state: &str) -> String {
     let rest = "n".repeat(size.saturating_sub(MIN_DOCUMENT - 20));
     format!(
@@ -217,40 +217,40 @@ fn document(size: usize, state: &str) -> String {
     )
 }
 
-/// One MESSAGE (RFC 3428 §4).
+/// Returns the script that sends one MESSAGE (RFC 3428 §4).
 fn sender(sizes: &[usize]) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("message");
-    let done = script.mark();
+    let done = script.label();
     for (index, size) in sizes.iter().enumerate() {
-        let next = script.mark();
+        let next = script.label();
         #[expect(clippy::cast_precision_loss, reason = "a small table")]
         let left = (sizes.len() - index) as f64;
         script.chance(1.0 - 1.0 / left, next);
         calls::transaction(&mut script, &request("MESSAGE", "", Some(("text/plain", &text_of(*size)))));
-        script.jump(done).place(next);
+        script.jump(done).place_label(next);
     }
-    script.place(done).end(Ending::Carried);
+    script.place_label(done).end(Ending::Carried);
     script.build()
 }
 
-/// Takes a MESSAGE (RFC 3428 §7).
+/// Returns the script that accepts a MESSAGE (RFC 3428 §7).
 fn receiver() -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("receiver");
-    let got = script.mark();
-    script.wait(&[(Pattern::Request(Verb::Message), Takes::NOTHING, Some(got))]);
-    script.place(got).send(OK).end(Ending::Carried);
+    let got = script.label();
+    script.wait(&[(Pattern::Request(MethodId::Message), Extract::NOTHING, Some(got))]);
+    script.place_label(got).send(OK).end(Ending::Carried);
     script.build()
 }
 
-/// What a header field says, into a variable.
+/// Returns the action that copies the value of a header field into a variable.
 fn find(name: &str, into: Variable) -> Action {
     let place = Place::Header(name.to_owned());
     Action::Find { place, after: String::new(), before: String::new(), into, must: false }
 }
 
-/// A publication's life (RFC 3903 §4.1): the first PUBLISH, refreshes, the removal. A server that has forgotten it (412)
-/// has failed.
-fn publisher(publishing: &Publishing) -> Result<Script, ScriptError> {
+/// Returns the script of a publication (RFC 3903 §4.1): the first PUBLISH, refreshes, the removal. It fails if the
+/// server has forgotten the publication (412).
+fn publisher(publishing: &PublishParameters) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("publish");
     let tag = script.variable();
     let expires = format!("Event: presence\nExpires: {EXPIRES}\n");
@@ -260,7 +260,7 @@ fn publisher(publishing: &Publishing) -> Result<Script, ScriptError> {
     for _ in 0..publishing.refreshes {
         script.pause(publishing.every.clone());
         //= rfc3903#4.1
-        // What has an entity-tag is named by it; a refresh has no body.
+        // The entity-tag identifies the publication; a refresh has no body.
         published(&mut script, &request("PUBLISH", &format!("{known}{expires}"), None), tag);
     }
     script.pause(publishing.every.clone());
@@ -269,30 +269,30 @@ fn publisher(publishing: &Publishing) -> Result<Script, ScriptError> {
     script.build()
 }
 
-/// A PUBLISH until its 2xx, whose entity-tag is kept.
+/// Adds a PUBLISH, up to its 2xx, and stores the entity-tag.
 fn published(script: &mut ScriptBuilder, request: &str, tag: Variable) {
-    let (again, done) = (script.mark(), script.mark());
-    script.place(again).send(request).wait(&[
-        (Pattern::PROVISIONAL, Takes::NOTHING, None),
-        (Pattern::status(401), Takes::CHALLENGE, Some(again)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(again)),
-        (Pattern::SUCCESS, Takes::NOTHING, Some(done)),
+    let (again, done) = (script.label(), script.label());
+    script.place_label(again).send(request).wait(&[
+        (Pattern::PROVISIONAL, Extract::NOTHING, None),
+        (Pattern::status(401), Extract::CHALLENGE, Some(again)),
+        (Pattern::status(407), Extract::CHALLENGE, Some(again)),
+        (Pattern::SUCCESS, Extract::NOTHING, Some(done)),
     ]);
     script.on_last_expect(&[find("SIP-ETag", tag)]);
-    script.place(done);
+    script.place_label(done);
 }
 
-/// The time that a request asks for, or what is usual.
+/// Reads the lifetime that a request asks for, or the default.
 fn read_expires(script: &mut ScriptBuilder, into: Variable) {
-    let said = script.mark();
+    let said = script.label();
     script.act(&[find("Expires", into)]).when(Condition::Set(into), said);
-    script.act(&[Action::Assign(into, Operand::Text(EXPIRES.to_string()))]).place(said);
+    script.act(&[Action::Assign(into, Operand::Text(EXPIRES.to_string()))]).place_label(said);
 }
 
-/// Keeps a publication (RFC 3903 §6).
+/// Returns the script that stores a publication (RFC 3903 §6).
 fn compositor() -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("compositor");
-    let (got, known, removed, lost) = (script.mark(), script.mark(), script.mark(), script.mark());
+    let (got, known, removed, lost) = (script.label(), script.label(), script.label(), script.label());
     let (tag, matches, expires, order) = (script.variable(), script.variable(), script.variable(), script.variable());
     let silence = script.law(Law::constant(SILENCE));
     let fragment = |text: &str| Template::fragment_with(text, |_, _| None);
@@ -300,37 +300,37 @@ fn compositor() -> Result<Script, ScriptError> {
         (Ok(new), Ok(own)) => (script.template(new), script.template(own)),
         (Err(error), _) | (_, Err(error)) => return Err(ScriptError::Template { number: 1, error }),
     };
-    let publish = [(Pattern::Request(Verb::Publish), Takes::NOTHING, Some(got))];
+    let publish = [(Pattern::Request(MethodId::Publish), Extract::NOTHING, Some(got))];
     script.wait(&publish);
-    script.place(got).act(&[find("SIP-If-Match", matches)]);
+    script.place_label(got).act(&[find("SIP-If-Match", matches)]);
     read_expires(&mut script, expires);
     script.when(Condition::Unset(matches), known);
-    // A removal may come again after it was done: then its 200 was lost, and there is no tag to compare with.
+    // A removal may come again after it was done, if its 200 was lost. Then there is no tag to compare with.
     script.when(Condition::Is(expires, "0".to_owned()), known);
     //= rfc3903#6
     // The tag must be that of the publication.
     script.act(&[Action::Order { into: order, left: matches, right: own_tag }]);
     script.when(Condition::Is(order, "0".to_owned()), known);
     script.send("SIP/2.0 412 Conditional Request Failed\n[answer]\nContent-Length: 0\n");
-    let waiting = script.mark();
-    script.place(waiting).wait_with(&publish, Some((silence, lost)));
-    script.place(lost).end(Ending::Lost);
-    script.place(known).act(&[Action::Text(tag, new_tag)]);
+    let waiting = script.label();
+    script.place_label(waiting).wait_with(&publish, Some((silence, lost)));
+    script.place_label(lost).end(Ending::Lost);
+    script.place_label(known).act(&[Action::Text(tag, new_tag)]);
     script.send(&format!("SIP/2.0 200 OK\n[answer]\nSIP-ETag: [${tag}]\nExpires: [${expires}]\nContent-Length: 0\n"));
     script.when(Condition::Is(expires, "0".to_owned()), removed).jump(waiting);
-    script.place(removed).end(Ending::Carried);
+    script.place_label(removed).end(Ending::Carried);
     script.build()
 }
 
-/// A subscription's life (RFC 6665 §4.1.2).
-fn subscriber(subscribing: &Subscribing) -> Result<Script, ScriptError> {
+/// Returns the script of a subscription (RFC 6665 §4.1.2).
+fn subscriber(subscribing: &SubscribeParameters) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("subscribe");
-    let lost = script.mark();
-    let heard = Heard { state: script.variable(), over: script.variable(), is_over: script.variable() };
+    let lost = script.label();
+    let heard = NotifyState { state: script.variable(), over: script.variable(), is_over: script.variable() };
     let contact = "Contact: <sip:[caller]@[local];transport=[transport]>";
     let asked =
         |expires: u32| format!("{contact}\nEvent: presence\nAccept: application/pidf+xml\nExpires: {expires}\n");
-    heard.subscribe(&mut script, &request("SUBSCRIBE", &asked(EXPIRES), None), Takes::DIALOG);
+    heard.subscribe(&mut script, &request("SUBSCRIBE", &asked(EXPIRES), None), Extract::DIALOG);
     let timer = script.law(Law::constant(TIMER_N));
     heard.await_notify(&mut script, heard.state, (timer, lost));
     let in_dialog = |expires| {
@@ -342,65 +342,65 @@ fn subscriber(subscribing: &Subscribing) -> Result<Script, ScriptError> {
         )
     };
     for _ in 0..subscribing.refreshes {
-        // NOTIFYs that come meanwhile are answered by the engine.
+        // The engine answers NOTIFYs that come meanwhile.
         script.pause(subscribing.every.clone());
-        heard.subscribe(&mut script, &in_dialog(EXPIRES), Takes::NOTHING);
+        heard.subscribe(&mut script, &in_dialog(EXPIRES), Extract::NOTHING);
     }
     script.pause(subscribing.every.clone());
     //= rfc6665#4.1.2.3
-    // It ends with the NOTIFY that says so, not with the 200.
-    heard.subscribe(&mut script, &in_dialog(0), Takes::NOTHING);
+    // The subscription ends with the final NOTIFY, not with the 200.
+    heard.subscribe(&mut script, &in_dialog(0), Extract::NOTHING);
     heard.await_notify(&mut script, heard.is_over, (timer, lost));
     script.end(Ending::Carried);
-    script.place(lost).end(Ending::Lost);
+    script.place_label(lost).end(Ending::Lost);
     script.build()
 }
 
-/// What a subscriber has been told.
+/// Variables with what a subscriber has received in NOTIFYs.
 #[derive(Clone, Copy)]
-struct Heard {
+struct NotifyState {
     /// Subscription-State of the last NOTIFY.
     state: Variable,
-    /// Something, where that says that the subscription has ended.
+    /// Set if that says that the subscription has ended.
     over: Variable,
-    /// Something, once any has said so: NOTIFYs may overtake each other.
+    /// Set once any NOTIFY has said so, as NOTIFYs may be reordered.
     is_over: Variable,
 }
 
-impl Heard {
-    /// A SUBSCRIBE until its 2xx. A NOTIFY may come before that (RFC 6665 §4.1.2.4).
-    fn subscribe(self, script: &mut ScriptBuilder, request: &str, takes: Takes) {
-        let (again, waiting, done) = (script.mark(), script.mark(), script.mark());
-        let (notified, unknown) = (script.mark(), script.mark());
-        script.place(again).send(request);
-        script.place(waiting).wait(&[
-            (Pattern::PROVISIONAL, Takes::NOTHING, None),
+impl NotifyState {
+    /// Adds a SUBSCRIBE, up to its 2xx. A NOTIFY may come before that (RFC 6665 §4.1.2.4).
+    fn subscribe(self, script: &mut ScriptBuilder, request: &str, takes: Extract) {
+        let (again, waiting, done) = (script.label(), script.label(), script.label());
+        let (notified, unknown) = (script.label(), script.label());
+        script.place_label(again).send(request);
+        script.place_label(waiting).wait(&[
+            (Pattern::PROVISIONAL, Extract::NOTHING, None),
             (Pattern::SUCCESS, takes, Some(done)),
-            (Pattern::status(401), Takes::CHALLENGE, Some(again)),
-            (Pattern::status(407), Takes::CHALLENGE, Some(again)),
-            (Pattern::status(481), Takes::NOTHING, Some(unknown)),
-            (Pattern::Request(Verb::Notify), Takes::NOTHING, Some(notified)),
+            (Pattern::status(401), Extract::CHALLENGE, Some(again)),
+            (Pattern::status(407), Extract::CHALLENGE, Some(again)),
+            (Pattern::status(481), Extract::NOTHING, Some(unknown)),
+            (Pattern::Request(MethodId::Notify), Extract::NOTHING, Some(notified)),
         ]);
-        script.place(notified);
+        script.place_label(notified);
         self.answer_notify(script);
         script.jump(waiting);
-        // After the last NOTIFY that is as good as the 200, which was lost.
-        script.place(unknown).when(Condition::Set(self.is_over), done).end(Ending::Refused(481));
-        script.place(done);
+        // After the final NOTIFY, a 481 is as good as the 200, which was lost.
+        script.place_label(unknown).when(Condition::Set(self.is_over), done).end(Ending::Refused(481));
+        script.place_label(done);
     }
 
-    /// Waits for NOTIFYs until a variable is set by one; for Timer N at most.
-    fn await_notify(self, script: &mut ScriptBuilder, until: Variable, limit: (u16, Mark)) {
-        let (waiting, notified, done) = (script.mark(), script.mark(), script.mark());
-        script.place(waiting).when(Condition::Set(until), done);
-        script.wait_with(&[(Pattern::Request(Verb::Notify), Takes::NOTHING, Some(notified))], Some(limit));
-        script.place(notified);
+    /// Waits until a NOTIFY sets a variable, for at most Timer N.
+    fn await_notify(self, script: &mut ScriptBuilder, until: Variable, limit: (u16, Label)) {
+        let (waiting, notified, done) = (script.label(), script.label(), script.label());
+        script.place_label(waiting).when(Condition::Set(until), done);
+        script.wait_with(&[(Pattern::Request(MethodId::Notify), Extract::NOTHING, Some(notified))], Some(limit));
+        script.place_label(notified);
         self.answer_notify(script);
-        script.jump(waiting).place(done);
+        script.jump(waiting).place_label(done);
     }
 
     fn answer_notify(self, script: &mut ScriptBuilder) {
-        let goes_on = script.mark();
+        let goes_on = script.label();
         let ends = Action::Find {
             place: Place::Variable(self.state),
             after: "termin".to_owned(),
@@ -410,14 +410,14 @@ impl Heard {
         };
         script.act(&[find("Subscription-State", self.state), ends]).when(Condition::Unset(self.over), goes_on);
         script.act(&[Action::Assign(self.is_over, Operand::Number(1.0))]);
-        script.place(goes_on).send(OK);
+        script.place_label(goes_on).send(OK);
     }
 }
 
-/// Has a state that changes, and says so to who subscribes (RFC 6665 §4.2).
-fn notifier(subscribing: &Subscribing) -> Result<Script, ScriptError> {
+/// Returns the script that sends state changes to a subscriber (RFC 6665 §4.2).
+fn notifier(subscribing: &SubscribeParameters) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("notifier");
-    let marks: [Mark; 6] = std::array::from_fn(|_| script.mark());
+    let marks: [Label; 6] = std::array::from_fn(|_| script.label());
     let [asked, notify, idle, over, gone, closed] = marks;
     let (own, call_id, expires) = (script.variable(), script.variable(), script.variable());
     let in_dialog = |state: &str, basic: &str| {
@@ -436,36 +436,36 @@ fn notifier(subscribing: &Subscribing) -> Result<Script, ScriptError> {
         into: own,
         must: true,
     };
-    let subscribe = Pattern::Request(Verb::Subscribe);
-    let again = [(subscribe, Takes::NOTHING, Some(asked))];
-    script.wait(&[(subscribe, Takes::DIALOG, Some(asked))]).on_last_expect(&[own_uri, find("Call-ID", call_id)]);
-    script.place(asked);
+    let subscribe = Pattern::Request(MethodId::Subscribe);
+    let again = [(subscribe, Extract::NOTHING, Some(asked))];
+    script.wait(&[(subscribe, Extract::DIALOG, Some(asked))]).on_last_expect(&[own_uri, find("Call-ID", call_id)]);
+    script.place_label(asked);
     read_expires(&mut script, expires);
     script.send(&format!(
         "SIP/2.0 200 OK\n[answer]\nContact: <sip:[local];transport=[transport]>\nExpires: [${expires}]\nContent-Length: 0\n"
     ));
     script.when(Condition::Is(expires, "0".to_owned()), over);
     //= rfc6665#4.2.1.2
-    // Each SUBSCRIBE that is taken is followed by a NOTIFY at once.
-    script.place(notify);
-    let next = script.mark();
+    // Each accepted SUBSCRIBE is followed by a NOTIFY at once.
+    script.place_label(notify);
+    let next = script.label();
     script.chance(0.5, closed).send(&in_dialog(&format!("active;expires={EXPIRES}"), "open")).jump(next);
-    script.place(closed).send(&in_dialog(&format!("active;expires={EXPIRES}"), "closed"));
-    script.place(next).wait(&[
-        (Pattern::PROVISIONAL, Takes::NOTHING, None),
-        (Pattern::SUCCESS, Takes::NOTHING, Some(idle)),
+    script.place_label(closed).send(&in_dialog(&format!("active;expires={EXPIRES}"), "closed"));
+    script.place_label(next).wait(&[
+        (Pattern::PROVISIONAL, Extract::NOTHING, None),
+        (Pattern::SUCCESS, Extract::NOTHING, Some(idle)),
         again[0],
     ]);
     let changes = script.law(subscribing.changes.clone());
-    script.place(idle).wait_with(&again, Some((changes, notify)));
+    script.place_label(idle).wait_with(&again, Some((changes, notify)));
     //= rfc6665#4.2.1.4
-    // An unsubscription is answered with the last NOTIFY.
-    script.place(over).send(&in_dialog("terminated;reason=timeout", "closed")).wait(&[
-        (Pattern::PROVISIONAL, Takes::NOTHING, None),
-        (Pattern::SUCCESS, Takes::NOTHING, Some(gone)),
-        // Who has had it, but whose 200 was lost, knows of no subscription any more.
-        (Pattern::status(481), Takes::NOTHING, Some(gone)),
+    // An unsubscription is answered with the final NOTIFY.
+    script.place_label(over).send(&in_dialog("terminated;reason=timeout", "closed")).wait(&[
+        (Pattern::PROVISIONAL, Extract::NOTHING, None),
+        (Pattern::SUCCESS, Extract::NOTHING, Some(gone)),
+        // A subscriber that got the NOTIFY, but whose 200 was lost, has already dropped the subscription.
+        (Pattern::status(481), Extract::NOTHING, Some(gone)),
     ]);
-    script.place(gone).end(Ending::Carried);
+    script.place_label(gone).end(Ending::Carried);
     script.build()
 }

@@ -7,16 +7,17 @@
 //! | `info` | an INFO with a DTMF digit (RFC 6086, as a legacy usage) |
 //! | `refresh` | a session-timer refresh: an UPDATE with Session-Expires and no offer (RFC 4028 §7.4) |
 //!
-//! One side of each call sends all of them, in order, and hangs up at the end; the other answers. So requests never cross
-//! each other. Which side it is, a share decides; where it is the callee, the call's class tells it so
-//! ([`Script::class`](crate::script::Script::class)), and a callee that is no `strowger load` must not be asked to.
+//! One side of each call sends all requests, in order, and hangs up at the end; the other answers. So requests never
+//! cross. A configurable share of calls has the callee as the sender. The call's class tells the callee
+//! ([`Script::class`](crate::script::Script::class)), so the callee must be `strowger load` for this.
 
 use std::time::Duration;
 
 use crate::engine::{Mix, Weighted};
 use crate::law::Law;
 use crate::script::{
-    Action, Condition, Ending, Mark, Operand, Pattern, Place, Script, ScriptBuilder, ScriptError, Takes, Variable, Verb,
+    Action, Condition, Ending, Extract, Label, MethodId, Operand, Pattern, Place, Script, ScriptBuilder, ScriptError,
+    Variable,
 };
 
 use super::calls::{self, ACK, ANSWERED, CallTimes, OK, RINGING, registering};
@@ -34,42 +35,42 @@ pub(super) const MID_CALL: &[Parameter] = &[
     faults::NO_ANSWER_RING,
 ];
 
-/// Requests of a call at most, so that a typing error does not fill the memory.
+/// Maximum number of requests of a call, so that a typing error does not exhaust the memory.
 const MAX_REQUESTS: usize = 1_000;
 
 /// The class of calls in which the callee sends the requests.
 const CALLEE_CLASS: u8 = 1;
 
-/// Who only answers waits so long for the next request: beyond that the call is lost.
+/// Maximum wait of the answering side for the next request. After that the call is lost.
 const SILENCE: Duration = Duration::from_secs(600);
 
-/// What is said about the session's interval (RFC 4028 §2: half an hour is recommended).
+/// Session interval, in seconds (RFC 4028 §2 recommends half an hour).
 const SESSION_SECONDS: u32 = 1_800;
 
-/// The version of the first session description; each other one is a step higher (RFC 3264 §8).
+/// Version of the first session description; each later one is one higher (RFC 3264 §8).
 const SDP_VERSION: u64 = 2_353_687_637;
 
 /// A request inside a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MidCallRequest {
-    /// Two re-INVITEs: hold, and back.
+    /// Two re-INVITEs: hold, and resume.
     Hold,
     /// UPDATE with an offer.
     Update,
     /// INFO.
     Info,
-    /// A session-timer refresh by UPDATE.
+    /// A session-timer refresh with UPDATE.
     Refresh,
 }
 
-/// What happens inside calls.
+/// Requests inside calls.
 #[derive(Clone, Debug)]
 pub struct MidCall {
-    /// What is sent, in order.
+    /// The requests, in order.
     pub requests: Vec<MidCallRequest>,
     /// The time before each.
     pub every: Law,
-    /// The share (0 to 1) of calls in which the callee sends them and hangs up.
+    /// The share (0 to 1) of calls in which the callee sends the requests and hangs up.
     pub from_callee: f64,
 }
 
@@ -85,7 +86,7 @@ impl MidCallRequest {
     }
 }
 
-/// The workload `mid-call`.
+/// Returns the workload `mid-call`.
 pub(super) fn mid_call(parameters: &Parameters) -> Result<Workload, WorkloadError> {
     let names = parameters.text("requests")?.split('+').filter(|name| !name.trim().is_empty());
     let requests: Option<Vec<_>> = names.map(MidCallRequest::parse).collect();
@@ -104,15 +105,15 @@ pub(super) fn mid_call(parameters: &Parameters) -> Result<Workload, WorkloadErro
         from_callee: parameters.share("from-callee")?,
     };
     let times =
-        CallTimes { ring: parameters.law_if_any("ring")?, hold: parameters.law_if_any("hold")?, reaction: None };
+        CallTimes { ring: parameters.optional_law("ring")?, hold: parameters.optional_law("hold")?, reaction: None };
     faults::add(parameters, Workload::mid_call(&times, &mid)?, &times)
 }
 
 impl Workload {
-    /// Calls with requests inside.
+    /// Returns the workload of calls with requests inside.
     ///
     /// # Errors
-    /// More requests than a script may have.
+    /// If there are more requests than a script may have.
     pub fn mid_call(times: &CallTimes, mid: &MidCall) -> Result<Self, WorkloadError> {
         let weights = [(0, 1.0 - mid.from_callee), (1, mid.from_callee)];
         let mix = match Weighted::new(&weights) {
@@ -123,7 +124,7 @@ impl Workload {
             callers: vec![sending_caller(times, mid)?, answering_caller()?],
             mix,
             callees: vec![answering_callee(times)?, sending_callee(times, mid)?, registering()?],
-            answers: vec![(Verb::Invite, 0), (Verb::Invite, 1)],
+            answers: vec![(MethodId::Invite, 0), (MethodId::Invite, 1)],
             registering: Some(2),
             ..Self::empty()
         })
@@ -145,7 +146,7 @@ fn sending_caller(times: &CallTimes, mid: &MidCall) -> Result<Script, ScriptErro
 fn answering_caller() -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("callee sends");
     script.class(CALLEE_CLASS);
-    let seen = Seen::new(&mut script);
+    let seen = AnswerState::new(&mut script);
     script.act(&[seen.begin()]);
     calls::invite(&mut script, &[]);
     script.send(ACK);
@@ -155,7 +156,7 @@ fn answering_caller() -> Result<Script, ScriptError> {
 
 fn answering_callee(times: &CallTimes) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("callee");
-    let seen = Seen::new(&mut script);
+    let seen = AnswerState::new(&mut script);
     calls::answer(&mut script, times);
     script.act(&[seen.begin()]);
     seen.answer_until_bye(&mut script);
@@ -164,7 +165,7 @@ fn answering_callee(times: &CallTimes) -> Result<Script, ScriptError> {
 
 fn sending_callee(times: &CallTimes, mid: &MidCall) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("callee sends");
-    let (acknowledged, ended, invited) = (script.mark(), script.mark(), script.mark());
+    let (acknowledged, ended, invited) = (script.label(), script.label(), script.label());
     script.class(CALLEE_CLASS);
     let (own, call_id) = (script.variable(), script.variable());
     let find = |name: &str, after: &str, before: &str, into| Action::Find {
@@ -174,37 +175,37 @@ fn sending_callee(times: &CallTimes, mid: &MidCall) -> Result<Script, ScriptErro
         into,
         must: true,
     };
-    let invite = (Pattern::Request(Verb::Invite), Takes::DIALOG, Some(invited));
+    let invite = (Pattern::Request(MethodId::Invite), Extract::DIALOG, Some(invited));
     script.wait(&[invite]).on_last_expect(&[find("To", "<", ">", own), find("Call-ID", "", "", call_id)]);
-    script.place(invited).send(RINGING);
+    script.place_label(invited).send(RINGING);
     if let Some(ring) = &times.ring {
         script.pause(ring.clone());
     }
     script.send(ANSWERED).wait(&[
-        (Pattern::Request(Verb::Ack), Takes::NOTHING, Some(acknowledged)),
-        (Pattern::Request(Verb::Bye), Takes::NOTHING, Some(ended)),
+        (Pattern::Request(MethodId::Ack), Extract::NOTHING, Some(acknowledged)),
+        (Pattern::Request(MethodId::Bye), Extract::NOTHING, Some(ended)),
     ]);
-    script.place(acknowledged);
+    script.place_label(acknowledged);
     let from = format!("<[${own}]>;tag=[local_tag]");
     let party = Party { from: &from, call_id: &format!("[${call_id}]"), user: "" };
     party.requests(&mut script, mid);
     calls::hold(&mut script, times);
     calls::transaction(&mut script, &party.request("BYE", "", None));
     script.end(Ending::Carried);
-    script.place(ended).send(OK).end(Ending::Carried);
+    script.place_label(ended).send(OK).end(Ending::Carried);
     script.build()
 }
 
-/// Who sends requests inside a dialog: what is written of it.
+/// The side that sends in-dialog requests, as text for its messages.
 struct Party<'a> {
     from: &'a str,
     call_id: &'a str,
-    /// The user part of the contact, with the at sign.
+    /// The user part of the contact, with the `@`.
     user: &'a str,
 }
 
 impl Party<'_> {
-    /// All requests, each after its time.
+    /// Adds all requests, each after its time.
     fn requests(&self, script: &mut ScriptBuilder, mid: &MidCall) {
         let mut version = SDP_VERSION;
         let mut offer = |direction| {
@@ -229,7 +230,7 @@ impl Party<'_> {
                 }
                 MidCallRequest::Refresh => {
                     //= rfc4028#7.4
-                    // Who sends the refresh says that it is the one who refreshes.
+                    // The sender of the refresh is the refresher.
                     let more = format!("Supported: timer\nSession-Expires: {SESSION_SECONDS};refresher=uac\n");
                     calls::transaction(script, &self.request("UPDATE", &more, None));
                 }
@@ -237,17 +238,17 @@ impl Party<'_> {
         }
     }
 
-    /// A re-INVITE and its ACK; challenges are answered.
+    /// Adds a re-INVITE and its ACK, with answers to challenges.
     fn reinvite(&self, script: &mut ScriptBuilder, offer: &str) {
-        let (again, answered, challenged) = (script.mark(), script.mark(), script.mark());
-        script.place(again).send(&self.request("INVITE", "", Some(("application/sdp", offer)))).wait(&[
-            (Pattern::PROVISIONAL, Takes::NOTHING, None),
-            (Pattern::SUCCESS, Takes::NOTHING, Some(answered)),
-            (Pattern::status(401), Takes::CHALLENGE, Some(challenged)),
-            (Pattern::status(407), Takes::CHALLENGE, Some(challenged)),
+        let (again, answered, challenged) = (script.label(), script.label(), script.label());
+        script.place_label(again).send(&self.request("INVITE", "", Some(("application/sdp", offer)))).wait(&[
+            (Pattern::PROVISIONAL, Extract::NOTHING, None),
+            (Pattern::SUCCESS, Extract::NOTHING, Some(answered)),
+            (Pattern::status(401), Extract::CHALLENGE, Some(challenged)),
+            (Pattern::status(407), Extract::CHALLENGE, Some(challenged)),
         ]);
-        script.place(challenged).send(&self.request("ACK", "", None)).jump(again);
-        script.place(answered).send(&self.request("ACK", "", None));
+        script.place_label(challenged).send(&self.request("ACK", "", None)).jump(again);
+        script.place_label(answered).send(&self.request("ACK", "", None));
     }
 
     fn request(&self, method: &str, more: &str, body: Option<(&str, &str)>) -> String {
@@ -273,18 +274,18 @@ fn sdp(version: &str, direction: &str) -> String {
     )
 }
 
-/// What who only answers remembers.
+/// Variables of the answering side.
 #[derive(Clone, Copy)]
-struct Seen {
+struct AnswerState {
     /// The version of its session description.
     version: Variable,
-    /// What stands behind `a=send` in the last offer.
+    /// The text after `a=send` in the last offer.
     direction: Variable,
     /// Session-Expires of the last UPDATE.
     session: Variable,
 }
 
-impl Seen {
+impl AnswerState {
     fn new(script: &mut ScriptBuilder) -> Self {
         Self { version: script.variable(), direction: script.variable(), session: script.variable() }
     }
@@ -294,31 +295,31 @@ impl Seen {
         Action::Assign(self.version, Operand::Number(SDP_VERSION as f64))
     }
 
-    /// Answers what comes until the BYE, and ends the session.
+    /// Answers requests until the BYE, and ends the session.
     fn answer_until_bye(self, script: &mut ScriptBuilder) {
-        let (idle, ended, lost) = (script.mark(), script.mark(), script.mark());
-        let (invited, updated, informed) = (script.mark(), script.mark(), script.mark());
+        let (idle, ended, lost) = (script.label(), script.label(), script.label());
+        let (invited, updated, informed) = (script.label(), script.label(), script.label());
         let silence = script.law(Law::constant(SILENCE));
-        script.place(idle).wait_with(
+        script.place_label(idle).wait_with(
             &[
-                // The 200 is repeated until it comes, whatever else comes before it.
-                (Pattern::Request(Verb::Ack), Takes::NOTHING, None),
-                (Pattern::Request(Verb::Invite), Takes::NOTHING, Some(invited)),
-                (Pattern::Request(Verb::Update), Takes::NOTHING, Some(updated)),
-                (Pattern::Request(Verb::Info), Takes::NOTHING, Some(informed)),
-                (Pattern::Request(Verb::Bye), Takes::NOTHING, Some(ended)),
+                // The 200 is retransmitted until the ACK comes, whatever else comes before.
+                (Pattern::Request(MethodId::Ack), Extract::NOTHING, None),
+                (Pattern::Request(MethodId::Invite), Extract::NOTHING, Some(invited)),
+                (Pattern::Request(MethodId::Update), Extract::NOTHING, Some(updated)),
+                (Pattern::Request(MethodId::Info), Extract::NOTHING, Some(informed)),
+                (Pattern::Request(MethodId::Bye), Extract::NOTHING, Some(ended)),
             ],
             Some((silence, lost)),
         );
-        script.place(lost).end(Ending::Lost);
-        script.place(informed).send(OK).jump(idle);
+        script.place_label(lost).end(Ending::Lost);
+        script.place_label(informed).send(OK).jump(idle);
         self.answer_update(script, updated, idle);
         self.answer_invite(script, invited, idle);
-        script.place(ended).send(OK).end(Ending::Carried);
+        script.place_label(ended).send(OK).end(Ending::Carried);
     }
 
-    fn answer_update(self, script: &mut ScriptBuilder, updated: Mark, idle: Mark) {
-        let refreshed = script.mark();
+    fn answer_update(self, script: &mut ScriptBuilder, updated: Label, idle: Label) {
+        let refreshed = script.label();
         let find = Action::Find {
             place: Place::Header("Session-Expires".to_owned()),
             after: String::new(),
@@ -326,19 +327,20 @@ impl Seen {
             into: self.session,
             must: false,
         };
-        script.place(updated).act(&[find]).when(Condition::Set(self.session), refreshed);
+        script.place_label(updated).act(&[find]).when(Condition::Set(self.session), refreshed);
         script.act(&[self.next_version()]).send(&self.answer("sendrecv")).jump(idle);
         //= rfc4028#9
-        // The answer says the interval and who refreshes; Require: timer where that is who sent the request.
+        // The answer gives the interval and the refresher, with Require: timer because that is the sender of the
+        // request.
         let more = format!("Require: timer\nSession-Expires: [${}]\n", self.session);
-        script.place(refreshed).send(&format!(
+        script.place_label(refreshed).send(&format!(
             "SIP/2.0 200 OK\n[answer]\nContact: <sip:[local];transport=[transport]>\n{more}Content-Length: 0\n"
         ));
         script.jump(idle);
     }
 
-    fn answer_invite(self, script: &mut ScriptBuilder, invited: Mark, idle: Mark) {
-        let (held, answered) = (script.mark(), script.mark());
+    fn answer_invite(self, script: &mut ScriptBuilder, invited: Label, idle: Label) {
+        let (held, answered) = (script.label(), script.label());
         let find = Action::Find {
             place: Place::Body,
             after: "a=send".to_owned(),
@@ -346,13 +348,13 @@ impl Seen {
             into: self.direction,
             must: false,
         };
-        script.place(invited).act(&[find, self.next_version()]);
+        script.place_label(invited).act(&[find, self.next_version()]);
         script.when(Condition::Is(self.direction, "only".to_owned()), held);
         script.send(&self.answer("sendrecv")).jump(answered);
         //= rfc3264#6.1
-        // Who is told that nothing of its own is wanted may only receive.
-        script.place(held).send(&self.answer("recvonly"));
-        script.place(answered).jump(idle);
+        // The answer to `sendonly` is `recvonly`.
+        script.place_label(held).send(&self.answer("recvonly"));
+        script.place_label(answered).jump(idle);
     }
 
     const fn next_version(self) -> Action {

@@ -1,20 +1,20 @@
-//! What `--workload` says: one workload, or several by weight.
+//! Parsing of `--workload`: one workload, or several with weights.
 
-use super::{Known, Parameters, Workload, WorkloadError, names};
+use super::{NamedWorkload, Parameters, Workload, WorkloadError, names};
 use crate::engine::{Mix, Weighted};
 use crate::script::{Script, Step};
 
-/// Classes of scripts in one mix.
+/// Maximum number of script classes in a mix.
 const MAX_CLASSES: usize = 256;
 
 /// A member of a mix.
 struct Member {
-    known: &'static Known,
+    known: &'static NamedWorkload,
     weight: f64,
     parameters: Parameters,
 }
 
-/// Reads a name, or names with weights.
+/// Parses a name, or names with weights.
 pub(super) fn parse(text: &str, set: &[(String, String)], speed: f64) -> Result<Workload, WorkloadError> {
     if !(speed > 0.0 && speed.is_finite()) {
         return Err(WorkloadError(format!("a model cannot run {speed} times faster; give a number above 0")));
@@ -23,7 +23,7 @@ pub(super) fn parse(text: &str, set: &[(String, String)], speed: f64) -> Result<
     for (name, value) in set {
         assign(&mut members, name, value)?;
     }
-    let made = |member: &Member| Ok((member.known.make(&member.parameters)?, member.weight));
+    let made = |member: &Member| Ok((member.known.build(&member.parameters)?, member.weight));
     let mut made: Vec<(Workload, f64)> = members.iter().map(made).collect::<Result<_, WorkloadError>>()?;
     match made.pop() {
         Some((only, _)) if made.is_empty() => Ok(only),
@@ -38,7 +38,7 @@ pub(super) fn parse(text: &str, set: &[(String, String)], speed: f64) -> Result<
 fn member(text: &str, speed: f64) -> Result<Member, WorkloadError> {
     let (name, weight) = text.split_once(':').unwrap_or((text, "1"));
     let (name, weight) = (name.trim(), weight.trim());
-    let known = Known::find(name)
+    let known = NamedWorkload::find(name)
         .ok_or_else(|| WorkloadError(format!("there is no workload '{name}'; there are {}", names())))?;
     let weight = weight.trim_end_matches('%').parse().ok().filter(|weight: &f64| weight.is_finite() && *weight > 0.0);
     let weight = weight.ok_or_else(|| {
@@ -55,7 +55,7 @@ fn member(text: &str, speed: f64) -> Result<Member, WorkloadError> {
     Ok(Member { known, weight, parameters })
 }
 
-/// `name=value` is for all members that have it, `workload.name=value` for one.
+/// Assigns `name=value` to all members that have the parameter, and `workload.name=value` to one.
 fn assign(members: &mut [Member], name: &str, value: &str) -> Result<(), WorkloadError> {
     if let Some((workload, name)) = name.split_once('.') {
         let mut of = members.iter_mut().filter(|member| member.known.name == workload).peekable();
@@ -72,14 +72,14 @@ fn assign(members: &mut [Member], name: &str, value: &str) -> Result<(), Workloa
     members.iter_mut().filter(|member| member.parameters.has(name)).try_for_each(|it| it.parameters.set(name, value))
 }
 
-/// One workload of several: their scripts behind each other, and each answered by its own.
+/// Merges several workloads into one: concatenates their scripts, and has each answered by its own callee.
 fn merge(name: &str, members: Vec<(Workload, f64)>) -> Result<Workload, WorkloadError> {
     let mut all = Workload { name: name.to_owned(), ..Workload::empty() };
     let (mut weights, mut classes) = (Vec::new(), 0);
     for (member, weight) in members {
-        if !member.habits.is_empty() || member.avalanche.is_some() {
+        if !member.activities.is_empty() || member.avalanche.is_some() {
             return Err(WorkloadError(format!(
-                "{} is a model of users, who do not come at a rate; it cannot be mixed with others",
+                "{} is a model of users, which has no arrival rate; it cannot be mixed with others",
                 member.name
             )));
         }
@@ -125,7 +125,7 @@ fn shift(script: u16, first: usize) -> Result<u16, WorkloadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::script::Verb;
+    use crate::script::MethodId;
 
     fn set(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
@@ -140,7 +140,7 @@ mod tests {
         assert!(names[0].starts_with("proxy-200 ") && names[2].starts_with("registration "), "{names:?}");
         let shares: Vec<_> = mixed.mix.weights().iter().map(|(_, part)| (part * 100.0).round()).collect();
         assert_eq!(shares, [70.0, 20.0, 10.0]);
-        let invites = mixed.answers.iter().filter(|(verb, _)| *verb == Verb::Invite);
+        let invites = mixed.answers.iter().filter(|(verb, _)| *verb == MethodId::Invite);
         let classes: Vec<_> = invites.map(|(_, script)| mixed.callees[usize::from(*script)].class).collect();
         assert_eq!(classes, [0, 1]);
         assert_eq!((mixed.callers[1].class, mixed.callers[2].class), (1, 2));

@@ -1,6 +1,6 @@
 //! The users of the multicore paper: they register every few minutes, think, and call one another.
 //!
-//! A user's next registration and its next call are all that is kept of it ([`Habit`]); a session exists only while a call or
+//! A user's next registration and its next call are all that is kept of it ([`Activity`]); a session exists only while a call or
 //! a registration is going on. The caller thinks again when its call has ended; being called does not keep it from thinking.
 //!
 //! What the paper leaves open is a parameter, and declared: the log-normal's sigma, the law of ring times, and when a caller
@@ -9,18 +9,18 @@
 
 use std::time::Duration;
 
-use super::{CallTimes, Known, Parameter, Parameters, Workload, WorkloadError, callee, calls, faults};
-use crate::engine::{Again, Habit, Mix, Weighted, Who};
+use super::{CallTimes, NamedWorkload, Parameter, Parameters, Workload, WorkloadError, callee, calls, faults};
+use crate::engine::{Activity, CallRole, GapFrom, Mix, Weighted};
 use crate::law::Law;
-use crate::script::{Ending, Pattern, Script, ScriptBuilder, ScriptError, Takes, Verb};
+use crate::script::{Ending, Extract, MethodId, Pattern, Script, ScriptBuilder, ScriptError};
 
-/// The share of transactions that must succeed, that users are taken to be served.
+/// Share of transactions that must succeed for users to count as served.
 pub const CONFORMING: f64 = 0.9999;
-/// How long the paper measures, and what it does not count before.
+/// The paper's measuring time.
 const MEASURED: Duration = Duration::from_secs(2 * 3_600);
 const WARM_UP: Duration = Duration::from_secs(600);
 
-pub(super) const KNOWN: Known = Known {
+pub(super) const KNOWN: NamedWorkload = NamedWorkload {
     name: "users",
     about: "users who register every 10 minutes, think for an hour, and call one another: completed, voicemail, cancelled",
     paper: "SIP server performance on multicore systems (Wright et al.)",
@@ -101,7 +101,7 @@ CSeq: [cseq] BYE
 Content-Length: 0
 ";
 
-/// Of a failure: it has its INVITE's branch and number.
+/// ACK to a failure, with the branch and number of its INVITE.
 const ACK_TO_FAILURE: &str = "ACK sip:[callee]@[domain] SIP/2.0
 Via: SIP/2.0/[transport] [local];branch=[branch]
 Max-Forwards: 70
@@ -118,7 +118,7 @@ Contact: <sip:[local];transport=[transport]>
 Content-Length: 0
 ";
 
-/// What calls become, and so the classes of their scripts.
+/// Outcomes of calls, which are the classes of their scripts.
 const COMPLETED: u8 = 0;
 const VOICEMAIL: u8 = 1;
 const CANCELLED: u8 = 2;
@@ -134,7 +134,7 @@ fn users(parameters: &Parameters) -> Result<Workload, WorkloadError> {
     let mix =
         mix.ok_or_else(|| WorkloadError("of completed, voicemail and cancelled one must be above 0".to_owned()))?;
     let answer = |name: &str, class| -> Result<Script, WorkloadError> {
-        // That there is a hold time is all that the callee must know of it.
+        // The callee only needs to know that there is a hold time.
         let script = callee(&CallTimes { ring: Some(law("ring")?), hold: Some(law("hold")?), reaction: None })?;
         Ok(Script { name: name.to_owned(), class, ..script })
     };
@@ -159,11 +159,11 @@ fn users(parameters: &Parameters) -> Result<Workload, WorkloadError> {
             cancelled()?,
             registering(expires.as_secs())?,
         ],
-        answers: vec![(Verb::Invite, 0), (Verb::Invite, 1), (Verb::Invite, 2)],
+        answers: vec![(MethodId::Invite, 0), (MethodId::Invite, 1), (MethodId::Invite, 2)],
         registering: Some(3),
-        habits: vec![
-            Habit { who: Who::Caller, mix, gap: law("think")?, again: Again::End },
-            Habit { who: Who::Callee, mix: Mix::One(3), gap: refresh, again: Again::Begin },
+        activities: vec![
+            Activity { who: CallRole::Caller, mix, gap: law("think")?, gap_from: GapFrom::End },
+            Activity { who: CallRole::Callee, mix: Mix::One(3), gap: refresh, gap_from: GapFrom::Begin },
         ],
         time: Some(MEASURED),
         warm_up: WARM_UP,
@@ -172,7 +172,7 @@ fn users(parameters: &Parameters) -> Result<Workload, WorkloadError> {
     })
 }
 
-/// What a reader must know beside the values of parameters.
+/// Returns the assumptions that a report declares beside the parameters.
 fn declared(parameters: &Parameters, expires: Duration) -> Vec<(String, String)> {
     let speed = parameters.speed();
     let mut list = vec![
@@ -197,80 +197,82 @@ fn declared(parameters: &Parameters, expires: Duration) -> Vec<(String, String)>
     list
 }
 
-/// A registration, or its refreshing.
+/// Returns the script of a registration or its refresh.
 pub(super) fn registering(expires_secs: u64) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("register");
-    let (again, done) = (script.mark(), script.mark());
-    script.place(again).send(&REGISTER.replace("EXPIRES", &expires_secs.to_string())).wait(&[
-        (Pattern::PROVISIONAL, Takes::NOTHING, None),
-        (Pattern::SUCCESS, Takes::NOTHING, Some(done)),
-        (Pattern::status(401), Takes::CHALLENGE, Some(again)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(again)),
+    let (again, done) = (script.label(), script.label());
+    script.place_label(again).send(&REGISTER.replace("EXPIRES", &expires_secs.to_string())).wait(&[
+        (Pattern::PROVISIONAL, Extract::NOTHING, None),
+        (Pattern::SUCCESS, Extract::NOTHING, Some(done)),
+        (Pattern::status(401), Extract::CHALLENGE, Some(again)),
+        (Pattern::status(407), Extract::CHALLENGE, Some(again)),
     ]);
-    script.place(done).end(Ending::Carried);
+    script.place_label(done).end(Ending::Carried);
     script.build()
 }
 
-/// A caller who talks and hangs up. As in the paper, credentials are not given before they are asked for, in the BYE either.
+/// Returns the script of a caller who talks and hangs up. As in the paper, credentials are sent only after a
+/// challenge, for the BYE as well.
 fn calling(name: &str, class: u8, hold: Law) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new(name);
     script.class(class);
     let (again, answered, challenged, bye, done) =
-        (script.mark(), script.mark(), script.mark(), script.mark(), script.mark());
-    script.place(again).send(INVITE).wait(&[
-        (Pattern::PROVISIONAL, Takes::NOTHING, None),
-        (Pattern::SUCCESS, Takes::DIALOG, Some(answered)),
-        (Pattern::status(401), Takes::CHALLENGE, Some(challenged)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(challenged)),
+        (script.label(), script.label(), script.label(), script.label(), script.label());
+    script.place_label(again).send(INVITE).wait(&[
+        (Pattern::PROVISIONAL, Extract::NOTHING, None),
+        (Pattern::SUCCESS, Extract::DIALOG, Some(answered)),
+        (Pattern::status(401), Extract::CHALLENGE, Some(challenged)),
+        (Pattern::status(407), Extract::CHALLENGE, Some(challenged)),
     ]);
-    script.place(challenged).send(ACK_TO_FAILURE).jump(again);
+    script.place_label(challenged).send(ACK_TO_FAILURE).jump(again);
     let ended = [
-        (Pattern::PROVISIONAL, Takes::NOTHING, None),
-        (Pattern::SUCCESS, Takes::NOTHING, Some(done)),
-        (Pattern::status(401), Takes::CHALLENGE, Some(bye)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(bye)),
+        (Pattern::PROVISIONAL, Extract::NOTHING, None),
+        (Pattern::SUCCESS, Extract::NOTHING, Some(done)),
+        (Pattern::status(401), Extract::CHALLENGE, Some(bye)),
+        (Pattern::status(407), Extract::CHALLENGE, Some(bye)),
     ];
-    script.place(answered).send(ACK).pause(hold).send(&BYE.replace("[authentication]\n", "")).wait(&ended);
-    script.place(bye).send(BYE).wait(&ended);
-    script.place(done).end(Ending::Carried);
+    script.place_label(answered).send(ACK).pause(hold).send(&BYE.replace("[authentication]\n", "")).wait(&ended);
+    script.place_label(bye).send(BYE).wait(&ended);
+    script.place_label(done).end(Ending::Carried);
     script.build()
 }
 
-/// A caller who hangs up while it rings.
+/// Returns the script of a caller who hangs up during ringing.
 fn cancelling(patience: Law) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("cancelled");
     script.class(CANCELLED);
-    let (again, challenged, ringing, enough) = (script.mark(), script.mark(), script.mark(), script.mark());
-    let (answered, done) = (script.mark(), script.mark());
-    script.place(again).send(INVITE).wait(&[
-        (Pattern::status(100), Takes::NOTHING, None),
-        (Pattern::PROVISIONAL, Takes::NOTHING, Some(ringing)),
-        (Pattern::SUCCESS, Takes::DIALOG, Some(answered)),
-        (Pattern::status(401), Takes::CHALLENGE, Some(challenged)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(challenged)),
+    let (again, challenged, ringing, enough) = (script.label(), script.label(), script.label(), script.label());
+    let (answered, done) = (script.label(), script.label());
+    script.place_label(again).send(INVITE).wait(&[
+        (Pattern::status(100), Extract::NOTHING, None),
+        (Pattern::PROVISIONAL, Extract::NOTHING, Some(ringing)),
+        (Pattern::SUCCESS, Extract::DIALOG, Some(answered)),
+        (Pattern::status(401), Extract::CHALLENGE, Some(challenged)),
+        (Pattern::status(407), Extract::CHALLENGE, Some(challenged)),
     ]);
-    script.place(challenged).send(ACK_TO_FAILURE).jump(again);
+    script.place_label(challenged).send(ACK_TO_FAILURE).jump(again);
     let patience = script.law(patience);
-    script.place(ringing).wait_with(
-        &[(Pattern::PROVISIONAL, Takes::NOTHING, None), (Pattern::SUCCESS, Takes::DIALOG, Some(answered))],
+    script.place_label(ringing).wait_with(
+        &[(Pattern::PROVISIONAL, Extract::NOTHING, None), (Pattern::SUCCESS, Extract::DIALOG, Some(answered))],
         Some((patience, enough)),
     );
-    script.place(enough);
+    script.place_label(enough);
     faults::cancelled(&mut script);
     script.jump(done);
-    // Only who is called by another generator's or a real callee answers before it is cancelled: there it ends at once.
-    script.place(answered).send(ACK);
+    // Only a callee outside this process can answer before the CANCEL; such a call is ended at once.
+    script.place_label(answered).send(ACK);
     calls::bye(&mut script);
-    script.place(done).end(Ending::Carried);
+    script.place_label(done).end(Ending::Carried);
     script.build()
 }
 
-/// Who is called by someone who hangs up: it rings until then. The engine answers the CANCEL, and the INVITE with 487.
+/// Returns the script of a callee that rings until its caller hangs up. The engine answers the CANCEL, and the INVITE
+/// with 487.
 fn cancelled() -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("cancelled callee");
     script.class(CANCELLED).ends_cancelled();
-    let invited = script.mark();
-    script.wait(&[(Pattern::Request(Verb::Invite), Takes::NOTHING, Some(invited))]);
-    script.place(invited).send(RINGING).wait(&[]);
+    let invited = script.label();
+    script.wait(&[(Pattern::Request(MethodId::Invite), Extract::NOTHING, Some(invited))]);
+    script.place_label(invited).send(RINGING).wait(&[]);
     script.build()
 }

@@ -1,4 +1,4 @@
-//! Captures read, and played again in virtual time.
+//! Captures, read and replayed in virtual time.
 
 mod packets;
 mod reading;
@@ -6,7 +6,7 @@ mod tcp;
 mod virtual_time;
 
 use packets::Packets;
-use strowger_traffic::replay::{Capture, Played, Reason};
+use strowger_traffic::replay::{Capture, Reason, ReplaySides};
 use virtual_time::{Replay, answer, options, plan};
 
 pub(crate) const ALICE: &str = "10.0.0.1:5060";
@@ -16,7 +16,7 @@ const PROXY: &str = "10.0.0.5:5060";
 const SDP: &str =
     "v=0\r\no=- 1 1 IN IP4 10.0.0.1\r\ns=[bracket]\r\nc=IN IP4 10.0.0.1\r\nt=0 0\r\nm=audio 6000 RTP/AVP 0\r\n";
 
-/// A request of alice's first call.
+/// Returns a request of alice's first call.
 pub(crate) fn request(method: &str, number: u32, call: &str, more: &str, body: &str) -> String {
     let tag = if more.contains("to-tag") { ";tag=callee" } else { "" };
     let length = body.len();
@@ -38,7 +38,7 @@ pub(crate) fn response(status: &str, number: u32, method: &str, call: &str, more
 
 const IN_DIALOG: &str = "X-Mark: to-tag\r\n";
 
-/// A call that is answered after three seconds and hung up by alice after five more.
+/// Adds a call that is answered after 3 s, and hung up by alice after another 5 s.
 pub(crate) fn answered_call(packets: &mut Packets, begin: u64, call: &str) {
     packets.udp(begin, ALICE, BOB, &request("INVITE", 1, call, "Content-Type: application/sdp\r\n", SDP));
     packets.udp(begin + 50, BOB, ALICE, &response("183 Session Progress", 1, "INVITE", call, "X-Early: yes\r\n"));
@@ -59,7 +59,7 @@ const ONE_CALL: &str = "0>INVITE 50<183 100<180 3000<200 3020>ACK 8020>BYE 8030<
 
 #[test]
 fn both_ends_keep_the_times_and_texts_of_the_record() {
-    let replay = Replay::new(&one_call(), &options(Played::Both)).run(60);
+    let replay = Replay::new(&one_call(), &options(ReplaySides::Both)).run(60);
     assert_eq!(replay.trace(), ONE_CALL);
     assert_eq!((replay.meter().began.carried, replay.meter().compared.same), (1, 2));
     let invite = replay.sent("INVITE")[0];
@@ -82,7 +82,7 @@ fn both_ends_keep_the_times_and_texts_of_the_record() {
 
 #[test]
 fn the_speed_divides_all_times() {
-    let mut fast = options(Played::Both);
+    let mut fast = options(ReplaySides::Both);
     fast.speed = 10.0;
     let replay = Replay::new(&one_call(), &fast).run(60);
     assert_eq!(replay.trace(), "0>INVITE 5<183 10<180 300<200 302>ACK 802>BYE 803<200");
@@ -95,11 +95,11 @@ fn each_call_begins_at_its_instant_with_a_script_that_alike_calls_share() {
         answered_call(&mut packets, begin, call);
     }
     let bytes = packets.finish();
-    let replay = Replay::new(&bytes, &options(Played::Both)).run(60);
+    let replay = Replay::new(&bytes, &options(ReplaySides::Both)).run(60);
     let second = "10000>INVITE 10050<183 10100<180 13000<200 13020>ACK 18020>BYE 18030<200";
     assert!(replay.trace().starts_with(&format!("{ONE_CALL} {second} 20000>INVITE")), "{}", replay.trace());
     assert_eq!(replay.meter().began.carried, 3);
-    assert_eq!(plan(&bytes, &options(Played::Both)).caller.expect("callers").scripts.len(), 1);
+    assert_eq!(plan(&bytes, &options(ReplaySides::Both)).caller.expect("callers").scripts.len(), 1);
 }
 
 #[test]
@@ -120,11 +120,11 @@ fn a_proxy_in_the_capture_is_neither_end() {
     packets.udp(2_003, PROXY, BOB, &forwarded(&request("ACK", 1, "one", IN_DIALOG, "")));
     packets.udp(2_004, PROXY, ALICE, &response("486 Busy Here", 1, "INVITE", "one", ""));
     packets.udp(2_005, ALICE, PROXY, &request("ACK", 1, "one", IN_DIALOG, ""));
-    let mut options = options(Played::Both);
+    let mut options = options(ReplaySides::Both);
     options.domain = Some("example.org".to_owned());
     options.pattern = Some("user%4".to_owned());
     let replay = Replay::new(&packets.finish(), &options).run(60);
-    // A second from the request that bob got to his ringing, and no time for the ways.
+    // 1 s from the request at bob to his ringing, and no network delay.
     assert_eq!(replay.trace(), "0>INVITE 1000<180 2000<486 2000>ACK");
     let invite = replay.sent("INVITE")[0];
     assert!(invite.starts_with("INVITE sip:user0000@example.org SIP/2.0\r\n"), "{invite}");
@@ -148,7 +148,7 @@ fn registering() -> Vec<u8> {
 
 #[test]
 fn challenges_are_answered_anew_and_refreshed_in_time() {
-    let replay = Replay::new(&registering(), &options(Played::Caller)).against(|request| {
+    let replay = Replay::new(&registering(), &options(ReplaySides::Caller)).against(|request| {
         let is_known = request.contains("nonce=\"new\"");
         let challenge = "WWW-Authenticate: Digest realm=\"y\", nonce=\"new\", algorithm=SHA-256, qop=\"auth\"\r\n";
         let status = if is_known { "200 OK" } else { "401 Unauthorized" };
@@ -164,7 +164,7 @@ fn challenges_are_answered_anew_and_refreshed_in_time() {
 
 #[test]
 fn a_server_that_asks_for_no_password_is_no_difference() {
-    let replay = Replay::new(&registering(), &options(Played::Caller));
+    let replay = Replay::new(&registering(), &options(ReplaySides::Caller));
     let replay = replay.against(|request| vec![(1, answer(request, "200 OK", ""))]).run(120);
     assert_eq!(replay.trace(), "0>REGISTER 1<200 30001>REGISTER 30002<200");
     assert_eq!((replay.meter().compared.same, replay.differs()), (2, Vec::<String>::new()));
@@ -183,14 +183,14 @@ fn cancelled() -> Vec<u8> {
 
 #[test]
 fn a_call_is_cancelled_as_long_after_its_ringing() {
-    let replay = Replay::new(&cancelled(), &options(Played::Both)).run(120);
+    let replay = Replay::new(&cancelled(), &options(ReplaySides::Both)).run(120);
     assert_eq!(replay.trace(), "0>INVITE 100<180 2100>CANCEL 2110<200 2120<487 2120>ACK");
     assert_eq!((replay.meter().began.carried, replay.differs()), (1, Vec::<String>::new()));
     let (invite, cancel) = (replay.sent("INVITE")[0], replay.sent("CANCEL")[0]);
     let line = |text: &str, name: &str| text.lines().find(|line| line.starts_with(name)).map(str::to_owned);
     assert_eq!(line(invite, "Via:"), line(cancel, "Via:"));
-    // The ringing comes later: so does the CANCEL.
-    let late = Replay::new(&cancelled(), &options(Played::Caller)).against(|request| match request {
+    // The ringing comes later, and so does the CANCEL.
+    let late = Replay::new(&cancelled(), &options(ReplaySides::Caller)).against(|request| match request {
         text if text.starts_with("INVITE") => vec![(1_000, answer(text, "180 Ringing", ""))],
         text if text.starts_with("CANCEL") => {
             let ended = answer(text, "487 Request Terminated", "").replace("1 CANCEL", "1 INVITE");
@@ -211,24 +211,24 @@ fn other_answers_than_recorded_are_counted_and_the_call_is_ended_properly() {
             if is_ack { Vec::new() } else { vec![(10, answer(request, status, contact))] }
         }
     };
-    // Recorded 200, refused now.
+    // Recorded as 200, rejected in the replay.
     let refused =
-        Replay::new(&one_call(), &options(Played::Caller)).against(answering("503 Service Unavailable")).run(60);
+        Replay::new(&one_call(), &options(ReplaySides::Caller)).against(answering("503 Service Unavailable")).run(60);
     assert_eq!(refused.trace(), "0>INVITE 10<503 10>ACK");
     assert_eq!(refused.differs(), ["INVITE 200>503 1"]);
     let why: Vec<_> = refused.meter().failures.iter().map(|(ending, count)| format!("{ending}: {count}")).collect();
     assert_eq!(why, ["refused with 503: 1"]);
-    // Recorded 487, answered now before it is cancelled.
-    let surprised = Replay::new(&cancelled(), &options(Played::Caller)).against(answering("200 OK")).run(60);
+    // Recorded as 487, answered in the replay before it is cancelled.
+    let surprised = Replay::new(&cancelled(), &options(ReplaySides::Caller)).against(answering("200 OK")).run(60);
     assert_eq!(surprised.trace(), "0>INVITE 10<200 10>ACK 10>BYE 20<200");
     assert_eq!((surprised.differs(), surprised.meter().began.failed), (vec!["INVITE 487>200 1".to_owned()], 1));
-    // The class is the same: the call goes on.
-    let accepted = Replay::new(&one_call(), &options(Played::Caller)).against(answering("202 Accepted")).run(60);
+    // The status class is the same, so the call continues.
+    let accepted = Replay::new(&one_call(), &options(ReplaySides::Caller)).against(answering("202 Accepted")).run(60);
     assert_eq!(accepted.trace(), "0>INVITE 10<202 30>ACK 5030>BYE 5040<200");
     assert_eq!((accepted.differs(), accepted.meter().began.carried), (vec!["INVITE 200>202 1".to_owned()], 1));
 }
 
-/// Bob hangs up.
+/// Returns a capture of a call that bob hangs up.
 fn hung_up_by_bob() -> Vec<u8> {
     let mut packets = Packets::pcap(1);
     packets.udp(0, ALICE, BOB, &request("INVITE", 1, "one", "", SDP));
@@ -247,8 +247,8 @@ fn hung_up_by_bob() -> Vec<u8> {
 
 #[test]
 fn who_was_called_hangs_up_as_recorded() {
-    let replay = Replay::new(&hung_up_by_bob(), &options(Played::Both)).run(60);
-    // 510 ms to the ACK in the record, where the 200 had to be sent again.
+    let replay = Replay::new(&hung_up_by_bob(), &options(ReplaySides::Both)).run(60);
+    // 510 ms to the ACK in the recording, where the 200 had to be retransmitted.
     assert_eq!(replay.trace(), "0>INVITE 1000<200 1510>ACK 4510<BYE 4530>200");
     let bye = replay.sent("BYE")[0];
     assert!(bye.contains("Reason: SIP;cause=200\r\n") && bye.contains("From: <sip:bob@127.0.0.1>;tag="), "{bye}");
@@ -262,8 +262,8 @@ fn a_call_that_nobody_hangs_up_is_hung_up() {
         text if text.starts_with("ACK") => Vec::new(),
         text => vec![(0, answer(text, "200 OK", "Contact: <sip:bob@127.0.0.1:5070>\r\n"))],
     };
-    // The BYE of the record does not come: half a second later alice hangs up.
-    let replay = Replay::new(&hung_up_by_bob(), &options(Played::Caller)).against(server).run(60);
+    // The recorded BYE does not come: alice hangs up half a second later.
+    let replay = Replay::new(&hung_up_by_bob(), &options(ReplaySides::Caller)).against(server).run(60);
     assert_eq!(replay.trace(), "0>INVITE 0<200 510>ACK 4010>BYE 4010<200");
     assert_eq!((replay.differs(), replay.meter().began.carried), (vec!["BYE 0>0 1".to_owned()], 1));
     // The capture ends before the call does.
@@ -272,7 +272,7 @@ fn a_call_that_nobody_hangs_up_is_hung_up() {
     packets.udp(1_000, BOB, ALICE, &response("200 OK", 1, "INVITE", "one", ""));
     packets.udp(1_010, ALICE, BOB, &request("ACK", 1, "one", IN_DIALOG, ""));
     packets.udp(9_000, ALICE, BOB, &request("OPTIONS", 1, "other", "", ""));
-    let replay = Replay::new(&packets.finish(), &options(Played::Caller)).against(server).run(60);
+    let replay = Replay::new(&packets.finish(), &options(ReplaySides::Caller)).against(server).run(60);
     assert!(replay.trace().ends_with("0<200 10>ACK 8000>BYE 8000<200 9000>OPTIONS 9000<200"), "{}", replay.trace());
 }
 
@@ -285,8 +285,8 @@ fn calls_that_the_capture_cuts_are_left_open_until_its_end() {
     packets.udp(50_000, ALICE, BOB, &request("MESSAGE", 1, "last", "", ""));
     packets.udp(50_010, BOB, ALICE, &response("200 OK", 1, "MESSAGE", "last", ""));
     let bytes = packets.finish();
-    let replay = Replay::new(&bytes, &options(Played::Both)).run(120);
-    // Without ringing the caller would have given up after 32 s.
+    let replay = Replay::new(&bytes, &options(ReplaySides::Both)).run(120);
+    // Without ringing, the caller would have given up after 32 s.
     let wanted = "0>INVITE 100<180 1000>INVITE 29000<480 29000>ACK 50000>MESSAGE 50010<480 50010>ACK 50010<200";
     let mut trace: Vec<_> = replay.trace.iter().map(String::as_str).collect();
     let mut wanted: Vec<_> = wanted.split(' ').collect();
@@ -295,12 +295,12 @@ fn calls_that_the_capture_cuts_are_left_open_until_its_end() {
     assert_eq!(trace, wanted);
     assert_eq!((replay.meter().began.carried, replay.meter().began.failed), (3, 0));
     assert_eq!((replay.meter().compared.same, replay.differs()), (1, Vec::<String>::new()));
-    // A server may refuse them, too.
+    // A server may also reject them.
     let refuses = |request: &str| match request {
         text if text.starts_with("ACK") => Vec::new(),
         text => vec![(7, answer(text, if text.starts_with("MESSAGE") { "200 OK" } else { "404 Not Found" }, ""))],
     };
-    let replay = Replay::new(&bytes, &options(Played::Caller)).against(refuses).run(120);
+    let replay = Replay::new(&bytes, &options(ReplaySides::Caller)).against(refuses).run(120);
     assert_eq!((replay.meter().began.carried, replay.differs()), (3, Vec::<String>::new()));
 }
 
@@ -317,12 +317,12 @@ fn a_reliable_response_is_acknowledged_with_the_numbers_of_the_run() {
     packets.udp(1_910, ALICE, BOB, &request("BYE", 3, "one", IN_DIALOG, ""));
     packets.udp(1_920, BOB, ALICE, &response("200 OK", 3, "BYE", "one", ""));
     let bytes = packets.finish();
-    let replay = Replay::new(&bytes, &options(Played::Both)).run(60);
+    let replay = Replay::new(&bytes, &options(ReplaySides::Both)).run(60);
     assert_eq!(replay.trace(), "0>INVITE 100<183 150>PRACK 160<200 900<200 910>ACK 1910>BYE 1920<200");
     assert!(replay.sent("PRACK")[0].contains("RAck: 77 1 INVITE\r\n"));
     assert_eq!((replay.meter().began.carried, replay.meter().compared.same), (1, 3));
-    // A server that sends nothing reliably gets no PRACK.
-    let plain = Replay::new(&bytes, &options(Played::Caller)).against(|request| match request {
+    // A server that sends no reliable responses gets no PRACK.
+    let plain = Replay::new(&bytes, &options(ReplaySides::Caller)).against(|request| match request {
         text if text.starts_with("INVITE") => {
             let contact = "Contact: <sip:bob@127.0.0.1:5070>\r\n";
             vec![(40, answer(text, "180 Ringing", contact)), (60, answer(text, "200 OK", contact))]
@@ -347,14 +347,14 @@ fn what_was_sent_again_is_played_once_and_counted() {
     packets.udp(2_001, BOB, ALICE, &response("200 OK", 5, "BYE", "before", ""));
     let bytes = packets.finish();
     let capture = Capture::parse("test.pcap", &bytes).expect("a capture");
-    let (_, about) = options(Played::Caller).plan_of(&capture).expect("a plan");
+    let (_, about) = options(ReplaySides::Caller).plan_of(&capture).expect("a plan");
     let skipped = |reason: Reason| {
         let name = format!("skipped {}", reason.text());
         about.declared.iter().find(|(said, _)| *said == name).map(|(_, count)| count.clone())
     };
     assert_eq!(skipped(Reason::Repeated).as_deref(), Some("2"), "{about:?}");
     assert_eq!(skipped(Reason::NoBeginning).as_deref(), Some("2"), "{about:?}");
-    let replay = Replay::new(&bytes, &options(Played::Caller))
+    let replay = Replay::new(&bytes, &options(ReplaySides::Caller))
         .against(|request| match request.starts_with("INVITE") {
             true => vec![(20, answer(request, "404 Not Found", ""))],
             false => Vec::new(),
@@ -372,15 +372,15 @@ fn what_cannot_be_replayed_is_refused_with_the_remedy() {
     };
     let mut none = Packets::pcap(1);
     none.udp(0, ALICE, BOB, "\x16\x03\x01 no SIP");
-    let text = error(&options(Played::Caller), &none.finish());
+    let text = error(&options(ReplaySides::Caller), &none.finish());
     assert!(text.contains("no call that can be replayed") && text.contains("1 payloads that are no SIP"), "{text}");
-    let mut nowhere = options(Played::Caller);
+    let mut nowhere = options(ReplaySides::Caller);
     nowhere.to = None;
     assert!(error(&nowhere, &one_call()).contains("--to"));
-    let mut slow = options(Played::Caller);
+    let mut slow = options(ReplaySides::Caller);
     slow.speed = 0.0;
     assert!(error(&slow, &one_call()).contains("--speed"));
-    let mut others = options(Played::Caller);
+    let mut others = options(ReplaySides::Caller);
     others.callers = vec!["10.0.0.7".parse().expect("an address")];
     assert!(error(&others, &one_call()).contains("7 messages of other callers"), "{}", error(&others, &one_call()));
     assert!(Capture::parse("x", b"neither").expect_err("refused").0.contains("neither pcap nor pcapng"));

@@ -1,9 +1,9 @@
-//! From the bytes of a file to messages.
+//! Parsing of files into messages.
 
 use std::path::Path;
 
 use strowger_traffic::arrival::Arrivals;
-use strowger_traffic::replay::{Capture, Played, Reason, ReplayOptions};
+use strowger_traffic::replay::{Capture, Reason, ReplayOptions, ReplaySides};
 
 use super::packets::{Packets, framed, ip, pcapng};
 use super::virtual_time::options;
@@ -52,7 +52,7 @@ fn pcapng_is_read_with_its_unit_of_time() {
     assert_eq!(times, [5_000_000, 77_000_000], "in the order of their times");
     // Half of the last block is missing.
     let cut = read(&file[..file.len() - 40]);
-    assert_eq!((cut.messages.len(), cut.skipped.count(Reason::Cut)), (1, 1));
+    assert_eq!((cut.messages.len(), cut.skipped.count(Reason::Truncated)), (1, 1));
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn a_trace_of_our_server_is_a_capture() {
     assert_eq!(seen, [(1_000_000, alice), (2_000_000, server.clone()), (3_000_000, bob), (4_000_000, server)]);
     assert_eq!(capture.messages[0].bytes, invite.as_bytes());
     assert_eq!(capture.skipped.count(Reason::Malformed), 1);
-    let (plan, _) = options(Played::Both).plan_of(&capture).expect("a plan");
+    let (plan, _) = options(ReplaySides::Both).plan_of(&capture).expect("a plan");
     assert!(plan.callee.is_some());
-    // What another worker sent is stamped a little early; what it answers came before it all the same.
+    // A message from another worker is stamped a little early; the message that it answers still came before it.
     let early = [line(5_000, false, ALICE, &invite), line(1_000, true, BOB, &invite)].join("\n");
     let seen = read(early.as_bytes()).messages;
     let sources: Vec<_> = seen.iter().map(|message| (message.at, message.source.to_string())).collect();
@@ -180,7 +180,7 @@ fn a_trace_gives_arrivals() {
     packets.udp(1_501, BOB, ALICE, &response("401 Unauthorized", 1, "REGISTER", "reg", challenge));
     packets.udp(1_502, ALICE, BOB, &request("REGISTER", 2, "reg", "Authorization: Digest username=\"a\"\r\n", ""));
     answered_call(&mut packets, 4_000, "three");
-    // Again, and another hop.
+    // A retransmission, and another hop.
     packets.udp(4_500, ALICE, BOB, &request("INVITE", 1, "three", "", ""));
     let folder = std::env::temp_dir().join(format!("strowger-trace-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
@@ -188,7 +188,7 @@ fn a_trace_gives_arrivals() {
     std::fs::write(&file, packets.finish()).expect("written");
     let instants = |more: &str| -> Vec<u64> {
         let arrivals = Arrivals::parse(&format!("trace({}{more})", file.display()), 0.0).expect("valid");
-        arrivals.moments(1, 0, 1).map(|nanos| nanos / 1_000_000).collect()
+        arrivals.times(1, 0, 1).map(|nanos| nanos / 1_000_000).collect()
     };
     assert_eq!(instants(""), [0, 1_000, 1_500, 4_000]);
     assert_eq!(instants(",method=INVITE"), [0, 1_000, 4_000]);
@@ -204,7 +204,7 @@ fn a_trace_gives_arrivals() {
     assert!(ReplayOptions::new(Path::new("/nowhere").into(), None, 1).plan().is_err());
 }
 
-/// The same numbers on every machine.
+/// Generator of the same numbers on every machine.
 struct Dice(u64);
 
 impl Dice {
@@ -228,7 +228,7 @@ fn hostile_captures_never_panic() {
     let packet = raw.finish().split_off(40);
     let newer = pcapng(1, &[(77, framed(1, &packet)), (5, framed(1, &packet))]);
     let mut dice = Dice(7);
-    let options = options(Played::Both);
+    let options = options(ReplaySides::Both);
     for round in 0..6_000 {
         let mut bytes = if round % 3 == 0 { newer.clone() } else { plain.clone() };
         for _ in 0..1 + dice.below(12) {
@@ -250,7 +250,7 @@ fn hostile_captures_never_panic() {
             }
         }
         if let Ok(capture) = Capture::parse("test", &bytes) {
-            // An error is as good; what counts is that there is an answer.
+            // An error is fine too; it only has to return.
             drop(options.plan_of(&capture));
         }
     }

@@ -1,4 +1,4 @@
-//! Calls over connections, recorded on their way and played again: both ends are real, and so are the sockets.
+//! Calls over connections, recorded on the way and replayed, with real ends and sockets.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -7,35 +7,35 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use strowger_traffic::driver::Connecting;
+use strowger_traffic::driver::ConnectionLifetime;
 use strowger_traffic::engine::{Plan, Report, Run};
-use strowger_traffic::meter::{Answer, Times};
-use strowger_traffic::options::{AnswerOptions, Answering, Options, Target, workload};
-use strowger_traffic::replay::{Capture, Played, ReplayOptions};
-use strowger_traffic::script::Verb;
+use strowger_traffic::meter::{ResponseClass, TimeHistogram};
+use strowger_traffic::options::{AnswerOptions, CalleeLocation, Options, Target, workload};
+use strowger_traffic::replay::{Capture, ReplayOptions, ReplaySides};
+use strowger_traffic::script::MethodId;
 
 use crate::packets::Packets;
 
 const CALLS: u64 = 6;
-/// Who calls, and who is called: two hosts.
+/// Hosts of the caller and of the callee.
 const CALLER: &str = "127.0.0.2";
 const CALLEE: &str = "127.0.0.3";
-/// So many bytes are in a segment at most: messages are cut, and share segments.
+/// Maximum bytes in a segment, so that messages are split and share segments.
 const SEGMENT: usize = 500;
 
-/// What passed, in its order: when, from where to where, the flags, the bytes.
+/// Captured segments in order: time, source, destination, flags, bytes.
 type Wire = Arc<Mutex<Vec<(u64, SocketAddr, SocketAddr, u8, Vec<u8>)>>>;
 
 const SYN: u8 = 0x02;
 const FIN: u8 = 0x11;
 const DATA: u8 = 0x18;
 
-/// Passes on what comes by connections to it, and writes it down as if it went straight.
+/// Relays connections to `to`, and records their bytes as if they went there directly.
 fn tapped(to: SocketAddr) -> (SocketAddr, Wire) {
     let listener = TcpListener::bind((CALLEE, 0)).expect("a port");
     let (at, wire, begun) = (listener.local_addr().expect("bound"), Wire::default(), Instant::now());
     let taps = Arc::clone(&wire);
-    // It ends with the test's process.
+    // The thread ends with the test process.
     std::thread::spawn(move || {
         for near in listener.incoming() {
             let near = near.expect("a connection");
@@ -69,7 +69,7 @@ fn tapped(to: SocketAddr) -> (SocketAddr, Wire) {
 fn capture_of(wire: &Wire) -> Capture {
     let mut packets = Packets::pcap(1);
     let mut sequences = std::collections::BTreeMap::new();
-    // Numbers of sequences pass their end on the way.
+    // Sequence numbers wrap around during the connection.
     let first = AtomicU32::new(u32::MAX - 1_000);
     for (ms, from, to, flags, bytes) in wire.lock().expect("no panic").iter() {
         let next = sequences.entry((*from, *to)).or_insert_with(|| first.fetch_add(77, Ordering::Relaxed));
@@ -88,9 +88,9 @@ fn answering(ip: &str) -> (SocketAddr, JoinHandle<Report>) {
         calls: Some(CALLS),
         time: None,
         threads: 1,
-        is_awake: false,
-        joins: false,
-        repeats: true,
+        is_busy_polling: false,
+        has_segmentation: false,
+        retransmits: true,
         service: None,
         seed: 7,
     };
@@ -103,13 +103,13 @@ fn run(plan: Plan) -> Report {
     Run::prepare(plan).expect("sockets").go().expect("a run")
 }
 
-/// Calls of a quarter of a second of ringing and one of talk.
-fn recorded(connecting: Connecting) -> Capture {
+/// Records calls with a quarter of a second of ringing and as much talk.
+fn recorded(connecting: ConnectionLifetime) -> Capture {
     let (answers_at, answered) = answering(CALLEE);
     let (tap, wire) = tapped(answers_at);
     let target = Target::parse(&format!("tcp:{tap}")).expect("a target");
     let mut options = Options::new(workload("baseline").expect("built in"), Some(target), 3);
-    (options.answering, options.connecting) = (Answering::There, connecting);
+    (options.callee_location, options.connection_lifetime) = (CalleeLocation::Remote, connecting);
     (options.rate, options.arrivals, options.calls) = (20.0, "uniform".to_owned(), Some(CALLS));
     options.from = vec![CALLER.parse::<IpAddr>().expect("an address")];
     let report = run(options.plan().expect("a plan").0);
@@ -118,10 +118,10 @@ fn recorded(connecting: Connecting) -> Capture {
     capture_of(&wire)
 }
 
-fn replay(to: SocketAddr, played: Played, connecting: Connecting) -> ReplayOptions {
+fn replay(to: SocketAddr, played: ReplaySides, connecting: ConnectionLifetime) -> ReplayOptions {
     let target = Target::parse(&format!("tcp:{to}")).expect("a target");
     let mut options = ReplayOptions::new("test.pcap".into(), Some(target), 1);
-    (options.played, options.connecting) = (played, connecting);
+    (options.sides, options.connection_lifetime) = (played, connecting);
     options
 }
 
@@ -131,17 +131,18 @@ fn assert_as_recorded(report: &Report) {
     assert_eq!((meter.began.offered, meter.began.carried), (CALLS, CALLS), "{:?} {:?}", meter.failures, phase.links);
     assert_eq!((meter.compared.same, meter.compared.differs().count()), (2 * CALLS, 0), "{:?}", meter.compared);
     assert_eq!((meter.unexpected, meter.late), (0, 0), "{:?}", meter.samples);
-    // It rings for as long as in the record.
-    let answered = meter.answer(Verb::Invite, Answer::Success).map(|times: &Times| times.quantile(0.0));
+    // It rings for as long as in the recording.
+    let answered =
+        meter.answer(MethodId::Invite, ResponseClass::Success).map(|times: &TimeHistogram| times.quantile(0.0));
     assert!(answered.is_some_and(|after| after > Duration::from_millis(200)), "{answered:?}");
 }
 
 #[test]
 fn callers_over_connections_are_played_again() {
-    for connecting in [Connecting::Persistent, Connecting::Transaction] {
+    for connecting in [ConnectionLifetime::Persistent, ConnectionLifetime::Transaction] {
         let capture = recorded(connecting);
         let (at, answered) = answering("127.0.0.1");
-        let (plan, about) = replay(at, Played::Caller, connecting).plan_of(&capture).expect("a plan");
+        let (plan, about) = replay(at, ReplaySides::Caller, connecting).plan_of(&capture).expect("a plan");
         assert!(!about.declared.iter().any(|(name, _)| name.starts_with("skipped")), "{about:?}");
         assert_as_recorded(&run(plan));
         let called = answered.join().expect("it ends");
@@ -151,11 +152,11 @@ fn callers_over_connections_are_played_again() {
 
 #[test]
 fn both_ends_over_connections_are_played_again() {
-    for connecting in [Connecting::Persistent, Connecting::Dialog, Connecting::Transaction] {
+    for connecting in [ConnectionLifetime::Persistent, ConnectionLifetime::Dialog, ConnectionLifetime::Transaction] {
         let capture = recorded(connecting);
-        // Calls go straight to the other end here; the target says only that it is by connections.
-        let mut options = replay(SocketAddr::from(([127, 0, 0, 1], 9)), Played::Both, connecting);
-        options.answering = Answering::Here;
+        // Calls go directly to the other end here; the target only sets the transport.
+        let mut options = replay(SocketAddr::from(([127, 0, 0, 1], 9)), ReplaySides::Both, connecting);
+        options.callee_location = CalleeLocation::Local;
         let report = run(options.plan_of(&capture).expect("a plan").0);
         assert_as_recorded(&report);
         let phase = report.measured().expect("one phase");

@@ -1,4 +1,4 @@
-//! A replay in virtual time: no sockets, no sleeping.
+//! Replay in virtual time, without sockets or sleeping.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use strowger_foundation::Timestamp;
 use strowger_traffic::driver::{Driver, Outbox, Setup};
-use strowger_traffic::engine::{Load, Plan, Side};
+use strowger_traffic::engine::{Load, Plan, SideScripts};
 use strowger_traffic::meter::Meter;
 use strowger_traffic::options::Target;
-use strowger_traffic::replay::{Capture, Played, ReplayOptions};
+use strowger_traffic::replay::{Capture, ReplayOptions, ReplaySides};
 
 #[derive(Default)]
 struct Wire {
@@ -44,16 +44,16 @@ pub(crate) fn server_at() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 5070))
 }
 
-/// Who is at the other end of the caller's wire.
+/// The far end of the caller's link.
 pub(crate) enum Far {
-    /// The callee of the record.
+    /// The recorded callee.
     Callee(Box<Driver>),
-    /// A server of the test: what it answers to a message, each after so many milliseconds.
+    /// A server of the test: its answers to a message, each with a delay in ms.
     #[expect(clippy::type_complexity, reason = "said once")]
     Server(Box<dyn FnMut(&str) -> Vec<(u64, String)>>),
 }
 
-/// A replay that runs.
+/// A running replay.
 pub(crate) struct Replay {
     begins: Timestamp,
     pub(crate) now: Timestamp,
@@ -63,20 +63,20 @@ pub(crate) struct Replay {
     down: Wire,
     later: BTreeMap<(Timestamp, u64), Vec<u8>>,
     number: u64,
-    /// Milliseconds since the beginning, direction, method or status.
+    /// Milliseconds since the beginning, direction, and method or status.
     pub(crate) trace: Vec<String>,
     pub(crate) messages: Vec<String>,
-    /// When each session begins, and with which script.
+    /// Start time and script of each session.
     arrivals: VecDeque<(Timestamp, u16, u32)>,
 }
 
-pub(crate) fn options(played: Played) -> ReplayOptions {
+pub(crate) fn options(played: ReplaySides) -> ReplayOptions {
     let target = Target::parse(&format!("udp:{}", server_at())).expect("a target");
-    let to = (played == Played::Caller).then_some(target);
+    let to = (played == ReplaySides::Caller).then_some(target);
     let mut options = ReplayOptions::new(PathBuf::from("test.pcap"), to, 1);
-    options.played = played;
-    // What is sent again is seen in the tests of the driver.
-    options.repeats = false;
+    options.sides = played;
+    // The driver's tests cover retransmissions.
+    options.retransmits = false;
     options
 }
 
@@ -89,11 +89,11 @@ impl Replay {
     pub(crate) fn new(bytes: &[u8], options: &ReplayOptions) -> Self {
         let plan = plan(bytes, options);
         let begins = Timestamp::from_millis(1_000);
-        let setup = |side: &Side, remote, local| {
+        let setup = |side: &SideScripts, remote, local| {
             let mut setup = Setup::new(side.scripts.clone(), Arc::clone(&plan.users), remote, local);
             setup.answers = side.answers.clone();
             setup.run = local.port().into();
-            setup.repeats = plan.repeats;
+            setup.retransmits = plan.retransmits;
             setup
         };
         let caller = Driver::new(setup(plan.caller.as_ref().expect("a caller"), server_at(), caller_at()));
@@ -103,7 +103,7 @@ impl Replay {
         };
         let phase = plan.phases.last().expect("a phase");
         let Load::Open(arrivals) = &phase.load else { panic!("an open loop") };
-        let moments = arrivals.moments(1, 0, 1).zip(0..);
+        let moments = arrivals.times(1, 0, 1).zip(0..);
         let arrivals = moments
             .map(|(at, number)| (begins + Duration::from_nanos(at), phase.mix.pick(1, number), number as u32))
             .collect();
@@ -135,18 +135,18 @@ impl Replay {
         self.trace.join(" ")
     }
 
-    /// The messages that begin so.
+    /// Returns the messages whose start line begins like this.
     pub(crate) fn sent(&self, first: &str) -> Vec<&str> {
         self.messages.iter().map(String::as_str).filter(|message| message.starts_with(first)).collect()
     }
 
-    /// Answers that differ, as `INVITE 200>486`.
+    /// Returns the answers that differ, as `INVITE 200>486`.
     pub(crate) fn differs(&self) -> Vec<String> {
         let all = self.meter().compared.differs();
-        all.map(|(what, count)| format!("{} {}>{} {count}", what.verb.as_str(), what.recorded, what.got)).collect()
+        all.map(|(what, count)| format!("{} {}>{} {count}", what.method.as_str(), what.recorded, what.got)).collect()
     }
 
-    /// Until nothing is left to do, or so many seconds have passed.
+    /// Runs until nothing is left to do, or this many seconds have passed.
     pub(crate) fn run(mut self, seconds: u64) -> Self {
         let end = self.begins + Duration::from_secs(seconds);
         loop {
@@ -210,7 +210,7 @@ impl Replay {
     }
 }
 
-/// The response of a server to a request.
+/// Returns a server's response to a request.
 pub(crate) fn answer(request: &str, status: &str, more: &str) -> String {
     let copied = request.lines().filter(|line| {
         ["Via:", "From:", "Call-ID:", "CSeq:", "Record-Route:"].iter().any(|name| line.starts_with(name))

@@ -1,4 +1,5 @@
-//! Users in virtual time: both ends, and between them a server that registers, asks for credentials and passes on.
+//! Users in virtual time: both ends, and between them a server that registers users, challenges them and forwards
+//! requests.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -9,12 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strowger_foundation::Timestamp;
-use strowger_traffic::driver::{Driver, Ended, Outbox, Setup};
-use strowger_traffic::engine::{Again, Habit, Habits, Who};
+use strowger_traffic::driver::{Driver, EndedSession, Outbox, Setup};
+use strowger_traffic::engine::{Activity, ActivitySchedule, CallRole, GapFrom};
 use strowger_traffic::population::Users;
 use strowger_traffic::workload::Workload;
 
-/// What is sent, and to whom.
+/// Outbox: messages with their destinations.
 #[derive(Default)]
 struct Wire {
     slot: Vec<u8>,
@@ -48,18 +49,18 @@ const SERVER: SocketAddr = at(5060);
 
 const SEED: u64 = 12;
 
-/// What passed between the users and the server.
+/// A message between the users and the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) at: Timestamp,
-    /// From the server; else to it.
+    /// Whether it is from the server.
     pub(crate) is_from_server: bool,
-    /// The method, or the status.
+    /// The method or the status.
     pub(crate) what: String,
     /// The method in CSeq.
     pub(crate) method: String,
     pub(crate) call_id: String,
-    /// The user in From, and From's tag.
+    /// The user in From, and its tag.
     pub(crate) from: String,
     pub(crate) tag: String,
     pub(crate) has_credentials: bool,
@@ -72,19 +73,19 @@ pub(crate) struct World {
     pub(crate) callee: Driver,
     up: Wire,
     down: Wire,
-    habits: Habits,
-    list: Vec<Habit>,
+    habits: ActivitySchedule,
+    list: Vec<Activity>,
     users: Range<u32>,
-    /// Everything between callers, callees and the server, where it is kept.
+    /// All messages between callers, callees and the server, if they are kept.
     pub(crate) seen: Vec<Seen>,
     pub(crate) keeps: bool,
-    /// Requests that the server refuses with 503.
+    /// Whether the server rejects a request with 503.
     pub(crate) refuses: Box<dyn FnMut(&Seen) -> bool>,
     contacts: HashMap<String, SocketAddr>,
 }
 
 impl World {
-    pub(crate) fn new(workload: &Workload, users: u32, habits: &[Habit]) -> Self {
+    pub(crate) fn new(workload: &Workload, users: u32, habits: &[Activity]) -> Self {
         let population = Arc::new(Users::generated("user%", "secret", "example.com", users));
         let scripts = |scripts: &[_]| -> Arc<[_]> { scripts.to_vec().into() };
         let mut caller = Setup::new(scripts(&workload.callers), population.clone(), SERVER, CALLER);
@@ -100,7 +101,7 @@ impl World {
             callee,
             up: Wire::default(),
             down: Wire::default(),
-            habits: Habits::new(habits, &(0..users), SEED, (0, 1)).beginning(now),
+            habits: ActivitySchedule::new(habits, &(0..users), SEED, (0, 1)).beginning(now),
             list: habits.to_vec(),
             users: 0..users,
             seen: Vec::new(),
@@ -110,14 +111,15 @@ impl World {
         }
     }
 
-    /// Lets users do what they do for some time, or only lets end what has begun.
+    /// Runs for some time, with new activities of users if `is_open`, else only until those in progress have ended.
     pub(crate) fn run(&mut self, time: Duration, is_open: bool) {
         let end = self.now + time;
         loop {
             self.settle();
-            while let Some(Ended { script, caller: user, .. }) = self.caller.take_ended() {
-                let does =
-                    |habit: &Habit| habit.who == Who::Caller && habit.again == Again::End && habit.mix.runs(script);
+            while let Some(EndedSession { script, caller: user, .. }) = self.caller.take_ended() {
+                let does = |habit: &Activity| {
+                    habit.who == CallRole::Caller && habit.gap_from == GapFrom::End && habit.mix.runs(script)
+                };
                 let habit = self.list.iter().position(does).expect("a habit");
                 self.habits.on_end(habit, user, self.now);
             }
@@ -140,8 +142,8 @@ impl World {
             let script = habit.mix.pick(0, due.number);
             let other = u32::try_from(due.number % u64::from(self.users.end)).expect("small");
             let begun = match habit.who {
-                Who::Caller => self.caller.begin(self.now, script, (due.user, other), &mut self.up),
-                Who::Callee => self.callee.begin(self.now, script, (due.user, due.user), &mut self.down),
+                CallRole::Caller => self.caller.begin(self.now, script, (due.user, other), &mut self.up),
+                CallRole::Callee => self.callee.begin(self.now, script, (due.user, due.user), &mut self.down),
             };
             begun.expect("no limit");
         }
@@ -169,7 +171,7 @@ impl World {
         }
     }
 
-    /// The server: stateless but for its registrations.
+    /// Handles a message at the server, which is stateless except for its registrations.
     fn serve(&mut self, from: SocketAddr, text: &str) {
         let seen = self.look(text, false);
         if seen.what.starts_with(|c: char| c.is_ascii_digit()) {

@@ -1,4 +1,4 @@
-//! The clusters of the second stage as shards are told of them.
+//! The second stage's clusters in the form for the shards.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use strowger_shard::{Action, Clusters, Route, RouteMatch};
 use crate::config::Config;
 use crate::targets::TargetSets;
 
-/// What the servers of the first stage have in common; no cluster can be called so.
+/// Name shared by the servers of the first stage; no cluster can have it.
 const FIRST_STAGE: &str = "first stage";
 
 impl Config {
-    /// The clusters, where the configuration has some.
+    /// Returns the clusters, if the configuration has any.
     #[must_use]
     pub fn clusters(&self, sets: &TargetSets) -> Option<Arc<Clusters>> {
         let role = self.role()?;
         let route = |(at, name): (usize, &str)| {
             let set = sets.of(name).filter(|_| Some(at) != role.cluster);
             let action = set.map_or(Action::NoTarget, |set| {
-                Action::balance(Arc::clone(set.set()), set.places().to_vec(), strowger_proxy::Stateless::Never)
+                Action::balance(Arc::clone(set.set()), set.next_hops().to_vec(), strowger_proxy::Stateless::Never)
             });
             Route::new(RouteMatch::default(), action)
         };
@@ -29,7 +29,7 @@ impl Config {
         Some(Arc::new(Clusters {
             own: role.cluster,
             stage: own.map_or(FIRST_STAGE, |own| &own.name).into(),
-            before: (before != partition).then_some(before),
+            previous: (before != partition).then_some(before),
             partition,
             routes: self.second_stage.iter().map(|cluster| &*cluster.name).enumerate().map(route).collect(),
             loads: sets.slot_loads(),
@@ -37,13 +37,13 @@ impl Config {
         }))
     }
 
-    /// Which cluster has which users.
+    /// Returns the assignment of users to clusters.
     #[must_use]
     pub fn partition(&self) -> Partition {
         Partition::new(self.second_stage.iter().map(|cluster| (&*cluster.name, cluster.weight)))
     }
 
-    /// Which cluster had which users before the last change.
+    /// Returns the assignment of users to clusters before the last change.
     #[must_use]
     pub fn partition_before(&self) -> Partition {
         Partition::new(self.second_stage.iter().map(|cluster| (&*cluster.name, cluster.weight_before())))

@@ -1,4 +1,4 @@
-//! Trunks and routes as shards are told them.
+//! Trunks and routes in the form for the shards.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use strowger_auth::Network;
 use strowger_directory::Gateways;
 use strowger_message::{Status, Uri};
 use strowger_proxy::Changes;
-use strowger_shard::{Place, RouteMatch, RouteTarget};
+use strowger_shard::{RouteMatch, RouteTarget, TargetAddress};
 use strowger_trunk::{Account, CountryRule, Credentials, Secret};
 
 use super::bytes;
 use crate::config::gateways::members;
-use crate::config::values::{Destination, Origin, Share, Target, TargetOrSet};
+use crate::config::values::{Destination, Origin, Target, TargetOrSet, WeightedTarget};
 use crate::config::{Action, Config, Match, Rewrite, Route, Stateless, Trunk};
 use crate::targets::TargetSets;
 
@@ -20,14 +20,14 @@ impl Config {
         self.trunks.iter().map(|trunk| Arc::new(self::trunk(trunk))).collect()
     }
 
-    /// To the server that runs beside this one.
-    pub(super) fn elsewhere(&self) -> Option<strowger_shard::Route> {
+    /// Returns the route to the server that runs beside this one.
+    pub(super) fn fallback_route(&self) -> Option<strowger_shard::Route> {
         let proxy = self.kamailio.as_ref()?.proxy.as_ref()?;
         let action = strowger_shard::Action::proxy(vec![placed(proxy, 0, 1)], self.proxy.stateless.into());
         Some(strowger_shard::Route::new(RouteMatch::default(), action))
     }
 
-    /// The routes with the gateways of the sets that they name, and with the targets of their balancers.
+    /// Returns the routes, with the gateways of their sets and the targets of their balancers.
     #[must_use]
     pub fn routes(&self, gateways: &Gateways, sets: &TargetSets) -> Vec<strowger_shard::Route> {
         self.routes.iter().map(|route| self.route(route, gateways, sets)).collect()
@@ -50,7 +50,7 @@ impl Config {
             let Some(set) = sets.of(name) else { return strowger_shard::Action::NoTarget };
             return strowger_shard::Action::balance(
                 Arc::clone(set.set()),
-                set.places().to_vec(),
+                set.next_hops().to_vec(),
                 route.stateless.into(),
             );
         }
@@ -119,12 +119,12 @@ fn account(trunk: &Trunk) -> Option<Account> {
         contact_user: trunk.contact.as_ref().map_or(user, |contact| bytes(&contact.0)),
         from: bytes(&from),
         registrar: bytes(&registrar.without_user()),
-        place: registrar.place.clone(),
+        next_hop: registrar.next_hop.clone(),
         expires: trunk.expires.0,
     })
 }
 
-/// All of them, each URI once; nobody of a set in which one is no target.
+/// Returns all targets, each URI once. A set with an invalid gateway contributes none.
 fn targets(listed: &[TargetOrSet], gateways: &Gateways) -> Vec<RouteTarget> {
     let mut all: Vec<RouteTarget> = Vec::new();
     let mut add = |destination: &Destination| {
@@ -146,21 +146,23 @@ fn target(destination: &Destination) -> RouteTarget {
     placed(&destination.target, destination.priority, destination.weight)
 }
 
-/// Where a balancer's target is.
-pub(crate) fn route_target(share: &Share) -> RouteTarget {
+/// Converts a balancer's target to a route's target.
+pub(crate) fn route_target(share: &WeightedTarget) -> RouteTarget {
     placed(&share.target, share.priority, share.weight)
 }
 
 fn placed(target: &Target, priority: u16, weight: u16) -> RouteTarget {
-    let place = match &target.place {
-        strowger_trunk::Place::At(hop) => Place::At { address: hop.address, transport: target.transport },
-        strowger_trunk::Place::Named(question) => Place::Named(question.clone()),
+    let place = match &target.next_hop {
+        strowger_trunk::NextHop::Address(hop) => {
+            TargetAddress::Literal { address: hop.address, transport: target.transport }
+        }
+        strowger_trunk::NextHop::Name(question) => TargetAddress::Name(question.clone()),
     };
-    RouteTarget { uri: bytes(&target.uri), place, priority, weight }
+    RouteTarget { uri: bytes(&target.uri), address: place, priority, weight }
 }
 
-fn rewrite(rewrite: &Rewrite) -> strowger_trunk::Rewrite {
-    strowger_trunk::Rewrite {
+fn rewrite(rewrite: &Rewrite) -> strowger_trunk::NumberRewrite {
+    strowger_trunk::NumberRewrite {
         strip: rewrite.strip,
         prefix: bytes(&rewrite.prefix.0),
         e164: rewrite.e164.as_ref().map(|rule| CountryRule {

@@ -1,23 +1,23 @@
-//! What no key of a balancer can be asked alone.
+//! Constraints between the keys of a balancer.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{at_most, count, within};
 use crate::config::error::{Fault, nearest};
-use crate::config::values::{Share, StoreUrl, TargetSource};
+use crate::config::values::{StoreUrl, TargetSource, WeightedTarget};
 use crate::config::{Action, Balancer, Config, Policy, Probe, Route, Stateless};
 use crate::targets::MAX_TARGETS;
 
-/// The most balancers.
+/// Maximum number of balancers.
 const MAX_BALANCERS: usize = 256;
-/// The longest name.
+/// Maximum length of a name.
 const MAX_NAME: usize = 64;
-/// The greatest capacity, in calls; as of a gateway.
+/// Maximum capacity in calls, the same as for a gateway.
 const MAX_CAPACITY: u32 = strowger_store::MAX_CAPACITY;
 
 impl Config {
-    /// The faults of each balancer: the first of each part of it, and of each target.
+    /// Returns the faults of each balancer: the first of each part and of each target.
     pub(super) fn validate_balancers(&self) -> Vec<Fault> {
         let mut names = BTreeSet::new();
         let mut faults: Vec<Fault> = count("balancer", self.balancers.len(), MAX_BALANCERS).err().into_iter().collect();
@@ -76,7 +76,7 @@ impl Config {
         Ok(())
     }
 
-    /// The balancer that a route names is there, and the route leaves it its way.
+    /// Checks that the balancer named by a route exists and that the route's other keys allow it.
     pub(super) fn validate_balance(&self, route: &Route, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
         let Some(name) = &route.balance else { return Ok(()) };
         let fault = |of: &str, message: String| Err(Fault::new(key(of), message));
@@ -137,7 +137,7 @@ fn validate_policy(balancer: &Balancer, key: &dyn Fn(&str) -> String) -> Result<
     Ok(())
 }
 
-fn validate_share(share: &Share, key: &str) -> Result<(), Fault> {
+fn validate_share(share: &WeightedTarget, key: &str) -> Result<(), Fault> {
     if share.weight == 0 {
         let message = "0 would never take a call; choose 1 to 65535, or remove the target";
         return Err(Fault::new(format!("{key}.weight"), message));
@@ -174,8 +174,8 @@ pub(super) fn validate_probe(probe: &Probe, key: &dyn Fn(&str) -> String) -> Res
 fn same_place(one: &TargetSource, other: &TargetSource) -> bool {
     match (one, other) {
         (TargetSource::Target(one), TargetSource::Target(other)) => {
-            // The same place in other words would get two shares, and be counted twice.
-            one.target.place == other.target.place
+            // A duplicate next hop, written differently, would get two shares and be counted twice.
+            one.target.next_hop == other.target.next_hop
         }
         (one, other) => one == other,
     }

@@ -1,4 +1,4 @@
-//! `[cluster]`: one way to share, and what goes with it.
+//! `[cluster]`: a single way of sharing, and the keys that go with it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -8,9 +8,9 @@ use crate::config::error::Fault;
 use crate::config::{Cluster, Config, Promise};
 
 const MAX_ENGINES: usize = 16;
-/// Members that each forwards to; each more costs all of them a message a REGISTER.
+/// Maximum number of peers. Each one adds a message per REGISTER for every member.
 const MAX_PEERS: usize = 16;
-/// The longest registration that is shared: so long is remembered what was removed.
+/// Maximum lifetime of a shared registration. Tombstones are kept for 24 h, slightly longer.
 const MOST_SHARED: Duration = Duration::from_secs(23 * 3_600);
 
 impl Config {

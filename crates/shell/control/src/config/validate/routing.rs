@@ -1,4 +1,4 @@
-//! What no key of a trunk or a route can be asked alone.
+//! Constraints between the keys of a trunk or route.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -11,19 +11,20 @@ use crate::config::error::{Fault, nearest};
 use crate::config::values::{Destination, Origin, StoreUrl, TargetOrSet};
 use crate::config::{Action, Config, Rewrite, Route, Stateless, Trunk};
 
-/// The most routes, trunks, targets of one, sources and prefixes of one, and headers that a route changes.
+/// Maximum number of routes, of trunks, of targets, sources and prefixes of each, and of headers that a route
+/// changes.
 const MAX_ROUTES: usize = 1_000;
 const MAX_TRUNKS: usize = 256;
 const MAX_TARGETS: usize = 32;
-/// The most sets of gateways of one route: each request puts all their gateways in order.
+/// Maximum number of gateway sets per route. Each request orders all their gateways.
 const MAX_SETS: usize = 4;
 const MAX_SOURCES: usize = 256;
 const MAX_PREFIXES: usize = 256;
 const MAX_HEADERS: usize = 32;
-/// The longest name and value of an added header, and the longest reason.
+/// Maximum length of an added header's name and value, and of a reason phrase.
 const MAX_TEXT: usize = 256;
 
-/// Headers that say whose a message is, where it goes and where it ends: a route that changed them would break it.
+/// Headers for identity, routing and framing. A route that changed them would break the message.
 const ESSENTIAL: [HeaderName; 12] = [
     HeaderName::Via,
     HeaderName::Route,
@@ -40,7 +41,7 @@ const ESSENTIAL: [HeaderName; 12] = [
 ];
 
 impl Config {
-    /// The first fault of each trunk and route.
+    /// Returns the first fault of each trunk and route.
     pub(super) fn validate_routing(&self) -> Vec<Fault> {
         let mut names = BTreeSet::new();
         let counts = [count("trunk", self.trunks.len(), MAX_TRUNKS), count("route", self.routes.len(), MAX_ROUTES)];
@@ -69,7 +70,7 @@ impl Config {
         counts.into_iter().chain(trunks).chain(routes).filter_map(Result::err).collect()
     }
 
-    /// What a set has is not known here, but whether it can be.
+    /// Checks that sets are allowed here. Their contents are unknown at this point.
     fn validate_sets(&self, route: &Route, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
         let targets = route.targets.iter().enumerate();
         let mut sets = targets.filter(|(_, target)| matches!(target, TargetOrSet::Set(_)));
@@ -88,7 +89,7 @@ impl Config {
         }
     }
 
-    /// The trunks that a route names are there.
+    /// Checks that the trunks named by a route exist.
     fn validate_names(&self, route: &Route, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
         let known: Vec<&str> = self.trunks.iter().map(|trunk| trunk.name.as_str()).collect();
         let check = |key: String, name: &str| {
@@ -257,7 +258,7 @@ fn destinations(targets: &[Destination], key: &dyn Fn(&str) -> String) -> Result
 }
 
 fn same_place(one: &Destination, other: &Destination) -> bool {
-    one.target.place == other.target.place && one.target.uri == other.target.uri
+    one.target.next_hop == other.target.next_hop && one.target.uri == other.target.uri
 }
 
 fn once_each<T: Display>(

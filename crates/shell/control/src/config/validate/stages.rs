@@ -1,4 +1,4 @@
-//! `[[first_stage]]` and `[[second_stage]]`: names, addresses and shares that fit each other.
+//! `[[first_stage]]` and `[[second_stage]]`: consistency of names, addresses and weights.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -9,9 +9,9 @@ use crate::config::error::Fault;
 use crate::config::stages::SecondStage;
 use crate::config::values::Source;
 
-/// The most clusters, and servers of the first stage.
+/// Maximum number of clusters, and of first-stage servers.
 const MAX_STAGE: usize = 64;
-/// The most members of a cluster.
+/// Maximum number of members of a cluster.
 const MAX_STAGE_MEMBERS: usize = 64;
 
 impl Config {
@@ -48,7 +48,7 @@ impl Config {
         Ok(())
     }
 
-    /// No two servers are at one address.
+    /// Checks that no two servers have the same address.
     fn validate_places(&self) -> Result<(), Fault> {
         let mut seen = BTreeSet::new();
         let mut check = |address: SocketAddr, key: String| {
@@ -72,7 +72,8 @@ impl Config {
         Ok(())
     }
 
-    /// Nobody is trusted for coming through the first stage.
+    /// Checks that no trusted address or trunk source covers a first-stage server. Callers through it would otherwise
+    /// need no password.
     fn validate_trust(&self) -> Result<(), Fault> {
         let first = || self.first_stage.iter().filter_map(|server| Some((&server.name, server.address?.ip())));
         let covered = |source: &Source| first().find(|(_, ip)| source.0.contains(*ip));
@@ -92,7 +93,7 @@ impl Config {
         }
     }
 
-    /// No two servers, and no two clusters or balancers, have one name.
+    /// Checks that the names of servers, and of clusters and balancers, are unique.
     fn validate_stage_names(&self) -> Result<(), Fault> {
         let (mut servers, mut sets) = (BTreeSet::new(), BTreeSet::new());
         sets.extend(self.balancers.iter().map(|balancer| &*balancer.name));
@@ -154,10 +155,10 @@ impl Config {
         self.validate_sharing(at, cluster)
     }
 
-    /// What a member of the cluster would be told by `[cluster]`.
+    /// Checks the settings that a member of the cluster would otherwise have in `[cluster]`.
     fn validate_sharing(&self, at: usize, cluster: &SecondStage) -> Result<(), Fault> {
         let name = cluster.members.first().map_or_else(|| format!("{}-0", cluster.name), |member| member.name.clone());
-        let fault = match self.played_by(&name) {
+        let fault = match self.for_member(&name) {
             Ok(played) => played.validate_cluster().err(),
             Err(fault) => Some(fault),
         };

@@ -1,4 +1,4 @@
-//! `[watch]`: records that are in its zone, each once, with a place to ask.
+//! `[watch]`: records must be in the zone, unique, and have an address to probe.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::{count, whole_seconds, within};
 use crate::config::error::Fault;
 use crate::config::{Config, Watch, WatchedRecord};
 
-/// The most records; of one name no more than resolvers look at.
+/// Maximum number of records. Resolvers do not use more under one name.
 const MAX_RECORDS: usize = 256;
 
 impl Config {

@@ -1,4 +1,4 @@
-//! The cores that workers are kept on.
+//! CPU affinity of workers.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Which core each worker is kept on.
+/// Assignment of workers to cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Affinity {
-    /// Wherever the system likes.
+    /// The system schedules the workers.
     None,
-    /// Each on one of its own, of those that the process may use.
+    /// Each worker runs on its own core, of those available to the process.
     Auto,
-    /// These, by the number of the worker; the rest goes wherever the system likes.
+    /// Cores by worker number; the system schedules further workers.
     Cores(Vec<u16>),
 }
 

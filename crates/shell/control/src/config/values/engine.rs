@@ -1,31 +1,32 @@
-//! Engines that members share registrations through.
+//! Engines for sharing registrations.
 
 use std::fmt;
 use std::str::FromStr;
 
 use strowger_message::Host;
 
-/// An engine that servers share, as `redis://HOST:PORT`. Shown without its password.
+/// An engine, such as `redis://HOST:PORT`. Displayed without its password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineUrl {
-    /// What it is.
+    /// Kind of engine.
     pub kind: EngineKind,
-    /// Hosts and ports: servers that stand in for one another, sentinels, or some of a cluster.
+    /// Hosts and ports of alternative servers, of sentinels, or of some cluster nodes.
     pub authorities: Vec<String>,
-    /// The user's name and password.
+    /// User name and password.
     pub password: Option<(Option<String>, String)>,
-    /// The database: a name, or a number of Redis; empty for the usual one. Of sentinels the master's name, and a number behind a slash.
+    /// Database: a name, or a number for Redis; empty for the default. With sentinels, the master's name, with a
+    /// number after a slash.
     pub database: String,
 }
 
-/// What engines there are.
+/// Kinds of engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineKind {
     /// Redis or Valkey.
     Redis,
-    /// Redis or Valkey, of which sentinels say which one is the master.
+    /// Redis or Valkey with sentinels that name the master.
     RedisSentinel,
-    /// A cluster of Redis or Valkey.
+    /// Redis or Valkey cluster.
     RedisCluster,
     /// PostgreSQL.
     Postgres,
@@ -67,7 +68,7 @@ impl FromStr for EngineUrl {
             "redis+cluster" => EngineKind::RedisCluster,
             "postgresql" | "postgres" => EngineKind::Postgres,
             "mysql" | "mariadb" => EngineKind::MariaDb,
-            // Only the scheme is shown: the rest may hold a password.
+            // Only the scheme is shown: the rest may contain a password.
             "" => return Err(format!("this names no engine; {WANTED}")),
             _ => return Err(format!("{scheme}: is no engine that is supported; {WANTED}")),
         };
@@ -97,7 +98,7 @@ impl FromStr for EngineUrl {
     }
 }
 
-/// Whether an engine of this kind has such databases.
+/// Checks that the database is valid for this kind of engine.
 fn check_database(kind: EngineKind, database: &str) -> Result<(), String> {
     let is_number = |text: &str| text.is_empty() || text.parse::<u32>().is_ok();
     match kind {

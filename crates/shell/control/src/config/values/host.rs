@@ -1,28 +1,28 @@
-//! Names of which the DNS is asked for a balancer's targets: services, by their SRV records, and hosts, by their addresses.
+//! DNS names of balancers' targets: services, resolved by SRV records, and hosts, resolved by addresses.
 
 use std::fmt;
 use std::str::FromStr;
 
 use strowger_foundation::Transport;
-use strowger_locate::Question;
+use strowger_locate::LocateQuery;
 use strowger_message::Host;
 
 use super::ServiceName;
 
-/// What stands before the name of a host of which every address is a target.
+/// Prefix of a host name whose addresses are all targets.
 pub(super) const HOST: &str = "dns:";
 
-/// A name that targets come from.
+/// A DNS name that yields targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DnsName {
-    /// Its SRV records name them.
+    /// A service whose SRV records name the targets.
     Service(ServiceName),
-    /// Its addresses are them.
+    /// A host whose addresses are the targets.
     Host(HostName),
 }
 
 impl fmt::Display for DnsName {
-    /// As it is written in the configuration.
+    /// Writes the name as in the configuration.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Service(name) => name.fmt(f),
@@ -31,18 +31,18 @@ impl fmt::Display for DnsName {
     }
 }
 
-/// A host of which every address (A, AAAA) is a target; written as `dns:HOST`, `dns:HOST:PORT` or
+/// A host whose addresses (A, AAAA) are all targets, written as `dns:HOST`, `dns:HOST:PORT` or
 /// `dns:HOST:PORT;transport=tcp`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostName {
-    question: Question,
+    question: LocateQuery,
     text: String,
 }
 
 impl HostName {
-    /// The host, its port and the transport.
+    /// Returns the host, port and transport as a query.
     #[must_use]
-    pub const fn question(&self) -> &Question {
+    pub const fn question(&self) -> &LocateQuery {
         &self.question
     }
 }
@@ -71,8 +71,8 @@ impl FromStr for HostName {
         let host = host.strip_suffix('.').unwrap_or(host);
         match Host::parse(host.as_bytes()) {
             Some(Host::Name(name)) => {
-                let question = Question::new(name, port, Some(transport), false);
-                if !question.is_askable() {
+                let question = LocateQuery::new(name, port, Some(transport), false);
+                if !question.is_valid_name() {
                     return Err(fault("is longer than any name"));
                 }
                 let shown_port = port.map_or_else(String::new, |port| format!(":{port}"));

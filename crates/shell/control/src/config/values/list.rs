@@ -1,4 +1,4 @@
-//! Values of which one may stand where a list may.
+//! Values written alone or as a list.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,38 +9,38 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{EngineUrl, MethodName, Origin, Prefix, SharedDatabase};
 
-/// One value or a list of them; any value where it is empty.
+/// One value or a list; if empty, any value matches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct OneOrMany<T>(pub Vec<T>);
 
-/// Methods: one name or a list.
+/// One method or a list.
 pub type Methods = OneOrMany<MethodName>;
 
-/// What may stand alone or in a list.
-pub trait Listed: std::str::FromStr<Err = String> {
-    /// What is expected, for messages.
+/// A value that may be written alone or in a list.
+pub trait ListItem: std::str::FromStr<Err = String> {
+    /// Description of the expected values, for messages.
     const EXPECTED: &'static str;
 }
 
-impl Listed for MethodName {
+impl ListItem for MethodName {
     const EXPECTED: &'static str = "a method or a list of them, as \"INVITE\" or [\"INVITE\", \"MESSAGE\"]";
 }
 
-impl Listed for Prefix {
+impl ListItem for Prefix {
     const EXPECTED: &'static str = "the beginning of a number or a list of them, as \"+49\" or [\"+49\", \"0\"]";
 }
 
-impl Listed for Origin {
+impl ListItem for Origin {
     const EXPECTED: &'static str = "a source or a list of them, as \"192.0.2.0/24\" or [\"192.0.2.7\", \"trunk:NAME\"]";
 }
 
-impl Listed for SharedDatabase {
+impl ListItem for SharedDatabase {
     const EXPECTED: &'static str =
         "a database or a list of them, as \"postgresql://strowger:secret@192.0.2.10/strowger\"";
 }
 
-impl Listed for EngineUrl {
+impl ListItem for EngineUrl {
     const EXPECTED: &'static str = "an engine or a list of them, as \"redis://192.0.2.10:6379\"";
 }
 
@@ -51,17 +51,17 @@ impl<T> Default for OneOrMany<T> {
 }
 
 impl<T> OneOrMany<T> {
-    /// Whether any value fits.
+    /// Whether any value matches.
     #[must_use]
     pub const fn is_any(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-impl<'de, T: Listed + Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
+impl<'de, T: ListItem + Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Values<T>(PhantomData<T>);
-        impl<'de, T: Listed + Deserialize<'de>> Visitor<'de> for Values<T> {
+        impl<'de, T: ListItem + Deserialize<'de>> Visitor<'de> for Values<T> {
             type Value = OneOrMany<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

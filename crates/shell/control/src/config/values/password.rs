@@ -1,4 +1,4 @@
-//! A password in the file.
+//! Passwords in the configuration file.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
 
-/// A password. It is shown nowhere: not in errors, not by `check`, not in a log.
+/// A password. It never appears in errors, in the output of `check`, or in a log.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(pub(crate) String);
 
@@ -19,7 +19,7 @@ impl fmt::Debug for Password {
 impl<'de> Deserialize<'de> for Password {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Text;
-        // The usual message about a wrong type shows the value, so every scalar is refused here.
+        // The default message for a wrong type shows the value, so every scalar is handled here.
         const NO_TEXT: &str = "a password is a text; write it in quotes";
         impl Visitor<'_> for Text {
             type Value = Password;

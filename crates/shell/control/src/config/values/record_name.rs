@@ -1,18 +1,18 @@
-//! Names of records in the DNS, which may have underscores.
+//! Names of DNS records, which may contain underscores.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The longest name and the longest label of one (RFC 1035 §2.3.4), in bytes; the name as it is written, without its final dot.
+/// Maximum length of a name and of a label (RFC 1035 §2.3.4), in bytes, as written without the final dot.
 const MAX_NAME: usize = 253;
 const MAX_LABEL: usize = 63;
 
-/// A fully qualified name of the DNS, as `_sip._udp.example.com`: in lower case, without a final dot.
+/// A fully qualified DNS name such as `_sip._udp.example.com`, in lower case, without a final dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RecordName(pub String);
 
 impl RecordName {
-    /// Whether it is `zone` or below it.
+    /// Whether the name is `zone` or below it.
     #[must_use]
     pub fn is_in(&self, zone: &Self) -> bool {
         let rest = self.0.strip_suffix(&zone.0);

@@ -1,4 +1,4 @@
-//! Where a route sends requests: targets that are written out, and sets of gateways by their names.
+//! Targets of a route: SIP URIs and names of gateway sets.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,19 +12,19 @@ use strowger_store::MAX_SET_NAME_LEN;
 use super::source::{LIST, SERVICE};
 use super::{Destination, Target};
 
-/// What stands before the name of a set.
+/// Prefix of a set's name.
 pub(super) const SET: &str = "set:";
 
-/// A target, or all gateways of a set, which have priorities and weights of their own.
+/// A target, or all gateways of a set, with their own priorities and weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetOrSet {
-    /// One that is written out.
+    /// A SIP URI.
     Target(Destination),
-    /// The enabled gateways of this set.
+    /// Enabled gateways of a set.
     Set(SetName),
 }
 
-/// The name of a set of gateways, which the database has; written as `set:NAME`.
+/// Name of a gateway set in the database, written as `set:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SetName(pub String);
 
@@ -115,7 +115,7 @@ impl JsonSchema for TargetOrSet {
 }
 
 impl Target {
-    /// What is said of a set that stands where only a target may.
+    /// Returns an error if a set is given where only a target is allowed.
     pub(super) fn refuse_set(text: &str) -> Result<(), String> {
         if text.starts_with(SET) {
             return Err(format!("{text:?}: a set stands alone among a route's targets, as targets = [\"set:pstn\"]"));

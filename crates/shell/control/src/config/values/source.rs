@@ -1,4 +1,4 @@
-//! Where a balancer's targets come from: written out, from the database, from a dispatcher list, from the DNS.
+//! Sources of a balancer's targets: the configuration, the database, a dispatcher list or DNS.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,35 +9,35 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use strowger_foundation::Transport;
-use strowger_locate::Question;
+use strowger_locate::LocateQuery;
 use strowger_message::Host;
 
 use super::host::HOST;
 use super::set::SET;
 use super::{DnsName, HostName, SetName, Target};
 
-/// What stands before the file of a dispatcher list.
+/// Prefix of a dispatcher list file.
 pub(super) const LIST: &str = "list:";
-/// What stands before a name that SRV records are of.
+/// Prefix of a name with SRV records.
 pub(super) const SERVICE: &str = "srv:";
 
-/// One entry of a balancer's targets.
+/// An entry in a balancer's list of targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetSource {
-    /// A target that is written out.
-    Target(Share),
-    /// The gateways of a set in the database.
+    /// A target in the configuration.
+    Target(WeightedTarget),
+    /// Gateways of a set in the database.
     Set(SetName),
-    /// The destinations of a set in a dispatcher list file.
+    /// Destinations of a set in a dispatcher list file.
     List(ListName),
-    /// The servers that SRV records name.
+    /// Servers named by SRV records.
     Service(ServiceName),
     /// Every address of a host.
     Host(HostName),
 }
 
 impl TargetSource {
-    /// What the DNS is asked for it; nothing of sources that are elsewhere.
+    /// Returns the DNS name to query; `None` for sources outside DNS.
     #[must_use]
     pub fn dns_name(&self) -> Option<DnsName> {
         match self {
@@ -57,7 +57,7 @@ impl FromStr for TargetSource {
             _ if text.starts_with(LIST) => text.parse().map(Self::List),
             _ if text.starts_with(SERVICE) => text.parse().map(Self::Service),
             _ if text.starts_with(HOST) => text.parse().map(Self::Host),
-            _ => text.parse().map(Share::of).map(Self::Target),
+            _ => text.parse().map(WeightedTarget::of).map(Self::Target),
         }
     }
 }
@@ -74,42 +74,42 @@ impl fmt::Display for TargetSource {
     }
 }
 
-/// A target with its share of the calls.
+/// A target with its priority, weight and capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct WeightedTarget {
     /// The target.
     pub target: Target,
-    /// Those of a higher one are spares of the others.
+    /// Priority; targets with a higher number are spares for lower ones.
     pub priority: u16,
-    /// The share among those of the same priority.
+    /// Weight among targets of the same priority.
     pub weight: u16,
-    /// The most calls at one time; no limit where there is none.
+    /// Maximum number of simultaneous calls; none for no limit.
     pub capacity: Option<u32>,
 }
 
-impl Share {
-    /// An equal share.
+impl WeightedTarget {
+    /// Creates a target with default priority and weight.
     #[must_use]
     pub const fn of(target: Target) -> Self {
         Self { target, priority: 0, weight: 1, capacity: None }
     }
 }
 
-/// As it is written where it has more than a URI.
+/// Table form of a target.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "BalancerTarget")]
 struct Table {
     /// A SIP URI.
     uri: Target,
-    /// Those of a higher one are spares of the others.
+    /// Priority; targets with a higher number are spares for lower ones.
     #[serde(default)]
     priority: u16,
-    /// The share among those of the same priority.
+    /// Weight among targets of the same priority.
     #[serde(default = "default_weight")]
     #[schemars(range(min = 1, max = 65535))]
     weight: u16,
-    /// The most calls at one time.
+    /// Maximum number of simultaneous calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1_000_000))]
     capacity: Option<u32>,
@@ -119,12 +119,12 @@ const fn default_weight() -> u16 {
     1
 }
 
-/// A set of a dispatcher list file of Kamailio's; written as `list:FILE#SETID`.
+/// A set in a Kamailio dispatcher list file, written as `list:FILE#SETID`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ListName {
-    /// The file; relative to where the server is started.
+    /// The file, relative to the working directory.
     pub file: PathBuf,
-    /// The set's number in it.
+    /// Number of the set in the file.
     pub id: u32,
 }
 
@@ -151,21 +151,21 @@ impl fmt::Display for ListName {
     }
 }
 
-/// A name that SRV records are of (RFC 2782); written as `srv:example.com` or `srv:_sip._tcp.example.com`.
+/// A name with SRV records (RFC 2782), written as `srv:example.com` or `srv:_sip._tcp.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceName {
     text: String,
-    question: Question,
+    question: LocateQuery,
 }
 
 impl ServiceName {
-    /// The domain, and the transport where the name has one.
+    /// Returns the domain, and the transport if the name has one, as a query.
     #[must_use]
-    pub const fn question(&self) -> &Question {
+    pub const fn question(&self) -> &LocateQuery {
         &self.question
     }
 
-    /// As written, without `srv:`.
+    /// Returns the name as written, without `srv:`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -191,9 +191,13 @@ impl FromStr for ServiceName {
         }
         match Host::parse(domain.as_bytes()) {
             Some(Host::Name(host)) => {
-                let question = Question::new(host, None, transport, false);
+                let question = LocateQuery::new(host, None, transport, false);
                 let text = name.to_owned();
-                if question.is_askable() { Ok(Self { text, question }) } else { Err(fault("is longer than any name")) }
+                if question.is_valid_name() {
+                    Ok(Self { text, question })
+                } else {
+                    Err(fault("is longer than any name"))
+                }
             }
             Some(Host::Ip(_)) => Err(fault("is an address, which has no SRV records")),
             None => Err(fault("is no name of the DNS")),
@@ -210,8 +214,8 @@ impl fmt::Display for ServiceName {
 impl Serialize for TargetSource {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Target(Share { target, priority, weight, capacity })
-                if *self != Self::Target(Share::of(target.clone())) =>
+            Self::Target(WeightedTarget { target, priority, weight, capacity })
+                if *self != Self::Target(WeightedTarget::of(target.clone())) =>
             {
                 let (priority, weight, capacity) = (*priority, *weight, *capacity);
                 Table { uri: target.clone(), priority, weight, capacity }.serialize(serializer)
@@ -241,7 +245,7 @@ impl<'de> Deserialize<'de> for TargetSource {
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TargetSource, A::Error> {
                 let table = Table::deserialize(MapAccessDeserializer::new(map))?;
                 let Table { uri: target, priority, weight, capacity } = table;
-                Ok(TargetSource::Target(Share { target, priority, weight, capacity }))
+                Ok(TargetSource::Target(WeightedTarget { target, priority, weight, capacity }))
             }
         }
         deserializer.deserialize_any(TextOrTable)

@@ -1,4 +1,4 @@
-//! How long a worker waits awake.
+//! Busy-polling time of workers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,14 +8,14 @@ use crate::config::duration::Span;
 /// How a worker waits for the next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spin {
-    /// Awake for so long at most, where messages usually follow one another that soon; then asleep. Zero: never awake.
+    /// Polls for at most this time, if messages usually follow that soon, then sleeps. Zero: never polls.
     UpTo(Span),
-    /// Awake as long as it has shards: nothing has to be woken when a message comes, at the price of a core.
+    /// Polls while the worker has shards. Messages need no wake-up, at the price of a core.
     Always,
 }
 
 impl Spin {
-    /// The longest time: long against what a wake-up takes.
+    /// Maximum polling time, long compared with a wake-up.
     pub const MOST: Span = Span::from_millis(1);
 }
 

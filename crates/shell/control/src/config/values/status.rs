@@ -1,4 +1,4 @@
-//! Status codes, one or many.
+//! Status codes: single codes, classes and ranges.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! Where requests are sent.
+//! Destinations of requests.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,19 +9,19 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use strowger_foundation::Transport;
-use strowger_locate::{Hop, Question};
+use strowger_locate::{Hop, LocateQuery};
 use strowger_message::{Host, SipUri, Uri};
-use strowger_trunk::Place;
+use strowger_trunk::NextHop;
 
-/// A SIP URI of a place that is known: a literal address, or a name that the DNS knows.
+/// A SIP URI with a usable next hop: a literal address, or a name in DNS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// As written.
+    /// URI as written.
     pub uri: String,
-    /// The transport that it names.
+    /// Transport named in the URI.
     pub transport: Option<Transport>,
-    /// Where it leads.
-    pub place: Place,
+    /// Next hop of the URI.
+    pub next_hop: NextHop,
 }
 
 impl FromStr for Target {
@@ -47,30 +47,30 @@ impl FromStr for Target {
                 ));
             }
         };
-        Ok(Self { uri: text.to_owned(), transport, place: place(&uri, transport) })
+        Ok(Self { uri: text.to_owned(), transport, next_hop: next_hop_of(&uri, transport) })
     }
 }
 
-fn place(uri: &SipUri<'_>, transport: Option<Transport>) -> Place {
+fn next_hop_of(uri: &SipUri<'_>, transport: Option<Transport>) -> NextHop {
     match uri.host() {
         Host::Ip(ip) => {
             let transport = transport.unwrap_or_default();
             let port = uri.port().unwrap_or(transport.default_port());
-            Place::At(Hop { transport, address: SocketAddr::new(ip, port) })
+            NextHop::Address(Hop { transport, address: SocketAddr::new(ip, port) })
         }
-        Host::Name(name) => Place::Named(Question::new(name, uri.port(), transport, false)),
+        Host::Name(name) => NextHop::Name(LocateQuery::new(name, uri.port(), transport, false)),
     }
 }
 
 impl Target {
-    /// The one at this address, over whichever transport.
+    /// Creates the target for an address, over any transport.
     #[must_use]
     pub fn at(address: SocketAddr) -> Self {
-        let place = Place::At(Hop { transport: Transport::default(), address });
-        Self { uri: format!("sip:{address}"), transport: None, place }
+        let place = NextHop::Address(Hop { transport: Transport::default(), address });
+        Self { uri: format!("sip:{address}"), transport: None, next_hop: place }
     }
 
-    /// The URI without its user part, as a registrar is addressed (RFC 3261 §10.2).
+    /// Returns the URI without its user part, as used to address a registrar (RFC 3261 §10.2).
     #[must_use]
     pub fn without_user(&self) -> String {
         match self.uri.split_once('@') {
@@ -79,7 +79,7 @@ impl Target {
         }
     }
 
-    /// The host as written, without port and parameters.
+    /// Returns the host as written, without port and parameters.
     #[must_use]
     pub fn host(&self) -> String {
         match Uri::parse(self.uri.as_bytes()) {
@@ -95,14 +95,14 @@ impl fmt::Display for Target {
     }
 }
 
-/// A target with its place among others: a URI, or a table with `uri`, `priority` and `weight`.
+/// A target with its rank: a URI, or a table with `uri`, `priority` and `weight`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
     /// The target.
     pub target: Target,
-    /// Targets of a lower one are tried first.
+    /// Priority; lower ones are tried first.
     pub priority: u16,
-    /// The share among those of the same priority.
+    /// Weight among targets of the same priority.
     pub weight: u16,
 }
 
@@ -111,17 +111,17 @@ impl Destination {
     const WEIGHT: u16 = 1;
 }
 
-/// As it is written where it has more than a URI.
+/// Table form of a target.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Target")]
 struct Table {
     /// A SIP URI.
     uri: Target,
-    /// Those of a lower one are tried first.
+    /// Priority; lower ones are tried first.
     #[serde(default = "default_priority")]
     priority: u16,
-    /// The share among those of the same priority.
+    /// Weight among targets of the same priority.
     #[serde(default = "default_weight")]
     weight: u16,
 }

@@ -1,12 +1,12 @@
-//! The sockets of a thread, of both transports.
+//! Sockets of a thread, of both transports.
 
 use std::net::SocketAddr;
 
-use crate::driver::{Connecting, Outbox};
+use crate::driver::{ConnectionLifetime, Outbox};
 use mio::{Poll, Token};
 use strowger_net::TcpListener;
 
-use crate::engine::handover::{Bell, Post};
+use crate::engine::handover::{Mailbox, ThreadWaker};
 use crate::engine::links::{Datagrams, LinkCounts, cannot, cannot_bind};
 use crate::engine::plan::{Plan, PlanError};
 use crate::engine::streams::Streams;
@@ -14,8 +14,8 @@ use crate::service::Service;
 
 pub(super) const CALLEE_BIT: usize = 1 << 40;
 pub(super) const LISTENER: u32 = u32::MAX;
-/// Another thread has handed something over.
-pub(super) const BELL: Token = Token(usize::MAX - 1);
+/// Token of a message from another thread.
+pub(super) const WAKER: Token = Token(usize::MAX - 1);
 
 pub(super) fn caller_token(link: u32) -> Token {
     Token(link as usize)
@@ -61,16 +61,16 @@ impl Links {
     }
 }
 
-/// The sockets of a thread, before it runs.
+/// Sockets of a thread before it runs.
 #[derive(Debug)]
 pub(in crate::engine) struct Prepared {
     pub(super) poll: Poll,
     pub(super) caller: Option<Links>,
     pub(super) callee: Option<Links>,
-    /// The servers that the called end emulates: one of each address, whatever the number of threads.
+    /// Servers that the called end emulates: one for each address, regardless of the number of threads.
     pub(super) service: Option<Service>,
-    /// The way to the other threads that listen at the same address.
-    pub(super) post: Option<Post>,
+    /// Mailbox for the other threads that listen at the same address.
+    pub(super) post: Option<Mailbox>,
 }
 
 impl Prepared {
@@ -81,7 +81,7 @@ impl Prepared {
         let any_port = |number: usize| address(number).map(|ip| SocketAddr::new(ip, 0));
         let kept = |number: usize| plan.callees_at.get(number).copied().or_else(|| any_port(number));
         let is_stream = plan.transport.is_reliable();
-        let opens_late = plan.connecting == Connecting::PersistentWithOpen;
+        let opens_late = plan.connection_lifetime == ConnectionLifetime::PersistentWithOpen;
         let registry = || poll.registry().try_clone().map_err(|error| wrong(&error));
         let bind = |address| TcpListener::bind(address).map_err(|error| cannot_bind(&error));
         let stream = |listener, token_of| {
@@ -130,13 +130,13 @@ impl Prepared {
         Ok(Self { poll, caller, callee, service, post: None })
     }
 
-    /// Lets threads that listen at one address hand messages to each other.
+    /// Connects the threads that listen at one address, so that they can hand messages over.
     pub(in crate::engine) fn connect(all: &mut [Self], plan: &Plan) -> Result<(), PlanError> {
         if all.len() < 2 || plan.callee.as_ref().is_none_or(|callee| callee.listen.is_empty()) {
             return Ok(());
         }
-        let bells: Result<Vec<_>, _> = all.iter().map(|one| Bell::new(one.poll.registry(), BELL)).collect();
-        let posts = Post::of_all(bells.map_err(|error| cannot(&error))?, plan.transport.is_reliable());
+        let bells: Result<Vec<_>, _> = all.iter().map(|one| ThreadWaker::new(one.poll.registry(), WAKER)).collect();
+        let posts = Mailbox::mailboxes(bells.map_err(|error| cannot(&error))?, plan.transport.is_reliable());
         for (one, post) in all.iter_mut().zip(posts) {
             if let Some(Links::Tcp(streams)) = &mut one.callee {
                 streams.number_as(post.share);

@@ -1,30 +1,30 @@
-//! Users who do something again and again: what of it is due, and when they are free again.
+//! Recurring activities of users: which are due, and when users are free again.
 
 use std::sync::atomic::Ordering;
 
 use strowger_foundation::Timestamp;
 
-use super::{BURST, Going, Worker};
-use crate::driver::Ended;
-use crate::engine::habits::{Again, Due, Habit, Habits};
-use crate::engine::plan::{Load, Phase, Plan, Who};
+use super::{BURST, PhaseState, Worker};
+use crate::driver::EndedSession;
+use crate::engine::activities::{Activity, ActivitySchedule, DueActivity, GapFrom};
+use crate::engine::plan::{CallRole, Load, Phase, Plan};
 
-/// The first times of a thread's users, for each phase of users.
-pub(super) fn prepare(plan: &Plan, index: usize) -> Vec<Option<Habits>> {
+/// Returns the first times of a thread's users, for each phase with activities.
+pub(super) fn prepare(plan: &Plan, index: usize) -> Vec<Option<ActivitySchedule>> {
     let of_phase = |(number, phase): (u64, &Phase)| {
-        let Load::Habits(list) = &phase.load else { return None };
+        let Load::Activities(list) = &phase.load else { return None };
         let seed = crate::driver::mix(plan.seed.wrapping_add(number));
-        Some(Habits::new(list, &phase.callers, seed, (index, plan.threads.max(1))))
+        Some(ActivitySchedule::new(list, &phase.callers, seed, (index, plan.threads.max(1))))
     };
     (0..).zip(&plan.phases).map(of_phase).collect()
 }
 
 impl Worker {
-    /// The next times of this thread's users, where the phase is one of users.
-    pub(super) fn habits(&mut self, number: usize, phase: &Phase, begins: Timestamp) -> Option<Habits> {
-        let Load::Habits(list) = &phase.load else { return None };
+    /// Returns the schedule of this thread's users, if the phase has activities.
+    pub(super) fn habits(&mut self, number: usize, phase: &Phase, begins: Timestamp) -> Option<ActivitySchedule> {
+        let Load::Activities(list) = &phase.load else { return None };
         let habits = self.habits.get_mut(number).and_then(Option::take)?;
-        if list.iter().any(|habit| habit.again == Again::End) {
+        if list.iter().any(|habit| habit.gap_from == GapFrom::End) {
             for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
                 end.driver.watch_ends();
             }
@@ -32,13 +32,14 @@ impl Worker {
         Some(habits.beginning(begins))
     }
 
-    /// Begins what users do now.
-    pub(super) fn begin_habits(&mut self, going: &mut Going, list: &[Habit], what: &Phase, now: Timestamp) {
+    /// Begins the activities that are due.
+    pub(super) fn begin_habits(&mut self, going: &mut PhaseState, list: &[Activity], what: &Phase, now: Timestamp) {
         let Some(habits) = &mut going.habits else { return };
-        for (who, end) in [(Who::Caller, &mut self.caller), (Who::Callee, &mut self.callee)] {
+        for (who, end) in [(CallRole::Caller, &mut self.caller), (CallRole::Callee, &mut self.callee)] {
             let Some(end) = end else { continue };
-            while let Some(Ended { script, caller: user, .. }) = end.driver.take_ended() {
-                let does = |habit: &Habit| habit.who == who && habit.again == Again::End && habit.mix.runs(script);
+            while let Some(EndedSession { script, caller: user, .. }) = end.driver.take_ended() {
+                let does =
+                    |habit: &Activity| habit.who == who && habit.gap_from == GapFrom::End && habit.mix.runs(script);
                 if let Some(habit) = list.iter().position(does) {
                     habits.on_end(habit, user, now);
                 }
@@ -48,12 +49,12 @@ impl Worker {
         for _ in 0..BURST {
             self.end_warm_up(going, now);
             let Some(habits) = &mut going.habits else { return };
-            // What was due before the time was up is begun all the same, late as it is.
+            // An activity that was due before the end of the time begins even if it is late.
             let Some(due) = habits.poll_due(now.min(end)) else { break };
             self.dues.push(due.at);
             let Some(habit) = list.get(due.habit) else { continue };
-            let end = if habit.who == Who::Caller { &mut self.caller } else { &mut self.callee };
-            let users = (due.user, if habit.who == Who::Caller { called(due, what) } else { due.user });
+            let end = if habit.who == CallRole::Caller { &mut self.caller } else { &mut self.callee };
+            let users = (due.user, if habit.who == CallRole::Caller { called(due, what) } else { due.user });
             let script = habit.mix.pick(0, due.number);
             let begun = end.as_mut().map(|end| end.driver.begin_late((now, due.at), script, users, end.links.outbox()));
             // A refusal is counted where it happens.
@@ -68,8 +69,8 @@ impl Worker {
     }
 }
 
-/// Whom a user calls: anybody but itself.
-fn called(due: Due, what: &Phase) -> u32 {
+/// Returns the user that a user calls: any but itself.
+fn called(due: DueActivity, what: &Phase) -> u32 {
     let others = what.callees.clone();
     let count = others.end.saturating_sub(others.start).max(1);
     let picked = |number: u64| others.start + u32::try_from(number % u64::from(count)).unwrap_or(0);

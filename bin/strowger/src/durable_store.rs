@@ -1,0 +1,218 @@
+//! Durable registrations of the server.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use strowger_control::config::values::StoreUrl;
+use strowger_control::config::{Config, Mode};
+use strowger_control::protocol::{BackupReport, BackupRequest, Checkpoint, Disk, Found, Store};
+use strowger_net::Clock;
+use strowger_persistence::{BackupSpec, Limits, Persistence, PersistenceConfig, State, Status};
+use strowger_registrar::{Locations, Policy};
+use strowger_worker::RecordSink;
+
+use crate::failure::Failure;
+use crate::text::{count, number};
+use crate::{backup, store};
+
+/// Maximum time at shutdown for pending records to reach the disk.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+/// Time that a start waits for loading. A small table is loaded before the first request is handled.
+const LOAD_GRACE: Duration = Duration::from_millis(100);
+const LOAD_TICK: Duration = Duration::from_millis(1);
+/// Interval at which a backup's progress is read.
+const BACKUP_TICK: Duration = Duration::from_millis(20);
+
+/// Storage of registrations, if durable.
+#[derive(Clone)]
+pub(crate) struct DurableStore {
+    mode: Mode,
+    database: Option<PathBuf>,
+    key: [u8; 16],
+    persistence: Option<Arc<Persistence>>,
+}
+
+impl DurableStore {
+    /// Starts loading the registrations of an earlier process into `locations`.
+    pub(crate) fn start(
+        config: &Config,
+        locations: &Arc<Locations>,
+        policy: &Policy,
+        key: [u8; 16],
+        clock: Clock,
+    ) -> Result<Self, Failure> {
+        let mode = config.store_mode();
+        let database = match config.store_url() {
+            StoreUrl::Sqlite(path) => Some(path),
+            StoreUrl::Memory => None,
+        };
+        let promise = match mode {
+            Mode::WriteThrough => Some(strowger_persistence::Mode::WriteThrough),
+            Mode::WriteBehind => Some(strowger_persistence::Mode::WriteBehind),
+            Mode::Memory => None,
+        };
+        let Some((mode_of_store, database)) = promise.zip(database.clone()) else {
+            tracing::info!("registrations: in memory, they end with the server");
+            return Ok(Self { mode, database, key, persistence: None });
+        };
+        let folder = config.journal_folder();
+        tracing::info!("registrations: {}, kept in {} and {}", mode.as_str(), folder.display(), database.display());
+        let persistence = Persistence::start(PersistenceConfig {
+            folder,
+            database: database.clone(),
+            mode: mode_of_store,
+            now: Arc::new(move || clock.now()),
+            locations: Arc::clone(locations),
+            policy: policy.clone(),
+            limits: Limits::default(),
+        })?;
+        let deadline = Instant::now() + LOAD_GRACE;
+        let is_loaded = || locations.is_complete() && persistence.status().load_report.is_complete;
+        while !is_loaded() && Instant::now() < deadline {
+            thread::sleep(LOAD_TICK);
+        }
+        Ok(Self { mode, database: Some(database), key, persistence: Some(Arc::new(persistence)) })
+    }
+
+    /// Returns the sink for the workers' records.
+    pub(crate) fn record_sink(&self) -> Option<Arc<dyn RecordSink>> {
+        self.persistence.clone().map(|persistence| persistence as Arc<dyn RecordSink>)
+    }
+
+    /// Returns whether everything is loaded, and logs the result once.
+    pub(crate) fn is_loaded(&self) -> bool {
+        let Some(persistence) = &self.persistence else { return true };
+        let found = persistence.status().load_report;
+        if !found.is_complete {
+            return false;
+        }
+        let expired = match found.expired {
+            0 => String::new(),
+            left => format!(", {} left out", count(left, "expired address")),
+        };
+        let took = found.took.as_secs_f64();
+        tracing::info!(
+            "registrations: {}, {} loaded in {took:.1} s{expired}",
+            self.mode.as_str(),
+            number(found.loaded)
+        );
+        true
+    }
+
+    /// Writes pending records to the disk after the workers have ended.
+    pub(crate) fn stop(&self) {
+        let Some(persistence) = &self.persistence else { return };
+        let stopped = persistence.stop(STOP_LIMIT);
+        if !stopped.clean {
+            let why = stopped.why.unwrap_or_default();
+            tracing::warn!("the journal is not in the database yet; the next start reads it: {why}");
+        }
+    }
+
+    /// Writes a backup on the calling thread.
+    pub(crate) fn backup(
+        &self,
+        request: &BackupRequest,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<BackupReport, String> {
+        let extra = vec![(backup::KEY.to_owned(), self.key.to_vec())];
+        let order = BackupSpec { target: request.file.clone(), overwrite: request.overwrite, extra };
+        let done = match (&self.persistence, &self.database) {
+            (Some(persistence), _) => {
+                let running = persistence.backup(order);
+                loop {
+                    if let Some(outcome) = running.try_wait() {
+                        break outcome.map_err(|error| error.to_string())?;
+                    }
+                    let (done, of) = running.progress();
+                    progress(done, of);
+                    thread::sleep(BACKUP_TICK);
+                }
+            }
+            (None, Some(database)) => {
+                backup::of_database(database, &order, progress).map_err(|error| error.to_string())?
+            }
+            (None, None) => return Err("store.url is memory:, which keeps nothing".to_owned()),
+        };
+        Ok(backup::report(&done))
+    }
+
+    pub(crate) fn status(&self) -> Store {
+        let mode = self.mode.as_str().to_owned();
+        match &self.persistence {
+            Some(persistence) => shown(mode, persistence.status()),
+            None => Store { mode, state: store::OK.to_owned(), ..Store::default() },
+        }
+    }
+}
+
+fn shown(mode: String, status: Status) -> Store {
+    let disk = Some(disk(&status));
+    let base = Store { mode, disk, ..Store::default() };
+    match status.state {
+        State::Ok => Store { state: store::OK.to_owned(), ..base },
+        State::Opening { why } => Store { state: store::OPENING.to_owned(), why: Some(why), ..base },
+        State::Loading { done, of, why } => {
+            let loading = (of > 0).then(|| ratio(done, of));
+            Store { state: store::LOADING.to_owned(), loading, why, ..base }
+        }
+        State::Failing { since, why, remedy } => Store {
+            state: store::FAILING.to_owned(),
+            why: Some(why),
+            remedy: Some(remedy),
+            failing_s: Some(seconds(since)),
+            ..base
+        },
+    }
+}
+
+fn disk(status: &Status) -> Disk {
+    let found = &status.load_report;
+    let checkpoint = &status.checkpoint;
+    Disk {
+        journal_bytes: status.journal_bytes,
+        journal_segments: status.journal_segments,
+        groups: status.groups,
+        records: status.records,
+        commit_p50_ms: millis(status.commit_p50),
+        commit_p99_ms: millis(status.commit_p99),
+        commit_longest_ms: millis(status.commit_longest),
+        waiting: status.waiting,
+        unwritten: status.unwritten,
+        refused: status.refused,
+        late: status.late,
+        lost: status.lost,
+        faults: status.faults,
+        recoveries: status.recoveries,
+        checkpoint: Checkpoint {
+            last_s: checkpoint.last.map(seconds),
+            segments_behind: checkpoint.segments_behind,
+            rows: checkpoint.rows,
+            failing: checkpoint.failing.clone(),
+            purged: checkpoint.purged,
+        },
+        found: Found {
+            is_complete: found.is_complete,
+            loaded: found.loaded,
+            expired: found.expired,
+            skipped: found.skipped,
+            damage: found.damage.clone(),
+            took_s: seconds(found.took),
+        },
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share for people")]
+fn ratio(done: u64, of: u64) -> f64 {
+    (done as f64 / of as f64).min(1.0)
+}
+
+fn seconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
+fn millis(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1000.0
+}

@@ -1,0 +1,11 @@
+//! Makes changes to the users database effective in a running server before the command ends.
+
+use strowger_control::config::Config;
+use strowger_control::protocol::Request;
+use strowger_control::socket;
+
+/// Makes a running server read the changes, so that the next command can rely on them.
+pub(crate) fn notify_server(config: &Config) {
+    // Otherwise the server reads the changes at its start, or within a second.
+    drop(socket::ask(&config.control_socket(), &Request::Follow));
+}

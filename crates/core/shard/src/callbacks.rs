@@ -1,0 +1,110 @@
+//! The proxy's callbacks while it handles a response: the next hop of a stateless response, the targets of a
+//! redirection, and the credentials for a trunk's challenge.
+
+use core::cell::Cell;
+use core::net::SocketAddr;
+use std::collections::VecDeque;
+
+use strowger_foundation::{Flow, KeyRing, TagKey, Timestamp};
+use strowger_locate::{LocateQuery as Name, NameCache, Outages, QueryId};
+use strowger_message::{Message, Uri};
+use strowger_proxy::{ProxyCallbacks, Target};
+use strowger_registrar::Locations;
+use strowger_trunk::{ChallengedRequest, answer_challenge};
+
+use crate::next_hops::{WeightedChoice, is_one_host};
+use crate::router::Router;
+use crate::shard::CACHE_ONLY_QUERY;
+use crate::snapshot::Snapshot;
+
+/// The shard without its proxy.
+pub(crate) struct ShardCallbacks<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) locations: &'a Locations,
+    pub(crate) names: &'a NameCache,
+    pub(crate) outages: &'a Outages,
+    /// The keys of flow tokens and GRUUs.
+    pub(crate) ring: KeyRing,
+    pub(crate) tag_key: TagKey,
+    /// The flow the response came on.
+    pub(crate) source: Flow,
+    pub(crate) questions: &'a mut VecDeque<(QueryId, Name)>,
+}
+
+impl ProxyCallbacks for ShardCallbacks<'_> {
+    fn upstream(&mut self, response: &Message<'_>) -> Option<Flow> {
+        let via = response.next_via()?;
+        let transport = via.transport()?;
+        let ip = via.response_ip().filter(|ip| is_one_host(*ip))?;
+        let peer = SocketAddr::new(ip, via.response_port());
+        let listener = self.snapshot.listeners.towards(transport, peer, self.source.listener)?;
+        Some(Flow::new(listener, transport, peer))
+    }
+
+    fn redirection_targets(
+        &mut self,
+        now: Timestamp,
+        contact: &[u8],
+        request: &Message<'_>,
+        source: &Flow,
+        found: &mut Vec<Target>,
+    ) {
+        let Some(uri) = Uri::parse(contact) else { return };
+        // Headers in a contact URI must not become headers of a request or part of its Request-URI.
+        let request_uri = uri.sip().map_or(contact, |sip| sip.without_headers());
+        let Some(uri) = Uri::parse(request_uri) else { return };
+        let refresh = Cell::new(None);
+        let question = Router {
+            now,
+            snapshot: self.snapshot,
+            locations: self.locations,
+            names: self.names,
+            outages: self.outages,
+            ring: &self.ring,
+            message: request,
+            method: request.method(),
+            request_uri,
+            uri: Some(&uri),
+            next_hop: request_uri,
+            is_dialog_proven: false,
+            dialog_flow: None,
+            trunk: None,
+            target: None,
+            is_tentative: false,
+            token_flow: None,
+            // A redirection must not lead where the caller could not have called directly.
+            source,
+            claimed: None,
+            cluster_request: None,
+            egress: self.source.listener,
+            choice: WeightedChoice::ByCallId(&self.tag_key, request.call_id()),
+            refresh: &refresh,
+        };
+        question.resolve_redirection(&uri, found);
+        if let Some(name) = refresh.take() {
+            self.questions.push_back((CACHE_ONLY_QUERY, *name));
+        }
+    }
+
+    fn answer_challenge(
+        &mut self,
+        trunk: u32,
+        response: &Message<'_>,
+        request: &Message<'_>,
+        request_uri: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some(trunk) = self.snapshot.trunks.iter().find(|known| known.id() == trunk) else { return false };
+        let via = response.via();
+        let cnonce = self.tag_key.hash64(&[b"cnonce", via.branch.unwrap_or(&[]), response.call_id()]);
+        let method = request.method();
+        let challenged = ChallengedRequest {
+            method: method.as_bytes(),
+            uri: request_uri,
+            body: request.body(),
+            cnonce,
+            attempts: 0,
+        };
+        answer_challenge(trunk, response, &challenged, out)
+    }
+}

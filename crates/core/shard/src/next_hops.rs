@@ -1,0 +1,626 @@
+//! Resolution of a URI, a binding or a route to next hops (RFC 3263).
+
+use core::cell::Cell;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use strowger_balancer::{
+    Advice, FailoverBudget, Key, MAX_TRIES, Member, MemberOrder, MethodClass, Policy, SelectionInput, Set, TargetId,
+};
+use strowger_foundation::{Flow, KeyRing, ListenerId, TagKey, Timestamp, Transport, octets};
+use strowger_locate::{CandidateList, Hop, LocateError, LocateQuery, LocateResult, Lookup, NameCache, Outages};
+use strowger_message::{Aor, Host, Message, Method, NameAddr, SipUri, Status, Uri, split_list};
+use strowger_proxy::{BalancedTarget as Load, NextHop, NextHopAddress, NextHopKind, Stateless, Target, flow_token};
+
+use crate::route::{self, Action, Route, RouteTarget};
+use crate::snapshot::{BalancedMember, Snapshot};
+
+/// The inputs of next-hop resolution.
+#[derive(Clone, Copy)]
+pub(crate) struct NextHopResolver<'a> {
+    pub(crate) now: Timestamp,
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) names: &'a NameCache,
+    pub(crate) outages: &'a Outages,
+    pub(crate) ring: &'a KeyRing,
+    pub(crate) egress: ListenerId,
+    pub(crate) choice: WeightedChoice<'a>,
+    pub(crate) refresh: &'a Cell<Option<Box<LocateQuery>>>,
+}
+
+/// The random value for the choice among targets by weight.
+#[derive(Clone, Copy)]
+pub(crate) enum WeightedChoice<'a> {
+    /// The value drawn when the DNS was asked.
+    Fixed(u64),
+    /// A hash of the Call-ID, so that a whole call goes one way; computed only if there is a choice.
+    ByCallId(&'a TagKey, &'a [u8]),
+}
+
+impl WeightedChoice<'_> {
+    fn number(self) -> u64 {
+        match self {
+            Self::Fixed(number) => number,
+            //= rfc3263#4.4:order
+            Self::ByCallId(key, call_id) => key.table64(&[call_id]),
+        }
+    }
+}
+
+/// A request that matched a route.
+#[derive(Clone, Copy)]
+pub(crate) struct RoutedRequest<'a> {
+    pub(crate) message: &'a Message<'a>,
+    pub(crate) source: &'a Flow,
+    /// The effective Request-URI, as text and parsed.
+    pub(crate) request_uri: &'a [u8],
+    pub(crate) uri: Option<&'a Uri<'a>>,
+    /// The target of a balanced set that has the call.
+    pub(crate) target: Option<TargetId>,
+    /// Set if the request will be challenged and goes to no target yet.
+    pub(crate) is_tentative: bool,
+}
+
+impl<'a> RoutedRequest<'a> {
+    /// Returns the user of the Request-URI, or of To for a REGISTER, whose Request-URI names a domain (RFC 3261
+    /// §10.2). Without a user, returns the whole Request-URI.
+    fn user(&self) -> &'a [u8] {
+        let registered = || Uri::parse(self.message.to().uri).and_then(|uri| uri.sip().and_then(|uri| uri.user));
+        let user = match self.message.method() {
+            Method::Register => registered(),
+            _ => self.uri.and_then(Uri::sip).and_then(|uri| uri.user),
+        };
+        user.unwrap_or(self.request_uri)
+    }
+}
+
+/// The next hops of a Request-URI; nothing is added if no listener reaches it.
+pub(crate) type NextHops = SmallVec<[NextHop; 1]>;
+
+impl NextHopResolver<'_> {
+    /// Adds the next hops of `uri` to `found`, for a request with the Request-URI `request_uri`.
+    pub(crate) fn resolve_uri(&self, uri: &SipUri<'_>, request_uri: &[u8], found: &mut NextHops) -> Result<(), Status> {
+        let [named, maddr] = uri.params.values(["transport", "maddr"]);
+        let named = transport_named(uri, named).ok_or(Status::BAD_GATEWAY)?;
+        //= rfc3263#4.1:numeric
+        let transport = named.unwrap_or(Transport::Udp);
+        if let Some(address) = literal_address(uri, maddr, transport) {
+            let reach = if named.is_some() { NextHopKind::AddressFixedTransport } else { NextHopKind::Address };
+            if let Some(flow) = self.flow_to(Hop { transport, address }) {
+                found.push(next_hop(request_uri, NextHopAddress::Flow(flow), reach));
+            }
+            return Ok(());
+        }
+        let question = question_of(uri).ok_or(Status::BAD_GATEWAY)?;
+        self.resolve_name(&question, request_uri, found)
+    }
+
+    /// Returns whether `uri` names a host of the trunk: one that the trunk sends from, or a target of a route to it.
+    pub(crate) fn is_of_trunk(&self, uri: &SipUri<'_>, trunk: u32) -> bool {
+        let Some(host) = host_of(uri) else { return false };
+        let ip = host.ip();
+        let known = self.snapshot.trunks.iter().find(|known| known.id() == trunk);
+        if known.zip(ip).is_some_and(|(known, ip)| known.is_from(ip)) {
+            return true;
+        }
+        let of_trunk = |route: &&Route| matches!(&route.action, Action::Proxy { trunk: of, .. } if *of == Some(trunk));
+        self.snapshot.routes.iter().filter(of_trunk).flat_map(|route| route.action.targets()).any(|target| {
+            match (&target.address, ip) {
+                (route::TargetAddress::Literal { address, .. }, Some(ip)) => address.ip() == ip,
+                (route::TargetAddress::Name(question), Some(ip)) => self.resolves_to(question, ip),
+                (route::TargetAddress::Name(question), None) => {
+                    question_of(uri).is_some_and(|named| named.host == question.host)
+                }
+                (route::TargetAddress::Literal { .. }, None) => false,
+            }
+        })
+    }
+
+    /// Returns whether a cached name resolves to this address.
+    fn resolves_to(&self, question: &LocateQuery, ip: IpAddr) -> bool {
+        let answer = match self.names.lookup(self.now, question) {
+            Lookup::Fresh(answer) => answer,
+            Lookup::Stale(answer) => {
+                self.refresh.set(Some(Box::new(question.clone())));
+                answer
+            }
+            Lookup::Miss => return false,
+        };
+        let has_ip = |located: &CandidateList| {
+            located.candidates.iter().flat_map(|candidate| &candidate.hops).any(|hop| hop.address.ip() == ip)
+        };
+        answer.is_ok_and(|located| has_ip(&located))
+    }
+
+    /// Adds the next hops of a registered contact to `found`; returns `None` if the contact is unreachable.
+    pub(crate) fn resolve_binding(
+        &self,
+        binding: &strowger_registrar::ContactTarget,
+        found: &mut NextHops,
+    ) -> Option<()> {
+        let uri = Uri::parse(&binding.uri);
+        let sip = uri.as_ref().and_then(Uri::sip);
+        // Headers in a contact URI must not become headers of a request or part of its Request-URI.
+        let request_uri = sip.map_or(&binding.uri[..], |uri| uri.without_headers());
+        if !binding.path.is_empty() {
+            return self.resolve_path(&binding.path, request_uri, found);
+        }
+        if let Some(holder) = binding.holder {
+            let before = found.len();
+            self.resolve_path(&path_through(self.ring, holder, &binding.flow), request_uri, found)?;
+            // Many phones are reached through that member.
+            let through_member = found.get_mut(before..).unwrap_or_default().iter_mut();
+            through_member
+                .filter(|place| !matches!(place.kind, NextHopKind::Flow { .. }))
+                .for_each(|place| place.kind = NextHopKind::Shared);
+            return Some(());
+        }
+        let from = Self { egress: binding.flow.listener, ..*self };
+        let by_flow = NextHopKind::Flow { status_if_gone: Status::TEMPORARILY_UNAVAILABLE };
+        let same_transport = || {
+            let named = sip.and_then(|uri| transport_of(uri).flatten());
+            named.is_none_or(|transport| transport == binding.flow.transport)
+        };
+        if binding.is_translated || (binding.flow.connection.is_some() && same_transport()) {
+            let known = self.snapshot.listeners.get(binding.flow.listener);
+            known.filter(|own| own.transport == binding.flow.transport && is_one_host(binding.flow.peer.ip()))?;
+            //= rfc5626#7:same-flow
+            found.push(next_hop(request_uri, NextHopAddress::Flow(binding.flow), by_flow));
+            return Some(());
+        }
+        let before = found.len();
+        from.resolve_uri(sip?, request_uri, found).ok()?;
+        (found.len() > before).then_some(())
+    }
+
+    //= rfc3327#5.4
+    //= rfc5626#6:path
+    /// Adds the next hop of the first URI of a Path, with the Path as Routes. A first URI of our own is removed and
+    /// leads over the flow in its token.
+    fn resolve_path(&self, path: &[u8], request_uri: &[u8], found: &mut NextHops) -> Option<()> {
+        let mut path = path;
+        loop {
+            let first = split_list(path).next()?;
+            let parsed = NameAddr::parse(first)?.parse_uri()?;
+            let uri = parsed.sip()?;
+            if !self.snapshot.is_own_hop(uri) {
+                let before = found.len();
+                self.resolve_uri(uri, request_uri, found).ok()?;
+                let new = found.get_mut(before..).filter(|new| !new.is_empty())?;
+                new.iter_mut().for_each(|place| place.path = Some(path.into()));
+                return Some(());
+            }
+            let at = first.as_ptr().addr().wrapping_sub(path.as_ptr().addr()).saturating_add(first.len());
+            let rest = path.get(at..).unwrap_or(&[]).trim_ascii_start();
+            let rest = rest.strip_prefix(b",").unwrap_or(rest).trim_ascii_start();
+            if let Some(flow) = token_of(self.ring, uri) {
+                let path = (!rest.is_empty()).then(|| rest.into());
+                let reach = NextHopKind::Flow { status_if_gone: Status::TEMPORARILY_UNAVAILABLE };
+                found.push(NextHop { path, ..next_hop(request_uri, NextHopAddress::Flow(flow), reach) });
+                return Some(());
+            }
+            path = rest;
+        }
+    }
+
+    /// Adds one target with all next hops of a route, in the order in which they are tried, to `found`.
+    pub(crate) fn resolve_route(
+        &self,
+        route: &Route,
+        asked: &RoutedRequest<'_>,
+        found: &mut Vec<Target>,
+    ) -> Result<(), Status> {
+        let Action::Proxy { targets, stateless, trunk, balance } = &route.action else {
+            return Err(Status::BAD_GATEWAY);
+        };
+        if let Some(set) = balance {
+            return self.resolve_set(route, set, targets, asked, found);
+        }
+        let request_uri = asked.request_uri;
+        let budget = (targets.len() > 1).then(|| self.earned_budget(&route.budget, asked));
+        let mut result = Target { changes: route.changes.clone(), trunk: *trunk, budget, ..Target::default() };
+        let places = &mut result.next_hops;
+        let mut failure = Status::BAD_GATEWAY;
+        let mut try_one = |target: &RouteTarget| {
+            let uri = route.request_uri(request_uri, target, trunk.is_some());
+            if let Err(status) = self.resolve_target(target, uri.as_deref().unwrap_or(request_uri), places) {
+                failure = status;
+            }
+        };
+        match &targets[..] {
+            [only] => try_one(only),
+            several => route::order_targets(several, self.choice.number()).into_iter().for_each(try_one),
+        }
+        if places.is_empty() {
+            return Err(failure);
+        }
+        //= rfc3263#4.3
+        //= rfc3263#4.4:same-server
+        // Next hops that failed recently are tried last. This does not apply to stateless forwarding: a
+        // retransmission must take the path of the original, whatever has happened since (RFC 3261 §16.11).
+        if *stateless != Stateless::Always {
+            self.sort_failed_last(&mut places[..]);
+        }
+        found.push(result);
+        Ok(())
+    }
+
+    /// Adds one target with the next hops of a balanced set, in the order in which they are tried, to `found`.
+    fn resolve_set(
+        &self,
+        route: &Route,
+        set: &Set,
+        targets: &[RouteTarget],
+        asked: &RoutedRequest<'_>,
+        found: &mut Vec<Target>,
+    ) -> Result<(), Status> {
+        let mut order = MemberOrder::new();
+        let known = asked.target.and_then(|id| set.position(id));
+        match known.filter(|_| asked.message.to().tag().is_some()) {
+            Some(known) => order.push(known),
+            // A selection for a tentative request would cost that member its turn.
+            None if asked.is_tentative && !set.members().is_empty() => order.push(0),
+            None => self.select(set, targets, asked, &mut order),
+        }
+        // The member that challenged the caller gets the answer first, if it is still in the set.
+        if let Some(at) = known.and_then(|known| order.iter().position(|at| *at == known)) {
+            if let Some(front) = order.get_mut(..=at) {
+                front.rotate_right(1);
+            }
+        } else if let Some(known) =
+            known.filter(|known| asked.message.to().tag().is_none() && set.is_in_service(*known, self.now))
+        {
+            order.insert(0, known);
+        }
+        let budget = (targets.len() > 1).then(|| self.earned_budget(set.budget(), asked));
+        let mut result = Target { changes: route.changes.clone(), budget, ..Target::default() };
+        result.next_hops.reserve(order.len());
+        let mut failure = Status::SERVICE_UNAVAILABLE;
+        for at in order {
+            let Some(target) = targets.get(at) else { continue };
+            let uri = route.request_uri(asked.request_uri, target, false);
+            let request_uri = uri.as_deref().unwrap_or(asked.request_uri);
+            let balanced = BalancedMember { set, index: at, route_target: target };
+            if let Err(status) = self.resolve_balanced(&balanced, asked.message, request_uri, &mut result.next_hops) {
+                failure = status;
+            }
+        }
+        if result.next_hops.is_empty() {
+            return Err(failure);
+        }
+        found.push(result);
+        Ok(())
+    }
+
+    /// Returns the failover budget that the request may draw on; a new request first adds its share to it.
+    fn earned_budget(&self, budget: &Arc<FailoverBudget>, asked: &RoutedRequest<'_>) -> Arc<FailoverBudget> {
+        let belongs =
+            matches!(asked.message.method(), Method::Ack | Method::Cancel) || asked.message.to().tag().is_some();
+        if !asked.is_tentative && !belongs {
+            budget.deposit(self.now);
+        }
+        Arc::clone(budget)
+    }
+
+    /// Lets the set select the targets for the request.
+    fn select(&self, set: &Set, targets: &[RouteTarget], asked: &RoutedRequest<'_>, order: &mut MemberOrder) {
+        let call_id = asked.message.call_id();
+        //= rfc3261#16.10
+        // A request that belongs to an INVITE forwarded by another member goes to all members that may have it.
+        let policy = set.config().policy;
+        let limit = match asked.message.method() {
+            Method::Ack | Method::Cancel if policy.is_by_load() => {
+                order.extend(set.candidates(call_id).into_iter().flatten());
+                return;
+            }
+            Method::Ack | Method::Cancel if policy.is_by_key() || policy == Policy::Priority => 1,
+            // The turn that the INVITE took is unknown.
+            Method::Ack | Method::Cancel => return,
+            _ => MAX_TRIES,
+        };
+        let (ip, aor);
+        let key: &[u8] = match set.config().key {
+            Key::CallId => call_id,
+            Key::From => asked.message.from().uri,
+            Key::To => asked.message.to().uri,
+            Key::User => asked.user(),
+            Key::Aor => {
+                aor = aor_of(asked);
+                aor.as_bytes()
+            }
+            Key::Source => {
+                ip = octets(asked.source.peer.ip());
+                &ip[..]
+            }
+        };
+        let pick = SelectionInput {
+            now: self.now,
+            call_id,
+            key,
+            random: self.choice.number(),
+            begins_call: asked.message.method() == Method::Invite && asked.message.to().tag().is_none(),
+            limit,
+            advice: &|at| match targets.get(at) {
+                Some(target) if self.is_target_out(target) => match self.held_until(target) {
+                    // The target accepted the ACK or CANCEL together with its INVITE.
+                    Some(_) if !matches!(asked.message.method(), Method::Ack | Method::Cancel) => Advice::Exclude,
+                    _ => Advice::Avoid,
+                },
+                _ => Advice::Neutral,
+            },
+        };
+        set.select(&pick, order);
+    }
+
+    /// Adds the next hops of a balanced target to `found`.
+    pub(crate) fn resolve_balanced(
+        &self,
+        balanced: &BalancedMember<'_>,
+        message: &Message<'_>,
+        request_uri: &[u8],
+        found: &mut NextHops,
+    ) -> Result<(), Status> {
+        let before = found.len();
+        self.resolve_target(balanced.route_target, request_uri, found)?;
+        let Some(member) = balanced.set.members().get(balanced.index) else { return Ok(()) };
+        let load = load_of(balanced, member, message);
+        for place in found.iter_mut().skip(before) {
+            place.balanced = Some(load.clone());
+        }
+        Ok(())
+    }
+
+    /// Counts a request within a call for its target if `found` leads to the target's host: by the target's own
+    /// Record-Route, or to a contact at another port. A request from that host to another of its ports is the
+    /// target's own, on its way back, and is not counted.
+    pub(crate) fn count_in_call(
+        &self,
+        balanced: &BalancedMember<'_>,
+        message: &Message<'_>,
+        source: &Flow,
+        found: &mut NextHops,
+    ) {
+        let Some(member) = balanced.set.members().get(balanced.index) else { return };
+        let load = load_of(balanced, member, message);
+        let is_it = |address: SocketAddr, flow: &Flow| {
+            let is_its_own = source.peer.ip() == address.ip();
+            address == flow.peer || (address.ip() == flow.peer.ip() && !is_its_own)
+        };
+        let is_there = |flow: &Flow| match &balanced.route_target.address {
+            route::TargetAddress::Literal { address, .. } => is_it(*address, flow),
+            route::TargetAddress::Name(question) => {
+                let located = self.names.peek(self.now, question);
+                let mut hops = located.iter().flat_map(|located| &located.candidates).flat_map(|one| &one.hops);
+                hops.any(|hop| is_it(hop.address, flow))
+            }
+        };
+        for place in found {
+            if matches!(&place.address, NextHopAddress::Flow(flow) if is_there(flow)) {
+                place.balanced = Some(load.clone());
+            }
+        }
+    }
+
+    /// Returns whether a target has failed recently.
+    fn is_target_out(&self, target: &RouteTarget) -> bool {
+        let hop = match &target.address {
+            route::TargetAddress::Literal { address, transport } => {
+                Hop { transport: transport.unwrap_or(Transport::Udp), address: *address }
+            }
+            route::TargetAddress::Name(question) => {
+                let located = self.names.peek(self.now, question);
+                let mut hops =
+                    located.iter().flat_map(|located| &located.candidates).flat_map(|one| &one.hops).peekable();
+                return hops.peek().is_some() && hops.all(|hop| self.outages.is_out(self.now, hop));
+            }
+        };
+        self.outages.is_out(self.now, &hop)
+    }
+
+    //= rfc3261#21.5.4
+    /// Returns when the first of a set's targets accepts requests again, if every target has asked for a pause.
+    pub(crate) fn all_held_until(&self, set: &Set, targets: &[RouteTarget]) -> Option<Timestamp> {
+        let in_service = targets.iter().enumerate().filter(|(at, _)| set.is_in_service(*at, self.now));
+        in_service.map(|(_, target)| self.held_until(target)).min().flatten()
+    }
+
+    /// Returns until when a target has asked for a pause; for a name, all its addresses must have asked.
+    fn held_until(&self, target: &RouteTarget) -> Option<Timestamp> {
+        let held_until = |hop: &Hop| self.outages.back_off_until(self.now, hop);
+        match &target.address {
+            route::TargetAddress::Literal { address, transport } => {
+                held_until(&Hop { transport: transport.unwrap_or(Transport::Udp), address: *address })
+            }
+            route::TargetAddress::Name(question) => {
+                let located = self.names.peek(self.now, question);
+                let hops = located.iter().flat_map(|located| &located.candidates).flat_map(|one| &one.hops);
+                // If one is not paused, this is `None`, the minimum.
+                hops.map(held_until).min().flatten()
+            }
+        }
+    }
+
+    fn resolve_target(&self, target: &RouteTarget, request_uri: &[u8], found: &mut NextHops) -> Result<(), Status> {
+        match &target.address {
+            route::TargetAddress::Literal { address, transport } => {
+                let reach = if transport.is_some() { NextHopKind::SharedFixedTransport } else { NextHopKind::Shared };
+                let hop = Hop { transport: transport.unwrap_or(Transport::Udp), address: *address };
+                if let Some(flow) = self.flow_to(hop) {
+                    found.push(next_hop(request_uri, NextHopAddress::Flow(flow), reach));
+                }
+                Ok(())
+            }
+            route::TargetAddress::Name(question) => self.resolve_name(question, request_uri, found),
+        }
+    }
+
+    fn resolve_name(&self, question: &LocateQuery, request_uri: &[u8], found: &mut NextHops) -> Result<(), Status> {
+        let reach = if question.transport.is_some() { NextHopKind::SharedFixedTransport } else { NextHopKind::Shared };
+        let answer = match self.names.lookup(self.now, question) {
+            Lookup::Fresh(answer) => answer,
+            Lookup::Stale(answer) => {
+                self.refresh.set(Some(Box::new(question.clone())));
+                answer
+            }
+            Lookup::Miss => {
+                let to = NextHopAddress::Name { question: Box::new(question.clone()), listener: self.egress };
+                found.push(next_hop(request_uri, to, reach));
+                return Ok(());
+            }
+        };
+        let flows = self.flows_of(&answer)?;
+        found.extend(flows.into_iter().map(|flow| next_hop(request_uri, NextHopAddress::Flow(flow), reach)));
+        Ok(())
+    }
+
+    /// Returns the flows to the addresses of a name, in the order in which they are tried; if there are none, the
+    /// status for the caller.
+    pub(crate) fn flows_of(&self, answer: &LocateResult) -> Result<SmallVec<[Flow; 4]>, Status> {
+        match answer {
+            Ok(located) => {
+                let flows = self.in_order(located);
+                if flows.is_empty() { Err(Status::BAD_GATEWAY) } else { Ok(flows) }
+            }
+            Err(LocateError::NoSuchName) => Err(Status::BAD_GATEWAY),
+            Err(LocateError::NoAnswer) => Err(Status::SERVICE_UNAVAILABLE),
+        }
+    }
+
+    fn in_order(&self, located: &CandidateList) -> SmallVec<[Flow; 4]> {
+        let mut hops: SmallVec<[Hop; 4]> = SmallVec::new();
+        located.order(self.choice.number(), |hop| self.outages.is_out(self.now, hop), &mut hops);
+        hops.into_iter().filter_map(|hop| self.flow_to(hop)).collect()
+    }
+
+    /// Moves next hops that failed recently to the end.
+    pub(crate) fn sort_failed_last(&self, places: &mut [NextHop]) {
+        if places.len() > 1 {
+            places.sort_by_key(|place| self.is_out(place));
+        }
+    }
+
+    fn is_out(&self, place: &NextHop) -> bool {
+        match &place.address {
+            NextHopAddress::Flow(flow) => self.outages.is_out(self.now, &Hop::of(flow)),
+            NextHopAddress::Name { .. } => false,
+        }
+    }
+
+    fn flow_to(&self, hop: Hop) -> Option<Flow> {
+        if !is_one_host(hop.address.ip()) {
+            return None;
+        }
+        let listener = self.snapshot.listeners.towards(hop.transport, hop.address, self.egress)?;
+        Some(Flow::new(listener, hop.transport, hop.address))
+    }
+}
+
+//= rfc3261#10.2
+/// Returns the address of record that a request is for.
+fn aor_of(asked: &RoutedRequest<'_>) -> Aor {
+    let to;
+    let uri = if asked.message.method() == Method::Register {
+        to = asked.message.to().parse_uri();
+        to.as_ref()
+    } else {
+        asked.uri
+    };
+    match uri.and_then(Uri::sip) {
+        Some(uri) => Aor::new(uri.user.unwrap_or_default(), uri.host_port.host),
+        None => Aor::new(asked.request_uri, b""),
+    }
+}
+
+/// Returns the load of a request on a target.
+fn load_of(balanced: &BalancedMember<'_>, member: &Member, message: &Message<'_>) -> Load {
+    let work = balanced.set.work_of(&member.target, MethodClass::from_token(message.method().as_bytes()));
+    Load { target: Arc::clone(&member.target), work, capacity: member.capacity.unwrap_or(u32::MAX) }
+}
+
+fn next_hop(request_uri: &[u8], to: NextHopAddress, reach: NextHopKind) -> NextHop {
+    NextHop { request_uri: SmallVec::from_slice(request_uri), address: to, path: None, kind: reach, balanced: None }
+}
+
+/// Returns the host that a URI is reached by; `maddr` takes precedence (RFC 3261 §19.1.1).
+pub(crate) fn host_of<'a>(uri: &SipUri<'a>) -> Option<Host<'a>> {
+    host_or(uri, uri.params.value("maddr"))
+}
+
+fn host_or<'a>(uri: &SipUri<'a>, maddr: Option<&'a [u8]>) -> Option<Host<'a>> {
+    match maddr {
+        Some(maddr) => Host::parse(maddr),
+        None => Some(uri.host()),
+    }
+}
+
+/// Returns the transport that a URI names: inner `None` if it names none, outer `None` if it names an unknown one.
+pub(crate) fn transport_of(uri: &SipUri<'_>) -> Option<Option<Transport>> {
+    transport_named(uri, uri.params.value("transport"))
+}
+
+fn transport_named(uri: &SipUri<'_>, named: Option<&[u8]>) -> Option<Option<Transport>> {
+    match (named, uri.secure) {
+        (None, false) => Some(None),
+        (None, true) => Some(Some(Transport::Tls)),
+        (Some(token), secure) => match (Transport::from_token(token)?, secure) {
+            (Transport::Tcp, true) => Some(Some(Transport::Tls)),
+            (Transport::Ws, true) => Some(Some(Transport::Wss)),
+            (transport, _) => Some(Some(transport)),
+        },
+    }
+}
+
+/// Returns the DNS query for a URI whose host is a name.
+pub(crate) fn question_of(uri: &SipUri<'_>) -> Option<LocateQuery> {
+    let Host::Name(name) = host_of(uri)? else { return None };
+    let host = name.strip_suffix(b".").unwrap_or(name);
+    Some(LocateQuery {
+        host: host.iter().map(u8::to_ascii_lowercase).collect(),
+        port: uri.port(),
+        transport: transport_of(uri)?,
+        is_secure: uri.secure,
+    })
+}
+
+/// Returns the literal address of a URI, with the default port of its transport.
+pub(crate) fn peer_of(uri: &SipUri<'_>) -> Option<SocketAddr> {
+    let [named, maddr] = uri.params.values(["transport", "maddr"]);
+    literal_address(uri, maddr, transport_named(uri, named)?.unwrap_or(Transport::Udp))
+}
+
+/// Returns whether an address in a message can belong to a single host; the server never sends to broadcast or
+/// multicast addresses.
+pub(crate) fn is_one_host(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    !ip.is_unspecified() && !ip.is_multicast() && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
+}
+
+/// Returns whether a message received on `source` came on `flow`.
+pub(crate) fn is_from(source: &Flow, flow: &Flow) -> bool {
+    match flow.connection {
+        Some(connection) => source.connection == Some(connection),
+        None => source.peer == flow.peer,
+    }
+}
+
+/// Returns the Path to a flow of another member. Members share one key, so it equals the Path that this member would
+/// have written.
+fn path_through(ring: &KeyRing, member: SocketAddr, flow: &Flow) -> SmallVec<[u8; 128]> {
+    let mut path = SmallVec::from_slice(b"<sip:");
+    path.extend_from_slice(&flow_token::sign(ring, flow));
+    path.push(b'@');
+    path.extend_from_slice(member.to_string().as_bytes());
+    path.extend_from_slice(b";lr>");
+    path
+}
+
+fn token_of(ring: &KeyRing, uri: &SipUri<'_>) -> Option<Flow> {
+    flow_token::verify(ring, uri.user?)
+}
+
+/// Returns the literal address that a URI names, with the default port of `transport`.
+fn literal_address(uri: &SipUri<'_>, maddr: Option<&[u8]>, transport: Transport) -> Option<SocketAddr> {
+    let ip = host_or(uri, maddr)?.ip().filter(|ip| is_one_host(*ip))?;
+    Some(SocketAddr::new(ip, uri.port().unwrap_or(transport.default_port())))
+}

@@ -1,0 +1,249 @@
+//! The server's own responses: refusals, challenges, responses to OPTIONS, redirections.
+
+use core::time::Duration;
+
+use smallvec::SmallVec;
+use strowger_auth::Challenge;
+use strowger_foundation::{Buf, Flow, Timestamp};
+use strowger_message::{HeaderName, Message, Method, Peek, ResponseBuilder, Status};
+use strowger_proxy::NO_CONTEXT;
+use strowger_proxy::local;
+use strowger_transaction::{Kind, RequestFingerprint, ServerId, ServerKey};
+
+use crate::boundary::Event;
+use crate::request::option_tags;
+use crate::responder::{Responder, answer_limit, is_bounded};
+use crate::shard::{Shard, TransactionMatch};
+
+/// The methods that the server answers itself or forwards by special rules; all other methods are forwarded too.
+const ALLOW: &[u8] =
+    b"INVITE, ACK, BYE, CANCEL, REGISTER, OPTIONS, INFO, PRACK, UPDATE, MESSAGE, SUBSCRIBE, NOTIFY, PUBLISH, REFER";
+
+/// The methods that the server itself serves.
+const OWN_METHODS: &[u8] = b"OPTIONS, REGISTER";
+
+/// The reason for refusing a request, and the contents of the response.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// A status, with a custom reason phrase if the default one says too little.
+    Status(Status, Option<&'static str>),
+    /// A status with a reason phrase from the configuration.
+    WithReason(Status, Option<Box<str>>),
+    /// A challenge, 401 or 407.
+    Challenge { status: Status, realm: SmallVec<[u8; 32]>, stale: bool },
+    /// A status with a Retry-After.
+    RetryAfter(Status, &'static str, Duration),
+    /// 420, with the unsupported option tags.
+    BadExtension(SmallVec<[u8; 64]>),
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self::Status(status, None)
+    }
+}
+
+impl Shard {
+    /// Opens a server transaction; if the table is full, sends a 503 without one.
+    pub(crate) fn open(
+        &mut self,
+        now: Timestamp,
+        source: Flow,
+        key: ServerKey,
+        message: &Message<'_>,
+        is_proven: bool,
+    ) -> Option<Responder> {
+        let kind = if message.method() == Method::Invite { Kind::Invite } else { Kind::NonInvite };
+        let reply_to = local::response_flow(message.via(), &source);
+        let opened = self.proxy.transactions().open_server(now, key, kind, reply_to, NO_CONTEXT);
+        if let Ok(server) = opened {
+            let by = Responder::transaction(server, key, &source, is_proven);
+            if by.is_bounded() && kind == Kind::Invite {
+                self.proxy.transactions().bound_retransmissions(server, by.limit(message));
+            }
+            return Some(by);
+        }
+        self.refuse_table_full(now, source, key, message);
+        None
+    }
+
+    #[cold]
+    fn refuse_table_full(&mut self, now: Timestamp, source: Flow, key: ServerKey, message: &Message<'_>) {
+        self.counters.table_full += 1;
+        self.report(Event::TableFull { table: "server transactions" });
+        let by = Responder::stateless(key, &source, false);
+        self.answer(now, by, source, message, Status::SERVICE_UNAVAILABLE, None, |reply| reply);
+    }
+
+    /// Sends a final response of the server; `headers` adds header fields.
+    #[expect(clippy::too_many_arguments, reason = "all of it is the response's")]
+    pub(crate) fn answer(
+        &mut self,
+        now: Timestamp,
+        by: Responder,
+        source: Flow,
+        message: &Message<'_>,
+        status: Status,
+        reason: Option<&str>,
+        headers: impl for<'b> FnOnce(ResponseBuilder<'b>) -> ResponseBuilder<'b>,
+    ) {
+        let tag = local::to_tag(self.proxy.tag_key(), by.key());
+        let mut out: Buf = self.proxy.transactions().pool().take(message.bytes().len().saturating_add(256));
+        let reply = self.proxy.begin_response(now, &mut out, &tag, message, &source, status, reason);
+        let reply = reply.with_limit(by.limit(message));
+        let own = headers(reply).finish();
+        self.send_answer(now, by, &source, message, (status, out, own));
+    }
+
+    /// Rebuilds the server's own response to a retransmitted request; `None` if another element answered it, or
+    /// nobody yet. The fields that the response copies are in the retransmission, so the result is identical and goes
+    /// to the same peer as the first.
+    // Never inlined: most requests are new.
+    #[inline(never)]
+    pub(crate) fn rebuild_response(
+        &mut self,
+        now: Timestamp,
+        source: &Flow,
+        key: ServerKey,
+        known: ServerId,
+        peek: &Peek<'_>,
+    ) -> Option<TransactionMatch> {
+        let (answered, _) = self.proxy.transactions_ref().cached_own_response(known)?;
+        // A client may reuse one branch for several requests. None of them may get the response to another.
+        if RequestFingerprint::of_head(&self.match_key, peek.head()) != Some(answered) {
+            self.counters.refused += 1;
+            self.respond_statelessly(now, key, peek, source, Status::BAD_REQUEST, "Branch Used Before");
+            return Some(TransactionMatch::ReusedBranch);
+        }
+        let via = peek.via.as_ref()?;
+        let mut out = self.proxy.transactions().pool().take(peek.head().len().saturating_add(256));
+        let (_, own) = self.proxy.transactions_ref().cached_own_response(known)?;
+        let tag = local::to_tag(self.proxy.tag_key(), key);
+        let feedback = self.proxy.feedback(now, via, source);
+        local::rebuild(&mut out, &tag, peek.head(), via, source, own, feedback.as_ref())?;
+        // A short request with the branch of a long one must not draw the long one's response if that response went
+        // to an unproven source.
+        let is_proven = self.snapshot.auth.requires(b"REGISTER") || self.snapshot.trusts(source.peer.ip());
+        if is_bounded(source, is_proven) && out.len() > answer_limit(peek.head().bytes().len()) {
+            self.counters.answers_cut += 1;
+            self.proxy.transactions().pool().recycle(out);
+            return Some(TransactionMatch::Retransmission);
+        }
+        self.proxy.transactions().resend_own_response(local::response_flow(via, source), out);
+        Some(TransactionMatch::Retransmission)
+    }
+
+    pub(crate) fn refuse(
+        &mut self,
+        now: Timestamp,
+        by: Responder,
+        source: Flow,
+        message: &Message<'_>,
+        refusal: Refusal,
+    ) {
+        match refusal {
+            Refusal::Status(status, reason) => self.refuse_with_reason(now, by, source, message, status, reason),
+            Refusal::WithReason(status, reason) => {
+                self.refuse_with_reason(now, by, source, message, status, reason.as_deref());
+            }
+            Refusal::RetryAfter(status, reason, after) => {
+                self.counters.refused += 1;
+                self.answer(now, by, source, message, status, Some(reason), |reply| {
+                    reply.optional_fmt("Retry-After", format_args!("{}", after.as_secs()))
+                });
+            }
+            Refusal::BadExtension(tags) => {
+                self.counters.refused += 1;
+                let status = Status::BAD_EXTENSION;
+                self.answer(now, by, source, message, status, None, |reply| reply.header("Unsupported", &[&tags]));
+            }
+            Refusal::Challenge { status, realm, stale } => {
+                self.challenge(now, by, source, message, (status, &realm, stale));
+            }
+        }
+    }
+
+    fn refuse_with_reason(
+        &mut self,
+        now: Timestamp,
+        by: Responder,
+        source: Flow,
+        message: &Message<'_>,
+        status: Status,
+        reason: Option<&str>,
+    ) {
+        self.counters.refused += 1;
+        //= rfc3261#21.4.6
+        // A 405 must list the allowed methods.
+        let allow = status == Status::METHOD_NOT_ALLOWED;
+        self.answer(now, by, source, message, status, reason, |reply| {
+            if allow { reply.header("Allow", &[OWN_METHODS]) } else { reply }
+        });
+    }
+
+    //= rfc3261#26.3.2.4
+    fn challenge(
+        &mut self,
+        now: Timestamp,
+        by: Responder,
+        source: Flow,
+        message: &Message<'_>,
+        (status, realm, stale): (Status, &[u8], bool),
+    ) {
+        self.counters.challenged += 1;
+        let header = match status {
+            Status::UNAUTHORIZED => HeaderName::WwwAuthenticate,
+            _ => HeaderName::ProxyAuthenticate,
+        };
+        let seal = local::to_seal(self.proxy.tag_key(), by.key());
+        let mut out: Buf = self.proxy.transactions().pool().take(message.bytes().len().saturating_add(512));
+        let limit = by.limit(message);
+        let tag = seal.to_text();
+        let reply = self.proxy.begin_response(now, &mut out, &tag, message, &source, status, None).with_limit(limit);
+        // Requests that share one branch still get different nonces.
+        let request = seal.0.wrapping_add(u64::from(message.cseq().number));
+        let challenge = Challenge { header, realm, stale, request };
+        let own = self.authenticator.challenge(now, &self.snapshot.auth, reply, &challenge).finish();
+        self.send_answer(now, by, &source, message, (status, out, own));
+    }
+
+    //= rfc3261#11.2
+    pub(crate) fn serve_local(&mut self, now: Timestamp, by: Responder, source: Flow, message: &Message<'_>) {
+        //= rfc3261#8.2.2.3
+        let required = option_tags(message, HeaderName::Require);
+        if !required.is_empty() {
+            self.refuse(now, by, source, message, Refusal::BadExtension(required));
+            return;
+        }
+        if message.method() != Method::Options {
+            self.counters.refused += 1;
+            self.answer(now, by, source, message, Status::METHOD_NOT_ALLOWED, None, |r| {
+                r.header("Allow", &[OWN_METHODS])
+            });
+            return;
+        }
+        self.answer(now, by, source, message, Status::OK, None, |reply| {
+            reply
+                .optional("Allow", &[ALLOW])
+                .optional("Accept", &[b"application/sdp"])
+                .optional("Supported", &[b"path, outbound, gruu"])
+        });
+    }
+
+    pub(crate) fn redirect(
+        &mut self,
+        now: Timestamp,
+        by: Responder,
+        source: Flow,
+        message: &Message<'_>,
+        contacts: &[Box<[u8]>],
+    ) {
+        self.answer(now, by, source, message, Status::MOVED_TEMPORARILY, None, |reply| {
+            // The best contacts come first, and one of them is enough.
+            contacts.iter().enumerate().fold(reply, |reply, (place, uri)| {
+                let value: [&[u8]; 3] = [b"<", uri, b">"];
+                if place == 0 { reply.header("Contact", &value) } else { reply.optional("Contact", &value) }
+            })
+        });
+    }
+}

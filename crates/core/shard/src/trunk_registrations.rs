@@ -1,0 +1,289 @@
+//! Registrations of trunks: the server as a client of carriers. The first shard holds all of them.
+
+use std::sync::Arc;
+
+use slab::Slab;
+use smallvec::SmallVec;
+use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp};
+use strowger_locate::{Hop, LocateResult, Lookup, QueryId};
+use strowger_message::Message;
+use strowger_proxy::OWN_USERS;
+use strowger_proxy::branch::{BranchId, BranchOwner};
+use strowger_transaction::Kind;
+use strowger_trunk::{NextHop, Registration, RequestParams, State, Status, Trunk};
+
+use crate::shard::{CACHE_ONLY_QUERY, Shard};
+
+/// The first query ID of a registration's DNS queries.
+const QUESTIONS: u64 = 1 << 63;
+
+/// One registration and the progress of its request.
+#[derive(Debug)]
+struct TrunkRegistration {
+    registration: Registration,
+    /// Whether a DNS query for the registrar is pending.
+    is_resolving: bool,
+    /// Index of the registrar address in use.
+    attempt: usize,
+    /// Number of registrar addresses at the last attempt.
+    places: usize,
+    /// Number of consecutive addresses that failed.
+    failed: usize,
+    /// Set while the registration is being removed.
+    is_leaving: bool,
+    /// The state last reported to the operator.
+    reported_state: State,
+}
+
+/// The registrations of all trunks.
+#[derive(Debug)]
+pub(crate) struct TrunkRegistrations {
+    list: Slab<TrunkRegistration>,
+    is_home: bool,
+    seed: u64,
+    /// Number of registrations started.
+    begun: u64,
+    /// Set when there is nothing to send or report, until something happens to a registration.
+    is_settled: bool,
+    /// The earliest timer of all registrations, while they are settled.
+    next: Option<Timestamp>,
+}
+
+impl TrunkRegistrations {
+    pub(crate) fn new(shard: ShardId, seed: u64, trunks: &[Arc<Trunk>]) -> Self {
+        let is_home = shard == ShardId(0);
+        let mut accounts = Self { list: Slab::new(), is_home, seed, begun: 0, is_settled: true, next: None };
+        accounts.handle_config(Timestamp::ZERO, trunks);
+        accounts.settle();
+        accounts
+    }
+
+    /// Registers new trunks and unregisters removed or changed ones. A trunk whose contact and registrar are
+    /// unchanged stays registered.
+    pub(crate) fn handle_config(&mut self, now: Timestamp, trunks: &[Arc<Trunk>]) {
+        if !self.is_home {
+            return;
+        }
+        self.is_settled = false;
+        let wanted = |trunk: &Arc<Trunk>| trunk.account.is_some();
+        for (_, account) in &mut self.list {
+            let before = account.registration.trunk();
+            let kept = trunks.iter().any(|trunk| wanted(trunk) && trunk == before);
+            if kept || account.is_leaving {
+                continue;
+            }
+            if let Some(after) = trunks.iter().find(|after| is_same_contact(before, after)) {
+                self.begun = self.begun.wrapping_add(1);
+                account.registration = Registration::new(Arc::clone(after), self.seed.wrapping_add(self.begun));
+            } else {
+                account.is_leaving = true;
+                account.registration.unregister(now);
+            }
+        }
+        for trunk in trunks.iter().filter(|trunk| wanted(trunk)) {
+            let known =
+                self.list.iter().any(|(_, account)| !account.is_leaving && trunk == account.registration.trunk());
+            if !known {
+                //= rfc3261#10.2
+                // A Call-ID of its own, since its CSeq starts over and the registrar accepts no lower one.
+                self.begun = self.begun.wrapping_add(1);
+                let registration = Registration::new(Arc::clone(trunk), self.seed.wrapping_add(self.begun));
+                let account = TrunkRegistration {
+                    registration,
+                    is_resolving: false,
+                    attempt: 0,
+                    places: 1,
+                    failed: 0,
+                    is_leaving: false,
+                    reported_state: State::Registering,
+                };
+                self.list.insert(account);
+            }
+        }
+        self.list.retain(|_, account| !(account.is_leaving && account.registration.is_stopped()));
+    }
+
+    /// Removes every registration, because the server is stopping.
+    pub(crate) fn unregister_all(&mut self, now: Timestamp) {
+        self.is_settled = false;
+        for (_, account) in &mut self.list {
+            if !core::mem::replace(&mut account.is_leaving, true) {
+                account.registration.unregister(now);
+            }
+        }
+    }
+
+    pub(crate) const fn poll_timeout(&self) -> Option<Timestamp> {
+        self.next
+    }
+
+    /// Returns whether there is nothing to send or report, which is nearly always the case.
+    pub(crate) const fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+
+    /// Marks everything as sent and reported.
+    pub(crate) fn settle(&mut self) {
+        self.next = self.list.iter().filter_map(|(_, account)| account.registration.poll_timeout()).min();
+        // One that failed immediately tries the next address with the next input.
+        self.is_settled = !self.list.iter().any(|(_, account)| account.is_ready());
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+        if self.next.is_none_or(|next| next > now) {
+            return;
+        }
+        self.is_settled = false;
+        for (_, account) in &mut self.list {
+            if account.registration.poll_timeout().is_some_and(|at| at <= now) {
+                account.registration.handle_timeout(now);
+            }
+        }
+    }
+
+    /// Handles the response to a request of `user`.
+    pub(crate) fn handle_response(&mut self, now: Timestamp, user: u32, message: &Message<'_>) {
+        if let Some(account) = self.of_user(user) {
+            account.failed = 0;
+            account.registration.handle_response(now, message);
+        }
+    }
+
+    /// Handles a request of `user` that got no response.
+    pub(crate) fn handle_failure(&mut self, now: Timestamp, user: u32) {
+        if let Some(account) = self.of_user(user) {
+            account.fail(now);
+        }
+    }
+
+    pub(crate) fn for_each(&self, now: Timestamp, mut visit: impl FnMut(&str, Status)) {
+        for (_, account) in self.list.iter().filter(|(_, account)| !account.is_leaving) {
+            visit(&account.registration.trunk().name, account.registration.status(now));
+        }
+    }
+
+    /// Returns a trunk whose registration state differs from the one last reported.
+    pub(crate) fn poll_change(&mut self, now: Timestamp) -> Option<(Box<str>, Status)> {
+        let news = |account: &TrunkRegistration| (account.registration.status(now).state, account.reported_state);
+        let told = |(state, told): (State, State)| state == told || state == State::Registering;
+        let (_, account) = self.list.iter_mut().find(|(_, account)| !account.is_leaving && !told(news(account)))?;
+        let status = account.registration.status(now);
+        account.reported_state = status.state;
+        Some((account.registration.trunk().name.clone(), status))
+    }
+
+    /// Returns the registration whose requests have this user number, and marks the list as not settled.
+    fn of_user(&mut self, user: u32) -> Option<&mut TrunkRegistration> {
+        self.is_settled = false;
+        self.list.get_mut(usize::try_from(user.checked_sub(OWN_USERS)?).ok()?)
+    }
+}
+
+/// Returns whether two trunks of one name register the same contact at the same registrar.
+fn is_same_contact(before: &Trunk, after: &Trunk) -> bool {
+    let (Some(old), Some(new)) = (&before.account, &after.account) else { return false };
+    before.name == after.name
+        && (&old.from, &old.contact_user, &old.registrar, &old.next_hop)
+            == (&new.from, &new.contact_user, &new.registrar, &new.next_hop)
+}
+
+impl TrunkRegistration {
+    /// Returns whether it has a request to send and no DNS query is pending.
+    fn is_ready(&self) -> bool {
+        self.registration.wants_request() && !self.is_resolving
+    }
+
+    /// Gives up the current address: tries the next one, or all again later.
+    fn fail(&mut self, now: Timestamp) {
+        self.failed = self.failed.saturating_add(1);
+        self.attempt = self.attempt.saturating_add(1) % self.places.max(1);
+        if self.failed < self.places {
+            self.registration.retry_at_next_hop();
+        } else {
+            self.failed = 0;
+            self.registration.handle_failure(now);
+        }
+    }
+}
+
+impl Shard {
+    /// Sends the requests that are due.
+    pub(crate) fn drive_trunk_registrations(&mut self, now: Timestamp) {
+        let ready = self.trunk_registrations.list.iter().filter(|(_, account)| account.is_ready());
+        let wanting: SmallVec<[usize; 4]> = ready.map(|(index, _)| index).collect();
+        for index in wanting {
+            self.drive_trunk_registration(now, index);
+        }
+    }
+
+    fn drive_trunk_registration(&mut self, now: Timestamp, index: usize) {
+        let Some(account) = self.trunk_registrations.list.get_mut(index) else { return };
+        let trunk = Arc::clone(account.registration.trunk());
+        let Some(place) = trunk.account.as_ref().map(|account| &account.next_hop) else { return };
+        match place {
+            NextHop::Address(hop) => self.send_registration(now, index, &[*hop]),
+            NextHop::Name(question) => match self.names.lookup(now, question) {
+                Lookup::Fresh(answer) => self.register_at(now, index, &answer),
+                Lookup::Stale(answer) => {
+                    self.questions.push_back((CACHE_ONLY_QUERY, question.clone()));
+                    self.register_at(now, index, &answer);
+                }
+                Lookup::Miss => {
+                    account.is_resolving = true;
+                    let query = QueryId(QUESTIONS | u64::try_from(index).unwrap_or(0));
+                    self.questions.push_back((query, question.clone()));
+                }
+            },
+        }
+    }
+
+    /// Handles a DNS answer; returns whether it belongs to a registration.
+    pub(crate) fn resolve_registrar(&mut self, now: Timestamp, query: QueryId, answer: &LocateResult) -> bool {
+        if query.0 & QUESTIONS == 0 {
+            return false;
+        }
+        let index = usize::try_from(query.0 & !QUESTIONS).unwrap_or(usize::MAX);
+        if let Some(account) = self.trunk_registrations.list.get_mut(index)
+            && core::mem::take(&mut account.is_resolving)
+        {
+            self.register_at(now, index, answer);
+        }
+        true
+    }
+
+    fn register_at(&mut self, now: Timestamp, index: usize, answer: &LocateResult) {
+        self.trunk_registrations.is_settled = false;
+        let mut hops: SmallVec<[Hop; 4]> = SmallVec::new();
+        if let Ok(located) = answer {
+            let choice = self.proxy.tag_key().hash64(&[&index.to_be_bytes()]);
+            located.order(choice, |hop| self.outages.is_out(now, hop), &mut hops);
+        }
+        self.send_registration(now, index, &hops);
+    }
+
+    fn send_registration(&mut self, now: Timestamp, index: usize, hops: &[Hop]) {
+        let Some(account) = self.trunk_registrations.list.get_mut(index) else { return };
+        let listeners = &self.snapshot.listeners;
+        let flow_to = |hop: &Hop| {
+            let listener = listeners.towards(hop.transport, hop.address, ListenerId(0))?;
+            Some(Flow::new(listener, hop.transport, hop.address))
+        };
+        let flows: SmallVec<[Flow; 4]> = hops.iter().filter_map(flow_to).collect();
+        account.places = flows.len();
+        let flow = flows.get(account.attempt).or(flows.first()).copied();
+        let listener = flow.and_then(|flow| listeners.get(flow.listener));
+        let (Some(flow), Some(listener)) = (flow, listener) else { return account.fail(now) };
+        let Ok(client) = self.proxy.transactions().reserve_client() else { return account.fail(now) };
+        let branch =
+            BranchId { shard: self.id, owner: BranchOwner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
+        let sending = RequestParams { sent_by: &listener.sent_by, transport: flow.transport, branch: &branch };
+        let mut request = self.proxy.transactions().pool().take(1024);
+        let user = u32::try_from(index).unwrap_or(0).saturating_add(OWN_USERS);
+        if account.registration.poll_request(now, &sending, &mut request) {
+            self.proxy.transactions().start_client(now, client, Kind::NonInvite, flow, request, user);
+        } else {
+            self.proxy.transactions().release_client(client);
+            self.proxy.transactions().pool().recycle(request);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Index of the connections of all workers, with limits on their number.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use strowger_foundation::{ConnId, ListenerId};
+
+/// Number of lock stripes of the index.
+const STRIPES: usize = 64;
+
+/// One in this many connections is reserved for outgoing ones.
+pub(crate) const RESERVED: usize = 16;
+
+/// Key of a connection: listener and far end.
+pub(crate) type PeerKey = (ListenerId, SocketAddr);
+
+/// Why another connection is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LimitExceeded {
+    /// The total limit is reached.
+    Total,
+    /// The limit for this source is reached.
+    Source,
+}
+
+/// The connections of all workers.
+///
+/// A connection opened by a peer is indexed only under its true source address, never under one claimed in its
+/// messages: nothing proves that the claimed address belongs to the peer, and requests to its real owner would be
+/// misdirected.
+//= rfc5923#8.2
+#[derive(Debug)]
+pub(crate) struct ConnectionIndex {
+    limit: usize,
+    per_source: usize,
+    open: AtomicUsize,
+    stripes: Vec<Mutex<Stripe>>,
+}
+
+#[derive(Debug, Default)]
+struct Stripe {
+    connections: HashMap<PeerKey, ConnId>,
+    sources: HashMap<IpAddr, u32>,
+}
+
+impl ConnectionIndex {
+    /// Creates an index for at most `limit` connections, of which one source may open `per_source`.
+    pub(crate) fn new(limit: usize, per_source: usize) -> Self {
+        let stripes = (0..STRIPES).map(|_| Mutex::default()).collect();
+        Self { limit, per_source, open: AtomicUsize::new(0), stripes }
+    }
+
+    /// Returns the connection to a peer.
+    pub(crate) fn find(&self, way: PeerKey) -> Option<ConnId> {
+        self.stripe(way.1.ip()).connections.get(&way).copied()
+    }
+
+    /// Registers `id`. If another connection is registered already, returns that one, which must be used instead.
+    pub(crate) fn claim(&self, way: PeerKey, id: ConnId) -> Result<(), ConnId> {
+        match self.stripe(way.1.ip()).connections.entry(way) {
+            Entry::Occupied(other) if *other.get() != id => Err(*other.get()),
+            Entry::Occupied(_) => Ok(()),
+            Entry::Vacant(vacant) => {
+                vacant.insert(id);
+                Ok(())
+            }
+        }
+    }
+
+    /// Removes `id` if it is the registered one.
+    pub(crate) fn withdraw(&self, way: PeerKey, id: ConnId) {
+        if let Entry::Occupied(entry) = self.stripe(way.1.ip()).connections.entry(way)
+            && *entry.get() == id
+        {
+            entry.remove();
+        }
+    }
+
+    /// Counts one more connection; with `source`, an accepted one from there. Each must be [released](Self::release).
+    pub(crate) fn acquire(&self, source: Option<IpAddr>) -> Result<(), LimitExceeded> {
+        // Accepted connections cannot use up the limit; otherwise the server could not open any of its own.
+        let limit = if source.is_some() { self.limit - self.limit / RESERVED } else { self.limit };
+        if self.open.fetch_add(1, Ordering::Relaxed) >= limit {
+            self.open.fetch_sub(1, Ordering::Relaxed);
+            return Err(LimitExceeded::Total);
+        }
+        let Some(source) = source else { return Ok(()) };
+        let mut stripe = self.stripe(source);
+        let count = stripe.sources.entry(network(source)).or_default();
+        if usize::try_from(*count).unwrap_or(usize::MAX) < self.per_source {
+            *count += 1;
+            return Ok(());
+        }
+        if *count == 0 {
+            stripe.sources.remove(&network(source));
+        }
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        Err(LimitExceeded::Source)
+    }
+
+    /// Counts one connection less.
+    pub(crate) fn release(&self, source: Option<IpAddr>) {
+        let before = self.open.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "more given back than taken");
+        let Some(source) = source else { return };
+        if let Entry::Occupied(mut count) = self.stripe(source).sources.entry(network(source)) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+
+    fn stripe(&self, ip: IpAddr) -> MutexGuard<'_, Stripe> {
+        // Only needs to spread; the maps themselves have keys that cannot be guessed.
+        let number = match network(ip) {
+            IpAddr::V4(ip) => u128::from(ip.to_bits()),
+            IpAddr::V6(ip) => ip.to_bits() >> 64,
+        };
+        let stripe = (number % 61) as usize % self.stripes.len();
+        #[expect(clippy::indexing_slicing, reason = "the remainder is within")]
+        self.stripes[stripe].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns what counts as one source: an IPv4 address, or the /64 of an IPv6 address, from which one host may choose
+/// addresses.
+fn network(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(_) => ip,
+        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WAY: PeerKey =
+        (ListenerId(0), SocketAddr::V4(std::net::SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, 5060)));
+
+    #[test]
+    fn one_connection_is_the_way_to_a_peer_until_it_is_withdrawn() {
+        let index = ConnectionIndex::new(10, 10);
+        let [first, second] = [ConnId::new(0, 1, 1), ConnId::new(1, 1, 1)];
+        assert_eq!(index.find(WAY), None);
+        assert_eq!(index.claim(WAY, first), Ok(()));
+        assert_eq!(index.claim(WAY, second), Err(first));
+        assert_eq!(index.find((ListenerId(1), WAY.1)), None, "another listener is another way");
+        index.withdraw(WAY, second);
+        assert_eq!(index.find(WAY), Some(first));
+        index.withdraw(WAY, first);
+        assert_eq!(index.claim(WAY, second), Ok(()));
+    }
+
+    #[test]
+    fn who_comes_leaves_room_for_what_we_open() {
+        let index = ConnectionIndex::new(2 * RESERVED, 10 * RESERVED);
+        let source = Some(WAY.1.ip());
+        assert_eq!((0..100).filter(|_| index.acquire(source).is_ok()).count(), 2 * RESERVED - 2);
+        assert_eq!(index.acquire(source), Err(LimitExceeded::Total));
+        assert_eq!([(); 3].map(|()| index.acquire(None)), [Ok(()), Ok(()), Err(LimitExceeded::Total)]);
+    }
+
+    #[test]
+    fn a_source_and_all_sources_together_have_their_limits() {
+        let index = ConnectionIndex::new(5, 2);
+        let ip = |text: &str| Some(text.parse().expect("an address"));
+        assert_eq!(index.acquire(ip("2001:db8::1")), Ok(()));
+        assert_eq!(index.acquire(ip("2001:db8::2")), Ok(()));
+        assert_eq!(index.acquire(ip("2001:db8::3")), Err(LimitExceeded::Source), "one network is one source");
+        assert_eq!(index.acquire(ip("2001:db8:0:1::1")), Ok(()));
+        assert_eq!(index.acquire(ip("192.0.2.1")), Ok(()));
+        assert_eq!(index.acquire(None), Ok(()), "what we open has no source");
+        assert_eq!(index.acquire(ip("192.0.2.2")), Err(LimitExceeded::Total));
+        assert_eq!(index.acquire(None), Err(LimitExceeded::Total));
+        index.release(ip("2001:db8::2"));
+        assert_eq!(index.acquire(ip("2001:db8::4")), Ok(()));
+    }
+}

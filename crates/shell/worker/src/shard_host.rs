@@ -1,0 +1,437 @@
+//! Shards of one worker: inputs, outputs and replacement after a panic.
+
+use std::any::Any;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
+
+use strowger_foundation::{Flow, ShardId, Timestamp};
+use strowger_message::{PartialPeek, Peek};
+use strowger_net as net;
+
+use crate::admission::Admission;
+use crate::calls::{Account, CallList};
+use crate::datagram_socket::{DatagramSocket, DeliveryFailure};
+use crate::migration::{MigrationState, ShardMessage};
+use crate::panics::{PanicLog, PanicReport};
+use crate::rebalance::Rebalancer;
+use crate::shard_factory::{ShardFactory, StateMachine};
+use crate::status::{ShardTotals, WorkerStatus, add_net};
+use crate::worker_io::{ListenerSocket, WorkerIo};
+use strowger_shard as shard;
+use strowger_shard::{Event, Input, Output, Snapshot, SteeringResult};
+
+/// State shared by all shard hosts.
+pub(crate) struct HostShared<M: ShardFactory> {
+    pub(crate) factory: M,
+    pub(crate) panics: Arc<PanicLog>,
+    /// Shards in transit, by destination worker.
+    pub(crate) arrivals: Vec<Mutex<Vec<ShardSlot<M::Shard>>>>,
+    /// Contribution of shards in transit to the status.
+    pub(crate) in_transit: Arc<Mutex<Vec<(ShardId, ShardTotals)>>>,
+    pub(crate) balance: Mutex<Rebalancer>,
+}
+
+/// A shard and its next wake-up.
+pub(crate) struct ShardSlot<B> {
+    pub(crate) id: ShardId,
+    /// Boxed because it is large: slots are scanned every round and move between workers.
+    pub(crate) shard: Box<B>,
+    /// Next wake-up; [`Timestamp::MAX`] if none. Stale while [`has_acted`](Self::has_acted) is set.
+    wakeup: Timestamp,
+    /// Whether it has acted since its next wake-up was last queried.
+    pub(crate) has_acted: bool,
+    /// Number of earlier shards with this id.
+    life: u32,
+    /// Version of its snapshot at the time it was released.
+    pub(crate) version: u64,
+    /// Recent inputs.
+    pub(crate) inputs: u32,
+}
+
+const _: () = assert!(size_of::<ShardSlot<shard::Shard>>() <= 128);
+
+impl<B: StateMachine> ShardSlot<B> {
+    fn new(maker: &impl ShardFactory<Shard = B>, id: ShardId, life: u32, snapshot: &Arc<Snapshot>) -> Self {
+        let brain = Box::new(maker.make(id, life, Arc::clone(snapshot)));
+        let wakeup = wakeup_of(&*brain);
+        Self { id, shard: brain, wakeup, has_acted: false, life, version: 0, inputs: 0 }
+    }
+}
+
+/// The shards of one worker, and its sockets.
+pub(crate) struct ShardHost<M: ShardFactory> {
+    pub(crate) shared: Arc<HostShared<M>>,
+    pub(crate) slots: Vec<ShardSlot<M::Shard>>,
+    /// By shard: index in `slots` if the shard is here.
+    pub(crate) slot_by_shard: Vec<Option<u16>>,
+    /// Whether any of `slots` [has acted](ShardSlot::has_acted).
+    pub(crate) has_acted: bool,
+    pub(crate) migration: MigrationState,
+    pub(crate) io: WorkerIo,
+    pub(crate) admission: Admission,
+    pub(crate) snapshot: Arc<Snapshot>,
+    /// Version of the snapshot.
+    pub(crate) version: u64,
+    /// Recent share of time that the worker was busy.
+    pub(crate) load: f64,
+    events: SyncSender<Event>,
+    /// Buffer that a shard swaps for its next message.
+    message: Vec<u8>,
+    /// Counters of shards that have been replaced.
+    retired_counters: shard::Counters,
+}
+
+impl<M: ShardFactory> ShardHost<M> {
+    pub(crate) fn new(
+        common: Arc<HostShared<M>>,
+        exits: WorkerIo,
+        admission: Admission,
+        snapshot: Arc<Snapshot>,
+        events: SyncSender<Event>,
+    ) -> Self {
+        let mut seats = Vec::new();
+        let mut places = Vec::new();
+        for id in (0..exits.shards()).map(ShardId) {
+            let is_here = exits.worker_of(id) == exits.index;
+            places.push(if is_here { u16::try_from(seats.len()).ok() } else { None });
+            if is_here {
+                seats.push(ShardSlot::new(&common.factory, id, 0, &snapshot));
+            }
+        }
+        let (message, buried, transit) = (Vec::new(), shard::Counters::default(), MigrationState::default());
+        let (has_acted, version, load) = (false, 0, 0.0);
+        Self {
+            shared: common,
+            slots: seats,
+            slot_by_shard: places,
+            has_acted,
+            migration: transit,
+            io: exits,
+            admission,
+            snapshot,
+            version,
+            load,
+            events,
+            message,
+            retired_counters: buried,
+        }
+    }
+
+    /// Returns the slot of a shard if it is here.
+    pub(crate) fn slot_of(&self, id: ShardId) -> Option<usize> {
+        self.slot_by_shard.get(usize::from(id.0)).copied().flatten().map(usize::from)
+    }
+
+    /// Finds the owner of a message and, if the owner is a shard of this worker, parses it into the empty `peek`.
+    /// Malformed messages and those without an owner are dropped here.
+    pub(crate) fn steer<'a>(
+        &mut self,
+        now: Timestamp,
+        bytes: &'a [u8],
+        peek: &mut Peek<'a>,
+    ) -> Option<(ShardId, SteeringResult)> {
+        let has_all = self.slots.len() == usize::from(self.io.shards());
+        self.find(now, bytes, peek, !has_all)
+    }
+
+    /// Parses into the empty `peek` a message already steered by the worker that received it. The owner stays the
+    /// same even if something has changed since, such as the proof of its address.
+    pub(crate) fn read_steered<'a>(
+        &mut self,
+        now: Timestamp,
+        bytes: &'a [u8],
+        peek: &mut Peek<'a>,
+    ) -> Option<SteeringResult> {
+        self.find(now, bytes, peek, false).map(|(_, steered)| steered)
+    }
+
+    /// Finds the owner of a message and parses it. If it `may_leave`, a message of another worker is parsed only as
+    /// far as needed to tell that it is one.
+    #[inline(always)]
+    fn find<'a>(
+        &mut self,
+        now: Timestamp,
+        bytes: &'a [u8],
+        peek: &mut Peek<'a>,
+        may_leave: bool,
+    ) -> Option<(ShardId, SteeringResult)> {
+        let Self { shared: common, snapshot, io: exits, .. } = self;
+        // Unwind safety: what was parsed is not used after a panic.
+        let found = catch_unwind(AssertUnwindSafe(|| {
+            let glance = if may_leave { PartialPeek::read(bytes) } else { None };
+            let known = glance.map(|glance| common.factory.owner(&glance, snapshot));
+            if let Some(Some((owner, _))) = &known
+                && exits.worker_of(*owner) != exits.index
+            {
+                return known;
+            }
+            peek.fill(bytes).ok()?;
+            let mut owner = known.unwrap_or_else(|| common.factory.owner(&peek.to_partial(), snapshot));
+            if let Some((_, steered)) = &mut owner {
+                common.factory.complete(peek, steered);
+            }
+            Some(owner)
+        }));
+        match found {
+            Ok(Some(Some(owner))) => return Some(owner),
+            Ok(Some(None)) => self.io.counters.unowned += 1,
+            Ok(None) => self.io.counters.malformed += 1,
+            Err(payload) => self.on_panic(None, now, payload.as_ref(), bytes),
+        }
+        None
+    }
+
+    /// Lets the shards that are here prefetch state for their messages.
+    pub(crate) fn prefetch<'p, 'a: 'p>(
+        &mut self,
+        now: Timestamp,
+        messages: impl Iterator<Item = (&'p (ShardId, SteeringResult), &'p Peek<'a>, &'a [u8])>,
+    ) {
+        let mut last = None;
+        // Unwind safety: the shard is dropped after a panic.
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            for ((id, steered), peek, bytes) in messages {
+                let Some(index) = self.slot_of(*id) else { continue };
+                last = Some((index, bytes));
+                if let Some(seat) = self.slots.get(index) {
+                    seat.shard.prefetch(peek, steered);
+                }
+            }
+        }));
+        if let (Err(payload), Some((index, bytes))) = (outcome, last) {
+            self.handle_shard_panic(index, now, payload.as_ref(), bytes);
+        }
+    }
+
+    /// Runs `read` on `bytes` outside any shard; `None` if it panics.
+    pub(crate) fn catch_panic<T>(&mut self, now: Timestamp, bytes: &[u8], read: impl FnOnce() -> T) -> Option<T> {
+        // Unwind safety: what was parsed is not used after a panic, and its connection is closed.
+        match catch_unwind(AssertUnwindSafe(read)) {
+            Ok(read) => Some(read),
+            Err(payload) => {
+                self.on_panic(None, now, payload.as_ref(), bytes);
+                None
+            }
+        }
+    }
+
+    /// Sends a datagram without involving a shard.
+    pub(crate) fn answer(&mut self, flow: Flow, bytes: &[u8]) {
+        self.message.clear();
+        self.message.extend_from_slice(bytes);
+        if let Some(ListenerSocket::Udp(outlet)) = self.io.sockets.get_mut(usize::from(flow.listener.0)) {
+            outlet.send(flow.peer, &mut self.message, net::OrderingKey::ALL);
+        }
+    }
+
+    /// Notifies every shard of unreachable peers. The kernel may report an error to any socket of an address,
+    /// regardless of which one sent, so the shards of other workers are notified as well.
+    pub(crate) fn handle_delivery_failures(&mut self, now: Timestamp) {
+        loop {
+            let Some(lost) = self.io.datagram_sockets_mut().find_map(DatagramSocket::poll_failure) else { break };
+            match lost {
+                DeliveryFailure::Unreachable(peer) => {
+                    self.io.notify_unreachable(peer);
+                    self.handle_unreachable(now, peer);
+                }
+                DeliveryFailure::Unsent(peer) => self.handle_unsent(now, peer),
+            }
+        }
+    }
+
+    /// Notifies every shard of this worker that a peer is unreachable.
+    pub(crate) fn handle_unreachable(&mut self, now: Timestamp, peer: SocketAddr) {
+        for seat in 0..self.slots.len() {
+            self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Unreachable { peer }));
+        }
+    }
+
+    /// Notifies every shard of this worker that its messages to a peer were not sent.
+    fn handle_unsent(&mut self, now: Timestamp, peer: SocketAddr) {
+        for seat in 0..self.slots.len() {
+            self.run(seat, now, &[], |brain| brain.handle_input(now, Input::SendFailed { peer }));
+        }
+    }
+
+    /// Notifies a shard that a flow could not be reached.
+    pub(crate) fn handle_unconnected(&mut self, now: Timestamp, id: ShardId, flow: Flow) {
+        self.io.streams.counters.unconnected += 1;
+        self.send_to_shard(now, id, ShardMessage::FlowFailed(flow));
+    }
+
+    /// Passes the new snapshot to every shard.
+    pub(crate) fn handle_config(&mut self, now: Timestamp, snapshot: &Arc<Snapshot>, version: u64) {
+        self.snapshot = Arc::clone(snapshot);
+        self.version = version;
+        for seat in 0..self.slots.len() {
+            self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Config(Arc::clone(snapshot))));
+        }
+    }
+
+    /// Wakes each shard whose wake-up is due.
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+        for index in 0..self.slots.len() {
+            if self.slots.get(index).is_some_and(|seat| seat.wakeup <= now) {
+                self.run(index, now, &[], |brain| brain.handle_timeout(now));
+            }
+        }
+    }
+
+    /// Queries the next wake-up of each shard that has acted, once for all its actions.
+    pub(crate) fn ask_wakeups(&mut self, now: Timestamp) {
+        if !std::mem::take(&mut self.has_acted) {
+            return;
+        }
+        for index in 0..self.slots.len() {
+            let Some(seat) = self.slots.get_mut(index).filter(|seat| seat.has_acted) else { continue };
+            seat.has_acted = false;
+            // Unwind safety: the shard is dropped after a panic.
+            match catch_unwind(AssertUnwindSafe(|| wakeup_of(&*seat.shard))) {
+                Ok(wakeup) => seat.wakeup = wakeup,
+                Err(payload) => self.handle_shard_panic(index, now, payload.as_ref(), &[]),
+            }
+        }
+    }
+
+    /// Returns the earliest wake-up of any shard, as of the last [query](Self::ask_wakeups); [`Timestamp::MAX`] if
+    /// none.
+    pub(crate) fn next_wakeup(&self) -> Timestamp {
+        debug_assert!(!self.has_acted, "all have been asked since they acted");
+        self.slots.iter().map(|seat| seat.wakeup).min().unwrap_or(Timestamp::MAX)
+    }
+
+    /// Returns the calls in progress, up to `limit`.
+    pub(crate) fn calls(&mut self, now: Timestamp, limit: usize) -> CallList {
+        let mut list = CallList::default();
+        for index in 0..self.slots.len() {
+            self.run(index, now, &[], |brain| brain.for_each_call(&mut |view| list.add(limit, &view)));
+        }
+        list
+    }
+
+    /// Returns the trunk registrations of the shards; each belongs to one shard.
+    pub(crate) fn accounts(&mut self, now: Timestamp) -> Vec<Account> {
+        let mut accounts = Vec::new();
+        for index in 0..self.slots.len() {
+            let mut add = |trunk: &str, status| accounts.push(Account { trunk: trunk.to_owned(), status });
+            self.run(index, now, &[], |brain| brain.for_each_account(now, &mut add));
+        }
+        accounts
+    }
+
+    /// Returns the status.
+    pub(crate) fn status(&mut self, now: Timestamp) -> WorkerStatus {
+        let mut net = net::Counters::default();
+        let outlets = || self.io.datagram_sockets();
+        outlets().for_each(|outlet| add_net(&mut net, outlet.socket().counters()));
+        let mut status = WorkerStatus {
+            worker: self.io.counters,
+            net,
+            streams: self.io.streams.counters,
+            connections: self.io.streams.len(),
+            unsent: outlets().map(DatagramSocket::unsent).sum::<usize>() + self.io.streams.unsent(),
+            version: self.version,
+            load: self.load,
+            overload: self.overload_status(),
+            ..WorkerStatus::default()
+        };
+        for index in 0..self.slots.len() {
+            self.totals_of(index, now).add_to(&mut status);
+        }
+        status.shard.add(&self.retired_counters);
+        status
+    }
+
+    /// Returns a shard's contribution to the status. A shard that panics here is replaced.
+    pub(crate) fn totals_of(&mut self, index: usize, now: Timestamp) -> ShardTotals {
+        let Some(seat) = self.slots.get(index) else { return ShardTotals::default() };
+        // Unwind safety: the shard is dropped after a panic.
+        catch_unwind(AssertUnwindSafe(|| ShardTotals::of(&*seat.shard))).unwrap_or_else(|payload| {
+            self.handle_shard_panic(index, now, payload.as_ref(), &[]);
+            ShardTotals::default()
+        })
+    }
+
+    /// Runs `act` on a shard and handles all its outputs. If it panics, it is replaced.
+    pub(crate) fn run(&mut self, index: usize, now: Timestamp, bytes: &[u8], act: impl FnOnce(&mut M::Shard)) {
+        self.has_acted = true;
+        let Self { slots: seats, io: exits, message, events, .. } = self;
+        let Some(seat) = seats.get_mut(index) else { return };
+        // Unwind safety: the shard is dropped after a panic, an unfinished message is overwritten, counters are plain
+        // numbers.
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            seat.inputs = seat.inputs.wrapping_add(1);
+            seat.has_acted = true;
+            act(&mut seat.shard);
+            drain(now, seat, exits, message, events);
+        }));
+        if let Err(payload) = outcome {
+            self.handle_shard_panic(index, now, payload.as_ref(), bytes);
+        }
+    }
+
+    /// Replaces a shard that has panicked, at `bytes` if it was given any.
+    #[cold]
+    fn handle_shard_panic(&mut self, index: usize, now: Timestamp, payload: &(dyn Any + Send), bytes: &[u8]) {
+        self.replace(index);
+        let id = self.slots.get(index).map(|seat| seat.id);
+        self.on_panic(id, now, payload, bytes);
+    }
+
+    /// Replaces a shard that panicked with a new one.
+    #[cold]
+    fn replace(&mut self, index: usize) {
+        let Self { shared: common, slots: seats, snapshot, retired_counters: buried, .. } = self;
+        let Some(seat) = seats.get_mut(index) else { return };
+        // If reading its counters panics too, they are lost.
+        if let Ok(counters) = catch_unwind(AssertUnwindSafe(|| seat.shard.counters())) {
+            buried.add(&counters);
+        }
+        let fresh = ShardSlot::new(&common.factory, seat.id, seat.life.wrapping_add(1), snapshot);
+        let broken = std::mem::replace(seat, fresh);
+        // Dropping it may panic on damaged state; what remains is leaked.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(broken)));
+    }
+
+    #[cold]
+    fn on_panic(&mut self, shard: Option<ShardId>, now: Timestamp, payload: &(dyn Any + Send), bytes: &[u8]) {
+        self.io.counters.panics += 1;
+        let report = PanicReport::new(shard, now, payload, bytes);
+        tracing::error!("{report}");
+        if self.shared.panics.record(report) {
+            tracing::error!("too many panics within a minute; the process aborts");
+            std::process::abort();
+        }
+    }
+}
+
+pub(crate) fn wakeup_of(brain: &impl StateMachine) -> Timestamp {
+    brain.poll_timeout().map_or(Timestamp::MAX, |wakeup| wakeup.at)
+}
+
+/// Takes all outputs of a shard.
+fn drain<B: StateMachine>(
+    now: Timestamp,
+    seat: &mut ShardSlot<B>,
+    exits: &mut WorkerIo,
+    message: &mut Vec<u8>,
+    events: &SyncSender<Event>,
+) {
+    message.clear();
+    while let Some(output) = seat.shard.poll_output(message) {
+        match output {
+            Output::Send { flow } => exits.send(now, seat.id, flow, message),
+            Output::Resolve { query, question } => exits.resolve(seat.id, query, question),
+            Output::Store { ticket, record } => exits.queue_record(seat.id, ticket, record),
+            Output::Event(event) => {
+                let is_record = matches!(event, Event::Call(_));
+                let is_dropped = events.try_send(event).is_err();
+                exits.counters.event_drops += u64::from(is_dropped);
+                exits.counters.record_drops += u64::from(is_dropped && is_record);
+            }
+        }
+        message.clear();
+    }
+}

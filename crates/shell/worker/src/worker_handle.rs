@@ -1,0 +1,186 @@
+//! Handle by which other threads reach a worker: a waker and a mailbox.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use strowger_foundation::ShardId;
+use strowger_locate::{LocateResult, QueryId};
+use strowger_shard::Snapshot;
+
+use crate::calls::WorkerQuery;
+use crate::datagram_socket::MAX_DELIVERY_FAILURES;
+use crate::handover::WorkerWaker;
+use crate::migration::{BindingRemoval, MigrationPlan};
+use crate::record_sink::RecordResult;
+use crate::status::StatusCell;
+use crate::streams::ClosedConnection;
+
+/// Handle by which other threads reach a worker.
+#[derive(Debug)]
+pub(crate) struct WorkerHandle {
+    pub(crate) waker: WorkerWaker,
+    pub(crate) snapshot_update: Mutex<Option<SnapshotUpdate>>,
+    pub(crate) is_stopping: AtomicBool,
+    pub(crate) status: StatusCell,
+    /// Number of pending DNS queries.
+    pub(crate) questions: AtomicUsize,
+    mailbox: Mutex<Mailbox>,
+    /// Whether `mailbox` holds anything.
+    has_mail_flag: AtomicBool,
+    /// Whether migrated shards have arrived.
+    has_arrivals: AtomicBool,
+    /// Shared by all workers: see [`lock_broadcast`](Self::lock_broadcast).
+    announcing: Arc<Mutex<()>>,
+}
+
+/// A snapshot and its version.
+#[derive(Debug)]
+pub(crate) struct SnapshotUpdate {
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) version: u64,
+}
+
+/// Notifications that a worker's shards must not miss. Bounded by the number of connections, pending queries and
+/// waiting records, since it is emptied every round.
+#[derive(Debug, Default)]
+pub(crate) struct Mailbox {
+    pub(crate) closed: Vec<ClosedConnection>,
+    /// Plans, each with the number of `closed` entries that precede it.
+    pub(crate) plans: Vec<(usize, Arc<MigrationPlan>)>,
+    /// Peers reported unreachable by another worker's socket; at most [`MAX_DELIVERY_FAILURES`].
+    pub(crate) unreachable: Vec<SocketAddr>,
+    pub(crate) answers: Vec<(ShardId, QueryId, LocateResult)>,
+    pub(crate) store_results: Vec<RecordResult>,
+    /// Dropped once all of `store_results` have been handled.
+    pub(crate) tokens: Vec<Arc<()>>,
+    pub(crate) removals: Vec<(ShardId, BindingRemoval)>,
+    pub(crate) queries: Vec<WorkerQuery>,
+}
+
+impl WorkerHandle {
+    /// Creates a handle; `announcing` is shared by all workers.
+    pub(crate) fn new(doorbell: WorkerWaker, announcing: Arc<Mutex<()>>) -> Self {
+        Self {
+            waker: doorbell,
+            snapshot_update: Mutex::new(None),
+            is_stopping: AtomicBool::new(false),
+            status: StatusCell::default(),
+            questions: AtomicUsize::new(0),
+            mailbox: Mutex::default(),
+            has_mail_flag: AtomicBool::new(false),
+            has_arrivals: AtomicBool::new(false),
+            announcing,
+        }
+    }
+
+    /// Locks broadcasts of plans and closed connections. The holder notifies all workers before the next one starts,
+    /// so all workers see these notifications in the same order.
+    pub(crate) fn lock_broadcast(&self) -> MutexGuard<'_, ()> {
+        self.announcing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Publishes the latest snapshot, replacing one that has not been fetched.
+    pub(crate) fn publish(&self, mail: SnapshotUpdate) {
+        *self.snapshot_update.lock().unwrap_or_else(PoisonError::into_inner) = Some(mail);
+        self.waker.wake_always();
+    }
+
+    /// Reports closed connections. The caller holds the broadcast lock and wakes the worker.
+    pub(crate) fn notify_closed(&self, closed: &[ClosedConnection]) {
+        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner).closed.extend_from_slice(closed);
+        self.has_mail_flag.store(true, Ordering::Release);
+    }
+
+    /// Delivers the answer to a pending query.
+    pub(crate) fn answer(&self, shard: ShardId, query: QueryId, answer: LocateResult) {
+        self.questions.fetch_sub(1, Ordering::Relaxed);
+        self.answer_unasked(shard, query, answer);
+    }
+
+    /// Delivers the answer to a query that was never sent.
+    pub(crate) fn answer_unasked(&self, shard: ShardId, query: QueryId, answer: LocateResult) {
+        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner).answers.push((shard, query, answer));
+        self.has_mail_flag.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Reports an unreachable peer if there is room. The caller wakes the worker.
+    pub(crate) fn notify_unreachable(&self, peer: SocketAddr) {
+        let mut post = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
+        if post.unreachable.len() < MAX_DELIVERY_FAILURES && !post.unreachable.contains(&peer) {
+            post.unreachable.push(peer);
+            self.has_mail_flag.store(true, Ordering::Release);
+        }
+    }
+
+    /// Reports the results of records.
+    pub(crate) fn notify_store_results(
+        &self,
+        mut stored: Vec<RecordResult>,
+        tokens: impl IntoIterator<Item = Arc<()>>,
+    ) {
+        let mut post = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
+        post.store_results.append(&mut stored);
+        post.tokens.extend(tokens);
+        drop(post);
+        self.has_mail_flag.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Reports a user who must no longer be reached, at all or at one contact.
+    pub(crate) fn notify_removal(&self, shard: ShardId, forgotten: BindingRemoval) {
+        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner).removals.push((shard, forgotten));
+        self.has_mail_flag.store(true, Ordering::Release);
+        self.waker.wake_always();
+    }
+
+    /// Delivers a migration plan. The caller holds the broadcast lock.
+    pub(crate) fn notify_plan(&self, plan: &Arc<MigrationPlan>) {
+        let mut post = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = post.closed.len();
+        post.plans.push((before, Arc::clone(plan)));
+        drop(post);
+        self.has_mail_flag.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Reports that migrated shards have arrived; they are stored elsewhere.
+    pub(crate) fn notify_arrivals(&self) {
+        self.has_arrivals.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Returns whether shards have arrived, and clears the flag.
+    pub(crate) fn take_arrival_flag(&self) -> bool {
+        self.has_arrivals.load(Ordering::Acquire) && self.has_arrivals.swap(false, Ordering::AcqRel)
+    }
+
+    /// Delivers a query of the control plane.
+    pub(crate) fn query(&self, inquiry: WorkerQuery) {
+        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner).queries.push(inquiry);
+        self.has_mail_flag.store(true, Ordering::Release);
+        self.waker.wake_always();
+    }
+
+    /// Returns whether the mailbox holds anything.
+    pub(crate) fn has_mail(&self) -> bool {
+        self.has_mail_flag.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the mailbox holds anything or shards have arrived.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.has_mail() || self.has_arrivals.load(Ordering::Acquire)
+    }
+
+    /// Takes the contents of the mailbox.
+    pub(crate) fn take_mailbox(&self) -> Option<Mailbox> {
+        let is_there = self.has_mail() && self.has_mail_flag.swap(false, Ordering::AcqRel);
+        is_there.then(|| std::mem::take(&mut *self.mailbox.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.waker.wake_always();
+    }
+}

@@ -1,0 +1,377 @@
+//! Resource usage of a server on this machine: CPU time, memory, context switches, interrupts of the machine, and
+//! dropped datagrams. It is read from /proc by process ID and includes child processes.
+
+mod parse;
+mod series;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use strowger_foundation::Timestamp;
+use strowger_net::Clock;
+
+pub use series::{ServerSeries, Usage};
+
+use parse::Stat;
+
+/// Number of samples after which children and sockets are looked up again.
+const REFRESH_INTERVAL: usize = 10;
+/// Maximum number of samples kept: one day at one per second.
+const MAX_SAMPLES: usize = 86_400;
+
+/// Resource usage of a process and its children since they started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// The time of the sample.
+    pub at: Timestamp,
+    /// Number of processes.
+    pub processes: u64,
+    /// Number of threads of all processes.
+    pub threads: u64,
+    /// CPU time in user mode.
+    pub user: Duration,
+    /// CPU time in the kernel.
+    pub system: Duration,
+    /// Resident memory, in bytes. Memory shared by several processes is counted once if the kernel reports that, else
+    /// once for each.
+    pub resident_bytes: u64,
+    /// Voluntary context switches.
+    pub voluntary: u64,
+    /// Involuntary context switches.
+    pub involuntary: u64,
+    /// Major page faults.
+    pub major_faults: u64,
+    /// Interrupts of the whole machine.
+    pub interrupts: u64,
+    /// Soft interrupts of the whole machine.
+    pub soft_interrupts: u64,
+    /// Datagrams dropped because the processes' socket buffers were full; `None` without permission to see their
+    /// sockets.
+    pub drops: Option<u64>,
+    /// Datagrams dropped because a buffer of any socket in their network namespace was full.
+    pub machine_drops: u64,
+}
+
+/// Sampler of processes and their children.
+#[derive(Debug)]
+pub struct ProcessSampler {
+    pids: Vec<u32>,
+    tick: Duration,
+    page_bytes: u64,
+    family: Vec<u32>,
+    sockets: Option<BTreeSet<u64>>,
+    /// Resident memory of all processes together at the last exact measurement, and by the quick count then; only for
+    /// more than one process.
+    together: Option<(u64, u64)>,
+    samples: usize,
+}
+
+impl ProcessSampler {
+    /// Starts sampling.
+    ///
+    /// # Errors
+    /// If one of the processes does not exist, or the list is empty.
+    pub fn new(pids: &[u32]) -> io::Result<Self> {
+        let pids = pids.to_vec();
+        if pids.is_empty() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        for pid in &pids {
+            read_stat(*pid)?;
+        }
+        let tick =
+            Duration::from_secs(1) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(100).max(1);
+        let page_bytes = rustix::param::page_size() as u64;
+        Ok(Self { pids, tick, page_bytes, family: Vec::new(), sockets: None, together: None, samples: 0 })
+    }
+
+    /// Returns the name of the first process.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let pid = self.root_pid();
+        let short = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        // The kernel keeps 15 characters of the name; the path of the executable may have the rest.
+        let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        let long = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if long.starts_with(short.trim_end()) { long.to_owned() } else { short.trim_end().to_owned() }
+    }
+
+    fn root_pid(&self) -> u32 {
+        self.pids.first().copied().unwrap_or(0)
+    }
+
+    fn refresh_children(&mut self) {
+        self.family = process_tree(&self.pids);
+        self.sockets = sockets_of(&self.family);
+        let exact = || {
+            let sizes = self.family.iter().map(|pid| {
+                let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+                Some(parse::field(&text, "Pss:") * 1_024).filter(|bytes| *bytes > 0)
+            });
+            sizes.sum::<Option<u64>>()
+        };
+        self.together = (self.family.len() > 1).then(exact).flatten().map(|bytes| (bytes, quick_count(&self.family)));
+    }
+
+    /// Returns the usage so far.
+    ///
+    /// # Errors
+    /// If the first process has ended.
+    pub fn sample(&mut self, at: Timestamp) -> io::Result<Sample> {
+        if self.samples.is_multiple_of(REFRESH_INTERVAL) {
+            self.refresh_children();
+        }
+        self.samples += 1;
+        let eldest = self.root_pid();
+        read_stat(eldest)?;
+        let mut sample = Sample { at, ..Sample::default() };
+        for pid in &self.family {
+            // Children may end at any time.
+            let Ok(stat) = read_stat(*pid) else { continue };
+            sample.processes += 1;
+            sample.threads += stat.threads;
+            sample.user += self.tick * u32::try_from(stat.user_ticks).unwrap_or(u32::MAX);
+            sample.system += self.tick * u32::try_from(stat.system_ticks).unwrap_or(u32::MAX);
+            sample.resident_bytes += stat.resident_pages * self.page_bytes;
+            sample.major_faults += stat.major_faults;
+            for thread in numbers_in(&format!("/proc/{pid}/task")) {
+                let status = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).unwrap_or_default();
+                sample.voluntary += parse::field(&status, "voluntary_ctxt_switches:");
+                sample.involuntary += parse::field(&status, "nonvoluntary_ctxt_switches:");
+            }
+        }
+        if let Some((exact, quick)) = self.together {
+            sample.resident_bytes = (exact + quick_count(&self.family)).saturating_sub(quick);
+        }
+        let machine = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        sample.interrupts = parse::field(&machine, "intr ");
+        sample.soft_interrupts = parse::field(&machine, "softirq ");
+        let network = |file: &str| std::fs::read_to_string(format!("/proc/{eldest}/net/{file}")).unwrap_or_default();
+        sample.machine_drops = parse::udp_overflows(&network("snmp"));
+        sample.drops = self
+            .sockets
+            .as_ref()
+            .map(|sockets| ["udp", "udp6"].iter().map(|file| parse::udp_drops(&network(file), sockets)).sum());
+        Ok(sample)
+    }
+}
+
+/// A [`ProcessSampler`] with a thread of its own.
+#[derive(Debug)]
+pub struct SamplerThread {
+    stop: Sender<()>,
+    thread: JoinHandle<ServerSeries>,
+}
+
+impl SamplerThread {
+    /// Samples processes and their children at intervals of `every`, by the clock of the run, until
+    /// [`stop`](Self::stop).
+    ///
+    /// # Errors
+    /// If one of the processes does not exist, or the thread cannot be started.
+    pub fn start(pids: &[u32], clock: Clock, every: Duration) -> io::Result<Self> {
+        let mut watch = ProcessSampler::new(pids)?;
+        let samples = vec![watch.sample(clock.now())?];
+        let mut series = ServerSeries { pid: watch.root_pid(), name: watch.name(), samples, is_gone: false };
+        let (stop, stopped) = channel();
+        let thread = std::thread::Builder::new().name("load-watch".to_owned()).spawn(move || {
+            loop {
+                // The last interval is sampled too, however short.
+                let is_last = stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout);
+                match watch.sample(clock.now()) {
+                    Ok(sample) if series.samples.len() < MAX_SAMPLES => series.samples.push(sample),
+                    Ok(_) => {}
+                    Err(_) => series.is_gone = true,
+                }
+                if is_last || series.is_gone {
+                    return series;
+                }
+            }
+        })?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Stops sampling and returns the samples.
+    #[must_use]
+    pub fn stop(self) -> ServerSeries {
+        // The thread may have ended together with the process.
+        let _ = self.stop.send(());
+        self.thread.join().unwrap_or_default()
+    }
+}
+
+/// Returns the processes that listen at an address of this machine over UDP or TCP; only the parent of each process
+/// tree. Empty if nothing listens there, the address belongs to another machine, or permission is missing.
+#[must_use]
+pub fn listening_pids(address: SocketAddr, is_stream: bool) -> Vec<u32> {
+    // A wildcard listener does not listen at the addresses of other machines.
+    if UdpSocket::bind((address.ip(), 0)).is_err() {
+        return Vec::new();
+    }
+    let files = if is_stream { ["tcp", "tcp6"] } else { ["udp", "udp6"] };
+    let tables = files.map(|file| std::fs::read_to_string(format!("/proc/net/{file}")).unwrap_or_default());
+    let inodes: BTreeSet<u64> = tables.iter().flat_map(|table| parse::listeners(table, address, is_stream)).collect();
+    if inodes.is_empty() {
+        return Vec::new();
+    }
+    let holders: Vec<u32> = numbers_in("/proc")
+        .into_iter()
+        .filter(|pid| sockets_of(&[*pid]).is_some_and(|own| !own.is_disjoint(&inodes)))
+        .collect();
+    let is_eldest = |pid: &u32| read_stat(*pid).is_ok_and(|stat| !holders.contains(&stat.parent));
+    holders.iter().copied().filter(is_eldest).collect()
+}
+
+/// Returns the resident memory of processes, in bytes, without mapped files. Copy-on-write pages shared with the
+/// parent count once for each process. The kernel need not walk their pages for this.
+fn quick_count(pids: &[u32]) -> u64 {
+    let (mut own, mut shared) = (0, 0);
+    for pid in pids {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        own += parse::field(&status, "RssAnon:") * 1_024;
+        shared = (parse::field(&status, "RssShmem:") * 1_024).max(shared);
+    }
+    own + shared
+}
+
+fn read_stat(pid: u32) -> io::Result<Stat> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    Stat::parse(&text).filter(|stat| !stat.is_dead).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// Returns processes and all their descendants, each once.
+fn process_tree(pids: &[u32]) -> Vec<u32> {
+    let all: Vec<(u32, u32)> =
+        numbers_in("/proc").into_iter().filter_map(|pid| Some((pid, read_stat(pid).ok()?.parent))).collect();
+    let mut family: Vec<u32> = Vec::new();
+    let mut waiting: Vec<u32> = pids.iter().rev().copied().collect();
+    while let Some(parent) = waiting.pop() {
+        if !family.contains(&parent) {
+            family.push(parent);
+            waiting.extend(all.iter().filter(|(_, its)| *its == parent).map(|(pid, _)| *pid));
+        }
+    }
+    family
+}
+
+/// Returns the sockets of processes; `None` if permission is missing for all of them.
+fn sockets_of(pids: &[u32]) -> Option<BTreeSet<u64>> {
+    let mut sockets = None;
+    for pid in pids {
+        let Ok(files) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
+        let inodes = files.flatten().filter_map(|file| parse::socket(std::fs::read_link(file.path()).ok()?.to_str()?));
+        sockets.get_or_insert_with(BTreeSet::new).extend(inodes);
+    }
+    sockets
+}
+
+/// Returns the entries of a directory whose names are numbers, in order.
+fn numbers_in(folder: &str) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut numbers: Vec<u32> =
+        entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_process_does_is_seen() {
+        let mut watch = ProcessSampler::new(&[std::process::id()]).expect("it runs");
+        let first = watch.sample(Timestamp::ZERO).expect("it runs");
+        let mut sum = 0_u64;
+        let clock = Clock::start();
+        let begun = clock.now();
+        while clock.now().saturating_since(begun) < Duration::from_millis(60) {
+            sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(1));
+        }
+        let second = watch.sample(Timestamp::from_millis(60)).expect("it runs");
+        assert!(first.resident_bytes > 1 << 20, "{first:?}");
+        assert!(second.user + second.system > first.user + first.system, "{first:?} {second:?}");
+        assert!(second.threads >= 1 && second.processes >= 1);
+        assert!(second.drops.is_some(), "its own sockets can be seen");
+        assert!(!watch.name().is_empty());
+    }
+
+    #[test]
+    fn who_listens_is_found() {
+        let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let address = udp.local_addr().expect("bound");
+        assert_eq!(listening_pids(address, false), [std::process::id()]);
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        assert_eq!(listening_pids(tcp.local_addr().expect("bound"), true), [std::process::id()]);
+        drop(udp);
+        let elsewhere = SocketAddr::from(([192, 0, 2, 1], address.port()));
+        let everywhere = UdpSocket::bind(("0.0.0.0", address.port())).expect("a port");
+        assert_eq!(listening_pids(elsewhere, false), [0_u32; 0], "another machine's");
+        drop(everywhere);
+        assert_eq!(listening_pids(address, false), [0_u32; 0]);
+    }
+
+    #[test]
+    fn datagrams_that_found_no_room_are_counted() {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let address = socket.local_addr().expect("bound");
+        let mut watch = ProcessSampler::new(&[std::process::id()]).expect("it runs");
+        let before = watch.sample(Timestamp::ZERO).expect("it runs");
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        for _ in 0..5_000 {
+            sender.send_to(&[0; 1_000], address).expect("loopback");
+        }
+        let after = watch.sample(Timestamp::ZERO).expect("it runs");
+        assert!(after.drops > before.drops, "{before:?} {after:?}");
+    }
+
+    #[test]
+    fn what_several_processes_share_is_counted_once() {
+        let mut children = [0; 3].map(|_| std::process::Command::new("sleep").arg("60").spawn().expect("sleep"));
+        let pids = children.each_ref().map(std::process::Child::id);
+        // They have pages of their own only once they run.
+        while !pids
+            .iter()
+            .all(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n"))
+        {
+            std::thread::yield_now();
+        }
+        let alone: u64 = pids
+            .iter()
+            .map(|pid| {
+                ProcessSampler::new(&[*pid])
+                    .and_then(|mut watch| watch.sample(Timestamp::ZERO))
+                    .expect("it runs")
+                    .resident_bytes
+            })
+            .sum();
+        let together =
+            ProcessSampler::new(&pids).and_then(|mut watch| watch.sample(Timestamp::ZERO)).expect("they run");
+        assert_eq!(together.processes, 3);
+        assert!(together.resident_bytes > 0 && together.resident_bytes < alone, "{} {alone}", together.resident_bytes);
+        for child in &mut children {
+            child.kill().and_then(|()| child.wait()).expect("it ends");
+        }
+    }
+
+    #[test]
+    fn a_watcher_sees_the_end_of_a_process() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        let watcher = SamplerThread::start(&[child.id()], Clock::start(), Duration::from_millis(1)).expect("it runs");
+        let family = process_tree(&[std::process::id(), child.id()]);
+        let times = family.iter().filter(|pid| **pid == child.id()).count();
+        assert_eq!(times, 1, "a child is of the family, once");
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+        while !watcher.thread.is_finished() {
+            std::thread::yield_now();
+        }
+        let series = watcher.stop();
+        assert!(series.is_gone && !series.samples.is_empty(), "{series:?}");
+        assert_eq!(series.name, "sleep");
+        assert!(ProcessSampler::new(&[series.pid]).is_err() && ProcessSampler::new(&[]).is_err());
+    }
+}
