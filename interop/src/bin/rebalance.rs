@@ -102,22 +102,22 @@ fn measure(size: &Size) -> Measurement {
     let mut steps = vec![("before", now_s())];
     sleep(PEACE);
 
-    steps.push(("a cluster is started and told to all", now_s()));
+    steps.push(("a third cluster starts", now_s()));
     stages.add(("c", None), &loopback(2));
     stages.reload_all();
-    steps.push(("it gets its share: 100 of 300", now_s()));
+    steps.push(("users move to it: 100 of 300", now_s()));
     stages.weigh("c", 100);
     stages.reload_all();
     sleep(size.turn());
     let moved = stages.registrations("c");
-    steps.push(("all who moved have registered there", now_s()));
+    steps.push(("moved users have registered there", now_s()));
     sleep(PEACE);
 
-    steps.push(("it gives its share back", now_s()));
+    steps.push(("users move back", now_s()));
     stages.weigh("c", 0);
     stages.reload_all();
     sleep(size.turn());
-    steps.push(("all have registered where they were", now_s()));
+    steps.push(("users have registered at their former clusters", now_s()));
     sleep(PEACE);
     let end = now_s();
     let registrations = registrations.end(PATIENCE);
@@ -194,13 +194,13 @@ fn document(size: &Size, measured: &Measurement) -> String {
     let Measurement { calls, registrations, steps, end, moved } = measured;
     let of = |pointer| calls.at(pointer).to_string().replace('"', "");
     let mut text = format!(
-        "# Rebalancing under load\n\nWhat calls and registrations notice when a third cluster is added to two, and when it gives its users back. \
-         Two servers of the first stage, clusters of two members that forward to each other, `store.mode = \"write-through\"`, one worker a \
-         server, all on one machine with the load.\n\n\
-         Made by `cargo run --release -p strowger-interop --bin rebalance -- --users {users} --rate {rate} --registering {registering} \
-         --register-rate {register_rate}`, {} processors ({}), Linux {}, {}.\n\n\
-         {users} users are called by s1, {rate} calls a second (INVITE, 180, 200, ACK, BYE, 200); {registering} others register by s2 again and \
-         again, {register_rate} a second.\n\n",
+        "# Rebalancing under load\n\nThe effect on calls and registrations of adding a third cluster to two, \
+         and of moving its users back. Two first-stage servers, clusters of two members that forward \
+         registrations to each other, `store.mode = \"write-through\"`, one worker per server, all on one \
+         machine with the load.\n\nMade by `cargo run --release -p strowger-interop --bin rebalance -- --users \
+         {users} --rate {rate} --registering {registering} --register-rate {register_rate}`, {} processors \
+         ({}), Linux {}, {}.\n\n{users} users are called through s1, {rate} calls a second (INVITE, 180, 200, \
+         ACK, BYE, 200); {registering} others register repeatedly through s2, {register_rate} a second.\n\n",
         of("/machine/processors"),
         of("/machine/processor"),
         of("/machine/kernel"),

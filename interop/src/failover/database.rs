@@ -23,7 +23,7 @@ impl Method for Replicated {
     }
 
     fn describe(&self) -> &'static str {
-        "a second proxy with a database that replicates (MariaDB, two ways); clients know both proxies"
+        "a second proxy with a replicated database (MariaDB, in both directions); clients know both proxies"
     }
 
     fn faults(&self) -> &'static [Fault] {

@@ -25,7 +25,7 @@ impl Method for Flows {
     }
 
     fn describe(&self) -> &'static str {
-        "the phone's second flow, by TCP (RFC 5626); `proxy.failover_timeout = \"1s\"`; the member of the newest flow dies, callers ask the other"
+        "the phone's second flow, over TCP (RFC 5626); `proxy.failover_timeout = \"1s\"`; the member with the newest flow dies, callers use the other one"
     }
 
     fn faults(&self) -> &'static [Fault] {

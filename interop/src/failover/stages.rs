@@ -31,7 +31,7 @@ pub struct TwoStages {
 /// A member fails. Members forward changes to each other.
 pub const STAGES_BY_PEERS: TwoStages = TwoStages {
     name: "two-stages",
-    describe: "a first stage that asks every 250 ms whether members are alive; members without an engine; a member dies",
+    describe: "a first stage that probes members every 250 ms; members without an engine; a member dies",
     engine: None,
     victim: MEMBERS[0],
     faults: &[Fault::Process, Fault::Machine],
@@ -40,7 +40,7 @@ pub const STAGES_BY_PEERS: TwoStages = TwoStages {
 /// A member or the engine fails.
 pub const STAGES_BY_ENGINE: TwoStages = TwoStages {
     name: "two-stages-redis",
-    describe: "the same; members with Redis, a replica and three sentinels",
+    describe: "the same with Redis, a replica and three sentinels",
     engine: Some(Arrangement::RedisSentinel),
     victim: MEMBERS[0],
     faults: &[Fault::Process, Fault::Machine, Fault::Engine],
@@ -49,7 +49,7 @@ pub const STAGES_BY_ENGINE: TwoStages = TwoStages {
 /// A first-stage server fails.
 pub const FIRST_STAGE: TwoStages = TwoStages {
     name: "two-stages-first",
-    describe: "the same, without an engine; a server of the first stage dies, and clients ask the other one",
+    describe: "the same without an engine; a first-stage server dies, and clients try the other one",
     engine: None,
     victim: ENTRANCE,
     faults: &[Fault::Process, Fault::Machine],

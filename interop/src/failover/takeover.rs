@@ -27,7 +27,7 @@ impl Method for ByTakeover {
     }
 
     fn describe(&self) -> &'static str {
-        "one address of two registrars, moved by keepalived; clients know that address alone"
+        "one address of two registrars, moved by keepalived; clients know only that address"
     }
 
     fn faults(&self) -> &'static [Fault] {

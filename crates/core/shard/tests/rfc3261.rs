@@ -8,7 +8,7 @@ use std::time::Duration;
 use strowger_foundation::{ConnId, Flow, ListenerId, Transport};
 use strowger_proxy::Stateless;
 use strowger_registrar::{KeepAlive, Nat};
-use strowger_shard::{Action, Input, TargetAddress, Route, RouteTarget};
+use strowger_shard::{Action, Input, Route, RouteTarget, TargetAddress};
 use support::{ALICE, BOB, BOB2, SERVER, SentMessage, World, finals, find, request, summary};
 
 const ELSEWHERE: &str = "192.0.2.99:5060";
@@ -292,7 +292,8 @@ fn a_loose_route_leads_and_the_request_uri_stays() {
 
 fn by_stream(stateless: Stateless) -> World {
     World::listening(&["UDP", "TCP"], |snapshot| {
-        let address = TargetAddress::Literal { address: BOB.parse().expect("an address"), transport: Some(Transport::Tcp) };
+        let address =
+            TargetAddress::Literal { address: BOB.parse().expect("an address"), transport: Some(Transport::Tcp) };
         let action = Action::proxy(vec![RouteTarget { address, ..target(BOB) }], stateless);
         snapshot.routes = vec![Route::of_domain(b"*", action)];
     })
