@@ -377,7 +377,7 @@ impl Bench {
         let _ = write!(
             text,
             "- {}\n\n{users} users on each side, in {network}. The server has the first core with all of its processes, one of them \
-             receiving; the generator (`strowger load --segmentation --awake`, so that its core does not end first and nobody's time goes into waking it), \
+             receiving; the generator (`strowger load --segmentation --busy-poll`, so that its core does not end first and nobody's time goes into waking it), \
              both ends of it, has the second. They run {turn} whatever else the machine does. Rounds: {rounds}; the servers by turns, \
              started anew for each. Calls begin at the highest of the rates: the first {cold} s of it are what the targets call the \
              first, and after {warm_up} s it is measured for {seconds} s; then come the other rates and saturation ({outstanding} calls at \

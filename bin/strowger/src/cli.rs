@@ -170,8 +170,8 @@ pub(crate) struct ImportFrom {
     #[arg(long)]
     pub(crate) any_version: bool,
     /// Timeout for the database
-    #[arg(long, value_name = "TIME", default_value = "5s")]
-    pub(crate) patience: Span,
+    #[arg(long, alias = "patience", value_name = "TIME", default_value = "5s")]
+    pub(crate) timeout: Span,
 }
 
 /// What can be imported.

@@ -30,7 +30,7 @@ pub(crate) fn run(meant: ConfigSource<'_>, arguments: ImportArguments) -> Result
     };
     let wanted = wanted(&config, &from)?;
     let url = url(&from.url)?;
-    let mut tables = Tables::new(&url, flavor, from.patience.0);
+    let mut tables = Tables::new(&url, flavor, from.timeout.0);
     if !from.any_version {
         let names: Vec<Table> = wanted.iter().map(|what| what.table()).collect();
         tables.check(&names).map_err(failure_of_version)?;
