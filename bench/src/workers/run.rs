@@ -136,7 +136,7 @@ impl Server {
             throttled: self.cages.throttled(),
             generator: number(&report["generator"]["cpu_s"]) / number(&report["elapsed_s"]),
             shards: loads.iter().filter_map(|load| load["shards"].as_u64()).collect(),
-            handed_over: number(&status["counters"]["workers"]["handed_over"])
+            handed_over: number(&status["counters"]["workers"]["handover_sent"])
                 / number(&status["counters"]["sockets"]["received"]),
         })
     }

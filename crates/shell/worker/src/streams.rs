@@ -199,7 +199,7 @@ impl Streams {
         let slot = stream.ok().and_then(|stream| self.insert(now, way, stream, Phase::Opening));
         let Some(slot) = slot else {
             self.index.release(None);
-            self.counters.unopened += 1;
+            self.counters.connect_failures += 1;
             return Err(());
         };
         let id = self.id(slot);
@@ -374,7 +374,7 @@ impl Streams {
         if !connection.is_listed && connection.phase != Phase::Dead {
             connection.is_listed = true;
             self.paused.push_back(id);
-            self.counters.left_unread += 1;
+            self.counters.overload_pauses += 1;
         }
     }
 
@@ -498,7 +498,7 @@ impl Streams {
 
     /// Makes a connection ready in the next round.
     pub(crate) fn stall(&mut self, slot: u32) {
-        self.counters.stalled += 1;
+        self.counters.handover_pauses += 1;
         self.stalled.push(slot);
     }
 
@@ -602,7 +602,7 @@ impl Streams {
             _ if is_counted => return,
             CloseReason::Ended => &mut counters.closed_by_peer,
             CloseReason::Broken => &mut counters.closed_broken,
-            CloseReason::ConnectFailed => &mut counters.unopened,
+            CloseReason::ConnectFailed => &mut counters.connect_failures,
             CloseReason::ConnectTimeout => &mut counters.connect_timeouts,
             CloseReason::Idle => &mut counters.closed_idle,
             CloseReason::Slow => &mut counters.closed_slow,

@@ -146,7 +146,7 @@ fn what_must_be_told_to_a_shard_follows_it() {
     assert_eq!(receive(&phone), "unregister bob@example.com all");
     running.fleet.unregister(b"bob@example.com", Some(b"sip:b@192.0.2.1"));
     assert_eq!(receive(&phone), "unregister bob@example.com sip:b@192.0.2.1");
-    spin_until(|| running.fleet.status().total.worker.passed_on == 3);
+    spin_until(|| running.fleet.status().total.worker.forwarded_after_rebalance == 3);
 }
 
 #[test]
