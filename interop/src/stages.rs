@@ -65,7 +65,7 @@ struct Cluster {
     name: &'static str,
     weight: u16,
     /// The weight that it had before.
-    was: u16,
+    previous_weight: u16,
     store: Option<String>,
     members: Vec<String>,
 }
@@ -139,7 +139,7 @@ impl Stages {
         let members: Vec<String> = (1..=self.layout.members).map(|number| format!("{name}{number}")).collect();
         assert_eq!(machines.len(), members.len(), "a machine for each member");
         members.iter().zip(machines).for_each(|(member, machine)| self.place(member, machine));
-        self.clusters.push(Cluster { name, weight, was: weight, store, members });
+        self.clusters.push(Cluster { name, weight, previous_weight: weight, store, members });
     }
 
     fn write(&self) {
@@ -159,8 +159,11 @@ impl Stages {
             let address = self.address(name);
             let _ = write!(text, "\n[[first_stage]]\nname = {name:?}\naddress = \"{address}\"\n");
         }
-        for Cluster { name, weight, was, store, members } in &self.clusters {
-            let _ = write!(text, "\n[[second_stage]]\nname = {name:?}\nweight = {weight}\nwas = {was}\n");
+        for Cluster { name, weight, previous_weight, store, members } in &self.clusters {
+            let _ = write!(
+                text,
+                "\n[[second_stage]]\nname = {name:?}\nweight = {weight}\nprevious_weight = {previous_weight}\n"
+            );
             if let Some(store) = store {
                 let _ = writeln!(text, "store = {store:?}");
             }
@@ -305,7 +308,7 @@ impl Stages {
 
     /// What was changed before is over: nobody has to be looked for where they were before it.
     fn settle_weights(&mut self) {
-        self.clusters.iter_mut().for_each(|cluster| cluster.was = cluster.weight);
+        self.clusters.iter_mut().for_each(|cluster| cluster.previous_weight = cluster.weight);
     }
 
     /// Has a server read the file again.

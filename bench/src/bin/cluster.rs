@@ -403,8 +403,8 @@ impl Bench {
              stands beside it. One worker, or one receiving process of Kamailio; {WAITING_CHILDREN} where each waits for MariaDB (1 and 3). No passwords.\n\n\
              Engines run as an operator would run them, and their files lie on the disk that is named above. {} They are started anew for each \
              row.\n\n\
-             What a 200 means is written behind the engine: *engine and disk* is `promise = \"engine\"` with `store.mode = \"write-through\"` (the \
-             default), *engine* the same with `memory`, *disk* `promise = \"disk\"`. *Replica*: `replicas = 1` too, and a Redis that replicates.\n\n\
+             What a 200 means is written behind the engine: *engine and disk* is `durability = \"engine\"` with `store.mode = \"write-through\"` (the \
+             default), *engine* the same with `memory`, *disk* `durability = \"disk\"`. *Replica*: `replicas = 1` too, and a Redis that replicates.\n\n\
              Rates: {users} users on {SOCKETS} sockets, one contact each (address 24 B, URI 40 B), who refresh: the same Call-ID, a CSeq that \
              rises. {window} under way at saturation; {warm_up} s to warm up, {seconds} s measured, once: a run on a shared machine is worth \
              some percent. At saturation the times are those of the queue. A REGISTER is sent again after 0.5, 1.5 and 3.5 s, and counts as lost \

@@ -65,7 +65,7 @@ impl Import {
 
     /// Opens our database; a dry run does not create one.
     fn store(&self) -> Result<UserStore<AnyBackend>, Failure> {
-        if self.from.dry_run && self.config.store.users.is_any() && !self.path()?.exists() {
+        if self.from.dry_run && self.config.store.shared_users.is_any() && !self.path()?.exists() {
             return Ok(UserStore::open_memory()?.into());
         }
         store(&self.config)
@@ -84,7 +84,7 @@ impl Import {
 
 /// Opens our database.
 fn store(config: &Config) -> Result<UserStore<AnyBackend>, Failure> {
-    if config.store.users.is_any() {
+    if config.store.shared_users.is_any() {
         return Ok(UserStore::open(path(config)?)?.into());
     }
     Ok(UserStore::connect(&config.shared_users())?.into())

@@ -444,7 +444,7 @@ impl Streams {
 
     /// Stores unhandled input, in its own buffer or one that just fits.
     pub(crate) fn keep(&mut self, now: Timestamp, slot: u32, kept: Rest<'_>, needed: Option<usize>, is_begun: bool) {
-        let message_time = self.limits.message_time;
+        let message_timeout = self.limits.message_timeout;
         // Complete messages that wait for their turn or for another worker may use the same amount again.
         let has_room = self.kept_bytes < KEPT_BYTES * if needed.is_some() { 1 } else { 2 };
         let Some(connection) = self.get(slot) else { return };
@@ -469,7 +469,7 @@ impl Streams {
         } else if is_begun || connection.since == Timestamp::MAX {
             connection.since = now;
         }
-        let deadline = if needed.is_some() { connection.since + message_time } else { Timestamp::MAX };
+        let deadline = if needed.is_some() { connection.since + message_timeout } else { Timestamp::MAX };
         self.kept_bytes += extra;
         if extra > 0 && !has_room {
             return self.kill(slot, CloseReason::Memory);
@@ -661,7 +661,7 @@ impl Streams {
             let Some(connection) = self.get(slot) else { continue };
             let (phase, since, heard) = (connection.phase, connection.since, connection.heard);
             let silent = heard + self.patience(phase);
-            let slow = if since == Timestamp::MAX { since } else { since + self.limits.message_time };
+            let slow = if since == Timestamp::MAX { since } else { since + self.limits.message_timeout };
             let is_endless = phase == Phase::Open && self.limits.idle.is_zero();
             let mut next = silent.min(slow);
             if next <= now {

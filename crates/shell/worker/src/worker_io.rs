@@ -15,7 +15,7 @@ use crate::datagram_socket::{DatagramSocket, Receiving};
 use crate::handover::{HandoverCommand, HandoverMessage, MIN_RING_CAPACITY, Receiver, RingFull, Sender};
 use crate::migration::ShardMessage;
 use crate::new_work_queue::NewWorkQueue;
-use crate::options::Spread;
+use crate::options::PacketSteering;
 use crate::record_sink::{RecordBatch, RecordResult, RecordSink};
 use crate::resolve::{MAX_DNS_QUERIES, Reply, Resolve};
 use crate::status::Counters;
@@ -282,10 +282,10 @@ impl WorkerIo {
     }
 
     /// Makes the first `active` workers receive datagrams.
-    pub(crate) fn receive_at(&self, active: usize, spread: Spread) {
+    pub(crate) fn receive_at(&self, active: usize, steering: PacketSteering) {
         for (port, new_work) in self.sockets.iter().zip(&self.new_work) {
             if let Some(outlet) = port.as_datagram() {
-                let receivers = Receiving { active, all: self.links.len(), spread, is_sorted: new_work.is_some() };
+                let receivers = Receiving { active, all: self.links.len(), steering, is_sorted: new_work.is_some() };
                 receivers.apply(outlet.socket());
             }
         }
