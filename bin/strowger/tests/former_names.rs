@@ -55,13 +55,12 @@ fn former_options_work_and_are_not_shown() {
         assert!(!ran.err.contains("unexpected argument") && !ran.err.contains("possible values"), "{ran:?}");
     }
     for (command, former) in [
-        (&["load", "run"][..], &["--awake", "there", "here"][..]),
+        (&["load", "run"][..], &["--awake", "- there:", "- here:"][..]),
         (&["load", "search"], &["--over"]),
         (&["load", "sipstone"], &["--known"]),
         (&["import", "kamailio"], &["--patience"]),
     ] {
         let help = folder.run(&[command, &["--help"]].concat()).ok();
-        let words: Vec<&str> = help.split(|c: char| !c.is_alphanumeric() && c != '-').collect();
-        assert!(former.iter().all(|former| !words.contains(former)), "{command:?}: {help}");
+        assert!(former.iter().all(|former| !help.contains(former)), "{command:?}: {help}");
     }
 }
