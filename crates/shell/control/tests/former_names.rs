@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use strowger_control::config::values::StoreUrl;
 use strowger_control::config::{
-    Config, ConfigSource, Durability, Policy, Segmentation, Span, Steering, TransactionCost,
+    Cluster, Config, ConfigSource, Durability, Policy, Segmentation, Span, Steering, TransactionCost,
 };
 
 /// Each former name, with the line, key and message of its warning.
@@ -67,7 +67,7 @@ fn former_names_are_read() {
     assert_eq!((config.server.steering, config.server.segmentation), (Steering::Packets, Segmentation::Auto));
     assert_eq!(config.shared_users().len(), 1);
     assert_eq!(config.tcp.message_timeout, Span(Duration::from_secs(7)));
-    assert_eq!(config.cluster.as_ref().map(|cluster| cluster.durability()), Some(Durability::Disk));
+    assert_eq!(config.cluster.as_ref().map(Cluster::durability), Some(Durability::Disk));
     assert!(!config.overload.feedback);
     assert_eq!(config.proxy.unrouted_status, 603);
     let [first, second] = config.balancers.as_slice() else { panic!("two balancers") };
