@@ -36,7 +36,7 @@ fn total(binary: &Path, contender: Contender, calls: u32, lasts: Duration) -> Re
     let begun = Instant::now();
     let mut load = Command::new(binary);
     load.args(["load", "run", "--to", &format!("udp:{BALANCER}"), "--quiet", "--no-watch", "--no-retransmissions"]);
-    load.args(["--callee", "there", "--domain", DOMAIN, "--users", "100"]);
+    load.args(["--callee", "remote", "--domain", DOMAIN, "--users", "100"]);
     load.args(["--outstanding", AT_ONCE, "-m", &calls.to_string()]);
     let output = load.stdin(Stdio::null()).output().map_err(|error| format!("{load:?}: {error}"))?;
     if !output.status.success() {

@@ -95,9 +95,9 @@ fn members_share_registrations_as_they_were_told_to() {
 fn members_that_share_nothing_have_no_spare_but_by_the_phones() {
     let out = shown("size --subscribers 2M --replication none --failover client");
     has(&out, &["phones register with all 3 members of a cluster", "--replication none,"]);
-    has_none(&out, &["through an engine", "each member has a database", "cluster.promise"]);
+    has_none(&out, &["through an engine", "each member has a database", "cluster.durability"]);
     // Phones that register with each member need no replication.
-    has_none(&shown("size --subscribers 2M --failover client"), &["through an engine", "cluster.promise"]);
+    has_none(&shown("size --subscribers 2M --failover client"), &["through an engine", "cluster.durability"]);
     has(
         &shown("size --subscribers 2M --replication none --availability 0"),
         &["1 SERVER: 1 cluster of 1 member, and no first stage.", "availability 99 %"],
