@@ -221,7 +221,7 @@ fn whole_dialogs_between_others() {
 #[test]
 fn early_dialogs_stay_with_their_target() {
     let callees = callees(4);
-    let server = balancer(&uris(&callees), "policy = \"least-work\"\n").start();
+    let server = balancer(&uris(&callees), "policy = \"round-robin\"\n").start();
     let mut caller = Caller::new(server.address());
     for callee in &callees {
         callee.behave(AnswerBehavior { ring: Duration::from_secs(1), early: 2, ..AnswerBehavior::default() });
