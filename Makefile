@@ -1,10 +1,10 @@
 .PHONY: help run test bench clean
 
 help:
-	@echo "make run    build, start on port 5060 (UDP and TCP) with ./data, make two demo users the first time"
-	@echo "make test   install the phones it needs (as root, on Debian) and run every test"
-	@echo "make bench  measure beside Kamailio and write bench/RESULTS.md, fifty minutes; QUICK=1 tries it in minutes"
-	@echo "make clean  remove what was built (./data stays)"
+	@echo "make run    build, create two demo users the first time, and start on port 5060 (UDP and TCP) with ./data"
+	@echo "make test   install missing phones and servers (as root, on Debian) and run all tests"
+	@echo "make bench  compare with Kamailio and write bench/RESULTS.md (fifty minutes; QUICK=1: a few minutes, no file)"
+	@echo "make clean  remove the build output (keeps ./data)"
 
 run:
 	@sh scripts/run.sh

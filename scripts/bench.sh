@@ -1,20 +1,20 @@
 #!/bin/sh
-# Runs the benchmarks: what reading a message costs; then calls and registrations beside Debian's Kamailio and a bare relay, which
-# writes bench/RESULTS.md and takes about fifty minutes. QUICK=1 tries everything in some minutes and writes nothing.
-# What follows the name goes to the second one: scripts/bench.sh --scenarios call --rounds 3
-# Close other programs first: wall time on a busy machine says little.
+# Runs the benchmarks: parsing a message, then calls and registrations compared with Debian's Kamailio and a bare relay. The second
+# part writes bench/RESULTS.md and takes about fifty minutes. QUICK=1 runs everything in a few minutes and writes nothing.
+# Arguments are passed to the second part: scripts/bench.sh --scenarios call --rounds 3
+# Close other programs first: wall time on a busy machine is unreliable.
 set -eu
 case "${1:-}" in
 -h | --help)
     sed -n '2,5s/^# //p' "$0"
-    echo "All that it takes: cargo run --release -p strowger-bench --bin proxy -- --help"
+    echo "All options: cargo run --release -p strowger-bench --bin proxy -- --help"
     exit
     ;;
 esac
 . "$(dirname "$0")/common.sh"
 . scripts/bootstrap.sh
 
-# Programs of servers lie where the PATH of people who are not root does not lead.
+# Server programs are in sbin, which the PATH of ordinary users may lack.
 PATH="$PATH:/usr/sbin:/sbin"
 export PATH
 
@@ -22,21 +22,21 @@ missing=""
 for needed in kamailio valgrind; do have "$needed" || missing="$missing $needed"; done
 if [ -n "$missing" ] && can_apt; then
     say "installing$missing"
-    # The package would start a server for this machine.
+    # Keeps the package from starting a server.
     policy=/usr/sbin/policy-rc.d
     if [ -e "$policy" ]; then policy=""; else (printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy"); fi
     # shellcheck disable=SC2086  # several packages
     apt_install $missing || echo "could not install$missing"
     [ -z "$policy" ] || rm -f "$policy"
 fi
-have kamailio || echo "SKIPPED: Kamailio, which is not installed, and only root may install it (sudo apt-get install kamailio)"
-have valgrind || echo "SKIPPED: counting instructions, for valgrind is not installed (sudo apt-get install valgrind)"
+have kamailio || echo "SKIPPED: Kamailio: it is not installed, and only root can install it (sudo apt-get install kamailio)"
+have valgrind || echo "SKIPPED: instruction counts: valgrind is not installed (sudo apt-get install valgrind)"
 
 say "building"
 cargo build --locked --release -p strowger -p strowger-bench --bin strowger --bin bench --bin proxy
 built="$(target_dir)/release"
 
-say "reading a message"
+say "parsing a message"
 "$built/bench" parse
 
 say "calls and registrations"

@@ -1,4 +1,4 @@
-# Helpers of the other scripts; read with `.`, in a POSIX shell.
+# Functions for the other scripts, which source this file in a POSIX shell.
 
 cd "$(dirname "$0")/.."
 
@@ -7,7 +7,7 @@ have() { command -v "$1" >/dev/null 2>&1; }
 is_root() { [ "$(id -u)" = 0 ]; }
 can_apt() { is_root && have apt-get; }
 
-# apt_install PACKAGE…: quietly; its log is shown when it fails.
+# apt_install PACKAGE…: installs packages; prints the end of the log only on failure.
 apt_install() {
     log=$(mktemp)
     export DEBIAN_FRONTEND=noninteractive
@@ -19,5 +19,5 @@ apt_install() {
     rm -f "$log"
 }
 
-# Where cargo puts what it builds.
+# Prints cargo's target directory.
 target_dir() { printf '%s\n' "${CARGO_TARGET_DIR:-target}"; }

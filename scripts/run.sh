@@ -1,15 +1,15 @@
 #!/bin/sh
-# Builds the server, makes two demo users at the first start, and starts it on port 5060 with what it keeps in ./data.
-# STROWGER_ADDRESS chooses which of this machine's addresses is shown.
+# Builds the server, creates two demo users on the first run, and starts it on port 5060 with its data in ./data.
+# STROWGER_ADDRESS sets the address that is shown for this machine.
 set -eu
 . "$(dirname "$0")/common.sh"
 . scripts/bootstrap.sh
 
-say "building (the first time takes some minutes)"
+say "building (takes some minutes the first time)"
 cargo build --locked --release --bin strowger
 strowger="$(target_dir)/release/strowger"
 
-# The address that other machines see; asking the routing table sends nothing.
+# The address that other machines see. The route lookup sends no packet.
 own_address() {
     address=$(ip -4 route get 192.0.2.1 2>/dev/null | sed -n 's/.* src \([0-9.]*\).*/\1/p')
     [ -n "$address" ] || address=$(hostname -I 2>/dev/null | tr ' ' '\n' | grep -m 1 -E '^[0-9]+(\.[0-9]+){3}$' || true)
@@ -33,22 +33,22 @@ fi
 
 (umask 077 && mkdir -p data)
 address=${STROWGER_ADDRESS:-$(own_address)}
-users=$("$strowger" user list --json 2>/dev/null || true) # at the first start there are none
+users=$("$strowger" user list --json 2>/dev/null || true) # fails on the first run
 if printf '%s' "$users" | grep -qF "\"alice@localhost\""; then
-    say "the demo users alice and bob are there from an earlier start; their domain (SIP server) is $address"
-    echo "  A new password: $strowger user passwd alice"
+    say "the demo users alice and bob already exist; their domain (SIP server) is $address"
+    echo "  To set a new password: $strowger user passwd alice"
 else
     alice=$(random_password)
     bob=$(random_password)
     printf '%s\n' "$alice" | "$strowger" user add alice >/dev/null
     printf '%s\n' "$bob" | "$strowger" user add bob >/dev/null
-    say "two demo users were made; their passwords are shown this once"
+    say "created two demo users; their passwords are shown only once"
     show_account alice "$alice"
     show_account bob "$bob"
-    echo "  Give each to a soft-phone, on this machine or on another that reaches $address. In Linphone: \"Use a SIP"
-    echo "  account\" (third-party), with the values above. Then let alice call sip:bob@$address"
+    echo "  Configure each on a softphone, on this machine or on another that reaches $address. In Linphone, choose \"Use"
+    echo "  a SIP account\" (third-party) and enter the values above. Then call sip:bob@$address as alice."
     echo "  README.md has the steps for Linphone, and for two baresip phones in two terminals."
 fi
 
-say "starting on port 5060 (UDP and TCP); Ctrl-C ends it"
+say "starting on port 5060 (UDP and TCP); press Ctrl-C to stop"
 exec "$strowger" serve

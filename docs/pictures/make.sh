@@ -1,12 +1,12 @@
 #!/bin/sh
-# The picture of a load report in the README:
+# Makes the picture of a load report in the README:
 #   sh docs/pictures/make.sh REPORT.html [HEIGHT]
-# REPORT.html is what `strowger load run --html` or `strowger load compare --html` wrote; HEIGHT is how much of it is shown, in pixels: 1231 is a
-# run's page as far as its second row of plots, 1412 the three rows of a comparison.
-# A comparison is two such runs, here of a server on the first core and the generator on the second, and what lays them beside each other:
+# `strowger load run --html` or `strowger load compare --html` writes REPORT.html. HEIGHT is the visible part of it in pixels: 1231 (the default)
+# shows a run as far as its second row of plots, 1412 the three rows of a comparison.
+# For a comparison, run this command once for each server, with the server on the first core and the generator on the second, then compare:
 #   taskset -c 1 strowger load run --to udp:127.0.0.1:5060 --rate 1000 --busy-poll --users 1000 --sockets 8 --warm-up 35s --time 30s --json NAME.json
 #   strowger load compare kamailio.json strowger.json --html REPORT.html
-# Needs chromium and pngquant (Debian: apt-get install chromium pngquant).
+# Requires chromium and pngquant (Debian: apt-get install chromium pngquant).
 set -eu
 
 report=${1:?usage: sh docs/pictures/make.sh REPORT.html [HEIGHT]}
@@ -26,4 +26,4 @@ chromium --headless=new --no-sandbox --disable-gpu --hide-scrollbars --user-data
 pngquant --speed 1 --strip --force --output "$picture" 128 "$work/page.png"
 bytes=$(wc -c <"$picture")
 echo "$picture: $bytes bytes"
-[ "$bytes" -le "$most_bytes" ] || { echo "$0: more than $most_bytes bytes; show less of it" >&2; exit 1; }
+[ "$bytes" -le "$most_bytes" ] || { echo "$0: more than $most_bytes bytes; choose a smaller HEIGHT" >&2; exit 1; }

@@ -1,14 +1,14 @@
-//! One body for each fuzz target: any bytes in, no panic, and what is read obeys the rules stated here.
+//! One body for each fuzz target. It accepts any bytes, does not panic, and checks properties of the parsed result.
 
 use strowger_message::{
     AuthParams, AuthScheme, FrameResult, Head, HeaderName, MAX_FIELDS, MAX_HEAD, MAX_STREAM_MESSAGE, Message, NameAddr,
     PartialPeek, Peek, ResponseBuilder, Rewrite, StartLine, Status, Uri, Via, frame_stream, split_list,
 };
 
-/// What a target does with its input.
+/// Function that a target runs on its input.
 pub type Body = fn(&[u8]);
 
-/// All bodies by the names of their targets, which are also the folders of their corpora.
+/// All bodies with the names of their targets. The corpus folders have the same names.
 pub const ALL: &[(&str, Body)] = &[
     ("message", message),
     ("uri", uri),
@@ -18,7 +18,7 @@ pub const ALL: &[(&str, Body)] = &[
     ("framer", framer),
 ];
 
-/// A datagram.
+/// Checks a datagram.
 pub fn message(data: &[u8]) {
     let peek = Peek::read(data);
     let head = match Head::scan(data) {
@@ -42,7 +42,7 @@ pub fn message(data: &[u8]) {
             assert_eq!(message.head().len() + message.body().len(), message.bytes().len());
             assert_eq!(message.call_id(), peek.call_id);
             assert_eq!(Some(message.via().text), peek.via.map(|via| via.text));
-            assert!(peek.in_dialog || message.to().tag().is_none(), "a tag that peek overlooked");
+            assert!(peek.in_dialog || message.to().tag().is_none(), "peek overlooked a tag");
             let mut same = Vec::new();
             Rewrite::new(message.head(), &mut same).finish();
             assert_eq!(same, message.bytes());
@@ -52,7 +52,7 @@ pub fn message(data: &[u8]) {
             is_answered(message.head(), Some(&message));
         }
         Err((_, Some(head))) => is_answered(&head, None),
-        Err((_, None)) => panic!("the head was scanned"),
+        Err((_, None)) => panic!("the head was scanned before"),
     }
 }
 
@@ -69,7 +69,7 @@ fn lines_tile_the_head(head: &Head<'_>) {
     assert_eq!(head.len() + head.rest().len(), head.bytes().len());
 }
 
-/// A Via on top and nothing else: what follows is the same bytes, and is understood in the same way.
+/// Checks that adding a topmost Via leaves the bytes after it and their meaning unchanged.
 fn is_forwarded_untouched(message: &Message<'_>) {
     const VIA: &[u8] = b"Via: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bKfuzz\r\n";
     let head = message.head();
@@ -78,7 +78,7 @@ fn is_forwarded_untouched(message: &Message<'_>) {
     }
     let mut out = Vec::new();
     Rewrite::new(head, &mut out).copy_to(head.fields_start()).add(&[VIA]).finish();
-    let forwarded = Message::parse(&out).expect("was valid and stays valid");
+    let forwarded = Message::parse(&out).expect("a valid message stays valid");
     assert_eq!(forwarded.via().rfc3261_branch(), Some(&b"fuzz"[..]));
     assert_eq!(out.get(head.fields_start() + VIA.len()..), message.bytes().get(head.fields_start()..));
     let values = |of: &Head<'_>| of.fields().iter().map(|field| of.value(field).to_vec()).collect::<Vec<_>>();
@@ -95,7 +95,7 @@ fn is_answered(request: &Head<'_>, message: Option<&Message<'_>>) {
     if out.len() > MAX_HEAD {
         return;
     }
-    let reply = Head::scan(&out).expect("what was copied is well-formed lines");
+    let reply = Head::scan(&out).expect("the copied lines are well-formed");
     let vias = |of: &Head<'_>| of.all(HeaderName::Via).map(<[u8]>::to_vec).collect::<Vec<_>>();
     assert_eq!(vias(&reply), vias(request));
     assert!(reply.rest().is_empty());
@@ -107,7 +107,7 @@ fn is_answered(request: &Head<'_>, message: Option<&Message<'_>>) {
     }
 }
 
-/// Two URIs, a line each.
+/// Checks two URIs, one on each line.
 pub fn uri(data: &[u8]) {
     let mut lines = data.splitn(2, |byte| *byte == b'\n');
     let (a, b) = (lines.next().unwrap_or(data), lines.next().unwrap_or(&[]));
@@ -117,9 +117,9 @@ pub fn uri(data: &[u8]) {
         uri_is_inside(uri);
     }
     if let (Some(a), Some(b)) = (&a, &b) {
-        assert_eq!(a.same(b), b.same(a), "comparison looks the same from either side");
+        assert_eq!(a.same(b), b.same(a), "comparison is symmetric");
         if let (Uri::Sip(a), Uri::Sip(b), true) = (a, b, a.same(b)) {
-            assert_eq!(a.aor(), b.aor(), "equal URIs have one address of record");
+            assert_eq!(a.aor(), b.aor(), "equal URIs have the same address of record");
         }
     }
 }
@@ -136,38 +136,38 @@ fn uri_is_inside(uri: &Uri<'_>) {
     }
 }
 
-/// The value of a Via header.
+/// Checks the value of a Via header.
 pub fn via(data: &[u8]) {
     assert!(Via::parse_all(data).count() > 0);
     let Some((via, rest)) = Via::parse_first(data) else { return };
     assert!(rest.is_empty() || rest.starts_with(b","));
     assert!(contains(data, via.text) && contains(via.text, via.sent_by.host) && contains(via.text, via.transport));
-    assert_eq!(split_list(data).next(), Some(via.text), "both find the same comma");
+    assert_eq!(split_list(data).next(), Some(via.text), "both parsers find the same comma");
     assert!(via.params.iter().all(|param| contains(via.text, param.name) && !param.name.is_empty()));
     let _ = (via.received_ip(), via.response_ip(), via.response_port(), via.rfc3261_branch(), via.transport());
 
     let written = [via.text, b";received=192.0.2.7"].concat();
-    let (stamped, rest) = Via::parse_first(&written).expect("a parameter may be added behind");
+    let (stamped, rest) = Via::parse_first(&written).expect("a parameter may be appended");
     assert!(rest.is_empty());
     assert_eq!((stamped.branch, stamped.sent_by), (via.branch, via.sent_by));
     assert!(stamped.received.is_some());
 }
 
-/// The value of From, To, Contact, Route or Record-Route.
+/// Checks the value of From, To, Contact, Route or Record-Route.
 pub fn name_addr(data: &[u8]) {
     assert_eq!(NameAddr::parse(data).is_some(), NameAddr::parse_first(data).is_some_and(|(_, rest)| rest.is_empty()));
     let Some((addr, rest)) = NameAddr::parse_first(data) else { return };
     assert!(rest.is_empty() || rest.starts_with(b","));
     assert!(contains(data, addr.text) && contains(addr.text, addr.uri) && contains(addr.text, addr.display));
-    assert_eq!(split_list(data).next(), Some(addr.text), "both find the same comma");
+    assert_eq!(split_list(data).next(), Some(addr.text), "both parsers find the same comma");
     let _ = addr.parse_uri();
     let written = [addr.text, b";fuzz=1"].concat();
-    let tagged = NameAddr::parse(&written).expect("a parameter may be added behind");
+    let tagged = NameAddr::parse(&written).expect("a parameter may be appended");
     assert_eq!((tagged.uri, tagged.display, tagged.tag()), (addr.uri, addr.display, addr.tag()));
     assert!(tagged.params.find("fuzz").is_some());
 }
 
-/// The value of Authorization or WWW-Authenticate.
+/// Checks the value of Authorization or WWW-Authenticate.
 pub fn digest(data: &[u8]) {
     let Some(auth) = AuthParams::parse(data) else { return };
     if auth.scheme != AuthScheme::Digest {
@@ -181,11 +181,11 @@ pub fn digest(data: &[u8]) {
         let comma: &[u8] = if at == 0 { b"" } else { b", " };
         written.extend([comma, name, b"=", value].concat());
     }
-    let again = AuthParams::parse(&written).expect("what was read can be written and read");
+    let again = AuthParams::parse(&written).expect("parsed credentials can be written and parsed again");
     assert_eq!(again.iter().collect::<Vec<_>>(), pairs);
 }
 
-/// A stream.
+/// Checks the framing of a stream.
 pub fn framer(data: &[u8]) {
     let mut rest = data;
     while !rest.is_empty() {
@@ -207,7 +207,7 @@ pub fn framer(data: &[u8]) {
                     assert_eq!(frame_stream(&framed[..shorter]), FrameResult::Incomplete);
                 }
                 if let Ok(message) = Message::parse(framed) {
-                    assert_eq!(message.bytes().len(), length, "stream and datagram agree about the end");
+                    assert_eq!(message.bytes().len(), length, "stream and datagram agree on the end");
                 }
                 rest = behind;
             }
@@ -217,7 +217,7 @@ pub fn framer(data: &[u8]) {
     }
 }
 
-/// Whether `part` is a slice of `whole`; an empty one is nowhere.
+/// Returns whether `part` is empty or a slice of `whole`.
 fn contains(whole: &[u8], part: &[u8]) -> bool {
     part.is_empty() || {
         let (whole, part) = (whole.as_ptr_range(), part.as_ptr_range());

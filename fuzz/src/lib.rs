@@ -1,3 +1,3 @@
-//! What the fuzz targets run. The same file is a module of the message crate's tests, which replay the corpora.
+//! Bodies of the fuzz targets. The tests of the message crate include the same file and replay the corpora.
 
 pub mod bodies;

@@ -1,5 +1,5 @@
 -- Addresses are canonical: user@domain, the user part unescaped, the domain (after the last '@') in lower case.
--- rtrim(x, replace(x, '@', '')) is x up to and with its last '@'.
+-- rtrim(x, replace(x, '@', '')) is x up to and including its last '@'.
 
 CREATE TABLE users (
     aor            TEXT NOT NULL PRIMARY KEY
@@ -29,8 +29,8 @@ CREATE TABLE aliases (
 
 CREATE INDEX aliases_aor ON aliases (aor);
 
--- Which rows changed, in the order of the changes; what they are now stands in their tables.
--- AUTOINCREMENT, so that no number is used again when old rows go.
+-- The keys of changed rows in the order of the changes; the current values are in their tables.
+-- AUTOINCREMENT keeps the numbers of deleted rows from being reused.
 CREATE TABLE changes (
     seq  INTEGER PRIMARY KEY AUTOINCREMENT,
     kind TEXT NOT NULL CHECK (kind IN ('user', 'alias')),
@@ -69,8 +69,8 @@ CREATE TRIGGER aliases_deleted AFTER DELETE ON aliases BEGIN
     INSERT INTO changes (kind, key) VALUES ('alias', OLD.alias);
 END;
 
--- An address is a user or an alias, and an alias leads to a user: so no alias leads to an alias. Triggers and not foreign
--- keys, because SQLite's clients do not enforce those unless told to.
+-- An address is a user or an alias, and an alias names a user, never another alias. Triggers enforce this, since SQLite clients
+-- enforce foreign keys only if told to.
 
 CREATE TRIGGER users_no_alias_on_insert BEFORE INSERT ON users
 WHEN EXISTS (SELECT 1 FROM aliases WHERE alias = NEW.aor) BEGIN

@@ -1,16 +1,16 @@
--- The checkpoint of registered contacts: what the server's journal need not be read for. Written by the server alone.
--- Each row has a checksum of itself, so that damage can lose a row, and never give a wrong one.
+-- The checkpoint of registered contacts, which replaces the older part of the server's journal. Only the server writes it.
+-- Each row has a checksum, so damage can lose a row but never produce a wrong one.
 
 CREATE TABLE locations (
-    -- The lowest byte of CRC-32C of aor: equal parts for those who read or count the table in parts.
+    -- The lowest byte of the CRC-32C of aor. It divides the table into equal parts, in which it is read and counted.
     slot    INTEGER NOT NULL,
-    -- The canonical address. Bytes, because the user part of a SIP URI may unescape to any.
+    -- The canonical address. A BLOB, because the unescaped user part of a SIP URI may contain any bytes.
     aor     BLOB NOT NULL,
-    -- When the last contact expires, in milliseconds on the clock of the store (which only goes forward).
+    -- When the last contact expires, in ms on the monotonic clock of the store.
     expires INTEGER NOT NULL,
-    -- All contacts, in the server's own form.
+    -- All contacts, in the server's own encoding.
     record  BLOB NOT NULL,
-    -- CRC-32C of the others.
+    -- CRC-32C of the other columns.
     sum     INTEGER NOT NULL,
     PRIMARY KEY (slot, aor)
 ) STRICT, WITHOUT ROWID;

@@ -1,15 +1,15 @@
--- Where calls go that no domain of ours claims, in sets that routes name.
+-- Targets of calls to other domains, in sets that routes name.
 
 CREATE TABLE gateways (
     -- The name of the set.
     set_name    TEXT NOT NULL CHECK (length(set_name) BETWEEN 1 AND 64 AND set_name NOT GLOB '*[^-A-Za-z0-9_.]*'),
-    -- A SIP URI as in a route's targets. The server reads it whole; here stands what no such URI has.
+    -- A SIP URI, as in the targets of a route. These checks are only a first filter; the server parses the URI.
     uri         TEXT NOT NULL CHECK (length(uri) BETWEEN 5 AND 255 AND lower(substr(uri, 1, 4)) = 'sip:'
                                      AND uri NOT GLOB '*[^!-~]*' AND uri NOT GLOB '*[<>"?]*'),
-    -- Those of a lower one are tried first; the share among those of the same priority.
+    -- Gateways of lower priority are tried first; weight is the share among those of equal priority.
     priority    INTEGER NOT NULL DEFAULT 0 CHECK (priority BETWEEN 0 AND 65535),
     weight      INTEGER NOT NULL DEFAULT 1 CHECK (weight BETWEEN 0 AND 65535),
-    -- The most calls at one time; NULL: no limit.
+    -- Maximum number of concurrent calls; NULL: no limit.
     capacity    INTEGER CHECK (capacity BETWEEN 1 AND 1000000),
     enabled     INTEGER NOT NULL DEFAULT 1 CHECK (enabled IN (0, 1)),
     description TEXT NOT NULL DEFAULT '' CHECK (length(description) <= 255),
@@ -18,15 +18,15 @@ CREATE TABLE gateways (
     PRIMARY KEY (set_name, uri)
 ) STRICT, WITHOUT ROWID;
 
--- Another kind of change. A server that followed the log of before knows the older schema only and follows no further, so
--- nobody misses what the log held; but the numbers go on, so that none means two things.
+-- Adds a kind of change. A server that follows the old log supports only the older schema and stops following, so no server
+-- needs the deleted entries. The numbers continue, so that each denotes one change.
 CREATE TABLE changes_kept AS SELECT max(seq) AS seq FROM sqlite_sequence WHERE name = 'changes';
 DROP TABLE changes;
 
 CREATE TABLE changes (
     seq  INTEGER PRIMARY KEY AUTOINCREMENT,
     kind TEXT NOT NULL CHECK (kind IN ('user', 'alias', 'gateway')),
-    -- The address, or the name of the set.
+    -- The address or the name of the set.
     key  TEXT NOT NULL
 ) STRICT;
 
@@ -50,7 +50,7 @@ CREATE TRIGGER gateways_deleted AFTER DELETE ON gateways BEGIN
     INSERT INTO changes (kind, key) VALUES ('gateway', OLD.set_name);
 END;
 
--- A set is tried one after the other, and all sets are in memory.
+-- These limits exist because the gateways of a set are tried in turn, and all sets are kept in memory.
 
 CREATE TRIGGER gateways_bounded_on_insert BEFORE INSERT ON gateways BEGIN
     SELECT RAISE(ABORT, 'a set has 64 gateways at most')

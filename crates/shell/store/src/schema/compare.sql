@@ -13,7 +13,7 @@ WHERE here.aor IS NULL
    OR (here.realm, here.ha1_md5, here.ha1_sha256, here.ha1_sha512_256, here.enabled, here.created)
       IS NOT (there.realm, there.ha1_md5, there.ha1_sha256, there.ha1_sha512_256, there.enabled, there.created);
 
--- A user is no alias, also where the alias was not read.
+-- An alias with the address of a new user is removed, even if it is outside the scope.
 INSERT INTO gone_aliases SELECT alias FROM aliases AS here
 WHERE NOT EXISTS (SELECT 1 FROM incoming_aliases AS there WHERE there.alias = here.alias)
   AND (EXISTS (SELECT 1 FROM scope WHERE kind = 'all') OR alias IN (SELECT name FROM scope WHERE kind = 'alias')

@@ -1,4 +1,4 @@
--- What a shared database has, beside the tables that become the same. `scope` names what was read: all where it has the kind 'all'.
+-- Rows of a shared database, from which the tables are updated. `scope` names the rows that were read; the kind 'all' means all of them.
 CREATE TEMP TABLE IF NOT EXISTS scope (kind TEXT NOT NULL, name TEXT NOT NULL, PRIMARY KEY (kind, name)) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS incoming_users (
     aor TEXT NOT NULL PRIMARY KEY, realm TEXT, ha1_md5 TEXT, ha1_sha256 TEXT, ha1_sha512_256 TEXT, enabled INTEGER, created INTEGER
@@ -9,7 +9,7 @@ CREATE TEMP TABLE IF NOT EXISTS incoming_gateways (
     created INTEGER, PRIMARY KEY (set_name, uri)
 ) WITHOUT ROWID;
 
--- The differences.
+-- Keys of the rows that differ.
 CREATE TEMP TABLE IF NOT EXISTS gone_users (aor TEXT NOT NULL PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS new_users (aor TEXT NOT NULL PRIMARY KEY) WITHOUT ROWID;
 CREATE TEMP TABLE IF NOT EXISTS gone_aliases (alias TEXT NOT NULL PRIMARY KEY) WITHOUT ROWID;

@@ -23,7 +23,7 @@ CREATE TABLE IF NOT EXISTS strowger_gateways (
     uri         VARCHAR(255) COLLATE utf8mb4_nopad_bin NOT NULL CHECK (uri REGEXP '^[sS][iI][pP]:[!-~]+$' AND uri NOT REGEXP '[<>"?]'),
     priority    INTEGER NOT NULL DEFAULT 0 CHECK (priority BETWEEN 0 AND 65535),
     weight      INTEGER NOT NULL DEFAULT 1 CHECK (weight BETWEEN 0 AND 65535),
-    -- The most calls at one time; NULL: no limit.
+    -- Maximum number of concurrent calls; NULL: no limit.
     capacity    INTEGER CHECK (capacity BETWEEN 1 AND 1000000),
     enabled     BOOLEAN NOT NULL DEFAULT TRUE,
     description VARCHAR(255) NOT NULL DEFAULT '',
@@ -31,9 +31,9 @@ CREATE TABLE IF NOT EXISTS strowger_gateways (
     PRIMARY KEY (set_name, uri)
 ) ENGINE = InnoDB, DEFAULT CHARACTER SET utf8mb4;
 
--- Which rows changed, and how many changes each server has noted. Whoever writes one holds the row of its server until it commits, so
--- numbers come in the order in which changes are seen. Servers that replicate one another number their own. A mark tells a change from
--- another one that got its number after a server has forgotten the first.
+-- The keys of changed rows, and the number of changes on each server. A writer locks the row of its server until it commits, so changes
+-- become visible in the order of their numbers. Servers that replicate one another number their own changes. The mark distinguishes a
+-- change from a later one with the same number, which can exist if a server has lost the first.
 CREATE TABLE IF NOT EXISTS strowger_directory_ends (
     server BIGINT NOT NULL PRIMARY KEY,
     seq    BIGINT NOT NULL,
@@ -115,10 +115,10 @@ CREATE OR REPLACE TRIGGER strowger_gateways_deleted AFTER DELETE ON strowger_gat
     INSERT INTO strowger_directory_changes (server, seq, kind, name, mark) VALUES (0, 0, 'gateway', OLD.set_name, '');
 END;
 
--- Last, for who sees it takes the rest to be there.
+-- Created last: its presence means that the rest of the schema exists.
 CREATE TABLE IF NOT EXISTS strowger_directory_schema (
     version INTEGER NOT NULL PRIMARY KEY,
-    -- Tells this database from others, in the files that follow it.
+    -- Identifies this database in the files that follow it.
     id      VARCHAR(36) NOT NULL
 ) ENGINE = InnoDB, DEFAULT CHARACTER SET utf8mb4;
 INSERT IGNORE INTO strowger_directory_schema (version, id) VALUES (1, uuid());

@@ -23,7 +23,7 @@ CREATE TABLE strowger_gateways (
     uri         VARCHAR(255) NOT NULL CHECK (uri ~* '^sip:[!-~]+$' AND uri !~ '[<>"?]'),
     priority    INTEGER NOT NULL DEFAULT 0 CHECK (priority BETWEEN 0 AND 65535),
     weight      INTEGER NOT NULL DEFAULT 1 CHECK (weight BETWEEN 0 AND 65535),
-    -- The most calls at one time; NULL: no limit.
+    -- Maximum number of concurrent calls; NULL: no limit.
     capacity    INTEGER CHECK (capacity BETWEEN 1 AND 1000000),
     enabled     BOOLEAN NOT NULL DEFAULT TRUE,
     description VARCHAR(255) NOT NULL DEFAULT '',
@@ -31,9 +31,9 @@ CREATE TABLE strowger_gateways (
     PRIMARY KEY (set_name, uri)
 );
 
--- Which rows changed, and how many changes each server has noted. Whoever writes one holds the row of its server until it commits, so
--- numbers come in the order in which changes are seen. A mark tells a change from another one that got its number after a server has
--- forgotten the first.
+-- The keys of changed rows, and the number of changes on each server. A writer locks the row of its server until it commits, so changes
+-- become visible in the order of their numbers. The mark distinguishes a change from a later one with the same number, which can exist
+-- if a server has lost the first.
 CREATE TABLE strowger_directory_ends (
     server BIGINT PRIMARY KEY,
     seq    BIGINT NOT NULL,
@@ -124,10 +124,10 @@ CREATE TRIGGER strowger_users_emptied AFTER TRUNCATE ON strowger_users EXECUTE F
 CREATE TRIGGER strowger_aliases_emptied AFTER TRUNCATE ON strowger_aliases EXECUTE FUNCTION strowger_directory_emptied();
 CREATE TRIGGER strowger_gateways_emptied AFTER TRUNCATE ON strowger_gateways EXECUTE FUNCTION strowger_directory_emptied();
 
--- Last, for who sees it takes the rest to be there.
+-- Created last: its presence means that the rest of the schema exists.
 CREATE TABLE strowger_directory_schema (
     version INTEGER NOT NULL,
-    -- Tells this database from others, in the files that follow it.
+    -- Identifies this database in the files that follow it.
     id      VARCHAR(36) NOT NULL
 );
 INSERT INTO strowger_directory_schema (version, id) VALUES (1, gen_random_uuid());
