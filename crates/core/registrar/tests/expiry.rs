@@ -2,7 +2,7 @@
 //! expire in time, and the memory is freed.
 
 use smallvec::SmallVec;
-use strowger_allocations::{Counting, live, taken};
+use strowger_allocations::{Counting, live, taken_by};
 use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_message::Uri;
 use strowger_registrar::{ContactUpdate, Locations, Policy, Source, Supported, Update, UpdateKind};
@@ -57,9 +57,8 @@ fn a_million_end_within_a_minute_in_small_steps() {
     let locations = Locations::new(STRIPES, 1);
     let mut growth = 0;
     let bindings = (0..BINDINGS).filter(|number| {
-        let before = taken();
-        let is_filled = register(&locations, *number);
-        growth = growth.max(taken() - before);
+        let (is_filled, bytes) = taken_by(|| register(&locations, *number));
+        growth = growth.max(bytes);
         is_filled
     });
     let bindings = bindings.count();
@@ -71,11 +70,10 @@ fn a_million_end_within_a_minute_in_small_steps() {
     for shard in (0..STRIPES).map(ShardId) {
         while let Some(now) = locations.next_deadline(shard) {
             assert!(now <= Timestamp::from_millis(BEGIN_MS + 60_000), "everything ends in time");
-            let before = taken();
-            let ended = locations.expire(now, shard, BATCH);
+            let (ended, bytes) = taken_by(|| locations.expire(now, shard, BATCH));
             assert!(ended <= BATCH);
             assert!(ended == 0 || now >= Timestamp::from_millis(BEGIN_MS), "nothing ends early");
-            worst = worst.max(taken() - before);
+            worst = worst.max(bytes);
             steps += 1;
         }
     }
