@@ -3,11 +3,15 @@
 mod common;
 
 use std::process::Stdio;
+use std::thread;
 use std::time::Duration;
 
-use common::Folder;
 use common::server::Server;
+use common::{Folder, free_address, signal, until_bound};
 use serde_json::Value;
+
+/// Duration of a run that is then interrupted. A run without a terminal shows nothing before its end.
+const RUN_TIME: Duration = Duration::from_millis(1_500);
 
 fn number(report: &Value, name: &str) -> u64 {
     report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"))
@@ -136,24 +140,20 @@ fn a_run_in_which_nothing_is_carried_fails() {
 #[test]
 fn both_ends_apart_and_a_run_that_is_interrupted() {
     let folder = Folder::new("");
-    let port = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
-    let listen = format!("udp:{port}");
-    let interrupt = |child: &std::process::Child| {
-        let killed = std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
-        assert!(killed.expect("kill runs").success());
-    };
+    let address = free_address();
+    let listen = format!("udp:{address}");
     let mut answer = folder.command(&["load", "answer", "--listen", &listen, "--json", "answered.json"]);
     let answer = answer.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    std::thread::sleep(Duration::from_millis(500));
+    until_bound(address);
     let mut run = folder.command(&[
         "load", "run", "--to", &listen, "--callee", "there", "--rate", "100", "--time", "1h", "--json", "ran.json",
     ]);
     let run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    std::thread::sleep(Duration::from_millis(1_500));
-    interrupt(&run);
+    thread::sleep(RUN_TIME);
+    signal(&run, "INT");
     let ran = run.wait_with_output().expect("it ends");
     assert!(ran.status.code().is_some_and(|code| code < 2), "{ran:?}");
-    interrupt(&answer);
+    signal(&answer, "INT");
     assert!(answer.wait_with_output().expect("it ends").status.code().is_some_and(|code| code < 2));
     let read = |name: &str| -> Value {
         let text = std::fs::read_to_string(folder.path().join(name)).expect("a report");
@@ -196,8 +196,7 @@ fn what_cannot_be_done_is_said_with_a_remedy() {
 #[test]
 fn who_waits_for_calls_and_gets_none_says_so() {
     let folder = Folder::new("");
-    let port = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
-    let ran = folder.run(&["load", "answer", "--listen", &format!("udp:{port}"), "--time", "300ms"]);
+    let ran = folder.run(&["load", "answer", "--listen", &format!("udp:{}", free_address()), "--time", "300ms"]);
     assert!(ran.code == Some(1) && ran.err.contains("nobody called: nothing came at all"), "{ran:?}");
 }
 
@@ -227,12 +226,12 @@ fn scenarios_of_sipp_run_with_its_options() {
     folder.write("caller.xml", CALLER);
     folder.write("callee.xml", CALLEE);
     folder.write("users.csv", "SEQUENTIAL\nann\nbob\n");
-    let port = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
-    let listen = format!("udp:{port}");
+    let address = free_address();
+    let listen = format!("udp:{address}");
     let mut answer = folder.command(&["load", "answer", "-sf", "callee.xml", "--listen", &listen, "-m", "50"]);
     let mut answer = answer.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    std::thread::sleep(Duration::from_millis(500));
-    let to = port.to_string();
+    until_bound(address);
+    let to = address.to_string();
     let report =
         report(&folder, &["run", "-sf", "caller.xml", "-inf", "users.csv", "-s", "x", "-r", "100", "-m", "50", &to]);
     assert_eq!(number(&report, "carried"), 50, "{report}");

@@ -2,12 +2,18 @@
 
 mod common;
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use common::server::Server;
-use common::{Folder, Ran};
+use common::{Folder, Ran, signal};
 use serde_json::Value;
+
+/// Duration of a run that is then interrupted. A run without a terminal shows nothing before its end.
+const RUN_TIME: Duration = Duration::from_millis(1_500);
+/// Time between two signals: a pending signal absorbs an equal one.
+const BETWEEN_SIGNALS: Duration = Duration::from_millis(100);
 
 fn read(folder: &Folder, name: &str) -> String {
     std::fs::read_to_string(folder.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -224,11 +230,6 @@ fn none_of_something_is_refused() {
     }
 }
 
-fn interrupt(child: &Child) {
-    let killed = Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
-    assert!(killed.expect("kill runs").success());
-}
-
 /// After an interrupt, calls have a moment to end; a second interrupt ends the run at once.
 #[test]
 fn interrupted_twice_a_run_ends_at_once_with_its_report() {
@@ -236,11 +237,11 @@ fn interrupted_twice_a_run_ends_at_once_with_its_report() {
     let service = ["--service-time", "10m", "--rate", "50", "--time", "1h", "--json", "run.json", "--html", "run.html"];
     let mut command = folder.command(&[&["load", "run"][..], &service].concat());
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    std::thread::sleep(Duration::from_millis(1_500));
-    interrupt(&child);
-    std::thread::sleep(Duration::from_millis(100));
+    thread::sleep(RUN_TIME);
+    signal(&child, "INT");
+    thread::sleep(BETWEEN_SIGNALS);
     let second = Instant::now();
-    interrupt(&child);
+    signal(&child, "INT");
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.code().is_some_and(|code| code < 2), "{output:?}");
     assert!(second.elapsed() < Duration::from_millis(1_800), "it waits no longer: {:?}", second.elapsed());

@@ -4,9 +4,8 @@ mod common;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
-use common::Folder;
+use common::{Folder, free_address, until_bound};
 use serde_json::Value;
 
 /// A `load answer` process with an emulated server, killed on drop.
@@ -17,16 +16,12 @@ struct Answer {
 
 impl Answer {
     fn start(folder: &Folder, arguments: &[&str]) -> Self {
-        let port = free_port();
-        let target = format!("udp:127.0.0.1:{port}");
+        let address = free_address();
+        let target = format!("udp:{address}");
         let all: Vec<&str> =
             ["load", "answer", "--listen", &target, "--quiet"].iter().chain(arguments).copied().collect();
         let child = folder.command(&all).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-        let until = Instant::now() + Duration::from_secs(30);
-        while std::net::UdpSocket::bind(("127.0.0.1", port)).is_ok() {
-            assert!(Instant::now() < until, "it never listens");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until_bound(address);
         Self { child, target }
     }
 }
@@ -36,10 +31,6 @@ impl Drop for Answer {
         // The process may have ended.
         let _ = self.child.kill().and_then(|()| self.child.wait());
     }
-}
-
-fn free_port() -> u16 {
-    std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port()
 }
 
 fn json(folder: &Folder, name: &str) -> Value {
@@ -146,16 +137,16 @@ fn an_interrupted_search_says_what_it_knows() {
 #[test]
 fn a_sweep_draws_throughput_against_load() {
     let folder = Folder::new("");
-    let (port, binary) = (free_port(), env!("CARGO_BIN_EXE_strowger"));
+    let (address, binary) = (free_address(), env!("CARGO_BIN_EXE_strowger"));
     folder.write(
         "restart.sh",
         &format!(
             "[ -f pid ] && kill -9 $(cat pid) && sleep 0.2\n\
-             {binary} load answer --quiet --listen udp:127.0.0.1:{port} --service-time 2ms --queue 20 --no-retransmissions \
+             {binary} load answer --quiet --listen udp:{address} --service-time 2ms --queue 20 --no-retransmissions \
              >/dev/null 2>&1 &\necho $! > pid; echo started >> starts\n"
         ),
     );
-    let to = format!("udp:127.0.0.1:{port}");
+    let to = format!("udp:{address}");
     let mut arguments =
         vec!["load", "sweep", "--to", &to, "--callee", "there", "--rate", "100..3000/700", "--repeat", "2"];
     arguments.extend(["--time", "700ms", "--restart", "sh restart.sh", "--until", "success<50%"]);

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::free_address;
 use common::server::Server;
 use serde_json::Value;
 
@@ -92,8 +93,7 @@ fn faults_are_made_and_are_not_the_servers() {
 #[test]
 fn the_tests_of_sipstone_and_their_score() {
     let server = server("[[route]]\nmatch = { domain = \"*\" }\naction = \"proxy\"\n");
-    let port = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
-    let at = format!("at={port}");
+    let at = format!("at={}", free_address());
     let outbound = run(&server, "outbound", 20, &["--set", &at]);
     assert_eq!((received(&outbound, "180"), received(&outbound, "200")), (20, 40), "{outbound}");
     let absent = run(&server, "proxy-480", 20, &[]);
