@@ -97,7 +97,7 @@ mod tests {
         assert!(refusal.contains("the program (SHA-256) was 7692c3ad3540bb80, now 3fc4ccfe745870e2"), "{refusal}");
         let refusal =
             read::<i32>(&file, &one.with("its priority", "nice 0".to_owned())).expect_err("of another priority");
-        assert!(refusal.contains("its priority was nice -20, now nice 0; leave out --resume"), "{refusal}");
+        assert!(refusal.contains("its priority was nice -20, now nice 0; run without --resume"), "{refusal}");
         assert!(read::<i32>(&folder.path().join("none"), &two).expect_err("no file").contains("nothing to go on from"));
     }
 }
