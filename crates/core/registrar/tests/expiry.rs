@@ -1,11 +1,12 @@
 //! A million bindings that expire within one minute: no step takes long while they are added or removed, all of them
 //! expire in time, and the memory is freed.
 
-use smallvec::SmallVec;
+#[path = "common/contact.rs"]
+mod contact;
+
 use strowger_allocations::{Counting, live, taken_by};
-use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
-use strowger_message::Uri;
-use strowger_registrar::{ContactUpdate, Locations, Policy, Source, Supported, Update, UpdateKind};
+use strowger_foundation::{ShardId, Timestamp};
+use strowger_registrar::Locations;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -30,24 +31,7 @@ fn register(locations: &Locations, number: u32) -> bool {
     if locations.shard_of(aor.as_bytes()).0 >= FILLED {
         return false;
     }
-    let contact = ContactUpdate {
-        uri: Uri::parse(uri.as_bytes()).expect("a URI"),
-        expires_s: Some(3600 + number % 60),
-        q: None,
-        instance: b"",
-        reg_id: None,
-    };
-    let update = Update {
-        call_id: b"7a1f9c64-3d22-4a9e@192.0.2.1",
-        cseq: 1,
-        path: SmallVec::new(),
-        supported: Supported::default(),
-        is_first_hop: true,
-        kind: UpdateKind::Contacts([contact].into_iter().collect()),
-    };
-    let flow = Flow::new(ListenerId(0), Transport::Udp, "192.0.2.1:5060".parse().expect("an address"));
-    let source = Source { flow, via_sent_by_matches: true };
-    locations.apply(Timestamp::ZERO, aor.as_bytes(), &Policy::default(), &source, &update).expect("taken");
+    contact::register(locations, &aor, &uri, "192.0.2.1:5060", 3600 + number % 60);
     true
 }
 

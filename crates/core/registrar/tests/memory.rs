@@ -1,10 +1,11 @@
 //! Memory per binding, measured by a counting allocator.
 
-use smallvec::SmallVec;
+#[path = "common/contact.rs"]
+mod contact;
+
 use strowger_allocations::{Counting, live, live_after};
-use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
-use strowger_message::Uri;
-use strowger_registrar::{ContactUpdate, Locations, Policy, Source, Supported, Update, UpdateKind};
+use strowger_foundation::{ShardId, Timestamp};
+use strowger_registrar::Locations;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -17,21 +18,7 @@ fn register(locations: &Locations, number: u32, peer: &str, expires_s: u32) {
     let aor = aor.get(aor.len() - 24..).expect("24 bytes");
     let uri = format!("sip:u{number:08}@192.0.2.1:5060;transport=udp");
     let uri = uri.get(..40).expect("40 bytes");
-    let source = Source {
-        flow: Flow::new(ListenerId(0), Transport::Udp, peer.parse().expect("an address")),
-        via_sent_by_matches: true,
-    };
-    let uri = Uri::parse(uri.as_bytes()).expect("a URI");
-    let contact = ContactUpdate { uri, expires_s: Some(expires_s), q: None, instance: b"", reg_id: None };
-    let update = Update {
-        call_id: b"7a1f9c64-3d22-4a9e@192.0.2.1",
-        cseq: 1,
-        path: SmallVec::new(),
-        supported: Supported::default(),
-        is_first_hop: true,
-        kind: UpdateKind::Contacts([contact].into_iter().collect()),
-    };
-    locations.apply(Timestamp::ZERO, aor.as_bytes(), &Policy::default(), &source, &update).expect("taken");
+    contact::register(locations, aor, uri, peer, expires_s);
 }
 
 #[test]
