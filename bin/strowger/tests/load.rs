@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
+use common::load::{assert_adds_up, number, sound_report};
 use common::server::Server;
 use common::{Folder, free_address, signal, until_bound};
 use serde_json::Value;
@@ -13,26 +14,9 @@ use serde_json::Value;
 /// Duration of a run that is then interrupted. A run without a terminal shows nothing before its end.
 const RUN_TIME: Duration = Duration::from_millis(1_500);
 
-fn number(report: &Value, name: &str) -> u64 {
-    report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"))
-}
-
-/// Asserts `offered = sent + refused` and `sent = carried + lost + failed + unfinished`.
-fn assert_adds_up(report: &Value) {
-    let n = |name| number(report, name);
-    assert_eq!(n("offered"), n("sent") + n("refused"), "{report}");
-    assert_eq!(n("sent"), n("carried") + n("lost") + n("failed") + n("unfinished"), "{report}");
-}
-
 /// A run whose figures are not checked closely: on a busy machine the generator may be late, which is exit code 1.
 fn report(folder: &Folder, arguments: &[&str]) -> Value {
-    let all: Vec<&str> = ["load"].iter().chain(arguments).copied().chain(["--json", "report.json"]).collect();
-    let ran = folder.run(&all);
-    assert!(ran.code == Some(0) || ran.err.contains("bottleneck"), "{ran:?}");
-    let text = std::fs::read_to_string(folder.path().join("report.json")).expect("a report");
-    let report = serde_json::from_str(&text).expect("JSON");
-    assert_adds_up(&report);
-    report
+    sound_report(folder, &[&["load"], arguments].concat()).0
 }
 
 #[test]
@@ -155,11 +139,7 @@ fn both_ends_apart_and_a_run_that_is_interrupted() {
     assert!(ran.status.code().is_some_and(|code| code < 2), "{ran:?}");
     signal(&answer, "INT");
     assert!(answer.wait_with_output().expect("it ends").status.code().is_some_and(|code| code < 2));
-    let read = |name: &str| -> Value {
-        let text = std::fs::read_to_string(folder.path().join(name)).expect("a report");
-        serde_json::from_str(&text).expect("JSON")
-    };
-    let (ran, answered) = (read("ran.json"), read("answered.json"));
+    let (ran, answered) = (folder.json("ran.json"), folder.json("answered.json"));
     assert_adds_up(&ran);
     assert_adds_up(&answered);
     assert!(number(&ran, "carried") > 30, "{ran}");

@@ -5,6 +5,7 @@ mod common;
 use std::net::SocketAddr;
 use std::process::Stdio;
 
+use common::load::{number, sound_report};
 use common::server::Server;
 use common::{Folder, free_address, signal, until_bound};
 use serde_json::Value;
@@ -92,19 +93,8 @@ fn folder_with_capture(folder: &Folder) {
     std::fs::write(folder.path().join("calls.pcap"), capture()).expect("written");
 }
 
-fn number(report: &Value, name: &str) -> u64 {
-    report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"))
-}
-
 fn replay(folder: &Folder, arguments: &[&str]) -> (Value, String) {
-    let all: Vec<&str> = ["load", "replay"].iter().chain(arguments).copied().chain(["--json", "report.json"]).collect();
-    let ran = folder.run(&all);
-    assert!(ran.code == Some(0) || ran.err.contains("bottleneck"), "{ran:?}");
-    let text = std::fs::read_to_string(folder.path().join("report.json")).expect("a report");
-    let report: Value = serde_json::from_str(&text).expect("JSON");
-    let n = |name| number(&report, name);
-    assert_eq!(n("offered"), n("sent") + n("refused"), "{report}");
-    assert_eq!(n("sent"), n("carried") + n("lost") + n("failed") + n("unfinished"), "{report}");
+    let (report, ran) = sound_report(folder, &[&["load", "replay"], arguments].concat());
     (report, ran.out)
 }
 

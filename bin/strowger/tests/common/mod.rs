@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub(crate) mod end;
+pub(crate) mod load;
 pub(crate) mod server;
 
 use std::io::Write as _;
@@ -49,6 +50,16 @@ impl Folder {
 
     pub(crate) fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path().join(name), text).expect("written");
+    }
+
+    /// Returns the text of a file in the folder.
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// Returns the JSON of a file in the folder.
+    pub(crate) fn json(&self, name: &str) -> Value {
+        serde_json::from_str(&self.read(name)).expect("JSON")
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
