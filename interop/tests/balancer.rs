@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use strowger_interop::{
     AnswerBehavior, Answerer, Callee, Caller, Config, Kamailio, Load, Namespace, PATIENCE, Program, Server, Sipp,
-    Stage, free_port, poll, wire,
+    Stage, free_port, poll, wait_until, wire,
 };
 
 /// A call that waits for nobody takes a few milliseconds; a busy machine is not a bug.
@@ -34,7 +34,7 @@ fn who_is_gone_moves_its_own_calls_only() {
 
     let (gone, silent) = (3, AnswerBehavior { is_silent: true, ..AnswerBehavior::default() });
     callees[gone].behave(silent);
-    until("it is out of service", || state(&server, &callees[gone].uri()) == "down");
+    wait_until("it is out of service", || state(&server, &callees[gone].uri()) == "down");
     let away = places(&mut caller, &calls, &callees);
     for (call, &home) in &homes {
         let now = away[call];
@@ -44,9 +44,9 @@ fn who_is_gone_moves_its_own_calls_only() {
     assert!(heirs.len() >= 4, "its calls are shared out: {heirs:?}");
 
     callees[gone].behave(AnswerBehavior::default());
-    until("it is in service", || state(&server, &callees[gone].uri()) == "up");
+    wait_until("it is in service", || state(&server, &callees[gone].uri()) == "up");
     assert_eq!(places(&mut caller, &calls, &callees), homes);
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 /// Also the calls that it has are hung up, when it goes on.
@@ -82,10 +82,10 @@ fn one_of_eight(
     let mut instants = vec![instant_after(Duration::from_secs(4))];
     lose(&mut targets[LOST]);
     instants.push(instant_after(Duration::ZERO));
-    until("it is out of service", || state(&server, &uris[LOST]) == "down");
+    wait_until("it is out of service", || state(&server, &uris[LOST]) == "down");
     instants.push(instant_after(Duration::from_secs(3)));
     bring_back(&mut targets[LOST]);
-    until("it is back", || state(&server, &uris[LOST]) != "down");
+    wait_until("it is back", || state(&server, &uris[LOST]) != "down");
     for pause in [0, 2, 3, 3] {
         instants.push(instant_after(Duration::from_secs(pause)));
     }
@@ -96,7 +96,7 @@ fn one_of_eight(
     assert_eq!((sent > 1000, answered), (true, sent), "every INVITE is answered with 200:\n{}", report.text());
     assert!(longest <= CAUGHT, "{longest:?}");
     assert!(sent - report.count("carried") <= may_be_lost, "{}", report.text());
-    at_rest(&server);
+    server.wait_until_at_rest();
 
     let calls: Vec<_> = server.records().iter().map(Record::new).collect();
     let [left, away, back, begun, half, whole, end] = &instants[..] else { unreachable!("seven instants") };
@@ -128,6 +128,10 @@ fn one_of_eight(
 /// What came meanwhile is read before anybody is taken for silent.
 #[test]
 fn balancer_that_stood_still_takes_nobody_for_dead() {
+    /// Until calls are on their way at any moment. The load says nothing before its end.
+    const FILLING: Duration = Duration::from_secs(2);
+    /// Longer than what makes a balancer take a silent target for dead.
+    const STANDSTILL: Duration = Duration::from_secs(3);
     // They take their time, so that some calls are on their way at any moment.
     let slow = "--service-time 150ms --servers 100";
     let targets: Vec<_> = (21..=24).map(|number| Answerer::start("udp", place(number), slow)).collect();
@@ -136,12 +140,12 @@ fn balancer_that_stood_still_takes_nobody_for_dead() {
     let to = server.address();
     let words = format!("--to udp:{to} --callee there --domain pool.test --rate 100 --time 8s --drain 40s --seed 2");
     let load = Load::start(&words);
-    std::thread::sleep(Duration::from_secs(2));
-    server.pause(Duration::from_secs(3));
+    std::thread::sleep(FILLING);
+    server.pause(STANDSTILL);
     let report = load.finish(Duration::from_secs(60));
     assert_eq!(report.count("carried"), report.count("sent"), "{}", report.text());
     assert!(!server.log().contains("does not answer"), "{}", server.log());
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 /// Each target knows its own calls only and refuses what belongs to others: re-INVITEs, UPDATEs, INFOs, refreshes and BYEs of
@@ -183,7 +187,7 @@ fn one_way(transport: &'static str, network: Option<&Namespace>) {
     let load = Load::start_in(network, &words);
     let report = load.finish(Duration::from_secs(80));
     assert_eq!((report.count("sent"), report.count("carried")), (160, 160), "{}", report.text());
-    at_rest(&server);
+    server.wait_until_at_rest();
     for target in targets {
         let (address, report) = (target.address(), target.end());
         assert!(report.callee("answered") > 10, "{address}: {}", report.text());
@@ -211,7 +215,7 @@ fn whole_dialogs_between_others() {
         for target in &targets {
             assert!(target.messages().contains("REFER"), "each has had calls");
         }
-        at_rest(&server);
+        server.wait_until_at_rest();
     }
 }
 
@@ -261,7 +265,7 @@ fn early_dialogs_stay_with_their_target() {
         assert!(caller.call(call).replies.iter().all(|(_, status)| *status == 200), "{:?}", caller.call(call).replies);
     }
     assert!(callees.iter().all(|callee| callee.strays().is_empty() && callee.calls().len() == 3), "{callees:?}");
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 /// A CANCEL goes where its INVITE went.
@@ -284,7 +288,7 @@ fn given_up_calls_are_counted_no_more() {
         assert_eq!(caller.call(call).answer.map(|(status, _)| status), Some(487));
     }
     assert!(callees.iter().all(|callee| callee.strays().is_empty()), "{callees:?}");
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 /// RFC 4028: nobody says BYE, and nobody refreshes. The interval is shorter than phones may ask for; the server waits 32 s more.
@@ -304,16 +308,16 @@ fn session_that_is_refreshed_no_more_is_counted_no_more() {
     callees.iter().for_each(|callee| callee.behave(AnswerBehavior::default()));
     caller.begin("untimed");
     caller.settle(PATIENCE);
-    until("all are counted", || sum(&server, "calls") == 7);
+    wait_until("all are counted", || sum(&server, "calls") == 7);
     caller.run(Duration::from_secs(33));
-    until("one is left", || sum(&server, "calls") == 1);
+    wait_until("one is left", || sum(&server, "calls") == 1);
     // A BYE that comes too late is answered all the same, and counted for nobody.
     caller.request(&timed_calls[0], "BYE", None);
     caller.settle(PATIENCE);
     assert_eq!((sum(&server, "calls"), &caller.call(&timed_calls[0]).replies), (1, &vec![("BYE".to_owned(), 200)]));
     caller.request("untimed", "BYE", None);
     caller.settle(PATIENCE);
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 #[test]
@@ -324,14 +328,14 @@ fn nobody_alive_is_503_at_once() {
     caller.make(&names("alive", 4), PATIENCE);
     let uris = uris(&callees);
     drop(callees);
-    until("both are out of service", || uris.iter().all(|uri| state(&server, uri) == "down"));
+    wait_until("both are out of service", || uris.iter().all(|uri| state(&server, uri) == "down"));
     for call in names("dead", 3) {
         let answer = refused(&mut caller, &call);
         assert!(answer.0 == 503 && answer.1 < AT_ONCE, "{answer:?}");
         let pause = wire::value(&caller.call(&call).response, "Retry-After").parse::<u32>();
         assert!(pause.is_ok_and(|pause_s| (1..=60).contains(&pause_s)), "{}", caller.call(&call).response);
     }
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 /// Without probes the calls themselves find out, of which the first are told so by the network at once.
@@ -349,7 +353,7 @@ fn nobody_alive_is_503_without_probes_too() {
             caller.call(&call).response
         );
     }
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 #[test]
@@ -378,7 +382,7 @@ fn target_that_says_when_to_come_back_is_left_alone_until_then() {
     assert!(again - refused >= PAUSE, "it was asked again after {:?}", again - refused);
     assert!(again - refused < 2 * PAUSE, "it was left alone for {:?}", again - refused);
     assert_eq!(places(&mut caller, &calls, &callees), homes);
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 #[test]
@@ -406,7 +410,7 @@ fn drained_target_keeps_its_calls_and_gets_no_other() {
         caller.settle(PATIENCE);
         assert!(caller.call(&seen.call_id).replies.iter().all(|(_, status)| *status == 200));
     }
-    until("it is empty", || count(&server, &drained, "calls") == 0);
+    wait_until("it is empty", || count(&server, &drained, "calls") == 0);
     server.control(&["undrain", &drained]);
     begin(&mut caller, "after", 4);
     assert_eq!(taken(), [4, 6, 4], "who is back has the fewest calls");
@@ -426,7 +430,7 @@ fn reload_loses_no_count() {
     let text = fs::read_to_string(server.file()).expect("there is a configuration");
     fs::write(server.file(), text.replace(&format!("{:?}", &all[..2]), &format!("{:?}", &all[1..]))).expect("written");
     server.control(&["reload"]);
-    until("the new one is there", || server.targets().iter().any(|target| target["uri"] == all[2].as_str()));
+    wait_until("the new one is there", || server.targets().iter().any(|target| target["uri"] == all[2].as_str()));
     assert_eq!((count(&server, &all[1], "calls"), count(&server, &all[2], "calls")), (2, 0));
     calls[4..].iter().for_each(|call| {
         caller.begin(call);
@@ -437,7 +441,7 @@ fn reload_loses_no_count() {
     caller.settle(PATIENCE);
     assert!(calls.iter().all(|call| caller.call(call).replies == [("BYE".to_owned(), 200)]));
     assert!(callees.iter().all(|callee| callee.strays().is_empty()), "{callees:?}");
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 /// Kamailio and the server read the same file; the targets that they know, and those that they use, are the same.
@@ -554,20 +558,7 @@ fn sum(server: &Server, count: &str) -> u64 {
     server.targets().iter().map(of).sum()
 }
 
-/// Nothing is counted as in progress, soon after all has ended.
-fn at_rest(server: &Server) {
-    // A transaction whose target died ends with its timers (RFC 3261 §17: 32 s).
-    let is_idle =
-        |target: &Value| ["calls", "transactions", "work"].iter().all(|count| target[count].as_f64() == Some(0.0));
-    let rest = poll(Duration::from_secs(40), || server.targets().iter().all(is_idle).then_some(()));
-    assert!(rest.is_some(), "something is left: {:#?}", server.targets());
-}
-
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not so: {what}");
-}
-
-/// As [`until`], while the caller goes on.
+/// As [`wait_until`], while the caller goes on.
 fn caller_until(caller: &mut Caller, what: &str, is_so: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::history::{AcknowledgedChange, History, preference};
 use crate::caller::accept;
 use crate::machine::Machine;
-use crate::wire;
+use crate::{wait_until, wire};
 
 /// Sockets, each with a thread and its share of the users.
 const SOCKETS: usize = 4;
@@ -96,9 +96,7 @@ impl Clients {
     /// Has them begin nothing new, and waits until nothing is on its way.
     pub(super) fn pause(&self) {
         self.shared.is_paused.store(true, Ordering::SeqCst);
-        while self.shared.in_flight.load(Ordering::SeqCst) > 0 {
-            thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("no request is on its way", || self.shared.in_flight.load(Ordering::SeqCst) == 0);
     }
 
     /// Has them go on.

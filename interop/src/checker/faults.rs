@@ -1,14 +1,9 @@
 //! What happens to members and engines.
 
 use std::thread::sleep;
-use std::time::Duration;
 
-use super::{Size, Trial};
+use super::{PEACE, STANDSTILL, Size, Trial};
 
-/// How long clients work in peace before the next fault.
-const PEACE: Duration = Duration::from_millis(400);
-/// How long a member or an engine stands still or is cut off: long enough that everybody notices.
-const STANDSTILL: Duration = Duration::from_millis(2_500);
 /// After how many kills of an engine a member is killed at the same moment.
 const BOTH_ONE_OF: u32 = 5;
 /// After how many engines were cut off a member is.

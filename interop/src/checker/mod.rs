@@ -29,6 +29,10 @@ const SETTLED: Duration = Duration::from_secs(15);
 
 /// Registrations that are told of after a fault.
 const TOLD: usize = 5;
+/// How long clients work in peace before the next fault.
+const PEACE: Duration = Duration::from_millis(400);
+/// How long a server or an engine stands still or is cut off: long enough that everybody notices.
+const STANDSTILL: Duration = Duration::from_millis(2_500);
 /// How long the clients go on after the last fault, until enough was acknowledged.
 const REST: Duration = Duration::from_secs(300);
 

@@ -20,15 +20,11 @@ use std::time::{Duration, Instant};
 use super::clients::{Clients, Lifetimes, name};
 use super::history::{Contradiction, History, preference};
 use super::query_client::{QueryClient, Question};
-use super::{SETTLED, TOLD, said};
+use super::{PEACE, SETTLED, STANDSTILL, TOLD, said};
 use crate::machine::Lan;
 use crate::stages::{Layout, Stages};
 use crate::{Database, Program, poll};
 
-/// How long clients work in peace before the next fault.
-const PEACE: Duration = Duration::from_millis(400);
-/// How long a server stands still or is cut off: long enough that everybody notices.
-const STANDSTILL: Duration = Duration::from_millis(2_500);
 /// How long what was told of a change may be under way in the first stage and between members.
 const UNDER_WAY: Duration = Duration::from_secs(1);
 /// Clusters, and the weights that the one has that is changed.

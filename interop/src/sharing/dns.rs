@@ -22,6 +22,8 @@ const CLIENTS: [Ipv4Addr; 6] = [
 ];
 /// The TTL of all records, in seconds.
 const TTL_S: u64 = 1;
+/// Until no client uses old records. Clients tell nobody when records expire, so this time has to pass.
+const EXPIRED: Duration = Duration::from_millis(TTL_S * 1_000 + 200);
 
 /// Which records name the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +83,7 @@ impl Deployment for Dns {
 
     fn serve_with(&mut self, servers: &[usize]) {
         self.zone.replace(text(&self.site, self.records, servers));
-        // Clients go by what they know until it is old, and tell nobody when that is.
-        thread::sleep(Duration::from_secs(TTL_S) + Duration::from_millis(200));
+        thread::sleep(EXPIRED);
     }
 }
 
