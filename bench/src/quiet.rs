@@ -89,9 +89,9 @@ impl QuietWaiter {
     pub fn told(&self) -> String {
         let waited = self.waited.as_secs();
         match self.given_up {
-            0 => format!("Runs began when both cores were as fast as ever, for which {waited} s were waited."),
+            0 => format!("Runs began when both cores ran at full speed, after {waited} s of waiting in total."),
             times => format!(
-                "Runs should begin when both cores are as fast as ever; {waited} s were waited for that, and {times} began all the same."
+                "Runs should begin when both cores run at full speed. After {waited} s of waiting in total, {times} began without that."
             ),
         }
     }
@@ -155,7 +155,7 @@ mod tests {
         let mut calm = QuietWaiter::new(&[0], Duration::ZERO);
         calm.best = f64::INFINITY;
         calm.wait();
-        assert!(calm.told().ends_with("1 began all the same."), "{}", calm.told());
+        assert!(calm.told().ends_with("1 began without that."), "{}", calm.told());
         let pulse = pulse(&[0]);
         assert!(pulse.speed > 1e6 && pulse.speed.is_finite(), "{pulse:?}");
     }

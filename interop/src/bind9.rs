@@ -1,6 +1,6 @@
-//! A real name server, `named` of BIND 9, with one zone that the test writes, and that can be changed with a key.
+//! A real name server, BIND 9's `named`, with one zone that the test writes and that can be updated with a TSIG key.
 //!
-//! This file needs nothing else of this crate, so that crates below it can include it in their tests.
+//! This file depends on nothing else in this crate, so crates below it can include it in their tests.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// The key that changes its zone (TSIG), as a statement of its configuration.
+/// TSIG key for zone updates, as a statement of the `named` configuration.
 pub const KEY: &str =
     "key \"watch\" { algorithm hmac-sha256; secret \"0Wv7R1xkNpJq3nqz5m0N2w7kqJc0sYx8r2y5b8n4m6E=\"; };\n";
 
-/// How long it may take to answer its first question.
+/// Time allowed until the first answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A running name server on a loopback port; dropping it kills it, also when the test panics.
+/// A running name server on a loopback port. Dropping it kills the process, even when the test panics.
 #[derive(Debug)]
 pub struct Bind9 {
     folder: TempDir,
@@ -31,10 +31,10 @@ pub struct Bind9 {
 }
 
 impl Bind9 {
-    /// Whether it is installed; if not, says that the test is skipped.
+    /// Returns whether `named` is installed. If not, prints that the test is skipped.
     ///
     /// # Panics
-    /// When it is missing and `STROWGER_REQUIRE_INTEROP=1`.
+    /// If it is missing and `STROWGER_REQUIRE_INTEROP=1`.
     #[must_use]
     pub fn available() -> bool {
         if named().is_some() {
@@ -43,22 +43,23 @@ impl Bind9 {
         let missing = "named is not installed (apt-get install bind9)";
         let required = std::env::var("STROWGER_REQUIRE_INTEROP").is_ok_and(|value| value == "1");
         assert!(!required, "{missing}");
-        // The test harness would keep back what `println!` says in a test that passes.
+        // The test harness captures `println!` output of tests that pass.
         let _ = writeln!(io::stderr(), "skipped: {missing}: {}", thread::current().name().unwrap_or("a test"));
         false
     }
 
-    /// Serves `zone` (`example.com`) with `records`, in the form of a zone file without its SOA and NS records; what is not
-    /// in it does not exist for `negative_ttl_s` seconds.
+    /// Serves `zone` (`example.com`) with `records`, given as zone-file lines without SOA and NS records. Negative
+    /// answers have a TTL of `negative_ttl_s` seconds.
     ///
     /// # Panics
-    /// When it does not answer soon; with what it says itself.
+    /// If the server does not answer in time. The message contains its log.
     #[must_use]
     pub fn start(zone: &str, negative_ttl_s: u32, records: &str) -> Bind9 {
         let folder = TempDir::with_prefix("strowger-bind9-").expect("a temporary folder can be made");
         fs::write(folder.path().join("watch.key"), KEY).expect("the key can be written");
-        // Debian's AppArmor profile lets the executable at its usual place read nothing below /tmp.
-        // By a process of its own: a file that this one has open for writing cannot be run while another thread forks.
+        // Debian's AppArmor profile keeps the executable at its usual path from reading anything below /tmp, so it
+        // runs from a copy. Another process makes the copy: a file that this process has open for writing cannot be
+        // executed while another thread forks.
         let copied =
             Command::new("cp").arg(named().expect("named is installed")).arg(folder.path().join("named")).status();
         assert!(copied.expect("cp can be run").success(), "named can be copied");
@@ -68,10 +69,10 @@ impl Bind9 {
         server
     }
 
-    /// Serves these records in place of those of before.
+    /// Replaces the records of the zone.
     ///
     /// # Panics
-    /// When it does not answer soon; with what it says itself.
+    /// If the server does not answer in time. The message contains its log.
     pub fn replace(&mut self, records: &str) {
         let (zone, negative_ttl_s) = (&self.zone, self.negative_ttl_s);
         let head = format!(
@@ -82,49 +83,49 @@ impl Bind9 {
         self.start_again();
     }
 
-    /// Where it answers, by UDP and TCP.
+    /// Returns the address at which the server answers over UDP and TCP.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The file of the key that changes its zone.
+    /// Returns the path of the TSIG key file for zone updates.
     #[must_use]
     pub fn key_file(&self) -> PathBuf {
         self.folder.path().join("watch.key")
     }
 
-    /// Its zone's name.
+    /// Returns the name of the zone.
     #[must_use]
     pub fn zone(&self) -> &str {
         &self.zone
     }
 
-    /// Kills it: nobody answers any more.
+    /// Kills the server. Queries get no answer until it is restarted.
     pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Both fail only when the child is gone already, which is what we want.
+            // Both fail only if the child is already gone, which is fine.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 
-    /// Starts it again where it was.
+    /// Restarts the server at the same address.
     ///
     /// # Panics
-    /// When it does not answer soon; with what it says itself.
+    /// If the server does not answer in time. The message contains its log.
     pub fn start_again(&mut self) {
         self.stop();
         assert!(self.run(), "named does not answer:\n{}", self.log());
     }
 
-    /// What it has logged.
+    /// Returns the log written so far.
     #[must_use]
     pub fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }
 
-    /// Whether it runs and answers.
+    /// Starts the process and returns whether it answers.
     fn run(&mut self) -> bool {
         let folder = self.folder.path();
         let settings = folder.join("named.conf");
@@ -145,13 +146,13 @@ impl Bind9 {
         false
     }
 
-    /// It has ended, or goes on without the zone, in which there is a fault.
+    /// Returns whether the process has exited, or runs without the zone because the zone has an error.
     fn has_failed(&mut self) -> bool {
         self.child.as_mut().is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()))
             || self.log().contains("not loaded due to errors")
     }
 
-    /// Authoritative for one zone, and for nobody but this machine.
+    /// Returns a configuration that is authoritative for one zone and answers only this machine.
     fn settings(&self) -> String {
         let (zone, folder, port) = (&self.zone, self.folder.path().display(), self.address.port());
         format!(
@@ -174,9 +175,9 @@ zone "{zone}" {{ type primary; file "{folder}/zone"; allow-update {{ key "watch"
         )
     }
 
-    /// Asks for the zone's SOA record.
+    /// Queries the zone's SOA record and returns whether an answer arrives.
     fn answers(&self) -> bool {
-        // An identifier, a query, one question.
+        // ID, flags of a query, one question.
         let mut question = vec![0x53, 0x57, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
         for label in self.zone.split('.') {
             question.push(u8::try_from(label.len()).expect("a label is short"));
@@ -206,7 +207,7 @@ impl Drop for Bind9 {
     }
 }
 
-/// The executable; it lies where the `PATH` of people who are not root does not lead.
+/// Returns the path of the executable, which is usually not in the `PATH` of users other than root.
 fn named() -> Option<PathBuf> {
     search("named")
 }
@@ -217,7 +218,8 @@ fn search(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).chain(usual).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
-/// Through `setpriv` (util-linux) the kernel kills the child also when the test executable is killed, which no `Drop` sees.
+/// Runs the program under `setpriv` (util-linux), so that the kernel kills it even when the test executable is killed
+/// and no `Drop` runs.
 fn dying_with_us(program: &Path) -> Command {
     match search("setpriv") {
         Some(setpriv) => {
@@ -229,7 +231,7 @@ fn dying_with_us(program: &Path) -> Command {
     }
 }
 
-/// A port that is free for UDP and TCP, below those that Linux gives to outgoing sockets, and another one at each call.
+/// Returns a port that is free for UDP and TCP, below Linux's ephemeral range. Each call returns a different one.
 fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let start = std::process::id().wrapping_mul(89);

@@ -1,4 +1,4 @@
-//! A target that the test plays itself, so that it knows each call that came and can misbehave at will.
+//! A target implemented by the test. It records each call it receives and can misbehave on request.
 
 use std::fmt::Write as _;
 use std::net::{SocketAddr, UdpSocket};
@@ -9,26 +9,26 @@ use std::time::{Duration, Instant};
 
 use crate::wire::{address, hops, method, status, tag, value, values};
 
-/// How often it looks for what is due.
+/// Interval at which due timers are checked.
 const TICK: Duration = Duration::from_millis(5);
-/// T1, T2 and 64 * T1 of RFC 3261 §17.
+/// T1, followed by T2 and 64 * T1 (RFC 3261 §17).
 const T1: Duration = Duration::from_millis(500);
 const T2: Duration = Duration::from_secs(4);
 const LIFETIME: Duration = Duration::from_secs(32);
 
-/// How it answers what begins something.
+/// How the callee answers requests that begin a dialog.
 #[derive(Clone, Debug)]
 pub struct AnswerBehavior {
-    /// The final response to an INVITE.
+    /// Status of the final response to an INVITE.
     pub status: u16,
-    /// Header fields of that response, each with its line end.
+    /// Additional header fields of that response, each with its line end.
     pub fields: &'static str,
-    /// How long it rings before.
+    /// Ringing time before the final response.
     pub ring: Duration,
-    /// How many early dialogs there are while it rings, each with a tag of its own as behind a proxy that forks; it is the last
-    /// that is answered.
+    /// Number of early dialogs while ringing, each with its own To tag, as behind a forking proxy. The last one is
+    /// answered.
     pub early: usize,
-    /// Whether it takes what comes and says nothing at all, as a process that hangs.
+    /// Whether to receive requests and never answer, like a hung process.
     pub is_silent: bool,
 }
 
@@ -38,7 +38,7 @@ impl Default for AnswerBehavior {
     }
 }
 
-/// A target on a UDP socket, in a thread of its own.
+/// A target on a UDP socket, run by its own thread.
 #[derive(Debug)]
 pub struct Callee {
     address: SocketAddr,
@@ -52,33 +52,33 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// What a callee knows of one call.
+/// State of one call as the callee saw it.
 #[derive(Clone, Debug)]
 pub struct CallSnapshot {
-    /// Its Call-ID.
+    /// Call-ID.
     pub call_id: String,
-    /// When it came.
+    /// Time of arrival.
     pub came: Instant,
-    /// How far it is.
+    /// State of the call.
     pub stage: Stage,
-    /// Whether its final response was acknowledged.
+    /// Whether the final response was acknowledged.
     pub is_acknowledged: bool,
-    /// How many INVITEs came for it again as new ones, with a branch that was not there before.
+    /// Number of further INVITEs for this call with a new branch.
     pub doubles: usize,
-    /// The requests that came in its dialogs, each once: method and To tag.
+    /// Requests received within the dialog, without retransmissions: method and To tag.
     pub requests: Vec<(String, String)>,
 }
 
-/// How far a call is.
+/// State of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Until then.
+    /// Ringing until this time.
     Ringing(Instant),
-    /// There was a 2xx.
+    /// Answered with a 2xx.
     Answered,
-    /// There was another final response.
+    /// Answered with another final response.
     Refused,
-    /// There was a BYE, and its answer.
+    /// Ended by a BYE that was answered.
     Over,
 }
 
@@ -87,22 +87,22 @@ struct State {
     own: SocketAddr,
     manner: AnswerBehavior,
     calls: Vec<Call>,
-    /// How many OPTIONS came.
+    /// Number of OPTIONS received.
     probes: usize,
-    /// Requests for calls or transactions that are not here: method and Call-ID.
+    /// Requests for unknown calls or transactions: method and Call-ID.
     strays: Vec<(String, String)>,
 }
 
 #[derive(Debug)]
 struct Call {
     seen: CallSnapshot,
-    /// The INVITE that began it, and where it came from: an address that the Via has not, behind a translation.
+    /// The first INVITE and its source address, which differs from the Via behind NAT.
     invite: String,
     source: SocketAddr,
     tags: Vec<String>,
-    /// The Vias of the requests in `seen`, so that a repeated one is not counted.
+    /// Vias of the requests in `seen`, to recognize retransmissions.
     known: Vec<String>,
-    /// What is sent until it is acknowledged, or answered.
+    /// Message to retransmit until it is acknowledged or answered.
     pending: Option<Pending>,
 }
 
@@ -116,19 +116,19 @@ struct Pending {
 }
 
 impl Callee {
-    /// Plays at this address.
+    /// Starts a callee at this address.
     ///
     /// # Panics
-    /// When it is taken.
+    /// If the address is in use.
     #[must_use]
     pub fn start(address: SocketAddr) -> Callee {
         Callee::play(UdpSocket::bind(address).unwrap_or_else(|error| panic!("{address}: {error}")))
     }
 
-    /// Plays on this socket, which may be another namespace's.
+    /// Starts a callee on this socket, which may belong to another network namespace.
     ///
     /// # Panics
-    /// When it is no bound socket.
+    /// If the socket is not bound.
     #[must_use]
     pub fn play(socket: UdpSocket) -> Callee {
         let address = socket.local_addr().expect("a bound socket has an address");
@@ -141,58 +141,58 @@ impl Callee {
         Callee { address, shared, thread }
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its URI, as a target has it.
+    /// Returns the URI by which a server names this target.
     #[must_use]
     pub fn uri(&self) -> String {
         format!("sip:{}", self.address)
     }
 
-    /// From now on it answers so.
+    /// Sets the behavior for requests that follow.
     pub fn behave(&self, manner: AnswerBehavior) {
         self.shared.state().manner = manner;
     }
 
-    /// The calls that came, in order.
+    /// Returns the calls received, in order of arrival.
     #[must_use]
     pub fn calls(&self) -> Vec<CallSnapshot> {
         self.shared.state().calls.iter().map(|call| call.seen.clone()).collect()
     }
 
-    /// The call of this Call-ID that came last.
+    /// Returns the latest call with this Call-ID.
     #[must_use]
     pub fn call(&self, call_id: &str) -> Option<CallSnapshot> {
         self.shared.state().calls.iter().rev().find(|call| call.seen.call_id == call_id).map(|call| call.seen.clone())
     }
 
-    /// Requests for calls or transactions that it does not know: method and Call-ID.
+    /// Returns the requests for unknown calls or transactions: method and Call-ID.
     #[must_use]
     pub fn strays(&self) -> Vec<(String, String)> {
         self.shared.state().strays.clone()
     }
 
-    /// How many OPTIONS came.
+    /// Returns the number of OPTIONS received.
     #[must_use]
     pub fn probes(&self) -> usize {
         self.shared.state().probes
     }
 
-    /// Forgets what came so far.
+    /// Clears everything recorded so far.
     pub fn forget(&self) {
         let mut state = self.shared.state();
         state.calls.clear();
         state.strays.clear();
     }
 
-    /// Sends a request in the answered dialog of this call, and sends it again until it is answered.
+    /// Sends a request within the answered dialog of this call and retransmits it until it is answered.
     ///
     /// # Panics
-    /// When there is no such call.
+    /// If there is no such call.
     pub fn request(&self, call_id: &str, method: &str) {
         let mut state = self.shared.state();
         let own = state.own;
@@ -210,7 +210,7 @@ impl Drop for Callee {
         }
         self.shared.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed; a second one here would abort the test run.
+            // The thread's panic has already been printed. A second one here would abort the test run.
             let _ = thread.join();
         }
     }
@@ -225,7 +225,7 @@ impl Shared {
 fn play(socket: &UdpSocket, shared: &Shared) {
     let mut buffer = vec![0; 65_536];
     while !shared.is_over.load(Ordering::Relaxed) {
-        // Errors are the time-out, or an ICMP message about a datagram sent before.
+        // Errors are the timeout, or an ICMP error for an earlier datagram.
         let received = socket.recv_from(&mut buffer);
         let mut state = shared.state();
         let mut out = Vec::new();
@@ -236,7 +236,7 @@ fn play(socket: &UdpSocket, shared: &Shared) {
         }
         state.on_time(Instant::now(), &mut out);
         for (text, to) in out {
-            // Whom it is for may be gone: that is what some tests are about.
+            // The receiver may be gone: some tests are about that.
             let _ = socket.send_to(text.as_bytes(), to);
         }
     }
@@ -256,7 +256,7 @@ impl State {
             "ACK" => {
                 if let Some(call) = self.of(text) {
                     call.seen.is_acknowledged = true;
-                    // A BYE that is on its way goes on.
+                    // Stops retransmitting a response. A pending BYE continues.
                     call.pending.take_if(|pending| method(&pending.text) == "SIP/2.0");
                 }
             }
@@ -268,7 +268,7 @@ impl State {
     fn handle_invite(&mut self, text: &str, source: SocketAddr, out: &mut Out) {
         let (own, branch) = (self.own, value(text, "Via").to_owned());
         if let Some(call) = self.of(text) {
-            // The same transaction again, or the same request by another way.
+            // A retransmission, or the same request by another path.
             if value(&call.invite, "Via") == branch {
                 call.say(own, source, out);
             } else {
@@ -307,7 +307,7 @@ impl State {
         }
     }
 
-    /// A request with a To tag: it must be one of ours.
+    /// Handles a request with a To tag, which must belong to a known dialog.
     fn handle_in_dialog(&mut self, text: &str, source: SocketAddr, out: &mut Out) {
         let to_tag = tag(text, "To").to_owned();
         let own = self.own;
@@ -316,7 +316,7 @@ impl State {
         };
         let (via, verb) = (value(text, "Via").to_owned(), method(text).to_owned());
         if call.seen.stage == Stage::Over && !call.known.contains(&via) {
-            // The dialog went with its BYE; only that same BYE is answered again.
+            // The BYE ended the dialog. Only retransmissions of that BYE are answered again.
             return self.refuse_stray(text, source, out);
         }
         let answer = response(text, 200, &to_tag, &format!("Contact: <sip:callee@{own}>\r\n"));
@@ -337,7 +337,7 @@ impl State {
 
     fn handle_response(&mut self, text: &str) {
         let is_final = status(text).is_some_and(|status| status >= 200);
-        // Ours is the request, so From has our tag.
+        // The callee sent the request, so its own tag is in From.
         let own_tag = tag(text, "From").to_owned();
         let call_id = value(text, "Call-ID");
         let call =
@@ -357,7 +357,7 @@ impl State {
         out.push((response(text, 481, "stray", ""), source));
     }
 
-    /// The call that a request belongs to.
+    /// Returns the call to which a request belongs.
     fn of(&mut self, text: &str) -> Option<&mut Call> {
         let (call_id, caller) = (value(text, "Call-ID"), tag(text, "From"));
         self.calls.iter_mut().rev().find(|call| call.seen.call_id == call_id && tag(&call.invite, "From") == caller)
@@ -386,7 +386,7 @@ impl State {
 }
 
 impl Call {
-    /// What there is to say to a repeated INVITE: that it rings, or the final response.
+    /// Answers a retransmitted INVITE: with 180 while ringing, otherwise with the final response.
     fn say(&self, own: SocketAddr, source: SocketAddr, out: &mut Out) {
         match &self.pending {
             Some(pending) if pending.text.starts_with("SIP/2.0") => out.push((pending.text.clone(), source)),
@@ -406,7 +406,7 @@ impl Call {
         self.pending = Some(Pending::new(answer, self.source, now));
     }
 
-    /// Asks the other party something, by the recorded route.
+    /// Sends a request to the other party along the recorded route.
     fn ask(&mut self, own: SocketAddr, method: &str) {
         let route: Vec<_> = hops(&self.invite, "Record-Route").collect();
         let target = value(&self.invite, "Contact").trim_matches(['<', '>']);
@@ -437,7 +437,7 @@ impl Pending {
     }
 }
 
-/// A response to a request; `to_tag` is added where To has none.
+/// Builds a response to a request. `to_tag` is added if To has no tag.
 fn response(request: &str, status: u16, to_tag: &str, fields: &str) -> String {
     let mut text = format!("SIP/2.0 {status} So\r\n");
     for name in ["Via", "Record-Route", "From", "To", "Call-ID", "CSeq"] {

@@ -1,4 +1,4 @@
-//! A caller that the test plays itself: it repeats what is not answered (RFC 3261 §17.1), and remembers all that it is told.
+//! A caller implemented by the test. It retransmits unanswered requests (RFC 3261 §17.1) and records all responses.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use crate::wire::{hops, status, tag, value, values};
 
-/// How long it waits for a message before it looks for what is due.
+/// Receive timeout after which due timers are checked.
 const TICK: Duration = Duration::from_millis(5);
-/// T1, T2 and 64 * T1 of RFC 3261 §17.
+/// T1, followed by T2 and 64 * T1 (RFC 3261 §17).
 const T1: Duration = Duration::from_millis(500);
 const T2: Duration = Duration::from_secs(4);
 const LIFETIME: Duration = Duration::from_secs(32);
-/// How many calls [`Caller::make`] makes at a time.
+/// Number of concurrent calls of [`Caller::make`].
 const AT_A_TIME: usize = 16;
-/// Whom it calls, where nobody says otherwise.
+/// Default callee.
 const CALLEE: &str = "sip:you@pool.test";
 
-/// Somebody with a UDP socket who makes calls through one server.
+/// A user agent on a UDP socket that makes calls through one server.
 #[derive(Debug)]
 pub struct Caller {
     socket: UdpSocket,
@@ -26,32 +26,32 @@ pub struct Caller {
     server: SocketAddr,
     callee: String,
     calls: BTreeMap<String, Call>,
-    /// What makes the branches and tags of one call different from those of another with the same Call-ID.
+    /// Number that keeps branches and tags distinct between calls with the same Call-ID.
     number: u32,
 }
 
-/// A call of a [`Caller`].
+/// A call made by a [`Caller`].
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// When its INVITE was first sent.
+    /// Time at which the INVITE was first sent.
     pub began: Instant,
-    /// The final response to it, and how long it took; of silence (RFC 3261 §17.1.1.2), 408.
+    /// Status of the final response to the INVITE and time until it arrived. 408 on timeout (RFC 3261 §17.1.1.2).
     pub answer: Option<(u16, Duration)>,
-    /// The text of that response.
+    /// Text of the final response.
     pub response: String,
-    /// The provisional responses: status and To tag, each once.
+    /// Distinct provisional responses: status and To tag.
     pub provisional: Vec<(u16, String)>,
-    /// What its other requests were answered: method and status.
+    /// Responses to the other requests of the call: method and status.
     pub replies: Vec<(String, u16)>,
     invite: String,
     callee: String,
-    /// To and routes of the dialog, once there is one.
+    /// To header and route set of the dialog, once established.
     to: String,
     target: String,
     route: Vec<String>,
     cseq: u32,
     pending: Vec<Pending>,
-    /// What acknowledged the last 2xx.
+    /// ACK of the last 2xx.
     ack: String,
     hangs_up: bool,
 }
@@ -60,25 +60,25 @@ pub struct Call {
 struct Pending {
     text: String,
     began: Instant,
-    /// When it is sent again; never where there was a provisional response to an INVITE.
+    /// Time of the next retransmission. `None` once an INVITE has got a provisional response.
     next: Option<Instant>,
     pause: Duration,
 }
 
 impl Caller {
-    /// One on a loopback address.
+    /// Creates a caller on a loopback address.
     ///
     /// # Panics
-    /// When there is no socket.
+    /// If no socket can be opened.
     #[must_use]
     pub fn new(server: SocketAddr) -> Caller {
         Caller::on(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket"), server)
     }
 
-    /// One on this socket, which may be another namespace's.
+    /// Creates a caller on this socket, which may belong to another network namespace.
     ///
     /// # Panics
-    /// When it is no bound socket.
+    /// If the socket is not bound.
     #[must_use]
     pub fn on(socket: UdpSocket, server: SocketAddr) -> Caller {
         let local = socket.local_addr().expect("a bound socket has an address");
@@ -86,22 +86,23 @@ impl Caller {
         Caller { socket, local, server, callee: CALLEE.to_owned(), calls: BTreeMap::new(), number: 0 }
     }
 
-    /// Whom the calls are for that it begins from now on.
+    /// Sets the callee of calls that begin later.
     pub fn call_whom(&mut self, uri: &str) {
         uri.clone_into(&mut self.callee);
     }
 
-    /// The server that it sends everything to from now on, as a client does whose server is gone.
+    /// Sends all further messages to this server, as a client does whose server has failed.
     pub fn turn_to(&mut self, server: SocketAddr) {
         self.server = server;
     }
 
-    /// Begins a call that is not hung up by itself.
+    /// Begins a call that stays up until the test ends it.
     pub fn begin(&mut self, call_id: &str) {
         self.begin_with(call_id, "", false);
     }
 
-    /// Begins a call with these header fields besides, each with its line end, which is perhaps hung up once it is answered.
+    /// Begins a call with additional header fields, each with its line end. If `hangs_up` is set, the call is ended
+    /// as soon as it is answered.
     pub fn begin_with(&mut self, call_id: &str, fields: &str, hangs_up: bool) {
         self.number += 1;
         let (local, number, now, callee) = (self.local, self.number, Instant::now(), &self.callee);
@@ -130,7 +131,7 @@ impl Caller {
         self.on_time();
     }
 
-    /// Makes these calls, each hung up when it is answered, until all are over.
+    /// Makes these calls, ends each as soon as it is answered, and returns when all are over.
     pub fn make<'a>(&mut self, call_ids: impl IntoIterator<Item = &'a String>, patience: Duration) {
         for call_id in call_ids {
             let has_room = |calls: &BTreeMap<String, Call>| {
@@ -142,10 +143,10 @@ impl Caller {
         self.settle(patience);
     }
 
-    /// Sends a request in the dialog of this call, or in an early one with this To tag.
+    /// Sends a request within the dialog of this call, or within the early dialog with the given To tag.
     ///
     /// # Panics
-    /// When there is no such call.
+    /// If there is no such call.
     pub fn request(&mut self, call_id: &str, method: &str, early: Option<&str>) {
         let local = self.local;
         let call = self.calls.get_mut(call_id).expect("there is such a call");
@@ -156,10 +157,10 @@ impl Caller {
         self.on_time();
     }
 
-    /// Gives up a call that is not answered yet (RFC 3261 §9.1).
+    /// Cancels a call that is not yet answered (RFC 3261 §9.1).
     ///
     /// # Panics
-    /// When there is no such call.
+    /// If there is no such call.
     pub fn cancel(&mut self, call_id: &str) {
         let call = self.calls.get_mut(call_id).expect("there is such a call");
         let cancel = call.of_invite("CANCEL", value(&call.invite, "To"));
@@ -167,7 +168,7 @@ impl Caller {
         self.on_time();
     }
 
-    /// Plays on for so long.
+    /// Runs for the given time.
     pub fn run(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while Instant::now() < end {
@@ -175,18 +176,18 @@ impl Caller {
         }
     }
 
-    /// Plays on until everything is answered.
+    /// Runs until every request is answered.
     ///
     /// # Panics
-    /// When that takes longer than `patience`; with what is not.
+    /// If that takes longer than `patience`. The message lists what is unanswered.
     pub fn settle(&mut self, patience: Duration) {
         self.run_until("all is answered", patience, |calls| calls.values().all(|call| call.pending.is_empty()));
     }
 
-    /// Plays on until this is so.
+    /// Runs until the condition holds.
     ///
     /// # Panics
-    /// When that takes longer than `patience`; with what is not answered.
+    /// If that takes longer than `patience`. The message lists what is unanswered.
     pub fn run_until(&mut self, what: &str, patience: Duration, is_so: impl Fn(&BTreeMap<String, Call>) -> bool) {
         let end = Instant::now() + patience;
         while !is_so(&self.calls) {
@@ -200,25 +201,25 @@ impl Caller {
         }
     }
 
-    /// A call.
+    /// Returns the call with this Call-ID.
     ///
     /// # Panics
-    /// When there is none with this Call-ID.
+    /// If there is none.
     #[must_use]
     pub fn call(&self, call_id: &str) -> &Call {
         self.calls.get(call_id).unwrap_or_else(|| panic!("there is no call {call_id}"))
     }
 
-    /// All calls, by their Call-IDs.
+    /// Returns all calls by Call-ID.
     #[must_use]
     pub fn calls(&self) -> &BTreeMap<String, Call> {
         &self.calls
     }
 
-    /// Takes what has come, and sends what is due.
+    /// Receives one message and sends what is due.
     fn receive(&mut self) {
         let mut buffer = [0; 8192];
-        // Errors are the time-out, or an ICMP message about a datagram sent before.
+        // Errors are the timeout, or an ICMP error for an earlier datagram.
         if let Ok(length) = self.socket.recv(&mut buffer) {
             self.handle(&String::from_utf8_lossy(&buffer[..length]));
         }
@@ -229,7 +230,7 @@ impl Caller {
         let local = self.local;
         let Some(call) = self.calls.get_mut(value(text, "Call-ID")) else { return };
         let Some(status) = status(text) else {
-            // A request of the callee's: whatever it is, it is all right, and a BYE ends the call.
+            // Any request from the callee is accepted. A BYE ends the call.
             call.replies.push((format!("{} received", crate::wire::method(text)), 200));
             let answer = accept(text);
             return self.send(&answer);
@@ -254,7 +255,7 @@ impl Caller {
             }
             call.replies.push((method, status));
         } else if cseq.ends_with("INVITE") && (200..300).contains(&status) {
-            // It comes until it is acknowledged.
+            // The 2xx is retransmitted until it is acknowledged.
             let ack = call.ack.clone();
             self.send(&ack);
         }
@@ -269,7 +270,7 @@ impl Caller {
                     due.push(pending.text.clone());
                     pending.next = Some(now + pending.pause);
                     let doubled = pending.pause * 2;
-                    // RFC 3261 §17.1.1.2 and §17.1.2.2: of an INVITE without a limit.
+                    // RFC 3261 §17.1.1.2 and §17.1.2.2: the interval of an INVITE has no upper limit.
                     pending.pause = if pending.is_invite() { doubled } else { doubled.min(T2) };
                 }
             }
@@ -279,13 +280,13 @@ impl Caller {
     }
 
     fn send(&self, text: &str) {
-        // Whom it is for may be gone: that is what some tests are about.
+        // The receiver may be gone: some tests are about that.
         let _ = self.socket.send_to(text.as_bytes(), self.server);
     }
 }
 
 impl Call {
-    /// A response to the INVITE that began it; what is to be said to it.
+    /// Handles a response to the initial INVITE and returns the messages to send.
     fn handle_answer(&mut self, local: SocketAddr, text: &str, status: u16) -> Vec<String> {
         let is_waiting = self.pending.iter_mut().find(|pending| pending.is_invite_of(1));
         if status < 200 {
@@ -306,7 +307,7 @@ impl Call {
             return vec![self.of_invite("ACK", value(text, "To"))];
         }
         if self.answer.is_some() {
-            // The 200 once more; whoever answered besides gets no dialog.
+            // A retransmitted 200 gets the ACK again. A 2xx from another branch gets no dialog.
             return if value(text, "To") == self.to { vec![self.ack.clone()] } else { Vec::new() };
         }
         self.pending.retain(|pending| !pending.is_invite_of(1));
@@ -330,7 +331,7 @@ impl Call {
         self.route.reverse();
     }
 
-    /// A request by the route of the dialog.
+    /// Builds a request along the dialog's route set.
     fn follow_up(&self, local: SocketAddr, method: &str, number: u32, to: &str) -> String {
         let (target, from, call_id) = (&self.target, value(&self.invite, "From"), value(&self.invite, "Call-ID"));
         let unique = tag(&self.invite, "From");
@@ -349,7 +350,8 @@ impl Call {
         text
     }
 
-    /// CANCEL, or the ACK to a failure, which belong to the INVITE's transaction (RFC 3261 §9.1 and §17.1.1.3).
+    /// Builds a CANCEL, or the ACK to a non-2xx response, both part of the INVITE's transaction (RFC 3261 §9.1 and
+    /// §17.1.1.3).
     fn of_invite(&self, method: &str, to: &str) -> String {
         let (via, from, call_id) =
             (value(&self.invite, "Via"), value(&self.invite, "From"), value(&self.invite, "Call-ID"));
@@ -360,7 +362,7 @@ impl Call {
         )
     }
 
-    /// RFC 3261 §17: timers B and F.
+    /// Gives up requests whose timer B or F has fired (RFC 3261 §17).
     fn give_up(&mut self, now: Instant) {
         let is_old = |pending: &Pending| pending.next.is_some() && now > pending.began + LIFETIME;
         for old in self.pending.extract_if(.., |pending| is_old(pending)) {
@@ -388,7 +390,7 @@ impl Pending {
     }
 }
 
-/// 200 to a request of the other party's.
+/// Builds a 200 to a request of the other party.
 pub(crate) fn accept(request: &str) -> String {
     let mut text = "SIP/2.0 200 OK\r\n".to_owned();
     for name in ["Via", "From", "To", "Call-ID", "CSeq"] {

@@ -1,6 +1,6 @@
-//! Crowds of connections, and somebody who looks whether others suffer from them.
+//! Large numbers of connections, and a probe that measures whether other clients suffer from them.
 //!
-//! This file needs nothing else of this crate, so that the benchmarks can include it.
+//! This file depends on nothing else in this crate, so the benchmarks can include it.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// How long an answer may take before it counts as none.
+/// Time after which an answer counts as missing.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Connections that come from one address: 127.0.1.0, 127.0.1.1, and so on.
+/// Connections per source address: 127.0.1.0, 127.0.1.1, and so on.
 const A_SOURCE: usize = 500;
 
-/// Opens a connection from `source`; `window` is the receive buffer, where it shall not be the usual one.
+/// Opens a connection from `source`. `window` is the receive buffer size, or `None` for the default.
 ///
 /// # Errors
-/// When it cannot be opened.
+/// If the connection cannot be opened.
 pub fn connect(server: SocketAddr, source: Ipv4Addr, window: Option<usize>) -> io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
     if let Some(window) = window {
@@ -34,14 +34,14 @@ pub fn connect(server: SocketAddr, source: Ipv4Addr, window: Option<usize>) -> i
     Ok(line)
 }
 
-/// The address that the connection number `index` comes from.
+/// Returns the source address of connection number `index`.
 #[must_use]
 pub fn source(index: usize) -> Ipv4Addr {
     let host = u8::try_from(index / A_SOURCE).unwrap_or(u8::MAX);
     Ipv4Addr::new(127, 0, 1, host)
 }
 
-/// A request to `example.com` of the user `user`, who is at `local`; `number` tells it from others.
+/// Builds a request to `example.com` from `user` at `local`. `number` makes it unique.
 #[must_use]
 pub fn request(method: &str, transport: &str, user: &str, local: SocketAddr, number: u64) -> String {
     let to = if method == "REGISTER" { format!("sip:{user}@example.com") } else { "sip:example.com".to_owned() };
@@ -53,10 +53,10 @@ pub fn request(method: &str, transport: &str, user: &str, local: SocketAddr, num
     )
 }
 
-/// Reads one message without a body from a connection; the status of a response.
+/// Reads one message without a body from a connection and returns the status of the response.
 ///
 /// # Errors
-/// When none comes, or something else.
+/// If nothing arrives, or something that is not a response.
 pub fn status(line: &mut TcpStream) -> io::Result<u16> {
     let mut bytes: Vec<u8> = Vec::new();
     let mut some = [0; 2048];
@@ -74,20 +74,20 @@ fn status_of(bytes: &[u8]) -> Option<u16> {
     str::from_utf8(code).ok()?.parse().ok()
 }
 
-/// Sends a request on a connection; the status of its answer.
+/// Sends a request on a connection and returns the status of the response.
 ///
 /// # Errors
-/// When there is none.
+/// If there is none.
 pub fn ask(line: &mut TcpStream, method: &str, user: &str, number: u64) -> io::Result<u16> {
     let local = line.local_addr()?;
     line.write_all(request(method, "TCP", user, local, number).as_bytes())?;
     status(line)
 }
 
-/// Private memory of a process in bytes: what it has allocated and touched.
+/// Returns the private memory of a process in bytes: what it has allocated and touched.
 ///
 /// # Panics
-/// When the process is gone.
+/// If the process is gone.
 #[must_use]
 pub fn memory(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
@@ -95,10 +95,10 @@ pub fn memory(pid: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
 }
 
-/// Connections without any traffic.
+/// Opens connections and sends nothing on them.
 ///
 /// # Panics
-/// When one cannot be opened.
+/// If one cannot be opened.
 #[must_use]
 pub fn idle(server: SocketAddr, count: usize) -> Vec<TcpStream> {
     let open =
@@ -106,10 +106,10 @@ pub fn idle(server: SocketAddr, count: usize) -> Vec<TcpStream> {
     (0..count).map(open).collect()
 }
 
-/// One request of the user `u0`, `u1` … on each connection.
+/// Sends one request on each connection, as user `u0`, `u1` and so on.
 ///
 /// # Panics
-/// When it is not answered with 200.
+/// If a request is not answered with 200.
 pub fn ask_all(lines: &mut [TcpStream], method: &str, number: u64) {
     for (index, line) in lines.iter_mut().enumerate() {
         let status = ask(line, method, &format!("u{index}"), number);
@@ -117,7 +117,8 @@ pub fn ask_all(lines: &mut [TcpStream], method: &str, number: u64) {
     }
 }
 
-/// Peers that ask and never read: each sends `requests` requests, or until the server closes. How many it closed.
+/// Runs peers that send requests and never read. Each sends `requests` requests, or until the server closes the
+/// connection. Returns the number of connections that the server closed.
 #[must_use]
 pub fn deaf(server: SocketAddr, count: usize, requests: u64) -> usize {
     let mut lines: Vec<TcpStream> =
@@ -170,7 +171,7 @@ pub fn deaf(server: SocketAddr, count: usize, requests: u64) -> usize {
     closed
 }
 
-/// Peers that send one byte each `pause`, for `time`. How many the server closed.
+/// Runs peers that send one byte every `pause`, for `time`. Returns the number of connections that the server closed.
 #[must_use]
 pub fn dripping(server: SocketAddr, count: usize, pause: Duration, time: Duration) -> usize {
     let mut lines = idle(server, count);
@@ -187,13 +188,13 @@ pub fn dripping(server: SocketAddr, count: usize, pause: Duration, time: Duratio
         lines.retain_mut(|line| line.write_all(&[byte]).is_ok());
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
-    // What is closed at the far end without a byte of ours on its way is seen only by reading.
+    // A close by the peer while nothing is being sent is only noticed by reading.
     lines.retain_mut(|line| line.read(&mut [0; 16]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock));
     count - lines.len()
 }
 
-/// Peers that announce a body of 64 MiB and send what is taken of it, a megabyte at most. How many the server closed, and the
-/// first status that it answered.
+/// Runs peers that announce a body of 64 MiB and send as much as is accepted, at most 1 MB. Returns the number of
+/// connections that the server closed, and the first status it answered.
 #[must_use]
 pub fn boasting(server: SocketAddr, count: usize) -> (usize, Option<u16>) {
     let chunk = vec![b'x'; 64 * 1024];
@@ -215,7 +216,8 @@ pub fn boasting(server: SocketAddr, count: usize) -> (usize, Option<u16>) {
     (closed, answer)
 }
 
-/// Peers that begin a message of `bytes` and never end it; all stay for as long as the value lives.
+/// Runs peers that begin a message of `bytes` and never finish it. The connections stay open until the returned value
+/// is dropped.
 #[must_use]
 pub fn hoarding(server: SocketAddr, count: usize, bytes: usize) -> Vec<TcpStream> {
     let mut lines = idle(server, count);
@@ -224,13 +226,13 @@ pub fn hoarding(server: SocketAddr, count: usize, bytes: usize) -> Vec<TcpStream
     let body = vec![b'x'; bytes - 1];
     for line in &mut lines {
         line.set_write_timeout(Some(Duration::from_millis(200))).expect("a time-out can be set");
-        // Some are closed while they write; that is what the server is for.
+        // The server is expected to close some connections during the write.
         let _ = line.write_all(text.as_bytes()).and_then(|()| line.write_all(&body));
     }
     lines
 }
 
-/// How many of these the far end has closed.
+/// Returns how many of these connections the peer has closed.
 #[must_use]
 pub fn closed(lines: &[TcpStream]) -> usize {
     let is_closed = |line: &&TcpStream| {
@@ -240,7 +242,8 @@ pub fn closed(lines: &[TcpStream]) -> usize {
     lines.iter().filter(is_closed).count()
 }
 
-/// Another customer: registers by UDP and asks by TCP, again and again, and notes how long that takes.
+/// An independent client that repeatedly registers over UDP, sends OPTIONS over TCP, and records the round-trip
+/// times.
 #[derive(Debug)]
 pub struct Probe {
     shared: Arc<Shared>,
@@ -254,17 +257,17 @@ struct Shared {
     times: std::sync::Mutex<Times>,
 }
 
-/// Round trips of a [`Probe`].
+/// Round-trip times of a [`Probe`].
 #[derive(Clone, Debug, Default)]
 pub struct Times {
-    /// Those that were answered with 200.
+    /// Round trips answered with 200.
     pub answered: Vec<Duration>,
-    /// How many were not.
+    /// Number of requests without a 200.
     pub lost: usize,
 }
 
 impl Times {
-    /// The round trip that `share` of all do not exceed.
+    /// Returns the quantile `share` of the round-trip times.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Duration {
         let mut sorted = self.answered.clone();
@@ -274,7 +277,7 @@ impl Times {
         sorted.get(index.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
     }
 
-    /// The longest round trip.
+    /// Returns the longest round trip.
     #[must_use]
     pub fn longest(&self) -> Duration {
         self.answered.iter().max().copied().unwrap_or_default()
@@ -282,10 +285,10 @@ impl Times {
 }
 
 impl Probe {
-    /// Begins, as the user `probe`, who must exist.
+    /// Starts the probe as the user `probe`, who must exist.
     ///
     /// # Panics
-    /// When the server cannot be reached at all.
+    /// If the server cannot be reached at all.
     #[must_use]
     pub fn start(server: SocketAddr) -> Probe {
         let shared = Arc::new(Shared::default());
@@ -298,10 +301,10 @@ impl Probe {
         Probe { shared, thread: Some(thread) }
     }
 
-    /// What was measured since the last time; at least some round trips are waited for.
+    /// Returns the measurements since the last call, after waiting for at least a few round trips.
     ///
     /// # Panics
-    /// When the probe itself has failed.
+    /// If the probe itself has failed.
     #[must_use]
     pub fn take(&self) -> Times {
         let enough = self.shared.asked.load(Ordering::Relaxed) + 4;

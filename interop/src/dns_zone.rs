@@ -1,4 +1,4 @@
-//! The name server's zone, as somebody sees it who may change it, and as a client that keeps answers for as long as they say.
+//! The name server's zone, seen by an authorized updater and by a client that caches answers for their TTL.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use crate::PATIENCE;
 use crate::bind9::{self, Bind9};
 
-/// A zone that a test changes and looks at, without any cache.
+/// A zone that a test updates and queries without a cache.
 #[derive(Debug)]
 pub struct ZoneUpdater {
     runtime: Runtime,
@@ -21,10 +21,10 @@ pub struct ZoneUpdater {
 }
 
 impl ZoneUpdater {
-    /// With the key of this name server.
+    /// Creates an updater with the key of this name server.
     ///
     /// # Panics
-    /// When there is no event queue.
+    /// If no event queue can be created.
     #[must_use]
     pub fn of(server: &Bind9) -> ZoneUpdater {
         let key = TsigKey::parse(bind9::KEY).expect("a key");
@@ -32,10 +32,10 @@ impl ZoneUpdater {
         ZoneUpdater { runtime: runtime(), zone }
     }
 
-    /// The records of this name and type, as in a zone file.
+    /// Returns the records of this name and type in zone-file form.
     ///
     /// # Panics
-    /// When the name server does not tell.
+    /// If the name server does not answer.
     #[must_use]
     pub fn records(&self, name: &str, kind: Kind) -> Vec<String> {
         let mut records: Vec<String> = self.read(name, kind, 0).iter().map(ToString::to_string).collect();
@@ -43,10 +43,10 @@ impl ZoneUpdater {
         records
     }
 
-    /// Has a name have these addresses and no other, as `nsupdate` would.
+    /// Replaces the addresses of a name, as `nsupdate` would.
     ///
     /// # Panics
-    /// When the name server does not do it.
+    /// If the name server refuses the update.
     pub fn set_addresses(&self, name: &str, ttl_s: u32, addresses: &[Ipv4Addr]) {
         let wanted: Vec<RecordData> =
             addresses.iter().map(|address| RecordData::Address(IpAddr::V4(*address))).collect();
@@ -70,7 +70,7 @@ fn set(name: &str, kind: Kind, ttl_s: u32) -> RecordSet {
     RecordSet { name: name.to_owned(), kind, ttl_s, entries: Vec::new() }
 }
 
-/// A client's resolver, which asks again when the time of an answer is over and not before.
+/// A client's resolver. It caches each answer for exactly its TTL.
 #[derive(Debug)]
 pub struct Resolver {
     runtime: Runtime,
@@ -78,10 +78,10 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// Asks this name server.
+    /// Creates a resolver that queries this name server.
     ///
     /// # Panics
-    /// When there is no event queue.
+    /// If no event queue can be created.
     #[must_use]
     pub fn of(server: SocketAddr) -> Resolver {
         let mut connection = ConnectionConfig::new(ProtocolConfig::Udp);
@@ -95,7 +95,8 @@ impl Resolver {
         Resolver { runtime, resolver }
     }
 
-    /// Where the best of a service's servers is: of the lowest priority (RFC 2782); none where there is none.
+    /// Returns the address of a service's preferred server, the one with the lowest priority (RFC 2782), or `None` if
+    /// there is none.
     #[must_use]
     pub fn first(&self, service: &str) -> Option<SocketAddr> {
         self.runtime.block_on(async {

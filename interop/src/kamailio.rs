@@ -1,4 +1,4 @@
-//! The SIP server `kamailio`, as a carrier that knows one customer and one phone.
+//! The SIP server `kamailio`, playing a carrier that knows one customer and one phone.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -12,7 +12,8 @@ use tempfile::TempDir;
 use crate::process::{Process, read};
 use crate::{PATIENCE, Program, poll};
 
-/// A running Kamailio that challenges each INVITE with 407 and passes it on, when the credentials are right, to one phone.
+/// A running Kamailio that challenges each INVITE with 407 and, if the credentials are right, forwards it to one
+/// phone.
 #[derive(Debug)]
 pub struct Kamailio {
     address: SocketAddr,
@@ -21,30 +22,31 @@ pub struct Kamailio {
 }
 
 impl Kamailio {
-    /// Starts one at `host:port`, for the customer `account` with `password` in the realm `carrier.example`; what passes goes
-    /// to the UDP port `phone` of the same host.
+    /// Starts Kamailio at `host:port` for the customer `account` with `password` in the realm `carrier.example`.
+    /// Accepted calls go to the UDP port `phone` of the same host.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     #[must_use]
     pub fn start(host: Ipv4Addr, port: u16, password: &str, phone: u16) -> Kamailio {
         Kamailio::run(host, port, &config(host, port, password, phone))
     }
 
-    /// Starts one at `host:port` that reads this dispatcher list and sends each call to the destination of set 1 that comes next
-    /// (round robin).
+    /// Starts Kamailio at `host:port` with this dispatcher list. Calls go to the destinations of set 1 by round
+    /// robin.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     #[must_use]
     pub fn dispatching(host: Ipv4Addr, port: u16, list: &Path) -> Kamailio {
         Kamailio::run(host, port, &dispatching(host, port, list))
     }
 
-    /// Whether it can speak to this database, and its tables' definitions for that are here: `mysql`, `postgres` or `sqlite`.
+    /// Returns whether Kamailio's module and table definitions for this database (`mysql`, `postgres` or `sqlite`)
+    /// are installed.
     ///
     /// # Panics
-    /// When it cannot, and `STROWGER_REQUIRE_INTEROP=1` although Kamailio is installed.
+    /// If they are missing although Kamailio is installed and `STROWGER_REQUIRE_INTEROP=1`.
     #[must_use]
     pub fn speaks(database: &str) -> bool {
         if !Program::Kamailio.available() {
@@ -59,10 +61,11 @@ impl Kamailio {
         has_tables
     }
 
-    /// The definitions of its tables `version`, `subscriber`, `location` and `dispatcher` for `mysql`, `postgres` or `sqlite`.
+    /// Returns the definitions of the tables `version`, `subscriber`, `location` and `dispatcher` for `mysql`,
+    /// `postgres` or `sqlite`.
     ///
     /// # Panics
-    /// When it does not [speak](Self::speaks) to that.
+    /// If Kamailio does not [support](Self::speaks) the database.
     #[must_use]
     pub fn schema(database: &str) -> String {
         let parts = ["standard", "auth_db", "usrloc", "dispatcher"];
@@ -70,11 +73,11 @@ impl Kamailio {
         parts.map(|part| read(part).expect("a definition that comes with kamailio")).concat()
     }
 
-    /// Starts one at `host:port` that registers everybody without a password, and keeps that in the database at `url`, in Kamailio's
-    /// spelling.
+    /// Starts Kamailio at `host:port` as a registrar that asks for no password and stores bindings in the database at
+    /// `url`, in Kamailio's notation.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     #[must_use]
     pub fn registering(host: Ipv4Addr, port: u16, database: &str, url: &str) -> Kamailio {
         Kamailio::run(host, port, &registering(host, port, database, url))
@@ -83,7 +86,7 @@ impl Kamailio {
     fn run(host: Ipv4Addr, port: u16, config: &str) -> Kamailio {
         let folder = tempfile::Builder::new().prefix("kamailio-").tempdir().expect("a temporary folder");
         let file = folder.path().join("kamailio.cfg");
-        // It goes to another folder before it opens its sockets.
+        // Kamailio changes its working directory before it opens its sockets, so paths must be absolute.
         let config = config.replace("@folder@", &folder.path().display().to_string());
         fs::write(&file, config).expect("the configuration can be written");
         let arguments = ["-f", "kamailio.cfg", "-DD", "-E", "-m", "16", "-M", "4", "-Y", "."].map(String::from);
@@ -98,16 +101,16 @@ impl Kamailio {
         Kamailio { address: (host, port).into(), process, folder }
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What it knows of its sets, as `kamcmd dispatcher.list` says: a line for each fact.
+    /// Returns the output of `kamcmd dispatcher.list`: the state of its sets, one fact per line.
     ///
     /// # Panics
-    /// When it cannot be asked.
+    /// If the command fails.
     #[must_use]
     pub fn destinations(&self) -> String {
         let kamcmd = crate::program::search("kamcmd").expect("kamcmd comes with kamailio");
@@ -116,10 +119,10 @@ impl Kamailio {
             let output = Command::new(&kamcmd).args(["-s", &socket, "dispatcher.list"]).output().ok()?;
             output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
         });
-        answer.unwrap_or_else(|| panic!("kamailio says nothing of its sets:\n{}", self.log()))
+        answer.unwrap_or_else(|| panic!("kamailio does not list its dispatcher sets:\n{}", self.log()))
     }
 
-    /// What it has said so far.
+    /// Returns the output so far.
     #[must_use]
     pub fn log(&self) -> String {
         self.process.output() + &self.process.errors()
@@ -131,7 +134,7 @@ impl Drop for Kamailio {
         if std::thread::panicking() {
             eprintln!("--- kamailio ---\n{}", self.log());
         }
-        // Told to end, it ends its children too; killed, it would leave them behind.
+        // SIGTERM makes it end its child processes too. SIGKILL would leave them behind.
         let told = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status();
         if told.is_ok_and(|status| status.success()) {
             let _ = self.process.wait(Duration::from_secs(5));
@@ -139,7 +142,7 @@ impl Drop for Kamailio {
     }
 }
 
-/// How every configuration begins.
+/// Returns the common beginning of all configurations.
 fn head(host: Ipv4Addr, port: u16) -> String {
     format!(
         r#"#!KAMAILIO

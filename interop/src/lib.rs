@@ -62,17 +62,17 @@ pub use watch::Watch;
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test gives up: generous, since a busy machine is not a bug.
+/// Time limit of any single step of a test. It is generous, since a busy machine is not a bug.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Asks `done` again and again until it has an answer or `patience` is over.
+/// Calls `done` repeatedly until it returns `Some` or `patience` is over.
 ///
-/// Other programs tell us nothing when they become ready, so their state has to be polled.
+/// Other programs do not notify the test when they become ready, so their state has to be polled.
 pub fn poll<T>(patience: Duration, done: impl FnMut() -> Option<T>) -> Option<T> {
     poll_every(Duration::from_millis(10), patience, done)
 }
 
-/// Does the same with longer pauses, for a question that costs the machine much.
+/// Does the same with other pauses, for a check that costs much.
 pub fn poll_every<T>(pause: Duration, patience: Duration, mut done: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + patience;
     loop {

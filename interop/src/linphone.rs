@@ -1,4 +1,4 @@
-//! The soft-phone `linphonec`.
+//! The softphone `linphonec`.
 
 use std::fs;
 use std::io::Write;
@@ -25,7 +25,7 @@ impl Linphone {
     #[must_use]
     pub fn start(server: &Server, name: &str, password: &str) -> Linphone {
         let folder = tempfile::Builder::new().prefix("linphone-").tempdir().expect("a temporary folder");
-        // Without these folders it finds no place for its database, and then listens nowhere.
+        // Without these folders it cannot create its database, and then it listens on no port.
         for part in [".config/linphone", ".local/share/linphone"] {
             fs::create_dir_all(folder.path().join(part)).expect("the phone's folders can be made");
         }
@@ -44,10 +44,10 @@ impl Linphone {
         Linphone { process, trace, _folder: folder }
     }
 
-    /// Waits until the phone says what came of its registration; true when it is registered.
+    /// Waits for the result of the registration and returns whether it succeeded.
     ///
     /// # Panics
-    /// When it says nothing.
+    /// If the phone reports no result.
     pub fn is_registered(&mut self) -> bool {
         let outcome = poll(PATIENCE, || {
             let trace = self.trace();
@@ -57,17 +57,17 @@ impl Linphone {
         outcome.expect("the phone says whether it is registered")
     }
 
-    /// Lets it end in good order, which takes back its registration.
+    /// Quits the phone gracefully, so that it unregisters.
     ///
     /// # Panics
-    /// When it does not end.
+    /// If it does not end.
     pub fn quit(&mut self) {
         let stdin = self.process.stdin().expect("the phone was started with an input");
         stdin.write_all(b"quit\n").expect("the phone takes commands");
         assert!(self.process.wait(PATIENCE).is_some(), "the phone does not quit");
     }
 
-    /// What it has logged so far, with every message that it sent and received.
+    /// Returns the log so far, with every message sent and received.
     #[must_use]
     pub fn trace(&self) -> String {
         read(&self.trace)

@@ -1,4 +1,4 @@
-//! `strowger load`: callers, and targets that answer them, as processes of their own.
+//! `strowger load`: callers and answering targets, each a separate process.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::process::{Process, read, tail};
 use crate::server::binary;
 use crate::{Namespace, PATIENCE, poll};
 
-/// The name of reports.
+/// File name of reports.
 const REPORT: &str = "report.json";
 
-/// A `strowger load answer`: a target that a test can stop, let go on, kill and start again.
+/// A `strowger load answer` process: a target that a test can stop, continue, kill and restart.
 #[derive(Debug)]
 pub struct Answerer<'a> {
     network: Option<&'a Namespace>,
@@ -25,19 +25,19 @@ pub struct Answerer<'a> {
 }
 
 impl<'a> Answerer<'a> {
-    /// Answers at this address, by `udp` or `tcp`, with these words on its command line besides.
+    /// Starts a target at this address, over `udp` or `tcp`, with additional command-line arguments.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     #[must_use]
     pub fn start(transport: &'static str, address: SocketAddr, words: &str) -> Answerer<'a> {
         Answerer::start_in(None, transport, address, words)
     }
 
-    /// Like [`Answerer::start`], in a network of its own where there is one.
+    /// Like [`Answerer::start`], optionally in a network namespace.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     #[must_use]
     pub fn start_in(
         network: Option<&'a Namespace>,
@@ -55,51 +55,51 @@ impl<'a> Answerer<'a> {
         answerer
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its URI, as a target has it.
+    /// Returns the URI by which a server names this target.
     #[must_use]
     pub fn uri(&self) -> String {
         let parameter = if self.transport == "udp" { String::new() } else { format!(";transport={}", self.transport) };
         format!("sip:{}{parameter}", self.address)
     }
 
-    /// Stops it (SIGSTOP): it keeps its port, and says nothing.
+    /// Stops the process (SIGSTOP). It keeps its port and answers nothing.
     pub fn stop(&self) {
         self.process.signal("STOP");
     }
 
-    /// Lets it go on after [`Answerer::stop`].
+    /// Continues the process after [`Answerer::stop`].
     pub fn go_on(&self) {
         self.process.signal("CONT");
     }
 
-    /// Kills it (SIGKILL), and waits until it is gone.
+    /// Kills the process (SIGKILL) and waits until it is gone.
     ///
     /// # Panics
-    /// When it does not go.
+    /// If it does not end.
     pub fn kill(&mut self) {
         self.process.kill();
-        assert!(self.process.wait(PATIENCE).is_some(), "it is gone");
+        assert!(self.process.wait(PATIENCE).is_some(), "the process does not end");
     }
 
-    /// Starts it again where it was.
+    /// Restarts the process at the same address.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     pub fn start_again(&mut self) {
         self.process = run(self.network, &self.folder, &self.arguments);
         self.wait_until_it_listens();
     }
 
-    /// Ends it, and returns its report.
+    /// Ends the process and returns its report.
     ///
     /// # Panics
-    /// When it does not end, or leaves no report.
+    /// If it does not end or writes no report.
     #[must_use]
     pub fn end(mut self) -> Report {
         self.process.signal("INT");
@@ -116,7 +116,7 @@ impl<'a> Answerer<'a> {
     }
 }
 
-/// A `strowger load run`.
+/// A `strowger load run` process.
 #[derive(Debug)]
 pub struct Load {
     folder: TempDir,
@@ -124,13 +124,13 @@ pub struct Load {
 }
 
 impl Load {
-    /// Begins with these words on its command line.
+    /// Starts a run with these command-line arguments.
     #[must_use]
     pub fn start(words: &str) -> Load {
         Load::start_in(None, words)
     }
 
-    /// Like [`Load::start`], in a network of its own where there is one.
+    /// Like [`Load::start`], optionally in a network namespace.
     #[must_use]
     pub fn start_in(network: Option<&Namespace>, words: &str) -> Load {
         let folder = tempfile::Builder::new().prefix("strowger-load-").tempdir().expect("a temporary folder");
@@ -140,28 +140,28 @@ impl Load {
         Load { folder, process }
     }
 
-    /// Has it begin nothing new, and returns its report when all that was begun is over.
+    /// Stops starting new calls, waits until all pending ones are over, and returns the report.
     ///
     /// # Panics
-    /// When it does not end, or leaves no report.
+    /// If it does not end or writes no report.
     #[must_use]
     pub fn end(mut self, patience: Duration) -> Report {
         self.process.signal("INT");
         finish(&mut self.process, &self.folder, patience)
     }
 
-    /// Waits for its end. That the generator itself was slow, which this program says by its exit code, does not count: a
-    /// busy machine is not a bug.
+    /// Waits for the end of the run. The exit code that reports a slow generator is ignored: a busy machine is not a
+    /// bug.
     ///
     /// # Panics
-    /// When it does not end in time, or leaves no report.
+    /// If it does not end in time or writes no report.
     #[must_use]
     pub fn finish(mut self, patience: Duration) -> Report {
         finish(&mut self.process, &self.folder, patience)
     }
 }
 
-/// What a run says of itself.
+/// Report of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     value: Value,
@@ -169,25 +169,26 @@ pub struct Report {
 }
 
 impl Report {
-    /// A count that stands at its top, as `sent`, `carried`, `lost`, `failed`, `unfinished`, `unexpected`.
+    /// Returns a top-level count: `sent`, `carried`, `lost`, `failed`, `unfinished` or `unexpected`.
     ///
     /// # Panics
-    /// When there is no such count.
+    /// If there is no such count.
     #[must_use]
     pub fn count(&self, name: &str) -> u64 {
         self.value[name].as_u64().unwrap_or_else(|| panic!("no {name} in {}", self.value))
     }
 
-    /// A count of its called end, as `answered`, `carried`, `lost`, `failed`, `unfinished`.
+    /// Returns a count of the called side: `answered`, `carried`, `lost`, `failed` or `unfinished`.
     ///
     /// # Panics
-    /// When there is no such count.
+    /// If there is no such count.
     #[must_use]
     pub fn callee(&self, name: &str) -> u64 {
         self.value["callee"][name].as_u64().unwrap_or_else(|| panic!("no {name} of callees in {}", self.value))
     }
 
-    /// How many requests of this method got an answer of this kind (`2xx`, `1xx`, `other`), and the longest time.
+    /// Returns the number of requests of this method with an answer of this kind (`2xx`, `1xx`, `other`), and the
+    /// longest response time.
     #[must_use]
     pub fn answers(&self, method: &str, answer: &str) -> (u64, Duration) {
         let rows = self.value["answers"].as_array().into_iter().flatten();
@@ -197,13 +198,13 @@ impl Report {
         (count, Duration::from_secs_f64(longest_us / 1e6))
     }
 
-    /// What its JSON has at this place, as `/machine/kernel`.
+    /// Returns the value at a JSON pointer such as `/machine/kernel`.
     #[must_use]
     pub fn at(&self, pointer: &str) -> &Value {
         self.value.pointer(pointer).unwrap_or(&Value::Null)
     }
 
-    /// What it printed, for people.
+    /// Returns the human-readable output.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text

@@ -1,4 +1,4 @@
-//! Machines in networks of their own, which can be cut off from one another.
+//! Machines in separate networks that can be isolated from one another.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::Namespace;
 
-/// Where a program runs: a network namespace, or this machine.
+/// Location where a program runs: a network namespace or this machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
     network: Option<Arc<Namespace>>,
@@ -16,56 +16,56 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine, at 127.0.0.1.
+    /// Returns this machine, at 127.0.0.1.
     #[must_use]
     pub fn local() -> Machine {
         Machine { network: None, address: Ipv4Addr::LOCALHOST }
     }
 
-    /// This machine, at another one of its loopback addresses.
+    /// Returns this machine, at another loopback address.
     #[must_use]
     pub(crate) fn local_at(address: Ipv4Addr) -> Machine {
         Machine { network: None, address }
     }
 
-    /// The one that has this address, in a network of its own.
+    /// Returns a machine with this address in a network namespace.
     #[must_use]
     pub(crate) fn within(network: &Arc<Namespace>, address: Ipv4Addr) -> Machine {
         Machine { network: Some(Arc::clone(network)), address }
     }
 
-    /// Where others reach it.
+    /// Returns the address by which others reach the machine.
     #[must_use]
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }
 
-    /// Its network, where it has one of its own.
+    /// Returns the machine's network namespace, if it has one.
     #[must_use]
     pub fn network(&self) -> Option<&Namespace> {
         self.network.as_deref()
     }
 
-    /// A socket of this machine.
+    /// Opens a socket on this machine.
     ///
     /// # Panics
-    /// When there is no free port.
+    /// If there is no free port.
     #[must_use]
     pub fn socket(&self) -> UdpSocket {
         self.inside(|| UdpSocket::bind((self.address, 0)).expect("a free port"))
     }
 
-    /// Whether something listens on this port.
+    /// Returns whether a process listens on this port.
     #[must_use]
     pub fn listens(&self, port: u16) -> bool {
         let at = SocketAddr::from((self.address, port));
         self.inside(|| TcpStream::connect_timeout(&at, Duration::from_secs(1)).is_ok())
     }
 
-    /// Runs a program to its end.
+    /// Runs a program to completion.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn run(&self, program: &Path, arguments: &[String], folder: &Path) -> Output {
         let mut command = self.network().map_or_else(|| Command::new(program), |network| network.command(program));
         let output = command.args(arguments).current_dir(folder).stdin(Stdio::null()).output();
@@ -80,7 +80,7 @@ impl Machine {
     }
 }
 
-/// Some machines on a switch, and one more that clients are on.
+/// Several machines on a switch, and one more for the clients.
 #[derive(Debug)]
 pub struct Lan {
     clients: Machine,
@@ -88,10 +88,11 @@ pub struct Lan {
 }
 
 impl Lan {
-    /// So many machines: in networks of their own where those can be made, else all of them are this one, and none can be cut off.
+    /// Creates the given number of machines. Without the rights to make network namespaces, all of them are this
+    /// machine and none can be isolated.
     ///
     /// # Panics
-    /// When a network cannot be made.
+    /// If a network cannot be made.
     #[must_use]
     pub fn new(machines: u8) -> Lan {
         if !Namespace::available(&["ip", "nsenter"]) {
@@ -112,55 +113,55 @@ impl Lan {
         lan
     }
 
-    /// Where clients are.
+    /// Returns the machine of the clients.
     #[must_use]
     pub fn clients(&self) -> &Machine {
         &self.clients
     }
 
-    /// One of them, from 0.
+    /// Returns a machine by index, from 0.
     ///
     /// # Panics
-    /// When there are fewer.
+    /// If the index is out of range.
     #[must_use]
     pub fn machine(&self, number: usize) -> Machine {
         self.machines[number].clone()
     }
 
-    /// Whether machines can be cut off.
+    /// Returns whether machines can be isolated.
     #[must_use]
     pub fn can_cut_off(&self) -> bool {
         self.switch().is_some()
     }
 
-    /// Cuts a machine off from all others: nothing comes in or goes out.
+    /// Isolates a machine by taking down its link: nothing comes in or goes out.
     ///
     /// # Panics
-    /// When it [cannot](Self::can_cut_off).
+    /// If machines [cannot be isolated](Self::can_cut_off).
     pub fn cut_off(&self, number: usize) {
         self.switch().expect("a switch").run("ip", &format!("link set port{number} down"));
     }
 
-    /// Ends [`Lan::cut_off`].
+    /// Reverts [`Lan::cut_off`].
     ///
     /// # Panics
-    /// When it [cannot](Self::can_cut_off).
+    /// If machines [cannot be isolated](Self::can_cut_off).
     pub fn heal(&self, number: usize) {
         self.switch().expect("a switch").run("ip", &format!("link set port{number} up"));
     }
 
-    /// Cuts a machine off from all others, which its own link does not tell it: as where a switch fails behind it.
+    /// Isolates a machine while its own link stays up, as when a switch fails behind it.
     ///
     /// # Panics
-    /// When it [cannot](Self::can_cut_off).
+    /// If machines [cannot be isolated](Self::can_cut_off).
     pub fn cut_off_unnoticed(&self, number: usize) {
         self.switch().expect("a switch").run("ip", &format!("link set port{number} nomaster"));
     }
 
-    /// Ends [`Lan::cut_off_unnoticed`].
+    /// Reverts [`Lan::cut_off_unnoticed`].
     ///
     /// # Panics
-    /// When it [cannot](Self::can_cut_off).
+    /// If machines [cannot be isolated](Self::can_cut_off).
     pub fn heal_unnoticed(&self, number: usize) {
         self.switch().expect("a switch").run("ip", &format!("link set port{number} master switch"));
     }

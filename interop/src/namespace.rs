@@ -1,4 +1,4 @@
-//! Networks that exist for one test only.
+//! Networks that exist only during one test.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,29 +16,30 @@ use crate::machine::Machine;
 use crate::process::dying_with_us;
 use crate::{PATIENCE, poll, program};
 
-/// What interfaces are called that [`Namespace::connect`] makes.
+/// Name of the interfaces that [`Namespace::connect`] creates.
 const LAN: &str = "lan";
 
-/// A network namespace of its own, with a loopback interface and nothing else.
+/// A private network namespace with only a loopback interface.
 ///
-/// It has no name: a child holds it open, the kernel kills that child when the test executable is gone, and with the last
-/// process the kernel removes the namespace and all that is in it. So nothing stays behind, whatever happens to the test.
+/// It has no name: a child process holds it open. The kernel kills that child when the test executable ends, and
+/// removes the namespace with everything in it when its last process ends. So nothing stays behind, whatever happens
+/// to the test.
 #[derive(Debug)]
 pub struct Namespace {
     holder: Child,
 }
 
 impl Namespace {
-    /// Whether namespaces can be made here; if not, says that the test is skipped.
+    /// Returns whether namespaces can be created here. If not, prints that the test is skipped.
     ///
     /// # Panics
-    /// When one of `programs` is missing, root runs the test, and `STROWGER_REQUIRE_INTEROP=1`.
+    /// If one of `programs` is missing, root runs the test, and `STROWGER_REQUIRE_INTEROP=1`.
     #[must_use]
     pub fn available(programs: &[&str]) -> bool {
         let may = Command::new("unshare").args(["--net", "true"]).stderr(Stdio::null()).status();
         let missing: Vec<_> = programs.iter().filter(|name| program::search(name).is_none()).collect();
         let why = if !may.is_ok_and(|status| status.success()) {
-            "only root may make network namespaces".to_owned()
+            "only root can create network namespaces".to_owned()
         } else if !missing.is_empty() {
             let missing =
                 format!("{missing:?} are not installed (apt-get install iproute2 nftables conntrack keepalived)");
@@ -47,46 +48,46 @@ impl Namespace {
         } else {
             return true;
         };
-        // The test harness would keep back what `println!` says in a test that passes.
+        // The test harness captures `println!` output of tests that pass.
         let _ = writeln!(io::stderr(), "SKIPPED: {why}: {}", thread::current().name().unwrap_or("a test"));
         false
     }
 
-    /// Makes one.
+    /// Creates a namespace.
     ///
     /// # Panics
-    /// When it cannot be made: ask [`Namespace::available`] first.
+    /// If it cannot be created: check [`Namespace::available`] first.
     #[must_use]
     pub fn new() -> Namespace {
-        // `cat` reads from us until we are gone.
+        // `cat` reads from this process until it ends.
         let mut command = dying_with_us(Path::new("unshare"), None);
         let holder = command.args(["--net", "cat"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
         let namespace = Namespace { holder: holder.expect("`unshare` starts") };
         let ours = fs::read_link("/proc/self/ns/net").expect("there is /proc");
         let made = poll(PATIENCE, || fs::read_link(namespace.path()).is_ok_and(|theirs| theirs != ours).then_some(()));
-        assert!(made.is_some(), "`unshare` makes no network namespace");
+        assert!(made.is_some(), "`unshare` cannot create a network namespace");
         namespace.run("ip", "link set lo up");
         namespace
     }
 
-    /// Adds an interface that has these addresses and leads nowhere.
+    /// Adds an interface with these addresses and no peer.
     ///
     /// # Panics
-    /// When there is one of this name.
+    /// If there is already one of this name.
     pub fn add_interface(&self, name: &str, v4: Ipv4Addr, v6: Ipv6Addr) {
         self.run("ip", &format!("link add {name} type veth peer name {name}-end"));
         self.run("ip", &format!("address add {v4}/24 dev {name}"));
-        // Without waiting for another machine that might have the address.
+        // No duplicate address detection: it would only delay the test.
         self.run("ip", &format!("address add {v6}/64 dev {name} nodad"));
         for end in [name, &format!("{name}-end")] {
             self.run("ip", &format!("link set {end} up"));
         }
     }
 
-    /// Joins two of them by a cable whose ends have these addresses of a /24 network.
+    /// Connects two namespaces by a link whose ends have these addresses of a /24 network.
     ///
     /// # Panics
-    /// When there is one already with such an end.
+    /// If there is already a link with such an end.
     pub fn join(&self, address: Ipv4Addr, other: &Namespace, its_address: Ipv4Addr) {
         let (end, its_end) = (interface(its_address), interface(address));
         self.run("ip", &format!("link add {end} type veth peer name {its_end} netns {}", other.holder.id()));
@@ -96,10 +97,11 @@ impl Namespace {
         }
     }
 
-    /// Joins all of these, each with addresses of one /24 network on its interface `lan`, by a switch in this one.
+    /// Connects all of these through a switch in this namespace. Each gets addresses of one /24 network on its
+    /// interface `lan`.
     ///
     /// # Panics
-    /// When there is such a switch already.
+    /// If this namespace already has such a switch.
     pub fn connect(&self, others: &[(&Namespace, &[Ipv4Addr])]) {
         self.run("ip", "link add switch type bridge");
         self.run("ip", "link set switch up");
@@ -114,10 +116,10 @@ impl Namespace {
         }
     }
 
-    /// From now on so many of a hundred datagrams that arrive in it are lost.
+    /// Drops this percentage of the datagrams that arrive in the namespace.
     ///
     /// # Panics
-    /// When it loses some already.
+    /// If it drops some already.
     pub fn lose(&self, percent: u8) {
         self.run("nft", "add table inet loss");
         self.run("nft", "add chain inet loss in { type filter hook input priority 0 ; }");
@@ -125,10 +127,10 @@ impl Namespace {
         self.run("nft", &format!("add rule inet loss in {rule}"));
     }
 
-    /// How many [were lost](Namespace::lose).
+    /// Returns how many datagrams [were lost](Namespace::lose).
     ///
     /// # Panics
-    /// When none can be.
+    /// If [`Namespace::lose`] was not called.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let rules = self.run("nft", "list chain inet loss in");
@@ -136,18 +138,18 @@ impl Namespace {
         count.unwrap_or_else(|| panic!("no count in {rules}"))
     }
 
-    /// Pulls the plug of its interface `lan`: nothing comes in or goes out any more.
+    /// Takes the interface `lan` down: nothing comes in or goes out.
     ///
     /// # Panics
-    /// When it has none.
+    /// If there is no such interface.
     pub fn unplug(&self) {
         self.run("ip", &format!("link set {LAN} down"));
     }
 
-    /// Runs a program in it, with words for arguments, and returns what it printed.
+    /// Runs a program in the namespace with space-separated arguments and returns its output.
     ///
     /// # Panics
-    /// When it fails, with what it says.
+    /// If it fails. The message contains its error output.
     pub fn run(&self, program: &str, words: &str) -> String {
         let output = self.output(program, words);
         let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -163,16 +165,16 @@ impl Namespace {
     /// Sets a value below `/proc/sys/net`.
     ///
     /// # Panics
-    /// When there is no such value.
+    /// If there is no such value.
     pub fn set(&self, key: &str, value: u32) {
         let file = format!("/proc/sys/net/{key}");
         self.inside(|| fs::write(&file, value.to_string()).unwrap_or_else(|error| panic!("{file}: {error}")));
     }
 
-    /// Does something from within; sockets that are opened there stay there.
+    /// Runs a closure inside the namespace. Sockets opened there stay in the namespace.
     ///
     /// # Panics
-    /// When `what` does.
+    /// If `what` panics.
     pub fn inside<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
         let door = File::open(self.path()).expect("the namespace is held open");
         let visit = || {
@@ -183,7 +185,7 @@ impl Namespace {
         thread::scope(|scope| scope.spawn(visit).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
-    /// A program that will run in it.
+    /// Returns a command that runs in the namespace.
     pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.path().display())).arg("--").arg(program);
@@ -203,24 +205,24 @@ impl Default for Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // Both fail only when the child is gone already, which is what we want.
+        // Both fail only if the child is already gone, which is fine.
         let _ = self.holder.kill();
         let _ = self.holder.wait();
     }
 }
 
-/// The name of the interface that leads to an address.
+/// Returns the name of the interface towards an address.
 fn interface(address: Ipv4Addr) -> String {
     let [a, b, c, d] = address.octets();
     format!("to{a:02x}{b:02x}{c:02x}{d:02x}")
 }
 
-/// A private network behind a router that translates addresses (`nftables` masquerade), as homes have it.
+/// A private network behind a router with address translation (`nftables` masquerade), as in homes.
 ///
-/// The router lets in what belongs to a connection that came from inside, and nothing else.
+/// The router admits packets of connections opened from inside, and nothing else.
 #[derive(Debug)]
 pub struct Nat {
-    /// The network of the server, which knows no way to private addresses.
+    /// The server's network, which has no route to private addresses.
     pub outside: Arc<Namespace>,
     /// The private network.
     pub inside: Namespace,
@@ -228,15 +230,15 @@ pub struct Nat {
 }
 
 impl Nat {
-    /// Where the server is.
+    /// Address of the server.
     pub const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
-    /// The outer address of the router, which the server sees.
+    /// Public address of the router, as the server sees it.
     pub const PUBLIC: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
-    /// Where the phone is.
+    /// Address of the phone.
     pub const PHONE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
     const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 
-    /// Whether it can be made here; if not, says that the test is skipped.
+    /// Returns whether the NAT can be created here. If not, prints that the test is skipped.
     ///
     /// # Panics
     /// As [`Namespace::available`].
@@ -245,10 +247,10 @@ impl Nat {
         Namespace::available(&["ip", "nft", "conntrack", "nsenter"])
     }
 
-    /// Makes the networks. The router forgets UDP mappings over which nothing went for so many seconds.
+    /// Creates the networks. The router drops UDP mappings after this many seconds without traffic.
     ///
     /// # Panics
-    /// When they cannot be made.
+    /// If they cannot be created.
     #[must_use]
     pub fn new(udp_timeout_s: u32) -> Nat {
         let nat = Nat { outside: Arc::new(Namespace::new()), inside: Namespace::new(), router: Namespace::new() };
@@ -259,7 +261,7 @@ impl Nat {
         let out = interface(Nat::SERVER);
         nat.router.run("nft", "add table ip nat");
         nat.router.run("nft", "add chain ip nat after { type nat hook postrouting priority 100 ; }");
-        // Another port than the phone's own, as most routers choose.
+        // Most routers choose a port other than the phone's own.
         nat.router.run(
             "nft",
             &format!("add rule ip nat after oifname {out} meta l4proto {{ tcp, udp }} masquerade to :40000-49999"),
@@ -271,10 +273,10 @@ impl Nat {
         nat
     }
 
-    /// So many machines outside, the first one with [`Nat::SERVER`] for its address. They share one network.
+    /// Creates this many machines in the outside network. The first has the address [`Nat::SERVER`].
     ///
     /// # Panics
-    /// When they were made already.
+    /// If they already exist.
     #[must_use]
     pub fn servers(&self, count: u8) -> Vec<Machine> {
         let [a, b, c, _] = Nat::SERVER.octets();
@@ -284,34 +286,34 @@ impl Nat {
         [Nat::SERVER].into_iter().chain(others).map(|address| Machine::within(&self.outside, address)).collect()
     }
 
-    /// The outer ports of the mappings that the router has for what goes from inside to this port of the server, in order.
+    /// Returns the public ports of the router's mappings from inside to this port of the server, sorted.
     #[must_use]
     pub fn mappings(&self, transport: &str, port: u16) -> Vec<u16> {
         let listed = self.router.run("conntrack", &format!("--dump --proto {transport} --orig-port-dst {port}"));
         let outer = |line: &str| line.rsplit("dport=").next()?.split(' ').next()?.parse().ok();
-        // Of a connection that has ended it keeps the mapping for a while.
+        // The router keeps the mapping of a closed connection for a while.
         let lives = |line: &&str| transport != "tcp" || line.contains(" ESTABLISHED ");
         let mut ports: Vec<_> = listed.lines().filter(lives).filter_map(outer).collect();
         ports.sort_unstable();
         ports
     }
 
-    /// The router forgets all mappings, as one that was switched off and on.
+    /// Deletes all mappings, as a power cycle of the router would.
     pub fn forget(&self) {
         self.router.run("conntrack", "--flush");
     }
 
-    /// From now on TCP connections through the router are reset, both ends of each at their next segment.
+    /// Resets TCP connections through the router, both ends of each at their next segment.
     pub fn reset_connections(&self) {
         self.router.run("nft", "add rule ip filter through meta l4proto tcp reject with tcp reset");
     }
 
-    /// From now on the router passes nothing on and says nothing about it.
+    /// Drops all packets silently.
     pub fn swallow(&self) {
         self.router.run("nft", "add rule ip filter through drop");
     }
 
-    /// Ends [`Nat::reset_connections`] and [`Nat::swallow`].
+    /// Reverts [`Nat::reset_connections`] and [`Nat::swallow`].
     pub fn heal(&self) {
         self.router.run("nft", "flush chain ip filter through");
     }

@@ -1,4 +1,4 @@
-//! The soft-phone `baresip`, driven through its control connection.
+//! The softphone `baresip`, driven through its control connection.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -12,9 +12,9 @@ use crate::namespace::Namespace;
 use crate::process::{Process, tail};
 use crate::{PATIENCE, Program, Server, free_port, free_port_pair, poll};
 
-/// A running phone without an account; [`Phone::register`] gives it one.
+/// A running phone without an account. [`Phone::register`] adds one.
 ///
-/// It needs no sound card: it plays a tone to its peer and throws away what it hears.
+/// It needs no sound card: it plays a tone to its peer and discards what it receives.
 #[derive(Debug)]
 pub struct Phone {
     name: &'static str,
@@ -26,19 +26,19 @@ pub struct Phone {
     _folder: TempDir,
 }
 
-/// Something that a phone reports of itself.
+/// An event reported by a phone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What happened, for example `CALL_ESTABLISHED`.
+    /// Type of the event, for example `CALL_ESTABLISHED`.
     pub kind: String,
-    /// The address of the peer in a call.
+    /// Address of the peer in a call.
     pub peer: String,
-    /// What goes with it, for example the reason why a call was closed.
+    /// Parameter of the event, for example the reason why a call was closed.
     pub detail: String,
 }
 
 impl Phone {
-    /// Whose it is: the user part of its address.
+    /// Returns the user part of the phone's address.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
@@ -47,26 +47,26 @@ impl Phone {
     /// Starts a phone on its own ports.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     #[must_use]
     pub fn start(name: &'static str) -> Phone {
         Phone::start_at(name, Ipv4Addr::LOCALHOST, None)
     }
 
-    /// Starts a phone on its own ports of this address, in a network of its own where there is one.
+    /// Starts a phone on its own ports at this address, optionally in a network namespace.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     #[must_use]
     pub fn start_at(name: &'static str, host: Ipv4Addr, network: Option<&Namespace>) -> Phone {
         let listen = SocketAddr::from((host, free_port_pair()));
         Phone::launch(name, &format!("sip_listen {listen}\nnet_interface {host}\n"), &["-4"], network)
     }
 
-    /// Like [`Phone::start`], a phone that asks this name server for its servers.
+    /// Like [`Phone::start`], with this name server for resolving SIP servers.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     #[must_use]
     pub fn start_asking(name: &'static str, names: SocketAddr) -> Phone {
         let (host, port) = (Ipv4Addr::LOCALHOST, free_port_pair());
@@ -74,22 +74,22 @@ impl Phone {
         Phone::launch(name, &settings, &["-4"], None)
     }
 
-    /// Starts a phone that has the IPv4 and the IPv6 address of this interface, and chooses its ports.
+    /// Starts a phone that uses the IPv4 and IPv6 addresses of this interface and chooses its own ports.
     ///
     /// # Panics
-    /// When it does not start; it does not on a loopback interface.
+    /// If it does not start, as on a loopback interface.
     #[must_use]
     pub fn start_on(name: &'static str, interface: &str, network: &Namespace) -> Phone {
         Phone::launch(name, &format!("net_interface {interface}\n"), &[], Some(network))
     }
 
     fn launch(name: &'static str, network_settings: &str, options: &[&str], network: Option<&Namespace>) -> Phone {
-        // A port that was free a moment ago may be taken when the phone asks for it.
+        // A free port may be taken before the phone binds it.
         let mut tries = (0..3).filter_map(|_| Phone::launch_once(name, network_settings, options, network));
-        tries.next().unwrap_or_else(|| panic!("{name}'s phone finds its control port taken, three times"))
+        tries.next().unwrap_or_else(|| panic!("{name}'s phone found its control port in use three times"))
     }
 
-    /// `None` where its control port is taken.
+    /// Returns `None` if the control port is in use.
     fn launch_once(
         name: &'static str,
         network_settings: &str,
@@ -102,7 +102,7 @@ impl Phone {
         for (file, text) in files {
             fs::write(folder.path().join(file), text).expect("the phone's files can be written");
         }
-        // It asks for its contacts' file, too, and would write one with examples.
+        // Without a contacts file it would write one with examples.
         fs::write(folder.path().join("contacts"), "").expect("the phone's files can be written");
 
         let arguments = options.iter().chain(&["-s", "-f"]).map(ToString::to_string);
@@ -129,11 +129,10 @@ impl Phone {
         Some(Phone { name, process, control, received, events, answers, _folder: folder })
     }
 
-    /// Gives the phone the account `name@example.com` at this server and waits for what comes of it:
-    /// the event is `REGISTER_OK` or `REGISTER_FAIL`.
+    /// Adds the account `name@example.com` at this server and waits for the event `REGISTER_OK` or `REGISTER_FAIL`.
     ///
     /// # Panics
-    /// When neither comes.
+    /// If neither arrives.
     pub fn register(&mut self, server: &Server, password: &str) -> Event {
         let address = server.address();
         let account =
@@ -144,7 +143,7 @@ impl Phone {
     /// Like [`Phone::register`], over this transport (`udp`, `tcp`) to this address of the server.
     ///
     /// # Panics
-    /// When neither event comes.
+    /// If neither event arrives.
     pub fn register_over(&mut self, transport: &str, address: SocketAddr) -> Event {
         let name = self.name;
         let account = format!(
@@ -154,10 +153,10 @@ impl Phone {
         self.register_account(&account)
     }
 
-    /// Like [`Phone::register_over`] TCP, as a device that keeps its connection alive (RFC 5626).
+    /// Like [`Phone::register_over`] with TCP, as a device that keeps its connection alive (RFC 5626).
     ///
     /// # Panics
-    /// When neither event comes.
+    /// If neither event arrives.
     pub fn register_outbound(&mut self, address: SocketAddr) -> Event {
         let name = self.name;
         self.register_account(&format!(
@@ -166,10 +165,10 @@ impl Phone {
         ))
     }
 
-    /// Like [`Phone::register_outbound`], with a flow to each of two servers, and waits until it has both.
+    /// Like [`Phone::register_outbound`], with a flow to each of two servers. Waits until both are registered.
     ///
     /// # Panics
-    /// When it does not get both.
+    /// If one of them fails.
     pub fn register_flows(&mut self, [first, second]: [SocketAddr; 2]) {
         let name = self.name;
         let account = format!(
@@ -183,7 +182,7 @@ impl Phone {
     /// Like [`Phone::register`], with an account in baresip's own notation.
     ///
     /// # Panics
-    /// When neither event comes.
+    /// If neither event arrives.
     pub fn register_account(&mut self, account: &str) -> Event {
         self.command("uanew", account);
         self.expect_any(&["REGISTER_OK", "REGISTER_FAIL"])
@@ -192,27 +191,27 @@ impl Phone {
     /// Starts a call.
     ///
     /// # Panics
-    /// When the phone does not take the command, as for the commands below.
+    /// If the phone refuses the command. The same holds for the commands below.
     pub fn dial(&mut self, uri: &str) {
         self.command("dial", uri);
     }
 
-    /// Answers the call that rings.
+    /// Answers the ringing call.
     pub fn accept(&mut self) {
         self.command("accept", "");
     }
 
-    /// Ends the call: BYE, CANCEL or 486, whatever its state demands.
+    /// Ends the call with BYE, CANCEL or 486, depending on its state.
     pub fn hang_up(&mut self) {
         self.command("hangup", "");
     }
 
-    /// Puts the peer on hold: a re-INVITE.
+    /// Puts the peer on hold with a re-INVITE.
     pub fn hold(&mut self) {
         self.command("hold", "");
     }
 
-    /// Ends the hold: another re-INVITE.
+    /// Ends the hold with another re-INVITE.
     pub fn resume(&mut self) {
         self.command("resume", "");
     }
@@ -223,26 +222,26 @@ impl Phone {
         self.command("uadel", &account);
     }
 
-    /// Waits for an event of this kind and takes it; others stay for later.
+    /// Waits for an event of this kind and removes it. Other events stay queued.
     ///
     /// # Panics
-    /// When it does not come.
+    /// If it does not arrive.
     pub fn expect(&mut self, kind: &str) -> Event {
         self.expect_any(&[kind])
     }
 
-    /// Waits for the end of a call and returns the reason that the phone gives.
+    /// Waits for the end of a call and returns the reason that the phone reports.
     ///
     /// # Panics
-    /// When the call does not end.
+    /// If the call does not end.
     pub fn expect_closed(&mut self) -> String {
         self.expect("CALL_CLOSED").detail
     }
 
-    /// Calls another one, who answers, and hangs up.
+    /// Calls another phone, which answers, and hangs up.
     ///
     /// # Panics
-    /// When the call is not established, or does not end at both.
+    /// If the call is not established or does not end on both sides.
     pub fn call(&mut self, other: &mut Phone) {
         self.dial(&format!("sip:{}@example.com", other.name()));
         other.expect("CALL_INCOMING");
@@ -253,7 +252,7 @@ impl Phone {
         self.expect_closed();
     }
 
-    /// Whether an event of this kind has come and was not taken.
+    /// Returns whether an event of this kind is queued.
     #[must_use]
     pub fn has_seen(&self, kind: &str) -> bool {
         self.events.iter().any(|event| event.kind == kind)
@@ -285,7 +284,7 @@ impl Phone {
         assert_eq!(answer["ok"], Value::Bool(true), "{}: `{command} {parameters}`: {answer}", self.name);
     }
 
-    /// Reads until one more message has come; false when the time is over or the phone is gone.
+    /// Waits for one more message. Returns false at the deadline or if the phone is gone.
     fn receive(&mut self, deadline: Instant) -> bool {
         loop {
             if let Some(message) = take_netstring(&mut self.received) {
@@ -327,7 +326,7 @@ impl Drop for Phone {
     }
 }
 
-/// Takes the first whole `LENGTH:BYTES,` off the front of what was received.
+/// Removes and returns the first complete netstring, `LENGTH:BYTES,`, of the received bytes.
 fn take_netstring(received: &mut Vec<u8>) -> Option<Vec<u8>> {
     let colon = received.iter().position(|&byte| byte == b':')?;
     let digits = std::str::from_utf8(&received[..colon]).expect("a length is text");
@@ -341,7 +340,8 @@ fn take_netstring(received: &mut Vec<u8>) -> Option<Vec<u8>> {
     Some(message)
 }
 
-/// `ausine` knows 48 kHz stereo only; `aubridge` alone is a sink that needs no device.
+/// Returns baresip's configuration. `ausine` supports only 48 kHz stereo, and only `aubridge` is a sink that needs no
+/// device.
 fn config(network_settings: &str, control_port: u16) -> String {
     format!(
         "poll_method          epoll

@@ -1,4 +1,4 @@
-//! A child that never outlives its test.
+//! A child process that never outlives its test.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::namespace::Namespace;
 use crate::{poll, program};
 
-/// A running program whose output goes to files; dropping it kills it, also when the test panics.
+/// A running program whose output goes to files. Dropping it kills the program, even when the test panics.
 ///
 /// It lives no longer than the thread that started it.
 #[derive(Debug)]
@@ -18,29 +18,29 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `program` with `arguments` in the folder of `log`, which takes its standard output;
-    /// standard error goes to the file beside it whose extension is `err`.
+    /// Starts `program` with `arguments` in the folder of `log`. Standard output goes to `log`, standard error to the
+    /// same name with the extension `err`.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn start(program: &Path, arguments: &[String], log: PathBuf) -> Process {
         Process::spawn(program, arguments, log, Stdio::null(), None)
     }
 
-    /// Like [`Process::start`], in a network of its own where there is one.
+    /// Like [`Process::start`], optionally in a network namespace.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn start_in(network: Option<&Namespace>, program: &Path, arguments: &[String], log: PathBuf) -> Process {
         Process::spawn(program, arguments, log, Stdio::null(), network)
     }
 
-    /// Like [`Process::start`], with a standard input that stays open for as long as the process lives.
+    /// Like [`Process::start`], with a standard input that stays open while the process lives.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn start_interactive(program: &Path, arguments: &[String], log: PathBuf) -> Process {
         Process::spawn(program, arguments, log, Stdio::piped(), None)
@@ -53,7 +53,7 @@ impl Process {
         let child = dying_with_us(program, network)
             .args(arguments)
             .current_dir(folder)
-            // No program shall find the settings of the person who runs the tests, or leave files behind.
+            // Programs must neither read the settings of the user who runs the tests nor leave files behind.
             .env("HOME", folder)
             .env("TMPDIR", folder)
             .stdin(stdin)
@@ -64,48 +64,48 @@ impl Process {
         Process { child, log }
     }
 
-    /// The child's standard input, where it was started with one.
+    /// Returns the child's standard input, if it was started with one.
     pub fn stdin(&mut self) -> Option<&mut std::process::ChildStdin> {
         self.child.stdin.as_mut()
     }
 
-    /// Its number.
+    /// Returns the process ID.
     #[must_use]
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it ended, or `None` while it runs.
+    /// Returns the exit status, or `None` while the process runs.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().expect("our own child can be waited for")
     }
 
-    /// Waits for its end; `None` when `patience` was over before.
+    /// Waits for the process to exit. Returns `None` if that takes longer than `patience`.
     pub fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
         poll(patience, || self.ended())
     }
 
-    /// Sends it a signal, as `STOP`.
+    /// Sends a signal, such as `STOP`.
     ///
     /// # Panics
-    /// When it is gone.
+    /// If the process is gone.
     pub fn signal(&self, name: &str) {
         let told = Command::new("kill").args([format!("-{name}"), self.id().to_string()]).status();
-        assert!(told.is_ok_and(|status| status.success()), "process {} takes SIG{name}", self.id());
+        assert!(told.is_ok_and(|status| status.success()), "process {} cannot be sent SIG{name}", self.id());
     }
 
-    /// Kills it (SIGKILL), where it is not gone already.
+    /// Kills the process (SIGKILL) unless it is already gone.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
     }
 
-    /// What it has written to its standard output so far.
+    /// Returns the standard output so far.
     #[must_use]
     pub fn output(&self) -> String {
         read(&self.log)
     }
 
-    /// What it has written to its standard error so far.
+    /// Returns the standard error so far.
     #[must_use]
     pub fn errors(&self) -> String {
         read(&self.log.with_extension("err"))
@@ -114,26 +114,26 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only when the child is gone already, which is what we want.
+        // Both fail only if the child is already gone, which is fine.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The text of a file that a program writes or wrote; empty while there is none.
+/// Returns the contents of a program's output file, or an empty string if there is none.
 pub(crate) fn read(file: &Path) -> String {
     fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
-/// The last `lines` of a text: what a reader of a failure wants to see first.
+/// Returns the last `lines` lines of a text, which a failure message should show first.
 pub(crate) fn tail(text: &str, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();
     let skipped = all.len().saturating_sub(lines);
     all[skipped..].join("\n")
 }
 
-/// Through `setpriv` (util-linux) the kernel kills the child also when the test executable is killed,
-/// which no `Drop` sees.
+/// Runs the program under `setpriv` (util-linux), so that the kernel kills it even when the test executable is killed
+/// and no `Drop` runs.
 pub(crate) fn dying_with_us(program: &Path, network: Option<&Namespace>) -> Command {
     let command = |program: &Path| network.map_or_else(|| Command::new(program), |network| network.command(program));
     match program::search("setpriv") {

@@ -1,4 +1,4 @@
-//! Which of the programs that the tests need are here.
+//! The programs that tests drive, and whether they are installed.
 
 use std::env;
 use std::io::{self, Write};
@@ -8,9 +8,9 @@ use std::thread;
 /// A program that a test drives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// The soft-phone `baresip`.
+    /// The softphone `baresip`.
     Baresip,
-    /// The soft-phone `linphonec`, the one that knows SHA-256 digests.
+    /// The softphone `linphonec`, the only one that supports SHA-256 digests.
     Linphone,
     /// The scripted user agent `sipp`.
     Sipp,
@@ -22,35 +22,35 @@ pub enum Program {
     Postgres,
     /// The database `mariadbd`.
     MariaDb,
-    /// The library that lets several `mariadbd` commit together.
+    /// The library for synchronous replication between several `mariadbd`.
     Galera,
 }
 
 impl Program {
-    /// Whether the program is installed; if not, says that the test is skipped.
+    /// Returns whether the program is installed. If not, prints that the test is skipped.
     ///
     /// # Panics
-    /// When it is missing and `STROWGER_REQUIRE_INTEROP=1`, except for [`Program::Linphone`].
+    /// If it is missing and `STROWGER_REQUIRE_INTEROP=1`, except for optional programs such as [`Program::Linphone`].
     #[must_use]
     pub fn available(self) -> bool {
         if self.find().is_some() {
             return true;
         }
         let missing = format!("{} is not installed (apt-get install {})", self.name(), self.package());
-        // They bring half a desktop, or half a carrier, with them, so nobody is made to install them.
+        // These pull in many large packages, so they are never required.
         let is_optional = matches!(self, Program::Linphone | Program::Kamailio);
         let required = !is_optional && env::var("STROWGER_REQUIRE_INTEROP").is_ok_and(|value| value == "1");
         assert!(!required, "{missing}");
-        // The test harness would keep back what `println!` says in a test that passes.
+        // The test harness captures `println!` output of tests that pass.
         let test = thread::current();
         let _ = writeln!(io::stderr(), "skipped: {missing}: {}", test.name().unwrap_or("a test"));
         false
     }
 
-    /// The path of the executable.
+    /// Returns the path of the executable.
     ///
     /// # Panics
-    /// When it is not installed: ask [`Program::available`] first.
+    /// If it is not installed: check [`Program::available`] first.
     #[must_use]
     pub fn path(self) -> PathBuf {
         self.find().unwrap_or_else(|| panic!("{} is not in PATH", self.name()))
@@ -90,16 +90,17 @@ impl Program {
     }
 }
 
-/// Whether a program that is missing fails the test.
+/// Returns whether a missing program fails the test.
 pub(crate) fn required() -> bool {
     env::var("STROWGER_REQUIRE_INTEROP").is_ok_and(|value| value == "1")
 }
 
-/// The first file of this name in the folders of `PATH`, and in those of servers, which are not in everybody's.
+/// Returns the first file of this name in `PATH` and in the usual folders of server programs, which are often not in
+/// `PATH`.
 pub(crate) fn search(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     let servers = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
-    // Where Debian puts PostgreSQL: a folder a version.
+    // Debian installs PostgreSQL in one folder per version.
     let versions =
         std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path().join("bin"));
     env::split_paths(&path).chain(servers).chain(versions).map(|folder| folder.join(name)).find(|file| file.is_file())

@@ -1,4 +1,4 @@
-//! A client that registers, without a phone behind it.
+//! A minimal client that registers, without a phone behind it.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -6,31 +6,31 @@ use std::time::{Duration, Instant};
 use crate::machine::Machine;
 use crate::wire;
 
-/// The client's socket, and the number of its last REGISTER.
+/// A client's socket and the number of its last REGISTER.
 #[derive(Debug)]
 pub struct Registrant {
     socket: UdpSocket,
     cseq: u32,
     user: String,
     domain: &'static str,
-    /// Where it wants its calls; at its own socket where there is none.
+    /// Contact address. `None` means the client's own socket.
     contact: Option<SocketAddr>,
 }
 
 impl Registrant {
-    /// A user of `example.com`.
+    /// Creates a client for a user of `example.com`.
     ///
     /// # Panics
-    /// When there is no free port.
+    /// If there is no free port.
     #[must_use]
     pub fn new(user: &str) -> Registrant {
         Registrant::on(&Machine::local(), user)
     }
 
-    /// The same on a machine.
+    /// Like [`Registrant::new`], on the given machine.
     ///
     /// # Panics
-    /// When there is no free port.
+    /// If there is no free port.
     #[must_use]
     pub fn on(machine: &Machine, user: &str) -> Registrant {
         let socket = machine.socket();
@@ -38,17 +38,17 @@ impl Registrant {
         Registrant { socket, cseq: 0, user: user.to_owned(), domain: "example.com", contact: None }
     }
 
-    /// The same of another domain, who is called at `contact`.
+    /// Changes the domain and the contact address.
     #[must_use]
     pub fn called_at(self, domain: &'static str, contact: SocketAddr) -> Registrant {
         Registrant { domain, contact: Some(contact), ..self }
     }
 
-    /// Registers for so many seconds, 0 to unregister, and sends that again for as long as `patience`. The status of the final answer;
-    /// `None` where there is none.
+    /// Registers for `expires` seconds, or unregisters with 0, and retransmits for up to `patience`. Returns the
+    /// status of the final response, or `None` if there is none.
     ///
     /// # Panics
-    /// When its socket is gone.
+    /// If the client's socket is gone.
     pub fn register(&mut self, server: SocketAddr, expires: u32, patience: Duration) -> Option<u16> {
         self.cseq += 1;
         let (user, cseq, own) = (&self.user, self.cseq, self.socket.local_addr().expect("bound"));
@@ -62,7 +62,7 @@ impl Registrant {
         let mut answer = [0; 2_048];
         while Instant::now() < deadline {
             if Instant::now() >= next {
-                // A server that is dead is no reason to give up.
+                // A dead server is no reason to give up.
                 let _ = self.socket.send_to(request.as_bytes(), server);
                 next = Instant::now() + Duration::from_millis(500);
             }

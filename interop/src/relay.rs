@@ -1,4 +1,4 @@
-//! A bad network between a client and the server.
+//! A lossy network between a client and the server.
 
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// How often a thread looks whether it should end.
+/// Interval at which a thread checks whether to end.
 const TICK: Duration = Duration::from_millis(20);
 
-/// A relay of UDP datagrams that loses some of them, each way.
+/// A UDP relay that drops a share of the datagrams in each direction.
 ///
-/// As behind a NAT, the server sees every client at an address of the relay's. Which datagrams of a
-/// direction are lost is a function of the seed and of how many came before.
+/// As behind a NAT, the server sees every client at an address of the relay. Whether a datagram is dropped depends
+/// only on the seed and on its position in its direction.
 #[derive(Debug)]
 pub struct LossyRelay {
     address: SocketAddr,
@@ -21,12 +21,12 @@ pub struct LossyRelay {
     front: Option<JoinHandle<()>>,
 }
 
-/// What a relay has done in one direction.
+/// Counts of one direction of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traffic {
-    /// Datagrams that were passed on.
+    /// Datagrams forwarded.
     pub passed: u32,
-    /// Datagrams that were lost.
+    /// Datagrams dropped.
     pub lost: u32,
 }
 
@@ -47,10 +47,10 @@ struct Direction {
 }
 
 impl LossyRelay {
-    /// Starts a relay to `server` that loses `loss_percent` of the datagrams each way.
+    /// Starts a relay to `server` that drops `loss_percent` of the datagrams in each direction.
     ///
     /// # Panics
-    /// When there are no sockets.
+    /// If no socket can be opened.
     #[must_use]
     pub fn start(server: SocketAddr, loss_percent: u8, seed: u64) -> LossyRelay {
         println!("the relay's seed is {seed}");
@@ -67,19 +67,19 @@ impl LossyRelay {
         LossyRelay { address, shared, front }
     }
 
-    /// Where clients send to.
+    /// Returns the address to which clients send.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What went from clients to the server.
+    /// Returns the counts from clients to the server.
     #[must_use]
     pub fn to_server(&self) -> Traffic {
         self.shared.to_server.traffic()
     }
 
-    /// What went from the server to clients.
+    /// Returns the counts from the server to clients.
     #[must_use]
     pub fn to_client(&self) -> Traffic {
         self.shared.to_client.traffic()
@@ -90,7 +90,7 @@ impl Drop for LossyRelay {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
         if let Some(front) = self.front.take() {
-            // A panic of the thread has been printed; a second one here would abort the test run.
+            // The thread's panic has already been printed. A second one here would abort the test run.
             let _ = front.join();
         }
     }
@@ -116,7 +116,8 @@ impl Direction {
     }
 }
 
-/// Gives every client a socket of its own towards the server, and ends with all threads of theirs.
+/// Relays datagrams to the server, with a separate upstream socket for each client. Joins the threads of these
+/// sockets at its end.
 fn relay_to_server(front: &UdpSocket, shared: &Arc<Shared>) {
     let mut clients: HashMap<SocketAddr, UdpSocket> = HashMap::new();
     let mut ways_back = Vec::new();
@@ -130,7 +131,7 @@ fn relay_to_server(front: &UdpSocket, shared: &Arc<Shared>) {
             upstream
         });
         if !shared.to_server.loses_the_next() {
-            // A server that is gone is no concern of the network.
+            // The network does not care whether the server is gone.
             let _ = upstream.send_to(datagram, shared.server);
         }
     });
@@ -151,14 +152,14 @@ fn receive_until_over(socket: &UdpSocket, shared: &Shared, mut handle: impl FnMu
     socket.set_read_timeout(Some(TICK)).expect("a time-out can be set");
     let mut buffer = vec![0; 65_536];
     while !shared.over.load(Ordering::Relaxed) {
-        // Errors are the time-out, or an ICMP message about a datagram sent before.
+        // Errors are the timeout, or an ICMP error for an earlier datagram.
         if let Ok((length, source)) = socket.recv_from(&mut buffer) {
             handle(&buffer[..length], source);
         }
     }
 }
 
-/// SplitMix64: every seed is a good one.
+/// SplitMix64, which works with any seed.
 fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut value = *state;

@@ -19,67 +19,68 @@ use crate::namespace::Namespace;
 use crate::process::{Process, read, tail};
 use crate::{PATIENCE, free_port, poll};
 
-/// The file of a key that is shared.
+/// File name of a shared key.
 const KEY: &str = "shared.key";
 
-/// What a test wants its server to be like.
+/// Configuration of a server under test.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The loopback address that it listens on.
+    /// Loopback address to listen on.
     pub host: IpAddr,
-    /// The port there.
+    /// Port to listen on.
     pub port: u16,
-    /// Whether it takes TCP connections there, too.
+    /// Whether to accept TCP connections as well.
     pub tcp: bool,
-    /// Its threads.
+    /// Number of worker threads.
     pub workers: u8,
-    /// The domains that it serves; the first is the realm of its challenges.
+    /// Domains served. The first is the realm of challenges.
     pub domains: Vec<&'static str>,
-    /// Subscribers that exist before it starts: address of record and password.
+    /// Subscribers created before the start: address of record and password.
     pub users: Vec<(&'static str, &'static str)>,
-    /// Digest algorithms, one challenge each, in this order.
+    /// Digest algorithms in order, one challenge each.
     pub algorithms: Vec<&'static str>,
-    /// Methods that need credentials.
+    /// Methods that require credentials.
     pub require: Vec<&'static str>,
-    /// Source addresses that need none.
+    /// Source addresses that require no credentials.
     pub trusted: Vec<&'static str>,
-    /// How long a phone may ring.
+    /// Maximum ringing time.
     pub ring_timeout: &'static str,
-    /// What its section `[server]` says besides, as TOML.
+    /// Further keys of the section `[server]`, as TOML.
     pub server: &'static str,
-    /// What its section `[proxy]` says besides, as TOML.
+    /// Further keys of the section `[proxy]`, as TOML.
     pub proxy: String,
-    /// Routes, the first match wins.
+    /// Routes. The first match wins.
     pub routes: Vec<Route>,
-    /// Listeners elsewhere, as `tcp:[::1]:5060`.
+    /// Additional listeners, such as `tcp:[::1]:5060`.
     pub listeners: Vec<String>,
-    /// Where registrations live: the mode of its section `[store]`.
+    /// Storage mode of registrations: `mode` in the section `[store]`.
     pub store: &'static str,
-    /// What its section `[store]` says of users, as TOML.
+    /// Keys of the section `[store]` that concern users, as TOML.
     pub users_in: String,
-    /// What its section `[registrar]` says besides.
+    /// Further keys of the section `[registrar]`, as TOML.
     pub registrar: &'static str,
-    /// What its configuration says besides, as TOML.
+    /// Further sections of the configuration, as TOML.
     pub more: String,
-    /// The key that it signs with, where it shares that with another.
+    /// Signing key, if it is shared with another server.
     pub key: Option<[u8; 16]>,
-    /// Whether its address may be another machine's at times: then it is ready when its control socket says so.
+    /// Whether the listening address may at times belong to another machine. The server then counts as ready when its
+    /// control socket answers.
     pub roams: bool,
 }
 
-/// Where requests for one domain go.
+/// Routing rule for requests to one domain.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// The domain of the Request-URI, or `*`.
+    /// Domain of the Request-URI, or `*`.
     pub domain: &'static str,
     /// `proxy`, `redirect` or `reject`.
     pub action: &'static str,
-    /// SIP URIs.
+    /// Targets as SIP URIs.
     pub targets: Vec<String>,
 }
 
-/// The only algorithm is MD5: `baresip` 1.0 gives up when any challenge names another, and `SIPp` 3.6
-/// when the first does.
+/// MD5 is the only algorithm: `baresip` 1.0 gives up if any challenge names another one, and `SIPp` 3.6 if the first
+/// challenge does.
 impl Default for Config {
     fn default() -> Config {
         Config {
@@ -112,7 +113,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// A server that asks nobody for a password.
+    /// Returns the configuration of a server that asks for no passwords.
     #[must_use]
     pub fn open() -> Config {
         Config { require: Vec::new(), ..Config::default() }
@@ -121,16 +122,16 @@ impl Config {
     /// Writes the configuration, adds the users, starts the server and waits until it answers.
     ///
     /// # Panics
-    /// When there is no server to start, or it does not answer.
+    /// If the server executable is missing or does not answer.
     #[must_use]
     pub fn start(self) -> Server {
         self.start_in(None)
     }
 
-    /// Like [`Config::start`], in a network of its own where there is one.
+    /// Like [`Config::start`], optionally in a network namespace.
     ///
     /// # Panics
-    /// When there is no server to start, or it does not answer.
+    /// If the server executable is missing or does not answer.
     #[must_use]
     pub fn start_in(self, network: Option<&Namespace>) -> Server {
         let folder = tempfile::Builder::new().prefix("strowger-").tempdir().expect("a temporary folder");
@@ -212,7 +213,7 @@ ring_timeout = {ring_timeout:?}
     }
 }
 
-/// A running server; dropping it kills it, and shows its log when the test has failed.
+/// A running server. Dropping it kills the process, and prints its log if the test has failed.
 #[derive(Debug)]
 pub struct Server {
     process: Process,
@@ -221,7 +222,7 @@ pub struct Server {
     folder: Arc<TempDir>,
 }
 
-/// The configuration that a server reads, and which of its servers it is, where the file is for several.
+/// A server's configuration file, and its name in that file if the file describes several servers.
 #[derive(Clone, Debug)]
 struct Configuration {
     file: PathBuf,
@@ -229,7 +230,7 @@ struct Configuration {
 }
 
 impl Server {
-    /// Starts the server of this name of a file that is for several, without waiting for it; see [`Server::wait`].
+    /// Starts one server of a configuration file for several, without waiting for it. See [`Server::wait`].
     pub(crate) fn of_several(
         (folder, file): (&Arc<TempDir>, &Path),
         name: &str,
@@ -240,7 +241,7 @@ impl Server {
         Server { process, address, file, folder: Arc::clone(folder) }
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -249,72 +250,72 @@ impl Server {
     /// Adds a subscriber while the server runs.
     ///
     /// # Panics
-    /// When the command fails.
+    /// If the command fails.
     pub fn add_user(&self, who: &str, password: &str) {
         command(&self.file, &["user", "add"], &[who, "--password", password]);
     }
 
-    /// Runs `strowger user` with the server's configuration, as `["disable", "alice"]`.
+    /// Runs `strowger user` with the server's configuration and arguments such as `["disable", "alice"]`.
     ///
     /// # Panics
-    /// When the command fails.
+    /// If the command fails.
     pub fn user(&self, arguments: &[&str]) {
         command(&self.file, &["user"], arguments);
     }
 
-    /// How many bindings the running server has, as `ctl status` says.
+    /// Returns the number of bindings from `ctl status`.
     ///
     /// # Panics
-    /// When the command fails or its answer has no such number.
+    /// If the command fails or its output has no such number.
     #[must_use]
     pub fn registrations(&self) -> u64 {
         let status = self.status();
         status["registrations"].as_u64().unwrap_or_else(|| panic!("no count of registrations in {status}"))
     }
 
-    /// What `ctl status` says.
+    /// Returns the output of `ctl status`.
     ///
     /// # Panics
-    /// When the command fails or its answer is no JSON.
+    /// If the command fails or prints no JSON.
     #[must_use]
     pub fn status(&self) -> Value {
         self.ctl("status")
     }
 
-    /// The calls in progress, as `ctl calls` lists them.
+    /// Returns the calls in progress from `ctl calls`.
     ///
     /// # Panics
-    /// When the command fails or its answer has no list.
+    /// If the command fails or its output has no list.
     #[must_use]
     pub fn calls(&self) -> Vec<Value> {
         let answer = self.ctl("calls");
         answer["calls"].as_array().unwrap_or_else(|| panic!("no list of calls in {answer}")).clone()
     }
 
-    /// The records of ended calls, where the configuration says `[cdr] file = "cdr.json"`.
+    /// Returns the records of ended calls. Requires `[cdr] file = "cdr.json"` in the configuration.
     ///
     /// # Panics
-    /// When a line is no JSON.
+    /// If a line is not JSON.
     #[must_use]
     pub fn records(&self) -> Vec<Value> {
         let text = read(&self.folder.path().join("cdr.json"));
         text.lines().map(|line| serde_json::from_str(line).expect("a record is JSON")).collect()
     }
 
-    /// The targets of its sets, as `ctl targets` lists them.
+    /// Returns the targets of the server's sets from `ctl targets`.
     ///
     /// # Panics
-    /// When the command fails or its answer has no list.
+    /// If the command fails or its output has no list.
     #[must_use]
     pub fn targets(&self) -> Vec<Value> {
         let answer = self.ctl("targets");
         answer["targets"].as_array().unwrap_or_else(|| panic!("no list of targets in {answer}")).clone()
     }
 
-    /// The addresses of record that it has contacts of, as `ctl registrations` lists them: of at most 10,000 contacts.
+    /// Returns the addresses of record with at least one contact from `ctl registrations`, of up to 10,000 contacts.
     ///
     /// # Panics
-    /// When the command fails or its answer has no list.
+    /// If the command fails or its output has no list.
     #[must_use]
     pub fn registered(&self) -> BTreeSet<String> {
         let text = self.control(&["registrations", "--limit", "10000", "--json"]);
@@ -323,62 +324,66 @@ impl Server {
         rows.iter().filter_map(|row| row["aor"].as_str().map(str::to_owned)).collect()
     }
 
-    /// What `check --connect --json` prints, whatever it finds.
+    /// Returns the output of `check --connect --json`, whatever its exit code.
     ///
     /// # Panics
-    /// When it prints no JSON.
+    /// If it prints no JSON.
     #[must_use]
     pub fn check_connections(&self) -> Value {
         let arguments = arguments(&self.file, &["check"], &["--connect", "--json"]);
         let mut process = Process::start(&binary(), &arguments, self.folder.path().join("check.log"));
-        assert!(process.wait(PATIENCE).is_some(), "it does not end");
+        assert!(process.wait(PATIENCE).is_some(), "`check` does not end");
         let text = process.output();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}\n{}", process.errors()))
     }
 
-    /// What `ctl QUESTION --json` prints.
+    /// Returns the output of `ctl QUESTION --json`.
     fn ctl(&self, question: &str) -> Value {
         let text = self.control(&[question, "--json"]);
         serde_json::from_str(&text)
             .unwrap_or_else(|error| panic!("`ctl {question} --json` printed no JSON ({error}): {text}"))
     }
 
-    /// What `ctl` with these words prints.
+    /// Returns the output of `ctl` with these arguments.
     ///
     /// # Panics
-    /// When the command fails.
+    /// If the command fails.
     pub fn control(&self, words: &[&str]) -> String {
         command(&self.file, &[&["ctl"], words].concat(), &[])
     }
 
-    /// What `strowger` with these words prints, with its configuration.
+    /// Returns the output of `strowger` with these arguments and the server's configuration.
     ///
     /// # Panics
-    /// When the command fails.
+    /// If the command fails.
     pub fn command(&self, words: &[&str]) -> String {
         command(&self.file, words, &[])
     }
 
-    /// Its configuration.
+    /// Returns the path of the configuration file.
     #[must_use]
     pub fn file(&self) -> &Path {
         &self.file.file
     }
 
-    /// The number of its process.
+    /// Returns the process ID.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// Asks it to end (SIGTERM), and waits until it has.
+    /// Terminates the server (SIGTERM) and waits for its exit.
     ///
     /// # Panics
-    /// When it does not end, or not in good order.
+    /// If it does not end, or exits with an error.
     pub fn terminate(&mut self) {
         self.process.signal("TERM");
         let status = self.process.wait(PATIENCE);
-        assert!(status.is_some_and(|status| status.success()), "the server ends with {status:?}:\n{}", self.log());
+        assert!(
+            status.is_some_and(|status| status.success()),
+            "the server ended with {status:?} instead of exiting cleanly:\n{}",
+            self.log()
+        );
     }
 
     /// Waits until none of its targets has a call or other work in progress.
@@ -393,68 +398,68 @@ impl Server {
         assert!(rest.is_some(), "something is left: {:#?}", self.targets());
     }
 
-    /// Stops it (SIGSTOP) for so long, as a machine does that is paused.
+    /// Stops the server (SIGSTOP) for this time, like a paused machine.
     pub fn pause(&self, time: Duration) {
         self.process.signal("STOP");
         std::thread::sleep(time);
         self.process.signal("CONT");
     }
 
-    /// Stops it (SIGSTOP): what comes waits.
+    /// Stops the server (SIGSTOP). Incoming messages stay queued.
     pub fn stop(&self) {
         self.process.signal("STOP");
     }
 
-    /// Lets it go on after [`Server::stop`].
+    /// Continues the server after [`Server::stop`].
     pub fn go_on(&self) {
         self.process.signal("CONT");
     }
 
-    /// Kills it (SIGKILL), where nobody else has, and waits until it is gone.
+    /// Kills the server (SIGKILL) unless it is already dead, and waits until it is gone.
     ///
     /// # Panics
-    /// When it does not go.
+    /// If it does not end.
     pub fn kill(&mut self) {
         self.process.kill();
-        assert!(self.process.wait(PATIENCE).is_some(), "the server is gone");
+        assert!(self.process.wait(PATIENCE).is_some(), "the server does not end after SIGKILL");
     }
 
-    /// Starts it anew, with what it has left behind; its log begins anew, too.
+    /// Starts the server again with the data it has left behind and a new log, without waiting for it.
     pub fn begin(&mut self) {
         self.process = serve(None, &self.file);
     }
 
-    /// [Starts](Self::begin) it anew and waits until it answers.
+    /// [Starts](Self::begin) the server again and waits until it answers.
     ///
     /// # Panics
-    /// When it does not answer.
+    /// If it does not answer.
     pub fn restart(&mut self) {
         self.restart_on(&Machine::local());
     }
 
-    /// Like [`restart`](Self::restart), on the machine where it was.
+    /// Like [`restart`](Self::restart), for a server on the given machine.
     ///
     /// # Panics
-    /// When it does not answer.
+    /// If it does not answer.
     pub fn restart_on(&mut self, machine: &Machine) {
         self.process = serve(machine.network(), &self.file);
         self.wait(machine);
     }
 
-    /// Waits until it answers, on the machine where it is.
+    /// Waits until the server on this machine answers.
     pub(crate) fn wait(&mut self, machine: &Machine) {
         let bind = || UdpSocket::bind((self.address.ip(), 0)).expect("a socket");
         let socket = machine.network().map_or_else(bind, |network| network.inside(bind));
         self.wait_until_it_answers(&socket);
     }
 
-    /// What it has written to its log so far.
+    /// Returns the log so far.
     #[must_use]
     pub fn log(&self) -> String {
         self.process.output() + &self.process.errors()
     }
 
-    /// It is ready when it says over its control socket how it is.
+    /// Waits until the server answers `status` on its control socket.
     fn wait_until_it_is_asked(&mut self) {
         let socket = self.folder.path().join("data/control.sock");
         let opened = poll(PATIENCE, || {
@@ -467,7 +472,7 @@ impl Server {
         let _ = self.status();
     }
 
-    /// It is ready when it answers an OPTIONS that is for itself.
+    /// Waits until the server answers an OPTIONS addressed to itself.
     fn wait_until_it_answers(&mut self, socket: &UdpSocket) {
         socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a time-out can be set");
         let (server, local) = (self.address, socket.local_addr().expect("a bound socket has an address"));
@@ -504,7 +509,7 @@ impl Drop for Server {
     }
 }
 
-/// Nobody else may read it.
+/// Writes the key file, readable only by its owner.
 fn write_key(file: &Path, key: &[u8; 16]) {
     let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
     made.and_then(|mut file| file.write_all(key)).expect("the key can be written");
@@ -515,7 +520,7 @@ fn serve(network: Option<&Namespace>, config: &Configuration) -> Process {
     Process::start_in(network, &binary(), &arguments(config, &["serve"], &[]), config.file.with_file_name(log))
 }
 
-/// Runs one `strowger` command to its end and returns what it printed.
+/// Runs one `strowger` command to completion and returns its output.
 fn command(config: &Configuration, verb: &[&str], rest: &[&str]) -> String {
     let folder = tempfile::Builder::new().prefix("strowger-command-").tempdir().expect("a temporary folder");
     let mut process = Process::start(&binary(), &arguments(config, verb, rest), folder.path().join("command.log"));
@@ -538,13 +543,13 @@ fn arguments(config: &Configuration, verb: &[&str], rest: &[&str]) -> Vec<String
     verb.iter().copied().chain(which).chain(rest.iter().copied()).map(str::to_owned).collect()
 }
 
-/// `STROWGER_BIN`, else what was built with the tests, else what lies in the workspace's target folder.
+/// Returns `STROWGER_BIN`, or else the binary built with the tests, or else the one in the workspace's target folder.
 pub(crate) fn binary() -> PathBuf {
     if let Some(path) = env::var_os("STROWGER_BIN") {
         return PathBuf::from(path);
     }
     let executable = env::current_exe().expect("a running program has an executable");
-    // Tests lie in target/PROFILE/deps, other programs beside the server.
+    // Tests are in target/PROFILE/deps, other programs beside the server.
     let [beside, profile] = [1, 2].map(|level| executable.ancestors().nth(level).unwrap_or(Path::new("/")));
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
     let places = [beside.to_path_buf(), profile.to_path_buf(), target.join("release"), target.join("debug")];

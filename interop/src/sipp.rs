@@ -10,10 +10,10 @@ use tempfile::TempDir;
 use crate::process::{Process, read, tail};
 use crate::{PATIENCE, Program, Server, free_port, poll};
 
-/// When `SIPp` itself gives up, which fails the test with its own words.
+/// Time after which `SIPp` itself gives up, so that the failed test shows SIPp's own message.
 const TIMEOUT_S: u64 = 30;
 
-/// One `SIPp` to be run: a scenario of `interop/scenarios`, and who plays it.
+/// One `SIPp` run: a scenario of `interop/scenarios` and its parameters.
 #[derive(Clone, Debug)]
 pub struct Sipp {
     scenario: &'static str,
@@ -28,10 +28,10 @@ pub struct Sipp {
 }
 
 impl Sipp {
-    /// The scenario of this name, played once, from a free port, towards `remote`.
+    /// Creates a run that plays the scenario once, from a free port, towards `remote`.
     ///
-    /// Keywords have these values until [`Sipp::key`] changes them: `caller` = `alice`, `callee` =
-    /// `bob`, `domain` = `example.com`.
+    /// Keywords have these values unless [`Sipp::key`] changes them: `caller` = `alice`, `callee` = `bob`, `domain` =
+    /// `example.com`.
     #[must_use]
     pub fn new(scenario: &'static str, remote: SocketAddr) -> Sipp {
         let keys = [("caller", "alice"), ("callee", "bob"), ("domain", "example.com")];
@@ -40,31 +40,31 @@ impl Sipp {
         Sipp { scenario, remote, host, port, calls: 1, rate: 10, login: None, mode: "u1", keys }
     }
 
-    /// Plays from this address.
+    /// Sets the local address.
     #[must_use]
     pub fn host(self, host: Ipv4Addr) -> Sipp {
         Sipp { host, ..self }
     }
 
-    /// Plays from this port.
+    /// Sets the local port.
     #[must_use]
     pub fn port(self, port: u16) -> Sipp {
         Sipp { port, ..self }
     }
 
-    /// Plays the scenario `calls` times, starting `rate` of them a second.
+    /// Plays the scenario `calls` times, at `rate` calls per second.
     #[must_use]
     pub fn calls(self, calls: u32, rate: u32) -> Sipp {
         Sipp { calls, rate, ..self }
     }
 
-    /// How it transports messages, as its option `-t` has it: `u1` (UDP), `t1` (one TCP connection), `tn` (one a call).
+    /// Sets the transport mode, SIPp's option `-t`: `u1` (UDP), `t1` (one TCP connection) or `tn` (one per call).
     #[must_use]
     pub fn mode(self, mode: &'static str) -> Sipp {
         Sipp { mode, ..self }
     }
 
-    /// The value of `[keyword]`, and of `@keyword@` where `SIPp` allows no keyword, in the scenario.
+    /// Sets the value of `[keyword]` in the scenario, and of `@keyword@` where `SIPp` accepts no keyword.
     #[must_use]
     pub fn key(mut self, keyword: &'static str, value: &str) -> Sipp {
         self.keys.retain(|(other, _)| *other != keyword);
@@ -72,17 +72,17 @@ impl Sipp {
         self
     }
 
-    /// Answers challenges. `uri` is the Request-URI without its scheme: left alone, `SIPp` digests the
-    /// address that it sends to, which is not the Request-URI that RFC 7616 §3.4.6 compares with.
+    /// Answers challenges. `uri` is the Request-URI without its scheme. By default `SIPp` computes the digest with
+    /// the address it sends to, but the server compares it with the Request-URI (RFC 7616 §3.4.6).
     #[must_use]
     pub fn login(self, user: &str, password: &str, uri: &str) -> Sipp {
         Sipp { login: Some([user, password, uri].map(str::to_owned)), ..self }
     }
 
-    /// Starts it, and returns when its socket is open.
+    /// Starts `SIPp` and returns when its socket is open.
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     #[must_use]
     pub fn start(self) -> SippRun {
         let folder = tempfile::Builder::new().prefix("sipp-").tempdir().expect("a temporary folder");
@@ -91,19 +91,19 @@ impl Sipp {
         let mut process =
             Process::start(&Program::Sipp.path(), &self.arguments(&file), folder.path().join("screen.log"));
         let opened = poll(PATIENCE, || (process.ended().is_some() || self.is_open()).then_some(()));
-        assert!(opened.is_some(), "sipp opens no socket");
+        assert!(opened.is_some(), "sipp does not open its socket");
         SippRun { scenario: self.scenario, process, folder, reported: false }
     }
 
-    /// Plays it to its end.
+    /// Plays the scenario to its end.
     ///
     /// # Panics
-    /// When a call of it fails.
+    /// If a call fails.
     pub fn run(self) {
         self.start().finish();
     }
 
-    /// Whether some process has the port open: looking does not take it away from that process.
+    /// Returns whether a process has the port open, without binding it.
     fn is_open(&self) -> bool {
         let table = if self.mode.starts_with('t') { "/proc/net/tcp" } else { "/proc/net/udp" };
         let address = u32::from_ne_bytes(self.host.octets());
@@ -139,7 +139,7 @@ impl Sipp {
     }
 }
 
-/// A `SIPp` that plays.
+/// A running `SIPp`.
 #[derive(Debug)]
 pub struct SippRun {
     scenario: &'static str,
@@ -152,7 +152,7 @@ impl SippRun {
     /// Waits for the end of all calls.
     ///
     /// # Panics
-    /// When one of them failed, with what `SIPp` wrote about it.
+    /// If a call failed. The message contains SIPp's errors.
     pub fn finish(mut self) {
         let status = self.process.wait(Duration::from_secs(TIMEOUT_S + 5));
         self.reported = true;
@@ -167,7 +167,7 @@ impl SippRun {
         }
     }
 
-    /// All messages that it sent and received so far.
+    /// Returns all messages sent and received so far.
     #[must_use]
     pub fn messages(&self) -> String {
         read(&self.folder.path().join("messages.log"))
@@ -182,11 +182,11 @@ impl Drop for SippRun {
     }
 }
 
-/// Registers `user` of example.com at an open server, with the contact `contact`, sending from `port`:
-/// a server may take the address that a REGISTER came from for where its phone is.
+/// Registers `user` of example.com with `contact` at a server without authentication. The REGISTER is sent from
+/// `port`, since a server may treat its source address as the phone's address.
 ///
 /// # Panics
-/// When it is refused.
+/// If the registration is refused.
 pub fn register(server: &Server, user: &str, contact: &str, port: u16) {
     Sipp::new("register", server.address()).port(port).key("caller", user).key("contact", contact).run();
 }

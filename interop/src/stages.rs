@@ -1,4 +1,5 @@
-//! Two stages: servers of a first stage and clusters of members, all with one configuration, each a process.
+//! Two-stage clusters: first-stage servers and clusters of members, all with one configuration, each a separate
+//! process.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,29 +15,30 @@ use tempfile::TempDir;
 use crate::machine::Machine;
 use crate::{PATIENCE, Server, free_port, poll};
 
-/// What the servers are to be.
+/// Layout of the servers.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// Servers of the first stage: s1, s2 and so on.
+    /// Number of first-stage servers, named s1, s2 and so on.
     pub first: usize,
-    /// The clusters, by name, and for each the engine of its members; none where they forward to each other.
+    /// Clusters by name, each with the engine of its members. `None` means that the members forward changes to each
+    /// other.
     pub clusters: Vec<(&'static str, Option<String>)>,
-    /// Members of each cluster: of a cluster a these are a1, a2 and so on.
+    /// Members per cluster. Those of cluster a are a1, a2 and so on.
     pub members: usize,
     /// `auth.require`.
     pub require: Vec<&'static str>,
     /// `store.mode` of the members.
     pub store: &'static str,
-    /// What `[store]` says of users, as TOML.
+    /// Keys of `[store]` that concern users, as TOML.
     pub users_in: String,
-    /// `registrar.expires`: what is usual and the most, and the least, in seconds.
+    /// `registrar.expires`: the default and maximum, and the minimum, in seconds.
     pub expires_s: (u64, u64),
-    /// What the file says besides, as TOML.
+    /// Further sections of the configuration, as TOML.
     pub more: String,
 }
 
 impl Default for Layout {
-    /// Two of each that ask nobody for a password, and forward to each other.
+    /// Two of each, without passwords and without engines.
     fn default() -> Layout {
         Layout {
             first: 2,
@@ -52,34 +54,34 @@ impl Default for Layout {
 }
 
 impl Layout {
-    /// How many servers that are.
+    /// Returns the total number of servers.
     #[must_use]
     pub fn servers(&self) -> usize {
         self.first + self.clusters.len() * self.members
     }
 }
 
-/// A cluster as it stands in the file.
+/// A cluster in the configuration file.
 #[derive(Clone, Debug)]
 struct Cluster {
     name: &'static str,
     weight: u16,
-    /// The weight that it had before.
+    /// Weight before the last change.
     was: u16,
     store: Option<String>,
     members: Vec<String>,
 }
 
-/// Where a server is.
+/// Machine and addresses of a server.
 #[derive(Clone, Debug)]
 struct ServerLocation {
     machine: Machine,
     address: SocketAddr,
-    /// Where a member without an engine takes what others forward.
+    /// Address at which a member without an engine receives forwarded changes.
     peer: SocketAddr,
 }
 
-/// Servers that run. What they have written to their logs is shown where a test fails.
+/// The running servers. If a test fails, their logs are printed.
 #[derive(Debug)]
 pub struct Stages {
     layout: Layout,
@@ -92,10 +94,10 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Starts them, each on the next one of these machines, those of the first stage first, and waits until all answer.
+    /// Starts the servers on these machines in order, the first stage first, and waits until all answer.
     ///
     /// # Panics
-    /// When there are too few machines, or a server does not answer.
+    /// If there are too few machines or a server does not answer.
     #[must_use]
     pub fn start(layout: Layout, machines: &[Machine]) -> Stages {
         let folder = tempfile::Builder::new().prefix("strowger-stages-").tempdir().expect("a temporary folder");
@@ -119,7 +121,7 @@ impl Stages {
         stages
     }
 
-    /// The same, each server at a loopback address of its own.
+    /// Like [`Stages::start`], with a separate loopback address for each server.
     ///
     /// # Panics
     /// As [`Stages::start`].
@@ -175,59 +177,59 @@ impl Stages {
         text
     }
 
-    /// Where a server takes requests.
+    /// Returns a server's listening address.
     ///
     /// # Panics
-    /// When there is none of this name.
+    /// If there is no such server.
     #[must_use]
     pub fn address(&self, name: &str) -> SocketAddr {
         self.places[name].address
     }
 
-    /// Where the servers of the first stage take requests.
+    /// Returns the listening addresses of the first stage.
     #[must_use]
     pub fn entrances(&self) -> Vec<SocketAddr> {
         self.first.iter().map(|name| self.address(name)).collect()
     }
 
-    /// The names of the servers of the first stage.
+    /// Returns the names of the first-stage servers.
     #[must_use]
     pub fn entrance_names(&self) -> &[String] {
         &self.first
     }
 
-    /// A server.
+    /// Returns a server by name.
     ///
     /// # Panics
-    /// When there is none of this name.
+    /// If there is no such server.
     #[must_use]
     pub fn server(&self, name: &str) -> &Server {
         &self.servers[name]
     }
 
-    /// The names of all servers.
+    /// Returns the names of all servers.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         self.servers.keys().cloned().collect()
     }
 
-    /// The names of the members of all clusters that are in the file.
+    /// Returns the names of the members of all clusters in the file.
     #[must_use]
     pub fn members(&self) -> Vec<String> {
         self.clusters.iter().flat_map(|cluster| cluster.members.iter().cloned()).collect()
     }
 
-    /// The members of a cluster.
+    /// Returns the names of a cluster's members.
     ///
     /// # Panics
-    /// When there is none of this name.
+    /// If there is no such cluster.
     #[must_use]
     pub fn members_of(&self, cluster: &str) -> &[String] {
         let cluster = self.clusters.iter().find(|known| known.name == cluster);
         &cluster.expect("there is such a cluster").members
     }
 
-    /// The clusters that are in the file, and their weights.
+    /// Returns the clusters in the file with their weights.
     #[must_use]
     pub fn weights(&self) -> Vec<(&'static str, u16)> {
         self.clusters.iter().map(|cluster| (cluster.name, cluster.weight)).collect()
@@ -236,15 +238,15 @@ impl Stages {
     /// Adds a user to each member's database.
     ///
     /// # Panics
-    /// When a member does not take it.
+    /// If the command fails.
     pub fn add_user(&self, who: &str, password: &str) {
         self.members().iter().for_each(|member| self.server(member).add_user(who, password));
     }
 
-    /// How many requests a server has received that were for others.
+    /// Returns the number of requests a server has received (counter `shards.requests`).
     ///
     /// # Panics
-    /// When it does not say.
+    /// If the status has no such count.
     #[must_use]
     pub fn requests(&self, name: &str) -> u64 {
         let status = self.server(name).status();
@@ -257,7 +259,7 @@ impl Stages {
         self.servers.get_mut(name).expect("there is such a server").kill();
     }
 
-    /// Starts one that was killed, and waits until it answers.
+    /// Restarts a killed server and waits until it answers.
     pub fn restart(&mut self, name: &str) {
         self.begin(name);
         self.wait(name);
@@ -273,15 +275,16 @@ impl Stages {
         let machine = self.places[name].machine.clone();
         let server = self.servers.get_mut(name).expect("there is such a server");
         server.wait(&machine);
-        // Until then a member refuses registrations.
+        // A member refuses registrations until it is warm.
         let is_warm = || server.status()["cluster"]["warm"] != false;
-        assert!(poll(PATIENCE, || is_warm().then_some(())).is_some(), "{name} does not come to know its cluster");
+        assert!(poll(PATIENCE, || is_warm().then_some(())).is_some(), "{name} does not become warm");
     }
 
-    /// Adds a cluster that has no users yet, and starts its members; the others do not know of it until they [reload](Self::reload).
+    /// Adds a cluster that has no users yet and starts its members. The other servers learn of it when they
+    /// [reload](Self::reload).
     ///
     /// # Panics
-    /// When its members do not answer.
+    /// If its members do not answer.
     pub fn add(&mut self, cluster: (&'static str, Option<String>), machines: &[Machine]) {
         let (name, machines) = (cluster.0, machines.to_vec());
         self.place_cluster(cluster, 0, &machines);
@@ -292,10 +295,10 @@ impl Stages {
         members.iter().for_each(|member| self.wait(member));
     }
 
-    /// Gives a cluster another weight in the file; servers go by it when they [reload](Self::reload).
+    /// Changes a cluster's weight in the file. Servers apply it when they [reload](Self::reload).
     ///
     /// # Panics
-    /// When there is none of this name.
+    /// If there is no such cluster.
     pub fn weigh(&mut self, cluster: &str, weight: u16) {
         self.settle_weights();
         let cluster = self.clusters.iter_mut().find(|known| known.name == cluster).expect("there is such a cluster");
@@ -303,32 +306,32 @@ impl Stages {
         self.write();
     }
 
-    /// What was changed before is over: nobody has to be looked for where they were before it.
+    /// Marks earlier weight changes as complete, so that users are no longer looked up at their previous cluster.
     fn settle_weights(&mut self) {
         self.clusters.iter_mut().for_each(|cluster| cluster.was = cluster.weight);
     }
 
-    /// Has a server read the file again.
+    /// Makes a server reload the file.
     ///
     /// # Panics
-    /// When it refuses it.
+    /// If it rejects the file.
     pub fn reload(&self, name: &str) {
         self.server(name).control(&["reload"]);
     }
 
-    /// Has all servers that are in the file read it again, one after the other.
+    /// Makes all servers in the file reload it, one after the other.
     ///
     /// # Panics
-    /// When one refuses it.
+    /// If one rejects it.
     pub fn reload_all(&self) {
         self.first.iter().for_each(|name| self.reload(name));
         self.members().iter().for_each(|name| self.reload(name));
     }
 
-    /// How many bindings the members of a cluster have, of the one that has most.
+    /// Returns the highest number of bindings among the members of a cluster.
     ///
     /// # Panics
-    /// When a member does not answer.
+    /// If a member does not answer.
     #[must_use]
     pub fn registrations(&self, cluster: &str) -> u64 {
         let members = self.members_of(cluster).iter();
@@ -336,17 +339,17 @@ impl Stages {
     }
 }
 
-/// So many addresses of this machine that nobody else has.
+/// Returns this many unused loopback addresses of this machine.
 ///
 /// # Panics
-/// When there are no more.
+/// If there are too few left.
 #[must_use]
 pub fn loopback(count: usize) -> Vec<Machine> {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = process::id().to_be_bytes();
     let machine = |_| {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        assert!(number < u8::MAX, "this test executable has no address left");
+        assert!(number < u8::MAX, "this test executable has used all its loopback addresses");
         Machine::local_at(Ipv4Addr::new(127, 64 | high & 63, low, number))
     };
     (0..count).map(machine).collect()

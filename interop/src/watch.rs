@@ -1,4 +1,4 @@
-//! `strowger watch` as a process of its own.
+//! `strowger watch` as a separate process.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::process::Process;
 use crate::server::binary;
 use crate::{PATIENCE, poll};
 
-/// A `strowger watch` that keeps the zone of a name server; dropping it kills it.
+/// A `strowger watch` that maintains the zone of a name server. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Watch {
     process: Process,
@@ -18,21 +18,21 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Watches with these keys of `[watch]` and these records, as TOML.
+    /// Starts it with these keys of `[watch]` and these records, as TOML.
     #[must_use]
     pub fn start(server: &Bind9, keys: &str, records: &str) -> Watch {
         Watch::begin(server, keys, records, &[])
     }
 
-    /// Runs it with `--once`: what it has printed, and its exit code.
+    /// Runs it with `--once` and returns its output and exit code.
     ///
     /// # Panics
-    /// When it does not end.
+    /// If it does not end.
     #[must_use]
     pub fn once(server: &Bind9, keys: &str, records: &str) -> (Vec<Value>, Option<i32>) {
         let mut watch = Watch::begin(server, keys, records, &["--once"]);
         let status = watch.process.wait(PATIENCE);
-        let status = status.unwrap_or_else(|| panic!("it does not end:\n{}", watch.process.errors()));
+        let status = status.unwrap_or_else(|| panic!("`strowger watch` does not end:\n{}", watch.process.errors()));
         (watch.events(), status.code())
     }
 
@@ -51,22 +51,22 @@ impl Watch {
         Watch { process, _folder: folder }
     }
 
-    /// What it has told so far.
+    /// Returns the events printed so far.
     ///
     /// # Panics
-    /// When a line is no JSON.
+    /// If a line is not JSON.
     #[must_use]
     pub fn events(&self) -> Vec<Value> {
         let lines = self.process.output();
-        // The last line may be on its way.
+        // The last line may be incomplete.
         let whole = lines.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         whole.map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
     }
 
-    /// Waits until it has told this so often.
+    /// Waits until this event has been printed this many times.
     ///
     /// # Panics
-    /// When it does not.
+    /// If it is not.
     pub fn wait_for(&mut self, event: &str, times: usize) {
         let is_told = || self.events().iter().filter(|told| told["event"] == event).count() >= times;
         let told = poll(PATIENCE, || is_told().then_some(()));

@@ -1,51 +1,51 @@
-//! SIP messages as text: as much of them as a test's own user agents need.
+//! A minimal text view of SIP messages, sufficient for the tests' own user agents.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// What the header fields of this name say, in order.
+/// Returns the values of the header fields of this name, in order.
 pub fn values<'a>(message: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
     let fields = message.lines().skip(1).take_while(|line| !line.is_empty());
     fields.filter_map(move |line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-/// What the first header field of this name says; nothing where there is none.
+/// Returns the value of the first header field of this name, or an empty string.
 #[must_use]
 pub fn value<'a>(message: &'a str, name: &'a str) -> &'a str {
     values(message, name).next().unwrap_or_default()
 }
 
-/// The method of a request; `SIP/2.0` of a response.
+/// Returns the method of a request, or `SIP/2.0` for a response.
 #[must_use]
 pub fn method(message: &str) -> &str {
     message.split(' ').next().unwrap_or_default()
 }
 
-/// The status of a response.
+/// Returns the status of a response.
 #[must_use]
 pub fn status(message: &str) -> Option<u16> {
     message.strip_prefix("SIP/2.0 ")?.get(..3)?.parse().ok()
 }
 
-/// A parameter of a header field's value.
+/// Returns a parameter of a header field's value.
 #[must_use]
 pub fn parameter<'a>(value: &'a str, name: &str) -> Option<&'a str> {
     value.split(';').skip(1).find_map(|parameter| parameter.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
-/// The tag of From or To.
+/// Returns the tag of From or To.
 #[must_use]
 pub fn tag<'a>(message: &'a str, name: &'a str) -> &'a str {
-    // Behind the brackets: a URI has parameters of its own.
+    // Only what follows the brackets: a URI has parameters of its own.
     let value = value(message, name);
     parameter(value.rsplit_once('>').map_or(value, |(_, behind)| behind), "tag").unwrap_or_default()
 }
 
-/// The hops of Record-Route or Route, one by one.
+/// Returns the individual hops of Record-Route or Route.
 pub fn hops<'a>(message: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
     values(message, name).flat_map(|value| value.split(',')).map(str::trim)
 }
 
-/// Where a URI leads, perhaps in brackets, whose host is an address.
+/// Returns the address of a URI, with or without brackets, whose host is an IP address.
 #[must_use]
 pub fn address(uri: &str) -> Option<SocketAddr> {
     let from_scheme = &uri[uri.find("sip:")? + 4..];

@@ -1,5 +1,5 @@
-//! A set of targets behind one address: where each call goes, and what happens to calls when a target stops, dies, refuses or
-//! comes back. Skipped where a program is not installed that a test needs.
+//! A set of targets behind one address: where each call goes, and what happens to calls when a target hangs, dies,
+//! refuses or comes back. A test whose programs are not installed is skipped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,16 +12,17 @@ use strowger_interop::{
     Stage, free_port, poll, wait_until, wire,
 };
 
-/// A call that waits for nobody takes a few milliseconds; a busy machine is not a bug.
+/// Upper limit for a call that waits for nothing. It takes a few milliseconds, but a busy machine is not a bug.
 const AT_ONCE: Duration = Duration::from_millis(900);
 
-/// What calls may take that a target's end has caught.
+/// Maximum setup time of calls affected by a failed target.
 const CAUGHT: Duration = Duration::from_secs(4);
 
-/// Targets are asked so often that the tests need not wait long.
+/// Probe settings that are short enough for the tests.
 const PROBE: &str = "probe = { interval = \"300ms\", timeout = \"300ms\", down = 2, up = 2 }\n";
 
-/// A target is gone for its callers, and nobody else notices: with the same Call-IDs as before, each call goes where it went.
+/// Only the callers of a failed target are affected: with the same Call-IDs, all other calls go to the same targets
+/// as before.
 #[test]
 fn who_is_gone_moves_its_own_calls_only() {
     let callees = callees(8);
@@ -49,20 +50,20 @@ fn who_is_gone_moves_its_own_calls_only() {
     server.wait_until_at_rest();
 }
 
-/// Also the calls that it has are hung up, when it goes on.
+/// Calls in progress at the target are hung up when it continues.
 #[test]
 fn target_that_hangs_costs_no_call() {
     one_of_eight(|target| target.stop(), |target| target.go_on(), "exp(mean=500ms)", 0);
 }
 
-/// A call that the killed one had answered is gone with it, which nobody can help; that is one in a thousand here, since each is
-/// hung up as soon as it is answered.
+/// Calls answered by the killed target are lost with it. Since each call ends as soon as it is answered, that is
+/// about one in a thousand.
 #[test]
 fn target_that_is_killed_costs_no_call() {
     one_of_eight(Answerer::kill, Answerer::start_again, "none", 2);
 }
 
-/// A load of calls to eight targets, one of which is lost for a while.
+/// Runs a load of calls to eight targets, of which one fails for a while.
 fn one_of_eight(
     lose: fn(&mut Answerer<'static>),
     bring_back: fn(&mut Answerer<'static>),
@@ -121,18 +122,18 @@ fn one_of_eight(
     println!(
         "{sent} calls, the longest {longest:?}; two seconds after the return {first} calls, later {full} in three"
     );
-    // Half of the slow start has at most 55 % of the share.
+    // In the first half of the slow start the target has at most 55 % of its share.
     assert!(full > 20 && first * 30 < full * 16, "its share grows: {first} calls at first, {full} later");
 }
 
-/// What came meanwhile is read before anybody is taken for silent.
+/// Responses that arrived during the stop are read before a target counts as unresponsive.
 #[test]
 fn balancer_that_stood_still_takes_nobody_for_dead() {
-    /// Until calls are on their way at any moment. The load says nothing before its end.
+    /// Time until calls are pending at any moment. The load reports nothing before its end.
     const FILLING: Duration = Duration::from_secs(2);
-    /// Longer than what makes a balancer take a silent target for dead.
+    /// Longer than the silence after which a balancer considers a target dead.
     const STANDSTILL: Duration = Duration::from_secs(3);
-    // They take their time, so that some calls are on their way at any moment.
+    // A long service time, so that some calls are pending at any moment.
     let slow = "--service-time 150ms --servers 100";
     let targets: Vec<_> = (21..=24).map(|number| Answerer::start("udp", place(number), slow)).collect();
     let uris: Vec<_> = targets.iter().map(Answerer::uri).collect();
@@ -148,8 +149,8 @@ fn balancer_that_stood_still_takes_nobody_for_dead() {
     server.wait_until_at_rest();
 }
 
-/// Each target knows its own calls only and refuses what belongs to others: re-INVITEs, UPDATEs, INFOs, refreshes and BYEs of
-/// either side.
+/// Each target knows only its own calls and refuses requests of others: re-INVITEs, UPDATEs, INFOs, refreshes and
+/// BYEs from either side.
 #[test]
 fn all_of_a_call_goes_one_way_over_udp() {
     one_way("udp", None);
@@ -172,7 +173,7 @@ fn all_of_a_call_goes_one_way_though_a_tenth_of_the_datagrams_is_lost() {
 }
 
 fn one_way(transport: &'static str, network: Option<&Namespace>) {
-    // A caller whose last call is over is gone, and answers no BYE again that was answered in vain.
+    // A caller ends after its last call and cannot answer a repeated BYE whose answer was lost.
     let share = if network.is_some() { "0%" } else { "50%" };
     let words = format!("--workload mid-call --set every=uniform(min=20ms,max=100ms) --set from-callee={share}");
     let targets: Vec<_> =
@@ -206,7 +207,7 @@ fn whole_dialogs_between_others() {
         let parameter = if mode == "t1" { ";transport=tcp" } else { "" };
         let uris = ports.map(|port| format!("sip:127.0.0.9:{port}{parameter}"));
         let server = Config { tcp: true, ..balancer(&uris, "policy = \"round-robin\"\n") }.start();
-        // They play on until they are dropped.
+        // They play until they are dropped.
         let targets = ports.map(|port| {
             let target = Sipp::new("trunk_uas_dialog", server.address()).host(Ipv4Addr::new(127, 0, 0, 9));
             target.port(port).mode(mode).calls(100, 10).start()
@@ -219,8 +220,8 @@ fn whole_dialogs_between_others() {
     }
 }
 
-/// One target opens several dialogs for one INVITE, as a proxy that forks does; all lead to it, and who hangs up makes no
-/// difference.
+/// A target opens several dialogs for one INVITE, like a forking proxy. Requests of all dialogs reach it, whichever
+/// side hangs up.
 #[test]
 fn early_dialogs_stay_with_their_target() {
     let callees = callees(4);
@@ -268,7 +269,7 @@ fn early_dialogs_stay_with_their_target() {
     server.wait_until_at_rest();
 }
 
-/// A CANCEL goes where its INVITE went.
+/// A CANCEL goes to the target of its INVITE.
 #[test]
 fn given_up_calls_are_counted_no_more() {
     let callees = callees(3);
@@ -291,7 +292,8 @@ fn given_up_calls_are_counted_no_more() {
     server.wait_until_at_rest();
 }
 
-/// RFC 4028: nobody says BYE, and nobody refreshes. The interval is shorter than phones may ask for; the server waits 32 s more.
+/// RFC 4028: neither a BYE nor a refresh is sent. The interval is shorter than the minimum for phones. The server
+/// waits 32 s longer.
 #[test]
 fn session_that_is_refreshed_no_more_is_counted_no_more() {
     let callees = callees(2);
@@ -311,7 +313,7 @@ fn session_that_is_refreshed_no_more_is_counted_no_more() {
     wait_until("all are counted", || sum(&server, "calls") == 7);
     caller.run(Duration::from_secs(33));
     wait_until("one is left", || sum(&server, "calls") == 1);
-    // A BYE that comes too late is answered all the same, and counted for nobody.
+    // A late BYE is answered and changes no count.
     caller.request(&timed_calls[0], "BYE", None);
     caller.settle(PATIENCE);
     assert_eq!((sum(&server, "calls"), &caller.call(&timed_calls[0]).replies), (1, &vec![("BYE".to_owned(), 200)]));
@@ -338,7 +340,7 @@ fn nobody_alive_is_503_at_once() {
     server.wait_until_at_rest();
 }
 
-/// Without probes the calls themselves find out, of which the first are told so by the network at once.
+/// Without probes the calls themselves detect the failure. The first ones get an ICMP error at once.
 #[test]
 fn nobody_alive_is_503_without_probes_too() {
     let uris: Vec<_> = (1..=2).map(|number| format!("sip:{}", place(number))).collect();
@@ -370,7 +372,7 @@ fn target_that_says_when_to_come_back_is_left_alone_until_then() {
     caller.make(&own[..1], PATIENCE);
     assert_eq!(caller.call(&own[0]).answer.map(|(status, _)| status), Some(200), "another has taken it");
     let refused = callees[0].calls().first().expect("it was asked first").came;
-    // From now on it would answer, but it has said that it will not.
+    // The target would answer again, but its Retry-After has not yet passed.
     callees[0].behave(AnswerBehavior::default());
     let taken = |caller: &mut Caller| {
         callees[0].forget();
@@ -416,7 +418,7 @@ fn drained_target_keeps_its_calls_and_gets_no_other() {
     assert_eq!(taken(), [4, 6, 4], "who is back has the fewest calls");
 }
 
-/// What is counted outlives a reload, also where targets are added and removed and a call goes on at one that was removed.
+/// Counts survive a reload, even if targets are added and removed while a call continues at a removed one.
 #[test]
 fn reload_loses_no_count() {
     let callees = callees(3);
@@ -444,7 +446,7 @@ fn reload_loses_no_count() {
     server.wait_until_at_rest();
 }
 
-/// Kamailio and the server read the same file; the targets that they know, and those that they use, are the same.
+/// Kamailio and the server read the same file, and agree on the targets and on their state.
 #[test]
 fn dispatcher_list_means_what_it_means_to_kamailio() {
     if !Program::Kamailio.available() {
@@ -482,12 +484,12 @@ fn dispatcher_list_means_what_it_means_to_kamailio() {
     assert_eq!(users_of(server.address(), "strowger"), by_kamailio);
 }
 
-/// Callees at addresses of their own.
+/// Starts callees at separate addresses.
 fn callees(count: u8) -> Vec<Callee> {
     (1..=count).map(|number| Callee::start(place(number))).collect()
 }
 
-/// A free port at the loopback address of this number.
+/// Returns a free port at the loopback address of this number.
 fn place(number: u8) -> SocketAddr {
     (Ipv4Addr::new(127, 0, 8, number), free_port()).into()
 }
@@ -500,7 +502,8 @@ fn names(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{prefix}-{number}")).collect()
 }
 
-/// All calls to the domain pool.test go to a set of these targets; `more` are other lines of its section.
+/// Returns a configuration with a set of these targets for all calls to the domain pool.test. `more` is added to its
+/// section.
 fn balancer(targets: &[String], more: &str) -> Config {
     let more = format!(
         "[cdr]\nfile = \"cdr.json\"\n\n[[balancer]]\nname = \"pool\"\ntargets = {targets:?}\n{more}\n[[route]]\n\
@@ -509,7 +512,7 @@ fn balancer(targets: &[String], more: &str) -> Config {
     Config { users: Vec::new(), more, ..Config::open() }
 }
 
-/// Calls with these Call-IDs: the number of the callee that each one went to.
+/// Makes calls with these Call-IDs and returns the index of the callee that received each.
 fn places(caller: &mut Caller, calls: &[String], callees: &[Callee]) -> BTreeMap<String, usize> {
     callees.iter().for_each(Callee::forget);
     caller.make(calls, PATIENCE);
@@ -525,12 +528,12 @@ fn places(caller: &mut Caller, calls: &[String], callees: &[Callee]) -> BTreeMap
     places
 }
 
-/// The callee that has this call.
+/// Returns the callee that received this call.
 fn home<'a>(callees: &'a [Callee], call: &str) -> &'a Callee {
     callees.iter().find(|callee| callee.call(call).is_some()).expect("somebody has the call")
 }
 
-/// Makes a call that is refused; how, and how soon.
+/// Makes a call that is refused. Returns its status and response time.
 fn refused(caller: &mut Caller, call: &str) -> (u16, Duration) {
     caller.begin(call);
     caller.settle(PATIENCE);
@@ -544,7 +547,7 @@ fn state(server: &Server, uri: &str) -> String {
     target["state"].as_str().unwrap_or_else(|| panic!("no state in {target}")).to_owned()
 }
 
-/// A count of one target.
+/// Returns a counter of one target.
 fn count(server: &Server, uri: &str, name: &str) -> u64 {
     let targets = server.targets();
     let target =
@@ -552,13 +555,13 @@ fn count(server: &Server, uri: &str, name: &str) -> u64 {
     target[name].as_u64().unwrap_or_else(|| panic!("no {name} in {target}"))
 }
 
-/// The sum of a count over all targets.
+/// Returns the sum of a counter over all targets.
 fn sum(server: &Server, count: &str) -> u64 {
     let of = |target: &Value| target[count].as_u64().unwrap_or_else(|| panic!("no {count} in {target}"));
     server.targets().iter().map(of).sum()
 }
 
-/// As [`wait_until`], while the caller goes on.
+/// Like [`wait_until`], while the caller keeps running.
 fn caller_until(caller: &mut Caller, what: &str, is_so: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
@@ -567,14 +570,14 @@ fn caller_until(caller: &mut Caller, what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// The wall clock after a pause, as records have it, which are in the order of their text.
+/// Returns the wall-clock time after a pause, in the format of call records, whose text sorts by time.
 fn instant_after(pause: Duration) -> String {
     std::thread::sleep(pause);
     let output = std::process::Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%S.%3NZ"]).output();
     String::from_utf8_lossy(&output.expect("date (coreutils) is installed").stdout).trim().to_owned()
 }
 
-/// What the server has recorded of a call.
+/// The server's record of a call.
 #[derive(Debug)]
 struct Record {
     start: String,

@@ -1,5 +1,5 @@
-//! Two or three `baresip` phones call each other through a running server; what the phones themselves
-//! report is what counts. Skipped where `baresip` is not installed.
+//! Two or three `baresip` phones call each other through a running server. The tests assert what the phones report.
+//! Skipped if `baresip` is not installed.
 
 use strowger_interop::{Config, PATIENCE, Phone, Program, Server, poll};
 
@@ -153,7 +153,7 @@ fn domain_that_is_the_server_s_address() {
     assert_eq!(bob.expect_closed(), "Connection reset by peer");
 }
 
-/// A server with the registered phones of alice and bob; `None` where there are no phones.
+/// Starts a server and registers the phones of alice and bob. Returns `None` if `baresip` is not installed.
 fn two_phones(config: Config) -> Option<(Server, Phone, Phone)> {
     if !Program::Baresip.available() {
         return None;
@@ -176,7 +176,7 @@ fn ring(alice: &mut Phone, bob: &mut Phone) {
     assert_eq!(alice.expect("CALL_RINGING").peer, BOB);
 }
 
-/// A call that is answered, with sound both ways.
+/// Makes a call that is answered, with audio in both directions.
 fn talk(alice: &mut Phone, bob: &mut Phone) {
     ring(alice, bob);
     bob.accept();

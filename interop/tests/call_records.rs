@@ -1,4 +1,4 @@
-//! Records of calls in a PostgreSQL or MariaDB.
+//! Call records in PostgreSQL and MariaDB.
 
 use strowger_interop::{Config, Database, PATIENCE, Phone, Program, poll};
 use strowger_sql::{Database as Sql, DatabaseUrl, Row};
@@ -8,7 +8,7 @@ fn rows(url: &DatabaseUrl) -> Vec<Row> {
     let query = "SELECT reason, status, caller, callee, talk_s, CASE WHEN answered >= started AND ended >= answered THEN 1 ELSE 0 END \
                  AS ordered, CASE WHEN ended > CURRENT_TIMESTAMP - INTERVAL '10' MINUTE THEN 1 ELSE 0 END AS recent \
                  FROM strowger_calls ORDER BY started";
-    // The server makes the table at its first contact.
+    // The server creates the table when it first connects.
     sql.query(query, &[]).unwrap_or_default()
 }
 

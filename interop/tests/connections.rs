@@ -1,5 +1,5 @@
-//! Clients with their own ideas of how long a connection lives, and crowds of bad ones. They are written here, so that each
-//! byte has its connection; nothing needs to be installed.
+//! Clients that differ in how long they keep a connection, and large numbers of misbehaving ones. They are
+//! implemented here, to control which bytes go over which connection. No other program is needed.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use strowger_interop::connection_load::{self, Probe};
 use strowger_interop::{Config, PATIENCE, Server, free_port, poll};
 
-/// What others may suffer from a crowd on a busy machine.
+/// Response-time limit for other clients during a flood, on a busy machine.
 const QUICK: Duration = Duration::from_secs(1);
 
 // ---- how long a connection lives ---------------------------------------------------------------------------------------
@@ -18,7 +18,7 @@ fn a_connection_for_each_transaction() {
     let server = streaming("").start();
     let phone = Callee::register(&server, "bob");
     let mut call = Call::new(&server);
-    // Each request leaves on a connection of its own, and its answers come back there.
+    // Each request is sent on a connection of its own, and its responses arrive there.
     let mut line = Line::open(&server);
     line.send(&call.request("INVITE", line.local()));
     phone.answer_invite();
@@ -33,8 +33,8 @@ fn a_connection_for_each_transaction() {
     line.send(&call.request("BYE", line.local()));
     phone.answer("BYE");
     line.response_to("BYE", 200);
-    // Who gives the address at which it listens is called there, also at the moment when the connection of its REGISTER is
-    // closed.
+    // A client whose Contact is its listening address is called there, even while the connection of its REGISTER is
+    // being closed.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, free_port())).expect("the port is free");
     let listening = listener.local_addr().expect("a bound socket has an address");
     let mut line = Line::open(&server);
@@ -64,7 +64,7 @@ fn a_connection_for_each_dialog() {
         line.send(&call.request("ACK", line.local()));
         phone.expect("ACK");
     }
-    // Requests from the other side come on the dialog's own connection.
+    // Requests from the other side arrive on the dialog's connection.
     for (line, call) in lines.iter_mut().zip(&calls) {
         phone.send(&call.bye_from_the_other_side(&phone, line.local()));
         let bye = line.expect("BYE");
@@ -79,7 +79,8 @@ fn a_connection_that_stays() {
     let server = streaming("").start();
     let bob = Callee::register(&server, "bob");
     let mut line = Line::open(&server);
-    // The port of the connection itself: nobody listens there, so the phone is reachable on this connection only.
+    // The Contact has the port of the connection, where nothing listens. The phone is therefore reachable only on
+    // this connection.
     line.send(&register("alice", line.local()));
     line.response_to("REGISTER", 200);
     let mut call = Call::new(&server);
@@ -105,7 +106,7 @@ fn a_connection_that_stays() {
 fn who_was_reachable_on_a_connection_only_is_unreachable_without_it() {
     let server = streaming("").start();
     let mut line = Line::open(&server);
-    // An address that it does not come from: there is a translation between.
+    // The Contact differs from the source address, as behind NAT.
     line.send(&register("alice", SocketAddr::from(([192, 0, 2, 77], 5060))));
     line.response_to("REGISTER", 200);
     assert_eq!(server.registrations(), 1);
@@ -125,7 +126,7 @@ fn many_transactions_on_one_connection_each_get_their_answer() {
     let server = streaming("").start();
     let mut line = Line::open(&server);
     let all: String = (1..=100).map(|n| connection_load::request("OPTIONS", "TCP", "alice", line.local(), n)).collect();
-    // In pieces that know nothing of messages.
+    // In chunks that ignore message boundaries.
     for piece in all.as_bytes().chunks(777) {
         line.stream.write_all(piece).expect("the server reads");
     }
@@ -150,7 +151,7 @@ fn five_hundred_registered_phones_cost_little() {
     connection_load::ask_all(&mut lines, "OPTIONS", 2);
     let each = connection_load::memory(server.pid()).saturating_sub(before) / PHONES as u64;
     println!("{each} bytes for a connection, a binding, and what is not optimised");
-    // Pages and buffers that are kept make this a coarse measure; the benchmark has the exact one.
+    // Retained pages and buffers make this a coarse measure. The benchmark has the exact one.
     assert!(each < 16 * 1024, "{each} bytes a phone");
     assert_unaffected(&probe);
     drop(lines);
@@ -162,7 +163,8 @@ fn five_hundred_registered_phones_cost_little() {
 fn peers_that_stop_reading_are_closed() {
     const PEERS: usize = 4;
     let mut config = crowded(PEERS);
-    // 400,000 requests are overload for a server that is not optimised, and then others are refused too. Here it is about connections.
+    // 400,000 requests overload an unoptimized server, which would then also refuse other clients. This test is about
+    // connections.
     config.more.push_str("\n[overload]\ncontrol = false\n");
     let server = config.start();
     let probe = Probe::start(server.address());
@@ -207,14 +209,15 @@ fn assert_unaffected(probe: &Probe) {
     assert!(times.longest() < QUICK, "somebody else waited {:?}", times.longest());
 }
 
-/// By the system's view of the process, in which the allocator takes and keeps pages some mebibytes at a time.
+/// Asserts the growth of the process's memory as the system sees it. The allocator takes and keeps pages a few MiB at
+/// a time.
 fn assert_bounded(server: &Server, before: u64, mebibytes: u64) {
     let more = connection_load::memory(server.pid()).saturating_sub(before);
     println!("{} KiB more", more / 1024);
     assert!(more < mebibytes << 20, "{more} bytes more");
 }
 
-/// What workers tell of themselves is a moment old.
+/// The workers' counters are published with a short delay.
 fn assert_counted(server: &Server, name: &str, wanted: usize) {
     let counted = poll(PATIENCE, || (counter(server, name) == wanted as u64).then_some(()));
     assert!(counted.is_some(), "{name} is {}", counter(server, name));
@@ -229,7 +232,7 @@ fn counter(server: &Server, name: &str) -> u64 {
     status["counters"]["connections"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {status}"))
 }
 
-/// A server that takes so many connections of each source; without passwords it registers whoever comes.
+/// Returns the configuration of a server that accepts this many connections per source and asks for no passwords.
 fn crowded(connections: usize) -> Config {
     let mut config = streaming(&format!("[tcp]\nper_source = {}\n", connections + 100));
     config.users.clear();
@@ -242,7 +245,7 @@ fn streaming(more: &str) -> Config {
 
 // ---- a client --------------------------------------------------------------------------------------------------------
 
-/// A connection, and what came and was not asked for yet.
+/// A connection and the received messages that are not yet consumed.
 struct Line {
     stream: TcpStream,
     kept: String,
@@ -266,7 +269,7 @@ impl Line {
         self.stream.write_all(text.as_bytes()).expect("the connection is open");
     }
 
-    /// The next message, whatever it is but a provisional response.
+    /// Returns the next message, skipping provisional responses.
     fn next(&mut self) -> String {
         loop {
             if let Some(end) = self.kept.find("\r\n\r\n") {
@@ -311,7 +314,7 @@ impl Line {
     }
 }
 
-/// A phone at a UDP port.
+/// A phone on a UDP port.
 struct Callee {
     socket: UdpSocket,
     server: SocketAddr,
@@ -339,7 +342,7 @@ impl Callee {
         self.socket.send_to(text.as_bytes(), self.server).expect("the server is there");
     }
 
-    /// The next message that is neither a provisional response nor a keep-alive.
+    /// Returns the next message, skipping provisional responses and keepalives.
     fn expect(&self, start: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -397,7 +400,7 @@ impl Call {
         )
     }
 
-    /// From the 200 to the INVITE: where the dialog's requests go.
+    /// Stores the dialog's remote target and route set from the 200 to the INVITE.
     fn learn(&mut self, answer: &str) {
         self.to = header(answer, "To").expect("a response has To").to_owned();
         let contact = header(answer, "Contact").expect("the answer to an INVITE has Contact");
@@ -409,7 +412,7 @@ impl Call {
 
     fn bye_from_the_other_side(&self, phone: &Callee, alice: SocketAddr) -> String {
         let Call { id, route, to, .. } = self;
-        // Bob has the recorded routes in the order in which they stand in the INVITE.
+        // Bob's route set is in the order of the INVITE's Record-Route.
         let mut routes: Vec<&str> = route.split_inclusive("\r\n").collect();
         routes.reverse();
         format!(
@@ -422,7 +425,7 @@ impl Call {
     }
 }
 
-/// Somebody who calls `user` over UDP.
+/// Sends an INVITE to `user` over UDP and returns the caller.
 fn caller(server: &Server, user: &str) -> Callee {
     let caller = Callee::new(server);
     let local = caller.local();
@@ -439,7 +442,7 @@ fn register(user: &str, contact: SocketAddr) -> String {
     connection_load::request("REGISTER", "TCP", user, contact, 1)
 }
 
-/// An answer to a request, with a tag and a contact that is the callee's.
+/// Builds a response with a tag and the callee's contact.
 fn response(request: &str, status: u16) -> String {
     let mut text = format!("SIP/2.0 {status} So\r\n");
     for name in ["Via", "Record-Route", "From", "To", "Call-ID", "CSeq"] {

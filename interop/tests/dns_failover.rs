@@ -1,8 +1,8 @@
-//! Failing over by the DNS: two members that share registrations, a zone that names them, and one of them dies. Skipped where `named` is
+//! Failover by DNS: two members share registrations, a zone names them, and one of them dies. Skipped if `named` is
 //! not installed.
 //!
-//! `STROWGER_FAILOVERS=20 STROWGER_FAILOVER_TTL_S=5 cargo test -p strowger-interop --test dns_failover keeps_to_the_ttl -- --nocapture`
-//! repeats the failure with that TTL and prints what it took.
+//! `STROWGER_FAILOVERS=20 STROWGER_FAILOVER_TTL_S=5 cargo test -p strowger-interop --test dns_failover
+//! keeps_to_the_ttl -- --nocapture` repeats the failure with that TTL and prints the times.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,16 +15,16 @@ use strowger_interop::{
 use strowger_watch::Kind;
 
 const SERVICE: &str = "_sip._udp.example.com";
-/// A server is dead after two of these, each of which may take its whole time.
+/// A server is dead after two failed probes, each of which may take the full timeout.
 const PROBE: &str = "probe = { interval = \"200ms\", timeout = \"200ms\", down = 2, up = 2 }";
-/// What a client may take to reach the other server, beside the TTL.
+/// Time allowed, in addition to the TTL, for a client to reach the other server.
 const GOAL: Duration = Duration::from_secs(1);
-/// A busy machine is not a bug.
+/// Allowance for a busy machine, which is not a bug.
 const BUSY: Duration = Duration::from_millis(900);
-/// What the client gives a call of which it knows that it may be lost.
+/// Time allowed for a call that may be lost.
 const LOST: Duration = Duration::from_millis(250);
 
-/// The members, and somebody who is called through either.
+/// The members, and a callee reachable through either.
 struct Site {
     members: [Server; 2],
     callee: Callee,
@@ -58,7 +58,7 @@ impl Site {
         site
     }
 
-    /// As `[watch]` has them: the first is preferred.
+    /// Returns the records in the form of `[watch]`. The first one is preferred.
     fn records(&self) -> String {
         let record = |(number, member): (usize, &Server)| {
             let (address, port) = (member.address().ip(), member.address().port());
@@ -70,7 +70,7 @@ impl Site {
         self.members.iter().enumerate().map(record).collect()
     }
 
-    /// As a zone has them.
+    /// Returns the records in zone-file form.
     fn zone(&self, ttl_s: u64) -> String {
         let record = |(number, member): (usize, &Server)| {
             let (address, port, host) = (member.address().ip(), member.address().port(), number + 1);
@@ -81,20 +81,20 @@ impl Site {
     }
 }
 
-/// Who makes one call after another, each to the server that the DNS names then.
+/// A client that makes one call after another, each to the server that DNS names at that time.
 struct Client {
     resolver: Resolver,
-    /// One for each server: a socket that comes again would bear the branches of calls that are over.
+    /// Callers by server. A new caller at the same server would reuse the branches of earlier calls.
     callers: BTreeMap<SocketAddr, Caller>,
     number: usize,
-    /// How long it waits for an answer before it takes a call for lost.
+    /// Time after which an unanswered call counts as lost.
     patience: Duration,
-    /// Which call was lost last, and how.
+    /// Description of the last lost call.
     last_lost: String,
 }
 
 impl Client {
-    /// Makes a call, and says to which server, and whether it was answered.
+    /// Makes a call. Returns the server used and whether the call was answered.
     fn call(&mut self) -> Option<(SocketAddr, bool)> {
         let server = self.resolver.first(SERVICE)?;
         self.number += 1;
@@ -103,13 +103,13 @@ impl Client {
         let is_answered = call(caller, &call_id, self.patience);
         if !is_answered {
             self.last_lost = format!("{call_id} at {server}: {:?}", caller.call(&call_id).answer);
-            // It would go on calling.
+            // It would keep retransmitting.
             self.callers.remove(&server);
         }
         Some((server, is_answered))
     }
 
-    /// Calls for so long.
+    /// Makes calls for this time.
     fn call_for(&mut self, time: Duration) {
         let since = Instant::now();
         while since.elapsed() < time {
@@ -117,7 +117,7 @@ impl Client {
         }
     }
 
-    /// Calls until one is answered by this server; since when that took, and how many were lost.
+    /// Makes calls until this server answers one. Returns the time since `since` and the number of lost calls.
     fn until_answered_by(&mut self, server: SocketAddr, since: Instant) -> (Duration, usize) {
         let mut lost = 0;
         while since.elapsed() < PATIENCE {
@@ -131,7 +131,7 @@ impl Client {
     }
 }
 
-/// A number that the environment gives; usually 1.
+/// Returns a number from the environment, or 1 by default.
 fn number(name: &str) -> u64 {
     std::env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(1)
 }
@@ -140,7 +140,7 @@ fn mean(times: &[Duration]) -> Duration {
     times.iter().sum::<Duration>() / u32::try_from(times.len().max(1)).expect("few")
 }
 
-/// Whether a call is answered within `patience`.
+/// Makes a call and returns whether it is answered within `patience`.
 fn call(caller: &mut Caller, call_id: &str, patience: Duration) -> bool {
     let end = Instant::now() + patience;
     caller.begin_with(call_id, "", true);
@@ -177,7 +177,8 @@ fn client_that_keeps_to_the_ttl_leaves_a_dead_server_and_comes_back() {
     let (mut noticed, mut outages) = (Vec::new(), Vec::new());
     for failure in 0..number("STROWGER_FAILOVERS") {
         client.until_answered_by(first, Instant::now());
-        // The first one comes when an answer has just been kept, which is the worst; the others anywhere in its time.
+        // The first failure happens right after the client has cached an answer, the worst case. The others are
+        // spread over the TTL.
         client.call_for(ttl * (u32::try_from(failure * 618 % 1_000).expect("small")) / 1_000);
         client.patience = LOST;
         let killed = Instant::now();
@@ -214,7 +215,7 @@ fn client_that_keeps_to_the_ttl_leaves_a_dead_server_and_comes_back() {
               at most {longest:.2?})",
         outages.len()
     );
-    // The last server stays.
+    // The last server is never removed from the zone.
     site.members[0].kill();
     wait_until("the zone has changed", || updates.records(SERVICE, Kind::Srv).len() == 1);
     site.members[1].kill();
@@ -246,7 +247,7 @@ fn watch_goes_on_when_the_name_server_was_away_and_says_so_once() {
     });
     assert_eq!(watch.events().iter().filter(|event| event["event"] == "silent").count(), 1);
 
-    // Once is enough where nothing is to be watched on; and a key that the name server does not know changes nothing.
+    // `--once` is for updates without watching. A key that the name server does not know changes nothing.
     let (events, code) = Watch::once(&zone, PROBE, &records);
     assert_eq!(code, Some(0), "{events:?}");
     assert!(events.iter().all(|event| event["event"] != "changed"), "it was so already: {events:?}");
@@ -259,7 +260,8 @@ fn watch_goes_on_when_the_name_server_was_away_and_says_so_once() {
     assert_eq!(code, Some(1));
 }
 
-/// Nobody watches: our own proxy tries the next server that SRV records name (RFC 3263 §4.3), also of a balancer that has them.
+/// Without a watcher, the proxy itself tries the next server of the SRV records (RFC 3263 §4.3), including those of a
+/// balancer's target.
 #[test]
 fn proxy_tries_the_next_server_of_the_zone_itself() {
     if !Bind9::available() {
@@ -281,13 +283,13 @@ fn proxy_tries_the_next_server_of_the_zone_itself() {
             assert!(call(&mut Caller::new(edge.address()), &format!("before-{call_id}-{name}"), PATIENCE));
             edge
         };
-        // Silent: nothing says that it is gone, and its record stays. It is avoided from then on.
+        // Unresponsive: no ICMP error, and its record stays. From then on it is avoided.
         let silent_edge = edge("silent");
         let pid = site.members[0].pid().to_string();
         signal("STOP", &pid);
         let silent = ["silent", "known"].map(|call_id| timed_call(&silent_edge, &format!("{call_id}-{name}")));
         signal("CONT", &pid);
-        // Killed: its machine says at once that nobody listens.
+        // Killed: its machine reports the closed port at once.
         let killed_edge = edge("killed");
         site.members[0].kill();
         let killed = timed_call(&killed_edge, &format!("killed-{name}"));
@@ -298,7 +300,7 @@ fn proxy_tries_the_next_server_of_the_zone_itself() {
     }
 }
 
-/// How long a call takes that is answered.
+/// Makes a call that must be answered and returns its setup time.
 fn timed_call(edge: &Server, call_id: &str) -> Duration {
     let since = Instant::now();
     assert!(call(&mut Caller::new(edge.address()), call_id, PATIENCE), "{}", edge.log());

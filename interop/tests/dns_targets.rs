@@ -1,5 +1,5 @@
-//! Targets of a balancer that are the addresses of one name, as a headless service of Kubernetes has them: they come and go by updates of
-//! the zone while calls run. Skipped where `named` is not installed.
+//! Targets of a balancer that are the addresses of one name, as in a Kubernetes headless service. They change by zone
+//! updates while calls are in progress. Skipped if `named` is not installed.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ fn pod(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 10, number)
 }
 
-/// The URIs of the targets that get calls.
+/// Returns the URIs of the targets that get calls.
 fn targets(server: &Server) -> Vec<String> {
     let targets = server.targets();
     let named = targets.iter().filter(|target| target["origin"].is_string());
@@ -50,7 +50,7 @@ fn pods_come_and_go_and_no_call_fails() {
     wait_until("the third has calls", || {
         server.targets().iter().any(|target| target["uri"] == uri(3).as_str() && target["calls"] != 0)
     });
-    // A pod that is being ended is taken out first; its calls go on until their parties hang up.
+    // A terminating pod is removed first. Its calls continue until their parties hang up.
     updates.set_addresses(HOST, TTL_S, &[pod(2), pod(3)]);
     wait_until("the first is no target any more", || targets(&server) == [uri(2), uri(3)]);
     wait_until("its calls have ended", || server.targets().iter().all(|target| target["uri"] != uri(1).as_str()));
@@ -68,7 +68,7 @@ fn pods_come_and_go_and_no_call_fails() {
     println!("{sent} calls, all carried; answered by each pod: {answered:?}");
     assert!(answered.iter().all(|calls| *calls > 10) && answered.iter().sum::<u64>() == sent, "{answered:?}");
 
-    // What is known stays when the DNS says that there is nothing.
+    // The known addresses stay in use when DNS returns an empty answer.
     updates.set_addresses(HOST, TTL_S, &[]);
     wait_until("that is told", || server.log().contains("names no server for it; its targets are unchanged"));
     assert_eq!(targets(&server), [uri(2)]);

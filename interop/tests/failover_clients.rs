@@ -1,5 +1,5 @@
-//! What callers notice when a server dies and whoever asks knows another one: the client itself, or a proxy before the servers. Skipped
-//! where a program is not installed; networks of their own are made, so only root can run those without a phone.
+//! What callers notice when a server dies and the sender knows another one: the client itself, or a proxy in front of
+//! the servers. Skipped if a program is not installed. Tests without a phone create networks and need root.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use strowger_interop::failover::{
 };
 use strowger_interop::{Phone, Program, Server, wait_until};
 
-/// How long callers may find nobody: until one has waited for the server that is silent, and the clients' rates.
+/// Maximum outage: the timeout for an unresponsive server, plus the interval between attempts.
 const OUTAGE: Duration = Duration::from_secs(2);
 
 #[test]
@@ -29,7 +29,7 @@ fn calls_go_on_while_sentinels_replace_the_master_of_the_engine() {
     }
     let outcome = failover::run(&SECOND_BY_ENGINE, Fault::Engine, &Load::SHORT);
     assert_eq!((outcome.calls.failed, outcome.calls.late), (0, 0), "{outcome:?}");
-    // A REGISTER is refused that no engine can take, and nothing that was acknowledged is lost.
+    // A REGISTER that no engine can store is refused, and nothing acknowledged is lost.
     assert!(outcome.refused.keys().all(|status| *status == 503), "{outcome:?}");
     assert_eq!((outcome.away, outcome.lost), (0, 0), "{outcome:?}");
 }
@@ -40,7 +40,7 @@ fn nobody_fails(method: &dyn Method, fault: Fault) {
     }
     let outcome = failover::run(method, fault, &Load::SHORT);
     assert!(outcome.calls.offered > 100 && outcome.registrations.offered > 50, "{outcome:?}");
-    // One that had been told 100 Trying waits for the server that told it.
+    // A call that got 100 Trying keeps waiting for the server that sent it.
     assert!(outcome.calls.failed <= 1 && outcome.registrations.failed == 0, "{outcome:?}");
     assert!(outcome.calls.longest >= RETRY, "somebody met the silence: {outcome:?}");
     assert!(outcome.calls.outage.max(outcome.registrations.outage) <= OUTAGE, "{outcome:?}");
@@ -63,7 +63,8 @@ fn phone_calls_and_registers_by_the_second_server_of_its_domain() {
     alice.call(&mut bob);
     one.kill();
     wait_until("the other member knows", || two.status()["cluster"]["members"][0]["alive"] == false);
-    // He has lost his connection, and registers anew; a phone that does not is away, for it is reached by that alone.
+    // Bob has lost his connection and registers again. A phone that does not is unreachable, since it depends on its
+    // connection.
     let mut bob = {
         drop(bob);
         phone("bob", &named)
@@ -71,7 +72,7 @@ fn phone_calls_and_registers_by_the_second_server_of_its_domain() {
     alice.call(&mut bob);
 }
 
-/// A phone of `example.com` that finds the servers of that by the DNS.
+/// Starts a phone of `example.com` that resolves its servers by DNS.
 fn phone(name: &'static str, named: &Bind9) -> Phone {
     let mut phone = Phone::start_asking(name, named.address());
     let account = format!("<sip:{name}@example.com;transport=tcp>;auth_pass=\"secret of {name}\";regint=600");

@@ -1,11 +1,11 @@
-//! A second proxy with a second database: P1 and D1 die, and P2 with D2 serves whom P1 has registered. Networks of their own are made, so
-//! only root can run these; skipped where MariaDB is not installed.
+//! A second proxy with a second database: P1 and D1 die, and P2 with D2 serves the users registered at P1. These
+//! tests create networks and need root. Skipped if MariaDB is not installed.
 
 use std::time::Duration;
 
 use strowger_interop::failover::{self, DATABASE, Fault, Load, Method as _};
 
-/// How long callers may find nobody.
+/// Maximum outage.
 const OUTAGE: Duration = Duration::from_secs(2);
 
 #[test]
@@ -27,6 +27,7 @@ fn after(fault: Fault) {
     assert!(outcome.calls.offered > 100 && outcome.registrations.offered > 50, "{outcome:?}");
     assert_eq!(outcome.calls.failed, 0, "{outcome:?}");
     assert!(outcome.calls.outage <= OUTAGE, "{outcome:?}");
-    // What D1 had not sent yet is away until it is back. A few a second register, and it sends within milliseconds.
+    // Changes not yet sent by D1 are missing until it returns. A few users register per second, and replication takes
+    // milliseconds.
     assert!(outcome.away <= 2 && outcome.lost == 0, "{outcome:?}");
 }

@@ -1,12 +1,12 @@
-//! Phones with a flow to each of two servers (RFC 5626), of which one dies. Skipped where a program is not installed; networks of their own
-//! are made, so only root can run the one without a phone.
+//! Phones with a flow to each of two servers (RFC 5626), of which one dies. Skipped if a program is not installed.
+//! The test without a phone creates networks and needs root.
 
 use std::time::Duration;
 
 use strowger_interop::failover::{self, FLOWS, Fault, Load, Method as _, members_on_this_machine};
 use strowger_interop::{Phone, Program, wait_until};
 
-/// How long a caller may wait, and for how long calls may be late.
+/// Maximum wait of a caller, and maximum time during which calls are late.
 const GOAL: Duration = Duration::from_secs(2);
 
 #[test]
@@ -16,7 +16,7 @@ fn calls_go_by_the_second_flow_when_the_machine_of_the_first_is_silent() {
     }
     let outcome = failover::run(&FLOWS, Fault::Machine, &Load::SHORT);
     assert!(outcome.calls.offered > 100, "{outcome:?}");
-    // One that had been told 100 Trying by the member that is cut off waits for that one.
+    // A call that got 100 Trying from the isolated member keeps waiting for it.
     assert!(outcome.calls.failed <= 1, "{outcome:?}");
     assert_eq!((outcome.registrations.failed, outcome.away), (0, 0), "{outcome:?}");
     assert!(outcome.calls.longest <= GOAL && outcome.calls.outage <= GOAL, "{outcome:?}");

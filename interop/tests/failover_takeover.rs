@@ -1,13 +1,13 @@
-//! Two registrars, one address: whom phones know is dead, and they are called again within two seconds. keepalived moves the address with
-//! the configuration that operators are given. Networks of their own are made, so only root can run these; skipped where keepalived is
-//! not installed.
+//! Two registrars, one address: the registrar holding the address dies, and its phones can be called again within two
+//! seconds. keepalived moves the address with the configuration shipped to operators. These tests create networks and
+//! need root. Skipped if keepalived is not installed.
 
 use std::time::Duration;
 
 use strowger_interop::failover::{self, Deployment, Fault, Load, Method as _, Outcome, Phones, TAKEOVER, Takeover};
 use strowger_interop::{PATIENCE, poll};
 
-/// How long callers may find nobody.
+/// Maximum outage.
 const OUTAGE: Duration = Duration::from_secs(2);
 const BEHIND_NAT: &str = "translated";
 
@@ -40,7 +40,7 @@ fn address_that_is_moved_on_purpose_takes_the_phones_along() {
     drop(phone);
 }
 
-/// Both registrars with their phones, and one phone behind a translation.
+/// Starts both registrars with their phones, and one phone behind NAT.
 fn start() -> Option<(Takeover, Phones)> {
     if !TAKEOVER.is_available() {
         return None;
@@ -65,7 +65,7 @@ fn assert_all_is_well(outcome: &Outcome) {
     assert_eq!(outcome.away, 0, "{outcome:?}");
 }
 
-/// One machine has the address, and both servers have the same.
+/// Asserts that one machine holds the address and both servers have the same registrations.
 fn assert_nothing_is_split(pair: &Takeover) {
     let is_one = || (pair.holders().len() == 1).then_some(());
     assert!(poll(PATIENCE, is_one).is_some(), "the address is at {:?}", pair.holders());
@@ -73,13 +73,13 @@ fn assert_nothing_is_split(pair: &Takeover) {
     let are_same = || (one.registered() == two.registered()).then_some(());
     assert!(poll(PATIENCE, are_same).is_some(), "{:?} and {:?}", one.registered(), two.registered());
     for server in [one, two] {
-        // It ends with 1 where something is wrong.
+        // The command exits with 1 if something is wrong.
         let said = server.control(&["members"]);
         assert!(said.contains("2 of 2 alive"), "{said}");
     }
 }
 
-/// The address is handed over, and nobody dies.
+/// A planned handover of the address, without a failure.
 #[derive(Debug)]
 struct OnPurpose<'a>(&'a mut Takeover);
 

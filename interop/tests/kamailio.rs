@@ -1,5 +1,5 @@
-//! Users, gateways and registrations of a real Kamailio, brought to Strowger out of each database that Kamailio keeps them in, or followed
-//! there by a server that runs beside it. Skipped where a program is not installed that a test needs.
+//! Users, gateways and registrations of a real Kamailio, imported from each database that Kamailio supports, or
+//! followed there by a server running beside it. A test whose programs are not installed is skipped.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,18 +13,18 @@ use tempfile::TempDir;
 
 /// A database with Kamailio's tables.
 struct Tables {
-    /// How Kamailio calls what it speaks.
+    /// Kamailio's name of the database type.
     name: &'static str,
-    /// Ends with this value; a file has none.
+    /// Database server, which ends when this value is dropped. `None` for a file.
     server: Option<Database>,
     _folder: TempDir,
-    /// How we name it, and how Kamailio does.
+    /// Database URL in Strowger's notation, followed by Kamailio's.
     url: String,
     kamailio_url: String,
 }
 
 impl Tables {
-    /// Empty ones; `None` where the database, or Kamailio's module for it, is not installed.
+    /// Creates empty tables. Returns `None` if the database or Kamailio's module for it is not installed.
     fn new(name: &'static str) -> Option<Self> {
         let program = match name {
             "mysql" => Some(Program::MariaDb),
@@ -38,7 +38,7 @@ impl Tables {
         let server = program.map(Database::start);
         let file = folder.path().join("kamailio.db");
         let (url, kamailio_url) = match &server {
-            // It has no user without a password.
+            // The database has no user without a password.
             Some(server) => (server.url(), server.url().replace("postgresql:", "postgres:")),
             None => {
                 File::create(&file).expect("a file");
@@ -52,7 +52,7 @@ impl Tables {
 
     fn client(&self) -> Client {
         let url = self.url.parse().expect("a URL");
-        // PostgreSQL takes connections before it answers.
+        // PostgreSQL accepts connections before it answers queries.
         poll(PATIENCE, || Client::connect(&url, PATIENCE).ok()).expect("it answers")
     }
 
@@ -76,13 +76,13 @@ impl Tables {
     }
 }
 
-/// What `strowger import kamailio` says of a table.
+/// Returns the output of `strowger import kamailio`.
 fn import(server: &Server, tables: &Tables) -> Value {
     let text = server.command(&["import", "kamailio", &tables.url, "--json"]);
     serde_json::from_str::<Value>(&text).expect("JSON")["tables"].clone()
 }
 
-/// Bob registers at Kamailio, which then makes way for Strowger at the same address. Alice calls him through Strowger.
+/// Bob registers at Kamailio, which Strowger then replaces at the same address. Alice calls him through Strowger.
 fn phone_is_called_after_the_move(name: &'static str) {
     if !Program::Baresip.available() {
         return;
@@ -127,14 +127,14 @@ fn phone_of_kamailio_with_sqlite_is_called_after_the_move() {
     phone_is_called_after_the_move("sqlite");
 }
 
-/// A server that follows `tables`, and sends calls for numbers of elsewhere to the dispatcher set 1.
+/// Starts a server that follows `tables` and sends calls to external numbers to dispatcher set 1.
 fn beside(tables: &Tables) -> Server {
     let route = Route { domain: "*", action: "proxy", targets: vec!["set:dispatcher-1".to_owned()] };
     let more = format!("\n[kamailio]\ndatabase = \"{}\"\n", tables.url);
     Config { users: Vec::new(), routes: vec![route], more, ..Config::default() }.start()
 }
 
-/// What a server follows: subscribers and destinations that the test changes meanwhile.
+/// Tests that a server follows subscribers and destinations that change while it runs.
 fn followed(name: &'static str) {
     if !Program::Baresip.available() {
         return;

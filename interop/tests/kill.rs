@@ -1,7 +1,7 @@
-//! `kill -9` at random moments under load: what was acknowledged is there after the restart, and what was acknowledged as
-//! removed is not.
+//! `kill -9` at random moments under load. After the restart every acknowledged registration is present and every
+//! acknowledged removal is not.
 //!
-//! `STROWGER_KILLS` says how often (12 where it does not), `STROWGER_SEED` which moments.
+//! `STROWGER_KILLS` is the number of kills (12 by default) and `STROWGER_SEED` selects their moments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use strowger_interop::{Config, PATIENCE, Server, poll};
 
 const USERS: usize = 600;
-/// Requests without an answer.
+/// Maximum number of unanswered requests.
 const WINDOW: usize = 100;
 
 type Contacts = BTreeSet<String>;
@@ -21,9 +21,9 @@ type Contacts = BTreeSet<String>;
 #[derive(Default)]
 struct User {
     cseq: u32,
-    /// What the last 200 has promised.
+    /// Contacts of the last 200.
     promised: Contacts,
-    /// What is on its way, and when it was sent.
+    /// Contacts of the pending request, and when it was sent.
     asked: Option<(Contacts, Instant)>,
 }
 
@@ -32,7 +32,7 @@ struct Load {
     server: SocketAddr,
     users: Vec<User>,
     random: u64,
-    /// Answers by status.
+    /// Number of responses by status.
     answers: BTreeMap<u16, u64>,
 }
 
@@ -43,7 +43,7 @@ impl Load {
         Self { socket, server, users, random: seed, answers: BTreeMap::new() }
     }
 
-    /// The next number of SplitMix64.
+    /// Returns the next SplitMix64 number below the limit.
     fn random(&mut self, below: usize) -> usize {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.random;
@@ -62,11 +62,11 @@ impl Load {
              Max-Forwards: 70\r\nFrom: <sip:u{number}@example.com>;tag=1\r\nTo: <sip:u{number}@example.com>\r\n\
              Call-ID: u{number}\r\nCSeq: {cseq} REGISTER\r\n{headers}Content-Length: 0\r\n\r\n"
         );
-        // While the server is away the kernel may say so.
+        // Fails with an ICMP error while the server is down.
         let _ = self.socket.send_to(text.as_bytes(), self.server);
     }
 
-    /// Registers, refreshes or removes something of a user who waits for nothing.
+    /// Registers, refreshes or removes a contact of a user without a pending request.
     fn ask(&mut self, number: usize) {
         let (action, contact) = (self.random(10), format!("<sip:u{number}@127.0.0.1:{}>", 6000 + self.random(3)));
         let mut contacts = self.users[number].promised.clone();
@@ -103,7 +103,7 @@ impl Load {
         }
     }
 
-    /// Takes what has come, and waits a little where nothing has.
+    /// Receives what has arrived, and waits briefly if nothing has.
     fn receive(&mut self, end: Instant) {
         let left =
             end.saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), Duration::from_millis(5));
@@ -128,7 +128,7 @@ impl Load {
         }
     }
 
-    /// Asks for every user's bindings and holds them against what was promised; how many were in doubt.
+    /// Compares every user's bindings with the last 200. Returns the number of users with a pending request.
     fn check(&mut self) -> usize {
         let mut doubts = 0;
         for number in 0..USERS {
@@ -157,7 +157,7 @@ impl Load {
                     Some((200, of, cseq, contacts)) if (of, cseq) == (number, self.users[number].cseq) => {
                         return Some(contacts);
                     }
-                    // The registrations are still being loaded.
+                    // The server is still loading registrations.
                     Some((503, of, ..)) if of == number => return None,
                     _ => {}
                 }
@@ -168,7 +168,7 @@ impl Load {
     }
 }
 
-/// Status, user, CSeq and contacts of an answer.
+/// Returns the status, user, CSeq and contacts of a response.
 fn read(answer: &str) -> Option<(u16, usize, u32, Contacts)> {
     let field = |name: &str| answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
     let status = answer.strip_prefix("SIP/2.0 ")?.get(..3)?.parse().ok()?;
@@ -199,11 +199,11 @@ fn nothing_acknowledged_is_lost() {
             std::thread::sleep(time);
             Command::new("kill").args(["-KILL", &pid]).status()
         });
-        // The load goes on while it dies.
+        // The load continues while the server is killed.
         load.run(time + Duration::from_millis(20));
         assert!(killer.join().is_ok_and(|told| told.is_ok_and(|status| status.success())), "it was killed");
         server.kill();
-        // Now and then it dies again while it starts.
+        // Every fifth time the server is killed again during its start.
         if kill % 5 == 4 {
             server.begin();
             std::thread::sleep(Duration::from_micros(load.random(60_000) as u64));
@@ -217,7 +217,7 @@ fn nothing_acknowledged_is_lost() {
     assert!(acknowledged > kills * 20 && doubts > 0, "there was load: {:?}", load.answers);
 }
 
-/// The test above can fail.
+/// Shows that the test above can fail.
 #[test]
 fn in_memory_it_is_lost() {
     let mut server = server("memory");

@@ -1,4 +1,4 @@
-//! `linphonec`, the phone in Debian that knows digests better than MD5. Skipped where it is not installed.
+//! `linphonec`, the phone in Debian that supports stronger digests than MD5. Skipped if it is not installed.
 
 use strowger_interop::{Config, Linphone, Program};
 

@@ -1,18 +1,18 @@
-//! Servers that share registrations through a real Redis, PostgreSQL or MariaDB, and phones that call each other through them. Skipped where a program is
-//! not installed that a test needs.
+//! Servers that share registrations through a real Redis, PostgreSQL or MariaDB, and phones that call each other
+//! through them. A test whose programs are not installed is skipped.
 
 use strowger_interop::{Config, Database, PATIENCE, Phone, Program, Registrant, Server, wait_until};
 
 const KEY: [u8; 16] = *b"a key of members";
 
-/// Member `number` of those that share registrations through `engine`.
+/// Returns the configuration of member `number`, which shares registrations through `engine`.
 fn member(engine: &Database, number: u16, promise: &str) -> Config {
     let store = engine.url();
     let more = format!("[cluster]\nstore = \"{store}\"\nmember = {number}\npromise = \"{promise}\"\n");
     Config { more, key: Some(KEY), ..Config::default() }
 }
 
-/// Two members that ask nobody for a password, and what they share.
+/// Starts two members without passwords, and their engine.
 fn two_members(engine: Program) -> Option<(Database, Server, Server)> {
     if !engine.available() {
         return None;
@@ -23,12 +23,12 @@ fn two_members(engine: Program) -> Option<(Database, Server, Server)> {
     Some((engine, one, two))
 }
 
-/// The status of the final answer to a REGISTER, of which there is one.
+/// Returns the status of the final response to a REGISTER. There must be one.
 fn register(registrant: &mut Registrant, server: &Server, expires: u32) -> u16 {
     registrant.register(server.address(), expires, PATIENCE).expect("an answer")
 }
 
-/// Waits until each takes REGISTERs and knows of another one.
+/// Waits until each server accepts REGISTERs and knows of another member.
 fn wait_until_ready(servers: &[&Server]) {
     for server in servers {
         wait_until("it sees the other one", || server.status()["cluster"]["members"][0]["alive"] == true);
@@ -78,7 +78,7 @@ fn phone_on_a_connection_is_called_through_the_member_that_has_it() {
     assert_eq!(alice.register_over("udp", two.address()).kind, "REGISTER_OK");
     wait_until("the other member has it", || two.registrations() == 2);
     alice.call(&mut bob);
-    // Nobody else reaches it, so it is away when its member is.
+    // Only its own member can reach the phone, so it is unreachable while that member is down.
     one.kill();
     wait_until("the other one is missed", || two.status()["cluster"]["members"][0]["alive"] == false);
     alice.dial("sip:bob@example.com");
@@ -151,7 +151,7 @@ fn removal_and_refresh_are_heard_of(engine: Program) {
     assert_eq!(register(&mut client, &two, 1_200), 200, "refreshed at the other one");
     assert_eq!(register(&mut client, &one, 0), 200, "removed at the first");
     wait_until("both know", || one.registrations() == 0 && two.registrations() == 0);
-    // Who joins, and who comes back, finds what there is.
+    // A member that joins or returns finds the existing registrations.
     assert_eq!(register(&mut Registrant::new("bob"), &two, 600), 200);
     one.kill();
     one.restart();
@@ -198,7 +198,7 @@ fn what_the_engine_has_forgotten_is_told_again() {
     assert_eq!(register(&mut Registrant::new("carol"), &two, 600), 200);
     wait_until("both have both", || one.registrations() == 2 && two.registrations() == 2);
     redis.start_again();
-    // It has them again when a member that joins finds them there.
+    // A joining member finds the registrations in the engine only if the others have announced them again.
     wait_until("they have told it again", || {
         [&one, &two].iter().all(|server| server.status()["cluster"]["announced"].as_u64() >= Some(1))
     });

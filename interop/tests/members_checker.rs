@@ -1,8 +1,8 @@
-//! Members and their engines are killed and cut off while clients register, refresh and unregister, over each arrangement of engines:
-//! each member has what was acknowledged, and nothing that was removed.
+//! Members and their engines are killed and isolated while clients register, refresh and unregister, in each
+//! arrangement of engines. Each member must have what was acknowledged, and nothing that was removed.
 //!
-//! Here of everything a little. `cargo run -p strowger-interop --bin checker` does it a thousandfold; `STROWGER_CHECKER_MEMBER_KILLS` and
-//! others of that kind say how much.
+//! This is a short run. `cargo run -p strowger-interop --bin checker` does a full one, whose size is set by
+//! `STROWGER_CHECKER_MEMBER_KILLS` and similar variables.
 
 use strowger_interop::Arrangement;
 use strowger_interop::checker::{Size, check};

@@ -1,21 +1,22 @@
-//! What is lost where a member and the engine's master die at the same moment, before a replica has the change: what the table in
-//! docs/operating/members.md says, and what prevents it.
+//! What is lost if a member and the engine's master die at the same moment, before a replica has the change: what the
+//! table in docs/operating/members.md says, and what prevents the loss.
 
 use strowger_interop::{Arrangement, Config, Engines, Lan, Machine, PATIENCE, Registrant, Server, poll};
 
 const KEY: [u8; 16] = *b"a key of members";
-/// The machines of the master and its replica.
+/// Machines of the master and its replica.
 const MASTER: usize = 0;
 const REPLICA: usize = 1;
 
-/// What a client was told, and how many registrations members have afterwards.
+/// The client's response, and the number of registrations that members have afterwards.
 #[derive(Debug, PartialEq, Eq)]
 struct Found {
     told: u16,
     left: u64,
 }
 
-/// A phone registers at the only member that runs; then that one and the master die at once, and the replica takes over.
+/// A phone registers at the only running member. That member and the master then die at the same time, and the
+/// replica takes over.
 fn both_die(arrangement: Arrangement, store: &'static str, more: &str, is_replica_cut_off: bool) -> Option<Found> {
     if !arrangement.available() {
         return None;
@@ -41,7 +42,7 @@ fn both_die(arrangement: Arrangement, store: &'static str, more: &str, is_replic
     let told = phone.register(one.address(), 600, PATIENCE).expect("an answer");
     one.kill();
     engines.kill(MASTER);
-    // What the kernel of its machine still has to send does not get through either.
+    // Data still in the send queues of its kernel must not get through either.
     lan.cut_off(MASTER);
     if is_replica_cut_off {
         lan.heal(REPLICA);

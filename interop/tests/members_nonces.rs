@@ -1,5 +1,5 @@
-//! Members that share nonces: the challenge of one is answered at another, and what was accepted at one is accepted nowhere again. Skipped
-//! where a program is not installed that a test needs.
+//! Members that share nonces: the challenge of one member is valid at another, and a nonce count accepted at one is
+//! accepted at no other. A test whose programs are not installed is skipped.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use strowger_interop::{Config, Database, PATIENCE, Program, Server, free_port, m
 
 const KEY: [u8; 16] = *b"a key of members";
 
-/// Two members of what `cluster` says of each, by its number.
+/// Starts two members with the settings that `cluster` returns for each number.
 fn two_members(cluster: impl Fn(u16) -> String) -> [Server; 2] {
     let member = |number| {
         let more = format!("[cluster]\nmember = {number}\n{}", cluster(number));
@@ -38,7 +38,7 @@ impl Client {
         Client { socket, cseq: 0 }
     }
 
-    /// Sends a new REGISTER, and gives the answer.
+    /// Sends a new REGISTER and returns the response.
     fn register(&mut self, server: &Server, authorization: &str) -> String {
         self.cseq += 1;
         let (cseq, own) = (self.cseq, self.socket.local_addr().expect("bound"));
@@ -58,7 +58,7 @@ impl Client {
         }
     }
 
-    /// A challenge of `server`.
+    /// Returns a challenge of `server`.
     fn challenge(&mut self, server: &Server) -> String {
         let answer = self.register(server, "");
         assert_eq!(wire::status(&answer), Some(401));
@@ -66,7 +66,7 @@ impl Client {
     }
 }
 
-/// What answers a challenge, as a line of the head.
+/// Builds the Authorization line for a challenge.
 fn authorization(challenge: &str, count: u32) -> String {
     let nonce = challenge.split("nonce=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a nonce");
     let secret = md5("carol:example.com:secret of carol");
@@ -78,7 +78,7 @@ fn authorization(challenge: &str, count: u32) -> String {
     )
 }
 
-/// Until the members have heard of each other the challenge of one is stale at the other: then the next one is tried.
+/// Until the members know each other, the challenge of one is stale at the other. Then the next one is tried.
 fn answered_at_the_other_and_replayed(servers: &[Server; 2]) {
     let [one, two] = servers;
     let mut client = Client::new();
@@ -88,7 +88,7 @@ fn answered_at_the_other_and_replayed(servers: &[Server; 2]) {
     });
     let answer = accepted.expect("the other one accepts it");
     assert_eq!(wire::status(&client.register(two, &answer)), Some(401), "a replay at the same one");
-    // A moment later who has issued it knows.
+    // The issuing member learns of the use with a short delay.
     let mut challenge = None;
     let is_refused = poll(PATIENCE, || {
         let replayed = client.register(one, &answer);
@@ -97,12 +97,12 @@ fn answered_at_the_other_and_replayed(servers: &[Server; 2]) {
     });
     assert!(is_refused.is_some(), "a replay at who has issued it");
     assert!(challenge.expect("it was refused").contains("stale=true"), "the password was right");
-    // The other way round: accepted by who has issued it, and replayed at the other one.
+    // The reverse case: accepted by the issuing member and replayed at the other.
     let mut another = Client::new();
     let known = two.registrations();
     let answer = authorization(&another.challenge(one), 1);
     assert_eq!(wire::status(&another.register(one, &answer)), Some(200));
-    // The nonce was used before that was registered.
+    // The use of the nonce precedes the registration, so it has arrived as well.
     assert!(poll(PATIENCE, || (two.registrations() > known).then_some(())).is_some());
     assert_eq!(wire::status(&another.register(two, &answer)), Some(401), "a replay at the other one");
 }
@@ -113,7 +113,7 @@ fn peers_answer_for_each_other() {
     let mut servers =
         two_members(|number| format!("peers = {listen:?}\nlisten = {:?}\n", listen[usize::from(number) - 1]));
     answered_at_the_other_and_replayed(&servers);
-    // A process that begins anew accepts nothing of the one before, nor does the other one.
+    // A restarted process accepts no nonce of the previous one, and neither does the other member.
     let mut client = Client::new();
     let answer = authorization(&client.challenge(&servers[0]), 1);
     assert_eq!(wire::status(&client.register(&servers[0], &answer)), Some(200));

@@ -1,4 +1,5 @@
-//! Servers that have their users from one PostgreSQL or MariaDB: what is changed at one, or in the database by hand, is so at each.
+//! Servers that share the users of one PostgreSQL or MariaDB: a change made at one server, or in the database by
+//! hand, applies to each.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ fn url(database: &Database) -> DatabaseUrl {
     database.url().parse().expect("a URL")
 }
 
-/// A database that answers.
+/// Starts a database and waits until it answers.
 fn database(program: Program) -> Database {
     let database = Database::start(program);
     let answers = poll(PATIENCE, || Sql::connect(&url(&database), Sql::TIMEOUT).ok());
@@ -24,12 +25,12 @@ fn by_hand(database: &Database, statement: &str) {
     sql.execute(statement, &[]).expect("carried out");
 }
 
-/// A server without users of its own.
+/// Returns the configuration of a server without local users.
 fn config(users: &Database) -> Config {
     Config { users: Vec::new(), users_in: format!("users = {:?}", users.url()), ..Config::default() }
 }
 
-/// Two members that have users, gateways and registrations from one database.
+/// Starts two members that share users, gateways and registrations in one database.
 fn two_members(database: &Database) -> [Server; 2] {
     let store = database.url();
     let servers = [1, 2].map(|number| {
@@ -46,7 +47,7 @@ fn users(server: &Server) -> u64 {
     server.status()["users"].as_u64().expect("a number")
 }
 
-/// Whether Bob's password is taken; then he is gone again.
+/// Registers Bob with this password and returns whether it is accepted. He is unregistered afterwards.
 fn is_taken(server: &Server, password: &str) -> bool {
     is_taken_of("bob", server, password)
 }
@@ -120,7 +121,7 @@ fn server_whose_database_is_away_has_its_users_also_when_it_starts_then() {
         database.start_again();
         let answers = poll(Duration::from_secs(30), || Sql::connect(&url(&database), Sql::TIMEOUT).ok());
         assert!(answers.is_some(), "it does not answer");
-        // What it had confirmed in its last second may be undone.
+        // A killed database may lose what it confirmed in its last second.
         by_hand(&database, "DELETE FROM strowger_users WHERE aor = 'bob@example.com'");
         by_hand(&database, "UPDATE strowger_users SET enabled = FALSE");
         wait_until("it follows the database that was started again", || {

@@ -1,4 +1,4 @@
-//! Calls to host names, with a real name server (BIND 9). Skipped where `named` is not installed.
+//! Calls to host names, with a real name server (BIND 9). Skipped if `named` is not installed.
 
 use std::collections::{HashMap, HashSet};
 use std::io::ErrorKind;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use strowger_interop::bind9::Bind9;
 use strowger_interop::{Config, PATIENCE, Route, Server, free_port, poll};
 
-/// A call that waits for nobody takes a few milliseconds; a busy machine is not a bug.
+/// Upper limit for a call that waits for nothing. It takes a few milliseconds, but a busy machine is not a bug.
 const AT_ONCE: Duration = Duration::from_millis(900);
 
-/// `proxy.failover_timeout`, which the configuration leaves alone.
+/// Default of `proxy.failover_timeout`.
 const FAILOVER: Duration = Duration::from_secs(4);
-/// Pause between calls during an outage. A dozen calls a second show as much as thousands, and leave the machine to the
+/// Pause between calls during an outage. A dozen calls per second show as much as thousands and leave the machine to the
 /// other tests.
 const BETWEEN_CALLS: Duration = Duration::from_millis(300);
 
@@ -27,7 +27,7 @@ fn weights_are_kept() {
     }
     let lines = [1, 2, 3].map(|number| Line::start(number, 200));
     let [one, two, three] = lines.each_ref().map(Line::port);
-    // The order decides between NAPTR records; who used another, or the name's own address, would get no answer.
+    // NAPTR order decides. The other NAPTR record and the name's own address lead nowhere.
     let zone = Zone::start(&format!(
         r#"
 carrier          IN NAPTR 20 50 "s" "SIP+D2T" "" _sip._tcp.carrier
@@ -52,7 +52,7 @@ _sip._udp.lines  IN SRV 2 100 1 one
         assert!((share - weight).abs() <= 2.0, "{shares:.2?}");
     }
     assert_eq!(lines.iter().map(Line::calls).sum::<u32>(), CALLS);
-    // What follows in a call goes where the call went.
+    // Requests within a call go to the same server as the call.
     assert_eq!(lines.each_ref().map(Line::calls), lines.each_ref().map(Line::byes));
 }
 
@@ -83,7 +83,7 @@ fn target_that_refuses_is_passed_over() {
     if !Bind9::available() {
         return;
     }
-    // Nobody listens there, so ICMP says so; and one that is too busy says so itself.
+    // One port is closed and causes an ICMP error, one server answers 503.
     let (nobody, busy, alive) = (free_port(), Line::start(1, 503), Line::start(2, 200));
     for first in [nobody, busy.port()] {
         let zone = Zone::start(&two_lines(first, alive.port()));
@@ -98,7 +98,8 @@ fn target_that_refuses_is_passed_over() {
     assert_eq!((busy.calls(), alive.calls()), (1, 6), "the busy one is avoided once it has refused");
 }
 
-/// The name server is away for a minute: for half of it nobody has its port, then questions get no answer at all.
+/// The name server fails for a minute: in the first half its port is closed, in the second half queries get no
+/// answer.
 #[test]
 fn name_server_is_away_for_a_minute() {
     if !Bind9::available() {
@@ -107,7 +108,7 @@ fn name_server_is_away_for_a_minute() {
     const HALF: Duration = Duration::from_secs(30);
     let line = Line::start(1, 200);
     let port = line.port();
-    // What is known is old after one second, after twenty, and not within the minute.
+    // The cached records expire after one second, after twenty, and not within the minute.
     let mut zone = Zone::start(&format!(
         "known 1 IN A 127.0.0.99\n_sip._udp.known 1 IN SRV 1 0 {port} quick\n_sip._udp.aging 20 IN SRV 1 0 {port} one\n\
          _sip._udp.lasting 300 IN SRV 1 0 {port} one\n*.fresh 1 IN A 127.0.0.11\n"
@@ -146,7 +147,7 @@ fn name_server_is_away_for_a_minute() {
             worst
         }
     });
-    // Names that nobody asked for before the outage, each more than once.
+    // Names that were not resolved before the outage, each tried more than once.
     let mut slowest = Duration::ZERO;
     let mut call_unknown = |until: Duration| {
         for domain in fresh.iter().cycle().take_while(|_| stopped.elapsed() < until) {
@@ -175,7 +176,7 @@ fn name_server_is_away_for_a_minute() {
     }
 }
 
-/// `carrier.example.com` is at two addresses, the second for when the first fails.
+/// Returns a zone with two addresses for `carrier.example.com`. The second is for when the first fails.
 fn two_lines(first: u16, second: u16) -> String {
     format!(
         "carrier IN A 127.0.0.99\n_sip._udp.carrier IN SRV 1 0 {first} one\n_sip._udp.carrier IN SRV 2 0 {second} two\n"
@@ -192,7 +193,7 @@ impl Zone {
         Zone { named: Bind9::start("example.com", 1, &format!("{records}{hosts}")) }
     }
 
-    /// A server that asks this zone, with a route a domain.
+    /// Starts a server that queries this zone, with one route per domain.
     fn server(&self, routes: &[(&'static str, &str)]) -> Server {
         let route = |&(domain, target): &(&'static str, &str)| Route {
             domain,
@@ -209,12 +210,12 @@ impl Zone {
     }
 }
 
-/// The address of a line.
+/// Returns the address of a line.
 fn host(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 0, 10 + number)
 }
 
-/// A far end that never answers.
+/// A remote party that never answers.
 struct Silent {
     socket: UdpSocket,
 }
@@ -234,7 +235,7 @@ impl Silent {
     }
 }
 
-/// A far end that answers each INVITE with the same status, and takes part in the rest of the call.
+/// A remote party that answers each INVITE with the same status and takes part in the rest of the call.
 struct Line {
     port: u16,
     shared: Arc<Shared>,
@@ -263,12 +264,12 @@ impl Line {
         self.port
     }
 
-    /// How many calls came.
+    /// Returns the number of calls received.
     fn calls(&self) -> u32 {
         self.shared.calls.load(Ordering::Relaxed)
     }
 
-    /// How many of them were ended by the caller.
+    /// Returns the number of calls ended by the caller.
     fn byes(&self) -> u32 {
         self.shared.byes.load(Ordering::Relaxed)
     }
@@ -278,7 +279,7 @@ impl Drop for Line {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed; a second one here would abort the test run.
+            // The thread's panic has already been printed. A second one here would abort the test run.
             let _ = thread.join();
         }
     }
@@ -296,7 +297,7 @@ fn answer(socket: &UdpSocket, status: u16, shared: &Shared) {
             Some("BYE") => (&shared.byes, 200),
             _ => continue,
         };
-        // On a busy machine an answer may be late, and the request comes again.
+        // On a busy machine a response may be late, and the request is retransmitted.
         if answered.insert(values(&request, "Via").next().map(str::to_owned)) {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -312,13 +313,13 @@ fn answer(socket: &UdpSocket, status: u16, shared: &Shared) {
     }
 }
 
-/// What the header fields of this name say.
+/// Returns the values of the header fields of this name.
 fn values<'a>(message: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
     let fields = message.lines().skip(1).take_while(|line| !line.is_empty());
     fields.filter_map(move |line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-/// Who calls: INVITE, ACK, and BYE at once.
+/// A caller that sends INVITE, ACK, and an immediate BYE.
 struct Caller {
     socket: UdpSocket,
     local: SocketAddr,
@@ -334,7 +335,7 @@ impl Caller {
         Caller { socket, local, server: server.address(), next: AtomicU32::new(0) }
     }
 
-    /// Makes one call; what it came to, and when that was known.
+    /// Makes one call. Returns its status and the time until the final response.
     fn call(&self, uri: &str) -> (u16, Duration) {
         let mut outcome = None;
         let start = Instant::now();
@@ -342,12 +343,12 @@ impl Caller {
         outcome.expect("a call comes to something")
     }
 
-    /// Makes many calls that all succeed.
+    /// Makes many calls, all of which must succeed.
     fn call_many(&self, uri: &str, count: u32) {
         self.call_each(uri, count, |status| assert_eq!(status, 200));
     }
 
-    /// Makes calls, several at a time, until each has ended.
+    /// Makes calls, several at a time, and returns when all have ended.
     fn call_each(&self, uri: &str, count: u32, mut outcome: impl FnMut(u16)) {
         const AT_A_TIME: usize = 16;
         let mut waiting: HashMap<String, String> = HashMap::new();
@@ -400,7 +401,7 @@ impl Caller {
         }
     }
 
-    /// Sends ACK and BYE, and returns the latter.
+    /// Sends ACK and BYE and returns the BYE.
     fn follow_up(&self, response: &str, call_id: &str) -> String {
         let target = values(response, "Contact").next().expect("a 200 has a Contact").trim_matches(['<', '>']);
         let to = values(response, "To").next().expect("a 200 has a To");
@@ -415,7 +416,7 @@ impl Caller {
 
     fn request(&self, method: &str, uri: &str, call_id: &str, to: &str, route: &str) -> String {
         let (local, to) = (self.local, if to.is_empty() { "<sip:you@example.com>" } else { to });
-        // ACK for a failure belongs to the transaction of INVITE, the one for success to none.
+        // The ACK to a failure belongs to the INVITE transaction, the ACK to a 2xx to none.
         let (branch, number) = match (method, route) {
             ("INVITE", _) | ("ACK", "") => ("invite", 1),
             ("ACK", _) => ("ack", 1),

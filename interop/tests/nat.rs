@@ -1,5 +1,5 @@
-//! A phone behind a router that translates addresses: namespaces, `nftables` and `baresip`. Skipped where the test may make no
-//! namespaces, or where a program is missing.
+//! A phone behind a router with NAT, made from namespaces, `nftables` and `baresip`. Skipped if namespaces cannot be
+//! created or a program is missing.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use strowger_interop::{Config, Event, Nat, PATIENCE, Phone, Program, Server, pol
 const ALICE: &str = "sip:alice@example.com";
 const BOB: &str = "sip:bob@example.com";
 
-/// After so many seconds of silence the router forgets a UDP mapping.
+/// Time without traffic after which the router drops a UDP mapping, in seconds.
 const UDP_TIMEOUT_S: u32 = 3;
-/// TCP as RFC 5626 has it: the phone keeps its connection alive.
+/// TCP with keepalives as in RFC 5626.
 const OUTBOUND: &str = "outbound";
 const KEEP_ALIVES: &str = "keepalive_interval = \"1s\"";
 
-/// What "at once" means here: a busy machine is not a bug, a time-out of the protocol is (the shortest is 4 s).
+/// Limit for "at once": above delays of a busy machine and below the shortest protocol timeout, which is 4 s.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 #[test]
@@ -70,7 +70,7 @@ fn tcp_phone_that_is_switched_off() {
 
 #[test]
 fn tcp_connection_that_is_reset() {
-    // No keep-alive comes between: it is the call itself that finds out.
+    // No keepalive intervenes: the call itself detects the failure.
     let Some(mut home) = Home::new("tcp", "keepalive = \"off\"", "") else { return };
     home.call_in();
     home.nat.reset_connections();
@@ -87,11 +87,11 @@ fn tcp_connection_that_is_swallowed() {
     let Some(mut home) = Home::new("tcp", KEEP_ALIVES, "[tcp]\nuser_timeout = \"2s\"\n") else { return };
     home.call_in();
     home.nat.swallow();
-    // A keep-alive is not acknowledged: nobody has to call for the server to find out.
+    // A keepalive is not acknowledged, so the server detects the failure without a call.
     home.assert_registrations(1, Duration::from_secs(10));
     home.call_fails_at_once();
     home.nat.heal();
-    // The phone's side of the connection knows of nothing, and would wait for its own retransmissions.
+    // The phone's side of the connection does not notice and would wait for its own retransmissions.
     home.switch_off();
     home.switch_on();
     home.call_in();
@@ -101,7 +101,7 @@ fn tcp_connection_that_is_swallowed() {
 fn outbound_phone_keeps_its_flow_alive() {
     let Some(mut home) = Home::new(OUTBOUND, "keepalive = \"off\"\nflow_timer = \"10s\"", "") else { return };
     home.call_in();
-    // It would register anew if its keep-alives were not answered.
+    // The phone would register again if its keepalives were not answered.
     home.watch_mapping(Duration::from_secs(12));
     home.call_in();
     let has_moved = ["REGISTER_OK", "REGISTER_FAIL"].map(|kind| home.alice().has_seen(kind));
@@ -109,13 +109,13 @@ fn outbound_phone_keeps_its_flow_alive() {
     home.nat.reset_connections();
     home.call_fails_at_once();
     home.nat.heal();
-    // By itself it would try again after half a minute.
+    // On its own the phone would retry after half a minute.
     home.switch_off();
     home.switch_on();
     home.call_in();
 }
 
-/// Alice's phone is behind the router, bob's is where the server is.
+/// Alice's phone behind the router, and Bob's in the server's network.
 struct Home {
     /// `udp`, `tcp` or [`OUTBOUND`].
     transport: &'static str,
@@ -152,7 +152,7 @@ impl Home {
         self.alice = Some(alice);
     }
 
-    /// It ends without a word; its system closes what it had open.
+    /// Kills the phone without unregistering. The system closes its sockets.
     fn switch_off(&mut self) {
         self.alice = None;
     }
@@ -160,14 +160,14 @@ impl Home {
     fn register_again(&mut self) {
         let (transport, address) = (self.transport, self.server.address());
         let registered = poll(PATIENCE, || {
-            // The first time it may find out that its own end is dead, too.
+            // The first attempt may find that the phone's own end is dead as well.
             self.alice().delete_account();
             (register(self.alice(), transport, address).kind == "REGISTER_OK").then_some(())
         });
         assert!(registered.is_some(), "alice's phone does not register again");
     }
 
-    /// Bob calls alice, who answers; each holds once, and the caller ends it.
+    /// Bob calls Alice, who answers. Each puts the other on hold once, and the caller hangs up.
     fn call_in(&mut self) {
         self.bob.dial(ALICE);
         let alice = self.alice.as_mut().expect("alice's phone is on");
@@ -176,7 +176,7 @@ impl Home {
         Home::talk(&mut self.bob, alice);
     }
 
-    /// Alice calls bob; the same.
+    /// Like [`call_in`](Self::call_in), but Alice calls Bob.
     fn call_out(&mut self) {
         let alice = self.alice.as_mut().expect("alice's phone is on");
         alice.dial(BOB);
@@ -185,7 +185,7 @@ impl Home {
         Home::talk(alice, &mut self.bob);
     }
 
-    /// What follows in a call has to find its way, too.
+    /// Sends the requests within a call, which must be routed as well.
     fn talk(caller: &mut Phone, callee: &mut Phone) {
         caller.expect("CALL_ESTABLISHED");
         callee.expect("CALL_ESTABLISHED");
@@ -205,7 +205,7 @@ impl Home {
         caller.expect_closed();
     }
 
-    /// Bob calls alice and is told at once that she cannot be reached.
+    /// Bob calls Alice and learns at once that she is unreachable.
     fn call_fails_at_once(&mut self) {
         let start = Instant::now();
         self.bob.dial(ALICE);
@@ -224,13 +224,13 @@ impl Home {
         assert!(reached.is_some(), "{} registrations", self.server.registrations());
     }
 
-    /// For so long the router has the same mapping all the time.
+    /// Asserts that the router's mapping does not change for this time.
     fn watch_mapping(&self, time: Duration) {
         let before = self.mappings();
         assert_eq!(before.len(), 1, "{before:?}");
-        // Each look starts two programs.
-        let look = || Some(self.mappings()).filter(|mappings| *mappings != before);
-        let changed = poll_every(Duration::from_millis(100), time, look);
+        // Each check starts two programs.
+        let check = || Some(self.mappings()).filter(|mappings| *mappings != before);
+        let changed = poll_every(Duration::from_millis(100), time, check);
         assert_eq!(changed, None, "instead of {before:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Servers that forward each other's registrations, without an engine, and phones that call each other through them. Skipped where a program is not installed
-//! that a test needs.
+//! Servers that forward registrations to each other without an engine, and phones that call each other through them.
+//! A test whose programs are not installed is skipped.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use strowger_interop::{Config, PATIENCE, Phone, Program, Registrant, Server, fre
 
 const KEY: [u8; 16] = *b"a key of members";
 
-/// Members 1, 2, … that forward to each other.
+/// Returns the configurations of members 1, 2, … that forward changes to each other.
 fn members(count: u16) -> Vec<Config> {
     let listen: Vec<String> = (0..count).map(|_| format!("127.0.0.1:{}", free_port())).collect();
     let member = |(number, own): (u16, &String)| {
@@ -24,7 +24,7 @@ fn start<const COUNT: usize>(configs: Vec<Config>) -> [Server; COUNT] {
     servers.try_into().expect("as many as were asked for")
 }
 
-/// Waits until it takes REGISTERs and sees so many others.
+/// Waits until the server accepts REGISTERs and sees this many other members.
 fn wait_until_ready(server: &Server, others: usize) {
     wait_until("it sees the others", || alive(server) == others);
     wait_until("it takes REGISTERs", || server.status()["cluster"]["warm"] == true);
@@ -36,7 +36,7 @@ fn alive(server: &Server) -> usize {
     members.iter().filter(|member| member["alive"] == true).count()
 }
 
-/// The status of the final answer to a REGISTER, of which there is one.
+/// Returns the status of the final response to a REGISTER. There must be one.
 fn register(registrant: &mut Registrant, server: &Server, expires: u32) -> u16 {
     registrant.register(server.address(), expires, PATIENCE).expect("an answer")
 }
@@ -71,7 +71,7 @@ fn phone_on_tcp_is_called_through_the_member_that_has_its_connection_while_that_
     assert_eq!(alice.register_over("udp", two.address()).kind, "REGISTER_OK");
     wait_until("the other member has it", || two.registrations() == 2);
     alice.call(&mut bob);
-    // Nobody else reaches it, so it is away when its member is.
+    // Only its own member can reach the phone, so it is unreachable while that member is down.
     one.kill();
     wait_until("the other one is missed", || alive(&two) == 0);
     alice.dial("sip:bob@example.com");
@@ -88,7 +88,7 @@ fn three_members_hear_of_removals_and_refreshes_and_who_comes_back_is_told_all()
     assert_eq!(register(&mut carol, &two, 1_200), 200, "refreshed at another one");
     assert_eq!(register(&mut carol, &three, 0), 200, "removed at a third");
     wait_until("all know", || [&one, &two, &three].iter().all(|server| server.registrations() == 0));
-    // One that is dead misses a registration; another one never comes back.
+    // One dead member misses a registration. The member that received it never comes back.
     one.kill();
     assert_eq!(register(&mut Registrant::new("bob"), &three, 600), 200);
     wait_until("who is there has it", || two.registrations() == 1);

@@ -1,4 +1,5 @@
-//! `baresip` phones that reach each other across transports and address families. Skipped where `baresip` is not installed.
+//! `baresip` phones that reach each other across transports and address families. Skipped if `baresip` is not
+//! installed.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -55,8 +56,8 @@ fn on_loopback(alices: &str, bobs: &str) {
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
 
-/// Each phone uses one family towards the server and can have sound over both: the server does not translate media, and
-/// a `baresip` that has one family refuses the other's offers. It uses both on no loopback interface.
+/// Each phone uses one address family towards the server and supports media over both: the server does not relay
+/// media, and a `baresip` with one family refuses offers of the other. On a loopback interface it never uses both.
 fn across_families(alices: (&str, IpAddr), bobs: (&str, IpAddr)) {
     if !Program::Baresip.available() || !Namespace::available(&["ip", "nsenter"]) {
         return;
@@ -81,7 +82,7 @@ fn register(phone: &mut Phone, transport: &str, address: SocketAddr) {
     assert_eq!((event.kind.as_str(), event.detail.as_str()), ("REGISTER_OK", "200 OK"));
 }
 
-/// Calls from alice to bob that end in every way, with what `ctl calls` and the call records say of them.
+/// Makes calls from Alice to Bob that end in every way, and checks what `ctl calls` and the call records contain.
 fn calls_of_all_kinds(server: &Server, mut alice: Phone, mut bob: Phone, way: (&str, IpAddr)) {
     talk(&mut alice, &mut bob);
     assert_listed(server, way);
@@ -114,11 +115,11 @@ fn calls_of_all_kinds(server: &Server, mut alice: Phone, mut bob: Phone, way: (&
 fn ring(alice: &mut Phone, bob: &mut Phone) {
     alice.dial(BOB);
     assert_eq!(bob.expect("CALL_INCOMING").peer, ALICE);
-    // It adds the transport of its account to what is dialled.
+    // The phone adds the transport of its account to the dialed URI.
     assert!(alice.expect("CALL_RINGING").peer.starts_with(BOB));
 }
 
-/// A call that is answered, after the offer and the answer.
+/// Makes a call that is answered, with one offer and one answer.
 fn talk(alice: &mut Phone, bob: &mut Phone) {
     ring(alice, bob);
     bob.accept();
@@ -128,7 +129,7 @@ fn talk(alice: &mut Phone, bob: &mut Phone) {
     assert_eq!(alice.expect("CALL_REMOTE_SDP").detail, "answer");
 }
 
-/// Two re-INVITEs.
+/// Sends two re-INVITEs.
 fn hold_and_resume(holder: &mut Phone, held: &mut Phone) {
     for change in [Phone::hold, Phone::resume] {
         change(holder);
@@ -146,7 +147,7 @@ fn assert_listed(server: &Server, (transport, host): (&str, IpAddr)) {
     assert_eq!(source.map(|source| source.ip()), Some(host), "{call}");
 }
 
-/// The record of the call that was the `count`th to end.
+/// Asserts the record of the `count`th call to end.
 fn assert_recorded(server: &Server, count: usize, reason: &str, (transport, host): (&str, IpAddr)) {
     let records = poll(PATIENCE, || Some(server.records()).filter(|records| records.len() >= count));
     let records = records.unwrap_or_else(|| panic!("there are only the records {:?}", server.records()));

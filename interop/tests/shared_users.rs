@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 const REALM: &str = "example.com";
 
-/// A database, and a server's file that follows it.
+/// A database and the file of a server that follows it.
 struct Given {
     database: Database,
     url: DatabaseUrl,
@@ -29,7 +29,7 @@ impl Given {
         Some(given)
     }
 
-    /// It takes connections before it answers them.
+    /// Waits until the database answers queries, which is later than it accepts connections.
     fn wait_until_it_can_be_used(&self) {
         let answers = poll(Duration::from_secs(30), || Sql::connect(&self.url, Sql::TIMEOUT).ok());
         assert!(answers.is_some(), "it cannot be used");
@@ -47,7 +47,7 @@ impl Given {
         UserStore::connect(std::slice::from_ref(&self.url)).expect("it can be used")
     }
 
-    /// As an administrator types it.
+    /// Executes a statement as an administrator would.
     fn by_hand(&self, statement: &str) {
         let mut database = Sql::connect(&self.url, Sql::TIMEOUT).expect("it answers");
         database.execute(statement, &[]).expect("carried out");
@@ -66,7 +66,7 @@ fn gateway(uri: &str) -> NewGateway<'_> {
     NewGateway { uri, priority: 3, weight: 2, capacity: Some(30), description: "Wien, 2. Bündel", enabled: true }
 }
 
-/// All that a server's file has is what the database has.
+/// Asserts that the server's file has the same contents as the database.
 fn assert_same(given: &Given) {
     let (mut here, mut there) = (file(&given.path()), given.shared());
     assert_eq!(here.list().expect("lists"), there.list().expect("lists"));
@@ -112,7 +112,7 @@ fn what_is_changed_there_is_changed_in_the_file() {
         taken(&mut copier);
         assert_same(given);
         assert!(shared.list_aliases().expect("lists").is_empty(), "an alias goes with its user");
-        // The last one may go too.
+        // The last user may be removed as well.
         shared.remove_user("bob@example.com").expect("removed");
         shared.remove_gateway("pstn", "sip:192.0.2.1").expect("removed");
         taken(&mut copier);
@@ -152,7 +152,7 @@ fn an_administrator_changes_rows_by_hand() {
         given.by_hand("DELETE FROM strowger_users WHERE aor = 'robert@example.com'");
         taken(&mut copier);
         assert_same(given);
-        // What no command would write is refused there, or here.
+        // Rows that no command would write are rejected by the database or by the copier.
         let mut database = Sql::connect(&given.url, Sql::TIMEOUT).expect("it answers");
         let no_hash = "INSERT INTO strowger_users (aor, realm) VALUES ('carol@example.com', 'example.com')";
         assert!(database.execute(no_hash, &[]).is_err());
@@ -196,7 +196,7 @@ fn a_server_that_starts_or_has_fallen_behind_reads_all() {
         let mut late = given.copier();
         taken(&mut late);
         assert_same(given);
-        // More changes than the database remembers, of which a few are of who is gone.
+        // More changes than the database's change log keeps, a few of them for deleted users.
         given.by_hand("UPDATE strowger_users SET enabled = NOT enabled");
         given.by_hand("DELETE FROM strowger_users WHERE aor LIKE '%7@example.com'");
         let other = tempfile::tempdir().expect("a temporary folder");
@@ -218,7 +218,7 @@ fn a_database_without_anybody_takes_nobody_away() {
         let mut copier = given.copier();
         let error = copier.sync().expect_err("refused");
         assert!(matches!(error, StoreError::SharedEmpty { .. }), "{error}");
-        // Nor does one that has somebody else.
+        // Neither is a database accepted that has other users.
         given.shared().add_user("bob@example.com", REALM, "secret").expect("added");
         let error = copier.sync().expect_err("refused");
         assert!(matches!(error, StoreError::SharedLacks { rows: 1, .. }), "{error}");
@@ -226,7 +226,7 @@ fn a_database_without_anybody_takes_nobody_away() {
         given.shared().import_all(&given.path()).expect("brought");
         taken(&mut copier);
         assert_same(given);
-        // From then on who goes there goes here, also while nobody looks.
+        // From then on, users removed from the database are removed here, even if no copier was running.
         given.shared().remove_user("alice@example.com").expect("removed");
         taken(&mut given.copier());
         assert_same(given);
@@ -283,9 +283,9 @@ fn a_database_that_was_away_is_followed_again() {
         taken(&mut copier);
         given.database.start_again();
         given.wait_until_it_can_be_used();
-        // The connection is of before.
+        // The copier's connection is from before the restart, so this may fail.
         let _ = copier.sync();
-        // What it had confirmed in its last second may be undone.
+        // A killed database may lose what it confirmed in its last second.
         given.shared().import_all(&given.path()).expect("brought");
         given.shared().add_user("bob@example.com", REALM, "secret").expect("added");
         taken(&mut copier);

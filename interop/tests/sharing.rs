@@ -1,4 +1,4 @@
-//! Ways to share load over servers: what a user notices of each, and the shares. In network namespaces, so only root can run these.
+//! Kinds of load sharing: what a user notices of each, and the shares. They run in network namespaces and need root.
 
 use std::thread;
 use std::time::Duration;
@@ -6,23 +6,24 @@ use std::time::Duration;
 use strowger_interop::AnswerBehavior;
 use strowger_interop::sharing::{Choice, Count, Deployment, Kind, Phone, Testbed, Translator, Trial};
 
-/// All of them worked.
+/// Asserts that all calls worked.
 fn assert_all(what: &str, count: Count) {
     assert_eq!(count.worked, count.of, "{what}: {count:?}");
 }
 
-/// All of them worked, each at one server.
+/// Asserts that all calls worked, each at one server.
 fn assert_kept(what: &str, count: Count) {
     assert_all(what, count);
     assert_eq!(count.kept, count.of, "{what}: {count:?}");
 }
 
-/// Some of them failed.
+/// Asserts that some calls failed.
 fn assert_breaks(what: &str, count: Count) {
     assert!(count.worked < count.of, "{what}: {count:?}");
 }
 
-/// Within so many percent of all calls; they are drawn, so more than four standard deviations.
+/// Asserts that the shares are within `tolerance` percent of all calls. As they are random, the tolerance is more
+/// than four standard deviations.
 fn assert_shares(kind: Kind, share: [usize; 3], tolerance: f64) {
     let sum: usize = share.iter().sum();
     for (calls, wanted) in share.into_iter().zip(kind.wanted()) {
@@ -71,7 +72,7 @@ fn identifier_finds_all_users_at_servers_that_share_nothing() {
     assert_kept("a call on a connection", trial.connection());
     let [calls, users] = trial.added();
     assert_kept("calls when a server is added", calls);
-    // A quarter of them, give or take four standard deviations.
+    // A quarter of them should move, within four standard deviations.
     assert!(users.kept >= 17 && users.kept < users.of, "users who stay when a server is added: {users:?}");
 }
 
@@ -102,7 +103,7 @@ fn nat_keeps_a_call_for_as_long_as_it_remembers_the_phone() {
     let trial = Trial::new(&mut nat);
     assert_breaks("requests in a call from another port", trial.rebound());
 
-    // Who is called answers when the translator has forgotten the server that asked.
+    // The callee answers after the translator has dropped the flow of the requesting server.
     let mut phones = trial.phones(6);
     let rings = AnswerBehavior { ring: Duration::from_secs(2), ..AnswerBehavior::default() };
     let site: &Testbed = nat.site();
@@ -115,7 +116,7 @@ fn nat_keeps_a_call_for_as_long_as_it_remembers_the_phone() {
         threads.into_iter().map(|thread| thread.join().expect("a phone does not panic")).collect()
     });
     assert!(answers.contains(&None), "answers come to servers that the translator has forgotten: {answers:?}");
-    // Record-Route has the servers' private addresses.
+    // Record-Route contains the servers' private addresses.
     site.callees.iter().for_each(|callee| callee.behave(AnswerBehavior::default()));
     let phone = &mut phones[0];
     assert_eq!(phone.call("sip:you@pool0.test"), Some(200));

@@ -1,5 +1,5 @@
-//! `SIPp` scenarios through a running server: each test says what the callers and callees of RFC 3261
-//! must see. Skipped where `sipp` is not installed.
+//! `SIPp` scenarios through a running server. Each test states what the callers and callees of RFC 3261 must see.
+//! Skipped if `sipp` is not installed.
 
 use std::env;
 use std::net::Ipv4Addr;
@@ -252,19 +252,19 @@ fn calls_succeed_though_a_tenth_of_the_datagrams_is_lost() {
     }
 }
 
-/// A running server; `None` where there is no `sipp`.
+/// Starts a server, or returns `None` if `sipp` is not installed.
 fn start(config: Config) -> Option<Server> {
     Program::Sipp.available().then(|| config.start())
 }
 
-/// Registers `bob` at the port where he then plays the scenario.
+/// Registers `bob` at the port at which he then plays the scenario.
 fn bob_plays(server: &Server, scenario: &'static str) -> SippRun {
     let port = free_port();
     register(server, "bob", &contact("bob", port), port);
     Sipp::new(scenario, server.address()).port(port).key("port", &port.to_string()).start()
 }
 
-/// Registers `user` with a password; the phone is at the port that is returned.
+/// Registers `user` with a password and returns the phone's port.
 fn log_in(server: &Server, user: &str, password: &str) -> u16 {
     let port = free_port();
     Sipp::new("register_login", server.address())
@@ -276,7 +276,7 @@ fn log_in(server: &Server, user: &str, password: &str) -> u16 {
     port
 }
 
-/// A call to `callee` that ends with this status.
+/// Makes a call to `callee` that ends with this status.
 fn refused(server: &Server, callee: &str, status: &str) {
     Sipp::new("uac_refused", server.address())
         .key("callee", callee)

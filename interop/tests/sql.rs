@@ -1,4 +1,5 @@
-//! The SQL client with each database that it speaks to: SQLite, PostgreSQL and MariaDB, started here. Those that are not installed are skipped.
+//! The SQL client with each supported database: SQLite, PostgreSQL and MariaDB. Databases that are not installed are
+//! skipped.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -8,10 +9,10 @@ use strowger_interop::{Database as Server, Program, poll};
 use strowger_sql::{Database, Dialect, SqlError, Value};
 use tempfile::TempDir;
 
-/// Generous for a database that works; tests of silence have their own.
+/// Generous timeout for a working database. Tests of unresponsive ones have their own.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A database, and what it needs while it is used.
+/// A database and the resources it needs.
 struct Given {
     server: Option<Server>,
     _folder: TempDir,
@@ -25,12 +26,12 @@ impl Given {
 
     fn patient(&self, patience: Duration) -> Database {
         let url = self.url.parse().expect("a URL");
-        // PostgreSQL takes connections before it answers.
+        // PostgreSQL accepts connections before it answers queries.
         poll(PATIENCE, || Database::connect(&url, patience).ok()).expect("it answers")
     }
 }
 
-/// Each database that is here, empty.
+/// Starts each installed database, empty.
 fn databases() -> Vec<Given> {
     let folder = || tempfile::tempdir().expect("a temporary folder");
     let file = folder();
@@ -47,7 +48,7 @@ fn databases() -> Vec<Given> {
     all
 }
 
-/// A table with the types that tables of others have.
+/// Returns a table definition with the column types used by other programs' tables.
 const fn table(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Sqlite => {
@@ -180,7 +181,7 @@ fn transaction_happens_as_a_whole_or_not_at_all() {
     }
 }
 
-/// An error of a caller's own.
+/// An error type of a caller.
 #[derive(Debug)]
 struct Failure(String);
 
@@ -217,7 +218,7 @@ fn connection_is_made_again_after_the_server_was() {
         server.start_again();
         let error = database.query("SELECT 1", &[]).expect_err("the connection is gone");
         assert!(error.is_unreachable(), "{error:?}");
-        // A PostgreSQL that was killed mends its files first, and says so.
+        // A killed PostgreSQL first recovers its files and rejects connections meanwhile.
         let answer = poll(PATIENCE, || database.query("SELECT 1", &[]).ok());
         assert!(answer.is_some(), "{}: no new connection", given.url);
     }

@@ -1,8 +1,9 @@
-//! Servers of both stages are killed and cut off, and clusters get other shares of the users, while phones register, refresh and unregister by
-//! any entrance: who is registered is reached by all of them, and who is not is not.
+//! Servers of both stages are killed and isolated, and the clusters' shares of the users change, while phones
+//! register, refresh and unregister through any first-stage server. Registered users must be reached through all of
+//! these, others must not.
 //!
-//! Here of everything a little. `cargo run -p strowger-interop --bin checker -- --stages` does it at length; `STROWGER_CHECKER_REBALANCINGS` and
-//! others of that kind say how much.
+//! This is a short run. `cargo run -p strowger-interop --bin checker -- --stages` does a full one, whose size is set
+//! by `STROWGER_CHECKER_REBALANCINGS` and similar variables.
 
 use strowger_interop::checker::stages::{Size, check};
 

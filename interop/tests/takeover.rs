@@ -1,5 +1,6 @@
-//! Two balancers with one key and one configuration, of which one has the address (keepalived): when it dies, the other goes on
-//! with its calls. In network namespaces, so only root can run these; skipped where keepalived is not installed.
+//! Two balancers with one key and one configuration, of which one holds the address (keepalived). When it dies, the
+//! other one continues its calls. The tests run in network namespaces and need root. Skipped if keepalived is not
+//! installed.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -12,18 +13,18 @@ use strowger_interop::{
     Server, Stage, poll, wire,
 };
 
-/// The address that one of the two has.
+/// The shared address.
 const SHARED: Ipv4Addr = Ipv4Addr::new(10, 60, 0, 10);
 const MACHINES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 60, 0, 1), Ipv4Addr::new(10, 60, 0, 2)];
 const CALLER: Ipv4Addr = Ipv4Addr::new(10, 60, 0, 20);
 const TARGETS: [Ipv4Addr; 3] =
     [Ipv4Addr::new(10, 60, 0, 31), Ipv4Addr::new(10, 60, 0, 32), Ipv4Addr::new(10, 60, 0, 33)];
 const PORT: u16 = 5060;
-/// Where our own load generator answers.
+/// Addresses of the load generator's answering targets.
 const ANSWERERS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 60, 0, 41), Ipv4Addr::new(10, 60, 0, 42)];
 const HASH: &str = "policy = \"hash\"";
 
-/// How long callers may find nobody.
+/// Maximum outage.
 const OUTAGE: Duration = Duration::from_secs(2);
 
 #[test]
@@ -71,7 +72,7 @@ fn taken_over(policy: &str, end: fn(&mut Machine)) {
         calls.iter().for_each(|call| caller.begin(call));
         caller.run_until("they ring", PATIENCE, |all| calls.iter().all(|call| !all[call].provisional.is_empty()));
     }
-    // Others begin all the time, and each is caught at another point of its life.
+    // Further calls begin continuously, so that the failure hits each at a different point.
     let rings_shortly = AnswerBehavior { ring: Duration::from_millis(150), ..AnswerBehavior::default() };
     lan.callees.iter().for_each(|callee| callee.behave(rings_shortly.clone()));
     let others = names("other", 100);
@@ -102,7 +103,7 @@ fn taken_over(policy: &str, end: fn(&mut Machine)) {
     println!("the longest set-up took {longest:?}; nobody answered for {outage:?}");
     assert!(outage <= OUTAGE, "nobody answered for {outage:?}");
 
-    // What was set up by one machine goes on by the other: in both directions, to its target.
+    // Calls established through one machine continue through the other, in both directions and to the same target.
     established.iter().step_by(3).for_each(|call| caller.request(call, "INVITE", None));
     caller.settle(PATIENCE);
     let open: Vec<_> = established.iter().chain(&ringing).collect();
@@ -125,10 +126,10 @@ fn taken_over(policy: &str, end: fn(&mut Machine)) {
         assert!(caller.call(call).replies.iter().all(|(_, status)| *status == 200), "{:?}", caller.call(call).replies);
     }
     for callee in &lan.callees {
-        // Nobody knows which of a call's two candidates has it, so a CANCEL goes to both.
+        // Which of a call's two candidates has it is unknown, so a CANCEL goes to both.
         let strays: Vec<_> = callee.strays().into_iter().filter(|(method, _)| method != "CANCEL").collect();
         assert!(strays.is_empty(), "it was asked for what others have: {strays:?}");
-        // By load, an INVITE that comes again may find the other candidate.
+        // With a load-based policy a retransmitted INVITE may go to the other candidate.
         let is_alone =
             |seen: &CallSnapshot| lan.callees.iter().filter(|other| other.call(&seen.call_id).is_some()).count() == 1;
         assert!(policy != HASH || callee.calls().iter().all(is_alone), "an INVITE that came again went to another");
@@ -138,7 +139,8 @@ fn taken_over(policy: &str, end: fn(&mut Machine)) {
     lan.machines[survivor].server.wait_until_at_rest();
 }
 
-/// One of the two that compete for the address. What stands first goes first at the end.
+/// One of the two machines that compete for the address. The order of the fields is the order in which they are
+/// dropped.
 struct Machine {
     keepalived: Keepalived,
     server: Server,
@@ -147,9 +149,9 @@ struct Machine {
 
 impl Machine {
     fn start(network: Namespace, number: usize, policy: &str) -> Machine {
-        // Either server listens on the address all the time, and hears something while its machine has it.
+        // Both servers always listen on the address. Each receives something only while its machine holds it.
         network.set("ipv4/ip_nonlocal_bind", 1);
-        // One need not have as many threads as the other.
+        // The servers may differ in their number of threads.
         let workers = if number == 0 { 1 } else { 2 };
         let server = Config { workers, ..config(policy) }.start_in(Some(&network));
         let contender = Contender { own: MACHINES[number], peer: MACHINES[1 - number], shared: SHARED };
@@ -167,7 +169,7 @@ struct Lan {
 }
 
 impl Lan {
-    /// Makes all but the machines, and the networks of these.
+    /// Creates everything but the machines, and returns the networks for them.
     fn new() -> (Lan, [Namespace; 2]) {
         let (switch, phones) = (Namespace::new(), Namespace::new());
         let networks = [Namespace::new(), Namespace::new()];
@@ -183,7 +185,7 @@ impl Lan {
         assert!(poll(PATIENCE, || heartbeat.has_come().then_some(())).is_some(), "nobody has the address");
     }
 
-    /// The machine that has the address.
+    /// Returns the machine that holds the address.
     fn active(&self) -> Option<usize> {
         (0..2).find(|&machine| self.active_of(machine))
     }
@@ -223,7 +225,7 @@ fn config(policy: &str) -> Config {
     Config { host, port: PORT, roams: true, key, users: Vec::new(), more, ..Config::open() }
 }
 
-/// Somebody who asks all the time whether anybody is there.
+/// A client that continuously checks whether a server answers.
 struct Heartbeat {
     is_over: Arc<AtomicBool>,
     has_come: Arc<AtomicBool>,
@@ -238,12 +240,12 @@ impl Heartbeat {
         Heartbeat { is_over, has_come, thread }
     }
 
-    /// Whether there was an answer yet.
+    /// Returns whether there has been an answer.
     fn has_come(&self) -> bool {
         self.has_come.load(Ordering::Relaxed)
     }
 
-    /// Ends it; the longest time between two answers.
+    /// Ends the client and returns the longest time between two answers.
     fn longest_pause(mut self) -> Duration {
         self.is_over.store(true, Ordering::Relaxed);
         self.thread.take().expect("it ends once").join().expect("it does not panic")
@@ -273,7 +275,7 @@ fn ask(socket: &UdpSocket, is_over: &AtomicBool, has_come: &AtomicBool) -> Durat
              From: <sip:beat@{local}>;tag=beat\r\nTo: <sip:{SHARED}>\r\nCall-ID: beat-{number}@{local}\r\n\
              CSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n"
         );
-        // While nobody has the address the kernel may say so.
+        // Fails with an ICMP error while neither machine holds the address.
         let _ = socket.send_to(request.as_bytes(), (SHARED, PORT));
         while let Ok(length) = socket.recv(&mut answer) {
             if wire::status(&String::from_utf8_lossy(&answer[..length])) == Some(200) {

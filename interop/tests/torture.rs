@@ -1,8 +1,8 @@
 //! The torture messages of RFC 4475 and RFC 5118, sent through a real socket to a running server.
 //!
-//! Responses go to the source's address and the port that the Via names, 5060 where it names none, so every message is
-//! sent from a loopback address of its own on which those ports are bound. An OPTIONS behind each message is the fence:
-//! once it is answered, what the server had to say about the message has been said.
+//! Responses go to the source address and the port of the Via (5060 by default). Every message is therefore sent from
+//! a separate loopback address on which these ports are bound. An OPTIONS after each message is the fence: once it is
+//! answered, the server has sent everything in response to the message.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -15,7 +15,7 @@ use std::{env, fs, io};
 use serde_json::Value;
 use strowger_interop::{Config, PATIENCE, Route, Server, poll};
 
-/// How long something may still come where nothing came before the fence.
+/// Time allowed for a message if none has arrived before the fence.
 const GRACE: Duration = Duration::from_millis(100);
 const SIP_PORT: u16 = 5060;
 
@@ -65,7 +65,7 @@ fn rfc4475_registrations_with_passwords() {
     for message in corpus.messages.iter().filter(|message| message.bytes.starts_with(b"REGISTER ")) {
         rig.make_ready_for(&message.bytes);
         let seen = rig.play(&message.bytes);
-        // What is too broken to be anybody's is refused before anybody is asked who it is.
+        // A message too broken to belong to any user is refused without a challenge.
         let refused = message.registrar_accept.first().is_some_and(|first| first == "400");
         let wanted: &[&str] = if refused { &["400", "401"] } else { &["401"] };
         table.row(&message.name, &seen, &wanted.iter().map(ToString::to_string).collect::<Vec<_>>());
@@ -93,8 +93,8 @@ fn rfc5118_over_ipv6() {
     table.finish("RFC 5118", 12);
 }
 
-/// RFC 4475 §3.3.10 from the other side: a request that claims to come from everybody, through a proxy that keeps no state
-/// and so finds its way back by the Via alone.
+/// RFC 4475 §3.3.10 from the other side: a request that claims to come from a broadcast address, through a stateless
+/// proxy, which routes responses by the Via alone.
 #[test]
 fn answers_go_to_nobody_but_the_source() {
     let mut rig = Rig::new(|target| {
@@ -112,13 +112,13 @@ fn answers_go_to_nobody_but_the_source() {
     table.finish("Claims to be everybody", 4);
 }
 
-/// Everything is for others, and goes to `target`.
+/// Returns the configuration of a proxy that forwards everything to `target`.
 fn proxy(target: SocketAddr) -> Config {
     let everything = Route { domain: "*", action: "proxy", targets: vec![format!("sip:{target}")] };
     Config { domains: vec!["served.test"], users: Vec::new(), routes: vec![everything], ..Config::open() }
 }
 
-/// The domains of the messages are its own, and it does nothing else for them than to register.
+/// Returns the configuration of a registrar that serves the messages' domains and only registers.
 fn registrar(_target: SocketAddr) -> Config {
     let domains = vec![
         "example.com",
@@ -134,12 +134,12 @@ fn registrar(_target: SocketAddr) -> Config {
     Config { domains, users: Vec::new(), more, ..Config::open() }
 }
 
-/// The contacts that a registrar without passwords binds.
+/// Returns the contacts that a registrar without passwords binds.
 fn contacts_of(name: &str) -> &'static [&'static str] {
     match name {
         "escnull" => &["sip:%00@host5.example.com", "sip:%00%00@host5.example.com"],
         "dblreq" => &["sip:j.user@host.example.com"],
-        // Without angle brackets the parameter is the header's; within them it is the URI's.
+        // Without angle brackets the parameter belongs to the header field, within them to the URI.
         "cparam01" => &["sip:+19725552222@gw1.example.net"],
         "cparam02" => &["sip:+19725552222@gw1.example.net;unknownparam"],
         "regescrt" => &["sip:user@example.com?Route=%3Csip:sip.example.com%3E"],
@@ -147,7 +147,7 @@ fn contacts_of(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// What a message's trap is, besides its status.
+/// Checks what a message tests besides its status.
 fn check_details(message: &Torture, seen: &Seen, table: &mut Table) {
     let replied = |text: &str| seen.replies.iter().any(|reply| contains(reply, text.as_bytes()));
     match message.name.as_str() {
@@ -162,7 +162,7 @@ fn check_details(message: &Torture, seen: &Seen, table: &mut Table) {
     }
 }
 
-/// RFC 4475's messages with what is right to do with them.
+/// RFC 4475's messages with their correct treatment.
 struct Corpus {
     messages: Vec<Torture>,
 }
@@ -175,7 +175,7 @@ struct Torture {
 }
 
 impl Corpus {
-    /// From the folder that `STROWGER_CORPUS` names; `None`, and a word about it, where there is none.
+    /// Reads the folder named by `STROWGER_CORPUS`. Without it, prints a note and returns `None`.
     fn read() -> Option<Corpus> {
         let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/corpus");
         let folder = env::var_os("STROWGER_CORPUS").map_or(default, PathBuf::from);
@@ -197,7 +197,7 @@ impl Corpus {
     }
 }
 
-/// What came of the messages so far.
+/// Results of the messages so far.
 #[derive(Default)]
 struct Table {
     rows: Vec<String>,
@@ -234,22 +234,22 @@ impl Table {
 
 /// What one message led to.
 struct Seen {
-    /// `FWD`, a status, `silence`, or what should not be.
+    /// `FWD`, a status, `silence`, or a description of a fault.
     reaction: String,
-    /// The responses that came back to the source before the target answered.
+    /// Responses that arrived at the source before the target answered.
     replies: Vec<Vec<u8>>,
-    /// What is wrong, whatever the reaction.
+    /// Faults that do not depend on the reaction.
     complaints: Vec<String>,
 }
 
-/// A server, and the place where it forwards to.
+/// A server and the target to which it forwards.
 struct Rig {
     configure: fn(SocketAddr) -> Config,
     target: UdpSocket,
     fence: UdpSocket,
     fences: u32,
     server: Server,
-    /// What the server has seen, as it tells transactions apart: some of the messages share a branch and a sent-by.
+    /// Transactions that the server has seen: some of the messages share a branch and a sent-by.
     played: HashSet<Vec<u8>>,
 }
 
@@ -261,7 +261,7 @@ impl Rig {
         Rig { configure, target, fence, fences: 0, server, played: HashSet::new() }
     }
 
-    /// Makes sure of a server that does not take the message for a retransmission of one before.
+    /// Ensures that the server does not take the message for a retransmission of an earlier one.
     fn make_ready_for(&mut self, message: &[u8]) {
         let method = message.split(|byte| *byte == b' ').next().unwrap_or_default();
         let via = field(message, &["via", "v"]).map(|at| &message[at]).unwrap_or_default();
@@ -273,7 +273,7 @@ impl Rig {
         }
     }
 
-    /// Sends the message and sees what becomes of it.
+    /// Sends the message and returns what it led to.
     fn play(&mut self, message: &[u8]) -> Seen {
         let source = Source::new(self.server.address().ip(), message);
         source.send(message, self.server.address());
@@ -302,7 +302,7 @@ impl Rig {
         Seen { reaction, replies, complaints }
     }
 
-    /// Waits for the answer to an OPTIONS: the server is well, and done with everything that came before.
+    /// Waits for the answer to an OPTIONS, which shows that the server is alive and has handled everything before.
     fn pass_fence(&mut self) {
         self.fences += 1;
         let (number, server, local) = (self.fences, self.server.address(), local(&self.fence));
@@ -317,7 +317,7 @@ impl Rig {
         assert!(answered, "the server answers no OPTIONS any more:\n{}", self.server.log());
     }
 
-    /// What a proxy must not have changed: everything but the top Via, Max-Forwards, and what it adds on top.
+    /// Compares what a proxy must not change: everything but the topmost Via, Max-Forwards, and what it adds.
     fn find_changes(&self, message: &[u8], request: &[u8], source: &Source) -> Option<String> {
         let server = self.server.address();
         let via = format!("Via: SIP/2.0/UDP {server};branch=z9hG4bK");
@@ -331,7 +331,7 @@ impl Rig {
             }
             None => additions.push("Max-Forwards: 70\r\n"),
         }
-        // The route's target goes before the message's own Routes, so they stay as they are (§16.6 step 6).
+        // The route's target is put before the message's own Routes, so these stay unchanged (§16.6 step 6).
         complete_via(&mut expected, source);
 
         let start = line_end(request, 0);
@@ -350,7 +350,7 @@ impl Rig {
         })
     }
 
-    /// Lets the target decline what was forwarded; the source must hear of it with its own Vias as they were.
+    /// Makes the target decline the forwarded request. The source must get the response with its own Vias unchanged.
     fn decline(&self, message: &[u8], request: &[u8], source: &Source) -> Option<String> {
         let head = &request[line_end(request, 0)..head_end(request) - 2];
         let copied = lines(head).filter(|line| {
@@ -367,7 +367,7 @@ impl Rig {
     }
 }
 
-/// Where a message comes from: the ports that it says its answers should go to, on a loopback address of its own.
+/// Source of a message: the ports at which it expects responses, on a separate loopback address.
 struct Source {
     sockets: Vec<UdpSocket>,
 }
@@ -376,7 +376,7 @@ impl Source {
     fn new(server: IpAddr, message: &[u8]) -> Source {
         static NEXT: AtomicU8 = AtomicU8::new(1);
         let [process, _, ..] = std::process::id().to_le_bytes();
-        // The second byte keeps clear of 127.0, the third tells test runs apart.
+        // The second byte avoids 127.0, the third distinguishes test runs.
         let ip = match server {
             IpAddr::V4(_) => Ipv4Addr::new(127, 75, process, NEXT.fetch_add(1, Ordering::Relaxed)).into(),
             IpAddr::V6(_) => server,
@@ -389,7 +389,7 @@ impl Source {
         });
         let ports: BTreeSet<u16> = named.chain([SIP_PORT]).collect();
         let open = |port| {
-            // Another test run may hold it for a moment, where there is but one address.
+            // With only one address available, another test run may hold it for a moment.
             let socket = poll(PATIENCE, || bind(ip, port).ok());
             socket.unwrap_or_else(|| panic!("{} is taken", SocketAddr::new(ip, port)))
         };
@@ -413,7 +413,7 @@ impl Source {
     }
 }
 
-/// Writes into the top Via where the message came from, as the server must.
+/// Writes the source of the message into the topmost Via, as the server must.
 fn complete_via(message: &mut Vec<u8>, source: &Source) {
     let at = field(message, &["via", "v"]).expect("it was forwarded");
     let all = String::from_utf8(message[at.clone()].to_vec()).expect("it was forwarded");
@@ -433,7 +433,8 @@ fn complete_via(message: &mut Vec<u8>, source: &Source) {
     message.splice(at, (top + &others).into_bytes());
 }
 
-/// Whether a response repeats what it must of the request: all Vias but for additions to the first, From, Call-ID, CSeq.
+/// Returns whether a response repeats what it must of the request: all Vias (the first may have additions), From,
+/// Call-ID, CSeq.
 fn is_answer_to(message: &[u8], response: &[u8]) -> bool {
     let values = |bytes: &[u8], names: &[&str]| -> Vec<Vec<u8>> {
         let head = &bytes[..head_end(bytes)];
@@ -452,13 +453,13 @@ fn is_answer_to(message: &[u8], response: &[u8]) -> bool {
         && asked.get(1..) == told.get(1..)
 }
 
-/// Where a message's bytes end: behind the body that its Content-Length says.
+/// Returns the end of a message: after the body of the length given by Content-Length.
 fn end_of(message: &[u8]) -> usize {
     let length = field(message, &["content-length", "l"]).map(|at| String::from_utf8_lossy(&message[at]).into_owned());
     length.map_or(message.len(), |length| head_end(message) + length.parse::<usize>().expect("it was forwarded"))
 }
 
-/// The place of the value of the first field that has one of these names.
+/// Returns the range of the value of the first field with one of these names.
 fn field(message: &[u8], names: &[&str]) -> Option<Range<usize>> {
     let mut at = line_end(message, 0);
     while at + 2 < head_end(message) {
@@ -475,13 +476,13 @@ fn field(message: &[u8], names: &[&str]) -> Option<Range<usize>> {
     None
 }
 
-/// A field's name in small letters.
+/// Returns a field's name in lower case.
 fn name_of(line: &[u8]) -> String {
     let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
     String::from_utf8_lossy(name).trim().to_ascii_lowercase()
 }
 
-/// The lines of a head with their ends, folded ones whole.
+/// Returns the lines of a head with their line ends. Folded lines are returned whole.
 fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = head;
     std::iter::from_fn(move || {
@@ -491,7 +492,7 @@ fn lines(head: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Where the line at `from` ends, folds and CRLF included.
+/// Returns the end of the line at `from`, including folds and CRLF.
 fn line_end(message: &[u8], from: usize) -> usize {
     let mut at = from;
     while let Some(found) = message[at..].windows(2).position(|pair| pair == b"\r\n") {
@@ -503,7 +504,7 @@ fn line_end(message: &[u8], from: usize) -> usize {
     message.len()
 }
 
-/// Behind the empty line; the whole message where there is none.
+/// Returns the offset after the empty line, or the length of the message if there is none.
 fn head_end(message: &[u8]) -> usize {
     message.windows(4).position(|end| end == b"\r\n\r\n").map_or(message.len(), |at| at + 4)
 }
@@ -522,7 +523,7 @@ fn local(socket: &UdpSocket) -> SocketAddr {
     socket.local_addr().expect("a bound socket has an address")
 }
 
-/// All datagrams that wait.
+/// Returns all queued datagrams.
 fn drain(socket: &UdpSocket) -> Vec<Vec<u8>> {
     let mut buffer = vec![0; 65_536];
     let mut datagrams = Vec::new();
@@ -530,14 +531,14 @@ fn drain(socket: &UdpSocket) -> Vec<Vec<u8>> {
         match socket.recv(&mut buffer) {
             Ok(length) => datagrams.push(buffer[..length].to_vec()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return datagrams,
-            // An ICMP message about a datagram sent before.
+            // An ICMP error for an earlier datagram.
             Err(_) => {}
         }
     }
 }
 
-/// The messages of RFC 5118 §4.1 to §4.10. Each has a branch of its own, since here one server gets them all; the length
-/// of a body is that of its lines as they are here.
+/// Returns the messages of RFC 5118 §4.1 to §4.10. Each has its own branch, since one server gets them all. The body
+/// length is that of the lines as they are here.
 fn rfc5118() -> Vec<(&'static str, String)> {
     let register = |uri: &str| {
         let rest = "Contact: \"Caller\" <sip:caller@[2001:db8::1]>\r\nCSeq: 98176 REGISTER\r\n";
@@ -619,7 +620,7 @@ fn rfc5118() -> Vec<(&'static str, String)> {
     messages.map(|(name, text)| (name, text.replace("BRANCH", name))).to_vec()
 }
 
-/// A request as RFC 5118 has them, with `BRANCH` for what is to be its own.
+/// Builds a request as in RFC 5118, with `BRANCH` in place of its own branch.
 fn request(method: &str, uri: &str, to: &str, via: &str, rest: &str, body: &str) -> String {
     format!(
         "{method} {uri} SIP/2.0\r\nTo: {to}\r\nFrom: sip:user@example.com;tag=81x2\r\n\

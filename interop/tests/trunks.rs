@@ -1,12 +1,13 @@
-//! Carriers and other servers as trunks, played by `SIPp` in the manner of Kamailio and of Asterisk, and one real Kamailio:
-//! what a route sends to them, what they may answer, and what comes from them. Skipped where `sipp` is not installed.
+//! Carriers and other servers as trunks, played by `SIPp` in the manner of Kamailio and Asterisk, and one real
+//! Kamailio: what a route sends to them, what they may answer, and what comes from them. Skipped if `sipp` is not
+//! installed.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use strowger_interop::{Config, Kamailio, PATIENCE, Program, Server, Sipp, free_port, md5, poll, register};
 
-/// Where trunks send from and listen.
+/// Address of the trunks.
 const CARRIER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 const PASSWORD: &str = "the carrier's secret";
 
@@ -37,7 +38,7 @@ struct Challenge {
     mode: &'static str,
 }
 
-/// A call from an own user to a number that a route rewrites and gives to a trunk, which asks who is calling.
+/// Makes a call from a local user to a number that a route rewrites and sends to a trunk, which challenges it.
 fn challenged(mut config: Config, port: u16, challenge: Challenge) {
     let Challenge { status, qop, mode } = challenge;
     let target = target(port, mode);
@@ -72,7 +73,7 @@ add_headers = {{ "X-Account" = "12" }}
     verify(&messages, answer);
 }
 
-/// Recomputes the response to the challenge (RFC 7616 §3.4.1) with a program that is not ours.
+/// Recomputes the response to the challenge (RFC 7616 §3.4.1) with an independent program.
 fn verify(messages: &str, header: &str) {
     let line = messages.lines().find_map(|line| line.strip_prefix(header)?.strip_prefix(": Digest "));
     let line = line.unwrap_or_else(|| panic!("no {header} in\n{messages}"));
@@ -108,7 +109,7 @@ fn a_whole_dialog_by_a_caller_with_a_connection_a_call() {
     whole_dialog("tn", "t1");
 }
 
-/// Early media with PRACK, UPDATE and re-INVITE, REFER and NOTIFY, MESSAGE and BYE, by the route that the server recorded.
+/// Early media with PRACK, UPDATE and re-INVITE, REFER and NOTIFY, MESSAGE and BYE, along the recorded route.
 fn whole_dialog(callers: &'static str, trunks: &'static str) {
     let port = free_port();
     let Some(server) = start(with_trunks(&[target(port, trunks)])) else { return };
@@ -257,14 +258,14 @@ password = "{PASSWORD}"
     let address = (config.host, config.port).into();
     let registrar = Sipp::new("trunk_registrar", address).host(CARRIER).port(port).start();
     let mut server = config.start();
-    // The second REGISTER with credentials, which the registrar has verified, is the renewal.
+    // The second REGISTER with credentials verified by the registrar is the refresh.
     let renewed = poll(PATIENCE, || (registrar.messages().matches("SIP/2.0 200 OK").count() >= 2).then_some(()));
     assert!(renewed.is_some(), "the registration is not renewed:\n{}", registrar.messages());
     server.terminate();
     registrar.finish();
 }
 
-/// A real Kamailio asks for credentials, verifies them, and passes the call on to a phone behind it.
+/// A real Kamailio asks for credentials, verifies them, and forwards the call to a phone behind it.
 #[test]
 fn kamailio_as_a_trunk_takes_our_credentials() {
     if !Program::Kamailio.available() {
@@ -279,7 +280,7 @@ fn kamailio_as_a_trunk_takes_our_credentials() {
     drop(kamailio);
 }
 
-/// Number routes to a trunk at `targets`, in their order.
+/// Returns a configuration that routes numbers to a trunk at `targets`, in order.
 fn with_trunks(targets: &[String]) -> Config {
     let targets: Vec<String> = targets
         .iter()
@@ -297,7 +298,7 @@ fn with_account(target: &str) -> Config {
     Config { more: trunk + ROUTE, ..Config::open() }
 }
 
-/// All numbers go to the trunk.
+/// Route of all numbers to the trunk.
 const ROUTE: &str = "\n[[route]]\nmatch = { domain = \"example.com\", prefix = \"0\" }\ntrunk = \"carrier\"\n";
 
 fn target(port: u16, mode: &str) -> String {
@@ -305,17 +306,17 @@ fn target(port: u16, mode: &str) -> String {
     format!("sip:{CARRIER}:{port}{transport}")
 }
 
-/// Who plays the trunk.
+/// Returns the `SIPp` that plays the trunk.
 fn trunk(scenario: &'static str, server: &Server, port: u16, mode: &'static str) -> Sipp {
     Sipp::new(scenario, server.address()).host(CARRIER).port(port).mode(mode)
 }
 
-/// Who calls a number that the trunk gets.
+/// Returns the `SIPp` that calls a number of the trunk.
 fn caller(scenario: &'static str, server: &Server) -> Sipp {
     Sipp::new(scenario, server.address()).key("callee", "030123456")
 }
 
-/// A running server; `None` where there is no `sipp`.
+/// Starts a server, or returns `None` if `sipp` is not installed.
 fn start(config: Config) -> Option<Server> {
     Program::Sipp.available().then(|| config.start())
 }

@@ -1,4 +1,4 @@
-//! A first stage and clusters, each server a process at a loopback address of its own, under calls and registrations.
+//! A first stage and clusters, each server a process at a separate loopback address, under calls and registrations.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread::sleep;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use strowger_interop::stages::{Layout, Stages, loopback};
 use strowger_interop::{Callee, Caller, Database, Load, Nat, Phone, Program, Registrant, Report, poll};
 
-/// How long a load may take to end behind its last call.
+/// Time allowed for a load to end after its last call.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long servers under test are given for what takes them a moment.
+/// Generous time limit for what servers do in a moment.
 const A_MOMENT: Duration = Duration::from_secs(60);
 
-/// Calls by one entrance between users of its own, who have registered before.
+/// Starts a load of calls through one first-stage server between its own users, who register first.
 fn calls(stages: &Stages, entrance: &str, (users, rate): (u64, u32)) -> Load {
     let address = stages.address(entrance);
     Load::start(&format!(
@@ -20,7 +20,7 @@ fn calls(stages: &Stages, entrance: &str, (users, rate): (u64, u32)) -> Load {
     ))
 }
 
-/// Registrations of one user after the other, again and again.
+/// Starts a load of registrations of one user after the other, repeatedly.
 fn registrations(stages: &Stages, entrance: &str, (users, rate): (u64, u32)) -> Load {
     let address = stages.address(entrance);
     Load::start(&format!(
@@ -29,11 +29,11 @@ fn registrations(stages: &Stages, entrance: &str, (users, rate): (u64, u32)) -> 
     ))
 }
 
-/// Phones of so many users, all on one socket, who have registered by the entrances in turn.
+/// Phones of this many users on one socket, registered through the first-stage servers in turn.
 struct Phones {
     callee: Callee,
     users: Vec<String>,
-    /// How many calls were made.
+    /// Number of calls made.
     calls: usize,
 }
 
@@ -53,7 +53,7 @@ impl Phones {
         Phones { callee, users, calls: 0 }
     }
 
-    /// Calls all of them at once by this server, and waits until all have answered; the Call-IDs.
+    /// Calls all users at once through this server, waits until all have answered, and returns the Call-IDs.
     fn call(&mut self, caller: &mut Caller, hangs_up: bool) -> Vec<String> {
         self.calls += 1;
         let call_id = |user: &String| format!("call-{}-{user}", self.calls);
@@ -65,7 +65,7 @@ impl Phones {
         self.users.iter().map(call_id).collect()
     }
 
-    /// The same; each call is answered within this time.
+    /// Like [`call`](Self::call), and asserts that each call is answered within this time.
     fn are_reached(&mut self, caller: &mut Caller, within: Duration) {
         for call_id in self.call(caller, true) {
             let call = caller.call(&call_id);
@@ -77,7 +77,7 @@ impl Phones {
     }
 }
 
-/// All members have what the other members of their clusters have.
+/// Waits until the members of each cluster have the same registrations.
 fn wait_until_in_step(stages: &Stages, users: u64) {
     for (cluster, _) in stages.weights() {
         let counts =
@@ -89,19 +89,19 @@ fn wait_until_in_step(stages: &Stages, users: u64) {
     assert_eq!(clusters.iter().map(|(cluster, _)| stages.registrations(cluster)).sum::<u64>(), users);
 }
 
-/// All that was begun has succeeded, but for what was going on when the load was ended.
+/// Asserts that all attempts succeeded, except those in progress when the load was ended.
 fn assert_all_succeed(report: &Report, what: &str) {
     let [carried, lost, failed] = ["carried", "lost", "failed"].map(|name| report.count(name));
     assert!(carried > 0 && lost + failed == 0, "{what}:\n{}", report.text());
 }
 
-/// Waits until `count` is `wanted` at least.
+/// Waits until `count` is at least `wanted`.
 fn wait_for(what: &str, wanted: u64, count: impl Fn() -> u64) {
     assert!(poll(A_MOMENT, || (count() >= wanted).then_some(())).is_some(), "{what}: {} of {wanted}", count());
 }
 
-/// How soon calls to users of a member that has died are answered: what is sent again after 1.5 s finds another member, on a busy machine what
-/// is sent again after 3.5 s.
+/// Maximum setup time of calls to users of a dead member: the retransmission after 1.5 s finds another member, on a
+/// busy machine the one after 3.5 s.
 const WHERE_A_MEMBER_HAS_DIED: Duration = Duration::from_secs(5);
 
 #[test]
@@ -116,7 +116,7 @@ fn member_dies_and_comes_back_with_what_was_registered() {
         stages.restart(victim);
         wait_until_in_step(&stages, 40);
     }
-    // Who is alive again gets requests again.
+    // A member that is alive again gets requests again.
     let requests = |stages: &Stages| ["a1", "a2"].map(|name| stages.requests(name));
     let before = requests(&stages);
     let is_asked = || {
@@ -160,7 +160,7 @@ fn member_calls_users_of_another_cluster_without_the_first_stage() {
     let mut caller = Caller::new(stages.address("a1"));
     phones.are_reached(&mut caller, WHERE_A_MEMBER_HAS_DIED);
     assert_eq!(before[..2], ["s1", "s2"].map(|name| stages.requests(name)), "requests of the first stage");
-    // Workers say what they have counted a moment later.
+    // The workers' counters are published with a short delay.
     let of_members = || stages.requests("b1") + stages.requests("b2") - before[2] - before[3];
     let are_counted = || (of_members() >= 2 * of_b).then_some(());
     assert!(of_b > 5 && poll(A_MOMENT, are_counted).is_some(), "{} requests of b for {of_b} calls", of_members());
@@ -185,7 +185,7 @@ fn clusters_with_an_engine_each_lose_nothing_where_it_or_a_member_dies() {
     wait_until_in_step(&stages, 40);
 }
 
-/// Digest passwords, which every member knows.
+/// Layout with digest passwords, which every member knows.
 fn with_passwords() -> Layout {
     Layout { require: vec!["REGISTER", "INVITE"], ..Layout::default() }
 }

@@ -1,5 +1,6 @@
 //! Rules for documents: their links and names exist.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::code::{bare, words};
@@ -21,6 +22,9 @@ pub(crate) fn check(root: &Path) -> Result<Vec<Violation>, String> {
         check_links(root, file, &mut found);
         if NAMING.iter().any(|start| file.path.starts_with(start)) {
             check_names(root, file, &code, &mut found);
+        }
+        if file.path.starts_with("bench/") {
+            check_summary(file, &mut found);
         }
     }
     Ok(found)
@@ -65,6 +69,32 @@ fn check_names(root: &Path, file: &File, code: &str, found: &mut Vec<Violation>)
     }
 }
 
+/// A page of measurements has a summary, whose numbers occur again in the rest of the page.
+fn check_summary(file: &File, found: &mut Vec<Violation>) {
+    const TITLE: &str = "\n## In short\n";
+    let Some((before, after)) = file.text.split_once(TITLE) else {
+        let remedy = "add it after the title: three figures from the tables below";
+        found.push(Violation::new("summary", &file.path, "there is no section \"In short\"").remedy(remedy));
+        return;
+    };
+    let (summary, rest) = after.split_once("\n## ").unwrap_or((after, ""));
+    let known: BTreeSet<&str> = numbers(before).chain(numbers(rest)).collect();
+    let first = before.matches('\n').count() + 3;
+    for (index, line) in summary.lines().enumerate() {
+        for number in numbers(line).filter(|number| !known.contains(number)) {
+            let place = format!("{}:{}", file.path, first + index);
+            let what = format!("{number} does not occur in the rest of the page");
+            found.push(Violation::new("summary", &place, what).remedy("copy figures from the tables as they are"));
+        }
+    }
+}
+
+/// The numbers in a text, with their decimal points and thousands separators.
+fn numbers(text: &str) -> impl Iterator<Item = &str> {
+    let parts = text.split(|c: char| !c.is_ascii_digit() && c != '.' && c != ',');
+    parts.map(|part| part.trim_matches(['.', ','])).filter(|part| !part.is_empty())
+}
+
 fn is_a_crate(part: &str) -> bool {
     crate::rules::CRATES.iter().any(|rule| rule.folder.ends_with(&format!("/{part}")))
 }
@@ -107,6 +137,17 @@ mod tests {
         let text = "[a](b.md) [c](b.md#part) [d](https://example.com/) [e](#here)\n```\n[f](gone.md)\n```\n";
         assert_eq!(faults(&[("a.md", text), ("b.md", "")]), [""; 0]);
         assert_eq!(faults(&[("a.md", "\n[a](gone.md)\n")]), ["a.md:2: link: gone.md does not exist"]);
+    }
+
+    #[test]
+    fn a_summary_with_a_stale_number_is_caught() {
+        let page =
+            |figure: &str| format!("# Page\n\n## In short\n\n- It takes {figure} ms.\n\n## Table\n\n| 1,234.5 | 6 |\n");
+        assert_eq!(faults(&[("bench/A.md", &page("1,234.5"))]), [""; 0]);
+        let found = faults(&[("bench/A.md", &page("234.5"))]);
+        assert!(found.len() == 1 && found[0].starts_with("bench/A.md:5: summary: 234.5 does not occur"), "{found:#?}");
+        let found = faults(&[("bench/A.md", "# Page\n")]);
+        assert!(found.len() == 1 && found[0].contains("there is no section"), "{found:#?}");
     }
 
     #[test]

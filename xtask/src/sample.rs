@@ -45,7 +45,8 @@ fn names(file: &File) -> Vec<String> {
     for line in bare.lines() {
         if let Some(head) = line.strip_prefix("impl") {
             owner = implementor(head);
-        } else if line.starts_with('}') {
+        }
+        if line.starts_with('}') || line.starts_with("impl") && line.ends_with('}') {
             owner.clear();
         }
         let Some((keyword, name)) = definition(line.trim_start()) else { continue };
@@ -152,9 +153,13 @@ mod tests {
 
     #[test]
     fn a_method_is_drawn_with_its_type_and_a_private_item_is_not() {
-        let code = "pub struct Peek;\nimpl<'m> Peek<'m> {\n    pub const fn read(&self) {}\n    fn hidden() {}\n}\npub(crate) mod way;\n";
-        let expected =
-            ["crates/core/message: struct Peek", "crates/core/message: fn Peek::read", "crates/core/message: mod way"];
+        let code = "pub struct Peek;\nimpl Eq for Peek {}\npub struct Head;\nimpl<'m> Peek<'m> {\n    pub const fn read(&self) {}\n    fn hidden() {}\n}\npub(crate) mod way;\n";
+        let expected = [
+            "crates/core/message: struct Peek",
+            "crates/core/message: struct Head",
+            "crates/core/message: fn Peek::read",
+            "crates/core/message: mod way",
+        ];
         assert_eq!(names(&file("crates/core/message/src/peek.rs", code)), expected);
     }
 

@@ -219,15 +219,15 @@ fn throughput(results: &Results, rule: Rule) -> String {
         return String::new();
     }
     let said = match rule {
-        Rule::BeforeT1 => "before they would be sent again (T1, 500 ms)",
+        Rule::BeforeT1 => "before their retransmission (T1, 500 ms)",
         Rule::Soon => "within 50 ms",
     };
     let head: String = layouts.iter().map(|layout| format!(" {layout} |")).collect();
     let line: String = layouts.iter().map(|_| "---:|").collect();
     let most: String = layouts.iter().map(|layout| format!(" *{:.0}* |", layout.capacity())).collect();
     let mut text = format!(
-        "\n### Throughput: {:.2} % of all INVITEs and BYEs answered {said}\n\nThe highest load that was tried and held, with all \
-         below it, in calls/s (+: no higher one was tried).\n\n| |{head}\n|---|{line}\n| *what the targets can serve* |{most}\n",
+        "\n### Throughput: {:.2} % of all INVITEs and BYEs answered {said}\n\nThe highest load, in calls/s, that met the limit along \
+         with all lower ones (+: no higher load was tried).\n\n| |{head}\n|---|{line}\n| *what the targets can serve* |{most}\n",
         100.0 * SUCCESS
     );
     let measured =
@@ -249,7 +249,7 @@ fn beside_the_paper(results: &Results) -> String {
         return String::new();
     }
     let mut text = String::from(
-        "\n### Beside the paper\n\nTimes of INVITE to 200, by load: so many times TLWL-1.75's (mean, p99).\n\n",
+        "\n### Beside the paper\n\nTimes of INVITE to 200 by load, as multiples of those of TLWL-1.75 (mean, p99).\n\n",
     );
     let loads = results.loads(EIGHT);
     let head: String = loads.iter().map(|percent| format!(" {percent} % |")).collect();
@@ -297,8 +297,8 @@ fn costs(results: &Results) -> String {
         return String::new();
     }
     let mut text = String::from(
-        "\n### The balancer's own cost and capacity\n\nEight targets that take no time, in the generator's process; 64 calls at once, all the \
-         time. The balancers by turns, medians of the rounds.\n\n| | CPU µs a call (least to most) | in the kernel % | calls/s | cores | \
+        "\n### The balancer's own cost and capacity\n\nEight targets without service time, in the generator's process; 64 concurrent \
+         calls. The balancers alternate; medians of the rounds.\n\n| | CPU µs a call (least to most) | in the kernel % | calls/s | cores | \
          generator's core |\n|---|---:|---:|---:|---:|---:|\n",
     );
     for contender in &all {
@@ -333,8 +333,8 @@ fn parts(results: &Results) -> String {
         return String::new();
     }
     let mut text = String::from(
-        "\n### CPU by part\n\nUser instructions for each call, by callgrind; each part its own (a crate or module, and what the compiler put into its \
-         functions), the choice of a target with all that it has other parts do. The kernel's share is in the table above.\n",
+        "\n### CPU by part\n\nUser instructions per call, counted by callgrind, for each crate or module with what was inlined \
+         into it. Target selection includes the code it calls in other parts. The table above has the kernel's share.\n",
     );
     for (contender, counted) in &results.parts {
         text.push_str(&of_parts(*contender, counted));
@@ -358,8 +358,8 @@ fn sessions(results: &Results) -> String {
         return String::new();
     }
     let mut text = String::from(
-        "\n### Calls that go on\n\nCalls begin at a steady rate and none ends: the memory that each adds once as many transactions end as \
-         begin.\n\n| | calls | bytes each | all memory at the end, MiB |\n|---|---:|---:|---:|\n",
+        "\n### Calls that go on\n\nCalls begin at a steady rate and none ends. *Bytes each* is the growth of memory per call from the time \
+         at which transactions end as fast as they begin.\n\n| | calls | bytes each | all memory at the end, MiB |\n|---|---:|---:|---:|\n",
     );
     for one in &results.sessions {
         let _ = writeln!(text, "| {} | {} | {:.0} | {:.0} |", one.contender, one.count, one.each, one.all_mib);
@@ -372,9 +372,9 @@ fn disturbances(results: &Results) -> String {
         return String::new();
     }
     let mut text = String::from(
-        "\n### One of eight targets stops, and comes back\n\nUnder Poisson arrivals at half of what the eight can serve. *Waited*: INVITEs that \
-         took more than 400 ms. *Keys*: of 400 users, asked for one by one. Of calls that a killed target had, only it knew: their \
-         BYEs find nobody, or one that knows nothing of them.\n\n\
+        "\n### One of eight targets stops, and comes back\n\nPoisson arrivals at half the capacity \
+         of the eight targets. *Waited*: INVITEs that took more than 400 ms. *Keys*: 400 users, each \
+         probed by one call. A killed target loses the state of its calls, so their BYEs fail.\n\n\
          | | away | INVITEs | without 200 | waited | the longest, s | BYEs | without 200 | its keys that moved | others' that moved | not \
          back after the slow start | its share before, away, 5 s after, at the end % |\n\
          |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",

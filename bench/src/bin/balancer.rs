@@ -462,12 +462,12 @@ impl Bench {
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "- {}\n\nIn {network}. The balancer has the first core with all of its processes, one of them receiving; targets and generator \
-             have the second. A target is an address of `strowger load answer` with one server and a queue without limit, first come \
-             first served: `--service-time '{}'`, which is {CALLS:.0} calls/s; one half as fast takes twice as long. Calls come at random \
-             (Poisson), talk for 0.5 to 1.5 s, and send again what is not answered, as RFC 3261 has it. Each load lasts for {warm_up} s \
-             that do not count and {seconds} s that do; all contenders have the same arrivals. Times are from the first copy of a \
-             request to its 200, as the caller sees them.\n\n",
+            "- {}\n\nMeasured in {network}. The balancer runs on the first core with one receiving process; targets \
+             and generator run on the second. A target is an address of `strowger load answer` with one server and \
+             an unbounded FIFO queue: `--service-time '{}'`, which is {CALLS:.0} calls/s; a slow target takes twice \
+             as long. Calls arrive as a Poisson process, last 0.5 to 1.5 s, and retransmit as in RFC 3261. Each \
+             load has {warm_up} s of warm-up and {seconds} s of measurement, with the same arrivals for all \
+             contenders. Response times are measured at the caller, from the first copy of a request to its 200.\n\n",
             programs::kamailio_version(),
             layout.service_time(false),
         );
@@ -491,9 +491,9 @@ impl Bench {
         let own = Contender::LeastWork175.configuration(Layout::equal(2), &ExtraConfig::default());
         let _ = write!(
             text,
-            "\n### Configurations\n\nKamailio: [kamailio/dispatcher.cfg](kamailio/dispatcher.cfg), `kamailio -DD -E -x fm -X fm -m {} -M 64 -A \
-             ALGORITHM=… -A LIST=…`, with `-A CALL_LOAD` where it counts calls. Strowger, of two targets; where nothing is said its \
-             defaults:\n\n```toml\n{own}```\n",
+            "\n### Configurations\n\nKamailio: [kamailio/dispatcher.cfg](kamailio/dispatcher.cfg), `kamailio \
+             -DD -E -x fm -X fm -m {} -M 64 -A ALGORITHM=… -A LIST=…`, with `-A CALL_LOAD` where it counts \
+             calls. Strowger with two targets; omitted keys have their defaults:\n\n```toml\n{own}```\n",
             peer::SHARED_MIB
         );
         if !self.arguments.quick {

@@ -338,23 +338,23 @@ impl Bench {
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "{}- {}\n- Kamailio: {}\n\n## How it is measured\n\n\
-             In a network namespace of its own, where the system allows it. **The first core has the server with which phones register, and \
-             the engine: all of its processes and threads. The second core has what stands for other machines: the phones, the second server \
-             that follows, and Redis's replica.** So a rate with an engine is what one core carries that does the work of both; the engine's part of it \
-             stands beside it. One worker, or one receiving process of Kamailio; {WAITING_CHILDREN} where each waits for MariaDB (1 and 3). No passwords.\n\n\
-             Engines run as an operator would run them, and their files lie on the disk that is named above. {} They are started anew for each \
-             row.\n\n\
-             What a 200 means is written behind the engine: *engine and disk* is `promise = \"engine\"` with `store.mode = \"write-through\"` (the \
-             default), *engine* the same with `memory`, *disk* `promise = \"disk\"`. *Replica*: `replicas = 1` too, and a Redis that replicates.\n\n\
-             Rates: {users} users on {SOCKETS} sockets, one contact each (address 24 B, URI 40 B), who refresh: the same Call-ID, a CSeq that \
-             rises. {window} under way at saturation; {warm_up} s to warm up, {seconds} s measured, once: a run on a shared machine is worth \
-             some percent. At saturation the times are those of the queue. A REGISTER is sent again after 0.5, 1.5 and 3.5 s, and counts as lost \
-             after 4 s. At a rate, its time counts from when it was due, and it may leave 0.05 ms later. `timers.t1` is {T1}, so that as many transactions end as begin.\n\n\
-             Kamailio: [kamailio/cluster.cfg](kamailio/cluster.cfg), Debian's packages; `db_mode` of usrloc in brackets, 2 with \
-             `timer_interval = 5`. A 200 means with 1 and 3 that MariaDB has it, and with 0, 2 and DMQ that its memory has it. DMQ tells each \
-             change at once, as a SIP message.\n\n\
-             Strowger alone (a member has a `[cluster]` too), where nothing is said its defaults:\n\n```toml\n{}```\n",
+            "{}- {}\n- Kamailio: {}\n\n## How it is measured\n\nMeasured in a network namespace, where the system allows it. \
+             **The first core runs the server at which phones register and all processes of the engine. The second core stands \
+             for other machines: the phones, the second server (a member that follows), and Redis's replica.** A rate with an \
+             engine is therefore that of one core doing both jobs; the table has the engine's part of the CPU time. Servers have \
+             one worker, or one receiving process of Kamailio; {WAITING_CHILDREN} where each waits for MariaDB (1 and 3). No \
+             passwords.\n\nEngines have production settings, and their files are on the disk named above. {} They are restarted \
+             for each row.\n\nThe suffix says what a 200 guarantees: *engine and disk* is `promise = \"engine\"` with `store.mode \
+             = \"write-through\"` (the default), *engine* the same with `memory`, *disk* `promise = \"disk\"`. *Replica* adds \
+             `replicas = 1` and a Redis replica.\n\nRates: {users} users on {SOCKETS} sockets, one contact each (address 24 B, \
+             URI 40 B), send refreshes with the same Call-ID and a rising CSeq: {window} outstanding at saturation, {warm_up} s \
+             of warm-up, {seconds} s measured, one run. Runs on a shared machine vary by several percent. At saturation, times \
+             are those of the queue. A REGISTER is retransmitted after 0.5, 1.5 and 3.5 s and counts as lost after 4 s. At fixed \
+             rates, times count from when a REGISTER was due; it may be sent up to 0.05 ms late. `timers.t1` is {T1}, so that \
+             transactions end as fast as they begin.\n\nKamailio: [kamailio/cluster.cfg](kamailio/cluster.cfg), Debian's packages, \
+             usrloc's `db_mode` in brackets; mode 2 has `timer_interval = 5`. In modes 1 and 3 a 200 means that MariaDB has the \
+             registration; in modes 0 and 2 and with DMQ, that Kamailio's memory has it. DMQ sends each change immediately, as a \
+             SIP message.\n\nStrowger alone (members also have a `[cluster]`); omitted keys have their defaults:\n\n```toml\n{}```\n",
             self.around,
             Kind::ALL.map(Kind::version).join("\n- "),
             programs::kamailio_version(),

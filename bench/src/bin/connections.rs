@@ -2,7 +2,6 @@
 //! `bench/CONNECTIONS.md`.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::thread;
@@ -10,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use strowger_bench::connection_load::{self, Probe, Times};
+use strowger_bench::register::report::replace;
 use strowger_bench::server::{Server, circumstances};
 
 #[derive(Debug, Parser)]
@@ -29,8 +29,8 @@ struct Arguments {
 fn main() {
     let arguments = Arguments::parse();
     let mut report = String::from(
-        "# Connections\n\nWritten by `strowger-bench`; private memory is what the system says of the process (`RssAnon`), so it \
-         includes what the allocator keeps, which differs from run to run by a megabyte or so.\n\n",
+        "Private memory is the process's `RssAnon`. It \
+         includes memory kept by the allocator, which differs between runs by about a megabyte.\n\n",
     );
     report.push_str(&circumstances(
         "cargo build --release -p strowger && cargo run --release -p strowger-bench --bin connections",
@@ -40,7 +40,7 @@ fn main() {
     print!("{report}");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("CONNECTIONS.md");
     let file = arguments.output.map_or(file, Into::into);
-    fs::write(&file, report).expect("the report can be written");
+    replace(&file, "connections", &report).expect("the report can be written");
 }
 
 fn start(name: &str) -> (Server, SocketAddr) {
@@ -135,18 +135,18 @@ fn settle() {
 /// Runs each kind of misbehaving peer against a separate server, with a well-behaved client beside it.
 fn bad(arguments: &Arguments, report: &mut String) {
     report.push_str(
-        "\n## Bad peers\n\nSomebody else registers over UDP and asks over TCP all the while, and sends nothing again; these are the \
-         round trips. Bad peers and the two workers share the machine's processors; the second row has as many threads \
-         that only compute, and shows what that alone does. The last column counts messages that one worker had for the \
-         other and could not give it.\n\n\
+        "\n## Bad peers\n\nAnother client registers over UDP and sends OPTIONS over TCP throughout, \
+         without retransmissions; the table has its round-trip times. Bad peers and the two \
+         workers share the machine's processors; the second row shows the effect of as many threads \
+         that only compute. The last column counts messages dropped between the workers.\n\n\
          | what they do | peers | closed by the server | memory more, at most | others: median | 99 % | longest | unanswered | lost between workers |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
-    row(report, "nothing: none are there", 0, |_| {
+    row(report, "none", 0, |_| {
         thread::sleep(Duration::from_secs(3));
         0
     });
-    row(report, "nothing: but three threads of this benchmark compute", 0, |_| {
+    row(report, "none, but three threads of this benchmark compute", 0, |_| {
         let until = Instant::now() + Duration::from_secs(3);
         thread::scope(|scope| {
             for _ in 0..3 {
@@ -155,13 +155,13 @@ fn bad(arguments: &Arguments, report: &mut String) {
         });
         0
     });
-    row(report, "ask and stop reading", 100, |server| connection_load::deaf(server, 100, 100_000));
+    row(report, "send requests and stop reading", 100, |server| connection_load::deaf(server, 100, 100_000));
     let slow = arguments.slow;
     row(report, "send a byte a second, for 35 s", slow, |server| {
         connection_load::dripping(server, slow, Duration::from_secs(1), Duration::from_secs(35))
     });
-    row(report, "announce 64 MiB", 1000, |server| connection_load::boasting(server, 1000).0);
-    row(report, "begin 60 KiB and never end", slow, |server| {
+    row(report, "announce a body of 64 MiB", 1000, |server| connection_load::boasting(server, 1000).0);
+    row(report, "send 60 KiB of a message and stop", slow, |server| {
         let lines = connection_load::hoarding(server, slow, 60 * 1024);
         thread::sleep(Duration::from_secs(1));
         connection_load::closed(&lines)

@@ -155,28 +155,28 @@ impl Bench {
         let _ = write!(
             text,
             "\n{}\n## How it is measured\n\n\
-             Every server, database and engine has a machine of its own: a network namespace at a switch; clients and phones have one more. All \
-             share the cores of this machine, so the figures are about time-outs, not about speed. {calls} calls a second go to {} phones that \
-             answer at once, and {registrations} new users a second register, for {before} s before something dies and {after} s after it. It stays \
-             dead. *Server*: its process is killed (SIGKILL); its machine says that nobody listens (ICMP), which clients, and an edge proxy, take \
-             for a reason to ask the next server at once. *Machine*: it is cut off, and nobody is told; that is what silence costs. A client asks the next server after {} ms \
-             without any answer, or on 503, and remembers for 30 s who was silent. It gives up after {patience} s.\n\n\
-             *Outage*: from the beginning of the last good one before the first that failed or was late to that of the first good one after the last \
-             of these. *Failed* counts what a client gave up or was refused; a call that had heard 100 Trying from a machine that is cut off waits for that \
-             machine alone (RFC 3261 §17.1.1.2), so one or two of these may fail. *Away*: acknowledged with 200, and not at the server that is \
-             left within 5 s, while what died is dead; *lost*: not there either once it is back.\n\n{}\n",
+             Every server, database and engine has its own machine: a network namespace at a switch. Clients and phones share one more. All \
+             share the cores of this machine, so the figures show time-outs, not speed. {calls} calls a second go to {} phones that answer \
+             immediately, and {registrations} new users a second register, from {before} s before the failure until {after} s after it; the \
+             failed part does not return. *Server*: its process is killed (SIGKILL), and its machine sends ICMP port unreachable, on which \
+             clients and edge proxies try the next server at once. *Machine*: it is cut off without notice, so a time-out has to expire. A \
+             client tries the next server after {} ms without any response, or on 503, and avoids the silent one for 30 s. It gives up after \
+             {patience} s.\n\n*Outage*: from the start of the last good transaction before the first failed or late one to the start of the \
+             first good one after the last such. *Failed*: the client gave up or was refused. A call that has received 100 Trying from a \
+             machine that is then cut off cannot be retried elsewhere (RFC 3261 §17.1.1.2), so one or two calls may fail. *Away*: acknowledged \
+             with 200, but not found at the surviving server within 5 s. *Lost*: not found after the failed part has returned either.\n\n{}\n",
             circumstances(command),
             20,
             RETRY.as_millis(),
             table::ways(),
         );
         text + "## Beside the formulas\n\n\
-            Section 3.7 of Singh and Schulzrinne's failover paper, with its servers that are 99 % available (R) and repaired within an hour (T_M), so that one \
-            fails every 99 hours (T_F). T_R is how long one who asks waits for a server that is silent before another is asked, T_D for how long clients go on to ask \
-            the one that died: the paper's TTL of a DNS record, here the time until a client, an edge or keepalived knows. What was measured is one \
-            failure, of which there is one in T_F + T_M. T_d is how long a registration takes to the other server; the last two columns say how many \
-            are expected to be on their way at the moment of the failure, and how probable that is for one phone's first registration. Rows without them are about \
-            engines, which calls do not ask.\n\n"
+            The formulas of section 3.7 of Singh and Schulzrinne's failover paper, with its servers: available for 99 % of the time (R), \
+            repaired within an hour (T_M), so one failure every 99 hours (T_F). T_R is the wait for a silent server before the next is tried. \
+            T_D is how long clients keep trying the failed server: in the paper the TTL of a DNS record, here the time until a client, an \
+            edge proxy or keepalived notices. The measurement is one failure, of which there is one in T_F + T_M. T_d is the time for a \
+            registration to reach the other server. The last two columns are the expected number of registrations under way at the failure and \
+            the probability of that for one phone's first registration. Engine failures have no row, because calls do not query engines.\n\n"
             + &table::beside_formulas(&self.results)
     }
 }

@@ -11,6 +11,7 @@ use clap::Parser;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use rusqlite::{Connection, params};
 use rustix::time::{ClockId, clock_gettime};
+use strowger_bench::register::report::replace;
 use strowger_journal::{Folder, Journal, Settings, Stamp};
 
 /// Bytes per record: the full state of an address with one contact.
@@ -40,12 +41,12 @@ trait GroupStore {
 
 fn main() {
     let arguments = Arguments::parse();
-    let mut report = String::from("# A durable group\n\n");
+    let mut report = String::new();
     report.push_str(
-        "Written by `strowger-bench`. A group of records of 160 bytes is written and synced, and the next one begun when it is \
-         durable. SQLite: WAL, `synchronous = FULL`, one transaction a group, upsert by address. fjall: one keyspace, one batch a \
-         group, `PersistMode::SyncData`. The processor's time is that of the whole process, with the threads of the library. The \
-         three take turns, group sizes outermost; the table has the median of three rounds by rate.\n\n",
+        "Each group of records of 160 bytes is written and synced before the next one begins. SQLite: WAL, `synchronous \
+         = FULL`, one transaction a group, upsert by address. fjall: one keyspace, one batch a group, \
+         `PersistMode::SyncData`. CPU time is that of the whole process, including the library's threads. The three \
+         stores alternate, with group sizes as the outer loop; the table has the median of three rounds by rate.\n\n",
     );
     report.push_str(&circumstances(&arguments.folder));
     report.push_str(
@@ -67,7 +68,7 @@ fn main() {
     }
     print!("{report}");
     let file = arguments.output.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("JOURNAL.md"));
-    fs::write(&file, report).expect("the report can be written");
+    replace(&file, "journal", &report).expect("the report can be written");
 }
 
 struct Figures {

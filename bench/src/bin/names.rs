@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use strowger_bench::register::report::replace;
 use strowger_bench::server::{Server, circumstances};
 
 /// Time after which an unfinished call counts as failed.
@@ -36,10 +36,10 @@ struct Arguments {
 fn main() {
     let arguments = Arguments::parse();
     let mut report = String::from(
-        "# Contacts by host name\n\nWritten by `strowger-bench`: calls (INVITE, 180, 200, ACK, BYE, 200) through one worker, each to the \
-         next of a thousand users, as many at a time as is said below; when one has ended the next begins. The name server \
-         answers each question as late as is said below. Caller, callee and name server run on the same machine, and what \
-         the caller's socket has no room for is lost: it sends nothing again, so that such calls fail.\n\n",
+        "Calls (INVITE, 180, 200, ACK, BYE, 200) \
+         go through one worker to a thousand users in turn; the lines below give the number of concurrent \
+         calls and the delay of the name server. Caller, callee and name server share the machine. The \
+         caller does not retransmit, so a packet that overflows its receive buffer is a failed call.\n\n",
     );
     report.push_str(&circumstances(
         "cargo build --release -p strowger && cargo run --release -p strowger-bench --bin names",
@@ -59,7 +59,7 @@ fn main() {
     }
     print!("{report}");
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("NAMES.md");
-    fs::write(arguments.output.map_or(file, Into::into), report).expect("the report can be written");
+    replace(&arguments.output.map_or(file, Into::into), "names", &report).expect("the report can be written");
 }
 
 #[derive(Clone, Copy)]

@@ -456,18 +456,18 @@ impl Bench {
         let _ = write!(
             text,
             "{around}- {}\n- Each server: {:.1} % of a core, {} µs of every {} µs, all of its processes together\n\n\
-             ## How it is measured\n\n\
-             In a network namespace of its own. The server has the first core, where a control group holds all of its processes and \
-             threads to their quota; the generator (the engine of `strowger load`, both ends) and floods have the second one. One worker, or \
-             one receiving process; bindings in memory. A call is INVITE, 180, 200, ACK, BYE, 200 through the server, to a callee that has \
-             registered there.\n\n\
-             1× is the *capacity*: of a program with and without control the higher one. Calls come at random (Poisson), whatever the \
-             answers; callers repeat what is not answered, as RFC 3261 has it, and give up after 32 s; they do not come back after a 503. \
-             Each load has a server of its own, {warm_up} s that do not count, as long as transactions live, and {seconds} s that do (half \
-             below {REQUIRED}×). Calls count when they end, while others still begin: what is answered when the load has gone is no \
-             goodput. A BYE that is not answered {} s after that counts as not answered. Over TCP the callers share {CONNECTIONS} connections \
-             that were open before.\n\nKamailio: [kamailio/overload.cfg](kamailio/overload.cfg). *Its own limits*: {}\n\n{off}\n\n\
-             Strowger, where nothing is said its defaults:\n\n```toml\n{configured}```\n",
+             ## How it is measured\n\nMeasured in a network namespace. The server runs on the first core, where a \
+             control group limits all of its processes and threads to their quota. The generator (the engine of \
+             `strowger load`, caller and callee) and the floods run on the second. Servers have one worker or one \
+             receiving process, and bindings in memory. A call is INVITE, 180, 200, ACK, BYE, 200 through the server, \
+             to a callee registered there.\n\n1× is the *capacity*; for a program measured with and without control, \
+             the higher one. Calls arrive as a Poisson process regardless of responses. Callers retransmit as in RFC \
+             3261, give up after 32 s and do not retry after a 503. Each load has its own server, {warm_up} s of warm-up, \
+             which is the lifetime of transactions, and {seconds} s of measurement (half below {REQUIRED}×). Calls \
+             count when they end while others still begin, so a backlog processed after the load does not count as \
+             goodput. A BYE not answered within {} s after that counts as not answered. Over TCP the callers share \
+             {CONNECTIONS} connections opened in advance.\n\nKamailio: [kamailio/overload.cfg](kamailio/overload.cfg). \
+             *Its own limits*: {}\n\n{off}\n\nStrowger; omitted keys have their defaults:\n\n```toml\n{configured}```\n",
             programs::kamailio_version(),
             quota.percent(),
             quota.quota_us,

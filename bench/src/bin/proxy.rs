@@ -371,21 +371,21 @@ impl Bench {
         // Includes rounds of the earlier runs that this one continues.
         let rounds = self.results.turns.iter().map(|turn| turn.round).max().unwrap_or(0);
         let network = if is_apart { "a network namespace of its own" } else { "this machine's loopback" };
-        let turn = if is_first { "before (nice -20)" } else { "by turns with" };
+        let turn = if is_first { "at nice -20" } else { "at the normal priority" };
         let [cold, filling] = [Scenario::Call, Scenario::Register].map(|scenario| scenario.beginning().as_secs());
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "- {}\n\n{users} users on each side, in {network}. The server has the first core with all of its processes, one of them \
-             receiving; the generator (`strowger load --segmentation --awake`, so that its core does not end first and nobody's time goes into waking it), \
-             both ends of it, has the second. They run {turn} whatever else the machine does. Rounds: {rounds}; the servers by turns, \
-             started anew for each. Calls begin at the highest of the rates: the first {cold} s of it are what the targets call the \
-             first, and after {warm_up} s it is measured for {seconds} s; then come the other rates and saturation ({outstanding} calls at \
-             once, or {} registrations): saturation after the {filling} s in which as many transactions come to end as begin, the rates after \
-             as many again, in which the kernel moves a grown server to huge pages. Stateless calls keep no transactions, and wait for 2 s. \
-             Registrations begin at the lowest rate; before saturation they, too, run for {filling} s, which are their first. Medians (of two rounds, their mean); a \
-             ratio is the median of the rounds' ratios, since the machine is not as fast in each; that of the highest rates is one of their medians. Times are the \
-             caller's; the callee answers at once. {}\n",
+            "- {}\n\n{users} users on each side, in {network}. The server runs on the first core with one receiving process or worker. The \
+             generator (`strowger load --segmentation --awake`, caller and callee) runs on the second; it never sleeps, so no server spends \
+             time on waking it. Both run {turn}. Rounds: {rounds}; the servers alternate and are restarted for each. Calls start at the \
+             highest of the fixed rates: its first {cold} s are the cold phase of the targets; after {warm_up} s of warm-up, {seconds} s \
+             are measured. Then follow the other rates and saturation ({outstanding} concurrent calls, or {} concurrent registrations). \
+             Saturation is measured after {filling} s, when as many transactions end as begin, and the rates after another {filling} s, \
+             in which the kernel moves a grown server to huge pages; stateless calls have no transactions and wait for 2 s. Registrations \
+             start at the lowest rate; their cold phase is the {filling} s of full speed before saturation is measured. The tables have \
+             medians (of two rounds, the mean). A ratio is the median of the rounds' ratios, because the machine's speed varies between \
+             rounds; ratios of highest rates are ratios of medians. Times are measured at the caller; the callee answers immediately. {}\n",
             programs::kamailio_version(),
             4 * outstanding,
             self.calm.told(),
@@ -439,8 +439,8 @@ fn brief(figures: &Figures) -> String {
 fn configurations(scenarios: &[Scenario]) -> String {
     let address = SocketAddr::from(([127, 0, 0, 1], PORTS.0));
     let mut text = format!(
-        "\n### Configurations\n\nKamailio: [kamailio/proxy.cfg](kamailio/proxy.cfg), `kamailio -DD -E -x fm -X fm -m {SHARED_MIB} -M 64 \
-         -A WT_TIMER={}`, with `-A STATELESS` or `-A CHALLENGE`. Strowger, where nothing is said its defaults:\n",
+        "\n### Configurations\n\nKamailio: [kamailio/proxy.cfg](kamailio/proxy.cfg), `kamailio -DD -E -x fm -X fm -m \
+         {SHARED_MIB} -M 64 -A WT_TIMER={}`, with `-A STATELESS` or `-A CHALLENGE`. Strowger; omitted keys have their defaults:\n",
         KEPT_FOR * T1_MS
     );
     let mut shown = String::new();

@@ -177,12 +177,12 @@ fn compare(arguments: &Arguments) -> String {
     }
     let (users, window, count) = (plan.users, plan.window, arguments.rounds());
     let said = format!(
-        "\n{users} users on {} sockets, one contact each (address 24 B, URI 40 B); no passwords. The server has the first core with \
-         all of its threads and processes, one of them receiving; the phones have the second. Refreshes: the same Call-ID, a CSeq \
-         that rises, {} s to warm up, {} s measured; {window} under way at saturation. {count} rounds, the contenders taking turns; \
-         medians, but what went wrong is summed over the rounds. A REGISTER is sent again after 0.5, 1.5 and 3.5 s and counts as \
-         lost after 4 s. Flushes are those of the whole disk; fdatasync is what one took just before each run, which says whether others were writing. At saturation the times are those of the queue: {window} by the rate. Where the phones' core is near 1, they and not the server are the limit. `timers.t1` is {}, so that as many transactions end as begin while \
-         it is measured.\n",
+        "\n{users} users on {} sockets, one contact each (address 24 B, URI 40 B), no passwords. The server runs on the first core with one receiving \
+         thread or process, the phones on the second. Refreshes have the same Call-ID and a rising CSeq: {} s of warm-up, {} s measured, {window} \
+         outstanding at saturation. {count} rounds, with alternating contenders; medians, except that errors are summed. A REGISTER is retransmitted \
+         after 0.5, 1.5 and 3.5 s and counts as lost after 4 s. Flushes are those of the whole disk; the last column is the time of one fdatasync \
+         just before the run and shows whether other programs were writing. At saturation, times are those of the queue: {window} divided by the \
+         rate. Where the phones' core is near 1, the phones are the limit. `timers.t1` is {}, so that transactions end as fast as they begin.\n",
         plan.sockets,
         plan.warm.as_secs(),
         plan.seconds.as_secs(),
@@ -204,10 +204,10 @@ fn scale(arguments: &Arguments) -> String {
         folder: arguments.folder(),
     };
     let mut text = format!(
-        "\nTwo servers on the first core, by turns, one of them idle: {} and {} users on {} sockets each, one contact each \
-         (address 24 B, URI 40 B), registered through the server itself; no passwords. Then refreshes of all of them in an order \
-         that leaps: {} s to warm up, {} s measured, {} rounds; medians. Memory is what is private to the process, once the \
-         transactions of the fill have ended.\n",
+        "\nTwo servers on the first core, one of them idle at a time: {} and {} users on {} sockets each, \
+         one contact each (address 24 B, URI 40 B), registered through the server, without passwords. Then \
+         all are refreshed in scattered order: {} s of warm-up, {} s measured, {} rounds; medians. Memory is \
+         the private memory of the process after the transactions of the first registrations have ended.\n",
         plan.users[0],
         plan.users[1],
         plan.sockets,
@@ -254,11 +254,11 @@ fn starts(arguments: &Arguments) -> String {
         }
     }
     let said = format!(
-        "\n{} bindings, made through the server itself (Kamailio's by SQL, into its own tables); then the server ends, and starts \
-         on the first core. Times from the moment at which the program is begun; an OPTIONS and a REGISTER of some user every \
-         10 ms. Ready is the first 200 to a REGISTER; all there is when `ctl status` has as many registrations as it keeps, which it says up to a \
-         second late. The \
-         sample are 2000 users who are asked for their contacts. {} rounds, medians.\n",
+        "\n{} bindings, registered through the server (Kamailio's are inserted by SQL). The server \
+         then ends and is started again on the first core. Times count from the start of the program; \
+         an OPTIONS and a REGISTER of some user are sent every 10 ms. *Ready* is the first 200 to \
+         a REGISTER. *All there* is when `ctl status`, which may lag by a second, counts all stored \
+         registrations. The sample is 2000 users whose contacts are queried. {} rounds, medians.\n",
         plan.users,
         arguments.rounds()
     );

@@ -291,11 +291,11 @@ impl Results {
     fn show(&self) -> String {
         let messages = self.measured.first().map_or(0.0, |one| one.cost.messages);
         format!(
-            "### Conforming users\n\n{}\n× is the ratio to the row that it is held against. A ~ is beyond the most users that were measured: as if each cost what \
-             it cost there.\n\n\
-             ![Conforming users](plots/tables-users.svg)\n\n\
-             ### What they cost\n\n{}\n{messages:.1} messages, in and out, come with a registration; the kernel's part, {:.2} µs for each \
-             message that is sent or received, is not in this table.\n\n{}\n\
+            "### Conforming users\n\n{}\n× is the ratio to the row named in *against*. ~ \
+             marks extrapolations beyond the largest number of users measured, at the cost \
+             per user measured there.\n\n![Conforming users](plots/tables-users.svg)\n\n### \
+             What they cost\n\n{}\n{messages:.1} messages are received or sent per registration. \
+             The kernel's part, {:.2} µs per message, is not in this table.\n\n{}\n\
              ### The generator's users\n\n{}\n\
              ### Three minutes of a core\n\n{}\n![Three minutes of a core](plots/tables-timeline.svg)\n\n\
              ### Locks\n\n{}\n\

@@ -7,31 +7,25 @@ use std::path::{Path, PathBuf};
 use clap::{Parser, Subcommand};
 use strowger_bench::namespace::enter;
 use strowger_bench::programs;
+use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
 use strowger_bench::tcp::growth::Growth;
 use strowger_bench::tcp::phones::{Phones, Task};
 use strowger_bench::tcp::{ConnectionLifetime, echo, lifetimes, parts, registrar};
 
-const HEAD: &str = "# TCP
-
-The experiments of K. Ono and H. Schulzrinne, \"The impact of TCP on SIP servers\", again: an echo server, then Strowger, each on
-one core, the clients on the other, over the loopback of a network namespace of their own. Written by `strowger-bench`.
-
-";
-
 const GROWTH: &str = "
 ## An echo server and more and more connections
 
-512 bytes there and back over each new connection, which stays. A process may have 20,000 files here, so there are several of
-each kind. Times are of the connections since the row above. Slabs are all of the kernel's for both ends of a connection, files
-and inodes included: the server is on the same machine as its clients, so halve them for a server alone. At 14,800 a second it goes on to as many
-connections as are asked for (`--connections`); at 200 and 2,500 it ends sooner, for time's sake: that is what rows differ by.
+Each new connection carries 512 bytes in both directions and stays open. A process may have 20,000 files, so there are several
+processes of each kind. Times are those of the connections since the row above. Slabs are the kernel's, files and inodes included,
+for both ends of a connection; a server alone has half. At 14,800 a second connections are opened up to `--connections`; at 200 and
+2,500 a second the run ends earlier, so compare rows with equal numbers of connections.
 ";
 
 const LIFETIMES: &str = "
-What a request does to a connection: *udp* has none; *persistent* takes one of those that were opened before; *persistent-with-open* opens one that stays, as a phone's
-first REGISTER does; *transaction* opens one and closes it behind the answer; *dialog* keeps one for a call. Where each request opens one that
-stays, there are as many requests as a process may have files, and no more: at a high rate that is a second or some.
+Requests use connections in one of these ways: *udp* uses none; *persistent* an open one; *persistent-with-open* a new one that stays
+open, as for a phone's first REGISTER; *transaction* a new one that is closed after the response; *dialog* one for the whole call.
+With *persistent-with-open*, the limit on open files bounds the number of requests, so a run at a high rate lasts about a second.
 ";
 
 #[derive(Debug, Parser)]
@@ -109,7 +103,7 @@ fn report(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     // Widens the ephemeral port range, in this namespace only.
     std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "1024 65535")?;
     let (connections, seconds) = if arguments.quick { (20_000, 1) } else { (arguments.connections, arguments.seconds) };
-    let mut text = format!("{HEAD}{}", circumstances(&command_line("strowger-bench --bin tcp")));
+    let mut text = circumstances(&command_line("strowger-bench --bin tcp"));
     eprintln!("the echo server, more and more connections");
     text.push_str(GROWTH);
     for (rate, connections) in
@@ -126,15 +120,15 @@ fn report(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     text.push_str(&registrar::measure(&programs::strowger(None), seconds)?);
     eprintln!("one message");
     text.push_str(
-        "\n## The parts of one message\n\nOne thread is phone and server: a REGISTER that refreshes, and its 200. One system call receives and one sends, where \
-         `strowger serve` has one for several. Parsing is finding the lines and the values in them, and checking the \
-         rest; the second the shard does itself, and what it takes, measured before, is taken off.\n",
+        "\n## The parts of one message\n\nOne thread is both phone and server: it sends a refreshing REGISTER and reads \
+         the 200. It receives and sends with one system call each; `strowger serve` batches them. *Parsing* finds lines \
+         and values and validates the rest. The shard does that itself, so *SIP* is its time minus the parsing time.\n",
     );
     text.push_str(&parts::measure(if arguments.quick { 10_000 } else { 200_000 })?);
     print!("{text}");
     if !arguments.quick {
         let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("TCP.md");
-        std::fs::write(arguments.output.as_ref().unwrap_or(&usual), text)?;
+        replace(arguments.output.as_ref().unwrap_or(&usual), "tcp", &text)?;
     }
     Ok(())
 }

@@ -276,21 +276,21 @@ impl Bench {
             "{}- Each server: {:.1} % of a core, {} µs of every {} µs, all of its threads together\n\n\
              {}\n\n\
              ## How it is measured\n\n\
-             S*n*P*m* as in the paper: *n* servers of the first stage, which pass each request to the cluster that has the share of its user, and *m* \
-             clusters of one server each; B2: of two, which share registrations and the cluster's users. S0P1 is one server alone. All \
-             servers are on the first core, each in a control group of its own; the generators (the engine of `strowger load`, callers and \
-             callees) on the second one, in a network namespace. There are as many generators as first-stage servers, each with its part of the \
-             rate and of the {USERS} users.\n\n\
-             A call is the paper's Proxy 200: INVITE, 180, 200, ACK, BYE, 200, to a user who has registered; calls come at random (Poisson). \
-             INVITE and its answers pass both stages. The first stage keeps no state and does not stay on the way, so ACK and BYE go from the caller to \
-             the second stage; in the paper they pass both. Nothing is sent again, and a call counts where each of its requests has its 2xx within 2 s. A registration is \
-             a REGISTER of a user who is registered, without a password. Loads are parts of what is planned to be carried at most; all loads of a \
-             layout run one after the other on the same servers, the first one after {fill} s that do not count, the others after {warm_up} s; \
-             each is counted for {seconds} s. `timers.t1` is {T1}, so that as many transactions end as begin.\n\n\
-             *Planned* is `strowger plan two-stage`: τ(λ) = Σ_j min(f_j·min(λ, n·C_s), C_p), with C_s and C_p as measured below, the shares f_j of the \
-             users that each cluster had, and the load λ that was really offered. What it leaves out: that a server which refuses work spends time \
-             on that, and that calls wait in bursts.\n\n\
-             The configuration of S2P2 for all of its servers, which are started with `strowger serve -c strowger.toml --as s1`:\n\n\
+             S*n*P*m* is the paper's notation: *n* first-stage servers, which forward each request to the cluster of its user, \
+             and *m* clusters of one server each. B2: clusters of two servers, which share registrations and the cluster's \
+             users. S0P1 is one server alone. All servers are on the first core, each in its own control group. The generators \
+             (the engine of `strowger load`, callers and callees) are on the second, in a network namespace; each first-stage \
+             server has one, with an equal part of the rate and of the {USERS} users.\n\nA call is the paper's Proxy 200 to a \
+             registered user: INVITE, 180, 200, ACK, BYE, 200; calls arrive as a Poisson process. The INVITE and its responses \
+             pass both stages. The first stage keeps no state and adds no Record-Route, so ACK and BYE go from the caller \
+             directly to the second stage; in the paper they pass both. Nothing is retransmitted, and a call counts if each \
+             of its requests gets its 2xx within 2 s. A registration is a REGISTER of a registered user, without a password. \
+             Loads are fractions of the planned maximum. All loads of a layout run one after the other on the same servers, \
+             the first after {fill} s of warm-up, the others after {warm_up} s; each is measured for {seconds} s. `timers.t1` \
+             is {T1}, so that transactions end as fast as they begin.\n\n*Planned* is `strowger plan two-stage`: τ(λ) = Σ_j \
+             min(f_j·min(λ, n·C_s), C_p), with C_s and C_p as measured below, f_j the share of users of each cluster, and λ the \
+             load actually offered. The model omits the time that a server spends on refusing work and the bursts of calls.\n\n\
+             The configuration of S2P2 for all servers, which are started with `strowger serve -c strowger.toml --as s1`:\n\n\
              ```toml\n{configured}```\n",
             self.around,
             quota.percent(),

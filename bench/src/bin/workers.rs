@@ -8,32 +8,23 @@ use std::time::Duration;
 use clap::Parser;
 use strowger_bench::namespace::enter;
 use strowger_bench::programs;
+use strowger_bench::register::report::replace;
 use strowger_bench::register::rounds::median;
 use strowger_bench::server::{circumstances, command_line};
 use strowger_bench::workers::run::{Outcome, RunOptions, Server, Work};
 
 /// Text above the table.
-const HEAD: &str = "# Workers that share one peer
+const HEAD: &str = "All messages of a side come from one address and port, as from a trunk, so the kernel delivers them all to one worker.
+A control group limits each worker thread to the same share of a core. A server with one worker and one with two are
+warmed up and then alternate, a few seconds each, so that other work of the machine affects both. Each ratio is of two
+consecutive turns. Enough requests are outstanding to keep one worker busy while the other waits for its next period of
+10 ms. *At their limit* is the share of periods in which the workers used up their quota; far below 100 %, something
+else was the limit. *Handed over* is the share of messages that one worker received and
+another processed.
 
-Written by `strowger-bench`; it needs root, for a network namespace and the processor controller of control groups v1:
-
-```
-cargo build --release -p strowger
-cargo run --release -p strowger-bench --bin workers               # about 11 minutes
-cargo run --release -p strowger-bench --bin workers -- --quick    # a smoke test; writes nothing
-```
-
-All messages of a side come from one address and port, as from a trunk, so the kernel gives them all to one worker. Each
-worker thread is held to the same part of a core by a control group of its own. A server with one worker and one with
-two, which keep their shards on all of theirs, are made warm and then have their turns, a few seconds each, so that what
-else the machine does meets both; each ratio is of two turns that followed each other. There are so many requests at a
-time that one worker has work while the other waits for its next period of 10 ms. *At their limit* is the share of
-time's periods in which the workers had used all that they may: far below 100 %, something else was the limit. *Handed
-over* is the share of the messages that one worker received and another one dealt with.
-
-What keeps two from carrying twice as much: of a message that is handed over its receiver reads what tells whose it is,
-and copies it, so that another core's caches have it; and each worker has fewer answers at a time that could leave
-joined. What that costs is the difference between the processor times of one and two.
+Two workers carry less than twice as much for two reasons. For a message that it hands over, the receiving worker reads
+the keys that identify the shard and copies the message into another core's caches. And each worker has fewer responses
+at a time that can be sent as one segmented datagram. The difference in CPU time between one and two shows the cost.
 ";
 
 #[derive(Debug, Parser)]
@@ -103,7 +94,7 @@ fn main() {
     println!("{text}");
     if !arguments.quick {
         let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("WORKERS.md");
-        std::fs::write(arguments.output.unwrap_or(usual), text).expect("the table can be written");
+        replace(&arguments.output.unwrap_or(usual), "workers", &text).expect("the table can be written");
     }
 }
 

@@ -222,10 +222,10 @@ impl Drop for Engine {
 #[must_use]
 pub fn settings() -> String {
     format!(
-        "Redis: `appendonly yes`, `appendfsync everysec`, `save \"\"`; its file is not written anew while it is measured, for it lies on the disk \
-         of the server's journal, which it would hold up. PostgreSQL: its defaults (`fsync`, `synchronous_commit` on), \
-         `shared_buffers` {PAGES}B. MariaDB: its defaults (`innodb_flush_log_at_trx_commit = 1`, no binary log), \
-         `innodb_buffer_pool_size` {PAGES}B."
+        "Redis: `appendonly yes`, `appendfsync everysec`, `save \"\"`; rewrites of its file are off during \
+         measurements, because they would slow down the server's journal on the same disk. PostgreSQL: \
+         its defaults (`fsync`, `synchronous_commit` on), `shared_buffers` {PAGES}B. MariaDB: its defaults \
+         (`innodb_flush_log_at_trx_commit = 1`, no binary log), `innodb_buffer_pool_size` {PAGES}B."
     )
 }
 

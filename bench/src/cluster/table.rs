@@ -47,8 +47,8 @@ pub fn summary(results: &Results) -> String {
         let said = match (goal.is_met, goal.is_at_load) {
             (true, true) => "met",
             (false, true) => "**missed**",
-            (true, false) => "met, with less load than the goal has",
-            (false, false) => "**missed**, with less load than the goal has",
+            (true, false) => "met, at a load below the goal's",
+            (false, false) => "**missed**, at a load below the goal's",
         };
         let _ = writeln!(text, "| {} | {} | {said} |", goal.what, goal.found);
     }
@@ -59,10 +59,10 @@ fn share(results: &Results) -> Option<Goal> {
     let (alone, shared) = (results.full_rate(Contender::Alone)?, results.full_rate(Contender::Redis)?);
     let own = 100.0 * results.own_share(Contender::Redis)?;
     Some(Goal {
-        what: "A member keeps ≥ 50 % of the rate that it has alone, write-through".to_owned(),
+        what: "A member keeps ≥ 50 % of its rate alone, write-through".to_owned(),
         found: format!(
-            "{shared:.0} of {alone:.0} REGISTERs a second, {:.0} %, where Redis has the same core; {own:.0} % by the processor time \
-             of the member's own",
+            "{shared:.0} of {alone:.0} REGISTERs a second, {:.0} %, with \
+             Redis on the same core; {own:.0} % by the member's own CPU time",
             100.0 * shared / alone
         ),
         is_met: shared >= GOAL_SHARE * alone,
@@ -85,7 +85,7 @@ fn warm(results: &Results) -> Option<Goal> {
     let found = results.joined(Contender::Redis)?;
     let warm = found.warm_s?;
     Some(Goal {
-        what: "A new server serves within 5 s where there are 1,000,000 registrations".to_owned(),
+        what: "A new server serves within 5 s with 1,000,000 registrations".to_owned(),
         found: format!("{warm:.1} s with {}", found.bindings),
         is_met: warm <= GOAL_WARM_S && found.found == Some(found.bindings),
         is_at_load: found.bindings >= GOAL_BINDINGS,
@@ -111,7 +111,7 @@ fn calls(results: &Results) -> Option<Goal> {
     let moved = found.during.p99_ms - found.before.p99_ms;
     Some(Goal {
         what: format!(
-            "No call to a known phone fails while Redis stands still, and INVITE to 180 moves by ≤ 1 ms (p99), {:.0} calls a second",
+            "No call to a known phone fails while Redis is stopped, and INVITE to 180 changes by ≤ 1 ms (p99), {:.0} calls a second",
             found.rate
         ),
         found: format!(
@@ -129,10 +129,10 @@ fn registers(results: &Results) -> Option<Goal> {
     let (least, most) = (registers.least_ms?, registers.most_ms?);
     let in_time = least >= GOAL_503_MS.0 && most <= GOAL_503_MS.1;
     Some(Goal {
-        what: "Then a REGISTER gets 503 after 2 s, and all is drained and the same on both when Redis goes on"
+        what: "Meanwhile a REGISTER gets 503 after 2 s; when Redis continues, the queues drain and both servers agree"
             .to_owned(),
         found: format!(
-            "{} of {}, after {:.2} to {:.2} s; drained {} s, the same {} s after it goes on",
+            "{} of {}, after {:.2} to {:.2} s; drained {} s, equal {} s after Redis continues",
             registers.unavailable,
             registers.sent,
             least / 1e3,
@@ -197,10 +197,10 @@ fn rates(results: &Results) -> String {
     text
 }
 
-const RATES_SAID: &str = "*Of alone* is the rate as a part of that of one server alone: of a Strowger with write-through, or of a Kamailio with memory (0). \
-    *By its own CPU* is the same of the \
-    processor time that the server itself uses for a REGISTER: what is left where the engine has a machine of its own. Where *the other \
-    core* is near 1, the phones were the limit and not the server.";
+const RATES_SAID: &str = "*Of alone* compares the rate with that of one server alone: Strowger with \
+    write-through, or Kamailio with memory (0). *By its own CPU* compares the CPU \
+    time of the server itself per REGISTER: it estimates the rate when the engine \
+    has its own machine. Where *the other core* is near 1, the phones were the limit.";
 
 /// Formats the resources used and the errors.
 fn spent(pace: &PaceResult) -> String {
@@ -248,9 +248,9 @@ fn propagated(results: &Results) -> String {
     }
     let mut text = String::from(
         "\n## When the other server knows\n\n![Times until the other server finds the phone](plots/cluster-propagation.svg)\n\n\
-         Phones that were not registered before register at the first server; of every 25th the second one is asked for its contact from the \
-         moment of the 200 on, every 0.5 ms until it has one. The time includes that question and its answer. With DMQ, and with `disk`, the \
-         200 does not wait for the engine; Kamailio with MariaDB alone (3) reads the database for each question.\n\n\
+         Phones without a registration register at the first server. From the 200 on, the second server is queried every 0.5 ms for \
+         the contact of every 25th phone until it responds with one; the time includes that query and its response. With DMQ and \
+         with `disk`, the 200 does not wait for the engine. Kamailio with MariaDB alone (3) reads the database for each query.\n\n\
          | | asked/s | REGISTER/s | sample | not found in 5 s | p50 ms | p90 ms | p99 ms | p99.9 ms |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for one in &results.propagation {
@@ -269,9 +269,9 @@ fn joined(results: &Results) -> String {
         return String::new();
     }
     let mut text = String::from(
-        "\n## A new server\n\nAll phones register at one server, then a second one is started. *Serves after* is from the start of its program \
-         until it answers a REGISTER with 200. Bytes are private memory above that of an empty server, by registration, once the transactions \
-         have ended; where they registered, what the journal's checkpoint has just merged is still among it. Of the engine all memory of its processes, and the growth of its files.\n\n\
+        "\n## A new server\n\nAll phones register at one server, then a second one is started. *Serves after* counts from the start of the program to \
+         its first 200 to a REGISTER. Bytes per registration are private memory above that of an empty server, after the transactions have ended; at the \
+         first server they include pages of the last checkpoint. The engine's bytes are the memory of all its processes and the growth of its files.\n\n\
          | | registrations | first REGISTER/s | serves after s | found | B each where it registered | B each at the new server | engine: B of memory each | B of files each |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
@@ -298,9 +298,9 @@ fn frozen(results: &Results) -> String {
         return String::new();
     }
     let mut text = String::from(
-        "\n## An engine that stands still\n\nCalls (INVITE, 180, 200, ACK, BYE, 200) through the first server to phones that have registered \
-         there; all processes of the engine get SIGSTOP, and SIGCONT at the end. Meanwhile ten other phones a second register. *Same* is when \
-         both servers tell as many registrations, which they do up to a second late.\n\n\
+        "\n## A stopped engine\n\nCalls (INVITE, 180, 200, ACK, BYE, 200) go through the first server to phones registered there. \
+         All processes of the engine are stopped with SIGSTOP and continued with SIGCONT at the end. Meanwhile ten other phones \
+         a second register. *Same* is when both servers report equally many registrations; reports may lag by a second.\n\n\
          | | calls/s | stood still s | calls before | failed | INVITE→180 p50 ms | p99 ms | calls meanwhile | failed | p50 ms | p99 ms | REGISTERs | 200 | 503 | other | 503 after ms | first 200 after s | drained after s | same after s | registrations |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
@@ -348,7 +348,7 @@ mod tests {
         results.frozen[0].during.failed = 3;
         let text = summary(&results);
         assert_eq!(text.matches("| **missed** |").count(), 3, "{text}");
-        assert!(text.contains("**missed**, with less load") && text.contains("| met, with less load"), "{text}");
+        assert!(text.contains("**missed**, at a load below") && text.contains("| met, at a load below"), "{text}");
         assert_eq!(summary(&Results::default()), "");
     }
 
@@ -366,6 +366,6 @@ mod tests {
                 false => columns = 0,
             }
         }
-        assert!(text.contains("## A new server") && text.contains("## An engine that stands still"));
+        assert!(text.contains("## A new server") && text.contains("## A stopped engine"));
     }
 }

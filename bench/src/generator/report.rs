@@ -86,7 +86,7 @@ impl Figures {
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let mut text = String::from(
-            "## Arrivals on the wire\n\nBy the time-stamps of the kernel that receives each call's first message. Nobody answers: the calling end alone.\n\n\
+            "## Arrivals on the wire\n\nMeasured by the receiving kernel's time stamps of each call's first message. Only the calling end runs; nobody answers.\n\n\
              | what | threads | found | wanted |\n|---|---:|---:|---:|\n",
         );
         // Writing to a String cannot fail.
@@ -104,8 +104,8 @@ impl Figures {
             let _ = writeln!(
                 text,
                 "| {what}, the middle one of {} (± {:.3} each) | {threads} | **{wire:.3}** | 0.95 to 1.05 |\n\
-                 | of threads that only look at the clock | {threads} | {clock:.3} | |\n\
-                 | all of them, on the wire; by the clock | {threads} | {}; {} | |",
+                 | threads that only watch the clock | {threads} | {clock:.3} | |\n\
+                 | all runs, on the wire; by the clock | {threads} | {}; {} | |",
                 found.wire.len(),
                 found.error,
                 list(&found.wire),
@@ -121,9 +121,9 @@ impl Figures {
 
     fn push_rates(&self, text: &mut String) {
         text.push_str(
-            "\n## Calls\n\nINVITE, 180, 200, ACK, BYE, 200 over UDP, straight from the calling end to the called one. A rate is clean \
-             where every call is carried, nothing is sent again, and it is reached within 1 %; ours besides must begin its calls in \
-             time (1 ms at the median, 50 ms at the 99th percentile).\n\n| what | cores | calls/s | CPU a call |\n|---|---:|---:|---:|\n",
+            "\n## Calls\n\nINVITE, 180, 200, ACK, BYE, 200 over UDP, directly from caller to callee. A rate is *clean* if every call \
+             is carried, nothing is retransmitted and the rate is reached within 1 %. Ours must also start calls in time (within \
+             1 ms at the median, 50 ms at the 99th percentile).\n\n| what | cores | calls/s | CPU a call |\n|---|---:|---:|---:|\n",
         );
         let rate =
             |probe: &Option<Probe>| probe.as_ref().map_or("none".to_owned(), |probe| format!("{:.0}", probe.asked));
@@ -154,7 +154,7 @@ impl Figures {
         }
         let _ = writeln!(
             text,
-            "\nCPU a call beside the relay's: {:.2} times, the median of {} rounds in turn (wanted: 1.5).",
+            "\nCPU a call: {:.2} times the relay's, the median of {} alternating rounds (wanted: 1.5).",
             self.middle(|round| round.ours.cost / round.relay.cost),
             self.rounds.len()
         );

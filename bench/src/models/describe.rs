@@ -26,35 +26,35 @@ pub const PARTS: [Part; 5] = [
     Part {
         name: "waits",
         title: "The wait for one thread",
-        about: "One thread that never sleeps (`--architecture event-based --timing --awake`), calls as a Poisson process, and a pause \
-                before each message, exponentially distributed around 20 ms, so that messages come as independently of each other as \
-                M/G/1 has it.",
+        about: "One thread that never sleeps (`--architecture event-based --timing --awake`). Calls \
+                arrive as a Poisson process, and each message is preceded by a pause, exponentially \
+                distributed with a mean of 20 ms, so that messages arrive as independently as M/G/1 assumes.",
         seen: "waits-seen",
         unseen: "waits-unseen",
     },
     Part {
         name: "waits-asleep",
         title: "The same for a thread that sleeps",
-        about: "Where nothing waits, the thread sleeps (`--timing` alone). A message that finds it asleep has to wake it up, which is part \
-                of that message's service: E[X] falls as the load grows, as the thesis's α rises.",
+        about: "An idle thread sleeps (`--timing` alone). Waking it is part of the service of the message \
+                that finds it asleep, so E[X] falls as the load, and with it the thesis's α, rises.",
         seen: "waits-asleep-seen",
         unseen: "waits-asleep-unseen",
     },
     Part {
         name: "waits-at-once",
-        title: "Where M/G/1 stops being true",
-        about: "The thread that never sleeps, predicted by the profile of the first table, but calls without pauses: 180 and 200, ACK and BYE \
-                come back to back, each because the server has sent something a moment before. Arrivals are no Poisson process then, and \
-                messages wait longer than the model says.",
+        title: "Where M/G/1 does not hold",
+        about: "The thread that never sleeps, predicted by the profile of the first table, but for calls without \
+                pauses: 180 and 200, and ACK and BYE, arrive back to back, each in response to something the server has \
+                just sent. Arrivals are then not a Poisson process, and messages wait longer than the model predicts.",
         seen: "waits-seen",
         unseen: "waits-at-once",
     },
     Part {
         name: "pools",
         title: "What thread pools drop",
-        about: "Thread pools of the [architectures](ARCHITECTURES.md) on one core (`--architecture thread-pool --threads c --receive-buffer \
-                1000`), at loads at which next to nothing is dropped, give E[X₁] and β(λ, c); M/M/c/K then predicts the drops of other runs, of \
-                a pool of three that no fit has seen among them.",
+        about: "Thread pools of the [architectures](ARCHITECTURES.md) on one core (`--architecture thread-pool \
+                --threads c --receive-buffer 1000`). Runs at loads with almost no drops give E[X₁] and β(λ, c); \
+                M/M/c/K then predicts the drops of other runs, including those of a pool of three that is in no fit.",
         seen: "pools-seen",
         unseen: "pools-unseen",
     },
@@ -202,7 +202,7 @@ fn rows(found: &Value, name: &str) -> Vec<Value> {
 
 fn types(file: &Path) -> Result<String, String> {
     let mut text = String::from(
-        "What the types of messages take, at a load of about one half:\n\n| message | share % | E[X] µs | Var[X]/E[X]² |\n|---|---:|---:|---:|\n",
+        "CPU time by message type, at a load of about one half:\n\n| message | share % | E[X] µs | Var[X]/E[X]² |\n|---|---:|---:|---:|\n",
     );
     for (message, share, service, scv) in types_at(file, 0.5).map_err(|error| format!("{}: {error}", file.display()))? {
         let _ = writeln!(text, "| {message} | {:.1} | {service} | {scv} |", 100.0 * share);

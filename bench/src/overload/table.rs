@@ -80,8 +80,8 @@ fn costs(results: &Results, text: &mut String) {
     let Some(percent) = median_percent(&results.costs) else { return };
     let _ = write!(
         text,
-        "\n## What control costs where there is no overload\n\nStrowger on a whole core, 64 calls at once, with and without control by \
-         turns. The median of the pairs: {percent:+.1} %.\n\n\
+        "\n## What control costs where there is no overload\n\nStrowger on a whole core with 64 concurrent \
+         calls, alternately with and without control. The median of the pairs: {percent:+.1} %.\n\n\
          | pair | with control, µs a call | without, µs a call | difference % |\n|---|---:|---:|---:|\n"
     );
     for (number, cost) in (1..).zip(&results.costs) {
@@ -94,8 +94,8 @@ fn capacities(results: &Results, text: &mut String) {
         return;
     }
     text.push_str(
-        "\n## Capacity\n\nThe highest rate at which at least 99.9 % of the calls are carried, with INVITE to 200 within 250 ms at the 99th \
-         percentile; the median of the searches. *Closed loop*: the throughput with 64 calls at once.\n\n\
+        "\n## Capacity\n\nThe highest rate at which at least 99.9 % of the calls are carried and the 99th percentile of INVITE \
+         to 200 is at most 250 ms; the median of the searches. *Closed loop*: the throughput with 64 concurrent calls.\n\n\
          | | | calls/s | searches | p99, ms | closed loop, calls/s |\n|---|---|---:|---|---:|---:|\n",
     );
     for mode in [Mode::Udp, Mode::Tcp, Mode::Passwords] {
@@ -120,9 +120,9 @@ fn loads(results: &Results, mode: Mode, title: &str, text: &mut String) {
     let name = if mode == Mode::Tcp { "overload-tcp.svg" } else { "overload-udp.svg" };
     let _ = write!(
         text,
-        "\n## {title}\n\n*Goodput* is calls that were answered and ended properly, a second, in percent of the capacity; *of what can be* is \
-         the same below the capacity, where it is bounded by what is offered. *BYEs* are those of answered calls that were answered. Setup is \
-         from the first copy of an INVITE to its 200. What the generator was late for is marked with \\*.\n\n![{title}](plots/{name})\n\n\
+        "\n## {title}\n\n*Goodput* is the rate of calls that were answered and ended normally, in percent of the capacity. *Of what can be* \
+         is in percent of the offered load where that is below the capacity. *BYEs* are the answered BYEs of answered calls. Setup is the \
+         time from the first copy of an INVITE to its 200. \\* marks loads for which the generator was late.\n\n![{title}](plots/{name})\n\n\
          | | load | offered/s | goodput/s | goodput % | of what can be % | BYEs % | setup p50, ms | p99, ms | 503/s | sent again/s | \
          dropped by the kernel/s | CPU, cores | quota used up % |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
@@ -157,10 +157,10 @@ fn steps(results: &Results, text: &mut String) {
     let (times, step_s) = (first.times, first.step_s);
     let _ = write!(
         text,
-        "\n## A step\n\n{BASE}× the capacity, {times}× for {step_s:.0} s, and {BASE}× again. Who called during the step goes on repeating the INVITE \
-         for 32 s behind it. *Full service* is counted from the end of the step to the first second in which at least {:.0} % of the calls \
-         that the steady callers offer are carried; *worst second* is the least of any second behind that. `bench/overload/step.csv` has the \
-         course.\n\n![A step](plots/overload-step.svg)\n\n\
+        "\n## A step\n\n{BASE}× the capacity, {times}× for {step_s:.0} s, and {BASE}× again. Callers of the step retransmit \
+         their INVITEs for up to 32 s after it. *Full service* is the time from the end of the step to the first second \
+         in which at least {:.0} % of the steady callers' calls are carried; *worst second* is the lowest share in \
+         any later second. `bench/overload/step.csv` has the time series.\n\n![A step](plots/overload-step.svg)\n\n\
          | | carried during the step, calls/s | % of the capacity | full service after, s | worst second behind, % |\n|---|---:|---:|---:|---:|\n",
         100.0 * FULL
     );
@@ -182,9 +182,9 @@ fn flood_table(results: &Results, text: &mut String) {
     }
     let _ = write!(
         text,
-        "\n## Floods\n\nInnocent callers at {INNOCENT}× the capacity from 200 addresses, and a flood of {FLOOD}× as many requests a second from \
-         other addresses. REGISTER and INVITE need passwords, which innocent callers have. *Sent to the flood* is bytes that went to the \
-         flood's addresses for each byte that came from them.\n\n\
+        "\n## Floods\n\nInnocent callers at {INNOCENT}× the capacity from 200 addresses, and a flood of {FLOOD}× as \
+         many requests a second from other addresses. REGISTER and INVITE need passwords, which innocent callers have. \
+         *Sent to the flood* is the number of bytes sent to the flood's addresses per byte received from them.\n\n\
          | | flood | flood/s | calls/s | carried % | setup p50, ms | p99, ms | sent to the flood | CPU, cores |\n\
          |---|---|---:|---:|---:|---:|---:|---:|---:|\n"
     );
@@ -231,8 +231,8 @@ fn avalanches(results: &Results, text: &mut String) {
         return;
     }
     text.push_str(
-        "\n## All phones register at once\n\n`strowger load run --workload avalanche`: phones come on within 10 s, and try again as \
-         RFC 5626 (4.5) tells them until they are registered.\n\n| | phones | registered | until 99 % are, s | 503 |\n|---|---:|---:|---:|---:|\n",
+        "\n## All phones register at once\n\n`strowger load run --workload avalanche`: all phones start within 10 s and retry as in \
+         RFC 5626 (4.5) until they are registered.\n\n| | phones | registered | until 99 % are, s | 503 |\n|---|---:|---:|---:|---:|\n",
     );
     for one in &results.avalanches {
         let recovery = maybe(one.recovery_s, 1);
@@ -249,9 +249,9 @@ fn avalanches(results: &Results, text: &mut String) {
 fn paper(results: &Results, text: &mut String) {
     text.push_str(
         "\n## Beside the paper\n\nK. Ono and H. Schulzrinne, *The Impact of TCP on SIP Servers* (\"The impact of TCP on SIP servers\", \
-         section 5 and 6): their server, a thread pool, read the first line of a datagram to sort requests before any other work, and over TCP \
-         could not, for it had to find the end of each message. Both dropped new requests but BYEs when the queue of the pool was too long, \
-         with the processor below 40 %. The paper gives the curve over UDP as a plot only.\n\n\
+         sections 5 and 6): their server, a thread pool, sorts requests by the first line of a datagram before any other work. \
+         Over TCP it cannot, because it has to find the end of each message first. Both drop new requests other than BYEs when \
+         the queue of the pool is too long, with the processor below 40 %. The paper gives the curve over UDP only as a plot.\n\n\
          | | UDP: sorted by the first line | persistent TCP: not sorted |\n|---|---:|---:|\n\
          | paper: calls/s without a loss | 900 | 700 |\n\
          | paper: calls that succeed above that | falls gradually | 7 % (93 % dropped) |\n\
@@ -339,10 +339,10 @@ fn maybe(value: Option<f64>, digits: usize) -> String {
 #[must_use]
 pub fn limits() -> String {
     format!(
-        "`ratelimit` with TAILDROP for INVITEs at {LIMIT_PERCENT:.0} % of the capacity that was measured (of twice as many where each call has one INVITE without and one with credentials), 503 with Retry-After above it; \
-         where there are floods, `pike` at 60 requests of one source in 2 s, four times what an innocent caller sends. Of the module's \
-         algorithms FEEDBACK reads the load of the whole machine and NETWORK the queues of all of its sockets, which say nothing of a \
-         server that is held to a share of a core."
+        "`ratelimit` with TAILDROP for INVITEs at {LIMIT_PERCENT:.0} % of the measured capacity (of twice that where each call \
+         has one INVITE without and one with credentials), and 503 with Retry-After above it; in floods also `pike` at 60 requests \
+         of one source in 2 s, four times the rate of an innocent caller. Of the module's algorithms, FEEDBACK uses the load of \
+         the whole machine and NETWORK the queues of all its sockets, which do not reflect a server limited to a share of a core."
     )
 }
 

@@ -292,14 +292,14 @@ pub fn profile(results: &Results) -> String {
         return String::new();
     }
     let mut text = String::from(
-        "\n### Where user instructions go\n\nBy callgrind; each part its own: a crate or module, and what the compiler put into its \
-         functions.\n\n| | server | each | |\n|---|---|---:|---|\n",
+        "\n### Where user instructions go\n\nCounted by callgrind, for each crate or module \
+         with what was inlined into it.\n\n| | server | each | |\n|---|---|---:|---|\n",
     );
     // Writing to a String cannot fail.
     for (scenario, peer, parts) in &results.parts {
         let _ = writeln!(text, "| {scenario} | {peer} | {:.0} | {} |", parts.all(), parts.shares());
     }
-    text.push_str("\nThe functions that have most, each its own:\n\n| | server | |\n|---|---|---|\n");
+    text.push_str("\nThe functions with the largest shares, without their callees:\n\n| | server | |\n|---|---|---|\n");
     for (scenario, peer, parts) in &results.parts {
         let _ = writeln!(text, "| {scenario} | {peer} | {} |", parts.most());
     }

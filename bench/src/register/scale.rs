@@ -157,7 +157,7 @@ fn show(tables: &[Table; 2]) -> String {
     let ratio = many.cost() / few.cost();
     let _ = writeln!(
         text,
-        "\nA REGISTER with {} bindings takes {ratio:.2} of what it takes with {}.",
+        "\nA REGISTER with {} bindings costs {ratio:.2} times what it costs with {}.",
         many.users, few.users
     );
     text

@@ -162,7 +162,7 @@ fn what_cannot_be_done_is_said_with_a_remedy() {
         (&["answer", "--listen", "udp:192.0.2.1:5060"], 2, "--listen"),
         (&["answer", "--listen", "udp:0.0.0.0:5060"], 2, "callers reach"),
         (&["answer", "--listen", "udp:127.0.0.1:0", "--listen", "udp:0.0.0.0:5060"], 2, "callers reach"),
-        (&["answer", "--listen", "udp:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0"], 2, "by one transport"),
+        (&["answer", "--listen", "udp:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0"], 2, "over one transport"),
         (&["answer", "--listen", "tcp:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0"], 2, "answers at one address"),
         (&["answer", "--listen", "udp:127.0.0.1:0", "--service-time", "INVIT=1ms"], 2, "is no method"),
     ] {

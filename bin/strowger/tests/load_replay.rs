@@ -132,7 +132,7 @@ fn a_server_that_answers_otherwise_is_told_from_the_record() {
     assert_eq!(report["record"]["same"], 6);
     let differs = serde_json::json!([{ "method": "INVITE", "recorded": "486", "got": "200", "count": 1 }]);
     assert_eq!(report["record"]["differs"], differs);
-    assert!(out.contains("INVITE   differs from the record: 486 → 200: 1"), "{out}");
+    assert!(out.contains("INVITE   differs from the recording: 486 → 200: 1"), "{out}");
 }
 
 /// Returns the number of responses to BYEs in a trace.

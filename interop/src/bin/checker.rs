@@ -1,4 +1,4 @@
-//! Kills, stops and cuts off members and engines of one arrangement or of all, and prints what was lost.
+//! Kills, stops and isolates members and engines of one or all arrangements, and prints what was lost.
 //!
 //! `cargo run -p strowger-interop --bin checker -- --arrangement redis-sentinel`
 
@@ -9,13 +9,13 @@ use strowger_interop::checker::{Outcome, Size, check, stages};
 
 const USAGE: &str = "checker [--small] [--store MODE] [--arrangement NAME]…
 checker --stages [--small] [--engine]
-    --arrangement  one of those below; all where none is named
-    --stages       two stages instead: a first stage and clusters that get other shares of the users
-    --engine       members of these share registrations by a Redis
-    --small        as in the usual tests
-    --store        store.mode of the members: write-through (usual), write-behind or memory
-STROWGER_CHECKER_ACKNOWLEDGED, _MEMBER_KILLS, _ENGINE_KILLS, _PARTITIONS, _STOPS, _USERS and _RATE say how much of each, and of two
-stages also _FIRST_KILLS, _REBALANCINGS and _EXPIRES.";
+    --arrangement  one of the names below; default: all
+    --stages       check two stages: a first stage, and clusters whose shares of the users change
+    --engine       with --stages: members share registrations through Redis
+    --small        short run, as in the ordinary tests
+    --store        store.mode of the members: write-through (default), write-behind or memory
+STROWGER_CHECKER_ACKNOWLEDGED, _MEMBER_KILLS, _ENGINE_KILLS, _PARTITIONS, _STOPS, _USERS and _RATE set the size of the run, with
+--stages also _FIRST_KILLS, _REBALANCINGS and _EXPIRES.";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
 
 fn of_stages(words: &[String]) -> ExitCode {
     if let Some(other) = words.iter().find(|word| !["--stages", "--small", "--engine"].contains(&word.as_str())) {
-        eprintln!("{other} is no option\n{USAGE}");
+        eprintln!("unknown option {other}\n{USAGE}");
         return ExitCode::from(2);
     }
     let has = |word: &str| words.iter().any(|known| known == word);
@@ -65,9 +65,9 @@ fn read(mut words: impl Iterator<Item = String>) -> Result<(Vec<Arrangement>, Si
             "--store" => {
                 let mode = words.next().unwrap_or_default();
                 let known = ["write-through", "write-behind", "memory"].into_iter().find(|known| *known == mode);
-                store = known.ok_or_else(|| format!("{mode} is no store.mode"))?;
+                store = known.ok_or_else(|| format!("unknown store.mode {mode}"))?;
             }
-            _ => return Err(format!("{word} is no option")),
+            _ => return Err(format!("unknown option {word}")),
         }
     }
     if arrangements.is_empty() {

@@ -1,4 +1,5 @@
-//! Adds a cluster under load, and takes it out again: what becomes of calls and registrations, as a document for bench/REBALANCING.md.
+//! Adds a cluster under load and removes it again. Prints what happens to calls and registrations as a document for
+//! bench/REBALANCING.md.
 //!
 //! `cargo run --release -p strowger-interop --bin rebalance > bench/REBALANCING.md`
 
@@ -16,13 +17,13 @@ const USAGE: &str = "rebalance [--users N] [--rate N] [--registering N] [--regis
     --registering    users who register again and again, and are counted where they move (20000)
     --register-rate  their registrations a second (500)";
 
-/// How long all is well before the first change, and after the last.
+/// Undisturbed time before the first change and after each step that waits for users to move.
 const PEACE: Duration = Duration::from_secs(20);
-/// How long the users who are called may take to register, and a load to end.
+/// Time allowed for the called users to register, and for a load to end.
 const PATIENCE: Duration = Duration::from_secs(600);
 const CLUSTERS: usize = 2;
 
-/// How much of what.
+/// Size of the experiment.
 #[derive(Clone, Copy, Debug)]
 struct Size {
     users: u64,
@@ -42,13 +43,13 @@ impl Size {
                 "--rate" => size.rate = number,
                 "--registering" => size.registering = number,
                 "--register-rate" => size.register_rate = number,
-                _ => return Err(format!("{word} is no option")),
+                _ => return Err(format!("unknown option {word}")),
             }
         }
         Ok(size)
     }
 
-    /// After which time every user that registers again has had its turn once.
+    /// Returns the time in which every registering user refreshes once.
     fn turn(&self) -> Duration {
         Duration::from_secs(self.registering / self.register_rate + 3)
     }
@@ -67,16 +68,16 @@ fn main() -> ExitCode {
     }
 }
 
-/// What was measured.
+/// Results of the experiment.
 #[derive(Debug)]
 struct Measurement {
     calls: Report,
     registrations: Report,
-    /// What was done, and when that began, in seconds since 1970.
+    /// Steps with their start times, in seconds since 1970.
     steps: Vec<(&'static str, f64)>,
-    /// When the last step ended.
+    /// End of the last step.
     end: f64,
-    /// The share of the users who have moved to the new cluster.
+    /// Share of the users that moved to the new cluster.
     moved: f64,
 }
 
@@ -101,22 +102,22 @@ fn measure(size: &Size) -> Measurement {
     let mut steps = vec![("before", now_s())];
     sleep(PEACE);
 
-    steps.push(("a cluster is started and told to all", now_s()));
+    steps.push(("a third cluster starts", now_s()));
     stages.add(("c", None), &loopback(2));
     stages.reload_all();
-    steps.push(("it gets its share: 100 of 300", now_s()));
+    steps.push(("users move to it: 100 of 300", now_s()));
     stages.weigh("c", 100);
     stages.reload_all();
     sleep(size.turn());
     let moved = stages.registrations("c");
-    steps.push(("all who moved have registered there", now_s()));
+    steps.push(("moved users have registered there", now_s()));
     sleep(PEACE);
 
-    steps.push(("it gives its share back", now_s()));
+    steps.push(("users move back", now_s()));
     stages.weigh("c", 0);
     stages.reload_all();
     sleep(size.turn());
-    steps.push(("all have registered where they were", now_s()));
+    steps.push(("users have registered at their former clusters", now_s()));
     sleep(PEACE);
     let end = now_s();
     let registrations = registrations.end(PATIENCE);
@@ -133,16 +134,16 @@ fn now_s() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// The date, as 2026-11-26.
+/// Returns the date in the form 2026-11-26.
 fn today() -> String {
     let told = Command::new("date").args(["-u", "+%F"]).output();
     told.map_or_else(|_| "-".to_owned(), |told| String::from_utf8_lossy(&told.stdout).trim().to_owned())
 }
 
-/// What became of what began in one second.
+/// Outcome of the attempts that began in one second.
 #[derive(Clone, Copy, Debug)]
 struct Second {
-    /// In seconds since 1970.
+    /// Start in seconds since 1970.
     at_s: f64,
     offered: u64,
     failed: u64,
@@ -165,7 +166,7 @@ fn seconds(report: &Report) -> Vec<Second> {
     rows.map(second).collect()
 }
 
-/// Between two moments: how many were offered, how many failed, and the medians of the seconds' medians and 99th percentiles.
+/// Summarizes an interval: attempts, failures, and the medians of the per-second medians and 99th percentiles.
 fn between(seconds: &[Second], from_s: f64, to_s: f64) -> String {
     let within: Vec<&Second> = seconds.iter().filter(|second| (from_s..to_s).contains(&second.at_s)).collect();
     let sum = |of: fn(&Second) -> u64| within.iter().map(|second| of(second)).sum::<u64>();
@@ -190,13 +191,13 @@ fn document(size: &Size, measured: &Measurement) -> String {
     let Measurement { calls, registrations, steps, end, moved } = measured;
     let of = |pointer| calls.at(pointer).to_string().replace('"', "");
     let mut text = format!(
-        "# Rebalancing under load\n\nWhat calls and registrations notice when a third cluster is added to two, and when it gives its users back. \
-         Two servers of the first stage, clusters of two members that forward to each other, `store.mode = \"write-through\"`, one worker a \
-         server, all on one machine with the load.\n\n\
-         Made by `cargo run --release -p strowger-interop --bin rebalance -- --users {users} --rate {rate} --registering {registering} \
-         --register-rate {register_rate}`, {} processors ({}), Linux {}, {}.\n\n\
-         {users} users are called by s1, {rate} calls a second (INVITE, 180, 200, ACK, BYE, 200); {registering} others register by s2 again and \
-         again, {register_rate} a second.\n\n",
+        "# Rebalancing under load\n\nThe effect on calls and registrations of adding a third cluster to two, \
+         and of moving its users back. Two first-stage servers, clusters of two members that forward \
+         registrations to each other, `store.mode = \"write-through\"`, one worker per server, all on one \
+         machine with the load.\n\nMade by `cargo run --release -p strowger-interop --bin rebalance -- --users \
+         {users} --rate {rate} --registering {registering} --register-rate {register_rate}`, {} processors \
+         ({}), Linux {}, {}.\n\n{users} users are called through s1, {rate} calls a second (INVITE, 180, 200, \
+         ACK, BYE, 200); {registering} others register repeatedly through s2, {register_rate} a second.\n\n",
         of("/machine/processors"),
         of("/machine/processor"),
         of("/machine/kernel"),

@@ -1,4 +1,5 @@
-//! Tries each way to share load over servers, and prints what it keeps and breaks. As root, for it makes networks.
+//! Tries each way to share load over several servers and prints what it preserves and what it breaks. It needs root
+//! to create networks.
 //!
 //! `cargo build --bin strowger && cargo run -p strowger-interop --bin sharing -- --output bench/LOAD_SHARING.md`
 
@@ -9,8 +10,8 @@ use std::thread;
 use strowger_interop::sharing::{Kind, Row, document};
 
 const USAGE: &str = "sharing [--output FILE] [WAY]…
-    --output  where the page is written; else it is printed
-    WAY       one of those below; all where none is named";
+    --output  file to write the page to; default: standard output
+    WAY       one of the names below; default: all";
 
 fn main() -> ExitCode {
     let (kinds, output) = match read(std::env::args().skip(1)) {
@@ -23,7 +24,7 @@ fn main() -> ExitCode {
     if !kinds.iter().all(|kind| kind.available()) {
         return ExitCode::FAILURE;
     }
-    // Most of the time they wait for answers that do not come.
+    // They run concurrently, since most of the time is spent waiting for answers that do not arrive.
     let rows: Vec<Row> = thread::scope(|scope| {
         let threads: Vec<_> = kinds.into_iter().map(|kind| scope.spawn(move || Row::of(kind))).collect();
         threads.into_iter().map(|thread| thread.join().expect("the trials come to their end")).collect()
@@ -45,7 +46,7 @@ fn read(mut words: impl Iterator<Item = String>) -> Result<(Vec<Kind>, Option<Pa
     let (mut kinds, mut output) = (Vec::new(), None);
     while let Some(word) = words.next() {
         match word.as_str() {
-            "--output" => output = Some(words.next().ok_or("--output wants a file")?.into()),
+            "--output" => output = Some(words.next().ok_or("--output needs a file name")?.into()),
             name => kinds.push(name.parse()?),
         }
     }

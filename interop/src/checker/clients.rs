@@ -1,4 +1,4 @@
-//! Clients that register, refresh and unregister at one member after the other, many at once.
+//! Many concurrent clients that register, refresh and unregister at the members in turn.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -12,25 +12,25 @@ use crate::caller::accept;
 use crate::machine::Machine;
 use crate::{wait_until, wire};
 
-/// Sockets, each with a thread and its share of the users.
+/// Number of sockets, each with a thread and a share of the users.
 const SOCKETS: usize = 4;
-/// How long a client waits for a final answer, and after which time it sends again.
+/// Time allowed for a final response, and the retransmission interval.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 const RETRANSMIT: Duration = Duration::from_millis(400);
-/// For how long contacts are bound where they outlive a trial.
+/// Lifetimes of contacts that outlive a trial.
 pub(super) const LONG: Lifetimes = Lifetimes { usual: Duration::from_secs(3_600), short: Duration::from_secs(60) };
-/// One user of so many has short ones.
+/// One in this many users has contacts with the short lifetime.
 const SHORT_ONE_OF: usize = 16;
 
-/// For how long a contact is bound.
+/// Lifetimes of contacts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lifetimes {
     pub(super) usual: Duration,
-    /// Of a user who comes back only after it has expired.
+    /// Lifetime for users who return only after it has expired.
     pub(super) short: Duration,
 }
 
-/// What all clients share.
+/// State shared by all clients.
 #[derive(Debug)]
 struct Shared {
     members: Vec<SocketAddr>,
@@ -39,12 +39,12 @@ struct Shared {
     in_flight: AtomicUsize,
     is_paused: AtomicBool,
     is_over: AtomicBool,
-    /// How long a user pauses on average.
+    /// Average pause of a user between requests.
     pause: Duration,
     lifetimes: Lifetimes,
 }
 
-/// Clients that run.
+/// Running clients.
 #[derive(Debug)]
 pub(super) struct Clients {
     shared: Arc<Shared>,
@@ -52,7 +52,7 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// Starts so many users, who make `rate` requests a second where all are answered at once.
+    /// Starts this many users, who send `rate` requests per second if all are answered at once.
     pub(super) fn start(
         machine: &Machine,
         members: Vec<SocketAddr>,
@@ -79,12 +79,12 @@ impl Clients {
         Clients { shared, threads }
     }
 
-    /// How many registrations and removals were acknowledged.
+    /// Returns the number of acknowledged registrations and removals.
     pub(super) fn acknowledged(&self) -> u64 {
         self.shared.acknowledged.load(Ordering::Relaxed)
     }
 
-    /// What is known of a user. Only [while they pause](Self::pause) that stays so.
+    /// Returns what is known of a user. It is stable only [while the clients pause](Self::pause).
     pub(super) fn history(&self, user: usize) -> MutexGuard<'_, History> {
         lock(&self.shared.histories[user])
     }
@@ -93,13 +93,13 @@ impl Clients {
         self.shared.histories.len()
     }
 
-    /// Has them begin nothing new, and waits until nothing is on its way.
+    /// Stops new requests and waits until none is pending.
     pub(super) fn pause(&self) {
         self.shared.is_paused.store(true, Ordering::SeqCst);
         wait_until("no request is on its way", || self.shared.in_flight.load(Ordering::SeqCst) == 0);
     }
 
-    /// Has them go on.
+    /// Resumes after [`pause`](Self::pause).
     pub(super) fn go_on(&self) {
         self.shared.is_paused.store(false, Ordering::SeqCst);
     }
@@ -114,7 +114,7 @@ impl Drop for Clients {
     }
 }
 
-/// The user's part of an address of record.
+/// Returns the user part of an address of record.
 pub(super) fn name(user: usize) -> String {
     format!("user{user}")
 }
@@ -123,7 +123,7 @@ fn lock(history: &Mutex<History>) -> MutexGuard<'_, History> {
     history.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A REGISTER that waits for its answer.
+/// A REGISTER that awaits its answer.
 #[derive(Debug)]
 struct Pending {
     cseq: u32,
@@ -142,7 +142,7 @@ struct User {
     next: Instant,
 }
 
-/// A socket, and the users behind it.
+/// A socket and its users.
 #[derive(Debug)]
 struct Client {
     socket: UdpSocket,
@@ -164,12 +164,12 @@ impl Client {
                     Ok((length, from)) => {
                         let text = String::from_utf8_lossy(&answer[..length]);
                         match wire::method(&text) {
-                            // A phone that is called.
+                            // The phone is called.
                             "OPTIONS" => drop(self.socket.send_to(accept(&text).as_bytes(), from)),
                             _ => self.take(&text),
                         }
                     }
-                    // A member that is dead refuses.
+                    // A dead member refuses the datagram.
                     Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
                     Err(_) => break,
                 }
@@ -177,7 +177,7 @@ impl Client {
         }
     }
 
-    /// Sends what a user has to send.
+    /// Sends what is due for a user.
     fn drive(&mut self, number: usize, now: Instant) {
         let user = &mut self.users[number];
         let waited = user.pending.len();
@@ -190,13 +190,13 @@ impl Client {
             user.begin(&self.shared, own, now);
         }
         for pending in user.pending.iter_mut().filter(|pending| now >= pending.again) {
-            // Where a member is cut off that fails, which is no reason to give up.
+            // Sending fails if a member is isolated, which is no reason to give up.
             let _ = self.socket.send_to(pending.text.as_bytes(), pending.member);
             pending.again = now + RETRANSMIT;
         }
     }
 
-    /// Takes an answer.
+    /// Handles a response.
     fn take(&mut self, text: &str) {
         let Some(status) = wire::status(text).filter(|status| *status >= 200) else { return };
         let cseq = wire::value(text, "CSeq").split(' ').next().and_then(|cseq| cseq.parse::<u32>().ok());
@@ -221,7 +221,7 @@ impl Client {
 }
 
 impl Shared {
-    /// Whether something new may begin, which then counts as being on its way.
+    /// Returns whether a new request may begin, and if so counts it as pending.
     fn begins(&self) -> bool {
         self.in_flight.fetch_add(1, Ordering::SeqCst);
         let begins = !self.is_paused.load(Ordering::SeqCst);
@@ -242,7 +242,7 @@ impl User {
         (self.random >> 33) % below
     }
 
-    /// What was on its way has ended.
+    /// Ends the pending request and schedules the next one.
     fn rest(&mut self, shared: &Shared, now: Instant) {
         shared.in_flight.fetch_sub(1, Ordering::SeqCst);
         let thousandths = u32::try_from(self.draw(2_000)).expect("few");
@@ -255,7 +255,7 @@ impl User {
         self.number.is_multiple_of(SHORT_ONE_OF)
     }
 
-    /// One REGISTER, or two at once at different members, of which the later one counts.
+    /// Begins one REGISTER, or two at once at different members, of which the one with the higher CSeq counts.
     fn begin(&mut self, shared: &Shared, own: SocketAddr, now: Instant) {
         let requests = if self.draw(8) == 0 { 2 } else { 1 };
         let first = self.draw(shared.members.len() as u64) as usize;

@@ -1,15 +1,15 @@
-//! What happens to members and engines.
+//! Faults of members and engines.
 
 use std::thread::sleep;
 
 use super::{PEACE, STANDSTILL, Size, Trial};
 
-/// After how many kills of an engine a member is killed at the same moment.
+/// One in this many engine kills coincides with a member kill.
 const BOTH_ONE_OF: u32 = 5;
-/// After how many engines were cut off a member is.
+/// Engine isolations per member isolation.
 const MEMBER_ONE_OF: u32 = 2;
 
-/// One of them.
+/// A fault to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     MemberKilled,
@@ -21,9 +21,9 @@ pub(super) enum Fault {
     BothKilled,
 }
 
-/// As many of each as are wanted, well mixed.
+/// Returns the configured number of each fault, evenly mixed.
 pub(super) fn plan(size: &Size) -> Vec<Fault> {
-    // What the disk does not have, both at once lose.
+    // Killing both at once loses what is not on the disk, so it is tried only in write-through mode.
     let both = if size.store == "write-through" { size.engine_kills / BOTH_ONE_OF } else { 0 };
     let counts = [
         (Fault::MemberKilled, size.member_kills - both.min(size.member_kills)),
@@ -34,7 +34,7 @@ pub(super) fn plan(size: &Size) -> Vec<Fault> {
         (Fault::MemberStopped, size.stops),
         (Fault::EngineStopped, size.stops),
     ];
-    // Each is spread evenly over the whole.
+    // Faults of each kind are spread evenly over the run.
     let spread = counts.into_iter().flat_map(|(fault, count)| {
         (0..count).map(move |number| (f64::from(2 * number + 1) / f64::from(2 * count), fault))
     });
@@ -44,7 +44,7 @@ pub(super) fn plan(size: &Size) -> Vec<Fault> {
 }
 
 impl Trial {
-    /// Has it happen, and waits until it is over.
+    /// Injects a fault and waits until it is over.
     pub(super) fn suffer(&mut self, fault: Fault) {
         sleep(PEACE);
         let member = self.turn % self.members.len();
@@ -66,7 +66,7 @@ impl Trial {
                 self.faults.member_kills += 1;
                 self.faults.engine_kills += 1;
             }
-            // Counted where it could be done.
+            // Counted only where isolation was possible.
             Fault::MemberCutOff | Fault::EngineCutOff => {}
         }
     }

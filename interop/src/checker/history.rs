@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-/// What a binding or a removal may be off in time: a member notices after a moment that something has expired.
+/// Tolerance for the time of a binding or removal: a member notices an expiry with a delay.
 const LEEWAY: Duration = Duration::from_secs(3);
 
-/// The last change of a registration that was acknowledged.
+/// The last acknowledged change of a registration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AcknowledgedChange {
     pub(super) cseq: u32,
-    /// When it was sent and when it was acknowledged, and for how long it binds; `None` for a removal.
+    /// When the change was sent and acknowledged, and the lifetime of the binding. `None` for a removal.
     pub(super) bound: Option<(Instant, Instant, Duration)>,
 }
 
@@ -17,29 +17,31 @@ pub(super) struct AcknowledgedChange {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct History {
     pub(super) acknowledged: Option<AcknowledgedChange>,
-    /// The CSeq that was used last.
+    /// Last CSeq used.
     pub(super) used: u32,
 }
 
-/// What contradicts a history.
+/// How an observation contradicts a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contradiction {
-    /// A binding that was acknowledged, and has not expired, is not there, or an older one is there instead.
+    /// A binding that was acknowledged and has not expired is missing, or an older one is listed instead.
     Lost,
-    /// A binding is there that was removed or has expired.
+    /// A binding is listed that was removed or has expired.
     Returned,
 }
 
-/// The preference that a REGISTER with this CSeq gives its contact, in thousandths: what is listed shows which one it was.
+/// Returns the q value of the contact in a REGISTER with this CSeq, in thousandths. It shows which REGISTER a listed
+/// binding is from.
 pub(super) const fn preference(cseq: u32) -> u32 {
     cseq % 1_000
 }
 
 impl History {
-    /// What contradicts it where a member lists this registration with such a preference, or does not list it.
+    /// Returns the contradiction, if any, between the history and a member that lists this registration with the
+    /// given q value or not at all.
     pub(super) fn contradiction(&self, now: Instant, listed: Option<u32>) -> Option<Contradiction> {
         let acknowledged = self.acknowledged?;
-        // What came later without an answer may count.
+        // A later change without an answer may or may not have taken effect.
         if acknowledged.cseq != self.used {
             return None;
         }

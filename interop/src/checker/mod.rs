@@ -1,6 +1,6 @@
-//! A checker in the manner of Jepsen: members and their engines are killed, stopped and cut off while clients register, refresh and
-//! unregister, and keep a history. After each fault every member has what was acknowledged, and nothing that was removed. What got no
-//! answer, or 503, may be either.
+//! A Jepsen-style checker. Members and their engines are killed, stopped and isolated while clients register,
+//! refresh, unregister and keep a history. After each fault every member must have what was acknowledged, and nothing
+//! that was removed. A change answered with 503 or not at all may or may not have taken effect.
 
 mod clients;
 mod faults;
@@ -24,41 +24,41 @@ use self::history::Contradiction;
 
 const KEY: [u8; 16] = *b"a key of members";
 const MEMBERS: u16 = 3;
-/// Within which time after a fault has ended every member has everything.
+/// Time after the end of a fault within which every member must have all registrations.
 const SETTLED: Duration = Duration::from_secs(15);
 
-/// Registrations that are told of after a fault.
+/// Maximum number of contradictions reported after one fault.
 const TOLD: usize = 5;
-/// How long clients work in peace before the next fault.
+/// Undisturbed time before the next fault.
 const PEACE: Duration = Duration::from_millis(400);
-/// How long a server or an engine stands still or is cut off: long enough that everybody notices.
+/// Time for which a server or an engine is stopped or isolated: long enough to be noticed by all others.
 const STANDSTILL: Duration = Duration::from_millis(2_500);
-/// How long the clients go on after the last fault, until enough was acknowledged.
+/// Maximum time for which clients continue after the last fault, until enough changes are acknowledged.
 const REST: Duration = Duration::from_secs(300);
 
-/// How much is done.
+/// Extent of a check.
 #[derive(Clone, Debug)]
 pub struct Size {
-    /// Registrations and removals that are acknowledged at least.
+    /// Minimum number of acknowledged registrations and removals.
     pub acknowledged: u64,
-    /// Members that are killed, one after the other.
+    /// Member kills, one at a time.
     pub member_kills: u32,
-    /// Engines that are killed; another one takes over where there is one.
+    /// Engine kills. Another engine takes over if there is one.
     pub engine_kills: u32,
-    /// Engines that are cut off from all others for a while.
+    /// Temporary isolations of an engine from all others.
     pub partitions: u32,
-    /// Members and engines that stand still for a while, as many of each.
+    /// Temporary stops: this many of members and as many of engines.
     pub stops: u32,
-    /// Users, of whom each has one contact.
+    /// Users, each with one contact.
     pub users: usize,
-    /// Requests a second.
+    /// Requests per second.
     pub rate: u32,
     /// `store.mode` of the members.
     pub store: &'static str,
 }
 
 impl Size {
-    /// What fits among the usual tests.
+    /// Size that fits into the ordinary tests.
     pub const SMALL: Size = Size {
         acknowledged: 500,
         member_kills: 1,
@@ -69,7 +69,7 @@ impl Size {
         rate: 200,
         store: "write-through",
     };
-    /// What is to be shown of an arrangement.
+    /// Size for a full check of an arrangement.
     pub const FULL: Size = Size {
         acknowledged: 100_000,
         member_kills: 50,
@@ -81,8 +81,8 @@ impl Size {
         ..Size::SMALL
     };
 
-    /// As the environment says: `STROWGER_CHECKER_ACKNOWLEDGED`, `_MEMBER_KILLS`, `_ENGINE_KILLS`, `_PARTITIONS`, `_STOPS`,
-    /// `_USERS`, `_RATE`.
+    /// Returns the size with values from the environment: `STROWGER_CHECKER_ACKNOWLEDGED`, `_MEMBER_KILLS`,
+    /// `_ENGINE_KILLS`, `_PARTITIONS`, `_STOPS`, `_USERS`, `_RATE`.
     #[must_use]
     pub fn or_as_the_environment_says(self) -> Size {
         Size {
@@ -98,47 +98,47 @@ impl Size {
     }
 }
 
-/// What the environment says of a number, where it says something.
+/// Returns a number from the environment, or `usual` if the variable is not set.
 fn said<T: std::str::FromStr>(name: &str, usual: T) -> T {
     env::var(format!("STROWGER_CHECKER_{name}")).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
-/// What came of it.
+/// Result of a check.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// Of which arrangement.
+    /// Arrangement checked.
     pub arrangement: Arrangement,
-    /// Registrations and removals that were acknowledged.
+    /// Acknowledged registrations and removals.
     pub acknowledged: u64,
-    /// What was done to members and engines.
+    /// Faults injected.
     pub faults: Faults,
-    /// Registrations that were acknowledged, and that a member did not have in time.
+    /// Acknowledged registrations that a member did not have in time.
     pub lost: u32,
-    /// Those that were removed or had expired, and that a member had.
+    /// Removed or expired registrations that a member still had.
     pub returned: u32,
-    /// How long it took.
+    /// Duration of the check.
     pub took: Duration,
-    /// What was wrong, a line each.
+    /// Reports of what was wrong, one line each.
     pub told: Vec<String>,
 }
 
-/// How often what was done.
+/// Number of faults by kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Kills of a member.
+    /// Member kills.
     pub member_kills: u32,
-    /// Kills of an engine.
+    /// Engine kills.
     pub engine_kills: u32,
-    /// Engines that were cut off.
+    /// Isolated engines.
     pub partitions: u32,
-    /// Members that were cut off.
+    /// Isolated members.
     pub members_cut_off: u32,
-    /// Members and engines that stood still.
+    /// Stopped members and engines.
     pub stops: u32,
 }
 
 impl Outcome {
-    /// What the columns of its line are.
+    /// Column headings of the result line.
     pub const HEAD: &'static str =
         "arrangement          acknowledged member kills engine kills partitions stops   lost returned promised seconds";
 }
@@ -147,7 +147,7 @@ impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Faults { member_kills, engine_kills, partitions, members_cut_off, stops } = self.faults;
         let partitions = format!("{partitions}+{members_cut_off}");
-        // What may be lost, by the table in docs/operating/members.md: of these faults nothing.
+        // Losses permitted by the table in docs/operating/members.md: none under these faults.
         let promised = 0;
         write!(
             f,
@@ -161,10 +161,10 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Has members share registrations through such engines, and sees what they lose.
+/// Runs members that share registrations through such engines, and reports what they lose.
 ///
 /// # Panics
-/// When a server or an engine does not start or does not come back.
+/// If a server or an engine does not start or does not come back.
 #[must_use]
 pub fn check(arrangement: Arrangement, size: &Size) -> Outcome {
     let began = Instant::now();
@@ -183,12 +183,12 @@ pub fn check(arrangement: Arrangement, size: &Size) -> Outcome {
     Outcome { arrangement, acknowledged, faults, lost, returned, took: began.elapsed(), told }
 }
 
-/// A member, and where it is.
+/// A member and its machine.
 #[derive(Debug)]
 struct Member {
     server: Server,
     machine: Machine,
-    /// The number of its machine.
+    /// Index of its machine.
     place: usize,
 }
 
@@ -200,7 +200,7 @@ struct Trial {
     engines: Engines,
     lan: Lan,
     faults: Faults,
-    /// Which member's turn it is.
+    /// Counter that selects the next member.
     turn: usize,
     lost: u32,
     returned: u32,
@@ -239,7 +239,7 @@ impl Trial {
         trial
     }
 
-    /// All members take part again, and have what was acknowledged; else that is noted.
+    /// Waits until all members participate and have what was acknowledged, or records what is wrong.
     fn see_to_it_that_all_is_well(&mut self, after: &str) {
         self.clients.pause();
         let is_well = |member: &Member| {
@@ -266,12 +266,12 @@ impl Trial {
             if number < TOLD {
                 self.told.push(format!("after {after}: {contradiction:?}: {what}"));
             }
-            // Each counts once.
+            // Each contradiction counts once.
             self.clients.history(user).acknowledged = None;
         }
     }
 
-    /// Users of whom a member has something else than they know.
+    /// Returns the users for whom a member's state contradicts their history.
     fn contradictions(&self) -> HashMap<usize, (Contradiction, String)> {
         let mut all = HashMap::new();
         for member in &self.members {
@@ -290,7 +290,7 @@ impl Trial {
     }
 }
 
-/// The users whom a member lists, and the preference of each in thousandths.
+/// Returns the users that a member lists, each with its q value in thousandths.
 fn listed(server: &Server) -> HashMap<String, u32> {
     let text = server.control(&["registrations", "--limit", "10000", "--json"]);
     let listed: Value = serde_json::from_str(&text).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Somebody who asks for users as a caller does, and hears whether their phones answer.
+//! A client that looks up users as a caller does and reports whether their phones answer.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -8,16 +8,16 @@ use super::clients::name;
 use crate::machine::Machine;
 use crate::wire;
 
-/// How many questions are on their way at a time.
+/// Number of concurrent queries.
 const AT_ONCE: usize = 32;
-/// How long an answer may take, and after which time a question is sent again.
+/// Time allowed for an answer, and the retransmission interval.
 const PATIENCE: Duration = Duration::from_secs(4);
 const RETRANSMIT: Duration = Duration::from_millis(500);
 
-/// For a user, at a server.
+/// A query for a user at a server.
 pub(super) type Question = (usize, SocketAddr);
 
-/// A socket, and the number of its last request.
+/// A socket and the number of its last request.
 #[derive(Debug)]
 pub(super) struct QueryClient {
     socket: UdpSocket,
@@ -40,7 +40,7 @@ impl QueryClient {
         QueryClient { socket, cseq: 0 }
     }
 
-    /// The status that each question is answered with; `None` where there is no answer in time.
+    /// Sends all queries and returns the status of each answer, or `None` on timeout.
     pub(super) fn ask(&mut self, questions: &[Question]) -> Vec<Option<u16>> {
         let mut answers = vec![None; questions.len()];
         let mut pending: HashMap<u32, Pending> = HashMap::new();
@@ -69,13 +69,13 @@ impl QueryClient {
         let now = Instant::now();
         pending.retain(|_, one| now < one.began + PATIENCE);
         for one in pending.values_mut().filter(|one| now >= one.again) {
-            // Where a server is dead or cut off that fails, which is no reason to give up.
+            // Sending fails if a server is dead or isolated, which is no reason to give up.
             let _ = self.socket.send_to(one.text.as_bytes(), one.server);
             one.again = now + RETRANSMIT;
         }
     }
 
-    /// The number and the status of a final response.
+    /// Receives a final response and returns its number and status.
     fn receive(&self) -> Option<(u32, u16)> {
         let mut answer = [0; 4_096];
         loop {

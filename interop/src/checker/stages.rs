@@ -1,16 +1,17 @@
-//! The checker over two stages: phones register, refresh and unregister by any server of the first stage, while servers of both stages are
-//! killed, stopped and cut off, and clusters get other shares of the users.
+//! The checker for two stages. Phones register, refresh and unregister through any first-stage server while servers
+//! of both stages are killed, stopped and isolated, and the clusters' shares of the users change.
 //!
-//! After each fault every user is asked for by all entrances and at one member of any cluster, and whose registration was acknowledged is
-//! reached; who has unregistered, or let it expire, is not.
+//! After each fault every user is looked up through all first-stage servers and at one member of any cluster. A user
+//! with an acknowledged registration must be reached. One whose registration was removed or has expired must not.
 //!
-//! What holds while servers disagree on who has which users, and so what is looked for:
+//! The following must hold while servers disagree on the assignment of users, and is checked:
 //!
-//! - A change goes to the servers one after the other, in any order, and a server may be killed meanwhile.
-//! - A registration that is acknowledged before, while or after a change is found, by servers that know of it already and by those that do
-//!   not yet.
-//! - The next change comes when `registrar.expires.max` has passed since the last server was told of the one before: until then some users
-//!   are registered only where they were before that one, and are looked for nowhere else. So contacts live for a short time here.
+//! - A change reaches the servers one after the other, in any order, and a server may be killed meanwhile.
+//! - A registration acknowledged before, during or after a change is found, both by servers that have applied the
+//!   change and by those that have not.
+//! - The next change comes when `registrar.expires.max` has passed since the last server applied the previous one.
+//!   Until then some users are registered only at the cluster they had before the previous change, and no lookup goes
+//!   further back. Contacts therefore have a short lifetime here.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -25,39 +26,39 @@ use crate::machine::Lan;
 use crate::stages::{Layout, Stages};
 use crate::{Database, Program, poll};
 
-/// How long what was told of a change may be under way in the first stage and between members.
+/// Allowance for messages of a change still in transit in the first stage and between members.
 const UNDER_WAY: Duration = Duration::from_secs(1);
-/// Clusters, and the weights that the one has that is changed.
+/// Clusters. The weights below are given in turn to the cluster being changed.
 const CLUSTERS: [&str; 3] = ["a", "b", "c"];
 const WEIGHTS: [u16; 4] = [0, 100, 50, 100];
 
-/// How much is done.
+/// Extent of a check.
 #[derive(Clone, Debug)]
 pub struct Size {
-    /// Registrations and removals that are acknowledged at least.
+    /// Minimum number of acknowledged registrations and removals.
     pub acknowledged: u64,
-    /// Members that are killed.
+    /// Member kills.
     pub member_kills: u32,
-    /// Servers of the first stage that are killed.
+    /// Kills of first-stage servers.
     pub first_kills: u32,
-    /// Members that are cut off from all others for a while.
+    /// Temporary isolations of a member from all others.
     pub partitions: u32,
-    /// Members that stand still for a while.
+    /// Temporary stops of a member.
     pub stops: u32,
-    /// Changes of clusters' shares.
+    /// Changes of the clusters' shares.
     pub rebalancings: u32,
-    /// Users, of whom each has one contact.
+    /// Users, each with one contact.
     pub users: usize,
-    /// Requests a second.
+    /// Requests per second.
     pub rate: u32,
-    /// How long a contact is bound, in seconds: so far apart are the changes.
+    /// Lifetime of contacts in seconds, which is also the minimum time between changes.
     pub expires_s: u64,
-    /// Whether members share registrations by a Redis.
+    /// Whether members share registrations through Redis.
     pub has_engine: bool,
 }
 
 impl Size {
-    /// What fits among the usual tests.
+    /// Size that fits into the ordinary tests.
     pub const SMALL: Size = Size {
         acknowledged: 500,
         member_kills: 1,
@@ -70,7 +71,7 @@ impl Size {
         expires_s: 12,
         has_engine: false,
     };
-    /// What is to be shown.
+    /// Size for a full check.
     pub const FULL: Size = Size {
         acknowledged: 20_000,
         member_kills: 24,
@@ -84,8 +85,8 @@ impl Size {
         has_engine: false,
     };
 
-    /// As the environment says: `STROWGER_CHECKER_ACKNOWLEDGED`, `_MEMBER_KILLS`, `_FIRST_KILLS`, `_PARTITIONS`, `_STOPS`,
-    /// `_REBALANCINGS`, `_USERS`, `_RATE`, `_EXPIRES`.
+    /// Returns the size with values from the environment: `STROWGER_CHECKER_ACKNOWLEDGED`, `_MEMBER_KILLS`,
+    /// `_FIRST_KILLS`, `_PARTITIONS`, `_STOPS`, `_REBALANCINGS`, `_USERS`, `_RATE`, `_EXPIRES`.
     #[must_use]
     pub fn or_as_the_environment_says(self) -> Size {
         Size {
@@ -102,7 +103,7 @@ impl Size {
         }
     }
 
-    /// As many of each fault as are wanted, each spread evenly over the whole.
+    /// Returns the configured number of each fault, each kind spread evenly over the run.
     fn plan(&self) -> Vec<Fault> {
         let counts = [
             (Fault::Rebalanced, self.rebalancings),
@@ -120,7 +121,7 @@ impl Size {
     }
 }
 
-/// What happens.
+/// A fault to inject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     MemberKilled,
@@ -130,35 +131,35 @@ enum Fault {
     Rebalanced,
 }
 
-/// What came of it.
+/// Result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Registrations and removals that were acknowledged.
+    /// Acknowledged registrations and removals.
     pub acknowledged: u64,
-    /// Members that were killed.
+    /// Member kills.
     pub member_kills: u32,
-    /// Servers of the first stage that were killed.
+    /// Kills of first-stage servers.
     pub first_kills: u32,
-    /// Members that were cut off.
+    /// Isolated members.
     pub partitions: u32,
-    /// Members that stood still.
+    /// Stopped members.
     pub stops: u32,
-    /// Changes of clusters' shares.
+    /// Changes of the clusters' shares.
     pub rebalancings: u32,
-    /// Questions for users that were answered as they had to be.
+    /// Users looked up in the checks after each fault.
     pub asked: u64,
-    /// Users who had registered, and were not reached.
+    /// Users who were registered and not reached.
     pub lost: u32,
-    /// Users who had unregistered, or let their registration expire, and were reached.
+    /// Users who were reached although their registration was removed or had expired.
     pub returned: u32,
-    /// How long it took.
+    /// Duration of the check.
     pub took: Duration,
-    /// What was wrong, a line each.
+    /// Reports of what was wrong, one line each.
     pub told: Vec<String>,
 }
 
 impl Outcome {
-    /// What the columns of its line are.
+    /// Column headings of the result line.
     pub const HEAD: &'static str = "two stages           acknowledged member kills first kills partitions stops rebalancings   asked lost returned seconds";
 }
 
@@ -175,10 +176,10 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Has all of this happen to two servers of a first stage and three clusters of two members, and sees what they lose.
+/// Injects these faults into two first-stage servers and three clusters of two members, and reports what they lose.
 ///
 /// # Panics
-/// When a server does not start or does not come back.
+/// If a server does not start or does not come back.
 #[must_use]
 pub fn check(size: &Size) -> Outcome {
     let began = Instant::now();
@@ -203,12 +204,12 @@ struct Trial {
     stages: Stages,
     lan: Lan,
     engines: Vec<Database>,
-    /// On which machine each server is.
+    /// Names of the servers by machine index.
     places: Vec<String>,
     expires: Duration,
-    /// When the last server was told of the last change.
+    /// Time at which the last server reloaded for the last change.
     rebalanced: Option<Instant>,
-    /// How many things have happened, of any kind.
+    /// Number of faults so far.
     turn: usize,
     random: u64,
     outcome: Outcome,
@@ -225,7 +226,7 @@ impl Trial {
             ..Layout::default()
         };
         let servers = layout.servers();
-        // Engines are on this machine alone, which others would not reach.
+        // Engines listen only on this machine, so servers in other networks cannot reach them.
         let machines = if size.has_engine { 0 } else { u8::try_from(servers).expect("few") };
         let lan = Lan::new(machines);
         let at: Vec<_> = match machines {
@@ -265,7 +266,7 @@ impl Trial {
         names[self.draw(names.len())].clone()
     }
 
-    /// Has something happen, and waits until it is over.
+    /// Injects a fault and waits until it is over.
     fn suffer(&mut self, fault: Fault) {
         sleep(PEACE);
         self.turn += 1;
@@ -307,8 +308,8 @@ impl Trial {
         self.outcome.partitions += 1;
     }
 
-    /// Gives one cluster another share, and tells all servers one after the other, in any order; at times a member is killed
-    /// meanwhile.
+    /// Changes one cluster's share and reloads all servers one after the other in random order. Sometimes a member is
+    /// killed meanwhile.
     fn rebalance(&mut self) {
         if let Some(before) = self.rebalanced {
             sleep((before + self.expires + UNDER_WAY).saturating_duration_since(Instant::now()));
@@ -334,7 +335,7 @@ impl Trial {
         self.outcome.rebalancings += 1;
     }
 
-    /// All members take part again, and every user is found as acknowledged; else that is noted.
+    /// Waits until all members participate and every user is found as acknowledged, or records what is wrong.
     fn see_to_it_that_all_is_well(&mut self, after: &str) {
         self.clients.pause();
         let members = self.stages.members();
@@ -373,12 +374,12 @@ impl Trial {
                 let line = format!("after {after}: {contradiction:?}: {what}\n{}", self.known_of(*user));
                 self.outcome.told.push(line);
             }
-            // Each counts once.
+            // Each contradiction counts once.
             self.clients.history(*user).acknowledged = None;
         }
     }
 
-    /// What each member lists of a user.
+    /// Returns what each member lists for a user.
     fn known_of(&self, user: usize) -> String {
         let aor = format!("{}@example.com", name(user));
         let line = |member: &String| {
@@ -389,7 +390,7 @@ impl Trial {
         weights + &self.stages.members().iter().map(line).collect::<String>()
     }
 
-    /// Who of these users is found otherwise than is known of them.
+    /// Returns the users whose lookup contradicts their history.
     fn contradictions(&mut self, users: &[usize]) -> Vec<(usize, Contradiction, String)> {
         let (entrances, members) = (self.stages.entrances(), self.stages.members());
         let mut questions: Vec<Question> = Vec::new();

@@ -1,4 +1,4 @@
-//! Arrangements of engines that members share registrations through.
+//! Arrangements of engines through which members share registrations.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,33 +14,33 @@ use super::node::Node;
 use super::postgres::{self, Pair};
 use super::redis::{self, Cluster, Sentinels};
 
-/// How engines stand in for one another.
+/// Replication setup of the engines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrangement {
-    /// One Redis that keeps nothing on its disk.
+    /// One Redis without persistence.
     Redis,
-    /// A Redis and its replica, and three sentinels.
+    /// A Redis master, its replica, and three sentinels.
     RedisSentinel,
-    /// Three masters and three replicas of a Redis Cluster.
+    /// A Redis Cluster of three masters and three replicas.
     RedisCluster,
     /// One PostgreSQL.
     Postgres,
-    /// A PostgreSQL and its standby, which follows afterwards.
+    /// A PostgreSQL primary with an asynchronous standby.
     PostgresStandby,
-    /// A PostgreSQL whose commits wait for its standby.
+    /// A PostgreSQL primary whose commits wait for its standby.
     PostgresSynchronous,
-    /// One MariaDB, which loses its last second when it is killed.
+    /// One MariaDB with `innodb_flush_log_at_trx_commit = 0`, which loses its last second if it is killed.
     MariaDb,
     /// Two MariaDBs that replicate each other.
     MariaDbTwoWay,
-    /// Three that replicate one another in a circle.
+    /// Three MariaDBs that replicate in a circle.
     MariaDbCircle,
-    /// Galera over three.
+    /// Three MariaDBs with Galera.
     MariaDbGalera,
 }
 
 impl Arrangement {
-    /// All of them.
+    /// All arrangements.
     pub const ALL: [Arrangement; 10] = [
         Arrangement::Redis,
         Arrangement::RedisSentinel,
@@ -54,7 +54,7 @@ impl Arrangement {
         Arrangement::MariaDbGalera,
     ];
 
-    /// Whether its programs are installed; if not, says that the test is skipped.
+    /// Returns whether its programs are installed. If not, prints that the test is skipped.
     ///
     /// # Panics
     /// As [`Program::available`].
@@ -68,7 +68,7 @@ impl Arrangement {
         }
     }
 
-    /// Machines that its servers need.
+    /// Returns the number of machines that its servers need.
     #[must_use]
     pub const fn machines(self) -> u8 {
         match self {
@@ -109,14 +109,14 @@ impl FromStr for Arrangement {
         Self::ALL
             .into_iter()
             .find(|one| one.name() == text)
-            .ok_or_else(|| format!("{text} is none of these: {}", names()))
+            .ok_or_else(|| format!("unknown arrangement {text}; the known ones are {}", names()))
     }
 }
 
 /// The servers of an arrangement.
 #[derive(Debug)]
 enum Servers {
-    /// One, and what it is called in a URL.
+    /// A single server and its URL.
     One([Node; 1], String),
     Sentinels(Box<Sentinels>),
     Cluster(Cluster),
@@ -125,7 +125,7 @@ enum Servers {
     Galera(Galera),
 }
 
-/// Engines that run, on the first machines of a network.
+/// Running engines, on the first machines of a network.
 #[derive(Debug)]
 pub struct Engines {
     servers: Servers,
@@ -133,10 +133,10 @@ pub struct Engines {
 }
 
 impl Engines {
-    /// Starts them.
+    /// Starts the engines.
     ///
     /// # Panics
-    /// When they do not start.
+    /// If one does not start.
     #[must_use]
     pub fn start(arrangement: Arrangement, lan: &Lan) -> Engines {
         let folder = super::folder();
@@ -163,7 +163,7 @@ impl Engines {
         Engines { servers, _folder: folder }
     }
 
-    /// How this member names them.
+    /// Returns the URL of the engines for this member.
     #[must_use]
     pub fn url(&self, member: u16) -> String {
         match &self.servers {
@@ -176,7 +176,7 @@ impl Engines {
         }
     }
 
-    /// The one that something happens to next: the master where there is one, else one after the other.
+    /// Returns the engine that the next fault hits: the master if there is one, otherwise each in turn.
     pub fn victim(&mut self) -> usize {
         match &mut self.servers {
             Servers::One(..) => 0,
@@ -188,25 +188,26 @@ impl Engines {
         }
     }
 
-    /// Ends one at once.
+    /// Kills an engine (SIGKILL).
     pub fn kill(&mut self, number: usize) {
         self.nodes()[number].kill();
     }
 
-    /// Has one stand still until [`go_on`](Self::go_on): it takes connections and answers nothing.
+    /// Stops an engine until [`go_on`](Self::go_on). It accepts connections and answers nothing.
     pub fn freeze(&mut self, number: usize) {
         self.nodes()[number].signal("STOP");
     }
 
-    /// Has it go on.
+    /// Continues a stopped engine.
     pub fn go_on(&mut self, number: usize) {
         self.nodes()[number].signal("CONT");
     }
 
-    /// Another one takes over from one that was killed or is cut off, where there is another.
+    /// Waits until another engine has taken over from one that was killed or isolated, or promotes it. Does nothing
+    /// if the arrangement has no failover.
     ///
     /// # Panics
-    /// When none does in time.
+    /// If no engine takes over in time.
     pub fn fail_over(&mut self, lost: usize) {
         match &mut self.servers {
             Servers::Sentinels(servers) => servers.fail_over(),
@@ -216,19 +217,19 @@ impl Engines {
         }
     }
 
-    /// Whether another one takes over by itself from one that stands still.
+    /// Returns whether the engines fail over automatically from a stopped one.
     #[must_use]
     pub fn fail_over_by_themselves(&self) -> bool {
         matches!(self.servers, Servers::Sentinels(_) | Servers::Cluster(_))
     }
 
-    /// Starts the one again that was killed.
+    /// Restarts a killed engine.
     ///
     /// # Panics
-    /// When it does not come back.
+    /// If it does not come back.
     pub fn start_again(&mut self, number: usize) {
         match &mut self.servers {
-            // It is made anew.
+            // `restore` rebuilds it.
             Servers::Pair(_) => {}
             Servers::Galera(servers) => servers.start_again(number),
             Servers::One(..) | Servers::Sentinels(_) | Servers::Cluster(_) | Servers::Circle(_) => {
@@ -237,10 +238,10 @@ impl Engines {
         }
     }
 
-    /// All are there again, and each has what it is to have.
+    /// Waits until all engines are running and have their data, and rebuilds a lost standby.
     ///
     /// # Panics
-    /// When that does not come in time.
+    /// If that takes too long.
     pub fn restore(&mut self) {
         match &mut self.servers {
             Servers::One(..) => {}

@@ -1,4 +1,4 @@
-//! Galera: MariaDB servers that commit together.
+//! Galera: MariaDB servers with synchronous replication.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,10 @@ use crate::{Program, free_port};
 use super::mariadb::{command, copy, install, sql, urls};
 use super::node::Node;
 
-/// What all of them have come to before they begin: a history, and how many transactions of it.
+/// Common start position of all servers: history UUID and number of transactions.
 const BEGIN: &str = "5e6fe4f5-0000-11f1-8000-000000000000:0";
 
-/// Three servers.
+/// A group of three servers.
 #[derive(Debug)]
 pub(super) struct Galera {
     servers: Vec<Node>,
@@ -36,7 +36,7 @@ impl Galera {
             let options: Vec<&str> = options.iter().map(String::as_str).collect();
             let place = (machines[number].clone(), ports[number].clients);
             let command = command(&place, own, &options);
-            // All have the same, so none has to be sent everything.
+            // All start with the same data, so no state transfer is needed.
             let begun = format!("--wsrep-start-position={BEGIN}");
             let first = [&begun, "--wsrep-new-cluster"];
             let first = if number == 0 { &first[..] } else { &first[..1] };
@@ -53,7 +53,7 @@ impl Galera {
         urls(&self.servers, member)
     }
 
-    /// The one whose turn it is.
+    /// Returns the next server in turn.
     pub(super) fn next(&mut self) -> usize {
         let next = self.turn;
         self.turn = (self.turn + 1) % self.servers.len();
@@ -64,7 +64,7 @@ impl Galera {
         &mut self.servers
     }
 
-    /// Starts a server again at the transaction that it has come to, so that it need not have everything anew.
+    /// Restarts a server at its recovered position, so that it needs no full state transfer.
     pub(super) fn start_again(&mut self, number: usize) {
         let server = &mut self.servers[number];
         let said = server.run_once(&["--wsrep-recover"]);
@@ -74,7 +74,7 @@ impl Galera {
         server.start_again(&more);
     }
 
-    /// All are there and have everything.
+    /// Waits until all servers have joined and are synchronized.
     pub(super) fn wait_until_whole(&self) {
         for server in &self.servers {
             server.wait_until("it has joined the others", || {
@@ -85,7 +85,7 @@ impl Galera {
     }
 }
 
-/// What a server listens on: for clients, for the group, and for those that have missed something.
+/// Listening ports of a server: client connections, group communication, and incremental and full state transfer.
 struct Ports {
     clients: u16,
     group: u16,

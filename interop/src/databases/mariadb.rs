@@ -1,4 +1,4 @@
-//! MariaDB: one, or several that replicate one another in a circle (two of them: two ways).
+//! MariaDB: a single server, or several that replicate in a circle (with two, in both directions).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,23 +11,23 @@ use crate::{PATIENCE, Program, free_port, poll};
 use super::node::Node;
 use super::user;
 
-/// Who runs it: what Galera copies servers by runs as nobody where it is root's.
+/// User that runs MariaDB. Galera's state transfer runs as nobody when it is started by root.
 const USER: &str = "mysql";
 
-/// A new one.
+/// Starts a new server.
 pub(super) fn start(place: (Machine, u16), folder: &Path, more: &[&str]) -> Node {
     let own = install(folder, place.1);
     launch(place, &own, more)
 }
 
-/// How often an installation is tried.
+/// Maximum number of attempts to install a data directory.
 const INSTALLATIONS: usize = 3;
 
 pub(super) fn url(authorities: &str) -> String {
     format!("mysql://strowger@{authorities}/strowger")
 }
 
-/// Each of these is used first by one member.
+/// Returns the servers' URL for a member. Each member has another server first.
 pub(super) fn urls(servers: &[Node], member: u16) -> String {
     let mut authorities: Vec<String> = servers.iter().map(Node::authority).collect();
     authorities.rotate_left((usize::from(member) - 1) % servers.len());
@@ -48,7 +48,7 @@ pub(super) fn install(folder: &Path, port: u16) -> PathBuf {
         "--innodb-log-file-size=8M",
     ];
     let arguments = arguments.map(String::from);
-    // Where many are installed at the same time, one may fail for want of something that the others have.
+    // An installation may fail for lack of a resource while many run at the same time.
     let failed = (0..INSTALLATIONS).map_while(|_| {
         let _ = fs::remove_dir_all(own.join("data"));
         let output = Machine::local().run(&install, &arguments, &own);
@@ -61,7 +61,7 @@ pub(super) fn install(folder: &Path, port: u16) -> PathBuf {
     own
 }
 
-/// A folder with what a new one has.
+/// Creates a server folder as a copy of an installed one.
 pub(super) fn copy(installed: &Path, folder: &Path, port: u16) -> PathBuf {
     let own = folder.join(format!("mariadb-{port}"));
     let copied = Command::new("cp").arg("-r").args([installed, &own]).status();
@@ -70,11 +70,11 @@ pub(super) fn copy(installed: &Path, folder: &Path, port: u16) -> PathBuf {
     own
 }
 
-/// The program with the options that all have.
+/// Returns the program and the options common to all servers.
 pub(super) fn command((machine, port): &(Machine, u16), own: &Path, more: &[&str]) -> (PathBuf, Vec<String>) {
     let (data, address) = (own.join("data").display().to_string(), machine.address().to_string());
     let sql = own.join("init.sql");
-    // What each of several does by itself is not told to the others.
+    // Each server executes these statements itself, so they are not replicated.
     let text = "SET sql_log_bin = 0;\nCREATE DATABASE IF NOT EXISTS strowger;\n\
                 CREATE USER IF NOT EXISTS 'strowger'@'%';\nGRANT ALL ON *.* TO 'strowger'@'%';\n\
                 CREATE USER IF NOT EXISTS 'strowger'@'localhost';\nGRANT ALL ON *.* TO 'strowger'@'localhost';\n\
@@ -108,7 +108,7 @@ pub(super) fn sql(node: &Node, text: &str) -> Option<String> {
     node.ask("mariadb", &["--no-defaults", &address, &port, "-ustrowger", "--connect-timeout=2", "-e", text])
 }
 
-/// Servers that replicate one another: each follows the one before it.
+/// Servers in a replication circle: each follows the one before it.
 #[derive(Debug)]
 pub(super) struct Circle {
     servers: Vec<Node>,
@@ -163,7 +163,7 @@ impl Circle {
         urls(&self.servers, member)
     }
 
-    /// The one whose turn it is.
+    /// Returns the next server in turn.
     pub(super) fn next(&mut self) -> usize {
         let next = self.turn;
         self.turn = (self.turn + 1) % self.servers.len();
@@ -174,7 +174,7 @@ impl Circle {
         &mut self.servers
     }
 
-    /// Each has what the one before it has.
+    /// Waits until each server has applied everything from the one before it.
     pub(super) fn wait_until_in_step(&self) {
         const WANTED: [&str; 3] = ["Slave_IO_Running: Yes", "Slave_SQL_Running: Yes", "Seconds_Behind_Master: 0"];
         for server in &self.servers {

@@ -1,4 +1,5 @@
-//! Databases that servers share registrations through, each started by the test that uses it, with data that ends with it.
+//! Databases through which servers share registrations. Each is started by the test that uses it, and its data is
+//! deleted afterwards.
 
 mod arrangement;
 mod galera;
@@ -26,10 +27,11 @@ pub struct Database {
 }
 
 impl Database {
-    /// Starts one on a free port of 127.0.0.1: [`Program::Redis`], [`Program::Postgres`] or [`Program::MariaDb`].
+    /// Starts a database on a free port of 127.0.0.1: [`Program::Redis`], [`Program::Postgres`] or
+    /// [`Program::MariaDb`].
     ///
     /// # Panics
-    /// When it does not start.
+    /// If it does not start.
     #[must_use]
     pub fn start(kind: Program) -> Database {
         let folder = folder();
@@ -42,7 +44,7 @@ impl Database {
         Database { kind, node, _folder: folder }
     }
 
-    /// How servers name it.
+    /// Returns the URL that servers use.
     #[must_use]
     pub fn url(&self) -> String {
         let authority = self.node.authority();
@@ -53,24 +55,24 @@ impl Database {
         }
     }
 
-    /// Has it stand still until [`go_on`](Self::go_on): it takes connections and answers nothing.
+    /// Stops the database until [`go_on`](Self::go_on). It accepts connections and answers nothing.
     pub fn freeze(&self) {
         self.node.signal("STOP");
     }
 
-    /// Has it go on.
+    /// Continues the stopped database.
     pub fn go_on(&self) {
         self.node.signal("CONT");
     }
 
-    /// Ends it at once, and starts it again: a Redis is empty then.
+    /// Kills and restarts the database. A Redis is empty afterwards.
     pub fn start_again(&mut self) {
         self.node.kill();
         self.node.start_again(&[]);
     }
 }
 
-/// One that other users may enter.
+/// Creates a temporary folder that other users may enter.
 fn folder() -> TempDir {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::Builder::new().prefix("database-").tempdir().expect("a temporary folder");

@@ -1,4 +1,4 @@
-//! One server of a database, on a machine.
+//! One database server on a machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use crate::poll;
 use crate::process::{Process, tail};
 use crate::program::search;
 
-/// How long a database may take to start.
+/// Time allowed for a database to start.
 const START: Duration = Duration::from_secs(30);
 
-/// A server that can be killed, stopped and started again.
+/// A database server that can be killed, stopped and restarted.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) machine: Machine,
@@ -25,7 +25,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Starts `program` with its output in `folder`, and waits until it listens on `port`.
+    /// Starts `program` with its output in `folder` and waits until it listens on `port`.
     pub(crate) fn start(
         (machine, port): (Machine, u16),
         folder: &Path,
@@ -44,7 +44,7 @@ impl Node {
         Node::begin_with((machine, port), folder, (program, arguments), &[])
     }
 
-    /// Like [`Node::begin`], with arguments that it has only this time.
+    /// Like [`Node::begin`], with arguments that apply only to this start.
     pub(crate) fn begin_with(
         (machine, port): (Machine, u16),
         folder: &Path,
@@ -55,38 +55,38 @@ impl Node {
         Node { machine, port, folder: folder.to_owned(), program, arguments, process }
     }
 
-    /// Waits until it listens, and starts it again where it has ended before.
+    /// Waits until the server listens, and restarts it if it exits before.
     pub(crate) fn wait_until_it_listens(mut self) -> Node {
         self.wait_until_it_is_up(&[]);
         self
     }
 
-    /// Host and port.
+    /// Returns `host:port`.
     pub(crate) fn authority(&self) -> String {
         format!("{}:{}", self.machine.address(), self.port)
     }
 
-    /// Ends it and the processes that it has started, at once.
+    /// Kills the server and its child processes (SIGKILL).
     pub(crate) fn kill(&mut self) {
         self.signal("KILL");
         self.process.kill();
         let _ = self.process.wait(START);
     }
 
-    /// Starts it again, with some more arguments.
+    /// Restarts the server with additional arguments.
     pub(crate) fn start_again(&mut self, more: &[&str]) {
         self.process = self.launch(more);
         self.wait_until_it_is_up(more);
     }
 
-    /// Runs it to its end, with some more arguments: what it says.
+    /// Runs the program to completion with additional arguments and returns its output.
     pub(crate) fn run_once(&self, more: &[&str]) -> String {
         let arguments = [&self.arguments[..], &owned(more)].concat();
         let output = self.machine.run(&self.program, &arguments, &self.folder);
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
     }
 
-    /// To it and the processes that it has started.
+    /// Sends a signal to the server and its child processes.
     pub(crate) fn signal(&self, name: &str) {
         let own = self.process.id();
         let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).unwrap_or_default();
@@ -97,14 +97,15 @@ impl Node {
         }
     }
 
-    /// What a program of the database prints that is run beside it; `None` where it fails.
+    /// Runs one of the database's client programs on the server's machine and returns its output, or `None` if it
+    /// fails.
     pub(crate) fn ask(&self, program: &str, arguments: &[&str]) -> Option<String> {
         let program = search(program).unwrap_or_else(|| panic!("{program} comes with the server"));
         let output = self.machine.run(&program, &owned(arguments), &self.folder);
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Waits until `is_so`.
+    /// Waits until `is_so` returns true.
     pub(crate) fn wait_until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let found = poll(START, || is_so().then_some(()));
         assert!(found.is_some(), "{}: not in time: {what}\n{}", self.authority(), self.log());
@@ -122,7 +123,7 @@ impl Node {
     fn wait_until_it_is_up(&mut self, more: &[&str]) {
         let mut ended = String::new();
         let is_up = poll(START, || {
-            // Processes of the one before may hold its memory for a moment.
+            // Processes of the previous server may hold its shared memory for a moment.
             if self.process.ended().is_some() {
                 ended = self.log();
                 std::thread::sleep(Duration::from_millis(100));

@@ -1,4 +1,4 @@
-//! PostgreSQL: one, or a primary with a standby.
+//! PostgreSQL: a single server, or a primary with a standby.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use crate::{PATIENCE, Program, free_port, poll};
 use super::node::Node;
 use super::user;
 
-/// Who runs it, for it refuses to run as root.
+/// User that runs PostgreSQL, which refuses to run as root.
 const USER: &str = "postgres";
 
-/// A new one.
+/// Starts a new server.
 pub(super) fn start(place: (Machine, u16), folder: &Path, more: &[&str]) -> Node {
     let own = new_folder(folder, place.1);
     let data = own.join("data").display().to_string();
@@ -30,21 +30,21 @@ pub(super) fn url(authorities: &str) -> String {
     format!("postgresql://strowger@{authorities}/postgres")
 }
 
-/// One that repeats what another one does.
+/// Starts a standby of a primary.
 fn standby(place: (Machine, u16), folder: &Path, primary: &Node, more: &[&str]) -> Node {
     let own = new_folder(folder, place.1);
     copy(primary, &place.0, &own);
     launch(place, &own, more)
 }
 
-/// Copies what the primary has, so that a server on the copy is its standby.
+/// Copies the primary's data, so that a server on the copy is its standby.
 fn copy(primary: &Node, machine: &Machine, own: &Path) {
     let (data, port) = (own.join("data").display().to_string(), primary.port.to_string());
     let address = primary.machine.address().to_string();
     let from = ["-h", &address, "-p", &port, "-U", "strowger"];
     let arguments = [&["-D", &data, "-R", "-X", "stream", "-c", "fast", "--no-sync"], &from[..]].concat();
     let (program, arguments) = user::run_as(USER, &program("pg_basebackup"), &arguments);
-    // A machine that was cut off is not found for a moment.
+    // A machine that was isolated may be unreachable for a moment longer.
     let mut said = String::new();
     let copied = poll(PATIENCE, || {
         let output = machine.run(&program, &arguments, own);
@@ -101,7 +101,7 @@ impl Pair {
         &mut self.servers
     }
 
-    /// Has the standby take over; the primary is dead, or does not come back as such.
+    /// Promotes the standby. The primary is dead or does not come back as a primary.
     pub(super) fn fail_over(&mut self) {
         self.servers[self.primary].kill();
         self.primary = 1 - self.primary;
@@ -109,7 +109,7 @@ impl Pair {
         next.wait_until("it takes over", || sql(next, "SELECT pg_promote()").is_some_and(|said| said.contains('t')));
     }
 
-    /// The other one is made anew as the standby.
+    /// Rebuilds the other server as the standby.
     pub(super) fn restore(&mut self) {
         let (first, second) = self.servers.split_at_mut(1);
         let (primary, lost) = if self.primary == 0 { (&first[0], &mut second[0]) } else { (&second[0], &mut first[0]) };
@@ -129,12 +129,12 @@ impl Pair {
 }
 
 fn program(name: &str) -> PathBuf {
-    // In everybody's PATH there may be a link to one of them.
+    // The program in `PATH` may be a link. Its target has the other programs beside it.
     let postgres = Program::Postgres.path();
     postgres.canonicalize().unwrap_or(postgres).with_file_name(name)
 }
 
-/// A folder that belongs to who runs it.
+/// Creates a folder that belongs to the user that runs the server.
 fn new_folder(folder: &Path, port: u16) -> PathBuf {
     let own = folder.join(format!("postgres-{port}"));
     fs::create_dir(&own).expect("a folder");

@@ -1,4 +1,4 @@
-//! Redis: one, with a replica and sentinels, or a cluster.
+//! Redis: a single server, a replica with sentinels, or a cluster.
 
 use std::fs;
 use std::path::Path;
@@ -8,16 +8,16 @@ use crate::{PATIENCE, Program, free_port, poll};
 
 use super::node::Node;
 
-/// What sentinels call the master.
+/// The sentinels' name of the master.
 const MASTER: &str = "mymaster";
 
-/// An empty one that keeps nothing on the disk.
+/// Starts an empty server without persistence.
 pub(super) fn start(place: (Machine, u16), folder: &Path, more: &[&str]) -> Node {
     let own = folder.join(format!("redis-{}", place.1));
     fs::create_dir(&own).expect("a folder");
     let (port, address) = (place.1.to_string(), place.0.address().to_string());
     let usual = ["--port", &port, "--bind", &address, "--save", "", "--appendonly", "no", "--protected-mode", "no"];
-    // A replica that was away has all again in a moment.
+    // Makes a replica that was away resynchronize at once.
     let replication = ["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--repl-timeout", "4"];
     let arguments = usual.iter().chain(&replication).chain(more).map(ToString::to_string).collect();
     Node::start(place, &own, (Program::Redis.path(), arguments))
@@ -36,9 +36,9 @@ fn is_in_step(node: &Node) -> bool {
 /// A master, its replica, and three sentinels.
 #[derive(Debug)]
 pub(super) struct Sentinels {
-    /// On the first two machines.
+    /// Servers on the first two machines.
     servers: [Node; 2],
-    /// On the first three.
+    /// Sentinels on the first three machines.
     sentinels: [Node; 3],
     master: usize,
 }
@@ -75,7 +75,7 @@ impl Sentinels {
         &mut self.servers
     }
 
-    /// Waits until the sentinels have put the replica into the master's place.
+    /// Waits until the sentinels have promoted the replica.
     pub(super) fn fail_over(&mut self) {
         let (lost, next) = (self.master, 1 - self.master);
         let (judge, server) = (&self.sentinels[2], &self.servers[next]);
@@ -88,7 +88,8 @@ impl Sentinels {
         self.master = 1 - lost;
     }
 
-    /// The sentinels agree on a master, and the other server is its replica. Where one was still at work, that may be another one than before.
+    /// Waits until the sentinels agree on a master and the other server is its replica. If a failover was still in
+    /// progress, the master may have changed.
     pub(super) fn restore(&mut self) {
         let settled = poll(PATIENCE, || {
             let master = self.agreed()?;
@@ -97,14 +98,14 @@ impl Sentinels {
             if !ask(server, &["ROLE"]).starts_with("master") {
                 return None;
             }
-            // Sentinels do that too, ten seconds later.
+            // The sentinels do the same, but ten seconds later.
             ask(replica, &["REPLICAOF", &address, &port]);
             is_in_step(replica).then_some(master)
         });
         self.master = settled.unwrap_or_else(|| panic!("the sentinels do not agree:\n{}", self.sentinels[2].log()));
     }
 
-    /// The server that all sentinels name.
+    /// Returns the master on which all sentinels agree.
     fn agreed(&self) -> Option<usize> {
         let named = |sentinel: &Node| {
             let said = ask(sentinel, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]);
@@ -137,7 +138,7 @@ fn sentinel(place: (Machine, u16), folder: &Path, master: &Node) -> Node {
 #[derive(Debug)]
 pub(super) struct Cluster {
     servers: Vec<Node>,
-    /// Who was killed last, so that another one is next.
+    /// Index from which the next master to kill is searched, after the one killed last.
     turn: usize,
 }
 
@@ -168,7 +169,7 @@ impl Cluster {
         &mut self.servers
     }
 
-    /// The master whose turn it is.
+    /// Returns the next master in turn.
     pub(super) fn master(&self) -> usize {
         let turn = (0..Self::SERVERS).map(|number| (self.turn + number) % Self::SERVERS);
         turn.into_iter().find(|number| self.is_master(*number)).expect("a cluster has masters")
@@ -187,7 +188,7 @@ impl Cluster {
         self.turn = (lost + 1) % Self::SERVERS;
     }
 
-    /// All are there, and each replica has what its master has.
+    /// Waits until all servers are up and each replica is synchronized.
     pub(super) fn wait_until_whole(&self) {
         for server in &self.servers {
             server.wait_until("the cluster is whole", || {

@@ -1,11 +1,11 @@
-//! Users that databases run as where the tests are run by root.
+//! Users that databases run as when root runs the tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::program::search;
 
-/// The command that runs a program as this user. The kernel kills it with the one that has started it.
+/// Returns the command that runs a program as this user. The kernel kills the program when its parent process dies.
 pub(super) fn run_as(user: &str, program: &Path, arguments: &[&str]) -> (PathBuf, Vec<String>) {
     let program = program.display().to_string();
     if !rustix::process::geteuid().is_root() {
@@ -17,7 +17,7 @@ pub(super) fn run_as(user: &str, program: &Path, arguments: &[&str]) -> (PathBuf
     (setpriv, all.into_iter().chain(arguments.iter().copied()).map(String::from).collect())
 }
 
-/// Gives a folder and all that is in it to this user.
+/// Changes the owner of a folder and its contents to this user.
 pub(super) fn give(user: &str, folder: &Path) {
     if rustix::process::geteuid().is_root() {
         let given = Command::new("chown").args(["-R", &format!("{user}:{user}")]).arg(folder).status();

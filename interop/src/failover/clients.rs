@@ -1,5 +1,5 @@
-//! Clients that call and register at a steady rate, and know several servers: they ask the first one, and the next one where it is
-//! silent, refuses the datagram or says 503 (RFC 3263 §4.3).
+//! Clients that call and register at a steady rate and know several servers. They use the first server, and the next
+//! one if it does not answer, refuses the datagram, or responds with 503 (RFC 3263 §4.3).
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -15,50 +15,50 @@ use super::series::Attempt;
 use crate::machine::Machine;
 use crate::wire::{status, value};
 
-/// T1 and T2 of RFC 3261 §17.
+/// T1, followed by T2 (RFC 3261 §17).
 const T1: Duration = Duration::from_millis(500);
 const T2: Duration = Duration::from_secs(4);
-/// How long a server that failed is asked only after the others.
+/// Time for which a failed server is used only after the others.
 const AVOIDED: Duration = Duration::from_secs(30);
-/// How long a BYE is repeated.
+/// Maximum time for which a BYE is retransmitted.
 const HANGING_UP: Duration = Duration::from_secs(4);
 const TICK: Duration = Duration::from_millis(2);
-/// Numbers of registrations that are no client's.
+/// First number of registrations that are not made by the load's clients.
 const FIRST_OF_THOSE_BEFORE: u64 = 1 << 32;
 
-/// What clients do.
+/// Parameters of the clients.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Whom they ask, in this order.
+    /// Servers in order of preference.
     pub servers: Vec<SocketAddr>,
-    /// After how much silence they ask the next one.
+    /// Time without an answer after which the next server is tried.
     pub retry: Duration,
-    /// After how much time a call or registration that was not answered has failed.
+    /// Time after which an unanswered call or registration has failed.
     pub patience: Duration,
-    /// Calls a second, to one of `callees` after the other.
+    /// Calls per second, to each of `callees` in turn.
     pub calls: f64,
-    /// Registrations a second, each of a new user.
+    /// Registrations per second, each of a new user.
     pub registrations: f64,
-    /// Who is called.
+    /// Callees.
     pub callees: Vec<String>,
-    /// Where those who register are reached.
+    /// Contact address of the registered users.
     pub contact: SocketAddr,
 }
 
-/// What became of all that they began.
+/// Outcome of all attempts.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Calls, in the order in which they began.
+    /// Calls in the order in which they began.
     pub calls: Vec<Attempt>,
-    /// Registrations, likewise.
+    /// Registrations in the order in which they began.
     pub registrations: Vec<Attempt>,
-    /// The users whose REGISTER was answered with 200.
+    /// Users whose REGISTER was answered with 200.
     pub acknowledged: Vec<String>,
-    /// How many requests were refused, by status.
+    /// Number of refused requests by status.
     pub refused: BTreeMap<u16, u64>,
 }
 
-/// Clients that run, in threads of their own.
+/// Running clients, in a separate thread.
 #[derive(Debug)]
 pub struct Clients {
     is_over: Arc<AtomicBool>,
@@ -66,10 +66,10 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Starts them on a machine.
+    /// Starts clients on a machine.
     ///
     /// # Panics
-    /// When there is no socket.
+    /// If no socket can be opened.
     #[must_use]
     pub fn start(machine: &Machine, plan: Plan) -> Clients {
         let is_over = Arc::new(AtomicBool::new(false));
@@ -85,10 +85,10 @@ impl Clients {
         Clients { is_over, thread }
     }
 
-    /// Has them begin nothing new, waits until all has ended, and tells what became of it.
+    /// Stops new attempts, waits until all have ended, and returns their outcome.
     ///
     /// # Panics
-    /// When they have panicked.
+    /// If the client thread has panicked.
     #[must_use]
     pub fn finish(mut self) -> History {
         self.is_over.store(true, Ordering::Relaxed);
@@ -100,30 +100,30 @@ impl Drop for Clients {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed; a second one here would abort the test run.
+            // The thread's panic has already been printed. A second one here would abort the test run.
             let _ = thread.join();
         }
     }
 }
 
-/// What came on a socket: a message, or that nobody listens there.
+/// Event on a socket: a message, or an ICMP error because the port is closed.
 enum SocketEvent {
     Message(String),
     Refused,
 }
 
-/// A request that waits for its final response.
+/// A request that awaits its final response.
 #[derive(Debug)]
 struct Pending {
     user: String,
     began: Instant,
     server: usize,
-    /// How many servers were asked before this one.
+    /// Number of servers tried before this one.
     attempt: usize,
     text: String,
-    /// Since when this server is asked.
+    /// Time of the first transmission to this server.
     asked: Instant,
-    /// When it is sent again; never after a provisional response.
+    /// Time of the next retransmission. `None` after a provisional response.
     again: Option<Instant>,
     pause: Duration,
 }
@@ -134,7 +134,7 @@ struct Run {
     sockets: Vec<UdpSocket>,
     own: Vec<SocketAddr>,
     pending: BTreeMap<Key, Pending>,
-    /// Until when a server is asked only after the others.
+    /// Time until which each server is used only after the others.
     avoided: Vec<Instant>,
     history: History,
 }
@@ -215,7 +215,7 @@ impl Run {
         self.ask(key, server, now);
     }
 
-    /// Asks this server from now on.
+    /// Sends the request to this server.
     fn ask(&mut self, key: Key, server: usize, now: Instant) {
         let (own, contact) = (self.own[server], self.plan.contact);
         let Some(pending) = self.pending.get_mut(&key) else { return };
@@ -229,13 +229,13 @@ impl Run {
         if let Err(error) = self.sockets[server].send(text.as_bytes())
             && error.kind() == ErrorKind::ConnectionRefused
         {
-            // It tells of a datagram sent before; this one was not sent.
+            // The error belongs to an earlier datagram; this one was not sent.
             let _ = self.sockets[server].send(text.as_bytes());
             self.avoid(server);
         }
     }
 
-    /// Retransmits, asks the next server, gives up.
+    /// Retransmits, tries the next server, or gives up.
     fn on_time(&mut self, now: Instant) {
         let keys: Vec<Key> = self.pending.keys().copied().collect();
         for key in keys {
@@ -281,7 +281,7 @@ impl Run {
         self.avoided[server] = Instant::now() + AVOIDED;
     }
 
-    /// Nobody listens there. Who knows another server asks that one; who does not goes on asking.
+    /// Handles a closed port. Requests with another server left move to it, the others keep retransmitting.
     fn handle_refusal(&mut self, server: usize) {
         let now = Instant::now();
         self.avoid(server);
@@ -300,7 +300,7 @@ impl Run {
             self.acknowledge(server, key, text, status < 300);
         }
         let now = Instant::now();
-        // Any answer says that it is there.
+        // Any response shows that the server is alive.
         self.avoided[server] = now;
         let Some(pending) = self.pending.get_mut(&key) else { return };
         match status {
@@ -366,20 +366,20 @@ fn listen(server: usize, socket: &UdpSocket, sender: &Sender<(usize, SocketEvent
     }
 }
 
-/// Registers these users at one server, each until it is answered.
+/// Registers these users at one server, one after the other.
 ///
 /// # Panics
-/// When one is not, in time.
+/// If one is not answered in time.
 pub(super) fn register(machine: &Machine, server: SocketAddr, users: &[String], contact: SocketAddr) {
     let socket = machine.socket();
     let own = socket.local_addr().expect("a bound socket has an address");
     users.iter().for_each(|user| register_from(&socket, server, user, own, contact));
 }
 
-/// Registers one from this socket, which calls itself `own`.
+/// Registers a user from this socket, with `own` as its address in the Via.
 ///
 /// # Panics
-/// When it is not answered with 200, in time.
+/// If it is not answered with 200 in time.
 pub(super) fn register_from(socket: &UdpSocket, server: SocketAddr, user: &str, own: SocketAddr, contact: SocketAddr) {
     static NUMBER: AtomicU64 = AtomicU64::new(FIRST_OF_THOSE_BEFORE);
     let key = (Kind::Registration, NUMBER.fetch_add(1, Ordering::Relaxed));
@@ -387,7 +387,7 @@ pub(super) fn register_from(socket: &UdpSocket, server: SocketAddr, user: &str, 
     let request = request::first(key, 0, user, own, contact);
     let mut buffer = [0; 8_192];
     let taken = crate::poll(crate::PATIENCE, || {
-        // A server that is not there yet is no reason to give up.
+        // The server may not have started yet.
         let _ = socket.send_to(request.as_bytes(), server);
         let length = socket.recv(&mut buffer).ok()?;
         let text = String::from_utf8_lossy(&buffer[..length]);

@@ -1,5 +1,5 @@
-//! Two proxies, each with a database on its machine, and databases that replicate both ways (failover paper, sections 3.3 and 3.6): P1 with
-//! D1, P2 with D2. Phones register at P1; who calls asks P2 when P1 is gone.
+//! Two proxies, each with a database on its machine, and two-way replication between the databases (failover paper,
+//! sections 3.3 and 3.6): P1 with D1, P2 with D2. Phones register at P1. Callers use P2 when P1 has failed.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use super::{Deployment, Fault, Method, PHONES, Phones, Times, callees};
 use crate::machine::Lan;
 use crate::{Arrangement, Engines};
 
-/// Proxies with a database each.
+/// The failover method with one database per proxy.
 #[derive(Debug)]
 pub struct Replicated;
 
-/// The only one.
+/// The only instance.
 pub const DATABASE: Replicated = Replicated;
 
 impl Method for Replicated {
@@ -23,7 +23,7 @@ impl Method for Replicated {
     }
 
     fn describe(&self) -> &'static str {
-        "a second proxy with a database that replicates (MariaDB, two ways); clients know both proxies"
+        "a second proxy with a replicated database (MariaDB, in both directions); clients know both proxies"
     }
 
     fn faults(&self) -> &'static [Fault] {

@@ -1,5 +1,5 @@
-//! Phones with a flow to each of two servers (RFC 5626 §4.2), which share registrations: who calls reaches a phone by the other flow
-//! when the server of one is dead.
+//! Phones with a flow to each of two servers (RFC 5626 §4.2) that share registrations. If the server of one flow is
+//! dead, callers reach the phone over the other flow.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use super::{Deployment, Fault, Method, PHONES, Phones, Times, callees};
 use crate::machine::Lan;
 use crate::{Config, Namespace, Server};
 
-/// `proxy.failover_timeout`: how long a call waits for a member that may be dead.
+/// `proxy.failover_timeout`: time for which a call waits for a member that may be dead.
 const FAILOVER: Duration = Duration::from_secs(1);
 
-/// Phones with two flows.
+/// The failover method with two flows per phone.
 #[derive(Debug)]
 pub struct Flows;
 
-/// The only one.
+/// The only instance.
 pub const FLOWS: Flows = Flows;
 
 impl Method for Flows {
@@ -26,7 +26,7 @@ impl Method for Flows {
     }
 
     fn describe(&self) -> &'static str {
-        "the phone's second flow, by TCP (RFC 5626); `proxy.failover_timeout = \"1s\"`; the member of the newest flow dies, callers ask the other"
+        "the phone's second flow, over TCP (RFC 5626); `proxy.failover_timeout = \"1s\"`; the member with the newest flow dies, callers use the other one"
     }
 
     fn faults(&self) -> &'static [Fault] {
@@ -38,7 +38,7 @@ impl Method for Flows {
     }
 
     fn times(&self, fault: Fault) -> Option<Times> {
-        // A machine that is there says at once that nobody listens.
+        // If the machine is alive, it reports the closed port at once.
         let wait = if fault == Fault::Machine { FAILOVER } else { Duration::ZERO };
         Some(Times { retry: wait, detection: wait, replication: Duration::from_millis(1) })
     }
@@ -53,7 +53,7 @@ impl Method for Flows {
         let addresses: Vec<SocketAddr> = servers.iter().map(Server::address).collect();
         let phones = Phones::by_flows(lan.clients(), &callees(), &addresses);
         servers.iter().for_each(|server| members::wait_until_registered(server, 2 * PHONES));
-        // The member of the newest flow dies, and callers ask the other one.
+        // The member of the newest flow fails, and callers ask the other one.
         let asked = vec![addresses[0]];
         Box::new(Pair { asked, victim: 1, ..Pair::new(lan, phones, servers) })
     }

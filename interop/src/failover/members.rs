@@ -1,23 +1,23 @@
-//! Servers that share registrations, each on a machine of its own.
+//! Servers that share registrations, each on a separate machine.
 
 use crate::machine::Machine;
 use crate::{Config, PATIENCE, Server, free_port, poll};
 
 const KEY: [u8; 16] = *b"a key of members";
-/// Where they take requests, and what they forward to each other.
+/// Port for SIP, and for what members forward to each other.
 pub(super) const PORT: u16 = 5060;
 const PEERS: u16 = 5064;
 
-/// What a member's section `[cluster]` says besides its number.
+/// Keys of a member's section `[cluster]` besides its number.
 #[derive(Clone, Debug)]
 enum Sharing<'a> {
-    /// They forward to each other: the machines of all.
+    /// Direct forwarding between these machines.
     Peers(&'a [Machine]),
-    /// Through an engine.
+    /// Sharing through an engine.
     Engine(String),
 }
 
-/// Member `number` on a machine.
+/// Returns the configuration of member `number` on a machine.
 fn config(number: u16, machine: &Machine, sharing: &Sharing<'_>) -> Config {
     let own = machine.address();
     let how = match sharing {
@@ -31,25 +31,26 @@ fn config(number: u16, machine: &Machine, sharing: &Sharing<'_>) -> Config {
     Config { host: own.into(), port: PORT, more, key: Some(KEY), users: Vec::new(), ..Config::open() }
 }
 
-/// Members 1, 2, … on these machines, which forward to each other.
+/// Starts members 1, 2, … on these machines, which forward changes to each other.
 pub(super) fn start_peers(machines: &[Machine]) -> Vec<Server> {
     start_peers_with(machines, |config| config)
 }
 
-/// The same, with something changed.
+/// Like [`start_peers`], with a changed configuration.
 pub(super) fn start_peers_with(machines: &[Machine], change: impl Fn(Config) -> Config) -> Vec<Server> {
     start_all(machines, |number, machine| change(config(number, machine, &Sharing::Peers(machines))))
 }
 
-/// Members 1, 2, … on these machines, which share registrations through this engine.
+/// Starts members 1, 2, … on these machines, which share registrations through this engine.
 pub(super) fn start(machines: &[Machine], url: impl Fn(u16) -> String) -> Vec<Server> {
     start_all(machines, |number, machine| config(number, machine, &Sharing::Engine(url(number))))
 }
 
-/// Two members on this machine that forward to each other, take connections, and ask phones for no password.
+/// Starts two members on this machine that forward changes to each other, accept TCP connections, and ask for no
+/// passwords.
 ///
 /// # Panics
-/// When they do not start.
+/// If they do not start.
 #[must_use]
 pub fn members_on_this_machine() -> [Server; 2] {
     let listen = [(); 2].map(|()| format!("127.0.0.1:{}", free_port()));
@@ -70,7 +71,7 @@ fn start_all(machines: &[Machine], config: impl Fn(u16, &Machine) -> Config) -> 
     servers
 }
 
-/// Waits until it takes REGISTERs, and sees so many others.
+/// Waits until the member accepts REGISTERs and sees this many other members.
 pub(super) fn wait_until_ready(server: &Server, others: usize) {
     let mut status = server.status();
     let is_ready = poll(PATIENCE, || {
@@ -83,7 +84,7 @@ pub(super) fn wait_until_ready(server: &Server, others: usize) {
     assert!(is_ready.is_some(), "it does not see {others} others: {}", status["cluster"]);
 }
 
-/// Waits until a server has the phones that others have registered.
+/// Waits until a server has the registrations made at the others.
 pub(super) fn wait_until_registered(server: &Server, contacts: usize) {
     let has_all = || (server.registrations() >= contacts as u64).then_some(());
     assert!(poll(PATIENCE, has_all).is_some(), "it has {} of {contacts} contacts", server.registrations());

@@ -1,7 +1,8 @@
-//! Ways to fail over, each as it is set up, and what callers notice of it: servers of one way run, clients call and register at a
-//! steady rate, something dies, and each call and each acknowledged registration is accounted for.
+//! Failover methods as they are deployed, and what callers notice of each. The servers of one method run, clients
+//! call and register at a steady rate, something fails, and each call and each acknowledged registration is accounted
+//! for.
 //!
-//! A way is a [`Method`]: a file here, and a line in [`METHODS`].
+//! A failover method is a [`Method`]: a file in this folder and a line in [`METHODS`].
 
 mod clients;
 mod database;
@@ -36,7 +37,7 @@ pub use stages::{FIRST_STAGE, STAGES_BY_ENGINE, STAGES_BY_PEERS};
 pub use takeover::{TAKEOVER, Takeover};
 pub use two_servers::{SECOND_BY_ENGINE, SECOND_BY_PEERS};
 
-/// All ways.
+/// All failover methods.
 pub const METHODS: [&dyn Method; 9] = [
     &SECOND_BY_PEERS,
     &SECOND_BY_ENGINE,
@@ -49,19 +50,19 @@ pub const METHODS: [&dyn Method; 9] = [
     &FIRST_STAGE,
 ];
 
-/// How many phones are called.
+/// Number of phones that are called.
 const PHONES: usize = 20;
 
-/// What dies.
+/// What fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// The first server's process (SIGKILL); its machine says that nobody listens.
+    /// The first server's process (SIGKILL). Its machine reports the closed port.
     Process,
-    /// The first server's machine: nothing comes from it any more.
+    /// The first server's machine. It sends nothing more.
     Machine,
     /// The engine, or the first server's database.
     Engine,
-    /// The first server's process and its database at once.
+    /// The first server's process and its database at the same time.
     ProcessAndEngine,
 }
 
@@ -82,19 +83,20 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The times that formulas of a failover are told of a way.
+/// Parameters of a failover method for the formulas.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Times {
-    /// T_R: after how much silence who asks asks another server; zero where there is nobody who does.
+    /// T_R: time without an answer after which the sender tries another server. Zero if no sender has to wait.
     pub retry: Duration,
-    /// T_D: for how long who asks goes on asking for the one that died.
+    /// T_D: time for which senders keep trying the failed server.
     pub detection: Duration,
-    /// T_d: how long a registration takes to the other server.
+    /// T_d: time until a registration reaches the other server.
     pub replication: Duration,
 }
 
 impl Times {
-    /// Of those who ask the next server where one is silent: where its machine says that nobody listens they do not wait.
+    /// Returns the times for clients that try the next server after a timeout. They do not wait if the machine
+    /// reports a closed port.
     const fn of_clients(fault: Fault, replication: Duration) -> Option<Times> {
         let wait = match fault {
             Fault::Machine => RETRY,
@@ -105,73 +107,73 @@ impl Times {
     }
 }
 
-/// A way to fail over.
+/// A failover method.
 pub trait Method: fmt::Debug + Sync {
-    /// Its name, as a user asks for it.
+    /// Returns the name, as given on the command line.
     fn name(&self) -> &'static str;
-    /// What it is, in a line.
+    /// Returns a description of one line.
     fn describe(&self) -> &'static str;
-    /// What can be done to it.
+    /// Returns the faults that can be injected.
     fn faults(&self) -> &'static [Fault];
-    /// Whether all programs are installed that it needs; else says what is skipped.
+    /// Returns whether all required programs are installed. If not, prints what is skipped.
     fn is_available(&self) -> bool;
-    /// The times that decide what callers notice of this; nothing where calls do not ask what dies.
+    /// Returns the times that determine what callers notice, or `None` if calls do not depend on what fails.
     fn times(&self, fault: Fault) -> Option<Times>;
-    /// Starts its servers, and registers its phones.
+    /// Starts the servers and registers the phones.
     ///
     /// # Panics
-    /// When something does not start.
+    /// If something does not start.
     fn start(&self) -> Box<dyn Deployment>;
 }
 
-/// Servers of one way that run.
+/// The running servers of a failover method.
 pub trait Deployment: fmt::Debug {
-    /// Where clients are.
+    /// Returns the clients' machine.
     fn clients(&self) -> &Machine;
-    /// Whom they ask, in this order.
+    /// Returns the servers in the clients' order of preference.
     fn servers(&self) -> Vec<SocketAddr>;
-    /// After how much silence they ask the next one.
+    /// Returns the time without an answer after which clients try the next server.
     fn retry(&self) -> Duration {
         RETRY
     }
-    /// Those who are called.
+    /// Returns the phones that are called.
     fn phones(&self) -> &Phones;
-    /// Lets something die.
+    /// Injects a fault.
     fn strike(&mut self, fault: Fault);
-    /// The server that is to have all registrations then.
+    /// Returns the server that must then have all registrations.
     fn survivor(&self) -> &Server;
-    /// Brings back what has died.
+    /// Repairs what has failed.
     ///
     /// # Panics
-    /// When it does not come back.
+    /// If it does not come back.
     fn mend(&mut self, fault: Fault);
 }
 
-/// After how much silence clients ask the next server: T1 of RFC 3261 §17 once, before they would send again.
+/// Time without an answer after which clients try the next server: T1 (RFC 3261 §17), when they would retransmit.
 pub const RETRY: Duration = Duration::from_millis(500);
 
-/// How long what one member tells the other may be on its way.
+/// Maximum time for a change to reach the other member.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// How much is asked for, and for how long.
+/// Rates and durations of the clients' load.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Calls a second.
+    /// Calls per second.
     pub calls: f64,
-    /// Registrations of new users a second.
+    /// Registrations of new users per second.
     pub registrations: f64,
-    /// How long all is well.
+    /// Time before the fault.
     pub before: Duration,
-    /// How long clients go on after the fault.
+    /// Time for which clients continue after the fault.
     pub after: Duration,
-    /// How long a client waits before it has failed.
+    /// Time after which an attempt has failed.
     pub patience: Duration,
-    /// Who is called besides the phones of the way.
+    /// Callee in addition to the phones of the method.
     pub callee: Option<&'static str>,
 }
 
 impl Load {
-    /// What is enough to see an outage.
+    /// Load that suffices to see an outage.
     pub const SHORT: Load = Load {
         calls: 50.0,
         registrations: 25.0,
@@ -189,30 +191,30 @@ pub struct Outcome {
     pub calls: Series,
     /// Registrations.
     pub registrations: Series,
-    /// Registrations that were answered with 200.
+    /// Registrations answered with 200.
     pub acknowledged: u64,
-    /// Those of them that the survivor does not have while what died stays dead.
+    /// Acknowledged registrations that the survivor lacks before the repair.
     pub away: u64,
-    /// Those of them that it does not have either once that is back.
+    /// Acknowledged registrations that it still lacks after the repair.
     pub lost: u64,
-    /// How many requests were refused, by status.
+    /// Number of refused requests by status.
     pub refused: BTreeMap<u16, u64>,
 }
 
-/// Starts a way, lets something die under this load, and tells what callers noticed.
+/// Starts a failover method, injects a fault under this load, and returns what callers noticed.
 ///
 /// # Panics
-/// When something does not start.
+/// If something does not start.
 #[must_use]
 pub fn run(method: &dyn Method, fault: Fault, load: &Load) -> Outcome {
     let mut site = method.start();
     observe(site.as_mut(), fault, load)
 }
 
-/// The same of one that runs already.
+/// Like [`run`], for a method that is already running.
 ///
 /// # Panics
-/// When its servers cannot be asked.
+/// If its servers cannot be queried.
 #[must_use]
 pub fn observe(site: &mut dyn Deployment, fault: Fault, load: &Load) -> Outcome {
     let plan = Plan {
@@ -240,18 +242,18 @@ pub fn observe(site: &mut dyn Deployment, fault: Fault, load: &Load) -> Outcome 
     Outcome { calls: Series::of(&calls), registrations: Series::of(&registrations), acknowledged, away, lost, refused }
 }
 
-/// How many of these users the survivor does not have once it was given time to hear of them.
+/// Returns how many of these users the survivor lacks after the time allowed for replication.
 fn settled(site: &dyn Deployment, users: &[String]) -> u64 {
     let missing = || missing(site.survivor(), users);
     poll(SETTLED, || (missing() == 0).then_some(0)).unwrap_or_else(missing)
 }
 
-/// Who is called.
+/// Returns the names of the called users.
 fn callees() -> Vec<String> {
     (0..PHONES).map(|number| format!("phone{number}")).collect()
 }
 
-/// How many of these users a server does not have.
+/// Returns how many of these users a server lacks.
 fn missing(server: &Server, users: &[String]) -> u64 {
     let registered: BTreeSet<String> = server.registered();
     users.iter().filter(|user| !registered.contains(&format!("{user}@example.com"))).count() as u64

@@ -1,4 +1,4 @@
-//! Two members on machines of their own, of which one dies: what most ways to fail over have in common.
+//! Two members on machines of their own, of which one fails: the deployment of most failover methods.
 
 use std::net::SocketAddr;
 
@@ -7,28 +7,29 @@ use super::{Deployment, Fault, Phones};
 use crate::machine::{Lan, Machine};
 use crate::{Engines, Server};
 
-/// Two members that run. Fields are dropped in this order.
+/// Two members. The order of the fields is the order in which they are dropped.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) phones: Phones,
-    /// The servers that clients ask, in this order.
+    /// Servers that clients ask, in this order.
     pub(super) asked: Vec<SocketAddr>,
-    /// A server before the members.
+    /// Proxy in front of the members.
     pub(super) _edge: Option<Server>,
     pub(super) members: Vec<Server>,
-    /// The member that dies.
+    /// Index of the member that fails.
     pub(super) victim: usize,
     pub(super) engines: Option<Engines>,
-    /// The engine that dies, which is started again then; otherwise the one that leads, which another replaces.
+    /// Index of the engine that fails and is started again later; if `None`, the current master fails, and a replica
+    /// takes over for good.
     pub(super) engine_victim: Option<usize>,
-    /// The machine of the first member.
+    /// Index of the first member's machine.
     pub(super) first: usize,
     pub(super) lan: Lan,
     pub(super) _names: Option<Names>,
 }
 
 impl Pair {
-    /// Members on the first two machines, of which clients ask the first one and then the second one. The first one dies.
+    /// Returns members on the first two machines. Clients ask them in order, and the first one fails.
     pub(super) fn new(lan: Lan, phones: Phones, members: Vec<Server>) -> Pair {
         let asked = members.iter().map(Server::address).collect();
         Pair {

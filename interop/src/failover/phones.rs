@@ -1,4 +1,4 @@
-//! Phones that are called: they answer every INVITE at once, and register by a socket of all, or by two connections each.
+//! Phones that answer every INVITE at once. They share one UDP socket, or have two registered connections each.
 
 use std::fmt::Write as _;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -12,14 +12,14 @@ use super::clients;
 use crate::machine::Machine;
 use crate::wire::{method, status, tag, value, values};
 
-/// How long a thread waits for a message before it looks whether it is over.
+/// Receive timeout after which a thread checks whether to end.
 const TICK: Duration = Duration::from_millis(50);
-/// How long a flow's REGISTER may take.
+/// Time allowed for a flow's REGISTER.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What a phone behind a translation calls itself.
+/// Address that a phone behind NAT puts into its messages.
 const BEHIND_A_TRANSLATION: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::new(10, 99, 0, 2), 5060));
 
-/// Phones that answer, in threads of their own.
+/// Answering phones, run by separate threads.
 #[derive(Debug)]
 pub struct Phones {
     address: SocketAddr,
@@ -28,20 +28,20 @@ pub struct Phones {
 }
 
 impl Phones {
-    /// All behind one UDP socket of this machine. They do not register by themselves.
+    /// Creates phones on one UDP socket of this machine. They do not register themselves.
     ///
     /// # Panics
-    /// When there is no port.
+    /// If there is no free port.
     #[must_use]
     pub fn on(machine: &Machine) -> Phones {
         Phones::answering(machine.socket())
     }
 
-    /// One behind an address translation, as a server sees it: its Via and Contact name an address that leads nowhere, and only from
-    /// where it registered it is reached.
+    /// Creates and registers a phone that appears to a server as if behind NAT: its Via and Contact contain an
+    /// unreachable address, and it is reached only at the source address of its REGISTER.
     ///
     /// # Panics
-    /// When there is no port, or its REGISTER is not answered with 200.
+    /// If there is no free port, or its REGISTER is not answered with 200.
     #[must_use]
     pub fn translated(machine: &Machine, user: &str, server: SocketAddr) -> Phones {
         let socket = machine.socket();
@@ -58,10 +58,11 @@ impl Phones {
         Phones { address, is_over, threads: vec![thread] }
     }
 
-    /// Each by one connection to each of these servers, with the same instance and another `reg-id` (RFC 5626 §4.2).
+    /// Creates phones with one connection to each of these servers, under the same instance ID and with different
+    /// `reg-id` values (RFC 5626 §4.2).
     ///
     /// # Panics
-    /// When a connection cannot be opened, or a REGISTER is not answered with 200.
+    /// If a connection cannot be opened or a REGISTER is not answered with 200.
     #[must_use]
     pub fn by_flows(machine: &Machine, users: &[String], servers: &[SocketAddr]) -> Phones {
         let address = machine.socket().local_addr().expect("a bound socket has an address");
@@ -80,7 +81,7 @@ impl Phones {
         Phones { address, is_over, threads }
     }
 
-    /// Where their contacts lead.
+    /// Returns the contact address of the phones.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -91,7 +92,7 @@ impl Drop for Phones {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A panic of the thread has been printed; a second one here would abort the test run.
+            // The thread's panic has already been printed. A second one here would abort the test run.
             let _ = thread.join();
         }
     }
@@ -100,16 +101,16 @@ impl Drop for Phones {
 fn answer_datagrams(socket: &UdpSocket, own: SocketAddr, is_over: &AtomicBool) {
     let mut buffer = [0; 8_192];
     while !is_over.load(Ordering::Relaxed) {
-        // Errors are the time-out, or an ICMP message about a datagram sent before.
+        // Errors are the timeout, or an ICMP error for an earlier datagram.
         let Ok((length, source)) = socket.recv_from(&mut buffer) else { continue };
         if let Some(answer) = answer(&String::from_utf8_lossy(&buffer[..length]), own) {
-            // Whom it is for may be gone: that is what this is about.
+            // The receiver may be gone: the tests are about that.
             let _ = socket.send_to(answer.as_bytes(), source);
         }
     }
 }
 
-/// The response to a request that has one.
+/// Returns the response to a request, or `None` if it gets none.
 fn answer(request: &str, own: SocketAddr) -> Option<String> {
     if matches!(method(request), "SIP/2.0" | "ACK") {
         return None;
@@ -125,7 +126,7 @@ fn answer(request: &str, own: SocketAddr) -> Option<String> {
     Some(text + &format!("Contact: <sip:phone@{own}>\r\nContent-Length: 0\r\n\r\n"))
 }
 
-/// A connection of a phone to one server.
+/// A phone's connection to one server.
 #[derive(Debug)]
 struct Flow {
     stream: TcpStream,
@@ -157,7 +158,7 @@ impl Flow {
     fn answer_until(mut self, is_over: &AtomicBool) {
         while !is_over.load(Ordering::Relaxed) {
             let Some(request) = self.receive() else {
-                // The server is gone; its flow is not opened again.
+                // The server is gone. The flow is not reopened.
                 if self.stream.peek(&mut [0]).is_ok_and(|length| length == 0) {
                     return;
                 }
@@ -169,7 +170,7 @@ impl Flow {
         }
     }
 
-    /// The next message, where it is there within a moment.
+    /// Returns the next message, or `None` if none arrives within a short time.
     fn receive(&mut self) -> Option<String> {
         if let Some(message) = self.take() {
             return Some(message);
@@ -178,13 +179,14 @@ impl Flow {
         match self.stream.read(&mut buffer) {
             Ok(length) => self.received.extend_from_slice(&buffer[..length]),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-            // The connection is reset: nothing comes any more.
+            // The connection is reset, so nothing more arrives.
             Err(_) => thread::sleep(TICK),
         }
         self.take()
     }
 
-    /// The first whole message of what came. Line ends between messages keep a connection open (RFC 5626 §3.5.1).
+    /// Returns the first complete message of the received bytes. Line ends between messages are keepalives (RFC 5626
+    /// §3.5.1).
     fn take(&mut self) -> Option<String> {
         let blank = self.received.iter().take_while(|byte| b"\r\n".contains(byte)).count();
         self.received.drain(..blank);

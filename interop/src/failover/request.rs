@@ -1,18 +1,18 @@
-//! The texts that clients send.
+//! Messages sent by clients.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use crate::wire::{hops, tag, value};
 
-/// What a client wants.
+/// Purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// To call somebody.
+    /// An INVITE.
     Call,
-    /// To register.
+    /// A REGISTER.
     Registration,
-    /// To hang up.
+    /// A BYE.
     HangUp,
 }
 
@@ -28,15 +28,15 @@ impl Kind {
     }
 }
 
-/// Which request a message belongs to.
+/// Key of a request, recovered from the branch of its responses.
 pub(super) type Key = (Kind, u64);
 
-/// A branch that says which request it is of, and which try of it.
+/// Builds a branch that encodes the request and the number of the attempt.
 fn branch((kind, number): Key, attempt: usize) -> String {
     format!("z9hG4bK-{}-{number}-{attempt}", kind.method())
 }
 
-/// The request that a response answers, by its branch.
+/// Returns the request that a response answers, from the branch.
 pub(super) fn key_of(response: &str) -> Option<Key> {
     let mut parts = value(response, "Via").split("branch=z9hG4bK-").nth(1)?.split(['-', ';']);
     let method = parts.next()?;
@@ -44,8 +44,8 @@ pub(super) fn key_of(response: &str) -> Option<Key> {
     Some((kind, parts.next()?.parse().ok()?))
 }
 
-/// An INVITE for a user, or a REGISTER of one who is reached at `contact`. Each try is the same request in a transaction of its own (RFC 3263
-/// §4.3).
+/// Builds an INVITE to a user, or a REGISTER of a user with the contact `contact`. Each attempt is the same request
+/// in a new transaction (RFC 3263 §4.3).
 pub(super) fn first(key: Key, attempt: usize, user: &str, own: SocketAddr, contact: SocketAddr) -> String {
     let (kind, number) = key;
     let (method, branch) = (kind.method(), branch(key, attempt));
@@ -60,8 +60,8 @@ pub(super) fn first(key: Key, attempt: usize, user: &str, own: SocketAddr, conta
     )
 }
 
-/// The ACK to a final response to an INVITE: of a failure by the INVITE's own branch (RFC 3261 §17.1.1.3), of a success by the
-/// route that the response has recorded (§13.2.2.4).
+/// Builds the ACK to a final response to an INVITE: for a failure with the INVITE's branch (RFC 3261 §17.1.1.3), for
+/// a success along the recorded route (§13.2.2.4).
 pub(super) fn acknowledge(invite: &str, response: &str, own: SocketAddr, is_success: bool) -> String {
     if is_success {
         return in_dialog("ACK", "z9hG4bK-ACK", 1, response, own);
@@ -74,7 +74,7 @@ pub(super) fn acknowledge(invite: &str, response: &str, own: SocketAddr, is_succ
     )
 }
 
-/// The BYE of a call that this response has answered.
+/// Builds the BYE of a call answered by this response.
 pub(super) fn hang_up(number: u64, response: &str, own: SocketAddr) -> String {
     in_dialog("BYE", &branch((Kind::HangUp, number), 0), 2, response, own)
 }

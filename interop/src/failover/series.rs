@@ -1,16 +1,16 @@
-//! What became of requests that were begun one after the other, and for how long they failed.
+//! Outcome of consecutive requests, and the length of the outage.
 
 use std::time::{Duration, Instant};
 
-/// How long an answer may take that is not late.
+/// Maximum response time of an attempt that is not late.
 pub const LATE: Duration = Duration::from_millis(500);
 
 /// One call or registration.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt {
-    /// When it was begun.
+    /// Start time.
     pub began: Instant,
-    /// How long it took, where it succeeded.
+    /// Time until success. `None` if it failed.
     pub took: Option<Duration>,
 }
 
@@ -20,26 +20,26 @@ impl Attempt {
     }
 }
 
-/// What became of all of a kind.
+/// Summary of the attempts of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Series {
-    /// How many were begun.
+    /// Number of attempts.
     pub offered: u64,
-    /// How many did not succeed.
+    /// Number of failed attempts.
     pub failed: u64,
-    /// How many succeeded [late](LATE).
+    /// Number of attempts that succeeded [late](LATE).
     pub late: u64,
-    /// From the beginning of the last good one before the first that failed or was late, to that of the first good one after the last
-    /// of these; zero where none failed or was late.
+    /// Time from the start of the last good attempt before the first failed or late one to the start of the first
+    /// good attempt after the last such one. Zero if none failed or was late.
     pub outage: Duration,
-    /// The longest time that one took which succeeded.
+    /// Longest time until success.
     pub longest: Duration,
-    /// What all that succeeded took longer than the median one, together.
+    /// Total time by which successful attempts exceeded the median.
     pub delay: Duration,
 }
 
 impl Series {
-    /// Of these, in the order in which they began.
+    /// Summarizes attempts given in start order.
     #[must_use]
     pub fn of(attempts: &[Attempt]) -> Series {
         let count = |is: fn(&&Attempt) -> bool| attempts.iter().filter(is).count() as u64;
@@ -66,7 +66,7 @@ fn outage(attempts: &[Attempt]) -> Duration {
     let (Some(first), Some(last)) = (attempts.iter().position(is_bad), attempts.iter().rposition(is_bad)) else {
         return Duration::ZERO;
     };
-    // Where there is no good one before, or after, the outage is at least as long as what was seen of it.
+    // Without a good attempt before or after, the outage is at least the observed interval.
     let before = &attempts[first.saturating_sub(1)];
     let after = attempts.get(last + 1).unwrap_or(&attempts[last]);
     after.began - before.began

@@ -1,5 +1,5 @@
-//! An edge proxy that finds the members by SRV records, and asks the next one of them when the first is silent (RFC 3263 §4.3; failover
-//! paper, section 3.2). Clients know the edge alone.
+//! An edge proxy that finds the members by SRV records and tries the next one if the first does not answer (RFC 3263
+//! §4.3; failover paper, section 3.2). Clients know only the edge proxy.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Sender, channel};
@@ -14,15 +14,15 @@ use crate::bind9::Bind9;
 use crate::machine::{Lan, Machine};
 use crate::{Config, Namespace, Route, Server};
 
-/// `proxy.failover_timeout` of the edge.
+/// `proxy.failover_timeout` of the edge proxy.
 const FAILOVER: Duration = RETRY;
 const ZONE: &str = "cluster.test";
 
-/// An edge before members.
+/// The failover method with an edge proxy in front of members.
 #[derive(Debug)]
 pub struct Srv;
 
-/// The only one.
+/// The only instance.
 pub const SRV: Srv = Srv;
 
 impl Method for Srv {
@@ -43,7 +43,7 @@ impl Method for Srv {
     }
 
     fn times(&self, fault: Fault) -> Option<Times> {
-        // The edge asks as clients do.
+        // The edge proxy fails over in the same way as clients.
         Times::of_clients(fault, Duration::from_millis(1))
     }
 
@@ -74,7 +74,7 @@ fn edge(machine: &Machine, names: SocketAddr) -> Config {
     }
 }
 
-/// A name server on a machine, which lives no longer than the thread that has started it.
+/// A name server on a machine. It lives no longer than the thread that started it.
 #[derive(Debug)]
 pub(super) struct Names {
     address: SocketAddr,
@@ -83,7 +83,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Names the servers, the first one first.
+    /// Starts a name server whose SRV records prefer the first server.
     fn start(machine: &Machine, servers: &[Server]) -> Names {
         let record = |(number, server): (usize, &Server)| {
             let address = server.address();
@@ -97,7 +97,7 @@ impl Names {
         let thread = thread::spawn(move || {
             machine.inside(move || {
                 let named = Bind9::start(ZONE, 5, &records);
-                // Whoever asked may have given up.
+                // The receiver may have given up.
                 let _ = tell.send(named.address());
                 let _ = ended.recv();
             });

@@ -1,5 +1,5 @@
-//! Two stages: servers of a first stage that ask whether members of a cluster are alive, and pass requests on to those that are. Clients know
-//! both servers of the first stage, and ask the other one where the first is silent, as SRV records have it.
+//! Two stages: first-stage servers probe the members of a cluster and forward requests to those that are alive.
+//! Clients know both first-stage servers and use the other one if the first does not answer, as with SRV records.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,45 +11,45 @@ use crate::machine::{Lan, Machine};
 use crate::stages::{Layout, Stages};
 use crate::{Arrangement, Engines, Namespace, Server};
 
-/// Until the first stage leaves a member out: two questions that are not answered, every 250 ms, each for 250 ms.
+/// Time until the first stage excludes a member: two unanswered probes, sent every 250 ms with a timeout of 250 ms.
 const DETECTION: Duration = Duration::from_millis(750);
-/// The members of the only cluster; those of others would notice nothing.
+/// Members of the only cluster. Members of other clusters would notice nothing.
 const MEMBERS: [&str; 2] = ["a1", "a2"];
 const ENTRANCE: &str = "s1";
 
-/// A first stage and a cluster.
+/// The failover method with a first stage and a cluster.
 #[derive(Debug)]
 pub struct TwoStages {
     name: &'static str,
     describe: &'static str,
     engine: Option<Arrangement>,
-    /// The server that dies.
+    /// The server that fails.
     victim: &'static str,
     faults: &'static [Fault],
 }
 
-/// A member dies, of those that forward to each other.
+/// A member fails. Members forward changes to each other.
 pub const STAGES_BY_PEERS: TwoStages = TwoStages {
     name: "two-stages",
-    describe: "a first stage that asks every 250 ms whether members are alive; members without an engine; a member dies",
+    describe: "a first stage that probes members every 250 ms; members without an engine; a member dies",
     engine: None,
     victim: MEMBERS[0],
     faults: &[Fault::Process, Fault::Machine],
 };
 
-/// A member or the engine dies.
+/// A member or the engine fails.
 pub const STAGES_BY_ENGINE: TwoStages = TwoStages {
     name: "two-stages-redis",
-    describe: "the same; members with Redis, a replica and three sentinels",
+    describe: "the same with Redis, a replica and three sentinels",
     engine: Some(Arrangement::RedisSentinel),
     victim: MEMBERS[0],
     faults: &[Fault::Process, Fault::Machine, Fault::Engine],
 };
 
-/// A server of the first stage dies.
+/// A first-stage server fails.
 pub const FIRST_STAGE: TwoStages = TwoStages {
     name: "two-stages-first",
-    describe: "the same, without an engine; a server of the first stage dies, and clients ask the other one",
+    describe: "the same without an engine; a first-stage server dies, and clients try the other one",
     engine: None,
     victim: ENTRANCE,
     faults: &[Fault::Process, Fault::Machine],
@@ -101,14 +101,14 @@ impl Method for TwoStages {
     }
 }
 
-/// Servers of both stages. What stands first goes first at the end.
+/// Servers of both stages. The order of the fields is the order in which they are dropped.
 #[derive(Debug)]
 struct Running {
     phones: Phones,
     stages: Stages,
     engines: Option<Engines>,
     victim: &'static str,
-    /// The machine of the victim.
+    /// Index of the victim's machine.
     place: usize,
     lan: Lan,
 }

@@ -1,4 +1,4 @@
-//! One address that goes from a registrar that is dead to the other one (failover paper, section 3.4), by keepalived.
+//! One address that keepalived moves from a failed registrar to the other one (failover paper, section 3.4).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -9,16 +9,16 @@ use super::{Deployment, Fault, Method, PHONES, Phones, RETRY, Times, callees};
 use crate::machine::{Lan, Machine};
 use crate::{Config, Contender, Keepalived, Namespace, PATIENCE, Server, poll};
 
-/// The address that one of the two has.
+/// The shared address.
 const SHARED: Ipv4Addr = Ipv4Addr::new(10, 66, 0, 100);
-/// How often keepalived looks, and how long it waits for the other's advertisements.
+/// Time until keepalived detects a failure: its check interval plus the timeout of the other's advertisements.
 const DETECTION: Duration = Duration::from_millis(1_600);
 
-/// Registrars of which one has the address.
+/// The failover method with a shared address.
 #[derive(Debug)]
 pub struct ByTakeover;
 
-/// The only one.
+/// The only instance.
 pub const TAKEOVER: ByTakeover = ByTakeover;
 
 impl Method for ByTakeover {
@@ -27,7 +27,7 @@ impl Method for ByTakeover {
     }
 
     fn describe(&self) -> &'static str {
-        "one address of two registrars, moved by keepalived; clients know that address alone"
+        "one address of two registrars, moved by keepalived; clients know only that address"
     }
 
     fn faults(&self) -> &'static [Fault] {
@@ -39,7 +39,8 @@ impl Method for ByTakeover {
     }
 
     fn times(&self, _: Fault) -> Option<Times> {
-        // A call that comes meanwhile waits for half of that on the mean, and then for its own retransmission.
+        // A call that arrives during the detection waits for half of it on average, and then for its own
+        // retransmission.
         Some(Times { retry: (DETECTION + RETRY) / 2, detection: DETECTION, replication: Duration::from_millis(1) })
     }
 
@@ -48,22 +49,22 @@ impl Method for ByTakeover {
     }
 }
 
-/// Two registrars that run. What stands first goes first at the end.
+/// Two running registrars. The order of the fields is the order in which they are dropped.
 #[derive(Debug)]
 pub struct Takeover {
     phones: Phones,
     keepalived: Vec<Keepalived>,
     servers: Vec<Server>,
-    /// The machine that had the address when something was last done to it.
+    /// Index of the machine that held the address at the last fault or handover.
     active: usize,
     lan: Lan,
 }
 
 impl Takeover {
-    /// Starts them, and registers phones.
+    /// Starts the registrars and registers the phones.
     ///
     /// # Panics
-    /// When something does not start.
+    /// If something does not start.
     #[must_use]
     pub fn with_phones() -> Takeover {
         let takeover = Takeover::start();
@@ -78,7 +79,8 @@ impl Takeover {
         for machine in &machines {
             machine.network().expect("it has a network of its own").set("ipv4/ip_nonlocal_bind", 1);
         }
-        // Its own address first, where the other members send what is for its phones; then the shared one.
+        // Each registrar's own address comes first: other members send requests for its phones there. The shared
+        // address follows.
         let listeners = ["udp", "tcp"].map(|transport| format!("{transport}:{SHARED}:{PORT}")).to_vec();
         let servers = members::start_peers_with(&machines, |config| Config { listeners: listeners.clone(), ..config });
         let keepalived = (0..2).map(|number: usize| {
@@ -93,13 +95,13 @@ impl Takeover {
         takeover
     }
 
-    /// The address that clients know.
+    /// Returns the address that clients know.
     #[must_use]
     pub fn address() -> SocketAddr {
         (SHARED, PORT).into()
     }
 
-    /// The machines that have the address.
+    /// Returns the machines that hold the address.
     #[must_use]
     pub fn holders(&self) -> Vec<usize> {
         let has = |number: &usize| {
@@ -110,16 +112,17 @@ impl Takeover {
         (0..2).filter(has).collect()
     }
 
-    /// The two servers.
+    /// Returns the two servers.
     #[must_use]
     pub fn both(&self) -> &[Server] {
         &self.servers
     }
 
-    /// Has keepalived end where the address is, so that it goes to the other machine while all servers run.
+    /// Terminates keepalived on the machine that holds the address, so that the address moves while all servers keep
+    /// running.
     ///
     /// # Panics
-    /// When it does not go.
+    /// If it does not move.
     pub fn hand_over(&mut self) {
         self.active = self.holders()[0];
         self.keepalived[self.active].terminate();

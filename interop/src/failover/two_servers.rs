@@ -1,4 +1,4 @@
-//! Clients that know two servers, which share registrations (failover paper, section 3.1).
+//! Clients that know two servers which share registrations (failover paper, section 3.1).
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::{Deployment, Fault, Method, PHONES, Phones, Times, callees};
 use crate::machine::Lan;
 use crate::{Arrangement, Engines, Namespace};
 
-/// Clients that know two members.
+/// The failover method whose clients know two members.
 #[derive(Debug)]
 pub struct TwoServers {
     name: &'static str,
@@ -18,7 +18,7 @@ pub struct TwoServers {
     faults: &'static [Fault],
 }
 
-/// Members that forward to each other.
+/// Members that forward changes to each other.
 pub const SECOND_BY_PEERS: TwoServers = TwoServers {
     name: "second-registrar",
     describe: "the client's second registrar; members without an engine",

@@ -1,4 +1,4 @@
-//! Load sharing by the DNS: clients look the servers up, and each chooses for itself (RFC 2782, RFC 3263).
+//! Load sharing by DNS: clients resolve the servers and choose one themselves (RFC 2782, RFC 3263).
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::sharing::testbed::{PORT, SEPARATE, Setup, Testbed};
 use crate::sharing::{Deployment, Forwarding};
 use crate::{Config, Namespace, Server};
 
-/// The clients that look servers up, each a proxy before some of the phones with a cache of its own.
+/// Clients that resolve the servers. Each is a proxy in front of some of the phones, with its own DNS cache.
 const CLIENTS: [Ipv4Addr; 6] = [
     Ipv4Addr::new(10, 70, 0, 100),
     Ipv4Addr::new(10, 70, 0, 101),
@@ -20,21 +20,21 @@ const CLIENTS: [Ipv4Addr; 6] = [
     Ipv4Addr::new(10, 70, 0, 104),
     Ipv4Addr::new(10, 70, 0, 105),
 ];
-/// The TTL of all records, in seconds.
+/// TTL of all records in seconds.
 const TTL_S: u64 = 1;
-/// Until no client uses old records. Clients tell nobody when records expire, so this time has to pass.
+/// Time until no client uses old records. Clients do not report when records expire, so this time has to pass.
 const EXPIRED: Duration = Duration::from_millis(TTL_S * 1_000 + 200);
 
-/// Which records name the servers.
+/// Records that name the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Records {
-    /// SRV records of one priority with these weights.
+    /// SRV records of equal priority with these weights.
     Weights([u16; 4]),
-    /// Several A records of one name.
+    /// Several A records for one name.
     Addresses,
 }
 
-/// Servers that clients find by the DNS.
+/// Load sharing by DNS.
 #[derive(Debug)]
 pub struct Dns {
     clients: Vec<Server>,
@@ -44,10 +44,10 @@ pub struct Dns {
 }
 
 impl Dns {
-    /// Starts it with the first three servers.
+    /// Starts with the first three servers.
     ///
     /// # Panics
-    /// When a program does not start.
+    /// If a program does not start.
     #[must_use]
     pub fn start(records: Records, members: bool) -> Dns {
         let site = Testbed::flat(Setup { forwarding: Forwarding::Stateful, members });
@@ -87,7 +87,7 @@ impl Deployment for Dns {
     }
 }
 
-/// The records of these servers.
+/// Returns the records of these servers.
 fn text(site: &Testbed, records: Records, servers: &[usize]) -> String {
     let line = |&number: &usize| {
         let address = site.members[number].address;
@@ -103,7 +103,8 @@ fn text(site: &Testbed, records: Records, servers: &[usize]) -> String {
     servers.iter().map(line).collect()
 }
 
-/// A name server among the phones. It lives in a thread of its own: the thread that enters a network cannot leave it.
+/// A name server in the phones' network. It runs in a separate thread, since a thread cannot leave a network it has
+/// entered.
 #[derive(Debug)]
 struct Zone {
     address: SocketAddr,
@@ -121,7 +122,7 @@ impl Zone {
         let thread = thread::spawn(move || {
             network.inside(|| {
                 let mut named = Bind9::start("lb.test", 1, &records);
-                // Whoever started it waits for each of these, or is gone.
+                // The starting thread waits for each of these, or is gone.
                 let _ = started.send(named.address());
                 for records in received {
                     named.replace(&records);
@@ -143,7 +144,7 @@ impl Drop for Zone {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed; a second one here would abort the run.
+            // The thread's panic has already been printed. A second one here would abort the run.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Load sharing by identifier: a first server sends each request to the server that has the user.
+//! Load sharing by identifier: a balancer sends each request to the server responsible for the user.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use crate::sharing::testbed::{FRONT, PORT, SEPARATE, Setup, Testbed};
 use crate::sharing::{Deployment, Forwarding};
 use crate::{Config, Server};
 
-/// A balancer before the servers.
+/// A balancer in front of the servers.
 #[derive(Debug)]
 pub struct BalancerFront {
     balancer: Server,
@@ -15,10 +15,10 @@ pub struct BalancerFront {
 }
 
 impl BalancerFront {
-    /// Starts it with the first three servers and this policy: `hash` or `range`.
+    /// Starts with the first three servers and this policy: `hash` or `range`.
     ///
     /// # Panics
-    /// When a program does not start.
+    /// If a program does not start.
     #[must_use]
     pub fn start(policy: &str, members: bool) -> BalancerFront {
         let site = Testbed::flat(Setup { forwarding: Forwarding::Stateful, members });

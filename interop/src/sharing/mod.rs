@@ -29,55 +29,56 @@ pub use trials::{Count, Row, Trial};
 
 use crate::Namespace;
 
-/// Servers, and what spreads the requests of phones over them.
+/// Servers together with whatever distributes the phones' requests over them.
 pub trait Deployment {
-    /// The networks and the servers.
+    /// Returns the networks and the servers.
     fn site(&self) -> &Testbed;
 
-    /// The same, to kill some.
+    /// Returns the networks and the servers for modification, such as killing a server.
     fn site_mut(&mut self) -> &mut Testbed;
 
-    /// The address that the phone of this number knows.
+    /// Returns the address that the phone of this number knows.
     fn entry(&self, phone: usize) -> SocketAddr;
 
-    /// Whether phones reach what the servers write into Record-Route.
+    /// Returns whether phones can reach the addresses that servers put into Record-Route.
     fn follows_route(&self) -> bool {
         true
     }
 
-    /// From now on these servers share the load.
+    /// Makes these servers share the load.
     fn serve_with(&mut self, servers: &[usize]);
 }
 
-/// The ways there are.
+/// The available kinds of load sharing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// SRV records with weights.
     DnsWeights,
     /// Several A records.
     DnsAddresses,
-    /// A consistent hash of the user.
+    /// Consistent hash of the user.
     IdentifierHash,
-    /// The first letter of the user.
+    /// First letter of the user.
     IdentifierRange,
-    /// Address translation by turns.
+    /// NAT with round robin.
     NatTurns,
-    /// Address translation by a hash of the source.
+    /// NAT with a hash of the source.
     NatSource,
-    /// One address, packets by turns, servers with transactions.
+    /// One address, packets distributed by round robin, transaction-stateful servers.
     PacketsStateful,
-    /// One address, packets by turns, servers with transactions that carry on what another began.
+    /// One address, packets distributed by round robin, transaction-stateful servers that continue each other's
+    /// calls.
     PacketsSet,
-    /// One address, packets by turns, servers without transactions.
+    /// One address, packets distributed by round robin, stateless servers.
     PacketsStateless,
-    /// One address, a hash of the flow, servers with transactions.
+    /// One address, hash of the flow, transaction-stateful servers.
     FlowsStateful,
-    /// One address, a hash of the flow, servers without transactions.
+    /// One address, hash of the flow, stateless servers.
     FlowsStateless,
 }
 
 impl Kind {
-    /// All of them, in the order of the table.
+    /// All kinds, in the order of the table.
     pub const ALL: [Kind; 11] = [
         Kind::DnsWeights,
         Kind::DnsAddresses,
@@ -92,20 +93,20 @@ impl Kind {
         Kind::FlowsStateless,
     ];
 
-    /// Whether it can be tried here; if not, says that it is skipped.
+    /// Returns whether it can be tried here. If not, prints that it is skipped.
     ///
     /// # Panics
-    /// When a program is missing, root runs it, and `STROWGER_REQUIRE_INTEROP=1`.
+    /// If a program is missing, root runs the test, and `STROWGER_REQUIRE_INTEROP=1`.
     #[must_use]
     pub fn available(self) -> bool {
         let is_by_dns = matches!(self, Kind::DnsWeights | Kind::DnsAddresses);
         Namespace::available(&["ip", "nft", "conntrack", "nsenter"]) && (!is_by_dns || crate::bind9::Bind9::available())
     }
 
-    /// Starts it with the first three of its servers, which share registrations or do not.
+    /// Starts the first three of its servers. `members` decides whether they share registrations.
     ///
     /// # Panics
-    /// When a program does not start.
+    /// If a program does not start.
     #[must_use]
     pub fn start(self, members: bool) -> Box<dyn Deployment> {
         let one_address = |spread, forwarding| Box::new(OneAddress::start(spread, forwarding, members));
@@ -124,7 +125,7 @@ impl Kind {
         }
     }
 
-    /// The wanted shares of the first three servers, in percent.
+    /// Returns the configured shares of the first three servers in percent.
     #[must_use]
     pub fn wanted(self) -> [f64; 3] {
         match self {
@@ -133,7 +134,7 @@ impl Kind {
         }
     }
 
-    /// What it is called on the command line.
+    /// Returns the name used on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

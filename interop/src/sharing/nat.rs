@@ -1,20 +1,20 @@
-//! Load sharing by network address translation: one public address, and servers with private ones behind it.
+//! Load sharing by network address translation: one public address in front of servers with private addresses.
 
 use std::net::SocketAddr;
 
 use crate::sharing::testbed::{FRONT, PORT, Setup, Testbed};
 use crate::sharing::{Deployment, Forwarding};
 
-/// How the translator chooses the server of a new flow; conntrack keeps it.
+/// How the translator chooses a server for a new flow. conntrack keeps the choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// By turns.
+    /// Round robin.
     Turns,
-    /// By a hash of the source's address and port.
+    /// Hash of the source address and port.
     Source,
 }
 
-/// A router with `nftables` before the servers.
+/// A router with `nftables` in front of the servers.
 #[derive(Debug)]
 pub struct Translator {
     site: Testbed,
@@ -22,10 +22,10 @@ pub struct Translator {
 }
 
 impl Translator {
-    /// Starts it with the first three servers.
+    /// Starts with the first three servers.
     ///
     /// # Panics
-    /// When a program does not start.
+    /// If a program does not start.
     #[must_use]
     pub fn start(choice: Choice, members: bool) -> Translator {
         let site = Testbed::routed(Setup { forwarding: Forwarding::Stateful, members }, None);
@@ -33,17 +33,17 @@ impl Translator {
         router.run("nft", "add table ip share");
         router.run("nft", "add chain ip share in { type nat hook prerouting priority -100 ; }");
         router.run("nft", "add chain ip share out { type nat hook postrouting priority 100 ; }");
-        // What a server begins itself, as a request to a phone, leaves from the public address too.
+        // Flows that a server opens, such as a request to a phone, also leave from the public address.
         router.run("nft", "add rule ip share out ip saddr 10.71.0.0/24 ip daddr 10.70.0.0/24 masquerade");
         let mut nat = Translator { site, choice };
         nat.serve_with(&[0, 1, 2]);
         nat
     }
 
-    /// The router forgets all flows, as after the time-out of each, or when another router takes over.
+    /// Deletes all flows, as after their timeouts or when another router takes over.
     ///
     /// # Panics
-    /// When it does not.
+    /// If the command fails.
     pub fn forget(&self) {
         self.site.front.run("conntrack", "--flush");
     }
@@ -62,7 +62,7 @@ impl Deployment for Translator {
         (FRONT, PORT).into()
     }
 
-    /// The servers name their private addresses in Record-Route.
+    /// The servers put their private addresses into Record-Route.
     fn follows_route(&self) -> bool {
         false
     }

@@ -1,25 +1,26 @@
-//! Load sharing by servers that all have one address: the router of their network chooses whose MAC address a packet goes to.
+//! Load sharing by servers with one common address. The router of their network chooses the MAC address for each
+//! packet.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
 use crate::sharing::testbed::{PORT, SERVERS, Setup, Testbed};
 use crate::sharing::{Deployment, Forwarding};
 
-/// The address that all of them have.
+/// Address common to all servers.
 const SHARED: Ipv4Addr = Ipv4Addr::new(10, 72, 0, 1);
-/// The router's group of next hops.
+/// ID of the router's next-hop group.
 const GROUP: usize = 100;
 
-/// How the router chooses.
+/// How the router distributes packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// Each packet goes to the next server.
+    /// Each packet goes to the next server (round robin).
     Packets,
-    /// By a hash of a packet's addresses and ports (ECMP).
+    /// Hash of the packet's addresses and ports (ECMP).
     Flows,
 }
 
-/// A router before servers with one address.
+/// A router in front of servers with one address.
 #[derive(Debug)]
 pub struct OneAddress {
     site: Testbed,
@@ -27,10 +28,10 @@ pub struct OneAddress {
 }
 
 impl OneAddress {
-    /// Starts it with the first three servers.
+    /// Starts with the first three servers.
     ///
     /// # Panics
-    /// When a program does not start.
+    /// If a program does not start.
     #[must_use]
     pub fn start(spread: Spread, forwarding: Forwarding, members: bool) -> OneAddress {
         let site = Testbed::routed(Setup { forwarding, members }, Some(SHARED));

@@ -1,4 +1,4 @@
-//! A phone that makes one call at a time, by UDP or TCP, and waits for what it asked.
+//! A phone over UDP or TCP that makes one call at a time and waits for each response.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -9,32 +9,32 @@ use std::time::{Duration, Instant};
 use crate::Namespace;
 use crate::wire::{address, hops, method, status, tag, value};
 
-/// T1 of RFC 3261 §17.
+/// T1 (RFC 3261 §17).
 const T1: Duration = Duration::from_millis(500);
-/// How long a caller waits for a final response before the call counts as failed: long enough for two retransmissions, and
-/// for a balancer that tries another server.
+/// Time after which a call without a final response has failed: long enough for two retransmissions and for a
+/// balancer that tries another server.
 pub(super) const PATIENCE: Duration = Duration::from_millis(2_700);
-/// How long one read waits.
+/// Timeout of one read.
 const TICK: Duration = Duration::from_millis(20);
 
-/// How it sends.
+/// Transport of a phone.
 #[derive(Debug)]
 enum Wire {
     Udp(UdpSocket),
     Tcp { stream: TcpStream, read: Vec<u8> },
 }
 
-/// A phone, with the call that it makes.
+/// A phone and its current call.
 #[derive(Debug)]
 pub struct Phone {
     wire: Wire,
     local: SocketAddr,
-    /// The address of the service, which is all that it knows.
+    /// Address of the service, the only one that the phone is configured with.
     entry: SocketAddr,
-    /// Whether a request within a call goes to the topmost Route (RFC 3261 §12.2.1.1), or to `entry` all the same, as from
-    /// a phone with an outbound proxy.
+    /// Whether requests within a dialog go to the topmost Route (RFC 3261 §12.2.1.1). Otherwise they go to `entry`,
+    /// as from a phone with an outbound proxy.
     pub follows_route: bool,
-    /// How long it waits for a final response.
+    /// Time allowed for a final response.
     pub patience: Duration,
     call: Call,
 }
@@ -43,7 +43,7 @@ pub struct Phone {
 struct Call {
     id: String,
     callee: String,
-    /// To, where requests go, and by which way: those of the dialog, once there is one.
+    /// To, remote target and route set. Those of the dialog, once there is one.
     to: String,
     target: String,
     route: Vec<String>,
@@ -52,10 +52,10 @@ struct Call {
 }
 
 impl Phone {
-    /// One with a UDP socket at this address of a network.
+    /// Creates a phone with a UDP socket at this address of a network.
     ///
     /// # Panics
-    /// When there is no socket.
+    /// If no socket can be opened.
     #[must_use]
     pub fn udp(network: &Namespace, host: Ipv4Addr, entry: SocketAddr) -> Phone {
         let socket = udp_socket(network, host);
@@ -63,10 +63,11 @@ impl Phone {
         Phone { wire: Wire::Udp(socket), local, entry, follows_route: true, patience: PATIENCE, call: Call::default() }
     }
 
-    /// One with a connection to the service; none where it cannot be opened in time.
+    /// Creates a phone with a TCP connection to the service. Returns `None` if the connection cannot be opened in
+    /// time.
     ///
     /// # Panics
-    /// When its socket is unsound.
+    /// If the socket's options cannot be set.
     #[must_use]
     pub fn tcp(network: &Namespace, entry: SocketAddr) -> Option<Phone> {
         let stream = network.inside(|| TcpStream::connect_timeout(&entry, PATIENCE)).ok()?;
@@ -77,40 +78,41 @@ impl Phone {
         Some(Phone { wire, local, entry, follows_route: false, patience: PATIENCE, call: Call::default() })
     }
 
-    /// The Call-ID of its call.
+    /// Returns the Call-ID of the current call.
     #[must_use]
     pub fn call_id(&self) -> &str {
         &self.call.id
     }
 
-    /// Calls somebody, and acknowledges the final response, whose status this is; `None` where there is none in time.
+    /// Makes a call and acknowledges the final response. Returns its status, or `None` on timeout.
     pub fn call(&mut self, callee: &str) -> Option<u16> {
         let invite = self.begin(callee);
         let answer = self.ask(&invite, |status| status >= 200)?;
         Some(self.acknowledge(&answer))
     }
 
-    /// Calls somebody; whether it rings there.
+    /// Makes a call and returns whether it rings.
     pub fn ring(&mut self, callee: &str) -> bool {
         let invite = self.begin(callee);
         let answer = self.ask(&invite, |status| status >= 180);
         answer.is_some_and(|answer| status(&answer) == Some(180))
     }
 
-    /// The final response to an INVITE that [rings](Phone::ring), acknowledged.
+    /// Waits for the final response to an INVITE that [rings](Phone::ring) and acknowledges it.
     pub fn answer(&mut self) -> Option<u16> {
         let answer = self.wait("1 INVITE", self.patience, |status| status >= 200)?;
         Some(self.acknowledge(&answer))
     }
 
-    /// Gives up a call that [rings](Phone::ring) (RFC 3261 §9.1): what the INVITE is answered then.
+    /// Cancels a call that [rings](Phone::ring) (RFC 3261 §9.1) and returns the status of the final response to the
+    /// INVITE.
     pub fn cancel(&mut self) -> Option<u16> {
         let cancel = self.of_invite("CANCEL", value(&self.call.invite, "To"));
         self.send(&cancel);
         self.answer()
     }
 
-    /// Sends a request within the call, and returns the status of its final response.
+    /// Sends a request within the dialog and returns the status of its final response.
     pub fn request(&mut self, method: &str) -> Option<u16> {
         self.call.cseq += 1;
         let number = self.call.cseq;
@@ -139,10 +141,10 @@ impl Phone {
         status(&answer)
     }
 
-    /// Goes on from another port, as behind a translation that has forgotten it.
+    /// Continues from another port, as after a NAT has dropped the mapping.
     ///
     /// # Panics
-    /// When there is no socket.
+    /// If no socket can be opened.
     pub fn rebind(&mut self, network: &Namespace) {
         let SocketAddr::V4(local) = self.local else { return };
         let socket = udp_socket(network, *local.ip());
@@ -157,14 +159,14 @@ impl Phone {
         self.call = Call { target: callee.to_owned(), ..call };
     }
 
-    /// The INVITE of a new call.
+    /// Builds the INVITE of a new call.
     fn begin(&mut self, callee: &str) -> String {
         self.reset(callee);
         self.call.invite = self.in_dialog("INVITE", 1);
         self.call.invite.clone()
     }
 
-    /// Takes the final response to the INVITE: a success makes the dialog (RFC 3261 §12.1.2).
+    /// Handles the final response to the INVITE. A 2xx creates the dialog (RFC 3261 §12.1.2).
     fn acknowledge(&mut self, answer: &str) -> u16 {
         let final_status = status(answer).unwrap_or_default();
         if final_status >= 300 {
@@ -181,7 +183,7 @@ impl Phone {
         final_status
     }
 
-    /// Sends a request, over UDP again after T1, twice that and so on, until there is a response like this.
+    /// Sends a request and waits for a wanted response. Over UDP it retransmits after T1, twice T1 and so on.
     fn ask(&mut self, request: &str, is_wanted: impl Fn(u16) -> bool) -> Option<String> {
         let (cseq, begins) = (value(request, "CSeq").to_owned(), tag(request, "To").is_empty());
         let end = Instant::now() + self.patience;
@@ -194,7 +196,7 @@ impl Phone {
             }
             let left = end.saturating_duration_since(Instant::now());
             let wait = if matches!(self.wire, Wire::Udp(_)) { pause.min(left) } else { left };
-            // After a provisional response an INVITE is not sent again (RFC 3261 §17.1.1.2).
+            // After a provisional response an INVITE is not retransmitted (RFC 3261 §17.1.1.2).
             let answer = self.wait(&cseq, wait, |status| is_wanted(status) || status >= 100);
             match answer {
                 Some(answer) if status(&answer).is_some_and(&is_wanted) => return Some(answer),
@@ -205,7 +207,7 @@ impl Phone {
         }
     }
 
-    /// A response of this CSeq to this call.
+    /// Waits for a response with this CSeq in the current call.
     fn wait(&mut self, cseq: &str, time: Duration, is_wanted: impl Fn(u16) -> bool) -> Option<String> {
         let end = Instant::now() + time;
         while Instant::now() < end {
@@ -226,11 +228,11 @@ impl Phone {
                 Some(String::from_utf8_lossy(buffer.get(..length)?).into_owned())
             }
             Wire::Tcp { stream, read } => {
-                // Errors are the time-out, or the connection's end, after which nothing comes any more.
+                // Errors are the timeout, or the end of the connection, after which nothing more arrives.
                 if let Ok(length) = stream.read(&mut buffer) {
                     read.extend_from_slice(buffer.get(..length)?);
                 }
-                // Nobody sends a body here.
+                // No message here has a body.
                 let end = read.windows(4).position(|bytes| bytes == b"\r\n\r\n")? + 4;
                 Some(String::from_utf8_lossy(&read.drain(..end).collect::<Vec<_>>()).into_owned())
             }
@@ -248,14 +250,14 @@ impl Phone {
     }
 
     fn send_to(&mut self, text: &str, to: SocketAddr) {
-        // Who it is for may be gone: that is what some trials are about.
+        // The receiver may be gone: some trials are about that.
         let _ = match &mut self.wire {
             Wire::Udp(socket) => socket.send_to(text.as_bytes(), to).map(|_| ()),
             Wire::Tcp { stream, .. } => stream.write_all(text.as_bytes()),
         };
     }
 
-    /// A request by the route of the dialog, where there is one.
+    /// Builds a request along the dialog's route set, if there is a dialog.
     fn in_dialog(&self, method: &str, number: u32) -> String {
         let Call { id, to, target, route, .. } = &self.call;
         let mut text = self.head(method, target, number);
@@ -280,7 +282,8 @@ impl Phone {
         )
     }
 
-    /// CANCEL, or the ACK to a failure, which belong to the INVITE's transaction (RFC 3261 §9.1 and §17.1.1.3).
+    /// Builds a CANCEL, or the ACK to a non-2xx response, both part of the INVITE's transaction (RFC 3261 §9.1 and
+    /// §17.1.1.3).
     fn of_invite(&self, verb: &str, to: &str) -> String {
         let Call { id, callee, invite, .. } = &self.call;
         debug_assert_eq!(method(invite), "INVITE");

@@ -1,4 +1,4 @@
-//! What was found, as a page.
+//! The results as a Markdown page.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -6,11 +6,11 @@ use std::process::Command;
 
 use crate::sharing::{Count, Row};
 
-/// How to make the page anew.
+/// Command that generates the page.
 const COMMAND: &str =
     "cargo build --bin strowger && cargo run -p strowger-interop --bin sharing -- --output bench/LOAD_SHARING.md";
 
-/// A table: its heads, and what stands below each.
+/// Columns of a table: heading and cell contents.
 type Columns = [(&'static str, fn(&Row) -> String)];
 
 const SHARES: &Columns = &[("wanted", |row| percent(row.kind.wanted())), ("measured", |row| measured(row.share))];
@@ -19,14 +19,14 @@ const CALLS: &Columns = &[
     ("INVITE sent twice", |row| both(row.retransmitted)),
     ("CANCEL", |row| both(row.cancelled)),
     ("re-INVITE and BYE", |row| both(row.dialog)),
-    ("the same from another port", |row| both(row.rebound)),
+    ("from another port", |row| both(row.rebound)),
     ("call on a TCP connection", |row| both(row.connection)),
 ];
 
 const USERS: &Columns = &[
     ("registered, then called", |row| both(row.registered_alone)),
     ("by members", |row| both(row.registered_members)),
-    ("a server is dead and out", |row| worked(row.users_alone)),
+    ("a server is killed and taken out", |row| worked(row.users_alone)),
     ("by members", |row| worked(row.users_members)),
 ];
 
@@ -38,34 +38,34 @@ const CHANGES: &Columns = &[
     ("taken out: new calls of old phones", |row| worked(row.new_without_dead)),
 ];
 
-/// The page, as Markdown.
+/// Renders the page as Markdown.
 #[must_use]
 pub fn document(rows: &[Row]) -> String {
     let mut text = "# Ways to share load, and what each keeps\n\n".to_owned();
     text.push_str(&surroundings());
     text.push_str(
-        "\nThree servers share the load, a fourth one comes later; what is before them, and set-ups to copy, are in\n\
-         [load-sharing.md](../docs/operating/load-sharing.md). Every machine is a network namespace. The calls are the same for every way, 12 or 36\n\
-         at the same time, by phones with a port each. A phone sends again what is not answered, and gives up after 2.7 s. *a · b of n*: \
-         of n\ncalls a stayed at one server, as packet sockets at the servers saw, and b worked, as the caller saw. Nothing here is timed, so the \
-         build\nis not optimized. It was run once: where a server is drawn or a hash decides, another run differs by some calls.\n\n## Shares\n\n\
-         480 calls to as many users, at servers 1, 2 and 3. The names begin as the forty most common given names of the USA do.\n\n",
+        "\nThree servers share the load, a fourth is added later; [load-sharing.md](../docs/operating/load-sharing.md) describes the \
+         methods, with configurations to copy. Every machine is a network namespace. The calls are the same for every method, 12 or 36 \
+         at a time, from phones with one port each. Phones retransmit, and give up after 2.7 s. *a · b of n*: of n calls, a stayed at \
+         one server (as seen by packet sockets at the servers) and b succeeded (as seen by the caller). Nothing is timed, so the build \
+         is not optimised. There was one run; where servers are chosen at random or by a hash, another run differs by a few calls.\n\n## \
+         Shares\n\n480 calls to 480 users, at servers 1, 2 and 3. The names begin like the forty most common given names of the USA.\n\n",
     );
     text.push_str(&table(rows, SHARES));
     text.push_str(
-        "\n## What a call is made of\n\nThe servers stand still until each INVITE has been sent twice; calls that ring are given up; answered calls have a re-INVITE and\n\
-         a BYE, also from another source port than the INVITE's, as after a NAT or a firewall has forgotten the phone.\n\n",
+        "\n## What a call is made of\n\nThe servers are stopped until each INVITE has been sent twice. Ringing calls are cancelled. Answered \
+         calls get a re-INVITE and a BYE, also from another source port, as after a NAT or firewall has lost the phone's mapping.\n\n",
     );
     text.push_str(&table(rows, CALLS));
     text.push_str(
-        "\n## Users who register\n\nTwelve users register by the same way, and others call them: at servers that know only what they are told themselves, and at members that\n\
-         forward registrations to each other. *Stayed* is an INVITE at the server that got the REGISTER. Then the first server is killed and taken out, and all\n\
-         are called again before they register again.\n\n",
+        "\n## Users who register\n\nTwelve users register by the same method, and others call them: at servers that know only their \
+         own registrations, and at members that forward registrations to each other. *Stayed*: the INVITE reached the server that got \
+         the REGISTER. Then the first server is killed and taken out of use, and all are called again before they register again.\n\n",
     );
     text.push_str(&table(rows, USERS));
     text.push_str(
-        "\n## A server comes, a server dies\n\n*Stayed* is: where the call's INVITE was, and where the phone's last call was. What is not there is what moves. The first server \
-         dies\n(SIGKILL, its machine lives); nobody takes it out at first. These are calls that any server can send on.\n\n",
+        "\n## A server comes, a server dies\n\n*Stayed*: a re-INVITE reached the server of its INVITE, and a new call the server of the phone's previous \
+         one; the rest moved. The first server is killed (SIGKILL, its machine lives) and only later taken out of use. Any server can route these calls.\n\n",
     );
     text.push_str(&table(rows, CHANGES));
     text
@@ -92,7 +92,7 @@ fn worked(count: Count) -> String {
 
 fn measured(share: [usize; 3]) -> String {
     let sum: usize = share.iter().sum();
-    // Some hundred calls.
+    // A few hundred calls.
     #[expect(clippy::cast_precision_loss, reason = "counts of calls are small")]
     percent(share.map(|calls| 100.0 * calls as f64 / sum.max(1) as f64))
 }
@@ -102,7 +102,7 @@ fn percent(shares: [f64; 3]) -> String {
     format!("{first:.0}, {second:.0}, {third:.0} %")
 }
 
-/// Where and when it was run.
+/// Describes the machine, the versions and the date.
 fn surroundings() -> String {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1)).unwrap_or("?");
@@ -118,7 +118,7 @@ fn surroundings() -> String {
     )
 }
 
-/// The first line that a program prints.
+/// Returns the first line of a program's output.
 fn told(program: &str, words: &str) -> String {
     let path = crate::program::search(program).unwrap_or_else(|| program.into());
     let output = Command::new(path).args(words.split(' ')).output();

@@ -1,4 +1,5 @@
-//! What arrives at each server, as its network saw it: the servers under trial cannot know which of them a message was meant for.
+//! Captures the requests that arrive at each server, since a server with a shared address cannot tell which one a
+//! message was meant for.
 
 use std::io::Read as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,67 +14,67 @@ use crate::{Namespace, PATIENCE, poll};
 
 /// The EtherType of IPv4.
 const IPV4: u16 = 0x0800;
-/// Protocol numbers of IP.
+/// IP protocol numbers.
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// A request that arrived.
+/// A request that arrived at a server.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// At which server, from 0.
+    /// Index of the server.
     pub server: usize,
-    /// Its method.
+    /// Method.
     pub method: String,
-    /// Its Call-ID.
+    /// Call-ID.
     pub call_id: String,
-    /// The branch of its topmost Via, which a retransmission has too.
+    /// Branch of the topmost Via, which is the same in a retransmission.
     pub branch: String,
 }
 
-/// How long one read waits.
+/// Timeout of one read.
 const TICK: Duration = Duration::from_millis(10);
 
-/// All requests that arrived at some servers, in order.
+/// All requests that arrived at the servers, in order.
 #[derive(Clone, Debug, Default)]
 pub struct Arrivals(Arc<Mutex<ArrivalLog>>);
 
 #[derive(Debug, Default)]
 struct ArrivalLog {
     requests: Vec<Arrival>,
-    /// How often each sniffer has waited for a [`TICK`] in vain.
+    /// Number of reads per sniffer that timed out after [`TICK`].
     idle: Vec<u64>,
 }
 
 impl Arrivals {
-    /// Those of one call with this method.
+    /// Returns the requests of one call with this method.
     #[must_use]
     pub fn of(&self, call_id: &str, method: &str) -> Vec<Arrival> {
         let is_so = |arrival: &&Arrival| arrival.call_id == call_id && arrival.method == method;
         self.seen().requests.iter().filter(is_so).cloned().collect()
     }
 
-    /// The server where the first request of this method for a call arrived.
+    /// Returns the server at which the first request of a call with this method arrived.
     #[must_use]
     pub fn first(&self, call_id: &str, method: &str) -> Option<usize> {
         self.of(call_id, method).first().map(|arrival| arrival.server)
     }
 
-    /// The server where the last request of this method for a call arrived.
+    /// Returns the server at which the last request of a call with this method arrived.
     #[must_use]
     pub fn last(&self, call_id: &str, method: &str) -> Option<usize> {
         self.of(call_id, method).last().map(|arrival| arrival.server)
     }
 
-    /// How many requests of this method arrived.
+    /// Returns the number of requests with this method.
     #[must_use]
     pub fn count(&self, method: &str) -> usize {
         self.seen().requests.iter().filter(|arrival| arrival.method == method).count()
     }
 
-    /// Waits until all that has arrived so far has been read.
+    /// Waits until everything that has arrived so far is captured.
     ///
     /// # Panics
-    /// When there is no end of it.
+    /// If packets keep arriving.
     pub fn settle(&self) {
         let before = self.seen().idle.clone();
         let are_idle = || self.seen().idle.iter().zip(&before).all(|(now, before)| now > before);
@@ -89,7 +90,7 @@ impl Arrivals {
     }
 }
 
-/// Watches the network of one server until it is dropped.
+/// Captures packets in the network of one server until it is dropped.
 #[derive(Debug)]
 pub(super) struct Sniffer {
     is_over: Arc<AtomicBool>,
@@ -97,10 +98,10 @@ pub(super) struct Sniffer {
 }
 
 impl Sniffer {
-    /// Watches what arrives in `network` for this port.
+    /// Starts capturing packets for this port that arrive in `network`.
     ///
     /// # Panics
-    /// When there is no packet socket: only root may have one.
+    /// If no packet socket can be opened, which requires root.
     #[must_use]
     pub(super) fn start(network: &Namespace, server: usize, port: u16, arrivals: &Arrivals) -> Sniffer {
         let protocol = Protocol::from(i32::from(IPV4.to_be()));
@@ -114,7 +115,7 @@ impl Sniffer {
             let mut packet = vec![0; 65_536];
             while !over.load(Ordering::Relaxed) {
                 let Ok(length) = socket.read(&mut packet) else {
-                    // The time-out.
+                    // The read timed out.
                     arrivals.seen().idle[server] += 1;
                     continue;
                 };
@@ -130,13 +131,13 @@ impl Drop for Sniffer {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread has been printed; a second one here would abort the run.
+            // The thread's panic has already been printed. A second one here would abort the run.
             let _ = thread.join();
         }
     }
 }
 
-/// The SIP request in an IPv4 packet to this port.
+/// Returns the SIP request in an IPv4 packet to this port.
 fn read(packet: &[u8], server: usize, port: u16) -> Option<Arrival> {
     let header = usize::from(packet.first()? & 0x0f) * 4;
     let transport = packet.get(header..)?;

@@ -1,4 +1,4 @@
-//! The networks, the servers that share the load, and who they serve.
+//! The networks, the servers that share the load, and their users.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::Arc;
@@ -6,45 +6,46 @@ use std::sync::Arc;
 use crate::sharing::sniffer::{Arrivals, Sniffer};
 use crate::{Callee, Config, Namespace, Server, poll};
 
-/// The port of every server.
+/// Port of every server.
 pub(super) const PORT: u16 = 5060;
-/// Where phones are.
+/// Address of the phones.
 pub(super) const PHONES: Ipv4Addr = Ipv4Addr::new(10, 70, 0, 200);
-/// Where those are who are called, each at a port of its own.
+/// Address of the callees, each on a separate port.
 const CALLEES: Ipv4Addr = Ipv4Addr::new(10, 70, 0, 210);
-/// Their ports: whom a request for `poolN.test` goes to.
+/// Ports of the callees. Index N is the destination of requests to `poolN.test`.
 const CALLEE_PORTS: [u16; 6] = [5070, 5071, 5072, 5073, 5074, 5075];
-/// What is before the servers: a balancer or a router.
+/// Address of the balancer or router in front of the servers.
 pub(super) const FRONT: Ipv4Addr = Ipv4Addr::new(10, 70, 0, 1);
-/// Its inner address.
+/// Its address towards the servers.
 const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 71, 0, 1);
-/// How many servers there are; the last one serves only where a trial adds it.
+/// Number of servers. The last one is only used by the trial that adds a server.
 pub(super) const SERVERS: usize = 4;
-/// A key that all of them have.
+/// Signing key shared by all servers.
 pub(super) const KEY: [u8; 16] = *b"one key for all.";
 
-/// Messages leave one by one, so that each is seen to arrive.
+/// Disables joined datagrams, so that each message is seen to arrive.
 pub(super) const SEPARATE: &str = "segmentation = \"never\"";
 
-/// Users who register; every server knows them.
+/// Registered users, known to every server.
 pub(super) const USERS: [&str; 12] =
     ["alice", "bob", "carol", "dave", "erin", "frank", "grace", "heidi", "ivan", "judy", "mike", "sybil"];
 
-/// How the servers send calls for `poolN.test` on to a callee.
+/// How the servers forward calls for `poolN.test` to a callee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forwarding {
-    /// With transactions, by a route.
+    /// Transaction-stateful, by a route.
     Stateful,
-    /// With transactions, by a balancer with one target, where servers that have one key carry on what another began.
+    /// Transaction-stateful, by a balancer set with one target. Servers with a common key continue each other's
+    /// calls.
     StatefulSet,
-    /// Without transactions.
+    /// Stateless.
     Stateless,
 }
 
-/// What the servers are like.
+/// Configuration of the servers.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
-    /// How they forward.
+    /// How they forward requests.
     pub forwarding: Forwarding,
     /// Whether they share registrations.
     pub members: bool,
@@ -55,32 +56,32 @@ pub struct Setup {
 pub struct Member {
     /// The server.
     pub server: Server,
-    /// Its own address.
+    /// Address of this server's machine.
     pub address: Ipv4Addr,
     _sniffer: Sniffer,
     _network: Namespace,
 }
 
-/// All of it. What stands first goes first at the end.
+/// The complete testbed. The order of the fields is the order in which they are dropped.
 #[derive(Debug)]
 pub struct Testbed {
     /// The servers.
     pub members: Vec<Member>,
-    /// What arrived at them.
+    /// Requests that arrived at the servers.
     pub arrivals: Arrivals,
-    /// Who is called.
+    /// The callees.
     pub callees: Vec<Callee>,
-    /// Where phones and callee are.
+    /// Network of the phones and callees.
     pub clients: Arc<Namespace>,
-    /// What is before the servers, where something is.
+    /// Network of the balancer or router in front of the servers. Unused if there is none.
     pub front: Namespace,
 }
 
 impl Testbed {
-    /// Servers on one network with the phones and with what is before them.
+    /// Creates servers on one network with the phones and the balancer.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// If that fails.
     #[must_use]
     pub fn flat(setup: Setup) -> Testbed {
         let (clients, front) = (Namespace::new(), Namespace::new());
@@ -95,10 +96,10 @@ impl Testbed {
         Testbed::start(setup, clients, front, networks.into_iter().zip(addresses.into_iter().flatten()), None)
     }
 
-    /// Servers behind a router that the phones reach, each also at this address where there is one.
+    /// Creates servers behind a router. If `shared` is set, each server also has this address.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// If that fails.
     #[must_use]
     pub fn routed(setup: Setup, shared: Option<Ipv4Addr>) -> Testbed {
         let (clients, front) = (Namespace::new(), Namespace::new());
@@ -114,7 +115,7 @@ impl Testbed {
         for network in &networks {
             network.run("ip", &format!("route add default via {GATEWAY}"));
             if let Some(shared) = shared {
-                // Nobody asks for it by ARP: the router sends by the servers' own addresses.
+                // No ARP request asks for this address: the router sends to the servers' own addresses.
                 network.run("ip", &format!("address add {shared}/32 dev lo"));
                 network.set("ipv4/conf/all/arp_announce", 2);
                 network.set("ipv4/conf/all/arp_ignore", 1);
@@ -152,10 +153,10 @@ impl Testbed {
         Testbed { members, arrivals, callees, clients: Arc::new(clients), front }
     }
 
-    /// Waits until all that serve know so many registrations, or for 3 s.
+    /// Waits up to 3 s until all active servers have this many registrations, and returns whether they do.
     ///
     /// # Panics
-    /// When a server does not say what it has.
+    /// If a server does not report its count.
     #[must_use]
     pub fn all_know(&self, registrations: u64) -> bool {
         let know = || self.members.iter().all(|member| member.server.registrations() >= registrations);
@@ -165,7 +166,7 @@ impl Testbed {
     /// Kills a server.
     ///
     /// # Panics
-    /// When it does not go.
+    /// If it does not end.
     pub fn kill(&mut self, server: usize) {
         self.members[server].server.kill();
     }
@@ -180,7 +181,7 @@ impl Setup {
             more.push_str("[[route]]\nmatch = { domain = \"example.com\" }\nstateless = \"always\"\n");
         }
         let users = USERS.map(|user| (user, "secret")).to_vec();
-        // Phones register the callee's address, which is not their own.
+        // Phones register the callee's address instead of their own.
         let (key, store, registrar) = (Some(KEY), "memory", "nat = \"never\"");
         Config {
             registrar,
@@ -196,7 +197,7 @@ impl Setup {
             ..Config::open()
         }
     }
-    /// The route to a callee.
+    /// Returns the route to a callee.
     fn route(self, number: usize) -> String {
         let target = format!("sip:{CALLEES}:{}", CALLEE_PORTS[number]);
         let matches = format!("[[route]]\nmatch = {{ domain = \"pool{number}.test\" }}\n");
@@ -210,7 +211,7 @@ impl Setup {
         }
     }
 
-    /// Where a call to this number is taken.
+    /// Returns the domain of the callee for this number.
     #[must_use]
     pub fn domain(number: usize) -> String {
         format!("pool{}.test", number % CALLEE_PORTS.len())

@@ -1,4 +1,4 @@
-//! The same calls over each way, and what became of them.
+//! The same calls over each kind of load sharing, and their outcome.
 
 use std::net::SocketAddr;
 use std::thread;
@@ -9,15 +9,16 @@ use crate::sharing::testbed::{PHONES, SERVERS, USERS};
 use crate::sharing::{Deployment, Kind, Setup, Testbed};
 use crate::{AnswerBehavior, PATIENCE, poll};
 
-/// How many phones there are in most trials, and in those of a server that comes or goes.
+/// Number of phones in most trials. The next constant is for trials that add or remove a server.
 const PHONES_AT_ONCE: usize = 12;
 const PHONES_BEFORE: usize = 36;
-/// How many calls are counted for the shares, and by how many threads.
+/// Number of calls counted for the shares, followed by the number of threads that make them.
 const SHARED_CALLS: usize = 480;
 const THREADS: usize = 8;
-/// How long a caller waits then.
+/// Time allowed for the answer to each of these calls.
 const SHARE_PATIENCE: Duration = Duration::from_millis(300);
-/// The forty most common given names of the USA's last hundred years: whom calls are for, each with a number.
+/// The forty most common given names in the USA over the last hundred years. Each callee is one of them with a
+/// number.
 const NAMES: [&str; 40] = [
     "james",
     "mary",
@@ -61,59 +62,59 @@ const NAMES: [&str; 40] = [
     "michelle",
 ];
 
-/// Of some calls, how many stayed at one server, and how many worked as a user expects.
+/// Number of calls that stayed at one server, and that worked as a user expects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// At one server.
+    /// Calls that stayed at one server.
     pub kept: usize,
-    /// Worked.
+    /// Calls that worked.
     pub worked: usize,
-    /// Of so many.
+    /// All calls.
     pub of: usize,
 }
 
-/// What a way did in each trial.
+/// Results of one kind of load sharing in all trials.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The way.
+    /// Kind of load sharing.
     pub kind: Kind,
     /// Calls at each of the first three servers.
     pub share: [usize; 3],
-    /// INVITEs that were sent twice.
+    /// Retransmitted INVITEs.
     pub retransmitted: Count,
-    /// CANCELs of calls that ring.
+    /// CANCELs of ringing calls.
     pub cancelled: Count,
-    /// A re-INVITE and a BYE within a call.
+    /// Calls with a re-INVITE and a BYE.
     pub dialog: Count,
-    /// The same after the phone's port has changed.
+    /// The same after the phone's source port has changed.
     pub rebound: Count,
-    /// A call on one TCP connection.
+    /// Calls on one TCP connection each.
     pub connection: Count,
-    /// Calls to users who have registered by the same way, at servers that do not share registrations.
+    /// Calls to registered users, with servers that do not share registrations.
     pub registered_alone: Count,
-    /// The same at servers that do.
+    /// Calls to registered users, with servers that share registrations.
     pub registered_members: Count,
-    /// Requests within calls that there were when a server was added.
+    /// Requests within calls that were in progress when a server was added.
     pub calls_when_added: Count,
-    /// Another call of each phone to the same user then.
+    /// The next call of each phone to the same user after a server was added.
     pub users_when_added: Count,
-    /// BYEs of calls of a server that has died.
+    /// BYEs of calls at a dead server.
     pub calls_of_dead: Count,
-    /// New calls while nobody has taken it out.
+    /// New calls while the dead server is still in use.
     pub new_while_dead: Count,
-    /// New calls of phones that were there before, once it is taken out.
+    /// New calls of earlier phones after the dead server has been removed.
     pub new_without_dead: Count,
-    /// Then, calls to users who have registered before, at servers that do not share registrations.
+    /// Calls to users registered before that, with servers that do not share registrations.
     pub users_alone: Count,
-    /// The same at servers that do.
+    /// Calls to users registered before that, with servers that share registrations.
     pub users_members: Count,
 }
 
 impl Row {
-    /// Tries it.
+    /// Runs all trials.
     ///
     /// # Panics
-    /// When a program does not start, or does not do what it is told.
+    /// If a program does not start or a command fails.
     #[must_use]
     pub fn of(kind: Kind) -> Row {
         let [registered_alone, users_alone] = Row::of_servers_alone(kind);
@@ -146,7 +147,8 @@ impl Row {
         }
     }
 
-    /// What servers do that share no registrations: before the first one is dead and out, and then.
+    /// Calls registered users at servers that share no registrations, before and after the first server has died and
+    /// been removed.
     fn of_servers_alone(kind: Kind) -> [Count; 2] {
         let mut way = kind.start(false);
         let registered = Trial::new(&mut *way).registered(false);
@@ -156,32 +158,32 @@ impl Row {
     }
 }
 
-/// The trials of a way that has been started.
+/// Trials of a running deployment.
 pub struct Trial<'a> {
     way: &'a mut dyn Deployment,
     patience: Duration,
 }
 
 impl<'a> Trial<'a> {
-    /// With callers who give up soon, so that what fails does not take long.
+    /// Creates trials whose callers give up soon, so that failures take little time.
     #[must_use]
     pub fn new(way: &'a mut dyn Deployment) -> Trial<'a> {
         Trial { way, patience: CALLERS_PATIENCE }
     }
 
-    /// With callers who wait, for what is to work also on a busy machine.
+    /// Creates trials whose callers wait longer, for calls that must succeed on a busy machine.
     #[must_use]
     pub fn patient(way: &'a mut dyn Deployment) -> Trial<'a> {
         Trial { way, patience: PATIENCE }
     }
 
-    /// Calls of many phones to many users, by their servers.
+    /// Makes calls from many phones to many users and returns the number at each server.
     #[must_use]
     pub fn share(&self) -> [usize; 3] {
         let mut phones = self.phones(SHARED_CALLS);
         let call = |(number, phone): (usize, &mut Phone)| {
             phone.patience = SHARE_PATIENCE;
-            // Whether it works is another trial's matter.
+            // Another trial checks whether the call succeeds.
             let _ = phone.call(&callee(number));
         };
         let size = SHARED_CALLS / THREADS;
@@ -194,7 +196,7 @@ impl<'a> Trial<'a> {
         [0, 1, 2].map(|server| servers.iter().filter(|one| **one == Some(server)).count())
     }
 
-    /// The servers stand still until each INVITE has been sent twice.
+    /// Stops the servers until each INVITE has been sent twice.
     #[must_use]
     pub fn retransmitted(&self) -> Count {
         let site = self.way.site();
@@ -213,7 +215,7 @@ impl<'a> Trial<'a> {
         count(site, &phones, kept, answers.into_iter().map(|answer| answer == Some(200)))
     }
 
-    /// Calls that ring are given up.
+    /// Cancels ringing calls.
     #[must_use]
     pub fn cancelled(&self) -> Count {
         let site = self.way.site();
@@ -226,7 +228,7 @@ impl<'a> Trial<'a> {
         count(site, &phones, kept, answers.into_iter().map(|answer| answer == Some(487)))
     }
 
-    /// Calls with a re-INVITE and a BYE.
+    /// Makes calls with a re-INVITE and a BYE.
     #[must_use]
     pub fn dialog(&self) -> Count {
         let site = self.way.site();
@@ -235,7 +237,7 @@ impl<'a> Trial<'a> {
         count(site, &phones, |phone| at_one_server(site, phone, &["INVITE", "ACK", "BYE"]), worked)
     }
 
-    /// Calls whose phone sends from another port after they were answered.
+    /// Makes calls whose phone changes its source port after the answer.
     #[must_use]
     pub fn rebound(&self) -> Count {
         let site = self.way.site();
@@ -248,7 +250,7 @@ impl<'a> Trial<'a> {
         count(site, &phones, |phone| at_one_server(site, phone, &["INVITE", "BYE"]), worked)
     }
 
-    /// Calls on a TCP connection each.
+    /// Makes calls on one TCP connection each.
     #[must_use]
     pub fn connection(&self) -> Count {
         let (site, patience) = (self.way.site(), self.patience);
@@ -270,7 +272,7 @@ impl<'a> Trial<'a> {
         Count { kept, worked, of: PHONES_AT_ONCE }
     }
 
-    /// Users register, and others call them.
+    /// Registers users and calls them.
     #[must_use]
     pub fn registered(&self, members: bool) -> Count {
         let site = self.way.site();
@@ -290,7 +292,8 @@ impl<'a> Trial<'a> {
         Count { kept, worked: successes(&answers), of: USERS.len() }
     }
 
-    /// A fourth server is added: to calls that there are, and to another call of each phone to the same user.
+    /// Adds a fourth server. Returns the counts of calls in progress, and of the next call of each phone to the same
+    /// user.
     #[must_use]
     pub fn added(&mut self) -> [Count; 2] {
         let mut phones = self.phones(PHONES_BEFORE);
@@ -311,8 +314,8 @@ impl<'a> Trial<'a> {
         [calls, Count { kept, worked, of: PHONES_BEFORE }]
     }
 
-    /// The first server dies: of calls that it had, of new ones before anybody has taken it out, and of new ones of the same
-    /// phones afterwards.
+    /// Kills the first server. Returns the counts of its calls, of new calls while it is still in use, and of new
+    /// calls of the same phones after it has been removed.
     #[must_use]
     pub fn dies(&mut self) -> [Count; 3] {
         let mut phones = self.phones(PHONES_BEFORE);
@@ -333,23 +336,23 @@ impl<'a> Trial<'a> {
         [calls, new, Count { kept: 0, worked: successes(&answers), of: PHONES_BEFORE }]
     }
 
-    /// All users who have registered are called.
+    /// Calls all registered users.
     #[must_use]
     pub fn call_users(&self) -> Count {
         let (_, answers) = self.callers_of_users();
         Count { kept: 0, worked: successes(&answers), of: USERS.len() }
     }
 
-    /// Who called the users, from the last one to the first, and what they were answered.
+    /// Calls the users, the last one first. Returns the callers and the status of each call.
     fn callers_of_users(&self) -> (Vec<Phone>, Vec<Option<u16>>) {
         let mut callers = self.phones(USERS.len());
-        // In the order of their REGISTERs, whoever goes by turns would come around to the same servers.
+        // The order is reversed, since round robin would meet the same servers again in the order of the REGISTERs.
         let user = |number: usize| USERS[USERS.len() - 1 - number];
         let answers = each(&mut callers, |number, phone| phone.call(&format!("sip:{}@example.com", user(number))));
         (callers, answers)
     }
 
-    /// So many phones with sockets of their own.
+    /// Creates this many phones with separate sockets.
     #[must_use]
     pub fn phones(&self, count: usize) -> Vec<Phone> {
         let follows_route = self.way.follows_route();
@@ -362,7 +365,7 @@ impl<'a> Trial<'a> {
         (0..count).map(phone).collect()
     }
 
-    /// Where the INVITE of each of them arrived.
+    /// Returns the server at which each phone's INVITE arrived.
     fn servers_of(&self, phones: &[Phone]) -> Vec<Option<usize>> {
         let arrivals = &self.way.site().arrivals;
         arrivals.settle();
@@ -370,7 +373,7 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Somebody whom all servers send to a callee.
+/// Returns the URI of a user whom all servers forward to a callee.
 fn callee(number: usize) -> String {
     format!("sip:{}.{number}@{}", NAMES[number % NAMES.len()], Setup::domain(number))
 }
@@ -381,7 +384,7 @@ fn is_whole_call(phone: &mut Phone, number: usize) -> bool {
         && phone.request("BYE") == Some(200)
 }
 
-/// Does this with each of them at the same time.
+/// Runs a closure for all phones concurrently.
 fn each<T: Send>(phones: &mut [Phone], what: impl Fn(usize, &mut Phone) -> T + Sync) -> Vec<T> {
     thread::scope(|scope| {
         let what = &what;
@@ -391,7 +394,7 @@ fn each<T: Send>(phones: &mut [Phone], what: impl Fn(usize, &mut Phone) -> T + S
     })
 }
 
-/// Whether all requests of a phone's call with these methods came to one server.
+/// Returns whether all requests of a phone's call with these methods arrived at one server.
 fn at_one_server(site: &Testbed, phone: &Phone, methods: &[&str]) -> bool {
     let mut servers: Vec<usize> = methods
         .iter()

@@ -69,9 +69,9 @@ pub(crate) fn run(arguments: &QueueArguments) -> Result<(), String> {
     let binary = arguments.places.binary()?;
     let threads = if arguments.quick { &arguments.threads[..1] } else { &arguments.threads };
     let mut text = format!(
-        "## The queue of a thread pool\n\n{around}\nOne core. λ is in packets a second at the socket, which has room for {} of \
-         600 bytes; nothing that is lost is sent again. The CPU time of a packet received includes what is sent because of it; ρ \
-         is λ by it, of the one core that the c threads share.\n\n\
+        "## The queue of a thread pool\n\n{around}\nOne core, shared by the c threads. λ is the rate of packets that \
+         arrive at the socket, whose receive buffer has room for {} packets of 600 bytes. Lost packets are not retransmitted. \
+         The CPU time of a received packet includes sending the packets it causes; ρ is λ times that CPU time.\n\n\
          | c | calls/s | λ, packets/s | CPU µs a packet | ρ | dropped % | calls not carried % |\n|---:|---:|---:|---:|---:|---:|---:|\n",
         arguments.receive_buffer
     );

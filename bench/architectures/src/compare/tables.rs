@@ -39,10 +39,10 @@ pub(super) fn all(arguments: &CompareArguments, rows: &[Row], around: &str) -> S
 
 fn words(arguments: &CompareArguments) -> String {
     format!(
-        "{} users on each side. The server has the first core with all of its threads and processes, `strowger load`, both ends of \
-         it, has the second. At saturation {} calls are under way all the time, so that times are those of their queue; {} rounds \
-         by turns, the server started anew for each run, {} s to warm up and {} s measured; medians. The rest has one round. What is not carried includes what had no end when the run had its. T1 of \
-         the server is {} ms. Pools have {} threads or processes, second stages {}.\n",
+        "{} users on each side. The server runs on the first core, `strowger load` (caller and callee) on the second. At saturation {} calls \
+         are in progress at all times, so response times are those of that queue. {} rounds; the servers alternate and are restarted for \
+         each run, with {} s of warm-up and {} s of measurement; the tables have medians. The other tables have one round. *Not carried* \
+         includes calls still in progress at the end of a run. The server's T1 is {} ms. Pools have {} threads or processes, second stages {}.\n",
         arguments.users,
         arguments.outstanding,
         arguments.rounds,

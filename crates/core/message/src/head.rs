@@ -264,6 +264,13 @@ impl<'a> Head<'a> {
         Ok(self.first(name))
     }
 
+    /// Whether there is a field called `name`.
+    #[inline(always)]
+    #[must_use]
+    pub const fn has(&self, name: HeaderName) -> bool {
+        self.seen().intersects(HeaderSet::of(name))
+    }
+
     /// Names of the fields present.
     pub(crate) const fn seen(&self) -> HeaderSet {
         self.fields.seen

@@ -47,6 +47,11 @@ impl OwnFields {
 }
 
 impl<'b> ResponseBuilder<'b> {
+    //= rfc3261#8.2.6.2:from
+    //= rfc3261#8.2.6.2:call-id
+    //= rfc3261#8.2.6.2:cseq
+    //= rfc3261#8.2.6.2:vias
+    //= rfc3261#8.2.6.2:to-uri
     /// Starts a response to `request`. Copies every Via, From, To, Call-ID and CSeq; `to_tag` is added to a To
     /// without a tag, except in a 100. `top_via` replaces the value of the top Via, to add `received` and `rport`.
     #[must_use]
@@ -71,6 +76,8 @@ impl<'b> ResponseBuilder<'b> {
                 },
                 HeaderName::To => match to_tag {
                     //= rfc3261#17.2.1:no-tag
+                    //= rfc3261#8.2.6.2:to-with-tag
+                    //= rfc3261#8.2.6.2:to-tag
                     tag if tag.is_empty() || status == Status::TRYING || has_tag(request.value(field)) => {
                         copy.field(b"To: ", field);
                     }
@@ -79,7 +86,7 @@ impl<'b> ResponseBuilder<'b> {
                 HeaderName::From => copy.field(b"From: ", field),
                 HeaderName::CallId => copy.field(b"Call-ID: ", field),
                 HeaderName::CSeq => copy.field(b"CSeq: ", field),
-                //= rfc3261#8.2.6.1
+                //= rfc3261#8.2.6.1:timestamp
                 HeaderName::Timestamp if status == Status::TRYING => copy.field(b"Timestamp: ", field),
                 _ => {}
             }
@@ -289,6 +296,12 @@ mod tests {
     const REQUEST: &[u8] = b"OPTIONS sip:b SIP/2.0\r\nv: SIP/2.0/UDP a;rport , SIP/2.0/TCP z\r\nVia: SIP/2.0/UDP y\r\n\
         f: <sip:a@a>;tag=1\r\nt: <sip:b@b>\r\ni: c\r\nCSeq: 1 OPTIONS\r\nTimestamp: 5\r\nX: no\r\n\r\n";
 
+    //= rfc3261#8.2.6.2:from
+    //= rfc3261#8.2.6.2:call-id
+    //= rfc3261#8.2.6.2:cseq
+    //= rfc3261#8.2.6.2:vias
+    //= rfc3261#8.2.6.2:to-uri
+    //= rfc3261#8.2.6.2:to-tag
     #[test]
     fn what_must_be_copied_is_copied() {
         let head = Head::scan(REQUEST).expect("valid");
@@ -360,6 +373,20 @@ mod tests {
     }
 
     //= rfc3261#17.2.1:no-tag
+    //= rfc3261#8.2.6.2:to-with-tag
+    #[test]
+    fn a_to_with_a_tag_stays_as_it_is() {
+        for to in ["<sip:b@b>;tag=its", "\"B\" <sip:b@b;x=1> ; Tag=its;y", "sip:b@b;tag=its"] {
+            let request = format!("OPTIONS sip:b SIP/2.0\r\nTo: {to}\r\n\r\n");
+            let head = Head::scan(request.as_bytes()).expect("valid");
+            let mut out = Vec::new();
+            ResponseBuilder::begin(&mut out, &head, Status::OK, "OK", b"tt", None).finish();
+            let text = String::from_utf8(out).expect("ASCII");
+            assert!(text.contains(&format!("\r\nTo: {to}\r\n")), "{text}");
+        }
+    }
+
+    //= rfc3261#8.2.6.1:timestamp
     #[test]
     fn a_100_has_the_timestamp_and_no_tag() {
         let head = Head::scan(REQUEST).expect("valid");

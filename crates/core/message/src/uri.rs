@@ -173,6 +173,7 @@ fn param_end(text: &[u8]) -> usize {
 }
 
 impl<'a> Uri<'a> {
+    //= rfc3261#8.1.1.2:sip-scheme
     /// Parses a URI; it must be all of `text`.
     #[must_use]
     pub fn parse(text: &'a [u8]) -> Option<Self> {
@@ -394,6 +395,8 @@ pub struct Aor {
 }
 
 impl Aor {
+    //= rfc3261#10.3:canonical-form
+    //= rfc3261#10.3:unescaped
     /// Creates one from a user part and a host as written.
     #[must_use]
     pub fn new(user: &[u8], host: &[u8]) -> Self {

@@ -45,6 +45,7 @@ impl Proxy {
         }
     }
 
+    //= rfc3261#16.7:processes
     pub(crate) fn on_response(
         &mut self,
         now: Timestamp,
@@ -112,7 +113,8 @@ impl Proxy {
         flow: Option<strowger_foundation::Flow>,
     ) {
         let Some(context) = self.context_mut(index) else { return };
-        //= rfc3261#16.7
+        //= rfc3261#16.7:success
+        //= rfc3261#16.7:later-success
         // Every 2xx to an INVITE is forwarded at once (step 5), also after the first. For a non-INVITE only the first
         // response is forwarded.
         let server = (context.is_invite || !context.is_answered).then_some(context.server);
@@ -222,6 +224,7 @@ impl Proxy {
         let Some(later) = self.context_mut(index).and_then(|context| context.fork.as_mut()) else { return false };
         let mut fresh: Vec<Target> = Vec::new();
         for (target, mark) in found.into_iter().zip(marks) {
+            //= rfc3261#16.5:each-once
             if !later.seen.contains(&mark) && later.seen.len() < MAX_ATTEMPTS {
                 later.seen.push(mark);
                 fresh.push(target);
@@ -232,12 +235,15 @@ impl Proxy {
         }
         enqueue(&mut later.targets, fresh);
         if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
+            //= rfc3261#16.7:removes-contacts
+            //= rfc3261#16.7:no-empty-redirection
             branch.end(BranchState::Replaced);
         }
         self.counters.redirections += 1;
         true
     }
 
+    //= rfc3261#16.7:nothing-else
     fn on_failure(&mut self, now: Timestamp, index: u32, client: ClientId, message: &Message<'_>, counted: Status) {
         let Some(context) = self.context_mut(index) else { return };
         let answered = context.is_answered;
@@ -260,11 +266,13 @@ impl Proxy {
         } else if best.is_some_and(is_challenge) && is_challenge(counted) {
             self.collect_challenges(index, message);
         }
+        //= rfc3261#16.7:6xx-cancels
         if counted.class() == 6 {
             self.give_up(now, index);
         }
     }
 
+    //= rfc3261#8.1.3.2:unknown-provisional
     fn on_provisional(&mut self, now: Timestamp, index: u32, client: ClientId, message: &Message<'_>, status: Status) {
         let Some(context) = self.context_mut(index) else { return };
         let (server, answered, is_invite) = (context.server, context.is_answered, context.is_invite);
@@ -281,6 +289,8 @@ impl Proxy {
             self.on_sign_of_life(now, flow);
         }
         self.on_branch_alive(now, index, client, status);
+        //= rfc3261#16.7:provisional
+        //= rfc3261#16.7:no-100
         // A 100 is hop-by-hop; a non-INVITE has no other provisional response (RFC 4320 §4.1).
         if status != Status::TRYING && is_invite && !answered && progress != BranchState::Replaced {
             self.report_progress(index, status, flow.map(|flow| flow.peer));
@@ -288,7 +298,7 @@ impl Proxy {
         }
     }
 
-    //= rfc3261#16.7 step 2
+    //= rfc3261#16.7:resets-timer-c
     /// Handles a provisional response: the branch's other next hops are not needed. Timer C starts, or restarts
     /// unless this is a 100.
     fn on_branch_alive(&mut self, now: Timestamp, index: u32, client: ClientId, status: Status) {
@@ -320,6 +330,7 @@ impl Proxy {
         branch.timer = Some((self.timers.insert(now + after, (index, client)), wait));
     }
 
+    //= rfc3261#16.7:steps-of-forwarding
     pub(crate) fn forward_upstream(&mut self, now: Timestamp, server: ServerId, status: Status, message: &Message<'_>) {
         let mut response = self.transactions.pool().take(message.bytes().len());
         if self.write_upstream(now, &mut response, message).is_none() {
@@ -327,10 +338,12 @@ impl Proxy {
             self.transactions.pool().recycle(response);
             return;
         }
+        //= rfc3261#16.7:to-server-transaction
         self.counters.responses += 1;
         self.transactions.respond(now, server, status, response);
     }
 
+    //= rfc3261#16.7:sends-final
     /// Sends the best response once no branch is pending and nothing is left to try.
     pub(crate) fn finish_if_done(&mut self, now: Timestamp, index: u32) {
         let Some(context) = self.context_mut(index) else { return };
@@ -345,6 +358,7 @@ impl Proxy {
             return;
         }
         match context.best.take() {
+            //= rfc3261#16.7:of-the-stored
             Some(best) => self.finish(now, index, best),
             None if context.is_invite => {
                 // Everything was cancelled before anything was sent, or no branch could be opened to replace those
@@ -362,9 +376,11 @@ impl Proxy {
         }
     }
 
+    //= rfc3261#16.7:steps-of-the-best
     /// Sends the best final response.
     fn finish(&mut self, now: Timestamp, index: u32, best: BestResponse) {
-        //= rfc3261#16.7
+        //= rfc3261#16.7:no-503
+        //= rfc3261#16.7:503-is-500
         // A peer's 503 means that the peer is overloaded, not this server (step 6): it is forwarded as 500. A 503 of
         // our own stays.
         let (status, response) = match best {
@@ -466,7 +482,7 @@ impl Proxy {
         }
     }
 
-    //= rfc3261#16.7
+    //= rfc3261#16.7:collects-challenges
     /// Adds the challenges of `message` to the best response, itself a challenge (step 7), so that the caller can
     /// respond to all of them.
     pub(crate) fn collect_challenges(&mut self, index: u32, message: &Message<'_>) {

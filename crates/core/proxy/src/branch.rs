@@ -46,6 +46,8 @@ pub struct BranchId {
 }
 
 impl BranchId {
+    //= rfc3261#8.1.1.7:unique-branch
+    //= rfc3261#8.1.1.7:magic-cookie
     /// Returns the branch's text, sealed with the current key.
     #[must_use]
     pub fn encode(&self, ring: &KeyRing) -> [u8; BRANCH_LEN] {
@@ -81,6 +83,8 @@ impl BranchId {
         Some(Self { shard: ShardId(u16::from_be_bytes([s0, s1])), owner, loop_hash: cut(first) })
     }
 
+    //= rfc3261#16.6:branch-in-two-parts
+    //= rfc3261#16.6:unique-part
     //= rfc5393#4.2.1:two-parts
     /// The sealed content.
     fn words(&self) -> [u64; 2] {
@@ -108,7 +112,9 @@ fn low(place: u64) -> u32 {
     u32::try_from(place & u64::from(u32::MAX)).unwrap_or(0)
 }
 
-//= rfc3261#16.6
+//= rfc3261#16.6:loop-hash
+//= rfc3261#16.6:no-method
+//= rfc5393#4.2.1
 //= rfc5393#4.2.1:not-method
 /// Hashes what determines the routing of a request. If a request returns with the same hash it loops; with a
 /// different one it spirals. Method and To tag are excluded, so a CANCEL or ACK has the hash of its INVITE.
@@ -126,6 +132,11 @@ pub fn loop_hash(key: &TagKey, message: &Message<'_>) -> u64 {
     cut(key.table64(&[message.request_uri(), first, second, tag, message.call_id(), &number]))
 }
 
+//= rfc3261#16.6:no-method
+//= rfc3261#16.6:cancel-and-ack
+//= rfc3261#16.11:same-branch
+//= rfc3261#16.11:branch
+//= rfc3261#16.11:hash-of-branch
 //= rfc5393#4.2.1:same-branch
 /// Returns the owner for a stateless branch: a function of the branch above, or of RFC 2543's fields without such a
 /// branch (RFC 3261 §16.11), so that retransmissions, CANCEL and ACK get the same branch. `key` is as for
@@ -183,6 +194,33 @@ mod tests {
 
     //= rfc5393#4.2.1:two-parts
     //= rfc5393#4.2.1:unique
+    //= rfc3261#16.11:hash-of-branch
+    #[test]
+    fn without_state_a_branch_is_made_of_the_received_one_or_of_what_stood_for_it() {
+        let key = TagKey::new([5; 16]);
+        let owner = |branch: &str, from: &str, call_id: &str, cseq: &str, uri: &str| {
+            let text = format!(
+                "MESSAGE {uri} SIP/2.0\r\nVia: SIP/2.0/UDP a;branch={branch}\r\nFrom: <sip:a@a>;tag={from}\r\n\
+                 To: <sip:b@b>\r\nCall-ID: {call_id}\r\nCSeq: {cseq} MESSAGE\r\n\r\n"
+            );
+            stateless_owner(&key, &Message::parse(text.as_bytes()).expect("valid"))
+        };
+        assert_eq!(owner("z9hG4bK1", "1", "c", "1", "sip:b@b"), owner("z9hG4bK1", "2", "d", "2", "sip:c@c"));
+        assert_ne!(owner("z9hG4bK1", "1", "c", "1", "sip:b@b"), owner("z9hG4bK2", "1", "c", "1", "sip:b@b"));
+        let old = owner("1", "1", "c", "1", "sip:b@b");
+        assert_eq!(old, owner("1", "1", "c", "1", "sip:b@b"));
+        for other in [
+            owner("2", "1", "c", "1", "sip:b@b"),
+            owner("1", "2", "c", "1", "sip:b@b"),
+            owner("1", "1", "d", "1", "sip:b@b"),
+            owner("1", "1", "c", "2", "sip:b@b"),
+            owner("1", "1", "c", "1", "sip:c@c"),
+        ] {
+            assert_ne!(old, other);
+        }
+    }
+
+    //= rfc3261#16.6:branch-in-two-parts
     #[test]
     fn a_branch_comes_home_and_a_forged_one_does_not() {
         let ring = KeyRing::new(TagKey::new([5; 16]));

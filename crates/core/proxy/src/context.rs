@@ -178,13 +178,16 @@ impl ResponseContext {
     }
 }
 
-//= rfc3261#16.7
+//= rfc3261#16.7:best
 /// Whether `new` is better than `old` (step 6). 6xx is best, then the lowest class. Within 4xx, a response that the
 /// caller can act on is better than one that only says that one of several targets is unavailable.
 pub(crate) fn is_better(new: Status, old: Status) -> bool {
     rank(new) < rank(old)
 }
 
+//= rfc3261#16.7:6xx-first
+//= rfc3261#16.7:lowest-class
+//= rfc3261#16.7:helpful-4xx
 fn rank(status: Status) -> (u16, u16) {
     match (status.class(), status.code()) {
         (6, _) => (0, 0),
@@ -201,6 +204,9 @@ fn rank(status: Status) -> (u16, u16) {
 mod tests {
     use super::*;
 
+    //= rfc3261#16.7:6xx-first
+    //= rfc3261#16.7:lowest-class
+    //= rfc3261#16.7:helpful-4xx
     #[test]
     fn the_best_response_as_the_rfc_orders_them() {
         let order = [603, 302, 401, 486, 480, 408, 500, 503];
@@ -209,6 +215,9 @@ mod tests {
             for worse in statuses.iter().skip(at + 1) {
                 assert!(is_better(*better, *worse) && !is_better(*worse, *better), "{better} before {worse}");
             }
+        }
+        for helpful in [401, 407, 415, 420, 484].into_iter().filter_map(Status::new) {
+            assert!(is_better(helpful, Status::BAD_REQUEST) && is_better(helpful, Status::NOT_FOUND), "{helpful}");
         }
         let equal = (Status::NOT_FOUND, Status::TEMPORARILY_UNAVAILABLE);
         assert!(!is_better(equal.0, equal.1) && !is_better(equal.1, equal.0), "the first of equals stays");

@@ -260,6 +260,7 @@ impl Proxy {
         &self.counters
     }
 
+    //= rfc3261#16.10:cancels
     /// Cancels the pending branches of the INVITE of `server` (RFC 3261 §16.10). The caller responds to the CANCEL
     /// itself.
     pub fn cancel(&mut self, now: Timestamp, server: ServerId) {
@@ -307,9 +308,11 @@ impl Proxy {
         guide: &mut dyn ProxyCallbacks,
     ) -> ResponseOutcome {
         let own = self.transactions.client_user(client).is_some_and(|user| user != NO_CONTEXT && user >= OWN_USERS);
-        // The response to a forwarded request has another Via below ours. One without it cannot be forwarded and must
-        // not end its branch.
-        if !own && message.method() != Method::Cancel && !message.has_next_via() {
+        //= rfc3261#16.7:own-responses
+        //= rfc3261#8.1.3.3:several-vias
+        // The response to a forwarded request has another Via below ours; the response to a request of our own does not.
+        // One that differs cannot be forwarded and must not end its branch.
+        if message.method() != Method::Cancel && own == message.has_next_via() {
             self.counters.stray_responses += 1;
             return ResponseOutcome::Done;
         }
@@ -365,17 +368,19 @@ impl Proxy {
         }
     }
 
-    //= rfc3261#16.8
+    //= rfc3261#16.8:ends
     pub(crate) fn on_timer_c(&mut self, now: Timestamp, index: u32, client: ClientId) {
         self.counters.rang_out += 1;
         let has_provisional = self.transactions.client_has_provisional(client);
         let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) else { return };
         branch.has_timer_c_fired = true;
         branch.remaining = None;
+        //= rfc3261#16.8:cancels
         if has_provisional {
             self.transactions.cancel(now, client);
             return;
         }
+        //= rfc3261#16.8:408
         // Without a provisional response this counts as a 408; a later one triggers the CANCEL.
         branch.is_cancel_pending = true;
         self.fail_branch(now, index, client, Status::REQUEST_TIMEOUT);
@@ -483,6 +488,7 @@ impl Proxy {
                     self.failed.push_back(user);
                 }
                 Event::ClientEnded { user, .. } if user >= OWN_USERS => {}
+                //= rfc3261#8.1.3.1:timeout-is-408
                 Event::ClientTimeout { user, id } => {
                     // If Timer B is shorter, it ends the attempt at one of several next hops.
                     let context = self.context(user);
@@ -490,16 +496,20 @@ impl Proxy {
                         let branch = context.branches.iter().find(|branch| branch.client == id);
                         context.is_invite && branch.is_some_and(Branch::has_alternative_hops)
                     });
+                    //= rfc3261#16.7:408
                     let status = if is_out { Status::SERVICE_UNAVAILABLE } else { Status::REQUEST_TIMEOUT };
                     self.on_branch_failed(now, user, id, status, Cause::Silent);
                     self.on_ended(user);
                 }
+                //= rfc3261#8.1.3.1:transport-error-is-503
                 Event::ClientFailed { user, id } => {
                     let lost = self.context_mut(user).and_then(|context| context.branch_mut(id));
+                    //= rfc3261#16.9:503
                     let status = lost.map_or(Status::SERVICE_UNAVAILABLE, |branch| branch.unreachable_status());
                     self.on_branch_failed(now, user, id, status, Cause::Unreachable);
                     self.on_ended(user);
                 }
+                //= rfc3261#16.9:no-cancel
                 Event::ClientEnded { user, .. }
                 | Event::ServerEnded { user, .. }
                 | Event::ServerTimeout { user, .. } => {
@@ -541,6 +551,8 @@ impl Proxy {
         self.finish_if_done(now, index);
     }
 
+    //= rfc3261#16.7:6xx-ends
+    //= rfc3261#16.7:cancels-after-6xx
     /// Gives up on the request: nothing more is tried and pending branches are cancelled.
     pub(crate) fn give_up(&mut self, now: Timestamp, index: u32) {
         let Some(context) = self.context_mut(index) else { return };
@@ -551,6 +563,8 @@ impl Proxy {
         self.cancel_pending(now, index);
     }
 
+    //= rfc3261#16.7:cancels
+    //= rfc3261#16.10:each-branch
     pub(crate) fn cancel_pending(&mut self, now: Timestamp, index: u32) {
         let Some(context) = self.context_mut(index).filter(|context| context.is_invite) else { return };
         for branch in &mut context.branches {
@@ -585,6 +599,7 @@ impl Proxy {
         }
     }
 
+    //= rfc3261#16.7:keeps-context
     /// Ends a context with one branch if nothing is left to do. Its transactions absorb what still arrives, without a
     /// user. Called before the final response is sent, because a transaction without a user stores less once it is
     /// answered. If a success to an INVITE may be retransmitted, the two transactions become a pair. A context with a

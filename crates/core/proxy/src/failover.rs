@@ -12,6 +12,7 @@ use crate::engine::Proxy;
 use crate::target::{NextHopAddress, Target};
 
 impl Proxy {
+    //= rfc3261#16.6:in-order
     //= rfc3263#4.2:next
     /// Replaces a branch with one to its destination's next hop. Returns whether there was one.
     pub(crate) fn try_next_hop(&mut self, now: Timestamp, index: u32, client: ClientId) -> bool {

@@ -304,6 +304,7 @@ impl Proxy {
         let tag = self.tag_of(client, message, forwarding, balanced.as_ref(), flow);
         let offer = self.overload_offer(now, target, place, flow.peer);
         let to = HopRequest { target, place, credentials, offer };
+        //= rfc3261#16.6:writes-for-each
         let mut request = self.write_branch(message, forwarding, &to, flow, tag, Some(breadth));
         if let Some((stream, fixed)) = self.better_stream(now, request.len(), forwarding, place, flow) {
             //= rfc3261#18.1.1:via-of-transport
@@ -339,6 +340,7 @@ impl Proxy {
         context.is_balanced |= work.is_some();
         let more_steps = context.fork.as_ref().is_some_and(|later| !later.targets.is_empty());
         let times = forwarding.policy;
+        //= rfc3261#16.6:timer-c
         let wait = match (has_alternative || is_last, is_invite) {
             (true, _) => Some((times.failover_timeout, BranchTimer::Failover)),
             (false, true) if more_steps => Some((times.fork_timeout.min(times.ring_timeout), BranchTimer::SerialFork)),
@@ -368,6 +370,7 @@ impl Proxy {
             has_overload_offer: offer.is_some(),
         });
         let kind = if is_invite { Kind::Invite } else { Kind::NonInvite };
+        //= rfc3261#16.6:client-transaction
         self.transactions.start_client(now, client, kind, flow, request, index);
     }
 
@@ -467,6 +470,7 @@ impl Proxy {
         request
     }
 
+    //= rfc3261#16.6:branch-of-each
     /// Returns the content of a client transaction's branch.
     fn tag_of(
         &mut self,

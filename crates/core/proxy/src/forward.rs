@@ -2,9 +2,9 @@
 
 use core::ops::Range;
 
-use strowger_foundation::Flow;
+use strowger_foundation::{Flow, Transport};
 use strowger_message::{
-    AuthParams, Decimal, Field, Head, HeaderName, HeaderSet, Message, Method, Rewrite, split_list, trim, unquote,
+    AuthParams, Decimal, Field, Head, HeaderName, HeaderSet, Message, Method, Rewrite, Via, split_list, trim, unquote,
 };
 
 use crate::listener::Listener;
@@ -12,6 +12,7 @@ use crate::local;
 use crate::policy::Changes;
 use crate::routing::RouteSet;
 
+//= rfc3261#16.6:seventy
 /// Max-Forwards for a request without it (RFC 3261 §16.6 step 3).
 const DEFAULT_MAX_FORWARDS: u8 = 70;
 
@@ -64,11 +65,18 @@ pub fn begins_dialog(message: &Message<'_>) -> bool {
     begins && message.to().tag().is_none()
 }
 
+//= rfc3261#16.6:copies-fields
+//= rfc3261#16.6:removes-nothing
+//= rfc3261#16.6:order
+//= rfc3261#16.6:order-of-values
+//= rfc3261#16.6:body
 /// Writes the request for a branch.
 pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>, hop: &BranchEdits<'_>) {
     let head = message.head();
     let mut copy = Rewrite::new(head, out);
+    //= rfc3261#16.6:route-to-uri
     let request_uri = if edits.strict { edits.routes.next_hop() } else { hop.request_uri };
+    //= rfc3261#16.6:request-uri
     if request_uri != message.request_uri() {
         copy.remove(message.request_uri()).add(&[request_uri]);
     }
@@ -83,6 +91,7 @@ pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>
         if left == 0 {
             break;
         }
+        //= rfc3261#16.3:ignores-others
         // Fast path: most fields are copied unchanged.
         if !EDITED.contains(field.name) && hop.changes.is_none() {
             continue;
@@ -142,6 +151,7 @@ fn add_fields(copy: &mut Rewrite<'_, '_>, message: &Message<'_>, hop: &BranchEdi
     let head = message.head();
     //= rfc3261#18.1.1:sent-by
     //= rfc5393#4.2.1:via
+    //= rfc3261#16.6:via
     copy.add(&[&hop.egress.via, hop.branch]);
     //= rfc7339#4.1
     //= rfc7339#4.2
@@ -150,6 +160,7 @@ fn add_fields(copy: &mut Rewrite<'_, '_>, message: &Message<'_>, hop: &BranchEdi
         copy.add(&[offer]);
     }
     copy.add(&[b"\r\n"]);
+    //= rfc3261#16.6:record-route
     for (name, value) in [(&b"Record-Route: "[..], hop.record_route), (b"Route: ", hop.path), (b"Path: ", hop.own_path)]
     {
         if let Some(value) = value {
@@ -162,12 +173,18 @@ fn add_fields(copy: &mut Rewrite<'_, '_>, message: &Message<'_>, hop: &BranchEdi
     if !hop.credentials.is_empty() {
         copy.add(&[hop.credentials]);
     }
+    //= rfc3261#16.6:adds-max-forwards
     if message.max_forwards().is_none() {
         copy.add(&[b"Max-Forwards: ", hops_left(message).as_bytes(), b"\r\n"]);
     }
     //= rfc5393#5.3.3:added
     if let Some(breadth) = hop.max_breadth.filter(|_| head.first(HeaderName::MaxBreadth).is_none()) {
         copy.add(&[b"Max-Breadth: ", Decimal::new(breadth).as_bytes(), b"\r\n"]);
+    }
+    //= rfc3261#16.6:content-length
+    // A datagram ends by itself, a message on a stream does not.
+    if !head.has(HeaderName::ContentLength) && hop.egress.transport.is_reliable() {
+        add_length(copy, message);
     }
 }
 
@@ -183,6 +200,7 @@ fn is_removed(changes: &Changes, line: &[u8]) -> bool {
     changes.remove.iter().any(|removed| removed.eq_ignore_ascii_case(name))
 }
 
+//= rfc3261#16.6:decrements-max-forwards
 /// Returns Max-Forwards for the outgoing request.
 fn hops_left(message: &Message<'_>) -> Decimal {
     let left = message.max_forwards().map_or(DEFAULT_MAX_FORWARDS, |hops| hops.saturating_sub(1));
@@ -235,6 +253,7 @@ impl RouteEdit {
                 copy.remove(head.line(field));
             }
         }
+        //= rfc3261#16.6:uri-to-last-route
         if self.strict && self.index == self.total {
             let line = head.line(field);
             let behind = head.position_of(line).saturating_add(line.len());
@@ -246,17 +265,26 @@ impl RouteEdit {
 /// Writes a response without our Via; `None` if no Via would remain.
 #[must_use]
 pub fn write_response(out: &mut Vec<u8>, message: &Message<'_>) -> Option<()> {
-    copy_response(out, message, None)
+    copy_response(out, message, None, false)
 }
 
 /// Writes the same with `next` in place of the Via below ours.
 #[must_use]
-pub fn write_response_with(out: &mut Vec<u8>, message: &Message<'_>, next: &[u8]) -> Option<()> {
-    copy_response(out, message, Some(next))
+pub fn write_unusual_response(out: &mut Vec<u8>, message: &Message<'_>, next: Option<&[u8]>) -> Option<()> {
+    copy_response(out, message, next, !message.head().has(HeaderName::ContentLength))
 }
 
+//= rfc3261#16.7:adds-no-tag
+//= rfc3261#16.7:keeps-tag
+//= rfc3261#16.7:keeps-tag-of-failures
+//= rfc3261#16.7:keeps-tag-in-dialog
+//= rfc3261#16.7:body
+//= rfc3261#16.7:keeps-fields
+//= rfc3261#16.7:keeps-received
+//= rfc3261#16.11:body
+//= rfc3261#16.11:keeps-fields
 #[inline(always)]
-fn copy_response(out: &mut Vec<u8>, message: &Message<'_>, next: Option<&[u8]>) -> Option<()> {
+fn copy_response(out: &mut Vec<u8>, message: &Message<'_>, next: Option<&[u8]>, lacks_length: bool) -> Option<()> {
     let head = message.head();
     let field = head.first_field(HeaderName::Via)?;
     if message.has_one_via() {
@@ -272,6 +300,13 @@ fn copy_response(out: &mut Vec<u8>, message: &Message<'_>, next: Option<&[u8]>) 
         None => head.line(field),
     };
     let mut copy = Rewrite::new(head, out);
+    //= rfc3261#20.14
+    // The Via below ours names the transport by which it goes up.
+    let is_reliable = |via: &Via<'_>| Transport::from_token(via.transport).is_some_and(Transport::is_reliable);
+    if lacks_length && message.next_via().as_ref().is_some_and(is_reliable) {
+        copy.copy_to(head.fields_start());
+        add_length(&mut copy, message);
+    }
     copy.remove(ours);
     if let Some(text) = next
         && let Some(via) = message.next_via()
@@ -280,6 +315,13 @@ fn copy_response(out: &mut Vec<u8>, message: &Message<'_>, next: Option<&[u8]>) 
     }
     copy.finish();
     Some(())
+}
+
+/// Adds Content-Length to a message that has none.
+#[cold]
+fn add_length(copy: &mut Rewrite<'_, '_>, message: &Message<'_>) {
+    let length = u32::try_from(message.body().len()).unwrap_or(u32::MAX);
+    copy.add(&[b"Content-Length: ", Decimal::new(length).as_bytes(), b"\r\n"]);
 }
 
 /// Writes `best` with the challenges of `other` before its own fields; `None` if `best` is not a message.

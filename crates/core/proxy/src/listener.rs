@@ -28,6 +28,8 @@ impl Listener {
         //= rfc3581#3:sent-by-port
         let sent_by = address.to_string();
         let via = format!("Via: SIP/2.0/{transport} {sent_by};branch=").into_bytes();
+        //= rfc3261#16.6:record-route-uri
+        //= rfc3261#16.6:record-route-lr
         let route = format!("<sip:{sent_by}{};lr", transport_param(transport)).into_bytes();
         Self { transport, address, sent_by: sent_by.into_bytes().into(), via: via.into(), route: route.into() }
     }

@@ -116,6 +116,8 @@ pub fn response_flow(via: &Via<'_>, source: &Flow) -> Flow {
     flow
 }
 
+//= rfc3261#8.2.6.2:same-to-tag
+//= rfc3261#8.2.7:same-to-tag
 /// Returns the To tag of our responses to a transaction's request: a keyed function of its key, so that a stateless
 /// response to a retransmission has the same tag (RFC 3261 §8.2.7).
 #[must_use]
@@ -130,7 +132,7 @@ pub fn to_seal(key: &TagKey, transaction: ServerKey) -> Seal {
     key.seal_words([u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes(rest)])
 }
 
-//= rfc3261#8.2.7
+//= rfc3261#8.2.7:ignores-ack
 /// Whether an ACK with this transaction's key acknowledges a stateless response of ours: nobody else puts that tag
 /// into To.
 #[must_use]

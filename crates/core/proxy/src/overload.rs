@@ -130,7 +130,7 @@ impl Proxy {
     /// Writes a next hop's response to forward upstream; `None` if no Via would remain.
     #[inline]
     pub(crate) fn write_upstream(&self, now: Timestamp, out: &mut Vec<u8>, response: &Message<'_>) -> Option<()> {
-        if response.has_other_next_via_params() {
+        if response.has_other_next_via_params() || !response.head().has(HeaderName::ContentLength) {
             return self.write_response_with_feedback(now, out, response);
         }
         forward::write_response(out, response)
@@ -138,10 +138,7 @@ impl Proxy {
 
     #[cold]
     fn write_response_with_feedback(&self, now: Timestamp, out: &mut Vec<u8>, response: &Message<'_>) -> Option<()> {
-        match self.upstream_via(now, response) {
-            Some(next) => forward::write_response_with(out, response, &next),
-            None => forward::write_response(out, response),
-        }
+        forward::write_unusual_response(out, response, self.upstream_via(now, response).as_deref())
     }
 
     /// Returns the replacement of the Via below ours in a response; `None` if it is unchanged.

@@ -112,7 +112,8 @@ impl<'a> RouteSet<'a> {
         self.request_uri = message.request_uri();
         let mut routes = message.head().elements(HeaderName::Route);
         let Some(mut route) = routes.next() else { return Some(()) };
-        //= rfc3261#16.4
+        //= rfc3261#16.4:inspects-uri
+        //= rfc3261#16.4:strict-router
         // A strict router has moved our Record-Route into the Request-URI: the real target is the last Route.
         if let Some(Uri::Sip(uri)) = message.uri()
             && uri.user.is_none()
@@ -155,6 +156,7 @@ impl<'a> RouteSet<'a> {
         }
     }
 
+    //= rfc3261#16.4:own-route
     /// Removes the Route `uri` if it is ours.
     fn strip_own_route(
         &mut self,
@@ -230,12 +232,15 @@ impl<'a> RouteSet<'a> {
         set
     }
 
+    //= rfc3261#16.6:strict-router-leads
+    //= rfc3261#16.6:route-leads
     /// The URI that determines the next hop: the first remaining Route, else the Request-URI.
     #[must_use]
     pub fn next_hop(&self) -> &'a [u8] {
         self.next.unwrap_or(self.request_uri)
     }
 
+    //= rfc3261#16.6:looks-at-route
     /// Whether the next hop is a strict router, a Route without `lr`.
     #[must_use]
     pub fn is_strict(&self) -> bool {
@@ -262,6 +267,7 @@ fn parse_own_route_fast<'a>(listeners: &Listeners, uri: &'a [u8]) -> Option<(Lis
 /// A Record-Route value.
 pub type RecordRoute = SmallVec<[u8; 256]>;
 
+//= rfc3261#16.6:record-route-resolves
 //= rfc3261#18.2.1:handed-out
 /// Returns our Record-Route for the dialog that `message` begins, received on `entry` and sent from `exit`. Both ends
 /// return it. It is sealed, so that nobody can use it to send through the server or to choose an address, and bound
@@ -288,6 +294,7 @@ pub fn record_route(
     let seal = ends.map(|ends| keys.dialogs.current().seal_joined(&parts, ends).to_text());
     let seal = seal.as_ref().map_or(&[][..], |seal| &seal[..]);
     let mut value = RecordRoute::new();
+    //= rfc3261#16.6:record-route-transport
     //= rfc5658#5
     if entry.sent_by != exit.sent_by || entry.transport != exit.transport {
         value.extend_from_slice(&exit.route);

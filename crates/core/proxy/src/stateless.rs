@@ -9,7 +9,7 @@ use crate::forward_params::Forwarding;
 use crate::target::{BalancedTarget, NextHop, NextHopAddress, Target};
 
 impl Proxy {
-    //= rfc3261#16.11
+    //= rfc3261#16.11:one-target
     /// Forwards a request statelessly to the first next hop of `target`. Drops the request if that is an unresolved
     /// name; the client retransmits.
     pub fn forward_stateless(
@@ -34,6 +34,9 @@ impl Proxy {
         }
     }
 
+    //= rfc3261#16.11:same-changes
+    //= rfc3261#16.11:same-values
+    //= rfc3261#16.11:lasting-changes
     fn send_stateless(
         &mut self,
         now: Timestamp,
@@ -50,6 +53,7 @@ impl Proxy {
         });
         // An ACK has no breadth and does not fork.
         let breadth = (message.method() != Method::Ack).then_some(forwarding.max_breadth);
+        //= rfc3261#16.11:forwards
         let (flow, request) = self.write_fitting(now, message, forwarding, target, place, flow, tag, breadth);
         self.counters.forwarded_stateless += 1;
         self.transactions.send_once(flow, request);
@@ -71,6 +75,7 @@ impl Proxy {
         })
     }
 
+    //= rfc3261#16.11:removes-via
     /// Forwards a response to `upstream`, if known.
     pub(crate) fn pass_stateless(&mut self, now: Timestamp, message: &Message<'_>, upstream: Option<Flow>) {
         let mut response = self.transactions.pool().take(message.bytes().len());

@@ -417,7 +417,7 @@ impl Locations {
         let full_hash = self.hasher.hash_one(aor);
         let (shard, hash) = self.locate_hash(full_hash);
         let Some(stripe) = self.lock(shard) else { return };
-        //= rfc3261#10.3 step 8
+        //= rfc3261#10.3:expires-of-each
         for binding in stripe.current_bindings(now, aor, hash) {
             let key = |seal| {
                 let (instance, epoch) = (instance_hash(binding.instance()), binding.text.epoch());

@@ -49,6 +49,7 @@ impl Plan<'_, '_> {
 }
 
 impl Stripe {
+    //= rfc3261#10.3:atomic
     /// Returns the effect of `contacts` without changing anything.
     pub(crate) fn plan<'u, 'a>(
         &self,
@@ -76,6 +77,7 @@ impl Stripe {
                     continue;
                 }
                 let is_repeated = lifetime.is_some() && self.is_applied_by_other_member(ground, binding, call);
+                //= rfc3261#10.3:lower-cseq
                 if !call.is_after(binding) && !is_repeated {
                     return Err(Refusal::OutOfOrder);
                 }
@@ -148,6 +150,8 @@ pub(crate) struct RegisterSequence {
 }
 
 impl RegisterSequence {
+    //= rfc3261#10.3:other-call-id
+    //= rfc3261#10.3:higher-cseq
     /// Returns whether an update with this sequence may change `binding`.
     pub(crate) fn is_after(self, binding: &Binding) -> bool {
         binding.call_id != self.id || binding.cseq < self.cseq
@@ -184,6 +188,7 @@ fn epoch(current: &Current<'_>, contact: &ContactUpdate<'_>, call: RegisterSeque
 
 /// Returns the lifetime of a contact; `None` removes it.
 pub(crate) fn lifetime(policy: &Policy, expires_s: Option<u32>) -> Result<Option<Duration>, Refusal> {
+    //= rfc3261#10.3:expires-default
     let Some(expires_s) = expires_s else { return Ok(Some(policy.expires_default.min(policy.expires_max))) };
     let asked = Duration::from_secs(u64::from(expires_s));
     if expires_s == 0 {

@@ -26,6 +26,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    //= rfc3261#10.3:no-6xx
     /// Returns the status of the response.
     #[must_use]
     pub const fn status(&self) -> Status {

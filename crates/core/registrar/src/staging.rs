@@ -45,6 +45,7 @@ impl StageRequest<'_, '_> {
 type NewStates<'f> = SmallVec<[State<'f>; 1]>;
 
 impl Stripe {
+    //= rfc3261#8.2:all-or-nothing
     //= rfc3261#10.3 steps 6 and 7
     /// Writes the effect of `order` to `record` and changes nothing; `record` is empty if nothing is requested.
     /// Removals are written even for contacts that are not bound: the store may have a binding that the table has
@@ -80,6 +81,7 @@ impl Stripe {
         Ok(plan.applied)
     }
 
+    //= rfc3261#8.2:all-or-nothing
     /// Does [`stage`](Self::stage) and [`put`](Self::put) in one step. Most REGISTERs only repeat the current
     /// bindings and need no record.
     pub(crate) fn apply(
@@ -149,6 +151,9 @@ impl Stripe {
             return Ok(UpdateCounts::default());
         }
         let current = || self.bindings_of(aor, hash).filter(|(_, binding)| ground.now < binding.expires);
+        //= rfc3261#10.3:star-of-another-call
+        //= rfc3261#10.3:star-with-higher-cseq
+        //= rfc3261#10.3:star-with-lower-cseq
         if !current().all(|(_, binding)| order.call.is_after(binding)) {
             return Err(Refusal::OutOfOrder);
         }

@@ -84,6 +84,7 @@ pub(crate) struct ContactParams<'a> {
 }
 
 impl<'a> Update<'a> {
+    //= rfc3261#10.3:ignores-record-route
     /// Parses every Contact, Expires, Path and Supported of a REGISTER.
     ///
     /// A Path is accepted even if the client does not list it in Supported: RFC 3327 §5.3 recommends 420 but leaves
@@ -116,8 +117,8 @@ impl<'a> Update<'a> {
             }
             contacts.push(ContactUpdate::read(element, expires_s)?);
         }
-        //= rfc3261#10.2.2
-        //= rfc3261#10.3 step 6
+        //= rfc3261#10.2.2:star
+        //= rfc3261#10.3:star-alone
         let kind = match (star, elements) {
             (true, 1) if expires_s == Some(0) => UpdateKind::RemoveAll,
             (true, 1) => return Err(Refusal::BadRequest("Contact * Without Expires: 0")),
@@ -235,7 +236,8 @@ impl<'a> ContactUpdate<'a> {
         contact: &NameAddr<'a>,
         expires_header_s: Option<u32>,
     ) -> Result<ContactParams<'a>, Refusal> {
-        //= rfc3261#10.3 step 7
+        //= rfc3261#10.3:expires-parameter
+        //= rfc3261#10.3:expires-header
         // The parameter takes precedence over the header; a malformed one is ignored (§20.10, §10.2.1.1).
         let expires_s = match contact.params.find("expires") {
             Some(param) => param.value.and_then(read_seconds),

@@ -22,6 +22,16 @@ fn added(added: u16) -> Result<UpdateCounts, Refusal> {
     Ok(UpdateCounts { added, ..UpdateCounts::default() })
 }
 
+//= rfc3261#10.3:no-6xx
+#[test]
+fn no_refusal_is_for_the_whole_world() {
+    use Refusal::{BadRequest, FirstHopLacksOutbound, Forbidden, IntervalTooBrief, OutOfOrder, TooManyContacts};
+    let brief = IntervalTooBrief { min_s: 60 };
+    for refusal in [BadRequest("x"), brief, Forbidden("x"), FirstHopLacksOutbound, TooManyContacts, OutOfOrder] {
+        assert!(matches!(refusal.status().class(), 4 | 5), "{refusal:?}");
+    }
+}
+
 #[test]
 fn contacts_are_read_in_every_form() {
     let table = Table::new();
@@ -37,6 +47,9 @@ fn contacts_are_read_in_every_form() {
     assert_eq!(table.register(at_s(0), "b", 1, ""), Ok(UpdateCounts::default()), "a fetch");
 }
 
+//= rfc3261#10.3:expires-parameter
+//= rfc3261#10.3:expires-header
+//= rfc3261#10.3:expires-default
 #[test]
 fn expiry_comes_from_the_parameter_then_the_header_then_the_policy() {
     for (headers, expected) in [
@@ -75,6 +88,9 @@ fn q_is_a_number_of_three_decimals_up_to_one() {
     assert_eq!(table.echo(at_s(0)), ["<sip:a@b>;expires=3600;q=0.05", "<sip:b@b>;expires=3600;q=0"]);
 }
 
+//= rfc3261#10.3:star-of-another-call
+//= rfc3261#10.3:star-with-higher-cseq
+//= rfc3261#10.3:star-with-lower-cseq
 #[test]
 fn a_star_stands_alone_and_with_expires_0() {
     for bad in [
@@ -106,6 +122,9 @@ fn a_star_stands_alone_and_with_expires_0() {
     assert!(table.locations.is_empty());
 }
 
+//= rfc3261#10.3:other-call-id
+//= rfc3261#10.3:higher-cseq
+//= rfc3261#10.3:lower-cseq
 #[test]
 fn updates_of_one_call_id_are_ordered_and_nothing_is_half_done() {
     let table = Table::new();

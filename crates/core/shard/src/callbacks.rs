@@ -50,6 +50,7 @@ impl ProxyCallbacks for ShardCallbacks<'_> {
         found: &mut Vec<Target>,
     ) {
         let Some(uri) = Uri::parse(contact) else { return };
+        //= rfc3261#16.6:no-headers
         // Headers in a contact URI must not become headers of a request or part of its Request-URI.
         let request_uri = uri.sip().map_or(contact, |sip| sip.without_headers());
         let Some(uri) = Uri::parse(request_uri) else { return };

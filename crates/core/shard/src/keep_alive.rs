@@ -16,6 +16,7 @@ impl Shard {
         let place = key.hash64(&[&serial, &due.uri]);
         let branch = BranchId { shard: self.id, owner: BranchOwner::KeepAlive(place), loop_hash: place }
             .encode(self.proxy.ring());
+        //= rfc3261#8.1.1.4:unique-call-id
         let tag = key.sign(&[&serial, &due.uri]).to_text();
         let uri = due.uri.split(|byte| *byte == b'?').next().unwrap_or(&[]);
         OptionsRequest { listener, uri, branch: &branch, tag: &tag }.write(out);

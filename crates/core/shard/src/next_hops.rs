@@ -141,6 +141,7 @@ impl NextHopResolver<'_> {
     ) -> Option<()> {
         let uri = Uri::parse(&binding.uri);
         let sip = uri.as_ref().and_then(Uri::sip);
+        //= rfc3261#16.6:no-headers
         // Headers in a contact URI must not become headers of a request or part of its Request-URI.
         let request_uri = sip.map_or(&binding.uri[..], |uri| uri.without_headers());
         if !binding.path.is_empty() {
@@ -235,6 +236,8 @@ impl NextHopResolver<'_> {
         if places.is_empty() {
             return Err(failure);
         }
+        //= rfc3261#16.11:choice
+        //= rfc3261#16.11:same-destination
         //= rfc3263#4.3
         //= rfc3263#4.4:same-server
         // Next hops that failed recently are tried last. This does not apply to stateless forwarding: a

@@ -15,6 +15,16 @@ pub(crate) struct OptionsRequest<'a> {
 }
 
 impl OptionsRequest<'_> {
+    //= rfc3261#8.1.1:mandatory-fields
+    //= rfc3261#8.1.1.1:request-uri-is-to
+    //= rfc3261#8.1.1.2:no-to-tag
+    //= rfc3261#8.1.1.3:from-tag
+    //= rfc3261#8.1.1.5:cseq-method
+    //= rfc3261#8.1.1.6:max-forwards
+    //= rfc3261#8.1.1.6:seventy
+    //= rfc3261#8.1.1.7:inserts-via
+    //= rfc3261#8.1.1.7:sip-2-0
+    //= rfc3261#8.1.1.7:branch
     /// Appends the request to `out`.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let Self { listener, uri, branch, tag } = *self;

@@ -5,7 +5,7 @@ use core::time::Duration;
 use smallvec::SmallVec;
 use strowger_auth::Challenge;
 use strowger_foundation::{Buf, Flow, Timestamp};
-use strowger_message::{HeaderName, Message, Method, Peek, ResponseBuilder, Status};
+use strowger_message::{HeaderName, Message, Method, Peek, ResponseBuilder, Status, Uri};
 use strowger_proxy::NO_CONTEXT;
 use strowger_proxy::local;
 use strowger_transaction::{Kind, RequestFingerprint, ServerId, ServerKey};
@@ -75,6 +75,7 @@ impl Shard {
         self.answer(now, by, source, message, Status::SERVICE_UNAVAILABLE, None, |reply| reply);
     }
 
+    //= rfc3261#16.1:uas
     /// Sends a final response of the server; `headers` adds header fields.
     #[expect(clippy::too_many_arguments, reason = "all of it is the response's")]
     pub(crate) fn answer(
@@ -152,6 +153,7 @@ impl Shard {
                     reply.optional_fmt("Retry-After", format_args!("{}", after.as_secs()))
                 });
             }
+            //= rfc3261#8.2.2.3:unsupported
             Refusal::BadExtension(tags) => {
                 self.counters.refused += 1;
                 let status = Status::BAD_EXTENSION;
@@ -207,14 +209,19 @@ impl Shard {
         self.send_answer(now, by, &source, message, (status, out, own));
     }
 
+    //= rfc3261#8.2.2:unknown-fields
+    //= rfc3261#8.2.2:malformed-fields
+    //= rfc3261#8.2.2.1:any-to
     //= rfc3261#11.2
     pub(crate) fn serve_local(&mut self, now: Timestamp, by: Responder, source: Flow, message: &Message<'_>) {
-        //= rfc3261#8.2.2.3
+        //= rfc3261#8.2.2.3:bad-extension
         let required = option_tags(message, HeaderName::Require);
         if !required.is_empty() {
             self.refuse(now, by, source, message, Refusal::BadExtension(required));
             return;
         }
+        //= rfc3261#8.2.1:405
+        //= rfc3261#8.2.1:allow
         if message.method() != Method::Options {
             self.counters.refused += 1;
             self.answer(now, by, source, message, Status::METHOD_NOT_ALLOWED, None, |r| {
@@ -230,6 +237,7 @@ impl Shard {
         });
     }
 
+    //= rfc3261#8.3:ignores-unknown
     pub(crate) fn redirect(
         &mut self,
         now: Timestamp,
@@ -238,6 +246,14 @@ impl Shard {
         message: &Message<'_>,
         contacts: &[Box<[u8]>],
     ) {
+        //= rfc3261#8.3:own-uri
+        // A client that follows such a contact comes back here.
+        let is_asked = |uri: &[u8]| Uri::parse(uri).zip(message.uri()).is_some_and(|(uri, asked)| uri.same(asked));
+        let contacts: SmallVec<[&[u8]; 4]> = contacts.iter().map(|uri| &**uri).filter(|uri| !is_asked(uri)).collect();
+        if contacts.is_empty() {
+            self.refuse(now, by, source, message, Status::NOT_FOUND.into());
+            return;
+        }
         self.answer(now, by, source, message, Status::MOVED_TEMPORARILY, None, |reply| {
             // The best contacts come first, and one of them is enough.
             contacts.iter().enumerate().fold(reply, |reply, (place, uri)| {

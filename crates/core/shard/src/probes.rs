@@ -291,6 +291,7 @@ enum ProbeAddress {
     Unreachable,
 }
 
+//= rfc3261#8.1.1.4:unique-call-id
 fn tag_of(key: &TagKey, user: u32, now: Timestamp) -> String {
     format!("{:016x}", key.hash64(&[b"probe", &user.to_be_bytes(), &now.as_nanos().to_be_bytes()]))
 }

@@ -101,10 +101,12 @@ impl Shard {
     /// Steps 1 to 5: returns the address of record whose bindings the sender may change.
     fn registrant<'m>(&mut self, now: Timestamp, request: &Request<'_, 'm>) -> Result<&'m [u8], Refusal> {
         let (message, snapshot) = (request.message, request.snapshot);
+        //= rfc3261#10.3:require
         let required = unsupported_option_tags(message);
         if !required.is_empty() {
             return Err(Refusal::BadExtension(required));
         }
+        //= rfc3261#10.3:address-of-domain
         let Some(claimed) = request.claimed else {
             return Err(match message.to().parse_uri() {
                 Some(Uri::Sip(_)) => Refusal::Status(Status::NOT_FOUND, Some("Domain Not Served Here")),
@@ -117,9 +119,11 @@ impl Shard {
         // A trunk makes calls but registers nobody, and anyone who can forge a datagram can claim its address.
         let is_passed = || request.is_cluster_removal() && only_removes(message);
         let is_excused = || snapshot.auth.trusts(request.source.peer.ip()) || is_passed();
+        //= rfc3261#10.3:authenticates
         if snapshot.auth.requires(b"REGISTER") && !is_excused() {
             let (header, status) = (HeaderName::Authorization, Status::UNAUTHORIZED);
             let user = self.authenticate(now, request, header, status, claimed.domain())?;
+            //= rfc3261#10.3:authorizes
             self.check_identity(request, &user, Some(claimed))?;
         }
         Ok(aor)
@@ -161,7 +165,7 @@ impl Shard {
         is_renewed
     }
 
-    //= rfc3261#10.3
+    //= rfc3261#10.3:independent
     /// Steps 6 to 8: decides the new bindings. With a `ticket`, the REGISTER waits for the store; returns `false` if
     /// it has nothing to wait for and is answered.
     fn apply_register(&mut self, now: Timestamp, registering: RegisterRequest<'_, '_>, ticket: Option<u64>) -> bool {
@@ -188,6 +192,7 @@ impl Shard {
                 return false;
             }
         };
+        //= rfc3261#10.3:visible-together
         if let Some(ticket) = ticket.filter(|_| !record.is_empty()) {
             self.pending_registers.push_record(Some(ticket), record);
             return true;
@@ -204,6 +209,7 @@ impl Shard {
         false
     }
 
+    //= rfc3261#10.3:failure-changes-nothing
     /// Handles the result of storing a record. A stored record counts, even if its client was told that it took too
     /// long, or the shard that staged it is gone.
     pub(crate) fn handle_stored(&mut self, now: Timestamp, ticket: u64, record: Vec<u8>, kept: bool) {
@@ -265,6 +271,7 @@ impl Shard {
         }
     }
 
+    //= rfc3261#10.3:in-order
     /// Finishes the REGISTER with this ticket and applies the next ones of its address, until one of them is at the
     /// store.
     fn finish_pending(&mut self, now: Timestamp, ticket: u64) {
@@ -340,6 +347,7 @@ impl Shard {
         }
         let reason = Some(refusal.reason());
         self.answer(now, by, source, message, refusal.status(), reason, |reply| match refusal {
+            //= rfc3261#10.3:min-expires
             strowger_registrar::Refusal::IntervalTooBrief { min_s } => {
                 reply.header_fmt("Min-Expires", format_args!("{min_s}"))
             }
@@ -352,6 +360,7 @@ impl Shard {
         });
     }
 
+    //= rfc3261#10.3:no-record-route
     /// Sends the 200 with the current bindings.
     fn confirm(&mut self, now: Timestamp, registering: RegisterRequest<'_, '_>, update: &Update<'_>) {
         let RegisterRequest { by, source, message, aor } = registering;
@@ -373,9 +382,12 @@ impl Shard {
             let reply = add_contacts(reply, &lines, message, policy);
             let reply = add_service_routes(policy, copy_path(reply, message, update));
             //= rfc5626#6:no-require
+            //= rfc3261#8.2.4:only-supported
+            //= rfc3261#8.2.4:baseline
             if !update.uses_outbound() {
                 return reply;
             }
+            //= rfc3261#8.2.4:require
             //= rfc5626#6:require
             let reply = reply.header("Require", &[b"outbound"]).optional("Supported", &[b"outbound, path"]);
             // Over UDP, a client's default keep-alive interval is shorter, as NAT requires (RFC 5626 §4.4.2).
@@ -407,7 +419,7 @@ fn add_service_routes<'b>(policy: &Policy, reply: ResponseBuilder<'b>) -> Respon
     policy.service_route.iter().fold(reply, |reply, route| reply.optional("Service-Route", &[route]))
 }
 
-//= rfc3261#10.3 step 8
+//= rfc3261#10.3:lists-bindings
 /// Adds all contacts of the address. If the response is limited and they do not fit, adds those that the request
 /// names, because its sender must learn their expiry, and as many others as fit. A query without contacts never gets
 /// a partial list: its response exceeds the limit instead.
@@ -463,6 +475,7 @@ fn is_named(line: &[u8], message: &Message<'_>) -> bool {
     })
 }
 
+//= rfc3261#8.2.4:only-supported
 //= rfc3327#5.3
 /// Copies the Path of the request, for a client that supports it.
 fn copy_path<'b>(reply: ResponseBuilder<'b>, message: &Message<'_>, update: &Update<'_>) -> ResponseBuilder<'b> {

@@ -16,7 +16,7 @@ use strowger_proxy::branch::{has_looped, loop_hash};
 use strowger_proxy::forward::{Edits, begins_dialog};
 use strowger_proxy::local;
 use strowger_proxy::routing::RouteSet;
-use strowger_proxy::{DEFAULT_MAX_BREADTH, Forwarding, ForwardingPolicy, NextHopAddress, Stateless, Target};
+use strowger_proxy::{DEFAULT_MAX_BREADTH, Forwarding, ForwardingPolicy, NextHop, NextHopAddress, Stateless, Target};
 use strowger_transaction::{ServerId, ServerKey};
 
 use crate::boundary::Event;
@@ -70,6 +70,7 @@ impl Shard {
         self.targets = targets;
     }
 
+    //= rfc3261#16.2:steps
     /// Serves a request; `targets` is empty and is filled if the request is forwarded.
     fn serve_with(
         &mut self,
@@ -83,11 +84,13 @@ impl Shard {
         match message.method() {
             Method::Ack => self.serve_ack(now, arrived, snapshot, targets),
             Method::Cancel => self.serve_cancel(now, arrived, snapshot, targets),
+            //= rfc3261#16.3:unknown-methods
             _ => match self.examine(source, snapshot, message, steered.claimed.as_ref(), &mut routes) {
                 Ok(request) => {
                     let decision = self.decide(now, &request, targets);
                     self.execute(now, key, &request, decision, targets);
                 }
+                //= rfc3261#16.3:refuses
                 Err(refusal) => {
                     self.refuse(now, Responder::stateless(key, &source, false), source, message, refusal);
                 }
@@ -118,6 +121,7 @@ impl Shard {
             // Its call may have started with state. Nobody waits for the response to a BYE, so the call guard is
             // released.
             drop(self.track_in_dialog(now, message));
+            //= rfc3261#16.11:no-provisional
             self.forward_stateless(now, request, onward, targets);
             return;
         }
@@ -142,6 +146,8 @@ impl Shard {
         //= rfc3261#17.2.1:to-user
         let Some(by) = self.open(now, source, key, message, is_proven) else { return };
         let Some(server) = by.server() else { return };
+        //= rfc3261#8.2.6.1:no-provisional
+        //= rfc3261#16.2:no-100-to-others
         if is_invite {
             self.answer_trying(now, by, &source, message);
         }
@@ -157,6 +163,7 @@ impl Shard {
         }
     }
 
+    //= rfc3261#8.2.6.1:final-soon
     /// Answers a request that is not forwarded.
     // Never inlined: most requests are forwarded.
     #[inline(never)]
@@ -279,6 +286,8 @@ impl Shard {
         self.outages.admits(now, hops, every)
     }
 
+    //= rfc3261#16.3:validates
+    //= rfc3261#16.11:validates
     /// Performs the checks of RFC 3261 §16.3 that need no routing decision. `routes` is empty on entry.
     fn examine<'a, 'm>(
         &self,
@@ -301,8 +310,11 @@ impl Shard {
             //= rfc5393#4.2.2:482
             return Err(Status::LOOP_DETECTED.into());
         }
+        //= rfc3261#16.3:proxy-require
+        //= rfc3261#16.3:unsupported
+        //= rfc3261#8.2.2.3:not-in-cancel-or-ack
         // The server supports no option tags for proxies, so it refuses every Proxy-Require.
-        if message.head().first(HeaderName::ProxyRequire).is_some() {
+        if message.head().has(HeaderName::ProxyRequire) && !matches!(message.method(), Method::Ack | Method::Cancel) {
             let required = option_tags(message, HeaderName::ProxyRequire);
             if !required.is_empty() {
                 return Err(Refusal::BadExtension(required));
@@ -337,6 +349,7 @@ impl Shard {
         if matches!(way, RouteDecision::Forward(ForwardOptions { is_registration: true, .. })) {
             return Ok(way);
         }
+        //= rfc3261#16.3:credentials
         if request.needs_auth() {
             self.authenticate_caller(now, request)?;
         } else if request.needs_auth_in_dialog() {
@@ -353,6 +366,7 @@ impl Shard {
         }
     }
 
+    //= rfc3261#16.11:finds-targets
     fn route(&mut self, now: Timestamp, request: &Request<'_, '_>, targets: &mut Vec<Target>) -> RouteDecision {
         let refresh = Cell::new(None);
         let last;
@@ -370,6 +384,7 @@ impl Shard {
             outages: &self.outages,
             ring: self.proxy.ring(),
             message: request.message,
+            //= rfc3261#16.11:cancel-and-ack
             // A CANCEL or ACK takes the path of its INVITE.
             method: match request.message.method() {
                 Method::Ack | Method::Cancel => Method::Invite,
@@ -398,7 +413,8 @@ impl Shard {
         }
         match way {
             way @ (RouteDecision::Registrar | RouteDecision::Local) => way,
-            //= rfc3261#16.3
+            //= rfc3261#16.3:max-forwards
+            //= rfc3261#16.3:483
             // Max-Forwards limits forwarding; a request to the server itself is served.
             _ if request.message.max_forwards() == Some(0) => {
                 RouteDecision::Refuse { status: Status::TOO_MANY_HOPS, reason: None }
@@ -474,6 +490,7 @@ impl Shard {
         }
     }
 
+    //= rfc3261#10.3:forbidden
     /// Checks that a user registers and calls only as itself or as an alias of itself.
     pub(crate) fn check_identity(
         &mut self,
@@ -573,6 +590,7 @@ impl Shard {
         }
     }
 
+    //= rfc3261#16.11:cancel
     //= rfc3261#16.10
     fn serve_cancel(
         &mut self,
@@ -600,6 +618,7 @@ impl Shard {
             self.answer(now, by, source, message, Status::NO_SUCH_TRANSACTION, None, |reply| reply);
             return;
         };
+        //= rfc3261#16.10:200
         let Some(by) = self.open(now, source, key, message, false) else { return };
         self.answer(now, by, source, message, Status::OK, None, |reply| reply);
         self.cancel_call(now, message);
@@ -611,6 +630,7 @@ impl Shard {
     }
 }
 
+//= rfc3261#16.1:forks-with-state
 fn is_stateless(onward: ForwardOptions, targets: &[Target], source: &Flow) -> bool {
     match onward.stateless {
         Stateless::Never => false,
@@ -619,10 +639,17 @@ fn is_stateless(onward: ForwardOptions, targets: &[Target], source: &Flow) -> bo
         Stateless::WhenPossible if source.transport.is_reliable() => false,
         Stateless::WhenPossible => {
             //= rfc3263#4.4:stateful
-            matches!(targets, [target] if target.next_hops.len() == 1)
+            let is_one = |target: &Target| matches!(&target.next_hops[..], [hop] if !is_by_stream(hop));
+            matches!(targets, [target] if is_one(target))
         }
         Stateless::Always => true,
     }
+}
+
+//= rfc3261#16.1:transports
+/// Whether a next hop is reached over a stream. Its responses come once, so a transaction must repeat them over datagrams.
+fn is_by_stream(hop: &NextHop) -> bool {
+    matches!(&hop.address, NextHopAddress::Flow(flow) if flow.transport.is_reliable())
 }
 
 /// Returns the address of record of a username, which is its user part or the whole address.

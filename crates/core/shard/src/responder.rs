@@ -25,7 +25,7 @@ pub(crate) struct Responder {
 }
 
 impl Responder {
-    //= rfc3261#8.2.7
+    //= rfc3261#8.2.7:same-to-tag
     /// Creates a responder without state: a repeated request is answered anew, with the same To tag.
     pub(crate) const fn stateless(key: ServerKey, source: &Flow, is_proven: bool) -> Self {
         Self { transaction: None, key, is_bounded: is_bounded(source, is_proven) }
@@ -80,6 +80,7 @@ impl Shard {
             self.send_shorter(now, by, source, message, (status, out, own));
             return;
         }
+        //= rfc3261#8.2.7:no-retransmission
         let Some(server) = by.transaction else {
             self.proxy.transactions().send_once(local::response_flow(message.via(), source), out);
             return;
@@ -147,11 +148,13 @@ impl Shard {
         }
     }
 
+    //= rfc3261#16.2:trying
     //= rfc3261#17.2.1:trying
     /// Answers a forwarded INVITE with 100 Trying. For an unproven sender, the 100, the final response and its
     /// retransmissions by Timer G share the byte limit of the transaction. If the INVITE is so short that nothing
     /// would be left for the final response, it gets no 100 and is retransmitted.
     pub(crate) fn answer_trying(&mut self, now: Timestamp, by: Responder, source: &Flow, message: &Message<'_>) {
+        //= rfc3261#8.2.7:no-provisional
         let Some(server) = by.transaction else { return };
         let limit = by.limit(message);
         let mut out: Buf = self.proxy.transactions().pool().take(message.bytes().len().saturating_add(256));

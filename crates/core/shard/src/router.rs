@@ -179,12 +179,14 @@ impl Router<'_> {
                 None => self.route_to_uri(self.next_hop, self.snapshot.proxy.stateless, targets),
             };
         }
-        //= rfc3261#16.3
+        //= rfc3261#8.2.2.1:unknown-scheme
+        //= rfc3261#16.3:unknown-scheme
         if !routed && !matches!(uri, Uri::Sip(_) | Uri::Tel(_)) {
             return RouteDecision::refuse(Status::UNSUPPORTED_URI_SCHEME);
         }
         let host = uri.sip().map_or(&[][..], |uri| uri.host_port.host);
         let host: SmallVec<[u8; 64]> = host.iter().map(u8::to_ascii_lowercase).collect();
+        //= rfc3261#8.2.2.1:unknown-address
         match self.find_route(&host, uri, |_| true) {
             Some(route) => self.apply_route(route, None, targets),
             None => match self.snapshot.unrouted_status {
@@ -243,6 +245,7 @@ impl Router<'_> {
         if uri.params.contains("gr") {
             return self.route_to_instance(domain, user, uri.params.value("gr"), targets);
         }
+        //= rfc3261#16.5:canonical-form
         let aor = Aor::new(user, domain);
         // A route for a local domain or for numbers precedes the users; a catch-all route follows them.
         let own = |route: &Route| *route.matches.domain != *b"*" || !route.matches.prefixes.is_empty();
@@ -432,6 +435,7 @@ impl Router<'_> {
         }
     }
 
+    //= rfc3261#10.1:shared-data
     pub(crate) fn bindings(&self, aor: &[u8]) -> SmallVec<[strowger_registrar::ContactTarget; 4]> {
         let mut bindings = SmallVec::new();
         self.locations.lookup(self.now, aor, &mut bindings);
@@ -441,11 +445,14 @@ impl Router<'_> {
         bindings
     }
 
+    //= rfc3261#16.5:not-found
+    //= rfc3261#16.5:no-target
     /// Refuses a request for `aor`: an existing user is unavailable, any other is unknown.
     pub(crate) fn refuse_absent(&self, aor: &[u8]) -> RouteDecision {
         self.absence(aor).map_or(RouteDecision::Loading, |absence| RouteDecision::refuse(absence.status()))
     }
 
+    //= rfc3261#16.5:480
     /// Returns why `aor` has no contact; `None` while that is unknown.
     pub(crate) fn absence(&self, aor: &[u8]) -> Option<Absence> {
         let known = || self.snapshot.directory.user(aor).is_some_and(|user| user.enabled);

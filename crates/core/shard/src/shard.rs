@@ -390,6 +390,7 @@ impl Shard {
             self.refuse_without_via(&source, peek.head(), method);
             return;
         };
+        //= rfc3261#16.3:merged-requests
         if let Some(known) = self.proxy.transactions_ref().find_server(key)
             && let Some(arrival) = self.handle_known(now, &source, key, known, method, peek)
         {
@@ -399,6 +400,7 @@ impl Shard {
         if begins_work(peek, method) && !self.admit((now, verdict), key, peek.head(), via, &source) {
             return;
         }
+        //= rfc3261#16.3:well-formed
         // By reference, because moving a message is expensive.
         match &Message::from_peek(peek) {
             Ok(message) => self.serve(now, NewRequest { source, key, message, steered }),
@@ -531,6 +533,7 @@ impl Shard {
         self.counters.responses += 1;
         let is_ours = |branch: &BranchId| branch.shard == self.id || branch.shard == ANY_SHARD;
         //= rfc3261#18.1.2:foreign
+        //= rfc3261#16.11:foreign
         let Some(branch) = steered.branch.filter(is_ours) else {
             self.counters.foreign_responses += 1;
             return;

@@ -144,6 +144,7 @@ impl Snapshot {
         self.domains.first().filter(|_| is_ours).map(|domain| &**domain)
     }
 
+    //= rfc3261#10.3:without-parameters
     /// Returns the address of record that `uri` claims, in From, To or a REGISTER; `None` if its domain is not local.
     /// The port is ignored.
     #[must_use]

@@ -193,6 +193,7 @@ impl TrunkRegistration {
         self.registration.wants_request() && !self.is_resolving
     }
 
+    //= rfc3261#8.1.2:tries-each-address
     /// Gives up the current address: tries the next one, or all again later.
     fn fail(&mut self, now: Timestamp) {
         self.failed = self.failed.saturating_add(1);
@@ -216,6 +217,7 @@ impl Shard {
         }
     }
 
+    //= rfc3261#8.1.2:dns
     fn drive_trunk_registration(&mut self, now: Timestamp, index: usize) {
         let Some(account) = self.trunk_registrations.list.get_mut(index) else { return };
         let trunk = Arc::clone(account.registration.trunk());
@@ -270,6 +272,7 @@ impl Shard {
         };
         let flows: SmallVec<[Flow; 4]> = hops.iter().filter_map(flow_to).collect();
         account.places = flows.len();
+        //= rfc3261#10.2.4:same-address
         let flow = flows.get(account.attempt).or(flows.first()).copied();
         let listener = flow.and_then(|flow| listeners.get(flow.listener));
         let (Some(flow), Some(listener)) = (flow, listener) else { return account.fail(now) };

@@ -211,6 +211,7 @@ fn another_request_of_the_same_branch_is_refused() {
     assert_eq!(only(world.input(BOB, &register("1", "one", "2", "sip:soft@192.0.2.20"))).status(), 200);
 }
 
+//= rfc3261#8.2.6.2:same-to-tag
 /// A retransmission from another address is answered there: a response to the first address would not arrive.
 #[test]
 fn the_answer_goes_to_where_the_request_comes_from() {

@@ -370,6 +370,8 @@ fn a_redirection_names_as_many_contacts_as_fit() {
     assert_eq!((finals(&sent), sent[0].headers("Contact").count()), (vec![302], 9));
 }
 
+//= rfc3261#16.5:no-target
+//= rfc3261#16.5:480
 /// No state remains that an attacker could exhaust.
 #[test]
 fn refusals_to_strangers_keep_no_state_and_their_acks_go_nowhere() {

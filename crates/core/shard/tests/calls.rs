@@ -24,6 +24,15 @@ fn invite(world: &mut World) -> SentMessage {
 //= rfc5393#5.3.3:added
 //= rfc5393#5.3.3:default
 //= rfc6026#8.9:matched
+//= rfc3261#8.1.1.2:sip-scheme
+//= rfc3261#16.2:trying
+//= rfc3261#16.2:steps
+//= rfc3261#16.6:request-uri
+//= rfc3261#16.6:decrements-max-forwards
+//= rfc3261#16.6:record-route-resolves
+//= rfc3261#16.7:processes
+//= rfc3261#16.7:provisional
+//= rfc3261#16.7:steps-of-forwarding
 #[test]
 fn a_call_is_set_up_and_torn_down() {
     let mut world = registered();
@@ -62,6 +71,7 @@ fn a_call_is_set_up_and_torn_down() {
 
 //= rfc6026#7.1:success-again
 //= rfc6026#8.9:stray
+//= rfc3261#16.7:keeps-context
 #[test]
 fn a_success_that_comes_again_goes_to_its_own_caller_until_the_transactions_end() {
     let mut world = registered();
@@ -109,6 +119,8 @@ fn each_ringing_lets_it_ring_longer() {
 
 //= rfc3261#17.2.1:trying
 //= rfc3261#17.2.1:failure-again
+//= rfc3261#16.2:trying
+//= rfc3261#16.7:to-server-transaction
 #[test]
 fn a_retransmission_is_answered_and_not_forwarded_again() {
     let mut world = registered();
@@ -133,6 +145,9 @@ fn busy_is_acknowledged_by_the_server_on_both_sides() {
 }
 
 //= rfc5393#4.2.1:same-branch
+//= rfc3261#16.6:cancel-and-ack
+//= rfc3261#16.10:200
+//= rfc3261#16.10:each-branch
 #[test]
 fn cancel_waits_for_a_provisional_response() {
     let mut world = registered();
@@ -148,6 +163,8 @@ fn cancel_waits_for_a_provisional_response() {
     assert_eq!(summary(&end), [format!("ACK {BOB}"), format!("487 {ALICE}")]);
 }
 
+//= rfc3261#16.7:success
+//= rfc3261#16.7:cancels
 #[test]
 fn a_fork_ends_with_the_first_answer() {
     let mut world = registered();
@@ -169,6 +186,9 @@ fn a_fork_ends_with_the_first_answer() {
     assert_eq!(summary(&late), [format!("200 {ALICE}")], "a 2xx retransmission is passed on");
 }
 
+//= rfc3261#16.7:nothing-else
+//= rfc3261#16.7:best
+//= rfc3261#16.7:of-the-stored
 #[test]
 fn the_best_of_several_refusals_is_forwarded() {
     let mut world = registered();
@@ -181,6 +201,9 @@ fn the_best_of_several_refusals_is_forwarded() {
     assert_eq!(summary(&second), [format!("ACK {BOB2}"), format!("404 {ALICE}")]);
 }
 
+//= rfc3261#8.1.3.1:timeout-is-408
+//= rfc3261#16.6:client-transaction
+//= rfc3261#16.7:408
 #[test]
 fn a_phone_that_never_answers_ends_in_408() {
     let mut world = registered();
@@ -193,6 +216,8 @@ fn a_phone_that_never_answers_ends_in_408() {
     assert_eq!((*at, last.status()), (32000, 408));
 }
 
+//= rfc3261#16.8:ends
+//= rfc3261#16.8:cancels
 #[test]
 fn timer_c_cancels_and_tells_the_caller_408() {
     let mut world = World::new(|s| s.proxy.ring_timeout = Duration::from_secs(5));
@@ -274,6 +299,17 @@ fn a_caller_that_cannot_be_reached_still_has_its_transaction() {
     assert_eq!(again(&mut world), [format!("486 {ALICE}")], "it is no new call");
 }
 
+//= rfc3261#8.2.2.1:unknown-scheme
+//= rfc3261#8.2.2.1:unknown-address
+//= rfc3261#16.1:uas
+//= rfc3261#16.3:validates
+//= rfc3261#16.3:refuses
+//= rfc3261#16.3:unknown-scheme
+//= rfc3261#16.3:max-forwards
+//= rfc3261#16.3:483
+//= rfc3261#16.3:proxy-require
+//= rfc3261#16.3:unsupported
+//= rfc3261#16.5:not-found
 #[test]
 fn refusals_before_anything_is_forwarded() {
     let mut world = registered();
@@ -298,6 +334,8 @@ fn refusals_before_anything_is_forwarded() {
 }
 
 //= rfc3261#18.1.2:foreign
+//= rfc3261#16.3:well-formed
+//= rfc3261#16.11:foreign
 #[test]
 fn what_is_not_understood_is_told_once_and_never_thrown_about() {
     let mut world = World::new(|_| {});
@@ -317,6 +355,9 @@ fn in_dialog(request: &str) -> String {
     request.replace("CSeq: 1", "CSeq: 2").replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b")
 }
 
+//= rfc3261#16.4:inspects-uri
+//= rfc3261#16.4:strict-router
+//= rfc3261#16.4:goes-on
 #[test]
 fn a_strict_router_upstream_is_mended() {
     let mut world = registered();
@@ -330,6 +371,10 @@ fn a_strict_router_upstream_is_mended() {
     assert_eq!(sent[0].header("Route"), None);
 }
 
+//= rfc3261#16.6:looks-at-route
+//= rfc3261#16.6:uri-to-last-route
+//= rfc3261#16.6:route-to-uri
+//= rfc3261#16.6:strict-router-leads
 #[test]
 fn a_strict_router_downstream_gets_what_it_expects() {
     let mut world = registered();

@@ -117,6 +117,7 @@ fn challenged(world: &mut World, text: &str) -> SentMessage {
 }
 
 //= rfc7616#5.2:realm
+//= rfc3261#10.3:authenticates
 #[test]
 fn a_phone_registers_with_its_password() {
     let mut world = world();
@@ -133,6 +134,10 @@ fn a_phone_registers_with_its_password() {
     assert_eq!(world.shard.counters().challenged, 1);
 }
 
+//= rfc3261#8.2.7:no-provisional
+//= rfc3261#8.2.7:no-retransmission
+//= rfc3261#8.2.7:ignores-ack
+//= rfc3261#8.2.7:same-to-tag
 /// For any kind of branch and transport.
 #[test]
 fn a_challenge_keeps_no_state() {
@@ -192,6 +197,7 @@ fn only_an_ack_with_the_tag_of_the_challenge_is_its_ack() {
 }
 
 //= rfc7616#3.8:407
+//= rfc3261#16.3:credentials
 #[test]
 fn a_caller_answers_407_and_its_credentials_stay_here() {
     let mut world = with_bob();
@@ -284,6 +290,8 @@ fn nobody_learns_who_is_a_user() {
     assert_eq!(answers("eve", call("eve")), to_known, "a stranger who calls learns nothing either");
 }
 
+//= rfc3261#10.3:authorizes
+//= rfc3261#10.3:forbidden
 #[test]
 fn a_user_registers_and_calls_only_as_itself() {
     let mut world = with_bob();

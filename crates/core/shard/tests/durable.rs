@@ -46,6 +46,7 @@ fn statuses(sent: &[SentMessage]) -> Vec<u16> {
     sent.iter().map(SentMessage::status).collect()
 }
 
+//= rfc3261#10.3:visible-together
 #[test]
 fn the_answer_waits_for_the_store_and_so_does_the_binding() {
     let mut world = through();
@@ -65,6 +66,7 @@ fn the_answer_waits_for_the_store_and_so_does_the_binding() {
     world.settle();
 }
 
+//= rfc3261#10.3:failure-changes-nothing
 #[test]
 fn what_cannot_be_kept_is_refused_and_changes_nothing() {
     let mut world = through();
@@ -84,6 +86,7 @@ fn what_cannot_be_kept_is_refused_and_changes_nothing() {
     world.settle();
 }
 
+//= rfc3261#10.3:in-order
 #[test]
 fn those_of_one_address_take_turns_and_each_sees_what_the_one_before_has_left() {
     let mut world = through();
@@ -109,6 +112,7 @@ fn those_of_one_address_take_turns_and_each_sees_what_the_one_before_has_left() 
     world.settle();
 }
 
+//= rfc3261#10.3:independent
 #[test]
 fn others_do_not_wait_for_an_address() {
     let mut world = through();

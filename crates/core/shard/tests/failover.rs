@@ -93,6 +93,8 @@ fn a_lower_priority_is_for_when_the_higher_ones_are_dead() {
 //= rfc3263#4:same-server
 //= rfc3263#4.3:new-branch
 //= rfc5393#4.2.1:unique
+//= rfc3261#16.6:writes-for-each
+//= rfc3261#16.6:branch-of-each
 #[test]
 fn a_silent_target_is_left_for_the_next_after_four_seconds() {
     let mut world = two();
@@ -138,6 +140,8 @@ fn a_target_that_was_silent_may_still_answer() {
 }
 
 //= rfc3263#4:same-server
+//= rfc3261#8.1.3.1:transport-error-is-503
+//= rfc3261#16.9:503
 #[test]
 fn a_503_an_icmp_error_and_a_refused_connection_lead_on_at_once() {
     let mut world = two();
@@ -662,7 +666,8 @@ fn other_requests_lead_on_too() {
     assert!(finals(&world.settle()).is_empty(), "nobody is told of silence");
 }
 
-//= rfc3261#16.11
+//= rfc3261#16.11:choice
+//= rfc3261#16.11:same-destination
 //= rfc3263#4.4:same-server
 #[test]
 fn without_state_a_retransmission_goes_the_way_of_what_it_repeats() {

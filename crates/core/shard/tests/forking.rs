@@ -76,6 +76,7 @@ fn a_phone_that_is_gone_while_it_rings_does_not_hold_up_the_next() {
     assert_eq!(ends, [408]);
 }
 
+//= rfc3261#16.7:sends-final
 #[test]
 fn the_next_step_begins_when_all_of_the_first_refused() {
     let mut world = phones(|_| {}, &[(BOB, "0.9"), (BOB2, "0.9"), (BOB3, "0.1")]);
@@ -92,6 +93,9 @@ fn the_next_step_begins_when_all_of_the_first_refused() {
     assert!(again.iter().all(|status| *status == 486), "its retransmissions, for nobody acknowledges it: {again:?}");
 }
 
+//= rfc3261#16.7:6xx-cancels
+//= rfc3261#16.7:6xx-ends
+//= rfc3261#16.7:cancels-after-6xx
 #[test]
 fn a_refusal_for_everybody_ends_all() {
     let mut world = phones(|_| {}, &[(BOB, "0.9"), (BOB2, "0.9"), (BOB3, "0.1")]);
@@ -105,6 +109,7 @@ fn a_refusal_for_everybody_ends_all() {
     assert_eq!(destinations(&rest, "INVITE"), [""; 0]);
 }
 
+//= rfc3261#16.10:cancels
 #[test]
 fn who_cancels_is_told_so_and_nobody_else_is_tried() {
     let mut world = serial();
@@ -153,6 +158,8 @@ fn challenges_of_all_steps_reach_the_caller() {
     world.settle();
 }
 
+//= rfc3261#16.7:later-success
+//= rfc3261#16.7:keeps-tag
 #[test]
 fn all_phones_that_are_lifted_reach_the_caller() {
     let mut world = phones(|_| {}, &[(BOB, "1"), (BOB2, "1"), (BOB3, "1")]);
@@ -184,6 +191,7 @@ fn a_phone_of_an_earlier_step_that_is_lifted_late_is_heard() {
     assert_eq!(destinations(&world.settle(), "INVITE"), [""; 0]);
 }
 
+//= rfc3261#16.7:resets-timer-c
 #[test]
 fn timer_c_begins_anew_with_each_ringing_but_not_with_100() {
     let mut world = phones(|s| s.proxy.ring_timeout = Duration::from_secs(30), &[(BOB, "1")]);
@@ -265,6 +273,7 @@ fn a_redirection_goes_to_the_caller_where_the_server_does_not_follow() {
 }
 
 //= rfc3263#4.1:numeric
+//= rfc3261#16.6:no-headers
 #[test]
 fn a_redirection_is_followed_to_a_user_of_ours_and_to_an_address() {
     let (mut world, sent) = redirected(true, "<sip:carol@example.com>;q=0.8, <sip:dave@192.0.2.99?Subject=x>;q=0.3");
@@ -294,6 +303,7 @@ fn redirections_in_a_circle_end() {
     world.settle();
 }
 
+//= rfc3261#16.5:each-once
 #[test]
 fn the_same_contact_twice_is_tried_once() {
     let contacts = "<sip:x@192.0.2.99>, <sip:x@192.0.2.99>, <sip:bob@192.0.2.20:5060>";

@@ -61,6 +61,7 @@ fn an_address_asks_nobody() {
 
 //= rfc3263#4.2:first
 //= rfc3263#4.2:next
+//= rfc3261#16.6:in-order
 #[test]
 fn a_name_is_asked_for_and_its_servers_are_tried_in_order() {
     let mut world = world();

@@ -56,6 +56,7 @@ fn call(world: &mut World, branch: &str) -> Vec<SentMessage> {
 //= rfc5626#6:require
 //= rfc5626#6:flow-kept
 //= rfc5626#7:same-flow
+//= rfc3261#8.2.4:require
 #[test]
 fn a_registered_flow_is_confirmed_and_used() {
     let mut world = world(|_| {});
@@ -82,6 +83,8 @@ fn over_datagrams_the_phone_chooses_its_own_interval() {
 }
 
 //= rfc5626#6:no-require
+//= rfc3261#8.2.4:only-supported
+//= rfc3261#8.2.4:baseline
 #[test]
 fn who_asks_for_no_flow_is_told_of_none() {
     let mut world = world(|_| {});
@@ -233,6 +236,7 @@ fn through_an_edge_that_keeps_flows_calls_take_its_path() {
 }
 
 //= rfc5626#11.6:only-asked
+//= rfc3261#8.2.4:only-supported
 #[test]
 fn a_path_that_the_phone_does_not_know_is_used_and_not_told() {
     let mut world = world(|_| {});

@@ -43,6 +43,8 @@ fn who_goes_on_ringing_is_not_cut_off() {
     );
 }
 
+//= rfc3261#16.6:timer-c
+//= rfc3261#16.8:408
 #[test]
 fn timer_c_without_any_answer_is_408_at_once() {
     let mut world = World::new(|s| s.proxy.ring_timeout = Duration::from_secs(5));
@@ -59,6 +61,8 @@ fn timer_c_without_any_answer_is_408_at_once() {
     assert_eq!(world.shard.transactions(), 0);
 }
 
+//= rfc3261#16.7:steps-of-the-best
+//= rfc3261#16.7:collects-challenges
 #[test]
 fn all_challenges_of_a_fork_reach_the_caller() {
     let mut world = registered();
@@ -78,6 +82,7 @@ fn all_challenges_of_a_fork_reach_the_caller() {
     assert!(answer.text.ends_with("\r\n\r\n"));
 }
 
+//= rfc3261#16.7:own-responses
 #[test]
 fn a_response_that_can_be_passed_to_nobody_ends_nothing() {
     let mut world = registered();
@@ -99,6 +104,9 @@ fn stateless(methods: &[&str]) -> World {
     World::new(|s| s.routes = vec![Route::new(RouteMatch { methods, ..RouteMatch::default() }, action)])
 }
 
+//= rfc3261#16.11:finds-targets
+//= rfc3261#16.11:cancel-and-ack
+//= rfc3261#16.11:cancel
 #[test]
 fn cancel_and_ack_go_the_way_of_their_invite() {
     let mut world = stateless(&["INVITE"]);
@@ -127,6 +135,8 @@ fn nobody_has_its_responses_sent_to_a_victim() {
     assert_eq!(ringing[0].to.ip().to_string(), "192.0.2.10");
 }
 
+//= rfc3261#8.2.2.3:bad-extension
+//= rfc3261#8.2.2.3:unsupported
 #[test]
 fn the_server_itself_understands_no_extension() {
     let mut world = World::new(|_| {});
@@ -134,6 +144,7 @@ fn the_server_itself_understands_no_extension() {
     assert_eq!((sent[0].status(), sent[0].header("Unsupported")), (420, Some("foo")));
 }
 
+//= rfc3261#16.4:own-route
 #[test]
 fn a_long_list_of_our_own_routes_takes_no_time() {
     let routes = vec!["<sip:192.0.2.1;lr>"; 3000].join(",");

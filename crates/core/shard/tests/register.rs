@@ -56,6 +56,8 @@ fn contacts(answer: &SentMessage) -> Vec<String> {
 
 const DESK: &str = "Contact: <sip:desk@192.0.2.20:5060>";
 
+//= rfc3261#10.3:lists-bindings
+//= rfc3261#10.3:expires-of-each
 #[test]
 fn contacts_are_echoed_with_what_is_left_of_their_time() {
     let (mut world, mut phone) = (World::new(|_| {}), Phone::default());
@@ -102,6 +104,8 @@ fn a_binding_ends_at_its_time_and_not_before() {
     assert_eq!(world.locations.len(), 0, "nothing is left of it");
 }
 
+//= rfc3261#10.2.2:star
+//= rfc3261#10.3:star-alone
 #[test]
 fn a_star_removes_everything_and_only_with_expires_zero() {
     let (mut world, mut phone) = (World::new(|_| {}), Phone::default());
@@ -121,6 +125,7 @@ fn one_contact_is_removed_by_expires_zero() {
     assert_eq!(contacts(&left), ["<sip:soft@192.0.2.20:5080>;expires=3600"]);
 }
 
+//= rfc3261#10.3:min-expires
 #[test]
 fn too_brief_an_interval_is_refused_with_the_least_that_is_taken() {
     let (mut world, mut phone) = (World::new(|_| {}), Phone::default());
@@ -162,6 +167,8 @@ fn what_one_client_sent_earlier_does_not_overtake() {
     assert_eq!(contacts(&answer), ["<sip:desk@192.0.2.20:5060>;expires=700"], "another Call-ID has its own order");
 }
 
+//= rfc3261#8.2:all-or-nothing
+//= rfc3261#10.3:atomic
 #[test]
 fn one_bad_contact_leaves_everything_as_it_was() {
     let (mut world, mut phone) = (World::new(|_| {}), Phone::default());
@@ -238,6 +245,8 @@ fn an_alias_rings_its_user_and_registers_for_it() {
     assert_eq!(sent.iter().filter(|s| s.method() == "INVITE").count(), 2);
 }
 
+//= rfc3261#10.3:require
+//= rfc3261#10.3:address-of-domain
 #[test]
 fn what_the_registrar_does_not_serve() {
     let mut world = World::new(|_| {});

@@ -20,6 +20,14 @@ fn world(domain: &str, action: Action) -> World {
     })
 }
 
+//= rfc3261#16.6:no-method
+//= rfc3261#16.6:cancel-and-ack
+//= rfc3261#16.11:no-provisional
+//= rfc3261#16.11:same-branch
+//= rfc3261#16.11:branch
+//= rfc3261#16.11:same-changes
+//= rfc3261#16.11:same-values
+//= rfc3261#16.11:lasting-changes
 #[test]
 fn a_stateless_route_keeps_nothing() {
     let action = Action::proxy(vec![target(BOB)], Stateless::WhenPossible);
@@ -41,6 +49,7 @@ fn a_stateless_route_keeps_nothing() {
     }
 }
 
+//= rfc3261#16.11:forwards
 #[test]
 fn a_call_without_state_ends_without_state() {
     let mut world = World::new(|snapshot| {
@@ -67,6 +76,8 @@ fn a_call_without_state_ends_without_state() {
 }
 
 //= rfc3263#4.4:stateful
+//= rfc3261#16.1:forks-with-state
+//= rfc3261#16.11:one-target
 #[test]
 fn several_targets_are_tried_with_state_unless_told_otherwise() {
     let targets = vec![target(BOB), target(BOB2)];

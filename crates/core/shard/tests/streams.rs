@@ -59,6 +59,7 @@ fn large(method: &str) -> String {
 //= rfc3261#18.1.1:large-by-stream
 //= rfc3261#18.1.1:via-of-transport
 //= rfc3261#18.1.1:back-to-datagram
+//= rfc3261#16.6:record-route-transport
 #[test]
 fn a_request_that_a_datagram_would_not_hold_goes_by_a_stream() {
     for method in ["INVITE", "MESSAGE"] {

@@ -299,6 +299,7 @@ fn grant(register: &SentMessage) -> String {
     )
 }
 
+//= rfc3261#10.2.4:one-call-id
 #[test]
 fn a_trunk_is_registered_at_and_renewed_and_left() {
     let mut world = registering(NextHop::Address(here(CARRIER)));
@@ -322,6 +323,22 @@ fn a_trunk_is_registered_at_and_renewed_and_left() {
     assert!(world.settle().is_empty(), "and never again");
 }
 
+//= rfc3261#8.1.3.3:several-vias
+#[test]
+fn an_answer_that_is_meant_for_somebody_behind_us_is_discarded() {
+    let mut world = registering(NextHop::Address(here(CARRIER)));
+    let first = find(&start(&mut world), "REGISTER");
+    let via = format!("Via: {}\r\n", first.header("Via").expect("ours"));
+    let text = first.response(403, "Forbidden", ";tag=t", "");
+    let two = text.replace(&via, &format!("{via}Via: SIP/2.0/UDP 192.0.2.77;branch=z9hG4bKx\r\n"));
+    assert!(world.input_by(first.flow, &two).is_empty());
+    assert_eq!(world.shard.counters().stray_responses, 1);
+    let second = find(&world.respond(&first, 401, "t", BY_UA), "REGISTER");
+    assert!(is_proved(&second, "Authorization"), "it still waited");
+}
+
+//= rfc3261#8.1.2:dns
+//= rfc3261#8.1.2:tries-each-address
 #[test]
 fn a_registrar_by_name_is_tried_at_its_second_server() {
     let question = LocateQuery::new(b"carrier.example", None, None, false);
@@ -343,6 +360,7 @@ fn a_registrar_by_name_is_tried_at_its_second_server() {
     world.respond(&second, 200, "t", &grant(&second));
     let mut later: Vec<_> = world.wait(Duration::from_secs(541)).into_iter().map(|(_, sent)| sent).collect();
     later.retain(|sent| sent.method() == "REGISTER");
+    //= rfc3261#10.2.4:same-address
     assert_eq!(later[0].to.to_string(), SECOND, "and renewed where it is known");
     assert!(
         destinations(&later, "REGISTER").contains(&CARRIER.to_owned()),

@@ -27,6 +27,8 @@ pub(crate) fn write_cancel(invite: &[u8], out: &mut Vec<u8>) -> Option<()> {
     write(invite, b"CANCEL", None, out)
 }
 
+//= rfc3261#8.2.2.3:none-in-cancel
+//= rfc3261#16.6:cancel-and-ack
 fn write(invite: &[u8], method: &[u8], to: Option<&[u8]>, out: &mut Vec<u8>) -> Option<()> {
     let head = Head::scan(invite).ok()?;
     let StartLine::Request { uri, .. } = head.start() else { return None };

@@ -150,6 +150,7 @@ impl Registration {
         let seed = trunk.name.bytes().fold(seed, |seed, byte| Random::new(seed ^ u64::from(byte)).next());
         let mut random = Random::new(seed);
         let mut word = || random.next();
+        //= rfc3261#8.1.1.4:unique-call-id
         let call_id = format!("{:016x}{:016x}", word(), word()).into_bytes().into();
         let tag = format!("{:016x}", word()).into_bytes().into();
         let (phase, state) = match trunk.account {
@@ -232,6 +233,8 @@ impl Registration {
         if self.phase != Phase::Due {
             return false;
         }
+        //= rfc3261#8.1.1.5:cseq-below-2-31
+        //= rfc3261#10.2:cseq
         self.cseq = self.cseq.wrapping_add(1) & 0x7fff_ffff;
         self.last_answer = None;
         self.phase = Phase::Trying(now + TRYING_LIMIT);
@@ -268,7 +271,7 @@ impl Registration {
             return self.stop(now);
         }
         self.enter(now, State::Leaving);
-        //= rfc3261#10.2
+        //= rfc3261#10.2:one-at-a-time
         // RFC 3261 §10.2: no new registration before the last one is answered.
         if !under_way {
             self.phase = Phase::Due;
@@ -299,13 +302,18 @@ impl Registration {
             401 | 407 => self.on_challenge(now, response),
             423 => self.on_too_brief(now, response),
             _ if self.leaving => self.stop(now),
-            // Permanent failures: RFC 3261 §21.4 and §21.6.
-            400 | 402..=406 | 410 | 413..=416 | 420 | 421 | 600 | 603..=699 => self.refuse(now),
+            // Transient failures.
+            408 | 430 | 480..=489 | 491 => self.fail(now, retry_after(response)),
+            //= rfc3261#8.1.3.2:unknown-final
+            // Permanent failures: RFC 3261 §21.4 and §21.6. An unknown code counts as 400 or 600.
+            400..=499 | 600..=699 => self.refuse(now),
             _ => self.fail(now, retry_after(response)),
         }
         true
     }
 
+    //= rfc3261#10.2:ignores-record-route
+    //= rfc3261#10.2:no-route-set
     fn on_success(&mut self, now: Timestamp, response: &Message<'_>) {
         if self.removing {
             return self.stop(now);
@@ -348,6 +356,7 @@ impl Registration {
         }
     }
 
+    //= rfc3261#8.1.3.5:answers-challenges
     fn on_challenge(&mut self, now: Timestamp, response: &Message<'_>) {
         let trunk = Arc::clone(&self.trunk);
         let offers =
@@ -396,6 +405,7 @@ impl Registration {
         }
     }
 
+    //= rfc3261#10.2.7:no-hurry
     //= rfc5626#4.5
     fn fail(&mut self, now: Timestamp, at_least: Duration) {
         self.failures = self.failures.saturating_add(1);

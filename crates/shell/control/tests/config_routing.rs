@@ -27,6 +27,7 @@ fn calls_are_recorded_where_there_is_a_file_for_that() {
 
 const TRUNK: &str = "[[trunk]]\nname = \"carrier\"\ntargets = [\"sip:sip.carrier.example\"]\n";
 
+//= rfc3261#10.2:sip-address
 #[test]
 fn each_mistake_of_a_trunk_is_told() {
     for (lines, expected) in [
@@ -51,6 +52,10 @@ fn each_mistake_of_a_trunk_is_told() {
         (
             "register = true\nfrom = \"sip:carrier.example\"",
             r#"trunk[0].from: "sip:carrier.example" is no address that can be registered; write sip:NUMBER@DOMAIN"#,
+        ),
+        (
+            "register = true\nfrom = \"tel:+4930123\"",
+            r#"trunk[0].from: "tel:+4930123" is no SIP URI; write sip:HOST or sip:HOST:PORT, as sip:192.0.2.1:5060"#,
         ),
         ("from = \"sip:a@b\"", "trunk[0].from: nothing is registered; add register = true, or remove it"),
         ("expires = \"5s\"", "trunk[0].expires: 5s is not from 1m to 30d; choose one between"),
@@ -230,6 +235,7 @@ const WHOLE: &str = r#"
     reason = "Not From Here"
 "#;
 
+//= rfc3261#10.2:no-userinfo
 #[test]
 fn trunks_reach_the_shards() {
     let snapshot = snapshot(&parse(WHOLE));

@@ -1,8 +1,9 @@
-//! Laws of random times: pauses, ring and hold times, service times, gaps between arrivals.
+//! Laws (probability distributions) of random times: pauses, ring and hold times, service times, gaps between
+//! arrivals.
 //!
-//! The text form is a time (`250ms`, always that long) or a name with parameters: `exp(mean=3s)`,
-//! `lognormal(mean=300s, sigma=1)`. The names are those of `rand_distr`, and what telephony adds: Erlang and
-//! hyper-exponential. What a law gives below zero is taken as zero.
+//! The text form is a constant time (`250ms`) or a name with parameters: `exp(mean=3s)`, `lognormal(mean=300s,
+//! sigma=1)`. The names are those of `rand_distr`, plus two from telephony: Erlang and hyper-exponential. Negative
+//! samples become zero.
 
 mod time;
 
@@ -18,16 +19,16 @@ pub use time::parse_time;
 use time::parse_value;
 pub(crate) use time::{faster, time_of};
 
-/// The generator of everything that is random in a run; the same in every version, so that a seed stays meaningful.
+/// Random number generator of a run. It is the same in every version, so that seeds keep their meaning.
 pub type Rng = Xoshiro256PlusPlus;
 
-/// A law, with its text.
+/// A probability distribution, with its text.
 #[derive(Clone, Debug)]
 pub struct Law {
     form: Form,
     text: Arc<str>,
     mean: Option<f64>,
-    /// What every value is multiplied by.
+    /// Factor for every sample.
     scale: f64,
 }
 
@@ -60,7 +61,7 @@ enum Form {
     Zeta(f64, d::Zeta<f64>),
 }
 
-/// Why a text is no law; the text of it names the remedy.
+/// Why a text is not a law; the text says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LawError(pub String);
 
@@ -72,10 +73,10 @@ impl fmt::Display for LawError {
 
 impl std::error::Error for LawError {}
 
-/// Samples that [`Law::longest`] draws.
+/// Number of samples that [`Law::longest`] draws.
 const LONGEST_OF: usize = 10_000;
 
-/// The names and parameters, as error messages and `--help` show them.
+/// The names and parameters, for error messages and `--help`.
 pub const LAWS: &str = "250ms, constant(250ms), uniform(min=,max=), exp(mean=), normal(mean=,sd=), lognormal(mean=|median=,sigma=), \
     gamma(shape=,mean=), erlang(k=,mean=), weibull(shape=,mean=), pareto(shape=,mean=), hyperexp(p=,mean1=,mean2=), \
     triangular(min=,max=,mode=), pert(min=,max=,mode=), inversegaussian(mean=,shape=), skewnormal(location=,scale=,shape=), \
@@ -83,15 +84,15 @@ pub const LAWS: &str = "250ms, constant(250ms), uniform(min=,max=), exp(mean=), 
     chisquared(k=), studentt(k=), fisherf(m=,n=), poisson(mean=), geometric(p=), binomial(n=,p=), zipf(n=,s=), zeta(s=)";
 
 impl Law {
-    /// Reads a law.
+    /// Parses a law.
     ///
     /// # Errors
-    /// What is wrong, and which laws there are.
+    /// Says what is wrong, and lists the laws.
     pub fn parse(text: &str) -> Result<Self, LawError> {
         Self::parse_with_mean(text, None)
     }
 
-    /// As [`parse`](Self::parse); where the law has a mean and the text does not give it, it is `mean`, in seconds.
+    /// Does the same as [`parse`](Self::parse), with a default for a missing mean: `mean`, in seconds.
     ///
     /// # Errors
     /// As [`parse`](Self::parse).
@@ -112,14 +113,14 @@ impl Law {
         Ok(Self { form, text: text.into(), mean, scale: 1.0 })
     }
 
-    /// Always `time`.
+    /// Creates a law that always returns `time`.
     #[must_use]
     pub fn constant(time: Duration) -> Self {
         let seconds = time.as_secs_f64();
         Self { form: Form::Constant(seconds), text: format!("{time:?}").into(), mean: Some(seconds), scale: 1.0 }
     }
 
-    /// Exponential with `mean`.
+    /// Creates an exponential law with `mean`.
     #[must_use]
     pub fn exponential(mean: Duration) -> Self {
         let seconds = mean.as_secs_f64();
@@ -127,7 +128,7 @@ impl Law {
         Self { form, text: format!("exp(mean={mean:?})").into(), mean: Some(seconds), scale: 1.0 }
     }
 
-    /// The same law of times that pass `times` times faster.
+    /// Returns the law with all times divided by `times`.
     #[must_use]
     pub fn faster(self, times: f64) -> Self {
         if (times - 1.0).abs() < f64::EPSILON {
@@ -137,32 +138,32 @@ impl Law {
         Self { form: self.form, text, mean: self.mean.map(|mean| mean / times), scale: self.scale / times }
     }
 
-    /// The mean in seconds, where it is known and there is one.
+    /// Returns the mean in seconds, if it exists and is known.
     #[must_use]
     pub const fn mean(&self) -> Option<f64> {
         self.mean
     }
 
-    /// A value in seconds, not below zero.
+    /// Draws a sample in seconds, at least zero.
     pub fn seconds(&self, rng: &mut Rng) -> f64 {
         self.form.value(rng).max(0.0) * self.scale
     }
 
-    /// A time that hardly any sample exceeds: what must wait for one, waits so long. It is the longest of ten thousand
-    /// samples, and more where the law is not constant.
+    /// Returns a time that samples hardly ever exceed, as a limit for waits. It is the longest of 10,000 samples,
+    /// with a margin if the law is not constant.
     #[must_use]
     pub fn longest(&self) -> Duration {
         let mut rng = Rng::seed_from_u64(1);
         let longest = (0..LONGEST_OF).map(|_| self.sample(&mut rng)).max().unwrap_or_default();
         match self.form {
             Form::Constant(_) => longest,
-            // The bound itself may not have been met.
+            // The samples may have missed the bound itself.
             Form::Uniform(_) | Form::Triangular(_) | Form::Pert(_) | Form::Beta(..) => longest.mul_f64(1.1),
             _ => longest.saturating_mul(2),
         }
     }
 
-    /// A time.
+    /// Draws a sample.
     pub fn sample(&self, rng: &mut Rng) -> Duration {
         time_of(self.seconds(rng))
     }
@@ -260,7 +261,7 @@ fn build(name: &str, a: &mut Arguments<'_>) -> Result<Built, LawError> {
             let scale = match a.optional(&["scale", "min"], true)? {
                 Some(scale) => scale,
                 None if shape > 1.0 => a.mean()? * (shape - 1.0) / shape,
-                None => return Err(a.wrong("a Pareto law has a mean only where shape is above 1; give scale=")),
+                None => return Err(a.wrong("a Pareto law has a mean only if shape is above 1; give scale=")),
             };
             let mean = (shape > 1.0).then(|| scale * shape / (shape - 1.0));
             Ok((a.made(d::Pareto::new(scale, shape).map(Form::Pareto))?, mean))
@@ -311,7 +312,7 @@ fn build_rare(name: &str, a: &mut Arguments<'_>) -> Result<Built, LawError> {
     }
 }
 
-/// Laws of numbers, which `unit` makes times.
+/// Builds laws of plain numbers, which `unit` turns into times.
 fn build_unitless(name: &str, a: &mut Arguments<'_>) -> Result<Built, LawError> {
     if !["beta", "chisquared", "studentt", "fisherf", "poisson", "geometric", "binomial", "zipf", "zeta"]
         .contains(&name)
@@ -380,7 +381,7 @@ fn gamma(a: &mut Arguments<'_>, shape: f64) -> Result<Built, LawError> {
     Ok((a.made(d::Gamma::new(shape, scale).map(Form::Gamma))?, Some(shape * scale)))
 }
 
-/// Γ(x) for x > 0.5, by Lanczos.
+/// Returns Γ(x) for x > 0.5, with the Lanczos approximation.
 fn gamma_function(x: f64) -> f64 {
     const G: [f64; 9] = [
         0.999_999_999_999_809_9,
@@ -399,7 +400,7 @@ fn gamma_function(x: f64) -> f64 {
     (2.0 * std::f64::consts::PI).sqrt() * t.powf(x + 0.5) * (-t).exp() * sum
 }
 
-/// How the law that a text names is written, where there is such a law.
+/// Returns the form of the law that a text names, if there is such a law.
 pub(crate) fn form_of(text: &str) -> Option<&'static str> {
     let name = text.split_once('(').map_or(text, |(name, _)| name).trim().to_ascii_lowercase();
     let name = if name.starts_with(|c: char| c.is_ascii_digit() || c == '.') { "constant" } else { &name };
@@ -409,7 +410,7 @@ pub(crate) fn form_of(text: &str) -> Option<&'static str> {
     form.get(..=form.find(')')?)
 }
 
-/// `name=value, …`, each used once.
+/// Arguments `name=value, …`, each used once.
 struct Arguments<'a> {
     law: &'a str,
     list: Vec<(&'a str, f64, bool)>,
@@ -477,7 +478,7 @@ impl<'a> Arguments<'a> {
     }
 
     fn unit(&mut self) -> Result<f64, LawError> {
-        self.unit.ok_or_else(|| self.wrong("this law is one of numbers; say what one of them is, as unit=ms"))
+        self.unit.ok_or_else(|| self.wrong("this law returns plain numbers; give their unit, such as unit=ms"))
     }
 
     fn finish(&self) -> Result<(), LawError> {

@@ -1,7 +1,8 @@
-//! A load generator: calls by any law of arrivals, both ends of them, and exact accounts of what became of each.
+//! A load generator: it makes calls with any arrival process, plays both ends of them, and keeps exact counts of
+//! their outcomes.
 //!
-//! What a call does is data, a [`script`]; a [`driver`] walks sessions through scripts without sockets or clock; the
-//! [`engine`] gives it both, one thread a core.
+//! The steps of a call are data, a [`script`]. A [`driver`] runs sessions through scripts without sockets or a clock.
+//! The [`engine`] supplies both, with one thread per core.
 
 #![forbid(unsafe_code)]
 #![cfg(target_os = "linux")]

@@ -1,4 +1,4 @@
-//! What is counted and timed, by one driver for itself; [`Meter::merge`] adds them up.
+//! Counts and times of one driver; [`Meter::merge`] adds them up.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,16 +10,16 @@ use crate::refusals::Refusals;
 use crate::replay::AnswerComparison;
 use crate::script::{Ending, Failure, Kind, MethodId};
 
-/// The longest time that is told apart from longer ones: a week.
+/// Longest time that the histogram distinguishes: a week.
 const LONGEST_NANOS: u64 = 7 * 86_400 * 1_000_000_000;
-/// Samples kept of messages that nobody expected.
+/// Maximum number of samples of unexpected messages.
 pub const MAX_SAMPLES: usize = 16;
-/// Bytes kept of one.
+/// Maximum length of a sample in bytes.
 const SAMPLE_BYTES: usize = 2_048;
-/// Timers of scripts.
+/// Maximum number of timers of scripts.
 const TIMERS: usize = 16;
 
-/// A histogram of times in nanoseconds, exact to one percent, from 0.1 µs to a week; longer ones count as a week.
+/// Histogram of times in nanoseconds, exact to one percent, from 0.1 µs to a week; longer times count as a week.
 #[derive(Clone, Debug)]
 pub struct TimeHistogram {
     all: Histogram<u32>,
@@ -35,67 +35,67 @@ impl Default for TimeHistogram {
 }
 
 impl TimeHistogram {
-    /// Adds one.
+    /// Adds a time.
     pub fn record(&mut self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.overflow += u64::from(nanos > LONGEST_NANOS);
         self.all.saturating_record(nanos.min(LONGEST_NANOS));
     }
 
-    /// How many there are.
+    /// Returns the number of times.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.all.len()
     }
 
-    /// How many were longer than can be told apart: what is said of all of them is too little then.
+    /// Returns how many times exceeded the range; quantiles and the mean are then too low.
     #[must_use]
     pub const fn beyond(&self) -> u64 {
         self.overflow
     }
 
-    /// The time that a share (0 to 1) of them does not exceed; zero where there are none.
+    /// Returns the time that a share (0 to 1) of the times does not exceed; zero if there are none.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Duration {
         if self.all.is_empty() { Duration::ZERO } else { Duration::from_nanos(self.all.value_at_quantile(share)) }
     }
 
-    /// Their mean.
+    /// Returns the mean.
     #[must_use]
     pub fn mean(&self) -> Duration {
         Duration::try_from_secs_f64(self.all.mean() / 1e9).unwrap_or_default()
     }
 
-    /// How many do not exceed `limit`.
+    /// Returns how many times do not exceed `limit`.
     #[must_use]
     pub fn within(&self, limit: Duration) -> u64 {
         self.all.count_between(0, u64::try_from(limit.as_nanos()).unwrap_or(LONGEST_NANOS).min(LONGEST_NANOS))
     }
 
-    /// The longest.
+    /// Returns the maximum.
     #[must_use]
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.all.max())
     }
 
-    /// The histogram itself, in nanoseconds.
+    /// Returns the histogram itself, in nanoseconds.
     #[must_use]
     pub const fn histogram(&self) -> &Histogram<u32> {
         &self.all
     }
 
-    /// Adds another's.
+    /// Adds the times of another.
     pub fn merge(&mut self, other: &Self) {
-        // The bounds are the same.
+        // Both have the same bounds, so this cannot fail.
         let _ = self.all.add(&other.all);
         self.overflow += other.overflow;
     }
 }
 
-/// Which answer a time led to.
+/// Class of response that a measured time ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ResponseClass {
-    /// The first provisional response but 100.
+    /// First provisional response except 100.
     Provisional,
     /// 2xx.
     Success,
@@ -104,7 +104,7 @@ pub enum ResponseClass {
 }
 
 impl ResponseClass {
-    /// What reports call it.
+    /// Returns the name in reports.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Provisional => "1xx",
@@ -113,7 +113,7 @@ impl ResponseClass {
         }
     }
 
-    /// The kind of `status`; `None` for 100.
+    /// Returns the class of `status`; `None` for 100.
     #[must_use]
     pub const fn of(status: u16) -> Option<Self> {
         match status {
@@ -125,12 +125,12 @@ impl ResponseClass {
     }
 }
 
-/// How many messages of each kind.
+/// Counts of messages by kind.
 #[derive(Clone, Debug)]
 pub struct Messages {
     requests: [u64; MethodId::ALL.len()],
     statuses: Box<[u64; 700]>,
-    /// What is no SIP.
+    /// Messages that are no SIP.
     pub garbage: u64,
 }
 
@@ -150,26 +150,26 @@ impl Messages {
         *count.unwrap_or(&mut self.garbage) += 1;
     }
 
-    /// Requests of this method.
+    /// Returns the number of requests of this method.
     #[must_use]
     pub fn requests(&self, verb: MethodId) -> u64 {
         self.requests.get(verb as usize).copied().unwrap_or(0)
     }
 
-    /// Responses with this status.
+    /// Returns the number of responses with this status.
     #[must_use]
     pub fn responses(&self, status: u16) -> u64 {
         self.statuses.get(usize::from(status)).copied().unwrap_or(0)
     }
 
-    /// All kinds that there were, and how many.
+    /// Returns all kinds that occurred, with their counts.
     pub fn iter(&self) -> impl Iterator<Item = (Kind, u64)> + '_ {
         let requests = MethodId::ALL.iter().map(|verb| (Kind::Request(*verb), self.requests(*verb)));
         let responses = (100..700).map(|status| (Kind::Response(status), self.responses(status)));
         requests.chain(responses).chain([(Kind::Garbage, self.garbage)]).filter(|(_, count)| *count > 0)
     }
 
-    /// All of them together.
+    /// Returns the total.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.iter().map(|(_, count)| count).sum()
@@ -186,27 +186,28 @@ impl Messages {
     }
 }
 
-/// What became of calls. `offered = sent + refused`, `sent = carried + lost + failed + unfinished`, at every moment.
+/// Outcomes of calls. `offered = sent + refused` and `sent = carried + lost + failed + unfinished` hold at every
+/// moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutcomeCounts {
-    /// Calls that the law of arrivals said.
+    /// Calls that the arrival law demanded.
     pub offered: u64,
-    /// Those of them that a limit of the generator kept from beginning.
+    /// Offered calls that a limit of the generator kept from beginning.
     pub refused: u64,
-    /// Those that began.
+    /// Calls that began.
     pub sent: u64,
-    /// Those that ended as they should.
+    /// Calls that succeeded.
     pub carried: u64,
-    /// Those that got no answer.
+    /// Calls without an answer.
     pub lost: u64,
-    /// Those that were answered otherwise, or failed for another reason.
+    /// Calls that were answered otherwise, or failed for another reason.
     pub failed: u64,
-    /// Those that still go on.
+    /// Calls in progress.
     pub unfinished: u64,
 }
 
 impl OutcomeCounts {
-    /// Whether all sums are exact.
+    /// Returns whether all sums hold.
     #[must_use]
     pub const fn add_up(&self) -> bool {
         self.offered == self.sent + self.refused
@@ -238,24 +239,24 @@ impl OutcomeCounts {
     }
 }
 
-/// How transactions of each method ended; the ACK is none.
+/// Outcomes of transactions by method; an ACK is no transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transactions(BTreeMap<MethodId, TransactionCounts>);
 
-/// How transactions of one method ended.
+/// Outcomes of the transactions of one method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransactionCounts {
-    /// With a final response that the script waited for; challenges are such.
+    /// Transactions with a final response that the script expected, including challenges.
     pub succeeded: u64,
-    /// All that have ended, and those in `open`: the others had another final response, or none although they were repeated
-    /// to the end.
+    /// All transactions that have ended, plus those in `open`. Those not in `succeeded` had another final response,
+    /// or none despite all retransmissions.
     pub all: u64,
-    /// Those of them that nobody had answered when the run ended.
+    /// Transactions without an answer when the run ended.
     pub open: u64,
 }
 
 impl TransactionCounts {
-    /// Those that ended otherwise than well.
+    /// Returns the number of transactions that did not succeed.
     #[must_use]
     pub const fn failed(&self) -> u64 {
         self.all.saturating_sub(self.succeeded).saturating_sub(self.open)
@@ -267,7 +268,7 @@ impl TransactionCounts {
         self.open += other.open;
     }
 
-    /// The share that ended well; 1 where there were none.
+    /// Returns the share of successful transactions; 1 if there were none.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "counts, far below 2^52")]
     pub fn share(&self) -> f64 {
@@ -276,32 +277,32 @@ impl TransactionCounts {
 }
 
 impl Transactions {
-    /// One has ended.
+    /// Counts a transaction that has ended.
     pub fn add(&mut self, verb: MethodId, is_well: bool) {
         let ends = self.0.entry(verb).or_default();
         ends.succeeded += u64::from(is_well);
         ends.all += 1;
     }
 
-    /// The run has ended, and one was never answered.
+    /// Counts a transaction that was unanswered when the run ended.
     pub fn leave_open(&mut self, verb: MethodId) {
         let ends = self.0.entry(verb).or_default();
         ends.all += 1;
         ends.open += 1;
     }
 
-    /// Those of each method that there were.
+    /// Returns the counts of each method that occurred.
     pub fn iter(&self) -> impl Iterator<Item = (MethodId, TransactionCounts)> {
         self.0.iter().map(|(verb, ends)| (*verb, *ends))
     }
 
-    /// Those of one method.
+    /// Returns the counts of one method.
     #[must_use]
     pub fn of(&self, verb: MethodId) -> TransactionCounts {
         self.0.get(&verb).copied().unwrap_or_default()
     }
 
-    /// Those of all methods.
+    /// Returns the counts of all methods together.
     #[must_use]
     pub fn sum(&self) -> TransactionCounts {
         let mut sum = TransactionCounts::default();
@@ -309,7 +310,7 @@ impl Transactions {
         sum
     }
 
-    /// Adds another driver's.
+    /// Adds the counts of another driver.
     pub fn merge(&mut self, other: &Self) {
         for (verb, ends) in &other.0 {
             self.0.entry(*verb).or_default().add(ends);
@@ -322,59 +323,59 @@ impl Transactions {
 pub struct Meter {
     /// Sessions that this end began (calls, registrations).
     pub began: OutcomeCounts,
-    /// Sessions that this end answered; nothing is offered or refused there.
+    /// Sessions that this end answered; `offered` and `refused` stay 0.
     pub answered: OutcomeCounts,
-    /// Those of each script, by its number, begun or answered.
+    /// Sessions of each script, by its index, begun or answered.
     pub scripts: Vec<OutcomeCounts>,
-    /// Requests that this end sent, but ACK, and how they ended.
+    /// Requests that this end sent, except ACK, and their outcomes.
     pub transactions: Transactions,
-    /// Messages of the sessions that are counted here, sent the first time.
+    /// Messages of the counted sessions, sent for the first time.
     pub sent: Messages,
-    /// Messages of theirs that were received, repeated ones not; and those of no session.
+    /// Messages received for the first time, of the counted sessions or of no session.
     pub received: Messages,
-    /// Messages sent again.
+    /// Retransmissions sent.
     pub repeats_sent: u64,
-    /// Messages received again.
+    /// Retransmissions received.
     pub repeats_received: u64,
     /// Messages of calls that are over or were never ours.
     pub late: u64,
-    /// Messages that no script expected, and what the first of them were.
+    /// Messages that no script expected.
     pub unexpected: u64,
     /// The first unexpected messages.
     pub samples: Vec<Vec<u8>>,
-    /// Why sessions failed.
+    /// Failed sessions by ending.
     pub failures: BTreeMap<Ending, u64>,
-    /// What the servers said that refused some.
+    /// Reasons that servers gave for refusals.
     pub refusals: Refusals,
-    /// Requests of the sessions that are counted here, but ACK, the first time.
+    /// Requests of the counted sessions, except ACK, sent for the first time.
     asked: BTreeMap<MethodId, u64>,
-    /// From a request to its answers.
+    /// Times from a request to its responses.
     answers: BTreeMap<(MethodId, ResponseClass), TimeHistogram>,
-    /// Answers of a replay, beside those of its record.
+    /// Responses of a replay compared with those of its record.
     pub compared: AnswerComparison,
     /// Timers of scripts.
     timers: BTreeMap<u8, TimeHistogram>,
-    /// From the moment at which the first request of a session was due to its 2xx: a call that the generator itself held back is
+    /// Times from when the first request of a session was due to its 2xx: a call that the generator itself delayed is
     /// as late as a caller would have found it.
     pub from_due: BTreeMap<MethodId, TimeHistogram>,
-    /// How late calls began, against the law of arrivals.
+    /// How late calls began, relative to the arrival law.
     pub lateness: TimeHistogram,
-    /// How late messages were sent again, against the timers of RFC 3261; of all sessions.
+    /// How late retransmissions were, relative to the timers of RFC 3261, over all sessions.
     pub resend_lateness: TimeHistogram,
-    /// How long messages had waited, where this end came to read them: of each few that were read together, the first.
+    /// How long messages waited to be read by this end; for messages read together, that of the first.
     pub unread: TimeHistogram,
-    /// How long the sessions that were carried took, from their beginning.
+    /// Durations of the sessions that were carried.
     pub durations: TimeHistogram,
-    /// Of each session that was carried, the longest of its times from a request to its 2xx.
+    /// For each carried session, the longest of its times from a request to its 2xx.
     pub slowest: TimeHistogram,
-    /// The same of each session of this end that was carried since, also those that began before counting did.
+    /// The same for each session of this end that was carried since counting began, also those that began before.
     pub ended: TimeHistogram,
-    /// The metrics of RFC 6076.
+    /// Metrics of RFC 6076.
     pub metrics: Metrics,
 }
 
 impl Meter {
-    /// A message was sent.
+    /// Counts a sent message.
     pub fn on_sent(&mut self, kind: Kind, is_repeat: bool) {
         if is_repeat {
             self.repeats_sent += 1;
@@ -383,26 +384,26 @@ impl Meter {
         }
     }
 
-    /// A session that is counted here sent a request for the first time.
+    /// Counts a request that a counted session sent for the first time.
     pub fn on_request_sent(&mut self, verb: MethodId) {
         if verb != MethodId::Ack {
             *self.asked.entry(verb).or_default() += 1;
         }
     }
 
-    /// A message was received for the first time.
+    /// Counts a message received for the first time.
     pub fn on_received(&mut self, kind: Kind) {
         self.received.add(kind);
     }
 
-    /// A response came, so long after its request was first sent.
+    /// Records a response, with the time since its request was first sent.
     pub fn on_answer(&mut self, verb: MethodId, status: u16, after: Duration) {
         if let Some(answer) = ResponseClass::of(status) {
             self.answers.entry((verb, answer)).or_default().record(after);
         }
     }
 
-    /// A message came that nobody expected.
+    /// Counts an unexpected message.
     pub fn on_unexpected(&mut self, bytes: &[u8]) {
         self.unexpected += 1;
         if self.samples.len() < MAX_SAMPLES {
@@ -410,27 +411,27 @@ impl Meter {
         }
     }
 
-    /// A timer of a script was stopped.
+    /// Records the time of a script's timer.
     pub fn on_timer(&mut self, number: u8, time: Duration) {
         if usize::from(number) < TIMERS {
             self.timers.entry(number).or_default().record(time);
         }
     }
 
-    /// A session began.
+    /// Counts a session that began.
     pub(crate) fn on_begin(&mut self, is_ours: bool) {
         let accounts = if is_ours { &mut self.began } else { &mut self.answered };
         accounts.begin();
     }
 
-    /// And this is its script.
+    /// Counts a session that began with this script.
     pub(crate) fn on_begin_of(&mut self, script: u16) {
         if let Some(accounts) = script_of(&mut self.scripts, script) {
             accounts.begin();
         }
     }
 
-    /// A session that began with one script goes on with another.
+    /// Moves a session from one script's counts to another's.
     pub(crate) fn on_script_switch(&mut self, before: u16, now: u16) {
         if let Some(accounts) = script_of(&mut self.scripts, before) {
             (accounts.sent, accounts.unfinished) =
@@ -439,14 +440,14 @@ impl Meter {
         self.on_begin_of(now);
     }
 
-    /// A session with this script ended, beside [`on_end`](Self::on_end).
+    /// Counts a session with this script that ended, in addition to [`on_end`](Self::on_end).
     pub(crate) fn on_end_of(&mut self, script: u16, ending: Ending) {
         if let Some(accounts) = script_of(&mut self.scripts, script) {
             accounts.end(ending);
         }
     }
 
-    /// A session ended.
+    /// Counts a session that ended.
     pub(crate) fn on_end(&mut self, is_ours: bool, ending: Ending, after: Duration) {
         let accounts = if is_ours { &mut self.began } else { &mut self.answered };
         accounts.end(ending);
@@ -457,42 +458,43 @@ impl Meter {
         }
     }
 
-    /// The times from requests to their answers.
+    /// Returns the times from requests to their responses.
     pub fn answers(&self) -> impl Iterator<Item = (MethodId, ResponseClass, &TimeHistogram)> {
         self.answers.iter().map(|((verb, answer), times)| (*verb, *answer, times))
     }
 
-    /// The time from requests of a method to such answers.
+    /// Returns the times from requests of a method to this class of response.
     #[must_use]
     pub fn answer(&self, verb: MethodId, answer: ResponseClass) -> Option<&TimeHistogram> {
         self.answers.get(&(verb, answer))
     }
 
-    /// Requests of a method that the sessions that are counted here have sent.
+    /// Returns the number of requests of a method that the counted sessions have sent.
     #[must_use]
     pub fn asked(&self, verb: MethodId) -> u64 {
         self.asked.get(&verb).copied().unwrap_or(0)
     }
 
-    /// Those of them that had no final response (yet).
+    /// Returns how many of them have had no final response.
     #[must_use]
     pub fn silent(&self, verb: MethodId) -> u64 {
         let count = |answer| self.answer(verb, answer).map_or(0, TimeHistogram::count);
         self.asked(verb).saturating_sub(count(ResponseClass::Success) + count(ResponseClass::Failure))
     }
 
-    /// Calls that ended well since counting began: at an end that begins them also those that began before.
+    /// Returns the number of calls that succeeded since counting began; at an end that begins calls, this includes
+    /// calls that began before.
     #[must_use]
     pub fn success_times(&self) -> u64 {
         if self.began.offered > 0 { self.ended.count().max(self.began.carried) } else { self.answered.carried }
     }
 
-    /// The timers of scripts.
+    /// Returns the timers of scripts.
     pub fn timers(&self) -> impl Iterator<Item = (u8, &TimeHistogram)> {
         self.timers.iter().map(|(number, times)| (*number, times))
     }
 
-    /// Adds another driver's.
+    /// Adds the counts of another driver.
     pub fn merge(&mut self, other: &Self) {
         self.began.merge(&other.began);
         self.answered.merge(&other.answered);
@@ -537,7 +539,7 @@ impl Meter {
     }
 }
 
-/// The accounts of a script, made where there are none.
+/// Returns the counts of a script, creating them if needed.
 fn script_of(scripts: &mut Vec<OutcomeCounts>, script: u16) -> Option<&mut OutcomeCounts> {
     let place = usize::from(script);
     if scripts.len() <= place {
@@ -556,7 +558,7 @@ impl std::fmt::Display for Ending {
             Self::Failed(Failure::Script) => f.write_str("failed by its script"),
             Self::Failed(Failure::Challenge) => f.write_str("a challenge that could not be answered"),
             Self::Failed(Failure::Connection) => f.write_str("no connection"),
-            Self::Failed(Failure::Loop) => f.write_str("a script that runs in a circle"),
+            Self::Failed(Failure::Loop) => f.write_str("a script that loops"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! From what a user asks to a [`Plan`].
+//! Construction of a [`Plan`] from the options of a run.
 
 mod transport;
 
@@ -23,95 +23,96 @@ use crate::workload::{Workload, unregistering};
 pub use transport::Target;
 pub(crate) use transport::{TransportOptions, UNSPECIFIED_ADDRESS};
 
-/// Registrations that are on their way at once, on each thread, before the run.
+/// Default number of concurrent registrations per thread before the run.
 pub(crate) const REGISTERING_AT_ONCE: usize = 16;
-/// The part of the mean time to a refresh by which registrations outlast it: 15 minutes against 10.
+/// Margin of a registration's lifetime over the refresh interval, as a share of the latter: 15 minutes for 10.
 const SPARE_OF_REFRESH: f64 = 0.5;
-/// Calls of a run that neither a number nor a time ends.
+/// Default number of calls if neither a number nor a time is given.
 const DEFAULT_CALLS: u64 = 10_000;
 
-/// Who answers the calls.
+/// Where the callees are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CalleeLocation {
-    /// This process, whose callees register at the target first.
+    /// In this process; they register at the target first.
     #[default]
     Registered,
-    /// Who is at the target.
+    /// At the target.
     Remote,
-    /// This process, to which calls go straight.
+    /// In this process; calls go to it directly.
     Local,
 }
 
-/// What a user may ask of a run that calls.
+/// Options of a run that makes calls.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where calls go.
+    /// The destination of calls.
     pub to: Option<Target>,
-    /// What is done.
+    /// The workload.
     pub workload: Workload,
-    /// A scenario of SIPp's instead.
+    /// A SIPp scenario instead of the workload.
     pub scenario: Option<ScenarioFiles>,
-    /// Who answers.
+    /// Where the callees are.
     pub callee_location: CalleeLocation,
-    /// Sessions a second.
+    /// Arrival rate, in sessions per second.
     pub rate: f64,
-    /// The law of arrivals.
+    /// The arrival process.
     pub arrivals: String,
-    /// A closed loop of so many sessions instead.
+    /// Number of concurrent sessions of a closed loop, instead of the arrival process.
     pub outstanding: Option<usize>,
-    /// How many sessions.
+    /// Number of sessions.
     pub calls: Option<u64>,
-    /// For how long; of a model, in its time, and by default as long as it says.
+    /// Duration; for a model, in the model's time and by default the model's.
     pub time: Option<Duration>,
-    /// What is not counted at the beginning; of a model, in its time.
+    /// The beginning that is not counted; for a model, in its time.
     pub warm_up: Duration,
-    /// How long arrivals go on, uncounted, behind the time: see [`Plan::cool_down`].
+    /// How long arrivals continue, uncounted, after the time: see [`Plan::cool_down`].
     pub cool_down: Duration,
-    /// How often who was refused with 503 and Retry-After tries again: see [`Plan::retries`].
+    /// Number of retries after a 503 with Retry-After: see [`Plan::retries`].
     pub retries: u8,
-    /// How long what has begun may take at the end; by default 64·T1, and as long as those who call and those who are called
-    /// may ring, talk and wait by the laws of their scripts. Of a model of users, whose calls end as they like, 64·T1.
+    /// Time for sessions in progress to end. The default is 64·T1 plus the ring, talk and wait times of both ends by
+    /// the laws of their scripts. For a model of users, whose calls end at any time, it is 64·T1.
     pub drain: Option<Duration>,
-    /// Users on each side; of a model of users, all.
+    /// Number of users on each side; for a model of users, of all users.
     pub users: u32,
-    /// Registrations a second before the run; by default as fast as they are answered, some at once.
+    /// Registrations per second before the run. By default they are made as fast as they are answered, several at
+    /// once.
     pub register_rate: Option<f64>,
-    /// Registrations that are on their way at once before the run, on each thread, where there is no rate.
+    /// Number of concurrent registrations per thread before the run, if no rate is given.
     pub registering_at_once: usize,
-    /// Their names' pattern.
+    /// Pattern of user names.
     pub pattern: String,
-    /// Their passwords' pattern.
+    /// Pattern of passwords.
     pub password: String,
-    /// A file with users instead: the first half calls, the second half is called.
+    /// A file of users instead: the first half are callers, the second half callees.
     pub users_file: Option<PathBuf>,
-    /// Their domain.
+    /// The users' domain.
     pub domain: Option<String>,
-    /// Our addresses.
+    /// Local addresses.
     pub from: Vec<IpAddr>,
-    /// Sockets of the calling end on each thread.
+    /// Sockets of the calling end per thread.
     pub sockets: usize,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
     /// Whether they wait awake while it is measured: see [`Phase::is_busy_polling`].
     pub is_busy_polling: bool,
     /// Whether messages that leave at once are joined: see [`Plan::has_segmentation`].
     pub has_segmentation: bool,
-    /// How connections are used.
+    /// Lifetime of connections.
     pub connection_lifetime: ConnectionLifetime,
-    /// Shared connections on each thread.
+    /// Shared connections per thread.
     pub connections: usize,
-    /// Whether messages are repeated.
+    /// Whether messages are retransmitted.
     pub retransmits: bool,
-    /// Sessions at most.
+    /// Maximum number of sessions.
     pub max_sessions: Option<usize>,
     /// The server that the callee emulates.
     pub service: Option<ServiceLaw>,
-    /// What randomness begins with.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl Options {
-    /// A run of `workload` to `to`, with the rest as `--help` says.
+    /// Creates options for a run of `workload` against `to`, with the defaults that `--help` shows.
     #[must_use]
     pub fn new(workload: Workload, to: Option<Target>, seed: u64) -> Self {
         let warm_up = workload.warm_up;
@@ -150,10 +151,10 @@ impl Options {
         }
     }
 
-    /// The plan, and what its report says of it.
+    /// Returns the plan, and the description of the run for its report.
     ///
     /// # Errors
-    /// What does not fit together, with the remedy.
+    /// If options conflict; says what to do.
     pub fn plan(&self) -> Result<(Plan, RunDescription), PlanError> {
         if let Some(files) = &self.scenario {
             return self.scenario_plan(files);
@@ -166,7 +167,7 @@ impl Options {
         };
         if !self.cool_down.is_zero() && (self.time.is_none() || self.is_of_users()) {
             return Err(PlanError(
-                "--cool-down goes on behind the measured time; give that (--time), and a workload that comes at a rate"
+                "--cool-down continues after the measured time; give --time, and a workload with an arrival rate"
                     .to_owned(),
             ));
         }
@@ -175,7 +176,7 @@ impl Options {
         let answers_here = self.callee_location != CalleeLocation::Remote && !self.workload.callees.is_empty();
         if answers_here {
             let mut scripts = self.workload.callees.clone();
-            // The last one ends their registrations.
+            // The last script removes the registrations.
             scripts.push(unregistering().map_err(|error| PlanError(error.to_string()))?);
             let side = SideScripts { scripts: scripts.into(), answers: self.workload.answers.clone() };
             let listen = self.workload.listen.into_iter().collect();
@@ -209,7 +210,7 @@ impl Options {
         };
         let mut declared = self.workload.declared.clone();
         if !registers && self.workload.activities.iter().any(|habit| habit.who == CallRole::Callee) {
-            let text = "none from here: those who are called are elsewhere, or there is no server between";
+            let text = "none from here: callees are elsewhere, or there is no server in between";
             declared.push(("registrations".to_owned(), text.to_owned()));
         }
         declared.extend(self.slow_registering(&plan));
@@ -218,8 +219,8 @@ impl Options {
         Ok((plan, about))
     }
 
-    /// A warning where those who registered first are forgotten before the last one has: who refreshes its registration begins with
-    /// that only when all are registered.
+    /// Returns a warning if registering takes so long that the first registrations expire before they are refreshed:
+    /// users begin to refresh only when all are registered.
     fn slow_registering(&self, plan: &Plan) -> Option<(String, String)> {
         let phase = plan.phases.iter().find(|phase| !phase.is_measured)?;
         let refreshes = |habit: &&Activity| habit.who == CallRole::Callee && habit.gap_from == GapFrom::Begin;
@@ -230,32 +231,32 @@ impl Options {
         let may_take = refresh * SPARE_OF_REFRESH;
         (takes > may_take).then(|| {
             let text = format!(
-                "registering {count} users takes {takes:.0} s and may take {may_take:.0} s, or the first registrations end before they \
+                "registering {count} users takes {takes:.0} s, but must take at most {may_take:.0} s: the first registrations expire before they \
                  are refreshed; raise --register-rate, or use fewer users"
             );
             (WARNING.to_owned(), text)
         })
     }
 
-    /// Whether users do what they do again and again, instead of coming at a rate.
+    /// Returns whether the load consists of recurring activities of users, not of arrivals at a rate.
     const fn is_of_users(&self) -> bool {
         !self.workload.activities.is_empty()
     }
 
-    /// Whether there is a user at the other end: registrations have none.
+    /// Returns whether the sessions have a user at the other end. Registrations do not.
     fn calls_somebody(&self) -> bool {
         let names_callee = |script: &Script| script.templates.iter().any(Template::names_callee);
         !self.workload.callees.is_empty() || self.workload.callers.iter().any(names_callee)
     }
 
-    /// How long sessions may still take when the last one has begun: messages that are repeated to the end, and what these
-    /// scripts do at their leisure.
+    /// Returns how long sessions may continue after the last one has begun: retransmissions to the end, and the
+    /// pauses of these scripts.
     fn drain_of(&self, plan: &Plan, sides: [&[Script]; 2]) -> Duration {
         let leisure = || sides.iter().fold(Duration::ZERO, |sum, scripts| sum.saturating_add(longest(scripts)));
         self.drain.unwrap_or_else(|| (plan.t1 * 64 + Duration::from_secs(3)).saturating_add(leisure()))
     }
 
-    /// The phase before the run in which those who are called register, and the one behind it in which they do so no more.
+    /// Returns the phase before the run in which callees register, or the one after it in which they unregister.
     fn registering(&self, name: &str, script: u16, drain: Duration, users: &Range<u32>, threads: usize) -> Phase {
         let load = match self.register_rate {
             Some(rate) => Load::Open(Arrivals::uniform(rate)),
@@ -277,7 +278,7 @@ impl Options {
         }
     }
 
-    /// Makes the phase one of users, and says so in words. Only who is called here can register here.
+    /// Turns the phase into one of users, and returns its description. Only callees in this process can register.
     fn of_users(&self, phase: &mut Phase, registers: bool) -> Result<String, PlanError> {
         if self.calls.is_some() || self.outstanding.is_some() {
             return Err(PlanError(format!(
@@ -297,11 +298,11 @@ impl Options {
         Ok(text)
     }
 
-    /// Makes the phase one of phones after a power cut, and says so in words.
+    /// Turns the phase into one of phones after a power cut, and returns its description.
     fn of_phones(&self, phase: &mut Phase, how: &Avalanche) -> Result<String, PlanError> {
         if self.calls.is_some() || self.outstanding.is_some() || !self.warm_up.is_zero() {
             return Err(PlanError(format!(
-                "the workload {} is over when all phones (--users) are registered; it has no number of calls and no warm-up",
+                "the workload {} ends when all phones (--users) are registered; it has no number of calls and no warm-up",
                 self.workload.name
             )));
         }
@@ -311,7 +312,7 @@ impl Options {
         Ok(format!("of {} phones, each after {}", phase.callers.end - phase.callers.start, how.start))
     }
 
-    /// Sockets, threads and limits, and nothing to do yet.
+    /// Returns a plan with sockets, threads and limits, but without load.
     fn bare_plan(&self, users: Users) -> Result<Plan, PlanError> {
         let means = TransportOptions {
             to: self.to,
@@ -329,7 +330,7 @@ impl Options {
         Ok(Plan { has_segmentation: self.has_segmentation, retries, cool_down, ..means.plan(users)? })
     }
 
-    /// The phase that is measured, and its law of arrivals in words.
+    /// Returns the measured phase, and the description of its arrivals.
     fn calling(
         &self,
         name: String,
@@ -363,9 +364,9 @@ impl Options {
         Ok((phase, law))
     }
 
-    /// A scenario that calls.
+    /// Returns the plan of a scenario that makes calls.
     fn scenario_plan(&self, files: &ScenarioFiles) -> Result<(Plan, RunDescription), PlanError> {
-        let to = self.to.ok_or_else(|| PlanError("a scenario needs to know whom it calls; give --to".to_owned()))?;
+        let to = self.to.ok_or_else(|| PlanError("a scenario that calls needs a target; give --to".to_owned()))?;
         let (scenario, sipp) = files.read(to, self.seed)?;
         if scenario.role != Role::Caller {
             let file = files.file.display();
@@ -407,10 +408,10 @@ impl Options {
     }
 }
 
-/// A scenario of SIPp's, and what SIPp's command line says of it.
+/// A SIPp scenario, with the options of SIPp's command line.
 #[derive(Clone, Debug)]
 pub struct ScenarioFiles {
-    /// The scenario (`-sf`).
+    /// The scenario file (`-sf`).
     pub file: PathBuf,
     /// Injection files (`-inf`).
     pub tables: Vec<PathBuf>,
@@ -418,12 +419,12 @@ pub struct ScenarioFiles {
     pub service: Option<String>,
     /// The password of `[authentication]` (`-ap`).
     pub password: Option<String>,
-    /// The pauses that say no time (`-d`).
+    /// The length of pauses that do not specify one (`-d`).
     pub pause: Duration,
 }
 
 impl ScenarioFiles {
-    /// Reads them.
+    /// Reads the files.
     fn read(&self, target: Target, seed: u64) -> Result<(Scenario, sipp::Options), PlanError> {
         let mut options = sipp::Options { pause: self.pause, seed, ..sipp::Options::default() };
         options.is_ipv6 = target.address.is_ipv6();
@@ -435,7 +436,7 @@ impl ScenarioFiles {
     }
 }
 
-/// What a scenario asks for and does not get, as a report declares it.
+/// Returns the unsupported requests of a scenario, as declared in a report.
 fn warnings(scenario: &Scenario) -> Vec<(String, String)> {
     scenario.warnings.iter().map(|note| (WARNING.to_owned(), note.to_string())).collect()
 }
@@ -443,7 +444,7 @@ fn warnings(scenario: &Scenario) -> Vec<(String, String)> {
 /// What [`RunDescription::declared`] calls a warning.
 pub const WARNING: &str = "warning";
 
-/// Who calls and who is called.
+/// Splits users into callers and callees.
 fn halves(users: &Users, count: u32, is_file: bool) -> (Range<u32>, Range<u32>) {
     let half = if is_file { (users.count() / 2).max(1) } else { count.max(1) };
     let second = if users.count() > half { half..users.count() } else { 0..half };
@@ -457,56 +458,58 @@ fn describe(arrivals: &Arrivals) -> String {
     }
 }
 
-/// What a user may ask of a run that only answers.
+/// Options of a run that only answers.
 #[derive(Clone, Debug)]
 pub struct AnswerOptions {
-    /// Where it listens, at least at one address. All of the same transport; only over UDP at several.
+    /// Addresses to listen at, at least one. All must have the same transport; several are possible over UDP only.
     pub listen: Vec<Target>,
-    /// Whose callee it is.
+    /// The workload whose callee is played.
     pub workload: Workload,
-    /// A scenario of SIPp's instead.
+    /// A SIPp scenario instead of the workload.
     pub scenario: Option<ScenarioFiles>,
-    /// How many calls it answers before it ends.
+    /// Number of calls after which it ends.
     pub calls: Option<u64>,
-    /// How long it answers.
+    /// Time after which it ends.
     pub time: Option<Duration>,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
     /// Whether they wait awake: see [`Phase::is_busy_polling`].
     pub is_busy_polling: bool,
     /// Whether messages that leave at once are joined: see [`Plan::has_segmentation`].
     pub has_segmentation: bool,
-    /// Whether messages are repeated.
+    /// Whether messages are retransmitted.
     pub retransmits: bool,
-    /// The server that it emulates; one behind each address.
+    /// The server to emulate, one for each address.
     pub service: Option<ServiceLaw>,
-    /// What randomness begins with.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl AnswerOptions {
-    /// Where it listens: the first address, which names its users, and all of them.
+    /// Returns the first address, which users' URIs contain, and all addresses to listen at.
     fn listening(&self) -> Result<(Target, Vec<SocketAddr>), PlanError> {
         let first = self.listen.first().copied();
         let first =
             first.ok_or_else(|| PlanError("there is no address to answer at; give one (--listen)".to_owned()))?;
         if self.listen.iter().any(|target| target.transport != first.transport) {
-            return Err(PlanError("one process answers by one transport (--listen); start another one".to_owned()));
+            return Err(PlanError(
+                "one process answers over one transport (--listen); start another process for the other".to_owned(),
+            ));
         }
         let addresses: Vec<_> = self.listen.iter().map(|target| target.address).collect();
         if let Some(ip) = addresses.iter().map(SocketAddr::ip).find(IpAddr::is_unspecified) {
             return Err(PlanError(format!(
-                "{ip} is no address that an answer can say: calls go on to what Contact names. Give the address by which callers reach \
+                "{ip} cannot be used in the Contact of an answer. Give the address at which callers reach \
                  this machine to --listen"
             )));
         }
         Ok((first, addresses))
     }
 
-    /// The plan, and what its report says of it.
+    /// Returns the plan, and the description of the run for its report.
     ///
     /// # Errors
-    /// Where the workload has nobody who is called, or addresses do not go together.
+    /// If the workload has no callee, or addresses do not fit together.
     pub fn plan(&self) -> Result<(Plan, RunDescription), PlanError> {
         let (first, addresses) = self.listening()?;
         let ip = first.address.ip();
@@ -523,7 +526,7 @@ impl AnswerOptions {
                 (scenario.side(), users, scenario.t1, file.to_string(), warnings(&scenario))
             }
             None if self.workload.callees.is_empty() => {
-                return Err(PlanError(format!("in the workload {} nobody is called", self.workload.name)));
+                return Err(PlanError(format!("the workload {} has no callee", self.workload.name)));
             }
             None => {
                 let side = SideScripts {
@@ -540,7 +543,7 @@ impl AnswerOptions {
         plan.t1 = t1.unwrap_or(plan.t1);
         (plan.threads, plan.retransmits, plan.has_segmentation) =
             (self.threads.max(1), self.retransmits, self.has_segmentation);
-        // Calls that have begun may go on for as long as the callee's own laws say; the caller's are not known here.
+        // Calls in progress may continue for as long as the callee's own laws allow; the caller's are not known here.
         let drain = (plan.t1 * 64).saturating_add(longest(&side.scripts));
         let to: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
         plan.callee = Some(Callee { side, listen: addresses, service: self.service.clone() });
@@ -569,18 +572,18 @@ impl AnswerOptions {
     }
 }
 
-/// A workload by its name, or several by weight, with their defaults.
+/// Returns a workload by name, or several by weight, with their defaults.
 ///
 /// # Errors
-/// Which there are.
+/// Lists the workloads.
 pub fn workload(text: &str) -> Result<Workload, PlanError> {
     workload_with(text, &[], 1.0)
 }
 
-/// As [`workload`], with values of its parameters, and so many times faster than its model.
+/// Does the same as [`workload`], with values of parameters and a speed relative to the model.
 ///
 /// # Errors
-/// What is wrong, and the remedy.
+/// Says what is wrong, and what to do.
 pub fn workload_with(text: &str, set: &[(String, String)], speed: f64) -> Result<Workload, PlanError> {
     Workload::parse(text, set, speed).map_err(|error| PlanError(error.to_string()))
 }

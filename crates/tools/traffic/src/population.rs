@@ -1,4 +1,4 @@
-//! Who calls whom: users that are generated from a pattern, which cost no memory, or read from a table.
+//! Users of a run: generated from a pattern, which needs no memory, or read from a table.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -6,9 +6,9 @@ use std::path::Path;
 /// The users of a run.
 #[derive(Clone, Debug)]
 pub struct Users {
-    /// The domain of those who have none of their own.
+    /// The domain of users without one of their own.
     pub domain: String,
-    /// The fixed user part that `[service]` stands for.
+    /// The fixed user part that replaces `[service]`.
     pub service: String,
     names: Names,
     password: String,
@@ -17,13 +17,13 @@ pub struct Users {
 
 #[derive(Clone, Debug)]
 enum Names {
-    /// A prefix and a number of at least so many digits.
+    /// A prefix, a suffix, and between them a number with at least this many digits.
     Pattern { before: String, after: String, digits: usize },
-    /// Lines of a table: cells one behind the other, and where each ends.
+    /// The lines of a table: the cells' text, concatenated, and the end offset of each cell.
     Table { text: Vec<u8>, ends: Vec<u32>, columns: usize, is_verbatim: bool },
 }
 
-/// Why there are no users; the text names the remedy.
+/// Why there are no users; the text says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsersError(pub String);
 
@@ -36,8 +36,8 @@ impl std::fmt::Display for UsersError {
 impl std::error::Error for UsersError {}
 
 impl Users {
-    /// `count` users whose names are `pattern` with their number (from 0) in the place of `%`, or of `%6` with at least six
-    /// digits; `password` may have a `%` too.
+    /// Creates `count` users. Their names are `pattern` with `%` replaced by their number (from 0), or `%6` by the
+    /// number with at least six digits. `password` may contain a `%` too.
     #[must_use]
     pub fn generated(pattern: &str, password: &str, domain: &str, count: u32) -> Self {
         let (before, rest) = pattern.split_once('%').unwrap_or((pattern, ""));
@@ -48,13 +48,13 @@ impl Users {
         Self { domain: domain.to_owned(), service, names, password: password.to_owned(), count: count.max(1) }
     }
 
-    /// The lines of a table: the first column is the name, or `user@domain` of one who has another domain than `domain`; the
-    /// second is the password. A first line that names the columns (`name,password`, `aor,password`) says which is which, in
-    /// any order. Cells are separated by `,`, and quoted where they have one, as the server's own import takes them; or by `;`,
-    /// as in SIPp's files, whose first line says SEQUENTIAL or RANDOM and is skipped, and whose cells are taken as they are.
+    /// Reads the lines of a table. The first column is the name, or `user@domain` for a user of a domain other than
+    /// `domain`; the second is the password. A first line with column names (`name,password`, `aor,password`) allows
+    /// any order. Cells are separated by `,` and may be quoted, as in the server's own import; or by `;`, as in
+    /// SIPp's files, whose first line says SEQUENTIAL or RANDOM and is skipped, and whose cells are taken verbatim.
     ///
     /// # Errors
-    /// Where the file cannot be read or has no lines.
+    /// If the file cannot be read or has no lines.
     pub fn read(path: &Path, domain: &str) -> Result<Self, UsersError> {
         let text = std::fs::read_to_string(path)
             .map_err(|error| UsersError(format!("{} cannot be read: {error}", path.display())))?;
@@ -81,7 +81,8 @@ impl Users {
         Ok(Self { domain: domain.to_owned(), service, names, password: String::new(), count })
     }
 
-    /// One user for each row of `columns` cells: name (as it is, also with a domain), password, and whatever else; cells that are missing are empty.
+    /// Creates one user for each row of `columns` cells: name (verbatim, even with a domain), password, and any
+    /// further ones. Missing cells are empty.
     #[must_use]
     pub fn of_rows(domain: &str, service: &str, columns: usize, rows: impl IntoIterator<Item = Vec<String>>) -> Self {
         let (columns, mut count) = (columns.max(2), 0);
@@ -100,7 +101,7 @@ impl Users {
         Self { domain: domain.to_owned(), service: service.to_owned(), names, password: String::new(), count }
     }
 
-    /// How many there are; at least one.
+    /// Returns the number of users, at least 1.
     #[must_use]
     pub const fn count(&self) -> u32 {
         self.count
@@ -131,7 +132,7 @@ impl Users {
         out.extend_from_slice(own.filter(|own| !own.is_empty()).unwrap_or(self.domain.as_bytes()));
     }
 
-    /// The domain, where all have the same.
+    /// Returns the domain, if all users have the same.
     #[must_use]
     pub const fn only_domain(&self) -> Option<&str> {
         match self.names {
@@ -154,7 +155,7 @@ impl Users {
         }
     }
 
-    /// A cell of user `number`'s line; empty where there is none.
+    /// Returns a cell of user `number`'s line, or an empty one if there is none.
     #[must_use]
     pub fn cell(&self, number: u32, column: u16) -> &[u8] {
         let Names::Table { text, ends, columns, .. } = &self.names else { return &[] };
@@ -168,7 +169,7 @@ impl Users {
     }
 }
 
-/// The users of a table: name, password, and whatever else.
+/// Parses a table of users: name, password, and further columns.
 fn rows(text: &str) -> Result<Vec<Vec<String>>, String> {
     let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let is_header = |line: &str| columns(&line.split([';', ',']).map(str::to_owned).collect::<Vec<_>>()).is_some();
@@ -193,7 +194,7 @@ fn rows(text: &str) -> Result<Vec<Vec<String>>, String> {
     if let Some((name, password)) = columns(&header) {
         rows.remove(0);
         for row in &mut rows {
-            // The columns between two that change places are nobody's.
+            // Name and password come first; the other columns keep their order.
             let mut cells = std::mem::take(row).into_iter().enumerate().collect::<Vec<_>>();
             cells.sort_by_key(|(column, _)| (*column != name, *column != password, *column));
             *row = cells.into_iter().map(|(_, cell)| cell).collect();
@@ -206,12 +207,12 @@ fn rows(text: &str) -> Result<Vec<Vec<String>>, String> {
     Ok(rows)
 }
 
-/// Whether SIPp says how the lines below are used.
+/// Returns whether a line is SIPp's keyword for how the lines below are used.
 fn is_word_of_sipp(line: &str) -> bool {
     matches!(line.split([';', ',', '=']).next().map(str::trim), Some("SEQUENTIAL" | "RANDOM" | "USER" | "PRINTF"))
 }
 
-/// Where a line that says what those below it are has the name and the password.
+/// Returns the columns of the name and the password in a header line.
 fn columns(header: &[String]) -> Option<(usize, usize)> {
     let place =
         |names: &[&str]| header.iter().position(|cell| names.iter().any(|name| cell.trim().eq_ignore_ascii_case(name)));
@@ -219,7 +220,7 @@ fn columns(header: &[String]) -> Option<(usize, usize)> {
     Some((name, place(&["password", "passwd", "pass", "secret"])?))
 }
 
-/// A number with leading zeros.
+/// Appends a number with leading zeros.
 pub(crate) fn push_padded(number: u32, digits: usize, out: &mut Vec<u8>) {
     let mut buffer = [b'0'; 10];
     let (mut rest, mut at) = (number, buffer.len());
@@ -256,7 +257,7 @@ mod tests {
             assert_eq!((users.count(), name(&users, 0), domain(0)), (2, "alice".to_owned(), "there".to_owned()));
             assert_eq!((name(&users, 1), domain(1)), ("bob".to_owned(), "here".to_owned()), "{header}");
         }
-        // As the server's import has it: columns in any order, quotes, and a mark of spreadsheets.
+        // Format of the server's import: columns in any order, quotes, and a byte order mark from a spreadsheet.
         let users =
             Users::table("\u{feff}password,aor\n\"se,\"\"cret\",sip:alice@there\n p ,bob\n", "here").expect("two");
         assert_eq!((users.count(), name(&users, 0), users.cell(0, 1)), (2, "alice".to_owned(), &b"se,\"cret"[..]));

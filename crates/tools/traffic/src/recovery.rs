@@ -1,4 +1,4 @@
-//! What reports say of calls under load, and of phones that came back after a power cut.
+//! Sections of reports about calls under load, and about the recovery of phones after a power cut.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::metrics::{Calls, Counts, Recovery, SHARES};
 use crate::output::percent_of;
 use crate::report::times_json;
 
-/// Adds `calls` where calls were made, and `recovery` of phones.
+/// Adds `calls` if calls were made, and `recovery` if the phase is one of phones.
 pub(crate) fn extend(phase: &PhaseReport, top: &mut Map<String, Value>) {
     let calls = &phase.meter().metrics.calls;
     if calls.begun > 0 {
@@ -44,7 +44,7 @@ fn counts_json(counts: &Counts) -> Value {
     json!({ "mean": counts.mean(), "p50": counts.quantile(0.5), "p99": counts.quantile(0.99), "max": counts.max() })
 }
 
-/// The same for people.
+/// Returns the same as text.
 pub(crate) fn text(phase: &PhaseReport) -> String {
     let calls = &phase.meter().metrics.calls;
     let mut text = if calls.begun > 0 { calls_text(calls) } else { String::new() };

@@ -1,29 +1,28 @@
-//! What servers say when they refuse.
+//! Reasons that servers give when they reject requests.
 
 use std::collections::BTreeMap;
 
 use strowger_message::{Head, HeaderName};
 
-/// Statuses whose first words are kept.
+/// Maximum number of statuses whose first response is kept.
 const MAX_STATUSES: usize = 16;
 
-/// The longest text that is kept of one.
-const MAX_REASON_BYTES: usize = 200;
+/// Maximum length of the text kept for a status, in characters.
+const MAX_REASON_CHARS: usize = 200;
 
-/// By status, what the first response with it said: its reason phrase, what it was a response to, and its Warning where there was
-/// one.
+/// The first response with each status: its reason phrase, the request's method, and its Warning if it had one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusals(BTreeMap<u16, String>);
 
 impl Refusals {
-    /// A session ended with this response.
+    /// Records a response that ended a session.
     pub fn on_response(&mut self, status: u16, bytes: &[u8]) {
         if self.0.len() < MAX_STATUSES && !self.0.contains_key(&status) {
             self.0.insert(status, words(bytes));
         }
     }
 
-    /// Adds another end's.
+    /// Adds the reasons of another end.
     pub fn merge(&mut self, other: &Self) {
         for (status, words) in &other.0 {
             if self.0.len() < MAX_STATUSES || self.0.contains_key(status) {
@@ -32,14 +31,14 @@ impl Refusals {
         }
     }
 
-    /// What the server said, in brackets and behind a space; nothing where nothing is known.
+    /// Returns the server's reason in brackets after a space, or an empty text if there is none.
     #[must_use]
     pub fn reasons(&self, status: u16) -> String {
         let words = self.0.get(&status).filter(|words| !words.is_empty());
         words.map(|words| format!(" ({words})")).unwrap_or_default()
     }
 
-    /// Whether the server gave a reason of its own in a Warning.
+    /// Returns whether the server gave a reason of its own in a Warning.
     #[must_use]
     pub fn has_warning(&self, status: u16) -> bool {
         self.0.get(&status).is_some_and(|words| words.contains("; "))
@@ -60,10 +59,10 @@ fn words(bytes: &[u8]) -> String {
         text.push_str("; ");
         text.push_str(&warning);
     }
-    text.chars().take(MAX_REASON_BYTES).collect()
+    text.chars().take(MAX_REASON_CHARS).collect()
 }
 
-/// Of `399 host "text"` the text.
+/// Returns the text of `399 host "text"`.
 fn warn_text(value: &[u8]) -> String {
     let text = strowger_message::lossy(value);
     let quoted = text.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"'));

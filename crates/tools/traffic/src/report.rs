@@ -1,4 +1,4 @@
-//! A run's report as JSON, and as the few lines that a terminal shows.
+//! Report of a run as JSON, and as the few lines that a terminal shows.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,26 +12,26 @@ use crate::output::{PhaseData, Server, percent_of};
 use crate::script::{Ending, Kind, MethodId};
 use crate::{recovery, tally};
 
-/// Rates are only said of so many calls and of so long a time.
+/// Minimum number of calls and minimum time for a rate.
 const RATE_OF: (u64, Duration) = (2, Duration::from_millis(100));
 
-/// What a report says of the run beside what was measured.
+/// Description of the run in a report.
 #[derive(Clone, Debug, Default)]
 pub struct RunDescription {
-    /// The workload's or the scenario's name.
+    /// Name of the workload or scenario.
     pub workload: String,
-    /// The law of arrivals.
+    /// Arrival law.
     pub arrivals: String,
-    /// The seed.
+    /// Seed.
     pub seed: u64,
-    /// Where calls went.
+    /// Destination of calls.
     pub to: String,
-    /// Parameters of the workload that its paper does not give, and whatever else a reader must know.
+    /// Parameters of the workload that its paper does not give, and other things that a reader must know.
     pub declared: Vec<(String, String)>,
 }
 
 impl Report {
-    /// The measured phase; of a run that never came to it, the last.
+    /// Returns the measured phase; the last phase if the run did not get so far.
     #[must_use]
     pub fn measured(&self) -> Option<&PhaseReport> {
         self.phases.iter().find(|phase| phase.is_measured).or(self.phases.last())
@@ -44,7 +44,7 @@ impl Report {
         PhaseData { meter, metrics: &meter.metrics, series, from, elapsed, carried_in_time, server }
     }
 
-    /// What the server used, where it was watched for long enough.
+    /// Returns the resource use of the server, if it was sampled for long enough.
     #[must_use]
     pub fn server_used(&self) -> Option<Server> {
         let (phase, seen) = (self.measured()?, self.server.as_ref()?);
@@ -52,18 +52,17 @@ impl Report {
         total.filter(|total| !total.time.is_zero()).map(|_| self.parts(phase).server(seen))
     }
 
-    /// Why a run was in vain in which calls were to be made and not one was carried, or to be answered and none came, and what may
-    /// help; `None` where one was, and where a run that made calls was ended by hand.
+    /// Returns why a run carried no call, or received none to answer, with a possible remedy. `None` if there was
+    /// one, and for a run with own calls that was stopped by hand.
     #[must_use]
     pub fn failure_reason(&self) -> Option<String> {
         let phase = self.measured().filter(|phase| phase.is_measured && phase.is_warm)?;
         let OutcomeCounts { offered, sent, carried, .. } = accounts_of(phase.meter());
-        // Who only answers is ended by hand as a rule.
+        // A run that only answers is normally stopped by hand.
         if phase.role == CallRole::Callee && offered == 0 {
             let came = match phase.links.received {
-                0 => "nothing came at all; is the address right at which it is called, here (--listen) and there?"
-                    .to_owned(),
-                messages => format!("what came, {}, began none", counted(messages, "message")),
+                0 => "nothing came at all; is the listen address right, here (--listen) and at the caller?".to_owned(),
+                messages => format!("{} came, but none began a call", counted(messages, "message")),
             };
             return Some(format!("nobody called: {came}"));
         }
@@ -89,7 +88,7 @@ impl Report {
         })
     }
 
-    /// Everything, for machines. The measured phase stands at the top.
+    /// Returns everything for programs, with the measured phase at the top level.
     #[must_use]
     pub fn to_json(&self, about: &RunDescription) -> Value {
         let mut top = self.measured().map(phase_json).unwrap_or_default();
@@ -113,7 +112,7 @@ impl Report {
         Value::Object(top)
     }
 
-    /// What a terminal shows at the end.
+    /// Returns the final text for a terminal.
     #[must_use]
     pub fn to_text(&self, about: &RunDescription) -> String {
         let mut text = String::new();
@@ -156,7 +155,7 @@ impl Report {
             let late = &meter.lateness;
             let _ = writeln!(
                 text,
-                "  the generator: {:.1?} late at the median ({LATE_AT_MEDIAN:?} are too many), {:.1?} at p99 ({LATE_AT_P99:?}){}",
+                "  the generator: {:.1?} late at the median ({LATE_AT_MEDIAN:?} is too much), {:.1?} at p99 ({LATE_AT_P99:?}){}",
                 late.quantile(0.5),
                 late.quantile(0.99),
                 cpu_per_call(phase).map(|us| format!("; {us:.1} µs of CPU a call")).unwrap_or_default()
@@ -166,7 +165,7 @@ impl Report {
         if unread.count() > 0 {
             let _ = writeln!(
                 text,
-                "  messages waited {:.1?} at the median to be read by it ({LATE_AT_MEDIAN:?} are too many), {:.1?} at p99 ({LATE_AT_P99:?})",
+                "  messages waited {:.1?} at the median to be read by it ({LATE_AT_MEDIAN:?} is too much), {:.1?} at p99 ({LATE_AT_P99:?})",
                 unread.quantile(0.5),
                 unread.quantile(0.99),
             );
@@ -175,14 +174,14 @@ impl Report {
         if resent.count() > 0 {
             let _ = writeln!(
                 text,
-                "  messages were sent again {:.1?} late at the median ({LATE_AT_MEDIAN:?} are too many), {:.1?} at p99 ({LATE_AT_P99:?})",
+                "  retransmissions were {:.1?} late at the median ({LATE_AT_MEDIAN:?} is too much), {:.1?} at p99 ({LATE_AT_P99:?})",
                 resent.quantile(0.5),
                 resent.quantile(0.99),
             );
         }
         let LinkCounts { sent, segmented: joined, .. } = phase.links;
         if joined > 0 {
-            let _ = writeln!(text, "  {joined} of the generator's {sent} messages left joined with others");
+            let _ = writeln!(text, "  {joined} of the generator's {sent} messages left in segmented packets");
         }
         if let Some(server) = self.server_used() {
             text.push_str(&server_line(&server));
@@ -195,7 +194,7 @@ impl Report {
 }
 
 impl Report {
-    /// Where the run did not go as it was asked to.
+    /// Returns deviations of the run from what was requested.
     fn time_series_text(&self, phase: &PhaseReport) -> String {
         let mut text = String::new();
         if self.was_stopped && self.broken_off.is_none() {
@@ -207,14 +206,14 @@ impl Report {
             text.push_str("  it ended in its warm-up: NOTHING WAS MEASURED\n");
         }
         if phase.is_used_up {
-            text.push_str("  there were no more arrivals, although more were asked for\n");
+            text.push_str("  the arrivals ran out before the requested number or time\n");
         }
         text
     }
 }
 
-/// The accounts of calls, and their rates. Only what was carried until the last arrival is a rate: behind it a server works off
-/// what it could not carry in time.
+/// Returns the outcomes and rates of calls. Only calls carried until the last arrival count in a rate: after it a
+/// server works off its backlog.
 fn accounts_text(phase: &PhaseReport) -> String {
     let OutcomeCounts { offered, refused, sent, carried, lost, failed, unfinished } = accounts_of(phase.meter());
     let in_time = phase.carried_in_time;
@@ -230,12 +229,12 @@ fn accounts_text(phase: &PhaseReport) -> String {
     let behind = phase.carried_behind;
     if behind > 0 {
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "  {behind} of those carried ended behind the last arrival, which no rate counts");
+        let _ = writeln!(text, "  {behind} of those carried ended after the last arrival; rates do not count them");
     }
     text
 }
 
-/// So many calls a second; of too few, or in too short a time, there is no rate.
+/// Returns the rate per second; `None` for too few calls or too short a time.
 fn rate(phase: &PhaseReport, count: u64) -> Option<f64> {
     let is_said = accounts_of(phase.meter()).offered >= RATE_OF.0 && phase.elapsed >= RATE_OF.1;
     is_said.then(|| per(count, phase.elapsed.as_secs_f64()))
@@ -299,7 +298,7 @@ fn phase_json(phase: &PhaseReport) -> Map<String, Value> {
     }
 }
 
-/// What the generator says of itself.
+/// Returns the generator's own figures.
 fn generator_json(phase: &PhaseReport) -> Value {
     json!({
         "lateness_us": times_json(&phase.meter().lateness),
@@ -331,7 +330,7 @@ fn messages_json(messages: &Messages) -> Map<String, Value> {
     messages.iter().map(|(kind, count)| (kind_name(kind), json!(count))).collect()
 }
 
-/// Times in microseconds.
+/// Returns times in microseconds.
 pub(crate) fn times_json(times: &TimeHistogram) -> Value {
     let us = |time: Duration| time.as_secs_f64() * 1e6;
     let at = |share| us(times.quantile(share));
@@ -348,15 +347,15 @@ fn kind_name(kind: Kind) -> String {
     }
 }
 
-/// So many of it each; nothing by nothing.
+/// Returns `count` divided by `by`; 0 if that is zero.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 pub(crate) fn per(count: u64, by: f64) -> f64 {
     if by > 0.0 { count as f64 / by } else { 0.0 }
 }
 
-/// What a call has cost the generator, in microseconds; where none was carried, there is no such figure.
+/// Returns the generator's CPU time per call in microseconds; `None` if no call was carried.
 fn cpu_per_call(phase: &PhaseReport) -> Option<f64> {
-    // Of the whole phase, its end included.
+    // Calls of the whole phase, including its end.
     let calls = accounts_of(phase.meter()).carried.max(phase.meter().success_times());
     (calls > 0).then(|| phase.cpu.as_secs_f64() * 1e6 / per(calls, 1.0))
 }

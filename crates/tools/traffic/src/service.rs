@@ -1,6 +1,6 @@
-//! An emulated server of known capacity: messages wait in one queue, first come first served, for one of c servers, each of
-//! which is busy with one for a time of a law. What is served is then handled as if it had just come. Where there are several
-//! addresses, there is a queue with servers of its own behind each.
+//! An emulated server of known capacity: messages wait in one queue, first come first served, for one of c servers. A
+//! service takes a time drawn from a law. After its service a message is handled as if it had just arrived. With
+//! several addresses, each has its own queue and servers.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -15,10 +15,10 @@ use strowger_foundation::{BufPool, Timestamp};
 use crate::law::{Law, LawError, Rng};
 use crate::script::MethodId;
 
-/// Which messages need service, of those that no law names.
+/// Messages that need service, of those that no law names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AppliesTo {
-    /// Requests that begin something: all outside dialogs but ACK and CANCEL.
+    /// Requests that begin something: all outside dialogs except ACK and CANCEL.
     #[default]
     New,
     /// All requests.
@@ -27,11 +27,11 @@ pub enum AppliesTo {
     All,
 }
 
-/// How long a server is busy with a message: laws of methods, and one of all others.
+/// Service times: laws of methods, and one for all others.
 #[derive(Clone, Debug)]
 pub struct ServiceTimes {
     of_method: Vec<(MethodId, Law)>,
-    /// Without it, the others need no service.
+    /// Law of the other messages; with `None` they need no service.
     others: Option<Law>,
 }
 
@@ -42,11 +42,11 @@ impl From<Law> for ServiceTimes {
 }
 
 impl ServiceTimes {
-    /// Reads a law, or laws of methods: `exp(mean=1ms)`, `INVITE=exp(mean=2ms),BYE=1ms`, with a law of all others among them
-    /// `INVITE=2ms,1ms`.
+    /// Parses a law, or laws of methods: `exp(mean=1ms)`, `INVITE=exp(mean=2ms),BYE=1ms`, or with a law for all
+    /// others `INVITE=2ms,1ms`.
     ///
     /// # Errors
-    /// What is wrong, and how it is written.
+    /// What is wrong, and the syntax.
     pub fn parse(text: &str) -> Result<Self, LawError> {
         let mut times = Self { of_method: Vec::new(), others: None };
         for part in parts(text) {
@@ -90,7 +90,7 @@ impl fmt::Display for ServiceTimes {
     }
 }
 
-/// The parts of a text between commas, but not those in brackets.
+/// Splits a text at commas outside brackets.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_usize;
     text.split(move |c: char| {
@@ -103,30 +103,30 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// What is emulated.
+/// Parameters of the emulated server.
 #[derive(Clone, Debug)]
 pub struct ServiceLaw {
-    /// How long a server is busy with a message.
+    /// Service times.
     pub times: ServiceTimes,
-    /// How many servers.
+    /// Number of servers.
     pub servers: usize,
-    /// How many messages may wait, those in service not counted; more are dropped.
+    /// Maximum number of waiting messages, without those in service; more are dropped.
     pub queue: usize,
-    /// Which messages need service.
+    /// Messages that need service.
     pub applies: AppliesTo,
 }
 
-/// A message that is served.
+/// A message in service.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Job {
-    /// When it leaves the server.
+    /// Departure time.
     pub at: Timestamp,
     number: u64,
-    /// The socket or connection that it came by.
+    /// Socket or connection on which it came.
     pub link: u32,
-    /// Who sent it.
+    /// Sender.
     pub peer: SocketAddr,
-    /// The message.
+    /// Message.
     pub bytes: Vec<u8>,
 }
 
@@ -142,41 +142,41 @@ impl PartialOrd for Job {
     }
 }
 
-/// The servers and their queues, as one thread sees them: what it brought to a queue is handled by itself.
+/// The servers and their queues from the view of one thread. Each thread handles the messages that it enqueued.
 #[derive(Debug)]
 pub struct Service {
     applies: AppliesTo,
-    /// The methods that have a law of their own, in the order of the laws.
+    /// Methods with a law of their own, in the order of the laws.
     methods: Vec<MethodId>,
-    /// Whether other messages have one, too, behind those.
+    /// Whether a law for other messages follows those.
     has_others: bool,
-    /// Those of each address; of all where there are only one's.
+    /// Servers of each address; a single entry serves all addresses.
     servers: Vec<Arc<Mutex<Servers>>>,
     jobs: BinaryHeap<Reverse<Job>>,
     number: u64,
     pool: BufPool,
     /// Messages that found the queue full.
     pub dropped: u64,
-    /// Messages served.
+    /// Served messages.
     pub served: u64,
-    /// All the time that servers were busy.
+    /// Total busy time of the servers.
     pub busy: Duration,
 }
 
-/// What all threads share.
+/// State shared by all threads.
 #[derive(Debug)]
 struct Servers {
     laws: Vec<Law>,
     queue: usize,
     rng: Rng,
-    /// When each server is free.
+    /// Time at which each server becomes free.
     free_at: BinaryHeap<Reverse<Timestamp>>,
-    /// When those that wait begin to be served: in order, since the queue is fair.
+    /// Service start of the waiting messages, in order, because the queue is first come first served.
     begins: VecDeque<Timestamp>,
 }
 
 impl Servers {
-    /// When a message that came at `arrived` is served, and how long that takes by its law; `None` where the queue is full.
+    /// Returns when a message that came at `arrived` leaves, and its service time; `None` if the queue is full.
     fn take(&mut self, arrived: Timestamp, law: usize) -> Option<(Timestamp, Duration)> {
         while self.begins.front().is_some_and(|begin| *begin <= arrived) {
             self.begins.pop_front();
@@ -199,13 +199,13 @@ impl Servers {
 }
 
 impl Service {
-    /// Servers that are all free, with one queue.
+    /// Creates idle servers with one queue.
     #[must_use]
     pub fn new(law: ServiceLaw, seed: u64) -> Self {
         Self::of_addresses(law, 1, seed)
     }
 
-    /// The same behind each of so many addresses.
+    /// Creates servers with a queue of their own for each of this many addresses.
     #[must_use]
     pub fn of_addresses(law: ServiceLaw, addresses: usize, seed: u64) -> Self {
         let ServiceLaw { times, servers, queue, applies } = law;
@@ -221,7 +221,7 @@ impl Service {
         Self::of(applies, (methods, has_others), servers)
     }
 
-    /// The same servers and the same queues, for another thread.
+    /// Returns a view of the same servers and queues for another thread.
     #[must_use]
     pub fn sibling(&self) -> Self {
         Self::of(self.applies, (self.methods.clone(), self.has_others), self.servers.clone())
@@ -242,20 +242,19 @@ impl Service {
         }
     }
 
-    /// Whether there are several servers that have nothing to do with each other: what is due at one of them says nothing of
-    /// the others, and there is something due at nearly all times.
+    /// Returns whether there are several independent servers. Something is then due at nearly all times.
     #[must_use]
     pub const fn is_cluster(&self) -> bool {
         self.servers.len() > 1
     }
 
-    /// Whether a message needs service.
+    /// Returns whether a message needs service.
     #[must_use]
     pub fn applies(&self, bytes: &[u8]) -> bool {
         self.law_of(bytes).is_some()
     }
 
-    /// The number of the law that says how long a message takes.
+    /// Returns the index of a message's law.
     fn law_of(&self, bytes: &[u8]) -> Option<usize> {
         let is_of =
             |verb: &MethodId| bytes.strip_prefix(verb.as_str().as_bytes()).is_some_and(|rest| rest.starts_with(b" "));
@@ -275,7 +274,7 @@ impl Service {
         }
     }
 
-    /// A message [that needs service](Self::applies) came at `arrived`, by the link of its address.
+    /// Handles a message [that needs service](Self::applies) and came at `arrived`, on the link of its address.
     pub fn handle_message(&mut self, arrived: Timestamp, (link, peer): (u32, SocketAddr), bytes: &[u8]) {
         let Some(law) = self.law_of(bytes) else { return };
         let place = if self.is_cluster() { link as usize } else { 0 };
@@ -291,13 +290,13 @@ impl Service {
         self.jobs.push(Reverse(Job { at, number: self.number, link, peer, bytes }));
     }
 
-    /// When the next message is done.
+    /// Returns when the next service ends.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         self.jobs.peek().map(|Reverse(job)| job.at)
     }
 
-    /// A message that is done at `now`. Give it back by [`recycle`](Self::recycle).
+    /// Returns a message whose service has ended by `now`. Pass it to [`recycle`](Self::recycle) afterwards.
     pub fn poll_done(&mut self, now: Timestamp) -> Option<Job> {
         if self.poll_timeout()? > now {
             return None;
@@ -306,7 +305,7 @@ impl Service {
         self.jobs.pop().map(|Reverse(job)| job)
     }
 
-    /// The buffer of a message that was handled.
+    /// Takes back the buffer of a handled message.
     pub fn recycle(&mut self, job: Job) {
         self.pool.recycle(job.bytes);
     }
@@ -317,7 +316,7 @@ mod tests {
     use super::*;
     use crate::arrival::Arrivals;
 
-    /// Mean time in the system, and the share that was dropped.
+    /// Returns the mean time in the system and the share of dropped messages.
     fn run(rate: f64, law: &str, servers: usize, queue: usize, count: usize) -> (f64, f64) {
         let times = ServiceTimes::parse(law).expect("a law");
         let law = ServiceLaw { times, servers, queue, applies: AppliesTo::All };

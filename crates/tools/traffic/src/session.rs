@@ -1,4 +1,4 @@
-//! One running script, and the table of all of them.
+//! One running script, and the table of all sessions.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,154 +10,154 @@ use strowger_foundation::{TimerId, Timestamp};
 use crate::metrics::Attempt;
 use crate::script::{MethodId, StepIndex};
 
-/// No step.
+/// Index that means no step.
 pub(crate) const UNSPECIFIED_ADDRESS: StepIndex = StepIndex::MAX;
-/// In the place of a step: the INVITE was cancelled and answered with 487, whose ACK is waited for.
+/// Stands for a step: the INVITE was cancelled and answered with 487, and its ACK is awaited.
 pub(crate) const CANCELLED: StepIndex = StepIndex::MAX - 1;
-/// As the step of a response: the engine gave it, without a step.
+/// Stands for the step of a response that the engine sent without a step.
 pub(crate) const ALONE: StepIndex = StepIndex::MAX - 2;
-/// In the place of a step: a 503 said when to try again, and that time has not come.
+/// Stands for a step: the session waits for the Retry-After of a 503 to pass.
 pub(crate) const TRYING_LATER: StepIndex = StepIndex::MAX - 3;
-/// No socket or connection: it was closed.
+/// Stands for a closed socket or connection.
 pub(crate) const NO_LINK: u32 = u32::MAX;
-/// No session.
+/// Slot that means no session.
 const NOBODY: u32 = u32::MAX;
-/// In the place of a number of CSeq, which is less (RFC 3261 §8.1.1.5).
+/// Stands for no CSeq; valid numbers are smaller (RFC 3261 §8.1.1.5).
 pub(crate) const NO_INVITE: u32 = u32::MAX;
 /// No time limit.
 pub(crate) const NEVER: Timestamp = Timestamp::MAX;
 
-/// A session: some two hundred bytes, and the dialog's.
+/// A session: some two hundred bytes, plus the dialog.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// Its number in the run; Call-ID, tags and branches are computed from it.
+    /// Number in the run; Call-ID, tags and branches are computed from it.
     pub serial: u64,
-    /// The hash of its Call-ID.
+    /// Hash of the Call-ID.
     pub call: u64,
-    /// When it began.
+    /// Beginning.
     pub began: Timestamp,
-    /// When the last request was first sent, and the INVITE.
+    /// When the last request and the last INVITE were first sent.
     pub sent_at: Timestamp,
     pub invite_at: Timestamp,
-    /// When the step's time is up, when the last message is sent again, when waiting for its answer ends.
+    /// Timeout of the step, time of the next retransmission, and time at which waiting for its answer ends.
     pub deadline: Timestamp,
     pub resend_at: Timestamp,
     pub give_up_at: Timestamp,
-    /// The timer that is armed, and for when.
+    /// Armed timer and its time.
     pub timer: Option<(TimerId, Timestamp)>,
     pub peer: SocketAddr,
-    /// The socket or connection.
+    /// Socket or connection.
     pub link: u32,
-    /// Its neighbours among the sessions of a connection.
+    /// Neighbours in the list of the connection's sessions.
     pub next_on_link: u32,
     pub previous_on_link: u32,
     pub caller: u32,
     pub callee: u32,
     pub cseq: u32,
     pub invite_cseq: u32,
-    /// The last request received.
+    /// CSeq of the last request received.
     pub got_cseq: u32,
-    /// The INVITE of the other end that began it; [`NO_INVITE`] where none did.
+    /// CSeq of the INVITE of the other end that began the session; [`NO_INVITE`] if none did.
     pub first_cseq: u32,
-    /// Branches used so far, the INVITE's and that of the last ACK to a 2xx.
+    /// Branches used so far, and those of the INVITE and of the last ACK to a 2xx.
     pub branches: u32,
     pub invite_branch: u32,
     pub ack_branch: u32,
     pub script: u16,
     pub step: StepIndex,
-    /// Our INVITE that began the call, once it was accepted; [`NO_INVITE`] before.
+    /// CSeq of our INVITE that began the call, once it was accepted; [`NO_INVITE`] before.
     pub accepted_cseq: u32,
-    /// The steps that sent: the last INVITE, what is repeated, the last ACK, the last response.
+    /// Steps that sent the last INVITE, the message being retransmitted, the last ACK and the last response.
     pub invite_step: StepIndex,
     pub resend_step: StepIndex,
     pub ack_step: StepIndex,
     pub reply_step: StepIndex,
     pub local: u16,
     pub resends: u8,
-    /// How often it was tried again after a 503.
+    /// Retries after a 503.
     pub tries: u8,
-    /// Requests sent, retransmissions among them; no ACK.
+    /// Requests sent, with retransmissions and without ACKs.
     pub requests: u16,
     pub received_method: MethodId,
-    /// The method of the last request that was sent.
+    /// Method of the last sent request.
     pub sent_method: MethodId,
-    /// The class of the INVITE's final response; 0 before there is one.
+    /// Class of the INVITE's final response; 0 before there is one.
     pub invite_class: u8,
     pub flags: Flags,
-    /// What it has asked for, for the metrics of RFC 6076.
+    /// State for the metrics of RFC 6076.
     pub attempt: Attempt,
-    /// The other party, the route set and the next URI: see `dialog`.
+    /// Other party, route set and remote target: see `dialog`.
     pub dialog: Vec<u8>,
-    /// A copy of the last message, where a later step needs it.
+    /// Copy of the last message, if a later step needs it.
     pub last: Vec<u8>,
     pub extra: Option<Box<RareState>>,
 }
 
-/// Yes or no.
+/// Boolean state of a session, and its round of counting.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Flags {
-    /// In which round of counting it began.
+    /// Round of counting in which it began.
     pub epoch: u8,
-    /// It was begun by this end.
+    /// Whether this end began it.
     pub is_ours: bool,
-    /// It began with an INVITE of the other end.
+    /// Whether the session is running, so that its slot is in use.
     pub is_live: bool,
-    /// The last request, when it is no INVITE, has had its final response.
+    /// Whether the last request, if no INVITE, has had its final response.
     pub is_answered: bool,
-    /// A provisional response (but 100) to the INVITE was timed.
+    /// Whether a provisional response (except 100) to the INVITE was timed.
     pub is_ringing: bool,
-    /// The connection is the session's own.
+    /// Whether the connection is the session's own.
     pub owns_link: bool,
-    /// It stands in the list of its connection.
+    /// Whether it is in the list of its connection.
     is_on_list: bool,
-    /// An INVITE was received that has no final response yet.
+    /// Whether a received INVITE has no final response yet.
     pub is_pending: bool,
-    /// The last request, when it is no INVITE, has had a provisional response.
+    /// Whether the last request, if no INVITE, has had a provisional response.
     pub is_proceeding: bool,
-    /// Requests go to where the dialog says, whoever sent the last one.
+    /// Whether requests follow the dialog, regardless of the source of the last one.
     pub is_routed: bool,
-    /// This end has sent an INVITE that begins a call.
+    /// Whether this end has sent an INVITE that begins a call.
     pub has_called: bool,
-    /// A BYE of either end was answered, or will be by the script.
+    /// Whether a BYE of either end was answered, or will be by the script.
     pub is_hung_up: bool,
 }
 
-/// What few sessions have.
+/// State that few sessions have.
 #[derive(Debug, Default)]
 pub(crate) struct RareState {
-    /// The challenges that are answered: of a registrar or a callee, and of a proxy.
+    /// Challenges being answered: of a registrar or callee, and of a proxy.
     pub challenges: [ChallengeState; 2],
-    /// The number and the time of a CANCEL without an answer, after which another request was sent.
+    /// CSeq and time of an unanswered CANCEL that another request followed.
     pub cancel: Option<(u32, Timestamp)>,
     /// Variables.
     pub variables: Vec<Value>,
-    /// When timers were started.
+    /// Start times of timers.
     pub timers: Vec<(u8, Timestamp)>,
-    /// Where responses go, where that is not where requests go.
+    /// Destination of responses, if it differs from that of requests.
     pub reply_to: Option<(u32, SocketAddr)>,
 }
 
-/// What one of those who challenge has said.
+/// State of the challenges of one challenger.
 #[derive(Debug, Default)]
 pub(crate) struct ChallengeState {
-    /// The last challenge.
+    /// Last challenge.
     pub challenge: Option<Arc<Challenge>>,
-    /// How many requests have answered it.
+    /// Requests that have answered it.
     pub nonce_count: u32,
     /// Challenges since the last success.
     pub times: u8,
 }
 
-/// A challenge, which sessions of a user may share.
+/// A challenge; sessions of one user may share it.
 #[derive(Debug)]
 pub(crate) struct Challenge {
-    /// The value of the header field.
+    /// Value of the header field.
     pub value: Box<[u8]>,
-    /// It came in a 407.
+    /// Whether it came in a 407.
     pub is_proxy: bool,
 }
 
-/// A variable's value.
+/// Value of a variable.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Value {
     #[default]
@@ -213,7 +213,7 @@ impl Session {
         }
     }
 
-    /// The requests of ours that wait for a final response.
+    /// Returns the methods of our requests that wait for a final response.
     pub(crate) fn unanswered(&self) -> impl Iterator<Item = MethodId> + use<> {
         let invite = (self.invite_cseq > 0 && self.invite_class == 0).then_some(MethodId::Invite);
         let is_other = self.sent_method != MethodId::Invite && self.cseq > 0 && !self.flags.is_answered;
@@ -221,47 +221,47 @@ impl Session {
         invite.into_iter().chain(is_other.then_some(self.sent_method)).chain(cancel)
     }
 
-    /// The number of the INVITE of the other end that began it.
+    /// Returns the CSeq of the other end's INVITE that began it.
     pub(crate) fn first_invite(&self) -> Option<u32> {
         (self.first_cseq != NO_INVITE).then_some(self.first_cseq)
     }
 
-    /// When it next wants to be woken.
+    /// Returns its next deadline.
     pub(crate) fn wake_at(&self) -> Timestamp {
         self.deadline.min(self.resend_at).min(self.give_up_at)
     }
 
-    /// Where responses go: by which link, and to whom.
+    /// Returns the destination of responses: link and peer.
     pub(crate) fn reply_to(&self) -> (u32, SocketAddr) {
         self.extra.as_ref().and_then(|extra| extra.reply_to).unwrap_or((self.link, self.peer))
     }
 
-    /// What few sessions have, made where it is not there.
+    /// Returns the rare state, creating it if needed.
     pub(crate) fn extra_mut(&mut self) -> &mut RareState {
         self.extra.get_or_insert_default()
     }
 }
 
-/// Sessions in one chunk: the table grows by chunks, so that nothing is ever moved, which would make calls late.
+/// Sessions in one chunk. The table grows by chunks and moves nothing, which would make calls late.
 const CHUNK: usize = 4_096;
 
-/// All sessions of a driver. A place that is free keeps its buffers for the next session.
+/// All sessions of a driver. A free slot keeps its buffers for the next session.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     chunks: Vec<Vec<Session>>,
     free: Vec<u32>,
     places: usize,
-    /// The first session of each connection.
+    /// First session of each connection.
     on_links: Vec<u32>,
 }
 
 impl Sessions {
-    /// How many are running.
+    /// Returns the number of running sessions.
     pub(crate) fn len(&self) -> usize {
         self.places - self.free.len()
     }
 
-    /// A fresh session.
+    /// Creates a session and returns its slot.
     pub(crate) fn insert(&mut self) -> u32 {
         if let Some(slot) = self.free.pop() {
             return slot;
@@ -288,12 +288,12 @@ impl Sessions {
         self.chunks.get_mut(slot / CHUNK)?.get_mut(slot % CHUNK)
     }
 
-    /// All that are running.
+    /// Returns all running sessions.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Session> {
         self.chunks.iter().flatten().filter(|session| session.flags.is_live)
     }
 
-    /// Lets a session use another connection, and stand in its list.
+    /// Moves a session to another connection and into its list.
     pub(crate) fn move_to_link(&mut self, slot: u32, link: u32) {
         if self.get_mut(slot).is_some_and(|session| session.link == link && session.flags.is_on_list) {
             return;
@@ -313,7 +313,7 @@ impl Sessions {
         }
     }
 
-    /// Takes a session out of the list of its connection.
+    /// Removes a session from the list of its connection.
     pub(crate) fn leave_link(&mut self, slot: u32) {
         let Some(session) = self.get_mut(slot) else { return };
         if !std::mem::replace(&mut session.flags.is_on_list, false) {
@@ -334,12 +334,12 @@ impl Sessions {
         }
     }
 
-    /// A session of a connection.
+    /// Returns the first session in a connection's list.
     pub(crate) fn first_on_link(&self, link: u32) -> Option<u32> {
         self.on_links.get(link as usize).copied().filter(|first| *first != NOBODY)
     }
 
-    /// Frees a place, and its memory only where it is much.
+    /// Frees a slot; its buffers are freed only if they are large.
     pub(crate) fn remove(&mut self, slot: u32) {
         self.leave_link(slot);
         let Some(place) = self.get_mut(slot) else { return };
@@ -352,17 +352,17 @@ impl Sessions {
         self.free.push(slot);
     }
 
-    /// Bytes in buffers.
+    /// Returns the bytes in buffers.
     #[cfg(test)]
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.chunks.iter().flatten().map(|session| session.dialog.capacity() + session.last.capacity()).sum()
     }
 }
 
-/// Tables of calls: each grows by itself, so that no growth moves more than a small part of all.
+/// Number of tables. Each grows by itself, so that a growth moves only a small part of the entries.
 const TABLES: usize = 256;
 
-/// Which session a Call-ID belongs to, by its hash.
+/// Maps hashes of Call-IDs to sessions.
 #[derive(Debug)]
 pub(crate) struct CallIndex(Vec<HashMap<u64, u32, FixedState>>);
 
@@ -381,7 +381,7 @@ impl CallIndex {
         }
     }
 
-    /// Forgets a call, where it is still this session's.
+    /// Removes a call if it still belongs to this session.
     pub(crate) fn remove(&mut self, call: u64, slot: u32) {
         if let Some(table) = self.0.get_mut(Self::table(call))
             && table.get(&call) == Some(&slot)
@@ -395,7 +395,7 @@ impl CallIndex {
     }
 }
 
-/// Bytes of a buffer that a free place keeps.
+/// Maximum size in bytes of a buffer that a free slot keeps.
 const KEPT_BYTES: usize = 2_048;
 
 #[cfg(test)]

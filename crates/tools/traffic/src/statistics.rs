@@ -1,46 +1,48 @@
-//! What a measured series proves: means with confidence intervals from batches, and whether a sample has a law.
+//! Statistics of measured series: means with confidence intervals from batches, and tests whether a sample follows a
+//! law.
 
 use statrs::distribution::{ContinuousCDF as _, StudentsT};
 
-/// Batches that a series is cut into: few, so that neighbours are nearly independent (A. M. Law, "Simulation Modeling and
+/// Number of batches of a series: few, so that neighbours are nearly independent (A. M. Law, "Simulation Modeling and
 /// Analysis", §9.5.3, advises 10 to 30).
 pub const BATCHES: usize = 20;
-/// Fewer values than this in a batch say nothing.
+/// Minimum number of values in a batch.
 const MIN_BATCH: usize = 2;
 
-/// A mean, and how far from it the true one is.
+/// A mean with its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConfidenceInterval {
     /// The mean of all values.
     pub mean: f64,
-    /// Half the width of the interval around it.
+    /// Half the width of the interval.
     pub half_width: f64,
-    /// The share of such intervals that have the true mean inside, 0 to 1.
+    /// The confidence level: the share of such intervals that contain the true mean, 0 to 1.
     pub level: f64,
-    /// From how many batches.
+    /// Number of batches that it was computed from.
     pub batches: usize,
-    /// The correlation of neighbouring batches (-1 to 1). Far above 0 the interval is too narrow: the run was too short.
+    /// Correlation of neighbouring batches (-1 to 1). If it is far above 0, the run was too short and the interval is
+    /// too narrow.
     pub correlation: f64,
 }
 
 impl ConfidenceInterval {
-    /// Half the width as a share of the mean.
+    /// Returns half the width divided by the mean.
     #[must_use]
     pub fn relative(&self) -> f64 {
         if self.mean == 0.0 { 0.0 } else { (self.half_width / self.mean).abs() }
     }
 
-    /// Whether neighbouring batches are alike more than chance makes them: the interval then promises too much.
+    /// Returns whether neighbouring batches are correlated significantly, so that the interval is too narrow.
     #[must_use]
     pub fn is_correlated(&self) -> bool {
-        // Of independent batches, it exceeds this in one of forty cases.
+        // With independent batches, the probability of exceeding this is 1/40.
         self.correlation > 2.0 / (count(self.batches)).sqrt()
     }
 }
 
-/// The mean of a series whose neighbours resemble each other, by batch means: it is cut into [`BATCHES`] equal batches (fewer
-/// where it is short), whose means are taken for independent. Values that do not fill a batch are left out at the beginning,
-/// where a run is least settled. `None` for fewer than four values.
+/// Computes the mean of an autocorrelated series by batch means: the series is cut into [`BATCHES`] equal batches
+/// (fewer if it is short), whose means are treated as independent. Values that do not fill a batch are left out at
+/// the beginning, where a run is least settled. Returns `None` for fewer than four values.
 #[must_use]
 pub fn batch_means(values: &[f64], level: f64) -> Option<ConfidenceInterval> {
     let batches = BATCHES.min(values.len() / MIN_BATCH);
@@ -55,7 +57,7 @@ pub fn batch_means(values: &[f64], level: f64) -> Option<ConfidenceInterval> {
     Some(interval)
 }
 
-/// The mean of values that are independent, as those of repeated runs. `None` for fewer than two.
+/// Computes the mean of independent values, such as those of repeated runs. Returns `None` for fewer than two.
 #[must_use]
 pub fn of_independent(values: &[f64], level: f64) -> Option<ConfidenceInterval> {
     if values.len() < 2 || values.iter().any(|value| !value.is_finite()) {
@@ -68,7 +70,7 @@ pub fn of_independent(values: &[f64], level: f64) -> Option<ConfidenceInterval> 
     Some(ConfidenceInterval { mean, half_width, level, batches: values.len(), correlation: 0.0 })
 }
 
-/// How many standard errors to each side of the mean an interval of `level` reaches, by Student's t of so many degrees of
+/// Returns the half-width of an interval of `level` in standard errors, from Student's t with this many degrees of
 /// freedom.
 #[must_use]
 pub fn student(freedom: usize, level: f64) -> f64 {
@@ -76,8 +78,8 @@ pub fn student(freedom: usize, level: f64) -> f64 {
     StudentsT::new(0.0, 1.0, count(freedom.max(1))).map_or(f64::NAN, |law| law.inverse_cdf(0.5 + level / 2.0))
 }
 
-/// How far a sample is from a law: the largest difference between its distribution function and the law's
-/// (Kolmogorov–Smirnov).
+/// Returns the Kolmogorov–Smirnov distance of a sample from a law: the largest difference of their distribution
+/// functions.
 #[must_use]
 pub fn ks_distance(sample: &mut [f64], law: impl Fn(f64) -> f64) -> f64 {
     sample.sort_by(f64::total_cmp);
@@ -89,8 +91,8 @@ pub fn ks_distance(sample: &mut [f64], law: impl Fn(f64) -> f64) -> f64 {
     distances.fold(0.0, f64::max)
 }
 
-/// How probable so large a distance is where the sample does have the law (M. A. Stephens's approximation, good from five
-/// values on).
+/// Returns the probability of at least this distance if the sample follows the law (M. A. Stephens's approximation,
+/// good from five values on).
 #[must_use]
 pub fn ks_probability(distance: f64, n: usize) -> f64 {
     let root = count(n).sqrt();
@@ -110,7 +112,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / count(values.len().max(1))
 }
 
-/// The correlation of each value with the next.
+/// Returns the correlation of each value with the next.
 fn neighbours(values: &[f64]) -> f64 {
     let mean = mean(values);
     let variance: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
@@ -183,7 +185,7 @@ mod tests {
         let mut rng = Rng::seed_from_u64(3);
         let inside = (0..400)
             .filter(|_| {
-                // An autoregressive series about 5.
+                // An autoregressive series around 5.
                 let mut state = 0.0;
                 let values: Vec<f64> = (0..4_000)
                     .map(|_| {
@@ -207,7 +209,7 @@ mod tests {
         assert!(ks_probability(distance, 2_000) > 0.05, "{distance}");
         let distance = ks_distance(&mut gaps, |x| 1.0 - (-1.1 * x).exp());
         assert!(ks_probability(distance, 2_000) < 0.01, "{distance}");
-        // The 5 % point of the asymptotic law is 1.358.
+        // The 5 % point of the asymptotic distribution is 1.358.
         close(ks_probability(1.358 / 1e3, 1_000_000), 0.05, 0.001);
     }
 }

@@ -1,4 +1,4 @@
-//! What came of each script, of transactions, and of users: the parts of a report beside calls.
+//! Outcomes of scripts, transactions and users: the parts of a report besides calls.
 
 use std::fmt::Write as _;
 
@@ -11,22 +11,23 @@ use crate::report::times_json;
 use crate::script::MethodId;
 use crate::workload::CONFORMING;
 
-/// Lateness above this part of a time is not small against it.
+/// Divisor: lateness above a tenth of a time is not small relative to it.
 const LATE_SHARE: u32 = 10;
 
-/// The accounts of a script's sessions.
+/// Outcomes of a script's sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptOutcomes {
-    /// Which end ran it.
+    /// End that ran it.
     pub who: CallRole,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its sessions; none of them is offered or refused.
+    /// Sessions; `offered` and `refused` are not used.
     pub accounts: OutcomeCounts,
 }
 
 impl PhaseReport {
-    /// Counts the transactions of both ends where the sessions began: so a rule of transactions is one of all of them.
+    /// Adds the transactions of both ends to those of the end that began the sessions, so that a rule on transactions
+    /// covers all.
     pub(crate) fn gather_transactions(&mut self) {
         let (first, second) = match self.role {
             CallRole::Caller => (&mut self.caller, &mut self.callee),
@@ -35,22 +36,22 @@ impl PhaseReport {
         first.transactions.merge(&std::mem::take(&mut second.transactions));
     }
 
-    /// The transactions of both ends, by method: what each sent and how it was answered.
+    /// Returns the transactions of both ends by method, with their outcomes.
     #[must_use]
     pub const fn transactions(&self) -> &Transactions {
         &self.meter().transactions
     }
 
-    /// Whether the users are served as they should be: [`CONFORMING`] of their transactions succeed; where there
-    /// were none, nobody was served. `None` where the phase is not one of users.
+    /// Returns whether the users were served sufficiently: [`CONFORMING`] of their transactions must succeed; false
+    /// without any transaction. `None` if the phase has no users' activities.
     #[must_use]
     pub fn is_conforming(&self) -> Option<bool> {
         let sum = self.transactions().sum();
         self.users.map(|_| sum.all > 0 && sum.share() >= CONFORMING)
     }
 
-    /// Why times that count from the sending of a request flatter the server: calls began late, and not a little against the
-    /// times themselves. `None` where they do not.
+    /// Returns a warning if times measured from sending flatter the server, because calls began late and not by
+    /// little relative to those times.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         let meter = self.meter();
@@ -60,10 +61,10 @@ impl PhaseReport {
         }
         let is_flattered = |(verb, from_due): (&MethodId, &TimeHistogram)| {
             let (sent, due) = (meter.answer(*verb, ResponseClass::Success)?.quantile(0.99), from_due.quantile(0.99));
-            // Calls that began late and were answered fast lie elsewhere than at the slow end.
+            // Calls that began late but were answered fast are not at the slow end.
             (late > sent / LATE_SHARE && due.saturating_sub(sent) > sent / LATE_SHARE).then(|| {
                 format!(
-                    "calls began {late:.1?} late at p99, which the times from sending leave out; from when it was due, {} to 2xx \
+                    "calls began {late:.1?} late at p99, which times from sending do not include; from its due time, {} to 2xx \
                      took {:.1?} at p99, not {sent:.1?}",
                     verb.as_str(),
                     due
@@ -73,7 +74,7 @@ impl PhaseReport {
         meter.from_due.iter().find_map(is_flattered)
     }
 
-    /// The accounts of the scripts that were run.
+    /// Returns the outcomes of the scripts that ran.
     pub(crate) fn script_outcomes(&self, plan: &Plan) -> Vec<ScriptOutcomes> {
         let callee = plan.callee.as_ref().map(|callee| &callee.side);
         let ends = [(CallRole::Caller, plan.caller.as_ref(), &self.caller), (CallRole::Callee, callee, &self.callee)];
@@ -82,7 +83,7 @@ impl PhaseReport {
             let Some(side) = side else { continue };
             let ran = side.scripts.iter().zip(&meter.scripts).filter(|(_, accounts)| accounts.sent > 0);
             for (script, accounts) in ran {
-                // A replay has a script for each call, all of one name.
+                // A replay has a script for each call, all with one name.
                 let known =
                     all.iter_mut().find(|known: &&mut ScriptOutcomes| known.who == who && known.name == script.name);
                 match known {
@@ -95,7 +96,7 @@ impl PhaseReport {
     }
 }
 
-/// Adds `scripts`, `transactions` and, of users, `users`.
+/// Adds `scripts`, `transactions` and, for users, `users`.
 pub(crate) fn extend(phase: &PhaseReport, top: &mut Map<String, Value>) {
     let scripts = phase.scripts.iter().map(|script| {
         let OutcomeCounts { sent, carried, lost, failed, unfinished, .. } = script.accounts;
@@ -125,14 +126,14 @@ pub(crate) fn extend(phase: &PhaseReport, top: &mut Map<String, Value>) {
     }
 }
 
-/// What is in no account of calls and changes what they say, for people.
+/// Returns remarks for people: events outside the accounts of calls that affect their meaning.
 pub(crate) fn notes(phase: &PhaseReport) -> String {
     let mut text = String::new();
     let PhaseReport { service_drops, forgotten, .. } = *phase;
     // Writing to a String cannot fail.
     if service_drops > 0 {
         let accounts = match phase.role {
-            CallRole::Callee => ", and are in no account above",
+            CallRole::Callee => ", and no count above includes them",
             CallRole::Caller => "",
         };
         let _ = writeln!(
@@ -143,13 +144,13 @@ pub(crate) fn notes(phase: &PhaseReport) -> String {
     if forgotten > 0 {
         let _ = writeln!(
             text,
-            "  {forgotten} calls were FORGOTTEN too early, because there were so many: what came again of them was taken for new"
+            "  {forgotten} calls were FORGOTTEN too early, because there were too many: their retransmissions were taken for new calls"
         );
     }
     text
 }
 
-/// The times from when requests were due, for people.
+/// Returns the times from when requests were due, for people.
 pub(crate) fn from_due(phase: &PhaseReport) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
@@ -171,7 +172,7 @@ pub(crate) fn from_due(phase: &PhaseReport) -> String {
     text
 }
 
-/// The same for people: scripts where there are several, and what users need to know.
+/// Returns outcomes for people: of scripts if there are several, and of users.
 pub(crate) fn text(phase: &PhaseReport) -> String {
     let mut text = String::new();
     let of = |who| phase.scripts.iter().filter(move |script| script.who == who);
@@ -215,7 +216,7 @@ pub(crate) fn text(phase: &PhaseReport) -> String {
     if unfinished > 0 {
         let _ = writeln!(
             text,
-            "  {unfinished} calls were still going on at the end, which says nothing against the server"
+            "  {unfinished} calls were still in progress at the end, which does not count against the server"
         );
     }
     text

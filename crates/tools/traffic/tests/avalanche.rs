@@ -1,4 +1,4 @@
-//! Phones after a power cut, in virtual time: drivers and their schedule against a registrar that can do so much a second.
+//! Phones after a power cut, in virtual time: drivers and their schedule against a registrar of limited capacity.
 
 mod wire;
 
@@ -18,15 +18,15 @@ const PHONES: u32 = 2_000;
 const AT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 5060);
 const BEGIN: Timestamp = Timestamp::from_millis(10_000);
 
-/// What the registrar does with what it has no time for.
+/// How the registrar treats REGISTERs beyond its capacity.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beyond {
     Silence,
-    /// 503 with so many seconds.
+    /// 503 with Retry-After, in seconds.
     Refuses(u64),
 }
 
-/// A registrar that answers so many REGISTERs in each tenth of a second, each only with credentials.
+/// A registrar that answers a limited number of REGISTERs per 100 ms and requires credentials.
 struct World {
     now: Timestamp,
     driver: Driver,
@@ -36,7 +36,7 @@ struct World {
     beyond: Beyond,
     slot: u64,
     done: u32,
-    /// When each Call-ID was told to wait until.
+    /// The time until which each Call-ID was told to wait.
     put_off: HashMap<String, Timestamp>,
     too_soon: u32,
 }
@@ -128,7 +128,7 @@ fn a_registrar_that_keeps_up_has_all_phones_back_as_fast_as_they_come_on() {
 
 #[test]
 fn phones_that_hear_nothing_repeat_for_64_t1_then_wait_and_try_again_until_all_are_back() {
-    // 100 REGISTERs a second, of 2,000 phones that need two each.
+    // 100 REGISTERs per second, from 2,000 phones that need two each.
     let mut world = World::new(&[], 10, Beyond::Silence);
     world.run(Duration::from_secs(4 * 3_600));
     let recovery = world.phones.recovery();

@@ -1,4 +1,4 @@
-//! Whole runs over loopback, both ends in this process.
+//! Whole runs over loopback, with both ends in this process.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ fn messages_that_leave_at_once_leave_joined_where_that_is_wanted() {
         let (joined, sent) = (phase.links.segmented, phase.links.sent);
         assert!(if joins { 2 * joined > sent } else { joined == 0 }, "{joined} of {sent}");
         let text = report.to_text(&strowger_traffic::report::RunDescription::default());
-        let told = format!("\n  {joined} of the generator's {sent} messages left joined with others\n");
+        let told = format!("\n  {joined} of the generator's {sent} messages left in segmented packets\n");
         assert_eq!(text.contains(&told), joins, "{text}");
     }
 }
@@ -57,7 +57,8 @@ fn messages_that_leave_at_once_leave_joined_where_that_is_wanted() {
 #[test]
 fn calls_over_tcp_are_all_carried_however_connections_are_used() {
     use strowger_traffic::driver::ConnectionLifetime::{Dialog, Persistent, PersistentWithOpen, Transaction};
-    // Each connection has two ends here. Those that are shared are open before the phase begins, or opened by its first calls.
+    // Both ends of each connection are in this process. Shared connections are open before the phase begins, or
+    // opened by its first calls.
     for (connecting, ends) in
         [(Transaction, 1_200..=1_208), (Dialog, 600..=608), (Persistent, 0..=16), (PersistentWithOpen, 8..=16)]
     {
@@ -86,7 +87,7 @@ fn an_emulated_server_carries_what_it_can_and_the_accounts_are_exact() {
     let accounts = phase.caller.began;
     assert!(accounts.add_up(), "{accounts:?}");
     assert_eq!(accounts.offered, 1_500);
-    // Two servers of 250 a second take half of what is offered, and a little that is still queued.
+    // Two servers with 250 calls per second each take half of the offered load, plus what is still queued.
     let carried = accounts.carried as f64 / 1_500.0;
     assert!((0.42..0.62).contains(&carried), "{accounts:?}");
     assert_eq!(accounts.unfinished + accounts.lost, phase.service_drops, "{accounts:?}");
@@ -177,7 +178,7 @@ fn what_a_server_works_off_behind_the_last_arrival_is_in_no_rate() {
     assert_eq!(json["carried"].as_u64(), Some(accounts.carried), "the account is exact");
     let behind = accounts.carried - phase.carried_in_time;
     let text = report.to_text(&about);
-    assert!(text.contains(&format!("{behind} of those carried ended behind the last arrival")), "{text}");
+    assert!(text.contains(&format!("{behind} of those carried ended after the last arrival")), "{text}");
     assert!(text.contains(&format!("(carried {rate:.1}/s, 100 %)")), "{text}");
 }
 
@@ -193,7 +194,7 @@ fn calls_are_counted_behind_the_warm_up() {
         assert_eq!((phase.caller.began.offered, phase.caller.began.carried), (101, 101), "{outstanding:?}");
         let sent = [MethodId::Invite, MethodId::Ack, MethodId::Bye].map(|verb| phase.caller.sent.requests(verb));
         assert_eq!(sent, [101; 3], "{outstanding:?}");
-        // Where nothing is due, no time counts from there.
+        // Without due times, no time is measured from them.
         let text = report.to_text(&strowger_traffic::report::RunDescription::default());
         let due: Vec<&str> = text.lines().filter(|line| line.contains("from due")).collect();
         match outstanding {
@@ -294,7 +295,7 @@ fn answers_that_the_generator_was_slow_to_read_are_its_own_fault() {
 
 #[test]
 fn a_loop_that_overloads_itself_is_told_from_one_that_waits_for_a_server() {
-    // Nothing is due in it, so nothing is late: what is too much for one thread waits in its own buffers.
+    // The run has no due times, so nothing is late: what one thread cannot handle waits in its own buffers.
     let mut options = options("proxy-200");
     (options.outstanding, options.calls, options.retransmits) = (Some(1_000), Some(10_000), false);
     options.drain = Some(Duration::from_millis(500));
@@ -318,7 +319,7 @@ fn connections_tell_how_long_their_messages_waited() {
 
 #[test]
 fn what_is_counted_depends_on_the_law_of_arrivals_alone() {
-    // So many arrivals that many are due in each round: the warm-up ends at an arrival, not at a round.
+    // The rate is so high that many arrivals are due in each round: the warm-up ends at an arrival, not at a round.
     for threads in [1, 2] {
         let mut options = options("baseline");
         (options.rate, options.arrivals, options.threads) = (100_000.0, "uniform".to_owned(), threads);
@@ -355,7 +356,7 @@ fn an_emulated_server_is_one_whatever_the_number_of_threads() {
     options.service = Some(ServiceLaw { times: law.into(), servers: 1, queue: 5, applies: AppliesTo::New });
     let report = run(&options);
     let carried = report.measured().expect("one phase").caller.began.carried;
-    // 500 a second for a second, and what waits at its end.
+    // 500 per second for 1 s, plus what is queued at its end.
     assert!((450..600).contains(&carried), "{carried} of 900");
 }
 
@@ -438,7 +439,7 @@ fn calls_that_the_generator_held_back_are_not_left_out_of_the_times() {
     let sent = meter.answer(MethodId::Invite, ResponseClass::Success).expect("answered");
     let due = &meter.from_due[&MethodId::Invite];
     assert_eq!((due.count(), sent.count()), (2_000, 2_000));
-    // Ten milliseconds of arrivals take far longer to begin.
+    // 10 ms of arrivals take far longer to start.
     let late = meter.lateness.quantile(0.5);
     assert!(late > Duration::from_millis(2), "{late:?}");
     assert!(
@@ -478,12 +479,12 @@ fn calls_behind_the_measured_time_keep_up_the_load_and_are_not_counted() {
     let phase = report.measured().expect("one phase");
     let accounts = phase.caller.began;
     assert!(accounts.add_up(), "{accounts:?}");
-    // 500 a second for 0.4 s, within five standard deviations.
+    // 500 per second for 0.4 s, within five standard deviations.
     assert!(accounts.offered.abs_diff(200) < 71 && accounts.carried == accounts.offered, "{accounts:?}");
     assert_eq!(phase.elapsed, Duration::from_millis(400));
     assert_eq!(phase.caller.lateness.count(), accounts.offered);
     assert_eq!(phase.callee.answered.carried, accounts.carried);
-    // What the sockets carried is of all calls.
+    // The socket counters include calls that are not counted.
     assert!(phase.links.sent > 6 * accounts.offered * 3 / 2, "{:?}", phase.links);
     options.time = None;
     assert!(options.plan().is_err_and(|error| error.to_string().contains("--time")));
@@ -501,7 +502,7 @@ fn phones_come_back_over_sockets_and_the_report_says_when() {
         while !over.load(std::sync::atomic::Ordering::SeqCst) {
             let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
             let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
-            // Each is refused once.
+            // Each is rejected once.
             let status = if text.contains("CSeq: 1 REGISTER") { 503 } else { 200 };
             let copied = ["Via:", "From:", "To:", "Call-ID:", "CSeq:"];
             let copied = text.lines().filter(|line| copied.iter().any(|name| line.starts_with(name)));
@@ -524,7 +525,7 @@ fn phones_come_back_over_sockets_and_the_report_says_when() {
     assert_eq!((recovery.phones(), recovery.registered()), (300, 300));
     assert!(recovery.attempts().mean() == 2.0 && recovery.requests().mean() >= 2.0);
     assert_eq!((phase.caller.began.carried, phase.caller.began.failed), (300, 300));
-    // Half of 200 ms at least.
+    // At least half of 200 ms.
     assert!(recovery.time_of(0.01).expect("registered") >= Duration::from_millis(100));
     let json = report.to_json(&about);
     assert_eq!(json["recovery"]["registered"], 300);

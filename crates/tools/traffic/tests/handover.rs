@@ -1,4 +1,4 @@
-//! Several threads that answer at one address: a call is one call, whatever its parts come from.
+//! Several threads that answer at one address: the messages of a call belong together, wherever they come from.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
@@ -8,10 +8,10 @@ use std::time::Duration;
 use strowger_traffic::engine::{Report, Run};
 use strowger_traffic::options::{AnswerOptions, Target, workload};
 
-/// How long the other end may take on a busy machine.
+/// Timeout for the other end on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Two threads that answer so many calls of a workload.
+/// Starts two threads that answer this many calls of a workload.
 fn answering(listen: &str, name: &str, calls: u64) -> (SocketAddr, JoinHandle<Report>) {
     let options = AnswerOptions {
         listen: vec![Target::parse(listen).expect("a target")],
@@ -48,7 +48,7 @@ fn to_of(response: &str) -> &str {
     response.lines().find(|line| line.starts_with("To:")).expect("a To")
 }
 
-/// Waits on a socket for the response with this status to this method of this call.
+/// Waits on a socket for the response of this call with this status and CSeq.
 fn wait(socket: &UdpSocket, status: &str, cseq: &str, call: &str) -> String {
     let mut buffer = [0; 4_096];
     loop {
@@ -96,9 +96,9 @@ fn a_call_is_found_whatever_socket_its_requests_come_from() {
     let phase = report.measured().expect("one phase");
     let (accounts, links) = (phase.callee.answered, phase.links);
     assert_eq!((accounts.sent, accounts.carried), (60, 60), "all threads together: {accounts:?}");
-    // An ACK that the other thread had may come behind the BYE.
+    // An ACK that the other thread received may come after the BYE.
     assert_eq!(phase.callee.unexpected, 0, "{:?}", phase.callee.failures);
-    // Each of 240 messages comes to either thread.
+    // Each of 240 messages reaches either thread.
     assert!(links.handed_over > 20 && links.handover_drops == 0, "{links:?}");
 }
 
@@ -110,7 +110,7 @@ fn a_call_is_cancelled_from_another_socket() {
         let call = format!("cancel{number}");
         let [first, second, third] = [0, 5, 7].map(|step| &sockets[(number + step) % sockets.len()]);
         send(first, at, "INVITE", &call, 1, NO_TAG);
-        // A copy of it is no other call. What has not come cannot be cancelled.
+        // A copy of it is not another call. A CANCEL needs its request.
         send(first, at, "INVITE", &call, 1, NO_TAG);
         let mut ringing = [0; 4_096];
         first.recv(&mut ringing).expect("it rings");
@@ -142,7 +142,7 @@ impl Connection {
         self.stream.write_all(request(method, call, number, "TCP", from, tagged).as_bytes()).expect("it leaves");
     }
 
-    /// The next final response.
+    /// Returns the next final response.
     fn wait(&mut self) -> String {
         loop {
             if let Some(end) = self.read.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
@@ -175,7 +175,7 @@ fn a_call_goes_over_several_connections() {
         let answer = first.wait();
         assert!(answer.starts_with("SIP/2.0 200"), "{answer}");
         second.send("ACK", &call, 1, to_of(&answer));
-        // What is closed meanwhile has done its work.
+        // A connection closed during the call is no longer needed.
         drop(first);
         third.send("BYE", &call, 2, to_of(&answer));
         let bye = third.wait();
@@ -202,6 +202,6 @@ fn one_socket_keeps_all_threads_busy() {
     let report = answered.join().expect("it ends");
     let phase = report.measured().expect("one phase");
     assert_eq!((began.carried, phase.callee.answered.carried), (100, 100), "{:?}", phase.callee.failures);
-    // The kernel gives all of it to one thread, and half of the calls are the other's.
+    // The kernel gives all of it to one thread, and half of the calls belong to the other.
     assert!((60..=240).contains(&phase.links.handed_over), "{:?}", phase.links);
 }

@@ -1,5 +1,5 @@
-//! What this machine has not enough of, and targets that are not there: each error names the remedy, and the accounts stay
-//! exact. Each test runs itself again in a process that has little.
+//! Resources that run short on this machine, and unreachable targets: each error says what to do, and the counts stay
+//! exact. Each test runs itself again in a process with limited resources.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -10,11 +10,11 @@ use strowger_traffic::driver::ConnectionLifetime;
 use strowger_traffic::engine::{Plan, Report, Run};
 use strowger_traffic::options::{CalleeLocation, Options, Target, workload};
 
-/// Set in the process that has little.
+/// Set in the process with limited resources.
 const INSIDE: &str = "STROWGER_TEST_INSIDE";
 
-/// Whether the test runs in such a process. Else it is begun there, by a shell that first does what `prepare` says, and must
-/// succeed.
+/// Returns whether the test runs in such a process. If not, starts it there through a shell that first runs
+/// `prepare`, and requires that it succeeds.
 fn is_inside(test: &str, with: &[&str], prepare: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -34,14 +34,14 @@ fn is_inside(test: &str, with: &[&str], prepare: &str) -> bool {
     false
 }
 
-/// A network namespace of its own, whose ports are these.
+/// Command that creates a network namespace, whose ports the test limits.
 const NAMESPACE: &[&str] = &["unshare", "--net"];
 
 fn ports(first: u16, last: u16) -> String {
     format!("ip link set lo up && echo {first} {last} > /proc/sys/net/ipv4/ip_local_port_range")
 }
 
-/// Whether namespaces can be made here.
+/// Returns whether namespaces can be created here.
 fn may_unshare() -> bool {
     let may = Command::new("unshare").args(["--net", "true"]).status().is_ok_and(|status| status.success());
     if !may {
@@ -115,7 +115,7 @@ fn too_few_ports_for_the_sockets_are_an_error_with_its_remedy() {
     options.sockets = 100;
     let error = wrong(options.plan().expect("a plan").0);
     assert!(error.contains("net.ipv4.ip_local_port_range") && error.contains("--from"), "{error}");
-    // The remedy is one.
+    // The suggested remedy works.
     options.from = (1..=20).map(|last| IpAddr::from([127, 0, 0, last])).collect();
     let report = run(options.plan().expect("a plan").0);
     assert_eq!(report.measured().expect("one phase").caller.began.carried, 10);
@@ -135,7 +135,7 @@ fn too_few_ports_for_the_connections_refuse_calls_and_are_said() {
     assert!(phase.links.exhausted > 0 && phase.links.out_of_files == 0, "{:?}", phase.links);
     let why = phase.links.exhaustion().expect("ports are short");
     assert!(why.contains("net.ipv4.ip_local_port_range") && why.contains("--from"), "{why}");
-    // The remedy is one.
+    // The suggested remedy works.
     options.from = (1..=10).map(|last| IpAddr::from([127, 0, 0, last])).collect();
     let report = run(over_tcp(&options, ConnectionLifetime::Dialog));
     let phase = report.measured().expect("one phase");
@@ -181,5 +181,5 @@ fn who_never_answers_is_said_at_the_end() {
     options.drain = Some(Duration::from_millis(100));
     let report = run(options.plan().expect("a plan").0);
     let why = report.broken_off.expect("not one answer");
-    assert!(why.contains("not one answer") && why.contains("--to"), "{why}");
+    assert!(why.contains("no answer came") && why.contains("--to"), "{why}");
 }

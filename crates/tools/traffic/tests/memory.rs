@@ -1,4 +1,4 @@
-//! A million users at once, each a session that thinks for an hour, in less than a gigabyte; also where each of them was
+//! A million users, each with a session that thinks for an hour, fit into less than a gigabyte, also if each was
 //! challenged and keeps the nonce.
 
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use strowger_traffic::law::Law;
 use strowger_traffic::population::Users;
 use strowger_traffic::script::{Extract, Pattern, ScriptBuilder};
 
-/// Keeps the last message.
+/// Outbox that keeps only the last message.
 #[derive(Default)]
 struct Nowhere(Vec<u8>);
 
@@ -29,20 +29,20 @@ impl Outbox for Nowhere {
     fn close(&mut self, _: u32) {}
 }
 
-/// Resident memory of this process in bytes.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").expect("Linux");
     let pages: usize = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
     pages * 4096
 }
 
-/// Users who are challenged; each costs the same.
+/// Number of challenged users; each costs the same.
 const CHALLENGED: usize = 100_000;
 
-/// Both measure the memory of the process, so they are one test.
+/// Both parts measure the memory of the process, so they are one test.
 #[test]
 fn users_are_small() {
-    // It lives on: what it gave back would be taken again, and not be seen.
+    // It is not dropped, because its memory would be reused and not be measured.
     let _first = a_million_users_fit_into_a_gibibyte();
     so_they_do_with_a_nonce_each();
 }
@@ -108,7 +108,7 @@ fn a_million_users_fit_into_a_gibibyte() -> Driver {
     let bytes = (resident() - before) / 1_000_000;
     println!("{bytes} bytes a user");
     assert!(bytes < 600, "{bytes} bytes a user");
-    // An hour later most have thought.
+    // After an hour, most have finished thinking.
     driver.handle_timeout(Timestamp::from_millis(3_600_000), &mut nowhere);
     assert_eq!(driver.session_count(), 1_000_000);
     driver

@@ -1,4 +1,5 @@
-//! Mixes by weight over loopback, both ends here: each member is answered by its own callee, whatever the number of threads.
+//! Mixes by weight over loopback, with both ends here: each member is answered by its own callee, with any number of
+//! threads.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,7 +33,7 @@ fn each_member_is_answered_by_its_own_callee() {
             let count = called[name] as f64;
             assert!((count - 600.0 * share).abs() < 4.0 * deviation, "{name}: {count}");
         }
-        // A call of the baseline rings for 250 ms, a proxy-200 for one: each was answered by who belongs to it.
+        // A call of the baseline rings for 250 ms, a proxy-200 call does not: each was answered by its own callee.
         let times = phase.caller.answer(MethodId::Invite, ResponseClass::Success).expect("calls");
         let quick = called["proxy-200"] as f64 / (called["proxy-200"] + called["baseline"]) as f64;
         assert!(times.quantile(quick - 0.01) < Duration::from_millis(240), "{threads} threads");

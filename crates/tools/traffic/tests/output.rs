@@ -1,4 +1,4 @@
-//! From a run over loopback to what is shown of it.
+//! From a run over loopback to its output.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn a_run_is_measured_slice_by_slice_and_shown() {
     (options.rate, options.time, options.threads) = (200.0, Some(Duration::from_millis(2_500)), 2);
     let (plan, about) = options.plan().expect("a plan");
     let run = Run::prepare(plan).expect("sockets");
-    // Both ends are here, so this process is the server, too.
+    // Both ends are in this process, so it is also the server.
     let watcher =
         SamplerThread::start(&[std::process::id()], run.clock(), Duration::from_millis(100)).expect("it runs");
     let mut report = run.go().expect("a run");

@@ -1,4 +1,4 @@
-//! SIPp's scenario files: what becomes of each element, what is warned of, what is refused, and files from strangers.
+//! SIPp's scenario files: the result of each element, warnings, rejections, and untrusted files.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ fn compile(text: &str) -> Result<Scenario, Diagnostic> {
     Scenario::compile("file.xml", text.as_bytes(), &[], &Options::default())
 }
 
-/// `SEND`, then `inner`, in a scenario; on its third line.
+/// Returns a scenario with `SEND` and then `inner`, which is on its third line.
 fn around(inner: &str) -> String {
     format!("<scenario>\n{}\n{inner}\n</scenario>\n", SEND.replace('\n', "&#10;"))
 }
@@ -24,7 +24,7 @@ fn good(inner: &str) -> Scenario {
     scenario
 }
 
-/// Steps in few words.
+/// Returns the steps in short form.
 fn steps(script: &Script) -> String {
     let words = script.steps.iter().map(|step| match step {
         Step::Send { repeat, .. } => {
@@ -193,7 +193,7 @@ fn what_is_not_done_is_warned_of_by_name_and_place() {
         ),
         ("<pause>text</pause>", 8, "'text'"),
         ("<recv response=\"200\" lost=\"5\"/>", 22, "lost"),
-        ("<recv request=\"PING\"/>", 7, "not told apart"),
+        ("<recv request=\"PING\"/>", 7, "not distinguished"),
         ("<recv response=\"200\" ontimeout=\"x\"/><label id=\"x\"/>", 22, "no effect"),
         ("<label id=\"_unexp.main\"/>", 1, "_unexp.main"),
         ("<nop next=\"x\" test=\"a\"/><label id=\"x\"/>", 15, "'a' is never given a value"),
@@ -242,7 +242,7 @@ fn what_is_wrong_is_refused_with_place_and_remedy() {
         ("<recv response=\"200\" timeout=\"soon\"/>", 22, "no number"),
         ("<recv response=\"200\" response_txn=\"t\"/>", 22, "start_txn=\"t\""),
         ("<recv request=\"[\" regexp_match=\"true\"/>", 7, "not closed"),
-        ("<recv request=\"PING\" regexp_match=\"true\"/>", 7, "no method"),
+        ("<recv request=\"PING\" regexp_match=\"true\"/>", 7, "none of the methods"),
         ("<pause milliseconds=\"-1\"/>", 8, "no number"),
         ("<pause distribution=\"bell\"/>", 8, "there are fixed, uniform"),
         ("<pause distribution=\"normal\" mean=\"1\"/>", 1, "needs stdev"),
@@ -291,10 +291,10 @@ fn whole_files_that_are_no_scenarios_are_refused() {
         ("<html/>", 1, "begins with <html>"),
         ("<scenario/>", 1, "neither <send> nor <recv>"),
         ("<scenario>\n<send>", 2, "</send> is missing"),
-        ("<scenario>\n<send>\n<![CDATA[ x", 3, "no XML"),
-        ("<scenario>\n</send>", 2, "no XML"),
-        ("<scenario>\n<recv response=\"200/></scenario>", 2, "no XML"),
-        ("<scenario/>\n<scenario/>", 2, "behind its end"),
+        ("<scenario>\n<send>\n<![CDATA[ x", 3, "not XML"),
+        ("<scenario>\n</send>", 2, "not XML"),
+        ("<scenario>\n<recv response=\"200/></scenario>", 2, "not XML"),
+        ("<scenario/>\n<scenario/>", 2, "after its end"),
         ("<scenario><recv response=\"200\"/></scenario>", 1, "receiving a response"),
         ("<scenario><pause/><recv request=\"INVITE\"/></scenario>", 1, "begins with the <recv>"),
         ("<!DOCTYPE x [\n<!ENTITY a \"b\">]>\n<scenario/>", 1, "declarations"),
@@ -349,7 +349,7 @@ fn files_from_strangers_cost_no_more_than_their_size() {
     }
 }
 
-/// Cuts and flips in scenarios that are sound: whatever comes of it, no panic.
+/// Cuts and flips bytes in valid scenarios: nothing panics.
 #[test]
 fn damaged_files_do_no_harm() {
     let text = around(

@@ -14,7 +14,7 @@ use strowger_traffic::sipp::{Options, Role, Scenario, Table};
 
 const CALLS: u64 = 200;
 
-/// A socket as an outbox.
+/// A socket used as an outbox.
 struct Socket {
     socket: UdpSocket,
     slot: Vec<u8>,
@@ -37,7 +37,7 @@ impl Outbox for Socket {
     fn close(&mut self, _: u32) {}
 }
 
-/// SIPp as a child, which ends with the test.
+/// SIPp as a child process, which ends with the test.
 struct Sipp(Child);
 
 impl Sipp {
@@ -70,7 +70,7 @@ fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios").join(name)
 }
 
-/// A scenario file of ours, which SIPp reads too; `None` where there is no SIPp.
+/// Returns a scenario file of this project that SIPp reads too; `None` without SIPp.
 fn our_own(name: &str) -> Option<Scenario> {
     Command::new("sipp").arg("-v").output().ok()?;
     let table = Arc::new(Table::read(&file("users.csv")).unwrap_or_else(|error| panic!("{error}")));
@@ -79,15 +79,15 @@ fn our_own(name: &str) -> Option<Scenario> {
     Some(scenario)
 }
 
-/// Whether a process listens there: what SIPp itself has no way to say.
+/// Returns whether a process listens at a port, as SIPp does not report it.
 fn is_bound(port: u16) -> bool {
     let table = std::fs::read_to_string("/proc/net/udp").expect("Linux");
     let wanted = format!("0100007F:{port:04X}");
     table.lines().filter_map(|line| line.split_whitespace().nth(1)).any(|local| local == wanted)
 }
 
-/// A port for SIPp that nobody else takes before SIPp has it: the kernel gives out none of this range (32768 and more), and no
-/// other test of this process or of another draws the same.
+/// Returns a port that nothing else takes before SIPp does: it is below the kernel's ephemeral range (32768 and up),
+/// and no other test of this or another process draws it.
 fn port_for_sipp() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
@@ -100,12 +100,13 @@ fn port_for_sipp() -> u16 {
     }
 }
 
-/// Our own socket, which keeps its port from the beginning on.
+/// Returns a socket that keeps its port from the start.
 fn own_socket() -> UdpSocket {
     UdpSocket::bind("127.0.0.1:0").expect("loopback")
 }
 
-/// Plays one end until SIPp has ended; calls begin every few milliseconds where we call. Whether SIPp was content.
+/// Plays one end until SIPp has ended; as the caller, begins a call every few milliseconds. Returns whether SIPp
+/// succeeded.
 fn play(scenario: &Scenario, socket: UdpSocket, remote: u16, mut sipp: Sipp) -> (Driver, bool) {
     let port = socket.local_addr().expect("bound").port();
     socket.set_read_timeout(Some(Duration::from_millis(2))).expect("a time-out");
@@ -204,7 +205,7 @@ fn scenario_files_run_on_either_side() {
     sipp_calls(&["-sf", &path("chatter.xml")], our_own("listener.xml"));
 }
 
-/// The engine with scenarios as its ends: both here, and one here with SIPp there.
+/// Runs the engine with scenarios as its ends: both ends here, and one end here with SIPp as the other.
 #[test]
 fn the_engine_runs_scenarios() {
     let (Some(uac), Some(uas)) = (built_in("uac"), built_in("uas")) else { return };

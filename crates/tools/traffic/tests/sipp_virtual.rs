@@ -1,4 +1,4 @@
-//! Scenario files against each other in virtual time: compiled, both ends in one process, no sockets.
+//! Scenario files against each other in virtual time: compiled, both ends in one process, without sockets.
 
 mod wire;
 
@@ -16,14 +16,14 @@ fn at(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// A caller's and a callee's scenario, and the wire between them.
+/// A caller's and a callee's scenario, and the link between them.
 struct Pair {
     now: Timestamp,
     caller: Driver,
     callee: Driver,
     up: Wire,
     down: Wire,
-    /// First lines, `>` from the caller.
+    /// Start lines; `>` is from the caller.
     trace: Vec<String>,
     messages: Vec<String>,
     lose: Box<dyn FnMut(&str) -> bool>,
@@ -52,7 +52,7 @@ impl Pair {
         }
     }
 
-    /// A call, until nothing is left to do or `limit` has passed.
+    /// Runs a call until it ends or `limit` has passed.
     fn call(&mut self, limit: Duration) {
         self.caller.begin(self.now, 0, (0, 0), &mut self.up).expect("no limit");
         let end = self.now + limit;
@@ -119,7 +119,7 @@ fn compile_with(text: &str, tables: &[Arc<Table>], options: &Options) -> Scenari
     scenario
 }
 
-/// A scenario that SIPp has built in; `None` where there is no SIPp.
+/// Returns a scenario built into SIPp; `None` without SIPp.
 fn built_in(name: &str) -> Option<Scenario> {
     let output = Command::new("sipp").args(["-sd", name]).output().ok()?;
     let scenario =
@@ -179,16 +179,16 @@ fn the_branching_scenarios_branch() {
     let (Some(client), Some(server)) = (built_in("branchc"), built_in("branchs")) else { return };
     let mut pair = Pair::new(&client, &server);
     pair.call(Duration::from_secs(60));
-    // The server's pattern ua2 is not in From of the first call.
+    // From of the first call does not match the server's pattern ua2.
     assert_eq!(pair.trace(), ">REGISTER <200 >INVITE <180 <403 >BYE <200");
     pair.trace.clear();
-    // That of the second is: its user is called ua2.
+    // That of the second call does: its user is ua2.
     pair.call(Duration::from_secs(60));
     assert_eq!(pair.trace(), ">REGISTER <200 >INVITE <180 <100 <200 >ACK >BYE <200");
     assert_eq!(pair.carried(), (2, 2));
 }
 
-/// A request of a caller, with lines of its own.
+/// Returns a request of a caller with extra lines.
 fn request(method: &str, number: &str, more: &str) -> String {
     let tag = if method == "INVITE" { "" } else { "[peer_tag_param]" };
     format!(
@@ -198,7 +198,7 @@ fn request(method: &str, number: &str, more: &str) -> String {
     )
 }
 
-/// A response of a callee, with lines of its own.
+/// Returns a response of a callee with extra lines.
 fn response(status: &str, more: &str) -> String {
     format!(
         "<![CDATA[\n  SIP/2.0 {status}\n  [last_Via:]\n  [last_From:]\n  [last_To:];tag=callee\n  [last_Call-ID:]\n  \
@@ -212,7 +212,7 @@ fn scenario(inner: &str) -> String {
     )
 }
 
-/// A callee that answers each OPTIONS with 200, for ever.
+/// Returns a callee that answers each OPTIONS with 200, forever.
 fn echo(more: &str) -> Scenario {
     let text = scenario(&format!(
         "<label id=\"again\"/><recv request=\"OPTIONS\" timeout=\"3000\" ontimeout=\"end\"/>\n<send next=\"again\">{}</send>\n\
@@ -372,7 +372,7 @@ fn time_outs_lead_where_they_say() {
 
 #[test]
 fn conditions_chances_and_jumps_are_followed() {
-    // Three rounds, counted by a variable; the message that is passed over is never sent.
+    // Three rounds, counted by a variable. The skipped message is never sent.
     let text = scenario(&format!(
         "<nop><action><assign assign_to=\"n\" value=\"0\"/></action></nop><label id=\"round\"/>\
          <send condexec=\"skipped\">{}</send>{}\
@@ -470,7 +470,7 @@ fn messages_get_lost_and_pauses_are_as_long_as_said() {
     assert!((3_500..3_502).contains(&tick.parse::<u32>().expect("milliseconds")), "{tick}");
 }
 
-/// A callee that hangs up: its BYE has the caller's Call-ID, tag, route set and contact, though time has passed.
+/// A callee that hangs up after a pause: its BYE has the caller's Call-ID, tag, route set and contact.
 #[test]
 fn a_callee_sends_requests_in_the_callers_dialog() {
     let caller = compile(&scenario(&format!(

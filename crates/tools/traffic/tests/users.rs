@@ -1,5 +1,5 @@
-//! The multicore paper's users, 60 times faster, as the wire shows them: what becomes of calls, how long they ring and last,
-//! when users register and call again. All in virtual time.
+//! The multicore paper's users at 60 times the speed, as seen on the wire: outcomes of calls, ring and hold times,
+//! registrations and the times between calls. All in virtual time.
 
 mod virtual_users;
 
@@ -16,7 +16,7 @@ use virtual_users::{Seen, World};
 
 const SPEED: f64 = 60.0;
 const USERS: u32 = 2_000;
-/// Two hours and the warm-up of ten minutes.
+/// Two hours, plus the warm-up of ten minutes, at 60 times the speed.
 const TIME: Duration = Duration::from_secs(130);
 
 fn users(set: &[(&str, &str)], speed: f64) -> Workload {
@@ -24,7 +24,7 @@ fn users(set: &[(&str, &str)], speed: f64) -> Workload {
     Workload::parse("users", &set, speed).expect("the model")
 }
 
-/// What the wire shows of a call.
+/// A call as seen on the wire.
 #[derive(Debug, Default)]
 struct Call {
     user: String,
@@ -66,7 +66,7 @@ fn seconds(from: Option<Timestamp>, to: Option<Timestamp>) -> f64 {
     to.saturating_since(from).as_secs_f64()
 }
 
-/// A Kolmogorov-Smirnov test at a level of a thousandth; the run's seed is fixed, so that it passes always or never.
+/// Asserts a Kolmogorov–Smirnov test at the 0.1 % level. The run's seed is fixed, so it passes always or never.
 fn assert_law(what: &str, mut sample: Vec<f64>, law: impl Fn(f64) -> f64) {
     assert!(sample.len() > 150, "{what}: {} values", sample.len());
     let distance = ks_distance(&mut sample, law);
@@ -75,7 +75,7 @@ fn assert_law(what: &str, mut sample: Vec<f64>, law: impl Fn(f64) -> f64) {
     assert!(p > 0.001, "{what}: D = {distance} at n = {}, p = {p}", sample.len());
 }
 
-/// The law of a log-normal of this mean and sigma.
+/// Returns the distribution function of a log-normal with this mean and sigma.
 fn log_normal(mean: f64, sigma: f64) -> impl Fn(f64) -> f64 {
     let law = LogNormal::new(mean.ln() - sigma * sigma / 2.0, sigma).expect("a law");
     move |x| law.cdf(x)
@@ -96,7 +96,7 @@ fn the_wire_shows_the_mix_the_times_and_the_intervals_of_the_model() {
     let mut world = World::new(&workload, USERS, &workload.activities);
     let begun = world.now;
     world.run(TIME, true);
-    // Nobody calls any more; all who talk come to their end.
+    // No new calls begin; all calls in progress end.
     world.run(Duration::from_secs(3_600), false);
     assert_eq!((world.caller.session_count(), world.callee.session_count()), (0, 0));
     let calls = calls(&world.seen);
@@ -107,10 +107,10 @@ fn the_wire_shows_the_mix_the_times_and_the_intervals_of_the_model() {
     accounts_are_met(&world, &calls);
 }
 
-/// 65, 30 and 5 %, within four standard deviations. On the wire a class of calls is told by the caller's tag.
+/// Asserts 65, 30 and 5 %, within four standard deviations. On the wire, the caller's tag tells the class of a call.
 fn mix_is_met(calls: &[Call]) {
     let n = calls.len() as f64;
-    // A user calls once in an hour of thinking, a ring time and a hold time.
+    // A user makes one call per cycle: an hour of thinking, a ring time and a hold time.
     let cycle = 3_600.0 + 8.0 + 0.65 * 300.0 + 0.30 * 30.0;
     let expected = f64::from(USERS) * TIME.as_secs_f64() * SPEED / cycle;
     assert!((n / expected - 1.0).abs() < 0.06, "{n} calls for {expected}");
@@ -148,8 +148,8 @@ fn times_are_met(calls: &[Call]) {
     assert_law("patience lasts", patience, uniform(1.0 / SPEED, 15.0 / SPEED));
 }
 
-/// From the end of a call, or the beginning of the run, to the user's next call: exponential. Times that would have ended behind
-/// the run are not seen, so each is measured against those that would have been.
+/// Asserts that the time from the end of a call, or the beginning of the run, to the user's next call is exponential.
+/// Times that would end after the run are not observed, so each is compared with the distribution truncated there.
 fn thinking_is_met(calls: &[Call], begun: Timestamp) {
     let mut by_user: BTreeMap<&str, Vec<&Call>> = BTreeMap::new();
     for call in calls {
@@ -171,7 +171,8 @@ fn thinking_is_met(calls: &[Call], begun: Timestamp) {
     assert_law("think times", next, uniform(0.0, 1.0));
 }
 
-/// Each user every ten minutes, 60 times faster; not all at once; good for the fifteen minutes that are not compressed.
+/// Asserts that each user registers every ten minutes, at 60 times the speed, not all at once, and for 15 minutes,
+/// which are not compressed.
 fn registrations_are_met(seen: &[Seen], begun: Timestamp) {
     let mut by_user: BTreeMap<&str, Vec<Timestamp>> = BTreeMap::new();
     let sent = seen.iter().filter(|message| message.what == "REGISTER" && message.has_credentials);
@@ -194,7 +195,7 @@ fn registrations_are_met(seen: &[Seen], begun: Timestamp) {
     assert_eq!(refused, sent.count(), "each is authenticated");
 }
 
-/// What the meters say is what the wire shows.
+/// Asserts that the meters agree with the wire.
 fn accounts_are_met(world: &World, calls: &[Call]) {
     let meter = world.caller.meter();
     assert!(meter.began.add_up());
@@ -202,7 +203,7 @@ fn accounts_are_met(world: &World, calls: &[Call]) {
     let cancelled = calls.iter().filter(|call| call.cancelled.is_some()).count() as u64;
     assert_eq!(meter.scripts[2].carried, cancelled);
     assert_eq!(meter.scripts.iter().map(|script| script.sent).sum::<u64>(), meter.began.sent);
-    // Two INVITEs a call, two BYEs where it was answered, a CANCEL where it was not; all well.
+    // Two INVITEs per call, two BYEs if it was answered, a CANCEL if not; all succeed.
     let n = calls.len() as u64;
     for (verb, count) in
         [(MethodId::Invite, 2 * n), (MethodId::Bye, 2 * (n - cancelled)), (MethodId::Cancel, cancelled)]
@@ -223,7 +224,7 @@ fn transactions_that_fail_are_counted_and_nothing_else() {
     let mut world = World::new(&workload, 500, &workload.activities);
     let mut asked = 0_u64;
     world.refuses = Box::new(move |message| {
-        // An INVITE whose CANCEL is refused would stay unanswered.
+        // An INVITE whose CANCEL is rejected would stay unanswered.
         let may_fail = !matches!(message.what.as_str(), "ACK" | "CANCEL");
         asked += u64::from(may_fail);
         may_fail && asked.is_multiple_of(50)
@@ -246,7 +247,7 @@ fn transactions_that_fail_are_counted_and_nothing_else() {
     let mut all = caller.clone();
     all.merge(callee);
     assert!(all.sum().share() < 0.995, "{:?}", all.sum());
-    // Who was refused thinks again and calls again.
+    // A rejected caller thinks again and calls again.
     let mut users: Vec<_> = world.seen.iter().filter(|seen| seen.what == "503").map(|seen| &seen.from).collect();
     users.dedup();
     let again = users.iter().filter(|user| {

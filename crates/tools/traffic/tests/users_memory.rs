@@ -1,4 +1,5 @@
-//! A million of the multicore paper's users, with all calls that they have at once, in the memory that docs/operating/load.md says.
+//! A million of the multicore paper's users, with all their concurrent calls, in the memory that
+//! docs/operating/load.md states.
 
 mod virtual_users;
 
@@ -9,16 +10,16 @@ use strowger_traffic::workload::Workload;
 use virtual_users::World;
 
 const USERS: u32 = 1_000_000;
-/// Of the model's time: long enough to see what a call costs.
+/// In the model's time: long enough to measure the memory of a call.
 const TIME: Duration = Duration::from_secs(60);
-/// Calls of a million users that are going on at once: each user's are a ring time and a hold time of each think time.
+/// Concurrent calls of a million users: each has one for a ring time and a hold time per think time.
 const AT_ONCE: usize = 60_000;
-/// What a user may take who waits, in bytes: a time and a count for each of two habits.
+/// Maximum memory of an idle user, in bytes: a time and a count for each of two activities.
 const WAITING: usize = 56;
-/// What all may take, in bytes; the program's own 25 MB are beside it.
+/// Maximum memory of all users, in bytes, apart from the program's own 25 MB.
 const ALL: usize = 256 << 20;
 
-/// Resident memory of this process in bytes.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> usize {
     let text = std::fs::read_to_string("/proc/self/statm").expect("Linux");
     let pages: usize = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
@@ -28,8 +29,8 @@ fn resident() -> usize {
 #[test]
 fn a_million_users_of_the_model_take_what_is_promised() {
     let workload = Workload::parse("users", &[], 1.0).expect("the model");
-    // A registration is over when it is answered; that a million users wait for their next one is what counts here, and it
-    // saves time to begin none.
+    // A registration ends with its answer. Only the users that wait for their next one matter here, and beginning
+    // none saves time.
     let lazily = |habit: &Activity| match habit.who {
         CallRole::Caller => habit.clone(),
         CallRole::Callee => Activity { gap: strowger_traffic::law::Law::parse("1d").expect("a law"), ..habit.clone() },
@@ -42,11 +43,11 @@ fn a_million_users_of_the_model_take_what_is_promised() {
     world.run(TIME, true);
     let (caller, callee) = (world.caller.session_count(), world.callee.session_count());
     assert!(caller > 10_000 && callee > 10_000, "{caller} and {callee} sessions");
-    // What a call costs both ends, with all that was over meanwhile.
+    // Memory of a call at both ends, including everything that ended meanwhile.
     let call = (resident() - before - waiting) / caller;
     let all = waiting + call * AT_ONCE;
     println!("{} bytes a user who waits, {call} bytes a call; {} MiB for all", waiting / USERS as usize, all >> 20);
-    // A page or two of the process's own is in it.
+    // It includes a page or two of the process itself.
     assert!(waiting < (WAITING + 1) * USERS as usize, "{waiting} bytes");
     assert!(all < ALL, "{all} bytes");
 }

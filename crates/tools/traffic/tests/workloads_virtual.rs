@@ -1,4 +1,4 @@
-//! Workloads with both ends in one process in virtual time: no sockets, no sleeping.
+//! Workloads with both ends in one process in virtual time, without sockets or sleeping.
 
 mod wire;
 
@@ -25,18 +25,18 @@ fn callee_at() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 5070))
 }
 
-/// Both ends of a workload, and a network between them that delays and loses.
+/// Both ends of a workload, and a network between them with delay and loss.
 struct Pair {
     now: Timestamp,
     workload: Workload,
     caller: Driver,
     callee: Driver,
-    /// What is on its way, by when it arrives: to the callee or not.
+    /// Messages in flight, by arrival time: whether to the callee, and the bytes.
     flying: BTreeMap<(Timestamp, u64), (bool, Vec<u8>)>,
     sent: u64,
     begun: u64,
     rng: Rng,
-    /// The share of messages that is lost, and the delays of those that are not.
+    /// Share of messages that are lost, and the delays of the others.
     loss: f64,
     delay: (Duration, Duration),
     trace: Vec<String>,
@@ -98,7 +98,7 @@ impl Pair {
         }
     }
 
-    /// Goes on for a time.
+    /// Runs for a time.
     fn run(&mut self, time: Duration) {
         let end = self.now + time;
         loop {
@@ -125,7 +125,7 @@ impl Pair {
         self.now = end;
     }
 
-    /// One session alone, and what was sent in it.
+    /// Runs a single session and returns the messages sent in it.
     fn once(text: &str, set: &[(&str, &str)]) -> (String, Self) {
         let mut pair = Self::new(text, set);
         pair.begin();
@@ -133,7 +133,7 @@ impl Pair {
         (pair.trace.join(" "), pair)
     }
 
-    /// So many sessions, one every 10 ms, over a network that loses and reorders.
+    /// Runs `count` sessions, one every 10 ms, over a network that loses and reorders messages.
     fn many(text: &str, set: &[(&str, &str)], count: u64, loss: f64) -> Self {
         let mut pair = Self::new(text, set);
         (pair.loss, pair.delay) = (loss, (Duration::from_millis(1), Duration::from_millis(40)));
@@ -150,7 +150,7 @@ impl Pair {
         self.caller.meter()
     }
 
-    /// The accounts of the caller's script of this name.
+    /// Returns the outcomes of the caller's script with this name.
     fn of(&self, name: &str) -> OutcomeCounts {
         let place = self.workload.callers.iter().position(|script| script.name == name).expect(name);
         self.callers().scripts.get(place).copied().unwrap_or_default()
@@ -314,7 +314,7 @@ fn calls_with_requests_inside_come_through_a_network_that_loses() {
     assert_share("callee sends", pair.of("callee sends").carried, 400, 0.5);
 }
 
-/// Within five sigmas of the binomial.
+/// Asserts a share within five standard deviations of the binomial distribution.
 #[track_caller]
 fn assert_share(name: &str, count: u64, of: u64, share: f64) {
     let (count, of) = (count as f64, of as f64);
@@ -412,7 +412,7 @@ fn faults_come_through_a_network_that_loses() {
 fn what_is_wrong_with_faults_is_said() {
     for (text, what) in [
         ("lost-ack", "has no share"),
-        ("lost-sock=1%", "is no fault"),
+        ("lost-sock=1%", "is not a fault"),
         ("no-bye=101%", "has no share from 0"),
         ("no-bye=1%,no-bye=1%", "twice"),
         ("no-bye=60%,garbage=60%", "more than 100%"),

@@ -11,6 +11,7 @@ use crate::register::via_matches;
 use crate::router::ForwardOptions;
 
 impl<'a, 'm> Request<'a, 'm> {
+    //= rfc3261#16.4:goes-on
     /// Returns the effective Request-URI.
     pub(super) fn uri(&self) -> Option<Uri<'a>> {
         if self.routes.is_uri_from_last_route {

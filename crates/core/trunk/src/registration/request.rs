@@ -8,12 +8,26 @@ use super::{Registration, RequestParams};
 use crate::challenge::{DigestInput, parse_challenge};
 
 impl Registration {
-    //= rfc3261#10.2
+    //= rfc3261#8.1.1:mandatory-fields
+    //= rfc3261#8.1.1.2:no-to-tag
+    //= rfc3261#8.1.1.3:from-tag
+    //= rfc3261#8.1.1.4:one-call-id
+    //= rfc3261#8.1.1.5:cseq-method
+    //= rfc3261#8.1.1.6:max-forwards
+    //= rfc3261#8.1.1.6:seventy
+    //= rfc3261#8.1.1.7:inserts-via
+    //= rfc3261#8.1.1.7:sip-2-0
+    //= rfc3261#8.1.1.7:branch
+    //= rfc3261#8.1.3.5:same-call
+    //= rfc3261#10.2:fields
+    //= rfc3261#10.2:one-call-id
+    //= rfc3261#10.2.4:one-call-id
     pub(super) fn write_register(&mut self, sending: &RequestParams<'_>, out: &mut Vec<u8>) {
         let trunk = Arc::clone(&self.trunk);
         let Some(account) = &trunk.account else { return };
         let RequestParams { sent_by, transport, branch } = *sending;
         self.removing = self.leaving;
+        //= rfc3261#10.2.2:removal
         let expires = if self.leaving { 0 } else { self.expires.as_secs() };
         let parameter = match transport {
             Transport::Udp => String::new(),
@@ -29,8 +43,12 @@ impl Registration {
         push(&[b"To: <", &account.from, b">\r\n"]);
         push(&[b"Call-ID: ", &self.call_id, b"\r\n"]);
         push(&[b"CSeq: ", self.cseq.to_string().as_bytes(), b" REGISTER\r\n"]);
+        //= rfc3261#10.2:no-action
+        //= rfc3261#10.2.4:own-bindings
         push(&[b"Contact: <", &self.contact, b">\r\n"]);
         push(&[b"Expires: ", expires.to_string().as_bytes(), b"\r\n"]);
+        //= rfc3261#8.1.1.9:supported
+        //= rfc3261#8.1.1.9:standard-tags
         //= rfc3327#5.1
         // Lets a proxy on the path ask that requests come back through it.
         push(&[b"Supported: path\r\n"]);

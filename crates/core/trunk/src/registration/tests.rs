@@ -98,6 +98,11 @@ fn secs(seconds: u64) -> Duration {
 }
 
 //= rfc3581#3:empty
+//= rfc3261#8.1.1.4:one-call-id
+//= rfc3261#10.2:one-call-id
+//= rfc3261#10.2:cseq
+//= rfc3261#10.2:no-action
+//= rfc3261#10.2.4:own-bindings
 #[test]
 fn a_register_is_as_rfc_3261_wants_it() {
     let mut desk = Desk::start();
@@ -114,6 +119,87 @@ fn a_register_is_as_rfc_3261_wants_it() {
     assert_eq!(desk.header("CSeq"), Some("2 REGISTER"));
     assert_eq!(desk.header("Call-ID").map(str::to_owned), call_id);
     assert_eq!(desk.header("Contact"), Some("<sip:4930123@192.0.2.9:5060;transport=tcp>"));
+}
+
+//= rfc3261#8.1.1:mandatory-fields
+//= rfc3261#8.1.1.2:no-to-tag
+//= rfc3261#8.1.1.3:from-tag
+//= rfc3261#8.1.1.6:max-forwards
+//= rfc3261#8.1.1.6:seventy
+//= rfc3261#8.1.1.7:inserts-via
+//= rfc3261#8.1.1.7:sip-2-0
+//= rfc3261#8.1.1.9:supported
+//= rfc3261#8.1.1.9:standard-tags
+//= rfc3261#10.2:fields
+#[test]
+fn a_register_has_what_every_request_has() {
+    let desk = Desk::start();
+    assert_eq!(desk.header("Via"), Some("SIP/2.0/UDP 192.0.2.9:5060;branch=z9hG4bK1;rport"));
+    assert_eq!(desk.header("Max-Forwards"), Some("70"));
+    assert_eq!(desk.header("To"), Some("<sip:acct@carrier.example>"), "without a tag");
+    assert!(desk.header("From").is_some_and(|from| from.starts_with("<sip:acct@carrier.example>;tag=")));
+    assert!(desk.header("Call-ID").is_some() && desk.header("CSeq").is_some());
+    assert_eq!(desk.header("Supported"), Some("path"), "RFC 3327, and no other extension");
+    let other = Desk::of(Trunk { name: "other".into(), ..trunk() }, 7);
+    assert_ne!(desk.registration.call_id, other.registration.call_id);
+}
+
+//= rfc3261#8.1.1.5:cseq-below-2-31
+#[test]
+fn a_cseq_stays_below_2_to_the_31() {
+    let mut desk = Desk::start();
+    desk.registration.cseq = (1 << 31) - 1;
+    desk.registration.retry_at_next_hop();
+    desk.send();
+    assert_eq!(desk.header("CSeq"), Some("0 REGISTER"));
+}
+
+//= rfc3261#8.1.3.2:unknown-final
+#[test]
+fn an_unknown_failure_is_as_400_or_600() {
+    for (status, state) in [
+        ("400 Bad Request", State::Refused),
+        ("499 New", State::Refused),
+        ("600 Busy Everywhere", State::Refused),
+        ("699 New", State::Refused),
+        ("601 New", State::Refused),
+        ("408 Request Timeout", State::Failing),
+        ("480 Temporarily Unavailable", State::Failing),
+        ("500 Server Internal Error", State::Failing),
+        ("599 New", State::Failing),
+        ("300 Multiple Choices", State::Failing),
+        ("399 New", State::Failing),
+    ] {
+        let mut desk = Desk::start();
+        assert!(desk.answer(status, ""));
+        assert_eq!(desk.state(), state, "{status}");
+    }
+    let mut desk = Desk::start();
+    desk.answer("299 New", "Expires: 60\r\n");
+    assert_eq!(desk.state(), State::Registered);
+}
+
+//= rfc3261#8.1.3.5:same-call
+#[test]
+fn credentials_are_sent_in_the_same_call_with_the_next_cseq() {
+    let mut desk = Desk::start();
+    let fields = |desk: &Desk| ["Call-ID", "To", "From"].map(|name| desk.header(name).map(str::to_owned));
+    let before = fields(&desk);
+    desk.answer("401 Unauthorized", NONCE);
+    desk.send();
+    assert_eq!((fields(&desk), desk.header("CSeq")), (before, Some("2 REGISTER")));
+}
+
+//= rfc3261#10.2:ignores-record-route
+//= rfc3261#10.2:no-route-set
+#[test]
+fn a_record_route_in_the_answer_leads_nowhere() {
+    let mut desk = Desk::start();
+    assert!(desk.answer("200 OK", "Record-Route: <sip:192.0.2.77;lr>\r\nExpires: 600\r\n"));
+    desk.advance();
+    desk.send();
+    assert!(desk.sent.starts_with("REGISTER sip:carrier.example SIP/2.0\r\n"));
+    assert_eq!(desk.header("Route"), None);
 }
 
 #[test]
@@ -148,6 +234,7 @@ fn what_was_granted_is_found_where_it_stands() {
 }
 
 //= rfc7616#3.3:refused
+//= rfc3261#8.1.3.5:answers-challenges
 #[test]
 fn a_challenge_is_answered_once() {
     let mut desk = Desk::start();
@@ -230,6 +317,7 @@ fn a_longer_time_is_agreed_to_once() {
     }
 }
 
+//= rfc3261#10.2.7:no-hurry
 #[test]
 fn failures_wait_twice_as_long_each_time() {
     let mut desk = Desk::start();
@@ -295,6 +383,7 @@ fn another_place_of_the_registrar_is_tried_at_once() {
     assert_eq!(desk.state(), State::Registered);
 }
 
+//= rfc3261#10.2.2:removal
 #[test]
 fn it_leaves_with_an_expiry_of_nothing() {
     let mut desk = Desk::start();
@@ -312,6 +401,7 @@ fn it_leaves_with_an_expiry_of_nothing() {
     assert_eq!(desk.registration.status(desk.now).registered_until, None);
 }
 
+//= rfc3261#10.2:one-at-a-time
 #[test]
 fn leaving_waits_for_the_answer_that_is_under_way() {
     let mut desk = Desk::start();

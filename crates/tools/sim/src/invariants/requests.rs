@@ -87,6 +87,7 @@ impl Invariants {
         let branch = super::key(&branch_of(message.via()), message.method());
         if let Some((_, index)) = self.downstream.get(&branch) {
             let known = &upstream.branches[*index];
+            //= rfc3261#16.6:unique-part
             let same = known.bytes == message.bytes() && known.flow == flow;
             broken_unless(same, Rule::ForwardedOnce, || format!("repeated otherwise: {}", shown()))?;
             let moves = known.moved_in == self.step.number;

@@ -35,6 +35,7 @@ impl Invariants {
             let allowed = status != Status::REQUEST_TIMEOUT && (!status.is_provisional() || status == Status::TRYING);
             broken_unless(allowed, Rule::NonInviteResponses, shown)?;
         }
+        //= rfc3261#16.7:no-100
         if status == Status::TRYING && !upstream.stateless {
             let asked = self.step.request.as_ref().is_some_and(|(asked, _)| *asked == key);
             broken_unless(asked, Rule::ResponseUnchanged, || {
@@ -67,6 +68,8 @@ impl Invariants {
     /// Checks that the 2xx received in this step was forwarded upstream.
     pub(super) fn check_success(&self, sent: &[SentMessage]) -> Verdict {
         let Some(expected) = &self.step.expected else { return Ok(()) };
+        //= rfc3261#16.7:body
+        //= rfc3261#16.7:keeps-fields
         let passed = sent.iter().any(|sent| sent.bytes == *expected);
         broken_unless(passed, Rule::EverySuccess, || format!("not passed up: {}", summary(expected)))
     }
@@ -85,6 +88,7 @@ impl Invariants {
         broken_unless(repeated, Rule::Repeated, || format!("not repeated: {}", summary(&answer.bytes)))
     }
 
+    //= rfc3261#8.2.6.1:final-soon
     /// Checks that a new INVITE is answered at once, at least with 100, and so is every other request that is not
     /// forwarded.
     pub(super) fn check_begun(&self, now: Timestamp) -> Verdict {

@@ -1,17 +1,17 @@
-//! Bursts: a Markov-modulated Poisson process. It stays in each state for an exponential time, has there a rate of its own,
-//! and goes round the states in their order.
+//! Bursts: a Markov-modulated Poisson process. It stays in each state for an exponential time, with that state's own
+//! rate, and visits the states in cyclic order.
 
 use rand_distr::{Distribution as _, Exp1};
 
 use crate::law::{LawError, Rng, parse_time};
 
-/// The states: rate in arrivals a second, mean stay in seconds.
+/// States: rate in arrivals per second, mean stay in seconds.
 #[derive(Clone, Debug)]
 pub struct Mmpp {
     states: Vec<(f64, f64)>,
 }
 
-/// Where the process is.
+/// Current state of the process.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct State {
     index: usize,
@@ -20,10 +20,10 @@ pub(super) struct State {
 }
 
 impl Mmpp {
-    /// Reads `rates=R1;R2;…,stay=T1;T2;…`.
+    /// Parses `rates=R1;R2;…,stay=T1;T2;…`.
     ///
     /// # Errors
-    /// Where a list is missing, or they are not equally long.
+    /// If a list is missing, or the lists differ in length.
     pub fn parse(inner: &str) -> Result<Self, LawError> {
         let wrong = || {
             LawError("bursts are mmpp(rates=500;2000,stay=1s;200ms): as many stays as rates, two or more".to_owned())
@@ -48,18 +48,18 @@ impl Mmpp {
         Ok(Self { states })
     }
 
-    /// The rate in the long run.
+    /// Returns the long-run rate.
     #[must_use]
     pub fn rate(&self) -> f64 {
         let arrivals: f64 = self.states.iter().map(|(rate, stay)| rate * stay).sum();
         arrivals / self.states.iter().map(|(_, stay)| stay).sum::<f64>()
     }
 
-    /// The time to the next arrival, in seconds.
+    /// Returns the time to the next arrival, in seconds.
     pub(super) fn gap(&self, state: &mut State, rng: &mut Rng) -> f64 {
         let unit = |rng: &mut Rng| -> f64 { Exp1.sample(rng) };
         let mut gap = 0.0;
-        // What is still to be lived through, in expected arrivals: it carries over from one state to the next.
+        // Remaining expected arrivals until the next one; carries over from one state to the next.
         let mut amount = unit(rng);
         loop {
             let (rate, stay) = self.states.get(state.index).copied().unwrap_or((1.0, 1.0));

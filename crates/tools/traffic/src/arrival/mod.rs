@@ -1,8 +1,8 @@
-//! When calls begin: an open loop, in which they come when the law says, whatever the answers.
+//! Times of arrivals, as an open loop: calls begin by the law, independent of answers.
 //!
-//! All threads of a run walk the same sequence of moments, which the seed determines, and each takes every n-th. So their
-//! sum is exactly the law, of whatever kind, and the number of threads changes no moment. Walking costs some ten
-//! nanoseconds a call and thread.
+//! All threads of a run generate the same sequence of times, which the seed determines, and each takes every n-th.
+//! Their union follows the law exactly, whatever its kind, and the number of threads changes no time. Generating
+//! costs some ten nanoseconds per call and thread.
 
 mod mmpp;
 mod trace;
@@ -17,7 +17,7 @@ use rand::SeedableRng as _;
 use crate::law::{Law, LawError, Rng, form_of, time_of};
 pub use mmpp::Mmpp;
 
-/// The law of arrivals, before a run.
+/// Law of arrivals.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     form: Form,
@@ -26,25 +26,25 @@ pub struct Arrivals {
 
 #[derive(Clone, Debug)]
 enum Form {
-    /// Gaps of this law.
+    /// Independent gaps with this law.
     Gaps(Law),
     /// Bursts.
     Mmpp(Mmpp),
-    /// Gaps from a file, in nanoseconds; the run ends with them.
+    /// Gaps from a file, in nanoseconds; the run ends with the last one.
     Recorded(Arc<[u64]>),
-    /// The rate rises or falls evenly from one to another, then stays; evenly spaced or Poisson.
+    /// A rate that changes linearly from one value to another and then stays; evenly spaced or Poisson.
     Ramp { from: f64, to: f64, over: f64, is_poisson: bool },
 }
 
-/// The names, as error messages and `--help` show them.
+/// Names of the laws for error messages and `--help`.
 pub const ARRIVALS: &str = "poisson, uniform (evenly spaced), mmpp(rates=500;2000,stay=1s;200ms), ramp(from=100,to=2000,over=60s[,poisson]), \
     file(PATH,unit=us), trace(FILE.pcap,method=INVITE,speed=2), or a law of the gaps, as gamma(shape=0.5), whose mean is one over the rate";
 
 impl Arrivals {
-    /// Reads a law of arrivals with `rate` calls a second, where the law does not give a rate of its own.
+    /// Parses a law of arrivals, with `rate` calls per second if the law gives no rate of its own.
     ///
     /// # Errors
-    /// What is wrong, and which laws there are.
+    /// What is wrong, and which laws exist.
     pub fn parse(text: &str, rate: f64) -> Result<Self, LawError> {
         let text = text.trim();
         let (name, inner) = text.split_once('(').map_or((text, ""), |(name, rest)| (name, rest.trim_end_matches(')')));
@@ -74,25 +74,25 @@ impl Arrivals {
         Ok(Self { form, text: text.into() })
     }
 
-    /// Poisson arrivals at `rate` a second.
+    /// Creates Poisson arrivals with `rate` per second.
     #[must_use]
     pub fn poisson(rate: f64) -> Self {
         Self { form: Form::Gaps(Law::exponential(time_of(1.0 / rate))), text: "poisson".into() }
     }
 
-    /// Evenly spaced arrivals at `rate` a second.
+    /// Creates evenly spaced arrivals with `rate` per second.
     #[must_use]
     pub fn uniform(rate: f64) -> Self {
         Self { form: Form::Gaps(Law::constant(time_of(1.0 / rate))), text: "uniform".into() }
     }
 
-    /// Gaps of a recording, in nanoseconds.
+    /// Creates arrivals from recorded gaps in nanoseconds.
     #[must_use]
     pub fn recorded(gaps: Vec<u64>) -> Self {
         Self { form: Form::Recorded(gaps.into()), text: "recorded".into() }
     }
 
-    /// The arrivals in a second, in the long run, where there is a long run.
+    /// Returns the long-run rate of arrivals per second, if it is defined.
     #[must_use]
     pub fn rate(&self) -> Option<f64> {
         match &self.form {
@@ -107,7 +107,7 @@ impl Arrivals {
         }
     }
 
-    /// The moments that thread `index` of `threads` takes, in nanoseconds from the beginning of the run.
+    /// Returns the arrival times of thread `index` of `threads`, in nanoseconds from the beginning of the run.
     #[must_use]
     pub fn times(&self, seed: u64, index: usize, threads: usize) -> ArrivalTimes {
         ArrivalTimes {
@@ -148,7 +148,7 @@ fn ramp(inner: &str) -> Result<Form, LawError> {
     }
 }
 
-/// The thesis's form: one number a line.
+/// Parses the thesis's format: one number per line.
 fn recorded(path: &str, text: &str, unit: &str) -> Result<Arc<[u64]>, LawError> {
     let unit = crate::law::parse_time(&format!("1{unit}"))
         .ok_or_else(|| LawError(format!("{path}: the unit is one of ns, us, ms, s, as file({path},unit=us)")))?;
@@ -172,7 +172,7 @@ fn recorded(path: &str, text: &str, unit: &str) -> Result<Arc<[u64]>, LawError> 
     Ok(gaps.into())
 }
 
-/// Moments of arrivals, in order.
+/// Iterator of arrival times, in order.
 #[derive(Clone, Debug)]
 pub struct ArrivalTimes {
     form: Form,
@@ -185,7 +185,7 @@ pub struct ArrivalTimes {
 }
 
 impl ArrivalTimes {
-    /// The next moment of all threads together.
+    /// Advances to the next arrival time of all threads.
     fn advance(&mut self) -> Option<()> {
         let gap = match &self.form {
             Form::Gaps(law) => law.seconds(&mut self.rng) * 1e9,
@@ -204,14 +204,14 @@ impl ArrivalTimes {
     }
 }
 
-/// How long after `at` the integral of the rate has grown by `amount`.
+/// Returns the time after `at` in which the integral of the rate grows by `amount`.
 fn ramp_gap(from: f64, to: f64, over: f64, at: f64, amount: f64) -> f64 {
     if at >= over {
         return amount / to;
     }
     let slope = (to - from) / over;
     let now = from + slope * at;
-    // now·t + slope·t²/2 = amount, in the form that is sound for small slopes.
+    // now·t + slope·t²/2 = amount, solved in the form that is stable for small slopes.
     let root = now * now + 2.0 * slope * amount;
     if root >= 0.0 {
         let gap = 2.0 * amount / (now + root.sqrt());
@@ -227,7 +227,7 @@ fn ramp_gap(from: f64, to: f64, over: f64, at: f64, amount: f64) -> f64 {
 impl Iterator for ArrivalTimes {
     type Item = u64;
 
-    /// The next moment of this thread, in nanoseconds; `None` where a recording has ended.
+    /// Returns the next arrival time of this thread, in nanoseconds; `None` after the end of a recording.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "nanoseconds of a run; it saturates")]
     fn next(&mut self) -> Option<u64> {
         while self.number <= self.next_mine {
@@ -250,7 +250,7 @@ mod tests {
         moments.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e9).collect()
     }
 
-    /// Kolmogorov and Smirnov's statistic against the exponential law.
+    /// Returns the Kolmogorov-Smirnov statistic against the exponential law.
     fn ks(mut gaps: Vec<f64>, rate: f64) -> f64 {
         gaps.sort_by(f64::total_cmp);
         let n = gaps.len() as f64;
@@ -265,7 +265,7 @@ mod tests {
     fn poisson_passes_kolmogorov_and_smirnov() {
         let passed = (0..100).filter(|seed| {
             let gaps = gaps(&all(&Arrivals::poisson(1_000.0), *seed, 2_001));
-            // The 1 % point.
+            // Critical value at the 1 % level.
             ks(gaps, 1_000.0) < 1.628 / 2_000_f64.sqrt()
         });
         assert!(passed.count() >= 95);

@@ -1,4 +1,4 @@
-//! The instants of a capture: sessions begin when those of recorded traffic began.
+//! Times from a capture: sessions begin when those of the recorded traffic began.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use crate::law::LawError;
 use crate::replay::{Capture, gaps, opening};
 use crate::script::{Kind, MethodId};
 
-/// Reads `FILE[,method=METHOD][,speed=N]`: the gaps between the requests that begin something, in nanoseconds. Retransmissions
-/// and other hops of the same request, requests inside dialogs and the answers to challenges begin nothing.
+/// Parses `FILE[,method=METHOD][,speed=N]` and returns the gaps between requests that begin something, in
+/// nanoseconds. Retransmissions, other hops of the same request, requests inside dialogs, and answers to challenges
+/// do not count.
 pub(super) fn parse(inner: &str) -> Result<Arc<[u64]>, LawError> {
     let wrong = |what: &str| LawError(format!("{what}; a trace is trace(FILE.pcap[,method=INVITE][,speed=2])"));
     let mut parts = inner.split(',').map(str::trim);
@@ -39,10 +40,10 @@ pub(super) fn parse(inner: &str) -> Result<Arc<[u64]>, LawError> {
     Ok(gaps(&instants, speed).into())
 }
 
-/// When sessions began in a capture; of one method, where one is given.
+/// Returns when sessions began in a capture; only those of one method, if one is given.
 fn instants(capture: &Capture, method: Option<MethodId>) -> Vec<u64> {
     let mut seen = HashSet::with_hasher(FixedState::with_seed(1));
-    // By Call-ID and method, the request that was challenged last.
+    // CSeq of the request that was challenged last, by Call-ID and method.
     let mut challenged: HashMap<(&[u8], MethodId), u32, FixedState> = HashMap::with_hasher(FixedState::with_seed(2));
     let mut instants = Vec::new();
     for message in &capture.messages {

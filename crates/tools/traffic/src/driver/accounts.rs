@@ -1,5 +1,5 @@
-//! The accounts are exact at every moment, whatever happens: several threads, an overloaded server, losses, limits, a new
-//! count in the middle.
+//! The accounts are exact at every moment: with several threads, an overloaded server, losses, limits, and a restart
+//! of the counting in the middle.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -20,16 +20,16 @@ use crate::workload::{CallTimes, callee, caller};
 
 const THREADS: usize = 2;
 
-/// When a message arrives, its number, whether at the callee, and what it is.
+/// Arrival time, number, whether it goes to the callee, and the message.
 type Flying = (Timestamp, u64, bool, Vec<u8>);
 
-/// One thread's two ends with a slow server at the second, and a wire that loses some.
+/// Both ends of one thread, with a slow server at the callee and a lossy wire.
 struct Thread {
     caller: Driver,
     callee: Driver,
     service: Service,
     wire: Wire,
-    /// What is on its way.
+    /// Messages in flight.
     flying: BinaryHeap<Reverse<Flying>>,
     number: u64,
     lost: f64,
@@ -76,7 +76,7 @@ impl Thread {
             .min()
     }
 
-    /// Lets what was sent fly.
+    /// Puts the sent messages in flight.
     fn fly(&mut self, now: Timestamp, to_callee: bool, rng: &mut Rng) {
         while let Some(bytes) = self.wire.next() {
             self.number += 1;
@@ -110,7 +110,7 @@ impl Thread {
         self.fly(now, false, rng);
     }
 
-    /// What is still going on is what the accounts say.
+    /// Checks that the accounts match the running sessions.
     fn check(&self) {
         for (driver, ours) in [(&self.caller, true), (&self.callee, false)] {
             let Meter { began, answered, .. } = driver.meter();

@@ -1,4 +1,4 @@
-//! ACKs that no script sends: to refusals, their copies too, and to the further 2xx of an INVITE that was forked.
+//! ACKs that no script sends: to refusals and their copies, and to further 2xx of a forked INVITE.
 
 use std::net::SocketAddr;
 
@@ -12,11 +12,13 @@ use super::receive::IncomingMessage;
 use super::render::push_number;
 use super::{Driver, StepContext, dialog, hex, mix};
 
-/// So far above its INVITE's is the number of a BYE that ends a fork: no other request of the session has it.
+/// Distance of the CSeq of a BYE that ends a fork from that of its INVITE; no other request of the session comes this
+/// far.
 const FORK_NUMBERS: u32 = 1 << 20;
 
 impl Driver {
-    /// The ACK to a failure that the script has no ACK for (RFC 3261 §17.1.1.3), made of the response: it names all parts.
+    /// Sends the ACK to a failure for which the script has no ACK (RFC 3261 §17.1.1.3). It is made from the response,
+    /// which contains all parts.
     pub(super) fn acknowledge(&mut self, slot: u32, is_repeat: bool, walk: &mut StepContext<'_, '_>) {
         let (Some(session), Some(last)) = (self.sessions.get(slot), walk.last) else { return };
         let (link, peer, call) = (session.link, session.peer, session.call);
@@ -29,7 +31,7 @@ impl Driver {
         }
     }
 
-    /// A response to an INVITE whose call is over; false where it is of no such call.
+    /// Handles a response to an INVITE whose call is over; returns false if there is no such call.
     pub(super) fn acknowledge_again(
         &mut self,
         call: u64,
@@ -71,7 +73,7 @@ impl Driver {
     fn write_acknowledgement(&self, session: &Session, last: &Head<'_>, now: Timestamp, out: &mut Vec<u8>) -> bool {
         let value = |name| last.first(name).unwrap_or(&[]);
         let number = value(HeaderName::CSeq).split(|byte| *byte == b' ').next().unwrap_or(&[]);
-        // Its INVITE's request line and way are written anew, by the template that sent it.
+        // The template of the INVITE yields its Request-URI and Route again.
         let Some(invite) = self.invite_of(session, number) else { return false };
         let mut request = Vec::new();
         if self.render(session, invite, None, now, &mut request).is_err() {
@@ -98,7 +100,8 @@ impl Driver {
         true
     }
 
-    /// What the INVITE of this number was written by: the last one, or one of those that came before the call, which are alike.
+    /// Returns the template of the INVITE with this number: the last one, or one sent before the call was accepted;
+    /// those are alike.
     fn invite_of(&self, session: &Session, number: &[u8]) -> Option<&Template> {
         let number: u32 = std::str::from_utf8(number).ok()?.parse().ok()?;
         let script = self.script_of(session)?;
@@ -111,7 +114,7 @@ impl Driver {
         last.filter(is_invite).or_else(|| script.templates.iter().find(is_invite))
     }
 
-    /// Whether a 2xx to the session's INVITE is of another dialog than the session's.
+    /// Returns whether a 2xx to the session's INVITE belongs to another dialog than the session's.
     pub(super) fn is_of_other_fork(session: &Session, got: &IncomingMessage<'_>) -> bool {
         let tag_of = |value| NameAddr::parse(value).and_then(|party| party.tag());
         let ours = tag_of(dialog::parts(&session.dialog).peer);
@@ -119,12 +122,12 @@ impl Driver {
         ours.is_some() && theirs.is_some() && ours != theirs
     }
 
-    /// Whether a response answers a BYE of [`end_fork`](Self::end_fork).
+    /// Returns whether a response answers a BYE of [`end_fork`](Self::end_fork).
     pub(super) const fn is_of_forks_bye(session: &Session, got: &IncomingMessage<'_>) -> bool {
         matches!(got.method, MethodId::Bye) && got.number == session.invite_cseq.saturating_add(FORK_NUMBERS)
     }
 
-    /// Acknowledges a 2xx of a dialog that is not wanted, and ends that dialog. Each copy is answered alike.
+    /// Acknowledges a 2xx of an unwanted dialog and ends that dialog. Does the same for each copy of the 2xx.
     //= rfc3261#13.2.2.4
     pub(super) fn end_fork(&mut self, slot: u32, got: &IncomingMessage<'_>, walk: &mut StepContext<'_, '_>) {
         let Some(session) = self.sessions.get(slot) else { return };

@@ -1,4 +1,4 @@
-//! What actions need of the driver; what they do is in `script::run`.
+//! What actions need from the driver; `script::run` implements the actions.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::session::Value;
 
 use super::{Driver, LastMessage, StepContext};
 
-/// Lines of the log that are kept until they are taken.
+/// Maximum number of log lines that wait to be taken.
 const MAX_LOG: usize = 10_000;
 
-/// The longest pause that a variable may say.
+/// Longest pause that a variable may set.
 const MAX_PAUSE: Duration = Duration::from_secs(366 * 86_400);
 
 impl Driver {
-    /// Does a range of the script's actions; false where one says that the call fails.
+    /// Runs a range of the script's actions; returns false if one of them fails the call.
     pub(super) fn run_actions(&mut self, slot: u32, actions: Range<u16>, walk: &mut StepContext<'_, '_>) -> bool {
         let scripts = self.setup.scripts.clone();
         let Some(session) = self.sessions.get(slot) else { return true };
@@ -29,23 +29,23 @@ impl Driver {
         run(actions, &mut acting) == Outcome::Continue
     }
 
-    /// Whether a condition holds.
+    /// Returns whether a condition holds.
     pub(super) fn holds(&self, slot: u32, condition: &Condition) -> bool {
         let extra = self.sessions.get(slot).and_then(|session| session.extra.as_ref());
         holds(condition, extra.map_or(&[], |extra| &extra.variables))
     }
 
-    /// What a script has said of the run since it was last asked.
+    /// Takes the stop that a script has requested since the last call.
     pub const fn take_stop(&mut self) -> Option<Stop> {
         self.stop.take()
     }
 
-    /// The wall time (since 1970) at which the run's time is zero: what scripts write as the date.
+    /// Sets the wall time (since 1970) at which the run's time is zero. Scripts write dates from it.
     pub const fn set_wall(&mut self, wall_at_zero: Duration) {
         self.wall_at_zero = wall_at_zero;
     }
 
-    /// A variable that says milliseconds.
+    /// Returns the value of a variable that holds milliseconds.
     pub(super) fn millis(&self, slot: u32, variable: u16) -> Duration {
         let value = self.sessions.get(slot).map(|session| Self::variable(session, variable));
         let seconds = value.map_or(0.0, crate::script::run::number) / 1_000.0;
@@ -53,7 +53,7 @@ impl Driver {
     }
 }
 
-/// The status of a response.
+/// Returns the status of a response.
 pub(super) fn status_of(message: Option<LastMessage<'_>>) -> Option<u16> {
     match message?.head.start() {
         StartLine::Response { status, .. } => Some(status.code()),
@@ -61,12 +61,12 @@ pub(super) fn status_of(message: Option<LastMessage<'_>>) -> Option<u16> {
     }
 }
 
-/// A session whose actions are done.
+/// The session whose actions run.
 struct SessionEnvironment<'d, 'w, 'a, 'o> {
     driver: &'d mut Driver,
     slot: u32,
     walk: &'w mut StepContext<'a, 'o>,
-    /// Where variables go when the session is gone.
+    /// Variables for a session that is gone.
     nothing: Vec<Value>,
 }
 
@@ -93,7 +93,7 @@ impl ActionEnvironment for SessionEnvironment<'_, '_, '_, '_> {
                 kept.as_ref().map(LastMessage::of)
             }
         };
-        // A fragment has no credentials, which are all that can fail.
+        // Only credentials can fail, and a fragment has none.
         let _ = self.driver.render(session, template, last, self.walk.now, out);
     }
 
@@ -146,7 +146,7 @@ impl ActionEnvironment for SessionEnvironment<'_, '_, '_, '_> {
     }
 
     fn stop(&mut self, stop: Stop) {
-        // At once is more than soon.
+        // A stop at once outranks an orderly one.
         if self.driver.stop != Some(Stop::Now) {
             self.driver.stop = Some(stop);
         }

@@ -1,5 +1,5 @@
-//! What the driver answers by itself: requests without a session, those that a script does not wait for, and INVITEs that
-//! are cancelled. And where answers go.
+//! What the driver answers by itself: requests without a session, requests that a script does not expect, and
+//! cancelled INVITEs. Also the destinations of responses.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use crate::session::{ALONE, CANCELLED, NEVER, Session};
 use super::receive::IncomingMessage;
 use super::{Driver, LastMessage, StepContext};
 
-/// What stands before the class in a caller's tag.
+/// Separates the class from the rest of a caller's tag.
 pub(super) const CLASS_MARK: u8 = b'.';
 
-/// The class that a caller's tag says; those that say none are of the first.
+/// Returns the class in a caller's tag; a tag without one means the first class.
 fn class_of_tag(tag: &[u8]) -> u8 {
     let mark = tag.iter().rposition(|byte| *byte == CLASS_MARK);
     let digits = mark.and_then(|mark| tag.get(mark + 1..)).unwrap_or(&[]);
     strowger_message::parse_decimal(digits).and_then(|class| u8::try_from(class).ok()).unwrap_or(0)
 }
 
-/// A caller's tag without the class.
+/// Returns a caller's tag without the class.
 pub(super) fn without_class(tag: &[u8]) -> &[u8] {
     let digits = tag.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
     tag.split_at(tag.len() - digits).0.strip_suffix(&[CLASS_MARK]).unwrap_or(tag)
 }
 
-/// The port that a Via without one means.
+/// Port of a Via that names none.
 const DEFAULT_PORT: u16 = 5060;
 
 impl Driver {
-    /// A request of a session that its script does not wait for.
+    /// Handles a request of a session whose script does not expect it.
     pub(super) fn on_unexpected_request(
         &mut self,
         slot: u32,
@@ -64,12 +64,12 @@ impl Driver {
             MethodId::Cancel | MethodId::Bye if self.ends_invite(slot) => self.on_cancelled(slot, walk),
             MethodId::Bye => self.end(slot, Ending::Failed(Failure::Unexpected), walk),
             //= rfc3261#9.2
-            // What was answered already is not changed by a CANCEL.
+            // A CANCEL does not change what was already answered.
             _ => self.arm(slot),
         }
     }
 
-    /// A request that was answered without a step has come again.
+    /// Handles a retransmission of a request that was answered without a step.
     pub(super) fn answer_again(
         &mut self,
         slot: u32,
@@ -82,7 +82,8 @@ impl Driver {
         self.answer_stateless(call, alone_to(verb), to, request, walk);
     }
 
-    /// The script that answers a request that begins a call: of several, that of the caller's class.
+    /// Returns the script that answers a request that begins a call; if there are several, the one of the caller's
+    /// class.
     pub(super) fn script_answering(&self, verb: MethodId, request: &Head<'_>) -> Option<u16> {
         let mut all = self.setup.answers.iter().filter(|(answered, _)| *answered == verb).map(|(_, script)| *script);
         let first = all.next()?;
@@ -96,14 +97,14 @@ impl Driver {
         std::iter::once(first).chain(rest).find(|script| class_of(*script) == class).or(Some(first))
     }
 
-    /// Whether an INVITE waits for its final response, and can be answered.
+    /// Returns whether an INVITE waits for its final response and can be answered.
     fn ends_invite(&self, slot: u32) -> bool {
         let session = self.sessions.get(slot);
         session.is_some_and(|session| session.flags.is_pending && session.last.starts_with(b"INVITE "))
     }
 
-    /// Answers the session's INVITE with 487. A call ends with that, once the ACK has come; one that was answered before
-    /// goes on as it was.
+    /// Answers the session's INVITE with 487. A new call ends when the ACK arrives; a call that was answered before
+    /// continues unchanged.
     fn on_cancelled(&mut self, slot: u32, walk: &mut StepContext<'_, '_>) {
         self.write_cancelled(slot, false, walk);
         let (t1, repeats) = (self.setup.t1, self.setup.retransmits && !self.setup.transport.is_reliable());
@@ -120,7 +121,7 @@ impl Driver {
         self.arm(slot);
     }
 
-    /// A request came to a session whose INVITE was cancelled.
+    /// Handles a request to a session whose INVITE was cancelled.
     pub(super) fn on_request_after_cancel(
         &mut self,
         slot: u32,
@@ -144,7 +145,7 @@ impl Driver {
         self.arm(slot);
     }
 
-    /// Writes the 487 of a cancelled INVITE, which the session has kept.
+    /// Sends the 487 to a cancelled INVITE, which the session has stored.
     pub(super) fn write_cancelled(&mut self, slot: u32, is_repeat: bool, walk: &mut StepContext<'_, '_>) {
         let Some(template) = self.alone((487, "Request Terminated")) else { return };
         let Some(session) = self.sessions.get(slot) else { return };
@@ -176,7 +177,7 @@ impl Driver {
         }
     }
 
-    /// The message that such a status alone makes.
+    /// Returns the template of a response with this status that belongs to no script.
     fn alone(&mut self, (status, reason): (u16, &str)) -> Option<Arc<Template>> {
         if let Some((_, template)) = self.alone.iter().find(|(known, _)| *known == status) {
             return Some(Arc::clone(template));
@@ -189,7 +190,7 @@ impl Driver {
         Some(template)
     }
 
-    /// The line of the methods that are answered outside a dialog, and those that belong to each dialog.
+    /// Returns the Allow line: the methods that are answered outside a dialog and those that belong to every dialog.
     fn allowed(&self) -> String {
         let mut all: Vec<_> = self.setup.answers.iter().map(|(verb, _)| *verb).collect();
         all.extend([MethodId::Ack, MethodId::Bye, MethodId::Cancel, MethodId::Options]);
@@ -200,7 +201,7 @@ impl Driver {
     }
 }
 
-/// How requests are answered that no script waits for.
+/// Returns the response to a request that no script expects.
 const fn alone_to(verb: MethodId) -> (u16, &'static str) {
     match verb {
         MethodId::Bye
@@ -214,16 +215,16 @@ const fn alone_to(verb: MethodId) -> (u16, &'static str) {
     }
 }
 
-/// Whether a request is inside a dialog.
+/// Returns whether a request is inside a dialog.
 pub(super) fn has_tag(request: &Head<'_>) -> bool {
     request.first(HeaderName::To).and_then(NameAddr::parse).is_some_and(|to| to.tag().is_some())
 }
 
-/// Where the response to a request goes that came from `source` by datagram.
+/// Returns the destination of the response to a request that came from `source` by datagram.
 //= rfc3261#18.2.2
 //= rfc3581#4
-// To the address that it came from: with rport to its port, else to the port that the Via says.
-/// And whether the answer bears the Via as it is.
+// The source address; with rport the source port, else the port of the Via.
+/// The flag says whether the response carries the Via unchanged.
 pub(super) fn reply_address(request: &Head<'_>, source: SocketAddr) -> (SocketAddr, bool) {
     let via = request.first(HeaderName::Via).and_then(Via::parse_first);
     match via {
@@ -247,7 +248,7 @@ fn push_marked_via(value: &[u8], source: SocketAddr, out: &mut Vec<u8>) {
     let Some((via, rest)) = Via::parse_first(value) else { return out.extend_from_slice(value) };
     let mut text = via.text;
     if let Rport::Requested(name) = via.rport {
-        // The name is a part of the text.
+        // The name is a slice of the text.
         let end = (name.as_ptr() as usize + name.len()).saturating_sub(text.as_ptr() as usize);
         let (before, after) = text.split_at_checked(end).unwrap_or((text, &[]));
         out.extend_from_slice(before);
@@ -259,7 +260,7 @@ fn push_marked_via(value: &[u8], source: SocketAddr, out: &mut Vec<u8>) {
     out.extend_from_slice(text);
     //= rfc3261#18.2.1
     //= rfc3581#4
-    // Where the address differs, and always with rport.
+    // Needed if the address differs, and always with rport.
     let is_asked = matches!(via.rport, Rport::Requested(_)) || via.host().ip() != Some(source.ip());
     if is_asked && via.received.is_none() {
         drop(write!(out, ";received={}", source.ip()));

@@ -4,22 +4,22 @@ use strowger_foundation::Timestamp;
 
 use super::{ConnectionLifetime, Driver, Outbox, StepContext};
 
-/// In the numbers of sessions that are begun again and again by the same user; others do not come so far.
+/// Flag in the numbers of sessions that one user repeats; other session numbers stay below it.
 const AGAIN: u64 = 1 << 47;
 /// Why a call did not begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// [`Setup::max_sessions`] are running.
+    /// [`Setup::max_sessions`] sessions are running.
     Sessions,
     /// No connection can be opened.
     Connections,
 }
 
 impl Driver {
-    /// A call that the law of arrivals says now: `script` runs, for these users.
+    /// Begins a call that the arrival law demands at this time: runs `script` for these users.
     ///
     /// # Errors
-    /// The call is counted as offered and refused.
+    /// Counts the call as offered and refused.
     pub fn begin(
         &mut self,
         now: Timestamp,
@@ -30,10 +30,10 @@ impl Driver {
         self.begin_late((now, now), script, (caller, callee), out)
     }
 
-    /// As [`begin`](Self::begin), of a call that was due some time before now.
+    /// Begins a call as [`begin`](Self::begin) does, for a call that was due earlier than now.
     ///
     /// # Errors
-    /// The call is counted as offered and refused.
+    /// Counts the call as offered and refused.
     pub fn begin_late(
         &mut self,
         (now, due): (Timestamp, Timestamp),
@@ -45,9 +45,9 @@ impl Driver {
         self.offer((now, due), script, (caller, callee), (identity, 0), out)
     }
 
-    /// As [`begin_late`](Self::begin_late), of what a user does again: with the same Call-ID and socket as the times before, and the
-    /// next number of CSeq behind `cseq`, which was the last. A user must have one such session at a time, and a calling end have its
-    /// address for itself.
+    /// Begins a session as [`begin_late`](Self::begin_late) does, for something that a user repeats: with the same
+    /// Call-ID and socket each time, and the CSeq that follows `cseq`, the last one used. A user may have only one
+    /// such session at a time, and a calling end must have its address to itself.
     //= rfc3261#10.2
     // All registrations of a phone use the same Call-ID, and CSeq counts them.
     ///
@@ -111,7 +111,7 @@ impl Driver {
         session.flags.is_ours = true;
         session.flags.epoch = epoch;
         session.flags.owns_link = owns_link;
-        // A branch is made of its number, and none is used twice.
+        // A branch contains its number, so none is used twice.
         (session.cseq, session.branches) = (cseq, cseq);
         if is_stream {
             self.sessions.move_to_link(slot, link);
@@ -126,7 +126,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The sessions that steps have begun; each counts as offered.
+    /// Begins the sessions that steps have started; each counts as offered.
     pub(super) fn begin_started(&mut self, now: Timestamp, out: &mut dyn Outbox) {
         while let Some((script, caller, callee)) = self.started.pop() {
             let identity = (self.sessions.len() < self.setup.max_sessions).then(|| self.next_call());
@@ -137,8 +137,8 @@ impl Driver {
         }
     }
 
-    /// The number of the next session that this end begins, the hash of its Call-ID, and its socket: answers come to those who
-    /// listen at our address, and the call must be one of this driver's among them.
+    /// Returns the number of the next session that this end begins, the hash of its Call-ID, and its socket. Several
+    /// drivers may listen at our address, so this skips numbers whose call would belong to another one.
     fn next_call(&mut self) -> (u64, u64, u32) {
         let sockets = self.locals.len().max(1) as u64;
         loop {

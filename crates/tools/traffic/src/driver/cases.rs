@@ -1,4 +1,4 @@
-//! Rare cases of one end, in virtual time: cancelled calls, closed connections, callers who are gone, credentials.
+//! Rare cases of one end, in virtual time: cancelled calls, closed connections, vanished callers, credentials.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::population::Users;
 use crate::script::{Ending, Extract, Failure, MethodId, Pattern, Script, ScriptBuilder};
 use crate::workload::{CallTimes, callee, caller, registering};
 
-/// Keeps what is sent, by which link and to whom; connections are numbers.
+/// Records what is sent, on which link and to which peer; connections are numbers.
 #[derive(Default)]
 pub(super) struct Recorder {
     slot: Vec<u8>,
@@ -29,7 +29,7 @@ impl Recorder {
         self.sent.pop_front().expect("a message")
     }
 
-    /// First lines of all that was sent.
+    /// Returns the first lines of everything that was sent.
     pub(super) fn lines(&mut self) -> Vec<String> {
         let first = |text: &str| text.lines().next().unwrap_or_default().to_owned();
         self.sent.drain(..).map(|(_, _, text)| first(&text)).collect()
@@ -79,7 +79,7 @@ pub(super) fn callee_of(times: &CallTimes) -> Driver {
     Driver::new(setup)
 }
 
-/// Lets time pass up to `seconds` behind the beginning.
+/// Advances time to `seconds` after the beginning.
 pub(super) fn pass(driver: &mut Driver, seconds: u64, out: &mut Recorder) {
     let end = T0 + Duration::from_secs(seconds);
     while let Some(at) = driver.poll_timeout().filter(|at| *at <= end) {
@@ -87,7 +87,7 @@ pub(super) fn pass(driver: &mut Driver, seconds: u64, out: &mut Recorder) {
     }
 }
 
-/// A request of a call, behind a proxy.
+/// Returns a request of a call, behind a proxy.
 pub(super) fn request(method: &str, number: u32, vias: &[&str], to_tag: &str) -> String {
     let vias: String = vias.iter().map(|via| format!("Via: SIP/2.0/UDP {via}\r\n")).collect();
     format!(
@@ -204,11 +204,11 @@ fn answers_go_where_the_request_came_from() {
         ringing.contains("Via: SIP/2.0/UDP 10.0.0.9:7;rport=9;branch=z9hG4bKa;received=127.0.0.1\r\n"),
         "{ringing}"
     );
-    // The answer is repeated to the same place.
+    // The response is repeated to the same address.
     out.sent.clear();
     pass(&mut driver, 1, &mut out);
     assert_eq!(out.next().1, address("127.0.0.1:9"));
-    // Without rport, to the port of the Via; who is not in a call is answered likewise.
+    // Without rport, responses go to the port of the Via; so do those to requests outside a call.
     receive(&mut driver, T0, &invite.replace("c1", "c2").replace(";rport", ""), &mut out);
     assert_eq!(out.next().1, address("127.0.0.1:7"));
     out.sent.clear();
@@ -235,7 +235,7 @@ fn a_caller_answers_the_callees_bye_to_who_sent_it() {
     assert_eq!(to, address("127.0.0.1:77"));
 }
 
-/// A response that copies what it must.
+/// Returns a response that copies what RFC 3261 requires.
 pub(super) fn response(request: &str, status: u16, more: &str) -> String {
     let copied = ["Via", "From", "Call-ID", "CSeq"].map(|name| {
         let line = request.lines().find(|line| line.starts_with(name) && line[name.len()..].starts_with(':'));
@@ -258,7 +258,7 @@ fn a_closed_connection_fails_who_waits_and_no_one_else() {
     }
     let invites: Vec<_> = out.sent.drain(..).collect();
     assert_eq!(invites.iter().map(|(link, _, _)| *link).collect::<Vec<_>>(), [0, 1, 2]);
-    // The first talks, the second still waits for its answer; the third's connection stays.
+    // The first call is answered, the second still waits; the third one's connection stays open.
     driver.handle_message(
         T0,
         T0,
@@ -282,12 +282,12 @@ fn a_closed_connection_fails_who_waits_and_no_one_else() {
     assert!(driver.meter().began.add_up());
 }
 
-/// A registrar that challenges who has no credentials, with our server's own code.
+/// A registrar that challenges requests without credentials, with our server's own code.
 struct Registrar {
     authenticator: Authenticator,
     policy: Policy,
     now: Timestamp,
-    /// The requests that were challenged.
+    /// Requests that were challenged.
     challenged: u64,
 }
 
@@ -299,7 +299,7 @@ impl Registrar {
         Self { authenticator, policy, now: Timestamp::from_millis(9_000_000), challenged: 0 }
     }
 
-    /// The answer to a request, and whether it was accepted.
+    /// Returns the response to a request, and whether the request was accepted.
     fn answer(&mut self, request: &str, edit: impl Fn(&str) -> String) -> (String, bool) {
         let message = Message::parse(request.as_bytes()).expect("a request");
         let ha1 = |name: &[u8], algorithm| {
@@ -324,7 +324,7 @@ impl Registrar {
     }
 }
 
-/// Lets a user register, and gives the count of each request's nonce: none where it had no credentials.
+/// Registers a user and returns the nonce count of each request; `None` for a request without credentials.
 fn register(driver: &mut Driver, registrar: &mut Registrar, user: u32, out: &mut Recorder) -> Vec<Option<u32>> {
     driver.begin(T0, 0, (user, user), out).expect("room");
     let mut counts = Vec::new();
@@ -355,7 +355,7 @@ fn each_session_is_challenged_unless_nonces_are_reused() {
     assert_eq!(register(&mut driver, &mut registrar, 1, &mut out), [Some(2)]);
     assert_eq!(register(&mut driver, &mut registrar, 2, &mut out), [None, Some(1)], "another user");
     assert_eq!(register(&mut driver, &mut registrar, 1, &mut out), [Some(3)]);
-    // An hour later the nonce is too old.
+    // An hour later the nonce has expired.
     registrar.now += Duration::from_secs(7_200);
     assert_eq!(register(&mut driver, &mut registrar, 1, &mut out), [Some(4), Some(1)]);
     assert_eq!(register(&mut driver, &mut registrar, 1, &mut out), [Some(2)]);

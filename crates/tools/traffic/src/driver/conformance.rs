@@ -1,5 +1,5 @@
-//! What RFC 3261 asks of either end beside the usual course of a call, in virtual time: copies of messages, forks, routes,
-//! timers, several who challenge.
+//! What RFC 3261 requires of either end beside the usual course of a call, in virtual time: retransmissions, forks,
+//! routes, timers, several challengers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn field<'a>(message: &'a str, name: &str) -> &'a str {
     values.next().unwrap_or_else(|| panic!("{name} in {message}")).1
 }
 
-/// A response with another tag.
+/// Returns a response with another tag.
 fn of_fork(request: &str, status: u16, tag: &str, contact: &str) -> String {
     response(request, status, "").replace(";tag=x", &format!(";tag={tag}")).replace("u1@127.0.0.1:5070", contact)
 }
@@ -47,7 +47,7 @@ fn a_late_copy_of_an_invite_begins_no_call() {
     assert_eq!(out.lines(), Vec::<String>::new());
     let meter = driver.meter();
     assert_eq!((meter.answered.sent, meter.repeats_received, meter.unexpected), (1, 3, 0));
-    // Another request of the same call is none of that, nor is the same a long time later.
+    // Another request of the same call is not a copy, nor is the same one much later.
     receive(&mut driver, at(61_000), &request("INVITE", 3, &[PROXY, PHONE], ""), &mut out);
     receive(&mut driver, at(200_000), &copy.replace("c1", "c2"), &mut out);
     assert_eq!(driver.session_count(), 2);
@@ -122,7 +122,7 @@ fn each_copy_of_a_refusal_is_acknowledged() {
             assert_eq!(field(&copy, name), field(&ack, name));
         }
     }
-    // A response to no call of ours is none.
+    // A response that belongs to none of our calls gets no ACK.
     receive(&mut driver, at(500), &busy.replace("Call-ID: ", "Call-ID: z"), &mut out);
     assert_eq!(out.lines(), Vec::<String>::new());
     let meter = driver.meter();
@@ -130,7 +130,7 @@ fn each_copy_of_a_refusal_is_acknowledged() {
     assert!(meter.began.add_up());
 }
 
-/// Who is called and hangs up: it takes the dialog of the INVITE.
+/// A callee that hangs up: it takes its dialog from the INVITE.
 fn hanging_up() -> Script {
     let mut script = ScriptBuilder::new("hanging up");
     let (invited, talking, done) = (script.label(), script.label(), script.label());
@@ -192,12 +192,12 @@ fn each_dialog_of_a_forked_invite_is_acknowledged_and_one_is_kept() {
     assert!(bye.starts_with("BYE sip:b@127.0.0.1:5072 SIP/2.0\r\n") && field(&bye, "To").ends_with(";tag=bbb"));
     let branches = [&invite, &ack, &second, &bye].map(|message| field(message, "Via").to_owned());
     assert!((0..4).all(|at| !branches[..at].contains(&branches[at])), "{branches:?}");
-    // It comes again where the ACK was lost.
+    // It comes again if the ACK was lost.
     receive(&mut driver, T0, &other, &mut out);
     assert_eq!((out.next().2, out.next().2), (second, bye.clone()));
     receive(&mut driver, T0, &of_fork(&bye, 200, "bbb", "b@127.0.0.1:5072"), &mut out);
     assert_eq!((driver.session_count(), out.sent.len()), (1, 0));
-    // The call itself goes on, and its BYE waits for its own answer.
+    // The call itself continues, and its BYE waits for its own response.
     pass(&mut driver, 5, &mut out);
     let bye = out.next().2;
     assert_eq!(field(&bye, "To"), "<sip:u1@b>;tag=aaa");
@@ -270,7 +270,7 @@ fn a_method_that_is_not_allowed_is_told_which_are() {
     assert_eq!(field(&answer, "Allow"), "INVITE, ACK, BYE, CANCEL, OPTIONS");
 }
 
-/// A caller of the faults' and how it went on till its CANCEL.
+/// Returns a caller of the faults workload that has run until its CANCEL.
 fn cancelling(name: &str) -> (Driver, Recorder, String, String) {
     let faults = Faults::parse(&format!("{name}=100%")).expect("a fault");
     let times = CallTimes::default();
@@ -381,7 +381,7 @@ fn who_is_cancelled_by_a_fault_ends_as_it_should() {
 #[test]
 fn who_was_hung_up_on_says_so_again_where_that_was_lost() {
     let workload = Workload::parse("mid-call", &[], 1.0).expect("built in");
-    // The callee of this one sends what is in the call, as the class in the caller's tag tells it.
+    // The callee takes the caller's class from the tag and sends accordingly.
     let script = workload.callers.iter().find(|script| script.class > 0).expect("a script").clone();
     let (mut driver, mut out) = (Driver::new(setup(vec![script])), Recorder::default());
     driver.begin(T0, 0, (1, 2), &mut out).expect("room");
@@ -438,7 +438,7 @@ fn numbers_go_round() {
     }
 }
 
-/// A change in mid-call is refused: its ACK takes the way of the request that it is to, not that of the call's first one.
+/// A refused re-INVITE: its ACK takes the route of that request, not that of the call's first INVITE.
 #[test]
 fn a_refused_change_is_acknowledged_along_the_way_of_the_call() {
     let mid = MidCall { requests: vec![MidCallRequest::Hold], every: seconds(1), from_callee: 0.0 };
@@ -472,7 +472,7 @@ fn a_refused_change_is_acknowledged_along_the_way_of_the_call() {
             assert_eq!((uri(&ack), field(&ack, "Route")), (uri(&change), field(&change, "Route")));
             assert_eq!(field(&ack, "Via"), field(&change, "Via"));
         }
-        // That to the first INVITE may have been lost too.
+        // The ACK to the first INVITE may have been lost too.
         receive(&mut driver, at(1_200), &refused, &mut out);
         let ack = out.sent.back().expect("an ACK").2.clone();
         assert!(ack.starts_with("ACK sip:u2@example.com SIP/2.0\r\n") && !ack.contains("\r\nRoute: "), "{ack}");

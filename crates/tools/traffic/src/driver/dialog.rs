@@ -1,24 +1,24 @@
-//! The dialog of a session, as it is kept: one buffer of the other party, the next URI and the route set.
+//! The dialog of a session, stored in one buffer: the other party, the remote target and the route set.
 
 use std::net::SocketAddr;
 
 use strowger_message::{Head, HeaderName, NameAddr, SipUri, Uri, split_list};
 
-/// What a dialog's buffer holds.
+/// Contents of a dialog's buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Parts<'a> {
-    /// The value of To or From of the other party, with its tag.
+    /// The other party's To or From value, with its tag.
     pub peer: &'a [u8],
-    /// The remote target; empty where the other party said none.
+    /// Remote target; empty if the other party gave none.
     pub next: &'a [u8],
-    /// The Route line, its end included; empty where there is no route set.
+    /// The Route line with its line end; empty without a route set.
     pub routes: &'a [u8],
 }
 
-/// Two lengths of 16 bits in front.
+/// Length of the header: two 16-bit lengths.
 const FRONT: usize = 4;
 
-/// Reads a buffer.
+/// Parses a buffer.
 pub(super) fn parts(buffer: &[u8]) -> Parts<'_> {
     let Some((front, rest)) = buffer.split_first_chunk::<FRONT>() else { return Parts::default() };
     let (peer, next) = (u16::from_be_bytes([front[0], front[1]]), u16::from_be_bytes([front[2], front[3]]));
@@ -27,7 +27,7 @@ pub(super) fn parts(buffer: &[u8]) -> Parts<'_> {
     Parts { peer, next, routes }
 }
 
-/// Takes the dialog from a message: from a response by who sent the request, from a request by who answers it.
+/// Stores the dialog of a message: of a response at the sender of the request, of a request at its receiver.
 pub(super) fn store_dialog(buffer: &mut Vec<u8>, head: &Head<'_>, is_response: bool) {
     buffer.clear();
     let party = if is_response { HeaderName::To } else { HeaderName::From };
@@ -45,7 +45,7 @@ pub(super) fn store_dialog(buffer: &mut Vec<u8>, head: &Head<'_>, is_response: b
     }
     buffer.extend_from_slice(b"Route: ");
     //= rfc3261#12.1.2
-    // The caller takes the route set in reverse order.
+    // The caller reverses the route set.
     if is_response {
         let all: Vec<_> = routes.collect();
         for (index, route) in all.iter().rev().enumerate() {
@@ -65,7 +65,8 @@ pub(super) fn store_dialog(buffer: &mut Vec<u8>, head: &Head<'_>, is_response: b
     buffer.extend_from_slice(b"\r\n");
 }
 
-/// Where requests inside the dialog go: to the first route, else to the remote target, where that is an address.
+/// Returns the destination of requests inside the dialog: the first route, else the remote target, if that is an
+/// address.
 pub(super) fn destination(buffer: &[u8]) -> Option<SocketAddr> {
     let parts = parts(buffer);
     let route = parts.routes.strip_prefix(b"Route: ").and_then(|routes| split_list(routes).next());

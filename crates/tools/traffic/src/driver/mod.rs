@@ -1,9 +1,9 @@
-//! One end of calls on one thread, without sockets or clock: sessions that walk through scripts.
+//! One end of calls on one thread, without sockets or clock: sessions that run scripts.
 //!
-//! Messages come in by [`Driver::handle_message`], time by [`Driver::handle_timeout`], new calls by [`Driver::begin`].
-//! What goes out is written straight into the [`Outbox`] that each of them is given, while the message that is answered is
-//! still in the buffer that it was received into: so nothing is queued and nothing copied twice. A test's outbox is a list,
-//! the engine's are the sockets.
+//! Messages come in through [`Driver::handle_message`], time through [`Driver::handle_timeout`], new calls through
+//! [`Driver::begin`]. Each of them writes its output directly into the [`Outbox`] it is given, while the message
+//! being answered is still in its receive buffer. Nothing is queued and nothing is copied twice. A test's outbox is a
+//! list; the engine's are the sockets.
 
 #[cfg(test)]
 mod accounts;
@@ -49,97 +49,97 @@ use nonces::Nonces;
 use recent_calls::{RecentMap, RefusedCall};
 pub use retry::EndedSession;
 
-/// The wheel's tick is a millisecond; time runs so much faster for it, so that pauses are exact to 4 µs: messages that are due one
-/// after the other must not leave together, or pauses of any law would make bursts of them.
+/// Factor by which time runs faster for the timer wheel, whose tick is a millisecond. Pauses are so exact to 4 µs: if
+/// messages due one after the other left together, pauses of any law would turn into bursts.
 const WHEEL_SPEED: u64 = 256;
-/// Scripts that a driver has for itself at most, written for its own address: of a replay's many, which run once each, one
-/// copy for all drivers is enough.
+/// Maximum number of scripts that a driver specializes for its own address. Above it, as with the many single-use
+/// scripts of a replay, all drivers share one copy.
 const MAX_OWN_SCRIPTS: usize = 256;
-/// Steps that a session goes without waiting before it is taken to run in a circle.
+/// Steps that a session may run without waiting; beyond it the script is taken to loop.
 const MAX_STEPS: u32 = 10_000;
 
-/// What [`Setup::max_wait`] usually is: longer than calls take.
+/// Default of [`Setup::max_wait`]: longer than calls take.
 pub const MAX_WAIT: Duration = Duration::from_secs(12 * 3_600);
 
-/// Where what is sent goes.
+/// Destination of what a driver sends.
 pub trait Outbox {
-    /// An empty buffer for the next message on `link`.
+    /// Returns an empty buffer for the next message on `link`.
     fn slot(&mut self, link: u32) -> &mut Vec<u8>;
-    /// Lets what was written into the slot leave, to `peer` where the link is a datagram socket. Messages of one `call` keep their
+    /// Sends the contents of the slot, to `peer` if the link is a datagram socket. Messages of one `call` keep their
     /// order.
     fn commit(&mut self, link: u32, peer: SocketAddr, call: u64);
-    /// A connection to `peer`: one of its own for a session, or one of those that are shared. `None` where there cannot be
-    /// one: ports, files or a limit are exhausted.
+    /// Opens a connection to `peer` for one session, or returns a shared one. Returns `None` if ports, files or a
+    /// limit are exhausted.
     fn connect(&mut self, peer: SocketAddr, is_own: bool) -> Option<u32>;
-    /// A connection of a session's own is of no more use.
+    /// Closes a session's own connection.
     fn close(&mut self, link: u32);
 }
 
-/// How connections are used, where the transport has them (as in "One server per city", and SIPp's modes).
+/// How connections are used by transports that have them (as in "One server per city", and SIPp's modes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ConnectionLifetime {
-    /// A connection for each transaction.
+    /// One connection for each transaction.
     Transaction,
-    /// A connection for each call.
+    /// One connection for each call.
     Dialog,
-    /// Connections that were open before and are shared.
+    /// Shared connections that were opened beforehand.
     #[default]
     Persistent,
-    /// A connection that the first call of each user opens, and that stays for later ones.
+    /// A connection that the first call of each user opens and that stays for later calls.
     PersistentWithOpen,
 }
 
 /// What all drivers of one end have in common, and this driver's own part.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The scripts; sessions name them by number.
+    /// Scripts; sessions refer to them by index.
     pub scripts: Arc<[Script]>,
-    /// Which script answers a request that begins a call.
+    /// Script for each method that begins a call at the answering end.
     pub answers: Vec<(MethodId, u16)>,
-    /// The population.
+    /// Users.
     pub users: Arc<Users>,
-    /// Where calls go.
+    /// Destination of calls.
     pub remote: SocketAddr,
-    /// By what.
+    /// Transport of calls.
     pub transport: Transport,
     /// How connections are used.
     pub connection_lifetime: ConnectionLifetime,
-    /// Our own addresses: of each datagram socket, in the order of the links; where the transport has connections, that
-    /// which others can connect to.
+    /// Our addresses: that of each datagram socket, in the order of the links; for connections, the address that
+    /// others can connect to.
     pub locals: Vec<SocketAddr>,
-    /// Whether messages are repeated until they are answered (never over a reliable transport).
+    /// Whether messages are retransmitted until they are answered (never over a reliable transport).
     pub retransmits: bool,
     /// T1 (RFC 3261 §17.1.1.1).
     pub t1: Duration,
     /// T2.
     pub t2: Duration,
-    /// How long an INVITE may ring.
+    /// Longest time that an INVITE may ring.
     pub max_ring: Duration,
-    /// How long a script waits for a message at most, where it sets no time itself and nothing of its own is unanswered: a
-    /// callee whose caller is gone. The session is then lost.
+    /// Longest time that a script waits for a message if it sets no time itself and no request of its own is
+    /// unanswered, for example as a callee whose caller is gone. The session is then lost.
     pub max_wait: Duration,
-    /// Whether a user who was challenged once sends credentials at once from then on, with the same nonce and the next
-    /// count, until a new challenge comes (RFC 7616 §3.4). Else each session is challenged anew.
+    /// Whether a user that was challenged once sends credentials with every further request, with the same nonce and
+    /// the next count, until a new challenge comes (RFC 7616 §3.4). Otherwise each session is challenged anew.
     pub reuses_nonces: bool,
-    /// How often a session whose first request was refused with 503 and Retry-After tries again when that time is over. At 0, and
-    /// where a 503 has no Retry-After, it has failed (RFC 3261 §21.5.4).
+    /// How often a session whose first request was refused with 503 and Retry-After tries again after that time. At
+    /// 0, and for a 503 without Retry-After, the session fails (RFC 3261 §21.5.4).
     pub retries: u8,
-    /// Sessions at most.
+    /// Maximum number of sessions.
     pub max_sessions: usize,
-    /// Sessions for which room is made beforehand: to grow under load makes calls late.
+    /// Sessions to preallocate; growth under load makes calls late.
     pub expected: usize,
-    /// What no other run has: Call-IDs, tags and branches are made with it.
+    /// Number that no other run has; Call-IDs, tags and branches contain it.
     pub run: u64,
-    /// Which of the run's drivers it is.
+    /// Index of this driver among the run's drivers.
     pub number: u16,
-    /// Which of those it is that answer at its address.
+    /// This driver's part of the calls at its address.
     pub partition: Partition,
-    /// What randomness begins with.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl Setup {
-    /// A setup with RFC 3261's times and no limits to speak of.
+    /// Returns a setup with RFC 3261's timers and practically no limits.
     #[must_use]
     pub fn new(scripts: Arc<[Script]>, users: Arc<Users>, remote: SocketAddr, local: SocketAddr) -> Self {
         Self {
@@ -167,21 +167,21 @@ impl Setup {
     }
 }
 
-/// Which of several drivers that answer at one address this is, and how many they are. Each call belongs to one of them, by its
-/// Call-ID, whoever's socket a part of it comes to.
+/// Index of this driver among those that answer at one address, and their number. Each call belongs to one of them,
+/// by its Call-ID, regardless of the socket at which a message arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// From 0 on.
+    /// Index, from 0.
     pub index: u32,
-    /// At least one.
+    /// Number of drivers, at least 1.
     pub of: u32,
 }
 
 impl Partition {
-    /// Who answers alone.
+    /// The only driver at its address.
     pub const SINGLE: Self = Self { index: 0, of: 1 };
 
-    /// The other one whose call it is; `None` where it is this one's.
+    /// Returns the index of the driver that owns the call; `None` if this one does.
     #[expect(clippy::cast_possible_truncation, reason = "less than `of`")]
     const fn owner_elsewhere(self, call: u64) -> Option<u32> {
         let owner = (call % self.of as u64) as u32;
@@ -201,29 +201,29 @@ pub struct Driver {
     serial: u64,
     rng: Rng,
     meter: Meter,
-    /// How often counting began anew: each session is counted where it began.
+    /// Current round of counting; each session counts in the round in which it began.
     epoch: u8,
     /// Whether sessions that begin are counted.
     counts: bool,
     own: u64,
-    /// Sessions that a step of another one began, to be walked next.
+    /// Sessions that a step of another session started and that run next.
     started: Vec<(u16, u32, u32)>,
-    /// The sessions of ours that ended, where somebody wants to know.
+    /// Own sessions that have ended, if requested.
     ended: Option<Vec<EndedSession>>,
-    /// What users know of the server's nonces, where they keep them.
+    /// The users' nonces of the server, if users reuse them.
     nonces: Option<Nonces>,
-    /// The INVITEs of callers whose calls are over, and our calls that were refused.
+    /// INVITEs of callers whose calls are over, and own calls that were refused.
     answered: RecentMap<()>,
     refused: RecentMap<RefusedCall>,
-    /// Answers without a script, by their status.
+    /// Templates of responses without a script, by status.
     alone: Vec<(u16, Arc<Template>)>,
     log: Vec<String>,
-    /// What a script said of the run.
+    /// The stop that a script requested.
     stop: Option<crate::script::Stop>,
     wall_at_zero: Duration,
 }
 
-/// One of our addresses, as it is written.
+/// One of our addresses in its text forms.
 #[derive(Debug)]
 struct Local {
     ip: String,
@@ -241,33 +241,33 @@ impl Local {
     }
 }
 
-/// A step's surroundings.
+/// Context of a step.
 struct StepContext<'a, 'o> {
     now: Timestamp,
     out: &'o mut dyn Outbox,
-    /// The message that was received just now, where the session has not waited since.
+    /// The message just received, if the session has not waited since.
     last: Option<LastMessage<'a>>,
 }
 
-/// A message that was received, and what is known of it already, where it is a request that may be answered.
+/// The last message received, and what is already known of it if it is a request that may be answered.
 #[derive(Clone, Copy)]
 struct LastMessage<'a> {
     head: &'a strowger_message::Head<'a>,
-    /// The topmost Via names this address and asks for nothing: it is copied as it is for whoever is there.
+    /// Source address, if the topmost Via names it and requests no rport: a response to it copies the Via unchanged.
     plain_via: Option<std::net::IpAddr>,
-    /// Whether To has a tag.
+    /// Whether To has a tag, if known.
     has_tag: Option<bool>,
 }
 
 impl<'a> LastMessage<'a> {
-    /// Nothing is known of it.
+    /// Creates one of which nothing is known.
     const fn of(head: &'a strowger_message::Head<'a>) -> Self {
         Self { head, plain_via: None, has_tag: None }
     }
 }
 
 impl Driver {
-    /// A driver without sessions.
+    /// Creates a driver without sessions.
     #[must_use]
     pub fn new(mut setup: Setup) -> Self {
         let locals: Vec<Local> = setup.locals.iter().map(Local::of).collect();
@@ -300,39 +300,39 @@ impl Driver {
         }
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     #[must_use]
     pub const fn meter(&self) -> &Meter {
         &self.meter
     }
 
-    /// For what the engine counts.
+    /// Returns the meter for what the engine counts.
     pub const fn meter_mut(&mut self) -> &mut Meter {
         &mut self.meter
     }
 
-    /// Counts anew, and gives what was counted so far: sessions that go on stay unfinished there, and how they end is in
-    /// neither.
+    /// Restarts counting and returns the counts so far. Sessions in progress stay unfinished there; neither meter
+    /// counts how they end.
     pub fn restart_meter(&mut self) -> Meter {
         self.epoch = self.epoch.wrapping_add(1);
         self.counts = true;
         std::mem::take(&mut self.meter)
     }
 
-    /// Counts no session that begins from now on; those that are going on stay counted, and so is how they end.
+    /// Stops counting sessions that begin. Sessions in progress stay counted, and so does how they end.
     pub const fn stop_counting(&mut self) {
         self.counts = false;
     }
 
-    /// The round of counting in which a session that begins now is counted.
+    /// Returns the round of counting for a session that begins at this moment.
     const fn epoch_of_new(&self) -> u8 {
         if self.counts { self.epoch } else { self.epoch.wrapping_sub(1) }
     }
 
-    /// What was counted, at the end of counting: requests that nobody has answered for T1 and longer are
-    /// [open](crate::meter::Ends::open) in it. An INVITE that rings was answered.
+    /// Returns the counts at the end of counting. Requests that are unanswered for T1 or longer are
+    /// [open](crate::meter::TransactionCounts::open) in them; an INVITE that rings counts as answered.
     //= rfc3261#17.1.1.1
-    // T1 is an estimate of the round trip: before that, no answer says nothing.
+    // T1 is an estimate of the round-trip time: before it has passed, a missing answer means nothing.
     #[must_use]
     pub fn closing_meter(&self, now: Timestamp) -> Meter {
         let mut meter = self.meter.clone();
@@ -349,53 +349,53 @@ impl Driver {
         meter
     }
 
-    /// Lets [`take_ended`](Self::take_ended) say which sessions that this end began have ended.
+    /// Makes [`take_ended`](Self::take_ended) return the sessions of this end that have ended.
     pub fn watch_ends(&mut self) {
         self.ended.get_or_insert_default();
     }
 
-    /// A session of this end that has ended, each once.
+    /// Returns a session of this end that has ended, each once.
     pub fn take_ended(&mut self) -> Option<EndedSession> {
         self.ended.as_mut()?.pop()
     }
 
-    /// How many of the running sessions this end began.
+    /// Returns how many of the running sessions this end began.
     #[must_use]
     pub const fn originated_count(&self) -> u64 {
         self.own
     }
 
-    /// How many sessions are running.
+    /// Returns the number of running sessions.
     #[must_use]
     pub fn session_count(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Bytes in the buffers of sessions, beside the sessions themselves.
+    /// Returns the bytes in the buffers of sessions, without the sessions themselves.
     #[cfg(test)]
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.sessions.buffer_bytes()
     }
 
-    /// What scripts have logged.
+    /// Takes what scripts have logged.
     pub fn take_log(&mut self) -> Vec<String> {
         std::mem::take(&mut self.log)
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) next has something to do.
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is next due.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Timestamp> {
         let at = self.wheel.next_deadline()?;
         Some(Timestamp::from_nanos(at.as_nanos().div_ceil(WHEEL_SPEED)))
     }
 
-    /// Does what is due.
+    /// Handles everything that is due.
     pub fn handle_timeout(&mut self, now: Timestamp, out: &mut dyn Outbox) {
         self.handle_timeouts(now, usize::MAX, out);
     }
 
-    /// As [`handle_timeout`](Self::handle_timeout), for at most so many sessions: what has come meanwhile may make the others'
-    /// needless.
+    /// Handles at most `most` due sessions: messages that have come meanwhile may make the others' timeouts
+    /// unnecessary.
     pub fn handle_timeouts(&mut self, now: Timestamp, most: usize, out: &mut dyn Outbox) {
         let wheel_now = Timestamp::from_nanos(now.as_nanos().saturating_mul(WHEEL_SPEED));
         for _ in 0..most {
@@ -409,8 +409,8 @@ impl Driver {
         self.begin_started(now, out);
     }
 
-    /// A connection was closed: sessions that this end began have failed where they wait for an answer to come by it. The
-    /// others open another one when they next send a request.
+    /// Handles a closed connection. Sessions that this end began fail if they wait for an answer on it; the others
+    /// open another connection when they next send a request.
     pub fn handle_closed(&mut self, now: Timestamp, link: u32, out: &mut dyn Outbox) {
         while let Some(slot) = self.sessions.first_on_link(link) {
             self.sessions.leave_link(slot);
@@ -442,17 +442,18 @@ impl Driver {
         self.hash(&text[..length])
     }
 
-    /// What a session's Call-ID and branches are made of: different for each session of each run.
+    /// Returns the value that a session's Call-ID and branches are made from; it differs for each session of each
+    /// run.
     const fn identity(&self, serial: u64) -> u64 {
         mix(serial ^ self.setup.run)
     }
 
-    /// Our tag in a call.
+    /// Returns our tag in a call.
     const fn tag(&self, call: u64) -> u64 {
         mix(call ^ self.setup.run)
     }
 
-    /// Arms the session's timer, where the one that is armed is too late. One that is too early is left: it finds out.
+    /// Arms the session's timer if the armed one is too late. One that is too early stays and re-arms when it fires.
     fn arm(&mut self, slot: u32) {
         let Some(session) = self.sessions.get_mut(slot) else { return };
         let at = session.wake_at();
@@ -515,7 +516,7 @@ impl Driver {
     }
 }
 
-/// A wheel that has had so many timers already, and keeps their memory.
+/// Creates a wheel with memory for this many timers.
 fn roomy_wheel(timers: usize) -> TimerWheel<u32> {
     let mut wheel = TimerWheel::new();
     let all: Vec<_> = (0..timers).map(|_| wheel.insert(Timestamp::from_millis(1), 0)).collect();
@@ -525,7 +526,7 @@ fn roomy_wheel(timers: usize) -> TimerWheel<u32> {
     wheel
 }
 
-/// Splitmix64's finish: a bijection that leaves no trace of its argument's order.
+/// Finalizer of Splitmix64: a bijection that hides the order of its arguments.
 pub(crate) const fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -533,19 +534,19 @@ pub(crate) const fn mix(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// Sixteen hexadecimal digits.
+/// Returns sixteen hexadecimal digits.
 pub(crate) const fn hex(value: u64) -> [u8; 16] {
     let digits = (eight_digits(value >> 32) as u128) << 64 | eight_digits(value & 0xFFFF_FFFF) as u128;
     digits.to_be_bytes()
 }
 
-/// Eight hexadecimal digits of 32 bits, side by side: each half is moved apart until every digit has a byte.
+/// Returns the eight hexadecimal digits of 32 bits, one in each byte: each half is split repeatedly.
 const fn eight_digits(value: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
     let value = (value | value << 16) & 0x0000_FFFF_0000_FFFF;
     let value = (value | value << 8) & 0x00FF_00FF_00FF_00FF;
     let value = (value | value << 4) & 0x0F0F_0F0F_0F0F_0F0F;
-    // Six more than nine carries into the bit of sixteen.
+    // Adding 6 to a digit above nine carries into the bit of value 16.
     let letters = ((value + 6 * EACH) >> 4) & EACH;
     value + EACH * b'0' as u64 + letters * (b'a' - b'9' - 1) as u64
 }

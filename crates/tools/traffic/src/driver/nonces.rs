@@ -1,4 +1,5 @@
-//! Challenges that users were given once and answer at once from then on (RFC 7616 §3.4): only who was challenged is here.
+//! Challenges that users have received and answer in advance in later requests (RFC 7616 §3.4). Only users that were
+//! challenged have an entry.
 
 use std::sync::Arc;
 
@@ -8,17 +9,17 @@ use hashbrown::HashMap;
 use crate::script::MethodId;
 use crate::session::Challenge;
 
-/// Tables: each grows by itself, so that no growth moves more than a small part of all.
+/// Number of tables. Each grows by itself, so that a growth moves only a small part of the entries.
 const TABLES: usize = 256;
 
-/// What users know of the server's nonces. A registrar and a proxy challenge apart from each other.
+/// The users' nonces of the server. A registrar and a proxy challenge independently.
 #[derive(Debug)]
 pub(super) struct Nonces(Vec<HashMap<u64, NonceEntry, FixedState>>);
 
 #[derive(Debug)]
 struct NonceEntry {
     challenge: Arc<Challenge>,
-    /// Requests that have answered it.
+    /// Requests that have used the nonce.
     count: u32,
 }
 
@@ -27,7 +28,7 @@ impl Nonces {
         Self((0..TABLES).map(|_| HashMap::with_hasher(hasher.clone())).collect())
     }
 
-    /// A user was challenged anew.
+    /// Stores a new challenge for a user.
     pub(super) fn put(&mut self, user: u32, verb: MethodId, challenge: &Arc<Challenge>) {
         let (table, key) = Self::place(user, verb, challenge.is_proxy);
         if let Some(table) = self.0.get_mut(table) {
@@ -35,8 +36,8 @@ impl Nonces {
         }
     }
 
-    /// The challenge of a proxy, or of who is no proxy, that a user's next request answers, and its count: no two requests
-    /// have the same.
+    /// Returns the challenge, of a proxy or of another server, that a user's next request answers, and its nonce
+    /// count. No two requests get the same count.
     //= rfc7616#3.4
     pub(super) fn next(&mut self, user: u32, verb: MethodId, is_proxy: bool) -> Option<(Arc<Challenge>, u32)> {
         let (table, key) = Self::place(user, verb, is_proxy);
@@ -45,7 +46,7 @@ impl Nonces {
         Some((Arc::clone(&held.challenge), held.count))
     }
 
-    /// The server does not believe the user.
+    /// Removes a challenge after the server has rejected the credentials.
     pub(super) fn forget(&mut self, user: u32, verb: MethodId, is_proxy: bool) {
         let (table, key) = Self::place(user, verb, is_proxy);
         if let Some(table) = self.0.get_mut(table) {

@@ -1,4 +1,4 @@
-//! Callers of a server that has too much to do, in virtual time: what they repeat, when they try again, and what is counted.
+//! Callers of an overloaded server, in virtual time: what they retransmit, when they retry, and what is counted.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn caller_with(retries: u8) -> (Driver, Recorder) {
     (Driver::new(setup), Recorder::default())
 }
 
-/// Lets time pass, and says when what was sent.
+/// Advances time and returns when each message was sent.
 fn sent_until(driver: &mut Driver, end: Timestamp, out: &mut Recorder) -> Vec<(u128, String)> {
     let mut all = Vec::new();
     while let Some(next) = driver.poll_timeout().filter(|next| *next <= end) {
@@ -56,7 +56,7 @@ fn who_is_put_off_by_503_tries_again_when_its_time_is_over_and_no_sooner() {
     let refusal = response(&first, 503, "Retry-After: 7 (busy);duration=60\r\n");
     receive(&mut driver, at(100), &refusal, &mut out);
     assert!(out.next().2.starts_with("ACK "));
-    // Its ACK was lost.
+    // The ACK was lost.
     receive(&mut driver, at(600), &refusal, &mut out);
     assert!(out.next().2.starts_with("ACK "));
     assert_eq!(sent_until(&mut driver, at(7_099), &mut out), []);
@@ -121,7 +121,8 @@ fn what_became_of_calls_is_told_apart() {
             out.next().2
         })
         .collect();
-    // Two are answered, of which one hangs up in vain; others are refused, or hear nothing; the last rings.
+    // Two are answered, one of which hangs up without getting a response; others are refused or get no answer; the
+    // last rings.
     for (invite, status) in invites.iter().zip([200, 200, 408, 486]) {
         receive(&mut driver, at(50), &response(invite, status, ""), &mut out);
     }

@@ -1,4 +1,4 @@
-//! Messages that come in: whose they are, whether they are new, and what the script makes of them.
+//! Incoming messages: the session they belong to, whether they are new, and what the script does with them.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -15,16 +15,17 @@ use crate::session::{ALONE, CANCELLED, Challenge, NEVER, NO_INVITE, TRYING_LATER
 use super::answer::{has_tag, reply_address, without_class};
 use super::{Driver, LastMessage, Outbox, StepContext, dialog};
 
-/// Challenges in a row that are answered, of a proxy and of who is called each: the second may be of another realm.
+/// Maximum number of challenges answered in a row, separately for the proxy and the callee: the second may be of
+/// another realm.
 const MAX_CHALLENGES: u8 = 2;
 
-/// What every message has.
+/// Parts that every message has.
 pub(super) struct IncomingMessage<'a> {
     pub kind: Kind,
-    /// CSeq.
+    /// CSeq number.
     pub number: u32,
     pub method: MethodId,
-    /// Where a response to it goes, where it is a request.
+    /// Destination of the response, if it is a request.
     pub from: (u32, SocketAddr),
     pub head: &'a Head<'a>,
     pub bytes: &'a [u8],
@@ -42,7 +43,7 @@ impl Driver {
         out: &mut dyn Outbox,
     ) -> Option<u32> {
         let Ok(head) = Head::scan(bytes) else {
-            // Empty lines keep bindings of address translators alive.
+            // Empty lines are NAT keep-alives.
             if !bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
                 self.meter.on_received(Kind::Garbage);
                 self.meter.on_unexpected(bytes);
@@ -70,7 +71,7 @@ impl Driver {
         let (to, is_plain) = if answers_by_via { reply_address(&head, peer) } else { (peer, false) };
         let got = IncomingMessage { kind, number, method: verb, from: (link, to), head: &head, bytes };
         let slot = self.calls.get(call);
-        // Of an ACK to a call that is known nobody asks.
+        // An ACK to a known call does not need it.
         let may_ask = matches!(kind, Kind::Request(verb) if verb != MethodId::Ack || slot.is_none());
         let has_tag = may_ask.then(|| has_tag(&head));
         let last = LastMessage { head: &head, plain_via: is_plain.then(|| peer.ip()), has_tag };
@@ -83,7 +84,7 @@ impl Driver {
             }
             (Kind::Request(verb), None) => self.on_new_request(call, verb, has_tag == Some(true), &got, &mut walk),
             //= rfc3261#17.1.1.2
-            // The ACK to a refusal was lost, or is late.
+            // The ACK to the refusal was lost or is late.
             (Kind::Response(300..), None)
                 if verb == MethodId::Invite && self.acknowledge_again(call, (link, peer), &mut walk) =>
             {
@@ -161,13 +162,13 @@ impl Driver {
             session.give_up_at = walk.now + max_ring;
         }
         if status >= 200 && got.method == MethodId::Cancel && session.invite_class == 0 {
-            // The INVITE's own answer is still to come.
+            // The final response to the INVITE is still to come.
             session.give_up_at = walk.now + self.setup.t1 * 64;
         }
         self.deliver(slot, got, walk);
     }
 
-    /// A response that does not answer what was asked last: mostly one that has come before.
+    /// Handles a response that does not answer the last request, mostly a retransmission.
     fn on_other_response(
         &mut self,
         slot: u32,
@@ -182,7 +183,7 @@ impl Driver {
             && let Some(cancel) = session.extra.as_mut().map(|extra| &mut extra.cancel)
             && let Some((_, sent_at)) = cancel.take_if(|(number, _)| *number == got.number)
         {
-            // No step waits for it any more.
+            // No step waits for it.
             if session.flags.epoch == self.epoch {
                 self.meter.on_received(got.kind);
                 self.meter.on_answer(got.method, status, arrived.saturating_since(sent_at));
@@ -242,9 +243,10 @@ impl Driver {
             }
         } else if verb == MethodId::Cancel {
             //= rfc3261#18.2.2
-            // What it cancels is answered where that came from, and itself where it came from.
+            // The response to the CANCEL goes to its source; the response to the INVITE goes to the source of the
+            // INVITE.
         } else if !(session.flags.is_ours || session.flags.is_routed) {
-            // Responses leave by the way that the request came.
+            // Responses leave on the connection on which the request came.
             session.peer = peer;
             if session.link != link {
                 if is_stream {
@@ -260,7 +262,7 @@ impl Driver {
         let Some(session) = self.sessions.get_mut(slot) else { return };
         if !matches!(verb, MethodId::Cancel | MethodId::Ack) {
             if session.received_method == MethodId::Invite && session.resend_step == session.reply_step {
-                // Who goes on has had the 200, though its ACK is late or lost.
+                // A peer that continues has received the 200, although its ACK is late or lost.
                 (session.resend_at, session.give_up_at) = (NEVER, NEVER);
             }
             (session.got_cseq, session.received_method) = (got.number, verb);
@@ -277,7 +279,7 @@ impl Driver {
         self.deliver(slot, got, walk);
     }
 
-    /// A request that belongs to no session begins one, or is answered from what it says alone.
+    /// Handles a request that belongs to no session: begins one, or answers it statelessly.
     fn on_new_request(
         &mut self,
         call: u64,
@@ -317,7 +319,7 @@ impl Driver {
                 self.meter.on_begin_of(script);
                 self.meter.on_received(got.kind);
             }
-            // A script of the answering end begins with waiting for the message that begins it.
+            // A script of the answering end begins by waiting for the message that starts it.
             return self.deliver(slot, got, walk);
         }
         if verb == MethodId::Ack {
@@ -326,12 +328,12 @@ impl Driver {
         }
         if verb == MethodId::Cancel {
             //= rfc3261#9.2
-            // What is to be cancelled has ended, or never was.
+            // The transaction to cancel has ended or never existed.
             self.meter.late += 1;
             let status = (481, "Call/Transaction Does Not Exist");
             return self.answer_stateless(call, status, (link, peer), got.head, walk);
         }
-        // The BYE of a call that has ended comes again where our 200 was lost: the tag proves that it was ours.
+        // If our 200 was lost, the BYE of an ended call comes again; the tag proves that the call was ours.
         let to = got.head.first(HeaderName::To).unwrap_or(&[]);
         let was_ours = without_class(to).ends_with(&super::hex(self.tag(call))[..10]);
         let (status, reason) = match verb {
@@ -349,7 +351,7 @@ impl Driver {
         self.answer_stateless(call, (status, reason), (link, peer), got.head, walk);
     }
 
-    /// Gives a message to the step that waits.
+    /// Passes a message to the waiting step.
     fn deliver(&mut self, slot: u32, got: &IncomingMessage<'_>, walk: &mut StepContext<'_, '_>) {
         let Some(session) = self.sessions.get(slot) else { return };
         if session.step == CANCELLED {
@@ -372,7 +374,7 @@ impl Driver {
         }
         if let Err(ending) = taken {
             //= rfc3261#17.1.1.3
-            // The script goes no further, and its own ACK is not sent.
+            // The script does not continue, so it does not send its own ACK.
             if got.method == MethodId::Invite && matches!(got.kind, Kind::Response(300..)) {
                 self.acknowledge(slot, false, walk);
             }
@@ -392,7 +394,7 @@ impl Driver {
         }
     }
 
-    /// Keeps an INVITE that is not answered yet, for a CANCEL that the script does not wait for.
+    /// Stores an unanswered INVITE for a CANCEL that the script does not expect.
     fn keep_invite(&mut self, slot: u32, got: &IncomingMessage<'_>, answers: bool) {
         if got.kind != Kind::Request(MethodId::Invite) || !answers {
             return;
@@ -403,7 +405,7 @@ impl Driver {
         }
     }
 
-    /// Takes from a message what is to be taken.
+    /// Extracts from a message what the script asks for.
     fn extract(&mut self, slot: u32, expect: &Expect, got: &IncomingMessage<'_>, follow: bool) -> Result<(), Ending> {
         let is_stream = self.setup.transport.is_reliable();
         let Some(session) = self.sessions.get_mut(slot) else { return Ok(()) };
@@ -411,7 +413,7 @@ impl Driver {
         if expect.extract.dialog {
             dialog::store_dialog(&mut session.dialog, got.head, is_response);
             //= rfc3261#12.2.1.1
-            // Responses go to where requests came from all the same.
+            // Responses still go to the sources of requests.
             if follow
                 && !is_stream
                 && let Some(peer) = dialog::destination(&session.dialog)
@@ -442,7 +444,7 @@ impl Driver {
             let answered = challenged.challenge.as_ref().filter(|_| challenged.times > 0);
             let answered = answered.and_then(|known| AuthParams::parse(&known.value)).and_then(realm_of);
             //= rfc3261#22.3
-            // A challenge to fresh credentials says that they are wrong, and the same are not tried again.
+            // A challenge to fresh credentials means that they are wrong; the same ones are not tried again.
             let is_refused = answered.is_some() && answered == parts.and_then(realm_of);
             if (is_refused || challenged.times >= MAX_CHALLENGES) && !is_stale {
                 if let Some(nonces) = &mut self.nonces {
@@ -468,7 +470,7 @@ impl Driver {
         Ok(())
     }
 
-    /// The script has no use for a message.
+    /// Handles a message that the script does not expect.
     fn on_unexpected(&mut self, slot: u32, got: &IncomingMessage<'_>, walk: &mut StepContext<'_, '_>) {
         let Some(session) = self.sessions.get(slot) else { return };
         let is_counted = session.flags.epoch == self.epoch;
@@ -504,7 +506,7 @@ fn realm_of(challenge: AuthParams<'_>) -> Option<Cow<'_, [u8]>> {
     challenge.value("realm").map(unquote)
 }
 
-/// `number METHOD`.
+/// Parses `number METHOD`.
 fn read_cseq(value: &[u8]) -> Option<(u32, MethodId)> {
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, method) = value.split_at_checked(digits)?;

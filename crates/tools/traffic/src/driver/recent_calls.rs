@@ -12,13 +12,13 @@ use crate::session::{NO_INVITE, Session};
 
 use super::{Driver, mix};
 
-/// Tables: each grows by itself, so that no growth moves more than a small part of all.
+/// Number of tables. Each grows by itself, so that a growth moves only a small part of the entries.
 const TABLES: usize = 256;
-/// Calls of one generation at most: 32,000 a second for 64·T1. Where there are more, the older generation is forgotten
-/// before its time, and counted.
+/// Maximum number of calls in one generation: 32,000 a second for 64·T1. If there are more, the older generation is
+/// dropped early, and counted.
 const MAX_REMEMBERED: usize = 1 << 20;
 
-/// What is remembered, in two generations: each is forgotten as a whole, between once and twice the time after.
+/// A map of two generations. Each is dropped as a whole, so that an entry lives for one to two periods.
 #[derive(Debug)]
 pub(super) struct RecentMap<V> {
     young: Generation<V>,
@@ -26,7 +26,7 @@ pub(super) struct RecentMap<V> {
     turned_at: Timestamp,
     time: Duration,
     limit: usize,
-    /// Those that were forgotten too early.
+    /// Entries that were dropped too early.
     pub forgotten: u64,
 }
 
@@ -51,7 +51,7 @@ impl<V> Generation<V> {
         self.tables.get(table_of(key))?.get(&key)
     }
 
-    /// Forgets all, and keeps the memory.
+    /// Removes all entries and keeps the memory.
     fn clear(&mut self) {
         if self.count > 0 {
             self.tables.iter_mut().for_each(HashMap::clear);
@@ -102,8 +102,8 @@ impl<V> RecentMap<V> {
     }
 }
 
-/// A call of ours that was refused, or that a refusal has ended: what its ACK's first line and way are made of. The rest is in the
-/// response.
+/// An own call that was refused or that a refusal ended: what the ACK's request line and Route are made from. The
+/// rest comes from the response.
 #[derive(Clone, Debug)]
 pub(super) struct RefusedCall {
     pub script: u16,
@@ -113,24 +113,25 @@ pub(super) struct RefusedCall {
     pub accepted_cseq: u32,
     pub invite_cseq: u32,
     pub invite_step: StepIndex,
-    /// Empty where there was none.
+    /// Empty without a dialog.
     pub dialog: Box<[u8]>,
 }
 
-/// An INVITE that began a call here. Its CSeq belongs to it: who was challenged by the callee asks anew in the same call.
+/// Returns the key of an INVITE that began a call here. It includes the CSeq, because a caller that the callee
+/// challenged sends another INVITE with the same Call-ID.
 const fn key_of(call: u64, cseq: u32) -> u64 {
     mix(call ^ cseq as u64)
 }
 
 impl Driver {
-    /// How many calls were forgotten before copies of their messages could no longer come, because there were too many: a
-    /// copy of such an INVITE would begin a call.
+    /// Returns how many calls were dropped, because there were too many, while copies of their messages could still
+    /// come. A copy of such an INVITE would begin a call.
     #[must_use]
     pub const fn forgotten(&self) -> u64 {
         self.answered.forgotten + self.refused.forgotten
     }
 
-    /// Remembers a session that ends. What is reliable repeats nothing.
+    /// Remembers a session that ends; does nothing over a reliable transport, which repeats no messages.
     pub(super) fn remember(&mut self, slot: u32, now: Timestamp) {
         let Some(session) = self.sessions.get(slot).filter(|_| !self.setup.transport.is_reliable()) else { return };
         if let Some(cseq) = session.first_invite() {
@@ -145,9 +146,9 @@ impl Driver {
         }
     }
 
-    /// Whether an INVITE is a copy of one whose call has ended.
+    /// Returns whether an INVITE is a copy of one whose call has ended.
     //= rfc6026#7.1
-    // It is absorbed.
+    // Copies are absorbed.
     pub(super) fn has_ended(&mut self, now: Timestamp, call: u64, cseq: u32) -> bool {
         self.answered.get(now, key_of(call, cseq)).is_some()
     }

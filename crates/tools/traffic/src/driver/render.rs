@@ -1,4 +1,4 @@
-//! Writing a message: the template's text and, between it, what the session says.
+//! Rendering of messages: the template's text with the session's values in between.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::session::{Session, Value};
 use super::answer::push_top_via;
 use super::{Driver, LastMessage, Local, Setup, dialog, hex};
 
-/// More than credentials usually have.
+/// Buffer size that exceeds most credentials.
 const CREDENTIALS_BYTES: usize = 512;
 
-/// The scripts with all that every message of this driver has alike in their text.
+/// Returns the scripts with everything constant for this driver filled in.
 pub(super) fn specialize_scripts(setup: &Setup, locals: &[Local]) -> Arc<[Script]> {
     let (first, remote) = (locals.first(), setup.remote);
     let only = first.filter(|_| locals.len() == 1);
@@ -40,7 +40,7 @@ pub(super) fn specialize_scripts(setup: &Setup, locals: &[Local]) -> Arc<[Script
 }
 
 impl Driver {
-    /// Writes a message into `out`.
+    /// Renders a message into `out`.
     pub(super) fn render(
         &self,
         session: &Session,
@@ -88,7 +88,7 @@ impl Driver {
             credentials_at = credentials_at.map(|credentials| credentials + if credentials > at { length } else { 0 });
         }
         if let Some(at) = credentials_at {
-            // Last, for they may cover the body.
+            // Credentials come last, because they may cover the body.
             let line = self.credentials(session, template, out.get(start..).unwrap_or(&[]), body_at - start)?;
             out.splice(at..at, line);
         }
@@ -114,7 +114,7 @@ impl Driver {
             Piece::LocalTag => {
                 out.extend_from_slice(&hex(self.tag(session.call))[..10]);
                 let class = self.script_of(session).map_or(0, |script| script.class);
-                // Which of several scripts is to answer; who answers has a tag of its own.
+                // The class selects one of several answering scripts; the answering end has a tag of its own.
                 if class > 0 && session.flags.is_ours {
                     out.push(super::answer::CLASS_MARK);
                     push_number(u64::from(class), out);
@@ -152,7 +152,7 @@ impl Driver {
         let branch = match template.kind() {
             Kind::Request(MethodId::Cancel) => session.invite_branch,
             Kind::Request(MethodId::Ack) if session.invite_class != 2 => session.invite_branch,
-            // It may be sent again when other requests have been sent.
+            // It may be sent again after other requests.
             Kind::Request(MethodId::Ack) => session.ack_branch.saturating_sub(u32::from(back)),
             _ => session.branches.saturating_sub(u32::from(back)),
         };
@@ -162,7 +162,8 @@ impl Driver {
         push_number(u64::from(branch), out);
     }
 
-    /// What a response copies of its request (RFC 3261 §8.2.6.2), and the route set of a dialog (§12.1.1).
+    /// Writes the fields that a response copies from its request (RFC 3261 §8.2.6.2), and the route set of a dialog
+    /// (§12.1.1).
     fn push_answer(&self, session: &Session, request: LastMessage<'_>, out: &mut Vec<u8>) {
         let LastMessage { head: request, plain_via, has_tag } = request;
         let source = session.reply_to().1;
@@ -190,10 +191,10 @@ impl Driver {
         }
     }
 
-    /// The lines that answer the session's challenges in `message`, whose body begins at `body_at`; empty where there are
-    /// none.
+    /// Returns the header lines that answer the session's challenges in `message`, whose body begins at `body_at`;
+    /// empty without a challenge.
     //= rfc3261#22.3
-    // A proxy's and the callee's are answered together.
+    // Challenges of a proxy and of the callee are answered together.
     fn credentials(
         &self,
         session: &Session,
@@ -235,7 +236,7 @@ impl Driver {
     }
 }
 
-/// An ACK and a CANCEL repeat their INVITE's number.
+/// Returns the CSeq of a message. An ACK and a CANCEL repeat that of their INVITE.
 fn cseq_of(session: &Session, template: &Template) -> u32 {
     match template.kind() {
         Kind::Request(MethodId::Ack | MethodId::Cancel) => session.invite_cseq,
@@ -250,7 +251,7 @@ fn push_line(name: &[u8], value: &[u8], more: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Fields of the last message, as SIPp writes them: with their name.
+/// Writes fields of the last message in SIPp's form, with their name.
 fn push_last(template: &Template, last: &Head<'_>, field: LastField, line: bool, out: &mut Vec<u8>) {
     let start = out.len();
     let mut push = |name: &[u8], value: &[u8]| {
@@ -292,7 +293,7 @@ fn push_variable(value: &Value, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the body's length where it belongs, which is known when the body is written; how many digits it has.
+/// Inserts the length of the body, known only after the body is written, and returns its number of digits.
 fn insert_number(number: usize, at: usize, out: &mut Vec<u8>) -> usize {
     let end = out.len();
     push_number(number as u64, out);
@@ -301,7 +302,7 @@ fn insert_number(number: usize, at: usize, out: &mut Vec<u8>) -> usize {
     digits
 }
 
-/// A number in decimal.
+/// Writes a number in decimal.
 pub(super) fn push_number(number: u64, out: &mut Vec<u8>) {
     let mut digits = [0; 20];
     let (mut rest, mut at) = (number, digits.len());

@@ -1,4 +1,5 @@
-//! Sessions that a server puts off: 503 with Retry-After (RFC 3261 §21.5.4), and what is told of a session that has ended.
+//! Sessions that a server defers with 503 and Retry-After (RFC 3261 §21.5.4), and the description of a session that
+//! has ended.
 
 use std::time::Duration;
 
@@ -10,25 +11,26 @@ use crate::session::{NEVER, NO_INVITE, Session, TRYING_LATER};
 use super::receive::IncomingMessage;
 use super::{Driver, LastMessage, StepContext};
 
-/// The longest time that a Retry-After may say; longer ones count as this.
+/// Upper bound of Retry-After; longer times are cut to this.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
 
-/// A session that this end began, and that has ended.
+/// A session that this end began and that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndedSession {
-    /// Its script.
+    /// Script.
     pub script: u16,
-    /// Who began it.
+    /// User that began it.
     pub caller: u32,
-    /// How it ended.
+    /// Result.
     pub ending: Ending,
-    /// What the response that it ended with says of when to try again.
+    /// Retry-After of the last response.
     pub retry_after: Option<Duration>,
-    /// For how long the response that it ended with registers the caller: what it says of the contact at this address, else of all.
+    /// How long the last response registers the caller: the interval of the contact at this address, else that of the
+    /// response.
     pub expires: Option<Duration>,
-    /// The last number of its CSeq.
+    /// Last CSeq used.
     pub cseq: u32,
-    /// Requests that it sent, retransmissions among them.
+    /// Requests sent, with retransmissions.
     pub requests: u16,
 }
 
@@ -47,12 +49,12 @@ impl EndedSession {
     }
 }
 
-/// The seconds that a Retry-After says.
+/// Returns the time in a Retry-After.
 fn retry_after(head: &Head<'_>) -> Option<Duration> {
     leading_seconds(head.first(HeaderName::RetryAfter)?).map(|time| time.min(MAX_RETRY_AFTER))
 }
 
-/// For how long a 2xx to REGISTER registers the contact whose URI has `own`.
+/// Returns how long a 2xx to REGISTER registers the contact whose URI contains `own`.
 //= rfc3261#10.3
 // Each contact has its own interval in the response.
 fn expires(head: &Head<'_>, own: &[u8]) -> Option<Duration> {
@@ -71,7 +73,8 @@ fn leading_seconds(value: &[u8]) -> Option<Duration> {
 }
 
 impl Driver {
-    /// Lets a session that was refused with 503 wait for as long as that says, where it may try again; false where it has failed.
+    /// Suspends a session refused with 503 until its Retry-After is over; returns false if the session may not retry
+    /// and has failed.
     pub(super) fn schedule_retry(
         &mut self,
         slot: u32,
@@ -81,13 +84,13 @@ impl Driver {
     ) -> bool {
         let retries = self.setup.retries;
         let Some(session) = self.sessions.get_mut(slot) else { return false };
-        // A request in a dialog is no new work, and its script cannot begin again.
+        // A request inside a dialog is no new work, and its script cannot start over.
         let is_first = session.accepted_cseq == NO_INVITE && session.dialog.is_empty();
         if status != 503 || !session.flags.is_ours || session.tries >= retries || !is_first {
             return false;
         }
         //= rfc3261#21.5.4
-        // Without Retry-After it is as a 500.
+        // Without Retry-After it is treated as a 500.
         let Some(wait) = retry_after(got.head) else { return false };
         session.tries = session.tries.saturating_add(1);
         session.step = TRYING_LATER;

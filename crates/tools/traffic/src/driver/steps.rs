@@ -1,4 +1,4 @@
-//! Going through a script: one step after the other until one waits.
+//! Execution of a script: one step after the other until one waits.
 
 use rand::Rng as _;
 use strowger_foundation::Timestamp;
@@ -11,18 +11,18 @@ use super::{ConnectionLifetime, Driver, LastMessage, MAX_STEPS, StepContext};
 
 /// What a step leads to.
 enum Transition {
-    /// The step behind it.
+    /// The following step.
     NextStep,
-    /// Another one.
+    /// Another step.
     To(StepIndex),
-    /// Nothing, until a message comes or time is up.
+    /// A wait for a message or a timeout.
     Stop,
-    /// The end.
+    /// The end of the session.
     End(Ending),
 }
 
 impl Driver {
-    /// Goes on from the session's step.
+    /// Continues from the session's step.
     pub(super) fn run_steps(&mut self, slot: u32, walk: &mut StepContext<'_, '_>) {
         for _ in 0..MAX_STEPS {
             let Some(session) = self.sessions.get(slot) else { return };
@@ -103,7 +103,7 @@ impl Driver {
         Some(law.sample(&mut self.rng))
     }
 
-    /// Goes on as the script that a variable names; one that there is not fails the session.
+    /// Continues with the script that a variable names; an unknown name fails the session.
     fn switch_script(&mut self, slot: u32, variable: u16) -> Transition {
         let count = self.setup.scripts.len();
         let Some(session) = self.sessions.get_mut(slot) else { return Transition::Stop };
@@ -169,7 +169,7 @@ impl Driver {
         self.write(slot, template, false, walk)
     }
 
-    /// Opens a connection where the next message needs another one; false where there is none to be had.
+    /// Opens a connection if the next message needs a new one; returns false if none can be opened.
     fn has_connection(&mut self, slot: u32, template: u16, walk: &mut StepContext<'_, '_>) -> bool {
         let Some(session) = self.sessions.get(slot) else { return false };
         let template = self.script_of(session).and_then(|script| script.templates.get(usize::from(template)));
@@ -181,7 +181,8 @@ impl Driver {
         !(is_next || session.link == NO_LINK) || self.reconnect(slot, walk)
     }
 
-    /// Another connection: for the next transaction, or where the last one was closed; false where there is none to be had.
+    /// Opens a new connection, for the next transaction or after the last one was closed; returns false if none can
+    /// be opened.
     fn reconnect(&mut self, slot: u32, walk: &mut StepContext<'_, '_>) -> bool {
         let is_own =
             matches!(self.setup.connection_lifetime, ConnectionLifetime::Dialog | ConnectionLifetime::Transaction);
@@ -197,7 +198,7 @@ impl Driver {
         link.is_some()
     }
 
-    /// Writes the message of a step and lets it leave.
+    /// Renders and sends the message of a step.
     fn write(&mut self, slot: u32, template: u16, is_repeat: bool, walk: &mut StepContext<'_, '_>) -> Transition {
         let Some(session) = self.sessions.get(slot) else { return Transition::Stop };
         let Some(message) = self.script_of(session).and_then(|script| script.templates.get(usize::from(template)))
@@ -261,7 +262,7 @@ impl Driver {
         Transition::NextStep
     }
 
-    /// Sends again what a step sent.
+    /// Retransmits what a step sent.
     pub(super) fn write_again(&mut self, slot: u32, step: StepIndex, walk: &mut StepContext<'_, '_>) {
         if step == CANCELLED {
             return self.write_cancelled(slot, true, walk);
@@ -273,7 +274,7 @@ impl Driver {
         }
     }
 
-    /// A timer went off: something of the session may be due.
+    /// Handles a timer: one of the session's deadlines may be due.
     pub(super) fn wake(&mut self, slot: u32, walk: &mut StepContext<'_, '_>) {
         let (t1, t2) = (self.setup.t1, self.setup.t2);
         let Some(session) = self.sessions.get_mut(slot) else { return };
@@ -282,7 +283,7 @@ impl Driver {
             let (script, step) = (session.script, session.step);
             let script = self.setup.scripts.get(usize::from(script));
             let to = match script.and_then(|script| script.steps.get(usize::from(step))) {
-                // From its beginning.
+                // It starts over.
                 None if step == TRYING_LATER => 0,
                 Some(Step::Wait { timeout: Some((_, to)), .. }) => *to,
                 Some(Step::Wait { timeout: None, .. }) => return self.end(slot, Ending::Lost, walk),
@@ -297,7 +298,7 @@ impl Driver {
         if session.resend_at <= walk.now {
             debug_assert!(repeats_newest(session, self.setup.scripts.get(usize::from(session.script))));
             //= rfc3261#17.1.1.2
-            // Requests to INVITE double without end, the others and 2xx only up to T2.
+            // The interval doubles without limit for an INVITE, and up to T2 for other requests and 2xx.
             session.resends = session.resends.saturating_add(1);
             self.meter.resend_lateness.record(walk.now.saturating_since(session.resend_at));
             let interval = t1 * 2_u32.saturating_pow(u32::from(session.resends).min(16));
@@ -316,14 +317,16 @@ impl Driver {
     }
 }
 
-/// Whether what is repeated is a request: it goes on being repeated while one of the other end is answered.
+/// Returns whether the message being retransmitted is a request; it stays scheduled while a request of the other end
+/// is answered.
 fn resends_request(session: &Session, script: &Script) -> bool {
     let Some(Step::Send { template, .. }) = script.steps.get(usize::from(session.resend_step)) else { return false };
     let template = script.templates.get(usize::from(*template));
     template.is_some_and(|template| matches!(template.kind(), Kind::Request(_)))
 }
 
-/// Whether what is repeated is a response, or the newest request: it is written with the session's present numbers.
+/// Returns whether the message being retransmitted is a response or the newest request; it is rendered with the
+/// session's current numbers.
 fn repeats_newest(session: &Session, script: Option<&Script>) -> bool {
     let Some(Step::Send { template, .. }) =
         script.and_then(|script| script.steps.get(usize::from(session.resend_step)))
@@ -336,7 +339,7 @@ fn repeats_newest(session: &Session, script: Option<&Script>) -> bool {
     }
 }
 
-/// The number in the CSeq of a message that was written.
+/// Returns the CSeq number of a rendered message.
 fn written_number(message: &[u8]) -> Option<u32> {
     let value = strowger_message::Head::scan(message).ok()?;
     let value = value.first(strowger_message::HeaderName::CSeq)?;
@@ -344,7 +347,7 @@ fn written_number(message: &[u8]) -> Option<u32> {
     std::str::from_utf8(value.get(..digits)?).ok()?.parse().ok()
 }
 
-/// Which challenges the next request answers, and how often that was done.
+/// Sets which challenges the next request answers, and their nonce counts.
 fn count_nonce(session: &mut Session, verb: MethodId, nonces: Option<&mut Nonces>) {
     let mut nonces = nonces;
     for is_proxy in [false, true] {
@@ -359,11 +362,11 @@ fn count_nonce(session: &mut Session, verb: MethodId, nonces: Option<&mut Nonces
     }
 }
 
-/// What sending a request makes of a session: its numbers, its branch, what is waited for.
+/// Updates a session for a sent request: its numbers, its branch, and what it waits for.
 fn note_request(session: &mut Session, verb: MethodId, message: &Template, now: Timestamp) {
     if verb.takes_number() {
         if session.sent_method == MethodId::Cancel && !session.flags.is_answered {
-            // Its answer is still to come, beside that of this one.
+            // Its response is pending beside the one to this request.
             session.extra_mut().cancel = Some((session.invite_cseq, session.sent_at));
         }
         session.cseq = match message.numbering() {
@@ -373,7 +376,7 @@ fn note_request(session: &mut Session, verb: MethodId, message: &Template, now: 
         session.sent_at = now;
         session.flags.is_answered = false;
     }
-    // A CANCEL and the ACK to a failure have their INVITE's branch.
+    // A CANCEL, and the ACK to a failure, have the branch of their INVITE.
     let is_invites = verb == MethodId::Cancel || (verb == MethodId::Ack && session.invite_class != 2);
     if !is_invites {
         session.branches = session.branches.wrapping_add(1);

@@ -22,7 +22,7 @@ fn callee_at() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 5070))
 }
 
-/// A caller and a callee, and a wire between them that may lose what it is told to.
+/// A caller and a callee, and a wire that loses selected messages.
 struct Pair {
     now: Timestamp,
     caller: Driver,
@@ -55,7 +55,7 @@ impl Pair {
         self.caller.begin(self.now, 0, (3, 7), &mut self.up).expect("no limit");
     }
 
-    /// Carries messages to and fro until there are none.
+    /// Carries messages both ways until none are left.
     fn settle(&mut self) {
         loop {
             if let Some(bytes) = self.up.next() {

@@ -1,8 +1,9 @@
-//! What users do again and again, each for itself: calling after a time of thinking, registering every few minutes.
+//! Recurring activities of users, each independent of the others: calling after a think time, registering every few
+//! minutes.
 //!
-//! A user's next time and how often it has done so are all that is kept of it, 28 bytes a user and habit: a session exists
-//! only while something is going on. Chance is drawn from these two numbers, so that one seed gives every user the same gaps
-//! whatever the number of threads, and whenever what it did before has ended.
+//! The schedule stores only a user's next time and repetition count, 28 bytes for each user and activity; a session
+//! exists only while something is in progress. Random numbers derive from these two values, so one seed gives every
+//! user the same gaps with any number of threads, and regardless of when the previous session has ended.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,68 +18,68 @@ use super::plan::CallRole;
 use crate::driver::mix;
 use crate::law::{Law, Rng};
 
-/// Whole gaps that every user is taken to have behind it when a run begins, so that it begins as it goes on: nobody does
-/// anything for the first time.
+/// Mean gaps that lie behind every user when a run begins, so that the run begins in the steady state.
 const GAPS_BEFORE: f64 = 3.0;
 
-/// From when on a user waits for its next time.
+/// Event from which the gap to a user's next time counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GapFrom {
-    /// The last time's beginning.
+    /// Beginning of the last session.
     Begin,
-    /// The last time's end.
+    /// End of the last session.
     End,
 }
 
-/// Something that each of many users does again and again.
+/// A recurring activity of many users.
 #[derive(Clone, Debug)]
 pub struct Activity {
-    /// Which end does it.
+    /// End that performs it.
     pub who: CallRole,
-    /// With which of its scripts.
+    /// Scripts of that end.
     pub mix: Mix,
-    /// How long a user waits before it does it again.
+    /// Time between two repetitions of a user.
     pub gap: Law,
-    /// From when on.
+    /// Event from which the gap counts.
     pub gap_from: GapFrom,
 }
 
-/// A user does something now.
+/// An activity of a user that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DueActivity {
-    /// Which of the habits, by its number.
+    /// Index of the activity.
     pub habit: usize,
-    /// The user.
+    /// User.
     pub user: u32,
-    /// When.
+    /// Due time.
     pub at: Timestamp,
-    /// What is random about it is drawn from this.
+    /// Seed of everything random in it.
     pub number: u64,
 }
 
-/// The next times of a thread's users.
+/// Next times of a thread's users.
 #[derive(Debug)]
 pub struct ActivitySchedule {
-    /// What the times of the list are from.
+    /// Origin of the times in the list.
     begin: Timestamp,
     list: Vec<ActivityState>,
 }
 
-/// One habit of all of them.
+/// State of one activity, for all users of the thread.
 #[derive(Debug)]
 struct ActivityState {
     gap: Law,
     again: GapFrom,
     seed: u64,
-    /// How often each of this thread's users has done so, in their order, and the first of them and the step to the next.
+    /// Repetition count of each user of this thread, in their order. `users` is the first user and the step to the
+    /// next.
     counts: Vec<u32>,
     users: (u32, u32),
     next: BinaryHeap<Reverse<(Duration, u32)>>,
 }
 
 impl ActivitySchedule {
-    /// Those of thread `thread` of `threads`. Each user's first time is drawn as if it had done so for long; for a million
-    /// users that takes a while, so it is done before they begin.
+    /// Creates the schedule of thread `thread` of `threads`. Each user's first time is drawn as if the user had been
+    /// active for long. With a million users this takes a while, so it happens before the phase begins.
     #[must_use]
     pub fn new(habits: &[Activity], users: &Range<u32>, seed: u64, (thread, threads): (usize, usize)) -> Self {
         let going = |(number, habit): (u64, &Activity)| {
@@ -99,20 +100,20 @@ impl ActivitySchedule {
         Self { begin: Timestamp::ZERO, list: (0..).zip(habits).map(going).collect() }
     }
 
-    /// All begin now.
+    /// Sets the beginning of the schedule.
     #[must_use]
     pub fn beginning(self, begin: Timestamp) -> Self {
         Self { begin, ..self }
     }
 
-    /// When the next user has something to do.
+    /// Returns the next due time of any user.
     #[must_use]
     pub fn next_at(&self) -> Option<Timestamp> {
         let next = self.list.iter().filter_map(|going| Some(going.next.peek()?.0.0)).min()?;
         Some(self.begin + next)
     }
 
-    /// The next one whose time has come.
+    /// Returns the next activity that is due.
     pub fn poll_due(&mut self, now: Timestamp) -> Option<DueActivity> {
         let first = |(_, going): &(usize, &mut ActivityState)| going.next.peek().map_or(Duration::MAX, |next| next.0.0);
         let (habit, going) = self.list.iter_mut().enumerate().min_by_key(first)?;
@@ -131,7 +132,7 @@ impl ActivitySchedule {
         Some(DueActivity { habit, user, at, number: going.number(user) })
     }
 
-    /// What a user did has ended, or could not begin: a habit that waits for ends goes on.
+    /// Handles a session that has ended or could not begin: schedules the next one if the gap counts from the end.
     pub fn on_end(&mut self, habit: usize, user: u32, now: Timestamp) {
         let after = now.saturating_since(self.begin);
         if let Some(going) = self.list.get_mut(habit).filter(|going| going.again == GapFrom::End) {
@@ -146,7 +147,7 @@ impl ActivityState {
         self.next.push(Reverse((from + self.gap.sample(&mut rng), user)));
     }
 
-    /// From the beginning to a user's first time.
+    /// Returns the time from the beginning to a user's first session.
     fn first(&self, user: u32) -> Duration {
         let mut rng = Rng::seed_from_u64(mix(self.number(user)));
         let Some(mean) = self.gap.mean().filter(|mean| *mean > 0.0) else { return self.gap.sample(&mut rng) };
@@ -158,7 +159,7 @@ impl ActivityState {
         Duration::try_from_secs_f64(at).unwrap_or_default()
     }
 
-    /// What is drawn for a user's present time.
+    /// Returns the random number of a user's current repetition.
     fn number(&self, user: u32) -> u64 {
         let count = self.place(user).and_then(|place| self.counts.get(place)).copied().unwrap_or(0);
         mix(self.seed ^ mix(u64::from(count) << 32 | u64::from(user)))
@@ -198,7 +199,7 @@ mod tests {
             assert_eq!(times.len(), 3);
             assert!(times.windows(2).all(|pair| pair[1] - pair[0] == Duration::from_secs(600)));
         }
-        // Not all at once: about as many in each minute.
+        // Not all at once: about the same number in each minute.
         for minute in 0..10 {
             let from = begin + Duration::from_secs(60 * minute);
             let count = all.iter().filter(|due| due.at >= from && due.at < from + Duration::from_secs(60)).count();
@@ -212,7 +213,7 @@ mod tests {
         let mut habits = ActivitySchedule::new(&[habit("exp(mean=1h)", GapFrom::End)], &(0..10_000), 7, (0, 1));
         let hour = Timestamp::from_millis(3_600_000);
         let all = until(&mut habits, hour);
-        // 1 - 1/e of all, within four standard deviations; and nobody twice before the first call has ended.
+        // 1 - 1/e of all, within four standard deviations; and no user twice before its first call has ended.
         assert!(all.len().abs_diff(6_321) < 200, "{}", all.len());
         let due = all[0];
         habits.on_end(due.habit, due.user, hour);

@@ -19,23 +19,23 @@ use strowger_foundation::Timestamp;
 use super::links::LinkCounts;
 use crate::driver::Partition;
 
-/// Messages that wait for a thread at most.
+/// Maximum number of messages that wait for a thread.
 const QUEUE: usize = 4_096;
-/// Messages to connections that wait at most behind a full queue; beyond it they are dropped and counted.
+/// Maximum number of messages of connections in the backlog of a full queue; further ones are dropped and counted.
 const MAX_BACKLOG: usize = 65_536;
 
-/// What is to be done with what is handed over.
+/// What the receiving thread does with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandoverKind {
-    /// It belongs to a call of the other thread, and arrived then.
+    /// Delivers it to a call of that thread; it arrived at this time.
     Deliver(Timestamp),
-    /// It is to leave by a connection of the other thread.
+    /// Sends it on a connection of that thread.
     Send,
-    /// The connection is closed.
+    /// Notes that the connection is closed.
     Closed,
 }
 
-/// A message, and where it came from or goes.
+/// A message with its source or destination.
 #[derive(Debug)]
 pub(super) struct HandoverMessage {
     pub errand: HandoverKind,
@@ -44,30 +44,30 @@ pub(super) struct HandoverMessage {
     pub bytes: Vec<u8>,
 }
 
-/// What a thread has of the traffic between all.
+/// A thread's inbox and its queues to the other threads.
 #[derive(Debug)]
 pub(super) struct Mailbox {
     pub share: Partition,
-    /// Whether what finds no room is kept: it came by a connection, or goes there.
+    /// Whether messages wait in a backlog if a queue is full: those of connections do.
     keeps: bool,
     inbox: Receiver<HandoverMessage>,
-    /// The next of the inbox, where it was looked into.
+    /// Next message of the inbox, if one was peeked at.
     next: Option<HandoverMessage>,
     ways: Vec<ThreadQueue>,
     bells: Arc<[ThreadWaker]>,
     pub counts: LinkCounts,
 }
 
-/// The way to another thread.
+/// The queue to another thread.
 #[derive(Debug)]
 struct ThreadQueue {
     queue: SyncSender<HandoverMessage>,
     kept: VecDeque<HandoverMessage>,
-    /// Something was put in since its owner was told.
+    /// Whether messages were queued since the owner was woken.
     is_fresh: bool,
 }
 
-/// Wakes a thread that waits for the kernel, and costs nothing where it does not.
+/// Wakes a thread that waits in the kernel, and costs nothing otherwise.
 #[derive(Debug)]
 pub(super) struct ThreadWaker {
     is_parked: AtomicBool,
@@ -82,14 +82,14 @@ impl ThreadWaker {
     fn wake(&self) {
         fence(Ordering::SeqCst);
         if self.is_parked.load(Ordering::Relaxed) && self.is_parked.swap(false, Ordering::Relaxed) {
-            // It wakes by itself some milliseconds later.
+            // Without it the thread wakes some milliseconds later.
             let _ = self.waker.wake();
         }
     }
 }
 
 impl Mailbox {
-    /// The posts of threads with these bells.
+    /// Creates the mailboxes of the threads with these wakers.
     pub(super) fn mailboxes(bells: Vec<ThreadWaker>, keeps: bool) -> Vec<Self> {
         let of = u32::try_from(bells.len()).unwrap_or(u32::MAX);
         let bells: Arc<[ThreadWaker]> = bells.into();
@@ -107,7 +107,7 @@ impl Mailbox {
         (0..).zip(inboxes).map(post).collect()
     }
 
-    /// Hands something to the thread `to`.
+    /// Sends a message to the thread `to`.
     pub(super) fn send(&mut self, to: u32, handed: HandoverMessage) {
         let Some(way) = self.ways.get_mut(to as usize) else { return };
         self.counts.handed_over += u64::from(matches!(handed.errand, HandoverKind::Deliver(_)));
@@ -115,7 +115,7 @@ impl Mailbox {
             match way.queue.try_send(handed) {
                 Ok(()) => way.is_fresh = true,
                 Err(TrySendError::Full(handed)) => self.push_backlog(to, handed),
-                // That thread has ended, and with it the run.
+                // That thread has ended, and so has the run.
                 Err(TrySendError::Disconnected(_)) => {}
             }
         } else {
@@ -126,7 +126,7 @@ impl Mailbox {
     fn push_backlog(&mut self, to: u32, handed: HandoverMessage) {
         let Some(way) = self.ways.get_mut(to as usize) else { return };
         let has_room = self.keeps && way.kept.len() < MAX_BACKLOG;
-        // Without this word, the number of a connection that is gone would be taken for that of the next one.
+        // Without this message the number of a closed connection would be taken for the next one's.
         if has_room || handed.errand == HandoverKind::Closed {
             way.kept.push_back(handed);
         } else {
@@ -134,7 +134,7 @@ impl Mailbox {
         }
     }
 
-    /// Tells all others of a connection of ours that is closed.
+    /// Tells all other threads that a connection of ours is closed.
     pub(super) fn send_closed(&mut self, link: u32, peer: SocketAddr) {
         let Partition { index, of } = self.share;
         for to in (0..of).filter(|to| *to != index) {
@@ -142,12 +142,12 @@ impl Mailbox {
         }
     }
 
-    /// Whether something waits for room: then nothing more is read of connections.
+    /// Returns whether a backlog exists. Nothing more is read from connections then.
     pub(super) fn is_full(&self) -> bool {
         self.ways.iter().any(|way| !way.kept.is_empty())
     }
 
-    /// Puts in what has been kept, as far as there is room, and wakes those for whom there is something.
+    /// Queues the backlog as far as there is room, and wakes the threads that have new messages.
     pub(super) fn flush(&mut self) {
         for (way, bell) in self.ways.iter_mut().zip(self.bells.iter()) {
             while let Some(handed) = way.kept.pop_front() {
@@ -166,22 +166,23 @@ impl Mailbox {
         }
     }
 
-    /// What the others have handed over.
+    /// Returns the next message from another thread.
     pub(super) fn poll(&mut self) -> Option<HandoverMessage> {
         self.next.take().or_else(|| self.inbox.try_recv().ok())
     }
 
-    /// Whether there is something.
+    /// Returns whether a message waits.
     pub(super) fn has_messages(&mut self) -> bool {
         self.next = self.poll();
         self.next.is_some()
     }
 
-    /// Says that this thread is about to wait; false where it must not, because something has come or could not leave.
+    /// Announces that this thread is about to wait; returns false if it must not, because a message waits to be read
+    /// or sent.
     pub(super) fn park(&mut self) -> bool {
         let Some(bell) = self.bells.get(self.share.index as usize) else { return true };
         bell.is_parked.store(true, Ordering::Relaxed);
-        // Who put something in before this saw it awake and did not ring: hence one more look.
+        // A sender that queued a message while this thread looked awake has not woken it, so it looks once more.
         fence(Ordering::SeqCst);
         let may_wait = !self.is_full() && !self.has_messages();
         if !may_wait {
@@ -190,7 +191,7 @@ impl Mailbox {
         may_wait
     }
 
-    /// Says that this thread does not wait any more.
+    /// Announces that this thread does not wait.
     pub(super) fn unpark(&self) {
         if let Some(bell) = self.bells.get(self.share.index as usize) {
             bell.is_parked.store(false, Ordering::Relaxed);

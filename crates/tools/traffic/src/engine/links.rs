@@ -1,4 +1,4 @@
-//! The datagram sockets of one end on one thread, as the driver's [`Outbox`], and what links of both kinds count.
+//! Datagram sockets of one end on one thread, as the driver's [`Outbox`], and the counters of links of both kinds.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,19 +11,19 @@ use strowger_net::{BindError, Cause, Counters, Flush, OrderingKey, PeerError, Se
 use super::plan::{Plan, PlanError};
 use crate::driver::Outbox;
 
-/// What helps where files are exhausted.
+/// Remedy for exhausted files.
 const FILES_REMEDY: &str = "raise the limit (ulimit -n)";
-/// What helps where ports are.
+/// Remedy for exhausted ports.
 const PORTS_REMEDY: &str = "send from more addresses (--from, several), or widen net.ipv4.ip_local_port_range";
 
-/// Why something cannot be opened, in the words of this program's options.
+/// Returns why something cannot be opened, in terms of this program's options.
 pub(super) fn cannot(error: &dyn std::fmt::Display) -> PlanError {
     let text = error.to_string().replace("[server] listen", "--listen or --from");
     let is_of_files = text.contains("Too many open files");
     PlanError(if is_of_files { format!("{text}; {FILES_REMEDY}") } else { text })
 }
 
-/// As [`cannot`]; where any port would have done, there is none.
+/// Works as [`cannot`]; if any port would have done, all of them are taken.
 pub(super) fn cannot_bind(error: &BindError) -> PlanError {
     let BindError { transport, address, cause } = error;
     if address.port() == 0 && cause.kind() == io::ErrorKind::AddrInUse {
@@ -36,20 +36,20 @@ pub(super) fn cannot_bind(error: &BindError) -> PlanError {
     cannot(error)
 }
 
-/// What the links of an end have seen.
+/// Counters of an end's links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounts {
     /// Datagrams that the kernel dropped because this end was too slow to read them.
     pub kernel_drops: u64,
-    /// Messages that could not be sent: a full queue, a refusal of the kernel.
+    /// Messages that could not be sent, because of a full queue or an error of the kernel.
     pub send_failures: u64,
-    /// ICMP said that nobody listens there, or that there is no way.
+    /// ICMP errors: no listener there, or no route.
     pub unreachable: u64,
-    /// Datagrams, or messages of streams, received.
+    /// Datagrams, or messages on connections, received.
     pub received: u64,
-    /// Datagrams, or messages of streams, sent.
+    /// Datagrams, or messages on connections, sent.
     pub sent: u64,
-    /// Those of them that left as one with others.
+    /// Sent datagrams that left in one segmented packet with others.
     pub segmented: u64,
     /// Connections opened.
     pub connected: u64,
@@ -57,16 +57,16 @@ pub struct LinkCounts {
     pub broken: u64,
     /// Connections that could not be opened because files or ports were exhausted.
     pub exhausted: u64,
-    /// Those of them that lacked a file.
+    /// Those of `exhausted` that lacked a file.
     pub out_of_files: u64,
-    /// Messages that came to another thread than the one whose call they belong to, and were handed over.
+    /// Messages that were received by another thread than their call's and handed over.
     pub handed_over: u64,
-    /// Those of them for which there was no room.
+    /// Handed-over messages that were dropped for lack of room.
     pub handover_drops: u64,
 }
 
 impl LinkCounts {
-    /// Adds another's.
+    /// Adds the counts of another.
     pub fn merge(&mut self, other: &Self) {
         self.kernel_drops += other.kernel_drops;
         self.send_failures += other.send_failures;
@@ -82,7 +82,8 @@ impl LinkCounts {
         self.handover_drops += other.handover_drops;
     }
 
-    /// Which limit of this machine kept connections from being opened, and the remedy; `None` where none did.
+    /// Returns the limit of this machine that kept connections from being opened, with the remedy; `None` if there
+    /// was none.
     #[must_use]
     pub fn exhaustion(&self) -> Option<String> {
         let Self { exhausted, out_of_files, .. } = *self;
@@ -96,7 +97,7 @@ impl LinkCounts {
         (ports > 0).then(|| format!("{ports} connections could not be opened because no port was free; {PORTS_REMEDY}"))
     }
 
-    /// What has happened since `earlier`.
+    /// Returns the counts since `earlier`.
     #[must_use]
     pub const fn since(&self, earlier: &Self) -> Self {
         Self {
@@ -116,17 +117,17 @@ impl LinkCounts {
     }
 }
 
-/// Datagram sockets.
+/// Datagram sockets of an end.
 #[derive(Debug)]
 pub(super) struct Datagrams {
     pub sockets: Vec<Socket>,
     dirty: Vec<u32>,
-    /// Those of `dirty` that are flushed just now; the memory is used again.
+    /// Sockets of `dirty` that are being flushed; the memory is reused.
     leaving: Vec<u32>,
     spare: Vec<u8>,
 }
 
-/// A socket and what waits to leave it.
+/// A socket and the datagrams that wait to leave it.
 #[derive(Debug)]
 pub(super) struct Socket {
     pub socket: UdpSocket,
@@ -136,13 +137,13 @@ pub(super) struct Socket {
 }
 
 impl Datagrams {
-    /// Opens one socket on each of the addresses, as the plan wants them.
+    /// Opens one socket on each of the addresses, with the plan's options.
     pub(super) fn bind(addresses: &[SocketAddr], plan: &Plan) -> Result<Self, PlanError> {
         let bind = |address: &SocketAddr| UdpSocket::bind(*address, plan.buffers);
         Self::of(addresses.iter().map(bind), plan.has_segmentation)
     }
 
-    /// Sockets on the same addresses, for another thread.
+    /// Opens sockets on the same addresses for another thread.
     pub(super) fn sibling(&self, plan: &Plan) -> Result<Self, PlanError> {
         Self::of(self.sockets.iter().map(|socket| socket.socket.sibling()), plan.has_segmentation)
     }
@@ -174,7 +175,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Lets everything leave that waits; whether all did.
+    /// Sends everything that waits; returns whether all was sent.
     pub(super) fn flush(&mut self) {
         std::mem::swap(&mut self.dirty, &mut self.leaving);
         for index in self.leaving.drain(..) {
@@ -239,7 +240,7 @@ impl Outbox for Datagrams {
 
     fn commit(&mut self, link: u32, peer: SocketAddr, call: u64) {
         let Some(socket) = self.sockets.get_mut(link as usize) else { return };
-        // Calls are told apart by hashes, any part of which is as good as the whole.
+        // Calls are identified by hashes, any part of which serves as well as the whole.
         socket.batch.commit(peer, OrderingKey::new(call as u16));
         if !std::mem::replace(&mut socket.is_dirty, true) {
             self.dirty.push(link);

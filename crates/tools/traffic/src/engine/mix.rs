@@ -5,26 +5,28 @@ use std::sync::Arc;
 use crate::driver::mix;
 use crate::script::share;
 
-/// Which script each session of a phase runs, by the session's number: so the choice is the same with any number of threads.
+/// Choice of the script of each session of a phase. It depends on the session's number only, so it is the same with
+/// any number of threads.
 #[derive(Clone, Debug)]
 pub enum Mix {
-    /// All the same.
+    /// One script for all.
     One(u16),
-    /// By weight.
+    /// Random, by weight.
     Weighted(Weighted),
-    /// The first session the first, and so on; from the beginning again after the last.
+    /// One after the other, from the beginning again after the last.
     Listed(Arc<[u16]>),
 }
 
-/// Scripts by weight.
+/// Scripts with weights.
 #[derive(Clone, Debug)]
 pub struct Weighted {
-    /// Scripts, and the part of 2^32 up to which each is chosen.
+    /// Scripts, with the upper end of the part of 2^32 that selects each.
     bounds: Arc<[(u32, u16)]>,
 }
 
 impl Weighted {
-    /// These scripts in the proportion of these weights; `None` where no weight is positive, or one is negative or no number.
+    /// Creates a choice in the proportion of these weights; returns `None` if no weight is positive, or one is
+    /// negative or not a number.
     #[must_use]
     pub fn new(weights: &[(u16, f64)]) -> Option<Self> {
         let sum: f64 = weights.iter().map(|(_, weight)| weight).sum();
@@ -44,7 +46,7 @@ impl Weighted {
 }
 
 impl Mix {
-    /// The script of the session with this number, in a phase with this seed.
+    /// Returns the script of the session with this number, in a phase with this seed.
     #[must_use]
     pub fn pick(&self, seed: u64, number: u64) -> u16 {
         match self {
@@ -61,7 +63,7 @@ impl Mix {
         }
     }
 
-    /// All scripts that may be run, and which part of all sessions runs each.
+    /// Returns all possible scripts, with the share of sessions of each.
     #[must_use]
     pub fn weights(&self) -> Vec<(u16, f64)> {
         match self {
@@ -81,7 +83,7 @@ impl Mix {
         }
     }
 
-    /// Whether it may run a script.
+    /// Returns whether a script may run.
     #[must_use]
     pub fn runs(&self, script: u16) -> bool {
         match self {
@@ -91,7 +93,7 @@ impl Mix {
         }
     }
 
-    /// All scripts that may be run.
+    /// Returns all possible scripts.
     pub fn scripts(&self) -> Vec<u16> {
         match self {
             Self::One(script) => vec![*script],

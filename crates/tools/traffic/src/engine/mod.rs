@@ -1,8 +1,8 @@
 //! The engine: threads, sockets and time for [`Driver`]s, phase after phase.
 //!
-//! A [`Plan`] says everything; [`Run::prepare`] opens the sockets, [`Run::go`] runs it and gives the [`Report`]. Each thread
-//! has an end that calls, an end that is called, or both, with sockets of their own, and shares nothing with the others but
-//! the number of the phase; only those that listen at one address hand each other what belongs to the other's calls
+//! A [`Plan`] describes a run completely; [`Run::prepare`] opens the sockets, [`Run::go`] runs the plan and returns
+//! the [`Report`]. Each thread has a calling end, a called end, or both, with their own sockets. Threads share
+//! nothing but the number of the phase; only those that listen at one address hand messages over to each other
 //! (`handover`).
 
 mod activities;
@@ -37,67 +37,67 @@ use crate::script::{Ending, MethodId};
 use crate::tally::ScriptOutcomes;
 use thread::{Prepared, Worker};
 
-/// Lateness that half of all calls may have before the generator is taken for the bottleneck; messages may wait for as long
-/// to be read.
+/// Median lateness of calls above which the generator counts as the bottleneck; the same limit holds for the time
+/// that messages wait to be read.
 pub const LATE_AT_MEDIAN: Duration = Duration::from_millis(1);
-/// And lateness that a hundredth may exceed.
+/// Lateness at the 99th percentile above which the generator counts as the bottleneck.
 pub const LATE_AT_P99: Duration = Duration::from_millis(50);
-/// Calls, or messages, from which on lateness is judged: one of a few says nothing.
+/// Minimum number of calls or messages for a judgement of lateness; fewer prove nothing.
 pub const LATE_OF: u64 = 20;
-/// How often the main thread looks after the phases, and threads publish what they have counted.
+/// Interval at which the main thread checks the phases and threads publish their counts.
 const BEAT: Duration = Duration::from_millis(10);
-/// How long it takes from the decision for a phase to its beginning, so that all threads begin together.
+/// Time from the start decision of a phase to its beginning, so that all threads begin together.
 const HEAD_START: Duration = Duration::from_millis(20);
 
-/// What threads and the main thread tell each other.
+/// State that the threads and the main thread share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// The phase; [`OVER`] after the last.
+    /// Index of the phase; [`OVER`] after the last.
     phase: AtomicUsize,
-    /// When it begins, in nanoseconds of the clock.
+    /// Beginning of the phase, in nanoseconds of the clock.
     begins_at: AtomicU64,
-    /// Threads that have done their part of it.
+    /// Threads that have finished the phase.
     done: AtomicUsize,
-    /// Calls that were answered in it.
+    /// Calls answered in the phase.
     answered: AtomicU64,
-    /// No more calls are to begin.
+    /// Whether no more calls may begin.
     stop: AtomicBool,
-    /// End at once.
+    /// Whether the run ends at once.
     abort: AtomicBool,
-    /// Each thread's counts, as they were a moment ago, or when somebody last asked.
+    /// Counts of each thread, from a moment ago or from the last request.
     progress: Vec<Mutex<Progress>>,
-    /// How often somebody has asked: to copy all counts takes the threads a while.
+    /// Number of progress requests; threads copy all counts only on request, because that takes a while.
     progress_requests: AtomicU64,
 }
 
-/// No phase any more.
+/// Index that means that no phase is left.
 const OVER: usize = usize::MAX;
 
-/// What a thread has counted so far.
+/// Counts so far of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
-    /// The calling end.
+    /// Calling end.
     pub caller: Meter,
-    /// The called end.
+    /// Called end.
     pub callee: Meter,
-    /// Its sockets.
+    /// Sockets.
     pub links: LinkCounts,
 }
 
-/// Ends a run early, from another thread or a signal's.
+/// Handle that stops a run early, from another thread or a signal handler's.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<Shared>);
 
 impl Stopper {
-    /// Lets no more calls begin; those that are going on may end. A second time, the run ends at once.
+    /// Stops new calls; calls in progress may finish. The second call ends the run at once.
     pub fn stop(&self) {
         if self.0.stop.swap(true, Ordering::SeqCst) {
             self.0.abort.store(true, Ordering::SeqCst);
         }
     }
 
-    /// What was counted until a moment ago, over all threads, since the phase began; for whoever asks again and again, since
-    /// the first answer may be as old as the phase.
+    /// Returns the recent counts of all threads since the phase began. Meant for repeated use, because the first
+    /// result may be as old as the phase.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.0.progress_requests.fetch_add(1, Ordering::Relaxed);
@@ -111,7 +111,7 @@ impl Stopper {
         sum
     }
 
-    /// The sockets' part of [`progress`](Self::progress).
+    /// Returns the sockets' part of [`progress`](Self::progress).
     fn links(&self) -> LinkCounts {
         let mut sum = LinkCounts::default();
         for progress in &self.0.progress {
@@ -122,72 +122,72 @@ impl Stopper {
         sum
     }
 
-    /// The phase that is going on, and `None` after the last.
+    /// Returns the index of the current phase; `None` after the last.
     #[must_use]
     pub fn phase(&self) -> Option<usize> {
         Some(self.0.phase.load(Ordering::SeqCst)).filter(|phase| *phase != OVER)
     }
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What came of each phase, in their order.
+    /// Results of the phases, in order.
     pub phases: Vec<PhaseReport>,
     /// Whether it was stopped before its end.
     pub was_stopped: bool,
     /// Why it ended before its last phase; the text names the remedy.
     pub broken_off: Option<String>,
-    /// What the server used, where somebody watched it by the [`Run::clock`].
+    /// Resource use of the server, if it was sampled with the [`Run::clock`].
     pub server: Option<ServerSeries>,
 }
 
-/// What came of a phase.
+/// Result of a phase.
 #[derive(Clone, Debug)]
 pub struct PhaseReport {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Whether it is what the run is about, and no preparation.
+    /// Whether it is a measured phase and not a preparation.
     pub is_measured: bool,
-    /// Which end began the sessions.
+    /// End that began the sessions.
     pub role: CallRole,
-    /// Its beginning (behind the warm-up), by the run's clock.
+    /// Beginning of counting (after the warm-up), by the run's clock.
     pub counted_from: Timestamp,
-    /// From there to the last arrival; where the phase had a time, that time.
+    /// Time from there to the last arrival; for a timed phase, its time.
     pub elapsed: Duration,
-    /// Calls that were carried until then, whenever they began: the others were carried behind it.
+    /// Calls carried within that time, whenever they began; the others were carried after it.
     pub carried_in_time: u64,
-    /// Calls of this phase that were carried behind it.
+    /// Calls of this phase carried after that time.
     pub carried_behind: u64,
-    /// Whether its warm-up was over before it ended. Where not, nothing was counted.
+    /// Whether the warm-up was over before the phase ended. If not, nothing was counted.
     pub is_warm: bool,
-    /// Whether there were fewer arrivals than its calls or its time asked for: a trace has an end.
+    /// Whether there were fewer arrivals than the calls or the time of the phase demanded, because a trace ended.
     pub is_used_up: bool,
-    /// How many users there were, where it was about users.
+    /// Number of users, if the load consisted of users' activities.
     pub users: Option<u32>,
-    /// How phones came back, where it was about an avalanche of registrations.
+    /// Recovery of the phones, for an avalanche of registrations.
     pub recovery: Option<Recovery>,
-    /// What came of each script that was run.
+    /// Results of each script that ran.
     pub scripts: Vec<ScriptOutcomes>,
-    /// The calling end.
+    /// Calling end.
     pub caller: Meter,
-    /// The called end, where it is in this process.
+    /// Called end, if it is in this process.
     pub callee: Meter,
-    /// The sockets of both.
+    /// Sockets of both ends.
     pub links: LinkCounts,
-    /// Processor time of all threads.
+    /// CPU time of all threads.
     pub cpu: Duration,
     /// Messages that found the emulated server's queue full.
     pub service_drops: u64,
-    /// Calls that were forgotten while copies of their messages might still come, because there were too many: see
+    /// Calls that were dropped, because there were too many, while copies of their messages could still come: see
     /// [`Driver::forgotten`].
     pub forgotten: u64,
-    /// How it went over time, at the end that began the sessions.
+    /// Time series of the end that began the sessions.
     pub series: Series,
 }
 
 impl PhaseReport {
-    /// The end that began the sessions.
+    /// Returns the meter of the end that began the sessions.
     #[must_use]
     pub const fn meter(&self) -> &Meter {
         match self.role {
@@ -196,8 +196,8 @@ impl PhaseReport {
         }
     }
 
-    /// How long messages had waited where the generator came to read them, at both ends: its own part of the times that it
-    /// says of answers.
+    /// Returns how long messages waited to be read by the generator, at both ends: the generator's own part of the
+    /// measured response times.
     #[must_use]
     pub fn unread(&self) -> TimeHistogram {
         let mut sum = self.caller.unread.clone();
@@ -205,7 +205,7 @@ impl PhaseReport {
         sum
     }
 
-    /// How late messages were sent again, at both ends.
+    /// Returns how late retransmissions were, at both ends.
     #[must_use]
     pub fn resend_lateness(&self) -> TimeHistogram {
         let mut sum = self.caller.resend_lateness.clone();
@@ -213,14 +213,15 @@ impl PhaseReport {
         sum
     }
 
-    /// The times from when requests were due to their 2xx; none where nothing was due, for a closed loop has no moments.
+    /// Returns the times from the due times of requests to their 2xx; nothing for a closed loop, which has no due
+    /// times.
     pub fn from_due(&self) -> impl Iterator<Item = (MethodId, &TimeHistogram)> {
         let meter = self.meter();
         let has_moments = meter.lateness.count() > 0;
         meter.from_due.iter().filter(move |_| has_moments).map(|(verb, times)| (*verb, times))
     }
 
-    /// Why the figures say more about the generator than about what it measured; `None` where they do not.
+    /// Returns why the figures describe the generator rather than the measured system; `None` if they do not.
     #[must_use]
     pub fn bottleneck(&self) -> Option<String> {
         let (unread, resent) = (self.unread(), self.resend_lateness());
@@ -234,8 +235,8 @@ impl PhaseReport {
             if late.count() >= LATE_OF && (median > LATE_AT_MEDIAN || p99 > LATE_AT_P99) {
                 let busy = self.cpu.as_secs_f64() / self.elapsed.as_secs_f64().max(0.001);
                 return Some(format!(
-                    "{what}: {median:.1?} at the median, {p99:.1?} at the 99th percentile, while it had {busy:.1} processors; \
-                     where it needs as many as it has threads, use more (--threads), and else leave it more of the machine, or \
+                    "{what}: {median:.1?} at the median, {p99:.1?} at the 99th percentile, with {busy:.1} CPUs in use; \
+                     if these are as many as its threads, use more (--threads); else leave it more of the machine, or \
                      use another one"
                 ));
             }
@@ -246,7 +247,7 @@ impl PhaseReport {
         let LinkCounts { kernel_drops, send_failures, handover_drops, .. } = self.links;
         if handover_drops > 0 {
             return Some(format!(
-                "{handover_drops} messages were dropped on their way from one thread to another; use fewer threads (--threads)"
+                "{handover_drops} messages were dropped between threads; use fewer threads (--threads)"
             ));
         }
         if kernel_drops > 0 {
@@ -272,10 +273,10 @@ impl Run {
     /// Opens everything that the plan needs.
     ///
     /// # Errors
-    /// What cannot be, and the remedy.
+    /// What cannot be opened, and the remedy.
     pub fn prepare(plan: Plan) -> Result<Self, PlanError> {
         plan.check()?;
-        // Connections are files; without privilege the limit may stay, and running into it is counted.
+        // Connections are files. Without privilege the limit may stay; running into it is counted.
         let _ = strowger_net::raise_open_files();
         let threads = plan.threads.max(1);
         let shared = Arc::new(Shared {
@@ -299,28 +300,28 @@ impl Run {
         Ok(Self { plan, shared, prepared, clock: Clock::start() })
     }
 
-    /// Where the called end listens; empty where it is elsewhere.
+    /// Returns the addresses of the called end; empty if it is elsewhere.
     #[must_use]
     pub fn listening(&self) -> Vec<SocketAddr> {
         self.prepared.iter().flat_map(Prepared::callee_addresses).collect()
     }
 
-    /// The clock of the run, for whoever watches the server meanwhile.
+    /// Returns the clock of the run, for sampling the server meanwhile.
     #[must_use]
     pub const fn clock(&self) -> Clock {
         self.clock
     }
 
-    /// Ends the run early, or looks at it.
+    /// Returns a handle that stops the run early or reads its progress.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.shared))
     }
 
-    /// Runs all phases, and waits for their end.
+    /// Runs all phases and waits for their end.
     ///
     /// # Errors
-    /// When a thread cannot be started, or dies.
+    /// If a thread cannot be started, or dies.
     pub fn go(self) -> Result<Report, PlanError> {
         let Self { plan, shared, prepared, clock } = self;
         let threads = prepared.len();
@@ -338,7 +339,7 @@ impl Run {
             .map(|(index, prepared)| Worker::new(index, &plan, &shared, prepared, clock))
             .collect();
         let workers = workers?;
-        // Only now: to make room for sessions takes a while.
+        // The phase begins only here, because allocating sessions takes a while.
         begin(0);
         let mut handles = Vec::with_capacity(threads);
         for (index, worker) in workers.into_iter().enumerate() {
@@ -397,7 +398,7 @@ impl Run {
     }
 }
 
-/// Whether nobody is there at all.
+/// Returns an error if no peer is reachable.
 fn unreachable(plan: &Plan, links: &LinkCounts) -> Option<String> {
     let remote = plan.remote?;
     if links.received > 0 || links.unreachable + links.broken == 0 {
@@ -405,24 +406,24 @@ fn unreachable(plan: &Plan, links: &LinkCounts) -> Option<String> {
     }
     let transport = plan.transport.as_str().to_ascii_lowercase();
     Some(format!(
-        "nobody answers at {transport}:{remote}: the system says that nothing listens there, or that no way leads \
-         there; start the server, or correct --to"
+        "nothing answers at {transport}:{remote}: nothing listens there, or there is no route \
+         to it; start the server, or correct --to"
     ))
 }
 
-/// Whether whoever is there says nothing at all.
+/// Returns an error if the peer answers nothing at all.
 fn silent(plan: &Plan, links: &LinkCounts) -> Option<String> {
     let remote = plan.remote.filter(|_| links.received == 0 && links.sent + links.connected > 0)?;
     let transport = plan.transport.as_str().to_ascii_lowercase();
     Some(format!(
-        "not one answer came from {transport}:{remote}: is it a SIP server, does it run, and is --to right? A firewall \
-         between may drop what is sent"
+        "no answer came from {transport}:{remote}: check that a SIP server runs there and that --to is right. A firewall \
+         between may drop the packets"
     ))
 }
 
-/// Whether a phase that prepares the next ones has failed.
+/// Returns an error if a phase that prepares later ones has failed.
 fn unprepared(plan: &Plan, phase: usize, progress: &Progress) -> Option<String> {
-    // What comes behind the measured phase only tidies up.
+    // Phases after the measured one only clean up.
     let prepares = plan.phases.get(phase..).unwrap_or(&[]).iter().any(|phase| phase.is_measured);
     let what = plan.phases.get(phase).filter(|phase| prepares && !phase.is_measured)?;
     let meter = match what.role {
@@ -435,16 +436,16 @@ fn unprepared(plan: &Plan, phase: usize, progress: &Progress) -> Option<String> 
     // A remedy may be a question.
     let stop = if why.ends_with('?') { "" } else { "." };
     Some(format!(
-        "{failed} of {} could not be prepared ({}), most because of: {why}{stop} Where no one must register, use --callee there",
+        "{failed} of {} could not be prepared ({}), most because of: {why}{stop} If no registration is needed, use --callee there",
         counted(meter.began.sent, "user"),
         what.name,
     ))
 }
 
-/// An ending with what the server said, and what may help against it.
+/// Returns an ending with the server's reason and a possible remedy.
 pub(crate) fn with_remedy(ending: Ending, refusals: &Refusals) -> String {
     match ending {
-        // Who says why needs no guesses.
+        // A server that gives its reason makes guesses superfluous.
         Ending::Refused(status) if refusals.has_warning(status) => format!("{ending}{}", refusals.reasons(status)),
         Ending::Refused(status) => format!("{ending}{}{}", refusals.reasons(status), remedy(ending)),
         _ => format!("{ending}{}", remedy(ending)),
@@ -457,28 +458,28 @@ pub(crate) fn counted(number: u64, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
-/// What may help against an ending, as the rest of a sentence.
+/// Returns a possible remedy for an ending, as the rest of a sentence.
 const fn remedy(ending: Ending) -> &'static str {
     match ending {
         Ending::Refused(403) => {
-            ". Does the server know the users' domain (--domain), and may these users do so? Or it has as many contacts of them \
-             as it keeps, from earlier runs: let them expire, or use others (--user-pattern)"
+            ". Does the server know the users' domain (--domain), and are these users allowed? Or it has the maximum \
+             number of contacts for them, from earlier runs: let them expire, or use others (--user-pattern)"
         }
         Ending::Refused(401 | 407) => {
-            ". Does the server know the users, their domain (--domain) and passwords (--password, --users-file)? Or is it to ask \
-             nobody, or not this machine: in Strowger's configuration auth.require = [], or auth.trusted"
+            ". Does the server know the users, their domain (--domain) and passwords (--password, --users-file)? Or should it not \
+             challenge anybody, or not this machine: in Strowger's configuration auth.require = [], or auth.trusted"
         }
         Ending::Refused(404) => {
             ". Does the server know the users, their domain (--domain) and passwords (--password, --users-file)?"
         }
-        Ending::Refused(480) => ". Nobody may have registered whom the calls were for",
-        Ending::Lost => ". Does the server run, and has it work for so many?",
+        Ending::Refused(480) => ". The called users may not be registered",
+        Ending::Lost => ". Does the server run, and can it handle this load?",
         _ => "",
     }
 }
 
 impl PhaseReport {
-    /// Adds another thread's.
+    /// Adds the result of another thread.
     fn merge(&mut self, other: &Self) {
         self.caller.merge(&other.caller);
         self.callee.merge(&other.callee);

@@ -1,8 +1,8 @@
-//! Phones that all register after a power cut: when each comes on, and when it tries again.
+//! Phones that all register after a power cut: when each starts, and when it retries.
 //!
-//! Of a phone that waits a few numbers are kept, 16 bytes beside its next time: a session exists only while a REGISTER is on its
-//! way. Chance is drawn from the phone's number and how often it has tried, so one seed gives every phone the same times with
-//! any number of threads.
+//! A waiting phone takes 16 bytes beside its next time; a session exists only while a REGISTER is in progress. Random
+//! numbers derive from the phone's number and its count of attempts, so one seed gives every phone the same times
+//! with any number of threads.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,15 +17,16 @@ use crate::law::{Law, Rng};
 use crate::metrics::Recovery;
 use crate::script::Ending;
 
-/// How long a phone waits that a limit of the generator kept from registering.
+/// Wait of a phone that a limit of the generator kept from registering.
 const HELD_FOR: Duration = Duration::from_millis(100);
 
-/// How long a phone waits before it tries again (RFC 5626 §4.5).
+/// Waiting time before a retry (RFC 5626 §4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowRecovery {
-    /// What a failure doubles; the RFC's default is 30 s where all flows of a phone have failed, as here the only one.
+    /// Base that each failure doubles. The RFC's default is 30 s if all flows of a phone have failed, as does the
+    /// only one here.
     pub base: Duration,
-    /// What no bound exceeds; the RFC's default is 1800 s.
+    /// Upper limit of all bounds; the RFC's default is 1800 s.
     pub max: Duration,
 }
 
@@ -36,15 +37,15 @@ impl Default for FlowRecovery {
 }
 
 impl FlowRecovery {
-    /// The upper bound of the wait after so many consecutive failures.
+    /// Returns the upper bound of the wait after this many consecutive failures.
     //= rfc5626#4.5
     #[must_use]
     pub fn upper_bound(&self, failures: u32) -> Duration {
         self.base.saturating_mul(2_u32.saturating_pow(failures)).min(self.max)
     }
 
-    /// The wait after so many consecutive failures: between half the bound and all of it as `drawn` (0 to 1) says, and no shorter
-    /// than a 503 said.
+    /// Returns the wait after this many consecutive failures: from half the bound to all of it, by `drawn` (0 to 1),
+    /// and at least the Retry-After of a 503.
     //= rfc5626#4.5
     // The UA MUST wait for at least the value of the retry delay time.
     #[must_use]
@@ -54,36 +55,36 @@ impl FlowRecovery {
     }
 }
 
-/// What phones do after a power cut.
+/// Behaviour of phones after a power cut.
 #[derive(Clone, Debug)]
 pub struct Avalanche {
-    /// When a phone comes on, from the beginning of the phase.
+    /// Time from the beginning of the phase to a phone's first registration.
     pub start: Law,
-    /// How long it waits after a failure.
+    /// Wait after a failure.
     pub flow_recovery: FlowRecovery,
-    /// The part of what a registration is good for after which a phone refreshes it; `None` where none is refreshed, and the
+    /// Part of a registration's lifetime after which a phone refreshes it. With `None` no phone refreshes, and the
     /// phase ends when all are registered.
     pub refresh: Option<f64>,
 }
 
-/// A phone registers now.
+/// A phone that registers now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DueRegistration {
-    /// The phone.
+    /// Phone.
     pub user: u32,
-    /// When it wanted to.
+    /// Due time.
     pub at: Timestamp,
-    /// The last number of its CSeq.
+    /// Last CSeq used.
     pub cseq: u32,
 }
 
-/// The phones of a thread.
+/// Phones of a thread.
 #[derive(Debug)]
 pub struct Phones {
     how: Avalanche,
     seed: u64,
     begin: Timestamp,
-    /// The first phone, and the step to the next.
+    /// First phone, and the step to the next.
     users: (u32, u32),
     phones: Vec<Phone>,
     /// Nanoseconds from the beginning, and the phone.
@@ -93,13 +94,13 @@ pub struct Phones {
     refreshes_failed: u64,
 }
 
-/// What is kept of a phone.
+/// State of a phone.
 #[derive(Clone, Copy, Debug)]
 struct Phone {
     cseq: u32,
-    /// Milliseconds from the beginning to its first registration; [`NOT_YET`] before.
+    /// Milliseconds from the beginning to its first registration; [`NOT_YET`] before that.
     registered_ms: u32,
-    /// REGISTERs sent until then, retransmissions and those with credentials among them.
+    /// REGISTERs sent until then, with retransmissions and those with credentials.
     requests: u32,
     /// Registrations begun until then.
     attempts: u16,
@@ -107,11 +108,11 @@ struct Phone {
     failures: u8,
 }
 
-/// A phone that was never registered.
+/// Time of a phone that has not been registered.
 const NOT_YET: u32 = u32::MAX;
 
 impl Phones {
-    /// Those of thread `thread` of `threads`; each comes on when the law says.
+    /// Creates the phones of thread `thread` of `threads`, with start times drawn from the law.
     #[must_use]
     pub fn new(how: &Avalanche, users: &Range<u32>, seed: u64, (thread, threads): (usize, usize)) -> Self {
         let small = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -134,19 +135,19 @@ impl Phones {
         }
     }
 
-    /// The power comes back now.
+    /// Sets the time at which the power returns.
     #[must_use]
     pub fn beginning(self, begin: Timestamp) -> Self {
         Self { begin, ..self }
     }
 
-    /// When the next phone wants to register.
+    /// Returns the next due time of any phone.
     #[must_use]
     pub fn next_at(&self) -> Option<Timestamp> {
         self.next.peek().map(|next| self.begin + Duration::from_nanos(next.0.0))
     }
 
-    /// The next phone whose time has come.
+    /// Returns the next phone that is due.
     pub fn poll_due(&mut self, now: Timestamp) -> Option<DueRegistration> {
         let at = self.next_at().filter(|at| *at <= now)?;
         let Reverse((_, user)) = self.next.pop()?;
@@ -154,12 +155,12 @@ impl Phones {
         Some(DueRegistration { user, at, cseq })
     }
 
-    /// A limit of the generator kept a phone from registering.
+    /// Reschedules a phone that a limit of the generator kept from registering.
     pub fn on_held(&mut self, user: u32, now: Timestamp) {
         self.wait(user, now, HELD_FOR);
     }
 
-    /// A registration has ended, well or not.
+    /// Handles a registration that has ended, successfully or not.
     pub fn on_end(&mut self, ended: &EndedSession, now: Timestamp) {
         let since_ms = u32::try_from(now.saturating_since(self.begin).as_millis()).unwrap_or(NOT_YET - 1);
         let user = ended.caller;
@@ -190,13 +191,13 @@ impl Phones {
         self.wait(user, now, self.how.flow_recovery.wait(u32::from(failures), drawn, ended.retry_after));
     }
 
-    /// Whether each phone has been registered, and none does anything any more.
+    /// Returns whether every phone has been registered and none has anything left to do.
     #[must_use]
     pub fn is_recovered(&self) -> bool {
         self.how.refresh.is_none() && self.registered as usize == self.phones.len()
     }
 
-    /// What has come of it so far.
+    /// Returns the recovery so far.
     #[must_use]
     pub fn recovery(&self) -> Recovery {
         let mut recovery = Recovery::of(self.phones.len() as u64, self.refreshed, self.refreshes_failed);
@@ -212,7 +213,7 @@ impl Phones {
         self.next.push(Reverse((nanos(after), user)));
     }
 
-    /// A number from 0 to 1, for this try of a phone.
+    /// Returns a number from 0 to 1 for this attempt of a phone.
     fn drawn(&self, user: u32, cseq: u32) -> f64 {
         let mut rng = Rng::seed_from_u64(mix(self.seed ^ mix(u64::from(cseq) << 32 | u64::from(user))));
         f64::from(rng.next_u32()) / f64::from(u32::MAX)

@@ -1,4 +1,4 @@
-//! What is to be done in a run.
+//! Description of a run.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::population::Users;
 use crate::script::{MethodId, Script, Step};
 use crate::service::ServiceLaw;
 
-/// Why a plan cannot be carried out; the text names the remedy.
+/// Why a plan cannot be run; the text names the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanError(pub String);
 
@@ -29,137 +29,140 @@ impl std::fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-/// Which of the two ends.
+/// One of the two ends of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallRole {
-    /// The one that calls.
+    /// Calling end.
     Caller,
-    /// The one that is called.
+    /// Called end.
     Callee,
 }
 
-/// The scripts of an end.
+/// Scripts of an end.
 #[derive(Clone, Debug)]
 pub struct SideScripts {
-    /// All of them.
+    /// All scripts.
     pub scripts: Arc<[Script]>,
-    /// Which answers a request that begins a call.
+    /// Scripts that answer requests that begin a call, by method.
     pub answers: Vec<(MethodId, u16)>,
 }
 
-/// The end that is called, where it is in this process.
+/// Called end, if it is in this process.
 #[derive(Clone, Debug)]
 pub struct Callee {
-    /// Its scripts.
+    /// Scripts.
     pub side: SideScripts,
-    /// Where it listens; without one, at a free port for each thread. A call that comes to several of its addresses is one.
+    /// Addresses to listen at; if empty, each thread listens at a free port. A call that comes to several of the
+    /// addresses is one call.
     pub listen: Vec<SocketAddr>,
-    /// The server that it emulates; one behind each address.
+    /// Emulated server; one behind each address.
     pub service: Option<ServiceLaw>,
 }
 
 /// When sessions begin.
 #[derive(Clone, Debug)]
 pub enum Load {
-    /// When the law says, whatever the answers.
+    /// By an arrival law, independent of answers.
     Open(Arrivals),
-    /// A new one for each that ends, so that so many are going on.
+    /// A new session for each that ends, so that this many are in progress.
     Closed(usize),
-    /// What each of the phase's callers does again and again, calling any of its callees.
+    /// Recurring activities of each of the phase's callers, who call any of its callees.
     Activities(Arc<[Activity]>),
-    /// Each of the phase's callers registers until it has.
+    /// Each of the phase's callers registers, and retries until it succeeds.
     Avalanche(Arc<Avalanche>),
-    /// None begin; the other end's are answered.
+    /// None begin; this process only answers.
     None,
 }
 
-/// A part of a run.
+/// Part of a run.
 #[derive(Clone, Debug)]
 pub struct Phase {
-    /// Its name in reports.
+    /// Name in reports.
     pub name: String,
-    /// Which end begins sessions.
+    /// End that begins sessions.
     pub role: CallRole,
-    /// With which of its scripts.
+    /// Scripts of that end.
     pub mix: Mix,
-    /// When.
+    /// Load.
     pub load: Load,
-    /// How many sessions; without limit where there is none.
+    /// Number of sessions; `None` for no limit.
     pub calls: Option<u64>,
-    /// For how long; without limit where there is none.
+    /// Duration; `None` for no limit.
     pub time: Option<Duration>,
-    /// What is not counted, at the beginning.
+    /// Time at the beginning that is not counted.
     pub warm_up: Duration,
-    /// How long sessions that have begun may take after the last one began.
+    /// Time that sessions in progress may take after the last one began.
     pub drain: Duration,
-    /// Who begins them, in turn.
+    /// Users that begin sessions, in turn.
     pub callers: Range<u32>,
-    /// Who is called, in turn.
+    /// Users that are called, in turn.
     pub callees: Range<u32>,
-    /// Whether it is what the run is about.
+    /// Whether this is a measured phase.
     pub is_measured: bool,
-    /// Whether threads wait awake: each takes a processor of its own, and what a wake-up takes is in no time.
+    /// Whether threads poll instead of sleeping: each takes a CPU of its own, and no measured time includes a
+    /// wake-up.
     pub is_busy_polling: bool,
 }
 
-/// Everything about a run.
+/// Complete description of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Where calls go; `None` goes straight to the called end in this process.
+    /// Destination of calls; with `None` they go directly to the called end in this process.
     pub remote: Option<SocketAddr>,
-    /// By what.
+    /// Transport of calls.
     pub transport: Transport,
-    /// How connections are used, and how many are shared at most on each thread.
+    /// How connections are used.
     pub connection_lifetime: ConnectionLifetime,
     /// Shared connections of each thread.
     pub connections: usize,
     /// Our addresses; the sockets of the calling end are spread over them.
     pub addresses: Vec<IpAddr>,
-    /// Sockets of the calling end on each thread, each with a port of its own.
+    /// Sockets of the calling end on each thread, each with its own port.
     pub sockets: usize,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// The population.
+    /// Users.
     pub users: Arc<Users>,
-    /// The calling end.
+    /// Calling end.
     pub caller: Option<SideScripts>,
-    /// The called end.
+    /// Called end.
     pub callee: Option<Callee>,
-    /// Where the called end of each thread listens, where [`Callee::listen`] leaves it open: runs that follow one another use
-    /// the same addresses, so that a registrar does not take each for another phone. Empty, ports are free ones.
+    /// Addresses of the called end of each thread if [`Callee::listen`] is empty. Successive runs use the same ones,
+    /// so that a registrar does not take them for different phones. If this is empty too, ports are free ones.
     pub callees_at: Vec<SocketAddr>,
-    /// What happens, one after the other.
+    /// Phases, in order.
     pub phases: Vec<Phase>,
-    /// Whether messages are repeated until they are answered.
+    /// Whether messages are retransmitted until they are answered.
     pub retransmits: bool,
     /// T1.
     pub t1: Duration,
-    /// How long an INVITE may ring.
+    /// Longest time that an INVITE may ring.
     pub max_ring: Duration,
-    /// How long a script waits at most where it sets no time itself: see [`Setup::max_wait`](crate::driver::Setup::max_wait).
+    /// Longest wait of a script that sets no time itself: see [`Setup::max_wait`](crate::driver::Setup::max_wait).
     pub max_wait: Duration,
-    /// Whether users keep nonces from one session to the next: see
+    /// Whether users reuse nonces in later sessions: see
     /// [`Setup::reuses_nonces`](crate::driver::Setup::reuses_nonces).
     pub reuses_nonces: bool,
-    /// How often sessions try again that a 503 has put off: see [`Setup::retries`](crate::driver::Setup::retries).
+    /// How often sessions deferred by a 503 retry: see [`Setup::retries`](crate::driver::Setup::retries).
     pub retries: u8,
-    /// How long arrivals go on behind the time of a measured phase, so that the last calls that are counted find the server as the
-    /// first did. These sessions are not counted.
+    /// How long arrivals continue after the time of a measured phase, so that the last counted calls meet the same
+    /// server as the first. These sessions are not counted.
     pub cool_down: Duration,
-    /// Sessions at most, of each thread and end.
+    /// Maximum number of sessions of each thread and end.
     pub max_sessions: usize,
-    /// What randomness begins with.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// What makes the run's Call-IDs and branches unlike those of other runs.
+    /// Number that distinguishes the run's Call-IDs and branches from those of other runs.
     pub run: u64,
-    /// The sockets' buffers.
+    /// Socket buffers.
     pub buffers: BufferSizes,
-    /// Whether datagrams of one length that leave at once leave as one, which the kernel cuts apart (`UDP_SEGMENT`).
+    /// Whether datagrams of equal length that leave together are sent as one packet that the kernel segments
+    /// (`UDP_SEGMENT`).
     pub has_segmentation: bool,
 }
 
 impl Plan {
-    /// A plan over UDP with one thread and nothing to do.
+    /// Creates a plan over UDP with one thread and no phases.
     #[must_use]
     pub fn new(users: Users, seed: u64) -> Self {
         Self {
@@ -190,7 +193,7 @@ impl Plan {
         }
     }
 
-    /// Sessions of a thread and end that may be going on at once, should nothing be answered any more.
+    /// Returns how many sessions of a thread and end may be in progress if nothing is answered.
     pub(super) fn expected(&self) -> usize {
         let of_phase = |phase: &Phase| match &phase.load {
             Load::Open(arrivals) => {
@@ -217,7 +220,7 @@ impl Plan {
         self.phases.iter().map(of_phase).max().unwrap_or(0).min(MAX_EXPECTED)
     }
 
-    /// Whether it can be carried out at all.
+    /// Checks whether the plan can be run.
     pub(super) fn check(&self) -> Result<(), PlanError> {
         let wrong = |what: &str| Err(PlanError(what.to_owned()));
         if self.addresses.is_empty() {
@@ -227,13 +230,15 @@ impl Plan {
             return wrong("there is nothing to do: the plan has no phase");
         }
         if self.remote.is_none() && self.callee.is_none() {
-            return wrong("there is nobody to call; give the server's address (--to)");
+            return wrong("there is no destination for calls; give the server's address (--to)");
         }
         if !matches!(self.transport, Transport::Udp | Transport::Tcp) {
-            return wrong("only udp and tcp are spoken so far");
+            return wrong("only udp and tcp are supported");
         }
         if self.transport.is_reliable() && self.callee.as_ref().is_some_and(|callee| callee.listen.len() > 1) {
-            return wrong("over tcp, one process answers at one address (--listen); start another one for the next");
+            return wrong(
+                "over tcp, a process answers at one address only (--listen); start another process for each further address",
+            );
         }
         for phase in &self.phases {
             let side = match phase.role {
@@ -245,7 +250,7 @@ impl Plan {
                 && habits.iter().any(|habit| habit.who == CallRole::Callee)
                 && self.callee.is_none()
             {
-                return wrong("those who are called are not in this process and cannot register here");
+                return wrong("the called users are not in this process and cannot register here");
             }
             let has_script = phase.mix.scripts().iter().all(is_there);
             if !has_script && !matches!(phase.load, Load::None) {
@@ -269,10 +274,10 @@ impl Plan {
     }
 }
 
-/// What no session is waited for any longer.
+/// Longest time that is assumed for a session.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// How long sessions of these scripts may pause, or wait for what may not come, by their own laws.
+/// Returns how long sessions of these scripts may pause, or wait for optional messages, by their own laws.
 pub(crate) fn longest(scripts: &[Script]) -> Duration {
     let of_script = |script: &Script| {
         let law_of = |step: &Step| match step {
@@ -285,16 +290,16 @@ pub(crate) fn longest(scripts: &[Script]) -> Duration {
     scripts.iter().map(of_script).max().unwrap_or_default()
 }
 
-/// Sessions for which room is made beforehand, at most: some 40 MB.
+/// Maximum number of sessions to preallocate: some 40 MB.
 const MAX_EXPECTED: usize = 1_000_000;
 
-/// The sockets' buffers: a generator that is kept from its core for some milliseconds must not lose what comes meanwhile.
+/// Size of socket buffers: a generator that loses its CPU for some milliseconds must not lose what arrives meanwhile.
 const BUFFER_BYTES: usize = 16 * 1024 * 1024;
 
-/// A number that no other run has.
+/// Returns a number that no other run has.
 #[must_use]
 pub fn entropy() -> u64 {
-    // Where the system has none, the time and the process tell runs apart just as well.
+    // Without system entropy, time and process ID distinguish runs as well.
     getrandom::u64().unwrap_or_else(|_| {
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         crate::driver::mix(u64::from(std::process::id()) << 32 ^ u64::from(time.subsec_nanos()) ^ time.as_secs())

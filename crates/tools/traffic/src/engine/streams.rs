@@ -1,4 +1,4 @@
-//! The connections of one end on one thread, as the driver's [`Outbox`].
+//! Connections of one end on one thread, as the driver's [`Outbox`].
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -12,38 +12,38 @@ use super::links::{LinkCounts, cannot_bind};
 use super::plan::PlanError;
 use crate::driver::{Outbox, Partition};
 
-/// Room for what is read of a stream at once.
+/// Buffer size of one read from a stream.
 const READ_BYTES: usize = 64 * 1024;
-/// Bytes that wait to be written on a connection at most; messages beyond are dropped and counted.
+/// Maximum number of unsent bytes of a connection; further messages are dropped and counted.
 const MAX_UNWRITTEN: usize = 1024 * 1024;
 
-/// Connections, those that were opened and those that were accepted.
+/// Connections, opened and accepted.
 #[derive(Debug)]
 pub(super) struct Streams {
     listener: Option<TcpListener>,
-    /// A connection waits to be accepted for which there was no file: nothing will tell of it again.
+    /// Whether a connection could not be accepted for lack of a file; no further event reports it.
     is_starved: bool,
-    /// Our addresses, and which is the next to open a connection from.
+    /// Our addresses, and the index of the next one to connect from.
     sources: Vec<IpAddr>,
     next_source: usize,
     connections: Vec<Option<Connection>>,
     free: Vec<u32>,
-    /// The shared ones, and which is next.
+    /// Shared connections, and the index of the next one.
     shared: Vec<u32>,
     next: usize,
     limit: usize,
-    /// Whether shared ones are opened one after the other as calls begin, not beforehand.
+    /// Whether shared connections are opened one by one as calls begin, not beforehand.
     opens_late: bool,
     registry: Registry,
     token_of: fn(u32) -> Token,
     dirty: Vec<u32>,
-    /// Those of `dirty` that are flushed just now; the memory is used again.
+    /// Connections of `dirty` that are being flushed; the memory is reused.
     leaving: Vec<u32>,
     spare: Vec<u8>,
     buffer: Vec<u8>,
-    /// Among those who listen at one address: links are numbered over all of them.
+    /// Our index among the threads that listen at one address; links are numbered over all of them.
     share: Partition,
-    /// Messages for connections of the others: link, peer and bytes.
+    /// Messages for connections of other threads: link, peer and bytes.
     pub away: Vec<(u32, SocketAddr, Vec<u8>)>,
     counts: LinkCounts,
 }
@@ -55,18 +55,18 @@ struct Connection {
     is_dirty: bool,
     is_closing: bool,
     is_shared: bool,
-    /// Read and not yet framed.
+    /// Bytes read and not yet framed.
     input: Vec<u8>,
-    /// Written and not yet taken by the kernel, from `written` on.
+    /// Bytes rendered; those from `written` on are not yet taken by the kernel.
     output: Vec<u8>,
     written: usize,
     peer: SocketAddr,
 }
 
-/// What reading a connection gave.
+/// Result of reading a connection.
 #[derive(Debug, Default)]
 pub(super) struct Received {
-    /// Messages, one behind the other, and their ends.
+    /// Consecutive messages, and where each ends.
     pub bytes: Vec<u8>,
     pub ends: Vec<usize>,
     pub is_closed: bool,
@@ -104,23 +104,24 @@ impl Streams {
         })
     }
 
-    /// Numbers links so that they are different from those of the others who listen at this address. Before any is known.
+    /// Makes link numbers differ from those of the other threads at this address. Must be called before any link
+    /// exists.
     pub(super) const fn number_as(&mut self, share: Partition) {
         self.share = share;
     }
 
-    /// The number of a connection among those of all who listen here.
+    /// Returns the number of a connection among those of all threads at this address.
     pub(super) const fn global(&self, link: u32) -> u32 {
         link.saturating_mul(self.share.of).saturating_add(self.share.index)
     }
 
-    /// The number among our own of a connection that is ours.
+    /// Returns the local number of a connection, if it is ours.
     const fn own(&self, link: u32) -> Option<u32> {
         if link % self.share.of == self.share.index { Some(link / self.share.of) } else { None }
     }
 
-    /// Sends what another thread has written for a connection of ours; to its peer or to nobody, for it may have been closed
-    /// meanwhile and its number belong to another one.
+    /// Sends a message of another thread on a connection of ours. Checks the peer, because the connection may have
+    /// been closed meanwhile and its number reused.
     pub(super) fn send_for_other(&mut self, link: u32, peer: SocketAddr, bytes: &[u8]) {
         let link = self.own(link).unwrap_or(u32::MAX);
         let is_there = matches!(self.connections.get(link as usize), Some(Some(there)) if there.peer == peer);
@@ -133,7 +134,7 @@ impl Streams {
         }
     }
 
-    /// Lets what is in the spare buffer leave by one of our connections.
+    /// Sends the contents of the spare buffer on one of our connections.
     fn write(&mut self, link: u32) {
         match self.connections.get_mut(link as usize) {
             Some(Some(connection)) if connection.output.len() - connection.written < MAX_UNWRITTEN => {
@@ -148,7 +149,7 @@ impl Streams {
         }
     }
 
-    /// A connection to `peer`: one of its own, or one of those that are shared.
+    /// Returns a connection to `peer`: a new one of its own, or a shared one.
     fn connection_to(&mut self, peer: SocketAddr, is_own: bool) -> Option<u32> {
         if is_own {
             return self.open(peer, false);
@@ -162,7 +163,7 @@ impl Streams {
         self.shared.get(self.next).copied()
     }
 
-    /// Another listener at the same address, for another thread.
+    /// Opens another listener at the same address, for another thread.
     pub(super) fn sibling_listener(&self) -> Result<Option<TcpListener>, PlanError> {
         self.listener.as_ref().map(TcpListener::sibling).transpose().map_err(|error| cannot_bind(&error))
     }
@@ -229,7 +230,7 @@ impl Streams {
     }
 
     fn open(&mut self, peer: SocketAddr, is_shared: bool) -> Option<u32> {
-        // One that has no port left may not be the only one.
+        // If one address has no port left, another may.
         let mut connected = Err(io::ErrorKind::AddrNotAvailable.into());
         for _ in 0..self.sources.len().max(1) {
             connected = TcpStream::connect(self.next_source(peer), peer);
@@ -252,7 +253,7 @@ impl Streams {
         }
     }
 
-    /// The address that the next connection is opened from.
+    /// Returns the source address of the next connection.
     fn next_source(&mut self, peer: SocketAddr) -> IpAddr {
         self.next_source = (self.next_source + 1) % self.sources.len().max(1);
         let source = self.sources.get(self.next_source).filter(|source| source.is_ipv4() == peer.is_ipv4());
@@ -271,7 +272,7 @@ impl Streams {
         }
     }
 
-    /// Reads what has come on a connection.
+    /// Reads from a connection.
     pub(super) fn read(&mut self, link: u32, received: &mut Received) {
         received.bytes.clear();
         received.ends.clear();
@@ -334,7 +335,7 @@ impl Streams {
         }
     }
 
-    /// Forgets a connection.
+    /// Removes a connection.
     pub(super) fn forget(&mut self, link: u32) {
         let Some(place) = self.connections.get_mut(link as usize) else { return };
         if let Some(mut connection) = place.take() {
@@ -390,7 +391,7 @@ fn is_out_of_ports(error: &io::Error) -> bool {
 
 impl Outbox for Streams {
     fn slot(&mut self, _: u32) -> &mut Vec<u8> {
-        // A buffer of its own: templates look at what they have written so far.
+        // Templates read back what they have written, so each message starts in an empty buffer.
         self.spare.clear();
         &mut self.spare
     }

@@ -1,8 +1,9 @@
 //! One thread: its sockets, its timers, its share of the arrivals.
 //!
-//! It sleeps until something comes or is due, the last stretch before an arrival awake, for the kernel wakes late. What is
-//! due goes before what has come: of that, only a few messages are worked off at a time while a call is awaited. But what
-//! has waited for longer than a call is late goes before the call, so that neither waits for ever behind the other.
+//! It sleeps until something arrives or is due, but polls during the last stretch before an arrival, because the
+//! kernel wakes it late. Due calls take precedence over received messages: while a call is near, only a few messages
+//! are handled at a time. Messages that have waited longer than the call is late come before the call, so that
+//! neither starves the other.
 
 mod endpoint;
 mod phones;
@@ -44,79 +45,80 @@ use crate::metrics::{Series, accounts_of};
 use crate::script::Stop;
 use crate::service::Service;
 
-/// Arrivals that begin before the sockets are looked after again.
+/// Arrivals that begin before the sockets are checked again.
 const BURST: usize = 32;
-/// Messages that are worked off before it is looked whether a call is due: some tens of microseconds, with what is sent.
+/// Messages handled before the next check for a due call: some tens of microseconds, with what is sent.
 const PORTION: usize = 8;
-/// How long messages wait to be read before calls that are not as late wait for them.
+/// Waiting time of messages from which they come before calls that are less late.
 const MAX_UNREAD: Duration = Duration::from_millis(1);
-/// How long the thread may have the processor at a time where others want it: who wakes with less to do than others goes
-/// before them, and a call is due at once. The share of the processor is the same.
+/// Time slice of the thread if others want its CPU. The scheduler favours a thread with a shorter slice when it
+/// wakes, so calls begin on time. Its share of the CPU is the same.
 const SLICE: Duration = Duration::from_micros(100);
-/// The stretch before an arrival that is waited for awake: at least and at most.
+/// Minimum and maximum time before an arrival during which the thread polls.
 const MARGINS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(250));
-/// How long a closed loop waits where a session is refused and none ends.
+/// Wait of a closed loop whose session was refused, if no session ends earlier.
 const HELD_FOR: Duration = Duration::from_millis(20);
-/// How often counts are published.
+/// Interval at which counts are published.
 const PUBLISH_EVERY: Duration = Duration::from_millis(500);
-/// The longest sleep.
+/// Longest sleep.
 const MAX_SLEEP: Duration = Duration::from_millis(20);
 
-/// How long calls may still take when the run was stopped.
+/// Time for calls in progress after the run was stopped.
 const DRAIN_WHEN_STOPPED: Duration = Duration::from_secs(2);
 
 const TIMER: Token = Token(usize::MAX);
 
-/// What a thread has of the phase that is going on.
+/// A thread's state of the current phase.
 #[derive(Debug)]
 struct PhaseState {
     phase: usize,
     is_awake: bool,
     begins: Timestamp,
-    /// What the choice of scripts begins with.
+    /// Seed of the choice of scripts.
     seed: u64,
     moments: Option<Peekable<ArrivalTimes>>,
-    /// What users do, where that is what the phase is about.
+    /// Activities of users, if the phase has them.
     habits: Option<ActivitySchedule>,
-    /// The phones, where it is about those.
+    /// Phones, if the phase is an avalanche.
     phones: Option<Phones>,
-    /// The number of the next session among those of all threads.
+    /// Number of the next session, over all threads.
     number: u64,
-    /// Closed loops: sessions at once.
+    /// Closed loops: target number of sessions in progress.
     outstanding: u64,
-    /// Where one was refused, while so many were going on: until when no other is tried, unless one of them ends.
+    /// After a refusal: the number of sessions then in progress, and the time until which no other is tried unless
+    /// one of them ends.
     held: Option<(u64, Timestamp)>,
-    /// Since when it is counted, and whether that has come.
+    /// Beginning of counting, and whether it has been reached.
     counted_from: Timestamp,
     is_warm: bool,
-    /// Until when sessions are counted that begin, and whether that is over.
+    /// End of the counted arrivals, and whether it has passed.
     counted_until: Timestamp,
     is_cooling: bool,
-    /// The number with which counting began.
+    /// Number of the first counted session.
     first_counted: u64,
-    /// When the last one has begun, or when the phase's time is over.
+    /// When the last session began, or when the phase's time was over.
     last_begun: Option<Timestamp>,
-    /// Calls that were carried until then, once it has come, whenever they began; and those of them that are counted.
+    /// Once that time has come: calls carried until then, whenever they began, and the counted ones among them.
     carried_in_time: Option<(u64, u64)>,
-    /// There were no more arrivals, although more were asked for.
+    /// Whether arrivals ran out although more were requested.
     is_used_up: bool,
     is_done: bool,
     links_before: LinkCounts,
     drops_before: u64,
     forgotten_before: u64,
-    /// How it went, since it is counted.
+    /// Time series since counting began.
     series: Series,
     cpu_before: Duration,
 }
 
 impl PhaseState {
-    /// The number that no session reaches. Calls of the warm-up are beside those that were asked for.
+    /// Returns the number that no session reaches. Calls of the warm-up are additional to the requested ones.
     fn limit(&self, what: &Phase, thread: usize) -> u64 {
         let limit = what.calls.filter(|_| self.is_warm).unwrap_or(u64::MAX);
         limit.saturating_add(self.first_counted.saturating_sub(thread as u64))
     }
 
-    /// When this thread's next session should begin.
+    /// Returns when this thread's next session should begin.
     fn next_arrival(&mut self) -> Option<Timestamp> {
         if self.last_begun.is_some() {
             return self.last_begun.filter(|_| self.carried_in_time.is_none());
@@ -131,7 +133,7 @@ impl PhaseState {
     }
 }
 
-/// Whose batch it is, and the place of the next message in it.
+/// The end whose batch it is, and the index of the next message in it.
 #[derive(Clone, Copy, Debug)]
 struct BatchCursor {
     who: CallRole,
@@ -151,22 +153,22 @@ pub(super) struct Worker {
     caller: Option<Endpoint>,
     callee: Option<Endpoint>,
     batch: RecvBatch,
-    /// What of it is still to be worked off.
+    /// Rest of the batch that is still to be handled.
     unread: Option<BatchCursor>,
-    /// How long what was read last had waited, at most.
+    /// Longest wait among the messages read last.
     waited: Duration,
-    /// Whether a batch of each socket is read for each few arrivals, however late those are: a phone whose answer is not read
-    /// repeats in vain what it asked.
+    /// Whether a batch of each socket is read for every few arrivals, however late those are: a phone whose response
+    /// is not read would retransmit its request for nothing.
     reads_all: bool,
     margin: Duration,
-    /// The first times of users, for each phase, until it begins.
+    /// First times of users for each phase, until it begins.
     habits: Vec<Option<ActivitySchedule>>,
-    /// Moments at which calls should have begun that were begun in this round.
+    /// Due times of the calls that began in this round.
     dues: Vec<Timestamp>,
     published: Timestamp,
-    /// How often somebody had asked for what is published.
+    /// Number of progress requests at the last publication.
     asked: u64,
-    /// Calls answered that all threads know of.
+    /// Answered calls that have been published to all threads.
     answered: u64,
 }
 
@@ -181,7 +183,7 @@ impl Worker {
         let wrong = cannot;
         let Prepared { poll, caller, callee, mut service, mut post } = prepared;
         let direct = callee.as_ref().and_then(|links| links.addresses().first().copied());
-        let remote = plan.remote.or(direct).ok_or_else(|| PlanError("there is nobody to call".to_owned()))?;
+        let remote = plan.remote.or(direct).ok_or_else(|| PlanError("there is no destination for calls".to_owned()))?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)
             .map_err(|error| wrong(&error))?;
         poll.registry()
@@ -197,7 +199,7 @@ impl Worker {
                 }
                 Links::Tcp(streams) => {
                     streams.register_listener(poll.registry(), token_of(LISTENER)).map_err(|error| wrong(&error))?;
-                    // A callee calls only to register.
+                    // A callee opens connections only to register.
                     streams.open_shared(remote);
                 }
             }
@@ -230,7 +232,7 @@ impl Worker {
 
     /// Runs until the last phase is over.
     pub(super) fn run(mut self, reports: &Sender<(usize, PhaseReport)>) -> io::Result<()> {
-        // Where the kernel knows no such thing, calls begin later on a busy machine, and the lateness tells.
+        // If the kernel does not support it, calls begin later on a busy machine, and their lateness shows it.
         let _ = strowger_net::shorten_slice(SLICE);
         let mut events = Events::with_capacity(1024);
         let mut going: Option<PhaseState> = None;
@@ -280,12 +282,12 @@ impl Worker {
         }
     }
 
-    /// Whether what was read last has waited for longer than the call that is due at `arrival`.
+    /// Returns whether the messages read last have waited longer than the call due at `arrival` is late.
     fn is_behind(&self, arrival: Option<Timestamp>, now: Timestamp) -> bool {
         arrival.is_some_and(|at| self.waited > MAX_UNREAD.max(now.saturating_since(at))) && !self.reads_all
     }
 
-    /// Works off what has come, a batch of each socket and about `most` messages.
+    /// Handles received messages: a batch of each socket, and about `most` messages.
     fn read(&mut self, most: usize) -> io::Result<()> {
         let mut left = most;
         self.waited = Duration::ZERO;
@@ -312,7 +314,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Prepares for a phase.
+    /// Prepares a phase.
     fn prepare_phase(&mut self, phase: usize) -> Option<PhaseState> {
         let plan = Arc::clone(&self.plan);
         let what = plan.phases.get(phase)?;
@@ -365,20 +367,21 @@ impl Worker {
         })
     }
 
-    /// Sleeps until there is something to do, unless it has to stay awake, and notes what can be read.
+    /// Sleeps until there is something to do, unless it must poll, and marks the readable sockets.
     fn wait(&mut self, events: &mut Events, arrival: Option<Timestamp>, is_awake: bool) -> io::Result<()> {
         let ends = || [&self.caller, &self.callee].into_iter().flatten();
         let is_busy = ends().any(|end| !end.readable.is_empty());
         let mut target = None;
         if !is_busy && !is_awake {
             let now = self.clock.now();
-            // What must be met exactly, and what may be a little late.
+            // Times that must be met exactly, and times that may be slightly late.
             let service = |is_cluster: bool| {
                 let all = ends().filter_map(|end| end.service.as_ref());
                 all.filter(|service| service.is_cluster() == is_cluster).filter_map(Service::poll_timeout).min()
             };
             let exact = arrival.into_iter().chain(service(false)).min();
-            // Who waited awake for each of many servers would hardly ever sleep. When they are free again is exact all the same.
+            // Polling for each of many servers would leave hardly any sleep. The times at which they become free are
+            // exact regardless.
             let timers = ends().filter_map(|end| end.driver.poll_timeout()).chain(service(true)).min();
             let wake = exact.map(|at| Timestamp::from_nanos(at.as_nanos().saturating_sub(nanos(self.margin))));
             let wake = wake.into_iter().chain(timers).min().unwrap_or(now + MAX_SLEEP).min(now + MAX_SLEEP);
@@ -429,7 +432,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Begins the sessions that are due, and notes how late they were.
+    /// Begins the sessions that are due, and records how late they are.
     fn begin_due(&mut self, going: &mut PhaseState, now: Timestamp) {
         self.end_warm_up(going, now);
         self.end_window(going, now);
@@ -482,13 +485,13 @@ impl Worker {
                     return;
                 }
             };
-            // What was due before the time was up is begun all the same, late as it is.
+            // A session that was due before the end of the time begins even if it is late.
             let is_behind = until.is_some_and(|until| at >= until);
             if going.number >= limit || is_stopped {
                 return going.last_begun = Some(now);
             }
             if is_behind {
-                // Until its time is over, the phase goes on without arrivals.
+                // The phase continues without arrivals until its time is over.
                 return going.last_begun = until;
             }
             if at > now {
@@ -513,7 +516,7 @@ impl Worker {
         }
     }
 
-    /// The calls that all threads have answered in this phase.
+    /// Returns the calls that all threads have answered in this phase.
     fn answered_calls(&mut self) -> u64 {
         let own = self.meter_of(CallRole::Callee).answered.sent;
         let more = own.saturating_sub(self.answered);
@@ -533,13 +536,13 @@ impl Worker {
         self.dues.clear();
     }
 
-    /// Ends the warm-up, finds the end of the phase, publishes what was counted.
+    /// Ends the warm-up, detects the end of the phase, and publishes the counts.
     fn update_phase(&mut self, going: &mut PhaseState, now: Timestamp) {
         self.apply_script_stop();
         self.tell_phones(going, now);
         self.end_window(going, now);
         let Some(what) = self.plan.phases.get(going.phase) else { return };
-        // Who ends a run by hand does not wait for the last call.
+        // A run stopped by hand does not wait for the last call.
         let is_stopped = self.shared.stop.load(Ordering::Relaxed);
         if is_stopped && going.last_begun.is_some_and(|last| last > now) {
             going.last_begun = Some(now);
@@ -574,7 +577,7 @@ impl Worker {
         }
     }
 
-    /// Does what actions of scripts ask of the whole run, and passes on what they log.
+    /// Applies what actions of scripts request for the whole run, and prints what they log.
     fn apply_script_stop(&mut self) {
         for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
             match end.driver.take_stop() {
@@ -586,14 +589,14 @@ impl Worker {
                 None => {}
             }
             for line in end.driver.take_log() {
-                // Standard error may be closed; the run goes on.
+                // Standard error may be closed; the run continues.
                 let _ = writeln!(io::stderr(), "{line}");
             }
         }
     }
 }
 
-/// The user of a range whose turn it is.
+/// Returns the user of a range whose turn it is.
 fn nth(range: &std::ops::Range<u32>, number: u64) -> u32 {
     let length = u64::from(range.end - range.start).max(1);
     range.start + u32::try_from(number % length).unwrap_or(0)

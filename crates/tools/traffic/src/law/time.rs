@@ -1,8 +1,8 @@
-//! Times as they are written, and times that no run reaches.
+//! Parsing of times, and the longest time that a run can use.
 
 use std::time::Duration;
 
-/// A number, in seconds where it has a unit, and whether it has.
+/// Parses a number and its optional time unit: the value, in seconds if it has a unit, and whether it has one.
 pub(super) fn parse_value(text: &str) -> Option<(f64, bool)> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == 'µ');
     let value: f64 = digits.trim().parse().ok()?;
@@ -20,21 +20,21 @@ pub(super) fn parse_value(text: &str) -> Option<(f64, bool)> {
     Some((value * scale, true))
 }
 
-/// So many seconds as a time, and at most 136 years: what is longer never comes within a run.
+/// Converts seconds to a `Duration`, limited to 136 years, longer than any run.
 #[must_use]
 pub(crate) fn time_of(seconds: f64) -> Duration {
     const MOST: Duration = Duration::from_secs(u32::MAX as u64);
-    // What is not a number is no time.
+    // NaN becomes zero.
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(MOST).min(MOST)
 }
 
-/// What a time becomes where all passes `times` times faster.
+/// Returns `time` divided by `times`, for a run that is `times` times faster.
 #[must_use]
 pub(crate) fn faster(time: Duration, times: f64) -> Duration {
     time_of(time.as_secs_f64() / times)
 }
 
-/// A time with its unit, as `250ms`.
+/// Parses a time with its unit, such as `250ms`.
 #[must_use]
 pub fn parse_time(text: &str) -> Option<Duration> {
     let (seconds, has_unit) = parse_value(text.trim())?;

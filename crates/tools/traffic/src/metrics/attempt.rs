@@ -1,4 +1,4 @@
-//! What a session has asked for and not got yet: the state that RFC 6076's metrics need of each session.
+//! A session's pending request: the state that the metrics of RFC 6076 need for each session.
 
 use std::time::Duration;
 
@@ -7,19 +7,21 @@ use strowger_foundation::Timestamp;
 use super::Metrics;
 use crate::script::{Ending, MethodId};
 
-/// Where a session stands, for the metrics of RFC 6076. It is told of each message that is sent or comes for the first time.
+/// State of a session for the metrics of RFC 6076. It is notified of each message that is sent or received for the
+/// first time.
 //= rfc6076#4
-// Time begins with the first message; retransmissions, and requests repeated with credentials, do not begin it anew.
+// Times start at the first transmission. Retransmissions, and requests repeated with credentials, do not restart
+// them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Attempt {
     stage: Stage,
-    /// When the REGISTER, the INVITE or the BYE was first sent.
+    /// When the REGISTER, INVITE or BYE was first sent.
     asked: Timestamp,
-    /// When the INVITE's first response came that says something; from its 2xx on, when that came.
+    /// When the first response to the INVITE other than 100 came; after its 2xx, when that came.
     told: Timestamp,
-    /// The longest time from a request to its 2xx, in microseconds.
+    /// The longest time from a request to its 2xx, in µs.
     slowest_us: u32,
-    /// How long after its moment the session began, in microseconds.
+    /// How late the session began, in µs.
     late_us: u32,
 }
 
@@ -28,48 +30,49 @@ enum Stage {
     #[default]
     Idle,
     Registering,
-    /// An INVITE has been sent, and nothing is known of the callee.
+    /// An INVITE has been sent, and no response above 100 has come.
     Inviting,
     /// A provisional response has come.
     Ringing,
-    /// 3xx: another INVITE may follow.
+    /// A 3xx has come; another INVITE may follow.
     Redirected,
     Established,
     /// A BYE has been sent.
     Leaving,
 }
 
-/// Responses that ask for something that the caller may have.
+/// Whether a response asks for something that the caller may be able to supply.
 //= rfc6076#4.2
-// These are no failures.
+// Challenges do not count as failures.
 const fn is_challenge(status: u16) -> bool {
     matches!(status, 401 | 402 | 407)
 }
 
 impl Attempt {
-    /// A request was sent for the first time.
+    /// Records that a request was sent for the first time.
     pub fn on_sent(&mut self, verb: MethodId, now: Timestamp) {
         self.stage = match (verb, self.stage) {
             (MethodId::Register, Stage::Idle) => Stage::Registering,
             (MethodId::Invite, Stage::Idle) => Stage::Inviting,
             (MethodId::Bye, Stage::Established) => Stage::Leaving,
             //= rfc6076#4.3.1
-            // The delay of a redirected session begins with its first INVITE.
+            // The delay of a redirected session is measured from its first INVITE.
             (MethodId::Invite, Stage::Redirected) => return self.stage = Stage::Inviting,
-            // With credentials, or inside the dialog.
+            // Repeated with credentials, or sent inside the dialog.
             _ => return,
         };
         self.asked = now;
     }
 
-    /// A response to the other end's request was sent for the first time: a 2xx to its INVITE begins a session here, too.
+    /// Records that a response was sent for the first time. A 2xx to the other end's INVITE begins a session here,
+    /// too.
     pub fn on_response_sent(&mut self, verb: MethodId, status: u16, now: Timestamp) {
         if verb == MethodId::Invite && (200..300).contains(&status) && self.stage == Stage::Idle {
             (self.stage, self.told) = (Stage::Established, now);
         }
     }
 
-    /// A response of any status came for the first time.
+    /// Records that a response, of any status, came for the first time.
     pub fn on_response(&mut self, verb: MethodId, status: u16, at: Timestamp, metrics: &mut Metrics) {
         match (verb, self.stage) {
             (MethodId::Register, Stage::Registering) => self.on_register_response(status, at, metrics),
@@ -79,20 +82,20 @@ impl Attempt {
         }
     }
 
-    /// The session began so long after the moment that the law of arrivals said.
+    /// Records how long after its arrival time the session began.
     pub fn on_begin(&mut self, late: Duration) {
         self.late_us = u32::try_from(late.as_micros()).unwrap_or(u32::MAX);
     }
 
-    /// A request was answered with 2xx, so long after it was sent. Of the session's first one, how long that was after the
-    /// request was due.
+    /// Records that a request was answered with 2xx, `after` it was sent. For the session's first such request,
+    /// returns the time since the request was due.
     pub fn on_success(&mut self, after: Duration) -> Option<Duration> {
         let is_first = self.slowest_us == 0;
         self.slowest_us = self.slowest_us.max(u32::try_from(after.as_micros()).unwrap_or(u32::MAX)).max(1);
         is_first.then(|| after + Duration::from_micros(u64::from(self.late_us)))
     }
 
-    /// The longest time from a request of the session to its 2xx; zero where there was none.
+    /// Returns the longest time from a request of the session to its 2xx, or zero without one.
     #[must_use]
     pub const fn slowest(&self) -> Duration {
         Duration::from_micros(self.slowest_us as u64)
@@ -104,7 +107,7 @@ impl Attempt {
             200..=299 => metrics.rrd.record(at.saturating_since(self.asked)),
             _ if is_challenge(status) => return,
             //= rfc6076#4.1
-            // The delay is only that of registrations that succeed.
+            // The delay is defined for successful registrations only.
             _ => metrics.registrations_ineffective += 1,
         }
         metrics.registrations += 1;
@@ -159,7 +162,7 @@ impl Attempt {
         self.stage = Stage::Idle;
     }
 
-    /// The other end's BYE came for the first time.
+    /// Records that the other end's BYE came for the first time.
     pub fn on_bye(&mut self, now: Timestamp, metrics: &mut Metrics) {
         if matches!(self.stage, Stage::Established | Stage::Leaving) {
             metrics.sdt_successful.record(now.saturating_since(self.told));
@@ -169,7 +172,7 @@ impl Attempt {
         }
     }
 
-    /// The session ended.
+    /// Records the end of the session.
     pub fn on_end(&mut self, ending: Ending, now: Timestamp, metrics: &mut Metrics) {
         let is_carried = ending == Ending::Carried;
         match self.stage {
@@ -181,17 +184,17 @@ impl Attempt {
             Stage::Inviting | Stage::Ringing => {
                 metrics.invites += 1;
                 //= rfc3261#8.1.3.1
-                // Who gets no answer takes it for 408.
+                // A missing response counts as 408.
                 metrics.invites_ineffective += u64::from(ending == Ending::Lost);
                 metrics.sessions += 1;
             }
             Stage::Redirected => metrics.sessions += 1,
-            // A script that ends well in the middle of a session says nothing of how that would have ended.
+            // A script that ends successfully during a session does not show how the session would have ended.
             Stage::Established | Stage::Leaving if is_carried => {}
             Stage::Established => metrics.sessions += 1,
             Stage::Leaving => {
                 //= rfc6076#4.5.2
-                // Until the BYE was given up. It is in no disconnect delay (§4.4).
+                // The session lasted until the BYE was given up. Such a BYE has no disconnect delay (§4.4).
                 if ending == Ending::Lost {
                     metrics.sdt_failed.record(now.saturating_since(self.told));
                 }
@@ -207,7 +210,7 @@ mod tests {
     use super::*;
     use crate::meter::TimeHistogram;
 
-    /// What happens to a session, at a millisecond.
+    /// An event of a session, with its time in ms.
     enum Event {
         Sent(MethodId),
         Replied(MethodId, u16),

@@ -1,54 +1,55 @@
-//! What became of calls, as an experiment with a loaded server asks: how long it took to set them up, whether those that were
-//! answered ended properly, and why the others were not answered.
+//! Outcomes of calls, for experiments with a loaded server: setup times, whether answered calls ended properly, and
+//! why the others were not answered.
 
 use std::time::Duration;
 
 use crate::meter::TimeHistogram;
 use crate::script::Ending;
 
-/// Request timeout: what a proxy says where nobody has answered it.
+/// Request Timeout: a proxy's final response if nobody has answered.
 const REQUEST_TIMEOUT: u16 = 408;
-/// Service unavailable: what a server says that has too much to do.
+/// Service Unavailable: an overloaded server's response.
 const SERVICE_UNAVAILABLE: u16 = 503;
 
-/// What became of the calls of one end; a session that sent no INVITE is none. Each call that has ended is in exactly one of
-/// [`ended_by_bye`](Self::ended_by_bye), [`ended_otherwise`](Self::ended_otherwise), [`refused_503`](Self::refused_503),
-/// [`timed_out`](Self::timed_out) and [`refused_otherwise`](Self::refused_otherwise).
+/// Outcomes of the calls of one end. A session that sent no INVITE is not a call. Each call that has ended counts in
+/// exactly one of [`ended_by_bye`](Self::ended_by_bye), [`ended_otherwise`](Self::ended_otherwise),
+/// [`refused_503`](Self::refused_503), [`timed_out`](Self::timed_out) and
+/// [`refused_otherwise`](Self::refused_otherwise).
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
     /// Calls whose INVITE was sent.
     pub begun: u64,
-    /// Those of them that were answered with 2xx, whether they have ended or not.
+    /// Calls that were answered with 2xx, whether or not they have ended.
     pub answered: u64,
-    /// Answered calls that were ended by a BYE that had its 2xx, whoever sent it.
+    /// Answered calls that ended with a BYE, of either end, that was answered with 2xx.
     pub ended_by_bye: u64,
-    /// Answered calls that ended in another way: their BYE was refused or never answered, or none was sent.
+    /// Answered calls that ended in another way: the BYE was refused or not answered, or none was sent.
     pub ended_otherwise: u64,
-    /// Calls that the server refused with 503, and that were given up.
+    /// Calls that were refused with 503 and given up.
     pub refused_503: u64,
-    /// Calls whose INVITE had no final response, or 408.
+    /// Calls whose INVITE got 408 or no final response.
     //= rfc3261#8.1.3.1
-    // Who gets no answer takes it for 408.
+    // A missing response counts as 408.
     pub timed_out: u64,
-    /// Those of them that had 408.
+    /// Calls in `timed_out` that got a 408.
     pub timed_out_408: u64,
-    /// Calls that were not answered for another reason.
+    /// Calls that were not answered for any other reason.
     pub refused_otherwise: u64,
-    /// How often calls were tried again after the time that a 503 said.
+    /// Number of retries after the Retry-After time of a 503.
     pub tried_again: u64,
-    /// From the first transmission of an INVITE that was answered to its 200: requests with credentials belong to the first one,
-    /// retransmissions begin nothing anew, and a call that is tried again after a 503 begins anew.
+    /// Times from the first transmission of an answered INVITE to its 200. Retransmissions and requests with
+    /// credentials do not restart the time; a retry after a 503 does.
     pub setup: TimeHistogram,
 }
 
 impl Calls {
-    /// A call was answered, so long after its INVITE was first sent.
+    /// Records that a call was answered, `after` its INVITE was first sent.
     pub(crate) fn on_answer(&mut self, after: Duration) {
         self.answered += 1;
         self.setup.record(after);
     }
 
-    /// A call ended; whether it had been answered, and a BYE of either end with 2xx.
+    /// Records the end of a call: whether it had been answered, and whether a BYE of either end got a 2xx.
     pub(crate) const fn on_end(&mut self, ending: Ending, is_answered: bool, is_hung_up: bool) {
         match ending {
             _ if is_answered && is_hung_up => self.ended_by_bye += 1,
@@ -63,7 +64,7 @@ impl Calls {
         }
     }
 
-    /// Calls that go on.
+    /// Returns the number of calls in progress.
     #[must_use]
     pub const fn in_progress(&self) -> u64 {
         self.begun.saturating_sub(
@@ -71,7 +72,7 @@ impl Calls {
         )
     }
 
-    /// Of the answered calls that have ended, the share whose BYE was answered; 1 where none has ended.
+    /// Returns the share of ended answered calls whose BYE was answered, or 1 if none has ended.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "counts, far below 2^52")]
     pub const fn bye_share(&self) -> f64 {
@@ -79,7 +80,7 @@ impl Calls {
         if ended == 0 { 1.0 } else { self.ended_by_bye as f64 / ended as f64 }
     }
 
-    /// Adds another driver's.
+    /// Adds the counts of another driver.
     pub fn merge(&mut self, other: &Self) {
         self.begun += other.begun;
         self.answered += other.answered;

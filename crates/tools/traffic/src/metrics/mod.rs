@@ -1,4 +1,4 @@
-//! What is known of calls beside their accounts: the metrics of RFC 6076, and how everything went second by second.
+//! Metrics of calls beyond the outcome counts: those of RFC 6076, and a time series of each phase.
 
 mod attempt;
 mod calls;

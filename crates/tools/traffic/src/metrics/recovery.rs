@@ -1,18 +1,18 @@
-//! How phones came back after a power cut: when how many of them were registered, and what that took.
+//! Recovery of phones after a power cut: how many were registered at each time, and how many attempts they needed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Shares of all phones whose time reports say, in percent.
+/// Shares of all phones whose registration times are reported, in percent.
 pub const SHARES: [f64; 5] = [50.0, 90.0, 99.0, 99.9, 100.0];
-/// Points of the course at most.
+/// Maximum number of points of the time series.
 const MAX_POINTS: usize = 600;
 
-/// How phones came back.
+/// Recovery of a population of phones.
 #[derive(Clone, Debug, Default)]
 pub struct Recovery {
     phones: u64,
-    /// When phones were registered for the first time, in milliseconds from the beginning, and how many.
+    /// Number of phones registered for the first time at each millisecond since the beginning.
     registered: BTreeMap<u32, u32>,
     attempts: Counts,
     requests: Counts,
@@ -20,25 +20,25 @@ pub struct Recovery {
     refreshes_failed: u64,
 }
 
-/// How often each of some small numbers occurred.
+/// Number of occurrences of each of some small numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Counts(BTreeMap<u32, u32>);
 
 impl Counts {
-    /// Their mean; zero where there are none.
+    /// Returns the mean, or zero if empty.
     #[must_use]
     pub fn mean(&self) -> f64 {
         let sum: f64 = self.0.iter().map(|(value, count)| f64::from(*value) * f64::from(*count)).sum();
         sum / total(&self.0).max(1) as f64
     }
 
-    /// The number that a share (0 to 1) of them does not exceed; zero where there are none.
+    /// Returns the number that a share (0 to 1) of them does not exceed, or zero if empty.
     #[must_use]
     pub fn quantile(&self, share: f64) -> u32 {
         nth(&self.0, rank(share, total(&self.0))).unwrap_or(0)
     }
 
-    /// The largest.
+    /// Returns the largest number.
     #[must_use]
     pub fn max(&self) -> u32 {
         self.0.keys().next_back().copied().unwrap_or(0)
@@ -49,14 +49,14 @@ fn total(counts: &BTreeMap<u32, u32>) -> u64 {
     counts.values().map(|count| u64::from(*count)).sum()
 }
 
-/// Which one a share (0 to 1) of so many is, from 1 on.
+/// Returns the rank, from 1, of the element at a share (0 to 1) of `of` elements.
 #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank")]
 fn rank(share: f64, of: u64) -> u64 {
-    // What lacks less than a number can say is no less: 99.9 % of 1,000 is 999.
+    // Tolerates rounding errors: 99.9 % of 1,000 is 999.
     ((of as f64 * share - 1e-6).ceil() as u64).clamp(1, of.max(1))
 }
 
-/// The value that has this rank.
+/// Returns the value with this rank.
 fn nth(counts: &BTreeMap<u32, u32>, rank: u64) -> Option<u32> {
     let mut seen = 0;
     let found = counts.iter().find(|(_, count)| {
@@ -67,12 +67,12 @@ fn nth(counts: &BTreeMap<u32, u32>, rank: u64) -> Option<u32> {
 }
 
 impl Recovery {
-    /// Of so many phones, of which nothing is known yet, and so many refreshes.
+    /// Creates the statistics of `phones` phones, none of them added yet, with the counts of their refreshes.
     pub(crate) fn of(phones: u64, refreshed: u64, refreshes_failed: u64) -> Self {
         Self { phones, refreshed, refreshes_failed, ..Self::default() }
     }
 
-    /// Of one of them: when it was registered, and how many registrations and REGISTERs that took until then.
+    /// Adds a phone: when it was registered, and how many registrations and REGISTERs it needed.
     pub(crate) fn add(&mut self, registered_after: Option<Duration>, attempts: u32, requests: u32) {
         if let Some(after) = registered_after {
             let millis = u32::try_from(after.as_millis()).unwrap_or(u32::MAX);
@@ -82,48 +82,50 @@ impl Recovery {
         *self.requests.0.entry(requests).or_default() += 1;
     }
 
-    /// All phones.
+    /// Returns the number of phones.
     #[must_use]
     pub const fn phones(&self) -> u64 {
         self.phones
     }
 
-    /// Those that were registered.
+    /// Returns the number of phones that were registered.
     #[must_use]
     pub fn registered(&self) -> u64 {
         total(&self.registered)
     }
 
-    /// When a share (0 to 1) of all phones was registered, from the beginning, exact to a millisecond; `None` where that has not come.
+    /// Returns the time since the beginning at which a share (0 to 1) of all phones was registered, exact to 1 ms;
+    /// `None` if that was never reached.
     #[must_use]
     pub fn time_of(&self, share: f64) -> Option<Duration> {
         let millis = nth(&self.registered, rank(share, self.phones)).filter(|_| self.phones > 0)?;
         Some(Duration::from_millis(u64::from(millis)))
     }
 
-    /// Registrations that each phone began until it was registered.
+    /// Returns the number of registrations that each phone began until it was registered.
     #[must_use]
     pub const fn attempts(&self) -> &Counts {
         &self.attempts
     }
 
-    /// REGISTERs that each phone sent until it was registered, retransmissions and those with credentials among them.
+    /// Returns the number of REGISTERs that each phone sent until it was registered, including retransmissions and
+    /// those with credentials.
     #[must_use]
     pub const fn requests(&self) -> &Counts {
         &self.requests
     }
 
-    /// Refreshes that succeeded, and those that failed.
+    /// Returns the number of refreshes that succeeded, and of those that failed.
     #[must_use]
     pub const fn refreshes(&self) -> (u64, u64) {
         (self.refreshed, self.refreshes_failed)
     }
 
-    /// How many phones had been registered when, in a few hundred points that are equally far apart.
+    /// Returns the number of registered phones over time, at up to a few hundred equidistant points.
     #[must_use]
     pub fn time_series(&self) -> Vec<(Duration, u64)> {
         let Some(last) = self.registered.keys().next_back().copied() else { return Vec::new() };
-        // At least 10 ms, and whole ones of a second's parts as far as they go.
+        // At least 10 ms, and a round number.
         let step = [10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
         let step = step.into_iter().find(|step| (last / step) as usize + 2 <= MAX_POINTS).unwrap_or(last / 500);
         let (mut points, mut so_far, mut at) = (vec![(Duration::ZERO, 0)], 0_u64, step);
@@ -138,7 +140,7 @@ impl Recovery {
         points
     }
 
-    /// Adds another thread's.
+    /// Adds the counts of another thread.
     pub fn merge(&mut self, other: &Self) {
         self.phones += other.phones;
         self.refreshed += other.refreshed;

@@ -1,111 +1,113 @@
-//! The metrics of RFC 6076. Each counts sessions that have come to the end it asks about: those that still go on when a
-//! run ends are in no ratio, so that a run may be cut anywhere.
+//! The metrics of RFC 6076. Each counts only sessions that have ended in its sense: sessions in progress at the end
+//! of a run are in no ratio, so a run may be cut anywhere.
 
 use super::Calls;
 use crate::meter::TimeHistogram;
 
-/// What [`Attempt`](super::Attempt)s have come to, at one end.
+/// Metrics of the [`Attempt`](super::Attempt)s of one end.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
-    /// Registration Request Delay: from the first REGISTER to its 200, challenges included (RFC 6076 §4.1).
+    /// Registration Request Delay: from the first REGISTER to its 200, including challenges (RFC 6076 §4.1).
     pub rrd: TimeHistogram,
-    /// Session Request Delay of sessions that came about: from the first INVITE to the first response that says something
-    /// of the callee (not 100), challenges and redirections included (§4.3.1).
+    /// Session Request Delay of successful sessions: from the first INVITE to the first response other than 100,
+    /// including challenges and redirections (§4.3.1).
     pub srd_successful: TimeHistogram,
-    /// The same of sessions that failed (§4.3.2).
+    /// Session Request Delay of failed sessions (§4.3.2).
     //= rfc6076#4.3
-    // The two are never added up.
+    // The two are never combined.
     pub srd_failed: TimeHistogram,
-    /// Session Disconnect Delay: from the BYE to its 2xx; of BYEs without any answer there is none (§4.4).
+    /// Session Disconnect Delay: from the BYE to its 2xx. A BYE without any answer has none (§4.4).
     pub sdd_successful: TimeHistogram,
-    /// The same where the BYE was refused.
+    /// Session Disconnect Delay of BYEs that were refused.
     //= rfc6076#4.4
-    // The two are never added up.
+    // The two are never combined.
     pub sdd_failed: TimeHistogram,
-    /// Session Duration Time: from the 200 to the INVITE to the BYE, whoever sends it (§4.5.1).
+    /// Session Duration Time: from the 200 to the INVITE to the BYE of either end (§4.5.1).
     pub sdt_successful: TimeHistogram,
-    /// From the 200 to the INVITE until the BYE was given up (§4.5.2).
+    /// Session Duration Time of sessions whose BYE was given up: from the 200 to the INVITE until then (§4.5.2).
     pub sdt_failed: TimeHistogram,
-    /// REGISTER requests that were answered finally or given up; challenged and repeated ones count once.
+    /// REGISTER requests that got a final response or were given up. Challenged and repeated requests count once.
     pub registrations: u64,
-    /// Ineffective ones: refused (but for challenges), or not answered (§4.2).
+    /// Ineffective registrations: refused, other than by a challenge, or not answered (§4.2).
     pub registrations_ineffective: u64,
-    /// INVITEs that ask for a new session, and were answered finally or given up; challenged and repeated ones count once, one
-    /// that follows a redirection anew.
+    /// INVITEs for new sessions that got a final response or were given up. Challenged and repeated INVITEs count
+    /// once; an INVITE after a redirection counts again.
     pub invites: u64,
-    /// Those answered 2xx.
+    /// INVITEs answered with 2xx.
     pub invites_successful: u64,
-    /// Those answered 3xx.
+    /// INVITEs answered with 3xx.
     pub invites_redirected: u64,
-    /// Those answered 480, 486, 600 or 603: the callee's own doing.
+    /// INVITEs answered with 480, 486, 600 or 603: failures caused by the callee.
     pub invites_declined: u64,
-    /// Those answered 408, 500, 503 or 504, or not at all (§4.8).
+    /// INVITEs answered with 408, 500, 503 or 504, or not at all (§4.8).
     pub invites_ineffective: u64,
-    /// Sessions that were asked for, and have ended one way or another.
+    /// Requested sessions that have ended in any way.
     pub sessions: u64,
-    /// Those whose BYE was answered 2xx, or came from the other end (§4.9).
+    /// Sessions whose BYE was answered with 2xx or came from the other end (§4.9).
     pub sessions_completed: u64,
-    /// What the RFC has no metric for.
+    /// Outcomes of calls for which the RFC has no metric.
     pub calls: Calls,
 }
 
-/// What a metric comes to.
+/// Value of a metric.
 #[derive(Clone, Debug)]
 pub enum Value<'a> {
-    /// In percent; `None` where it is undefined: there is nothing to divide by.
+    /// In percent; `None` if undefined because the denominator is zero.
     Ratio(Option<f64>),
-    /// A delay or a duration.
+    /// Delays or durations.
     Times(&'a TimeHistogram),
 }
 
-/// A metric, ready to be shown.
+/// A metric, ready for display.
 #[derive(Clone, Debug)]
 pub struct Figure<'a> {
-    /// As the RFC abbreviates it.
+    /// The RFC's abbreviation.
     pub name: &'static str,
-    /// What that means.
+    /// The full name.
     pub title: &'static str,
-    /// Its section.
+    /// The section of the RFC.
     pub section: &'static str,
-    /// Its unit as the RFC wants it: `%`, `ms` or `s`.
+    /// The unit that the RFC requires: `%`, `ms` or `s`.
     pub unit: &'static str,
-    /// Its value.
+    /// The value.
     pub value: Value<'a>,
 }
 
 impl Metrics {
-    /// Session Establishment Ratio: INVITEs answered 200, of all but those that were redirected, in percent (RFC 6076 §4.6).
+    /// Returns the Session Establishment Ratio, in percent: INVITEs answered with 200, out of all that were not
+    /// redirected (RFC 6076 §4.6).
     #[must_use]
     pub fn ser(&self) -> Option<f64> {
         percent(self.invites_successful, self.invites.saturating_sub(self.invites_redirected))
     }
 
-    /// Session Establishment Effectiveness Ratio: as [`ser`](Self::ser), and a callee who does not want to is no fault (§4.7).
+    /// Returns the Session Establishment Effectiveness Ratio, in percent: as [`ser`](Self::ser), but a callee who
+    /// declines is not a failure (§4.7).
     #[must_use]
     pub fn seer(&self) -> Option<f64> {
         let effective = self.invites_successful + self.invites_declined;
         percent(effective, self.invites.saturating_sub(self.invites_redirected))
     }
 
-    /// Ineffective Session Attempts: requests that a server in between gave up, in percent (§4.8).
+    /// Returns the Ineffective Session Attempts, in percent: requests that failed at a server on the way (§4.8).
     #[must_use]
     pub fn isa(&self) -> Option<f64> {
         percent(self.invites_ineffective, self.invites.saturating_sub(self.invites_redirected))
     }
 
-    /// Session Completion Ratio, in percent (§4.9).
+    /// Returns the Session Completion Ratio, in percent (§4.9).
     #[must_use]
     pub fn scr(&self) -> Option<f64> {
         percent(self.sessions_completed, self.sessions)
     }
 
-    /// Ineffective Registration Attempts, in percent (§4.2).
+    /// Returns the Ineffective Registration Attempts, in percent (§4.2).
     #[must_use]
     pub fn ira(&self) -> Option<f64> {
         percent(self.registrations_ineffective, self.registrations)
     }
 
-    /// All of them, in the order of the RFC.
+    /// Returns all metrics, in the order of the RFC.
     #[must_use]
     pub fn figures(&self) -> [Figure<'_>; 12] {
         let times =
@@ -128,7 +130,7 @@ impl Metrics {
         ]
     }
 
-    /// Adds another driver's.
+    /// Adds the counts of another driver.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in [
             (&mut self.rrd, &other.rrd),
@@ -158,9 +160,9 @@ impl Metrics {
     }
 }
 
-/// `part` of `all` in percent.
+/// Returns `part` of `all` in percent.
 //= rfc6076#4
-// Where there is nothing to divide by, a ratio is undefined.
+// A ratio with a zero denominator is undefined.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 fn percent(part: u64, all: u64) -> Option<f64> {
     (all > 0).then(|| 100.0 * part as f64 / all as f64)

@@ -1,4 +1,4 @@
-//! How a phase went over time: equal slices of it, few enough to be kept and drawn, however long it is.
+//! Time series of a phase: equal slices, few enough to keep and draw whatever its length.
 
 use std::time::Duration;
 
@@ -7,17 +7,17 @@ use hdrhistogram::Histogram;
 use crate::meter::{Meter, OutcomeCounts, ResponseClass, TimeHistogram};
 use crate::script::MethodId;
 
-/// Slices at most; when there are more, neighbours become one and the width doubles.
+/// Maximum number of slices. Beyond it, neighbours are merged and the width doubles.
 pub const MAX_SLICES: usize = 720;
-/// How wide they are at first.
+/// Initial width of a slice.
 const WIDTH: Duration = Duration::from_secs(1);
 
-/// The values of a histogram that occur, in nanoseconds, and how often; in order.
+/// The values that occur in a histogram, in ns and ascending, with their counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SparseHistogram(Vec<(u64, u32)>);
 
 impl SparseHistogram {
-    /// What `later` has more than `earlier`.
+    /// Returns the values that `later` has in addition to `earlier`.
     fn between(earlier: Option<&Histogram<u32>>, later: &Histogram<u32>) -> Self {
         let rows = later.iter_recorded().filter_map(|row| {
             let value = row.value_iterated_to();
@@ -46,13 +46,13 @@ impl SparseHistogram {
         self.0 = sum;
     }
 
-    /// How many values there are.
+    /// Returns the number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.0.iter().map(|(_, count)| u64::from(*count)).sum()
     }
 
-    /// How many do not exceed `limit`, exact to a percent of it.
+    /// Returns how many values do not exceed `limit`, exact to 1 % of it.
     #[must_use]
     pub fn within(&self, limit: Duration) -> u64 {
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
@@ -60,7 +60,7 @@ impl SparseHistogram {
         fitting.map(|(_, count)| u64::from(*count)).sum()
     }
 
-    /// The value that a share (0 to 1) of them does not exceed; zero where there are none.
+    /// Returns the value that a share (0 to 1) of them does not exceed, or zero if empty.
     #[must_use]
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank")]
     pub fn quantile(&self, share: f64) -> Duration {
@@ -73,7 +73,7 @@ impl SparseHistogram {
         Duration::from_nanos(found.or(self.0.last()).map_or(0, |(value, _)| *value))
     }
 
-    /// Their mean; zero where there are none.
+    /// Returns the mean, or zero if empty.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "a mean")]
     pub fn mean(&self) -> Duration {
@@ -82,49 +82,49 @@ impl SparseHistogram {
     }
 }
 
-/// What happened in one slice.
+/// Counts of one slice.
 #[derive(Clone, Debug, Default)]
 pub struct Slice {
-    /// Calls that the law of arrivals said.
+    /// Calls that the arrival process generated.
     pub offered: u64,
-    /// Those kept back by limits.
+    /// Calls that limits kept from starting.
     pub refused: u64,
-    /// Calls that ended as they should.
+    /// Calls that succeeded.
     pub carried: u64,
     /// Calls that got no answer.
     pub lost: u64,
     /// Calls that failed otherwise.
     pub failed: u64,
-    /// Calls that went on at its end.
+    /// Calls in progress at its end.
     pub unfinished: u64,
-    /// Messages sent again.
+    /// Retransmissions.
     pub repeats: u64,
-    /// From the request that calls are about to its 2xx.
+    /// Times from the main request of calls to its 2xx.
     pub latency: SparseHistogram,
     /// How late calls began.
     pub lateness: SparseHistogram,
-    /// How long messages waited to be read, at both ends.
+    /// How long messages waited in the receive queue, at both ends.
     pub unread: SparseHistogram,
-    /// Of each call of this end that was carried in it, the longest of its times from a request to its 2xx; calls that began in
-    /// the warm-up are here, too, for the server carried them now.
+    /// Longest time from a request to its 2xx of each call of this end that succeeded in the slice. Calls that began
+    /// in the warm-up are included, as the server carried them in this slice.
     pub ended: SparseHistogram,
 }
 
 impl Slice {
-    /// Calls that were carried in it, whenever they began: throughput is made of these.
+    /// Returns the number of calls that succeeded in the slice, whenever they began. Throughput is computed from it.
     #[must_use]
     pub fn ended_well(&self) -> u64 {
         self.carried.max(self.ended.count())
     }
 
-    /// What follows directly becomes part of it.
+    /// Appends the slice that follows.
     fn append(&mut self, next: &Self) {
         let unfinished = next.unfinished;
         self.merge(next);
         self.unfinished = unfinished;
     }
 
-    /// What happened at the same time becomes part of it.
+    /// Merges a slice of the same time.
     fn merge(&mut self, other: &Self) {
         self.offered += other.offered;
         self.refused += other.refused;
@@ -140,7 +140,7 @@ impl Slice {
     }
 }
 
-/// What a meter had counted at the end of the last slice.
+/// A meter's counts at the end of the last slice.
 #[derive(Clone, Debug, Default)]
 struct MeterSnapshot {
     accounts: OutcomeCounts,
@@ -151,7 +151,7 @@ struct MeterSnapshot {
     ended: Option<TimeHistogram>,
 }
 
-/// The slices of a phase, one after the other from its beginning.
+/// The slices of a phase, in order from its beginning.
 #[derive(Clone, Debug)]
 pub struct Series {
     width: Duration,
@@ -166,19 +166,20 @@ impl Default for Series {
 }
 
 impl Series {
-    /// Whether a slice has ended, at `since` from the beginning.
+    /// Returns whether a slice has ended, `since` the beginning.
     #[must_use]
     pub fn is_due(&self, since: Duration) -> bool {
         since >= self.width * u32::try_from(self.slices.len() + 1).unwrap_or(u32::MAX)
     }
 
-    /// Ends a slice: what `meter` has counted since the last one is in it, and `unread` of both ends. Slices that passed without a call to this are empty.
+    /// Ends a slice with what `meter`, and `unread` for both ends, have counted since the last one. Slices that
+    /// passed without a call to this are empty.
     pub fn record(&mut self, since: Duration, meter: &Meter, unread: &TimeHistogram) {
         let accounts = accounts_of(meter);
         let before = std::mem::take(&mut self.before);
         let verb = main_method(meter);
         let latency = verb.and_then(|verb| Some((verb, meter.answer(verb, ResponseClass::Success)?)));
-        // The request that calls are about may only show after a while; then all of it is new.
+        // The main request of calls may become known only after a while; then all its times are new.
         let earlier = before.latency.as_ref().filter(|(known, _)| Some(*known) == verb);
         let slice = Slice {
             offered: accounts.offered.saturating_sub(before.accounts.offered),
@@ -209,7 +210,7 @@ impl Series {
             unread: Some(unread.clone()),
             ended: Some(meter.ended.clone()),
         };
-        // What is noted late belongs to where it is noted.
+        // Counts recorded late belong to the slice in which they are recorded.
         while self.is_due(since.saturating_sub(self.width)) {
             self.push(Slice { unfinished: slice.unfinished, ..Slice::default() });
         }
@@ -236,19 +237,19 @@ impl Series {
         self.width *= 2;
     }
 
-    /// How wide a slice is.
+    /// Returns the width of a slice.
     #[must_use]
     pub const fn width(&self) -> Duration {
         self.width
     }
 
-    /// All slices, from the beginning.
+    /// Returns all slices, from the beginning.
     #[must_use]
     pub fn slices(&self) -> &[Slice] {
         &self.slices
     }
 
-    /// Adds another thread's, slice by slice.
+    /// Adds the slices of another thread, one by one.
     pub fn merge(&mut self, other: &Self) {
         let mut other = other.clone();
         while self.width < other.width {
@@ -265,7 +266,7 @@ impl Series {
     }
 }
 
-/// The accounts of who began; of an end that only answers, the answered ones.
+/// Returns the outcomes of originated sessions; for an end that only answers, those of answered sessions.
 pub(crate) fn accounts_of(meter: &Meter) -> OutcomeCounts {
     if meter.began.offered > 0 {
         return meter.began;
@@ -273,7 +274,7 @@ pub(crate) fn accounts_of(meter: &Meter) -> OutcomeCounts {
     OutcomeCounts { offered: meter.answered.sent + meter.answered.refused, ..meter.answered }
 }
 
-/// The method that calls are about: INVITE where one was sent, else the one sent most often, whether it was answered or not.
+/// Returns the main method of the calls: INVITE if one was sent, else the method sent most often, answered or not.
 pub(crate) fn main_method(meter: &Meter) -> Option<MethodId> {
     let answered = |verb| meter.answer(verb, ResponseClass::Success).map_or(0, TimeHistogram::count);
     let asked = |verb: &MethodId| (meter.asked(*verb), answered(*verb));

@@ -1,4 +1,4 @@
-//! Where traffic goes, and by what means: what runs, replays and those who answer are told alike.
+//! Destination and transport options, which are common to runs, replays and answering.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 
@@ -8,23 +8,23 @@ use crate::driver::ConnectionLifetime;
 use crate::engine::{Plan, PlanError};
 use crate::population::Users;
 
-/// SIP's port, where none is said.
+/// The default SIP port.
 const DEFAULT_PORT: u16 = 5060;
 
-/// A place to send to or to listen at.
+/// A destination or a listening address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// By what.
+    /// The transport.
     pub transport: Transport,
-    /// Where.
+    /// The address.
     pub address: SocketAddr,
 }
 
 impl Target {
-    /// Reads `udp:127.0.0.1:5060`, `tcp:host:port`, `host` or `host:port`.
+    /// Parses `udp:127.0.0.1:5060`, `tcp:host:port`, `host` or `host:port`.
     ///
     /// # Errors
-    /// What is wrong, and how it is written.
+    /// Says what is wrong, and how to write it.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
         let (transport, rest) = match text.split_once(':') {
             Some((name, rest)) if matches!(name, "udp" | "tcp") => {
@@ -34,30 +34,31 @@ impl Target {
         };
         let wrong = |what: &str| PlanError(format!("'{text}' {what}; a target is udp:HOST:PORT or tcp:HOST:PORT"));
         if let Some((name @ ("tls" | "ws" | "wss" | "sctp" | "sip" | "sips"), _)) = text.split_once(':') {
-            return Err(wrong(&format!("begins with {name}:, which load does not speak")));
+            return Err(wrong(&format!("begins with {name}:, which load does not support")));
         }
         let port = rest.rsplit_once(':').filter(|_| rest.parse::<IpAddr>().is_err()).map(|(_, port)| port);
         if port.is_some_and(|port| !port.ends_with(']') && port.parse::<u16>().is_err()) {
-            return Err(wrong("has no number behind its last colon that is a port"));
+            return Err(wrong("has no port number after its last colon"));
         }
         let mut found = match rest.parse::<SocketAddr>() {
             Ok(address) => vec![address],
             Err(_) if rest.parse::<IpAddr>().is_ok() || !rest.contains(':') => {
-                let found =
-                    (rest, DEFAULT_PORT).to_socket_addrs().map_err(|error| wrong(&format!("is not found: {error}")))?;
+                let found = (rest, DEFAULT_PORT)
+                    .to_socket_addrs()
+                    .map_err(|error| wrong(&format!("cannot be resolved: {error}")))?;
                 found.collect()
             }
-            Err(_) => rest.to_socket_addrs().map_err(|error| wrong(&format!("is not found: {error}")))?.collect(),
+            Err(_) => rest.to_socket_addrs().map_err(|error| wrong(&format!("cannot be resolved: {error}")))?.collect(),
         };
         found.sort_by_key(SocketAddr::is_ipv6);
         let address = found.into_iter().next().ok_or_else(|| wrong("has no address"))?;
         Ok(Self { transport, address })
     }
 
-    /// What stands for a domain where no other is known: the address, as it is written in a URI.
+    /// Returns the address as the host part of a URI, for use as a domain if no other is known.
     //= rfc3261#19.1.4
-    // A URI without a port is none of one with a port, even where that is the default: who listens at another one is not named
-    // by its address alone.
+    // A URI without a port does not match one with a port, even the default port. So the port is part of the domain
+    // if it is not the default.
     pub(crate) fn domain(&self) -> String {
         match self.address {
             address if address.port() != DEFAULT_PORT => address.to_string(),
@@ -67,10 +68,10 @@ impl Target {
     }
 }
 
-/// The domain where there is no target.
+/// The domain if there is no target.
 pub(crate) const UNSPECIFIED_ADDRESS: &str = "127.0.0.1";
 
-/// The address by which this machine reaches a target; without one, that of this machine itself.
+/// Returns the local address from which this machine reaches a target; without a target, the loopback address.
 pub(crate) fn own_address(to: Option<Target>) -> Result<IpAddr, PlanError> {
     let Some(to) = to else { return Ok(IpAddr::from([127, 0, 0, 1])) };
     let any = if to.address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
@@ -79,14 +80,14 @@ pub(crate) fn own_address(to: Option<Target>) -> Result<IpAddr, PlanError> {
         socket.local_addr()
     });
     local.map(|local| local.ip()).map_err(|error| {
-        PlanError(format!("no way leads to {}: {error}; correct --to, or say by which address with --from", to.address))
+        PlanError(format!("no route to {}: {error}; correct --to, or give a local address with --from", to.address))
     })
 }
 
 /// Sockets, threads and limits.
 pub(crate) struct TransportOptions<'a> {
     pub to: Option<Target>,
-    /// Whether calls go from one end to the other without a server.
+    /// Whether calls go directly from one end to the other, without a server.
     pub is_direct: bool,
     pub from: &'a [IpAddr],
     pub sockets: usize,
@@ -99,7 +100,7 @@ pub(crate) struct TransportOptions<'a> {
 }
 
 impl TransportOptions<'_> {
-    /// A plan with them, and nothing to do yet.
+    /// Creates a plan with these options and without any load.
     pub(crate) fn plan(&self, users: Users) -> Result<Plan, PlanError> {
         let mut plan = Plan::new(users, self.seed);
         plan.transport = self.to.map_or(Transport::Udp, |to| to.transport);

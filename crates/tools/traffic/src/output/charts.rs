@@ -1,4 +1,4 @@
-//! The plots of a run, and of two runs in one.
+//! Plots of a run, and of two runs in one plot.
 
 use super::data::{Distribution, IntervalRow, RunReport, ServerRow};
 use super::format::{bytes, float, grouped, micros, number, percent, seconds};
@@ -6,10 +6,10 @@ use super::plot::{Kind, Mark, Plot, Scale, Series, Shape};
 
 /// Bars of a distribution for each factor of ten.
 const BARS_PER_DECADE: f64 = 24.0;
-/// Times on a linear axis are told apart as long as they differ by less than this factor.
+/// Largest ratio of times for which a linear axis is readable; above it the axis is logarithmic.
 const LINEAR_UP_TO: f64 = 12.0;
 
-/// A run in a plot: its name, and the colour of what is drawn of it.
+/// A run in a plot: its name and its colour.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlottedRun<'a> {
     pub run: &'a RunReport,
@@ -17,25 +17,26 @@ pub(super) struct PlottedRun<'a> {
     pub colour: u8,
 }
 
-/// Bytes in a MiB: axes of memory have round numbers of them.
+/// Bytes in a MiB; axes of memory have round numbers of them.
 pub(super) const MIB: f64 = 1_048_576.0;
 
 type Points = Vec<(f64, f64)>;
 type Tips = Vec<(f64, f64, String)>;
 
-/// The slices before the last arrival (which comes a little before the end); of a run that is shorter than a slice, all of them.
+/// Returns the slices before the last arrival (which comes shortly before the end); of a run shorter than a slice,
+/// all of them.
 fn slices(run: &RunReport) -> Vec<&IntervalRow> {
     let rows = &run.intervals.rows;
     let whole: Vec<_> = rows.iter().filter(|row| row.at_s <= run.elapsed_s + 0.05 * run.intervals.width_s).collect();
     if whole.is_empty() { rows.iter().collect() } else { whole }
 }
 
-/// Calls that were going on when the last one began.
+/// Returns the calls in progress when the last one began.
 pub(super) fn behind(run: &RunReport) -> u64 {
     slices(run).last().map_or(0, |row| row.unfinished)
 }
 
-/// A value of each slice, in its middle; a rate where it is divided by the width.
+/// Returns a value of each slice, at its middle, divided by the slice's width if it is a rate.
 fn points(run: &RunReport, of: impl Fn(&IntervalRow) -> f64) -> Points {
     let middle = run.intervals.width_s / 2.0;
     slices(run).into_iter().map(|row| (row.at_s - middle, of(row))).collect()
@@ -46,7 +47,7 @@ fn rates(run: &RunReport, of: impl Fn(&IntervalRow) -> u64) -> Points {
     points(run, |row| float(of(row)) / width)
 }
 
-/// A value of each slice in which something was answered.
+/// Returns a value of each slice in which something was answered.
 fn latencies(run: &RunReport, of: impl Fn(&IntervalRow) -> f64) -> Points {
     let middle = run.intervals.width_s / 2.0;
     slices(run).into_iter().filter(|row| row.answered > 0).map(|row| (row.at_s - middle, of(row))).collect()
@@ -56,7 +57,7 @@ fn highest(series: &[Series<'_>]) -> impl Iterator<Item = f64> {
     series.iter().flat_map(|series| series.points.iter().map(|(_, y)| *y))
 }
 
-/// The axis of time, as long as the longer run.
+/// Returns the time axis, as long as the longest run.
 fn time_axis<'a>(runs: impl Iterator<Item = &'a RunReport>) -> Scale {
     let ends = runs.map(|run| slices(run).last().map_or(run.elapsed_s, |row| row.at_s));
     Scale { low: 0.0, high: ends.fold(1e-3, f64::max), kind: Kind::Linear }
@@ -68,7 +69,7 @@ fn tips(run: &RunReport, text: impl Fn(&IntervalRow) -> String) -> Tips {
     rows.map(|row| (row.at_s - width, row.at_s, format!("{}\n{}", seconds(row.at_s), text(row)))).collect()
 }
 
-/// A plot over time, from zero.
+/// Draws a plot over time, from zero.
 fn over_time(title: &str, x: Scale, y_text: fn(f64) -> String, series: Vec<Series<'_>>, tips: Tips) -> Option<String> {
     if series.iter().all(|series| series.points.is_empty()) {
         return None;
@@ -98,7 +99,7 @@ pub(super) fn load(run: &RunReport) -> Option<String> {
     over_time(title, time_axis([run].into_iter()), number, series, tips)
 }
 
-/// How many phones had been registered when.
+/// Plots the number of registered phones over time.
 pub(super) fn registered(run: &RunReport) -> Option<String> {
     let recovery = run.recovery.as_ref()?;
     let points: Points = recovery.course.iter().map(|(at, count)| (*at, float(*count))).collect();
@@ -112,7 +113,7 @@ pub(super) fn registered(run: &RunReport) -> Option<String> {
     over_time("Phones registered, over time", x, number, series, tips.collect())
 }
 
-/// What several runs carried, and what the first was offered.
+/// Plots what several runs carried, and what the first was offered.
 pub(super) fn loads(runs: &[PlottedRun<'_>]) -> Option<String> {
     let mut series: Vec<_> = runs
         .iter()
@@ -151,7 +152,7 @@ pub(super) fn latency(run: &RunReport) -> Option<String> {
     latency_plot(time_axis([run].into_iter()), series, tips)
 }
 
-/// Median and 99th percentile of several runs.
+/// Plots the median and 99th percentile of several runs.
 pub(super) fn latencies_of(runs: &[PlottedRun<'_>]) -> Option<String> {
     let names: Vec<_> =
         runs.iter().map(|shown| [format!("{} p50", shown.name), format!("{} p99", shown.name)]).collect();
@@ -185,7 +186,7 @@ pub(super) fn count_of(distribution: &Distribution) -> u64 {
     distribution.us.iter().fold(0, |all, (_, count)| all.saturating_add(*count))
 }
 
-/// Which share of all took no longer than what.
+/// Returns the share of samples up to each time.
 fn percentile_points(distribution: &Distribution) -> Points {
     let all = float(count_of(distribution).max(1));
     let (mut seen, mut points) = (0_u64, Vec::new());
@@ -197,7 +198,7 @@ fn percentile_points(distribution: &Distribution) -> Points {
     points
 }
 
-/// The curve of percentiles of several runs.
+/// Plots the percentile curves of several runs.
 pub(super) fn percentiles(runs: &[PlottedRun<'_>]) -> Option<String> {
     let found: Vec<_> = runs.iter().filter_map(|shown| Some((shown, distribution_of(shown.run)?))).collect();
     let most = found.iter().map(|(_, distribution)| count_of(distribution)).max()?;
@@ -269,7 +270,7 @@ pub(super) fn distribution(run: &RunReport) -> Option<String> {
     Some(plot.draw())
 }
 
-/// A value of the server's, stretch by stretch.
+/// Returns a value of the server for each sampling interval.
 fn server_points(run: &RunReport, of: impl Fn(&ServerRow) -> f64) -> Points {
     run.server.iter().flat_map(|server| server.rows.iter().map(|row| (row.at_s, of(row)))).collect()
 }
@@ -310,7 +311,7 @@ pub(super) fn mib(value: f64) -> String {
     bytes(value * MIB)
 }
 
-/// A value of several runs' servers.
+/// Plots a value of several runs' servers.
 pub(super) fn servers(
     title: &str,
     runs: &[PlottedRun<'_>],
@@ -340,7 +341,7 @@ pub(super) fn lateness(run: &RunReport) -> Option<String> {
         of("calls began late: 99th percentile", 5, Shape::Area, |row| row.late_p99_us),
         of("messages waited to be read: 99th percentile", 3, Shape::Line, |row| row.unread_p99_us),
     ];
-    // Who only answers is never late.
+    // A run that only answers is never late.
     series.retain(|series| series.points.iter().any(|(_, us)| *us > 0.0));
     if series.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! Two runs beside each other.
+//! Comparison of two runs.
 
 use std::fmt::Write as _;
 
@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 use super::data::RunReport;
 use super::format::{float, grouped, number, seconds};
 
-/// The part of a value by which another may differ and count as the same: the ratio is shown as 1.
+/// Relative difference up to which two values count as equal; the ratio is then shown as 1.
 const SAME: f64 = 5e-4;
-/// The same of times and of what is measured once for a call: a histogram is exact to one percent, and so is each of both.
+/// The same for times and for what is measured once for each call: the two histograms are exact to one percent each.
 const SAME_TIME: f64 = 0.02;
-/// The part by which the lengths of two runs may differ.
+/// Relative difference up to which the lengths of two runs count as equal.
 const SAME_LENGTH: f64 = 0.01;
 
-/// Which of two values is the better one.
+/// Whether a higher or a lower value is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BetterWhen {
-    /// The higher.
+    /// Higher is better.
     Higher,
-    /// The lower.
+    /// Lower is better.
     Lower,
     /// Neither.
     Neither,
@@ -28,24 +28,24 @@ pub enum BetterWhen {
 /// One figure of both runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its unit; empty for counts.
+    /// Unit; empty for counts.
     pub unit: &'static str,
-    /// Of the first run; `None` where that did not measure it.
+    /// Value of the first run; `None` if it was not measured.
     pub a: Option<f64>,
-    /// Of the second.
+    /// Value of the second run.
     pub b: Option<f64>,
-    /// For how many calls of each run a count stands, where it is to be judged by the call.
+    /// Number of calls of each run, for a count that is judged per call.
     pub of_calls: Option<(u64, u64)>,
-    /// Which is better.
+    /// Whether higher or lower is better.
     pub better: BetterWhen,
-    /// The intervals of confidence of both lie apart; `None` where there are none.
+    /// Whether the confidence intervals do not overlap; `None` without intervals.
     pub is_significant: Option<bool>,
 }
 
 impl Row {
-    /// The second as a multiple of the first; `None` where there is nothing to divide by.
+    /// Returns the second value as a multiple of the first; `None` if the first is zero or missing.
     #[must_use]
     pub fn ratio(&self) -> Option<f64> {
         match (self.a, self.b) {
@@ -54,7 +54,8 @@ impl Row {
         }
     }
 
-    /// `better` or `worse`: what the second run is; `None` where they are as good as equal, or it does not matter.
+    /// Returns `better` or `worse` for the second run; `None` if the values are practically equal or neither is
+    /// better.
     #[must_use]
     pub fn verdict(&self) -> Option<&'static str> {
         let (mut a, mut b) = (self.a?, self.b?);
@@ -71,14 +72,14 @@ impl Row {
     }
 }
 
-/// Two runs beside each other.
+/// Comparison of two runs.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What the runs are called: the first, the second.
+    /// Names of the first and the second run.
     pub names: [String; 2],
-    /// What makes them hard to compare.
+    /// What makes the runs hard to compare.
     pub warnings: Vec<String>,
-    /// The figures, in the order in which they matter.
+    /// Figures, by importance.
     pub rows: Vec<Row>,
 }
 
@@ -133,7 +134,7 @@ pub fn compare(a: &RunReport, b: &RunReport) -> Comparison {
     Comparison { names: ["first".to_owned(), "second".to_owned()], warnings: warnings(a, b), rows }
 }
 
-/// What is known of the figures beside their sizes: their intervals of confidence, and for how many calls counts stand.
+/// Adds confidence intervals to the figures, and the numbers of calls that counts refer to.
 fn judge(rows: &mut [Row], a: &RunReport, b: &RunReport) {
     let main = a.latency().map(|row| format!("{} to {}", row.method, row.answer)).unwrap_or_default();
     let latency = format!("{main}: p99");
@@ -148,7 +149,7 @@ fn judge(rows: &mut [Row], a: &RunReport, b: &RunReport) {
     }
 }
 
-/// Whether the run was long enough for rates: the report of a shorter one says none.
+/// Returns whether the run was long enough for rates; the report of a shorter one has none.
 fn has_rate(run: &RunReport) -> bool {
     run.offered_per_s > 0.0
 }
@@ -188,13 +189,13 @@ fn warnings(a: &RunReport, b: &RunReport) -> Vec<String> {
 }
 
 impl Comparison {
-    /// With names for the runs.
+    /// Sets the names of the runs.
     #[must_use]
     pub fn named(self, names: &[String; 2]) -> Self {
         Self { names: names.clone(), ..self }
     }
 
-    /// The figures that matter most, in a sentence.
+    /// Returns the most important figures in a sentence.
     #[must_use]
     pub fn summary(&self) -> String {
         let [first, second] = &self.names;
@@ -215,7 +216,7 @@ impl Comparison {
         }
     }
 
-    /// A table for people.
+    /// Returns a table for people.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = String::new();
@@ -242,7 +243,7 @@ impl Comparison {
         text
     }
 
-    /// The same for machines.
+    /// Returns the comparison for programs.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let rows: Vec<_> = self
@@ -257,12 +258,12 @@ impl Comparison {
     }
 }
 
-/// A name that fits into its column.
+/// Returns a name short enough for its column.
 fn short(name: &str) -> String {
     if name.chars().count() <= 12 { name.to_owned() } else { name.chars().take(11).chain(['…']).collect() }
 }
 
-/// A number with as many digits as say something.
+/// Formats a number with its significant digits.
 pub(super) fn figure(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -380,7 +381,7 @@ mod tests {
         assert!(lines.iter().skip(1).all(|line| line.chars().count() >= columns), "aligned:\n{text}");
     }
 
-    /// A file may be damaged, or somebody else's: each number of a report becomes one that no run has.
+    /// A file may be damaged or foreign: each number of a report is replaced by one that no run has.
     #[test]
     fn no_number_in_a_file_stops_the_tables_and_pages() {
         use super::super::{comparison_page, histograms, intervals, page};
@@ -390,7 +391,7 @@ mod tests {
         let extremes = [json!(u64::MAX), json!(5e-324), json!(f64::MAX), json!(-f64::MAX)];
         let good = RunReport::from_json(&sound).expect("a report");
         let mut read = 0;
-        // Rows that are alike are read alike: the first of each list.
+        // Rows of a list are parsed alike, so the first one of each list suffices.
         for leaf in leaves.iter().filter(|leaf| !leaf.contains("rows/") || leaf.contains("rows/0/")) {
             for extreme in &extremes {
                 let mut report = sound.clone();
@@ -405,7 +406,7 @@ mod tests {
         assert!(read > 200, "{read}");
     }
 
-    /// Where numbers stand.
+    /// Finds the paths of all numbers.
     fn paths(value: &Value, at: String, found: &mut Vec<String>) {
         match value {
             Value::Object(fields) => fields.iter().for_each(|(name, value)| {

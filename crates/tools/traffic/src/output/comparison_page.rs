@@ -1,4 +1,4 @@
-//! Two runs on one page.
+//! Page of two runs.
 
 use std::fmt::Write as _;
 
@@ -10,10 +10,10 @@ use super::html::{facts, verdict};
 use super::page::{Page, Tone};
 use super::plot::escape;
 
-/// Colours of the first run and of the second.
+/// Colours of the first and the second run.
 const COLOURS: [u8; 2] = [5, 2];
 
-/// The page of two runs.
+/// Returns the page of two runs.
 #[must_use]
 pub fn comparison_page(a: &RunReport, b: &RunReport, comparison: &Comparison) -> String {
     let [first, second] = &comparison.names;
@@ -64,7 +64,7 @@ pub fn comparison_page(a: &RunReport, b: &RunReport, comparison: &Comparison) ->
     ))
 }
 
-/// What both runs have in common; what differs stands in the warnings.
+/// Returns what both runs have in common; the warnings name what differs.
 fn both(a: &RunReport, b: &RunReport) -> Vec<String> {
     let theirs = facts(b);
     let mut common: Vec<String> = facts(a).into_iter().filter(|fact| theirs.contains(fact)).collect();

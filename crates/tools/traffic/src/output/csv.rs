@@ -1,11 +1,11 @@
-//! Tables for other programs, with one line of names (RFC 4180, with lines that end in LF).
+//! Tables for other programs, with a header line (RFC 4180, with lines that end in LF).
 
 use std::fmt::Write as _;
 
 use super::charts::count_of;
 use super::data::RunReport;
 
-/// The slices of a run; rates a second, times in microseconds.
+/// Returns the slices of a run; rates per second, times in microseconds.
 #[must_use]
 pub fn intervals(run: &RunReport) -> String {
     let mut text = "at_s,offered,refused,carried,lost,failed,unfinished,repeats,answered,mean_us,p50_us,p90_us,p95_us,p99_us,late_p99_us,unread_p99_us,\
@@ -35,7 +35,7 @@ pub fn intervals(run: &RunReport) -> String {
             row.late_p99_us,
             row.unread_p99_us
         );
-        // The server is looked at by another clock's beat.
+        // The server is sampled at intervals of its own.
         let beside = server.iter().find(|seen| (seen.at_s - row.at_s).abs() <= half);
         let _ = match beside {
             None => writeln!(text, ",,,,"),
@@ -48,7 +48,7 @@ pub fn intervals(run: &RunReport) -> String {
     text
 }
 
-/// The distributions of a run: a line for each time that occurred, with the share of times up to it.
+/// Returns the distributions of a run: a line for each time that occurred, with the share of times up to it.
 #[must_use]
 pub fn histograms(run: &RunReport) -> String {
     let mut text = "method,answer,us,count,share\n".to_owned();

@@ -1,4 +1,4 @@
-//! A report's JSON as values. What an older or a shorter report lacks is empty.
+//! The values of a report's JSON. What an older or shorter report lacks is empty.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::statistics::ConfidenceInterval;
 
-/// Why something is no report; the text names the remedy.
+/// Why a file is not a report; the text names the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReportError(pub String);
 
@@ -19,7 +19,7 @@ impl std::fmt::Display for ReportError {
 
 impl std::error::Error for ReportError {}
 
-/// What is shown of a run's report.
+/// The shown part of a run's report.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is what the report names so")]
@@ -67,7 +67,7 @@ pub struct RunReport {
     pub recovery: Option<Recovery>,
 }
 
-/// What became of calls under load.
+/// Outcomes of calls under load.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is what the report names so")]
@@ -85,7 +85,7 @@ pub struct Calls {
     pub setup_us: Latency,
 }
 
-/// How phones came back after a power cut.
+/// Recovery of phones after a power cut.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is what the report names so")]
@@ -97,11 +97,11 @@ pub struct Recovery {
     pub requests: Counts,
     pub refreshed: u64,
     pub refreshes_failed: u64,
-    /// Seconds from the beginning, and the phones that had been registered by then.
+    /// Seconds from the beginning, and the phones registered by then.
     pub course: Vec<(f64, u64)>,
 }
 
-/// When a share of all phones was registered.
+/// Time at which a share of all phones was registered.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is what the report names so")]
@@ -110,7 +110,7 @@ pub struct RecoveryTime {
     pub s: Option<f64>,
 }
 
-/// What each of many did how often.
+/// Distribution of counts per user.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is what the report names so")]
@@ -121,7 +121,7 @@ pub struct Counts {
     pub max: u32,
 }
 
-/// What became of the calls of one script.
+/// Outcomes of the calls of one script.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is what the report names so")]
@@ -135,7 +135,7 @@ pub struct ScriptRow {
     pub unfinished: u64,
 }
 
-/// What became of the requests of one method.
+/// Outcomes of the requests of one method.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is what the report names so")]
@@ -146,17 +146,17 @@ pub struct Transactions {
     pub share: f64,
 }
 
-/// The answers of a replay beside those of its record.
+/// Responses of a replay compared with those of its record.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Record {
-    /// Those that are the same.
+    /// Equal responses.
     pub same: u64,
-    /// Those that are not.
+    /// Different responses.
     pub differs: Vec<Difference>,
 }
 
-/// Answers that differ from the record.
+/// Responses that differ from the record.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is what the report names so")]
@@ -168,10 +168,10 @@ pub struct Difference {
 }
 
 impl RunReport {
-    /// Reads a report.
+    /// Parses a report.
     ///
     /// # Errors
-    /// Where it is none of ours.
+    /// If it is not one of ours.
     pub fn from_json(report: &Value) -> Result<Self, ReportError> {
         let remedy = "give the file that `load run --json FILE` wrote";
         if report.get("carried").is_none() || report.get("offered").is_none() {
@@ -180,7 +180,7 @@ impl RunReport {
         Self::deserialize(report).map_err(|error| ReportError(format!("this report cannot be read: {error}; {remedy}")))
     }
 
-    /// The times to the 2xx of the request that the run is about.
+    /// Returns the times to the 2xx of the run's main request.
     #[must_use]
     pub fn latency(&self) -> Option<&AnswerRow> {
         let successes = || self.answers.iter().filter(|row| row.answer == "2xx" && row.us.count > 0);
@@ -191,22 +191,22 @@ impl RunReport {
     }
 }
 
-/// Where and when a run was made.
+/// Where and when a run took place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
-    /// The model of its processors.
+    /// CPU model.
     pub processor: String,
-    /// How many the run could use.
+    /// CPUs available to the run.
     pub processors: usize,
-    /// Its kernel's release.
+    /// Kernel release.
     pub kernel: String,
-    /// When the run had ended, in seconds since 1970.
+    /// End of the run, in seconds since 1970.
     pub ended_at_s: u64,
 }
 
 impl Machine {
-    /// This one, now.
+    /// Returns this machine and the current time.
     #[must_use]
     pub fn here() -> Self {
         let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
@@ -222,7 +222,7 @@ impl Machine {
     }
 }
 
-/// The times from one method's requests to one kind of answer.
+/// Times from one method's requests to one class of response.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is what the report names so")]
@@ -247,7 +247,7 @@ pub struct Latency {
     pub max: f64,
 }
 
-/// The called end, where it is here.
+/// Called end, if it is in this process.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is what the report names so")]
@@ -255,7 +255,7 @@ pub struct Callee {
     pub service_drops: u64,
 }
 
-/// What the generator says of itself.
+/// The generator's own figures.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is what the report names so")]
@@ -278,42 +278,42 @@ pub struct Generator {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MetricRow {
-    /// As the RFC abbreviates it.
+    /// Abbreviation in the RFC.
     pub name: String,
-    /// What that means.
+    /// Full name.
     pub title: String,
-    /// Its section in the RFC.
+    /// Section of the RFC.
     pub section: String,
     /// `%`, `ms` or `s`.
     pub unit: String,
-    /// The ratio, or the mean; nothing where it is undefined.
+    /// Ratio, or mean; `None` if undefined.
     pub value: Option<f64>,
-    /// Of times: how many.
+    /// For times: number of samples.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Of times: the median.
+    /// For times: median.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p50: Option<f64>,
-    /// Of times: what one in twenty exceeds.
+    /// For times: 95th percentile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p95: Option<f64>,
-    /// Of times: what one in a hundred exceeds.
+    /// For times: 99th percentile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99: Option<f64>,
-    /// Of times: the longest.
+    /// For times: maximum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
 }
 
-/// How the phase went, slice by slice.
+/// Time series of the phase, in slices.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Intervals {
-    /// How wide a slice is, in seconds.
+    /// Width of a slice, in seconds.
     pub width_s: f64,
-    /// The method whose times to the 2xx are meant.
+    /// Method whose times to the 2xx are given.
     pub latency_of: String,
-    /// The slices in their order.
+    /// Slices in order.
     pub rows: Vec<IntervalRow>,
 }
 
@@ -322,14 +322,14 @@ pub struct Intervals {
 #[serde(default)]
 #[expect(missing_docs, reason = "each is what the report names so")]
 pub struct IntervalRow {
-    /// Its end, in seconds since the phase began.
+    /// End, in seconds since the phase began.
     pub at_s: f64,
     pub offered: u64,
     pub refused: u64,
     pub carried: u64,
     pub lost: u64,
     pub failed: u64,
-    /// Going on at its end.
+    /// Calls in progress at its end.
     pub unfinished: u64,
     pub repeats: u64,
     pub answered: u64,
@@ -342,15 +342,15 @@ pub struct IntervalRow {
     pub unread_p99_us: f64,
 }
 
-/// How often which time occurred, from one method's requests to one kind of answer.
+/// Distribution of the times from one method's requests to one class of response.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Distribution {
-    /// The method.
+    /// Method.
     pub method: String,
-    /// The kind of answer.
+    /// Class of response.
     pub answer: String,
-    /// Times in microseconds (the upper end of a bucket of one percent), and how many.
+    /// Times in microseconds (the upper end of a bucket of one percent), with their numbers.
     pub us: Vec<(f64, u64)>,
 }
 
@@ -363,7 +363,7 @@ pub struct Confidence {
     pub half_width: f64,
     pub level: f64,
     pub batches: usize,
-    /// Neighbouring batches resemble each other: the interval is too narrow, the run too short.
+    /// Whether successive batches are correlated: the interval is then too narrow and the run too short.
     pub is_correlated: bool,
 }
 
@@ -374,38 +374,38 @@ impl From<ConfidenceInterval> for Confidence {
     }
 }
 
-/// What the server used.
+/// Resource use of the server.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Server {
-    /// The name of its process.
+    /// Process name.
     pub name: String,
-    /// The number of it.
+    /// Process ID.
     pub pid: u32,
-    /// It, and its children, and others that were named: at most.
+    /// Maximum number of processes: the server, its children, and others that were named.
     pub processes: u64,
-    /// It ended before the run did.
+    /// Whether it ended before the run.
     pub is_gone: bool,
-    /// Processors kept busy on average; 1.0 is one whole processor.
+    /// Average CPU use; 1.0 is one whole CPU.
     pub processors: f64,
-    /// Its processor time for a call that was carried, in microseconds.
+    /// CPU time per carried call, in microseconds.
     pub cpu_us_per_call: f64,
-    /// Context switches for a call that was carried.
+    /// Context switches per carried call.
     pub switches_per_call: f64,
-    /// Datagrams that found no room in its sockets, where that could be seen.
+    /// Datagrams dropped for lack of room in its sockets, if known.
     pub drops: Option<u64>,
-    /// The most memory that it had resident, in bytes.
+    /// Peak resident memory, in bytes.
     pub peak_bytes: u64,
-    /// Stretch by stretch.
+    /// Sampling intervals in order.
     pub rows: Vec<ServerRow>,
 }
 
-/// What the server used in one stretch; switches and interrupts a second.
+/// Resource use of the server in one sampling interval; switches and interrupts per second.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[expect(missing_docs, reason = "each is what the report names so")]
 pub struct ServerRow {
-    /// Its end, in seconds since the phase began.
+    /// End, in seconds since the phase began.
     pub at_s: f64,
     pub user: f64,
     pub system: f64,

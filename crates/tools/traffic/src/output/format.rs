@@ -1,6 +1,6 @@
-//! Figures as people read them.
+//! Formatting of figures for people.
 
-/// Microseconds in the unit that suits them.
+/// Formats microseconds in a suitable unit.
 pub(crate) fn micros(us: f64) -> String {
     match us {
         us if us <= 0.0 => "0".to_owned(),
@@ -10,7 +10,7 @@ pub(crate) fn micros(us: f64) -> String {
     }
 }
 
-/// Seconds in the unit that suits them.
+/// Formats seconds in a suitable unit.
 pub(crate) fn seconds(s: f64) -> String {
     match s {
         s if s < 120.0 => format!("{} s", number(s)),
@@ -19,7 +19,7 @@ pub(crate) fn seconds(s: f64) -> String {
     }
 }
 
-/// Bytes in the unit that suits them.
+/// Formats bytes in a suitable unit.
 pub(crate) fn bytes(count: f64) -> String {
     match count / 1_048_576.0 {
         mib if mib <= 0.0 => "0".to_owned(),
@@ -29,7 +29,7 @@ pub(crate) fn bytes(count: f64) -> String {
     }
 }
 
-/// Three digits that say something, or all before the point.
+/// Formats a number with three significant digits, or with all digits before the point.
 pub(crate) fn number(value: f64) -> String {
     let digits = match value.abs() {
         size if size < 9.995 => 2,
@@ -43,15 +43,16 @@ pub(crate) fn number(value: f64) -> String {
     if part.is_empty() { whole } else { format!("{whole}.{part}") }
 }
 
-/// Percent to four digits, rounded down: what lacks a little to a limit or a hundred is never shown as that.
+/// Formats a percentage with four digits, rounded down, so that a value slightly below a limit or 100 never shows as
+/// that.
 pub(crate) fn percent(value: f64) -> String {
-    // What lacks less than a number can say is no less: 100 × 0.9999 is 99.99.
+    // Removes the rounding error of floating point: 100 × 0.9999 is 99.99.
     let text = format!("{value:.9}");
     let end = text.find('.').map_or(text.len(), |point| point + 5);
     text.get(..end).unwrap_or(&text).trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// As [`percent`], of counts, however large they are.
+/// Works as [`percent`], for counts of any size.
 pub(crate) fn percent_of(part: u64, all: u64) -> String {
     let parts = u128::from(part) * 1_000_000 / u128::from(all.max(1));
     let (whole, rest) = (parts / 10_000, parts % 10_000);
@@ -59,7 +60,7 @@ pub(crate) fn percent_of(part: u64, all: u64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// With a thin gap every three digits.
+/// Formats a number with a thin space every three digits.
 pub(crate) fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -72,12 +73,12 @@ pub(crate) fn grouped(count: u64) -> String {
     text
 }
 
-/// The last second of the year 9999, in seconds since 1970.
+/// Last second of the year 9999, in seconds since 1970.
 const END_OF_9999: u64 = 253_402_300_799;
 
-/// Seconds since 1970 as a date and a time of day.
+/// Formats seconds since 1970 as date and time of day.
 pub(crate) fn date(since_1970_s: u64) -> String {
-    // A report may say anything.
+    // A report may contain any number.
     let since_1970_s = since_1970_s.min(END_OF_9999);
     let (mut day, second) = (since_1970_s / 86_400, since_1970_s % 86_400);
     let mut year = 1970;

@@ -1,4 +1,4 @@
-//! A run's report as one page that needs nothing else: styles, plots and figures are in it, and no script.
+//! A run's report as one self-contained page: styles, plots and figures are in it, and it has no script.
 
 use super::charts::{self, PlottedRun};
 use super::data::{Confidence, RunReport};
@@ -7,20 +7,20 @@ use super::page::{Page, Tone, pairs};
 use super::plot::escape;
 use super::tables;
 
-/// The share that may be missing of the calls where a run is still called a fair one, in percent.
+/// Share of calls, in percent, that may be missing from a run that still counts as fair.
 const FAIR_UP_TO: f64 = 1.0;
 
-/// Calls that may be going on behind the last arrival without a word, in seconds of arrivals.
+/// Calls that may be in progress after the last arrival without a remark, in seconds of arrivals.
 const BEHIND_UP_TO: f64 = 1.0;
 
-/// The page.
+/// Returns the page.
 #[must_use]
 pub fn page(run: &RunReport) -> String {
     let mut page = Page::new("Load report", &run.workload, &facts(run));
     let (tone, sentence, more) = verdict(run);
     page.verdict(tone, &sentence, &more);
     page.tiles(&tiles(run));
-    page.wide("What became of the calls", &tables::accounts(run));
+    page.wide("Outcome of the calls", &tables::accounts(run));
     page.heading("Over time");
     let latency = match run.latency() {
         Some(row) => format!("Latency, {} → {}", row.method, row.answer),
@@ -35,8 +35,8 @@ pub fn page(run: &RunReport) -> String {
         (format!("{latency}: distribution"), charts::distribution(run)),
         ("Processors of the server".to_owned(), charts::processors(run)),
         ("Memory of the server".to_owned(), charts::memory(run)),
-        ("Calls going on".to_owned(), charts::going_on(run)),
-        ("How late the generator was".to_owned(), charts::lateness(run)),
+        ("Calls in progress".to_owned(), charts::going_on(run)),
+        ("Lateness of the generator".to_owned(), charts::lateness(run)),
     ]);
     page.heading("Figures");
     if let Some(answers) = tables::answers(run) {
@@ -53,8 +53,8 @@ pub fn page(run: &RunReport) -> String {
         ("The server".to_owned(), run.server.as_ref().map(tables::server)),
         ("Messages".to_owned(), tables::messages(run)),
         ("The generator".to_owned(), Some(tables::generator(run))),
-        ("Requests that came to an end".to_owned(), tables::transactions(run)),
-        ("Beside the record".to_owned(), tables::record(run)),
+        ("Completed requests".to_owned(), tables::transactions(run)),
+        ("Comparison with the record".to_owned(), tables::record(run)),
         ("Declared parameters".to_owned(), (!run.declared.is_empty()).then(declared)),
     ]);
     if !run.samples.is_empty() {
@@ -64,12 +64,12 @@ pub fn page(run: &RunReport) -> String {
         page.wide(&format!("Unexpected messages: the first of {}", grouped(run.unexpected)), &samples);
     }
     page.end(
-        "Rates are of the measured phase, behind the warm-up. Times run from when a request was sent first to when the kernel \
+        "Rates are of the measured phase, after the warm-up. Times run from when a request was sent first to when the kernel \
          took its answer, or, from due, from when the law of arrivals wanted its call to begin; histograms are exact to one percent.",
     )
 }
 
-/// Under what conditions a run was made.
+/// Returns the conditions of a run.
 pub(super) fn facts(run: &RunReport) -> Vec<String> {
     let machine = &run.machine;
     let cores =
@@ -85,7 +85,7 @@ pub(super) fn facts(run: &RunReport) -> Vec<String> {
     ]
 }
 
-/// The sentence that matters, and what must be said beside it.
+/// Returns the main sentence and remarks on it.
 pub(super) fn verdict(run: &RunReport) -> (Tone, String, Vec<String>) {
     let missing = 100.0 * (1.0 - run.carried_share);
     let (mut tone, sentence) = match (run.sent, run.carried) {
@@ -122,15 +122,15 @@ pub(super) fn verdict(run: &RunReport) -> (Tone, String, Vec<String>) {
     if run.generator.forgotten > 0 {
         tone = worse(tone);
         let count = grouped(run.generator.forgotten);
-        more.push(format!("{count} calls were forgotten too early: what came again of them was taken for new."));
+        more.push(format!("{count} calls were forgotten too early: their retransmissions were taken for new calls."));
     }
     let behind = charts::behind(run);
     if float(behind) > BEHIND_UP_TO * run.offered_per_s {
-        more.push(format!("When the last call began, {} were going on.", grouped(behind)));
+        more.push(format!("When the last call began, {} were in progress.", grouped(behind)));
     }
     if run.repeats_sent > run.sent / 100 {
         tone = worse(tone);
-        more.push(format!("{} messages had to be sent again.", grouped(run.repeats_sent)));
+        more.push(format!("{} messages had to be retransmitted.", grouped(run.repeats_sent)));
     }
     if let Some(why) = &run.generator.bottleneck {
         tone = Tone::Bad;
@@ -140,7 +140,7 @@ pub(super) fn verdict(run: &RunReport) -> (Tone, String, Vec<String>) {
         tone = Tone::Bad;
         more.push(format!("The run was broken off: {why}."));
     } else if run.was_stopped {
-        more.push("Stopped early: the figures are of what was measured until then.".to_owned());
+        more.push("Stopped early: the figures cover the time until then.".to_owned());
     }
     if run.server.as_ref().is_some_and(|server| server.is_gone) {
         tone = Tone::Bad;
@@ -149,7 +149,7 @@ pub(super) fn verdict(run: &RunReport) -> (Tone, String, Vec<String>) {
     (tone, sentence, more)
 }
 
-/// What is not wholly good is fair.
+/// Returns a lower tone: good becomes fair.
 fn worse(tone: Tone) -> Tone {
     if tone == Tone::Good { Tone::Fair } else { tone }
 }
@@ -178,7 +178,7 @@ fn tiles(run: &RunReport) -> Vec<(&'static str, String, String)> {
     tiles
 }
 
-/// The interval of confidence; with its mean where that is another one, because calls were carried behind the last arrival.
+/// Returns the confidence interval, with its mean if that differs because calls were carried after the last arrival.
 fn within(confidence: &Confidence, shown: f64) -> String {
     let Confidence { mean, half_width, level, .. } = *confidence;
     let hint = if confidence.is_correlated { ", short run" } else { "" };
@@ -195,7 +195,7 @@ mod tests {
     use super::super::phase_data::example;
     use super::*;
 
-    /// The names of all elements, and that they are nested as they must be.
+    /// Returns the names of all elements; fails if they are not properly nested.
     fn elements(html: &str) -> Vec<String> {
         let mut reader = Reader::from_str(html);
         reader.config_mut().check_end_names = true;

@@ -1,4 +1,4 @@
-//! What a terminal shows while a run goes on: a status that is rewritten in place, and lines with figures that stay.
+//! Terminal output during a run: a status line that is rewritten in place, and permanent lines of figures.
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use crate::engine::{Load, Plan, Progress};
 use crate::meter::{Meter, OutcomeCounts, ResponseClass};
 use crate::metrics::{accounts_of, main_method};
 
-/// Lines after which the names of the columns come again.
+/// Lines after which the column heads are repeated.
 const HEAD_EVERY: usize = 20;
-/// Characters of the bar that shows how far a phase is.
+/// Width of the progress bar in characters.
 const BAR: usize = 24;
 
-/// What makes a clock that counts down show the second that has begun.
+/// Added to a countdown, so that it shows the second that has begun.
 const ALMOST: Duration = Duration::from_millis(999);
 
-/// What must be known of a phase to say how far it is.
+/// What the progress of a phase is computed from.
 #[derive(Clone, Debug)]
 struct Stage {
     name: String,
@@ -25,7 +25,7 @@ struct Stage {
     warm_up: Duration,
 }
 
-/// What was shown last.
+/// State of the live output.
 #[derive(Clone, Debug, Default)]
 pub struct LiveStatus {
     stages: Vec<Stage>,
@@ -34,7 +34,7 @@ pub struct LiveStatus {
 }
 
 impl LiveStatus {
-    /// For a run of a plan.
+    /// Creates the output for a run of a plan.
     #[must_use]
     pub fn new(plan: &Plan) -> Self {
         let stages = plan.phases.iter().map(|phase| Stage {
@@ -48,13 +48,14 @@ impl LiveStatus {
         Self { stages: stages.collect(), ..Self::default() }
     }
 
-    /// Whether what is counted now, `since` a phase began, is what the run is about: then [`line`](Self::line)s say something.
+    /// Returns whether the current counts, `since` the phase began, belong to the measurement; only then is a
+    /// [`line`](Self::line) meaningful.
     #[must_use]
     pub fn is_measuring(&self, phase: usize, since: Duration) -> bool {
         self.stages.get(phase).is_none_or(|stage| stage.is_measured && since >= stage.warm_up)
     }
 
-    /// How far a phase is that began `since` ago.
+    /// Returns the progress of a phase that began `since` ago.
     #[must_use]
     pub fn status(&self, phase: usize, since: Duration, is_stopping: bool, progress: &Progress) -> String {
         let accounts = accounts_of(speaking(progress));
@@ -96,19 +97,19 @@ impl LiveStatus {
         }
     }
 
-    /// From now on, `elapsed` since the run began, something is counted anew.
+    /// Restarts the counts, `elapsed` since the run began.
     pub fn begin(&mut self, elapsed: Duration) {
         self.before = Some((elapsed, OutcomeCounts::default(), 0));
     }
 
-    /// The line for now, `elapsed` since the run began: rates since the line before, times since the phase began. The names of
-    /// the columns stand above it now and then.
+    /// Returns the line for this moment, `elapsed` since the run began: rates since the line before, times since the
+    /// phase began. The column heads precede it at intervals.
     #[must_use]
     pub fn line(&mut self, elapsed: Duration, progress: &Progress) -> String {
         let meter = speaking(progress);
         let accounts = accounts_of(meter);
         let (at, then, repeats) = match self.before {
-            // A new phase counts anew.
+            // A new phase restarts the counts.
             Some((at, then, _)) if then.offered > accounts.offered => (at, OutcomeCounts::default(), 0),
             before => before.unwrap_or_default(),
         };
@@ -141,27 +142,27 @@ impl LiveStatus {
     }
 }
 
-/// The end that began calls, or, where none did, the one that answered some.
+/// Returns the meter of the end that began calls, or, if none did, of the one that answered.
 fn speaking(progress: &Progress) -> &Meter {
     let Progress { caller, callee, .. } = progress;
     let speaks = |meter: &&Meter| meter.began.offered > 0;
     [caller, callee].into_iter().find(speaks).unwrap_or(if callee.answered.sent > 0 { callee } else { caller })
 }
 
-/// How long the rest takes, if it goes on so.
+/// Returns the estimated remaining time.
 fn remaining(since: Duration, part: f64) -> Option<Duration> {
     let begun = part > 0.01 && since > Duration::from_secs(1);
     let left = begun.then(|| since.as_secs_f64() * (1.0 / part - 1.0))?;
     Duration::try_from_secs_f64(left.max(0.0)).ok()
 }
 
-/// Hours, minutes and seconds.
+/// Formats a time as hours, minutes and seconds.
 fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     format!("{}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
 }
 
-/// How far something is.
+/// Draws a progress bar.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -173,7 +174,7 @@ fn bar(part: f64) -> String {
     format!("{}{}", "━".repeat(full), "·".repeat(BAR - full))
 }
 
-/// With a comma every three digits.
+/// Formats a number with a comma every three digits.
 fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
@@ -186,7 +187,7 @@ fn grouped(count: u64) -> String {
     text
 }
 
-/// A time in few characters.
+/// Formats a time in few characters.
 fn short(time: Duration) -> String {
     match time.as_secs_f64() {
         s if s < 1e-3 => format!("{:.0} µs", s * 1e6),

@@ -1,7 +1,8 @@
-//! What a run shows: live lines, and from its report tables for programs, a page for people, and comparisons of two runs.
+//! Output of a run: live lines, and from its report tables for programs, a page for people, and comparisons of two
+//! runs.
 //!
-//! [`Parts::extend`] adds to the JSON what belongs to a phase's course; everything else here is made of that JSON alone
-//! ([`Run`]), so that a page can be drawn, and two runs compared, long after.
+//! [`PhaseData::extend`] adds a phase's data to the JSON. Everything else is made from that JSON alone
+//! ([`RunReport`]), so that a page can be drawn, and two runs compared, at any later time.
 
 mod charts;
 mod compare;

@@ -1,4 +1,4 @@
-//! The frame of a page: what is the same on all of them.
+//! Frame that is common to all pages.
 
 use std::fmt::Write as _;
 
@@ -6,13 +6,13 @@ use super::plot::escape;
 
 const STYLE: &str = include_str!("page.css");
 
-/// A page that is written from top to bottom. What is given as `html` is markup; all else is text.
+/// A page written from top to bottom. Arguments named `html` are markup; all others are text.
 #[derive(Debug)]
 pub(crate) struct Page {
     html: String,
 }
 
-/// How good what was measured is.
+/// Rating of a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tone {
     Good,
@@ -21,7 +21,7 @@ pub(crate) enum Tone {
 }
 
 impl Page {
-    /// A page about `name`; `facts` say under what conditions.
+    /// Begins a page about `name`; `facts` are the conditions of the run.
     pub(crate) fn new(kind: &str, name: &str, facts: &[String]) -> Self {
         let (kind, name) = (escape(kind), escape(name));
         let facts: String =
@@ -35,7 +35,7 @@ impl Page {
         Self { html }
     }
 
-    /// The sentence that matters, and what is to be said beside it.
+    /// Writes the main sentence and remarks on it.
     pub(crate) fn verdict(&mut self, tone: Tone, sentence: &str, more: &[String]) {
         let class = match tone {
             Tone::Good => "good",
@@ -51,7 +51,7 @@ impl Page {
         );
     }
 
-    /// A few figures in large type: name, value, note.
+    /// Writes a few figures in large type: name, value, note.
     pub(crate) fn tiles(&mut self, tiles: &[(&str, String, String)]) {
         self.html.push_str("<div class=\"tiles\">\n");
         for (name, value, note) in tiles {
@@ -66,7 +66,7 @@ impl Page {
         self.html.push_str("</div>\n");
     }
 
-    /// Cards side by side, as many as there is room for: title and HTML. What there is nothing of is left out.
+    /// Writes cards side by side, as many as fit: title and HTML. Cards without content are left out.
     pub(crate) fn cards(&mut self, cards: Vec<(String, Option<String>)>) {
         self.html.push_str("<div class=\"cards\">\n");
         for (title, body) in cards {
@@ -77,7 +77,7 @@ impl Page {
         self.html.push_str("</div>\n");
     }
 
-    /// A card across the page.
+    /// Writes a card across the page.
     pub(crate) fn wide(&mut self, title: &str, html: &str) {
         self.card(title, " wide", html);
     }
@@ -90,12 +90,12 @@ impl Page {
         );
     }
 
-    /// A heading between groups of cards.
+    /// Writes a heading between groups of cards.
     pub(crate) fn heading(&mut self, text: &str) {
         let _ = writeln!(self.html, "<h2 class=\"group\">{}</h2>", escape(text));
     }
 
-    /// The end.
+    /// Ends the page.
     pub(crate) fn end(mut self, note: &str) -> String {
         let version = env!("CARGO_PKG_VERSION");
         let _ = write!(
@@ -107,14 +107,14 @@ impl Page {
     }
 }
 
-/// A table of names and values.
+/// Returns a table of names and values.
 pub(crate) fn pairs<'a>(rows: impl Iterator<Item = (&'a str, String)>) -> String {
     let rows: String =
         rows.map(|(name, value)| format!("<tr><td>{}</td><td>{}</td></tr>", escape(name), escape(&value))).collect();
     format!("<table class=\"pairs\">{rows}</table>")
 }
 
-/// A table with a head; `None` without rows. Cells are text.
+/// Returns a table with a head; `None` without rows. Cells are text.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> Option<String> {
     if rows.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! What a report's JSON gets from the course of a phase.
+//! Data of a phase in a report's JSON.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,30 +13,30 @@ use crate::metrics::{Figure, Metrics, Series, Slice, Value, main_method};
 use crate::process_usage::{ServerSeries, Usage};
 use crate::statistics::batch_means;
 
-/// The level of confidence intervals.
+/// Confidence level of intervals.
 const LEVEL: f64 = 0.95;
 
-/// A phase's course.
+/// Data of a phase.
 #[derive(Clone, Copy, Debug)]
 pub struct PhaseData<'a> {
-    /// What was counted in it, by the end that began the calls.
+    /// Counts of the end that began the calls.
     pub meter: &'a Meter,
-    /// The metrics of RFC 6076 at that end.
+    /// Metrics of RFC 6076 at that end.
     pub metrics: &'a Metrics,
-    /// Its slices.
+    /// Slices.
     pub series: &'a Series,
-    /// When it began, behind the warm-up.
+    /// Beginning, after the warm-up.
     pub from: Timestamp,
-    /// From there to the last arrival.
+    /// Time from there to the last arrival.
     pub elapsed: Duration,
-    /// Calls that were carried until then.
+    /// Calls carried within that time.
     pub carried_in_time: u64,
-    /// The server, where it is on this machine.
+    /// Server, if it is on this machine.
     pub server: Option<&'a ServerSeries>,
 }
 
 impl PhaseData<'_> {
-    /// Adds `rfc6076`, `intervals`, `distributions`, `confidence`, and `server` where there is one.
+    /// Adds `rfc6076`, `intervals`, `distributions`, `confidence`, and `server` if there is one.
     pub fn extend(&self, report: &mut Map<String, serde_json::Value>) {
         let intervals = self.intervals();
         report.insert("confidence".to_owned(), json!(self.confidence(&intervals)));
@@ -58,7 +58,7 @@ impl PhaseData<'_> {
         }
     }
 
-    /// Means with their confidence, from the slices that lie wholly before the last arrival.
+    /// Returns means with confidence intervals, from the slices that lie entirely before the last arrival.
     fn confidence(&self, intervals: &Intervals) -> BTreeMap<&'static str, Confidence> {
         let elapsed_s = self.elapsed.as_secs_f64() + 1e-3;
         let rows: Vec<_> = intervals.rows.iter().filter(|row| row.at_s <= elapsed_s).collect();
@@ -85,13 +85,13 @@ impl PhaseData<'_> {
         rows.collect()
     }
 
-    /// What the server used.
+    /// Returns the resource use of the server.
     #[must_use]
     pub fn server(&self, seen: &ServerSeries) -> Server {
         let rows: Vec<ServerRow> =
             seen.during(self.from, self.elapsed, self.series.width()).iter().map(server_row).collect();
         let total = seen.total(self.from, self.elapsed).unwrap_or_default();
-        // The share of the calls that falls into the time that was looked at.
+        // Share of the calls that falls into the sampled time.
         let elapsed = self.elapsed.as_secs_f64();
         let part = if elapsed > 0.0 { total.time.as_secs_f64() / elapsed } else { 0.0 };
         let calls = float(self.carried_in_time) * part;
@@ -175,7 +175,7 @@ fn server_row(usage: &Usage) -> ServerRow {
     }
 }
 
-/// A run as the tests of this folder show it: sixty seconds of calls, one of them bad, beside a server that is watched.
+/// Returns a run for the tests of this folder: sixty seconds of calls, one of them failed, with a sampled server.
 #[cfg(test)]
 pub(super) fn example(calls_per_s: u64, millis: u64) -> serde_json::Value {
     use crate::meter::ResponseClass;

@@ -1,21 +1,21 @@
-//! Plots as SVG that stands inside a page: colours are the page's variables, so that it has a light and a dark form.
+//! SVG plots for a page. They use the page's colour variables, so they have a light and a dark form.
 
 use std::fmt::Write as _;
 
-/// The drawing's width and height, and the margins around the plot: left, right, top, bottom.
+/// Width and height of the drawing, and the margins around the plot: left, right, top, bottom.
 const SIZE: (f64, f64) = (560.0, 240.0);
 const MARGINS: (f64, f64, f64, f64) = (70.0, 28.0, 10.0, 30.0);
 
-/// The kind of an axis.
+/// Kind of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Linear,
     Log,
-    /// Shares (0 to 1) by what is missing to all: 0.9, 0.99 and 0.999 are as far apart.
+    /// Shares (0 to 1) by the distance to 1 on a logarithmic scale: 0.9, 0.99 and 0.999 are equally spaced.
     Nines,
 }
 
-/// How values become places.
+/// Mapping of values to positions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Scale {
     pub low: f64,
@@ -24,13 +24,13 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// From zero to a little more than the highest.
+    /// Creates a scale from zero to slightly above the highest value.
     pub(crate) fn from_zero(values: impl Iterator<Item = f64>) -> Self {
         let high = values.fold(0.0, f64::max);
         Self { low: 0.0, high: if high > 0.0 { (high * 1.08).min(f64::MAX) } else { 1.0 }, kind: Kind::Linear }
     }
 
-    /// Logarithmic around all that is above zero.
+    /// Creates a logarithmic scale around all values above zero.
     pub(crate) fn log(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = values
             .filter(|value| *value >= f64::MIN_POSITIVE)
@@ -41,12 +41,12 @@ impl Scale {
         Self { low: (low / 1.15).max(f64::MIN_POSITIVE), high: (high * 1.15).min(f64::MAX), kind: Kind::Log }
     }
 
-    /// From none to all but one of `count`.
+    /// Creates a scale from none to all but one of `count`.
     pub(crate) fn nines(count: u64) -> Self {
         Self { low: 0.0, high: 1.0 - 0.5 / super::format::float(count.max(5)), kind: Kind::Nines }
     }
 
-    /// Where a value lies, 0 to 1.
+    /// Returns the position of a value, 0 to 1.
     pub(crate) fn at(&self, value: f64) -> f64 {
         let place = match self.kind {
             Kind::Log => (value.max(self.low).ln() - self.low.ln()) / (self.high.ln() - self.low.ln()),
@@ -56,7 +56,7 @@ impl Scale {
         place.clamp(0.0, 1.0)
     }
 
-    /// Round values inside, about `count` of them.
+    /// Returns about `count` round values within the scale.
     pub(crate) fn ticks(&self, count: f64) -> Vec<f64> {
         let inside = |value: &f64| (self.low..=self.high).contains(value);
         if self.kind == Kind::Nines {
@@ -88,18 +88,18 @@ impl Scale {
     }
 }
 
-/// How a series is drawn.
+/// Shape of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Line,
     Dashed,
-    /// A line with the area below it.
+    /// Line with the area below it.
     Area,
-    /// Bars from point to point; the last point only ends the one before.
+    /// Bars from point to point; the last point only ends the bar before.
     Bars,
-    /// Points alone.
+    /// Points only.
     Dots,
-    /// Two points each are the ends of an upright bar, as of a confidence interval.
+    /// Vertical bars, such as confidence intervals; each has two points.
     Spans,
 }
 
@@ -107,13 +107,13 @@ pub(crate) enum Shape {
 #[derive(Clone, Debug)]
 pub(crate) struct Series<'a> {
     pub name: &'a str,
-    /// Which of the page's colours: `--c1` and so on.
+    /// Number of a colour of the page: `--c1` and so on.
     pub colour: u8,
     pub shape: Shape,
     pub points: Vec<(f64, f64)>,
 }
 
-/// A value that is marked on the horizontal axis.
+/// Marked value on the horizontal axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark<'a> {
     pub name: &'a str,
@@ -123,7 +123,7 @@ pub(crate) struct Mark<'a> {
 /// A plot.
 #[derive(Clone, Debug)]
 pub(crate) struct Plot<'a> {
-    /// What a reader who does not see it is told.
+    /// Description for readers who cannot see the plot.
     pub title: &'a str,
     pub x: Scale,
     pub y: Scale,
@@ -131,7 +131,7 @@ pub(crate) struct Plot<'a> {
     pub y_text: fn(f64) -> String,
     pub series: Vec<Series<'a>>,
     pub marks: Vec<Mark<'a>>,
-    /// What is shown of a place on the horizontal axis: from, to, text.
+    /// Tooltips for ranges of the horizontal axis: from, to, text.
     pub tips: Vec<(f64, f64, String)>,
 }
 
@@ -144,7 +144,7 @@ impl Plot<'_> {
         SIZE.1 - MARGINS.3 - self.y.at(value) * (SIZE.1 - MARGINS.2 - MARGINS.3)
     }
 
-    /// As SVG, with its legend above it.
+    /// Returns the plot as SVG, with its legend above it.
     pub(crate) fn draw(&self) -> String {
         let mut svg = String::new();
         // Writing to a String cannot fail.
@@ -193,7 +193,7 @@ impl Plot<'_> {
         }
         for (index, tick) in self.x.ticks(7.0).into_iter().enumerate() {
             let x = self.x_at(tick);
-            // Where there is little room, every other one will do.
+            // If there is little room, every other label is enough.
             let is_alt = if self.x.kind == Kind::Nines { index == 0 } else { index % 2 == 1 };
             let alt = if is_alt { " alt" } else { "" };
             let _ = write!(
@@ -253,7 +253,7 @@ impl Plot<'_> {
         let _ = write!(svg, "<path class=\"line k{}\" d=\"{path}\"/>", series.colour);
     }
 
-    /// Marks, with their names one below the other where they would cover each other.
+    /// Draws the marks, with names below each other where they would overlap.
     fn draw_marks(&self, svg: &mut String) {
         let (top, bottom) = (MARGINS.2, SIZE.1 - MARGINS.3);
         let (mut free, mut row) = (f64::NEG_INFINITY, 0.0);
@@ -275,7 +275,7 @@ impl Plot<'_> {
     }
 }
 
-/// A text as it may stand in HTML, between tags or in an attribute.
+/// Escapes a text for HTML, between tags or in an attribute.
 pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -286,7 +286,7 @@ pub(crate) fn escape(text: &str) -> String {
             '"' => safe.push_str("&quot;"),
             '\'' => safe.push_str("&#39;"),
             '\n' | '\t' => safe.push(c),
-            // Neither HTML nor XML has them.
+            // Neither HTML nor XML allows them.
             c if c.is_control() => safe.push('\u{fffd}'),
             c => safe.push(c),
         }
@@ -311,7 +311,7 @@ mod tests {
         assert!(!Scale::log([0.0].into_iter()).ticks(5.0).is_empty(), "nothing measured");
     }
 
-    /// A report may say any number.
+    /// A report may contain any number.
     #[test]
     fn an_axis_of_extremes_has_its_ticks_and_an_end() {
         for values in

@@ -1,4 +1,4 @@
-//! A sweep as a page: throughput, response times and the server's processors against the load.
+//! A sweep as a page: throughput, response times and the server's CPU use over the load.
 
 use super::format::{grouped, micros, number, percent};
 use super::page::{Page, Tone, table};
@@ -7,7 +7,7 @@ use crate::sweep::{Mean, Point, SweepReport};
 
 type Points = Vec<(f64, f64)>;
 
-/// The page.
+/// Returns the page.
 #[must_use]
 pub fn sweep_page(report: &SweepReport) -> String {
     let repeats = report.sweep.settings().repeats;
@@ -39,7 +39,7 @@ pub fn sweep_page(report: &SweepReport) -> String {
     ))
 }
 
-/// The share that succeeds where few are lost.
+/// Success share from which losses count as few.
 const FEW_LOST: f64 = 0.99;
 
 fn verdict(report: &SweepReport) -> (Tone, String, Vec<String>) {
@@ -58,7 +58,7 @@ fn verdict(report: &SweepReport) -> (Tone, String, Vec<String>) {
             let limit = format!("The generator was the bottleneck from {}/s on: {why}", number(rate));
             (Tone::Bad, sentence, vec![limit, report.ending()])
         }
-        // At its highest throughput a server may lose many.
+        // At its highest throughput a server may lose many calls.
         None if report.was_stopped || share.is_some_and(|share| share < FEW_LOST) => {
             (Tone::Fair, sentence, vec![report.ending()])
         }
@@ -75,7 +75,7 @@ fn tiles(page: &mut Page, report: &SweepReport) {
             tiles.push(("there", format!("{} %", percent(100.0 * success.mean)), "of the calls succeeded".to_owned()));
         }
     }
-    // Up to here all is as it should be.
+    // Up to this rate nothing fails.
     if let Some(clean) =
         points.iter().take_while(|point| point.success.is_some_and(|success| success.mean >= 0.9999)).last()
     {
@@ -118,14 +118,14 @@ fn processors_plot(report: &SweepReport) -> Option<String> {
 fn success_plot(report: &SweepReport) -> Option<String> {
     let of = |point: &Point| point.success.map(|success| Mean { mean: success.mean.min(1.0), ..success });
     let mut series = with_bars("succeeded in time", 2, report.sweep.points(), of, 100.0);
-    // No share is above one.
+    // No share exceeds one.
     for (_, percent) in series.iter_mut().flat_map(|series| &mut series.points) {
         *percent = percent.min(100.0);
     }
     plot("success against load", report, series, |value| format!("{} %", percent(value)))
 }
 
-/// A line with a dot at each rate, and its confidence.
+/// Returns a line with a dot and a confidence interval at each rate.
 fn with_bars<'a>(
     name: &'a str,
     colour: u8,
@@ -164,7 +164,7 @@ fn plot(title: &str, report: &SweepReport, series: Vec<Series<'_>>, y_text: fn(f
     )
 }
 
-/// What is shown of each rate: half-way to its neighbours.
+/// Returns the tooltip of each rate; it extends half-way to the neighbouring rates.
 fn tips(points: &[Point]) -> Vec<(f64, f64, String)> {
     let at = |index: usize| points.get(index).map(|point| point.offered.mean);
     let text = |point: &Point| {

@@ -1,4 +1,4 @@
-//! The tables of a run's page.
+//! Tables of a run's page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ use super::format::{bytes, float, grouped, micros, number, percent, seconds};
 use super::page::{pairs, table};
 use super::plot::escape;
 
-/// What became of the calls: a bar, the two sums that must hold, and the reasons of those that failed.
+/// Returns the outcomes of calls: a bar, the two sums that must hold, and the reasons of failures.
 pub(super) fn accounts(run: &RunReport) -> String {
     let parts = [
         (2, "carried", run.carried),
@@ -52,7 +52,7 @@ pub(super) fn accounts(run: &RunReport) -> String {
     html
 }
 
-/// What became of calls under load.
+/// Returns the outcomes of calls under load.
 pub(super) fn calls(calls: &Calls) -> String {
     let ended = calls.ended_by_bye.saturating_add(calls.ended_otherwise);
     let setup = &calls.setup_us;
@@ -71,7 +71,7 @@ pub(super) fn calls(calls: &Calls) -> String {
     pairs(rows.into_iter())
 }
 
-/// When phones were registered after a power cut, and what that took.
+/// Returns when phones were registered after a power cut, and the messages this took.
 pub(super) fn recovery(recovery: &Recovery) -> String {
     let counts = |counts: &Counts| format!("mean {}, at most {}", number(counts.mean), counts.max);
     let times = recovery.times.iter().map(|time| {
@@ -140,7 +140,7 @@ pub(super) fn messages(run: &RunReport) -> Option<String> {
     let names: BTreeSet<&String> = run.messages_sent.keys().chain(run.messages_received.keys()).collect();
     let of =
         |map: &BTreeMap<String, u64>, name: &String| map.get(name).map(|count| grouped(*count)).unwrap_or_default();
-    // Requests before answers.
+    // Requests before responses.
     let is_answer = |name: &&&String| name.starts_with(|c: char| c.is_ascii_digit());
     let ordered = names.iter().filter(|name| !is_answer(name)).chain(names.iter().filter(is_answer));
     let mut rows: Vec<Vec<String>> = ordered
@@ -153,7 +153,7 @@ pub(super) fn messages(run: &RunReport) -> Option<String> {
     table(&["message", "sent", "received"], &rows)
 }
 
-/// The calls by what they did, where they did several things.
+/// Returns the calls by script, if there are several scripts.
 pub(super) fn scripts(run: &RunReport) -> Option<String> {
     if run.scripts.len() < 2 {
         return None;
@@ -171,7 +171,7 @@ pub(super) fn scripts(run: &RunReport) -> Option<String> {
     table(&["end: script", "share", "sent", "carried", "lost", "failed", "unfinished"], &rows.collect::<Vec<_>>())
 }
 
-/// Requests by what became of them.
+/// Returns the outcomes of requests.
 pub(super) fn transactions(run: &RunReport) -> Option<String> {
     let rows = run.transactions.iter().map(|(method, row)| {
         let share = format!("{} %", percent(100.0 * row.share));
@@ -180,7 +180,7 @@ pub(super) fn transactions(run: &RunReport) -> Option<String> {
     table(&["transactions", "all", "succeeded", "failed", "success"], &rows.collect::<Vec<_>>())
 }
 
-/// Answers that differ from those of the record.
+/// Returns the responses that differ from those of the record.
 pub(super) fn record(run: &RunReport) -> Option<String> {
     let record = run.record.as_ref()?;
     let rows = record
@@ -204,7 +204,7 @@ pub(super) fn server(server: &Server) -> String {
         ("CPU time a call", micros(server.cpu_us_per_call)),
         ("context switches a call", format!("{:.2}", server.switches_per_call)),
         ("memory at most", bytes(float(server.peak_bytes))),
-        ("datagrams it had no room for", drops),
+        ("datagrams dropped for lack of room", drops),
         ("such datagrams of all sockets of the machine", grouped(others)),
         ("page faults to the disk", grouped(faults)),
         ("context switches it was forced to", format!("{}/s", number(mean(|row| row.involuntary_per_s)))),
@@ -240,21 +240,21 @@ pub(super) fn generator(run: &RunReport) -> String {
         ("messages it could not send", grouped(generator.send_failures)),
         ("calls it forgot too early", grouped(generator.forgotten)),
     ];
-    let joined = [("messages that left joined with others", grouped(generator.joined))];
+    let joined = [("messages sent in segmented packets", grouped(generator.joined))];
     let joined = joined.into_iter().filter(|_| generator.joined > 0);
     let shared = [
         ("messages handed over between its threads", grouped(generator.handed_over)),
         ("messages dropped on that way", grouped(generator.handover_drops)),
     ];
-    // Only threads that listen at one address do so.
+    // Only threads that listen at one address hand messages over.
     let shared = shared.into_iter().filter(|_| generator.handed_over > 0);
-    // Who only answers is never late.
+    // A run that only answers is never late.
     let lateness = lateness.into_iter().filter(|_| late.count > 0);
     let waiting = waiting.into_iter().filter(|_| unread.count > 0);
     pairs(lateness.chain(waiting).chain(resending).chain(rows).chain(joined).chain(shared))
 }
 
-/// A sum of what a file says, whatever that is.
+/// Returns the sum of counts from a file, which may have any values.
 fn total(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }

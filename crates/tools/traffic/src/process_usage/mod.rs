@@ -1,5 +1,5 @@
-//! What a server on this machine costs: its processor time, memory, context switches, the interrupts of the machine, and the
-//! packets that it did not fetch in time. Read from /proc, by the number of its process; its children count with it.
+//! Resource usage of a server on this machine: CPU time, memory, context switches, interrupts of the machine, and
+//! dropped datagrams. It is read from /proc by process ID and includes child processes.
 
 mod parse;
 mod series;
@@ -18,43 +18,45 @@ pub use series::{ServerSeries, Usage};
 
 use parse::Stat;
 
-/// Samples after which children and sockets are looked for again.
+/// Number of samples after which children and sockets are looked up again.
 const REFRESH_INTERVAL: usize = 10;
-/// Samples kept: a day's, second by second.
+/// Maximum number of samples kept: one day at one per second.
 const MAX_SAMPLES: usize = 86_400;
 
-/// What a process and its children have used since they began.
+/// Resource usage of a process and its children since they started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
-    /// When.
+    /// The time of the sample.
     pub at: Timestamp,
-    /// Processes and their threads.
+    /// Number of processes.
     pub processes: u64,
-    /// Threads of all of them.
+    /// Number of threads of all processes.
     pub threads: u64,
-    /// Processor time in user mode.
+    /// CPU time in user mode.
     pub user: Duration,
-    /// And in the kernel on their behalf.
+    /// CPU time in the kernel.
     pub system: Duration,
-    /// Memory that they have resident, in bytes. What several processes share is counted once, where the kernel tells; else for each.
+    /// Resident memory, in bytes. Memory shared by several processes is counted once if the kernel reports that, else
+    /// once for each.
     pub resident_bytes: u64,
-    /// Context switches because there was nothing to do.
+    /// Voluntary context switches.
     pub voluntary: u64,
-    /// Context switches because another was let in.
+    /// Involuntary context switches.
     pub involuntary: u64,
-    /// Page faults that went to the disk.
+    /// Major page faults.
     pub major_faults: u64,
     /// Interrupts of the whole machine.
     pub interrupts: u64,
-    /// Its soft interrupts.
+    /// Soft interrupts of the whole machine.
     pub soft_interrupts: u64,
-    /// Datagrams that the processes' sockets had no room for; `None` where nobody lets us see their sockets.
+    /// Datagrams dropped because the processes' socket buffers were full; `None` without permission to see their
+    /// sockets.
     pub drops: Option<u64>,
-    /// Datagrams that any socket of their network had no room for.
+    /// Datagrams dropped because a buffer of any socket in their network namespace was full.
     pub machine_drops: u64,
 }
 
-/// Looks at processes and their children.
+/// Sampler of processes and their children.
 #[derive(Debug)]
 pub struct ProcessSampler {
     pids: Vec<u32>,
@@ -62,16 +64,17 @@ pub struct ProcessSampler {
     page_bytes: u64,
     family: Vec<u32>,
     sockets: Option<BTreeSet<u64>>,
-    /// What the family had resident together when it was last looked at, and by the quick count; where it is more than one process.
+    /// Resident memory of all processes together at the last exact measurement, and by the quick count then; only for
+    /// more than one process.
     together: Option<(u64, u64)>,
     samples: usize,
 }
 
 impl ProcessSampler {
-    /// Begins to look.
+    /// Starts sampling.
     ///
     /// # Errors
-    /// Where one of the processes does not exist, or there is none.
+    /// If one of the processes does not exist, or the list is empty.
     pub fn new(pids: &[u32]) -> io::Result<Self> {
         let pids = pids.to_vec();
         if pids.is_empty() {
@@ -86,12 +89,12 @@ impl ProcessSampler {
         Ok(Self { pids, tick, page_bytes, family: Vec::new(), sockets: None, together: None, samples: 0 })
     }
 
-    /// The name of the first process.
+    /// Returns the name of the first process.
     #[must_use]
     pub fn name(&self) -> String {
         let pid = self.root_pid();
         let short = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        // The kernel keeps fifteen characters of it; its program may have the rest.
+        // The kernel keeps 15 characters of the name; the path of the executable may have the rest.
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         let long = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         if long.starts_with(short.trim_end()) { long.to_owned() } else { short.trim_end().to_owned() }
@@ -114,10 +117,10 @@ impl ProcessSampler {
         self.together = (self.family.len() > 1).then(exact).flatten().map(|bytes| (bytes, quick_count(&self.family)));
     }
 
-    /// What has been used until now.
+    /// Returns the usage so far.
     ///
     /// # Errors
-    /// Where the first process is gone.
+    /// If the first process has ended.
     pub fn sample(&mut self, at: Timestamp) -> io::Result<Sample> {
         if self.samples.is_multiple_of(REFRESH_INTERVAL) {
             self.refresh_children();
@@ -127,7 +130,7 @@ impl ProcessSampler {
         read_stat(eldest)?;
         let mut sample = Sample { at, ..Sample::default() };
         for pid in &self.family {
-            // Children come and go.
+            // Children may end at any time.
             let Ok(stat) = read_stat(*pid) else { continue };
             sample.processes += 1;
             sample.threads += stat.threads;
@@ -165,10 +168,11 @@ pub struct SamplerThread {
 }
 
 impl SamplerThread {
-    /// Looks at processes and their children `every` so often, by the clock of the run, until [`stop`](Self::stop).
+    /// Samples processes and their children at intervals of `every`, by the clock of the run, until
+    /// [`stop`](Self::stop).
     ///
     /// # Errors
-    /// Where one of the processes does not exist, or there is no thread.
+    /// If one of the processes does not exist, or the thread cannot be started.
     pub fn start(pids: &[u32], clock: Clock, every: Duration) -> io::Result<Self> {
         let mut watch = ProcessSampler::new(pids)?;
         let samples = vec![watch.sample(clock.now())?];
@@ -176,7 +180,7 @@ impl SamplerThread {
         let (stop, stopped) = channel();
         let thread = std::thread::Builder::new().name("load-watch".to_owned()).spawn(move || {
             loop {
-                // Who ends it wants the last stretch, too, however short.
+                // The last interval is sampled too, however short.
                 let is_last = stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout);
                 match watch.sample(clock.now()) {
                     Ok(sample) if series.samples.len() < MAX_SAMPLES => series.samples.push(sample),
@@ -191,20 +195,20 @@ impl SamplerThread {
         Ok(Self { stop, thread })
     }
 
-    /// Ends looking; what was seen.
+    /// Stops sampling and returns the samples.
     #[must_use]
     pub fn stop(self) -> ServerSeries {
-        // It may have ended with its process.
+        // The thread may have ended together with the process.
         let _ = self.stop.send(());
         self.thread.join().unwrap_or_default()
     }
 }
 
-/// The processes that listen at an address of this machine, over UDP or TCP: of each family, the parent. None where nobody listens
-/// there, the address is another machine's, or we may not look.
+/// Returns the processes that listen at an address of this machine over UDP or TCP; only the parent of each process
+/// tree. Empty if nothing listens there, the address belongs to another machine, or permission is missing.
 #[must_use]
 pub fn listening_pids(address: SocketAddr, is_stream: bool) -> Vec<u32> {
-    // Who listens at all addresses of this machine does not listen at another's.
+    // A wildcard listener does not listen at the addresses of other machines.
     if UdpSocket::bind((address.ip(), 0)).is_err() {
         return Vec::new();
     }
@@ -222,8 +226,8 @@ pub fn listening_pids(address: SocketAddr, is_stream: bool) -> Vec<u32> {
     holders.iter().copied().filter(is_eldest).collect()
 }
 
-/// What processes have resident, in bytes, without the files that they have mapped; memory that they have copied from their parent and
-/// not written to counts for each. The kernel need not go through their pages for it.
+/// Returns the resident memory of processes, in bytes, without mapped files. Copy-on-write pages shared with the
+/// parent count once for each process. The kernel need not walk their pages for this.
 fn quick_count(pids: &[u32]) -> u64 {
     let (mut own, mut shared) = (0, 0);
     for pid in pids {
@@ -239,7 +243,7 @@ fn read_stat(pid: u32) -> io::Result<Stat> {
     Stat::parse(&text).filter(|stat| !stat.is_dead).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// Processes, their children, and theirs; each once.
+/// Returns processes and all their descendants, each once.
 fn process_tree(pids: &[u32]) -> Vec<u32> {
     let all: Vec<(u32, u32)> =
         numbers_in("/proc").into_iter().filter_map(|pid| Some((pid, read_stat(pid).ok()?.parent))).collect();
@@ -254,7 +258,7 @@ fn process_tree(pids: &[u32]) -> Vec<u32> {
     family
 }
 
-/// The sockets of processes; `None` where none of them lets us look.
+/// Returns the sockets of processes; `None` if permission is missing for all of them.
 fn sockets_of(pids: &[u32]) -> Option<BTreeSet<u64>> {
     let mut sockets = None;
     for pid in pids {
@@ -265,7 +269,7 @@ fn sockets_of(pids: &[u32]) -> Option<BTreeSet<u64>> {
     sockets
 }
 
-/// The entries of a folder whose names are numbers, in order.
+/// Returns the entries of a directory whose names are numbers, in order.
 fn numbers_in(folder: &str) -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut numbers: Vec<u32> =
@@ -329,7 +333,7 @@ mod tests {
     fn what_several_processes_share_is_counted_once() {
         let mut children = [0; 3].map(|_| std::process::Command::new("sleep").arg("60").spawn().expect("sleep"));
         let pids = children.each_ref().map(std::process::Child::id);
-        // Their own pages are there only once they run.
+        // They have pages of their own only once they run.
         while !pids
             .iter()
             .all(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n"))

@@ -1,9 +1,9 @@
-//! The texts of /proc (proc(5)).
+//! Parsing of /proc files (proc(5)).
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-/// /proc/PID/stat.
+/// Contents of /proc/PID/stat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stat {
     pub parent: u32,
@@ -17,7 +17,7 @@ pub(super) struct Stat {
 
 impl Stat {
     pub(super) fn parse(text: &str) -> Option<Self> {
-        // The name may have spaces and brackets in it; nothing behind it has.
+        // The name may contain spaces and parentheses; the later fields do not.
         let (_, rest) = text.rsplit_once(')')?;
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
@@ -33,18 +33,18 @@ impl Stat {
     }
 }
 
-/// The first number behind `name` at the beginning of a line; zero without one.
+/// Returns the first number after `name` at the start of a line; zero if there is none.
 pub(super) fn field(text: &str, name: &str) -> u64 {
     let value = text.lines().find_map(|line| line.strip_prefix(name));
     value.and_then(|value| value.split_ascii_whitespace().next()?.parse().ok()).unwrap_or(0)
 }
 
-/// The number of a socket, from what a link in /proc/PID/fd names.
+/// Returns the inode number of a socket from a link in /proc/PID/fd.
 pub(super) fn socket(link: &str) -> Option<u64> {
     link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// What sockets have dropped, from /proc/net/udp.
+/// Returns the number of datagrams that sockets dropped, from /proc/net/udp.
 pub(super) fn udp_drops(table: &str, sockets: &BTreeSet<u64>) -> u64 {
     let drops = table.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -54,7 +54,7 @@ pub(super) fn udp_drops(table: &str, sockets: &BTreeSet<u64>) -> u64 {
     drops.sum()
 }
 
-/// Datagrams for which a receive buffer was full, from /proc/net/snmp.
+/// Returns the number of datagrams dropped because a receive buffer was full, from /proc/net/snmp.
 pub(super) fn udp_overflows(text: &str) -> u64 {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp:"));
     let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };
@@ -62,21 +62,21 @@ pub(super) fn udp_overflows(text: &str) -> u64 {
     pairs.find(|(name, _)| *name == "RcvbufErrors").and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
 }
 
-/// The sockets that listen at an address, from /proc/net/udp, tcp, udp6 or tcp6.
+/// Returns the sockets that listen at an address, from /proc/net/udp, tcp, udp6 or tcp6.
 pub(super) fn listeners(table: &str, address: SocketAddr, is_stream: bool) -> Vec<u64> {
     let wanted = [hexadecimal(address.ip()), "0".repeat(8), "0".repeat(32)];
     let inodes = table.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let (ip, port) = fields.get(1)?.rsplit_once(':')?;
         let is_it = u16::from_str_radix(port, 16) == Ok(address.port()) && wanted.iter().any(|wanted| wanted == ip);
-        // 0A: a stream's socket that listens.
+        // 0A: a listening stream socket.
         let listens = !is_stream || fields.get(3) == Some(&"0A");
         fields.get(9)?.parse::<u64>().ok().filter(|inode| is_it && listens && *inode > 0)
     });
     inodes.collect()
 }
 
-/// As the kernel writes an address there: words of four bytes in the machine's order.
+/// Returns an address in the kernel's form: four-byte words in host byte order.
 fn hexadecimal(ip: IpAddr) -> String {
     let word = |bytes: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(bytes));
     match ip {

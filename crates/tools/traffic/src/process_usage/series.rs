@@ -1,4 +1,4 @@
-//! Samples of a server, as they are shown.
+//! Time series of a server's samples, for display.
 
 use std::time::Duration;
 
@@ -6,51 +6,51 @@ use strowger_foundation::Timestamp;
 
 use super::Sample;
 
-/// What was seen of a server during a run.
+/// Samples of a server during a run.
 #[derive(Clone, Debug, Default)]
 pub struct ServerSeries {
-    /// Its process.
+    /// The process ID.
     pub pid: u32,
-    /// The name of that.
+    /// The name of the process.
     pub name: String,
-    /// One after the other.
+    /// The samples, in order.
     pub samples: Vec<Sample>,
-    /// It ended before the run did.
+    /// Whether it ended before the run did.
     pub is_gone: bool,
 }
 
-/// What was used from one sample to a later one.
+/// Resource usage between two samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// From the beginning of the phase to the end of this stretch.
+    /// The end of the interval, since the beginning of the phase.
     pub at: Duration,
-    /// How long it was.
+    /// The length of the interval.
     pub time: Duration,
-    /// Processor time in user mode.
+    /// CPU time in user mode.
     pub user: Duration,
-    /// And in the kernel.
+    /// CPU time in the kernel.
     pub system: Duration,
-    /// Resident at its end, in bytes.
+    /// Resident memory at its end, in bytes.
     pub resident_bytes: u64,
-    /// Context switches because there was nothing to do.
+    /// Voluntary context switches.
     pub voluntary: u64,
-    /// Context switches because another was let in.
+    /// Involuntary context switches.
     pub involuntary: u64,
-    /// Page faults that went to the disk.
+    /// Major page faults.
     pub major_faults: u64,
     /// Interrupts of the machine.
     pub interrupts: u64,
-    /// Its soft interrupts.
+    /// Soft interrupts of the machine.
     pub soft_interrupts: u64,
-    /// Datagrams that found no room, where that can be seen.
+    /// Datagrams dropped because the server's socket buffers were full, if visible.
     pub drops: Option<u64>,
-    /// Datagrams that found no room with anybody in the server's network.
+    /// Datagrams dropped because a buffer of any socket in the server's network namespace was full.
     pub machine_drops: u64,
 }
 
 impl Usage {
-    /// What happened between two samples; `at` counts from `from`. Where a child has ended, what it used is not known any more, and counts as
-    /// nothing.
+    /// Computes the usage between two samples; `at` is relative to `from`. The usage of a child that has ended is
+    /// unknown and counts as zero.
     #[must_use]
     pub fn between(earlier: &Sample, later: &Sample, from: Timestamp) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Usage {
         }
     }
 
-    /// Processors kept busy: 1.0 is one whole processor.
+    /// Returns the number of processors kept busy: 1.0 is one whole processor.
     #[must_use]
     pub fn processors(&self) -> f64 {
         let time = self.time.as_secs_f64();
@@ -78,15 +78,15 @@ impl Usage {
 }
 
 impl ServerSeries {
-    /// The phase (from `from`, `elapsed` long) in stretches of some `width`: of samples that are closer, only some are used, so that the
-    /// kernel's coarse clock of processor time does not show.
+    /// Returns the usage of a phase (starting at `from`, `elapsed` long) in intervals of about `width`. Closer
+    /// samples are left out, so that the coarse resolution of the kernel's CPU times does not show.
     #[must_use]
     pub fn during(&self, from: Timestamp, elapsed: Duration, width: Duration) -> Vec<Usage> {
         let mut inside = self.samples.iter().filter(|sample| sample.at >= from && sample.at <= from + elapsed);
         let Some(mut last) = inside.next() else { return Vec::new() };
         let mut stretches = Vec::new();
         for sample in inside {
-            // They come a little early or late.
+            // Samples come a little early or late.
             if sample.at.saturating_since(last.at) >= width.mul_f64(0.9) {
                 stretches.push(Usage::between(last, sample, from));
                 last = sample;
@@ -98,7 +98,7 @@ impl ServerSeries {
         stretches
     }
 
-    /// The phase as one stretch.
+    /// Returns the usage of the phase as one interval.
     #[must_use]
     pub fn total(&self, from: Timestamp, elapsed: Duration) -> Option<Usage> {
         let mut inside = self.samples.iter().filter(|sample| sample.at >= from && sample.at <= from + elapsed);

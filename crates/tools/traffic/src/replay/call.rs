@@ -1,4 +1,5 @@
-//! The calls of a capture: which messages belong together, which of them one end sent and received, what was sent again.
+//! Groups the messages of a capture into calls: the messages that belong together, those that each end sent and
+//! received, and the retransmissions.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,30 +15,30 @@ use crate::script::{Kind, MethodId};
 /// A message of one end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CallMessage {
-    /// Its place in the capture.
+    /// Its index in the capture.
     pub message: usize,
-    /// When it passed, and when its first attempt did, where it answers a challenge.
+    /// When it was captured; `first_at` is the time of its first attempt, if it answers a challenge.
     pub at: u64,
     pub first_at: u64,
     /// Whether this end sent it.
     pub is_out: bool,
     pub kind: Kind,
-    /// CSeq.
+    /// The CSeq number.
     pub number: u32,
     pub method: MethodId,
     /// Whether To has a tag.
     pub is_in_dialog: bool,
-    /// Whether it answers a challenge.
+    /// Whether it carries credentials.
     pub has_credentials: bool,
 }
 
 impl CallMessage {
-    /// Whether it is a request that begins a transaction of its own.
+    /// Returns whether it is a request that begins a transaction of its own.
     pub(super) fn is_request(&self) -> bool {
         matches!(self.kind, Kind::Request(verb) if verb.takes_number())
     }
 
-    /// The status, where it is a response.
+    /// Returns the status if it is a response.
     pub(super) fn status(&self) -> Option<u16> {
         if let Kind::Response(status) = self.kind { Some(status) } else { None }
     }
@@ -46,33 +47,33 @@ impl CallMessage {
 /// One end of a call.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CallSide {
-    /// What it sent and received, in order.
+    /// The messages that it sent and received, in order.
     pub items: Vec<CallMessage>,
     /// Its own addresses.
     pub own: Vec<SocketAddr>,
-    /// The address that it spoke with first.
+    /// The first address that it exchanged messages with.
     pub peer: Option<SocketAddr>,
 }
 
-/// A call, a registration, or whatever else begins with a request.
+/// A call, a registration, or anything else that begins with a request.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     /// When its first request was sent.
     pub at: u64,
     pub caller: CallSide,
-    /// Who answered, where the capture has it.
+    /// The called end, if the capture has its messages.
     pub callee: Option<CallSide>,
 }
 
-/// What is read of every message.
+/// Properties of a message that are used to group it.
 #[derive(Clone, Copy, Debug)]
 struct MessageNote {
     item: CallMessage,
-    /// Of the branch of a request, or of the tag of a response.
+    /// Hash of a request's branch or of a response's tag.
     mark: u64,
 }
 
-/// Sorts the messages of a capture into calls, in the order of their beginnings.
+/// Groups the messages of a capture into calls, ordered by their beginning.
 pub(super) fn calls(capture: &Capture, skipped: &mut SkipCounts) -> Vec<Call> {
     let hasher = FixedState::with_seed(3);
     let mut groups: HashMap<Vec<u8>, usize, FixedState> = HashMap::with_hasher(hasher);
@@ -95,8 +96,8 @@ pub(super) fn calls(capture: &Capture, skipped: &mut SkipCounts) -> Vec<Call> {
     calls
 }
 
-/// What stands for a message here, and which call it belongs to: its Call-ID and both parties, for gateways register everybody
-/// under one Call-ID.
+/// Returns the key of the call that a message belongs to, and the message's properties. The key contains the Call-ID
+/// and both parties, because gateways register all users under one Call-ID.
 fn note(message: usize, recorded: &CapturedMessage) -> Option<(Vec<u8>, MessageNote)> {
     let head = Head::scan(&recorded.bytes).ok()?;
     let kind = kind_of(&head);
@@ -128,7 +129,7 @@ fn note(message: usize, recorded: &CapturedMessage) -> Option<(Vec<u8>, MessageN
     Some((key, MessageNote { item, mark: hash(mark) }))
 }
 
-/// What a message is.
+/// Returns the kind of a message.
 pub(super) fn kind_of(head: &Head<'_>) -> Kind {
     match head.start() {
         StartLine::Request { method, .. } => Kind::Request(MethodId::of(method)),
@@ -136,7 +137,7 @@ pub(super) fn kind_of(head: &Head<'_>) -> Kind {
     }
 }
 
-/// `number METHOD`.
+/// Parses `number METHOD`.
 pub(super) fn read_cseq(value: &[u8]) -> Option<(u32, MethodId)> {
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (digits, method) = value.split_at_checked(digits)?;
@@ -144,7 +145,7 @@ pub(super) fn read_cseq(value: &[u8]) -> Option<(u32, MethodId)> {
     Some((number, MethodId::of(Method::from_token(method.trim_ascii()))))
 }
 
-/// The user part of a party's URI, or all of it where it is none of SIP.
+/// Returns the user part of a party's URI, or the whole URI if it is not a SIP URI.
 pub(super) fn user_of<'a>(party: Option<&NameAddr<'a>>) -> &'a [u8] {
     let Some(party) = party else { return &[] };
     match Uri::parse(party.uri) {
@@ -175,7 +176,7 @@ fn call(notes: &[MessageNote], messages: &[CapturedMessage], skipped: &mut SkipC
         let answered = contact.filter(|message| own.first() == Some(&message.source));
         own.extend(answered.flat_map(|message| addresses(message, false)).collect::<Vec<_>>());
         own.dedup();
-        // What one end has dropped as a copy the other may drop too, without its being counted again.
+        // The other end may drop the same copies, which are not counted twice.
         end(notes, messages, (own, peer), &mut used, &mut SkipCounts::default())
     });
     let others = notes.iter().filter(|note| !used.contains(&note.item.message)).count();
@@ -183,7 +184,7 @@ fn call(notes: &[MessageNote], messages: &[CapturedMessage], skipped: &mut SkipC
     Some(Call { at: notes.first()?.item.at, caller, callee: callee.filter(|end| !end.items.is_empty()) })
 }
 
-/// Where the sender of a message can be reached: where it came from, and what it says of itself.
+/// Returns the addresses of a message's sender: the source, and those in its Via and Contact.
 fn addresses(message: &CapturedMessage, has_via: bool) -> Vec<SocketAddr> {
     let mut found = vec![message.source];
     let Ok(head) = Head::scan(&message.bytes) else { return found };
@@ -201,7 +202,8 @@ fn addresses(message: &CapturedMessage, has_via: bool) -> Vec<SocketAddr> {
     found
 }
 
-/// The last hop of the request that began a call, where somebody answered it who is no registrar: who is called, and by whom.
+/// Returns the last hop of a call's first request, callee and caller side, if the callee answered and the request was
+/// not a REGISTER.
 fn callee_at(notes: &[MessageNote], messages: &[CapturedMessage]) -> Option<(Vec<SocketAddr>, SocketAddr)> {
     let verb = match notes.first()?.item.kind {
         Kind::Request(verb) => verb,
@@ -233,7 +235,7 @@ fn callee_at(notes: &[MessageNote], messages: &[CapturedMessage]) -> Option<(Vec
     Some((vec![destination], source))
 }
 
-/// What one end sent and received, without what was sent again, challenges and what answers them at once.
+/// Returns what one end sent and received, without retransmissions, challenges and the requests that were challenged.
 fn end(
     notes: &[MessageNote],
     messages: &[CapturedMessage],
@@ -245,7 +247,7 @@ fn end(
     let mut items: Vec<CallMessage> = Vec::new();
     let first = own.first().copied();
     let is_own = |address: SocketAddr, transport: Transport| {
-        // A new connection has a new port.
+        // A new TCP connection has a new port.
         let is_same_host = transport == Transport::Tcp
             && first.is_some_and(|first| first.ip() == address.ip() && first.ip() != peer.ip());
         own.contains(&address) || is_same_host
@@ -268,8 +270,8 @@ fn end(
     CallSide { items, own, peer: Some(peer) }
 }
 
-/// A request that was challenged and came again with credentials counts once: with the instant of its first attempt, and the
-/// answer to its last.
+/// Merges a challenged request with its repetition with credentials: the time of the first attempt, and the response
+/// to the last.
 fn drop_challenged(items: &mut Vec<CallMessage>) {
     let mut at = 0;
     while let Some(request) = items.get(at).copied() {
@@ -307,7 +309,7 @@ fn drop_challenged(items: &mut Vec<CallMessage>) {
     }
 }
 
-/// What says of a message whether it begins something.
+/// Properties of a message that show whether it begins a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestSummary<'a> {
     pub kind: Kind,
@@ -318,7 +320,7 @@ pub(crate) struct RequestSummary<'a> {
     pub has_credentials: bool,
 }
 
-/// Reads it; `None` where the message lacks what every message has.
+/// Parses the properties; `None` if the message lacks a mandatory field.
 pub(crate) fn opening(recorded: &CapturedMessage) -> Option<RequestSummary<'_>> {
     let head = Head::scan(&recorded.bytes).ok()?;
     let (number, verb) = read_cseq(head.first(HeaderName::CSeq)?)?;

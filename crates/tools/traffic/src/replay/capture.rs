@@ -15,40 +15,41 @@ use super::frame::{FrameReader, Payload};
 use super::skipped::{Reason, SkipCounts};
 use super::stream::Streams;
 
-/// Messages of a capture that are held at most: about a gigabyte.
+/// Maximum number of messages of a capture that are held, about 1 GB.
 pub const MAX_MESSAGES: usize = 1_000_000;
-/// The longest line of a trace.
+/// Maximum length of a line of a trace, in bytes.
 const MAX_LINE: u64 = 1 << 20;
 
 /// A message in a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CapturedMessage {
-    /// When it was captured whole: nanoseconds since 1970, in a trace since its server started.
+    /// When the whole message was captured: ns since 1970; in a trace, since its server started.
     pub at: u64,
-    /// Who sent it.
+    /// The sender.
     pub source: SocketAddr,
-    /// To whom.
+    /// The receiver.
     pub destination: SocketAddr,
-    /// By what.
+    /// The transport.
     pub transport: Transport,
     /// The message.
     pub bytes: Vec<u8>,
 }
 
-/// What a capture has of SIP.
+/// The SIP messages of a capture.
 #[derive(Clone, Debug, Default)]
 pub struct Capture {
-    /// The messages, in the order of their times.
+    /// The messages, ordered by time.
     pub messages: Vec<CapturedMessage>,
-    /// What is not among them.
+    /// Counts of what was left out.
     pub skipped: SkipCounts,
 }
 
 impl Capture {
-    /// Reads pcap, pcapng, or what `strowger ctl trace --json --messages` has written.
+    /// Reads a pcap or pcapng file, or the output of `strowger ctl trace --json --messages`.
     ///
     /// # Errors
-    /// Where the file cannot be read, or is none of these. What cannot be used of a file is counted, however damaged.
+    /// If the file cannot be read or has another format. Unusable parts of a file, however damaged, are counted and
+    /// skipped.
     pub fn read(path: &Path) -> Result<Self, CaptureError> {
         let name = path.display().to_string();
         let wrong = |error: std::io::Error| CaptureError(format!("{name} cannot be read: {error}"));
@@ -59,7 +60,7 @@ impl Capture {
         if is_trace { Self::read_trace(&name, file) } else { Self::read_packets(&name, file) }
     }
 
-    /// Reads the bytes of a file that is called `name`, as [`read`](Self::read) does.
+    /// Reads the bytes of a file named `name`, as [`read`](Self::read) does.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -108,16 +109,16 @@ impl Capture {
             }
             match serde_json::from_slice::<TraceLine>(&line) {
                 Ok(traced) => traced.put(&mut capture),
-                // A line that tells of messages lost, or one that is cut.
+                // A line that reports lost messages, or a truncated line.
                 Err(_) => capture.skipped.add(Reason::Malformed),
             }
         }
     }
 
-    /// Adds a payload, where it is SIP.
+    /// Adds a payload if it is SIP.
     fn push(&mut self, at: u64, transport: Transport, (source, destination): (SocketAddr, SocketAddr), bytes: &[u8]) {
         if bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
-            // Keep-alives, and what pads a frame.
+            // Keep-alives and frame padding.
             return;
         }
         let head = Head::scan(bytes).ok();
@@ -133,7 +134,7 @@ impl Capture {
         self.messages.push(CapturedMessage { at, source, destination, transport, bytes: bytes.to_vec() });
     }
 
-    /// Interfaces of one file have buffers of their own, so that times may go back a little.
+    /// Sorts by time: the interfaces of a file have separate buffers, so times may go back a little.
     fn sorted(mut self) -> Self {
         self.messages.sort_by_key(|message| message.at);
         self
@@ -163,7 +164,7 @@ impl TraceLine {
         let local = local.parse().or_else(|_| self.local.parse());
         let (Some(lines), Ok(local)) = (self.lines, local) else { return capture.skipped.add(Reason::NoLines) };
         let mut bytes = lines.join("\r\n").into_bytes();
-        // The end of the last line is the only one that a list of lines does not tell.
+        // The list of lines does not show how the last line ends.
         while bytes.len() < self.length && !bytes.ends_with(b"\r\n\r\n") {
             bytes.extend_from_slice(b"\r\n");
         }
@@ -171,8 +172,8 @@ impl TraceLine {
             return capture.skipped.add(Reason::NoLines);
         }
         let between = if self.sent { (local, self.peer) } else { (self.peer, local) };
-        // A worker stamps what it sends for another with the time at which it last looked, which may be before that came for
-        // which it is sent; the lines are in the order in which it happened, and no stamp is later than that.
+        // A worker stamps a message that it sends for another worker with its last clock reading, which may be
+        // earlier than the message that caused it. The lines are in the order of events, and no stamp is too late.
         let before = capture.messages.last().map_or(0, |last| last.at);
         capture.push(self.at_us.saturating_mul(1_000).max(before), transport, between, &bytes);
     }

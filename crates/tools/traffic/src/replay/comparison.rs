@@ -1,4 +1,4 @@
-//! What a replay's answers were, beside those of its record.
+//! Comparison of a replay's answers with the recorded ones.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use crate::engine::PhaseReport;
 use crate::script::MethodId;
 
-/// An answer that differs from the record's.
+/// An answer that differs from the recorded one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Difference {
     /// The method of the request.
     pub method: MethodId,
-    /// The status in the record; 0 where it has no answer, or where a request of the other end was awaited.
+    /// The recorded status; 0 if the recording has no answer, or if a request of the other end was expected.
     pub recorded: u16,
-    /// The status in the run; 0 where the request that was awaited did not come.
+    /// The status in the run; 0 if the expected request did not come.
     pub got: u16,
 }
 
@@ -31,10 +31,10 @@ impl Difference {
     }
 }
 
-/// Answers as they were recorded, and others.
+/// Counts of answers that match the recording and of those that differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnswerComparison {
-    /// Answers with the status of the record.
+    /// Answers with the recorded status.
     pub same: u64,
     differs: BTreeMap<Difference, u64>,
 }
@@ -49,7 +49,7 @@ impl AnswerComparison {
         }
     }
 
-    /// Adds another's.
+    /// Adds the counts of another comparison.
     pub fn merge(&mut self, other: &Self) {
         self.same += other.same;
         for (difference, count) in &other.differs {
@@ -57,18 +57,18 @@ impl AnswerComparison {
         }
     }
 
-    /// What differs, and how often.
+    /// Returns each difference and its count.
     pub fn differs(&self) -> impl Iterator<Item = (Difference, u64)> {
         self.differs.iter().map(|(difference, count)| (*difference, *count))
     }
 
-    /// Whether there was anything to compare.
+    /// Returns whether nothing was compared.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.same == 0 && self.differs.is_empty()
     }
 
-    /// For machines.
+    /// Returns the comparison as JSON.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let differs: Vec<_> = self
@@ -81,7 +81,7 @@ impl AnswerComparison {
         json!({ "same": self.same, "differs": differs })
     }
 
-    /// The lines of a report; none where nothing was compared.
+    /// Returns the lines of a report; empty if nothing was compared.
     #[must_use]
     pub fn to_text(&self) -> String {
         let mut text = String::new();
@@ -94,7 +94,7 @@ impl AnswerComparison {
             let (recorded, got) = difference.words();
             let _ = writeln!(
                 text,
-                "  {:<8} differs from the record: {recorded} → {got}: {count}",
+                "  {:<8} differs from the recording: {recorded} → {got}: {count}",
                 difference.method.as_str()
             );
         }
@@ -103,7 +103,7 @@ impl AnswerComparison {
 }
 
 impl PhaseReport {
-    /// The answers of both ends beside those of a record, where the phase is a replay.
+    /// Returns the comparison of both ends' answers with the recorded ones, if the phase is a replay.
     #[must_use]
     pub fn answer_comparison(&self) -> AnswerComparison {
         let mut compared = self.caller.compared.clone();

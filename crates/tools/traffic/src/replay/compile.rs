@@ -1,9 +1,9 @@
-//! One end of a call as a script: its messages in their order, each so long after what it followed as in the record.
+//! Compilation of one end of a call into a script: its messages in order, with the recorded times between them.
 //!
-//! What the end sent follows either something that it had received, which the script then waits for, or something that it
-//! had sent; the time between is the record's. All times are waits and no pauses, so that what comes earlier than in the
-//! record (an answer before the CANCEL, the BYE of the other end) is met where the record has it, and what was to be sent
-//! before is left out.
+//! What the end sent follows either a message that it had received, for which the script waits, or a message that it
+//! had sent. The time between them is the recorded one. The script waits for messages during these times instead of
+//! pausing. If a message comes earlier than in the recording (an answer before the CANCEL, the BYE of the other end),
+//! the script continues where the recording has it, and skips what it would have sent before.
 
 use std::time::Duration;
 
@@ -18,29 +18,29 @@ use crate::script::{
     Place, Script, ScriptBuilder, ScriptError, Step, Template,
 };
 
-/// How much later than in the record a request of the other end may come before the script goes on without it: at the end
-/// that calls, whose other end may be no part of the replay, and at the one that is called.
+/// How much later than recorded a request of the other end may come before the script continues without it: at the
+/// calling end, whose other end may not be part of the replay, and at the called end.
 pub(super) const PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(40));
-/// Times are told apart by the engine's timer.
+/// Resolution of the engine's timer, in ns.
 const GRAIN_NANOS: u64 = 62_500;
 
-/// What the compiler is told.
+/// Options of the compiler.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CompilerOptions<'a> {
     pub messages: &'a [CapturedMessage],
-    /// How many times faster than in the record.
+    /// Speed of the replay relative to the recording.
     pub speed: f64,
-    /// The last instant of the capture: calls that have no end in it are hung up then.
+    /// The time of the capture's last message. Calls without an end in the capture are hung up then.
     pub ends_at: u64,
 }
 
-/// A request of this end, and where its answer stands.
+/// A request of this end, its answer and the labels that belong to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnRequest {
     pub(super) item: usize,
-    /// The place of its final response in the record, and the status.
+    /// The index of its recorded final response, and the status.
     pub(super) answer: Option<(usize, u16)>,
-    /// Where it is sent, where its challenge is answered, and where its answers lead.
+    /// Labels of its sending, of the answer to its challenge, and of the steps after its responses.
     pub(super) send: Label,
     pub(super) challenged: Label,
     pub(super) expected: Label,
@@ -48,7 +48,8 @@ pub(super) struct OwnRequest {
     pub(super) surprised: Label,
 }
 
-/// Makes a script of the caller's end; beside it, how many answers it does not wait for, as others overlap them.
+/// Compiles the caller's end into a script. Also returns the number of answers that it does not wait for because they
+/// overlap others.
 pub(super) fn caller(
     end: &CallSide,
     setting: CompilerOptions<'_>,
@@ -59,7 +60,7 @@ pub(super) fn caller(
     compiler.finish()
 }
 
-/// Makes a script of the called end, which begins when its first request has come.
+/// Compiles the called end into a script, which begins once the first request has come.
 pub(super) fn callee(
     end: &CallSide,
     setting: CompilerOptions<'_>,
@@ -73,7 +74,8 @@ pub(super) fn callee(
     compiler.finish()
 }
 
-/// The script that every request to the called end begins: it finds out which call it is, and goes on as that one.
+/// Returns the script that every request to the called end starts. It finds out which call the request belongs to and
+/// switches to the script of that call.
 pub(super) fn entry(verbs: &[MethodId]) -> Result<Script, ScriptError> {
     let mut b = ScriptBuilder::new("replay entry");
     let (call, known, unknown) = (b.variable(), b.label(), b.label());
@@ -107,18 +109,18 @@ pub(super) struct Compiler<'a> {
     pub(super) setting: CompilerOptions<'a>,
     pub(super) rewriting: Rewriter<'a>,
     pub(super) variables: Variables,
-    /// Places before each item, and behind the last.
+    /// Labels before each item, and after the last.
     pub(super) at: Vec<Label>,
-    /// Where an item of the other end leads that has come.
+    /// Labels of the steps after each received item.
     pub(super) got: Vec<Label>,
-    /// The variable with what responses copy, of each request of the other end.
+    /// The variable with the fields to copy into responses, for each request of the other end.
     pub(super) answers: Vec<Option<u16>>,
     pub(super) asked: Vec<OwnRequest>,
-    /// What is done when the next request is taken.
+    /// Actions to run when the next request is received.
     pub(super) taken: Vec<Action>,
-    /// When the last thing happened that the next one follows.
+    /// When the event that the next one follows happened.
     pub(super) since: u64,
-    /// The INVITE that has no final answer yet.
+    /// The INVITE that has no final response yet.
     pub(super) open: Option<usize>,
 }
 
@@ -173,7 +175,7 @@ impl<'a> Compiler<'a> {
         self.at.get(index).copied().unwrap_or_else(|| self.b.label())
     }
 
-    /// Each request of this end with its answer.
+    /// Finds the answer to each request of this end.
     fn find_answers(&mut self) {
         let items = &self.end.items;
         for (index, item) in items.iter().enumerate().filter(|(_, item)| item.is_out && item.is_request()) {
@@ -183,7 +185,7 @@ impl<'a> Compiler<'a> {
             let answer = finals.find_map(|(place, other)| {
                 other.status().filter(|status| *status >= 200).map(|status| (place, status))
             });
-            // The engine follows one transaction beside an INVITE: of several that overlap, the last.
+            // Beside an INVITE, the engine tracks only one transaction: the last of several that overlap.
             let overlaps = answer.is_some_and(|(place, _)| {
                 let between = items.get(index + 1..place).unwrap_or(&[]);
                 item.method != MethodId::Invite && between.iter().any(|other| other.is_out && other.is_request())
@@ -223,7 +225,7 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// The time from what went before to `at`, at the speed of the run.
+    /// Returns the time from the previous event to `at`, at the speed of the run.
     pub(super) fn gap(&self, at: u64) -> Duration {
         #[expect(clippy::cast_precision_loss, reason = "a gap of less than 2^52 ns, 52 days, is exact")]
         let nanos = at.saturating_sub(self.since) as f64 / self.setting.speed;
@@ -232,7 +234,7 @@ impl<'a> Compiler<'a> {
         Duration::from_nanos(grains.saturating_mul(GRAIN_NANOS))
     }
 
-    /// Waits for the time at which `item` was sent.
+    /// Waits until the time at which item `index` was sent.
     pub(super) fn wait_until(&mut self, index: usize, at: u64) {
         let gap = self.gap(at);
         if gap.is_zero() {
@@ -245,8 +247,8 @@ impl<'a> Compiler<'a> {
         self.b.place_label(next);
     }
 
-    /// What may come while the script waits for something else before item `index`: the answer to an open INVITE, the end of
-    /// the call. Other responses change nothing.
+    /// Returns the messages that may come while the script waits for something else before item `index`: the answer
+    /// to an open INVITE, and the end of the call. Other responses have no effect.
     pub(super) fn concurrent_expects(&mut self, index: usize) -> Vec<ExpectBuilder> {
         let mut expects = Vec::new();
         if let Some(asked) = self.open.and_then(|item| self.asked_by(item)) {
@@ -264,7 +266,7 @@ impl<'a> Compiler<'a> {
         expects
     }
 
-    /// The request of the other end that the record has at `place`.
+    /// Returns the pattern of the recorded request at `place`.
     fn request_at(&mut self, place: usize, verb: MethodId) -> ExpectBuilder {
         self.actions_of(place);
         let to = self.got.get(place).copied();
@@ -273,7 +275,7 @@ impl<'a> Compiler<'a> {
         ExpectBuilder { what: Pattern::Request(verb), takes, to, actions: self.taken.clone() }
     }
 
-    /// What is taken of the request at `place`, into `taken`.
+    /// Stores in `taken` the actions that extract values from the request at `place`.
     fn actions_of(&mut self, place: usize) {
         self.taken.clear();
         if let Some(answer) = self.answers.get(place).copied().flatten() {
@@ -323,7 +325,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// The first item behind `index` that is no answer to it.
+    /// Returns the first item after `index` that is not an answer to it.
     fn next_step_behind(&self, index: usize) -> usize {
         let Some(item) = self.item(index) else { return index + 1 };
         let is_answer = |other: &CallMessage| {
@@ -334,7 +336,7 @@ impl<'a> Compiler<'a> {
             .unwrap_or(self.end.items.len())
     }
 
-    /// Sends the ACK to a success. Those to failures are sent at once: they belong to the transaction.
+    /// Sends the ACK to a 2xx. ACKs to failures belong to the transaction and are sent at once.
     fn acknowledge(&mut self, index: usize, item: &CallMessage) {
         let invite = self.asked.iter().find(|asked| {
             self.item(asked.item).is_some_and(|asked| asked.method == MethodId::Invite && asked.number == item.number)
@@ -367,7 +369,7 @@ impl<'a> Compiler<'a> {
         let Some(got) = self.got.get(index).copied() else { return };
         let is_ack = verb == MethodId::Ack;
         if is_ack && !self.is_acknowledged_success(item) {
-            // The transaction's own.
+            // This ACK belongs to the transaction.
             self.b.place_label(got);
             return;
         }
@@ -388,7 +390,7 @@ impl<'a> Compiler<'a> {
         self.since = item.at;
     }
 
-    /// Whether the ACK is to a success that this end has sent.
+    /// Returns whether the ACK belongs to a 2xx that this end has sent.
     fn is_acknowledged_success(&self, ack: &CallMessage) -> bool {
         self.end.items.iter().any(|item| {
             item.is_out
@@ -398,7 +400,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// Waits for a response, where something depends on it.
+    /// Waits for a response if something depends on it.
     fn await_response(&mut self, index: usize, item: &CallMessage) {
         let Some(status) = item.status() else { return };
         if status < 200 {
@@ -417,7 +419,7 @@ impl<'a> Compiler<'a> {
         self.since = item.at;
     }
 
-    /// Waits for a provisional response, where the next thing was sent because of it.
+    /// Waits for a provisional response if the next message was sent because of it.
     fn await_provisional(&mut self, index: usize, item: &CallMessage, status: u16) {
         let next = self.item(index + 1).filter(|next| next.is_out);
         let (Some(next), true, Some(_)) = (next, status > 100 && item.method == MethodId::Invite, self.open) else {
@@ -445,7 +447,7 @@ impl<'a> Compiler<'a> {
         self.since = item.at;
     }
 
-    /// Waits for the final answer to an INVITE.
+    /// Waits for the final response to an INVITE.
     fn await_invite(&mut self, asked: OwnRequest, index: usize) {
         let expects = self.concurrent_expects(index + 1);
         self.b.wait_for(&expects, None);
@@ -456,7 +458,7 @@ impl<'a> Compiler<'a> {
         self.open = None;
     }
 
-    /// Where the answers to an INVITE lead.
+    /// Adds the patterns of the responses to an INVITE and their labels.
     fn invite_answers(&mut self, asked: OwnRequest, expects: &mut Vec<ExpectBuilder>) {
         let method = Some(MethodId::Invite);
         let status = asked.answer.map_or(0, |(_, status)| status);
@@ -481,7 +483,7 @@ impl<'a> Compiler<'a> {
                 push(challenge, challenge, Extract::CHALLENGE, asked.challenged, &[&failed]);
             }
         }
-        // Where the record ends before the answer, any refusal may have followed.
+        // If the recording ends before the answer, any refusal may have followed.
         if status == 0 && is_initial {
             push(300, 699, Extract::NOTHING, no, &[&failed]);
         } else {
@@ -497,7 +499,7 @@ impl<'a> Compiler<'a> {
         self.b.send_template(template, false);
     }
 
-    /// Waits for the final answer to any other request.
+    /// Waits for the final response to a request other than INVITE.
     fn await_answer(&mut self, asked: OwnRequest, verb: MethodId, status: u16) {
         let method = Some(verb);
         let compare = Action::Compare { verb, recorded: status };
@@ -515,7 +517,7 @@ impl<'a> Compiler<'a> {
         for challenge in [401, 407].into_iter().filter(|challenge| status != *challenge) {
             expects.push(awaited(challenge, challenge, Extract::CHALLENGE, Some(asked.send), Vec::new()));
         }
-        // Where the first request was taken in the record and is not now, all that follows has no ground.
+        // If the first request succeeded in the recording but fails in the run, the rest of the call cannot follow.
         let ends = is_first && asked.item == 0 && (200..300).contains(&status);
         let to = if ends { asked.refused } else { asked.expected };
         let compared = if is_first && status == 0 { Vec::new() } else { vec![compare] };
@@ -530,7 +532,7 @@ impl<'a> Compiler<'a> {
     }
 }
 
-/// Puts the value of a field into a variable.
+/// Returns the action that copies the value of a header field into a variable.
 fn find(name: &str, into: u16) -> Action {
     let (after, before) = (String::new(), String::new());
     Action::Find { place: Place::Header(name.to_owned()), after, before, into, must: false }

@@ -1,5 +1,5 @@
-//! How a script ends, and what is beside the way of the record: answers other than recorded, challenges, calls whose end the
-//! capture does not have.
+//! The end of a script, and its branches for divergence from the recording: other answers, challenges, and calls
+//! without an end in the capture.
 
 use std::time::Duration;
 
@@ -8,11 +8,12 @@ use super::compile::{Compiler, OwnRequest, PATIENCE};
 use crate::law::Law;
 use crate::script::{Condition, Ending, Extract, Failure, Kind, MethodId, Pattern, Script, ScriptError};
 
-/// How long the called end leaves a request without any answer at most, less than 64·T1 (RFC 3261, 17.1.1.2 and 17.1.2.2).
+/// Maximum time that the called end leaves a request without any response; less than 64·T1 (RFC 3261 §17.1.1.2,
+/// §17.1.2.2).
 const SILENCE: Duration = Duration::from_secs(28);
 
 impl Compiler<'_> {
-    /// What follows the last item, and what is beside the way.
+    /// Adds the steps after the last item, and the branches for divergence.
     pub(super) fn finish(mut self) -> Result<(Script, u64), ScriptError> {
         if self.rewriting.is_caller {
             self.finish_caller();
@@ -35,7 +36,7 @@ impl Compiler<'_> {
     fn finish_caller(&mut self) {
         let first = self.item(0).filter(|item| item.method == MethodId::Invite);
         if let Some(asked) = self.open.and_then(|item| self.asked_by(item)) {
-            // The record ends before the answer.
+            // The recording ends before the answer.
             let expects = self.concurrent_expects(self.end.items.len());
             self.b.wait_for(&expects, None);
             self.b.place_label(asked.expected).end(Ending::Carried);
@@ -48,7 +49,7 @@ impl Compiler<'_> {
             self.b.end(Ending::Carried);
             return;
         };
-        // Behind a BYE of the other end that came, the call is over; without one, it is hung up here.
+        // If the other end's BYE came, the call is over; otherwise this end hangs up.
         let over = self.b.label();
         let bye = self.end.items.iter().position(|item| item.kind == hangs_up);
         let answer = bye.and_then(|bye| self.answers.get(bye).copied().flatten());
@@ -92,8 +93,9 @@ impl Compiler<'_> {
                 self.b.place_label(over).end(Ending::Carried);
             }
             (None | Some(100..=199), Some(answer)) => {
-                // The record ends before the answer: as long as it lasts there is none, and then the caller is not left waiting.
-                // Where it has no ringing either, the caller would give up after 64·T1.
+                // The recording ends before the answer. There is no answer until the time of its end; then one is
+                // sent, so that the caller does not wait forever. If there was no ringing either, it is sent earlier,
+                // as the caller would give up after 64·T1.
                 let is_ringing = last.is_some();
                 let ends_at = self.setting.ends_at;
                 self.since =
@@ -108,14 +110,14 @@ impl Compiler<'_> {
         }
     }
 
-    /// How long a request may be left without any answer, in the time of the record.
+    /// Returns how long a request may stay without any response, in time of the recording.
     fn silence(&self) -> u64 {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is positive, and saturates")]
         let nanos = (SILENCE.as_secs_f64() * 1e9 * self.setting.speed) as u64;
         nanos
     }
 
-    /// What an INVITE leads to where the run goes otherwise than the record, and the answer to its challenge.
+    /// Adds the branches of an INVITE for responses that differ from the recording, and for its challenge.
     fn divergence_branch(&mut self, asked: OwnRequest) {
         let Some(item) = self.item(asked.item) else { return };
         let status = asked.answer.map_or(0, |(_, status)| status);
@@ -128,7 +130,7 @@ impl Compiler<'_> {
             self.b.place_label(asked.refused);
             self.failure_ack(asked);
             if item.is_in_dialog {
-                // The call goes on as it was; the ACK of the record has nothing to acknowledge.
+                // The call continues as before; the recorded ACK has nothing to acknowledge.
                 let is_ack = |other: &CallMessage| {
                     other.is_out && other.kind == Kind::Request(MethodId::Ack) && other.number == item.number
                 };
@@ -136,7 +138,7 @@ impl Compiler<'_> {
                 let behind = self.mark_at(ack.map_or(behind.min(self.end.items.len()), |ack| ack + 1));
                 self.b.jump(behind);
             } else {
-                // What the record leaves open may end so, too.
+                // This may also be how a call ended that the recording leaves open.
                 self.b.end(if status == 0 { Ending::Carried } else { Ending::Refused(0) });
             }
         }
@@ -153,7 +155,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Sends a request that the record does not have.
+    /// Sends a request that is not in the recording.
     fn send_unrecorded_request(&mut self, invite: &CallMessage, verb: MethodId) {
         let Some(head) = self.head(invite) else { return };
         let template = self.rewriting.invented(&head, verb, self.variables);
@@ -161,7 +163,7 @@ impl Compiler<'_> {
         self.b.send_template(template, true);
     }
 
-    /// A BYE of this end's own, and its answer.
+    /// Sends a BYE of this end and waits for its answer.
     fn hang_up(&mut self, invite: &CallMessage) {
         let (bye, over) = (self.b.label(), self.b.label());
         self.b.place_label(bye);

@@ -1,4 +1,4 @@
-//! Files of packets: pcap and pcapng, in both orders of bytes, with times of any unit.
+//! Packet files: pcap and pcapng, in both byte orders and with any time unit.
 
 use std::io::Read;
 
@@ -7,15 +7,15 @@ use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
 use super::CaptureError;
 use super::skipped::{Reason, SkipCounts};
 
-/// The largest block of a file; frames have 64 KiB at most, where segments are offloaded 256.
+/// Maximum size of a block of a file, in bytes. Frames have up to 64 KiB, or 256 KiB with segmentation offload.
 const MAX_BLOCK: usize = 4 * 1024 * 1024;
 
-/// A frame as it was captured.
+/// A captured frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame<'a> {
-    /// Nanoseconds since 1970.
+    /// Capture time, in ns since 1970.
     pub at: u64,
-    /// The kind of link (`LINKTYPE_…`).
+    /// The link type (`LINKTYPE_…`).
     pub link: i32,
     pub bytes: &'a [u8],
 }
@@ -24,19 +24,19 @@ pub(super) struct Frame<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Interface {
     link: i32,
-    /// Units of time in a second.
+    /// Time units per second.
     resolution: u64,
-    /// Seconds to be added.
+    /// Offset of its times, in seconds.
     offset: i64,
 }
 
-/// What the blocks before have said.
+/// State from the preceding blocks of the section.
 #[derive(Debug, Default)]
 struct Section {
     interfaces: Vec<Interface>,
 }
 
-/// Gives the frames of a file one after the other. A file that ends in the middle of a block is read as far as it goes.
+/// Passes the frames of a file to `each`, in order. A truncated file is read up to its last complete block.
 pub(super) fn read_frames(
     name: &str,
     file: impl Read + Send,
@@ -56,7 +56,7 @@ pub(super) fn read_frames(
             Err(PcapError::Eof) => return Ok(()),
             Err(PcapError::UnexpectedEof) => BlockOutcome::Stop(Reason::Truncated),
             Err(PcapError::Incomplete(_)) => BlockOutcome::Refill,
-            // Where a block begins is said by the one before it: behind a broken one nothing can be found.
+            // Each block gives the position of the next, so nothing can be found after a broken one.
             Err(_) => BlockOutcome::Stop(Reason::Malformed),
         };
         match next {
@@ -80,7 +80,7 @@ pub(super) fn read_frames(
     }
 }
 
-/// What is done behind a block.
+/// Action after a block.
 enum BlockOutcome {
     Consume(usize),
     Refill,
@@ -125,7 +125,7 @@ impl Section {
                 let at = interface.time(u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low));
                 each(Frame { at, link: interface.link, bytes }, skipped);
             }
-            // A simple packet has no time.
+            // A simple packet block has no time.
             PcapBlockOwned::NG(Block::SimplePacket(_)) => skipped.add(Reason::Malformed),
             PcapBlockOwned::NG(_) => {}
         }
@@ -141,7 +141,7 @@ impl Interface {
     }
 }
 
-/// Units of time in a second, as `if_tsresol` says it: a power of ten, or of two where the highest bit is set.
+/// Returns the time units per second from `if_tsresol`: a power of ten, or of two if the highest bit is set.
 fn units(resolution: u8) -> u64 {
     let exponent = u32::from(resolution & 0x7F);
     let units = if resolution & 0x80 == 0 { 10_u64.checked_pow(exponent) } else { 2_u64.checked_pow(exponent) };

@@ -1,4 +1,4 @@
-//! From a frame to what UDP or TCP carries, across VLANs and fragments.
+//! Extraction of UDP and TCP payloads from frames, with VLAN tags and IP fragments.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,36 +8,36 @@ use hashbrown::HashMap;
 use super::file::Frame;
 use super::skipped::{Reason, SkipCounts};
 
-/// Packets that are being put together, at most.
+/// Maximum number of packets being reassembled.
 const MAX_PARTIAL: usize = 4_096;
-/// Fragments of one of them.
+/// Maximum number of fragments of a packet.
 const MAX_FRAGMENTS: usize = 64;
-/// The largest packet of IP.
+/// Maximum size of an IP packet, in bytes.
 const MAX_PACKET: usize = 65_535;
 
 const UDP: u8 = 17;
 const TCP: u8 = 6;
 
-/// What a packet carries.
+/// Payload of an IP packet.
 #[derive(Debug)]
 pub(super) enum Payload<'a> {
     Datagram(SocketAddr, SocketAddr, &'a [u8]),
     Segment(Segment<'a>),
 }
 
-/// A segment of TCP.
+/// A TCP segment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment<'a> {
     pub source: SocketAddr,
     pub destination: SocketAddr,
     pub sequence: u32,
     pub is_syn: bool,
-    /// FIN or RST.
+    /// Whether FIN or RST is set.
     pub is_last: bool,
     pub bytes: &'a [u8],
 }
 
-/// A packet of which fragments have come.
+/// A packet with missing fragments.
 #[derive(Debug, Default)]
 struct Partial {
     parts: Vec<(usize, Vec<u8>)>,
@@ -52,14 +52,14 @@ struct PacketId {
     number: u32,
 }
 
-/// A fragment's place.
+/// Position of a fragment in its packet.
 #[derive(Clone, Copy, Debug)]
 struct FragmentPlace {
     offset: usize,
     more: bool,
 }
 
-/// Reads frames; keeps fragments until a packet is whole.
+/// Frame reader, which holds fragments until their packet is complete.
 #[derive(Debug)]
 pub(super) struct FrameReader {
     partial: HashMap<PacketId, Partial, FixedState>,
@@ -72,7 +72,7 @@ impl Default for FrameReader {
 }
 
 impl FrameReader {
-    /// Gives what the frame carries, where it is UDP or TCP and whole.
+    /// Passes the payload of a frame to `each` if it is UDP or TCP and complete.
     pub(super) fn read(
         &mut self,
         frame: Frame<'_>,
@@ -109,13 +109,13 @@ impl FrameReader {
         }
     }
 
-    /// Counts the fragments of packets that never became whole.
+    /// Counts the fragments of packets that were never completed.
     pub(super) fn finish(self, skipped: &mut SkipCounts) {
         let left: usize = self.partial.values().map(|partial| partial.parts.len()).sum();
         skipped.add_many(Reason::Fragment, left as u64);
     }
 
-    /// Adds a fragment; gives the packet when it is whole.
+    /// Adds a fragment and returns the packet once it is complete.
     fn put(&mut self, id: PacketId, place: FragmentPlace, bytes: &[u8], skipped: &mut SkipCounts) -> Option<Vec<u8>> {
         let is_full = self.partial.len() >= MAX_PARTIAL && !self.partial.contains_key(&id);
         if is_full || place.offset.saturating_add(bytes.len()) > MAX_PACKET {
@@ -148,7 +148,7 @@ impl Partial {
             if *offset > whole.len() {
                 return None;
             }
-            // What overlaps counts as it came first.
+            // Where fragments overlap, the one with the lower offset wins.
             whole.extend_from_slice(bytes.get(whole.len() - offset..).unwrap_or(&[]));
         }
         (whole.len() >= total).then(|| {
@@ -168,16 +168,16 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(part.try_into().ok()?))
 }
 
-/// The packet of IP in a frame, by the kind of its link.
+/// Returns the IP packet in a frame, by its link type.
 fn network_of(frame: Frame<'_>) -> Result<&[u8], Reason> {
     let bytes = frame.bytes;
     let behind = |header: usize| bytes.get(header..).ok_or(Reason::Malformed);
     match frame.link {
-        // NULL and LOOP: a family, in the order of bytes of whoever captured.
+        // NULL and LOOP: the address family, in the byte order of the capturing host.
         0 | 108 => behind(4),
         // Ethernet.
         1 => by_type(bytes, 12),
-        // Raw IP, and the numbers that systems have for it.
+        // Raw IP; the number depends on the system.
         12 | 14 | 101 | 228 | 229 => Ok(bytes),
         // Linux cooked, versions 1 and 2.
         113 => by_type(bytes, 14),
@@ -190,7 +190,7 @@ fn network_of(frame: Frame<'_>) -> Result<&[u8], Reason> {
     }
 }
 
-/// The packet behind the type of its protocol, which stands at `at`, and behind VLANs.
+/// Returns the packet after the protocol type at offset `at` and any VLAN tags.
 fn by_type(bytes: &[u8], mut at: usize) -> Result<&[u8], Reason> {
     for _ in 0..4 {
         match u16_at(bytes, at).ok_or(Reason::Malformed)? {
@@ -208,7 +208,7 @@ fn ipv4(packet: &[u8]) -> Result<Packet<'_>, Reason> {
     let bad = Reason::Malformed;
     let header = usize::from(packet.first().ok_or(bad)? & 0x0F) * 4;
     let total = usize::from(u16_at(packet, 2).ok_or(bad)?);
-    // Where the card does the segmenting, the length is still zero.
+    // With segmentation offload, the length is still zero.
     let total = if total == 0 { packet.len() } else { total };
     if header < 20 {
         return Err(bad);
@@ -253,7 +253,7 @@ fn ipv6(packet: &[u8]) -> Result<Packet<'_>, Reason> {
         id.protocol = *rest.first().ok_or(bad)?;
         rest = rest.get(header..).ok_or(bad)?;
         if place.is_some_and(|place| place.offset > 0) {
-            // Behind the header of a later fragment stands the middle of the packet.
+            // The header of a later fragment is followed by the middle of the packet.
             break;
         }
     }

@@ -1,4 +1,5 @@
-//! A recorded message as a template of the run's own: who and where is the run's, all else is kept.
+//! Conversion of a recorded message into a template: users and addresses become those of the run, and the rest is
+//! kept.
 
 use std::net::SocketAddr;
 
@@ -9,13 +10,13 @@ use strowger_message::{Head, HeaderName, HostPort, NameAddr, SipUri, StartLine, 
 use super::call::kind_of;
 use crate::script::{Kind, MethodId, Piece, Template};
 
-/// The field that tells the called end which call of the record a request is.
+/// Header field that tells the called end which recorded call a request belongs to.
 pub(super) const CALL_FIELD: &str = "X-Strowger-Replay";
 
-/// What users are called.
+/// Mapping of user names.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UserNames {
-    /// The pattern of new names, where users get any.
+    /// The pattern of new names, if users are renamed.
     pub pattern: Option<String>,
     numbers: HashMap<Vec<u8>, u32, FixedState>,
 }
@@ -25,13 +26,13 @@ impl UserNames {
         Self { pattern, numbers: HashMap::with_hasher(FixedState::with_seed(7)) }
     }
 
-    /// A user's number, in the order of appearance.
+    /// Returns a user's number, in order of appearance.
     pub(super) fn number(&mut self, user: &[u8]) -> u32 {
         let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
         *self.numbers.entry_ref(user).or_insert(next)
     }
 
-    /// What a user is called in the run.
+    /// Returns a user's name in the run.
     pub(super) fn name(&mut self, user: &[u8]) -> Vec<u8> {
         let number = self.number(user);
         let Some(pattern) = &self.pattern else { return user.to_vec() };
@@ -42,29 +43,29 @@ impl UserNames {
     }
 }
 
-/// How messages of one end are rewritten.
+/// Rewriting of the messages of one end.
 #[derive(Debug)]
 pub(super) struct Rewriter<'a> {
     pub names: &'a mut UserNames,
-    /// The domain of all users, where there is to be another one.
+    /// The domain of all users, if it is replaced.
     pub domain: Option<&'a str>,
-    /// What stands for the server's address without a port, where there is a server.
+    /// Replacement for the server's address without a port, if there is a server.
     pub server: Option<&'a str>,
-    /// The addresses of this end in the record.
+    /// The recorded addresses of this end.
     pub own: &'a [SocketAddr],
-    /// The address in the record of whom it spoke with.
+    /// The recorded address of its peer.
     pub peer: Option<SocketAddr>,
-    /// What the called end must be told, where it plays the record too.
+    /// The call number to send to the called end, if that end is played too.
     pub call: Option<u16>,
     pub is_caller: bool,
 }
 
-/// The variables of a session.
+/// Script variables of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Variables {
-    /// The To line of a failure, for its ACK.
+    /// The To line of a failure response, for its ACK.
     pub failed: u16,
-    /// Of a callee: the value of its own To, and the line of the Call-ID.
+    /// At the callee: the value of its own To, and the Call-ID line.
     pub party: u16,
     pub call_id: u16,
     /// RSeq and CSeq of a reliable provisional response.
@@ -72,7 +73,7 @@ pub(super) struct Variables {
     pub cseq: u16,
 }
 
-/// Text and places.
+/// Text and pieces of a template under construction.
 #[derive(Debug, Default)]
 struct Parts {
     text: Vec<u8>,
@@ -98,7 +99,7 @@ impl Parts {
         self.open = self.text.len();
     }
 
-    /// The empty line, the body and its length.
+    /// Appends Content-Length, the empty line and the body.
     fn finish(mut self, body: &[u8], kind: Kind) -> Template {
         self.push(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
         self.flush();
@@ -109,24 +110,24 @@ impl Parts {
     }
 }
 
-/// The body, as long as Content-Length says.
+/// Returns the body, limited by Content-Length.
 fn body_of<'a>(head: &Head<'a>) -> &'a [u8] {
     let length = head.first(HeaderName::ContentLength).and_then(strowger_message::parse_decimal);
     let length = length.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
     head.rest().get(..length).unwrap_or(head.rest())
 }
 
-/// How the Request-URI of a request is written.
+/// Form of a request's Request-URI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RequestUri {
-    /// As in the record.
+    /// As recorded.
     Recorded,
-    /// At the other end of the dialog.
+    /// The remote target of the dialog.
     Dialog,
 }
 
 impl Rewriter<'_> {
-    /// A request that this end sent.
+    /// Returns the template of a request that this end sent.
     pub(super) fn request(&mut self, head: &Head<'_>, variables: Variables, aim: RequestUri) -> Template {
         let kind = kind_of(head);
         let StartLine::Request { method, uri } = head.start() else { return Template::garbage(&[]) };
@@ -164,7 +165,7 @@ impl Rewriter<'_> {
         parts.finish(body_of(head), kind)
     }
 
-    /// The ACK to a failure of `invite` (RFC 3261 §17.1.1.3).
+    /// Returns the template of the ACK to a failure of `invite` (RFC 3261 §17.1.1.3).
     pub(super) fn failure_ack(&mut self, invite: &Head<'_>, variables: Variables, aim: RequestUri) -> Template {
         let mut parts = Parts::default();
         parts.push(b"ACK ");
@@ -187,7 +188,8 @@ impl Rewriter<'_> {
         parts.finish(&[], Kind::Request(MethodId::Ack))
     }
 
-    /// A request in the dialog that is not in the record: the ACK or the BYE of a call that goes otherwise.
+    /// Returns the template of an in-dialog request that is not in the recording: the ACK or BYE of a call that
+    /// diverges.
     pub(super) fn invented(&mut self, invite: &Head<'_>, verb: MethodId, variables: Variables) -> Template {
         let mut parts = Parts::default();
         parts.push(verb.as_str().as_bytes());
@@ -202,7 +204,8 @@ impl Rewriter<'_> {
         parts.finish(&[], Kind::Request(verb))
     }
 
-    /// A response that this end sent; `answer` is the variable with what it copies of its request.
+    /// Returns the template of a response that this end sent. `answer` is the variable with the fields copied from
+    /// its request.
     pub(super) fn response(&mut self, head: &Head<'_>, answer: u16) -> Template {
         let kind = kind_of(head);
         let StartLine::Response { status, reason } = head.start() else { return Template::garbage(&[]) };
@@ -211,7 +214,7 @@ impl Rewriter<'_> {
         parts.push(reason);
         parts.push(b"\r\n");
         parts.piece(Piece::Variable(answer));
-        // Contacts of a redirection are others'.
+        // The contacts of a redirection are other parties'.
         let is_own_contact = !(300..400).contains(&status.code());
         for field in head.fields() {
             match field.name {
@@ -224,7 +227,7 @@ impl Rewriter<'_> {
         parts.finish(body_of(head), kind)
     }
 
-    /// Via and Max-Forwards.
+    /// Appends Via and Max-Forwards.
     fn top(&self, head: &Head<'_>, parts: &mut Parts) {
         parts.push(b"Via: SIP/2.0/");
         parts.piece(Piece::Transport);
@@ -242,7 +245,7 @@ impl Rewriter<'_> {
         parts.push(b"\r\n");
     }
 
-    /// From, To, Call-ID, CSeq and the route set.
+    /// Appends From, To, Call-ID, CSeq and the route set.
     fn identity(&mut self, head: &Head<'_>, method: &[u8], variables: Variables, aim: RequestUri, parts: &mut Parts) {
         self.from(head, variables, parts);
         parts.push(b"To: ");
@@ -283,7 +286,7 @@ impl Rewriter<'_> {
         parts.push(b"\r\n");
     }
 
-    /// A party, without its tag.
+    /// Appends a party without its tag.
     fn name_addr(&mut self, addr: &NameAddr<'_>, parts: &mut Parts) {
         if !addr.display.is_empty() {
             parts.push(addr.display);
@@ -297,10 +300,10 @@ impl Rewriter<'_> {
         }
     }
 
-    /// A Contact line: where we are, or where the record says.
+    /// Appends a Contact line, with the local address if `is_own`, else with the recorded one.
     fn contact(&mut self, value: &[u8], is_own: bool, parts: &mut Parts) {
         let Some((addr, _)) = NameAddr::parse_first(value) else {
-            // The asterisk, mostly.
+            // Usually `*`.
             parts.push(b"Contact: ");
             parts.push(value);
             parts.push(b"\r\n");
@@ -328,7 +331,7 @@ impl Rewriter<'_> {
         parts.push(b"\r\n");
     }
 
-    /// A URI: its user and host mapped.
+    /// Appends a URI with its user and host mapped.
     fn uri(&mut self, text: &[u8], parts: &mut Parts) {
         let Some(Uri::Sip(uri)) = Uri::parse(text) else { return parts.push(text) };
         parts.push(if uri.secure { b"sips:" } else { b"sip:" });
@@ -339,7 +342,7 @@ impl Rewriter<'_> {
         }
         let is_mapped = self.host(&uri, parts);
         for (name, value) in uri.params.iter() {
-            // Where the record's server was and how it was reached says nothing of the run's.
+            // How the recorded server was reached does not apply to the run.
             let is_way = ["transport", "maddr", "received"].iter().any(|way| name.eq_ignore_ascii_case(way.as_bytes()));
             if is_mapped && is_way {
                 continue;
@@ -353,7 +356,7 @@ impl Rewriter<'_> {
         }
     }
 
-    /// A host: the domain that was asked for; addresses of the record as the run's.
+    /// Appends a host: the configured domain, or the run's address for a recorded one. Returns whether it was mapped.
     fn host(&self, uri: &SipUri<'_>, parts: &mut Parts) -> bool {
         if let Some(domain) = self.domain {
             parts.push(domain.as_bytes());
@@ -402,7 +405,7 @@ fn push_param(param: &strowger_message::Param<'_>, parts: &mut Parts) {
     }
 }
 
-/// A line as it is; its end may be bare in a trace.
+/// Appends a line unchanged, with a CRLF; in a trace, lines may end without one.
 fn push_line(line: &[u8], parts: &mut Parts) {
     parts.push(line.trim_ascii_end());
     parts.push(b"\r\n");
@@ -413,7 +416,7 @@ fn is_named(line: &[u8], name: &[u8]) -> bool {
     line.get(..end).unwrap_or(&[]).trim_ascii().eq_ignore_ascii_case(name)
 }
 
-/// Fields that are the run's own.
+/// Returns whether the run writes this field itself.
 const fn is_own(name: HeaderName) -> bool {
     matches!(
         name,

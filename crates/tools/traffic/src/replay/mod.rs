@@ -1,12 +1,12 @@
-//! Recorded traffic played again: the SIP of a capture, its calls with their timing, as scripts.
+//! Replay of recorded traffic: the calls in the SIP messages of a capture, with their timing, as scripts.
 //!
 //! ```text
 //! file ─► frame ─► stream ─► capture    bytes of a file ─► packets ─► TCP in order ─► messages
-//! call ─► message ─► compile            which belong together ─► as templates of the run's own ─► scripts
-//! options                               what a user asks ─► a plan
+//! call ─► message ─► compile            grouped into calls ─► as templates ─► scripts
+//! options                               a user's options ─► a plan
 //! ```
 //!
-//! A file is what somebody else captured: nothing in it is believed, and what cannot be used is counted by its reason.
+//! Captures are untrusted input: what cannot be used is counted by reason.
 
 mod call;
 mod capture;
@@ -28,7 +28,7 @@ pub use skipped::{Reason, SkipCounts};
 pub(crate) use call::opening;
 pub(crate) use options::gaps;
 
-/// Why a capture cannot be used; the text names the remedy.
+/// Why a capture cannot be used; the text says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaptureError(pub String);
 

@@ -1,4 +1,4 @@
-//! From what a user asks of a replay to a [`Plan`].
+//! Construction of a [`Plan`] from the options of a replay.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, Hasher as _};
@@ -24,66 +24,66 @@ use crate::population::Users;
 use crate::report::RunDescription;
 use crate::script::{Ending, Extract, MethodId, Pattern, Script, ScriptBuilder, ScriptError};
 
-/// Calls that are played at most: scripts have numbers of 16 bits, and those that are alike share one.
+/// Maximum number of calls in a replay: script numbers have 16 bits, and identical scripts share one.
 pub const MAX_CALLS: usize = 65_000;
-/// How long a call may take beyond its record: 64·T1, and the patience of the called end.
+/// Maximum time that a call may take beyond its recorded duration: 64·T1, and the patience of the called end.
 const DRAIN: Duration = Duration::from_secs(75);
 
-/// Which ends of the recorded calls are played.
+/// Ends of the recorded calls that are played.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplaySides {
-    /// Who called.
+    /// The calling end only.
     #[default]
     Caller,
-    /// And who was called.
+    /// The calling and the called end.
     Both,
 }
 
-/// What a user may ask of a replay.
+/// Options of a replay.
 #[derive(Clone, Debug)]
 pub struct ReplayOptions {
-    /// The capture.
+    /// The capture file.
     pub file: PathBuf,
-    /// Where calls go.
+    /// The destination of calls.
     pub to: Option<Target>,
     /// Which ends are played.
     pub sides: ReplaySides,
-    /// Whether those who are called register at the target, where they are played.
+    /// Where callees are, if they are played: whether they register at the target.
     pub callee_location: CalleeLocation,
-    /// How many times faster than in the record.
+    /// Speed of the replay relative to the recording.
     pub speed: f64,
-    /// The domain of all users, instead of those of the record.
+    /// The domain of all users, instead of the recorded ones.
     pub domain: Option<String>,
-    /// The pattern of the users' names, instead of those of the record.
+    /// The pattern of user names, instead of the recorded ones.
     pub pattern: Option<String>,
-    /// The users' password; `%` is the user's number, in the order of appearance.
+    /// The users' password; `%` is replaced by the user's number, in order of appearance.
     pub password: String,
     /// A table of names and passwords.
     pub users_file: Option<PathBuf>,
-    /// Only calls that these addresses began.
+    /// Addresses of the callers whose calls are replayed; empty for all.
     pub callers: Vec<IpAddr>,
-    /// Our addresses.
+    /// Local addresses.
     pub from: Vec<IpAddr>,
-    /// Sockets of the calling end on each thread.
+    /// Sockets of the calling end per thread.
     pub sockets: usize,
-    /// Threads.
+    /// Number of threads.
     pub threads: usize,
-    /// How connections are used.
+    /// Lifetime of connections.
     pub connection_lifetime: ConnectionLifetime,
-    /// Shared connections on each thread.
+    /// Shared connections per thread.
     pub connections: usize,
-    /// Whether messages are repeated.
+    /// Whether messages are retransmitted.
     pub retransmits: bool,
-    /// Sessions at most.
+    /// Maximum number of sessions.
     pub max_sessions: Option<usize>,
-    /// How long the last calls may take beyond their record.
+    /// How long the last calls may take beyond their recorded duration.
     pub drain: Option<Duration>,
-    /// What randomness begins with.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl ReplayOptions {
-    /// The callers of `file` against `to`, with the rest as `--help` says.
+    /// Creates options that replay the callers of `file` against `to`, with the defaults that `--help` shows.
     #[must_use]
     pub fn new(file: PathBuf, to: Option<Target>, seed: u64) -> Self {
         Self {
@@ -109,16 +109,16 @@ impl ReplayOptions {
         }
     }
 
-    /// The plan, and what its report says of it.
+    /// Returns the plan, and the description of the run for its report.
     ///
     /// # Errors
-    /// Where the capture cannot be read or has no calls, or the options do not fit together; with the remedy.
+    /// If the capture cannot be read or has no calls, or the options conflict. The text says what to do.
     pub fn plan(&self) -> Result<(Plan, RunDescription), PlanError> {
         let capture = Capture::read(&self.file).map_err(|error| PlanError(error.0))?;
         self.plan_of(&capture)
     }
 
-    /// As [`plan`](Self::plan), of a capture that is read already.
+    /// Does the same as [`plan`](Self::plan), for a capture that has been read.
     ///
     /// # Errors
     /// As [`plan`](Self::plan).
@@ -159,18 +159,18 @@ impl ReplayOptions {
     fn check(&self) -> Result<(), PlanError> {
         let wrong = |what: &str| Err(PlanError(what.to_owned()));
         if !(self.speed.is_finite() && self.speed > 0.0) {
-            return wrong("--speed is a number above zero: 1 as recorded, 2 twice as fast");
+            return wrong("--speed must be a number above zero: 1 is as recorded, 2 is twice as fast");
         }
         if self.sides == ReplaySides::Caller && self.to.is_none() {
             return wrong("there is nobody to call; give the server's address (--to), or play both ends (--side both)");
         }
         if self.to.is_none() && self.callee_location != CalleeLocation::Local {
-            return wrong("those who are called can register only at a server; give its address (--to)");
+            return wrong("callees can register only at a server; give its address (--to)");
         }
         Ok(())
     }
 
-    /// Whether calls go from one end to the other without a server.
+    /// Returns whether calls go directly from one end to the other, without a server.
     fn goes_straight(&self) -> bool {
         self.sides == ReplaySides::Both && self.callee_location == CalleeLocation::Local
     }
@@ -247,7 +247,7 @@ impl ReplayOptions {
             ("scripts".to_owned(), format!("{distinct} different ones")),
         ];
         if self.sides == ReplaySides::Both && !plays_callee {
-            let text = "nobody of the record answered a call: only the calling end is played";
+            let text = "no call in the capture was answered: only the calling end is played";
             declared.push((WARNING.to_owned(), text.to_owned()));
         }
         declared.extend(
@@ -270,12 +270,12 @@ impl ReplayOptions {
         Ok((plan, about))
     }
 
-    /// What stands for the recorded server in URIs.
+    /// Returns the host that replaces the recorded server in URIs.
     fn target_host(&self) -> String {
         self.to.map_or_else(|| UNSPECIFIED_ADDRESS.to_owned(), |to| to.domain())
     }
 
-    /// Sockets, threads and limits, and nothing to do yet.
+    /// Returns a plan with sockets, threads and limits, but without load.
     fn bare_plan(&self, users: Users) -> Result<Plan, PlanError> {
         let means = TransportOptions {
             to: self.to,
@@ -293,7 +293,7 @@ impl ReplayOptions {
     }
 }
 
-/// The gaps between instants, at a speed.
+/// Returns the gaps between times, divided by a speed.
 pub(crate) fn gaps(instants: &[u64], speed: f64) -> Vec<u64> {
     let first = instants.first().copied().unwrap_or(0);
     #[expect(clippy::cast_precision_loss, reason = "less than 2^52 ns, 52 days, is exact")]
@@ -331,7 +331,7 @@ fn registering_phase(users: std::ops::Range<u32>, threads: usize) -> Phase {
     }
 }
 
-/// Registers a user of the called end; the domain is in the third column.
+/// REGISTER of a user of the called end; the domain is in the third column.
 const REGISTER: &str = "REGISTER sip:[field2] SIP/2.0
 Via: SIP/2.0/[transport] [local];branch=[branch]
 Max-Forwards: 70
@@ -358,7 +358,7 @@ fn registering() -> Result<Script, ScriptError> {
     script.build()
 }
 
-/// Scripts, of which those that are alike are one.
+/// Deduplicated scripts.
 #[derive(Default)]
 struct Scripts {
     all: Vec<Script>,
@@ -366,7 +366,7 @@ struct Scripts {
 }
 
 impl Scripts {
-    /// The number of a script; `None` where there are too many.
+    /// Returns the number of a script; `None` if there are too many.
     fn number(&mut self, script: Script) -> Option<u16> {
         let print = fingerprint(&script);
         if let Some(number) = self.known.get(&print) {
@@ -382,7 +382,7 @@ impl Scripts {
     }
 }
 
-/// What tells a script from others: two hashes of all that it says.
+/// Returns two hashes of a script's contents, which identify it.
 fn fingerprint(script: &Script) -> u128 {
     struct Both(foldhash::fast::FoldHasher<'static>, foldhash::fast::FoldHasher<'static>);
     impl std::fmt::Write for Both {
@@ -398,7 +398,7 @@ fn fingerprint(script: &Script) -> u128 {
     u128::from(both.0.finish()) << 64 | u128::from(both.1.finish())
 }
 
-/// Makes scripts and users of calls.
+/// Builder of scripts and users from calls.
 struct ReplayBuilder<'a> {
     options: &'a ReplayOptions,
     setting: CompilerOptions<'a>,
@@ -408,18 +408,18 @@ struct ReplayBuilder<'a> {
     callees: Scripts,
     /// Name, password and domain of the user of each session.
     rows: Vec<Vec<String>>,
-    /// The same of those who are called.
+    /// The same for each called user.
     called: Vec<Vec<String>>,
-    /// The script of each session, and its instant.
+    /// The script of each session, and its start time.
     list: Vec<u16>,
     instants: Vec<u64>,
-    /// The requests that begin something at the called end.
+    /// Methods of the requests that begin a session at the called end.
     verbs: Vec<MethodId>,
     skipped: SkipCounts,
 }
 
 impl<'a> ReplayBuilder<'a> {
-    /// The scripts of the called end that are no calls: which call it is, and registering.
+    /// Creates the called end's scripts that are not calls: the one that finds out the call, and the registration.
     fn begin(&mut self) -> Result<(), ScriptError> {
         let entry = compile::entry(&MethodId::ALL)?;
         self.callees.all = vec![entry, registering()?];
@@ -471,7 +471,7 @@ impl<'a> ReplayBuilder<'a> {
         Ok(script)
     }
 
-    /// The script of who is called, and that user among those who register.
+    /// Adds the script of the called end, and the called user to those who register.
     fn callee(&mut self, end: &CallSide, call: &Call) -> Option<u16> {
         let verb = end.items.first()?.method;
         let script = self.script(end, None, false).ok()?;
@@ -501,7 +501,7 @@ impl<'a> ReplayBuilder<'a> {
         self.setting.messages.get(call.caller.items.first()?.message)
     }
 
-    /// Who calls: the name that the record's credentials say, else that of From.
+    /// Returns the caller: the user name in the recorded credentials, else that of From.
     fn row(&mut self, call: &Call) -> Vec<String> {
         let messages = self.setting.messages;
         let heads = call.caller.items.iter().filter(|item| item.is_out);
@@ -515,7 +515,7 @@ impl<'a> ReplayBuilder<'a> {
             let line = head.first(HeaderName::Authorization).or(head.first(HeaderName::ProxyAuthorization));
             let Some(credentials) = line.and_then(AuthParams::parse) else { continue };
             if let Some(name) = credentials.value("username").map(unquote).filter(|name| !name.is_empty()) {
-                // A name may have its domain with it, which is no part of the user's name here where names are mapped.
+                // The name may contain its domain, which is not part of the user name if names are mapped.
                 user = name.into_owned();
                 break;
             }

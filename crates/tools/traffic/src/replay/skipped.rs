@@ -1,51 +1,51 @@
-//! What of a capture is not used, counted by reason.
+//! Counts, by reason, of the parts of a capture that are not used.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Why something in a capture is not replayed.
+/// Why a part of a capture is not replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// A frame of a kind of link that is not read.
+    /// A frame with an unsupported link type.
     Link,
     /// A frame that carries neither IPv4 nor IPv6.
     NoIp,
-    /// A packet of IP that carries neither UDP nor TCP.
+    /// An IP packet that carries neither UDP nor TCP.
     Protocol,
-    /// A frame that says of itself what cannot be.
+    /// A frame with contradictory headers.
     Malformed,
-    /// A frame of which the capture has only the beginning.
+    /// A frame that the capture truncated.
     Truncated,
-    /// Fragments of a packet of which others are missing.
+    /// Fragments of a packet with missing fragments.
     Fragment,
-    /// Bytes of a TCP stream that the capture does not have: what stood around them is lost.
+    /// Missing bytes of a TCP stream; the message around them is lost.
     Gap,
-    /// Segments of TCP that were sent again.
+    /// Retransmitted TCP segments.
     Retransmitted,
-    /// Payloads that are no SIP.
+    /// Payloads that are not SIP.
     NoSip,
-    /// Messages of a trace whose lines are not in it, or are cut.
+    /// Messages of a trace whose lines are missing or truncated.
     NoLines,
-    /// Messages that are in the capture twice: retransmissions, which the run makes its own of.
+    /// Messages that are in the capture twice. The run makes its own retransmissions.
     Repeated,
-    /// Messages past the limit.
+    /// Messages beyond the limit.
     Messages,
-    /// Messages of other hops or forks of a call than the one that is played.
+    /// Messages of a call's other hops and forks.
     OtherHop,
     /// Messages of calls whose beginning is not in the capture.
     NoBeginning,
-    /// Messages of calls of other callers than were asked for.
+    /// Messages of calls from callers that were not selected.
     OtherCaller,
-    /// Messages of calls past the limit.
+    /// Messages of calls beyond the limit.
     Calls,
-    /// Messages to the server alone, where the replay has none.
+    /// Messages of calls with the server itself, if the replay has no server.
     NoServer,
-    /// Messages that the engine cannot play in their place.
+    /// Messages that the engine cannot play in their order.
     Unplayable,
 }
 
 impl Reason {
-    /// The reason in words, with the remedy where there is one.
+    /// Returns a description of the reason, and what to do about it where possible.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
@@ -71,37 +71,37 @@ impl Reason {
     }
 }
 
-/// How much was skipped, by reason.
+/// Counts by reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SkipCounts(BTreeMap<Reason, u64>);
 
 impl SkipCounts {
-    /// Counts one.
+    /// Counts one occurrence.
     pub fn add(&mut self, reason: Reason) {
         self.add_many(reason, 1);
     }
 
-    /// Counts several.
+    /// Counts several occurrences.
     pub fn add_many(&mut self, reason: Reason, count: u64) {
         if count > 0 {
             *self.0.entry(reason).or_default() += count;
         }
     }
 
-    /// Adds another's.
+    /// Adds the counts of another.
     pub fn merge(&mut self, other: &Self) {
         for (reason, count) in other.iter() {
             self.add_many(reason, count);
         }
     }
 
-    /// How many of one reason.
+    /// Returns the count of a reason.
     #[must_use]
     pub fn count(&self, reason: Reason) -> u64 {
         self.0.get(&reason).copied().unwrap_or(0)
     }
 
-    /// All that are not zero.
+    /// Returns all counts that are not zero.
     pub fn iter(&self) -> impl Iterator<Item = (Reason, u64)> {
         self.0.iter().map(|(reason, count)| (*reason, *count))
     }

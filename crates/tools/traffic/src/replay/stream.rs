@@ -1,4 +1,4 @@
-//! TCP streams put together again: in order, what was sent again dropped, gaps passed over and counted.
+//! Reassembly of TCP streams: segments are put in order, retransmissions dropped, and gaps skipped and counted.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,28 +10,28 @@ use strowger_message::{FrameResult, frame_stream};
 use super::frame::Segment;
 use super::skipped::{Reason, SkipCounts};
 
-/// Directions of connections that are followed at once.
+/// Maximum number of connection directions that are tracked at once.
 const MAX_STREAMS: usize = 65_536;
-/// Bytes that wait in a direction for what is missing before them, before it is given up.
+/// Maximum number of bytes that wait in a direction for missing ones before these are given up.
 const MAX_WAITING: usize = 1 << 20;
-/// And segments.
+/// Maximum number of segments that wait.
 const MAX_SEGMENTS: usize = 1_024;
 
 /// One direction of a connection.
 #[derive(Debug, Default)]
 struct Stream {
-    /// The sequence number of the next byte; none before the first segment.
+    /// The sequence number of the next byte; `None` before the first segment.
     next: Option<u32>,
-    /// Bytes of a message that is not whole.
+    /// Bytes of an incomplete message.
     buffer: Vec<u8>,
-    /// Segments that came before their turn, by their distance from `next` when they came.
+    /// Segments received out of order, by sequence number.
     waiting: BTreeMap<u32, Vec<u8>>,
     waiting_bytes: usize,
-    /// The last bytes were no SIP: a message is looked for at the beginning of each segment.
+    /// Set after bytes that are not SIP: the start of each segment is then checked for the beginning of a message.
     is_lost: bool,
 }
 
-/// All directions of all connections.
+/// Both directions of all connections.
 #[derive(Debug)]
 pub(super) struct Streams {
     streams: HashMap<(SocketAddr, SocketAddr), Stream, FixedState>,
@@ -44,7 +44,7 @@ impl Default for Streams {
 }
 
 impl Streams {
-    /// Takes a segment, and gives the messages that it makes whole.
+    /// Handles a segment and passes the messages that it completes to `each`.
     pub(super) fn handle(&mut self, segment: Segment<'_>, skipped: &mut SkipCounts, mut each: impl FnMut(&[u8])) {
         let key = (segment.source, segment.destination);
         if self.streams.len() >= MAX_STREAMS && !self.streams.contains_key(&key) {
@@ -55,7 +55,7 @@ impl Streams {
         }
         let stream = self.streams.entry(key).or_default();
         if segment.is_syn {
-            // The same ports may be used again.
+            // The ports may be reused.
             stream.flush(skipped, &mut each);
             *stream = Stream { next: Some(segment.sequence.wrapping_add(1)), ..Stream::default() };
             return;
@@ -67,7 +67,7 @@ impl Streams {
         }
     }
 
-    /// The end of the capture: what waits for bytes that are missing is read without them.
+    /// Ends the capture: segments that wait for missing bytes are read without them.
     pub(super) fn finish(mut self, skipped: &mut SkipCounts, mut each: impl FnMut((SocketAddr, SocketAddr), &[u8])) {
         let mut all: Vec<_> = self.streams.drain().collect();
         all.sort_by_key(|(key, _)| *key);
@@ -84,7 +84,7 @@ impl Stream {
         }
         let next = *self.next.get_or_insert(segment.sequence);
         let ahead = segment.sequence.wrapping_sub(next);
-        // More than half of all numbers ahead is behind.
+        // More than half of the sequence space ahead means behind.
         if ahead < 1 << 31 {
             if ahead == 0 {
                 self.append(segment.bytes, skipped, each);
@@ -106,7 +106,7 @@ impl Stream {
         }
     }
 
-    /// Appends segments whose turn has come.
+    /// Appends waiting segments that are in order.
     fn catch_up(&mut self, skipped: &mut SkipCounts, each: &mut impl FnMut(&[u8])) {
         loop {
             let Some(next) = self.next else { return };
@@ -129,7 +129,7 @@ impl Stream {
         }
     }
 
-    /// Goes on behind a gap.
+    /// Skips a gap.
     fn jump(&mut self, skipped: &mut SkipCounts, each: &mut impl FnMut(&[u8])) {
         let Some(next) = self.next else { return };
         let Some(nearest) = self.waiting.keys().copied().min_by_key(|sequence| sequence.wrapping_sub(next)) else {
@@ -142,7 +142,7 @@ impl Stream {
         self.catch_up(skipped, each);
     }
 
-    /// No more segments come.
+    /// Reads the waiting segments and drops an incomplete message, at the end of the stream.
     fn flush(&mut self, skipped: &mut SkipCounts, each: &mut impl FnMut(&[u8])) {
         while !self.waiting.is_empty() {
             self.jump(skipped, each);
@@ -153,11 +153,11 @@ impl Stream {
         }
     }
 
-    /// The next bytes of the stream.
+    /// Appends the next bytes of the stream.
     fn append(&mut self, bytes: &[u8], skipped: &mut SkipCounts, each: &mut impl FnMut(&[u8])) {
         self.next = self.next.map(|next| next.wrapping_add(u32::try_from(bytes.len()).unwrap_or(0)));
         if self.is_lost {
-            // In the middle of what is no SIP, or of a message whose beginning is missing.
+            // Inside data that is not SIP, or inside a message whose beginning is missing.
             if !may_begin(bytes) {
                 return;
             }
@@ -186,7 +186,7 @@ impl Stream {
     }
 }
 
-/// Whether a message may begin so: a token and a blank, or `SIP/2.0`.
+/// Returns whether a message may begin like this: with a token and a space, or with `SIP/2.0`.
 fn may_begin(bytes: &[u8]) -> bool {
     let word = bytes.iter().take_while(|byte| byte.is_ascii_graphic()).count();
     let is_token = bytes.iter().take(word).all(|byte| byte.is_ascii_alphanumeric() || b"-.!%*_+`'~/".contains(byte));

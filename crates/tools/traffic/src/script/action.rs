@@ -1,42 +1,43 @@
-//! What a session does beside sending and waiting: variables, taken from messages or computed, and tests of them.
+//! What a session does besides sending and waiting: variables that are extracted from messages or computed, and tests
+//! of them.
 
 use std::sync::Arc;
 
 use crate::sipp::Table;
 
-/// A session's variable, by its number.
+/// Index of a session's variable.
 pub type Variable = u16;
 
-/// Where an [`Action::Find`] looks.
+/// Where an [`Action::Find`] searches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In the whole message.
+    /// Whole message.
     Message,
-    /// In the body.
+    /// Body.
     Body,
-    /// In the values of a header field, in any case, long or compact.
+    /// Values of a header field, by its long or compact name in any case.
     Header(String),
-    /// In another variable.
+    /// Another variable.
     Variable(Variable),
 }
 
-/// A value in a computation.
+/// Value in a computation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operand {
     /// A number.
     Number(f64),
-    /// A text.
+    /// Text.
     Text(String),
-    /// A variable's value.
+    /// Value of a variable.
     Variable(Variable),
-    /// A number drawn from this law of the script at each use.
+    /// Number drawn from this law of the script at each use.
     Law(u16),
 }
 
-/// One action.
+/// An action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Puts a value into a variable.
+    /// Sets a variable.
     Assign(Variable, Operand),
     /// Adds to a variable.
     Add(Variable, Operand),
@@ -44,126 +45,127 @@ pub enum Action {
     Subtract(Variable, Operand),
     /// Multiplies a variable.
     Multiply(Variable, Operand),
-    /// Divides a variable; by zero it stays as it is.
+    /// Divides a variable; division by zero leaves it unchanged.
     Divide(Variable, Operand),
-    /// Puts the text that this template of the script gives into a variable.
+    /// Sets a variable to the text of this template of the script.
     Text(Variable, u16),
     /// Searches with a regular expression.
     Match(Box<super::Match>),
-    /// Puts 1 or nothing into `into`, as a relation of two numbers holds or not.
+    /// Sets `into` to 1 if two numbers satisfy the relation, else unsets it.
     Relate {
-        /// Where it goes.
+        /// Result.
         into: Variable,
-        /// The left side.
+        /// Left side.
         left: Variable,
-        /// What must hold.
+        /// Relation.
         relation: Relation,
-        /// The right side.
+        /// Right side.
         right: Operand,
     },
-    /// Puts -1, 0 or 1 into `into`, as the left text comes before the right, is it, or comes behind it. The right one is a
-    /// template of the script.
+    /// Sets `into` to -1, 0 or 1 if the left text is less than, equal to or greater than the right one. The right one
+    /// is a template of the script.
     Order {
-        /// Where it goes.
+        /// Result.
         into: Variable,
-        /// The left text.
+        /// Left text.
         left: Variable,
-        /// The right text.
+        /// Right text.
         right: u16,
     },
-    /// Puts the number that a variable's text is into another; 0 where it is none.
+    /// Sets a variable to the number in another one's text; 0 if that is no number.
     Number {
-        /// Where it goes.
+        /// Result.
         into: Variable,
-        /// The text.
+        /// Text.
         from: Variable,
     },
-    /// Escapes a text as in URIs (RFC 3986 §2.1).
+    /// Percent-encodes a text as in URIs (RFC 3986 §2.1).
     Escape(Variable),
-    /// Undoes that.
+    /// Decodes a percent-encoded text.
     Unescape(Variable),
-    /// Puts the wall time into two variables.
+    /// Sets two variables to the wall time.
     WallTime {
         /// Seconds since 1970.
         seconds: Variable,
-        /// And microseconds.
+        /// Microseconds.
         micros: Variable,
     },
-    /// Puts the time as a text into a variable.
+    /// Sets a variable to the time as text.
     Clock {
-        /// Where it goes.
+        /// Result.
         into: Variable,
-        /// How it is written.
+        /// Format.
         form: ClockForm,
     },
-    /// Puts the number of the line of an injection file that this call gets into a variable.
+    /// Sets a variable to the number of the line of an injection file that this call gets.
     Line {
-        /// Where it goes.
+        /// Result.
         into: Variable,
-        /// The file.
+        /// File.
         table: Arc<Table>,
     },
-    /// Puts a cell of an injection file into a variable.
+    /// Sets a variable to a cell of an injection file.
     Cell {
-        /// Where it goes.
+        /// Result.
         into: Variable,
-        /// The file.
+        /// File.
         table: Arc<Table>,
-        /// The line, from 0.
+        /// Line, from 0.
         line: Operand,
-        /// The column, from 0.
+        /// Column, from 0.
         column: u16,
     },
-    /// Writes the text that this template of the script gives to the run's log.
+    /// Writes the text of this template of the script to the run's log.
     LogTemplate(u16),
-    /// Ends the call or the run; actions behind it are not done.
+    /// Ends the call or the run; later actions are skipped.
     Stop(Stop),
-    /// Finds the first text between `after` and `before` (either may be empty: from the start, to the end) and puts it
-    /// into a variable, or nothing into it where there is none. Regular expressions are to be translated to this where they
-    /// can, and are a variant of their own else.
+    /// Sets a variable to the first text between `after` and `before` (either may be empty: from the start, to the
+    /// end), or unsets it if there is none. Simple regular expressions are translated to this; others have a variant
+    /// of their own.
     Find {
-        /// Where to look.
+        /// Where to search.
         place: Place,
-        /// What stands before it.
+        /// Text before the match.
         after: String,
-        /// What ends it; empty is the end of the line.
+        /// Text after the match; empty means the end of the line.
         before: String,
-        /// Where it goes.
+        /// Result.
         into: Variable,
-        /// Whether the call fails where it is not found.
+        /// Whether the call fails if nothing is found.
         must: bool,
     },
-    /// Puts into a variable (1 or nothing) whether a condition holds.
+    /// Sets a variable to 1 if a condition holds, else unsets it.
     Test(Variable, Condition),
-    /// Writes a variable to the run's log, with the text before it.
+    /// Writes a text, followed by a variable, to the run's log.
     Log(String, Option<Variable>),
-    /// Counts whether the response just received has the status that a record says; without a response, 0 is counted.
+    /// Compares the status of the response just received with the recorded one and counts the result; without a
+    /// response the status is 0.
     Compare {
-        /// The method of the request.
+        /// Method of the request.
         verb: super::MethodId,
-        /// The status in the record; 0 where the record has no answer.
+        /// Recorded status; 0 if the record has no response.
         recorded: u16,
     },
-    /// Begins to measure the time that is called so.
+    /// Starts the timer with this number.
     BeginTimer(u8),
-    /// Ends measuring it; reports have its histogram.
+    /// Stops it; reports contain its histogram.
     EndTimer(u8),
 }
 
-/// Something that holds of a session or not.
+/// Condition on a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// The variable has a value that is not empty.
+    /// The variable has a non-empty value.
     Set(Variable),
     /// The variable has no value.
     Unset(Variable),
-    /// The variable compares so with a number.
+    /// The variable has this order relative to a number.
     Compares(Variable, std::cmp::Ordering, i64),
-    /// The variable is this text.
+    /// The variable equals this text.
     Is(Variable, String),
 }
 
-/// How two numbers compare.
+/// Relation of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is what its name says")]
 pub enum Relation {
@@ -175,7 +177,7 @@ pub enum Relation {
     AtMost,
 }
 
-/// How a time is written.
+/// Format of a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockForm {
     /// Milliseconds since the run began.
@@ -191,8 +193,8 @@ pub enum ClockForm {
 pub enum Stop {
     /// The call, which counts as failed.
     Call,
-    /// The run: no more calls begin; those that run are carried to their end.
+    /// The run: no more calls begin; those in progress are completed.
     Gracefully,
-    /// The run, at once.
+    /// The run, immediately.
     Now,
 }

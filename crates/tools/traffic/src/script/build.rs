@@ -1,25 +1,25 @@
-//! Making scripts: steps by name of their labels, checked and completed when they are built.
+//! Construction of scripts: steps that refer to labels, checked and completed when the script is built.
 
 use super::{Action, Ending, Expect, Extract, Kind, Pattern, Policy, Script, Step, StepIndex, Template, TemplateError};
 use crate::law::Law;
 
-/// A place in a script that is being made, maybe one that is still to come.
+/// A label in a script under construction; it may be placed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Label(u16);
 
 /// Why a script cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptError {
-    /// A message is not one.
+    /// A message is invalid.
     Template {
-        /// Which, from 1.
+        /// Number of the message, from 1.
         number: usize,
-        /// What is wrong.
+        /// Error in the message.
         error: TemplateError,
     },
-    /// A mark that something goes to was never placed.
+    /// A label that a step refers to was never placed.
     NoSuchPlace,
-    /// More steps, messages, expected messages, laws or actions than 65,535.
+    /// More than 65,535 steps, messages, expected messages, laws or actions.
     TooLong,
 }
 
@@ -27,7 +27,7 @@ impl std::fmt::Display for ScriptError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Template { number, error } => write!(f, "message {number}: {error}"),
-            Self::NoSuchPlace => f.write_str("a step goes to a place that does not exist"),
+            Self::NoSuchPlace => f.write_str("a step refers to a label that was never placed"),
             Self::TooLong => f.write_str("a script has at most 65,535 steps, messages and laws"),
         }
     }
@@ -35,8 +35,8 @@ impl std::fmt::Display for ScriptError {
 
 impl std::error::Error for ScriptError {}
 
-/// Makes a [`Script`], step after step. Places are [`Mark`]s: [`mark`](Self::mark) makes one, [`place`](Self::place) puts
-/// it before the next step; they may be gone to before they are placed.
+/// Builds a [`Script`] step by step. [`label`](Self::label) creates a [`Label`], [`place_label`](Self::place_label)
+/// puts it before the next step. Steps may refer to labels that are not placed yet.
 #[derive(Debug)]
 pub struct ScriptBuilder {
     script: Script,
@@ -44,21 +44,21 @@ pub struct ScriptBuilder {
     error: Option<ScriptError>,
 }
 
-/// A message that is waited for, before it is built: see [`Expect`].
+/// An expected message before it is built: see [`Expect`].
 #[derive(Clone, Debug)]
 pub struct ExpectBuilder {
-    /// Which message.
+    /// Messages that match.
     pub what: Pattern,
-    /// What is taken from it.
+    /// What to extract from the message.
     pub takes: Extract,
-    /// Where to go; `None` waits on.
+    /// Next step; `None` continues to wait.
     pub to: Option<Label>,
-    /// What else is done.
+    /// Further actions.
     pub actions: Vec<Action>,
 }
 
 impl ScriptBuilder {
-    /// An empty script.
+    /// Creates an empty script.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let script = Script {
@@ -76,7 +76,7 @@ impl ScriptBuilder {
         Self { script, marks: Vec::new(), error: None }
     }
 
-    /// Another name.
+    /// Sets another name.
     pub fn name(&mut self, name: &str) -> &mut Self {
         name.clone_into(&mut self.script.name);
         self
@@ -88,25 +88,26 @@ impl ScriptBuilder {
         self
     }
 
-    /// Sets by which class of callees' scripts it is answered, or which class of callers' it answers.
+    /// Sets the class: for a caller, the class of callees' scripts that answers it; for a callee, the class of
+    /// callers that it answers.
     pub fn class(&mut self, class: u8) -> &mut Self {
         self.script.class = class;
         self
     }
 
-    /// That the other party cancels is how it should end.
+    /// Makes a cancellation by the other party the expected ending.
     pub fn ends_cancelled(&mut self) -> &mut Self {
         self.script.ends_cancelled = true;
         self
     }
 
-    /// A place that is still to be placed.
+    /// Creates a label that is still to be placed.
     pub fn label(&mut self) -> Label {
         self.marks.push(None);
         Label(narrow(self.marks.len() - 1, &mut self.error))
     }
 
-    /// Puts `mark` before the next step.
+    /// Places `mark` before the next step.
     pub fn place_label(&mut self, mark: Label) -> &mut Self {
         let at = narrow(self.script.steps.len(), &mut self.error);
         if let Some(slot) = self.marks.get_mut(usize::from(mark.0)) {
@@ -115,25 +116,25 @@ impl ScriptBuilder {
         self
     }
 
-    /// A message to be sent more than once.
+    /// Adds a message that several steps send.
     pub fn template(&mut self, template: Template) -> u16 {
         self.script.templates.push(template);
         narrow(self.script.templates.len() - 1, &mut self.error)
     }
 
-    /// A law, by its number.
+    /// Adds a law and returns its index.
     pub fn law(&mut self, law: Law) -> u16 {
         self.script.laws.push(law);
         narrow(self.script.laws.len() - 1, &mut self.error)
     }
 
-    /// A new variable.
+    /// Adds a variable.
     pub fn variable(&mut self) -> u16 {
         self.script.variables += 1;
         self.script.variables - 1
     }
 
-    /// Sends `text`; requests but ACK, and 2xx to INVITE, are repeated until they are answered.
+    /// Sends `text`; requests except ACK, and 2xx to INVITE, are retransmitted until they are answered.
     pub fn send(&mut self, text: &str) -> &mut Self {
         match Template::compile(text) {
             Ok(template) => {
@@ -148,7 +149,7 @@ impl ScriptBuilder {
         }
     }
 
-    /// Sends a message that was made before.
+    /// Sends a message that was added before.
     pub fn send_template(&mut self, template: u16, repeat: bool) -> &mut Self {
         let kind = self.script.templates.get(usize::from(template)).map(Template::kind);
         let repeat = repeat
@@ -160,12 +161,12 @@ impl ScriptBuilder {
         self.step(Step::Send { template, repeat })
     }
 
-    /// Waits for one of several messages; a place of `None` waits on.
+    /// Waits for one of several messages; a label of `None` continues to wait.
     pub fn wait(&mut self, expects: &[(Pattern, Extract, Option<Label>)]) -> &mut Self {
         self.wait_with(expects, None)
     }
 
-    /// As [`wait`](Self::wait), for a time that a law gives at most.
+    /// Works as [`wait`](Self::wait), with a timeout drawn from a law.
     pub fn wait_with(
         &mut self,
         expects: &[(Pattern, Extract, Option<Label>)],
@@ -181,7 +182,7 @@ impl ScriptBuilder {
         self.step(Step::Wait { expects, timeout: timeout.map(|(law, mark)| (law, mark.0)) })
     }
 
-    /// As [`wait_with`](Self::wait_with), with actions.
+    /// Works as [`wait_with`](Self::wait_with), with actions.
     pub fn wait_for(&mut self, awaited: &[ExpectBuilder], timeout: Option<(u16, Label)>) -> &mut Self {
         let start = narrow(self.script.expects.len(), &mut self.error);
         for ExpectBuilder { what, takes, to, actions } in awaited {
@@ -192,7 +193,7 @@ impl ScriptBuilder {
         self.step(Step::Wait { expects: start..end, timeout: timeout.map(|(law, mark)| (law, mark.0)) })
     }
 
-    /// The actions that the last expected message has; for [`Expect::actions`].
+    /// Sets the actions of the last expected message, for [`Expect::actions`].
     pub fn on_last_expect(&mut self, actions: &[Action]) -> &mut Self {
         let range = self.actions(actions);
         if let Some(expect) = self.script.expects.last_mut() {
@@ -201,28 +202,28 @@ impl ScriptBuilder {
         self
     }
 
-    /// Pauses for a time that a law gives.
+    /// Pauses for a time drawn from a law.
     pub fn pause(&mut self, law: Law) -> &mut Self {
         let law = self.law(law);
         self.step(Step::Pause { law })
     }
 
-    /// Goes to `mark`.
+    /// Jumps to `mark`.
     pub fn jump(&mut self, mark: Label) -> &mut Self {
         self.step(Step::Jump { to: mark.0 })
     }
 
-    /// Goes to `mark` in a share (0 to 1) of all cases.
+    /// Jumps to `mark` with a probability from 0 to 1.
     pub fn chance(&mut self, part: f64, mark: Label) -> &mut Self {
         self.step(Step::Chance { share: super::share(part), to: mark.0 })
     }
 
-    /// Goes to `mark` where `condition` holds.
+    /// Jumps to `mark` if `condition` holds.
     pub fn when(&mut self, condition: super::Condition, mark: Label) -> &mut Self {
         self.step(Step::If { condition, to: mark.0 })
     }
 
-    /// Acts.
+    /// Runs actions.
     pub fn act(&mut self, actions: &[Action]) -> &mut Self {
         let actions = self.actions(actions);
         self.step(Step::Actions { actions })
@@ -238,7 +239,7 @@ impl ScriptBuilder {
         self.step(Step::End(ending))
     }
 
-    /// A step as it is; places in it are marks' numbers.
+    /// Adds a step as it is; its step indexes are numbers of labels.
     pub(crate) fn step(&mut self, step: Step) -> &mut Self {
         self.script.steps.push(step);
         self
@@ -250,7 +251,7 @@ impl ScriptBuilder {
         start..narrow(self.script.actions.len(), &mut self.error)
     }
 
-    /// Resolves the places and finds out which received messages must be kept.
+    /// Resolves the labels and determines which received messages must be kept.
     ///
     /// # Errors
     /// [`ScriptError`].
@@ -286,11 +287,11 @@ fn narrow(value: usize, error: &mut Option<ScriptError>) -> u16 {
     })
 }
 
-/// For each expected message: may a step that needs it be reached after time has passed and before another message takes
-/// its place? A 2xx that is repeated until its ACK is such a step, too.
+/// Sets `copy` for each expected message that a step may need after time has passed and before another message
+/// replaces it. A 2xx that is repeated until its ACK is such a step, too.
 fn keep_what_is_needed(script: &mut Script) {
     let count = script.steps.len();
-    // needs[i]: step i or one behind it uses the last message.
+    // needs[i]: step i or a later one uses the last message.
     let mut needs = vec![false; count + 1];
     let at = |needs: &[bool], index: u16| needs.get(usize::from(index)).copied().unwrap_or(false);
     loop {
@@ -302,7 +303,7 @@ fn keep_what_is_needed(script: &mut Script) {
                 Step::Jump { to } => at(&needs, *to),
                 Step::Chance { to, .. } | Step::If { to, .. } => at(&needs, *to) || next,
                 Step::Wait { timeout, expects } => {
-                    // Another message takes its place, unless it only makes the session wait on.
+                    // Another message replaces it, unless that only continues the wait.
                     let _ = expects;
                     timeout.is_some_and(|(_, to)| at(&needs, to))
                 }
@@ -348,7 +349,7 @@ fn keep_what_is_needed(script: &mut Script) {
     }
 }
 
-/// Whether a step uses the last message.
+/// Returns whether a step uses the last message.
 fn uses_last(script: &Script, step: &Step) -> bool {
     let of_template = |number: &u16| script.templates.get(usize::from(*number)).is_some_and(Template::uses_last);
     match step {
@@ -368,7 +369,7 @@ fn uses_last(script: &Script, step: &Step) -> bool {
     }
 }
 
-/// Whether time may pass between `from` and a step that uses the last message; said rather too often than too seldom.
+/// Returns whether time may pass between `from` and a step that uses the last message; errs on the side of true.
 fn waits_before_use(script: &Script, from: StepIndex) -> bool {
     let mut index = usize::from(from);
     let mut seen_pause = false;

@@ -1,7 +1,7 @@
-//! Regular expressions over messages. They are POSIX's extended ones (as SIPp's scenarios have them), matched in time that is
-//! linear in the message: a dot matches line ends too, `^` and `$` are the ends of what is searched.
+//! Regular expressions over messages. They are POSIX extended ones (as in SIPp's scenarios), matched in time linear
+//! in the message. A dot matches line ends too; `^` and `$` are the ends of the searched text.
 //!
-//! Two things differ from POSIX: of alternatives the first that fits is taken, not the longest; and there are no
+//! Two things differ from POSIX: the first matching alternative is taken, not the longest; and there are no
 //! back-references, which linear time does not allow.
 
 use std::fmt;
@@ -12,12 +12,12 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::{Place, Variable};
 
-/// The memory that a compiled expression may take.
+/// Maximum memory of a compiled expression.
 const MAX_COMPILED_BYTES: usize = 1 << 20;
-/// The length of an expression's text.
+/// Maximum length of an expression's text.
 const MAX_TEXT_BYTES: usize = 8_192;
 
-/// A regular expression, with its text.
+/// A regular expression with its text.
 #[derive(Clone)]
 pub struct PosixRegex {
     regex: Regex,
@@ -25,7 +25,7 @@ pub struct PosixRegex {
 }
 
 impl PosixRegex {
-    /// Compiles an extended regular expression of POSIX.
+    /// Compiles a POSIX extended regular expression.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -44,13 +44,13 @@ impl PosixRegex {
         Ok(Self { regex, text: text.to_owned() })
     }
 
-    /// Whether it is found in `text`.
+    /// Returns whether `text` contains a match.
     #[must_use]
     pub fn is_in(&self, text: &[u8]) -> bool {
         self.regex.is_match(text)
     }
 
-    /// How many groups it has, the whole included.
+    /// Returns the number of groups, including the whole match.
     #[must_use]
     pub fn groups(&self) -> usize {
         self.regex.captures_len()
@@ -69,37 +69,37 @@ impl PartialEq for PosixRegex {
     }
 }
 
-/// What a search is for beside its groups.
+/// What a search checks besides setting groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Check {
-    /// Nothing: the call goes on either way.
+    /// Nothing; the call continues either way.
     #[default]
     None,
-    /// The call fails where the expression is not found.
+    /// The call fails without a match.
     Found,
-    /// The call fails where it is found.
+    /// The call fails on a match.
     NotFound,
 }
 
 /// A search with a regular expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Match {
-    /// What is searched for.
+    /// Expression.
     pub pattern: PosixRegex,
-    /// Where.
+    /// Where to search.
     pub place: Place,
-    /// In which field of that name, from 1; only for [`Place::Header`].
+    /// Which field of that name, from 1; only for [`Place::Header`].
     pub occurrence: u16,
-    /// Where the groups go: the whole first, then the groups in order. Where nothing is found they stay as they are; a group
-    /// that took no part becomes an empty text.
+    /// Variables for the whole match and then the groups in order. Without a match they stay unchanged; a group that
+    /// took no part becomes an empty text.
     pub into: Vec<Variable>,
-    /// Whether the call fails by it.
+    /// When the call fails.
     pub check: Check,
 }
 
 impl Match {
-    /// Searches in `text`, which is what [`place`](Self::place) says (or `None`, where that does not exist), and gives the
-    /// groups to `set`; false where the call fails.
+    /// Searches `text`, the part that [`place`](Self::place) selects (`None` if that does not exist), and passes the
+    /// groups to `set`; returns false if the call fails.
     pub fn search(&self, text: Option<&[u8]>, mut set: impl FnMut(Variable, &[u8])) -> bool {
         let is_found = match text {
             None => false,
@@ -122,8 +122,8 @@ impl Match {
     }
 }
 
-/// The value of the `occurrence`-th (from 1) field called `name`, in any case, long or compact, without white space around
-/// it; folded lines belong to it.
+/// Returns the value of the `occurrence`-th (from 1) field with this name, long or compact, in any case. Surrounding
+/// white space is removed; folded lines are included.
 #[must_use]
 pub fn field_value<'a>(message: &'a [u8], name: &str, occurrence: u16) -> Option<&'a [u8]> {
     let known = strowger_message::HeaderName::from_bytes(name.as_bytes());
@@ -132,7 +132,7 @@ pub fn field_value<'a>(message: &'a [u8], name: &str, occurrence: u16) -> Option
         known => strowger_message::HeaderName::from_bytes(got) == known,
     };
     let mut left = occurrence.max(1);
-    // Behind the first line.
+    // Skips the first line.
     let mut at = memchr::memchr(b'\n', message)? + 1;
     loop {
         let rest = message.get(at..)?;
@@ -152,7 +152,7 @@ pub fn field_value<'a>(message: &'a [u8], name: &str, occurrence: u16) -> Option
     }
 }
 
-/// The bytes of the first line and of those that continue it.
+/// Returns the length of the first line with its continuation lines.
 fn field_length(text: &[u8]) -> usize {
     for end in memchr::memchr_iter(b'\n', text) {
         let continues = matches!(text.get(end + 1), Some(b' ' | b'\t'))
@@ -164,7 +164,7 @@ fn field_length(text: &[u8]) -> usize {
     text.len()
 }
 
-/// The body of a message.
+/// Returns the body of a message.
 #[must_use]
 pub fn body_of(message: &[u8]) -> &[u8] {
     let crlf = memchr::memmem::find(message, b"\r\n\r\n").map(|at| at + 4);
@@ -172,13 +172,13 @@ pub fn body_of(message: &[u8]) -> &[u8] {
     start.and_then(|start| message.get(start..)).unwrap_or(&[])
 }
 
-/// Only the last line of the library's message, which says what is wrong; those before draw the expression.
+/// Returns only the last line of the library's message, which names the error; the lines before draw the expression.
 fn brief(error: &regex::Error) -> String {
     let text = error.to_string();
     text.lines().last().unwrap_or(&text).trim().trim_start_matches("error: ").to_owned()
 }
 
-/// Rewrites POSIX's form to the library's.
+/// Translates POSIX syntax to the library's.
 fn translate(text: &str) -> Result<String, String> {
     let mut out = String::with_capacity(text.len() + 8);
     let mut rest = text.chars().peekable();
@@ -187,17 +187,17 @@ fn translate(text: &str) -> Result<String, String> {
         match c {
             '[' => bracket(&mut rest, &mut out)?,
             '\\' => match rest.next() {
-                None => return Err("a backslash stands at its end".to_owned()),
+                None => return Err("it ends with a single backslash".to_owned()),
                 Some('1'..='9') => {
                     return Err("back-references (\\1) are not supported; match twice instead".to_owned());
                 }
-                // GNU's own.
+                // GNU extensions.
                 Some(c @ ('w' | 'W' | 's' | 'S' | 'b' | 'B' | '<' | '>')) => out.extend(['\\', c]),
                 Some('`') => out.push_str("\\A"),
                 Some('\'') => out.push_str("\\z"),
                 Some(c) => literal(c, &mut out),
             },
-            // The library reads (?…) as flags, which POSIX does not know.
+            // The library reads (?…) as flags, which POSIX does not have.
             '(' if rest.peek() == Some(&'?') => return Err("'(?' is Perl's; POSIX has no such groups".to_owned()),
             '*' | '+' | '?' if is_start => literal(c, &mut out),
             '*' | '+' | '?' => out.push(repetition(c, &mut rest)),
@@ -206,7 +206,7 @@ fn translate(text: &str) -> Result<String, String> {
                     out.push('{');
                     out.extend(rest.by_ref().take(length));
                     if let Some(c @ ('*' | '+' | '?')) = rest.peek() {
-                        return Err(format!("'{c}' repeats what is repeated; put the first into parentheses"));
+                        return Err(format!("'{c}' repeats a repetition; put the first one into parentheses"));
                     }
                 }
                 None => literal(c, &mut out),
@@ -219,7 +219,8 @@ fn translate(text: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// One repetition for all that stand in a row: POSIX repeats what is repeated, where the library would be lazy.
+/// Returns a single operator for several repetitions in a row. POSIX nests them, while the library would make them
+/// lazy.
 fn repetition(first: char, rest: &mut Peekable<Chars<'_>>) -> char {
     let mut all = first;
     while let Some(next) = rest.next_if(|c| matches!(c, '*' | '+' | '?')) {
@@ -230,7 +231,7 @@ fn repetition(first: char, rest: &mut Peekable<Chars<'_>>) -> char {
     all
 }
 
-/// The length of a count and its closing brace: `2}`, `2,}`, `2,5}`.
+/// Returns the length of a count with its closing brace: `2}`, `2,}`, `2,5}`.
 fn count(rest: &str) -> Option<usize> {
     let inner = rest.split_once('}')?.0;
     let is_count = inner.starts_with(|c: char| c.is_ascii_digit())
@@ -239,7 +240,8 @@ fn count(rest: &str) -> Option<usize> {
     is_count.then_some(inner.len() + 1)
 }
 
-/// A bracket expression, behind its `[`: backslashes are themselves there, and what the library would read as operators.
+/// Translates a bracket expression after its `[`. In it, backslashes and characters that are operators for the
+/// library are literal.
 fn bracket(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), String> {
     out.push('[');
     if rest.next_if_eq(&'^').is_some() {
@@ -254,14 +256,15 @@ fn bracket(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), Strin
                 let class: String = rest.by_ref().take_while(|c| *c != ']').collect();
                 let known = class.strip_prefix(':').and_then(|class| class.strip_suffix(':'));
                 let known = known.filter(|name| CLASSES.contains(name));
-                let name = known
-                    .ok_or_else(|| format!("'[{class}]' is no class of characters; they are {}", CLASSES.join(", ")))?;
+                let name = known.ok_or_else(|| {
+                    format!("'[{class}]' is no character class; the classes are {}", CLASSES.join(", "))
+                })?;
                 out.push_str(&format!("[:{name}:]"));
             }
             '[' if matches!(rest.peek(), Some('.' | '=')) => {
                 return Err("collating elements ([. .], [= =]) are not supported".to_owned());
             }
-            // A range stays one; a hyphen at either end is itself.
+            // A range stays a range; a hyphen at either end is literal.
             '-' if !is_first && rest.peek() != Some(&']') => out.push('-'),
             c if c.is_alphanumeric() || c == ' ' => out.push(c),
             c => literal(c, out),
@@ -272,12 +275,12 @@ fn bracket(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), Strin
     Ok(())
 }
 
-/// POSIX's classes.
+/// POSIX character classes.
 const CLASSES: [&str; 12] =
     ["alnum", "alpha", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "xdigit"];
 
 fn literal(c: char, out: &mut String) {
-    // The library reads \< and \> as the ends of words.
+    // The library reads \< and \> as word boundaries.
     if c.is_ascii_punctuation() && !matches!(c, '<' | '>') {
         out.push('\\');
     }
@@ -325,7 +328,7 @@ mod tests {
             ("(a)\\1", "back-references"),
             ("a\\", "backslash"),
             ("[a", "not closed"),
-            ("[[:foo:]]", "no class"),
+            ("[[:foo:]]", "no character class"),
             ("(?i)a", "Perl"),
             ("(a", "unclosed group"),
             ("a{2}*", "parentheses"),

@@ -1,16 +1,16 @@
-//! What one end of a call does, as data: a [`Script`] is a list of [`Step`]s that a session walks through.
+//! Behaviour of one end of a call, as data: a [`Script`] is a list of [`Step`]s that a session runs.
 //!
-//! A session holds only where it is in its script and the few values that messages are made of; the messages themselves
-//! are [`Template`]s, written anew each time they are sent, retransmissions included. So a call in progress costs a few
-//! hundred bytes, and nothing is copied but the message that leaves, once.
+//! A session stores only its position in the script and the few values that messages contain. Messages are
+//! [`Template`]s, rendered each time they are sent, also for retransmissions. A call in progress therefore takes a
+//! few hundred bytes, and only the outgoing message is copied, once.
 //!
 //! ```text
 //! Send ─► Wait ─┬─ an Expect matches ─► its actions, then its step (or stay)
 //!               └─ time is up ────────► the step of the time-out
-//! Pause, Chance, When, Act, Start, Jump, End
+//! Pause, Chance, If, Actions, Start, Jump, End
 //! ```
 //!
-//! Scripts are made by a [`ScriptBuilder`], by hand (the workloads) or from SIPp's XML.
+//! A [`ScriptBuilder`] creates scripts, by hand (the workloads) or from SIPp's XML.
 
 mod action;
 mod build;
@@ -29,7 +29,7 @@ use strowger_message::Method;
 
 use crate::law::Law;
 
-/// Where a step stands in its script.
+/// Index of a step in its script.
 pub type StepIndex = u16;
 
 /// A method as a number; those that have no number of their own are [`MethodId::Other`].
@@ -55,7 +55,7 @@ pub enum MethodId {
 }
 
 impl MethodId {
-    /// All of them, in the order of their numbers.
+    /// All methods, in the order of their numbers.
     pub const ALL: [Self; 15] = [
         Self::Invite,
         Self::Ack,
@@ -74,7 +74,7 @@ impl MethodId {
         Self::Other,
     ];
 
-    /// The number of `method`.
+    /// Returns the number of `method`.
     #[must_use]
     pub fn of(method: Method<'_>) -> Self {
         match method {
@@ -96,7 +96,7 @@ impl MethodId {
         }
     }
 
-    /// The name, as in a request line.
+    /// Returns the name, as in a request line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -118,62 +118,63 @@ impl MethodId {
         }
     }
 
-    /// Whether a request of this method inside a dialog gives it a transaction number of its own: all but ACK and CANCEL,
-    /// which repeat their INVITE's.
+    /// Returns whether a request of this method takes a new CSeq inside a dialog: all but ACK and CANCEL, which
+    /// repeat that of their INVITE.
     #[must_use]
     pub const fn takes_number(self) -> bool {
         !matches!(self, Self::Ack | Self::Cancel)
     }
 }
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A request.
+    /// Request.
     Request(MethodId),
-    /// A response and its status.
+    /// Response with its status.
     Response(u16),
-    /// Bytes that are no SIP, sent as they are.
+    /// Bytes that are no SIP, sent unchanged.
     Garbage,
 }
 
-/// One end of a call, from its first message to its end.
+/// Script of one end of a call, from its first message to its end.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// Shown in reports.
+    /// Name in reports.
     pub name: String,
-    /// The steps; step 0 is the first. A session that runs past the last one has ended well.
+    /// Steps; step 0 is the first. A session that runs past the last one has succeeded.
     pub steps: Vec<Step>,
-    /// What [`Step::Wait`]s wait for; each names a range of these.
+    /// Expected messages; each [`Step::Wait`] names a range of them.
     pub expects: Vec<Expect>,
-    /// The messages.
+    /// Messages to send.
     pub templates: Vec<Template>,
-    /// The laws of pauses and time-outs.
+    /// Laws of pauses and timeouts.
     pub laws: Vec<Law>,
     /// What happens beside the messages; expects and [`Step::Actions`] name ranges of these.
     pub actions: Vec<Action>,
-    /// How many variables a session has.
+    /// Number of a session's variables.
     pub variables: u16,
     /// What the engine does by itself.
     pub policy: Policy,
-    /// Which callee's script answers: the one of this class, among those that answer the method. The caller's class is in its
-    /// tag, which proxies leave alone (RFC 3261 §16.6), so that it comes through any of them.
+    /// Class that pairs callers' and callees' scripts: of the scripts that answer the method, the one with the
+    /// caller's class answers. The class is in the caller's tag, which proxies do not change (RFC 3261 §16.6).
     pub class: u8,
-    /// That the other party cancels is how it should end: a session that answered 487 is carried, else it is refused.
+    /// Whether a cancellation by the other party is the expected ending: a session that answered 487 counts as
+    /// carried, else as refused.
     pub ends_cancelled: bool,
 }
 
 /// What the engine does by itself in all calls of a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Requests inside a dialog go where the route set or the peer's contact says, where that is an address; otherwise to
-    /// where the call's first message went (as SIPp does).
+    /// Whether requests inside a dialog follow the route set or the peer's contact, if that is an address. Otherwise
+    /// they go to the destination of the call's first message (as in SIPp).
     pub follow_routes: bool,
-    /// Requests that the script does not wait for are answered: 200 to BYE (which ends the call), CANCEL, OPTIONS, INFO,
-    /// UPDATE, NOTIFY and MESSAGE; 501 to others. Otherwise they are counted as unexpected and fail the call.
+    /// Whether unexpected requests are answered: with 200 for BYE (which ends the call), CANCEL, OPTIONS, INFO,
+    /// UPDATE, NOTIFY and MESSAGE, with 501 for others. Otherwise they count as unexpected and fail the call.
     pub answer_unexpected: bool,
-    /// A final response to an INVITE that the script does not wait for is acknowledged before the call is counted as
-    /// failed, so that the server does not repeat it for half a minute.
+    /// Whether an unexpected final response to an INVITE is acknowledged before the call counts as failed, so that
+    /// the server does not retransmit it for half a minute.
     pub acknowledge_unexpected: bool,
 }
 
@@ -183,129 +184,129 @@ impl Default for Policy {
     }
 }
 
-/// One thing that a session does.
+/// A step of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Writes and sends a message, then goes on at once.
+    /// Sends a message and continues at once.
     Send {
-        /// Which message.
+        /// Index of the message.
         template: u16,
-        /// Whether it is sent again until it is answered (over UDP, and where retransmission is on): requests but ACK, and
-        /// the 2xx to an INVITE until the ACK.
+        /// Whether it is retransmitted until it is answered (over UDP, with retransmission enabled): requests except
+        /// ACK, and the 2xx to an INVITE until the ACK.
         repeat: bool,
     },
     /// Waits for a message.
     Wait {
-        /// What for: the first in this range of [`Script::expects`] that fits is taken.
+        /// Range of [`Script::expects`]; the first one that matches applies.
         expects: Range<u16>,
-        /// How long (a law) and where to go then. Without one, a call waits until retransmissions end (64·T1), or, where
-        /// none are made, until the run's own limit.
+        /// Timeout (a law) and the step to continue at. Without one, a call waits until retransmissions end (64·T1),
+        /// or, without retransmissions, until the run's own limit.
         timeout: Option<(u16, StepIndex)>,
     },
-    /// Does nothing for a time that the law gives. Messages that come meanwhile are handled as unexpected ones.
+    /// Waits for a time drawn from the law. Messages that arrive meanwhile count as unexpected.
     Pause {
-        /// Which of [`Script::laws`].
+        /// Index in [`Script::laws`].
         law: u16,
     },
-    /// As [`Pause`](Self::Pause), for as many milliseconds as a variable says.
+    /// Works as [`Pause`](Self::Pause), for the milliseconds in a variable.
     PauseFor {
-        /// Which variable.
+        /// Variable.
         millis: Variable,
     },
-    /// Goes to another step.
+    /// Jumps to another step.
     Jump {
-        /// Where to.
+        /// Target.
         to: StepIndex,
     },
-    /// Goes to another step in a share of all cases, else on to the next.
+    /// Jumps to another step with a probability.
     Chance {
-        /// The share as a part of 2^32; [`share`] makes it.
+        /// Probability as a part of 2^32; [`share`] computes it.
         share: u32,
-        /// Where to.
+        /// Target.
         to: StepIndex,
     },
-    /// Goes to another step where a variable of the session holds, else on to the next.
+    /// Jumps to another step if a condition on the session holds.
     If {
-        /// What must hold.
+        /// Condition.
         condition: Condition,
-        /// Where to.
+        /// Target.
         to: StepIndex,
     },
-    /// Does something else.
+    /// Runs actions.
     Actions {
-        /// Which of [`Script::actions`].
+        /// Range of [`Script::actions`].
         actions: Range<u16>,
     },
-    /// Goes on as another script of the run, from its first step: the one whose number a variable says.
+    /// Continues with another script of the run, from its first step; a variable holds the number of that script.
     SwitchScript {
-        /// Which variable.
+        /// Variable.
         variable: Variable,
     },
     /// Begins another session of the same user with another script of the run.
     Start {
-        /// Its number in the run's list of scripts.
+        /// Index in the run's list of scripts.
         script: u16,
     },
     /// Ends the session.
     End(Ending),
 }
 
-/// How a session ends.
+/// Result of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ending {
-    /// As it should.
+    /// Success.
     Carried,
-    /// Something that must answer did not, however often it was asked.
+    /// A required answer did not come, despite all retransmissions.
     Lost,
-    /// It was refused with this status; as the ending of a step, 0 is that of the response just received.
+    /// Refused with this status; as the ending of a step, 0 stands for the status of the response just received.
     Refused(u16),
-    /// For another reason.
+    /// Failed for another reason.
     Failed(Failure),
 }
 
 /// Why a session failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
-    /// A message came that the script has no use for.
+    /// A message arrived that the script does not expect.
     Unexpected,
-    /// The script says so.
+    /// The script failed the call.
     Script,
     /// A challenge could not be answered: no password, or an unknown algorithm.
     Challenge,
     /// The connection was closed or could not be opened.
     Connection,
-    /// The script went through too many steps without waiting: it runs in a circle.
+    /// The script ran too many steps without waiting: it loops.
     Loop,
 }
 
-/// A message that is waited for, and what follows from it.
+/// An expected message and what follows from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expect {
-    /// Which message.
+    /// Messages that match.
     pub what: Pattern,
-    /// Where to go; `None` waits on (a provisional response, an optional message).
+    /// Next step; `None` continues to wait (a provisional response, an optional message).
     pub to: Option<StepIndex>,
-    /// What is taken from it.
+    /// What to extract from the message.
     pub extract: Extract,
-    /// What else is done, in order; which of [`Script::actions`].
+    /// Further actions, in order; a range of [`Script::actions`].
     pub actions: Range<u16>,
 }
 
-/// Which messages fit.
+/// Messages that match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
-    /// Responses with a status in `low..=high`; of `method` where one is given.
+    /// Responses with a status in `low..=high`, and of `method` if one is given.
     Response {
-        /// The lowest status.
+        /// Lowest status.
         low: u16,
-        /// The highest status.
+        /// Highest status.
         high: u16,
-        /// The method in CSeq.
+        /// Method in CSeq.
         method: Option<MethodId>,
     },
     /// Requests of this method.
     Request(MethodId),
-    /// Any message at all.
+    /// Any message.
     Any,
 }
 
@@ -317,13 +318,13 @@ impl Pattern {
     /// All other final responses.
     pub const FAILURE: Self = Self::Response { low: 300, high: 699, method: None };
 
-    /// Responses with this status.
+    /// Returns the pattern of responses with this status.
     #[must_use]
     pub const fn status(status: u16) -> Self {
         Self::Response { low: status, high: status, method: None }
     }
 
-    /// Whether a message fits: what it is, and the method in its CSeq.
+    /// Returns whether a message matches, by its kind and the method in its CSeq.
     #[must_use]
     pub fn fits(&self, kind: Kind, cseq: MethodId) -> bool {
         match (*self, kind) {
@@ -338,28 +339,28 @@ impl Pattern {
 }
 
 impl Extract {
-    /// Nothing.
+    /// Extracts nothing.
     pub const NOTHING: Self = Self { dialog: false, challenge: false, copy: false };
-    /// The dialog.
+    /// Extracts the dialog.
     pub const DIALOG: Self = Self { dialog: true, challenge: false, copy: false };
-    /// The challenge.
+    /// Extracts the challenge.
     pub const CHALLENGE: Self = Self { dialog: false, challenge: true, copy: false };
 }
 
-/// What a session takes from a message.
+/// What a session extracts from a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extract {
-    /// The other party (its tag with it), its contact and the route set (RFC 3261 §12.1): for `[peer]`, `[next_url]`,
+    /// The other party with its tag, its contact and the route set (RFC 3261 §12.1): for `[peer]`, `[next_url]`,
     /// `[routes]`.
     pub dialog: bool,
     /// The challenge, for `[authentication]`.
     pub challenge: bool,
-    /// The message itself, because a later step needs it although time passes first. [`ScriptBuilder::build`] finds this
-    /// out; a reply that leaves at once needs no copy.
+    /// The message itself, if a later step needs it after time has passed. [`ScriptBuilder::build`] sets this; a
+    /// response that leaves at once needs no copy.
     pub copy: bool,
 }
 
-/// `part` (0 to 1) as a part of 2^32.
+/// Returns `part` (0 to 1) as a part of 2^32.
 #[must_use]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the range")]
 pub fn share(part: f64) -> u32 {

@@ -1,4 +1,4 @@
-//! Executes actions. What they need of the session and the run comes through [`World`].
+//! Execution of actions. They access the session and the run through [`ActionEnvironment`].
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -6,45 +6,45 @@ use std::time::Duration;
 use super::{Action, ClockForm, Condition, Operand, Place, Relation, Stop, Variable, body_of, field_value};
 use crate::session::Value;
 
-/// The bytes of a variable's text; what is more is cut off.
+/// Maximum length of a variable's text in bytes; longer texts are truncated.
 pub(crate) const MAX_VALUE_BYTES: usize = 65_536;
 
-/// What actions need.
+/// What actions need from the session and the run.
 pub(crate) trait ActionEnvironment {
-    /// The last message (empty where there is none) and the session's variables.
+    /// Returns the last message (empty without one) and the session's variables.
     fn parts(&mut self) -> (&[u8], &mut Vec<Value>);
     /// Appends the text of a template of the script.
     fn render(&mut self, template: u16, out: &mut Vec<u8>);
-    /// A number of a law of the script, in seconds.
+    /// Samples a law of the script, in seconds.
     fn sample(&mut self, law: u16) -> f64;
-    /// The wall time since 1970.
+    /// Returns the wall time since 1970.
     fn wall(&mut self) -> Duration;
-    /// Begins or ends measuring a time.
+    /// Starts or stops a timer.
     fn timer(&mut self, number: u8, begins: bool);
-    /// Compares the response just received with a record's.
+    /// Compares the response just received with the recorded one.
     fn compare(&mut self, verb: super::MethodId, recorded: u16);
     /// Writes to the run's log.
     fn log(&mut self, text: &[u8]);
-    /// Time since the run began.
+    /// Returns the time since the run began.
     fn ticks(&mut self) -> Duration;
-    /// Something random.
+    /// Returns a random number.
     fn random(&mut self) -> u64;
-    /// The number of the session's user.
+    /// Returns the number of the session's user.
     fn user(&mut self) -> u32;
     /// Ends the run.
     fn stop(&mut self, stop: Stop);
 }
 
-/// What follows from actions.
+/// Result of actions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The script goes on.
+    /// The script continues.
     Continue,
-    /// The call fails: something was not found that must be there, or the script says so.
+    /// The call fails: something required was not found, or the script failed it.
     Fail,
 }
 
-/// Does `actions` in order, as far as none ends the call.
+/// Runs `actions` in order until one ends the call.
 pub(crate) fn run(actions: &[Action], world: &mut impl ActionEnvironment) -> Outcome {
     for action in actions {
         match one(action, world) {
@@ -55,7 +55,7 @@ pub(crate) fn run(actions: &[Action], world: &mut impl ActionEnvironment) -> Out
     Outcome::Continue
 }
 
-/// Whether a condition holds.
+/// Returns whether a condition holds.
 pub(crate) fn holds(condition: &Condition, values: &[Value]) -> bool {
     let value = |variable: &Variable| values.get(usize::from(*variable)).unwrap_or(&Value::Nothing);
     match condition {
@@ -200,7 +200,7 @@ fn place_in<'a>(place: &Place, occurrence: u16, message: &'a [u8], values: &'a [
     }
 }
 
-/// What stands between `after` and `before`, or the line's end.
+/// Returns the text between `after` and `before`, or the end of the line.
 fn between<'a>(text: &'a [u8], after: &str, before: &str) -> Option<&'a [u8]> {
     let start = memchr::memmem::find(text, after.as_bytes())? + after.len();
     let rest = text.get(start..)?;
@@ -252,7 +252,7 @@ fn truth(holds: bool) -> Value {
     if holds { Value::Number(1.0) } else { Value::Nothing }
 }
 
-/// The number that a value is; 0 where it is none.
+/// Returns the number that a value represents; 0 if it is none.
 pub(crate) fn number(value: &Value) -> f64 {
     match value {
         Value::Nothing => 0.0,
@@ -261,7 +261,7 @@ pub(crate) fn number(value: &Value) -> f64 {
     }
 }
 
-/// A variable's text; whole numbers have no fraction.
+/// Returns a variable's text; whole numbers have no fraction.
 fn text_of(value: &Value) -> Vec<u8> {
     match value {
         Value::Nothing => Vec::new(),
@@ -287,7 +287,7 @@ fn relates(left: f64, relation: Relation, right: f64) -> bool {
     }
 }
 
-/// All but the unreserved characters as `%XX`.
+/// Encodes all but the unreserved characters as `%XX`.
 fn escape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     for byte in text {
@@ -320,9 +320,9 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Year, month and day of a day since 1970 (Gregorian, as everywhere in SIP).
+/// Returns year, month and day of a day since 1970 (Gregorian, as everywhere in SIP).
 const fn civil(day: u64) -> (u64, u64, u64) {
-    // Years begin in March, so that the day that may be missing is the last.
+    // Years begin in March, so that the leap day is the last one.
     let day = day + 719_468;
     let (era, of_era) = (day / 146_097, day % 146_097);
     let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;

@@ -1,33 +1,33 @@
-//! Messages with places to fill in. The text is SIPp's: a keyword in brackets stands for a value.
+//! Messages with keywords. The text is SIPp's: a keyword in brackets stands for a value.
 //!
 //! | keyword | stands for |
 //! |---|---|
-//! | `[local_ip]` `[local_port]` `[local]` | our address; both as `ip:port` |
-//! | `[remote_ip]` `[remote_port]` `[transport]` | where the call goes, and by what |
-//! | `[call_id]` `[call_number]` `[cseq]` `[branch]` `[local_tag]` | what tells calls, transactions and dialogs apart |
-//! | `[cseq+N]` `[branch-N]` | the N-th next number, the N-th branch before |
-//! | `[caller]` `[callee]` `[domain]` `[service]` `[fieldN]` `[userid]` | the population |
-//! | `[peer]` `[peer_tag_param]` `[next_url]` `[routes]` | the dialog, once it was taken |
-//! | `[authentication]` | the line that answers the challenge that was taken; no line where there is none |
-//! | `[last_NAME:]` | the lines of a field of the last message; no line where it has none |
+//! | `[local_ip]` `[local_port]` `[local]` | our address; the last is `ip:port` |
+//! | `[remote_ip]` `[remote_port]` `[transport]` | destination and transport of the call |
+//! | `[call_id]` `[call_number]` `[cseq]` `[branch]` `[local_tag]` | identifiers of calls, transactions and dialogs |
+//! | `[cseq+N]` `[branch-N]` | the CSeq N further on, the branch N back |
+//! | `[caller]` `[callee]` `[domain]` `[service]` `[fieldN]` `[userid]` | the users |
+//! | `[peer]` `[peer_tag_param]` `[next_url]` `[routes]` | the dialog, once it was extracted |
+//! | `[authentication]` | the line that answers the extracted challenge; no line without one |
+//! | `[last_NAME:]` | the lines of a field of the last message; no line if it has none |
 //! | `[answer]` | all that a response copies: Via, From, To (with our tag), Call-ID, CSeq, Record-Route |
 //! | `[len]` | the length of the body |
 //! | `[$N]` | a variable |
 //!
-//! A `[routes]`, `[authentication]`, `[answer]` or `[last_…]` that is alone on its line takes the line's end with it.
+//! A `[routes]`, `[authentication]`, `[answer]` or `[last_…]` that is alone on its line includes the end of the line.
 
 use strowger_message::HeaderName;
 
 use super::{Kind, MethodId};
 
-/// A part of a template.
+/// Part of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece {
     /// These bytes of the template's text.
     Text {
-        /// The first.
+        /// First byte.
         start: u32,
-        /// Behind the last.
+        /// End, exclusive.
         end: u32,
     },
     /// `[local_ip]`.
@@ -48,15 +48,16 @@ pub enum Piece {
     CallNumber,
     /// `[local_tag]`.
     LocalTag,
-    /// `[cseq]`, and so much more.
+    /// `[cseq]`, plus this number.
     CSeq(i16),
-    /// `[branch]` of so many transactions before. An ACK to a failure and a CANCEL take their INVITE's by themselves.
+    /// `[branch]` of this many transactions before. An ACK to a failure and a CANCEL use the branch of their INVITE
+    /// automatically.
     Branch(u8),
     /// `[len]`.
     BodyLength,
-    /// Something of a user.
+    /// Property of a user.
     User(UserField),
-    /// `[domain]`: that of the user before it, and else of who calls or registers.
+    /// `[domain]`: that of the user before it, else of the calling or registering user.
     Domain(UserField),
     /// `[service]`: the fixed user part of `-s`.
     Service,
@@ -74,52 +75,52 @@ pub enum Piece {
     Answer,
     /// `[last_…]`.
     Last {
-        /// Which part.
+        /// Part of the message.
         field: LastField,
-        /// Whether the line's end goes with it.
+        /// Whether it includes the end of the line.
         line: bool,
     },
     /// `[$N]`.
     Variable(u16),
-    /// `[timestamp]`: the time as nanoseconds since the run began.
+    /// `[timestamp]`: time since the run began, in nanoseconds.
     Time,
 }
 
-/// Something of one of the two users of a session.
+/// Property of one of the two users of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserField {
-    /// The name of who calls or registers.
+    /// Name of the calling or registering user.
     Caller,
-    /// The name of who is called.
+    /// Name of the called user.
     Callee,
-    /// The number of who calls.
+    /// Number of the calling user.
     Number,
-    /// A column of the caller's line in the users' file.
+    /// Column of the caller's line in the users' file.
     Column(u16),
 }
 
-/// A part of the message that was received last.
+/// Part of the message that was received last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastField {
     /// All fields of a known name.
     Known(HeaderName),
-    /// All fields of another name, which stands in the template's text.
+    /// All fields of another name, stored in the template's text.
     Named {
-        /// The first byte of the name.
+        /// First byte of the name.
         start: u32,
-        /// Behind its last.
+        /// End of the name, exclusive.
         end: u32,
     },
     /// The Request-URI.
     RequestUri,
-    /// All of it.
+    /// The whole message.
     Message,
 }
 
-/// What is wrong with a template.
+/// An error in a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError {
-    /// The line in the template's text, from 1.
+    /// Line in the template's text, from 1.
     pub line: usize,
     /// What is wrong and what to do.
     pub what: String,
@@ -133,12 +134,12 @@ impl std::fmt::Display for TemplateError {
 
 impl std::error::Error for TemplateError {}
 
-/// A message with places to fill in.
+/// A message with keywords to fill in.
 #[derive(Clone, Debug)]
 pub struct Template {
     pub(crate) text: Vec<u8>,
     pub(crate) pieces: Vec<Piece>,
-    /// The first piece of the body, whose length `[len]` tells.
+    /// Index of the first piece of the body, whose length `[len]` is.
     pub(crate) body: usize,
     kind: Kind,
     uses_last: bool,
@@ -147,14 +148,14 @@ pub struct Template {
     lost: u32,
 }
 
-/// Where the number in a request's CSeq comes from.
+/// Source of the number in a request's CSeq.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbering {
-    /// `[cseq]`: from counting the session's requests.
+    /// `[cseq]`: the count of the session's requests.
     Counted,
-    /// The template says it.
+    /// Number in the template.
     Literal(u32),
-    /// Something else writes it, as a variable.
+    /// Another keyword, such as a variable.
     Written,
 }
 
@@ -173,17 +174,17 @@ impl Numbering {
 }
 
 impl Template {
-    /// Reads the text of a message. Lines may end with LF or CRLF; white space before the first line and at the start of
-    /// lines of the head is ignored, as in SIPp's files.
+    /// Compiles the text of a message. Lines may end with LF or CRLF; white space before the first line and at the
+    /// start of header lines is ignored, as in SIPp's files.
     ///
     /// # Errors
-    /// A keyword that is not known, a first line that is neither request nor response.
+    /// An unknown keyword, or a first line that is neither a request nor a response.
     pub fn compile(text: &str) -> Result<Self, TemplateError> {
         Self::compile_with(text, |_, _| None)
     }
 
-    /// As [`compile`](Self::compile); a keyword that is not known, and a variable's name (with its `$`), is asked of
-    /// `extra`, which may put text in its place or name a piece.
+    /// Works as [`compile`](Self::compile), but passes unknown keywords and names of variables (with their `$`) to
+    /// `extra`, which may replace them by text or a piece.
     ///
     /// # Errors
     /// As [`compile`](Self::compile).
@@ -214,7 +215,7 @@ impl Template {
         Ok(template)
     }
 
-    /// Bytes that are sent as they are.
+    /// Creates a template of bytes that are sent unchanged.
     #[must_use]
     pub fn garbage(bytes: &[u8]) -> Self {
         let end = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -230,18 +231,18 @@ impl Template {
         }
     }
 
-    /// A message of these pieces of `text`, whose body begins with piece `body`.
+    /// Creates a message of these pieces of `text`; piece `body` begins the body.
     pub(crate) fn of_parts(text: Vec<u8>, pieces: Vec<Piece>, body: usize, kind: Kind) -> Self {
         let uses_last = pieces.iter().any(|piece| matches!(piece, Piece::Answer | Piece::Last { .. }));
         let has_credentials = pieces.contains(&Piece::Credentials);
         Self { text, pieces, body, kind, uses_last, has_credentials, numbering: Numbering::Counted, lost: 0 }
     }
 
-    /// Text that is no message of its own: a line of the log, a variable's value. Keywords are as in
+    /// Compiles text that is not a whole message: a log line, a variable's value. Keywords are as in
     /// [`compile_with`](Self::compile_with).
     ///
     /// # Errors
-    /// A keyword that is not known.
+    /// An unknown keyword.
     pub fn fragment_with(
         text: &str,
         mut extra: impl FnMut(&str, &str) -> Option<KeywordExpansion>,
@@ -259,51 +260,51 @@ impl Template {
         Ok(Self::of_parts(text, pieces, body, Kind::Garbage))
     }
 
-    /// The same message, which gets lost in this share ([`share`](super::share)) of all times that it is sent.
+    /// Makes the message get lost with this probability ([`share`](super::share)) each time it is sent.
     #[must_use]
     pub const fn with_loss(mut self, share: u32) -> Self {
         self.lost = share;
         self
     }
 
-    /// How often it gets lost, as a part of 2^32.
+    /// Returns the probability of loss as a part of 2^32.
     #[must_use]
     pub const fn loss(&self) -> u32 {
         self.lost
     }
 
-    /// Where the number of its CSeq comes from.
+    /// Returns the source of its CSeq number.
     #[must_use]
     pub const fn numbering(&self) -> Numbering {
         self.numbering
     }
 
-    /// What it is.
+    /// Returns the kind of message.
     #[must_use]
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Whether it is made of the message that was received last.
+    /// Returns whether it contains parts of the last received message.
     #[must_use]
     pub const fn uses_last(&self) -> bool {
         self.uses_last
     }
 
-    /// Whether it names who is called.
+    /// Returns whether it names the called user.
     #[must_use]
     pub fn names_callee(&self) -> bool {
         self.pieces.contains(&Piece::User(UserField::Callee))
     }
 
-    /// Whether it answers a challenge, where there was one.
+    /// Returns whether it answers challenges.
     #[must_use]
     pub const fn has_credentials(&self) -> bool {
         self.has_credentials
     }
 
-    /// The same message for somebody for whom some pieces are always the same, as `fixed` says: the fewer pieces, the faster
-    /// it is written.
+    /// Returns the message with constant pieces, those for which `fixed` returns a text, replaced by that text: fewer
+    /// pieces render faster.
     #[must_use]
     pub(crate) fn with_fixed(&self, mut fixed: impl FnMut(Piece) -> Option<Vec<u8>>) -> Self {
         let mut template = self.clone();
@@ -318,7 +319,7 @@ impl Template {
         template
     }
 
-    /// Where the body's length is known beforehand, it is written into the text.
+    /// Writes the body's length into the text if it is constant.
     fn fix_length(&mut self) {
         let Some(body) = self.pieces.get(self.body..) else { return };
         let mut length = 0;
@@ -335,7 +336,7 @@ impl Template {
         self.merge();
     }
 
-    /// Joins neighbouring texts: fewer pieces to walk.
+    /// Joins adjacent texts, so that fewer pieces remain.
     fn merge(&mut self) {
         let (mut text, mut pieces) = (Vec::with_capacity(self.text.len()), Vec::new());
         let mut body = 0;
@@ -369,16 +370,16 @@ impl Template {
     }
 }
 
-/// What stands for a keyword that templates do not know.
+/// Expansion of a keyword that templates do not know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeywordExpansion {
-    /// A piece.
+    /// Piece.
     Piece(Piece),
     /// Text.
     Text(String),
 }
 
-/// Head and body, as lines.
+/// Splits a text into the lines of head and body.
 fn split(text: &str) -> (Vec<&str>, Vec<&str>) {
     let mut lines = text.lines().map(|line| line.trim_end_matches('\r')).skip_while(|line| line.trim().is_empty());
     let head: Vec<_> = lines.by_ref().map(str::trim_start).take_while(|line| !line.trim().is_empty()).collect();
@@ -455,7 +456,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Text and keywords of one line.
+    /// Adds the text and keywords of one line.
     fn values(
         &mut self,
         line: &str,
@@ -469,7 +470,7 @@ impl Parts {
                 && keyword.contains(':')
                 && !keyword.contains('_')
             {
-                // The literal address of IPv6.
+                // A literal IPv6 address.
                 self.push_text(format!("[{keyword}]").as_bytes());
             } else {
                 self.keyword(keyword, extra)?;
@@ -527,7 +528,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Whose domain comes next, as in `[callee]@[domain]`.
+    /// Returns the user whose domain comes next, as in `[callee]@[domain]`.
     fn last_user(&self) -> UserField {
         let is_behind_name = self.text.get(self.open..) == Some(b"@");
         match self.pieces.last() {
@@ -563,7 +564,7 @@ impl Parts {
     }
 }
 
-/// `+1`, `-1` or nothing.
+/// Parses `+1`, `-1` or nothing.
 fn offset_of(text: &str) -> Option<i32> {
     if text.is_empty() { Some(0) } else { text.strip_prefix('+').unwrap_or(text).parse().ok() }
 }

@@ -2,23 +2,23 @@
 
 use super::Settings;
 
-/// The RFC's `max_sps`, as a machine: what it sends next, and what it makes of the answer.
+/// The algorithm for the RFC's `max_sps` as a state machine: the next rate to try, and the reaction to its result.
 #[derive(Clone, Debug)]
 pub(super) struct Climb {
     /// `r`
     at: f64,
-    /// `old_r`: the highest at which nothing failed.
+    /// `old_r`: the highest rate without failures.
     best: f64,
     /// `w`
     up: f64,
     /// `d`
     down: f64,
-    /// Successes that were no progress.
+    /// Successes without progress.
     count: u32,
     rounds: u32,
 }
 
-/// The weights never become smaller than this.
+/// Lower limit of the weights.
 const LEAST_WEIGHT: f64 = 0.10;
 
 impl Climb {
@@ -30,10 +30,10 @@ impl Climb {
         self.at
     }
 
-    /// Learns whether `r` held, at the value that was really tried; the machine goes on from there.
+    /// Handles the result at `tried`, the rate actually used; the machine continues from there.
     //= rfc7502#4.10
-    // On success the rate rises by the weight w; ten successes that bring no higher rate end it. On failure it falls by d, and
-    // both weights are halved down to a tenth.
+    // On success the rate rises by the weight w; ten successes without a higher rate end the search. On failure it
+    // falls by d, and both weights are halved, down to a tenth.
     pub(super) fn handle(&mut self, tried: f64, holds: bool) {
         if holds {
             if tried > self.best {
@@ -49,7 +49,7 @@ impl Climb {
         }
     }
 
-    /// Whether it has found its result.
+    /// Returns whether the search is complete.
     pub(super) const fn has_converged(&self) -> bool {
         self.count >= self.rounds
     }

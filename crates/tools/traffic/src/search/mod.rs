@@ -1,9 +1,9 @@
 //! The search for the highest rate, or the largest number of users, at which rules still hold.
 //!
-//! [`Search`] says what to try next and is told what came of it; it runs nothing itself. It climbs by the algorithm of
-//! RFC 7502 (§4.10) until it has seen a value that holds below one that does not, halves what lies between down to the precision that is
-//! wanted, and tries what it has found several times. Machines are noisy: a value counts as too high only when it fails again,
-//! and one that fails its confirmation is given up for a lower one.
+//! [`Search`] returns what to try next and receives the result; it runs nothing itself. It climbs by the algorithm of
+//! RFC 7502 (§4.10) until a value holds below one that fails, bisects between them down to the requested precision,
+//! and confirms the result by several tries. Machines are noisy: a value counts as too high only if it fails
+//! repeatedly, and one that fails its confirmation is replaced by a lower one.
 
 mod climb;
 mod ports;
@@ -21,17 +21,17 @@ pub use report::{ProbeResult, SearchReport};
 pub(crate) use report::{kept_back, processors};
 pub use rule::{Metric, Rule, RuleCheck, RuleError};
 
-/// What is varied.
+/// Quantity that is varied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchVariable {
-    /// Sessions a second.
+    /// Sessions per second.
     Rate,
-    /// Users, whose number says how many sessions there are.
+    /// Number of users, which determines the number of sessions.
     Users,
 }
 
 impl SearchVariable {
-    /// A value of it, for people.
+    /// Formats a value for people.
     #[must_use]
     pub fn show(self, value: f64) -> String {
         match self {
@@ -42,40 +42,40 @@ impl SearchVariable {
     }
 }
 
-/// At most two digits behind the point.
+/// Formats a number with at most two decimals.
 fn number(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// How it searches.
+/// Parameters of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// What is varied.
+    /// Quantity that is varied.
     pub variable: SearchVariable,
-    /// Where it begins (the RFC's `r`).
+    /// Starting value (the RFC's `r`).
     pub start: f64,
-    /// By what share it rises on success (`w`), above 0 and at most 1.
+    /// Share by which the value rises on success (`w`), above 0 and at most 1.
     pub up: f64,
-    /// By what share it falls on failure (`d`), above 0 and below 1.
+    /// Share by which the value falls on failure (`d`), above 0 and below 1.
     pub down: f64,
     /// Successes without progress that end the RFC's algorithm.
     pub rounds: u32,
-    /// Nothing above this is tried.
+    /// Highest value to try.
     pub max: f64,
-    /// How close the highest value that holds and the lowest that does not must come, as a share of the former. `None`: the
-    /// RFC's algorithm alone decides.
+    /// Maximum gap between the highest value that holds and the lowest that fails, as a share of the former. With
+    /// `None` the RFC's algorithm alone decides.
     pub precision: Option<f64>,
     /// How often the result must hold.
     pub confirm: u32,
-    /// How often a value that failed is tried again before it counts as too high.
+    /// How often a failed value is tried again before it counts as too high.
     pub retries: u32,
-    /// Tries at most.
+    /// Maximum number of probes.
     pub max_probes: u32,
 }
 
 impl Settings {
-    /// The RFC's own parameters, and nothing behind its algorithm.
+    /// Returns the RFC's own parameters, without additional steps.
     #[must_use]
     pub const fn rfc7502(over: SearchVariable, start: f64) -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Settings {
         }
     }
 
-    /// What is usual: larger steps, then halving to a hundredth.
+    /// Returns the usual parameters: larger steps, then bisection to a hundredth.
     #[must_use]
     pub const fn new(over: SearchVariable, start: f64) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Settings {
     }
 }
 
-/// The RFC's `d`, where `w` is this.
+/// Returns the RFC's `d` for this `w`.
 //= rfc7502#4.10
 // d := max(0.10, w / 2)
 #[must_use]
@@ -115,14 +115,14 @@ pub const fn rfc7502_down(up: f64) -> f64 {
     (up / 2.0).max(0.10)
 }
 
-/// Why it tries something.
+/// Purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// To find values below and above what is sought.
+    /// To find values below and above the result.
     Climb,
-    /// To come closer.
+    /// To narrow the gap.
     Halve,
-    /// To be sure.
+    /// To confirm the result.
     Confirm,
 }
 
@@ -136,56 +136,56 @@ impl fmt::Display for Stage {
     }
 }
 
-/// What is to be tried.
+/// A value to try.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Probe {
-    /// Counts from 1.
+    /// Number, from 1.
     pub number: u32,
-    /// The rate, or the users.
+    /// Rate, or number of users.
     pub at: f64,
-    /// Why.
+    /// Purpose.
     pub stage: Stage,
 }
 
-/// What came of it.
+/// Result of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All rules hold.
     Holds,
-    /// Some do not.
+    /// Some rules do not hold.
     Fails,
-    /// The generator could not do what was asked: it says nothing of the server.
+    /// The generator could not produce the load; this says nothing about the server.
     GeneratorLimited,
 }
 
-/// What is too high, and for whom.
+/// A value that is too high, and for the server or the generator.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ceiling {
-    /// The lowest value that did not hold.
+    /// Lowest value that did not hold.
     pub at: f64,
-    /// It was the generator that could not.
+    /// Whether the generator was the limit.
     pub is_generator: bool,
 }
 
-/// How it ended.
+/// How a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// With the highest value that holds.
+    /// The highest value that holds was found.
     Found,
-    /// With one that holds, and above which the generator can do no more.
+    /// A value holds, and the generator can produce no more.
     GeneratorLimited,
-    /// With the highest value that was allowed; it holds.
+    /// The maximum value holds.
     AtMax,
     /// Even the lowest value does not hold.
     NothingHolds,
-    /// After as many tries as were allowed.
+    /// The maximum number of probes was reached.
     TooManyProbes,
-    /// It has not ended yet, or was ended from outside.
+    /// The search is in progress, or was stopped.
     Stopped,
 }
 
 impl Verdict {
-    /// The name, as reports have it.
+    /// Returns the name in reports.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -199,16 +199,16 @@ impl Verdict {
     }
 }
 
-/// What is known.
+/// Result of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SearchResult {
     /// How it ended.
     pub verdict: Verdict,
-    /// The highest value that holds, below all that do not.
+    /// Highest value that holds, below all that do not.
     pub at: Option<f64>,
-    /// How often that held.
+    /// How often it held.
     pub times: u32,
-    /// What does not hold.
+    /// Lowest value that does not hold.
     pub ceiling: Option<Ceiling>,
 }
 
@@ -219,8 +219,8 @@ struct PassingValue {
     times: u32,
 }
 
-/// The search. [`next_probe`](Self::next_probe) and [`handle_outcome`](Self::handle_outcome) take turns until there is no
-/// next one.
+/// The search. Call [`next_probe`](Self::next_probe) and [`handle_outcome`](Self::handle_outcome) in turn until there
+/// is no next probe.
 #[derive(Clone, Debug)]
 pub struct Search {
     settings: Settings,
@@ -228,7 +228,7 @@ pub struct Search {
     /// In rising order, all below the ceiling.
     held: Vec<PassingValue>,
     ceiling: Option<Ceiling>,
-    /// How often the value that is tried now has failed, and of those, for the generator's sake.
+    /// How often the current value has failed, and how often of these because of the generator.
     failures: u32,
     generator_failures: u32,
     probes: u32,
@@ -236,11 +236,11 @@ pub struct Search {
     verdict: Verdict,
 }
 
-/// The lowest that is tried, as a share of the start.
+/// Lowest value to try, as a share of the start.
 const LOWEST: f64 = 1e-3;
 
 impl Search {
-    /// Begins.
+    /// Starts a search.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let mut search = Self {
@@ -258,13 +258,13 @@ impl Search {
         search
     }
 
-    /// What to try; `None` when it is over.
+    /// Returns the next probe; `None` when the search is over.
     #[must_use]
     pub const fn next_probe(&self) -> Option<Probe> {
         self.next
     }
 
-    /// What came of [`next_probe`](Self::next_probe).
+    /// Handles the result of [`next_probe`](Self::next_probe).
     pub fn handle_outcome(&mut self, outcome: Outcome) {
         let Some(Probe { at, stage, .. }) = self.next else { return };
         self.probes += 1;
@@ -274,7 +274,8 @@ impl Search {
         } else {
             self.failures += 1;
             self.generator_failures += u32::from(outcome == Outcome::GeneratorLimited);
-            // What does not hold each time is not what is sought; the generator may have been disturbed.
+            // A value that does not hold every time is not the result. A failure of the generator may be a
+            // disturbance.
             let is_answer = stage == Stage::Confirm && outcome == Outcome::Fails;
             let retries = if is_answer { 0 } else { self.settings.retries };
             if self.failures > retries {
@@ -290,7 +291,7 @@ impl Search {
         self.check_invariants();
     }
 
-    /// What is known so far.
+    /// Returns the result so far.
     #[must_use]
     pub fn result(&self) -> SearchResult {
         let best = self.held.last();
@@ -302,7 +303,7 @@ impl Search {
         }
     }
 
-    /// How it searches.
+    /// Returns the parameters.
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
@@ -320,7 +321,8 @@ impl Search {
 
     fn on_failed(&mut self, at: f64, stage: Stage, is_generator: bool) {
         if self.settings.precision.is_none() && !is_generator {
-            // The RFC's result is the highest rate that ever held; only what is asked of it beyond the RFC takes it away.
+            // The RFC's result is the highest rate that ever held; only a failed confirmation, which goes beyond the
+            // RFC, removes it.
             if stage == Stage::Confirm {
                 self.held.retain(|held| !same(held.at, at));
             }
@@ -332,7 +334,7 @@ impl Search {
         self.held.retain(|held| held.at < at && !same(held.at, at));
     }
 
-    /// Settles what is next.
+    /// Determines the next probe.
     fn decide(&mut self) {
         let planned = if self.failures > 0 { self.next.ok_or(Verdict::Stopped) } else { self.plan() };
         let planned = planned.and_then(|probe| {
@@ -345,13 +347,13 @@ impl Search {
         }
     }
 
-    /// What to try, or how it ended.
+    /// Returns the next probe, or how the search ended.
     fn plan(&self) -> Result<Probe, Verdict> {
         let probe = |at, stage| Ok(Probe { number: 0, at, stage });
         let best = self.held.last();
         let Some(precision) = self.settings.precision else { return self.plan_climb() };
         let Some(best) = best else {
-            // A confirmation may have failed long after the climb: it goes on below.
+            // A confirmation may fail long after the climb; the search continues below.
             let below = self.ceiling.map(|ceiling| ceiling.at * (1.0 - self.settings.down));
             let at = self.round(self.climb.at().min(below.unwrap_or(f64::INFINITY)));
             return if at < self.lowest() { Err(Verdict::NothingHolds) } else { probe(at, Stage::Climb) };
@@ -364,7 +366,7 @@ impl Search {
         };
         let gap = ceiling.at - best.at;
         let least = if self.settings.variable == SearchVariable::Users { 1.0 } else { 0.0 };
-        // Differences of fractions are not exact.
+        // Allows for rounding errors of differences.
         if gap <= (precision * best.at).max(least) * (1.0 + 1e-9) {
             let verdict = if ceiling.is_generator { Verdict::GeneratorLimited } else { Verdict::Found };
             return self.confirm(*best, verdict);
@@ -372,7 +374,7 @@ impl Search {
         probe(self.above(best.at, best.at + gap / 2.0), Stage::Halve)
     }
 
-    /// The RFC's algorithm alone.
+    /// Plans by the RFC's algorithm alone.
     fn plan_climb(&self) -> Result<Probe, Verdict> {
         let at = self.round(self.climb.at());
         let by_generator = self.ceiling.filter(|ceiling| ceiling.is_generator);
@@ -380,7 +382,7 @@ impl Search {
             (Some(ceiling), _) if at >= ceiling.at => Err(Verdict::GeneratorLimited),
             (_, Some(best)) if best.at >= self.settings.max => self.confirm(*best, Verdict::AtMax),
             (_, Some(best)) if self.climb.has_converged() => self.confirm(*best, Verdict::Found),
-            // Nothing that held could be confirmed.
+            // No value that held could be confirmed.
             (_, None) if self.climb.has_converged() => Err(Verdict::NothingHolds),
             _ if at < self.lowest() => Err(Verdict::NothingHolds),
             _ => Ok(Probe { number: 0, at, stage: Stage::Climb }),
@@ -399,7 +401,7 @@ impl Search {
         if self.settings.variable == SearchVariable::Users { lowest.max(1.0) } else { lowest }
     }
 
-    /// As [`round`](Self::round), but above what has held: where the step is short, its digits stay.
+    /// Works as [`round`](Self::round), but stays above a value that held: for a short step it keeps the digits.
     fn above(&self, held: f64, at: f64) -> f64 {
         let rounded = self.round(at);
         if rounded > held && !same(rounded, held) {
@@ -409,11 +411,11 @@ impl Search {
         at.min(self.settings.max)
     }
 
-    /// A value with no more digits than the precision asks for, so that it is read and typed again easily.
+    /// Rounds a value to the digits that the precision needs, so that it is easy to read and retype.
     fn round(&self, at: f64) -> f64 {
         let at = at.min(self.settings.max);
         let step = match self.settings.precision {
-            // The RFC counts in whole sessions a second.
+            // The RFC counts in whole sessions per second.
             None => 1.0,
             Some(precision) => 10_f64.powf((precision * at / 4.0).log10().floor()),
         };
@@ -433,7 +435,7 @@ impl Search {
     }
 }
 
-/// Whether two values are the same but for rounding.
+/// Returns whether two values are equal up to rounding errors.
 fn same(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
 }

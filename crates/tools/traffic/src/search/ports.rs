@@ -1,21 +1,21 @@
-//! Where the callees of runs that follow one another listen.
+//! Ports of the callees in successive runs.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 
 use crate::engine::{Load, Plan};
 
-/// Free ports for the called end of each thread, for [`Plan::callees_at`] of this run and of those that follow. Empty where nobody is
-/// called in this process, or the plan says where.
+/// Returns free ports for the called end of each thread, for [`Plan::callees_at`] of this run and later ones. Empty
+/// if no user is called in this process, or the plan names the addresses.
 ///
 /// # Errors
-/// Where there is no free port, or the address is none of ours.
+/// If no port is free, or the address is not ours.
 pub fn callees_at(plan: &Plan) -> io::Result<Vec<SocketAddr>> {
     if plan.callee.as_ref().is_none_or(|callee| !callee.listen.is_empty()) || plan.addresses.is_empty() {
         return Ok(Vec::new());
     }
     let addresses = plan.addresses.iter().cycle().take(plan.threads.max(1)).map(|ip| SocketAddr::new(*ip, 0));
-    // All are held until the last is known, so that no port is given twice.
+    // All stay bound until the last is known, so that no port is returned twice.
     if plan.transport.is_reliable() {
         let held: Vec<_> = addresses.map(TcpListener::bind).collect::<Result<_, _>>()?;
         return held.iter().map(TcpListener::local_addr).collect();
@@ -24,7 +24,7 @@ pub fn callees_at(plan: &Plan) -> io::Result<Vec<SocketAddr>> {
     held.iter().map(UdpSocket::local_addr).collect()
 }
 
-/// Whether the plan's sessions come at this rate, as a search or a sweep over rates needs it.
+/// Checks that the plan's sessions arrive at this rate, which a search or a sweep over rates needs.
 ///
 /// # Errors
 /// Why not, and the remedy.

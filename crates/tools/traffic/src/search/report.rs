@@ -1,4 +1,4 @@
-//! What a search tells people and programs.
+//! Output of a search for people and programs.
 
 use std::fmt;
 
@@ -11,34 +11,34 @@ use crate::metrics::main_method;
 use crate::output::percent_of;
 use crate::report::per;
 
-/// A probe, and what came of it.
+/// A probe and its result.
 #[derive(Clone, Debug)]
 pub struct ProbeResult {
-    /// What was tried.
+    /// Probe.
     pub probe: Probe,
-    /// What is varied.
+    /// Quantity that is varied.
     pub variable: SearchVariable,
-    /// What it means for the search.
+    /// Result for the search.
     pub outcome: Outcome,
-    /// What became of each rule.
+    /// Result of each rule.
     pub checks: Vec<RuleCheck>,
-    /// Why the generator could not do what was asked.
+    /// Why the generator could not produce the load.
     pub limit: Option<String>,
-    /// Sessions a second that the law of arrivals said.
+    /// Sessions per second that the arrival law demanded.
     pub offered_per_s: f64,
-    /// Sessions a second that were carried, up to the last arrival.
+    /// Sessions per second that were carried, up to the last arrival.
     pub carried_per_s: f64,
-    /// Sessions that were sent, and carried.
+    /// Sessions that began.
     pub sent: u64,
-    /// Those that ended as they should.
+    /// Sessions that succeeded.
     pub carried: u64,
-    /// From the main request to its 2xx.
+    /// Times from the main request to its 2xx.
     pub latency: TimeHistogram,
-    /// The 99th percentile of that in seconds, where a request that nobody answered takes for ever; `None` where there was none.
+    /// 99th percentile of these times in seconds, with infinity for unanswered requests; `None` without requests.
     pub p99: Option<f64>,
-    /// Processors that the server kept busy, where it was watched.
+    /// Average CPU use of the server, if it was sampled.
     pub processors: Option<f64>,
-    /// What randomness began with.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
@@ -92,7 +92,7 @@ impl ProbeResult {
     }
 }
 
-/// The line of a probe.
+/// Formats the line of a probe.
 impl fmt::Display for ProbeResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Probe { number, at, stage } = self.probe;
@@ -105,7 +105,7 @@ impl fmt::Display for ProbeResult {
         for (index, checked) in self.checks.iter().enumerate() {
             write!(f, "{}{checked}", if index > 0 { ", " } else { "" })?;
         }
-        // Whatever the rules look at: calls that hold them may have failed, and may be slow.
+        // These appear whatever the rules measure: calls that satisfy the rules may have failed or been slow.
         let shows = |what: fn(Metric) -> bool| self.checks.iter().any(|checked| what(checked.rule.metric()));
         if !shows(|metric| matches!(metric, Metric::Success(_) | Metric::Drops)) && self.sent > 0 {
             write!(f, ", success {}%", percent_of(self.carried, self.sent))?;
@@ -125,41 +125,41 @@ const fn outcome_name(outcome: Outcome) -> &'static str {
     }
 }
 
-/// What a line shows beside the rules.
+/// Metric that a line shows in addition to the rules.
 const P99: Metric = Metric::Quantile(0.99, None);
 
-/// Calls that a limit kept back were never offered to the server.
+/// Returns a limit message for calls that were never offered to the server.
 pub(crate) fn kept_back(refused: u64) -> Option<String> {
     (refused > 0).then(|| {
         format!("{refused} calls were kept back by limits of the generator; raise --max-calls, or use more ports (--sockets)")
     })
 }
 
-/// Processors that the watched server kept busy in the measured phase.
+/// Returns the average CPU use of the sampled server in the measured phase.
 pub(crate) fn processors(report: &Report) -> Option<f64> {
     let (server, phase) = (report.server.as_ref()?, report.measured()?);
     Some(server.total(phase.counted_from, phase.elapsed)?.processors())
 }
 
-/// A whole search.
+/// A complete search.
 #[derive(Clone, Debug)]
 pub struct SearchReport {
-    /// What was asked for.
+    /// Rules.
     pub rules: Vec<Rule>,
-    /// How it searched.
+    /// Parameters.
     pub settings: Settings,
-    /// What was tried, in order.
+    /// Probes with their results, in order.
     pub probes: Vec<ProbeResult>,
-    /// What is known.
+    /// Result.
     pub result: SearchResult,
-    /// The workload, and where it went.
+    /// Workload.
     pub workload: String,
-    /// Where it went.
+    /// Destination of calls.
     pub to: String,
 }
 
 impl SearchReport {
-    /// Everything, for machines.
+    /// Returns everything for programs.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let Settings { variable: over, start, up, down, rounds, max, precision, confirm, retries, max_probes } =
@@ -177,10 +177,11 @@ impl SearchReport {
         })
     }
 
-    /// The result in a sentence, and whether it is an answer.
+    /// Returns the result in a sentence.
     ///
     /// # Errors
-    /// The sentence, where it is none: the generator's limit was found and not the server's, nothing holds, or it was stopped.
+    /// The sentence, if it is no answer: the limit was the generator's and not the server's, nothing holds, or the
+    /// search was stopped.
     pub fn sentence(&self) -> Result<String, String> {
         let over = self.settings.variable;
         let rules = self.rules.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -197,7 +198,7 @@ impl SearchReport {
                 let beyond = too_high.map(|value| format!("; {value} does not")).unwrap_or_default();
                 Ok(format!("{held} ({}){beyond}", times_text(times)))
             }
-            (Verdict::AtMax, Some(_)) => Ok(format!("{held}, and no more was to be tried (--max)")),
+            (Verdict::AtMax, Some(_)) => Ok(format!("{held}, the highest value allowed (--max)")),
             (Verdict::GeneratorLimited, Some(at)) => {
                 let limit = self.probes.iter().rev().find_map(|probed| probed.limit.clone()).unwrap_or_default();
                 Err(format!(

@@ -1,4 +1,4 @@
-//! Rules: what a run must show, as `success=99.99%` or `p99(BYE)<50ms`, read from what was counted in it.
+//! Rules: what a run must achieve, such as `success=99.99%` or `p99(BYE)<50ms`, evaluated on its counts.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::metrics::main_method;
 use crate::output::percent;
 use crate::script::MethodId;
 
-/// Why a text is no rule; it names the remedy.
+/// Why a text is not a rule; the text names the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleError(pub String);
 
@@ -21,25 +21,24 @@ impl fmt::Display for RuleError {
 
 impl std::error::Error for RuleError {}
 
-/// What is looked at.
+/// Metric of a rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Metric {
-    /// The share of calls that were carried; with a limit, of those in which every 2xx came within it.
+    /// Share of calls that were carried; with a limit, of those in which every 2xx came within it.
     Success(Option<Duration>),
-    /// The share of calls that were not carried.
+    /// Share of calls that were not carried.
     Drops,
-    /// The share of requests (but ACK) that were answered as the workload waits for. This is the rule for sessions that are
-    /// long and have many of them, such as whole users.
+    /// Share of requests (except ACK) with an answer that the workload expects. Suited to long sessions with many
+    /// requests, such as whole users.
     Transactions,
-    /// The time from a request to its 2xx that this share of them does not exceed. A request that nobody answers takes longer than any
-    /// limit; one that is refused counts in the shares of calls and not here. Without a method, of the one that the
-    /// workload is about.
+    /// Quantile of the time from a request to its 2xx. An unanswered request counts as infinite; a refused one counts
+    /// in the shares of calls and not here. Without a method, it is that of the workload's main request.
     Quantile(f64, Option<MethodId>),
-    /// The mean of that time over the requests that were answered.
+    /// Mean of that time over the answered requests.
     Mean(Option<MethodId>),
 }
 
-/// How it must stand to the limit.
+/// Relation of the value to the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Relation {
     Below,
@@ -48,12 +47,12 @@ enum Relation {
     Above,
 }
 
-/// One thing that a run must show.
+/// A condition on a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rule {
     metric: Metric,
     relation: Relation,
-    /// A share from 0 to 1, or seconds.
+    /// Share from 0 to 1, or seconds.
     limit: f64,
 }
 
@@ -61,10 +60,11 @@ const EXAMPLES: &str = "rules are success=99.99%, success(2s)=95%, drops=1%, tra
     mean=10ms; < and > may stand in place of =";
 
 impl Rule {
-    /// Reads `success=99.99%` (at least), `drops=1%`, `p99=50ms`, `mean(BYE)=5ms` (at most), or either with `<`, `<=`, `>`, `>=`.
+    /// Parses `success=99.99%` (at least), `drops=1%`, `p99=50ms`, `mean(BYE)=5ms` (at most), or any of them with
+    /// `<`, `<=`, `>`, `>=`.
     ///
     /// # Errors
-    /// What is wrong, and which rules there are.
+    /// What is wrong, and which rules exist.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
         let wrong = |what: &str| RuleError(format!("'{text}' {what}; {EXAMPLES}"));
         let at = text.find(['<', '>', '=']).ok_or_else(|| wrong("says no limit"))?;
@@ -90,10 +90,11 @@ impl Rule {
         Ok(Self { metric, relation, limit })
     }
 
-    /// Reads what is to come true once, as `success<50%` or `p99>1s`: there, a plain `=` would mean what holds from the beginning.
+    /// Parses a condition that is to become true, such as `success<50%` or `p99>1s`. A plain `=` is refused, because
+    /// it would mean something that is true from the beginning.
     ///
     /// # Errors
-    /// What is wrong, and which rules there are.
+    /// What is wrong, and which rules exist.
     pub fn parse_condition(text: &str) -> Result<Self, RuleError> {
         let rule = Self::parse(text)?;
         if text.contains(['<', '>']) {
@@ -102,13 +103,13 @@ impl Rule {
         Err(RuleError(format!("'{text}' does not say which side ends it; write < or >, as success<50% or p99>1s")))
     }
 
-    /// What it looks at.
+    /// Returns the metric.
     #[must_use]
     pub const fn metric(&self) -> Metric {
         self.metric
     }
 
-    /// The rule with a limit on how long a call's requests may take, where it is about success and has none.
+    /// Adds a limit on the time of a call's requests, if the rule is about success and has none.
     #[must_use]
     pub const fn within(self, limit: Duration) -> Self {
         match self.metric {
@@ -117,7 +118,7 @@ impl Rule {
         }
     }
 
-    /// Whether a run shows it, and what it shows. A run that shows nothing of the kind (no call, no answer) does not hold it.
+    /// Checks a run. A rule without data (no call, no answer) does not hold.
     #[must_use]
     pub fn check(&self, meter: &Meter) -> RuleCheck {
         let measured = self.metric.of(meter);
@@ -143,14 +144,14 @@ impl fmt::Display for Rule {
     }
 }
 
-/// What a run showed of a rule.
+/// Result of a rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RuleCheck {
-    /// The rule.
+    /// Rule.
     pub rule: Rule,
-    /// A share from 0 to 1, or seconds; infinite where it never came; `None` where there was nothing to look at.
+    /// Share from 0 to 1, or seconds; infinite for answers that never came; `None` without data.
     pub measured: Option<f64>,
-    /// Whether that is as the rule wants it.
+    /// Whether the rule holds.
     pub holds: bool,
 }
 
@@ -194,7 +195,7 @@ impl Metric {
         }
     }
 
-    /// A share from 0 to 1, or seconds.
+    /// Returns the value: a share from 0 to 1, or seconds.
     #[must_use]
     pub fn of(&self, meter: &Meter) -> Option<f64> {
         let began = meter.began;
@@ -222,7 +223,7 @@ impl Metric {
         matches!(self, Self::Success(_) | Self::Transactions)
     }
 
-    /// A value of this metric, for people.
+    /// Formats a value of this metric for people.
     #[must_use]
     pub fn show(&self, value: f64) -> String {
         match value {
@@ -248,21 +249,21 @@ impl fmt::Display for Metric {
     }
 }
 
-/// The quantile over all requests of a method but refused ones: what nobody answers takes for ever.
+/// Returns the quantile over all requests of a method except refused ones; unanswered requests count as infinite.
 fn quantile(meter: &Meter, verb: MethodId, share: f64) -> Option<f64> {
     let answered = meter.answer(verb, ResponseClass::Success).map_or(0, crate::meter::TimeHistogram::count);
     let silent = meter.silent(verb);
     if answered + silent == 0 {
         return None;
     }
-    // Differences of fractions are not exact.
+    // Allows for rounding errors of differences.
     let rank = (share * float(answered + silent) - 1e-6).ceil().max(1.0);
     if rank > float(answered) {
         return Some(f64::INFINITY);
     }
     let share = rank / float(answered);
     let sent = meter.answer(verb, ResponseClass::Success)?.quantile(share);
-    // What the generator held back is as late as a caller would have found it.
+    // A call that the generator delayed is as late as a caller would have found it.
     let due = meter.from_due.get(&verb).map_or(sent, |times| times.quantile(share));
     Some(sent.max(due).as_secs_f64())
 }
@@ -275,7 +276,7 @@ fn method(name: &str) -> Result<MethodId, String> {
     }
 }
 
-/// `99.99%` or `0.9999`.
+/// Parses `99.99%` or `0.9999`.
 pub(crate) fn share(text: &str) -> Option<f64> {
     let value = match text.strip_suffix('%') {
         Some(percent) => hundredths(percent.trim())?,
@@ -284,13 +285,14 @@ pub(crate) fn share(text: &str) -> Option<f64> {
     (0.0..=1.0).contains(&value).then_some(value)
 }
 
-/// The number nearest to a hundredth of these digits, as a ratio of counts is the nearest, too; a division would round again.
+/// Returns the number nearest to a hundredth of these digits, as a ratio of counts is rounded to the nearest; a
+/// division would round twice.
 fn hundredths(digits: &str) -> Option<f64> {
     let is_plain = !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit() || c == '.');
     format!("{digits}e-2").parse().ok().filter(|_| is_plain)
 }
 
-/// A time in the unit that suits it.
+/// Formats a time in a suitable unit.
 fn time(time: Duration) -> String {
     let text = format!("{time:.3?}");
     let unit = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
@@ -317,7 +319,7 @@ mod tests {
         Rule::parse(text).expect(text)
     }
 
-    /// Calls whose INVITE and BYE took so many milliseconds, and some that nobody answered.
+    /// Returns the counts of calls whose INVITE and BYE took these milliseconds, and of some unanswered ones.
     fn meter(millis: &[(u64, u64)], lost: usize) -> Meter {
         let mut meter = Meter::default();
         for (invite, bye) in millis {
@@ -449,7 +451,7 @@ mod tests {
     #[test]
     fn what_sessions_of_before_send_is_not_waited_for() {
         let mut meter = meter(&[(5, 5); 20], 0);
-        // BYEs of calls that began in the warm-up: neither they nor their answers are of what is measured.
+        // BYEs of calls that began in the warm-up: neither they nor their responses belong to the measurement.
         (0..50).for_each(|_| meter.on_sent(Kind::Request(MethodId::Bye), false));
         assert!(rule("p99(BYE)=10ms").check(&meter).holds, "{}", rule("p99(BYE)=10ms").check(&meter));
     }
@@ -465,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_limit_is_on_every_request_of_a_call() {
-        // Each call with one late answer; one that is late twice counts once.
+        // Each call with a late response counts once, also with two.
         let meter = meter(&[(10, 10), (2_500, 10), (10, 2_500), (2_500, 2_500)], 0);
         assert_eq!(rule("success=100%").check(&meter).measured, Some(1.0));
         assert_eq!(rule("success=100%").within(Duration::from_secs(2)).check(&meter).measured, Some(0.25));

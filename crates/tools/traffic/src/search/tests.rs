@@ -1,4 +1,4 @@
-//! The search against servers whose capacity is known.
+//! The search with servers of known capacity.
 
 use rand::{RngExt as _, SeedableRng as _};
 
@@ -10,7 +10,8 @@ use crate::law::Rng;
 struct World {
     capacity: f64,
     generator: f64,
-    /// The share of tries that a disturbance makes fail, and of those that pass by luck within five percent above the capacity.
+    /// Share of tries that a disturbance makes fail, and of those that pass by luck up to five percent above the
+    /// capacity.
     noise: f64,
 }
 
@@ -29,7 +30,7 @@ impl World {
     }
 }
 
-/// All probes, and the result.
+/// Returns all probes and the result.
 fn run(settings: Settings, world: World, seed: u64) -> (Vec<(Probe, Outcome)>, SearchResult) {
     let mut rng = Rng::seed_from_u64(seed);
     let (mut search, mut probes) = (Search::new(settings), Vec::new());
@@ -42,7 +43,7 @@ fn run(settings: Settings, world: World, seed: u64) -> (Vec<(Probe, Outcome)>, S
     (probes, search.result())
 }
 
-/// Values between two, evenly over their orders of magnitude.
+/// Returns a random value between two, uniform on a logarithmic scale.
 fn between(rng: &mut Rng, low: f64, high: f64) -> f64 {
     low * (high / low).powf(rng.random::<f64>())
 }
@@ -67,7 +68,8 @@ fn the_capacity_is_found_within_the_precision() {
         );
         let ceiling = found.ceiling.expect("something was too high");
         assert!(ceiling.at > capacity && !ceiling.is_generator);
-        // From the start to the capacity in steps of at least a tenth, then halving, each failure twice, and twice more to be sure.
+        // From the start to the capacity in steps of at least a tenth, then bisection, each failure twice, and two
+        // confirmations.
         let climb = (capacity / settings.start).ln().abs() / settings.up.min(settings.down).min(0.5).ln_1p() + 3.0;
         let halve = (1.0 / precision).log2() + 3.0;
         let bound = 2.0 * (climb + halve) + 2.0;
@@ -119,7 +121,7 @@ fn nothing_is_tried_above_what_the_generator_can_do() {
             continue;
         };
         let bound = probes[first].0.at;
-        // It is tried once more: the generator may have been disturbed.
+        // One more try follows, because the generator may have been disturbed.
         assert!(probes[first + 2..].iter().all(|(probe, _)| probe.at < bound), "{probes:?}");
         let at = found.at.expect("it held below");
         let expected = if world.capacity < generator { Verdict::Found } else { Verdict::GeneratorLimited };
@@ -127,7 +129,7 @@ fn nothing_is_tried_above_what_the_generator_can_do() {
         if !(at <= world.capacity.min(generator) && generator.min(world.capacity) < bracket)
             || found.verdict != expected
         {
-            // Capacity and bound lie closer together than the precision.
+            // Capacity and bound are closer together than the precision.
             assert!((world.capacity / generator - 1.0).abs() < 0.02, "{found:?} {world:?}");
         }
     }
@@ -244,7 +246,7 @@ fn where_no_confirmation_holds_there_is_no_result() {
     assert_eq!((search.result().verdict, search.result().at), (Verdict::NothingHolds, None));
 }
 
-/// As RFC 7502's own simulation in R (appendix A): from 100 by tenths.
+/// As in RFC 7502's own simulation in R (appendix A): from 100 in tenths.
 #[test]
 fn the_rfcs_algorithm_converges_as_the_rfc_says() {
     for capacity in [100.0, 269.0, 460.0, 5_000.0] {
@@ -255,7 +257,7 @@ fn the_rfcs_algorithm_converges_as_the_rfc_says() {
         let first: Vec<f64> = probes.iter().take(3).map(|(probe, _)| probe.at).collect();
         assert_eq!(first, if capacity > 110.0 { [100.0, 110.0, 121.0] } else { [100.0, 110.0, 99.0] });
         assert!(probes.iter().all(|(probe, _)| probe.at.fract() == 0.0), "floor()");
-        // Ten successes without progress, and not one more.
+        // Exactly ten successes without progress.
         let mut best = 0.0;
         let idle = probes.iter().filter(|(probe, outcome)| {
             let is_progress = *outcome == Outcome::Holds && probe.at > best;

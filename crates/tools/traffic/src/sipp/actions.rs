@@ -1,4 +1,4 @@
-//! `<action>`: what is done when a message comes or a `nop` is reached.
+//! `<action>` elements: actions to run when a message comes or a `nop` is reached.
 
 use super::keywords::{TextPosition, prepare};
 use super::parse::Reader;
@@ -6,15 +6,15 @@ use super::xml::Element;
 use super::{Diagnostic, distribution};
 use crate::script::{Action, Check, Match, Operand, Place, PosixRegex, Relation, Stop, Variable};
 
-/// The actions of an element, in order, and where a jump among them leads.
+/// The actions of an element, in order, and the target of a jump among them.
 #[derive(Debug, Default)]
 pub(super) struct Actions {
     pub(super) list: Vec<Action>,
-    /// The index of a message, and where the file says so.
+    /// The target message's index, and the position of the jump in the file.
     pub(super) jump: Option<(usize, usize)>,
 }
 
-/// Reads all `<action>` children of a message; `index` is that of the message.
+/// Reads all `<action>` children of the message with this index.
 pub(super) fn read(reader: &mut Reader<'_>, message: &Element, index: usize) -> Result<Actions, Diagnostic> {
     let mut actions = Actions::default();
     for block in &message.children {
@@ -130,7 +130,7 @@ fn ereg(reader: &mut Reader<'_>, element: &Element) -> Result<Option<Action>, Di
         (false, true) => Check::NotFound,
         (false, false) => Check::None,
     };
-    // Header fields are found in any case, and only where lines begin; so these two change nothing.
+    // Header fields are found in any case and only at the start of lines, so these two have no effect.
     reader.flag(element, "case_indep")?;
     reader.flag(element, "start_line")?;
     let occurrence = match element.attribute("occurrence").or_else(|| element.attribute("occurence")) {
@@ -230,7 +230,7 @@ fn sample(reader: &mut Reader<'_>, element: &Element, list: &mut Vec<Action>) ->
     };
     let law = reader.builder.law(law);
     list.push(Action::Assign(variable, Operand::Law(law)));
-    // Laws give seconds; SIPp's numbers are read as milliseconds.
+    // Laws are in seconds; SIPp's numbers are in milliseconds.
     list.push(Action::Multiply(variable, Operand::Number(1_000.0)));
     Ok(())
 }
@@ -269,7 +269,7 @@ fn jump(reader: &mut Reader<'_>, element: &Element) -> Result<usize, Diagnostic>
     })
 }
 
-/// The variable of `assign_to`.
+/// Returns the variable of `assign_to`.
 fn into(reader: &mut Reader<'_>, element: &Element) -> Result<Variable, Diagnostic> {
     let attribute = reader.needed(element, "assign_to")?;
     match *reader.sets(attribute) {
@@ -283,7 +283,7 @@ fn variable(reader: &mut Reader<'_>, element: &Element, name: &str) -> Result<Va
     Ok(reader.reads(&attribute.value, attribute.at))
 }
 
-/// A `variable`, or the number in `value`.
+/// Returns a `variable`, or the number in `value`.
 fn operand(reader: &mut Reader<'_>, element: &Element) -> Result<Operand, Diagnostic> {
     match element.attribute("variable") {
         Some(attribute) => Ok(Operand::Variable(reader.reads(&attribute.value, attribute.at))),
@@ -302,7 +302,7 @@ fn number(reader: &Reader<'_>, element: &Element, name: &str) -> Result<f64, Dia
     })
 }
 
-/// The template of an attribute's text; what must be done before it is used goes into `list`.
+/// Returns the template of an attribute's text. Actions to run before it is used are added to `list`.
 fn text(
     reader: &mut Reader<'_>,
     element: &Element,
@@ -315,7 +315,7 @@ fn text(
 }
 
 fn fragment(reader: &mut Reader<'_>, text: &str, at: TextPosition, list: &mut Vec<Action>) -> Result<u16, Diagnostic> {
-    // The position of an attribute's value is not that of its text, but near enough on one line.
+    // The position of an attribute is not that of its text, but close enough on one line.
     let prepared = prepare(reader, text, at)?;
     let template = prepared.fragment().map_err(|error| reader.source.diagnostic(at.at, error.what))?;
     list.extend(prepared.actions);

@@ -1,23 +1,24 @@
-//! The flow of a scenario: where each message leads, whether the end can be reached, and which requests may be open where a
-//! response is waited for.
+//! The flow graph of a scenario: the successors of each message, whether the end can be reached, and the requests
+//! that may be pending where a response is expected.
 
 use super::Diagnostic;
 use super::parse::{Item, ItemKind, Message, Optional, Reader, Receive};
 use crate::script::{Action, Check, Kind, MethodId, Stop};
 
-/// What a scenario's items lead to. The index behind the last is the end.
+/// Successors of a scenario's items. The index after the last item is the end.
 #[derive(Debug)]
 pub(super) struct FlowGraph {
     edges: Vec<Vec<usize>>,
-    /// The methods that may be open before each item, as bits.
+    /// The methods that may be pending before each item, as a bit set.
     open: Vec<u16>,
 }
 
 impl FlowGraph {
-    /// Resolves all labels.
+    /// Builds the graph and resolves all labels.
     ///
     /// # Errors
-    /// A label or an index that does not exist, optional messages that nothing mandatory follows, no way to the end.
+    /// If a label or an index does not exist, optional messages are not followed by a mandatory one, or the end
+    /// cannot be reached.
     pub(super) fn of(reader: &Reader<'_>) -> Result<Self, Diagnostic> {
         let mut edges = Vec::with_capacity(reader.items.len());
         for index in 0..reader.items.len() {
@@ -30,7 +31,7 @@ impl FlowGraph {
         Ok(flow)
     }
 
-    /// The methods of the requests that may be open where `index` waits; none where nothing is known.
+    /// Returns the methods of the requests that may be pending where `index` waits; empty if none is known.
     pub(super) fn open(&self, index: usize) -> Vec<MethodId> {
         let open = self.open.get(index).copied().unwrap_or(0);
         MethodId::ALL.into_iter().filter(|verb| open & bit(*verb) != 0).collect()
@@ -52,12 +53,12 @@ impl FlowGraph {
         }
         let last = (0..count).rev().find(|index| seen.get(*index) == Some(&true)).unwrap_or(0);
         let at = reader.items.get(last).map_or(0, |item| item.next.as_ref().map_or(item.at, |next| next.at));
-        let what = "the scenario can never end: from here on it only runs in a circle; give the circle a way out (next with test \
+        let what = "the scenario can never end: from here on it only loops; give the loop an exit (next with test \
                     or chance, ontimeout, or stop_call)";
         Err(reader.source.diagnostic(at, what))
     }
 
-    /// A fixed point: what is open before an item is all that is open behind those that lead to it.
+    /// Computes a fixed point: the requests pending before an item are all those pending after its predecessors.
     fn find_open(&mut self, items: &[Item]) {
         self.open = vec![0; items.len() + 1];
         let mut todo: Vec<usize> = (0..items.len()).rev().collect();
@@ -92,7 +93,7 @@ const fn bit(verb: MethodId) -> u16 {
     1 << verb as u8
 }
 
-/// The items that may come after this one.
+/// Returns the possible successors of an item.
 fn leads_to(reader: &Reader<'_>, index: usize) -> Result<Vec<usize>, Diagnostic> {
     let Some(item) = reader.items.get(index) else { return Ok(Vec::new()) };
     let mut edges = Vec::new();
@@ -125,7 +126,7 @@ fn leads_to(reader: &Reader<'_>, index: usize) -> Result<Vec<usize>, Diagnostic>
     Ok(edges)
 }
 
-/// The item that a label stands before.
+/// Returns the index of the item that a label precedes.
 pub(super) fn target(reader: &Reader<'_>, label: &str, at: usize) -> Result<usize, Diagnostic> {
     match reader.labels.get(label) {
         Some((index, _)) => Ok(*index),
@@ -142,7 +143,7 @@ pub(super) fn target(reader: &Reader<'_>, label: &str, at: usize) -> Result<usiz
     }
 }
 
-/// A call waits at optional messages for the mandatory one behind them, so there must be one.
+/// Checks that optional messages are followed by a mandatory one, for which a call waits meanwhile.
 fn groups(reader: &Reader<'_>) -> Result<(), Diagnostic> {
     let mut open: Option<usize> = None;
     for item in &reader.items {
@@ -159,10 +160,10 @@ fn groups(reader: &Reader<'_>) -> Result<(), Diagnostic> {
     open.map_or(Ok(()), |at| Err(reader.source.diagnostic(at, LONELY)))
 }
 
-const LONELY: &str = "an optional <recv> needs a <recv> that is not optional behind it (others that are optional may stand between); \
+const LONELY: &str = "an optional <recv> must be followed by a <recv> that is not optional (other optional ones may be in between); \
                       remove optional=\"true\" here";
 
-/// Whether a call may end in this item.
+/// Returns whether a call may end in this item.
 fn may_end(item: &Item) -> bool {
     item.actions.iter().any(|action| match action {
         Action::Stop(Stop::Call | Stop::Now) => true,

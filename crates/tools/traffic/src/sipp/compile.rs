@@ -1,4 +1,4 @@
-//! Items to steps.
+//! Compilation of items into steps.
 
 use std::ops::Range;
 
@@ -8,12 +8,12 @@ use super::xml::Element;
 use super::{Diagnostic, Login, Role, Scenario, Text};
 use crate::script::{Ending, ExpectBuilder, Extract, Label, MethodId, Pattern, Policy, Step};
 
-/// The T1 that is everybody's, in milliseconds.
+/// The default T1, in ms.
 const DEFAULT_T1: f64 = 500.0;
-/// Messages that may come at any time; each wait has all of them.
+/// Maximum number of messages that may come at any time; each wait contains all of them.
 const MAX_GLOBALS: usize = 64;
 
-/// Makes the script of what was read.
+/// Builds the script from the items that were read.
 pub(super) fn scenario(mut reader: Reader<'_>, root: &Element) -> Result<Scenario, Diagnostic> {
     let flow = FlowGraph::of(&reader)?;
     let answers = answers(&reader)?;
@@ -47,7 +47,7 @@ pub(super) fn scenario(mut reader: Reader<'_>, root: &Element) -> Result<Scenari
     Ok(Scenario { script, role, answers, warnings, t1, login, table: tables.first().cloned() })
 }
 
-/// The requests that begin a call at the answering end.
+/// Returns the requests that begin a call at the answering end.
 fn answers(reader: &Reader<'_>) -> Result<Vec<MethodId>, Diagnostic> {
     let mut verbs = Vec::new();
     if reader.role == Role::Caller {
@@ -66,10 +66,10 @@ fn answers(reader: &Reader<'_>) -> Result<Vec<MethodId>, Diagnostic> {
                     .source
                     .diagnostic(item.at, "a call cannot begin with receiving a response; begin with <recv request>"));
             }
-            // A message of another tool that is passed over.
+            // A command of another tool, which is ignored.
             ItemKind::Nothing if item.actions.is_empty() && item.next.is_none() => {}
             _ => {
-                let what = "a scenario that answers begins with the <recv> of the request; put this behind it";
+                let what = "a scenario that answers begins with the <recv> of the request; put this after it";
                 return Err(reader.source.diagnostic(item.at, what));
             }
         }
@@ -82,17 +82,17 @@ fn answers(reader: &Reader<'_>) -> Result<Vec<MethodId>, Diagnostic> {
 struct Emitter<'e, 'a> {
     flow: FlowGraph,
     marks: Vec<Label>,
-    /// Where a time-out without a label leads.
+    /// The target of a timeout without a label.
     lost: Label,
     items: &'e [Item],
     /// The messages that may come at any time.
     globals: Vec<usize>,
-    /// The first that takes the route set.
+    /// The first message that stores the route set.
     first_route: usize,
     reader: &'e mut Reader<'a>,
 }
 
-/// Branches that stand behind a wait: the item, and where it leads else.
+/// Branches placed after a wait: the item, and the target if its branch is not taken.
 type Trampolines<'e> = Vec<(Label, &'e Item, Label)>;
 
 impl<'e> Emitter<'e, '_> {
@@ -103,8 +103,8 @@ impl<'e> Emitter<'e, '_> {
                 Role::Caller => {
                     self.reader.builder.act(&begin);
                 }
-                // A call begins with its first message, so the first wait comes twice: once for what is done at the
-                // beginning.
+                // A call begins with its first message, so the first wait occurs twice: once with the initial
+                // actions.
                 Role::Callee => {
                     let first =
                         self.items.iter().position(|item| matches!(item.kind, ItemKind::Receive(_))).unwrap_or(0);
@@ -131,7 +131,7 @@ impl<'e> Emitter<'e, '_> {
                     } else if let Some(item) =
                         self.items.get(index..end).into_iter().flatten().find(|item| item.skip.is_some())
                     {
-                        let what = "condexec is not supported on a <recv> beside optional ones and is ignored; use next with test";
+                        let what = "condexec is not supported on a <recv> next to optional ones and is ignored; use next with test";
                         self.reader.warn(item.at, what);
                     }
                     let mark = self.mark(index);
@@ -151,7 +151,7 @@ impl<'e> Emitter<'e, '_> {
         self.marks.get(index).copied().unwrap_or(self.lost)
     }
 
-    /// The optional messages from `first` on and the mandatory one behind them; and the index behind that.
+    /// Returns the optional messages from `first` on with the mandatory one after them, and the index after that.
     fn group(&self, first: usize) -> (Range<usize>, usize) {
         let is_last =
             |item: &Item| !matches!(&item.kind, ItemKind::Receive(receive) if receive.optional != Optional::No);
@@ -160,7 +160,7 @@ impl<'e> Emitter<'e, '_> {
         (first..end, end)
     }
 
-    /// Passes over an item whose condition says so.
+    /// Skips an item if its condition holds.
     fn skip(&mut self, item: &Item, to: usize) {
         if let Some(condition) = &item.skip {
             let to = self.mark(to);
@@ -207,12 +207,12 @@ impl<'e> Emitter<'e, '_> {
         Ok(())
     }
 
-    /// Those before `index` that may come at any time.
+    /// Returns the messages before `index` that may come at any time.
     fn globals(&self, index: usize) -> Vec<usize> {
         self.globals.iter().copied().filter(|global| *global < index).collect()
     }
 
-    /// Waits for a group; `again` is where it does so, and `first` is done before the actions of what comes.
+    /// Waits for a group. `again` labels the wait, and `first` runs before the actions of the received message.
     fn wait(&mut self, group: Range<usize>, again: Label, first: &[crate::script::Action]) -> Result<(), Diagnostic> {
         let after = self.mark(group.end);
         let mut members: Vec<usize> = group.clone().collect();
@@ -234,7 +234,7 @@ impl<'e> Emitter<'e, '_> {
         self.trampolines(trampolines)
     }
 
-    /// What is waited for, and the branches that must stand behind the wait.
+    /// Returns the expected messages, and the branches to place after the wait.
     fn awaited(
         &mut self,
         members: &[usize],
@@ -285,7 +285,7 @@ impl<'e> Emitter<'e, '_> {
         Ok(())
     }
 
-    /// Goes to a label, where test and chance say so.
+    /// Jumps to a label, subject to its test and chance.
     fn branch(&mut self, next: &Next) -> Result<(), Diagnostic> {
         let to = target(self.reader, &next.label, next.at)?;
         let to = self.mark(to);
@@ -308,14 +308,14 @@ impl<'e> Emitter<'e, '_> {
             Message::Requests(verbs) => verbs.iter().map(|verb| Pattern::Request(*verb)).collect(),
             Message::Response(status, Some(method)) => vec![response(*status, Some(*method))],
             Message::Response(status, None) => match self.flow.open(index) {
-                // One that may come at any time answers anything.
+                // A response that may come at any time matches any request.
                 open if open.is_empty() || receive.optional == Optional::Global => vec![response(*status, None)],
                 open => open.into_iter().map(|method| response(*status, Some(method))).collect(),
             },
         }
     }
 
-    /// `rrs` takes the dialog; until one did, the tag of the other end is taken from whatever comes, as SIPp does.
+    /// `rrs` stores the dialog. Before that, the other end's tag is taken from any message, as in SIPp.
     fn takes(&self, index: usize, receive: &Receive) -> Extract {
         let has_tag = match &receive.message {
             Message::Response(status, _) => *status > 100,

@@ -1,4 +1,4 @@
-//! What reading a scenario keeps: warnings, variables, timers; and how attributes are read.
+//! State while a scenario is read: warnings, variables and timers, and the parsing of attributes.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use super::{Diagnostic, Login};
 use crate::law::Law;
 use crate::script::{Action, Kind, MethodId, Variable};
 
-/// Timers that reports have.
+/// Maximum number of timers in reports.
 const MAX_TIMERS: usize = 16;
 
-/// Attributes that all message commands have.
+/// Attributes of all message commands.
 const COMMON: [&str; 12] = [
     "start_rtd",
     "rtd",
@@ -29,7 +29,7 @@ const COMMON: [&str; 12] = [
     "display",
 ];
 
-/// A variable of the scenario.
+/// State of a variable of the scenario.
 #[derive(Debug)]
 pub(super) struct VariableState {
     pub(super) number: Variable,
@@ -37,7 +37,7 @@ pub(super) struct VariableState {
     pub(super) read_at: Option<usize>,
 }
 
-/// A time that is measured.
+/// A timer of the scenario.
 #[derive(Debug)]
 pub(super) struct Timer {
     pub(super) number: u8,
@@ -45,7 +45,7 @@ pub(super) struct Timer {
 }
 
 impl Reader<'_> {
-    /// The timer that an attribute names.
+    /// Returns the timer that an attribute names.
     pub(super) fn timer(&mut self, attribute: &Attribute, begins: bool) -> Option<u8> {
         if !self.timers.contains_key(&attribute.value) {
             let number = u8::try_from(self.timers.len()).ok().filter(|number| usize::from(*number) < MAX_TIMERS);
@@ -70,7 +70,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Warns of attributes that are not known.
+    /// Warns of unknown attributes.
     pub(super) fn known(&mut self, element: &Element, own: &[&str]) {
         let is_message = matches!(element.name.as_str(), "send" | "recv" | "pause" | "nop" | "timewait");
         for attribute in &element.attributes {
@@ -112,7 +112,7 @@ impl Reader<'_> {
         Ok(self.builder.law(law))
     }
 
-    /// The variables that an attribute names, to be set.
+    /// Returns the variables that an attribute names, and marks them as set.
     pub(super) fn sets(&mut self, attribute: &Attribute) -> Vec<Variable> {
         let names = attribute.value.split(',').map(str::trim).filter(|name| !name.is_empty());
         names
@@ -124,7 +124,7 @@ impl Reader<'_> {
             .collect()
     }
 
-    /// A variable that is used at `at`.
+    /// Returns the variable that is used at `at`.
     pub(super) fn reads(&mut self, name: &str, at: usize) -> Variable {
         let known = self.known_variable(name.trim());
         known.read_at.get_or_insert(at);
@@ -137,7 +137,7 @@ impl Reader<'_> {
         self.variables.entry(name.to_owned()).or_insert_with(new)
     }
 
-    /// The variable that holds the number of the last request received. Every `<recv request>` sets it.
+    /// Returns the variable with the CSeq number of the last request received. Every `<recv request>` sets it.
     pub(super) fn cseq_variable(&mut self) -> Variable {
         if let Some(variable) = self.cseq {
             return variable;
@@ -153,7 +153,7 @@ impl Reader<'_> {
         variable
     }
 
-    /// The variable that holds the Call-ID, where it is the other end's.
+    /// Returns the variable with the Call-ID of a call that the other end began.
     pub(super) fn call_id_variable(&mut self) -> Variable {
         if let Some(variable) = self.call_id {
             return variable;
@@ -164,7 +164,7 @@ impl Reader<'_> {
         variable
     }
 
-    /// The variable that holds the line of `table` that the call has.
+    /// Returns the variable with the number of the call's line of `table`.
     pub(super) fn line_of(&mut self, table: &Arc<Table>) -> Variable {
         if let Some((_, variable)) = self.lines.iter().find(|(known, _)| Arc::ptr_eq(known, table)) {
             return *variable;
@@ -175,7 +175,7 @@ impl Reader<'_> {
         variable
     }
 
-    /// Who we are; one for the whole scenario.
+    /// Sets the user name and password, one pair for the whole scenario.
     pub(super) fn login(&mut self, login: Login, at: usize) {
         match &self.login {
             None => self.login = Some(login),
@@ -189,7 +189,7 @@ impl Reader<'_> {
         }
     }
 
-    /// How many branches lie between the item `target`, a request that is sent, and the next one.
+    /// Returns the number of branches between the item `target`, which sends a request, and the next item.
     pub(super) fn branches_since(&self, target: usize) -> Option<usize> {
         let sent = |item: &Item| match item.kind {
             ItemKind::Send { kind: Kind::Request(verb), .. } => Some(verb),

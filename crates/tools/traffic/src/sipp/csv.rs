@@ -1,23 +1,23 @@
-//! Injection files (SIPp's `-inf`): lines of cells between semicolons, which `[field0]`, `[field1]` … stand for.
+//! Injection files (SIPp's `-inf`): lines of cells separated by semicolons, referenced as `[field0]`, `[field1]` …
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Diagnostic;
 
-/// Lines that `PRINTF` may promise.
+/// Maximum number of lines that `PRINTF` may declare.
 const MAX_LINES: u32 = 10_000_000;
-/// Digits that a `%09d` may ask for.
+/// Maximum width of a `%09d`.
 const MAX_WIDTH: usize = 32;
 
-/// In which order calls take the lines.
+/// Order in which calls take the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// One after the other, from the top again at the end.
+    /// One after the other, starting again after the last.
     Sequential,
-    /// Any.
+    /// A random line.
     Random,
-    /// That of the call's user.
+    /// The line of the call's user.
     User,
 }
 
@@ -27,14 +27,14 @@ pub struct Table {
     name: String,
     order: Order,
     text: String,
-    /// Where each line ends.
+    /// The end offset of each line.
     ends: Vec<u32>,
     printf: Option<Printf>,
     columns: u16,
     next: AtomicU64,
 }
 
-/// Lines that are made as they are needed.
+/// Lines generated on demand.
 #[derive(Clone, Copy, Debug)]
 struct Printf {
     lines: u32,
@@ -42,7 +42,7 @@ struct Printf {
     offset: i64,
 }
 
-/// Tables are the same where they are the same object.
+/// Tables are equal if they are the same object.
 impl PartialEq for Table {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -53,7 +53,7 @@ impl Table {
     /// Reads a file.
     ///
     /// # Errors
-    /// Where it cannot be read, or [`parse`](Self::parse) says no.
+    /// If it cannot be read, or [`parse`](Self::parse) fails.
     pub fn read(path: &Path) -> Result<Self, Diagnostic> {
         let name = path.display().to_string();
         let bytes = std::fs::read(path).map_err(|error| Diagnostic {
@@ -65,10 +65,10 @@ impl Table {
         Self::parse(&name, &bytes)
     }
 
-    /// Reads a file's bytes; `name` is its path, whose last part `file=` names.
+    /// Parses a file's bytes. `name` is its path; `file=` refers to it by the last component.
     ///
     /// # Errors
-    /// Where, what and the remedy.
+    /// Says where and what is wrong, and what to do.
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, Diagnostic> {
         let note = |line: usize, what: String| Diagnostic { file: name.to_owned(), line, column: 1, what };
         let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
@@ -91,31 +91,31 @@ impl Table {
         if ends.is_empty() {
             return Err(note(
                 1,
-                "the file has no lines behind its first; each call needs one, as alice;secret".to_owned(),
+                "the file has no lines after its first; each call needs one, such as alice;secret".to_owned(),
             ));
         }
         Ok(Self { name: name.to_owned(), order, text, ends, printf, columns, next: AtomicU64::new(0) })
     }
 
-    /// The path that it was read from.
+    /// Returns the path that it was read from.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether `file=` means it: by its path or the last part of that.
+    /// Returns whether `name` in `file=` refers to this table: by its path or the last component.
     #[must_use]
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || Path::new(&self.name).file_name().is_some_and(|last| last == name)
     }
 
-    /// In which order calls take lines.
+    /// Returns the order in which calls take lines.
     #[must_use]
     pub const fn order(&self) -> Order {
         self.order
     }
 
-    /// How many lines there are; at least one.
+    /// Returns the number of lines, at least 1.
     #[must_use]
     pub fn lines(&self) -> u32 {
         match self.printf {
@@ -124,13 +124,13 @@ impl Table {
         }
     }
 
-    /// The most cells that a line has.
+    /// Returns the maximum number of cells in a line.
     #[must_use]
     pub const fn columns(&self) -> u16 {
         self.columns
     }
 
-    /// The line for the next call.
+    /// Returns the line for the next call.
     pub fn next_line(&self, user: u32, random: u64) -> u32 {
         let lines = u64::from(self.lines());
         let line = match self.order {
@@ -141,7 +141,7 @@ impl Table {
         u32::try_from(line).unwrap_or(0)
     }
 
-    /// A cell; empty where the line has none. Lines begin again behind the last.
+    /// Returns a cell, or an empty text if the line does not have it. Line numbers wrap around.
     #[must_use]
     pub fn cell(&self, line: u32, column: u16) -> String {
         let line = line % self.lines();
@@ -191,7 +191,8 @@ fn header_of(line: &str) -> Result<(Order, Option<Printf>), String> {
     Ok((order, lines.map(|lines| Printf { lines, multiple, offset })))
 }
 
-/// A number's place in a text: `%d`, `%6d`, `%06d`; the text behind it, its width and whether zeros fill it.
+/// Parses the rest of a number format (`%d`, `%6d`, `%06d`): the width, whether to fill with zeros, and the text
+/// after it.
 fn place(text: &str) -> Option<(usize, bool, &str)> {
     let is_filled = text.starts_with('0');
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

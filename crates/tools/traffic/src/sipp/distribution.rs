@@ -1,11 +1,11 @@
-//! SIPp's distributions (of pauses and samples, their numbers in milliseconds) as laws.
+//! SIPp's distributions of pauses and samples, whose numbers are in ms, as laws.
 
 use super::Diagnostic;
 use super::parse::Reader;
 use super::xml::Element;
 use crate::law::Law;
 
-/// Attributes that say a distribution.
+/// Attributes that define a distribution.
 pub(super) const NAMES: [&str; 14] = [
     "distribution",
     "value",
@@ -23,11 +23,11 @@ pub(super) const NAMES: [&str; 14] = [
     "milliseconds",
 ];
 
-/// The law that an element's attributes say; `None` where they say none.
+/// Returns the law that an element's attributes define; `None` if there are none.
 pub(super) fn law(reader: &Reader<'_>, element: &Element) -> Result<Option<Law>, Diagnostic> {
     let number = |name: &str| number(reader, element, name);
     let Some(distribution) = element.attribute("distribution") else {
-        // What SIPp had before it had names.
+        // SIPp's form without a distribution name.
         return match (element.attribute("min"), element.attribute("max"), element.attribute("milliseconds")) {
             (None, None, None) => Ok(None),
             (None, None, Some(_)) => made(reader, element, &format!("{}ms", number("milliseconds")?)),
@@ -38,7 +38,7 @@ pub(super) fn law(reader: &Reader<'_>, element: &Element) -> Result<Option<Law>,
         "fixed" => format!("{}ms", number("value")?),
         "uniform" => format!("uniform(min={}ms,max={}ms)", number("min")?, number("max")?),
         "normal" => format!("normal(mean={}ms,sd={}ms)", number("mean")?, number("stdev")?),
-        // The mean and deviation of the logarithm.
+        // The mean and standard deviation of the logarithm.
         "lognormal" => format!("lognormal(median={}ms,sigma={})", number("mean")?.exp(), number("stdev")?),
         "exponential" => format!("exp(mean={}ms)", number("mean")?),
         "weibull" => format!("weibull(shape={},scale={}ms)", number("k")?, number("lambda")?),
@@ -70,7 +70,7 @@ fn made(reader: &Reader<'_>, element: &Element, text: &str) -> Result<Option<Law
     }
 }
 
-/// A number that is not negative.
+/// Parses a number that is not negative.
 fn number(reader: &Reader<'_>, element: &Element, name: &str) -> Result<f64, Diagnostic> {
     let Some(attribute) = element.attribute(name) else {
         let what = format!("<{}> needs {name}=\"…\" for this distribution", element.name);

@@ -1,5 +1,5 @@
-//! SIPp's keywords to those of [`Template`]s. Most are the same; numbers that are added to, clocks and the cells of further
-//! injection files go through variables that are computed just before the message is written.
+//! Translation of SIPp's keywords into those of [`Template`]s. Most are the same. Numbers with an offset, clocks and
+//! the cells of further injection files use variables that are computed just before the message is written.
 
 use std::sync::Arc;
 
@@ -9,32 +9,32 @@ use crate::script::{
     Action, Check, ClockForm, KeywordExpansion, Match, Operand, Place, PosixRegex, Template, Variable,
 };
 
-/// A text in the form of templates.
+/// A text in template syntax.
 #[derive(Debug, Default)]
 pub(super) struct PreparedText {
     text: String,
-    /// What `[x0]`, `[x1]` … stand for.
+    /// The texts of `[x0]`, `[x1]` …
     fixed: Vec<String>,
-    /// What must be done before it is written.
+    /// Actions to run before it is written.
     pub(super) actions: Vec<Action>,
 }
 
-/// Where a text stands.
+/// Position of a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TextPosition {
-    /// Its offset in the file.
+    /// Its byte offset in the file.
     pub(super) at: usize,
     /// The index of its message in the scenario.
     pub(super) index: usize,
 }
 
 impl PreparedText {
-    /// The text as a message.
+    /// Parses the text as a message.
     pub(super) fn message(&self) -> Result<Template, crate::script::TemplateError> {
         Template::compile_with(&self.text, |keyword, _| self.fixed(keyword))
     }
 
-    /// The text as a part of something else.
+    /// Parses the text as a fragment.
     pub(super) fn fragment(&self) -> Result<Template, crate::script::TemplateError> {
         Template::fragment_with(&self.text, |keyword, _| self.fixed(keyword))
     }
@@ -50,7 +50,7 @@ impl PreparedText {
         self.text.push(']');
     }
 
-    /// Text that is not looked into again.
+    /// Appends text that is not parsed for keywords again.
     fn fix(&mut self, text: impl Into<String>) {
         let text = text.into();
         if text.contains(['[', ']']) || text.contains('\n') {
@@ -88,7 +88,7 @@ pub(super) fn prepare(reader: &mut Reader<'_>, text: &str, place: TextPosition) 
         }
         let offset = text.len() - behind.len();
         let Some((inner, after)) = bracketed(behind) else {
-            let what = "a '[' has no ']' on its line; write \\x5b for a bracket that begins no keyword";
+            let what = "a '[' has no ']' on its line; write \\x5b for a bracket that does not begin a keyword";
             return Err(reader.source.diagnostic(place.at + offset, what));
         };
         keyword(reader, inner, TextPosition { at: place.at + offset, ..place }, &mut out)?;
@@ -98,7 +98,7 @@ pub(super) fn prepare(reader: &mut Reader<'_>, text: &str, place: TextPosition) 
     Ok(out)
 }
 
-/// What stands between a bracket and its partner, and what follows. Only keywords with parameters may go over a line's end.
+/// Returns the text up to the matching bracket, and the rest. Only keywords with parameters may span lines.
 fn bracketed(text: &str) -> Option<(&str, &str)> {
     let is_long = text.starts_with("[authentication") || text.starts_with("[field");
     let mut depth = 0_usize;
@@ -116,7 +116,7 @@ fn bracketed(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// The value of `name=` in a keyword's parameters, without quotes.
+/// Returns the value of `name=` in a keyword's parameters, without quotes.
 pub(super) fn parameter(text: &str, name: &str) -> Option<String> {
     let mut rest = text;
     loop {
@@ -139,7 +139,7 @@ pub(super) fn parameter(text: &str, name: &str) -> Option<String> {
     }
 }
 
-/// A name and what is added to it: `cseq+1`.
+/// Splits a name and its offset: `cseq+1`.
 fn with_offset(text: &str) -> (&str, i32) {
     match text.rfind(['+', '-']) {
         Some(at) if at > 0 => match text.get(at..).unwrap_or_default().parse() {
@@ -218,7 +218,7 @@ fn keyword(
     Ok(())
 }
 
-/// Keywords whose name has a part that varies, and the user's own.
+/// Translates keywords with a variable part in the name, and user-defined ones.
 fn other(
     reader: &mut Reader<'_>,
     inner: &str,
@@ -251,18 +251,18 @@ fn other(
             format!("the keyword [{word}] is not supported; the option -key {word} VALUE gives it a fixed value")
         }
         _ => format!(
-            "the keyword [{inner}] is not known; -key {word} VALUE makes one of your own, and \\x5b is a bracket that begins none"
+            "the keyword [{inner}] is not known; -key {word} VALUE defines your own, and \\x5b is a bracket that does not begin a keyword"
         ),
     };
     Err(reader.source.diagnostic(place.at, what))
 }
 
-/// A number of the session, with something added.
+/// Writes a number of the session plus an offset.
 fn plus(reader: &mut Reader<'_>, name: &str, offset: i32, out: &mut PreparedText) {
     if offset == 0 {
         return out.keep(name);
     }
-    // The keyword is one that templates know.
+    // Templates know this keyword.
     let Ok(template) = Template::fragment_with(&format!("[{name}]"), |_, _| None) else { return };
     let (variable, template) = (reader.builder.variable(), reader.builder.template(template));
     out.actions.push(Action::Text(variable, template));
@@ -270,7 +270,7 @@ fn plus(reader: &mut Reader<'_>, name: &str, offset: i32, out: &mut PreparedText
     out.variable(variable);
 }
 
-/// In SIPp this is the number of the last request received, before there is one the base.
+/// Writes the number of the last request received, or the base before there is one, as SIPp does.
 fn cseq(reader: &mut Reader<'_>, offset: i32, out: &mut PreparedText) {
     if !reader.receives_requests {
         return out.fix((i64::from(reader.options.base_cseq) + i64::from(offset)).to_string());
@@ -294,19 +294,19 @@ fn last_number(reader: &mut Reader<'_>, offset: i32, out: &mut PreparedText) {
     out.variable(variable);
 }
 
-/// Puts the number in a message's CSeq into a variable.
+/// Returns the action that stores a message's CSeq number in a variable.
 pub(super) fn number_of_message(variable: Variable) -> Option<Action> {
     search("^[0-9]+", "CSeq", vec![variable])
 }
 
-/// The address in To, as SIPp has it.
+/// Writes the address in To, in SIPp's form.
 fn last_uri(reader: &mut Reader<'_>, out: &mut PreparedText) {
     let (whole, variable) = (reader.builder.variable(), reader.builder.variable());
     out.actions.extend(search("<([^>]*)>", "To", vec![whole, variable]));
     out.variable(variable);
 }
 
-/// Searches in a field of a message.
+/// Returns the action that searches a message's header field.
 pub(super) fn search(pattern: &str, header: &str, into: Vec<Variable>) -> Option<Action> {
     let pattern = PosixRegex::compile(pattern).ok()?;
     let place = Place::Header(header.to_owned());
@@ -319,7 +319,7 @@ fn clock(reader: &mut Reader<'_>, form: ClockForm, out: &mut PreparedText) {
     out.variable(variable);
 }
 
-/// SIPp counts messages back, templates branches.
+/// Translates an offset in messages, as SIPp counts, to an offset in branches, as templates count.
 fn branch(reader: &Reader<'_>, offset: i32, place: TextPosition, out: &mut PreparedText) -> Result<(), Diagnostic> {
     if offset == 0 {
         out.keep("branch");

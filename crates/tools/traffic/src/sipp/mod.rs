@@ -1,12 +1,12 @@
-//! SIPp's scenario files: XML and injection files to a [`Script`].
+//! Import of SIPp's scenario files: XML and injection files become a [`Script`].
 //!
-//! Everything that a file says is either done, or warned of by name with its line and column; nothing is skipped in
-//! silence. What is wrong (a label that does not exist, a scenario that cannot end) is refused before the first message.
+//! Everything in a file is either supported, or reported by name in a warning with its line and column. Errors, such
+//! as a label that does not exist or a scenario that cannot end, are found before the first message is sent.
 //!
-//! What differs from SIPp, on purpose: `next_url`, header names and `search_in="hdr"` follow RFC 3261 (any case, compact
-//! forms, only at the start of a line); a time-out on any `recv` of a group with optional ones holds for the whole group;
-//! `<init>` and global variables are each call's own; with `lost`, a message counts as sent; a pause lets no message
-//! through but those that an earlier `optional="global"` waits for.
+//! Intentional differences from SIPp: `next_url`, header names and `search_in="hdr"` follow RFC 3261 (any case,
+//! compact forms, only at the start of a line); a timeout on any `recv` of a group with optional ones applies to the
+//! whole group; `<init>` and global variables belong to each call; with `lost`, a message counts as sent; during a
+//! pause, only the messages of an earlier `optional="global"` are received.
 
 mod actions;
 mod check;
@@ -33,16 +33,16 @@ use crate::law::Rng;
 use crate::population::Users;
 use crate::script::{MethodId, Script};
 
-/// A remark on a file: a warning, or why it is refused. The text names the remedy.
+/// A warning about a file, or the reason why it is rejected. The text says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     /// The file.
     pub file: String,
-    /// The line, from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// The character in it, from 1.
+    /// The character in the line, counted from 1.
     pub column: usize,
-    /// What was found, and what to do.
+    /// What was found, and what to do about it.
     pub what: String,
 }
 
@@ -54,38 +54,38 @@ impl std::fmt::Display for Diagnostic {
 
 impl std::error::Error for Diagnostic {}
 
-/// What SIPp's command line says beside the scenario.
+/// Options of SIPp's command line, apart from the scenario.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// `-s`.
     pub service: String,
-    /// `-au`; the service where there is none.
+    /// `-au`; defaults to the service.
     pub auth_user: Option<String>,
     /// `-ap`.
     pub auth_password: String,
-    /// `-d`: the pauses that say no time.
+    /// `-d`: the length of pauses that do not specify one.
     pub pause: Duration,
     /// `-recv_timeout`.
     pub receive_timeout: Option<Duration>,
-    /// `-key`: keywords of the user's own.
+    /// `-key`: user-defined keywords.
     pub keys: Vec<(String, String)>,
-    /// `-set`: variables that have a value from the start.
+    /// `-set`: variables with initial values.
     pub set: Vec<(String, String)>,
-    /// `-mi`; our own address where there is none.
+    /// `-mi`; defaults to the local address.
     pub media_ip: Option<String>,
     /// `-mp`.
     pub media_port: u16,
-    /// Whether our addresses are of IPv6.
+    /// Whether the local addresses are IPv6.
     pub is_ipv6: bool,
     /// `-base_cseq`.
     pub base_cseq: u32,
     /// `-users`.
     pub users: u32,
-    /// The host as it was named; its address where there is none.
+    /// The remote host as given; defaults to its address.
     pub remote_host: Option<String>,
-    /// What `[pid]` stands for.
+    /// The value of `[pid]`.
     pub pid: u32,
-    /// What the order of a RANDOM injection file begins with.
+    /// Seed of the order of a RANDOM injection file.
     pub seed: u64,
 }
 
@@ -111,58 +111,58 @@ impl Default for Options {
     }
 }
 
-/// Which end of a call a scenario is: as in SIPp, its first message says so.
+/// The end of a call that a scenario plays. As in SIPp, its first message determines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It begins with sending.
+    /// The scenario begins with sending.
     Caller,
-    /// It begins with receiving.
+    /// The scenario begins with receiving.
     Callee,
 }
 
-/// A scenario that can run.
+/// A compiled scenario.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What a call does.
+    /// The steps of a call.
     pub script: Script,
-    /// Which end it is.
+    /// The end that it plays.
     pub role: Role,
-    /// The requests that begin a call, for the answering end.
+    /// The requests that begin a call at the answering end.
     pub answers: Vec<MethodId>,
-    /// What the file asks for and does not get.
+    /// Unsupported requests of the file.
     pub warnings: Vec<Diagnostic>,
-    /// T1, where a `retrans` says another one than 500 ms.
+    /// T1, if a `retrans` sets another one than 500 ms.
     pub t1: Option<Duration>,
-    /// Who `[authentication]` says we are.
+    /// The user name and password of `[authentication]`.
     login: Login,
-    /// The injection file that [`Users`] hold.
+    /// The injection file that is part of the [`Users`].
     table: Option<Arc<Table>>,
 }
 
-/// A name and a password.
+/// A user name and a password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Login {
     name: Text,
     password: Text,
 }
 
-/// A text that each line of an injection file may give.
+/// A text that may come from the lines of an injection file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Text {
     Fixed(String),
     Cell(u16),
-    /// A parameter in a cell that is a whole `[authentication username=… password=…]`.
+    /// A parameter in a cell that contains a whole `[authentication username=… password=…]`.
     Inside(u16, &'static str),
 }
 
-/// The columns that [`Scenario::users`] puts before those of the file: name and password.
+/// The number of columns that [`Scenario::users`] puts before those of the file: name and password.
 const OWN_COLUMNS: u16 = 2;
 
 impl Scenario {
     /// Reads a scenario file.
     ///
     /// # Errors
-    /// Why it is refused: where, what was found, and the remedy.
+    /// If the file is rejected: says where, what was found, and what to do.
     pub fn read(path: &Path, tables: &[Arc<Table>], options: &Options) -> Result<Self, Diagnostic> {
         let file = path.display().to_string();
         let note = |what: String| Diagnostic { file: file.clone(), line: 1, column: 1, what };
@@ -175,8 +175,8 @@ impl Scenario {
         Self::compile(&file, &bytes, tables, options)
     }
 
-    /// Compiles the bytes of a file that is called `file`. The first of `tables` is that which `[field0]` means where it
-    /// names none.
+    /// Compiles the bytes of a file named `file`. The first of `tables` is the one that `[field0]` refers to if it
+    /// does not name a file.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -188,8 +188,8 @@ impl Scenario {
         compile::scenario(reader, &root)
     }
 
-    /// The users that the scenario's calls are made by: the lines of the first injection file (shuffled, where it says
-    /// RANDOM), or one user. Calls are to take them in turn.
+    /// Returns the users that make the scenario's calls: the lines of the first injection file (shuffled if it says
+    /// RANDOM), or one user. Calls must take them in order.
     #[must_use]
     pub fn users(&self, domain: &str, options: &Options) -> Users {
         let text = |text: &Text, line: u32| match (text, &self.table) {
@@ -213,14 +213,14 @@ impl Scenario {
         Users::of_rows(domain, &options.service, usize::from(columns) + usize::from(OWN_COLUMNS), rows)
     }
 
-    /// The scenario as an end of a run; where it calls, it is script 0.
+    /// Returns the scenario as one end of a run. A caller is script 0.
     #[must_use]
     pub fn side(&self) -> SideScripts {
         let answers = self.answers.iter().map(|verb| (*verb, 0)).collect();
         SideScripts { scripts: vec![self.script.clone()].into(), answers }
     }
 
-    /// In which order calls take the lines of the first injection file, that is, the users.
+    /// Returns the order in which calls take the users, that is, the lines of the first injection file.
     #[must_use]
     pub fn order(&self) -> Order {
         self.table.as_ref().map_or(Order::Sequential, |table| table.order())

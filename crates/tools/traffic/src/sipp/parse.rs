@@ -1,4 +1,4 @@
-//! The elements of a scenario, one after the other, to items; labels and flow are resolved when all are read.
+//! Parsing of a scenario's elements into items. Labels and flow are resolved after all are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use super::{Diagnostic, Login, Options, Role, distribution};
 use crate::law::Law;
 use crate::script::{Action, Condition, Kind, MethodId, PosixRegex, ScriptBuilder, Variable, share};
 
-/// One message command of SIPp, by its index.
+/// One message command of SIPp. Its position in the list is its index.
 #[derive(Debug)]
 pub(super) struct Item {
-    /// Where it stands in the file.
+    /// Its byte offset in the file.
     pub(super) at: usize,
     pub(super) kind: ItemKind,
     pub(super) next: Option<Next>,
-    /// Where this holds, it is passed over.
+    /// The item is skipped if this holds.
     pub(super) skip: Option<Condition>,
-    /// What is done once it has happened.
+    /// Actions to run after it.
     pub(super) actions: Vec<Action>,
-    /// A jump among them: the index, and where it stands.
+    /// A jump among the actions: the target's index, and the position in the file.
     pub(super) jump: Option<(usize, usize)>,
 }
 
-/// What it is.
+/// Kind of an item.
 #[derive(Debug)]
 pub(super) enum ItemKind {
     Send { template: u16, kind: Kind, repeat: bool, prepare: Vec<Action> },
@@ -41,7 +41,7 @@ pub(super) enum ItemKind {
 pub(super) struct Receive {
     pub(super) message: Message,
     pub(super) optional: Optional,
-    /// A law, and a label where there is one.
+    /// The law of the timeout, and the label to go to, if any.
     pub(super) timeout: Option<(u16, Option<(String, usize)>)>,
     pub(super) route: bool,
     pub(super) challenge: bool,
@@ -49,7 +49,7 @@ pub(super) struct Receive {
 
 #[derive(Debug)]
 pub(super) enum Message {
-    /// A status; and the method of the transaction, where it is named.
+    /// A status, and the method of the transaction if it is given.
     Response(u16, Option<MethodId>),
     Requests(Vec<MethodId>),
 }
@@ -61,7 +61,7 @@ pub(super) enum Optional {
     Global,
 }
 
-/// Where an item leads.
+/// Successor of an item.
 #[derive(Debug)]
 pub(super) struct Next {
     pub(super) label: String,
@@ -70,7 +70,7 @@ pub(super) struct Next {
     pub(super) chance: Option<f64>,
 }
 
-/// What is known while a file is read.
+/// State while a file is read.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     pub(super) source: &'a Source,
@@ -80,15 +80,15 @@ pub(super) struct Reader<'a> {
     pub(super) role: Role,
     pub(super) receives_requests: bool,
     pub(super) items: Vec<Item>,
-    /// Label to index, and where it stands.
+    /// The index and the position in the file of each label.
     pub(super) labels: BTreeMap<String, (usize, usize)>,
     pub(super) warnings: Vec<Diagnostic>,
-    /// Done when a call begins.
+    /// Actions to run when a call begins.
     pub(super) begin: Vec<Action>,
     pub(super) login: Option<Login>,
     pub(super) t1: Option<f64>,
     pub(super) uses_tag: bool,
-    /// Where `[routes]` or `[next_url]` is first used, and `[authentication]`.
+    /// The position of the first `[routes]` or `[next_url]`, and of the first `[authentication]`.
     pub(super) uses_route: Option<usize>,
     pub(super) authenticates: Option<usize>,
     pub(super) warned: BTreeSet<(usize, String)>,
@@ -160,7 +160,7 @@ impl<'a> Reader<'a> {
             let text: String = text.chars().take(30).collect();
             self.warn(
                 element.text_at,
-                format!("the text '{text}' inside <{}> means nothing and is skipped", element.name),
+                format!("the text '{text}' inside <{}> has no meaning and is skipped", element.name),
             );
         }
         match element.name.as_str() {
@@ -176,12 +176,12 @@ impl<'a> Reader<'a> {
             "init" => self.init(element),
             "sendCmd" | "recvCmd" => {
                 let what = format!(
-                    "<{}> is not supported: there is no second tool to command (3PCC). It is passed over, and what it would set \
+                    "<{}> is not supported: there is no second tool to command (3PCC). It is skipped, and what it would set \
                      stays empty",
                     element.name
                 );
                 self.warn(element.at, what);
-                // It keeps its index, for [msg_index] and jumps.
+                // It keeps its index, for `[msg_index]` and jumps.
                 let next = self.next(element)?;
                 let skip = self.skip(element)?;
                 let item =
@@ -208,11 +208,11 @@ impl<'a> Reader<'a> {
         if element.text.trim().is_empty() {
             return Err(self
                 .source
-                .diagnostic(element.at, "this <send> has no message; it stands inside <![CDATA[ … ]]>"));
+                .diagnostic(element.at, "this <send> has no message; put one inside <![CDATA[ … ]]>"));
         }
         let prepared = prepare(self, &element.text, TextPosition { at: element.text_at, index })?;
         let template = prepared.message().map_err(|error| {
-            // Blank lines stand before the message.
+            // Blank lines precede the message.
             let blank: usize =
                 element.text.split_inclusive('\n').take_while(|line| line.trim().is_empty()).map(str::len).sum();
             let begin: usize = element
@@ -267,7 +267,7 @@ impl<'a> Reader<'a> {
         self.push(element, ItemKind::Send { template, kind, repeat, prepare: prepared.actions })
     }
 
-    /// One T1 for the whole run: the first one counts.
+    /// Sets T1, once for the whole run: the first value counts.
     fn t1(&mut self, t1: f64, at: usize) {
         match self.t1 {
             None => self.t1 = Some(t1),
@@ -281,7 +281,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Answers find their call by its Call-ID, so it must be ours or theirs.
+    /// Checks that the Call-ID is the session's or the other end's, because responses find their call by it.
     fn check_call_id(&mut self, element: &Element) {
         let mut at = 0;
         for line in element.text.split_inclusive('\n') {
@@ -364,7 +364,7 @@ impl<'a> Reader<'a> {
             (Some(response), None) => {
                 let status = response.value.trim().parse().ok().filter(|status| (100..700).contains(status));
                 let status = status.ok_or_else(|| {
-                    let what = format!("response=\"{}\" is no status of three digits, 100 to 699", response.value);
+                    let what = format!("response=\"{}\" is not a status of three digits, 100 to 699", response.value);
                     self.source.diagnostic(response.at, what)
                 })?;
                 let transaction = match element.attribute("response_txn") {
@@ -386,7 +386,10 @@ impl<'a> Reader<'a> {
                     .filter(|verb| *verb != MethodId::Other && pattern.is_in(verb.as_str().as_bytes()))
                     .collect();
                 if verbs.is_empty() {
-                    let what = format!("request=\"{}\" fits no method that is told apart here", request.value);
+                    let what = format!(
+                        "request=\"{}\" matches none of the methods that are distinguished here",
+                        request.value
+                    );
                     return Err(self.source.diagnostic(request.at, what));
                 }
                 Ok(Message::Requests(verbs))
@@ -395,7 +398,7 @@ impl<'a> Reader<'a> {
                 let verb = MethodId::of(strowger_message::Method::from_token(request.value.trim().as_bytes()));
                 if verb == MethodId::Other {
                     let what = format!(
-                        "request=\"{}\": methods of other names are not told apart; any of them fits",
+                        "request=\"{}\": methods with other names are not distinguished; any of them matches",
                         request.value
                     );
                     self.warn(request.at, what);
@@ -432,16 +435,13 @@ impl<'a> Reader<'a> {
         self.known(element, &["id"]);
         let id = self.needed(element, "id")?;
         if id.value == "_unexp.main" {
-            self.warn(
-                element.at,
-                "the label _unexp.main is not gone to by unexpected messages here: they fail the call",
-            );
+            self.warn(element.at, "unexpected messages do not go to the label _unexp.main here: they fail the call");
         }
         match self.labels.insert(id.value.clone(), (self.items.len(), element.at)) {
             None => Ok(()),
             Some((_, first)) => {
                 let line = self.source.diagnostic(first, "").line;
-                let what = format!("the label '{}' stands on line {line} already; give this one another id", id.value);
+                let what = format!("the label '{}' is already on line {line}; give this one another id", id.value);
                 Err(self.source.diagnostic(id.at, what))
             }
         }
@@ -463,7 +463,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Adds an item with what all have.
+    /// Adds an item with the common attributes.
     fn push(&mut self, element: &Element, what: ItemKind) -> Result<(), Diagnostic> {
         let Actions { list, jump } = actions::read(self, element, self.items.len())?;
         let mut actions = Vec::new();
@@ -477,7 +477,7 @@ impl<'a> Reader<'a> {
             self.flag(element, name)?;
         }
         if let Some(attribute) = element.attribute("counter") {
-            self.warn(attribute.at, "counters of one's own are not supported: the report has every message");
+            self.warn(attribute.at, "user-defined counters are not supported: the report counts every message");
         }
         let is_request = matches!(what, ItemKind::Receive(Receive { message: Message::Requests(_), .. }));
         if let (true, Some(cseq)) = (is_request, self.cseq) {
@@ -511,10 +511,10 @@ impl<'a> Reader<'a> {
         Ok(Some(if is_inverse { Condition::Set(variable) } else { Condition::Unset(variable) }))
     }
 
-    /// What is seen only when all is read.
+    /// Adds warnings that need the whole scenario.
     fn remarks(&mut self) {
         let timers: Vec<u8> = self.timers.values().filter(|timer| !timer.is_begun).map(|timer| timer.number).collect();
-        // A time that nothing begins is measured from the call's beginning.
+        // A timer without a start is measured from the beginning of the call.
         self.begin.extend(timers.into_iter().map(Action::BeginTimer));
         let unset = self.variables.iter().filter(|(_, known)| !known.is_set);
         let unset: Vec<_> = unset.filter_map(|(name, known)| Some((name.clone(), known.read_at?))).collect();

@@ -1,24 +1,24 @@
-//! Bytes to a tree of elements that know where they stand. As lenient as SIPp's own reader where its users rely on it (`<` and
-//! `&` in attributes, hyphens in comments), and with limits: a file from a stranger costs no more than its size.
+//! Parsing of XML into a tree of elements with positions. It is as lenient as SIPp's parser where users rely on that
+//! (`<` and `&` in attributes, hyphens in comments). Limits bound the cost of an untrusted file by its size.
 
 use quick_xml::events::{BytesStart, Event};
 use quick_xml::reader::Reader;
 
 use super::Diagnostic;
 
-/// The size of a scenario file.
+/// Maximum size of a scenario file, in bytes.
 pub const MAX_BYTES: usize = 4 << 20;
-/// Elements in it.
+/// Maximum number of elements.
 const MAX_ELEMENTS: usize = 20_000;
-/// How deep they nest; SIPp needs four.
+/// Maximum nesting depth; SIPp needs four.
 const MAX_DEPTH: usize = 16;
-/// Attributes of an element.
+/// Maximum number of attributes of an element.
 const MAX_ATTRIBUTES: usize = 32;
 
-/// The length of an entity's name.
+/// Maximum length of an entity's name.
 const MAX_ENTITY: usize = 32;
 
-/// A file's text, and where its lines begin.
+/// A file's text, and the offsets of its lines.
 #[derive(Debug)]
 pub(super) struct Source {
     file: String,
@@ -26,15 +26,15 @@ pub(super) struct Source {
     lines: Vec<usize>,
 }
 
-/// An element.
+/// An XML element.
 #[derive(Debug, Default)]
 pub(super) struct Element {
     pub(super) name: String,
-    /// Where it begins in the text.
+    /// Its byte offset in the text.
     pub(super) at: usize,
     pub(super) attributes: Vec<Attribute>,
     pub(super) children: Vec<Element>,
-    /// Its text but white space, and where that begins.
+    /// Its text without surrounding white space, and the offset of that.
     pub(super) text: String,
     pub(super) text_at: usize,
 }
@@ -54,7 +54,7 @@ impl Element {
 }
 
 impl Source {
-    /// Decodes the bytes of a file: UTF-8, or ISO 8859-1 where it says so and is not UTF-8.
+    /// Decodes the bytes of a file: UTF-8, or ISO 8859-1 if the declaration says so and the bytes are not UTF-8.
     pub(super) fn new(file: &str, bytes: &[u8]) -> Result<Self, Diagnostic> {
         let plain = |line, column, what: String| Diagnostic { file: file.to_owned(), line, column, what };
         if bytes.len() > MAX_BYTES {
@@ -78,7 +78,7 @@ impl Source {
         Ok(Self { file: file.to_owned(), text, lines })
     }
 
-    /// A remark on what stands at `at`.
+    /// Creates a diagnostic for the position `at`.
     pub(super) fn diagnostic(&self, at: usize, what: impl Into<String>) -> Diagnostic {
         let index = self.lines.partition_point(|start| *start <= at).saturating_sub(1);
         let start = self.lines.get(index).copied().unwrap_or(0);
@@ -86,7 +86,7 @@ impl Source {
         Diagnostic { file: self.file.clone(), line: index + 1, column: before.chars().count() + 1, what: what.into() }
     }
 
-    /// The root element.
+    /// Returns the root element.
     pub(super) fn tree(&self) -> Result<Element, Diagnostic> {
         let mut reader = Reader::from_str(&self.text);
         reader.config_mut().allow_dangling_amp = true;
@@ -97,7 +97,7 @@ impl Source {
             let at = position(&reader);
             let event = reader.read_event().map_err(|error| {
                 let at = usize::try_from(reader.error_position()).unwrap_or(at);
-                self.diagnostic(at.min(self.text.len()), format!("this is no XML: {error}"))
+                self.diagnostic(at.min(self.text.len()), format!("this is not XML: {error}"))
             })?;
             let is_empty = matches!(event, Event::Empty(_));
             match event {
@@ -109,7 +109,7 @@ impl Source {
                         return Err(self.diagnostic(at, what));
                     }
                     if root.is_some() {
-                        return Err(self.diagnostic(at, "a file has one <scenario>; this stands behind its end"));
+                        return Err(self.diagnostic(at, "a file has one <scenario>; this comes after its end"));
                     }
                     let element = self.element(&tag, at)?;
                     if is_empty { self.close(element, &mut open, &mut root) } else { open.push(element) }
@@ -120,7 +120,7 @@ impl Source {
                     }
                 }
                 Event::Text(text) => push_text(&mut open, &text, at),
-                // Behind `<![CDATA[`.
+                // After `<![CDATA[`.
                 Event::CData(text) => push_text(&mut open, &text, at + 9),
                 Event::GeneralRef(reference) => {
                     let text = self.unescape(&format!("&{};", &*reference), at)?;
@@ -160,7 +160,7 @@ impl Source {
                 );
             }
             let name = attribute.key.0;
-            // The event borrows from the text.
+            // The event borrows from the text, so the difference of addresses is its offset.
             let at = (name.as_ptr() as usize).checked_sub(self.text.as_ptr() as usize).unwrap_or(at);
             let value = self.unescape(&attribute.value, at)?;
             element.attributes.push(Attribute { name: name.to_owned(), value, at });
@@ -168,7 +168,7 @@ impl Source {
         Ok(element)
     }
 
-    /// Replaces XML's five entities and characters by number; an ampersand that begins neither is itself.
+    /// Replaces XML's five entities and numeric character references. Any other ampersand is kept.
     fn unescape(&self, text: &str, at: usize) -> Result<String, Diagnostic> {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -223,7 +223,7 @@ fn push_text(open: &mut [Element], text: &str, at: usize) {
     element.text.push_str(text);
 }
 
-/// Whether the XML declaration names an encoding whose bytes are characters.
+/// Returns whether the XML declaration names ISO 8859-1 or a similar encoding with one byte per character.
 fn says_latin(bytes: &[u8]) -> bool {
     let declaration =
         bytes.get(..bytes.len().min(200)).unwrap_or(&[]).split(|byte| *byte == b'>').next().unwrap_or(&[]);

@@ -1,6 +1,6 @@
-//! Throughput against load: rate after rate, each several times, until the server is past what it can do.
+//! Throughput over load: rate after rate, each several times, until the server is past its capacity.
 //!
-//! [`Sweep`] says what to run next and is told what came of it; it runs nothing itself.
+//! [`Sweep`] returns what to run next and receives the result; it runs nothing itself.
 
 mod ready;
 mod report;
@@ -17,20 +17,20 @@ use crate::report::per;
 use crate::search::{Metric, Rule, RuleCheck, RuleError, kept_back, processors};
 use crate::statistics::{ConfidenceInterval, batch_means, of_independent};
 
-/// The level of confidence intervals.
+/// Confidence level of intervals.
 pub const LEVEL: f64 = 0.95;
-/// Rates at most.
+/// Maximum number of rates.
 const MAX_RATES: usize = 10_000;
 
-/// The rates of a sweep, in rising order.
+/// Rates of a sweep, in rising order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rates(Vec<f64>);
 
 impl Rates {
-    /// Reads `100..2400/100`, both ends included, or single rates, `100,200,400`.
+    /// Parses `100..2400/100`, both ends included, or single rates, `100,200,400`.
     ///
     /// # Errors
-    /// What is wrong, and how it is written.
+    /// What is wrong, and the syntax.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
         let wrong = |what: &str| {
             RuleError(format!(
@@ -50,67 +50,68 @@ impl Rates {
         if to < from {
             return Err(wrong("ends before it begins"));
         }
-        // Ends are included although fractions are not exact.
+        // The end is included despite rounding errors.
         let steps = ((to - from) / step + 1e-9).floor();
         if steps >= float(MAX_RATES) {
             return Err(wrong("has more than 10000 rates"));
         }
         let rates = (0..MAX_RATES).map(float).take_while(|number| *number <= steps);
-        // 0.30000000000000004 is nobody's rate.
+        // Removes rounding errors such as 0.30000000000000004.
         let exact = |rate: f64| format!("{rate:.11e}").parse().unwrap_or(rate);
         Ok(Self(rates.map(|number| exact(from + number * step)).collect()))
     }
 
-    /// Them.
+    /// Returns all rates.
     #[must_use]
     pub fn all(&self) -> &[f64] {
         &self.0
     }
 }
 
-/// What is swept.
+/// Parameters of a sweep.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// The rates.
+    /// Rates.
     pub rates: Rates,
-    /// How often each.
+    /// Runs of each rate.
     pub repeats: u32,
-    /// How long each request of a call may take for the call to be a success.
+    /// Maximum time of each request of a call for the call to be a success.
     pub within: Duration,
-    /// What ends it, where any of them comes true over all runs of a rate.
+    /// Conditions that end the sweep, if one is true over all runs of a rate.
     pub until: Vec<Rule>,
 }
 
-/// What to run next.
+/// A run to perform.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Task {
-    /// The rate.
+    /// Rate.
     pub rate: f64,
-    /// Which of the repeats, from 1.
+    /// Number among the repeats, from 1.
     pub repeat: u32,
-    /// Which of all runs, from 1.
+    /// Number among all runs, from 1.
     pub number: u32,
 }
 
-/// What one run showed.
+/// Result of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Measurement {
-    /// What was counted.
+    /// Counts.
     pub meter: Meter,
-    /// How long it was.
+    /// Duration.
     pub elapsed: Duration,
-    /// Calls a second that ended well and in time, slice by slice up to the last arrival; empty where the run was shorter than one.
+    /// Calls per second that succeeded in time, for each slice up to the last arrival; empty for a run shorter than a
+    /// slice.
     pub in_time_per_s: Vec<f64>,
-    /// The mean of that.
+    /// Mean of `in_time_per_s`.
     pub throughput: f64,
-    /// Processors that the server kept busy, where it was watched.
+    /// Average CPU use of the server, if it was sampled.
     pub processors: Option<f64>,
-    /// Why the generator was the bottleneck, where it was.
+    /// Why the generator was the bottleneck, if it was.
     pub bottleneck: Option<String>,
 }
 
 impl Measurement {
-    /// What a report says of it, where each request of a call may take so long.
+    /// Evaluates a report, with this maximum time for each request of a call.
     #[must_use]
     pub fn of(report: &Report, within: Duration) -> Self {
         let Some(phase) = report.measured() else { return Self::default() };
@@ -127,7 +128,7 @@ impl Measurement {
             in_time_per_s,
             throughput,
             processors: processors(report),
-            // That calls were late may be the machine's doing; that they were kept back is not.
+            // Lateness of calls may be the machine's fault; calls that were refused are the generator's limit.
             bottleneck: (phase.links.exhaustion())
                 .or_else(|| kept_back(meter.began.refused))
                 .or_else(|| phase.bottleneck()),
@@ -135,40 +136,40 @@ impl Measurement {
     }
 }
 
-/// The slices in which calls came: what ends behind the last arrival would count for too little time.
+/// Returns the slices with arrivals: calls that end after the last arrival would be attributed to too short a time.
 fn in_time_per_s(phase: &PhaseReport, within: Duration) -> Vec<f64> {
     let width = phase.series.width().as_secs_f64();
     let whole = whole(phase.elapsed.as_secs_f64() / width);
-    // Before the shortest call is over, none can have ended.
+    // No call can end before the shortest one is over.
     let shortest = phase.meter().durations.quantile(0.0).as_secs_f64();
     let empty = whole_above(shortest / width).min(whole / 2);
     let slices = phase.series.slices().iter().take(whole).skip(empty);
     slices.map(|slice| per(slice.ended.within(within), width)).collect()
 }
 
-/// So many whole ones; fractions are not exact.
+/// Rounds down to a whole number, allowing for rounding errors.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small, not negative, and saturating")]
 fn whole(number: f64) -> usize {
     (number + 1e-6).floor() as usize
 }
 
-/// So many that it reaches into, but for little.
+/// Rounds up to a whole number, except for a small excess.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small, not negative, and saturating")]
 fn whole_above(number: f64) -> usize {
     (number - 0.02).ceil() as usize
 }
 
-/// A mean with what is known of its confidence.
+/// A mean with its confidence interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Mean {
-    /// The mean.
+    /// Mean.
     pub mean: f64,
-    /// Half the width of the interval around it; `None` where one cannot be told.
+    /// Half the width of the interval; `None` if it is unknown.
     pub half_width: Option<f64>,
 }
 
 impl Mean {
-    /// Over repeated runs, by Student's t. Those that are not finite make the mean infinite.
+    /// Computes the mean of repeated runs, by Student's t. A value that is not finite makes it infinite.
     fn over(values: &[f64]) -> Self {
         let interval = of_independent(values, LEVEL);
         let mean = values.iter().sum::<f64>() / float(values.len().max(1));
@@ -176,29 +177,29 @@ impl Mean {
     }
 }
 
-/// What all runs of a rate showed.
+/// Results of all runs of a rate.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// The rate that was wanted.
+    /// Requested rate.
     pub rate: f64,
-    /// The runs.
+    /// Runs.
     pub runs: Vec<Measurement>,
-    /// Calls a second that were offered.
+    /// Offered calls per second.
     pub offered: Mean,
-    /// Calls a second that succeeded in time, up to the last arrival. Of several runs, the confidence is by Student's t over them; of a
-    /// single one, by batch means of its seconds, where these do not depend on each other.
+    /// Calls per second that succeeded in time, up to the last arrival. The interval is by Student's t over several
+    /// runs; for a single run, by batch means of its seconds, if these are independent.
     pub throughput: Mean,
-    /// The share of calls that succeeded in time, 0 to 1; `None` where none was sent.
+    /// Share of calls that succeeded in time, 0 to 1; `None` if none began.
     pub success: Option<Mean>,
-    /// The mean time from the main request to its 2xx, in seconds; `None` where there was no 2xx.
+    /// Mean time from the main request to its 2xx, in seconds; `None` without a 2xx.
     pub latency_mean: Option<Mean>,
-    /// Its median.
+    /// Median of that time.
     pub latency_p50: Option<Mean>,
-    /// Its 99th percentile.
+    /// 99th percentile of that time.
     pub latency_p99: Option<Mean>,
-    /// Processors that the server kept busy.
+    /// Average CPU use of the server.
     pub processors: Option<Mean>,
-    /// The batch means of each run, where it was long enough for them.
+    /// Batch means of each run that was long enough.
     pub batches: Vec<Option<ConfidenceInterval>>,
 }
 
@@ -234,19 +235,19 @@ impl Point {
         }
     }
 
-    /// Why the generator was the bottleneck, where it was in any of the runs.
+    /// Returns why the generator was the bottleneck, if it was in any run.
     #[must_use]
     pub fn bottleneck(&self) -> Option<&str> {
         self.runs.iter().find_map(|run| run.bottleneck.as_deref())
     }
 
-    /// Calls that limits of the generator kept back, in all runs.
+    /// Returns the calls that limits of the generator refused, over all runs.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.runs.iter().map(|run| run.meter.began.refused).sum()
     }
 
-    /// Everything that its runs counted together.
+    /// Returns the counts of all runs together.
     #[must_use]
     pub fn meter(&self) -> Meter {
         let mut sum = Meter::default();
@@ -261,14 +262,14 @@ impl Point {
 pub struct Sweep {
     settings: Settings,
     points: Vec<Point>,
-    /// The runs of the rate that is being run.
+    /// Completed runs of the current rate.
     runs: Vec<Measurement>,
     number: u32,
     ended_by: Option<RuleCheck>,
 }
 
 impl Sweep {
-    /// Begins.
+    /// Starts a sweep.
     #[must_use]
     pub fn new(mut settings: Settings) -> Self {
         settings.repeats = settings.repeats.max(1);
@@ -277,7 +278,7 @@ impl Sweep {
         Self { settings, points: Vec::new(), runs: Vec::new(), number: 0, ended_by: None }
     }
 
-    /// What to run; `None` when it is over.
+    /// Returns the next run; `None` when the sweep is over.
     #[must_use]
     pub fn next_task(&self) -> Option<Task> {
         let rate = *self.settings.rates.0.get(self.points.len()).filter(|_| self.ended_by.is_none())?;
@@ -285,7 +286,7 @@ impl Sweep {
         Some(Task { rate, repeat, number: self.number + 1 })
     }
 
-    /// What came of [`next_task`](Self::next_task). The rate's point, where this was the last of its repeats.
+    /// Handles the result of [`next_task`](Self::next_task). Returns the rate's point after its last repeat.
     pub fn handle_measurement(&mut self, measured: Measurement) -> Option<&Point> {
         let task = self.next_task()?;
         self.number = task.number;
@@ -299,7 +300,7 @@ impl Sweep {
         self.points.last()
     }
 
-    /// Ends it early: a rate of which some repeats were run becomes a point of those.
+    /// Ends the sweep early: the completed repeats of the current rate become its point.
     pub fn stop(&mut self) {
         if let Some(task) = self.next_task().filter(|_| !self.runs.is_empty()) {
             self.finish(task.rate);
@@ -311,19 +312,19 @@ impl Sweep {
         self.points.push(Point::new(rate, runs, self.settings.within));
     }
 
-    /// The rates that were run.
+    /// Returns the points of all completed rates.
     #[must_use]
     pub fn points(&self) -> &[Point] {
         &self.points
     }
 
-    /// What is swept.
+    /// Returns the parameters.
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The condition that ended it.
+    /// Returns the condition that ended it.
     #[must_use]
     pub const fn ended_by(&self) -> Option<RuleCheck> {
         self.ended_by

@@ -8,13 +8,13 @@ use strowger_foundation::Transport;
 
 use crate::options::Target;
 
-/// How long one request waits for its answer, and how often one is sent.
+/// Timeout of a request, and interval between requests.
 const EACH: Duration = Duration::from_millis(250);
 
-/// Asks `target` by OPTIONS until anything answers.
+/// Sends OPTIONS to `target` until anything answers.
 ///
 /// # Errors
-/// Where nothing has answered within `limit`, or `is_stopped` says so; the text names the remedy.
+/// If nothing has answered within `limit`, or `is_stopped` returns true; the text names the remedy.
 pub fn await_answer(target: Target, limit: Duration, is_stopped: &dyn Fn() -> bool) -> Result<(), String> {
     let begun = Instant::now();
     let mut last = None;
@@ -26,7 +26,7 @@ pub fn await_answer(target: Target, limit: Duration, is_stopped: &dyn Fn() -> bo
             Ok(()) => return Ok(()),
             Err(error) => last = Some(error),
         }
-        // Where nobody listens, that is said at once.
+        // Without a listener the error comes at once, before the interval is over.
         std::thread::sleep(EACH.saturating_sub(asked_at.elapsed()));
     }
     let why = last.map(|error| format!(" ({error})")).unwrap_or_default();
@@ -57,7 +57,7 @@ fn ask(target: Target, number: u32) -> io::Result<()> {
 }
 
 //= rfc3261#11
-// OPTIONS asks a server what it can do, outside any dialog.
+// OPTIONS outside a dialog queries a server's capabilities.
 fn options(Target { transport, address }: Target, local: SocketAddr, number: u32) -> Vec<u8> {
     let (ip, mark) = (address.ip(), crate::engine::entropy());
     let host = if address.is_ipv6() { format!("[{ip}]") } else { ip.to_string() };
@@ -80,7 +80,7 @@ mod tests {
         let target = Target { transport: Transport::Udp, address: server.local_addr().expect("bound") };
         let thread = std::thread::spawn(move || {
             let mut bytes = [0; 4_096];
-            // A server that is not ready yet loses the first.
+            // A server that is not ready yet loses the first request.
             let (_, _) = server.recv_from(&mut bytes).expect("a first");
             let (length, peer) = server.recv_from(&mut bytes).expect("another");
             server.send_to(b"SIP/2.0 404 Not Found\r\n\r\n", peer).expect("loopback");

@@ -1,4 +1,4 @@
-//! What a sweep tells people and programs.
+//! Output of a sweep for people and programs.
 
 use std::fmt::Write as _;
 
@@ -7,24 +7,24 @@ use serde_json::{Value, json};
 use super::{LEVEL, Mean, Point, Sweep};
 use crate::output::percent;
 
-/// A sweep, and what it was about.
+/// A sweep and its description.
 #[derive(Clone, Debug)]
 pub struct SweepReport {
-    /// The workload.
+    /// Workload.
     pub workload: String,
-    /// Where it went.
+    /// Destination of calls.
     pub to: String,
-    /// The law of arrivals.
+    /// Arrival law.
     pub arrivals: String,
-    /// What randomness began with.
+    /// Seed of the random numbers.
     pub seed: u64,
-    /// What restarted the server before each run.
+    /// Command that restarted the server before each run.
     pub restart: Option<String>,
-    /// How long each run was, for people.
+    /// Length of each run, for people.
     pub length: String,
-    /// It was ended before it had come to its end.
+    /// Whether it was stopped early.
     pub was_stopped: bool,
-    /// What was run.
+    /// Sweep.
     pub sweep: Sweep,
 }
 
@@ -33,7 +33,7 @@ pub struct SweepReport {
 pub struct PointReport<'a>(pub &'a Point);
 
 impl PointReport<'_> {
-    /// The names over the lines.
+    /// Returns the column heads.
     #[must_use]
     pub fn head() -> String {
         format!(
@@ -67,7 +67,7 @@ impl std::fmt::Display for PointReport<'_> {
 }
 
 impl SweepReport {
-    /// Why it ended, in a sentence.
+    /// Returns why it ended, in a sentence.
     #[must_use]
     pub fn ending(&self) -> String {
         match (self.was_stopped, self.sweep.ended_by()) {
@@ -80,20 +80,20 @@ impl SweepReport {
         }
     }
 
-    /// The lowest rate with the highest throughput; behind it, differences of a hundredth are chance.
+    /// Returns the lowest rate with the highest throughput; above it, differences of a hundredth are noise.
     #[must_use]
     pub fn peak(&self) -> Option<&Point> {
         let highest = self.sweep.points().iter().map(|point| point.throughput.mean).fold(0.0, f64::max);
         self.sweep.points().iter().find(|point| point.throughput.mean >= 0.99 * highest)
     }
 
-    /// Why the generator was the bottleneck, at the lowest rate where it was.
+    /// Returns the lowest rate at which the generator was the bottleneck, and why.
     #[must_use]
     pub fn bottleneck(&self) -> Option<(f64, &str)> {
         self.sweep.points().iter().find_map(|point| Some((point.rate, point.bottleneck()?)))
     }
 
-    /// Everything, for machines.
+    /// Returns everything for programs.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let settings = self.sweep.settings();
@@ -129,7 +129,7 @@ impl SweepReport {
         })
     }
 
-    /// A line a rate; empty where something is not known.
+    /// Returns one line per rate; unknown values are empty.
     #[must_use]
     pub fn to_csv(&self) -> String {
         let mut text = "rate,runs,offered_per_s,throughput_per_s,throughput_half_width,success,mean_us,mean_half_width_us,p50_us,p99_us,\

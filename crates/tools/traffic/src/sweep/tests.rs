@@ -1,9 +1,10 @@
-//! The sweep against a server whose capacity is known.
+//! The sweep with a server of known capacity.
 
 use super::*;
 use crate::output::sweep_page;
 
-/// A run at a rate against a server that carries so many calls a second at most, in time; every tenth of the rest comes late.
+/// Returns a run at a rate with a server that carries at most `capacity` calls per second in time; a tenth of the
+/// others come late.
 fn measured(rate: f64, capacity: f64, noise: f64) -> Measurement {
     let mut meter = Meter::default();
     let seconds = 60.0;
@@ -24,7 +25,7 @@ fn measured(rate: f64, capacity: f64, noise: f64) -> Measurement {
             began.lost += 1;
         }
     }
-    // Around what comes in time, and no second like the one before.
+    // Fluctuates around the calls in time, so that no second equals the one before.
     let mean = if all > 0 { in_time as f64 / seconds } else { 0.0 };
     let in_time_per_s = (0..60).map(|second| mean + f64::from(second % 3) - 1.0).collect();
     let processors = Some((rate / capacity).min(1.0));
@@ -43,7 +44,7 @@ fn settings(rates: &str, repeats: u32, until: &[&str]) -> Settings {
     Settings { rates: Rates::parse(rates).expect("rates"), repeats, within: Duration::from_secs(2), until }
 }
 
-/// All runs, against a server of 90 calls a second.
+/// Performs all runs, with a server of 90 calls per second.
 fn run(settings: Settings) -> (Vec<Task>, Sweep) {
     let (mut sweep, mut tasks) = (Sweep::new(settings), Vec::new());
     while let Some(task) = sweep.next_task() {
@@ -89,7 +90,8 @@ fn rates_are_read() {
     }
 }
 
-/// As the first paper's figure 15: throughput follows the load up to the capacity and stays there, until half of the calls fail.
+/// As in the first paper's figure 15: throughput follows the load up to the capacity and stays there, until half of
+/// the calls fail.
 #[test]
 fn it_goes_on_until_half_of_the_calls_fail() {
     let (tasks, sweep) = run(settings("20..400/20", 3, &["success<50%"]));
@@ -129,7 +131,7 @@ fn repeats_have_students_t_and_a_single_run_batch_means() {
     assert!((batches.mean - point.throughput.mean).abs() <= batches.half_width, "{batches:?} {:?}", point.throughput);
 }
 
-/// A queue that grows: each second brings less in time than the one before.
+/// A growing queue: each second has fewer calls in time than the one before.
 #[test]
 fn seconds_that_depend_on_each_other_have_no_interval() {
     let mut sweep = Sweep::new(settings("200..200/1", 1, &[]));

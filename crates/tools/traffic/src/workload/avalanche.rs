@@ -1,5 +1,5 @@
-//! Registrations after a power cut: all phones come on within a moment, and each tries until it is registered (RFC 5390 calls
-//! it avalanche restart).
+//! Avalanche of registrations after a power cut (avalanche restart in RFC 5390): all phones start at about the same
+//! time, and each tries until it is registered.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::{NamedWorkload, Parameter, Parameters, Workload, WorkloadError, users
 use crate::engine::{Avalanche, FlowRecovery};
 use crate::law::{Law, parse_time};
 
-/// How long it is waited at most that all are registered, where nobody says otherwise.
+/// Default maximum time until all phones are registered.
 const MEASURED: Duration = Duration::from_secs(3_600);
 
 pub(super) const KNOWN: NamedWorkload = NamedWorkload {

@@ -1,4 +1,4 @@
-//! The plainest workloads: calls that are answered, and registrations.
+//! The basic workloads: answered calls, and registrations.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::engine::Mix;
 use crate::law::Law;
 use crate::script::MethodId;
 
-/// Of proxy-200.
+/// Parameters of `proxy-200`.
 pub(super) const TIMES: &[Parameter] = &[
     Parameter::ours("ring", "none", "how long it rings, a law"),
     Parameter::ours("hold", "none", "how long they talk, a law"),
@@ -16,7 +16,7 @@ pub(super) const TIMES: &[Parameter] = &[
     faults::NO_ANSWER_RING,
 ];
 
-/// Of baseline.
+/// Parameters of `baseline`.
 pub(super) const FAULTS: &[Parameter] = &[faults::FAULTS, faults::NO_ANSWER_RING];
 
 pub(super) fn proxy_200(parameters: &Parameters) -> Result<Workload, WorkloadError> {
@@ -35,7 +35,7 @@ pub(super) fn registration(_: &Parameters) -> Result<Workload, WorkloadError> {
     Ok(Workload { callers: vec![registering()?], ..Workload::empty() })
 }
 
-/// Calls that are answered.
+/// Returns the workload of answered calls.
 pub(super) fn answered(times: &CallTimes) -> Result<Workload, WorkloadError> {
     Ok(Workload {
         callers: vec![caller(times)?],

@@ -1,11 +1,11 @@
-//! Calls that are answered, and the registrations before them.
+//! Scripts of answered calls, and of the registrations before them.
 
 use std::time::Duration;
 
 use crate::law::Law;
 use crate::script::{Ending, Extract, Label, MethodId, Pattern, Script, ScriptBuilder, ScriptError};
 
-/// The pauses of a call; none where there is no law.
+/// Pauses of a call; `None` for no pause.
 #[derive(Clone, Debug, Default)]
 pub struct CallTimes {
     /// Between 180 and 200.
@@ -19,10 +19,10 @@ pub struct CallTimes {
 /// The callee's address of record, as messages name it.
 const CALLEE: &str = "sip:[callee]@[domain]";
 
-/// What is waited for.
+/// An expected message: its pattern, what is stored of it, and the label to go to.
 pub(super) type Expected = (Pattern, Extract, Option<Label>);
 
-/// 64·T1, and a second for the way.
+/// 64·T1, and 1 s for the transmission.
 pub(super) const BYE_AT_LAST: Duration = Duration::from_secs(33);
 
 pub(super) const INVITE: &str = "INVITE sip:[callee]@[domain] SIP/2.0
@@ -128,7 +128,7 @@ CSeq: [cseq] CANCEL
 Content-Length: 0
 ";
 
-/// Who calls: INVITE, ACK, BYE; challenges are answered.
+/// Returns the caller's script: INVITE, ACK, BYE, with answers to challenges.
 ///
 /// # Errors
 /// Never.
@@ -136,7 +136,7 @@ pub fn caller(times: &CallTimes) -> Result<Script, ScriptError> {
     caller_to(times, CALLEE)
 }
 
-/// As [`caller`], to another URI than the callee's address of record.
+/// Does the same as [`caller`], with another URI than the callee's address of record.
 pub(super) fn caller_to(times: &CallTimes, uri: &str) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("caller");
     let (again, answered, challenged) = (script.label(), script.label(), script.label());
@@ -152,7 +152,7 @@ pub(super) fn caller_to(times: &CallTimes, uri: &str) -> Result<Script, ScriptEr
     script.build()
 }
 
-/// A whole call, up to the answer to its BYE.
+/// Adds a whole call, up to the answer to its BYE.
 pub(super) fn call(script: &mut ScriptBuilder, times: &CallTimes) {
     invite(script, &[]);
     script.send(ACK);
@@ -160,7 +160,7 @@ pub(super) fn call(script: &mut ScriptBuilder, times: &CallTimes) {
     bye(script);
 }
 
-/// An INVITE, until its 2xx; challenges are answered. What is waited for besides is `others`.
+/// Adds an INVITE, up to its 2xx, with answers to challenges. `others` are further messages to expect.
 pub(super) fn invite(script: &mut ScriptBuilder, others: &[Expected]) {
     let (again, answered, challenged) = (script.label(), script.label(), script.label());
     script.place_label(again).send(INVITE).wait(&answers((answered, challenged), others));
@@ -168,7 +168,7 @@ pub(super) fn invite(script: &mut ScriptBuilder, others: &[Expected]) {
     script.place_label(answered);
 }
 
-/// What may answer an INVITE, besides `others`.
+/// Returns the expected responses to an INVITE, and `others`.
 fn answers((answered, challenged): (Label, Label), others: &[Expected]) -> Vec<Expected> {
     let mut all = others.to_vec();
     all.extend_from_slice(&[
@@ -180,7 +180,7 @@ fn answers((answered, challenged): (Label, Label), others: &[Expected]) -> Vec<E
     all
 }
 
-/// The time that they talk, where there is one.
+/// Adds the talk time, if there is one.
 pub(super) fn hold(script: &mut ScriptBuilder, times: &CallTimes) {
     pause(script, times.hold.as_ref());
 }
@@ -191,12 +191,12 @@ fn pause(script: &mut ScriptBuilder, law: Option<&Law>) {
     }
 }
 
-/// The BYE, until it is answered.
+/// Adds the BYE, up to its answer.
 pub(super) fn bye(script: &mut ScriptBuilder) {
     transaction(script, BYE);
 }
 
-/// A request that is no INVITE, until its 2xx; challenges are answered.
+/// Adds a request other than INVITE, up to its 2xx, with answers to challenges.
 pub(super) fn transaction(script: &mut ScriptBuilder, request: &str) {
     let (again, done) = (script.label(), script.label());
     script.place_label(again).send(request).wait(&[
@@ -208,7 +208,7 @@ pub(super) fn transaction(script: &mut ScriptBuilder, request: &str) {
     script.place_label(done);
 }
 
-/// Who is called: 180, 200, and 200 to the BYE.
+/// Returns the callee's script: 180, 200, and the 200 to the BYE.
 ///
 /// # Errors
 /// Never.
@@ -226,7 +226,7 @@ pub fn callee(times: &CallTimes) -> Result<Script, ScriptError> {
     match times.hold {
         Some(_) => script.wait(&bye),
         None => {
-            // Where nobody talks, a BYE that has not come by now was given up by who sent it.
+            // Without a talk time, the sender of a BYE that has not come by this time has given it up.
             let limit = script.law(Law::constant(BYE_AT_LAST));
             script.wait_with(&bye, Some((limit, lost)))
         }
@@ -238,7 +238,7 @@ pub fn callee(times: &CallTimes) -> Result<Script, ScriptError> {
     script.build()
 }
 
-/// 180, and 200 after the ring time.
+/// Adds a 180, and a 200 after the ring time.
 pub(super) fn answer(script: &mut ScriptBuilder, times: &CallTimes) {
     let invited = script.label();
     script.wait(&[(Pattern::Request(MethodId::Invite), Extract::NOTHING, Some(invited))]);
@@ -249,7 +249,7 @@ pub(super) fn answer(script: &mut ScriptBuilder, times: &CallTimes) {
     script.send(ANSWERED);
 }
 
-/// One registration of the caller.
+/// Returns the script of one registration of the caller.
 ///
 /// # Errors
 /// Never.
@@ -260,7 +260,8 @@ pub fn registering() -> Result<Script, ScriptError> {
     script.build()
 }
 
-/// The end of the caller's registration, so that the server does not ring who is gone (RFC 3261 §10.2.2).
+/// Returns the script that removes the caller's registration, so that the server does not ring users that are gone
+/// (RFC 3261 §10.2.2).
 ///
 /// # Errors
 /// Never.

@@ -1,18 +1,18 @@
-//! Calls in which something goes wrong on purpose, as a share of all calls.
+//! Calls with deliberate faults, as a share of all calls.
 //!
-//! Each fault is a script of its own with the fault's name, so that reports count its calls by themselves. A call in which
-//! the fault had the outcome that it must have is carried: what we do wrong is not the server's failure.
+//! Each fault has a script of its own with the fault's name, so reports count its calls separately. A call counts as
+//! successful if the fault had its required outcome: the generator's own errors are not failures of the server.
 //!
-//! | fault | what happens | what must follow |
+//! | fault | what happens | required outcome |
 //! |---|---|---|
-//! | `lost-ack` | the first ACK to the 200 is not sent; half of the calls send it 600 ms later, the other half never | the 200 is repeated (RFC 3261 §13.3.1.4), the BYE is answered with 200 |
-//! | `late-cancel` | a CANCEL leaves about when the 200 comes (§9.1) | the CANCEL is answered; 487, or the 200 wins, is acknowledged, and the BYE is answered |
-//! | `no-answer` | it rings for `no-answer-ring`, then the caller cancels | the CANCEL is answered, and 487; or the server ends it first, with 408 or 480 |
-//! | `garbage` | bytes that are no SIP leave before the INVITE | the call itself is as any other |
+//! | `lost-ack` | the first ACK to the 200 is not sent; half of the calls send it 600 ms later, the other half never | the 200 is retransmitted (RFC 3261 §13.3.1.4), the BYE is answered with 200 |
+//! | `late-cancel` | a CANCEL is sent about when the 200 comes (§9.1) | the CANCEL is answered; either a 487 comes, or the 200 wins and is acknowledged and the BYE is answered |
+//! | `no-answer` | it rings for `no-answer-ring`, then the caller cancels | the CANCEL is answered, and a 487 comes; or the server ends the call first, with 408 or 480 |
+//! | `garbage` | bytes that are not SIP are sent before the INVITE | the call itself proceeds as usual |
 //! | `no-bye` | both ends fall silent after the ACK | nothing |
 //!
-//! Garbage is no call: it is counted among the messages that were sent. Over TCP a server may close the connection on which
-//! it came, and with it the call; use a connection for each call there (`--connect dialog`).
+//! Garbage is not a call; it counts as messages sent. Over TCP a server may close the connection on which it came,
+//! and so end the call. Use one connection per call there (`--connect dialog`).
 
 use std::time::Duration;
 
@@ -23,33 +23,33 @@ use crate::script::{Ending, Extract, Label, MethodId, Pattern, Script, ScriptBui
 use super::calls::{self, ACK, ACK_TO_FAILURE, CANCEL, CallTimes, RINGING};
 use super::{Parameter, Parameters, Workload, WorkloadError};
 
-/// The parameters that workloads of calls have for faults.
+/// The fault parameters of call workloads.
 pub(super) const FAULTS: Parameter =
     Parameter::of_paper("faults", "none", "shares of calls that go wrong on purpose: lost-ack=1%,late-cancel=1%,…");
-/// How long a call rings that nobody answers.
+/// Ring time of a call that is not answered.
 pub(super) const NO_ANSWER_RING: Parameter =
     Parameter::of_paper("no-answer-ring", "3s", "how long a caller waits whom nobody answers");
 
-/// Something that a call does wrong on purpose.
+/// A deliberate fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
-    /// The first ACK to the 200 is lost, or all are.
+    /// The first ACK to the 200 is lost, or all ACKs are.
     LostAck,
-    /// A CANCEL meets the 200.
+    /// A CANCEL crosses the 200.
     LateCancel,
-    /// Nobody answers.
+    /// The callee does not answer.
     NoAnswer,
-    /// Bytes that are no SIP precede the call.
+    /// Bytes that are not SIP precede the call.
     Garbage,
-    /// Nobody hangs up.
+    /// Neither end sends a BYE.
     NoBye,
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 5] = [Self::LostAck, Self::LateCancel, Self::NoAnswer, Self::Garbage, Self::NoBye];
 
-    /// Its name, which its script has too.
+    /// Returns its name, which is also the name of its script.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -62,17 +62,17 @@ impl Fault {
     }
 }
 
-/// Which faults, and in which share of all calls. A call has one at most.
+/// Faults with their shares of all calls. A call has at most one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Faults {
     shares: Vec<(Fault, f64)>,
 }
 
 impl Faults {
-    /// Reads `lost-ack=1%,late-cancel=0.02`; `none` or nothing is none.
+    /// Parses `lost-ack=1%,late-cancel=0.02`. `none` and the empty text mean no faults.
     ///
     /// # Errors
-    /// What is wrong, and which faults there are.
+    /// Says what is wrong, and lists the faults.
     pub fn parse(text: &str) -> Result<Self, WorkloadError> {
         let mut shares: Vec<(Fault, f64)> = Vec::new();
         for part in text.split(',').map(str::trim).filter(|part| !matches!(*part, "" | "none")) {
@@ -82,9 +82,9 @@ impl Faults {
             };
             let (name, share) = part.split_once('=').ok_or_else(|| wrong("has no share"))?;
             let fault = Fault::ALL.into_iter().find(|fault| fault.name() == name.trim());
-            let fault = fault.ok_or_else(|| wrong("is no fault"))?;
+            let fault = fault.ok_or_else(|| wrong("is not a fault"))?;
             if shares.iter().any(|(other, _)| *other == fault) {
-                return Err(wrong("stands there twice"));
+                return Err(wrong("is given twice"));
             }
             let share = read_share(share.trim()).ok_or_else(|| wrong("has no share from 0 to 100%"))?;
             shares.push((fault, share));
@@ -98,7 +98,7 @@ impl Faults {
         Ok(Self { shares })
     }
 
-    /// Each fault and its share of all calls.
+    /// Returns each fault and its share of all calls.
     #[must_use]
     pub fn shares(&self) -> &[(Fault, f64)] {
         &self.shares
@@ -106,8 +106,8 @@ impl Faults {
 }
 
 impl Workload {
-    /// The same calls, of which shares go wrong on purpose; `times` are those of the calls, and `ring` is how long a caller
-    /// waits whom nobody answers.
+    /// Adds faults to shares of the calls. `times` are those of the calls, and `ring` is how long a caller waits for
+    /// a callee that does not answer.
     ///
     /// # Errors
     /// Never.
@@ -133,15 +133,15 @@ impl Workload {
     }
 }
 
-/// The number of the next script.
+/// Returns the number of the next script.
 fn number_of(scripts: &[Script]) -> u16 {
     u16::try_from(scripts.len()).unwrap_or(u16::MAX)
 }
 
-/// The faults that `parameters` say, in a workload of calls.
+/// Adds the faults in `parameters` to a workload of calls.
 ///
 /// # Errors
-/// What is wrong with them.
+/// Says what is wrong with them.
 pub(super) fn add(parameters: &Parameters, calls: Workload, times: &CallTimes) -> Result<Workload, WorkloadError> {
     let faults = Faults::parse(parameters.text(FAULTS.name)?)?;
     calls.with_faults(&faults, times, &parameters.law(NO_ANSWER_RING.name)?)
@@ -155,21 +155,21 @@ fn read_share(text: &str) -> Option<f64> {
     (0.0..=1.0).contains(&share).then_some(share)
 }
 
-/// Which of the callee's scripts answers ([`Script::class`]); 0 and 1 are other calls.
+/// Class of the callee's script ([`Script::class`]) that does not answer; 0 and 1 are other calls.
 const NO_ANSWER_CLASS: u8 = 2;
 const NO_BYE_CLASS: u8 = 3;
 
-/// Behind T1, so that the 200 has been sent again before the ACK comes (RFC 3261 §13.3.1.4).
+/// More than T1, so that the 200 is retransmitted before the ACK comes (RFC 3261 §13.3.1.4).
 const ACK_DELAY: Duration = Duration::from_millis(600);
 
-/// The share of lost ACKs that are never made good.
+/// Share of lost ACKs that are never sent.
 const NEVER_ACKED: f64 = 0.5;
 
-/// How long a callee rings at most whom nobody cancels.
+/// Maximum ring time of a callee whose call is not cancelled.
 const RINGS_AT_LAST: Duration = Duration::from_secs(600);
 
-/// Messages that are none, each as a server gets them from scanners and broken phones. Each ends as a head does, so that a
-/// stream can go on behind it.
+/// Invalid messages as servers get them from scanners and broken phones. Each ends like a message head, so that a
+/// stream can continue after it.
 const GARBAGE: &[&[u8]] = &[
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 is no SIP but TLS\r\n\r\n",
     b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -214,7 +214,7 @@ fn lost_ack(script: &mut ScriptBuilder, times: &CallTimes) {
 fn late_cancel(script: &mut ScriptBuilder, times: &CallTimes) {
     let (ringing, cancel, done, hang_up) = (script.label(), script.label(), script.label(), script.label());
     calls::invite(script, &[(Pattern::status(180), Extract::NOTHING, Some(ringing))]);
-    // The 200 came first, or without any 180: the CANCEL is too late altogether.
+    // The 200 came first, or without a 180: it is too late for a CANCEL.
     script
         .place_label(hang_up)
         .send(CANCEL)
@@ -226,7 +226,7 @@ fn late_cancel(script: &mut ScriptBuilder, times: &CallTimes) {
     script.jump(end);
     script.place_label(ringing);
     if let Some(ring) = &times.ring {
-        // The callee answers about then.
+        // The callee answers at about that time.
         let ring = script.law(ring.clone());
         script.wait_with(
             &[(Pattern::PROVISIONAL, Extract::NOTHING, None), (Pattern::SUCCESS, Extract::DIALOG, Some(hang_up))],
@@ -244,7 +244,7 @@ fn no_answer(script: &mut ScriptBuilder, ring: &Law) {
     let ended = |mark| [408, 480].map(|status| (Pattern::status(status), Extract::NOTHING, Some(mark)));
     let ringing_or_ended = [&[(Pattern::status(180), Extract::NOTHING, Some(ringing))], &ended(given_up)[..]].concat();
     calls::invite(script, &ringing_or_ended);
-    // Somebody else's callee answers all the same.
+    // A real callee may answer anyway.
     let answered = script.label();
     script.place_label(answered).send(ACK);
     calls::bye(script);
@@ -267,7 +267,7 @@ fn garbage(script: &mut ScriptBuilder, times: &CallTimes) {
         let next = script.label();
         #[expect(clippy::cast_precision_loss, reason = "a small table")]
         let left = (GARBAGE.len() - index) as f64;
-        // Each is as likely as the others.
+        // All are equally likely.
         script.chance(1.0 - 1.0 / left, next);
         let template = script.template(Template::garbage(bytes));
         script.send_template(template, false).jump(sent).place_label(next);
@@ -290,7 +290,7 @@ const fn to_invite(low: u16, high: u16) -> Pattern {
 const CANCEL_PROVISIONAL: Pattern = Pattern::Response { low: 100, high: 199, method: Some(MethodId::Cancel) };
 const CANCEL_ANSWERED: Pattern = Pattern::Response { low: 200, high: 699, method: Some(MethodId::Cancel) };
 
-/// Cancels the INVITE; if its 200 is on the way already, the call is acknowledged and ended.
+/// Adds a CANCEL of the INVITE. If its 200 comes anyway, the call is acknowledged and ended.
 pub(super) fn cancelled(script: &mut ScriptBuilder) {
     let (confirmed, refused, too_late) = (script.label(), script.label(), script.label());
     let (acknowledge, refuse, hang_up, end) = (script.label(), script.label(), script.label(), script.label());
@@ -303,7 +303,7 @@ pub(super) fn cancelled(script: &mut ScriptBuilder) {
             (to_invite(480, 480), Extract::NOTHING, Some(refused)),
         ]
     };
-    // The CANCEL's own answer comes before the INVITE's, or behind it.
+    // The answer to the CANCEL may come before or after that to the INVITE.
     let mut awaited = ended(too_late, refused);
     awaited.push((CANCEL_ANSWERED, Extract::NOTHING, Some(confirmed)));
     script.send(CANCEL).wait(&awaited);
@@ -319,7 +319,7 @@ pub(super) fn cancelled(script: &mut ScriptBuilder) {
     script.place_label(end);
 }
 
-/// Rings until it is cancelled.
+/// Returns the script of a callee that rings until it is cancelled.
 fn ringing_callee() -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("callee: no-answer");
     let (invited, lost) = (script.label(), script.label());
@@ -332,7 +332,7 @@ fn ringing_callee() -> Result<Script, ScriptError> {
     script.build()
 }
 
-/// Answers, and is gone once the ACK has come.
+/// Returns the script of a callee that answers, and ends after the ACK.
 fn silent_callee(times: &CallTimes) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("callee: no-bye");
     let acknowledged = script.label();

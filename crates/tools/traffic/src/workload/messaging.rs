@@ -7,8 +7,8 @@
 //! | `subscribe` | SUBSCRIBE and the first NOTIFY, refreshes, NOTIFYs as the state changes, the end by `Expires: 0` | 6665 §4 |
 //! | `presence` | one of the three, by weight | |
 //!
-//! The callee's end answers: it takes messages, keeps published documents by their entity-tags, and is the notifier. So a
-//! server has only to proxy; one that is itself a presence server answers PUBLISH and SUBSCRIBE in the callee's place.
+//! The callee's end answers: it accepts messages, stores published documents by their entity-tags, and is the
+//! notifier. So the server only has to proxy. A presence server answers PUBLISH and SUBSCRIBE itself.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub(super) const SUBSCRIBE: &[Parameter] = &[
     Parameter::ours("notified-size", "400", "bytes of the document, at least 200"),
 ];
 
-/// The parameters of `presence`: those of all its parts, and their weights.
+/// The parameters of `presence`: those of its parts, and their weights.
 pub(super) const PRESENCE: &[Parameter] = &[
     MESSAGE[0],
     PUBLISH[0],
@@ -56,41 +56,41 @@ pub(super) const PRESENCE: &[Parameter] = &[
     Parameter::ours("subscriptions", "30", "weight of SUBSCRIBE sessions"),
 ];
 
-/// Bytes of a body at most: more does not fit into a datagram. RFC 3428 §8 allows 1,300 for a whole MESSAGE where a link may
-/// be congested.
+/// Maximum size of a body, in bytes, so that the message fits into a datagram. RFC 3428 §8 allows 1,300 for a whole
+/// MESSAGE if a link may be congested.
 const MAX_BODY: usize = 60_000;
-/// Bytes of the smallest document.
+/// Minimum size of a document, in bytes.
 const MIN_DOCUMENT: usize = 200;
-/// Refreshes of a session at most.
+/// Maximum number of refreshes of a session.
 const MAX_REFRESHES: usize = 10_000;
-/// What publications and subscriptions ask for, in seconds; refreshes come far earlier.
+/// Requested lifetime of publications and subscriptions, in seconds; refreshes come far earlier.
 const EXPIRES: u32 = 3_600;
-/// Timer N of RFC 6665 §4.1.2.4: so long the first NOTIFY may take.
+/// Timer N of RFC 6665 §4.1.2.4: maximum time until the first NOTIFY.
 const TIMER_N: Duration = Duration::from_secs(32);
-/// Who publishes or subscribes and then falls silent is forgotten after this time.
+/// Time after which the callee's end gives up a publisher or subscriber that has fallen silent.
 const SILENCE: Duration = Duration::from_secs(2 * EXPIRES as u64);
 
-/// What `publish` does.
+/// Parameters of `publish`.
 #[derive(Clone, Debug)]
 pub struct PublishParameters {
-    /// How often what was published is refreshed.
+    /// Number of refreshes of a publication.
     pub refreshes: usize,
     /// The time before each refresh, and before the removal.
     pub every: Law,
-    /// Bytes of the document.
+    /// Size of the document, in bytes.
     pub size: usize,
 }
 
-/// What `subscribe` does.
+/// Parameters of `subscribe`.
 #[derive(Clone, Debug)]
 pub struct SubscribeParameters {
-    /// How often the subscription is refreshed.
+    /// Number of refreshes of a subscription.
     pub refreshes: usize,
     /// The time before each refresh, and before the end.
     pub every: Law,
-    /// The time from one change of the state to the next.
+    /// The time between changes of the state.
     pub changes: Law,
-    /// Bytes of the document in a NOTIFY.
+    /// Size of the document in a NOTIFY, in bytes.
     pub size: usize,
 }
 
@@ -193,7 +193,7 @@ fn subscribing_of(parameters: &Parameters) -> Result<SubscribeParameters, Worklo
     })
 }
 
-/// A request of the caller outside of dialogs, to the callee's address of record.
+/// Returns an out-of-dialog request of the caller to the callee's address of record.
 fn request(method: &str, more: &str, body: Option<(&str, &str)>) -> String {
     let (kind, body) = body.map_or((String::new(), ""), |(kind, body)| (format!("Content-Type: {kind}\n"), body));
     format!(
@@ -203,12 +203,12 @@ fn request(method: &str, more: &str, body: Option<(&str, &str)>) -> String {
     )
 }
 
-/// `size` bytes of text, the line's end among them.
+/// Returns `size` bytes of text, including the line end.
 fn text_of(size: usize) -> String {
     format!("{}\n", "strowger ".repeat(size / 9 + 1).get(..size.saturating_sub(2)).unwrap_or_default())
 }
 
-/// A presence document (RFC 3863) of about `size` bytes.
+/// Returns a presence document (RFC 3863) of about `size` bytes.
 fn document(size: usize, state: &str) -> String {
     let rest = "n".repeat(size.saturating_sub(MIN_DOCUMENT - 20));
     format!(
@@ -217,7 +217,7 @@ fn document(size: usize, state: &str) -> String {
     )
 }
 
-/// One MESSAGE (RFC 3428 §4).
+/// Returns the script that sends one MESSAGE (RFC 3428 §4).
 fn sender(sizes: &[usize]) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("message");
     let done = script.label();
@@ -233,7 +233,7 @@ fn sender(sizes: &[usize]) -> Result<Script, ScriptError> {
     script.build()
 }
 
-/// Takes a MESSAGE (RFC 3428 §7).
+/// Returns the script that accepts a MESSAGE (RFC 3428 §7).
 fn receiver() -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("receiver");
     let got = script.label();
@@ -242,14 +242,14 @@ fn receiver() -> Result<Script, ScriptError> {
     script.build()
 }
 
-/// What a header field says, into a variable.
+/// Returns the action that copies the value of a header field into a variable.
 fn find(name: &str, into: Variable) -> Action {
     let place = Place::Header(name.to_owned());
     Action::Find { place, after: String::new(), before: String::new(), into, must: false }
 }
 
-/// A publication's life (RFC 3903 §4.1): the first PUBLISH, refreshes, the removal. A server that has forgotten it (412)
-/// has failed.
+/// Returns the script of a publication (RFC 3903 §4.1): the first PUBLISH, refreshes, the removal. It fails if the
+/// server has forgotten the publication (412).
 fn publisher(publishing: &PublishParameters) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("publish");
     let tag = script.variable();
@@ -260,7 +260,7 @@ fn publisher(publishing: &PublishParameters) -> Result<Script, ScriptError> {
     for _ in 0..publishing.refreshes {
         script.pause(publishing.every.clone());
         //= rfc3903#4.1
-        // What has an entity-tag is named by it; a refresh has no body.
+        // The entity-tag identifies the publication; a refresh has no body.
         published(&mut script, &request("PUBLISH", &format!("{known}{expires}"), None), tag);
     }
     script.pause(publishing.every.clone());
@@ -269,7 +269,7 @@ fn publisher(publishing: &PublishParameters) -> Result<Script, ScriptError> {
     script.build()
 }
 
-/// A PUBLISH until its 2xx, whose entity-tag is kept.
+/// Adds a PUBLISH, up to its 2xx, and stores the entity-tag.
 fn published(script: &mut ScriptBuilder, request: &str, tag: Variable) {
     let (again, done) = (script.label(), script.label());
     script.place_label(again).send(request).wait(&[
@@ -282,14 +282,14 @@ fn published(script: &mut ScriptBuilder, request: &str, tag: Variable) {
     script.place_label(done);
 }
 
-/// The time that a request asks for, or what is usual.
+/// Reads the lifetime that a request asks for, or the default.
 fn read_expires(script: &mut ScriptBuilder, into: Variable) {
     let said = script.label();
     script.act(&[find("Expires", into)]).when(Condition::Set(into), said);
     script.act(&[Action::Assign(into, Operand::Text(EXPIRES.to_string()))]).place_label(said);
 }
 
-/// Keeps a publication (RFC 3903 §6).
+/// Returns the script that stores a publication (RFC 3903 §6).
 fn compositor() -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("compositor");
     let (got, known, removed, lost) = (script.label(), script.label(), script.label(), script.label());
@@ -305,7 +305,7 @@ fn compositor() -> Result<Script, ScriptError> {
     script.place_label(got).act(&[find("SIP-If-Match", matches)]);
     read_expires(&mut script, expires);
     script.when(Condition::Unset(matches), known);
-    // A removal may come again after it was done: then its 200 was lost, and there is no tag to compare with.
+    // A removal may come again after it was done, if its 200 was lost. Then there is no tag to compare with.
     script.when(Condition::Is(expires, "0".to_owned()), known);
     //= rfc3903#6
     // The tag must be that of the publication.
@@ -322,7 +322,7 @@ fn compositor() -> Result<Script, ScriptError> {
     script.build()
 }
 
-/// A subscription's life (RFC 6665 §4.1.2).
+/// Returns the script of a subscription (RFC 6665 §4.1.2).
 fn subscriber(subscribing: &SubscribeParameters) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("subscribe");
     let lost = script.label();
@@ -342,13 +342,13 @@ fn subscriber(subscribing: &SubscribeParameters) -> Result<Script, ScriptError> 
         )
     };
     for _ in 0..subscribing.refreshes {
-        // NOTIFYs that come meanwhile are answered by the engine.
+        // The engine answers NOTIFYs that come meanwhile.
         script.pause(subscribing.every.clone());
         heard.subscribe(&mut script, &in_dialog(EXPIRES), Extract::NOTHING);
     }
     script.pause(subscribing.every.clone());
     //= rfc6665#4.1.2.3
-    // It ends with the NOTIFY that says so, not with the 200.
+    // The subscription ends with the final NOTIFY, not with the 200.
     heard.subscribe(&mut script, &in_dialog(0), Extract::NOTHING);
     heard.await_notify(&mut script, heard.is_over, (timer, lost));
     script.end(Ending::Carried);
@@ -356,19 +356,19 @@ fn subscriber(subscribing: &SubscribeParameters) -> Result<Script, ScriptError> 
     script.build()
 }
 
-/// What a subscriber has been told.
+/// Variables with what a subscriber has received in NOTIFYs.
 #[derive(Clone, Copy)]
 struct NotifyState {
     /// Subscription-State of the last NOTIFY.
     state: Variable,
-    /// Something, where that says that the subscription has ended.
+    /// Set if that says that the subscription has ended.
     over: Variable,
-    /// Something, once any has said so: NOTIFYs may overtake each other.
+    /// Set once any NOTIFY has said so, as NOTIFYs may be reordered.
     is_over: Variable,
 }
 
 impl NotifyState {
-    /// A SUBSCRIBE until its 2xx. A NOTIFY may come before that (RFC 6665 §4.1.2.4).
+    /// Adds a SUBSCRIBE, up to its 2xx. A NOTIFY may come before that (RFC 6665 §4.1.2.4).
     fn subscribe(self, script: &mut ScriptBuilder, request: &str, takes: Extract) {
         let (again, waiting, done) = (script.label(), script.label(), script.label());
         let (notified, unknown) = (script.label(), script.label());
@@ -384,12 +384,12 @@ impl NotifyState {
         script.place_label(notified);
         self.answer_notify(script);
         script.jump(waiting);
-        // After the last NOTIFY that is as good as the 200, which was lost.
+        // After the final NOTIFY, a 481 is as good as the 200, which was lost.
         script.place_label(unknown).when(Condition::Set(self.is_over), done).end(Ending::Refused(481));
         script.place_label(done);
     }
 
-    /// Waits for NOTIFYs until a variable is set by one; for Timer N at most.
+    /// Waits until a NOTIFY sets a variable, for at most Timer N.
     fn await_notify(self, script: &mut ScriptBuilder, until: Variable, limit: (u16, Label)) {
         let (waiting, notified, done) = (script.label(), script.label(), script.label());
         script.place_label(waiting).when(Condition::Set(until), done);
@@ -414,7 +414,7 @@ impl NotifyState {
     }
 }
 
-/// Has a state that changes, and says so to who subscribes (RFC 6665 §4.2).
+/// Returns the script that sends state changes to a subscriber (RFC 6665 §4.2).
 fn notifier(subscribing: &SubscribeParameters) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("notifier");
     let marks: [Label; 6] = std::array::from_fn(|_| script.label());
@@ -446,7 +446,7 @@ fn notifier(subscribing: &SubscribeParameters) -> Result<Script, ScriptError> {
     ));
     script.when(Condition::Is(expires, "0".to_owned()), over);
     //= rfc6665#4.2.1.2
-    // Each SUBSCRIBE that is taken is followed by a NOTIFY at once.
+    // Each accepted SUBSCRIBE is followed by a NOTIFY at once.
     script.place_label(notify);
     let next = script.label();
     script.chance(0.5, closed).send(&in_dialog(&format!("active;expires={EXPIRES}"), "open")).jump(next);
@@ -459,11 +459,11 @@ fn notifier(subscribing: &SubscribeParameters) -> Result<Script, ScriptError> {
     let changes = script.law(subscribing.changes.clone());
     script.place_label(idle).wait_with(&again, Some((changes, notify)));
     //= rfc6665#4.2.1.4
-    // An unsubscription is answered with the last NOTIFY.
+    // An unsubscription is answered with the final NOTIFY.
     script.place_label(over).send(&in_dialog("terminated;reason=timeout", "closed")).wait(&[
         (Pattern::PROVISIONAL, Extract::NOTHING, None),
         (Pattern::SUCCESS, Extract::NOTHING, Some(gone)),
-        // Who has had it, but whose 200 was lost, knows of no subscription any more.
+        // A subscriber that got the NOTIFY, but whose 200 was lost, has already dropped the subscription.
         (Pattern::status(481), Extract::NOTHING, Some(gone)),
     ]);
     script.place_label(gone).end(Ending::Carried);

@@ -7,9 +7,9 @@
 //! | `info` | an INFO with a DTMF digit (RFC 6086, as a legacy usage) |
 //! | `refresh` | a session-timer refresh: an UPDATE with Session-Expires and no offer (RFC 4028 §7.4) |
 //!
-//! One side of each call sends all of them, in order, and hangs up at the end; the other answers. So requests never cross
-//! each other. Which side it is, a share decides; where it is the callee, the call's class tells it so
-//! ([`Script::class`](crate::script::Script::class)), and a callee that is no `strowger load` must not be asked to.
+//! One side of each call sends all requests, in order, and hangs up at the end; the other answers. So requests never
+//! cross. A configurable share of calls has the callee as the sender. The call's class tells the callee
+//! ([`Script::class`](crate::script::Script::class)), so the callee must be `strowger load` for this.
 
 use std::time::Duration;
 
@@ -35,42 +35,42 @@ pub(super) const MID_CALL: &[Parameter] = &[
     faults::NO_ANSWER_RING,
 ];
 
-/// Requests of a call at most, so that a typing error does not fill the memory.
+/// Maximum number of requests of a call, so that a typing error does not exhaust the memory.
 const MAX_REQUESTS: usize = 1_000;
 
 /// The class of calls in which the callee sends the requests.
 const CALLEE_CLASS: u8 = 1;
 
-/// Who only answers waits so long for the next request: beyond that the call is lost.
+/// Maximum wait of the answering side for the next request. After that the call is lost.
 const SILENCE: Duration = Duration::from_secs(600);
 
-/// What is said about the session's interval (RFC 4028 §2: half an hour is recommended).
+/// Session interval, in seconds (RFC 4028 §2 recommends half an hour).
 const SESSION_SECONDS: u32 = 1_800;
 
-/// The version of the first session description; each other one is a step higher (RFC 3264 §8).
+/// Version of the first session description; each later one is one higher (RFC 3264 §8).
 const SDP_VERSION: u64 = 2_353_687_637;
 
 /// A request inside a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MidCallRequest {
-    /// Two re-INVITEs: hold, and back.
+    /// Two re-INVITEs: hold, and resume.
     Hold,
     /// UPDATE with an offer.
     Update,
     /// INFO.
     Info,
-    /// A session-timer refresh by UPDATE.
+    /// A session-timer refresh with UPDATE.
     Refresh,
 }
 
-/// What happens inside calls.
+/// Requests inside calls.
 #[derive(Clone, Debug)]
 pub struct MidCall {
-    /// What is sent, in order.
+    /// The requests, in order.
     pub requests: Vec<MidCallRequest>,
     /// The time before each.
     pub every: Law,
-    /// The share (0 to 1) of calls in which the callee sends them and hangs up.
+    /// The share (0 to 1) of calls in which the callee sends the requests and hangs up.
     pub from_callee: f64,
 }
 
@@ -86,7 +86,7 @@ impl MidCallRequest {
     }
 }
 
-/// The workload `mid-call`.
+/// Returns the workload `mid-call`.
 pub(super) fn mid_call(parameters: &Parameters) -> Result<Workload, WorkloadError> {
     let names = parameters.text("requests")?.split('+').filter(|name| !name.trim().is_empty());
     let requests: Option<Vec<_>> = names.map(MidCallRequest::parse).collect();
@@ -110,10 +110,10 @@ pub(super) fn mid_call(parameters: &Parameters) -> Result<Workload, WorkloadErro
 }
 
 impl Workload {
-    /// Calls with requests inside.
+    /// Returns the workload of calls with requests inside.
     ///
     /// # Errors
-    /// More requests than a script may have.
+    /// If there are more requests than a script may have.
     pub fn mid_call(times: &CallTimes, mid: &MidCall) -> Result<Self, WorkloadError> {
         let weights = [(0, 1.0 - mid.from_callee), (1, mid.from_callee)];
         let mix = match Weighted::new(&weights) {
@@ -196,16 +196,16 @@ fn sending_callee(times: &CallTimes, mid: &MidCall) -> Result<Script, ScriptErro
     script.build()
 }
 
-/// Who sends requests inside a dialog: what is written of it.
+/// The side that sends in-dialog requests, as text for its messages.
 struct Party<'a> {
     from: &'a str,
     call_id: &'a str,
-    /// The user part of the contact, with the at sign.
+    /// The user part of the contact, with the `@`.
     user: &'a str,
 }
 
 impl Party<'_> {
-    /// All requests, each after its time.
+    /// Adds all requests, each after its time.
     fn requests(&self, script: &mut ScriptBuilder, mid: &MidCall) {
         let mut version = SDP_VERSION;
         let mut offer = |direction| {
@@ -230,7 +230,7 @@ impl Party<'_> {
                 }
                 MidCallRequest::Refresh => {
                     //= rfc4028#7.4
-                    // Who sends the refresh says that it is the one who refreshes.
+                    // The sender of the refresh is the refresher.
                     let more = format!("Supported: timer\nSession-Expires: {SESSION_SECONDS};refresher=uac\n");
                     calls::transaction(script, &self.request("UPDATE", &more, None));
                 }
@@ -238,7 +238,7 @@ impl Party<'_> {
         }
     }
 
-    /// A re-INVITE and its ACK; challenges are answered.
+    /// Adds a re-INVITE and its ACK, with answers to challenges.
     fn reinvite(&self, script: &mut ScriptBuilder, offer: &str) {
         let (again, answered, challenged) = (script.label(), script.label(), script.label());
         script.place_label(again).send(&self.request("INVITE", "", Some(("application/sdp", offer)))).wait(&[
@@ -274,12 +274,12 @@ fn sdp(version: &str, direction: &str) -> String {
     )
 }
 
-/// What who only answers remembers.
+/// Variables of the answering side.
 #[derive(Clone, Copy)]
 struct AnswerState {
     /// The version of its session description.
     version: Variable,
-    /// What stands behind `a=send` in the last offer.
+    /// The text after `a=send` in the last offer.
     direction: Variable,
     /// Session-Expires of the last UPDATE.
     session: Variable,
@@ -295,14 +295,14 @@ impl AnswerState {
         Action::Assign(self.version, Operand::Number(SDP_VERSION as f64))
     }
 
-    /// Answers what comes until the BYE, and ends the session.
+    /// Answers requests until the BYE, and ends the session.
     fn answer_until_bye(self, script: &mut ScriptBuilder) {
         let (idle, ended, lost) = (script.label(), script.label(), script.label());
         let (invited, updated, informed) = (script.label(), script.label(), script.label());
         let silence = script.law(Law::constant(SILENCE));
         script.place_label(idle).wait_with(
             &[
-                // The 200 is repeated until it comes, whatever else comes before it.
+                // The 200 is retransmitted until the ACK comes, whatever else comes before.
                 (Pattern::Request(MethodId::Ack), Extract::NOTHING, None),
                 (Pattern::Request(MethodId::Invite), Extract::NOTHING, Some(invited)),
                 (Pattern::Request(MethodId::Update), Extract::NOTHING, Some(updated)),
@@ -330,7 +330,8 @@ impl AnswerState {
         script.place_label(updated).act(&[find]).when(Condition::Set(self.session), refreshed);
         script.act(&[self.next_version()]).send(&self.answer("sendrecv")).jump(idle);
         //= rfc4028#9
-        // The answer says the interval and who refreshes; Require: timer where that is who sent the request.
+        // The answer gives the interval and the refresher, with Require: timer because that is the sender of the
+        // request.
         let more = format!("Require: timer\nSession-Expires: [${}]\n", self.session);
         script.place_label(refreshed).send(&format!(
             "SIP/2.0 200 OK\n[answer]\nContact: <sip:[local];transport=[transport]>\n{more}Content-Length: 0\n"
@@ -351,7 +352,7 @@ impl AnswerState {
         script.when(Condition::Is(self.direction, "only".to_owned()), held);
         script.send(&self.answer("sendrecv")).jump(answered);
         //= rfc3264#6.1
-        // Who is told that nothing of its own is wanted may only receive.
+        // The answer to `sendonly` is `recvonly`.
         script.place_label(held).send(&self.answer("recvonly"));
         script.place_label(answered).jump(idle);
     }

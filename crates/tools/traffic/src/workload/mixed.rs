@@ -1,10 +1,10 @@
-//! What `--workload` says: one workload, or several by weight.
+//! Parsing of `--workload`: one workload, or several with weights.
 
 use super::{NamedWorkload, Parameters, Workload, WorkloadError, names};
 use crate::engine::{Mix, Weighted};
 use crate::script::{Script, Step};
 
-/// Classes of scripts in one mix.
+/// Maximum number of script classes in a mix.
 const MAX_CLASSES: usize = 256;
 
 /// A member of a mix.
@@ -14,7 +14,7 @@ struct Member {
     parameters: Parameters,
 }
 
-/// Reads a name, or names with weights.
+/// Parses a name, or names with weights.
 pub(super) fn parse(text: &str, set: &[(String, String)], speed: f64) -> Result<Workload, WorkloadError> {
     if !(speed > 0.0 && speed.is_finite()) {
         return Err(WorkloadError(format!("a model cannot run {speed} times faster; give a number above 0")));
@@ -55,7 +55,7 @@ fn member(text: &str, speed: f64) -> Result<Member, WorkloadError> {
     Ok(Member { known, weight, parameters })
 }
 
-/// `name=value` is for all members that have it, `workload.name=value` for one.
+/// Assigns `name=value` to all members that have the parameter, and `workload.name=value` to one.
 fn assign(members: &mut [Member], name: &str, value: &str) -> Result<(), WorkloadError> {
     if let Some((workload, name)) = name.split_once('.') {
         let mut of = members.iter_mut().filter(|member| member.known.name == workload).peekable();
@@ -72,14 +72,14 @@ fn assign(members: &mut [Member], name: &str, value: &str) -> Result<(), Workloa
     members.iter_mut().filter(|member| member.parameters.has(name)).try_for_each(|it| it.parameters.set(name, value))
 }
 
-/// One workload of several: their scripts behind each other, and each answered by its own.
+/// Merges several workloads into one: concatenates their scripts, and has each answered by its own callee.
 fn merge(name: &str, members: Vec<(Workload, f64)>) -> Result<Workload, WorkloadError> {
     let mut all = Workload { name: name.to_owned(), ..Workload::empty() };
     let (mut weights, mut classes) = (Vec::new(), 0);
     for (member, weight) in members {
         if !member.activities.is_empty() || member.avalanche.is_some() {
             return Err(WorkloadError(format!(
-                "{} is a model of users, who do not come at a rate; it cannot be mixed with others",
+                "{} is a model of users, which has no arrival rate; it cannot be mixed with others",
                 member.name
             )));
         }

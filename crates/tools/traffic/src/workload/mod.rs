@@ -1,4 +1,4 @@
-//! The workloads that are known by name: one line each in [`WORKLOADS`].
+//! Workloads by name; [`WORKLOADS`] has one entry for each.
 
 mod avalanche;
 mod basic;
@@ -24,55 +24,55 @@ pub use users::CONFORMING;
 use crate::engine::{Activity, Avalanche, Mix};
 use crate::script::{MethodId, Script};
 
-/// What both ends of a run do.
+/// Scripts and load of both ends of a run.
 #[derive(Clone, Debug)]
 pub struct Workload {
-    /// What it is called.
+    /// The name.
     pub name: String,
     /// The caller's scripts.
     pub callers: Vec<Script>,
-    /// Which of them an arrival begins.
+    /// Selects the script that an arrival starts.
     pub mix: Mix,
     /// The callee's scripts.
     pub callees: Vec<Script>,
-    /// Which of them answers which request; of several for one method, that of the caller's [`Script::class`].
+    /// The script that answers each method. If several answer one method, the caller's [`Script::class`] decides.
     pub answers: Vec<(MethodId, u16)>,
-    /// The script of [`callees`](Self::callees) by which callees register before the run, where they must.
+    /// The script of [`callees`](Self::callees) that registers callees before the run, if they must be registered.
     pub registering: Option<u16>,
-    /// Where the callee in this process must listen, because requests name its address.
+    /// The address at which the callee in this process must listen because requests contain it.
     pub listen: Option<SocketAddr>,
-    /// What users do again and again, instead of arrivals.
+    /// Recurring activities of users, instead of arrivals.
     pub activities: Vec<Activity>,
     /// Phones that register after a power cut, instead of arrivals.
     pub avalanche: Option<Avalanche>,
-    /// How long it is measured where nobody says otherwise, and what is not counted before; times of the model.
+    /// The default duration, in the model's time.
     pub time: Option<Duration>,
-    /// The beginning that is not counted.
+    /// The beginning that is not counted, in the model's time.
     pub warm_up: Duration,
-    /// How many times faster than the model time runs.
+    /// How many times faster than the model's time the run is.
     pub speed: f64,
-    /// What reports declare.
+    /// Assumptions that reports declare.
     pub declared: Vec<(String, String)>,
 }
 
-/// A workload that is known by name.
+/// A workload with a name.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedWorkload {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// What it is, in a sentence.
+    /// A description in one sentence.
     pub about: &'static str,
-    /// The paper that it is from; empty where it is from none.
+    /// The paper that it comes from; empty if there is none.
     pub paper: &'static str,
     /// Its parameters.
     pub parameters: &'static [Parameter],
-    /// Makes it; name, declared parameters and speed are filled in behind it.
+    /// Builds it; the name, declared parameters and speed are set afterwards.
     pub make: fn(&Parameters) -> Result<Workload, WorkloadError>,
-    /// Whether its times are a model's, which may run faster.
+    /// Whether its times are those of a model, which may run faster.
     pub is_model: bool,
 }
 
-/// All of them.
+/// All workloads.
 pub const WORKLOADS: &[NamedWorkload] = &[
     known("proxy-200", "calls: INVITE, 180, 200, ACK, BYE, 200", "", basic::TIMES, basic::proxy_200),
     known("baseline", "the same with 250 ms of ringing and of talk", "", basic::FAULTS, basic::baseline),
@@ -124,16 +124,16 @@ const fn known(
 }
 
 impl NamedWorkload {
-    /// The workload of this name.
+    /// Returns the workload with this name.
     #[must_use]
     pub fn find(name: &str) -> Option<&'static Self> {
         WORKLOADS.iter().find(|known| known.name == name)
     }
 
-    /// Makes it with these parameters.
+    /// Builds it with these parameters.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// Says what is wrong with them.
     pub fn build(&self, parameters: &Parameters) -> Result<Workload, WorkloadError> {
         let named = |error: WorkloadError| WorkloadError(format!("{}: {error}", self.name));
         let workload = (self.make)(parameters).map_err(named)?;
@@ -144,7 +144,7 @@ impl NamedWorkload {
 }
 
 impl Workload {
-    /// A workload in which nothing is done yet; for `..Workload::empty()`.
+    /// Returns a workload without scripts, for use as `..Workload::empty()`.
     #[must_use]
     pub const fn empty() -> Self {
         Self {
@@ -164,7 +164,7 @@ impl Workload {
         }
     }
 
-    /// The workload of this name, with its defaults; `None` where there is none.
+    /// Returns the workload with this name and its defaults; `None` if there is none.
     ///
     /// # Errors
     /// Never for the built-in ones.
@@ -172,16 +172,17 @@ impl Workload {
         NamedWorkload::find(name).map(|known| known.build(&Parameters::new(known.parameters))).transpose()
     }
 
-    /// What `--workload` says: a name, or several with weights, `proxy-200:70,registration:30`; with values of parameters,
-    /// each `name=value` or, of one member of a mix, `workload.name=value`; so many times faster than the model.
+    /// Parses the value of `--workload`: a name, or several with weights, such as `proxy-200:70,registration:30`.
+    /// `set` has values of parameters, as `name=value` or, for one member of a mix, `workload.name=value`. `speed` is
+    /// relative to the model.
     ///
     /// # Errors
-    /// What is wrong, and the remedy.
+    /// Says what is wrong, and what to do.
     pub fn parse(text: &str, set: &[(String, String)], speed: f64) -> Result<Self, WorkloadError> {
         mixed::parse(text, set, speed)
     }
 
-    /// Calls that are answered, after the times that are given.
+    /// Returns the workload of answered calls with these times.
     ///
     /// # Errors
     /// Never.
@@ -190,7 +191,7 @@ impl Workload {
     }
 }
 
-/// The names of all, for messages.
+/// Returns the names of all workloads, for messages.
 #[must_use]
 pub fn names() -> String {
     let names: Vec<_> = WORKLOADS.iter().map(|known| known.name).collect();

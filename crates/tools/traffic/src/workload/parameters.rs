@@ -1,11 +1,11 @@
-//! The parameters of a workload: named values with defaults, and whether its paper gives them.
+//! Parameters of a workload: named values with defaults, marked if the workload's paper does not give them.
 
 use std::time::Duration;
 
 use crate::law::{Law, faster, parse_time};
 use crate::script::ScriptError;
 
-/// Why there is no such workload; the text names the remedy.
+/// Why a workload cannot be built; the text says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkloadError(pub String);
 
@@ -26,31 +26,31 @@ impl From<ScriptError> for WorkloadError {
 /// A parameter of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// Its name, as `--set NAME=VALUE` has it.
+    /// Its name in `--set NAME=VALUE`.
     pub name: &'static str,
-    /// Its value where nobody sets it.
+    /// Its default value.
     pub default: &'static str,
-    /// What it means, in a few words.
+    /// A short description.
     pub about: &'static str,
-    /// The default is ours, because the workload's paper does not give it: reports declare it.
+    /// Whether the default is not from the workload's paper, so that reports must declare it.
     pub is_ours: bool,
 }
 
 impl Parameter {
-    /// A parameter whose default is the paper's.
+    /// Creates a parameter with a default from the paper.
     #[must_use]
     pub const fn of_paper(name: &'static str, default: &'static str, about: &'static str) -> Self {
         Self { name, default, about, is_ours: false }
     }
 
-    /// A parameter whose default the paper does not give.
+    /// Creates a parameter whose default is not from the paper.
     #[must_use]
     pub const fn ours(name: &'static str, default: &'static str, about: &'static str) -> Self {
         Self { name, default, about, is_ours: true }
     }
 }
 
-/// The values of a workload's parameters, and how much faster than the model time runs.
+/// Values of a workload's parameters, and the speed relative to the model's time.
 #[derive(Clone, Debug)]
 pub struct Parameters {
     known: &'static [Parameter],
@@ -59,16 +59,16 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// The defaults of `known`.
+    /// Creates the default values of `known`.
     #[must_use]
     pub const fn new(known: &'static [Parameter]) -> Self {
         Self { known, set: Vec::new(), speed: 1.0 }
     }
 
-    /// Sets one.
+    /// Sets a value.
     ///
     /// # Errors
-    /// Where there is no such parameter: which there are.
+    /// If there is no such parameter; lists those that exist.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), WorkloadError> {
         if !self.has(name) {
             let names: Vec<_> = self.known.iter().map(|parameter| parameter.name).collect();
@@ -81,27 +81,27 @@ impl Parameters {
         Ok(())
     }
 
-    /// Whether there is such a parameter.
+    /// Returns whether the parameter exists.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.known.iter().any(|parameter| parameter.name == name)
     }
 
-    /// Lets the model's time run so many times faster.
+    /// Sets how many times faster than the model's time the run is.
     pub const fn set_speed(&mut self, speed: f64) {
         self.speed = speed;
     }
 
-    /// How many times faster than the model time runs.
+    /// Returns how many times faster than the model's time the run is.
     #[must_use]
     pub const fn speed(&self) -> f64 {
         self.speed
     }
 
-    /// A value as it was written.
+    /// Returns a value as text.
     ///
     /// # Errors
-    /// Where the workload has no such parameter.
+    /// If the workload has no such parameter.
     pub fn text(&self, name: &str) -> Result<&str, WorkloadError> {
         if let Some((_, value)) = self.set.iter().find(|(other, _)| other == name) {
             return Ok(value);
@@ -110,16 +110,16 @@ impl Parameters {
         known.map(|parameter| parameter.default).ok_or_else(|| WorkloadError(format!("there is no parameter '{name}'")))
     }
 
-    /// A law of the model's times, in real time: compressed by the speed.
+    /// Returns a law of the model's times, divided by the speed.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Says what is wrong with it.
     pub fn law(&self, name: &str) -> Result<Law, WorkloadError> {
         let law = Law::parse(self.text(name)?).map_err(|error| wrong(name, &error))?;
         Ok(law.faster(self.speed))
     }
 
-    /// As [`law`](Self::law), and `None` where the value is `none` or `0`.
+    /// Does the same as [`law`](Self::law), but returns `None` for `none` and `0`.
     ///
     /// # Errors
     /// As [`law`](Self::law).
@@ -127,37 +127,37 @@ impl Parameters {
         if matches!(self.text(name)?, "" | "none" | "0" | "0s" | "0ms") { Ok(None) } else { self.law(name).map(Some) }
     }
 
-    /// A time as it was written, whatever the speed.
+    /// Returns a time, not divided by the speed.
     ///
     /// # Errors
-    /// How it is written.
+    /// Says how to write it.
     pub fn time(&self, name: &str) -> Result<Duration, WorkloadError> {
         let text = self.text(name)?;
         parse_time(text).ok_or_else(|| wrong(name, &format!("'{text}' is no time; write it as 500ms, 60s, 5m or 2h")))
     }
 
-    /// A time of the model, in real time: compressed by the speed.
+    /// Returns a time of the model, divided by the speed.
     ///
     /// # Errors
-    /// How it is written.
+    /// Says how to write it.
     pub fn model_time(&self, name: &str) -> Result<Duration, WorkloadError> {
         Ok(faster(self.time(name)?, self.speed))
     }
 
-    /// A number that is not negative.
+    /// Returns a number that is not negative.
     ///
     /// # Errors
-    /// Where it is none.
+    /// If it is not such a number.
     pub fn number(&self, name: &str) -> Result<f64, WorkloadError> {
         let text = self.text(name)?;
         let number: Option<f64> = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
         number.ok_or_else(|| wrong(name, &format!("'{text}' is no number that is at least 0")))
     }
 
-    /// A share, written as `0.05` or `5%`.
+    /// Returns a share, written as `0.05` or `5%`.
     ///
     /// # Errors
-    /// Where it is none.
+    /// If it is not a share.
     pub fn share(&self, name: &str) -> Result<f64, WorkloadError> {
         let text = self.text(name)?;
         let share = match text.strip_suffix('%') {
@@ -168,7 +168,7 @@ impl Parameters {
         share.ok_or_else(|| wrong(name, &format!("'{text}' is no share; write it as 0.05 or 5%")))
     }
 
-    /// What a report says of the parameters: all whose default is ours, and all that were set.
+    /// Returns the parameters for a report: those whose default is not from the paper, and those that were set.
     #[must_use]
     pub fn declared(&self) -> Vec<(String, String)> {
         let value = |parameter: &Parameter| {

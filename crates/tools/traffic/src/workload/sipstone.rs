@@ -1,19 +1,20 @@
 //! SIPstone: five tests of a server, and their weighted mean.
 //!
-//! After H. Schulzrinne, S. Narayanan, J. Lennox and M. Doyle, "SIPstone - Benchmarking SIP Server Performance" (2002). Each
-//! test's result is the highest rate at which it holds [`SUCCESS`] of its requests within [`WITHIN`]; SIPstone-A is the
-//! weighted mean of the five rates ([`score`]).
+//! From H. Schulzrinne, S. Narayanan, J. Lennox and M. Doyle, "SIPstone - Benchmarking SIP Server Performance"
+//! (2002). The result of each test is the highest rate at which [`SUCCESS`] of its requests succeed within
+//! [`WITHIN`]. SIPstone-A is the weighted mean of the five rates ([`score`]).
 //!
 //! | test | workload | messages | what the server must be |
 //! |---|---|---|---|
-//! | registration | `registration` | REGISTER, (401, REGISTER,) 200 | a registrar; with authentication where it asks for it |
+//! | registration | `registration` | REGISTER, (401, REGISTER,) 200 | a registrar; with authentication if it asks for it |
 //! | outbound proxy | `outbound` | as proxy-200, to an address of another domain | a proxy that relays to other domains |
 //! | redirect | `redirect` | INVITE, 302, ACK | a redirect server for the domain |
 //! | proxy 480 | `proxy-480` | INVITE, 480, ACK | a registrar at which no callee is registered |
-//! | proxy 200 | `proxy-200` | INVITE, (407, ACK, INVITE,) 180, 200, ACK, BYE, 200 | a registrar and proxy; with authentication where it asks for it |
+//! | proxy 200 | `proxy-200` | INVITE, (407, ACK, INVITE,) 180, 200, ACK, BYE, 200 | a registrar and proxy; with authentication if it asks for it |
 //!
-//! The kinds of tests and the weighting are the benchmark's; for its weights, and for its limits on failures and times, we have
-//! no source. Ours are equal weights, 95 % and 2 s (the limit of the two-stage paper), and reports declare them.
+//! The kinds of tests and the weighted mean are the benchmark's. We have no source for its weights, nor for its
+//! limits on failures and times. Ours are equal weights, 95 % and 2 s (the limit of the two-stage paper); reports
+//! declare them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -26,26 +27,26 @@ use super::{Parameter, Parameters, Workload, WorkloadError, callee};
 /// A test of SIPstone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SipstoneTest {
-    /// What SIPstone calls it.
+    /// The name in SIPstone.
     pub name: &'static str,
-    /// Our workload.
+    /// The workload in this crate.
     pub workload: &'static str,
     /// Its weight in the score.
     pub weight: f64,
-    /// The rule that a rate must hold, as `load search --rule` has it.
+    /// The rule that a rate must meet, as in `load search --rule`.
     pub rule: &'static str,
 }
 
-/// The share of requests that must succeed.
+/// Share of requests that must succeed.
 pub const SUCCESS: f64 = 0.95;
-/// What comes later than this after its request has not succeeded.
+/// Maximum time from a request to its success.
 pub const WITHIN: Duration = Duration::from_secs(2);
-/// How long a rate is held (the two-stage paper's minute).
+/// How long a rate is held, as in the two-stage paper.
 pub const LASTS: Duration = Duration::from_secs(60);
 
 const RULE: &str = "success(2s)=95%";
 
-/// The tests, with equal weights. Those behind `proxy-480` register the callees, who must not be registered in it.
+/// The tests, with equal weights. Those after `proxy-480` register the callees, which must not be registered in it.
 pub const PARTS: [SipstoneTest; 5] = [
     SipstoneTest { name: "registration", workload: "registration", weight: 1.0, rule: RULE },
     SipstoneTest { name: "outbound proxy", workload: "outbound", weight: 1.0, rule: RULE },
@@ -54,8 +55,8 @@ pub const PARTS: [SipstoneTest; 5] = [
     SipstoneTest { name: "proxy 200", workload: "proxy-200", weight: 1.0, rule: RULE },
 ];
 
-/// The weighted mean of the rates of tests, each with its weight; `None` where no weight is positive, and where a weight or a
-/// rate is negative or no number.
+/// Returns the weighted mean of rates; `None` if no weight is positive, or if a weight or a rate is negative or not
+/// finite.
 #[must_use]
 pub fn score(rates: &[(SipstoneTest, f64)]) -> Option<f64> {
     let is_sound = |value: f64| value >= 0.0 && value.is_finite();
@@ -67,14 +68,14 @@ pub fn score(rates: &[(SipstoneTest, f64)]) -> Option<f64> {
     (sum > 0.0).then(|| weighted / sum)
 }
 
-/// Where the callee of `outbound` is.
+/// Parameters of `outbound`: the callee's address.
 pub(super) const OUTBOUND: &[Parameter] = &[
     Parameter::ours("at", "127.0.0.1:5070", "address and port of the callee, to which requests are addressed"),
     Parameter::ours("ring", "none", "how long it rings, a law"),
     Parameter::ours("hold", "none", "how long they talk, a law"),
 ];
 
-/// Calls to an address that is none of the server's domains.
+/// Returns the workload of calls to an address outside the server's domains.
 pub(super) fn outbound(parameters: &Parameters) -> Result<Workload, WorkloadError> {
     let text = parameters.text("at")?;
     let at: SocketAddr = text
@@ -91,7 +92,7 @@ pub(super) fn outbound(parameters: &Parameters) -> Result<Workload, WorkloadErro
     })
 }
 
-/// Calls that are redirected.
+/// Returns the workload of redirected calls.
 pub(super) fn redirect(_: &Parameters) -> Result<Workload, WorkloadError> {
     Ok(Workload {
         callers: vec![refused_caller("redirect", &[300, 301, 302])?],
@@ -102,14 +103,14 @@ pub(super) fn redirect(_: &Parameters) -> Result<Workload, WorkloadError> {
     })
 }
 
-/// The statuses that say that nobody is there.
+/// Parameters of `proxy-480`: the statuses that mean that the callee is not available.
 pub(super) const PROXY_480: &[Parameter] = &[Parameter::ours(
     "status",
     "480",
     "what says that nobody is registered; 404 of servers whose configuration says so",
 )];
 
-/// Calls to users who are not registered.
+/// Returns the workload of calls to users who are not registered.
 pub(super) fn proxy_480(parameters: &Parameters) -> Result<Workload, WorkloadError> {
     let text = parameters.text("status")?;
     let status = text.parse().ok().filter(|status| (300..700).contains(status));
@@ -117,7 +118,8 @@ pub(super) fn proxy_480(parameters: &Parameters) -> Result<Workload, WorkloadErr
     Ok(Workload { callers: vec![refused_caller("proxy-480", &[status])?], ..Workload::empty() })
 }
 
-/// An INVITE that one of these statuses must answer, and its ACK; challenges are answered.
+/// Returns the script of an INVITE that must be answered with one of these statuses, and its ACK, with answers to
+/// challenges.
 fn refused_caller(name: &str, statuses: &[u16]) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new(name);
     let (again, challenged, answered) = (script.label(), script.label(), script.label());

@@ -14,9 +14,9 @@ use crate::engine::{Activity, CallRole, GapFrom, Mix, Weighted};
 use crate::law::Law;
 use crate::script::{Ending, Extract, MethodId, Pattern, Script, ScriptBuilder, ScriptError};
 
-/// The share of transactions that must succeed, that users are taken to be served.
+/// Share of transactions that must succeed for users to count as served.
 pub const CONFORMING: f64 = 0.9999;
-/// How long the paper measures, and what it does not count before.
+/// The paper's measuring time.
 const MEASURED: Duration = Duration::from_secs(2 * 3_600);
 const WARM_UP: Duration = Duration::from_secs(600);
 
@@ -101,7 +101,7 @@ CSeq: [cseq] BYE
 Content-Length: 0
 ";
 
-/// Of a failure: it has its INVITE's branch and number.
+/// ACK to a failure, with the branch and number of its INVITE.
 const ACK_TO_FAILURE: &str = "ACK sip:[callee]@[domain] SIP/2.0
 Via: SIP/2.0/[transport] [local];branch=[branch]
 Max-Forwards: 70
@@ -118,7 +118,7 @@ Contact: <sip:[local];transport=[transport]>
 Content-Length: 0
 ";
 
-/// What calls become, and so the classes of their scripts.
+/// Outcomes of calls, which are the classes of their scripts.
 const COMPLETED: u8 = 0;
 const VOICEMAIL: u8 = 1;
 const CANCELLED: u8 = 2;
@@ -134,7 +134,7 @@ fn users(parameters: &Parameters) -> Result<Workload, WorkloadError> {
     let mix =
         mix.ok_or_else(|| WorkloadError("of completed, voicemail and cancelled one must be above 0".to_owned()))?;
     let answer = |name: &str, class| -> Result<Script, WorkloadError> {
-        // That there is a hold time is all that the callee must know of it.
+        // The callee only needs to know that there is a hold time.
         let script = callee(&CallTimes { ring: Some(law("ring")?), hold: Some(law("hold")?), reaction: None })?;
         Ok(Script { name: name.to_owned(), class, ..script })
     };
@@ -172,7 +172,7 @@ fn users(parameters: &Parameters) -> Result<Workload, WorkloadError> {
     })
 }
 
-/// What a reader must know beside the values of parameters.
+/// Returns the assumptions that a report declares beside the parameters.
 fn declared(parameters: &Parameters, expires: Duration) -> Vec<(String, String)> {
     let speed = parameters.speed();
     let mut list = vec![
@@ -197,7 +197,7 @@ fn declared(parameters: &Parameters, expires: Duration) -> Vec<(String, String)>
     list
 }
 
-/// A registration, or its refreshing.
+/// Returns the script of a registration or its refresh.
 pub(super) fn registering(expires_secs: u64) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("register");
     let (again, done) = (script.label(), script.label());
@@ -211,7 +211,8 @@ pub(super) fn registering(expires_secs: u64) -> Result<Script, ScriptError> {
     script.build()
 }
 
-/// A caller who talks and hangs up. As in the paper, credentials are not given before they are asked for, in the BYE either.
+/// Returns the script of a caller who talks and hangs up. As in the paper, credentials are sent only after a
+/// challenge, for the BYE as well.
 fn calling(name: &str, class: u8, hold: Law) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new(name);
     script.class(class);
@@ -236,7 +237,7 @@ fn calling(name: &str, class: u8, hold: Law) -> Result<Script, ScriptError> {
     script.build()
 }
 
-/// A caller who hangs up while it rings.
+/// Returns the script of a caller who hangs up during ringing.
 fn cancelling(patience: Law) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("cancelled");
     script.class(CANCELLED);
@@ -258,14 +259,15 @@ fn cancelling(patience: Law) -> Result<Script, ScriptError> {
     script.place_label(enough);
     faults::cancelled(&mut script);
     script.jump(done);
-    // Only who is called by another generator's or a real callee answers before it is cancelled: there it ends at once.
+    // Only a callee outside this process can answer before the CANCEL; such a call is ended at once.
     script.place_label(answered).send(ACK);
     calls::bye(&mut script);
     script.place_label(done).end(Ending::Carried);
     script.build()
 }
 
-/// Who is called by someone who hangs up: it rings until then. The engine answers the CANCEL, and the INVITE with 487.
+/// Returns the script of a callee that rings until its caller hangs up. The engine answers the CANCEL, and the INVITE
+/// with 487.
 fn cancelled() -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("cancelled callee");
     script.class(CANCELLED).ends_cancelled();

@@ -1,4 +1,4 @@
-//! Captures read, and played again in virtual time.
+//! Captures, read and replayed in virtual time.
 
 mod packets;
 mod reading;
@@ -16,7 +16,7 @@ const PROXY: &str = "10.0.0.5:5060";
 const SDP: &str =
     "v=0\r\no=- 1 1 IN IP4 10.0.0.1\r\ns=[bracket]\r\nc=IN IP4 10.0.0.1\r\nt=0 0\r\nm=audio 6000 RTP/AVP 0\r\n";
 
-/// A request of alice's first call.
+/// Returns a request of alice's first call.
 pub(crate) fn request(method: &str, number: u32, call: &str, more: &str, body: &str) -> String {
     let tag = if more.contains("to-tag") { ";tag=callee" } else { "" };
     let length = body.len();
@@ -38,7 +38,7 @@ pub(crate) fn response(status: &str, number: u32, method: &str, call: &str, more
 
 const IN_DIALOG: &str = "X-Mark: to-tag\r\n";
 
-/// A call that is answered after three seconds and hung up by alice after five more.
+/// Adds a call that is answered after 3 s, and hung up by alice after another 5 s.
 pub(crate) fn answered_call(packets: &mut Packets, begin: u64, call: &str) {
     packets.udp(begin, ALICE, BOB, &request("INVITE", 1, call, "Content-Type: application/sdp\r\n", SDP));
     packets.udp(begin + 50, BOB, ALICE, &response("183 Session Progress", 1, "INVITE", call, "X-Early: yes\r\n"));
@@ -124,7 +124,7 @@ fn a_proxy_in_the_capture_is_neither_end() {
     options.domain = Some("example.org".to_owned());
     options.pattern = Some("user%4".to_owned());
     let replay = Replay::new(&packets.finish(), &options).run(60);
-    // A second from the request that bob got to his ringing, and no time for the ways.
+    // 1 s from the request at bob to his ringing, and no network delay.
     assert_eq!(replay.trace(), "0>INVITE 1000<180 2000<486 2000>ACK");
     let invite = replay.sent("INVITE")[0];
     assert!(invite.starts_with("INVITE sip:user0000@example.org SIP/2.0\r\n"), "{invite}");
@@ -189,7 +189,7 @@ fn a_call_is_cancelled_as_long_after_its_ringing() {
     let (invite, cancel) = (replay.sent("INVITE")[0], replay.sent("CANCEL")[0]);
     let line = |text: &str, name: &str| text.lines().find(|line| line.starts_with(name)).map(str::to_owned);
     assert_eq!(line(invite, "Via:"), line(cancel, "Via:"));
-    // The ringing comes later: so does the CANCEL.
+    // The ringing comes later, and so does the CANCEL.
     let late = Replay::new(&cancelled(), &options(ReplaySides::Caller)).against(|request| match request {
         text if text.starts_with("INVITE") => vec![(1_000, answer(text, "180 Ringing", ""))],
         text if text.starts_with("CANCEL") => {
@@ -211,24 +211,24 @@ fn other_answers_than_recorded_are_counted_and_the_call_is_ended_properly() {
             if is_ack { Vec::new() } else { vec![(10, answer(request, status, contact))] }
         }
     };
-    // Recorded 200, refused now.
+    // Recorded as 200, rejected in the replay.
     let refused =
         Replay::new(&one_call(), &options(ReplaySides::Caller)).against(answering("503 Service Unavailable")).run(60);
     assert_eq!(refused.trace(), "0>INVITE 10<503 10>ACK");
     assert_eq!(refused.differs(), ["INVITE 200>503 1"]);
     let why: Vec<_> = refused.meter().failures.iter().map(|(ending, count)| format!("{ending}: {count}")).collect();
     assert_eq!(why, ["refused with 503: 1"]);
-    // Recorded 487, answered now before it is cancelled.
+    // Recorded as 487, answered in the replay before it is cancelled.
     let surprised = Replay::new(&cancelled(), &options(ReplaySides::Caller)).against(answering("200 OK")).run(60);
     assert_eq!(surprised.trace(), "0>INVITE 10<200 10>ACK 10>BYE 20<200");
     assert_eq!((surprised.differs(), surprised.meter().began.failed), (vec!["INVITE 487>200 1".to_owned()], 1));
-    // The class is the same: the call goes on.
+    // The status class is the same, so the call continues.
     let accepted = Replay::new(&one_call(), &options(ReplaySides::Caller)).against(answering("202 Accepted")).run(60);
     assert_eq!(accepted.trace(), "0>INVITE 10<202 30>ACK 5030>BYE 5040<200");
     assert_eq!((accepted.differs(), accepted.meter().began.carried), (vec!["INVITE 200>202 1".to_owned()], 1));
 }
 
-/// Bob hangs up.
+/// Returns a capture of a call that bob hangs up.
 fn hung_up_by_bob() -> Vec<u8> {
     let mut packets = Packets::pcap(1);
     packets.udp(0, ALICE, BOB, &request("INVITE", 1, "one", "", SDP));
@@ -248,7 +248,7 @@ fn hung_up_by_bob() -> Vec<u8> {
 #[test]
 fn who_was_called_hangs_up_as_recorded() {
     let replay = Replay::new(&hung_up_by_bob(), &options(ReplaySides::Both)).run(60);
-    // 510 ms to the ACK in the record, where the 200 had to be sent again.
+    // 510 ms to the ACK in the recording, where the 200 had to be retransmitted.
     assert_eq!(replay.trace(), "0>INVITE 1000<200 1510>ACK 4510<BYE 4530>200");
     let bye = replay.sent("BYE")[0];
     assert!(bye.contains("Reason: SIP;cause=200\r\n") && bye.contains("From: <sip:bob@127.0.0.1>;tag="), "{bye}");
@@ -262,7 +262,7 @@ fn a_call_that_nobody_hangs_up_is_hung_up() {
         text if text.starts_with("ACK") => Vec::new(),
         text => vec![(0, answer(text, "200 OK", "Contact: <sip:bob@127.0.0.1:5070>\r\n"))],
     };
-    // The BYE of the record does not come: half a second later alice hangs up.
+    // The recorded BYE does not come: alice hangs up half a second later.
     let replay = Replay::new(&hung_up_by_bob(), &options(ReplaySides::Caller)).against(server).run(60);
     assert_eq!(replay.trace(), "0>INVITE 0<200 510>ACK 4010>BYE 4010<200");
     assert_eq!((replay.differs(), replay.meter().began.carried), (vec!["BYE 0>0 1".to_owned()], 1));
@@ -286,7 +286,7 @@ fn calls_that_the_capture_cuts_are_left_open_until_its_end() {
     packets.udp(50_010, BOB, ALICE, &response("200 OK", 1, "MESSAGE", "last", ""));
     let bytes = packets.finish();
     let replay = Replay::new(&bytes, &options(ReplaySides::Both)).run(120);
-    // Without ringing the caller would have given up after 32 s.
+    // Without ringing, the caller would have given up after 32 s.
     let wanted = "0>INVITE 100<180 1000>INVITE 29000<480 29000>ACK 50000>MESSAGE 50010<480 50010>ACK 50010<200";
     let mut trace: Vec<_> = replay.trace.iter().map(String::as_str).collect();
     let mut wanted: Vec<_> = wanted.split(' ').collect();
@@ -295,7 +295,7 @@ fn calls_that_the_capture_cuts_are_left_open_until_its_end() {
     assert_eq!(trace, wanted);
     assert_eq!((replay.meter().began.carried, replay.meter().began.failed), (3, 0));
     assert_eq!((replay.meter().compared.same, replay.differs()), (1, Vec::<String>::new()));
-    // A server may refuse them, too.
+    // A server may also reject them.
     let refuses = |request: &str| match request {
         text if text.starts_with("ACK") => Vec::new(),
         text => vec![(7, answer(text, if text.starts_with("MESSAGE") { "200 OK" } else { "404 Not Found" }, ""))],
@@ -321,7 +321,7 @@ fn a_reliable_response_is_acknowledged_with_the_numbers_of_the_run() {
     assert_eq!(replay.trace(), "0>INVITE 100<183 150>PRACK 160<200 900<200 910>ACK 1910>BYE 1920<200");
     assert!(replay.sent("PRACK")[0].contains("RAck: 77 1 INVITE\r\n"));
     assert_eq!((replay.meter().began.carried, replay.meter().compared.same), (1, 3));
-    // A server that sends nothing reliably gets no PRACK.
+    // A server that sends no reliable responses gets no PRACK.
     let plain = Replay::new(&bytes, &options(ReplaySides::Caller)).against(|request| match request {
         text if text.starts_with("INVITE") => {
             let contact = "Contact: <sip:bob@127.0.0.1:5070>\r\n";

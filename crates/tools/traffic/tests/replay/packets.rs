@@ -1,8 +1,8 @@
-//! Captures made of bytes.
+//! Captures built from bytes.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// A capture that is being made.
+/// A capture under construction.
 pub(crate) struct Packets {
     bytes: Vec<u8>,
     link: u32,
@@ -14,7 +14,7 @@ pub(crate) fn at(text: &str) -> SocketAddr {
 }
 
 impl Packets {
-    /// A file of pcap with times in microseconds.
+    /// Starts a pcap file with times in µs.
     pub(crate) fn pcap(link: u32) -> Self {
         let mut bytes = Vec::new();
         for word in [0xA1B2_C3D4_u32, 0x0004_0002, 0, 0, 262_144, link] {
@@ -27,7 +27,7 @@ impl Packets {
         self.bytes
     }
 
-    /// A datagram, so many milliseconds after the beginning.
+    /// Adds a datagram, `ms` after the beginning.
     pub(crate) fn udp(&mut self, ms: u64, source: &str, destination: &str, text: &str) -> &mut Self {
         let packet =
             ip(17, at(source), at(destination), &udp(at(source), at(destination), text.as_bytes()), self.number, 0);
@@ -35,7 +35,7 @@ impl Packets {
         self.frame(ms, &packet)
     }
 
-    /// The same in fragments of so many bytes, the last one first.
+    /// Adds the same in fragments of `size` bytes, the last one first.
     pub(crate) fn fragments(&mut self, ms: u64, source: &str, destination: &str, text: &str, size: usize) -> &mut Self {
         let payload = udp(at(source), at(destination), text.as_bytes());
         let number = self.number;
@@ -49,7 +49,7 @@ impl Packets {
         self
     }
 
-    /// A segment of TCP.
+    /// Adds a TCP segment.
     pub(crate) fn tcp(
         &mut self,
         ms: u64,
@@ -70,13 +70,13 @@ impl Packets {
         self.frame(ms, &packet)
     }
 
-    /// A packet of IP in a frame of the capture's link.
+    /// Adds an IP packet in a frame of the capture's link type.
     pub(crate) fn frame(&mut self, ms: u64, packet: &[u8]) -> &mut Self {
         let frame = framed(self.link, packet);
         self.raw(ms, &frame)
     }
 
-    /// A frame as it is.
+    /// Adds a frame unchanged.
     pub(crate) fn raw(&mut self, ms: u64, frame: &[u8]) -> &mut Self {
         let length = u32::try_from(frame.len()).expect("small");
         let seconds = u32::try_from(1_700_000_000 + ms / 1_000).expect("in this century");
@@ -89,13 +89,13 @@ impl Packets {
     }
 }
 
-/// A packet in a frame, by the kind of its link.
+/// Returns a packet in a frame, by link type.
 pub(crate) fn framed(link: u32, packet: &[u8]) -> Vec<u8> {
     let kind = if packet[0] >> 4 == 4 { [0x08, 0x00] } else { [0x86, 0xDD] };
     let head: Vec<u8> = match link {
         0 => vec![2, 0, 0, 0],
         1 => [&[0; 12][..], &kind].concat(),
-        // Ethernet with a VLAN, under a number of the test's own.
+        // Ethernet with a VLAN tag; the number is specific to these tests.
         2 => [&[0; 12][..], &[0x81, 0x00, 0x00, 0x05], &kind].concat(),
         113 => [&[0; 14][..], &kind].concat(),
         276 => [&kind, &[0; 18][..]].concat(),
@@ -114,7 +114,7 @@ fn udp(source: SocketAddr, destination: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     payload
 }
 
-/// A packet of IP; `fragment` is the field with flags and offset.
+/// Returns an IP packet; `fragment` is the field with flags and offset.
 pub(crate) fn ip(
     protocol: u8,
     source: SocketAddr,
@@ -149,7 +149,7 @@ pub(crate) fn ip(
     packet
 }
 
-/// A file of pcapng with times in nanoseconds: milliseconds and frames.
+/// Returns a pcapng file with times in ns, from frames with their times in ms.
 pub(crate) fn pcapng(link: u16, frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
     let mut file = Vec::new();
     let mut block = |kind: u32, body: &[u8]| {

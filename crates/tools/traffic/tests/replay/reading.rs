@@ -1,4 +1,4 @@
-//! From the bytes of a file to messages.
+//! Parsing of files into messages.
 
 use std::path::Path;
 
@@ -163,7 +163,7 @@ fn a_trace_of_our_server_is_a_capture() {
     assert_eq!(capture.skipped.count(Reason::Malformed), 1);
     let (plan, _) = options(ReplaySides::Both).plan_of(&capture).expect("a plan");
     assert!(plan.callee.is_some());
-    // What another worker sent is stamped a little early; what it answers came before it all the same.
+    // A message from another worker is stamped a little early; the message that it answers still came before it.
     let early = [line(5_000, false, ALICE, &invite), line(1_000, true, BOB, &invite)].join("\n");
     let seen = read(early.as_bytes()).messages;
     let sources: Vec<_> = seen.iter().map(|message| (message.at, message.source.to_string())).collect();
@@ -180,7 +180,7 @@ fn a_trace_gives_arrivals() {
     packets.udp(1_501, BOB, ALICE, &response("401 Unauthorized", 1, "REGISTER", "reg", challenge));
     packets.udp(1_502, ALICE, BOB, &request("REGISTER", 2, "reg", "Authorization: Digest username=\"a\"\r\n", ""));
     answered_call(&mut packets, 4_000, "three");
-    // Again, and another hop.
+    // A retransmission, and another hop.
     packets.udp(4_500, ALICE, BOB, &request("INVITE", 1, "three", "", ""));
     let folder = std::env::temp_dir().join(format!("strowger-trace-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
@@ -204,7 +204,7 @@ fn a_trace_gives_arrivals() {
     assert!(ReplayOptions::new(Path::new("/nowhere").into(), None, 1).plan().is_err());
 }
 
-/// The same numbers on every machine.
+/// Generator of the same numbers on every machine.
 struct Dice(u64);
 
 impl Dice {
@@ -250,7 +250,7 @@ fn hostile_captures_never_panic() {
             }
         }
         if let Ok(capture) = Capture::parse("test", &bytes) {
-            // An error is as good; what counts is that there is an answer.
+            // An error is fine too; it only has to return.
             drop(options.plan_of(&capture));
         }
     }

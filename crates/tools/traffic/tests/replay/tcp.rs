@@ -1,4 +1,4 @@
-//! Calls over connections, recorded on their way and played again: both ends are real, and so are the sockets.
+//! Calls over connections, recorded on the way and replayed, with real ends and sockets.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -17,25 +17,25 @@ use strowger_traffic::script::MethodId;
 use crate::packets::Packets;
 
 const CALLS: u64 = 6;
-/// Who calls, and who is called: two hosts.
+/// Hosts of the caller and of the callee.
 const CALLER: &str = "127.0.0.2";
 const CALLEE: &str = "127.0.0.3";
-/// So many bytes are in a segment at most: messages are cut, and share segments.
+/// Maximum bytes in a segment, so that messages are split and share segments.
 const SEGMENT: usize = 500;
 
-/// What passed, in its order: when, from where to where, the flags, the bytes.
+/// Captured segments in order: time, source, destination, flags, bytes.
 type Wire = Arc<Mutex<Vec<(u64, SocketAddr, SocketAddr, u8, Vec<u8>)>>>;
 
 const SYN: u8 = 0x02;
 const FIN: u8 = 0x11;
 const DATA: u8 = 0x18;
 
-/// Passes on what comes by connections to it, and writes it down as if it went straight.
+/// Relays connections to `to`, and records their bytes as if they went there directly.
 fn tapped(to: SocketAddr) -> (SocketAddr, Wire) {
     let listener = TcpListener::bind((CALLEE, 0)).expect("a port");
     let (at, wire, begun) = (listener.local_addr().expect("bound"), Wire::default(), Instant::now());
     let taps = Arc::clone(&wire);
-    // It ends with the test's process.
+    // The thread ends with the test process.
     std::thread::spawn(move || {
         for near in listener.incoming() {
             let near = near.expect("a connection");
@@ -69,7 +69,7 @@ fn tapped(to: SocketAddr) -> (SocketAddr, Wire) {
 fn capture_of(wire: &Wire) -> Capture {
     let mut packets = Packets::pcap(1);
     let mut sequences = std::collections::BTreeMap::new();
-    // Numbers of sequences pass their end on the way.
+    // Sequence numbers wrap around during the connection.
     let first = AtomicU32::new(u32::MAX - 1_000);
     for (ms, from, to, flags, bytes) in wire.lock().expect("no panic").iter() {
         let next = sequences.entry((*from, *to)).or_insert_with(|| first.fetch_add(77, Ordering::Relaxed));
@@ -103,7 +103,7 @@ fn run(plan: Plan) -> Report {
     Run::prepare(plan).expect("sockets").go().expect("a run")
 }
 
-/// Calls of a quarter of a second of ringing and one of talk.
+/// Records calls with a quarter of a second of ringing and as much talk.
 fn recorded(connecting: ConnectionLifetime) -> Capture {
     let (answers_at, answered) = answering(CALLEE);
     let (tap, wire) = tapped(answers_at);
@@ -131,7 +131,7 @@ fn assert_as_recorded(report: &Report) {
     assert_eq!((meter.began.offered, meter.began.carried), (CALLS, CALLS), "{:?} {:?}", meter.failures, phase.links);
     assert_eq!((meter.compared.same, meter.compared.differs().count()), (2 * CALLS, 0), "{:?}", meter.compared);
     assert_eq!((meter.unexpected, meter.late), (0, 0), "{:?}", meter.samples);
-    // It rings for as long as in the record.
+    // It rings for as long as in the recording.
     let answered =
         meter.answer(MethodId::Invite, ResponseClass::Success).map(|times: &TimeHistogram| times.quantile(0.0));
     assert!(answered.is_some_and(|after| after > Duration::from_millis(200)), "{answered:?}");
@@ -154,7 +154,7 @@ fn callers_over_connections_are_played_again() {
 fn both_ends_over_connections_are_played_again() {
     for connecting in [ConnectionLifetime::Persistent, ConnectionLifetime::Dialog, ConnectionLifetime::Transaction] {
         let capture = recorded(connecting);
-        // Calls go straight to the other end here; the target says only that it is by connections.
+        // Calls go directly to the other end here; the target only sets the transport.
         let mut options = replay(SocketAddr::from(([127, 0, 0, 1], 9)), ReplaySides::Both, connecting);
         options.callee_location = CalleeLocation::Local;
         let report = run(options.plan_of(&capture).expect("a plan").0);

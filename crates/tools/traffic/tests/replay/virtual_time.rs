@@ -1,4 +1,4 @@
-//! A replay in virtual time: no sockets, no sleeping.
+//! Replay in virtual time, without sockets or sleeping.
 
 #[path = "../wire/mod.rs"]
 mod wire;
@@ -26,16 +26,16 @@ pub(crate) fn server_at() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 5070))
 }
 
-/// Who is at the other end of the caller's wire.
+/// The far end of the caller's link.
 pub(crate) enum Far {
-    /// The callee of the record.
+    /// The recorded callee.
     Callee(Box<Driver>),
-    /// A server of the test: what it answers to a message, each after so many milliseconds.
+    /// A server of the test: its answers to a message, each with a delay in ms.
     #[expect(clippy::type_complexity, reason = "said once")]
     Server(Box<dyn FnMut(&str) -> Vec<(u64, String)>>),
 }
 
-/// A replay that runs.
+/// A running replay.
 pub(crate) struct Replay {
     begins: Timestamp,
     pub(crate) now: Timestamp,
@@ -45,10 +45,10 @@ pub(crate) struct Replay {
     down: Wire,
     later: BTreeMap<(Timestamp, u64), Vec<u8>>,
     number: u64,
-    /// Milliseconds since the beginning, direction, method or status.
+    /// Milliseconds since the beginning, direction, and method or status.
     pub(crate) trace: Vec<String>,
     pub(crate) messages: Vec<String>,
-    /// When each session begins, and with which script.
+    /// Start time and script of each session.
     arrivals: VecDeque<(Timestamp, u16, u32)>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn options(played: ReplaySides) -> ReplayOptions {
     let to = (played == ReplaySides::Caller).then_some(target);
     let mut options = ReplayOptions::new(PathBuf::from("test.pcap"), to, 1);
     options.sides = played;
-    // What is sent again is seen in the tests of the driver.
+    // The driver's tests cover retransmissions.
     options.retransmits = false;
     options
 }
@@ -117,18 +117,18 @@ impl Replay {
         self.trace.join(" ")
     }
 
-    /// The messages that begin so.
+    /// Returns the messages whose start line begins like this.
     pub(crate) fn sent(&self, first: &str) -> Vec<&str> {
         self.messages.iter().map(String::as_str).filter(|message| message.starts_with(first)).collect()
     }
 
-    /// Answers that differ, as `INVITE 200>486`.
+    /// Returns the answers that differ, as `INVITE 200>486`.
     pub(crate) fn differs(&self) -> Vec<String> {
         let all = self.meter().compared.differs();
         all.map(|(what, count)| format!("{} {}>{} {count}", what.method.as_str(), what.recorded, what.got)).collect()
     }
 
-    /// Until nothing is left to do, or so many seconds have passed.
+    /// Runs until nothing is left to do, or this many seconds have passed.
     pub(crate) fn run(mut self, seconds: u64) -> Self {
         let end = self.begins + Duration::from_secs(seconds);
         loop {
@@ -192,7 +192,7 @@ impl Replay {
     }
 }
 
-/// The response of a server to a request.
+/// Returns a server's response to a request.
 pub(crate) fn answer(request: &str, status: &str, more: &str) -> String {
     let copied = request.lines().filter(|line| {
         ["Via:", "From:", "Call-ID:", "CSeq:", "Record-Route:"].iter().any(|name| line.starts_with(name))

@@ -1,4 +1,5 @@
-//! Users in virtual time: both ends, and between them a server that registers, asks for credentials and passes on.
+//! Users in virtual time: both ends, and between them a server that registers users, challenges them and forwards
+//! requests.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -29,18 +30,18 @@ const SERVER: SocketAddr = at(5060);
 
 const SEED: u64 = 12;
 
-/// What passed between the users and the server.
+/// A message between the users and the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) at: Timestamp,
-    /// From the server; else to it.
+    /// Whether it is from the server.
     pub(crate) is_from_server: bool,
-    /// The method, or the status.
+    /// The method or the status.
     pub(crate) what: String,
     /// The method in CSeq.
     pub(crate) method: String,
     pub(crate) call_id: String,
-    /// The user in From, and From's tag.
+    /// The user in From, and its tag.
     pub(crate) from: String,
     pub(crate) tag: String,
     pub(crate) has_credentials: bool,
@@ -56,10 +57,10 @@ pub(crate) struct World {
     habits: ActivitySchedule,
     list: Vec<Activity>,
     users: Range<u32>,
-    /// Everything between callers, callees and the server, where it is kept.
+    /// All messages between callers, callees and the server, if they are kept.
     pub(crate) seen: Vec<Seen>,
     pub(crate) keeps: bool,
-    /// Requests that the server refuses with 503.
+    /// Whether the server rejects a request with 503.
     pub(crate) refuses: Box<dyn FnMut(&Seen) -> bool>,
     contacts: HashMap<String, SocketAddr>,
 }
@@ -91,7 +92,7 @@ impl World {
         }
     }
 
-    /// Lets users do what they do for some time, or only lets end what has begun.
+    /// Runs for some time, with new activities of users if `is_open`, else only until those in progress have ended.
     pub(crate) fn run(&mut self, time: Duration, is_open: bool) {
         let end = self.now + time;
         loop {
@@ -151,7 +152,7 @@ impl World {
         }
     }
 
-    /// The server: stateless but for its registrations.
+    /// Handles a message at the server, which is stateless except for its registrations.
     fn serve(&mut self, from: SocketAddr, text: &str) {
         let seen = self.look(text, false);
         if seen.what.starts_with(|c: char| c.is_ascii_digit()) {

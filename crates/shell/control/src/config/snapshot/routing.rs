@@ -118,6 +118,7 @@ fn account(trunk: &Trunk) -> Option<Account> {
     Some(Account {
         contact_user: trunk.contact.as_ref().map_or(user, |contact| bytes(&contact.0)),
         from: bytes(&from),
+        //= rfc3261#10.2:no-userinfo
         registrar: bytes(&registrar.without_user()),
         next_hop: registrar.next_hop.clone(),
         expires: trunk.expires.0,

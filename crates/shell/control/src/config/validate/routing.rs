@@ -180,6 +180,7 @@ fn validate_registration(trunk: &Trunk, key: &dyn Fn(&str) -> String) -> Result<
         let message = "what is to be registered? add username, or from = \"sip:NUMBER@DOMAIN\"";
         return Err(Fault::new(key("register"), message));
     };
+    //= rfc3261#10.2:sip-address
     match Uri::parse(from.as_bytes()) {
         Some(Uri::Sip(uri)) if uri.user.is_some() && uri.password.is_none() && uri.params.as_bytes().is_empty() => {
             Ok(())

@@ -1,4 +1,4 @@
-//! One end of calls on a thread: what it reads goes to its driver, and what is due is done.
+//! One end of calls on a thread: passes received messages to its driver and handles what is due.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,10 +17,10 @@ use crate::engine::plan::{CallRole, Plan};
 use crate::engine::streams::Received;
 use crate::service::Service;
 
-/// Messages of other threads that are handled before the sockets are looked after again.
+/// Messages of other threads handled before the sockets are checked again.
 const MESSAGES_PER_TURN: usize = 256;
 
-/// Sessions whose timers are dealt with before the sockets are looked after again.
+/// Sessions whose timers are handled before the sockets are checked again.
 const TIMERS_PER_TURN: usize = 256;
 
 /// One end: its sessions and its sockets.
@@ -29,10 +29,10 @@ pub(super) struct Endpoint {
     pub(super) driver: Driver,
     pub(super) links: Links,
     pub(super) service: Option<Service>,
-    /// The way to the other threads that listen at the same address.
+    /// Mailbox for the other threads that listen at the same address.
     post: Option<Mailbox>,
     pub(super) readable: Readable,
-    /// How long what was worked off last had waited to be read.
+    /// How long the messages handled last had waited to be read.
     pub(super) waited: Duration,
     received: Received,
 }
@@ -79,8 +79,8 @@ impl Endpoint {
         Some(Self { driver, links, service, post, readable, waited: Duration::ZERO, received })
     }
 
-    /// Receives a batch of a socket that has had something to read since then; the place of the first message in it that is to
-    /// be worked off. What comes by a connection is worked off at once.
+    /// Receives a batch from a socket that has been readable since the given time; returns the index of the first
+    /// message to process. Messages of a connection are processed at once.
     pub(super) fn receive(
         &mut self,
         (link, since): (u32, Timestamp),
@@ -103,7 +103,7 @@ impl Endpoint {
         Ok(0)
     }
 
-    /// Works off up to `most` datagrams of a batch from `next` on; how many it were.
+    /// Processes up to `most` datagrams of a batch, from `next` on; returns how many it processed.
     pub(super) fn process_batch(
         &mut self,
         link: u32,
@@ -140,13 +140,13 @@ impl Endpoint {
         if link == LISTENER {
             return streams.accept();
         }
-        // What belongs to others finds no room: the peer waits, and nothing is lost.
+        // There is no room for messages of other threads: nothing is read, so the peer waits and nothing is lost.
         if self.post.as_ref().is_some_and(Mailbox::is_full) {
             return self.readable.push(link, since);
         }
         streams.read(link, &mut self.received);
         let Some(peer) = self.received.peer else { return };
-        // A stream bears no stamps: what is known is when the kernel told of it.
+        // A stream has no timestamps; the time of the readiness event stands in.
         if !self.received.ends.is_empty() {
             self.waited = now.saturating_since(since);
             self.driver.meter_mut().unread.record(self.waited);
@@ -173,7 +173,7 @@ impl Endpoint {
         }
     }
 
-    /// Does what is due.
+    /// Handles what is due.
     pub(super) fn turn(&mut self, now: Timestamp) {
         if let Some(service) = &mut self.service {
             while let Some(job) = service.poll_done(now) {
@@ -192,12 +192,12 @@ impl Endpoint {
         }
     }
 
-    /// Does with what another thread has handed over what it is for.
+    /// Handles a message from another thread.
     fn receive_handovers(&mut self, handed: HandoverMessage, now: Timestamp) {
         let HandoverMessage { errand, link, peer, bytes } = handed;
         match (errand, &mut self.links) {
             (HandoverKind::Deliver(arrived), links) => {
-                // It is ours, or would not have come.
+                // The call is ours; otherwise the message would not have come here.
                 self.driver.handle_message(now, arrived, (link, peer), &bytes, links.outbox());
             }
             (HandoverKind::Send, Links::Tcp(streams)) => streams.send_for_other(link, peer, &bytes),
@@ -207,7 +207,7 @@ impl Endpoint {
         }
     }
 
-    /// Lets everything leave, by our sockets and to the other threads.
+    /// Sends everything, through our sockets and to the other threads.
     pub(super) fn flush(&mut self) {
         self.links.flush();
         let Some(post) = &mut self.post else { return };
@@ -219,12 +219,12 @@ impl Endpoint {
         post.flush();
     }
 
-    /// Says that the thread is about to wait; false where it must not.
+    /// Announces that the thread is about to wait; returns false if it must not.
     pub(super) fn park(&mut self) -> bool {
         self.post.as_mut().is_none_or(Mailbox::park)
     }
 
-    /// Says that it does not wait any more.
+    /// Announces that the thread does not wait.
     pub(super) fn unpark(&self) {
         self.post.iter().for_each(Mailbox::unpark);
     }
@@ -236,7 +236,7 @@ impl Endpoint {
     }
 }
 
-/// Gives a message to the thread that `owner` names, where it names one.
+/// Hands a message over to the thread `owner`, if there is one.
 fn hand_over(
     post: &mut Option<Mailbox>,
     owner: Option<u32>,

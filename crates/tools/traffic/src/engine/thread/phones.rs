@@ -1,4 +1,4 @@
-//! Phones after a power cut: which of them register now, and what has come of those that did.
+//! Phones after a power cut: which of them register now, and the results of their registrations.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use crate::engine::phones::Phones;
 use crate::engine::plan::{Load, Phase};
 
 impl Worker {
-    /// The phones of this thread, where the phase is about those.
+    /// Returns the phones of this thread, if the phase is an avalanche.
     pub(super) fn phones(&mut self, phase: &Phase, seed: u64, begins: Timestamp) -> Option<Phones> {
         let Load::Avalanche(how) = &phase.load else { return None };
         if let Some(end) = &mut self.caller {
@@ -19,7 +19,7 @@ impl Worker {
         Some(Phones::new(how, &phase.callers, seed, (self.index, threads)).beginning(begins))
     }
 
-    /// Lets phones whose time has come register.
+    /// Begins registrations of the phones that are due.
     pub(super) fn begin_phones(&mut self, going: &mut PhaseState, what: &Phase, now: Timestamp) {
         self.tell_phones(going, now);
         let (Some(phones), Some(end)) = (&mut going.phones, &mut self.caller) else { return };
@@ -41,7 +41,7 @@ impl Worker {
         }
     }
 
-    /// Tells the phones which of their registrations have ended.
+    /// Passes ended registrations to the phones.
     pub(super) fn tell_phones(&mut self, going: &mut PhaseState, now: Timestamp) {
         let (Some(phones), Some(end)) = (&mut going.phones, &mut self.caller) else { return };
         while let Some(ended) = end.driver.take_ended() {

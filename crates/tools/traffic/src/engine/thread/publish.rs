@@ -1,4 +1,4 @@
-//! What a thread tells of itself: to whoever looks on, and at the end of a phase.
+//! What a thread publishes: its progress, and the report at the end of a phase.
 
 use std::sync::LazyLock;
 use std::sync::mpsc::Sender;
@@ -13,7 +13,7 @@ use crate::meter::{Meter, TimeHistogram};
 use crate::metrics::accounts_of;
 
 impl Worker {
-    /// Publishes what the sockets have counted, or all of it.
+    /// Publishes the sockets' counts, or all counts.
     pub(super) fn publish(&self, all: bool) {
         let Some(Ok(mut place)) = self.shared.progress.get(self.index).map(|place| place.lock()) else { return };
         place.links = self.link_counts();
@@ -40,21 +40,21 @@ impl Worker {
         [&self.caller, &self.callee].into_iter().flatten().map(|end| end.driver.forgotten()).sum()
     }
 
-    /// What one end has counted; of an end that is not here, nothing.
+    /// Returns the counts of one end; empty ones if the end is elsewhere.
     pub(super) fn meter_of(&self, who: CallRole) -> &Meter {
         static NOTHING: LazyLock<Meter> = LazyLock::new(Meter::default);
         let end = if who == CallRole::Caller { &self.caller } else { &self.callee };
         end.as_ref().map_or(&NOTHING, |end| end.driver.meter())
     }
 
-    /// How long messages have waited to be read, of both ends.
+    /// Returns how long messages waited to be read, at both ends.
     pub(super) fn unread_times(&self) -> TimeHistogram {
         let mut sum = self.meter_of(CallRole::Caller).unread.clone();
         sum.merge(&self.meter_of(CallRole::Callee).unread);
         sum
     }
 
-    /// Says what came of a phase.
+    /// Sends the report of a phase.
     pub(super) fn report(&mut self, going: &PhaseState, reports: &Sender<(usize, PhaseReport)>) {
         let Some(what) = self.plan.phases.get(going.phase) else { return };
         let now = self.clock.now();
@@ -99,12 +99,12 @@ impl Worker {
             forgotten: self.forgotten() - going.forgotten_before,
             series,
         };
-        // Nobody listens only where the run has failed already.
+        // The receiver is gone only if the run has already failed.
         let _ = reports.send((going.phase, report));
     }
 }
 
-/// Processor time of this thread so far.
+/// Returns the CPU time of this thread so far.
 pub(super) fn cpu_time() -> Duration {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     Duration::from_nanos(text.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0))

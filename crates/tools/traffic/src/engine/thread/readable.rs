@@ -1,29 +1,29 @@
-//! The sockets of an end that have something to read.
+//! Readable sockets of an end.
 
 use strowger_foundation::Timestamp;
 
 use super::sockets::LISTENER;
 
-/// Sockets that have something to read, as far as is known, each of them once. They take turns: one that has more to read
-/// than it may at once waits until the others were read.
+/// Sockets that are known to be readable, each once. They take turns: a socket with more to read than it may at once
+/// waits until the others were read.
 #[derive(Debug, Default)]
 pub(super) struct Readable {
     waiting: Vec<u32>,
-    /// Those whose turn it is; the memory is used again.
+    /// Sockets of the current turn; the memory is reused.
     reading: Vec<u32>,
-    /// Whether their turn has begun.
+    /// Whether the turn has begun.
     is_in_turn: bool,
-    /// Of each socket, since when it is in one of the lists.
+    /// For each socket, since when it is in one of the lists.
     since: Vec<Option<Timestamp>>,
 }
 
 impl Readable {
-    /// Whether there are none.
+    /// Returns whether no socket is readable.
     pub(super) const fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.reading.is_empty()
     }
 
-    /// One has something to read, since then; of one that is known, nothing new is learnt.
+    /// Adds a socket that is readable since the given time; does nothing for one that is in a list.
     pub(super) fn push(&mut self, link: u32, since: Timestamp) {
         let place = place(link);
         if self.since.len() <= place {
@@ -34,7 +34,7 @@ impl Readable {
         self.waiting.push(link);
     }
 
-    /// The next one, and since when it waits; `None` where each has had its turn.
+    /// Returns the next socket and since when it waits; `None` when each has had its turn.
     pub(super) fn pop(&mut self) -> Option<(u32, Timestamp)> {
         if !std::mem::replace(&mut self.is_in_turn, true) {
             std::mem::swap(&mut self.waiting, &mut self.reading);
@@ -47,7 +47,7 @@ impl Readable {
     }
 }
 
-/// The listener's number is the highest there is: its place is the first.
+/// The listener has the highest number and gets the first index.
 const fn place(link: u32) -> usize {
     if link == LISTENER { 0 } else { link as usize + 1 }
 }
@@ -65,7 +65,7 @@ mod tests {
         readable.push(0, later);
         let mut turn = Vec::new();
         while let Some((link, since)) = readable.pop() {
-            // More has come, while it was read.
+            // More arrived while it was read.
             readable.push(link, later);
             turn.push((link, since));
         }

@@ -1,4 +1,4 @@
-//! The sockets of a thread, of both transports.
+//! Sockets of a thread, of both transports.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use crate::service::Service;
 
 pub(super) const CALLEE_BIT: usize = 1 << 40;
 pub(super) const LISTENER: u32 = u32::MAX;
-/// Another thread has handed something over.
+/// Token of a message from another thread.
 pub(super) const WAKER: Token = Token(usize::MAX - 1);
 
 pub(super) fn caller_token(link: u32) -> Token {
@@ -61,15 +61,15 @@ impl Links {
     }
 }
 
-/// The sockets of a thread, before it runs.
+/// Sockets of a thread before it runs.
 #[derive(Debug)]
 pub(in crate::engine) struct Prepared {
     pub(super) poll: Poll,
     pub(super) caller: Option<Links>,
     pub(super) callee: Option<Links>,
-    /// The servers that the called end emulates: one of each address, whatever the number of threads.
+    /// Servers that the called end emulates: one for each address, regardless of the number of threads.
     pub(super) service: Option<Service>,
-    /// The way to the other threads that listen at the same address.
+    /// Mailbox for the other threads that listen at the same address.
     pub(super) post: Option<Mailbox>,
 }
 
@@ -130,7 +130,7 @@ impl Prepared {
         Ok(Self { poll, caller, callee, service, post: None })
     }
 
-    /// Lets threads that listen at one address hand messages to each other.
+    /// Connects the threads that listen at one address, so that they can hand messages over.
     pub(in crate::engine) fn connect(all: &mut [Self], plan: &Plan) -> Result<(), PlanError> {
         if all.len() < 2 || plan.callee.as_ref().is_none_or(|callee| callee.listen.is_empty()) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Users who do something again and again: what of it is due, and when they are free again.
+//! Recurring activities of users: which are due, and when users are free again.
 
 use std::sync::atomic::Ordering;
 
@@ -9,7 +9,7 @@ use crate::driver::EndedSession;
 use crate::engine::activities::{Activity, ActivitySchedule, DueActivity, GapFrom};
 use crate::engine::plan::{CallRole, Load, Phase, Plan};
 
-/// The first times of a thread's users, for each phase of users.
+/// Returns the first times of a thread's users, for each phase with activities.
 pub(super) fn prepare(plan: &Plan, index: usize) -> Vec<Option<ActivitySchedule>> {
     let of_phase = |(number, phase): (u64, &Phase)| {
         let Load::Activities(list) = &phase.load else { return None };
@@ -20,7 +20,7 @@ pub(super) fn prepare(plan: &Plan, index: usize) -> Vec<Option<ActivitySchedule>
 }
 
 impl Worker {
-    /// The next times of this thread's users, where the phase is one of users.
+    /// Returns the schedule of this thread's users, if the phase has activities.
     pub(super) fn habits(&mut self, number: usize, phase: &Phase, begins: Timestamp) -> Option<ActivitySchedule> {
         let Load::Activities(list) = &phase.load else { return None };
         let habits = self.habits.get_mut(number).and_then(Option::take)?;
@@ -32,7 +32,7 @@ impl Worker {
         Some(habits.beginning(begins))
     }
 
-    /// Begins what users do now.
+    /// Begins the activities that are due.
     pub(super) fn begin_habits(&mut self, going: &mut PhaseState, list: &[Activity], what: &Phase, now: Timestamp) {
         let Some(habits) = &mut going.habits else { return };
         for (who, end) in [(CallRole::Caller, &mut self.caller), (CallRole::Callee, &mut self.callee)] {
@@ -49,7 +49,7 @@ impl Worker {
         for _ in 0..BURST {
             self.end_warm_up(going, now);
             let Some(habits) = &mut going.habits else { return };
-            // What was due before the time was up is begun all the same, late as it is.
+            // An activity that was due before the end of the time begins even if it is late.
             let Some(due) = habits.poll_due(now.min(end)) else { break };
             self.dues.push(due.at);
             let Some(habit) = list.get(due.habit) else { continue };
@@ -69,7 +69,7 @@ impl Worker {
     }
 }
 
-/// Whom a user calls: anybody but itself.
+/// Returns the user that a user calls: any but itself.
 fn called(due: DueActivity, what: &Phase) -> u32 {
     let others = what.callees.clone();
     let count = others.end.saturating_sub(others.start).max(1);

@@ -1,4 +1,4 @@
-//! Which sessions are counted: those that are due between the warm-up and the end of the measured time.
+//! Selection of counted sessions: those that are due between the warm-up and the end of the measured time.
 
 use strowger_foundation::Timestamp;
 
@@ -8,10 +8,10 @@ use crate::engine::plan::{Load, Phase, Plan};
 use crate::metrics::accounts_of;
 
 impl Worker {
-    /// Counts anew behind the warm-up: who is due in it has begun by then and nobody else, however late this thread is, so
-    /// that what is counted depends on the law of arrivals alone.
+    /// Restarts counting after the warm-up. Exactly the sessions due in the warm-up have begun by then, however late
+    /// this thread is, so the counted sessions depend on the arrival law alone.
     pub(super) fn end_warm_up(&mut self, going: &mut PhaseState, now: Timestamp) {
-        // What had its last arrival in the warm-up is never counted.
+        // A phase whose last arrival was in the warm-up is never counted.
         if going.is_warm || now < going.counted_from || going.last_begun.is_some_and(|last| last < going.counted_from) {
             return;
         }
@@ -28,7 +28,7 @@ impl Worker {
         (going.drops_before, going.forgotten_before) = (self.service_drops(), self.forgotten());
     }
 
-    /// Counts no further sessions behind the measured time: whoever is due in it has begun by then.
+    /// Stops counting sessions after the measured time. All sessions due in it have begun by then.
     pub(super) fn end_window(&mut self, going: &mut PhaseState, now: Timestamp) {
         let is_over = now >= going.counted_until && going.next_arrival().is_none_or(|at| at >= going.counted_until);
         if going.is_cooling || !is_over {
@@ -46,7 +46,7 @@ impl Worker {
     }
 }
 
-/// Until when sessions are counted that begin, where others begin behind them.
+/// Returns the end of the counted arrivals, if others follow them.
 pub(super) fn window_end(plan: &Plan, what: &Phase, begins: Timestamp) -> Timestamp {
     let has_rate = matches!(what.load, Load::Open(_) | Load::Closed(_));
     let time = what.time.filter(|_| what.is_measured && has_rate && !plan.cool_down.is_zero());
