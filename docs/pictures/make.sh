@@ -4,7 +4,7 @@
 # REPORT.html is what `strowger load run --html` or `strowger load compare --html` wrote; HEIGHT is how much of it is shown, in pixels: 1231 is a
 # run's page as far as its second row of plots, 1412 the three rows of a comparison.
 # A comparison is two such runs, here of a server on the first core and the generator on the second, and what lays them beside each other:
-#   taskset -c 1 strowger load run --to udp:127.0.0.1:5060 --rate 1000 --awake --users 1000 --sockets 8 --warm-up 35s --time 30s --json NAME.json
+#   taskset -c 1 strowger load run --to udp:127.0.0.1:5060 --rate 1000 --busy-poll --users 1000 --sockets 8 --warm-up 35s --time 30s --json NAME.json
 #   strowger load compare kamailio.json strowger.json --html REPORT.html
 # Needs chromium and pngquant (Debian: apt-get install chromium pngquant).
 set -eu

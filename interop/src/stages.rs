@@ -67,7 +67,7 @@ struct Cluster {
     name: &'static str,
     weight: u16,
     /// Weight before the last change.
-    was: u16,
+    previous_weight: u16,
     store: Option<String>,
     members: Vec<String>,
 }
@@ -141,7 +141,7 @@ impl Stages {
         let members: Vec<String> = (1..=self.layout.members).map(|number| format!("{name}{number}")).collect();
         assert_eq!(machines.len(), members.len(), "a machine for each member");
         members.iter().zip(machines).for_each(|(member, machine)| self.place(member, machine));
-        self.clusters.push(Cluster { name, weight, was: weight, store, members });
+        self.clusters.push(Cluster { name, weight, previous_weight: weight, store, members });
     }
 
     fn write(&self) {
@@ -161,8 +161,11 @@ impl Stages {
             let address = self.address(name);
             let _ = write!(text, "\n[[first_stage]]\nname = {name:?}\naddress = \"{address}\"\n");
         }
-        for Cluster { name, weight, was, store, members } in &self.clusters {
-            let _ = write!(text, "\n[[second_stage]]\nname = {name:?}\nweight = {weight}\nwas = {was}\n");
+        for Cluster { name, weight, previous_weight, store, members } in &self.clusters {
+            let _ = write!(
+                text,
+                "\n[[second_stage]]\nname = {name:?}\nweight = {weight}\nprevious_weight = {previous_weight}\n"
+            );
             if let Some(store) = store {
                 let _ = writeln!(text, "store = {store:?}");
             }
@@ -308,7 +311,7 @@ impl Stages {
 
     /// Marks earlier weight changes as complete, so that users are no longer looked up at their previous cluster.
     fn settle_weights(&mut self) {
-        self.clusters.iter_mut().for_each(|cluster| cluster.was = cluster.weight);
+        self.clusters.iter_mut().for_each(|cluster| cluster.previous_weight = cluster.weight);
     }
 
     /// Makes a server reload the file.

@@ -77,7 +77,7 @@ fn one_of_eight(
     let server = balancer(&uris, &format!("key = \"user\"\n{PROBE}slow_start = \"4s\"\n")).start();
     let to = server.address();
     let load = Load::start(&format!(
-        "--to udp:{to} --callee there --domain pool.test --users 160 --rate 150 --time 19s --drain 40s --seed 7 \
+        "--to udp:{to} --callee remote --domain pool.test --users 160 --rate 150 --time 19s --drain 40s --seed 7 \
          --set hold={hold}"
     ));
     let mut instants = vec![instant_after(Duration::from_secs(4))];
@@ -139,7 +139,7 @@ fn balancer_that_stood_still_takes_nobody_for_dead() {
     let uris: Vec<_> = targets.iter().map(Answerer::uri).collect();
     let server = balancer(&uris, PROBE).start();
     let to = server.address();
-    let words = format!("--to udp:{to} --callee there --domain pool.test --rate 100 --time 8s --drain 40s --seed 2");
+    let words = format!("--to udp:{to} --callee remote --domain pool.test --rate 100 --time 8s --drain 40s --seed 2");
     let load = Load::start(&words);
     std::thread::sleep(FILLING);
     server.pause(STANDSTILL);
@@ -183,7 +183,7 @@ fn one_way(transport: &'static str, network: Option<&Namespace>) {
     let server = config.start_in(network);
     let to = server.address();
     let words = format!(
-        "--to {transport}:{to} --callee there --domain pool.test --rate 40 --calls 160 --drain 40s --seed 3 {words}"
+        "--to {transport}:{to} --callee remote --domain pool.test --rate 40 --calls 160 --drain 40s --seed 3 {words}"
     );
     let load = Load::start_in(network, &words);
     let report = load.finish(Duration::from_secs(80));

@@ -179,7 +179,7 @@ fn peers_that_stop_reading_are_closed() {
 fn peers_that_send_a_byte_now_and_then_are_closed_when_a_message_takes_too_long() {
     const PEERS: usize = 300;
     let mut config = crowded(PEERS);
-    config.more = config.more.replace("[tcp]", "[tcp]\nmessage_time = \"1s\"");
+    config.more = config.more.replace("[tcp]", "[tcp]\nmessage_timeout = \"1s\"");
     let server = config.start();
     let probe = Probe::start(server.address());
     let before = connection_load::memory(server.pid());

@@ -41,7 +41,7 @@ fn pods_come_and_go_and_no_call_fails() {
     assert_eq!(targets(&server), [uri(1), uri(2)]);
 
     let load = Load::start(&format!(
-        "--to udp:{} --callee there --domain pool.test --rate 100 --time 6s --drain 40s --seed 3 \
+        "--to udp:{} --callee remote --domain pool.test --rate 100 --time 6s --drain 40s --seed 3 \
          --set hold=uniform(min=0s,max=1s)",
         server.address()
     ));

@@ -6,9 +6,9 @@ use strowger_interop::{Config, Database, PATIENCE, Phone, Program, Registrant, S
 const KEY: [u8; 16] = *b"a key of members";
 
 /// Returns the configuration of member `number`, which shares registrations through `engine`.
-fn member(engine: &Database, number: u16, promise: &str) -> Config {
+fn member(engine: &Database, number: u16, durability: &str) -> Config {
     let store = engine.url();
-    let more = format!("[cluster]\nstore = \"{store}\"\nmember = {number}\npromise = \"{promise}\"\n");
+    let more = format!("[cluster]\nstore = \"{store}\"\nmember = {number}\ndurability = \"{durability}\"\n");
     Config { more, key: Some(KEY), ..Config::default() }
 }
 

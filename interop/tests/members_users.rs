@@ -27,7 +27,7 @@ fn by_hand(database: &Database, statement: &str) {
 
 /// Returns the configuration of a server without local users.
 fn config(users: &Database) -> Config {
-    Config { users: Vec::new(), users_in: format!("users = {:?}", users.url()), ..Config::default() }
+    Config { users: Vec::new(), users_in: format!("shared_users = {:?}", users.url()), ..Config::default() }
 }
 
 /// Starts two members that share users, gateways and registrations in one database.
@@ -166,7 +166,7 @@ fn check_connects_to_what_is_named_when_it_is_asked_to() {
         all.into_iter().map(one).collect()
     };
     let expected = |redis, database| {
-        [("cluster.store", redis), ("store.users", database), ("cdr.database", database)]
+        [("cluster.store", redis), ("store.shared_users", database), ("cdr.database", database)]
             .map(|(key, usable): (&str, bool)| (key.to_owned(), usable))
     };
     assert_eq!(usable(&server), expected(true, true));

@@ -55,7 +55,7 @@ fn taken_over(policy: &str, end: fn(&mut Machine)) {
     let load = Load::start_in(
         Some(&lan.phones),
         &format!(
-            "--to udp:{SHARED}:{PORT} --from {CALLER} --callee there --domain load.test --rate 50 --time 9s --drain 40s \
+            "--to udp:{SHARED}:{PORT} --from {CALLER} --callee remote --domain load.test --rate 50 --time 9s --drain 40s \
              --set hold=uniform(min=0s,max=2s) --seed 1"
         ),
     );

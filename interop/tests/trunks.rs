@@ -226,7 +226,7 @@ fn calls_from_a_trunk_need_no_password_and_others_do() {
 #[test]
 fn what_no_route_takes_is_refused_as_configured() {
     for status in ["403", "603", "404"] {
-        let config = Config { proxy: format!("unrouted = {status}"), ..Config::open() };
+        let config = Config { proxy: format!("unrouted_status = {status}"), ..Config::open() };
         let Some(server) = start(config) else { return };
         Sipp::new("uac_refused", server.address())
             .key("domain", "elsewhere.example")

@@ -34,7 +34,7 @@ fn total(binary: &Path, contender: Contender, calls: u32, lasts: Duration) -> Re
     let more = ExtraConfig { t1_ms: T1_MS, ..ExtraConfig::default() };
     let mut server = peer::start(contender, (binary, folder.path()), layout, &more, &before)?;
     let begun = Instant::now();
-    let workload = ["--callee", "there", "--domain", DOMAIN, "--users", "100"];
+    let workload = ["--callee", "remote", "--domain", DOMAIN, "--users", "100"];
     programs::load(binary, BALANCER, &workload, AT_ONCE, calls)?;
     server.check()?;
     thread::sleep(lasts.saturating_sub(begun.elapsed()));

@@ -344,8 +344,8 @@ impl Bench {
              engine is therefore that of one core doing both jobs; the table has the engine's part of the CPU time. Servers have \
              one worker, or one receiving process of Kamailio; {WAITING_CHILDREN} where each waits for MariaDB (1 and 3). No \
              passwords.\n\nEngines have production settings, and their files are on the disk named above. {} They are restarted \
-             for each row.\n\nThe suffix says what a 200 guarantees: *engine and disk* is `promise = \"engine\"` with `store.mode \
-             = \"write-through\"` (the default), *engine* the same with `memory`, *disk* `promise = \"disk\"`. *Replica* adds \
+             for each row.\n\nThe suffix says what a 200 guarantees: *engine and disk* is `durability = \"engine\"` with `store.mode \
+             = \"write-through\"` (the default), *engine* the same with `memory`, *disk* `durability = \"disk\"`. *Replica* adds \
              `replicas = 1` and a Redis replica.\n\nRates: {users} users on {SOCKETS} sockets, one contact each (address 24 B, \
              URI 40 B), send refreshes with the same Call-ID and a rising CSeq: {window} outstanding at saturation, {warm_up} s \
              of warm-up, {seconds} s measured, one run. Runs on a shared machine vary by several percent. At saturation, times \

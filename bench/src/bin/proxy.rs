@@ -377,7 +377,7 @@ impl Bench {
         let _ = write!(
             text,
             "- {}\n\n{users} users on each side, in {network}. The server runs on the first core with one receiving process or worker. The \
-             generator (`strowger load --segmentation --awake`, caller and callee) runs on the second; it never sleeps, so no server spends \
+             generator (`strowger load --segmentation --busy-poll`, caller and callee) runs on the second; it never sleeps, so no server spends \
              time on waking it. Both run {turn}. Rounds: {rounds}; the servers alternate and are restarted for each. Calls start at the \
              highest of the fixed rates: its first {cold} s are the cold phase of the targets; after {warm_up} s of warm-up, {seconds} s \
              are measured. Then follow the other rates and saturation ({outstanding} concurrent calls, or {} concurrent registrations). \

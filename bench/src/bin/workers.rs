@@ -39,9 +39,9 @@ struct Arguments {
     /// Concurrent registrations or calls
     #[arg(long, default_value_t = 4_000)]
     outstanding: u32,
-    /// peers, packets: `server.spread` [default: both]
+    /// peers, packets: `server.steering` [default: both]
     #[arg(long, value_delimiter = ',')]
-    spread: Vec<String>,
+    steering: Vec<String>,
     /// Seconds that are not measured: transactions live for 32, and until they end as fast as they begin, memory is
     /// touched for the first time
     #[arg(long, default_value_t = 35)]
@@ -69,7 +69,7 @@ const SETTLE_S: u64 = 2;
 /// One worker and two workers, measured in rotation.
 struct Pair {
     work: Work,
-    spread: String,
+    steering: String,
     turns: Vec<[Outcome; 2]>,
 }
 
@@ -78,15 +78,15 @@ fn main() {
     let _ = enter(false);
     // Each generator sends from the same ports as the one before, so the contacts of the previous run stay valid.
     std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", PORTS).expect("a namespace of our own");
-    let spreads = if arguments.spread.is_empty() {
+    let steerings = if arguments.steering.is_empty() {
         vec!["peers".to_owned(), "packets".to_owned()]
     } else {
-        arguments.spread.clone()
+        arguments.steering.clone()
     };
     let mut pairs = Vec::new();
     for work in [Work::Register, Work::Call] {
-        for spread in &spreads {
-            pairs.push(measure(&arguments, work, spread));
+        for steering in &steerings {
+            pairs.push(measure(&arguments, work, steering));
         }
     }
     let around = circumstances(&command_line("strowger-bench --bin workers"));
@@ -98,13 +98,13 @@ fn main() {
     }
 }
 
-fn measure(arguments: &Arguments, work: Work, spread: &str) -> Pair {
+fn measure(arguments: &Arguments, work: Work, steering: &str) -> Pair {
     let (warm_up, seconds, rounds) =
         if arguments.quick { (3, 2, 1) } else { (arguments.warm_up, arguments.seconds, arguments.rounds) };
     let how = RunOptions {
         binary: programs::strowger(arguments.binary.as_ref()),
         percent: arguments.percent,
-        spread: spread.to_owned(),
+        steering: steering.to_owned(),
         outstanding: arguments.outstanding,
     };
     let start = |workers| Server::start(&how, workers).expect("the server starts");
@@ -114,10 +114,10 @@ fn measure(arguments: &Arguments, work: Work, spread: &str) -> Pair {
         server.load(&how, work, warm_up, time).expect("the generator runs")
     };
     servers.iter().for_each(|server| drop(load(server, warm_up, 1)));
-    let mut pair = Pair { work, spread: spread.to_owned(), turns: Vec::new() };
+    let mut pair = Pair { work, steering: steering.to_owned(), turns: Vec::new() };
     for round in 1..=rounds {
         let turn = servers.each_ref().map(|server| load(server, SETTLE_S, seconds));
-        eprintln!("{}, {spread}, round {round}: {turn:.2?}", work.workload());
+        eprintln!("{}, {steering}, round {round}: {turn:.2?}", work.workload());
         pair.turns.push(turn);
     }
     pair
@@ -126,12 +126,12 @@ fn measure(arguments: &Arguments, work: Work, spread: &str) -> Pair {
 fn table(arguments: &Arguments, pairs: &[Pair]) -> String {
     let mut text = format!(
         "Each worker: {} % of a core; {} at a time; {} rounds, medians.\n\n\
-         | requests | `server.spread` | one worker, a second | two workers, a second | ratio | CPU µs each, one | two | \
+         | requests | `server.steering` | one worker, a second | two workers, a second | ratio | CPU µs each, one | two | \
          at their limit %, one | two | not carried % | handed over | shards | generator's core |\n\
          |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|\n",
         arguments.percent, arguments.outstanding, arguments.rounds
     );
-    for Pair { work, spread, turns } in pairs {
+    for Pair { work, steering, turns } in pairs {
         let median_of = |what: &dyn Fn(&[Outcome; 2]) -> f64| median(turns.iter().map(what).collect());
         let of = |which: usize, what: fn(&Outcome) -> f64| median_of(&|turn| turn.get(which).map_or(f64::NAN, what));
         let ratios: Vec<f64> = turns.iter().map(|[one, two]| two.rate / one.rate).collect();
@@ -140,7 +140,7 @@ fn table(arguments: &Arguments, pairs: &[Pair]) -> String {
         let shards = turns.last().map(|[_, two]| two.shards.iter().map(u64::to_string).collect::<Vec<_>>().join(" + "));
         let _ = writeln!(
             text,
-            "| {} | {spread} | {:.0} | {:.0} | {:.2} ({least:.2} to {most:.2}) | {:.1} | {:.1} | {:.0} | {:.0} | {:.3} | {:.2} | {} | {:.2} |",
+            "| {} | {steering} | {:.0} | {:.0} | {:.2} ({least:.2} to {most:.2}) | {:.1} | {:.1} | {:.0} | {:.0} | {:.3} | {:.2} | {} | {:.2} |",
             work.workload(),
             of(0, |run| run.rate),
             of(1, |run| run.rate),

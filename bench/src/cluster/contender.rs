@@ -104,9 +104,9 @@ impl Contender {
         }
     }
 
-    /// Returns `cluster.promise` of a member.
+    /// Returns `cluster.durability` of a member.
     #[must_use]
-    pub const fn promise(self) -> Option<&'static str> {
+    pub const fn durability(self) -> Option<&'static str> {
         match self {
             Self::RedisDisk | Self::PostgresDisk | Self::MariadbDisk => Some("disk"),
             _ if self.is_member() => Some("engine"),
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn each_says_what_a_200_means() {
-        let of = |one: Contender| (one.engine(), one.store(), one.promise(), one.kamailio());
+        let of = |one: Contender| (one.engine(), one.store(), one.durability(), one.kamailio());
         assert_eq!(of(Contender::Alone), (None, Some("write-through"), None, None));
         assert_eq!(of(Contender::RedisDisk), (Some(Kind::Redis), Some("write-through"), Some("disk"), None));
         assert_eq!(of(Contender::PostgresMemory), (Some(Kind::Postgres), Some("memory"), Some("engine"), None));

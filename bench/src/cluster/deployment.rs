@@ -259,11 +259,11 @@ pub fn configuration(contender: Contender, number: usize, address: SocketAddr, e
         "[server]\nlisten = [\"udp:{address}\"]\ndomains = [\"{DOMAIN}\"]\ndata = \"data\"\nworkers = 1\nkey_file = \"shared.key\"\n\n\
          [store]\nmode = \"{mode}\"\n\n[auth]\nrequire = []\n\n[timers]\nt1 = \"{T1}\"\n\n[log]\nlevel = \"warn\"\n"
     );
-    if let (Some(promise), Some(engine)) = (contender.promise(), engine) {
+    if let (Some(durability), Some(engine)) = (contender.durability(), engine) {
         let replicas = u8::from(contender.has_replica());
         let store = engine.url();
         text += &format!(
-            "\n[cluster]\nstore = \"{store}\"\nmember = {number}\npromise = \"{promise}\"\nreplicas = {replicas}\n"
+            "\n[cluster]\nstore = \"{store}\"\nmember = {number}\ndurability = \"{durability}\"\nreplicas = {replicas}\n"
         );
     }
     text

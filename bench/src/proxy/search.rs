@@ -36,7 +36,7 @@ pub fn highest(
         "8",
         "--no-watch",
         "--segmentation",
-        "--awake",
+        "--busy-poll",
         "--no-retransmissions",
         "--drain",
         "2s",

@@ -43,8 +43,8 @@ pub struct RunOptions {
     pub binary: PathBuf,
     /// Maximum share of a core per worker, in percent.
     pub percent: u32,
-    /// Value of `server.spread`.
-    pub spread: String,
+    /// Value of `server.steering`.
+    pub steering: String,
     /// Concurrent registrations or calls.
     pub outstanding: u32,
 }
@@ -136,7 +136,7 @@ impl Server {
             throttled: self.cages.throttled(),
             generator: number(&report["generator"]["cpu_s"]) / number(&report["elapsed_s"]),
             shards: loads.iter().filter_map(|load| load["shards"].as_u64()).collect(),
-            handed_over: number(&status["counters"]["workers"]["handed_over"])
+            handed_over: number(&status["counters"]["workers"]["handover_sent"])
                 / number(&status["counters"]["sockets"]["received"]),
         })
     }
@@ -151,8 +151,8 @@ fn start(how: &RunOptions, workers: u16, address: SocketAddr) -> Result<(ChildGu
     let folder = tempfile::Builder::new().prefix("strowger-workers-").tempdir().map_err(wrong)?;
     let text = format!(
         "[server]\nlisten = [\"udp:{address}\"]\ndomains = [\"{DOMAIN}\"]\ndata = \"data\"\nworkers = {workers}\n\
-         min_workers = {workers}\nspread = \"{}\"\n[store]\nmode = \"memory\"\n[auth]\nrequire = []\nrealm = \"{DOMAIN}\"\n[log]\nlevel = \"warn\"\n",
-        how.spread
+         min_workers = {workers}\nsteering = \"{}\"\n[store]\nmode = \"memory\"\n[auth]\nrequire = []\nrealm = \"{DOMAIN}\"\n[log]\nlevel = \"warn\"\n",
+        how.steering
     );
     fs::write(folder.path().join("strowger.toml"), text).map_err(wrong)?;
     let log = folder.path().join("log");

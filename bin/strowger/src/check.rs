@@ -13,8 +13,8 @@ use rustix::thread::CpuSet;
 use serde_json::json;
 use strowger_control::config::values::{Affinity, Destination, Listen, Spin, StoreUrl, TargetOrSet};
 use strowger_control::config::{
-    Action, Config, ConfigSource, DEFAULT_FILE, KeepAlive, Mode, Nat, Promise, Rewrite, Route, Segmentation, Span,
-    Spread, Stateless, Trunk,
+    Action, Config, ConfigSource, DEFAULT_FILE, Durability, KeepAlive, Mode, Nat, Rewrite, Route, Segmentation, Span,
+    Stateless, Steering, Trunk,
 };
 use strowger_foundation::Transport;
 
@@ -41,7 +41,8 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Resul
     let workers = config.workers(cores());
     // An unreadable database is not a fault of the configuration: the server may run as another user.
     let known = gateways::stored(&config);
-    let mut warnings = machine_warnings(&config, file.as_deref());
+    let mut warnings = former_names(file.as_deref());
+    warnings.extend(machine_warnings(&config, file.as_deref()));
     warnings.extend(match &known {
         Ok(known) => config.route_warnings(known).map_err(Failure::No)?,
         Err(why) if gateways::are_named(&config) => vec![format!("the gateways cannot be read: {why}")],
@@ -135,6 +136,12 @@ pub(crate) fn addresses(config: &Config) -> Result<Vec<(Transport, SocketAddr)>,
     Ok(addresses)
 }
 
+/// Returns warnings about former names in the configuration file, with file and line.
+pub(crate) fn former_names(file: Option<&Path>) -> Vec<String> {
+    let found = file.map_or_else(Vec::new, Config::former_names);
+    found.iter().map(ToString::to_string).collect()
+}
+
 /// Returns warnings about settings that exceed this machine, with file and line.
 pub(crate) fn machine_warnings(config: &Config, file: Option<&Path>) -> Vec<String> {
     let found = config.machine_warnings(cores(), &usable_cores());
@@ -196,23 +203,23 @@ fn shown_workers(config: &Config, workers: u16) -> String {
         Affinity::Auto => "each on a core of its own".to_owned(),
         Affinity::Cores(cores) => format!("on the cores {}", list(cores)),
     };
-    let spread = match server.spread {
-        Spread::Peers => "all datagrams of a peer go to one of them",
-        Spread::Packets => "each datagram goes to any of them",
+    let steering = match server.steering {
+        Steering::Peers => "all datagrams of a peer go to one of them",
+        Steering::Packets => "each datagram goes to any of them",
     };
     let spin = match server.spin {
         Spin::UpTo(Span(time)) if time.is_zero() => "none waits awake".to_owned(),
         Spin::UpTo(time) => format!("each waits awake for up to {time}"),
         Spin::Always => "each that has shards stays awake".to_owned(),
     };
-    format!("{workers}{of_machine}\n{least}, {cores}\n{spread}; {spin}")
+    format!("{workers}{of_machine}\n{least}, {cores}\n{steering}; {spin}")
 }
 
 /// Describes how datagrams are sent.
 const fn sending(config: &Config) -> &'static str {
     match config.server.segmentation {
         Segmentation::Never => "messages leave one by one",
-        Segmentation::Unwatched => "messages of one length to one peer leave joined, unless somebody captures packets",
+        Segmentation::Auto => "messages of one length to one peer leave joined, unless somebody captures packets",
         Segmentation::Always => "messages of one length to one peer leave joined, whoever captures packets",
     }
 }
@@ -220,7 +227,7 @@ const fn sending(config: &Config) -> &'static str {
 fn users(config: &Config) -> String {
     match config.store_url() {
         StoreUrl::Memory => "none (memory:)".to_owned(),
-        url @ StoreUrl::Sqlite(_) if config.store.users.is_any() => url.to_string(),
+        url @ StoreUrl::Sqlite(_) if config.store.shared_users.is_any() => url.to_string(),
         url @ StoreUrl::Sqlite(_) => {
             let databases: Vec<_> = config.shared_users().iter().map(ToString::to_string).collect();
             format!("{}, copied to {url}", databases.join(", "))
@@ -230,14 +237,14 @@ fn users(config: &Config) -> String {
 
 fn members(config: &Config) -> String {
     let Some(cluster) = &config.cluster else { return "none: registrations are shared with nobody".to_owned() };
-    let through = match (cluster.store.0.as_slice(), cluster.promise()) {
+    let through = match (cluster.store.0.as_slice(), cluster.durability()) {
         ([], _) => {
             let peers: Vec<_> = cluster.peers.iter().map(ToString::to_string).collect();
             format!("registrations are forwarded to {}", peers.join(", "))
         }
-        (engines, promise) => {
+        (engines, durability) => {
             let engines: Vec<_> = engines.iter().map(ToString::to_string).collect();
-            let when = if promise == Promise::Engine { "before" } else { "after" };
+            let when = if durability == Durability::Engine { "before" } else { "after" };
             format!("registrations are shared {when} the 200, through {}", engines.join(", "))
         }
     };
@@ -387,7 +394,7 @@ fn trunk(trunk: &Trunk) -> String {
 
 fn routes(config: &Config) -> String {
     let mut lines: Vec<String> = config.routes.iter().map(route).collect();
-    lines.push(format!("all else that is for none of our users: rejected with {}", config.proxy.unrouted));
+    lines.push(format!("all else that is for none of our users: rejected with {}", config.proxy.unrouted_status));
     lines.join("\n")
 }
 

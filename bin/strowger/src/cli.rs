@@ -170,8 +170,8 @@ pub(crate) struct ImportFrom {
     #[arg(long)]
     pub(crate) any_version: bool,
     /// Timeout for the database
-    #[arg(long, value_name = "TIME", default_value = "5s")]
-    pub(crate) patience: Span,
+    #[arg(long, alias = "patience", value_name = "TIME", default_value = "5s")]
+    pub(crate) timeout: Span,
 }
 
 /// What can be imported.
@@ -472,7 +472,7 @@ pub(crate) enum CtlCommand {
     #[command(after_help = "Examples:\n  strowger ctl rebalance --as s1\n  strowger ctl rebalance --as s1 --even\n  \
                             strowger ctl rebalance --as s1 a=120 b=80 --write\n  strowger ctl rebalance --as s1 c=0 --write\n\n\
                             Only a first-stage server knows the load of all users, so the command contacts one of them. With --write \
-                            the weights are written into the configuration, with the previous ones as `was`, and all servers of \
+                            the weights are written into the configuration, with the previous ones as `previous_weight`, and all servers of \
                             it that run on this machine reload it; then copy it to the other machines, and run `strowger ctl reload \
                             --all` there. Moved users are looked up in their previous cluster until they register again.")]
     Rebalance(RebalanceArguments),

@@ -33,7 +33,7 @@ pub(crate) fn share(locations: Locations, config: &Config) -> Locations {
         Some((cluster, member)) => {
             let locations = locations.with_member(member, config.registrar.expires.max.0);
             // The disk guarantee does not wait for an engine. Peers answer at once, or are not waited for.
-            let waits = cluster.promise() == config::Promise::Engine || !cluster.peers.is_empty();
+            let waits = cluster.durability() == config::Durability::Engine || !cluster.peers.is_empty();
             if waits { locations.with_pending_source() } else { locations }
         }
         None => locations,
@@ -86,9 +86,9 @@ impl SharedTable {
             address,
             nonces: Arc::clone(&nonces),
             mode: sharing_mode(cluster, key)?,
-            write_concern: match cluster.promise() {
-                config::Promise::Disk => WriteConcern::None,
-                config::Promise::Engine => WriteConcern::Engine,
+            write_concern: match cluster.durability() {
+                config::Durability::Disk => WriteConcern::None,
+                config::Durability::Engine => WriteConcern::Engine,
             },
             waits_for_disk: config.store_mode() == config::Mode::WriteThrough,
             locations: Arc::clone(locations),

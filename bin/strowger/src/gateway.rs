@@ -79,7 +79,7 @@ impl Gateways {
     }
 
     fn open_or_make(&self) -> Result<UserStore<AnyBackend>, Failure> {
-        if !self.config.store.users.is_any() {
+        if !self.config.store.shared_users.is_any() {
             return Ok(UserStore::connect(&self.config.shared_users())?.into());
         }
         Ok(UserStore::open(self.path()?)?.into())
@@ -88,7 +88,7 @@ impl Gateways {
     /// Returns the path of the database to be created, if none exists.
     fn path_of_new(&self) -> Result<Option<PathBuf>, Failure> {
         let path = self.path()?;
-        let is_new = self.config.store.users.is_any() && !path.exists();
+        let is_new = self.config.store.shared_users.is_any() && !path.exists();
         Ok(is_new.then(|| absolute(&path)))
     }
 

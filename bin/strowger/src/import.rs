@@ -30,7 +30,7 @@ pub(crate) fn run(meant: ConfigSource<'_>, arguments: ImportArguments) -> Result
     };
     let wanted = wanted(&config, &from)?;
     let url = url(&from.url)?;
-    let mut tables = Tables::new(&url, flavor, from.patience.0);
+    let mut tables = Tables::new(&url, flavor, from.timeout.0);
     if !from.any_version {
         let names: Vec<Table> = wanted.iter().map(|what| what.table()).collect();
         tables.check(&names).map_err(failure_of_version)?;
@@ -65,7 +65,7 @@ impl Import {
 
     /// Opens our database; a dry run does not create one.
     fn store(&self) -> Result<UserStore<AnyBackend>, Failure> {
-        if self.from.dry_run && self.config.store.users.is_any() && !self.path()?.exists() {
+        if self.from.dry_run && self.config.store.shared_users.is_any() && !self.path()?.exists() {
             return Ok(UserStore::open_memory()?.into());
         }
         store(&self.config)
@@ -84,7 +84,7 @@ impl Import {
 
 /// Opens our database.
 fn store(config: &Config) -> Result<UserStore<AnyBackend>, Failure> {
-    if config.store.users.is_any() {
+    if config.store.shared_users.is_any() {
         return Ok(UserStore::open(path(config)?)?.into());
     }
     Ok(UserStore::connect(&config.shared_users())?.into())

@@ -151,10 +151,12 @@ fn with_weights(text: &str, clusters: &[ClusterShare]) -> Result<String, String>
         let table = tables.iter_mut().find(named).ok_or_else(|| format!("has no cluster {}", cluster.name))?;
         let weight = cluster.then.map_or(cluster.now.weight, |then| then.weight);
         table["weight"] = toml_edit::value(i64::from(weight));
+        // Its former name. Both would be an error.
+        table.remove("was");
         if weight == cluster.now.weight {
-            table.remove("was");
+            table.remove("previous_weight");
         } else {
-            table["was"] = toml_edit::value(i64::from(cluster.now.weight));
+            table["previous_weight"] = toml_edit::value(i64::from(cluster.now.weight));
         }
     }
     Ok(document.to_string())
@@ -177,8 +179,10 @@ mod tests {
         assert_eq!(
             changed,
             "# ours\n[server]\ndomains = [\"example.com\"] # all\n\n[[second_stage]]\nname = \"a\" # east\nmembers = []\n\
-             weight = 80\nwas = 100\n\n[[second_stage]]\nname   = \"b\"\nweight = 50\n"
+             weight = 80\nprevious_weight = 100\n\n[[second_stage]]\nname   = \"b\"\nweight = 50\n"
         );
+        let again = with_weights(text, &[share("b", 50, 40)]).expect("it can be");
+        assert!(again.ends_with("weight = 40\nprevious_weight = 50\n"), "{again}");
         assert!(with_weights(text, &[share("c", 1, 2)]).is_err());
         assert!(with_weights("[server]\n", &[share("a", 1, 2)]).is_err());
     }

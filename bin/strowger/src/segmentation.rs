@@ -42,7 +42,7 @@ impl Segmentation {
         let looked = match self.wanted {
             config::Segmentation::Never => return self.set(false),
             config::Segmentation::Always => return self.set(true),
-            config::Segmentation::Unwatched => count_captures(),
+            config::Segmentation::Auto => count_captures(),
         };
         let is_on = matches!(looked, Ok(0));
         if self.is_on.load(Ordering::Relaxed) == is_on {

@@ -26,7 +26,7 @@ use strowger_locate::NameCache;
 use strowger_net::{BufferSizes, Clock, TcpListener, UdpSocket};
 use strowger_registrar::Locations;
 use strowger_shard::{Limits, Listener, Listeners, Snapshot};
-use strowger_worker::{Fleet, FleetConfig, Resolve, Socket, Spin, Spread, StreamLimits, WorkerOptions};
+use strowger_worker::{Fleet, FleetConfig, PacketSteering, Resolve, Socket, Spin, StreamLimits, WorkerOptions};
 
 use crate::balancing::TargetManager;
 use crate::cdr::Cdr;
@@ -65,6 +65,7 @@ pub(crate) fn run(meant: ConfigSource<'_>) -> Result<(), Failure> {
         Some(read) => tracing::info!("configuration {}", read.display()),
         None => tracing::info!("no configuration file: every key has its default"),
     }
+    check::former_names(read.as_deref()).iter().for_each(|warning| tracing::warn!("{warning}"));
     let files = strowger_net::raise_open_files()
         .map_err(|error| Failure::No(format!("the limit of open files cannot be read: {error}")))?;
     let streams = stream_limits(&config, files);
@@ -429,6 +430,7 @@ impl Server {
         let prepared = self.balancing.prepare(&config, users.directory().gateways(), &self.resolver.dns);
         let located = |TargetError { key, message }| Config::located(read.as_deref(), &key, message).to_string();
         let prepared = prepared.map_err(located)?;
+        check::former_names(read.as_deref()).iter().for_each(|warning| tracing::warn!("{warning}"));
         gateways::report(&config, users.directory());
         let old = self.snapshot.directory.clone();
         self.users = users;
@@ -460,13 +462,13 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         ("server.workers", old.server.workers == new.server.workers),
         ("server.min_workers", old.server.min_workers == new.server.min_workers),
         ("server.affinity", old.server.affinity == new.server.affinity),
-        ("server.spread", old.server.spread == new.server.spread),
+        ("server.steering", old.server.steering == new.server.steering),
         ("server.spin", old.server.spin == new.server.spin),
         ("server.data", old.server.data == new.server.data),
         ("server.key_file", old.key_file() == new.key_file()),
         ("overload.control", old.overload.control == new.overload.control),
         ("store.url", old.store_url() == new.store_url() || !old.store_mode().is_durable()),
-        ("store.users", old.store.users == new.store.users),
+        ("store.shared_users", old.store.shared_users == new.store.shared_users),
         ("cluster", is_same_cluster(old, new)),
         ("store.mode", old.store_mode() == new.store_mode()),
         ("control.socket", old.control_socket() == new.control_socket()),
@@ -534,9 +536,9 @@ fn worker_options(config: &Config, workers: u16) -> WorkerOptions {
         Affinity::Auto => check::usable_cores(),
         Affinity::Cores(cores) => cores.iter().copied().map(usize::from).collect(),
     };
-    let spread = match server.spread {
-        config::Spread::Peers => Spread::Peers,
-        config::Spread::Packets => Spread::Packets,
+    let steering = match server.steering {
+        config::Steering::Peers => PacketSteering::Peers,
+        config::Steering::Packets => PacketSteering::Packets,
     };
     let spin = match server.spin {
         config::values::Spin::UpTo(span) => Spin::UpTo(span.0),
@@ -546,7 +548,7 @@ fn worker_options(config: &Config, workers: u16) -> WorkerOptions {
         }
     };
     let overload_control = config.overload.control;
-    WorkerOptions { spin, min_workers: config.min_workers(workers).into(), cores, spread, overload_control }
+    WorkerOptions { spin, min_workers: config.min_workers(workers).into(), cores, steering, overload_control }
 }
 
 /// Returns the limits of each shard, so that requests use at most one part in [`PART_FOR_REQUESTS`] of the memory.
@@ -573,7 +575,7 @@ fn stream_limits(config: &Config, files: u64) -> StreamLimits {
     StreamLimits {
         connections: number(tcp.connections).min(files),
         per_source: number(tcp.per_source),
-        message_time: tcp.message_time.0,
+        message_timeout: tcp.message_timeout.0,
         idle: tcp.idle.0,
         connect_timeout: tcp.connect_timeout.0,
         user_timeout: tcp.user_timeout.0,

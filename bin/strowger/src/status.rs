@@ -237,7 +237,7 @@ fn counters(total: &WorkerStatus) -> Counters {
     let sockets = [
         ("received", net.received),
         ("sent", net.sent),
-        ("joined", net.segmented),
+        ("segmented", net.segmented),
         ("truncated", net.truncated),
         ("unaddressed", net.unaddressed),
         ("kernel_drops", net.kernel_drops),
@@ -250,12 +250,12 @@ fn counters(total: &WorkerStatus) -> Counters {
     let workers = [
         ("keep_alives", worker.keep_alives),
         ("malformed", worker.malformed),
-        ("unowned", worker.unowned),
-        ("handed_over", worker.handed_over),
-        ("taken_over", worker.taken_over),
+        ("foreign_responses", worker.foreign_responses),
+        ("handover_sent", worker.handover_sent),
+        ("handover_received", worker.handover_received),
         ("handover_drops", worker.handover_drops),
-        ("held", worker.held),
-        ("passed_on", worker.passed_on),
+        ("held_for_rebalance", worker.held_for_rebalance),
+        ("forwarded_after_rebalance", worker.forwarded_after_rebalance),
         ("misdirected", worker.misdirected),
         ("event_drops", worker.event_drops),
         ("record_drops", worker.record_drops),
@@ -273,21 +273,22 @@ fn counters(total: &WorkerStatus) -> Counters {
 
 /// Returns the counters of DNS queries, cached names and avoided targets.
 fn reached(dns: DnsCounts, names: NameCounts, outages: &Outages, now: Timestamp) -> Counters {
-    let DnsCounts { asked, shared, refused, found, missing, unanswered } = dns;
-    let asked = [
-        ("asked", asked),
-        ("shared", shared),
+    let DnsCounts { queries, coalesced, refused, answered, not_found, timeouts } = dns;
+    let dns = [
+        ("queries", queries),
+        ("coalesced", coalesced),
         ("refused", refused),
-        ("found", found),
-        ("missing", missing),
-        ("unanswered", unanswered),
+        ("answered", answered),
+        ("not_found", not_found),
+        ("timeouts", timeouts),
     ];
-    let NameCounts { names, hits: known, stale, misses: unknown, evicted } = names;
-    let kept = [("kept", names), ("known", known), ("stale", stale), ("unknown", unknown), ("evicted", evicted)];
-    let targets = [("avoided", wide(outages.count(now))), ("overflow", outages.overflow())];
+    let NameCounts { entries, hits, stale_hits, misses, evicted } = names;
+    let names =
+        [("entries", entries), ("hits", hits), ("stale_hits", stale_hits), ("misses", misses), ("evicted", evicted)];
+    let targets = [("avoided", wide(outages.count(now))), ("avoided_overflow", outages.overflow())];
     BTreeMap::from([
-        ("dns".to_owned(), part(&mut asked.into_iter())),
-        ("names".to_owned(), part(&mut kept.into_iter())),
+        ("dns".to_owned(), part(&mut dns.into_iter())),
+        ("names".to_owned(), part(&mut names.into_iter())),
         ("targets".to_owned(), part(&mut targets.into_iter())),
     ])
 }

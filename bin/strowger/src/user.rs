@@ -75,13 +75,15 @@ impl Users {
     /// Returns the path of the database to be created, if none exists.
     fn path_of_new(&self) -> Option<PathBuf> {
         match self.config.store_url() {
-            StoreUrl::Sqlite(path) if !path.exists() && self.config.store.users.is_any() => Some(absolute(&path)),
+            StoreUrl::Sqlite(path) if !path.exists() && self.config.store.shared_users.is_any() => {
+                Some(absolute(&path))
+            }
             _ => None,
         }
     }
 
     fn open_or_make(&self) -> Result<UserStore<AnyBackend>, Failure> {
-        if !self.config.store.users.is_any() {
+        if !self.config.store.shared_users.is_any() {
             return Ok(UserStore::connect(&self.config.shared_users())?.into());
         }
         match self.config.store_url() {

@@ -348,7 +348,7 @@ fn a_dispatcher_list_is_read_again_with_a_reload() {
 #[test]
 fn check_says_what_a_balancer_would_do_and_refuses_what_cannot_be() {
     let folder = Folder::new(
-        "[[balancer]]\nname = \"pool\"\npolicy = \"least-work\"\nwork = \"2\"\ncandidates = \"two\"\nprobe = true\n\
+        "[[balancer]]\nname = \"pool\"\npolicy = \"least-work\"\ntransaction_cost = \"2\"\ncandidates = \"two\"\nprobe = true\n\
          targets = [\"sip:192.0.2.1\", { uri = \"sip:203.0.113.2\", weight = 2, capacity = 500 }]\n[[route]]\nbalance = \"pool\"\n",
     );
     let text = std::fs::read_to_string(folder.path().join("strowger.toml")).expect("a configuration");

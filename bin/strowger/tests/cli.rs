@@ -122,7 +122,7 @@ fn check_tells_what_the_workers_ask_of_a_machine_that_it_has_not() {
     let folder = Folder::new("");
     folder.write(
         "many.toml",
-        "server.workers = 200\nserver.min_workers = 3\nserver.affinity = [0, 1000]\nserver.spread = \"packets\"\n\
+        "server.workers = 200\nserver.min_workers = 3\nserver.affinity = [0, 1000]\nserver.steering = \"packets\"\n\
          server.spin = \"50us\"\n",
     );
     let ran = folder.run(&["check", "-c", "many.toml"]);
@@ -152,7 +152,7 @@ fn check_tells_whether_messages_leave_joined() {
     let folder = Folder::new("");
     for (value, told) in [
         ("never", "messages leave one by one"),
-        ("unwatched", "messages of one length to one peer leave joined, unless somebody captures packets"),
+        ("auto", "messages of one length to one peer leave joined, unless somebody captures packets"),
         ("always", "messages of one length to one peer leave joined, whoever captures packets"),
     ] {
         folder.write("joined.toml", &format!("server.segmentation = \"{value}\"\n"));
@@ -161,7 +161,7 @@ fn check_tells_whether_messages_leave_joined() {
     }
     folder.write("joined.toml", "server.segmentation = true\n");
     let error = folder.run(&["check", "-c", "joined.toml"]).refused(2);
-    assert!(error.ends_with(r#"known are "never", "unwatched", "always""#), "{error}");
+    assert!(error.ends_with(r#"known are "never", "auto", "always""#), "{error}");
 }
 
 #[test]

@@ -149,7 +149,7 @@ fn unknown_versions_and_databases_are_refused_and_say_what_to_do() {
     let refused = folder.run(&["import", "opensips", "sqlite:kamailio.db", "--only", "gateways"]).refused(1);
     assert!(refused.contains("dispatcher has version 4, and of OpenSIPS only 8 or 9"), "{refused}");
     let refused = folder.run(&["import", "kamailio", "oracle://u:secret@h/x"]).refused(2);
-    assert!(refused.contains("oracle: is no database") && !refused.contains("secret"), "{refused}");
+    assert!(refused.contains("oracle: is not a supported database") && !refused.contains("secret"), "{refused}");
     folder.write("url", "sqlite:absent.db\n");
     let refused = folder.run(&["import", "kamailio", "@url"]).refused(1);
     assert!(refused.contains("sqlite:absent.db cannot be reached"), "{refused}");

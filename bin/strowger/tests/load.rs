@@ -130,7 +130,7 @@ fn both_ends_apart_and_a_run_that_is_interrupted() {
     let answer = answer.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
     until_bound(address);
     let mut run = folder.command(&[
-        "load", "run", "--to", &listen, "--callee", "there", "--rate", "100", "--time", "1h", "--json", "ran.json",
+        "load", "run", "--to", &listen, "--callee", "remote", "--rate", "100", "--time", "1h", "--json", "ran.json",
     ]);
     let run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
     thread::sleep(RUN_TIME);
@@ -151,14 +151,14 @@ fn both_ends_apart_and_a_run_that_is_interrupted() {
 fn what_cannot_be_done_is_said_with_a_remedy() {
     let folder = Folder::new("");
     for (arguments, code, remedy) in [
-        (&["run", "--to", "udp:127.0.0.1:9", "--callee", "there", "--rate", "200"][..], 1, "start the server"),
+        (&["run", "--to", "udp:127.0.0.1:9", "--callee", "remote", "--rate", "200"][..], 1, "start the server"),
         (&["run", "--workload", "nonsense"], 2, "proxy-200, baseline"),
         (&["run", "--arrivals", "poison"], 2, "Arrivals are: poisson"),
         (&["run", "--arrivals", "file(/nowhere,unit=us)"], 2, "cannot be read"),
-        (&["run", "--callee", "there"], 2, "need --to"),
+        (&["run", "--callee", "remote"], 2, "need --to"),
         (&["run", "--users-file", "/nowhere"], 2, "cannot be read"),
         (&["run", "--to", "udp:[zz]:1"], 2, "udp:HOST:PORT"),
-        (&["run", "--service-time", "1ms", "--to", "udp:127.0.0.1:9", "--callee", "there"], 2, "load answer"),
+        (&["run", "--service-time", "1ms", "--to", "udp:127.0.0.1:9", "--callee", "remote"], 2, "load answer"),
         (&["answer", "--listen", "udp:192.0.2.1:5060"], 2, "--listen"),
         (&["answer", "--listen", "udp:0.0.0.0:5060"], 2, "callers reach"),
         (&["answer", "--listen", "udp:127.0.0.1:0", "--listen", "udp:0.0.0.0:5060"], 2, "callers reach"),

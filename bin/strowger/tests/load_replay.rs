@@ -223,7 +223,7 @@ fn what_is_wrong_is_said_with_its_remedy() {
     refused(&["nothing.pcap", "--to", "udp:127.0.0.1:9"], "nothing.pcap cannot be read");
     refused(&["calls.pcap", "--to", "udp:127.0.0.1:9", "--speed=-1"], "--speed");
     refused(&["calls.pcap", "--to", "udp:127.0.0.1:9", "--threads", "0"], "--threads");
-    refused(&["calls.pcap", "--to", "udp:127.0.0.1:9", "--callee", "here"], "--side both");
+    refused(&["calls.pcap", "--to", "udp:127.0.0.1:9", "--callee", "local"], "--side both");
     folder.write("text.pcap", "this is no capture");
     refused(&["text.pcap", "--to", "udp:127.0.0.1:9"], "neither pcap nor pcapng");
 }

@@ -40,7 +40,7 @@ fn the_capacity_of_a_server_is_found() {
     let folder = Folder::new("");
     let server =
         Answer::start(&folder, &["--service-time", "1ms", "--servers", "1", "--queue", "100", "--no-retransmissions"]);
-    let mut arguments = vec!["load", "search", "--to", &server.target, "--callee", "there", "--json", "found.json"];
+    let mut arguments = vec!["load", "search", "--to", &server.target, "--callee", "remote", "--json", "found.json"];
     arguments.extend([
         "--rule",
         "drops=5%",
@@ -143,7 +143,7 @@ fn a_sweep_draws_throughput_against_load() {
     );
     let to = format!("udp:{address}");
     let mut arguments =
-        vec!["load", "sweep", "--to", &to, "--callee", "there", "--rate", "100..3000/700", "--repeat", "2"];
+        vec!["load", "sweep", "--to", &to, "--callee", "remote", "--rate", "100..3000/700", "--repeat", "2"];
     arguments.extend(["--time", "700ms", "--restart", "sh restart.sh", "--until", "success<50%"]);
     arguments.extend(["--json", "sweep.json", "--csv", "sweep.csv", "--html", "sweep.html"]);
     let ran = folder.run(&[&arguments[..], &QUICK].concat());
@@ -176,7 +176,7 @@ fn a_sweep_draws_throughput_against_load() {
 fn what_ends_behind_the_last_arrival_is_no_throughput() {
     let folder = Folder::new("");
     let server = Answer::start(&folder, &["--service-time", "10ms", "--no-retransmissions"]);
-    let mut arguments = vec!["load", "sweep", "--to", &server.target, "--callee", "there", "--rate", "200"];
+    let mut arguments = vec!["load", "sweep", "--to", &server.target, "--callee", "remote", "--rate", "200"];
     arguments.extend([
         "--repeat",
         "1",
@@ -206,7 +206,7 @@ fn what_ends_behind_the_last_arrival_is_no_throughput() {
 fn a_queue_that_grows_is_no_success() {
     let folder = Folder::new("");
     let server = Answer::start(&folder, &["--service-time", "10ms", "--no-retransmissions"]);
-    let mut arguments = vec!["load", "search", "--to", &server.target, "--callee", "there", "--start", "300"];
+    let mut arguments = vec!["load", "search", "--to", &server.target, "--callee", "remote", "--start", "300"];
     arguments.extend(["--time", "3s", "--max-probes", "1", "--no-retransmissions", "--retries", "0"]);
     let ran = folder.run(&arguments);
     assert_eq!(ran.code, Some(1), "{ran:?}");
@@ -244,7 +244,7 @@ fn a_server_that_falls_silent_is_a_result() {
             socket.send_to(answer.as_bytes(), peer).expect("loopback");
         }
     });
-    let mut arguments = vec!["load", "sweep", "--to", &to, "--callee", "there", "--rate", "40,80", "--repeat", "1"];
+    let mut arguments = vec!["load", "sweep", "--to", &to, "--callee", "remote", "--rate", "40,80", "--repeat", "1"];
     arguments.extend(["--time", "500ms", "--until", "success<1%", "--json", "sweep.json"]);
     let ran = folder.run(&[&arguments[..], &QUICK].concat());
     let report = folder.json("sweep.json");
@@ -256,22 +256,22 @@ fn a_server_that_falls_silent_is_a_result() {
 #[test]
 fn what_cannot_be_searched_is_said_with_a_remedy() {
     let folder = Folder::new("");
-    let there = ["--to", "udp:127.0.0.1:9", "--callee", "there"];
+    let there = ["--to", "udp:127.0.0.1:9", "--callee", "remote"];
     for (arguments, code, remedy) in [
         (&["search", "--rule", "fast"][..], 2, "success=99.99%"),
         (&["search", "--rule", "p99=5"], 2, "50ms"),
-        (&["search", "--over", "users"], 2, "--workload users"),
-        (&["search", "--workload", "users"], 2, "--over users"),
+        (&["search", "--vary", "users"], 2, "--workload users"),
+        (&["search", "--workload", "users"], 2, "--vary users"),
         (&["search", "--arrivals", "exp(mean=1ms)"], 2, "poisson"),
         (&["search", "--max", "10"], 2, "--start"),
         (&["search", "--precision", "200%"], 2, "10%"),
         (&["search", "--rfc7502", "--precision", "1%"], 2, "--precision"),
         (&["search", "--rfc7502", "--start", "9"], 2, "raise --start"),
-        (&["search", "--workload", "users", "--over", "users", "--users", "50"], 2, "--start 50"),
-        (&["search", "--workload", "users", "--over", "users", "--users", "1000"], 2, "--start 1000"),
+        (&["search", "--workload", "users", "--vary", "users", "--users", "50"], 2, "--start 50"),
+        (&["search", "--workload", "users", "--vary", "users", "--users", "1000"], 2, "--start 1000"),
         (&["search", "--rule", "p99(ACK)=5ms"], 2, "never answered"),
         (&["sweep", "--rate", "100", "--until", "success=50%"], 2, "success<50%"),
-        (&["sweep", "--rate", "100", "--workload", "users"], 2, "load search --over users"),
+        (&["sweep", "--rate", "100", "--workload", "users"], 2, "load search --vary users"),
         (&["search", "--start", "200", "--time", "1s", there[0], there[1], there[2], there[3]], 1, "start the server"),
         (&["sweep"], 2, "--rate"),
         (&["sweep", "--rate", "100..200"], 2, "FROM..TO/STEP"),

@@ -97,7 +97,7 @@ fn the_tests_of_sipstone_and_their_score() {
     let to = format!("udp:{}", server.address);
     let mut arguments = vec!["load", "sipstone", "--to", &to, "--users", "10", "--only", "proxy-480"];
     for known in ["registration=100", "outbound=100", "redirect=100", "proxy-200=100"] {
-        arguments.extend_from_slice(&["--known", known]);
+        arguments.extend_from_slice(&["--rate-of", known]);
     }
     arguments.extend_from_slice(&["--weight", "proxy-480=6", "--time", "1s", "--start", "50", "--max", "50"]);
     arguments.extend_from_slice(&["--confirm", "1", "--settle", "0s", "--json", "score.json"]);
@@ -105,16 +105,16 @@ fn the_tests_of_sipstone_and_their_score() {
     let ran = server.folder.run(&arguments);
     // The server's capacity is unknown because no higher rate was tried.
     assert_eq!(ran.code, Some(1), "{ran:?}");
-    assert!(ran.out.contains("(--max)") && ran.out.contains("not known") && ran.err.contains("--known"), "{ran:?}");
+    assert!(ran.out.contains("(--max)") && ran.out.contains("not known") && ran.err.contains("--rate-of"), "{ran:?}");
     let limited = score();
     assert_eq!((&limited["sipstone_a"], &limited["tests"][2]["rate"]), (&Value::Null, &Value::Null), "{limited}");
     assert_eq!(limited["tests"][2]["search"]["verdict"], "at the maximum", "{limited}");
-    arguments.extend_from_slice(&["--known", "proxy-480=50"]);
+    arguments.extend_from_slice(&["--rate-of", "proxy-480=50"]);
     let ran = server.folder.run(&arguments);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.out.contains("SIPstone-A") && ran.out.contains("70.0/s"), "(4 · 100 + 6 · 50) / 10: {ran:?}");
     assert_eq!(score()["sipstone_a"], 70.0);
-    for (wrong, remedy) in [("--over", "unexpected argument"), ("--workload", "sipstone")] {
+    for (wrong, remedy) in [("--vary", "unexpected argument"), ("--workload", "sipstone")] {
         let ran = server.folder.run(&[&arguments[..], &[wrong, "users"]].concat());
         assert!(ran.code == Some(2) && ran.err.contains(remedy), "{ran:?}");
     }

@@ -82,9 +82,9 @@ fn members_share_registrations_as_they_were_told_to() {
     has(
         &help,
         &[
-            "copies: Each REGISTER is passed on to all members through an engine that they share",
-            "store: Each member has a database; all are copies of each other, as with MariaDB two-way",
-            "none: They do not: a cluster has one member, or phones register with each (--failover client)",
+            "copies: Each REGISTER is replicated to all members through a shared engine",
+            "store: Each member has a database, replicated to all others, as with MariaDB two-way",
+            "none: No replication: a cluster has one member, or phones register with each (--failover client)",
             "Members of a cluster share registrations through an engine (docs/operating/members.md)",
         ],
     );
@@ -95,9 +95,9 @@ fn members_share_registrations_as_they_were_told_to() {
 fn members_that_share_nothing_have_no_spare_but_by_the_phones() {
     let out = shown("size --subscribers 2M --replication none --failover client");
     has(&out, &["phones register with all 3 members of a cluster", "--replication none,"]);
-    has_none(&out, &["through an engine", "each member has a database", "cluster.promise"]);
+    has_none(&out, &["through an engine", "each member has a database", "cluster.durability"]);
     // Phones that register with each member need no replication.
-    has_none(&shown("size --subscribers 2M --failover client"), &["through an engine", "cluster.promise"]);
+    has_none(&shown("size --subscribers 2M --failover client"), &["through an engine", "cluster.durability"]);
     has(
         &shown("size --subscribers 2M --replication none --availability 0"),
         &["1 SERVER: 1 cluster of 1 member, and no first stage.", "availability 99 %"],
@@ -302,7 +302,7 @@ fn one_server_is_spoken_of_as_one() {
 fn what_nobody_can_promise_is_a_no_in_words() {
     let ran = plan("size --subscribers 2M --availability 100%");
     assert_eq!(ran.code, Some(1));
-    has(&unbroken(&ran.err), &["no number of them is there all of the time", "promise less than 100 %"]);
+    has(&unbroken(&ran.err), &["no number of them is always available", "promise less than 100 %"]);
     has(
         &unbroken(&ran.out),
         &["NO NUMBER OF SERVERS: availability cannot be met", "What to do: promise less", "assumed, because"],

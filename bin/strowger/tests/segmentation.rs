@@ -48,7 +48,7 @@ impl Phone {
         self.heard += CROWD as u64;
         let counter = |name: &str| server.status()["counters"]["sockets"][name].as_u64().expect("a number");
         server.until("the counters are posted", || counter("sent") >= self.heard);
-        counter("joined")
+        counter("segmented")
     }
 
     /// Returns the Call-ID of the next response.

@@ -82,7 +82,7 @@ fn weight_is_moved_and_all_servers_know_it() {
     assert!(said.find("a1: reloaded") < said.find("s1: reloaded"), "clusters first: {said}");
     let file = std::fs::read_to_string(stages.folder.path().join("strowger.toml")).expect("there");
     assert!(file.contains("name = \"a\" # the first") && file.contains("weight = 100\nmembers"), "{file}");
-    assert!(file.contains("was = 0"), "{file}");
+    assert!(file.contains("previous_weight = 0"), "{file}");
     let moved = stages.clusters(&[]);
     assert!(near(&moved["moved"], 0.5) && moved["moving_s"].as_u64().is_some_and(|left| left > 7_000), "{moved:#}");
 
@@ -101,8 +101,8 @@ fn a_change_that_would_lose_users_is_refused() {
     std::fs::write(&path, file.replace("weight = 0", "weight = 100")).expect("written");
     let ran = stages.folder.run(&["ctl", "reload", "--all"]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
-    assert!(ran.out.contains("write was = 0 beside it"), "{ran:?}");
-    std::fs::write(&path, file.replace("weight = 0", "weight = 100\nwas = 0")).expect("written");
+    assert!(ran.out.contains("write previous_weight = 0 beside it"), "{ran:?}");
+    std::fs::write(&path, file.replace("weight = 0", "weight = 100\nprevious_weight = 0")).expect("written");
     let said = stages.folder.run(&["ctl", "reload", "--all"]).ok();
     assert_eq!(said.matches(": reloaded").count(), 3, "{said}");
 }

@@ -74,7 +74,7 @@ fn trunks_are_shown_with_their_registrations() {
     assert!(bad["next_try_s"].as_f64().is_some_and(|wait| wait > 600.0), "{bad}");
     assert_eq!((&good["name"], &good["last_answer"]), (&"good".into(), &200.into()));
     assert!(good["expires_s"].as_f64().is_some_and(|left| left > 3000.0), "{good}");
-    for (part, name) in [("dns", "asked"), ("names", "kept"), ("targets", "avoided")] {
+    for (part, name) in [("dns", "queries"), ("names", "entries"), ("targets", "avoided")] {
         assert_eq!(status["counters"][part][name], 0, "literal addresses are not asked for");
     }
     let text = server.folder.run(&["ctl", "status"]).ok();

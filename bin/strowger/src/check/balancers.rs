@@ -149,7 +149,7 @@ fn policy(balancer: &Balancer) -> String {
         _ => "",
     };
     match balancer.policy {
-        Policy::LeastWork => format!("{name} ({}){two}", balancer.work()),
+        Policy::LeastWork => format!("{name} ({}){two}", balancer.transaction_cost()),
         policy if policy.is_by_key() => {
             format!("{name} of {}", strowger_balancer::Key::from(balancer.key()).as_str())
         }

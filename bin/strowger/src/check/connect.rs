@@ -39,7 +39,7 @@ impl ConnectionCheck {
             )
         });
         let databases = [
-            of_users.map(|tried| Self::new("store.users", &users, tried)),
+            of_users.map(|tried| Self::new("store.shared_users", &users, tried)),
             of_calls.map(|tried| Self::new("cdr.database", &calls, tried)),
             of_kamailio,
         ];

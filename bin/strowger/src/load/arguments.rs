@@ -24,7 +24,7 @@ pub(super) struct TrafficArguments {
     /// Workload, or a weighted mix such as proxy-200:70,registration:30; load workloads lists them
     #[arg(long, default_value = "proxy-200", value_name = "WORKLOADS")]
     workload: String,
-    /// Who answers calls [default: registered if --to is given, otherwise here]
+    /// Who answers calls [default: registered if --to is given, otherwise local]
     #[arg(long, value_enum)]
     callee: Option<CalleeArgument>,
     /// Arrival process: poisson, uniform, mmpp(…), ramp(…), file(PATH,unit=us), trace(CAPTURE,method=INVITE), or a
@@ -115,8 +115,8 @@ pub(super) struct EndArguments {
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
     pub(super) threads: usize,
     /// Threads busy-poll: each occupies a core, and no reported time includes wake-ups
-    #[arg(long)]
-    pub(super) awake: bool,
+    #[arg(long, alias = "awake")]
+    pub(super) busy_poll: bool,
     /// Over UDP, messages of equal length sent at once to one address leave as one packet that the kernel splits
     /// (UDP_SEGMENT). This saves CPU time at high rates, but a packet capture on this machine shows the joined
     /// packet, and messages of different calls may overtake each other
@@ -148,9 +148,11 @@ enum CalleeArgument {
     /// This process; its callees register at the target first
     Registered,
     /// User agents at the target
-    There,
+    #[value(alias = "there")]
+    Remote,
     /// This process; calls go directly to it
-    Here,
+    #[value(alias = "here")]
+    Local,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -284,12 +286,12 @@ impl TrafficArguments {
         if let Some(callee) = self.callee {
             options.callee_location = match callee {
                 CalleeArgument::Registered => CalleeLocation::Registered,
-                CalleeArgument::There => CalleeLocation::Remote,
-                CalleeArgument::Here => CalleeLocation::Local,
+                CalleeArgument::Remote => CalleeLocation::Remote,
+                CalleeArgument::Local => CalleeLocation::Local,
             };
         }
         if options.to.is_none() && options.callee_location != CalleeLocation::Local {
-            return Err(PlanError("--callee registered and --callee there need --to".to_owned()));
+            return Err(PlanError("--callee registered and --callee remote need --to".to_owned()));
         }
         within_ports(self.end.threads, self.sockets, &self.from)?;
         options.connection_lifetime = self.connect.into();
@@ -299,7 +301,7 @@ impl TrafficArguments {
         (options.domain, options.from) = (self.domain.clone(), self.from.clone());
         (options.register_rate, options.registering_at_once) = (self.register_rate, self.register_at_once);
         (options.sockets, options.threads) = (self.sockets, self.end.threads);
-        (options.is_busy_polling, options.has_segmentation) = (self.end.awake, self.end.segmentation);
+        (options.is_busy_polling, options.has_segmentation) = (self.end.busy_poll, self.end.segmentation);
         (options.connections, options.retransmits) = (self.connections, self.end.repeats());
         (options.max_sessions, options.service) = (self.max_calls, self.end.service());
         options.retries = self.call_retries;

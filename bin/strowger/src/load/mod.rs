@@ -39,7 +39,7 @@ pub(crate) enum LoadCommand {
     /// Generates calls
     #[command(after_help = "Examples:\n  \
         strowger load run --to udp:127.0.0.1:5060 --workload proxy-200 --rate 1000 --calls 10000 --seed 1 --json out.json --html out.html\n  \
-        strowger load run --to udp:192.0.2.7:5070 --callee there --rate 200 --time 60s --warm-up 5s\n  \
+        strowger load run --to udp:192.0.2.7:5070 --callee remote --rate 200 --time 60s --warm-up 5s\n  \
         strowger load run --rate 30000 --time 10s                      both ends here, no server\n  \
         strowger load run -sf uac.xml -inf users.csv -r 50 -m 1000 127.0.0.1:5060      SIPp's files and options\n  \
         strowger load run --to tcp:127.0.0.1:5060 --connect dialog --workload registration --users 5000\n  \
@@ -64,7 +64,7 @@ pub(crate) enum LoadCommand {
         strowger load search --to udp:127.0.0.1:5060 --rule success=99.99% --rule p99=50ms\n  \
         strowger load search --to udp:127.0.0.1:5060 --rule drops=1% --start 5000 --time 30s --precision 0.5% --json found.json\n  \
         strowger load search --to udp:127.0.0.1:5060 --rfc7502 --calls 50000            the RFC's algorithm alone\n  \
-        strowger load search --to udp:127.0.0.1:5060 --workload users --over users --start 1000 --speed 60\n\n\
+        strowger load search --to udp:127.0.0.1:5060 --workload users --vary users --start 1000 --speed 60\n\n\
         Rules: success=99.99% and drops=1% (of calls), success(2s)=95% (carried, each 2xx within 2 s), transactions=99.99% (of \
         requests), p50=5ms, p99=50ms, p99.9=1s, max=2s, mean=10ms (from the workload's main request to its 2xx), p99(BYE)=50ms \
         (of another). = is at least for success and transactions, at most for the others; <, <=, > and >= say it. A request \
@@ -78,14 +78,14 @@ pub(crate) enum LoadCommand {
     /// Measures the five SIPstone tests and computes the score
     #[command(after_help = "Examples:\n  \
         strowger load sipstone --to udp:127.0.0.1:5060 --set outbound.at=127.0.0.1:5070 --at redirect=udp:127.0.0.1:5062\n  \
-        strowger load sipstone --to udp:127.0.0.1:5060 --only proxy-480 --known registration=9000 --known outbound=5100 \\\n    \
-        --known redirect=8000 --known proxy-200=5000 --weight proxy-200=2 --json score.json\n\n\
+        strowger load sipstone --to udp:127.0.0.1:5060 --only proxy-480 --rate-of registration=9000 --rate-of outbound=5100 \\\n    \
+        --rate-of redirect=8000 --rate-of proxy-200=5000 --weight proxy-200=2 --json score.json\n\n\
         The tests are registration, outbound, proxy-480, redirect and proxy-200; each is a search for the highest rate at which \
         95 % of its requests succeed within 2 s, for a minute. SIPstone-A is the weighted mean of the five rates. The weights \
         are equal unless --weight says others.\n\n\
         The server must know the users, must relay outbound's calls to another domain, and must redirect for redirect: a second \
         one with such a configuration at another address (--at), or run each test alone (--only) and give the others' rates \
-        (--known). In proxy-480 no callee may be registered from before.")]
+        (--rate-of). In proxy-480 no callee may be registered from before.")]
     Sipstone(Box<SipstoneArguments>),
     /// Plots throughput and response times against load
     #[command(after_help = "Examples:\n  \

@@ -28,7 +28,7 @@ pub(crate) struct ReplayArguments {
     /// Sides of the record to play
     #[arg(long, value_enum, default_value_t = SideArgument::Caller)]
     side: SideArgument,
-    /// How calls reach the callees that are played [default: registered if --to is given, otherwise here]
+    /// How calls reach the callees that are played [default: registered if --to is given, otherwise local]
     #[arg(long, value_enum)]
     callee: Option<ReachArgument>,
     /// Speed relative to the record
@@ -95,7 +95,8 @@ enum ReachArgument {
     /// Callees register at the target first
     Registered,
     /// Calls go directly to the callees
-    Here,
+    #[value(alias = "here")]
+    Local,
 }
 
 impl ReplayArguments {
@@ -109,7 +110,7 @@ impl ReplayArguments {
             }
             options.callee_location = match reach {
                 ReachArgument::Registered => CalleeLocation::Registered,
-                ReachArgument::Here => CalleeLocation::Local,
+                ReachArgument::Local => CalleeLocation::Local,
             };
         }
         within_ports(self.threads, self.sockets, &self.from)?;

@@ -98,7 +98,7 @@ impl AnswerArguments {
             calls: self.calls,
             time: self.time,
             threads: self.end.threads,
-            is_busy_polling: self.end.awake,
+            is_busy_polling: self.end.busy_poll,
             has_segmentation: self.end.segmentation,
             retransmits: self.end.repeats(),
             service: self.end.service(),

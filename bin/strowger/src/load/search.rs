@@ -28,8 +28,8 @@ pub(crate) struct SearchArguments {
     #[arg(long = "rule", value_name = "RULE", value_parser = rule)]
     rules: Vec<Rule>,
     /// Variable of the search
-    #[arg(long, value_enum, default_value_t = SearchVariableArgument::Rate)]
-    over: SearchVariableArgument,
+    #[arg(long, alias = "over", value_enum, default_value_t = SearchVariableArgument::Rate)]
+    vary: SearchVariableArgument,
     /// Writes the result and all probes as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -103,15 +103,15 @@ fn weight(text: &str) -> Result<f64, String> {
 }
 
 impl SearchArguments {
-    const fn over(&self) -> SearchVariable {
-        match self.over {
+    const fn variable(&self) -> SearchVariable {
+        match self.vary {
             SearchVariableArgument::Rate => SearchVariable::Rate,
             SearchVariableArgument::Users => SearchVariable::Users,
         }
     }
 
     fn rules(&self) -> Result<Vec<Rule>, Failure> {
-        let usual = match self.over {
+        let usual = match self.vary {
             _ if !self.rules.is_empty() => return Ok(self.rules.clone()),
             _ if self.how.rfc7502 => "success=100%",
             // Without a time limit, an unboundedly growing queue would be a success.
@@ -135,14 +135,14 @@ impl SearchArguments {
         }
         if let Some(users) = self.traffic.users {
             return wrong(format!(
-                "--over users varies their number, and --users {users} fixes it; say where it begins by --start {users}"
+                "--vary users varies their number, and --users {users} fixes it; say where it begins by --start {users}"
             ));
         }
         Ok(())
     }
 
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let (settings, rules) = (self.how.settings(self.over())?, self.rules()?);
+        let (settings, rules) = (self.how.settings(self.variable())?, self.rules()?);
         let base = self.traffic.options()?;
         if settings.variable == SearchVariable::Users {
             self.check_users(&base)?;

@@ -38,8 +38,8 @@ pub(crate) struct SipstoneArguments {
     #[arg(long, value_name = "TEST", value_parser = part)]
     only: Vec<SipstoneTest>,
     /// Rate of a test that was measured before, such as redirect=5120; may be repeated
-    #[arg(long, value_name = "TEST=RATE", value_parser = with_number)]
-    known: Vec<(SipstoneTest, f64)>,
+    #[arg(long, alias = "known", value_name = "TEST=RATE", value_parser = with_number)]
+    rate_of: Vec<(SipstoneTest, f64)>,
     /// Weight of a test [default: equal weights]; may be repeated
     #[arg(long, value_name = "TEST=WEIGHT", value_parser = with_number)]
     weight: Vec<(SipstoneTest, f64)>,
@@ -92,7 +92,7 @@ impl SipstoneArguments {
         for part in PARTS {
             let weight = of(&self.weight, part).unwrap_or(part.weight);
             let part = SipstoneTest { weight, ..part };
-            if let Some(rate) = of(&self.known, part) {
+            if let Some(rate) = of(&self.rate_of, part) {
                 tested.push(TestResult { part, rate: Some(rate), report: Value::Null });
             } else if self.only.is_empty() || self.only.iter().any(|only| only.workload == part.workload) {
                 let (one, is_stopped) = self.test(&base, part, &mut series)?;
@@ -168,7 +168,7 @@ impl SipstoneArguments {
                 .map(|part| part.workload)
                 .collect();
             Failure::No(format!(
-                "there is no score without a rate of {}; measure it, or say it with --known {}=RATE",
+                "there is no score without a rate of {}; measure it, or say it with --rate-of {}=RATE",
                 missing.join(", "),
                 missing.first().copied().unwrap_or("TEST")
             ))

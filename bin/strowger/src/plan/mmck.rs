@@ -223,7 +223,7 @@ impl Parts<'_> {
 }
 
 /// Collects the common results of both models, after the given explanation.
-macro_rules! found {
+macro_rules! queue_metrics {
     ($found:expr, $before:expr) => {{
         let found = $found;
         QueueMetrics {
@@ -257,8 +257,10 @@ impl Model for Exponential<'_> {
     fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError> {
         let rate = at.of("rate_per_s");
         let (servers, queue) = (at.count("servers"), at.large("queue"));
-        let found =
-            found!(mmck(rate, self.0.service_at(at, rate)?.mean_s(), servers, queue)?, self.0.explain(at, rate)?);
+        let found = queue_metrics!(
+            mmck(rate, self.0.service_at(at, rate)?.mean_s(), servers, queue)?,
+            self.0.explain(at, rate)?
+        );
         let capacity = at.is_one_of_few().then(|| {
             let promise = Objective::Drops(at.of("drop_limit"));
             let service_at = |rate| self.0.service_at(at, rate).map(|service| service.mean_s());
@@ -288,7 +290,8 @@ impl Model for General<'_> {
     fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError> {
         let rate = at.of("rate_per_s");
         let (servers, queue) = (at.count("servers"), at.large("queue"));
-        let found = found!(mgck(rate, self.0.service_at(at, rate)?, servers, queue)?, self.0.explain(at, rate)?);
+        let found =
+            queue_metrics!(mgck(rate, self.0.service_at(at, rate)?, servers, queue)?, self.0.explain(at, rate)?);
         let capacity = at.is_one_of_few().then(|| {
             let promise = Objective::Drops(at.of("drop_limit"));
             mgck_capacity(promise, servers, queue, |rate| self.0.service_at(at, rate))

@@ -73,11 +73,11 @@ pub enum Lookup {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NameCounts {
     /// Names in the cache, including expired ones that have not been replaced.
-    pub names: u64,
+    pub entries: u64,
     /// Lookups that returned an answer.
     pub hits: u64,
     /// Of these, lookups with an expired TTL.
-    pub stale: u64,
+    pub stale_hits: u64,
     /// Lookups that returned none.
     pub misses: u64,
     /// Names evicted while still usable.
@@ -162,11 +162,11 @@ impl NameCache {
         let mut sum = NameCounts::default();
         for stripe in &self.stripes {
             let stripe = lock(stripe);
-            let NameCounts { hits: known, stale, misses: unknown, evicted, .. } = stripe.counts;
-            sum.names += u64::try_from(stripe.slots.len()).unwrap_or(u64::MAX);
-            sum.hits += known;
-            sum.stale += stale;
-            sum.misses += unknown;
+            let NameCounts { hits, stale_hits, misses, evicted, .. } = stripe.counts;
+            sum.entries += u64::try_from(stripe.slots.len()).unwrap_or(u64::MAX);
+            sum.hits += hits;
+            sum.stale_hits += stale_hits;
+            sum.misses += misses;
             sum.evicted += evicted;
         }
         sum
@@ -242,7 +242,7 @@ impl Stripe {
         if now < slot.fresh_until {
             return Lookup::Fresh(slot.answer.clone());
         }
-        self.counts.stale += 1;
+        self.counts.stale_hits += 1;
         if now < slot.retry_at {
             return Lookup::Fresh(slot.answer.clone());
         }

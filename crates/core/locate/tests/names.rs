@@ -47,7 +47,7 @@ fn what_no_name_can_be_is_not_kept() {
         let expected = if kept { Lookup::Fresh(Err(LocateError::NoSuchName)) } else { Lookup::Miss };
         assert_eq!(names.lookup(at(1), &asked), expected, "{length}");
     }
-    assert_eq!(names.counts().names, 1);
+    assert_eq!(names.counts().entries, 1);
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn switched_off_it_knows_nothing() {
     let asked = question("a.example");
     names.insert(at(0), &asked, found(1), s(60));
     assert_eq!(names.lookup(at(0), &asked), Lookup::Miss);
-    assert_eq!(names.counts().names, 0);
+    assert_eq!(names.counts().entries, 0);
 }
 
 #[test]
@@ -170,8 +170,8 @@ fn a_flood_of_names_leaves_those_that_are_used() {
         }
     }
     let counts = names.counts();
-    assert!(counts.names <= u64::try_from(MAX_NAMES).unwrap(), "{counts:?}");
-    assert_eq!(counts.names + counts.evicted, flood + 100);
+    assert!(counts.entries <= u64::try_from(MAX_NAMES).unwrap(), "{counts:?}");
+    assert_eq!(counts.entries + counts.evicted, flood + 100);
 }
 
 #[test]

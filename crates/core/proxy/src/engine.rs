@@ -46,7 +46,7 @@ pub struct Counters {
     /// Responses to keep-alives.
     pub keep_alive_answers: u64,
     /// Expiries of Timer C.
-    pub rang_out: u64,
+    pub ring_timeouts: u64,
     /// Requests rejected because a table was full.
     pub table_full: u64,
     /// Branches retried at another next hop.
@@ -370,7 +370,7 @@ impl Proxy {
 
     //= rfc3261#16.8:ends
     pub(crate) fn on_timer_c(&mut self, now: Timestamp, index: u32, client: ClientId) {
-        self.counters.rang_out += 1;
+        self.counters.ring_timeouts += 1;
         let has_provisional = self.transactions.client_has_provisional(client);
         let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) else { return };
         branch.has_timer_c_fired = true;

@@ -254,16 +254,16 @@ counters! {
     refused,
     /// The server's own responses that were shortened or not sent, because they would have been more than twice as
     /// long as a UDP request from an unproven source.
-    answers_cut,
+    amplification_limited,
     /// REGISTER requests carried out.
     registered,
     /// REGISTER requests refused because they would exceed the number of contacts per address of record.
     too_many_contacts,
     /// REGISTER requests refused because the store was too slow or could not store their changes.
-    unkept,
+    store_unavailable,
     /// Removals sent to members of other clusters: of the user's previous cluster, or of the cluster that passed the
     /// REGISTER on.
-    removals_passed,
+    removals_forwarded,
     /// Removals that could not be sent to another cluster.
     removals_lost,
     /// Requests forwarded with state.
@@ -273,7 +273,7 @@ counters! {
     /// Responses forwarded.
     forwarded_responses,
     /// Branches ended by Timer C.
-    rang_out,
+    ring_timeouts,
     /// Branches retried at another next hop, because the first was silent or unreachable, or refused.
     failovers,
     /// Requests not retried at another next hop, because the failover budget of their route or set was spent.

@@ -126,7 +126,7 @@ impl Shard {
         // to an unproven source.
         let is_proven = self.snapshot.auth.requires(b"REGISTER") || self.snapshot.trusts(source.peer.ip());
         if is_bounded(source, is_proven) && out.len() > answer_limit(peek.head().bytes().len()) {
-            self.counters.answers_cut += 1;
+            self.counters.amplification_limited += 1;
             self.proxy.transactions().pool().recycle(out);
             return Some(TransactionMatch::Retransmission);
         }

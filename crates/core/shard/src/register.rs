@@ -77,7 +77,7 @@ impl Shard {
             return;
         }
         if let Some(full) = self.pending_registers.exceeded_limit(aor) {
-            self.counters.unkept += 1;
+            self.counters.store_unavailable += 1;
             let (event, reason) = match full {
                 QueueLimit::PerShard => (Event::TableFull { table: "pending REGISTERs" }, "Store Too Slow"),
                 QueueLimit::PerAor => {
@@ -327,7 +327,7 @@ impl Shard {
     }
 
     fn refuse_unstored(&mut self, now: Timestamp, by: Responder, source: Flow, message: &Message<'_>) {
-        self.counters.unkept += 1;
+        self.counters.store_unavailable += 1;
         self.refuse(now, by, source, message, unavailable("Registration Cannot Be Stored"));
     }
 

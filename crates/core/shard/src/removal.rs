@@ -93,7 +93,7 @@ impl Shard {
         let removal = Removal { listener, domain, branch: &branch, route: &asking, message, removed };
         removal.write(&mut request);
         self.proxy.transactions().start_client(now, client, Kind::NonInvite, flow, request, DISCARD_USER);
-        self.counters.removals_passed += 1;
+        self.counters.removals_forwarded += 1;
     }
 
     /// Returns the first next hops of a route: several, because a member that fails or starts accepts no removal.

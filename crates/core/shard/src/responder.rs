@@ -106,7 +106,7 @@ impl Shard {
         message: &Message<'_>,
         (status, mut out, own): (Status, Buf, OwnFields),
     ) {
-        self.counters.answers_cut += 1;
+        self.counters.amplification_limited += 1;
         let (status, reason) = match own.has_headers() {
             true => (Status::MESSAGE_TOO_LARGE, Some("Answer Too Long For UDP")),
             false => (status, None),
@@ -138,7 +138,7 @@ impl Shard {
         let mut out = self.proxy.transactions().pool().take(head.len());
         write(&mut out, false);
         if out.len() > limit {
-            self.counters.answers_cut += 1;
+            self.counters.amplification_limited += 1;
             write(&mut out, true);
         }
         if out.len() <= limit {
@@ -160,7 +160,7 @@ impl Shard {
         let mut out: Buf = self.proxy.transactions().pool().take(message.bytes().len().saturating_add(256));
         self.proxy.begin_response(now, &mut out, &[0; 16], message, source, Status::TRYING, None).finish();
         if out.len().saturating_mul(2).saturating_add(FINAL_EXCESS) > limit {
-            self.counters.answers_cut += 1;
+            self.counters.amplification_limited += 1;
             self.proxy.transactions().pool().recycle(out);
             return;
         }

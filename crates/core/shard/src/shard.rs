@@ -326,7 +326,7 @@ impl Shard {
         counters.forwarded_responses = proxy.responses;
         counters.keep_alive_answers = proxy.keep_alive_answers;
         counters.stray_responses = counters.stray_responses.wrapping_add(proxy.stray_responses);
-        counters.rang_out = proxy.rang_out;
+        counters.ring_timeouts = proxy.ring_timeouts;
         counters.failovers = proxy.failovers;
         counters.no_gateway = counters.no_gateway.wrapping_add(proxy.exhausted);
         counters.failovers_refused = proxy.failovers_refused;

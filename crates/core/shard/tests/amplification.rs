@@ -314,7 +314,7 @@ fn who_asks_for_more_than_fits_is_told_so() {
     let query = request("REGISTER", "sip:example.com", "q", "").replace("Contact: <sip:alice@192.0.2.10:5060>\r\n", "");
     let sent = world.input(ALICE, &query);
     assert_eq!(sent[0].start(), "SIP/2.0 513 Answer Too Long For UDP");
-    assert_eq!(world.shard.counters().answers_cut, 1);
+    assert_eq!(world.shard.counters().amplification_limited, 1);
     // Connections have no limit.
     let mut world = crowded();
     let flow =

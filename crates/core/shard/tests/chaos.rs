@@ -329,7 +329,7 @@ fn every_call_ends_once_and_leaves_nothing() {
         ("failovers", total.failovers),
         ("redirections", total.redirections_followed),
         ("challenges", total.challenges_answered),
-        ("rang out", total.rang_out),
+        ("ring timeouts", total.ring_timeouts),
     ] {
         assert!(count > SEEDS / 10, "{name} were hardly tried: {count}");
     }

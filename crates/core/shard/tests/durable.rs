@@ -139,7 +139,7 @@ fn a_slow_store_is_given_two_seconds_and_what_it_keeps_after_that_counts() {
     assert_eq!(world.records.len(), 1, "the second never reached the store");
     assert!(world.stored(true).is_empty(), "its client was told already");
     assert_eq!(world.contacts(), [format!("sip:bob@{BOB}")], "memory is as the store is");
-    assert_eq!(world.shard.counters().unkept, 2);
+    assert_eq!(world.shard.counters().store_unavailable, 2);
     world.settle();
 }
 

@@ -231,7 +231,7 @@ pub struct Status {
     #[serde(default)]
     pub key: String,
     /// Counters since the start, by section (`sockets`, `workers`, `shards`, `connections`, `dns`, `names`,
-    /// `targets`, `cdr`) and name. `connections.open`, `names.kept` and `targets.avoided` are current values.
+    /// `targets`, `cdr`) and name. `connections.open`, `names.entries` and `targets.avoided` are current values.
     pub counters: Counters,
 }
 

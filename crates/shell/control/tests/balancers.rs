@@ -72,8 +72,8 @@ fn each_mistake_of_a_balancer_is_told_with_its_line() {
              or choose another policy",
         ),
         (
-            "work = \"2\"",
-            "3: balancer[0].work: hash does not look at it, only least-work does; remove it, or choose another policy",
+            "transaction_cost = \"2\"",
+            "3: balancer[0].transaction_cost: hash does not look at it, only least-work does; remove it, or choose another policy",
         ),
         (
             "candidates = \"two\"",
@@ -81,17 +81,17 @@ fn each_mistake_of_a_balancer_is_told_with_its_line() {
              response-time do; remove it, or choose another policy",
         ),
         (
-            "policy = \"least-work\"\nwork = \"3\"",
-            "4: balancer[0].work: \"3\" is no cost of transactions; write \"1.75\", \"2\", \"adaptive\", or a table of methods, \
+            "policy = \"least-work\"\ntransaction_cost = \"3\"",
+            "4: balancer[0].transaction_cost: \"3\" is no cost of transactions; write \"1.75\", \"2\", \"adaptive\", or a table of methods, \
              as { INVITE = 1.75, BYE = 1 }",
         ),
         (
-            "policy = \"least-work\"\nwork = { INVIT = 2 }",
-            r#"4: balancer[0].work: "INVIT" is no method whose transactions are counted; did you mean INVITE?"#,
+            "policy = \"least-work\"\ntransaction_cost = { INVIT = 2 }",
+            r#"4: balancer[0].transaction_cost: "INVIT" is no method whose transactions are counted; did you mean INVITE?"#,
         ),
         (
-            "policy = \"least-work\"\nwork = { INVITE = 0 }",
-            "4: balancer[0].work.INVITE: 0 is not from 0.001 to 65; choose one between",
+            "policy = \"least-work\"\ntransaction_cost = { INVITE = 0 }",
+            "4: balancer[0].transaction_cost.INVITE: 0 is not from 0.001 to 65; choose one between",
         ),
         (
             "probe = { intervall = \"5s\" }",
@@ -295,7 +295,7 @@ fn defaults_are_those_that_are_told() {
 #[test]
 fn everything_reaches_the_shards() {
     let config = with(
-        "policy = \"least-work\"\nwork = { INVITE = 2.5, bye = 1, \"*\" = 0.5 }\ncandidates = \"two\"\nslow_start = \"10s\"\n\
+        "policy = \"least-work\"\ntransaction_cost = { INVITE = 2.5, bye = 1, \"*\" = 0.5 }\ncandidates = \"two\"\nslow_start = \"10s\"\n\
          failover_timeout = \"1s\"\nprobe = { interval = \"2s\", timeout = \"500ms\", down = 3, up = 1, accept = [\"200\", \"4xx\"] }\n\
          targets = [\"sip:192.0.2.1\", { uri = \"sip:b.example:5070;transport=tcp\", weight = 3, priority = 1, capacity = 500 }]",
     );
@@ -355,7 +355,7 @@ fn every_address_that_the_dns_has_of_a_host_is_a_target() {
 fn what_is_shown_of_a_balancer_can_be_read_again() {
     for lines in [
         "targets = [\"sip:a\"]",
-        "policy = \"least-work\"\nwork = { INVITE = 1.75 }\nprobe = true\ntargets = [\"set:a\", \"list:/x#1\", \"srv:b.example\", \"dns:c.example:5070\"]",
+        "policy = \"least-work\"\ntransaction_cost = { INVITE = 1.75 }\nprobe = true\ntargets = [\"set:a\", \"list:/x#1\", \"srv:b.example\", \"dns:c.example:5070\"]",
         "policy = \"range\"\nkey = \"from\"\nprobe = { accept = [\"2xx\"] }\ntargets = [{ uri = \"sip:a\", capacity = 5 }]",
         "policy = \"response-time\"\ncandidates = \"two\"\ntargets = [{ uri = \"sip:a\", weight = 5, priority = 2 }]",
     ] {

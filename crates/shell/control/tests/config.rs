@@ -103,7 +103,7 @@ fn each_mistake_is_told_with_line_key_and_remedy() {
         ),
         (
             "[server]\nsegmentation = true",
-            r#"2: server.segmentation: this is no text in quotes; known are "never", "unwatched", "always""#,
+            r#"2: server.segmentation: this is no text in quotes; known are "never", "auto", "always""#,
         ),
         (
             "[store]\nmode = 1",
@@ -219,8 +219,9 @@ fn each_mistake_is_told_with_line_key_and_remedy() {
             "3: cluster.peers: has nobody but this member; add the others",
         ),
         (
-            "[cluster]\nmember = 1\npeers = [\"192.0.2.2:5064\"]\nlisten = \"192.0.2.1:5064\"\npromise = \"engine\"",
-            "5: cluster.promise: there is no engine with cluster.peers; remove it, or write \"disk\"",
+            "[cluster]\nmember = 1\npeers = [\"192.0.2.2:5064\"]\nlisten = \"192.0.2.1:5064\"
+durability = \"engine\"",
+            "5: cluster.durability: there is no engine with cluster.peers; remove it, or write \"disk\"",
         ),
         (
             "watch = { server = \"192.0.2.53\", zone = \"example.com\", key_file = \"k\", record = [] }",
@@ -294,8 +295,8 @@ fn what_is_commented_out_in_the_example_is_right_too() {
     assert_eq!(config.key_file(), Config::default().key_file());
     let cluster = config.cluster.as_ref().expect("the example has one");
     assert_eq!(
-        (cluster.member, cluster.promise(), cluster.replicas),
-        (1, strowger_control::config::Promise::Engine, 0)
+        (cluster.member, cluster.durability(), cluster.replicas),
+        (1, strowger_control::config::Durability::Engine, 0)
     );
     let kamailio = config.kamailio.as_ref().expect("the example has one");
     assert_eq!(kamailio.database.to_string(), "mysql://strowger@192.0.2.10:3306/kamailio", "no password is shown");
@@ -410,7 +411,7 @@ fn everything_reaches_the_shards() {
         mtu = 1400
         record_route = false
         outbound = true
-        unrouted = 603
+        unrouted_status = 603
         [dns]
         servers = ["192.0.2.53", "[2001:db8::53]:5353"]
         timeout = "1s"

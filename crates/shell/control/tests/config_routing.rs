@@ -181,7 +181,7 @@ fn each_mistake_of_a_route_is_told() {
 #[test]
 fn the_other_sections_tell_their_mistakes_too() {
     for (text, expected) in [
-        ("[proxy]\nunrouted = 200", "2: proxy.unrouted: 200 is not 403, 404 or 603; choose one of them"),
+        ("[proxy]\nunrouted_status = 200", "2: proxy.unrouted_status: 200 is not 403, 404 or 603; choose one of them"),
         ("[proxy]\nmtu = 100", "2: proxy.mtu: 100 is not from 500 to 65000; choose one between"),
         ("[tcp]\nper_source = 0", "2: tcp.per_source: 0 is not from 1 to 1000000; choose one between"),
         ("[tcp]\nuser_timeout = \"0s\"", "2: tcp.user_timeout: 0s is not from 100ms to 30d; choose one between"),
@@ -303,15 +303,15 @@ fn classes_of_routes_reach_the_shards() {
 
 #[test]
 fn servers_tell_each_other_of_their_load_whether_or_not_work_is_refused() {
-    for (lines, control, between_servers) in [
+    for (lines, control, has_feedback) in [
         ("", true, true),
         ("control = false", false, true),
-        ("between_servers = false", true, false),
-        ("control = false\nbetween_servers = false", false, false),
+        ("feedback = false", true, false),
+        ("control = false\nfeedback = false", false, false),
     ] {
         let config = parse(&format!("[overload]\n{lines}\n"));
         let found = (config.overload.control, snapshot(&config).proxy.overload_control);
-        assert_eq!(found, (control, between_servers), "{lines}");
+        assert_eq!(found, (control, has_feedback), "{lines}");
     }
 }
 

@@ -36,7 +36,7 @@ members = [{ name = "b1", address = "192.0.2.21:5060" }, { name = "b2", address 
 [[second_stage]]
 name = "c"
 weight = 50
-was = 0
+previous_weight = 0
 members = [{ name = "c1", address = "192.0.2.31:5060" }]
 "#;
 
@@ -180,7 +180,11 @@ fn what_does_not_fit_is_refused_where_it_stands() {
         ("address = \"192.0.2.1:5060\"", "address = \"0.0.0.0:5060\"", "is none that others can send to"),
         ("name = \"c\"", "name = \"b\"", "\"b\" is the name of another one"),
         ("members = [{ name = \"c1\", address = \"192.0.2.31:5060\" }]", "", "members: is missing"),
-        ("store = \"redis://192.0.2.9:6379\"", "promise = \"engine\"", "second_stage[0].promise: there is no engine"),
+        (
+            "store = \"redis://192.0.2.9:6379\"",
+            "durability = \"engine\"",
+            "second_stage[0].durability: there is no engine",
+        ),
     ];
     for (from, to, why) in cases {
         assert!(FILE.contains(from), "{from}");
@@ -202,16 +206,17 @@ fn users_who_move_must_be_found_where_they_were() {
     let parse = |text: &str| Config::parse(text).unwrap_or_else(|error| panic!("{error}"));
     let running = parse(FILE);
     let with = |from: &str, to: &str| parse(&FILE.replacen(from, to, 1)).check_successor(&running);
-    assert_eq!(with("was = 0", ""), Ok(()), "the move is over");
-    assert_eq!(with("weight = 50\nwas = 0", "weight = 80\nwas = 50"), Ok(()));
-    let why = with("weight = 50\nwas = 0", "weight = 80").expect_err("nobody says where they were");
-    assert!(why.contains("write was = 50 beside it"), "{why}");
-    let why = with("weight = 50\nwas = 0", "weight = 80\nwas = 0").expect_err("they were elsewhere");
-    assert!(why.contains("write was = 50 beside it"), "{why}");
+    assert_eq!(with("previous_weight = 0", ""), Ok(()), "the move is over");
+    assert_eq!(with("weight = 50\nprevious_weight = 0", "weight = 80\nprevious_weight = 50"), Ok(()));
+    let why = with("weight = 50\nprevious_weight = 0", "weight = 80").expect_err("nobody says where they were");
+    assert!(why.contains("write previous_weight = 50 beside it"), "{why}");
+    let why =
+        with("weight = 50\nprevious_weight = 0", "weight = 80\nprevious_weight = 0").expect_err("they were elsewhere");
+    assert!(why.contains("write previous_weight = 50 beside it"), "{why}");
     let gone = FILE.split("[[second_stage]]\nname = \"c\"").next().expect("the front");
     let why = parse(gone).check_successor(&running).expect_err("c has users");
-    assert!(why.contains("c is missing") && why.contains("weight = 0 and was = 50"), "{why}");
-    let emptied = parse(&FILE.replacen("weight = 50\nwas = 0", "weight = 0\nwas = 50", 1));
+    assert!(why.contains("c is missing") && why.contains("weight = 0 and previous_weight = 50"), "{why}");
+    let emptied = parse(&FILE.replacen("weight = 50\nprevious_weight = 0", "weight = 0\nprevious_weight = 50", 1));
     assert_eq!(emptied.check_successor(&running), Ok(()));
     assert_eq!(parse(gone).check_successor(&emptied), Ok(()), "c has nobody any more");
 }

@@ -10,7 +10,7 @@ use strowger_net::{
     Cause, Flush, OrderingKey, PeerError, ReceiverSelection, Receivers, RecvBatch, SendBatch, UdpSocket,
 };
 
-use crate::options::Spread;
+use crate::options::PacketSteering;
 
 /// Maximum number of delivery failures not yet reported to the shards. Further ones are discarded, and the
 /// transactions end by their timers.
@@ -202,7 +202,7 @@ pub(crate) struct Receiving {
     pub(crate) active: usize,
     /// Total number of workers.
     pub(crate) all: usize,
-    pub(crate) spread: Spread,
+    pub(crate) steering: PacketSteering,
     /// Whether each has a second socket for new work.
     pub(crate) is_sorted: bool,
 }
@@ -210,11 +210,11 @@ pub(crate) struct Receiving {
 impl Receiving {
     /// Applies the selection through any socket of the address; returns whether the kernel accepted it.
     pub(crate) fn apply(self, socket: &UdpSocket) -> bool {
-        let receivers = match (self.spread, self.active) {
+        let receivers = match (self.steering, self.active) {
             // This is the kernel's default.
-            (Spread::Peers, active) if active >= self.all => Receivers::Any,
-            (Spread::Peers, active) => Receivers::ByPeer(active),
-            (Spread::Packets, active) => Receivers::ByPacket(active),
+            (PacketSteering::Peers, active) if active >= self.all => Receivers::Any,
+            (PacketSteering::Peers, active) => Receivers::ByPeer(active),
+            (PacketSteering::Packets, active) => Receivers::ByPacket(active),
         };
         let choice = ReceiverSelection { receivers, sorted: self.is_sorted.then_some(self.all) };
         let outcome = socket.choose_receivers(choice);

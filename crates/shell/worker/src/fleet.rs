@@ -392,7 +392,7 @@ pub(crate) fn sort(sockets: &[Vec<Socket>], active: usize, options: &WorkerOptio
     let all = sockets.len();
     let mut second: Vec<Vec<Option<UdpSocket>>> = (0..all).map(|_| Vec::new()).collect();
     for socket in sockets.first().into_iter().flatten() {
-        let receiving = Receiving { active, all, spread: options.spread, is_sorted: true };
+        let receiving = Receiving { active, all, steering: options.steering, is_sorted: true };
         let mut opened: Vec<UdpSocket> = Vec::new();
         if let Socket::Udp(socket) = socket {
             if options.overload_control {

@@ -368,7 +368,7 @@ impl<M: ShardFactory> Ingress<M> {
             if handed.command == HandoverCommand::Deliver
                 && let Some(IncomingMessage { peek, owner, .. }) = read.last_mut()
             {
-                self.host.io.counters.taken_over += 1;
+                self.host.io.counters.handover_received += 1;
                 *owner = self.host.read_steered(now, bytes, peek).map(|steered| (handed.shard, steered));
             }
         }

@@ -60,7 +60,7 @@ pub use fleet::{Fleet, FleetConfig, MAX_WORKERS, SHARDS_PER_WORKER, shards_of};
 pub use handover::{HANDOVER_QUEUE, MIN_RING_CAPACITY};
 pub use limits::{FREE_BYTES, KEPT_BYTES, QUEUED_BYTES, StreamLimits};
 pub use migration::{MAX_HELD_BYTES, MAX_HELD_MESSAGES};
-pub use options::{Spin, Spread, WorkerOptions};
+pub use options::{PacketSteering, Spin, WorkerOptions};
 pub use panics::{PANIC_LIMIT, PANIC_WINDOW, PanicReport};
 pub use rebalance::{GROW_UTILIZATION, IMBALANCE_START, IMBALANCE_STOP, SETTLE_TIME, SHRINK_AFTER, SHRINK_UTILIZATION};
 pub use record_sink::{RecordBatch, RecordSink, SecondaryAck};

@@ -25,7 +25,7 @@ pub struct StreamLimits {
     /// Maximum bytes waiting to be sent on one connection; beyond it, the connection is closed.
     pub send_queue: usize,
     /// Maximum time from the first to the last byte of a message.
-    pub message_time: Duration,
+    pub message_timeout: Duration,
     /// Maximum time without a message or keep-alive on a connection; zero for no limit.
     pub idle: Duration,
     /// Maximum time to open a connection.
@@ -41,7 +41,7 @@ impl Default for StreamLimits {
             connections: 16_384,
             per_source: 256,
             send_queue: 256 * 1024,
-            message_time: Duration::from_secs(30),
+            message_timeout: Duration::from_secs(30),
             //= rfc3261#18:keep-open
             idle: Duration::from_secs(3600),
             connect_timeout: Duration::from_secs(3),

@@ -320,7 +320,7 @@ impl<M: ShardFactory> ShardHost<M> {
                 self.io.counters.handover_drops += 1;
                 return;
             }
-            self.io.counters.held += 1;
+            self.io.counters.held_for_rebalance += 1;
             self.migration.messages += usize::from(is_message);
             self.migration.bytes += length;
             self.migration.held.push((id, word));

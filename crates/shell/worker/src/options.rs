@@ -12,7 +12,7 @@ pub struct WorkerOptions {
     /// Core of each worker, by index; workers without one are placed by the scheduler.
     pub cores: Vec<usize>,
     /// Which workers receive datagrams.
-    pub spread: Spread,
+    pub steering: PacketSteering,
     /// Whether excess new work is refused, and whether the kernel sorts arriving datagrams for this.
     pub overload_control: bool,
     /// Whether shards stay where they are, for tests that move them explicitly.
@@ -34,7 +34,7 @@ pub(crate) const WAKE_UP: Duration = Duration::from_micros(10);
 
 /// How datagrams are distributed over the workers with shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Spread {
+pub enum PacketSteering {
     /// All datagrams of a peer are received by one worker, in order.
     #[default]
     Peers,
@@ -48,7 +48,7 @@ impl Default for WorkerOptions {
             spin: Spin::UpTo(WAKE_UP),
             min_workers: 1,
             cores: Vec::new(),
-            spread: Spread::Peers,
+            steering: PacketSteering::Peers,
             overload_control: true,
             #[cfg(test)]
             is_rebalancing_off: false,

@@ -176,7 +176,7 @@ impl<M: ShardFactory> ShardHost<M> {
         }));
         match found {
             Ok(Some(Some(owner))) => return Some(owner),
-            Ok(Some(None)) => self.io.counters.unowned += 1,
+            Ok(Some(None)) => self.io.counters.foreign_responses += 1,
             Ok(None) => self.io.counters.malformed += 1,
             Err(payload) => self.on_panic(None, now, payload.as_ref(), bytes),
         }
@@ -257,7 +257,7 @@ impl<M: ShardFactory> ShardHost<M> {
 
     /// Notifies a shard that a flow could not be reached.
     pub(crate) fn handle_unconnected(&mut self, now: Timestamp, id: ShardId, flow: Flow) {
-        self.io.streams.counters.unconnected += 1;
+        self.io.streams.counters.failure_notices += 1;
         self.send_to_shard(now, id, ShardMessage::FlowFailed(flow));
     }
 

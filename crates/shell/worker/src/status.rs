@@ -19,19 +19,19 @@ pub struct Counters {
     /// Datagrams dropped because they are not SIP.
     pub malformed: u64,
     /// Messages dropped because no shard owns them: responses to requests that were not sent by this server.
-    pub unowned: u64,
+    pub foreign_responses: u64,
     /// Messages handed over to another worker.
-    pub handed_over: u64,
+    pub handover_sent: u64,
     /// Messages received from other workers.
-    pub taken_over: u64,
+    pub handover_received: u64,
     /// Messages dropped because [`HANDOVER_QUEUE`](crate::HANDOVER_QUEUE) others were waiting for the same worker, or
     /// because [`MAX_HELD_MESSAGES`](crate::MAX_HELD_MESSAGES) others, or [`MAX_HELD_BYTES`](crate::MAX_HELD_BYTES)
     /// of them, were held there for shards in transit.
     pub handover_drops: u64,
     /// Inputs held for shards in transit to this worker.
-    pub held: u64,
+    pub held_for_rebalance: u64,
     /// Inputs for shards that had left, forwarded to their new worker.
-    pub passed_on: u64,
+    pub forwarded_after_rebalance: u64,
     /// Messages dropped because a shard sent them from a listener that does not exist. Indicates a bug in the server.
     pub misdirected: u64,
     /// Log events dropped because the queue was full.
@@ -84,12 +84,12 @@ impl Counters {
         let Self {
             keep_alives,
             malformed,
-            unowned,
-            handed_over,
-            taken_over,
+            foreign_responses,
+            handover_sent,
+            handover_received,
             handover_drops,
-            held,
-            passed_on,
+            held_for_rebalance,
+            forwarded_after_rebalance,
             misdirected,
             event_drops,
             record_drops,
@@ -99,12 +99,12 @@ impl Counters {
         } = other;
         self.keep_alives += keep_alives;
         self.malformed += malformed;
-        self.unowned += unowned;
-        self.handed_over += handed_over;
-        self.taken_over += taken_over;
+        self.foreign_responses += foreign_responses;
+        self.handover_sent += handover_sent;
+        self.handover_received += handover_received;
         self.handover_drops += handover_drops;
-        self.held += held;
-        self.passed_on += passed_on;
+        self.held_for_rebalance += held_for_rebalance;
+        self.forwarded_after_rebalance += forwarded_after_rebalance;
         self.misdirected += misdirected;
         self.event_drops += event_drops;
         self.record_drops += record_drops;
@@ -148,7 +148,7 @@ stream_counters! {
     /// Times that no connection could be accepted for lack of descriptors or memory.
     accept_errors,
     /// Connections that could not be opened: refused, unreachable, or out of descriptors.
-    unopened,
+    connect_failures,
     /// Connections that could not be opened in time.
     connect_timeouts,
     /// Connections closed by the peer.
@@ -166,7 +166,7 @@ stream_counters! {
     /// Connections closed because all connections together buffered or queued too much.
     closed_memory,
     /// Times that reading was paused on a connection because it brought far more new work than could be served.
-    left_unread,
+    overload_pauses,
     /// Messages received.
     messages_in,
     /// Messages sent or queued for sending.
@@ -178,14 +178,14 @@ stream_counters! {
     /// Bytes accepted by the kernel.
     bytes_out,
     /// Times that reading of a connection stalled because another worker had no room for its message.
-    stalled,
+    handover_pauses,
     /// Messages for a connection of another worker that were lost because too many were waiting; their shard was
     /// notified.
     handover_overflow,
     /// Notifications to shards that a flow could not be reached.
-    unconnected,
+    failure_notices,
     /// DNS queries not sent because too many were pending.
-    questions_refused,
+    dns_refused,
 }
 
 /// Status of one worker, or the sum of all.
@@ -285,7 +285,7 @@ pub(crate) fn add_net(sum: &mut net::Counters, other: &net::Counters) {
         unaddressed,
         kernel_drops,
         sent,
-        segmented: joined,
+        segmented,
         send_errors,
         no_buffers,
         send_blocked,
@@ -297,7 +297,7 @@ pub(crate) fn add_net(sum: &mut net::Counters, other: &net::Counters) {
     sum.unaddressed += unaddressed;
     sum.kernel_drops += kernel_drops;
     sum.sent += sent;
-    sum.segmented += joined;
+    sum.segmented += segmented;
     sum.send_errors += send_errors;
     sum.no_buffers += no_buffers;
     sum.send_blocked += send_blocked;

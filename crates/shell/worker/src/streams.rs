@@ -199,7 +199,7 @@ impl Streams {
         let slot = stream.ok().and_then(|stream| self.insert(now, way, stream, Phase::Opening));
         let Some(slot) = slot else {
             self.index.release(None);
-            self.counters.unopened += 1;
+            self.counters.connect_failures += 1;
             return Err(());
         };
         let id = self.id(slot);
@@ -374,7 +374,7 @@ impl Streams {
         if !connection.is_listed && connection.phase != Phase::Dead {
             connection.is_listed = true;
             self.paused.push_back(id);
-            self.counters.left_unread += 1;
+            self.counters.overload_pauses += 1;
         }
     }
 
@@ -444,7 +444,7 @@ impl Streams {
 
     /// Stores unhandled input, in its own buffer or one that just fits.
     pub(crate) fn keep(&mut self, now: Timestamp, slot: u32, kept: Rest<'_>, needed: Option<usize>, is_begun: bool) {
-        let message_time = self.limits.message_time;
+        let message_timeout = self.limits.message_timeout;
         // Complete messages that wait for their turn or for another worker may use the same amount again.
         let has_room = self.kept_bytes < KEPT_BYTES * if needed.is_some() { 1 } else { 2 };
         let Some(connection) = self.get(slot) else { return };
@@ -469,7 +469,7 @@ impl Streams {
         } else if is_begun || connection.since == Timestamp::MAX {
             connection.since = now;
         }
-        let deadline = if needed.is_some() { connection.since + message_time } else { Timestamp::MAX };
+        let deadline = if needed.is_some() { connection.since + message_timeout } else { Timestamp::MAX };
         self.kept_bytes += extra;
         if extra > 0 && !has_room {
             return self.kill(slot, CloseReason::Memory);
@@ -498,7 +498,7 @@ impl Streams {
 
     /// Makes a connection ready in the next round.
     pub(crate) fn stall(&mut self, slot: u32) {
-        self.counters.stalled += 1;
+        self.counters.handover_pauses += 1;
         self.stalled.push(slot);
     }
 
@@ -602,7 +602,7 @@ impl Streams {
             _ if is_counted => return,
             CloseReason::Ended => &mut counters.closed_by_peer,
             CloseReason::Broken => &mut counters.closed_broken,
-            CloseReason::ConnectFailed => &mut counters.unopened,
+            CloseReason::ConnectFailed => &mut counters.connect_failures,
             CloseReason::ConnectTimeout => &mut counters.connect_timeouts,
             CloseReason::Idle => &mut counters.closed_idle,
             CloseReason::Slow => &mut counters.closed_slow,
@@ -661,7 +661,7 @@ impl Streams {
             let Some(connection) = self.get(slot) else { continue };
             let (phase, since, heard) = (connection.phase, connection.since, connection.heard);
             let silent = heard + self.patience(phase);
-            let slow = if since == Timestamp::MAX { since } else { since + self.limits.message_time };
+            let slow = if since == Timestamp::MAX { since } else { since + self.limits.message_timeout };
             let is_endless = phase == Phase::Open && self.limits.idle.is_zero();
             let mut next = silent.min(slow);
             if next <= now {

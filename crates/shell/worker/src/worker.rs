@@ -11,7 +11,7 @@ use strowger_net::{Clock, RecvBatch};
 
 use crate::handover::HANDOVER_QUEUE;
 use crate::ingress::{Ingress, STALL_THRESHOLD};
-use crate::options::{Spread, WorkerOptions};
+use crate::options::{PacketSteering, WorkerOptions};
 use crate::rebalance::{Decision, Report};
 use crate::shard_factory::ShardFactory;
 use crate::shard_host::ShardHost;
@@ -66,7 +66,7 @@ pub(crate) struct Worker<M: ShardFactory> {
     idle_since: Option<Timestamp>,
     meter: Meter,
     report: Report,
-    spread: Spread,
+    steering: PacketSteering,
 }
 
 /// Measures the share of time a worker spends working.
@@ -108,7 +108,7 @@ impl<M: ShardFactory> Worker<M> {
         let report = Report::of(desk.io.shards());
         let (inbox, crew, spinner) = (RecvBatch::new(), Ingress::new(desk), Spinner::new(options.spin));
         let (posted, is_dirty, idle_since) = (Timestamp::ZERO, true, None);
-        let (meter, spread, looks) = (Meter::default(), options.spread, 0);
+        let (meter, steering, looks) = (Meter::default(), options.steering, 0);
         Self {
             poll,
             clock,
@@ -123,7 +123,7 @@ impl<M: ShardFactory> Worker<M> {
             idle_since,
             meter,
             report,
-            spread,
+            steering,
         }
     }
 
@@ -372,7 +372,7 @@ impl<M: ShardFactory> Worker<M> {
         // No further decision is made until the plan has been carried out, so this cannot be overtaken by a later
         // change.
         drop(balance);
-        desk.io.receive_at(active, self.spread);
+        desk.io.receive_at(active, self.steering);
         // Workers that lose shards are notified before any other worker acts on the plan.
         let givers = plan.sources();
         let others = (0..=desk.io.others()).filter(|worker| !givers.contains(worker));

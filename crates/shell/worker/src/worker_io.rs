@@ -15,7 +15,7 @@ use crate::datagram_socket::{DatagramSocket, Receiving};
 use crate::handover::{HandoverCommand, HandoverMessage, MIN_RING_CAPACITY, Receiver, RingFull, Sender};
 use crate::migration::ShardMessage;
 use crate::new_work_queue::NewWorkQueue;
-use crate::options::Spread;
+use crate::options::PacketSteering;
 use crate::record_sink::{RecordBatch, RecordResult, RecordSink};
 use crate::resolve::{MAX_DNS_QUERIES, Reply, Resolve};
 use crate::status::Counters;
@@ -282,10 +282,10 @@ impl WorkerIo {
     }
 
     /// Makes the first `active` workers receive datagrams.
-    pub(crate) fn receive_at(&self, active: usize, spread: Spread) {
+    pub(crate) fn receive_at(&self, active: usize, steering: PacketSteering) {
         for (port, new_work) in self.sockets.iter().zip(&self.new_work) {
             if let Some(outlet) = port.as_datagram() {
-                let receivers = Receiving { active, all: self.links.len(), spread, is_sorted: new_work.is_some() };
+                let receivers = Receiving { active, all: self.links.len(), steering, is_sorted: new_work.is_some() };
                 receivers.apply(outlet.socket());
             }
         }
@@ -318,7 +318,7 @@ impl WorkerIo {
         let worker = self.worker_of(shard);
         debug_assert_ne!(worker, self.index, "{shard} is here, or awaited");
         let Some(contact) = self.handle_of(worker).filter(|_| worker != self.index).map(Arc::clone) else { return };
-        self.counters.passed_on += 1;
+        self.counters.forwarded_after_rebalance += 1;
         match word {
             ShardMessage::Message { arrival, flow, bytes } => self.hand_over(worker, shard, arrival, flow, &bytes),
             ShardMessage::Answer(query, answer) => contact.answer_unasked(shard, query, answer),
@@ -430,7 +430,7 @@ impl WorkerIo {
     pub(crate) fn hand_over(&mut self, owner: usize, id: ShardId, arrival: Timestamp, flow: Flow, bytes: &[u8]) {
         let Some(Some(neighbour)) = self.links.get_mut(owner) else { return };
         match neighbour.send(id, arrival, flow, bytes) {
-            Ok(()) => self.counters.handed_over += 1,
+            Ok(()) => self.counters.handover_sent += 1,
             Err(RingFull) => self.counters.handover_drops += 1,
         }
     }
@@ -458,7 +458,7 @@ impl WorkerIo {
         };
         if self.handle.questions.fetch_add(1, Ordering::Relaxed) >= MAX_DNS_QUERIES {
             self.handle.questions.fetch_sub(1, Ordering::Relaxed);
-            self.streams.counters.questions_refused += 1;
+            self.streams.counters.dns_refused += 1;
             return self.handle.answer_unasked(shard, query, Err(LocateError::NoAnswer));
         }
         resolver.resolve(question, Reply::new(Arc::clone(&self.handle), shard, query));

@@ -73,7 +73,7 @@ fn options_to_the_server_are_answered_whichever_worker_has_the_shard() {
         spin_until(|| server.fleet.status().total.net.sent == 200);
         let total = server.fleet.status().total;
         assert_eq!((total.shard.requests, total.net.received), (200, 200));
-        assert_eq!(total.worker.handed_over > 0, workers > 1);
+        assert_eq!(total.worker.handover_sent > 0, workers > 1);
         assert_eq!((total.worker.handover_drops, total.worker.panics), (0, 0));
     }
 }

@@ -183,7 +183,7 @@ impl Options {
             plan.callee = Some(Callee { side, listen, service: self.service.clone() });
         } else if self.service.is_some() {
             return Err(PlanError(
-                "--service-time is the callee's: use it with load answer, or with --callee here".to_owned(),
+                "--service-time is the callee's: use it with load answer, or with --callee local".to_owned(),
             ));
         }
         let sides = [&self.workload.callers, &self.workload.callees];

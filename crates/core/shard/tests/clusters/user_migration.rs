@@ -263,7 +263,7 @@ fn a_removal_ends_where_it_is_passed_to() {
         case.desk_phone.is_registered(&mut case.network, S2);
         case.tell(told);
         case.desk_phone.unregister(&mut case.network, S2);
-        let passed: u64 = case.network.servers.iter().map(|world| world.shard.counters().removals_passed).sum();
+        let passed: u64 = case.network.servers.iter().map(|world| world.shard.counters().removals_forwarded).sum();
         assert!(passed <= 1, "{told:?}: {passed}");
         case.network.settle();
     }

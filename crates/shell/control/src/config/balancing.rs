@@ -33,7 +33,7 @@ pub struct Balancer {
     /// Cost of a transaction under least-work. "1.75" or "2" (an INVITE; every other method costs 1), "adaptive"
     /// (measured), or a table by method such as { INVITE = 1.75, BYE = 1 }. Default: "1.75".
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub work: Option<Work>,
+    pub transaction_cost: Option<TransactionCost>,
     /// Candidates of load policies: all targets, or the two that the Call-ID selects. Default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub candidates: Option<Candidates>,
@@ -58,7 +58,7 @@ impl Default for Balancer {
             name: String::new(),
             policy: Policy::Hash,
             key: None,
-            work: None,
+            transaction_cost: None,
             candidates: None,
             targets: Vec::new(),
             probe: Probing(None),
@@ -78,8 +78,8 @@ impl Balancer {
 
     /// Returns the cost of transactions under least-work.
     #[must_use]
-    pub fn work(&self) -> Work {
-        self.work.clone().unwrap_or(Work::Invite175)
+    pub fn transaction_cost(&self) -> TransactionCost {
+        self.transaction_cost.clone().unwrap_or(TransactionCost::Invite175)
     }
 }
 
@@ -205,9 +205,9 @@ impl From<Candidates> for strowger_balancer::Candidates {
     }
 }
 
-/// `balancer.work`
+/// `balancer.transaction_cost`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum TransactionCost {
     /// An INVITE costs 1.75, every other method 1.
     Invite175,
     /// An INVITE costs 2, every other method 1.
@@ -221,7 +221,7 @@ pub enum Work {
 /// Maximum cost of a transaction.
 const MAX_COST: f64 = 65.0;
 
-impl Work {
+impl TransactionCost {
     /// Converts the setting for the balancer.
     #[must_use]
     pub fn weights(&self) -> Weights {
@@ -237,7 +237,7 @@ impl Work {
     }
 }
 
-impl FromStr for Work {
+impl FromStr for TransactionCost {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -253,7 +253,7 @@ impl FromStr for Work {
     }
 }
 
-impl fmt::Display for Work {
+impl fmt::Display for TransactionCost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Invite175 => f.write_str("1.75"),
@@ -272,7 +272,7 @@ fn units(thousandths: u16) -> f64 {
     f64::from(thousandths) / 1000.0
 }
 
-impl Serialize for Work {
+impl Serialize for TransactionCost {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self::Table(costs) = self else { return serializer.collect_str(self) };
         let mut map = serializer.serialize_map(Some(costs.len()))?;
@@ -281,11 +281,11 @@ impl Serialize for Work {
     }
 }
 
-impl<'de> Deserialize<'de> for Work {
+impl<'de> Deserialize<'de> for TransactionCost {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TextOrTable;
         impl<'de> Visitor<'de> for TextOrTable {
-            type Value = Work;
+            type Value = TransactionCost;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(
@@ -293,11 +293,11 @@ impl<'de> Deserialize<'de> for Work {
                 )
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Work, E> {
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<TransactionCost, E> {
                 text.parse().map_err(E::custom)
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Work, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TransactionCost, A::Error> {
                 let mut costs = BTreeMap::new();
                 while let Some(method) = map.next_key::<String>()? {
                     let known = MethodClass::ALL.into_iter().find(|known| method.eq_ignore_ascii_case(known.as_str()));
@@ -305,7 +305,7 @@ impl<'de> Deserialize<'de> for Work {
                     let Cost(thousandths) = map.next_value()?;
                     costs.insert(known, thousandths);
                 }
-                Ok(Work::Table(costs))
+                Ok(TransactionCost::Table(costs))
             }
         }
         deserializer.deserialize_any(TextOrTable)
@@ -334,9 +334,9 @@ impl<'de> Deserialize<'de> for Cost {
     }
 }
 
-impl JsonSchema for Work {
+impl JsonSchema for TransactionCost {
     fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Work".into()
+        "TransactionCost".into()
     }
 
     fn inline_schema() -> bool {

@@ -43,14 +43,14 @@ pub struct Cluster {
     /// What a 200 to a REGISTER guarantees besides store.mode: disk (nothing more; other members learn of it soon) or
     /// engine (the engine has stored it). Default: engine; with peers, disk is the only choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub promise: Option<Promise>,
+    pub durability: Option<Durability>,
 }
 
 impl Cluster {
     /// Returns what a 200 guarantees.
     #[must_use]
-    pub fn promise(&self) -> Promise {
-        self.promise.unwrap_or(if self.peers.is_empty() { Promise::Engine } else { Promise::Disk })
+    pub fn durability(&self) -> Durability {
+        self.durability.unwrap_or(if self.peers.is_empty() { Durability::Engine } else { Durability::Disk })
     }
 }
 
@@ -58,12 +58,12 @@ fn default_name() -> String {
     "strowger".to_owned()
 }
 
-/// `cluster.promise`
+/// `cluster.durability`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(inline)]
-#[expect(missing_docs, reason = "`Cluster::promise` says what they mean")]
-pub enum Promise {
+#[expect(missing_docs, reason = "`Cluster::durability` says what they mean")]
+pub enum Durability {
     Disk,
     Engine,
 }

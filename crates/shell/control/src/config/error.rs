@@ -3,11 +3,13 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::Config;
+use super::former_names::{self, FormerName};
 
 /// An invalid configuration. Printed as `file:line: key: what is wrong; remedy`, one line for each fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,22 +66,46 @@ impl Fault {
     }
 }
 
-/// A text with the data needed to locate faults in it.
+/// A text with the data needed to read it and to locate faults in it.
 pub(crate) struct Source<'a> {
     text: &'a str,
-    document: Option<DeTable<'a>>,
+    /// The content with present names; `None` if the text is no TOML.
+    document: Option<Spanned<DeTable<'a>>>,
+    former_names: Vec<FormerName>,
 }
 
 impl<'a> Source<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        Self { text, document: DeTable::parse(text).ok().map(Spanned::into_inner) }
+        let mut document = DeTable::parse(text).ok();
+        let former_names =
+            document.as_mut().map_or_else(Vec::new, |document| former_names::replace(document.get_mut()));
+        Self { text, document, former_names }
+    }
+
+    /// Reads the text.
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<T, toml::de::Error> {
+        match &self.document {
+            Some(document) => T::deserialize(toml::Deserializer::from(document.clone())),
+            None => toml::from_str(self.text),
+        }
+    }
+
+    /// Returns a warning for each former name.
+    pub(crate) fn warnings(&self) -> Vec<ConfigError> {
+        self.former_names.iter().map(|name| self.located(name)).collect()
+    }
+
+    fn located(&self, name: &FormerName) -> ConfigError {
+        let FormerName { offset, key, message, .. } = name;
+        let line = Some(self.line_of(*offset));
+        ConfigError { file: None, line, key: key.clone(), message: message.clone(), others: Vec::new() }
     }
 
     /// Converts an error of `toml` or `serde`, adding its location and, for an unknown name, the nearest known one.
     pub(crate) fn explain(&self, error: &toml::de::Error) -> ConfigError {
         let offset = error.span().map(|span| span.start);
         let key = match (&self.document, offset) {
-            (Some(document), Some(offset)) => key_at(document, offset, ""),
+            (Some(document), Some(offset)) => key_at(document.get_ref(), offset, ""),
             _ => String::new(),
         };
         let message = match &self.document {
@@ -94,14 +120,15 @@ impl<'a> Source<'a> {
 
     /// Locates a fault at the line of its key, or of the nearest enclosing table in the text.
     pub(crate) fn place(&self, fault: Fault) -> ConfigError {
-        let offset = self.document.as_ref().and_then(|document| offset_of(document, &fault.key));
+        let offset = self.document.as_ref().and_then(|document| offset_of(document.get_ref(), &fault.key));
         let line = offset.map(|offset| self.line_of(offset));
         ConfigError { file: None, line, key: fault.key, message: fault.message, others: Vec::new() }
     }
 
-    /// Combines all faults into one error, ordered by line.
+    /// Combines all faults and the keys with two names into one error, ordered by line.
     pub(crate) fn place_all(&self, faults: Vec<Fault>) -> Option<ConfigError> {
         let mut placed: Vec<ConfigError> = faults.into_iter().map(|fault| self.place(fault)).collect();
+        placed.extend(self.former_names.iter().filter(|name| name.is_ambiguous).map(|name| self.located(name)));
         placed.sort_by_key(|error| error.line.unwrap_or(usize::MAX));
         let mut placed = placed.into_iter();
         let first = placed.next()?;

@@ -3,6 +3,7 @@
 use serde::de::DeserializeOwned;
 use toml::Table;
 
+use super::error::Source;
 use super::{Config, ConfigError, ConfigSource, Control, Server};
 
 /// Keys and sections to look for. Unreadable text must not contain them: it could point to another server.
@@ -36,7 +37,7 @@ impl Config {
 
 fn salvaged(text: &str) -> Option<Config> {
     // Values that contradict each other are still readable.
-    if let Ok(config) = toml::from_str(text) {
+    if let Ok(config) = Source::new(text).read() {
         return Some(config);
     }
     let table = readable(text)?;
@@ -51,7 +52,7 @@ fn section<T: DeserializeOwned + Default>(table: &Table, name: &str) -> Option<T
 
 /// Parses the text up to the first invalid line, if nothing after it can matter.
 fn readable(text: &str) -> Option<Table> {
-    let error = match toml::from_str(text) {
+    let error = match Source::new(text).read() {
         Ok(table) => return Some(table),
         Err(error) => error,
     };
@@ -59,5 +60,5 @@ fn readable(text: &str) -> Option<Table> {
     let line = before.rfind('\n').map_or(0, |end| end + 1);
     let (sound, rest) = text.split_at_checked(line)?;
     let is_silent = !LOOKED_FOR.iter().any(|word| rest.contains(word));
-    toml::from_str(sound).ok().filter(|_| is_silent)
+    Source::new(sound).read().ok().filter(|_| is_silent)
 }

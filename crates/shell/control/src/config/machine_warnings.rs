@@ -1,7 +1,7 @@
 //! Warnings about settings that exceed the machine.
 
 use super::values::{Affinity, Spin};
-use super::{Config, Spread};
+use super::{Config, Steering};
 
 impl Config {
     /// Returns warnings about the workers on a machine with `cores`, of which the process may use those numbered
@@ -25,8 +25,8 @@ impl Config {
             let what = format!("{least} is more than there are, {there} (one a core): all of them have work; lower it");
             tell("server.min_workers", what);
         }
-        if self.server.spread == Spread::Packets && workers == 1 {
-            tell("server.spread", "packets has no effect, for there is one worker; leave it out".to_owned());
+        if self.server.steering == Steering::Packets && workers == 1 {
+            tell("server.steering", "packets has no effect, for there is one worker; leave it out".to_owned());
         }
         if self.server.spin == Spin::Always && usize::from(workers) >= cores {
             let what = format!(

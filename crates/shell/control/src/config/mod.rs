@@ -7,6 +7,7 @@ mod balancing;
 mod cluster;
 mod duration;
 mod error;
+mod former_names;
 mod gateways;
 mod kamailio;
 mod lenient;
@@ -29,8 +30,8 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use balancing::{Balancer, Candidates, Key, Policy, Probe, Probing, Work};
-pub use cluster::{Cluster, Promise};
+pub use balancing::{Balancer, Candidates, Key, Policy, Probe, Probing, TransactionCost};
+pub use cluster::{Cluster, Durability};
 pub use duration::Span;
 pub use error::ConfigError;
 use error::{Fault, Source as Place};
@@ -140,8 +141,8 @@ pub struct Server {
     pub affinity: Affinity,
     /// Distribution of datagrams to workers: peers (all datagrams of a peer go to one worker, which preserves their
     /// order) or packets (any worker, so that a single busy peer uses all of them).
-    pub spread: Spread,
-    /// Whether messages of equal length to one peer leave as one packet that the kernel splits: never, unwatched (not
+    pub steering: Steering,
+    /// Whether messages of equal length to one peer leave as one packet that the kernel splits: never, auto (not
     /// while a packet capture is open) or always. Joining is cheaper if a few peers get most of the traffic, but a
     /// capture on this machine shows the joined packet.
     pub segmentation: Segmentation,
@@ -150,12 +151,12 @@ pub struct Server {
     pub spin: Spin,
 }
 
-/// `server.spread`
+/// `server.steering`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[schemars(inline)]
-#[expect(missing_docs, reason = "`Server::spread` says what they mean")]
-pub enum Spread {
+#[expect(missing_docs, reason = "`Server::steering` says what they mean")]
+pub enum Steering {
     Peers,
     Packets,
 }
@@ -167,7 +168,7 @@ pub enum Spread {
 #[expect(missing_docs, reason = "`Server::segmentation` says what they mean")]
 pub enum Segmentation {
     Never,
-    Unwatched,
+    Auto,
     Always,
 }
 
@@ -184,8 +185,8 @@ impl Default for Server {
             workers: None,
             min_workers: None,
             affinity: Affinity::None,
-            spread: Spread::Peers,
-            segmentation: Segmentation::Unwatched,
+            steering: Steering::Peers,
+            segmentation: Segmentation::Auto,
             spin: Spin::UpTo(Span(Duration::from_micros(10))),
         }
     }
@@ -202,7 +203,7 @@ pub struct Store {
     /// mysql://USER:PASSWORD@HOST:PORT/DATABASE. If several are given, the first writable one is used. Its contents
     /// are copied to url.
     #[serde(skip_serializing_if = "OneOrMany::is_any")]
-    pub users: OneOrMany<SharedDatabase>,
+    pub shared_users: OneOrMany<SharedDatabase>,
     /// What a 200 to a REGISTER guarantees: write-through (the registration survives a crash), write-behind (it will
     /// survive after a moment) or memory (it ends with the process). Default: write-through, or memory if url is
     /// memory:.
@@ -392,7 +393,7 @@ pub struct Proxy {
     /// 5626: Path with a flow token).
     pub outbound: bool,
     /// Status for requests that are for none of the server's users and match no route: 403, 404 or 603.
-    pub unrouted: u16,
+    pub unrouted_status: u16,
 }
 
 impl Default for Proxy {
@@ -407,7 +408,7 @@ impl Default for Proxy {
             record_route: true,
             stateless: Stateless::Never,
             outbound: false,
-            unrouted: 404,
+            unrouted_status: 404,
         }
     }
 }
@@ -499,7 +500,7 @@ impl Config {
     /// route.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let place = Place::new(text);
-        let config: Self = toml::from_str(text).map_err(|error| place.explain(&error))?;
+        let config: Self = place.read().map_err(|error| place.explain(&error))?;
         match place.place_all(config.validate()) {
             Some(error) => Err(error),
             None => Ok(config),
@@ -577,7 +578,7 @@ impl Config {
     /// Returns the shared databases of users and gateways; empty if the server has its own.
     #[must_use]
     pub fn shared_users(&self) -> Vec<DatabaseUrl> {
-        self.store.users.0.iter().map(|database| database.0.clone()).collect()
+        self.store.shared_users.0.iter().map(|database| database.0.clone()).collect()
     }
 
     /// Returns the databases for call records, of which one is used.

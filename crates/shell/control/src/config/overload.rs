@@ -12,12 +12,12 @@ pub struct Overload {
     pub control: bool,
     /// Whether servers exchange overload feedback (RFC 7339, RFC 7415): the server asks trunks and balancers' targets
     /// for it and follows it, and sends it to every server that asks.
-    pub between_servers: bool,
+    pub feedback: bool,
 }
 
 impl Default for Overload {
     fn default() -> Self {
-        Self { control: true, between_servers: true }
+        Self { control: true, feedback: true }
     }
 }
 

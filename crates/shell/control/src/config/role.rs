@@ -94,7 +94,8 @@ impl Config {
     /// Returns the configuration of a first-stage server, which has no users, registrations or routes of its own.
     fn of_first_stage(&self, name: &str, server: &FirstStage) -> Self {
         let mut config = self.with_role(name, None, server.address);
-        config.store = Store { url: Some(StoreUrl::Memory), mode: Some(Mode::Memory), users: OneOrMany::default() };
+        config.store =
+            Store { url: Some(StoreUrl::Memory), mode: Some(Mode::Memory), shared_users: OneOrMany::default() };
         config.auth = Auth { require: Vec::new(), ..config.auth };
         config.proxy.record_route = true;
         config.proxy.outbound = true;
@@ -127,7 +128,7 @@ impl Config {
             address: member.map(|member| member.address),
             name: cluster.name.clone(),
             replicas: cluster.replicas,
-            promise: cluster.promise,
+            durability: cluster.durability,
         });
         config.balancers.extend(self.balancers_of_clusters(Some(at)));
         config
@@ -203,14 +204,14 @@ impl Config {
             |(name, weight): &&(String, u16)| *weight > 0 && !wanted.iter().any(|(known, _)| known == name);
         if let Some((name, weight)) = running.iter().find(is_missing) {
             return Err(format!(
-                "second_stage: {name} is missing, and has users; leave it there with weight = 0 and was = {weight} until they have \
+                "second_stage: {name} is missing, and has users; leave it there with weight = 0 and previous_weight = {weight} until they have \
                  registered elsewhere (registrar.expires.max)"
             ));
         }
         let moved = |cluster: &&SecondStage| cluster.weight_before() != weight_in(&running, &cluster.name);
         match self.second_stage.iter().find(moved) {
             Some(cluster) => Err(format!(
-                "second_stage: the weight of {} is {} here, and {} is what the server runs with; write was = {} beside it, so that \
+                "second_stage: the weight of {} is {} here, and {} is what the server runs with; write previous_weight = {} beside it, so that \
                  users who move are found until they register again (or, where only this server has missed an earlier change, restart it)",
                 cluster.name,
                 cluster.weight,

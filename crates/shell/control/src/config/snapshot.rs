@@ -15,7 +15,7 @@ use strowger_shard::{Limits, Snapshot};
 pub(crate) use routing::route_target;
 
 use super::values::Listen;
-use super::{Config, KeepAlive, Mode, Nat, Promise, Qop};
+use super::{Config, Durability, KeepAlive, Mode, Nat, Qop};
 use crate::dns::{DnsConfig, Reach};
 use crate::targets::TargetSets;
 
@@ -69,7 +69,7 @@ impl Config {
             clusters: self.clusters(sets),
             siblings: self.role.as_ref().map(|role| role.siblings.clone()).unwrap_or_default(),
             trunks: self.trunks(),
-            unrouted_status: Status::new(self.proxy.unrouted).unwrap_or(Status::NOT_FOUND),
+            unrouted_status: Status::new(self.proxy.unrouted_status).unwrap_or(Status::NOT_FOUND),
             track_calls: !self.is_first_stage(),
             record_calls: self.cdr.file.is_some() || !self.cdr.database.is_any(),
             directory,
@@ -98,7 +98,7 @@ impl Config {
             stateless: proxy.stateless.into(),
             outbound: proxy.outbound,
             only_where_needed: self.is_first_stage(),
-            overload_control: self.overload.between_servers,
+            overload_control: self.overload.feedback,
         }
     }
 
@@ -140,7 +140,7 @@ impl Config {
             flow_timer: registrar.flow_timer.0,
             durability: match self.store_mode() {
                 // The response waits for the engine in every store mode.
-                _ if self.cluster.as_ref().is_some_and(|cluster| cluster.promise() == Promise::Engine) => {
+                _ if self.cluster.as_ref().is_some_and(|cluster| cluster.durability() == Durability::Engine) => {
                     strowger_registrar::Durability::WriteThrough
                 }
                 Mode::WriteThrough => strowger_registrar::Durability::WriteThrough,

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::balancing::{Probe, Probing};
-use super::cluster::Promise;
+use super::cluster::Durability;
 use super::values::{EngineUrl, OneOrMany, TargetSource};
 use super::{Config, Span};
 
@@ -39,7 +39,7 @@ pub struct SecondStage {
     /// Previous weight after a change: users who have not registered since are looked up in their previous cluster.
     /// 0: the cluster is new. Can be removed once registrar.expires.max has passed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub was: Option<u16>,
+    pub previous_weight: Option<u16>,
     /// Engine for sharing registrations, like cluster.store. Default: members forward them to each other.
     #[serde(default, skip_serializing_if = "OneOrMany::is_any")]
     pub store: OneOrMany<EngineUrl>,
@@ -47,9 +47,9 @@ pub struct SecondStage {
     #[serde(default)]
     #[schemars(range(max = 16))]
     pub replicas: u8,
-    /// Like cluster.promise.
+    /// Like cluster.durability.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub promise: Option<Promise>,
+    pub durability: Option<Durability>,
     /// Members of the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<StageMember>,
@@ -92,7 +92,7 @@ impl SecondStage {
     /// Returns the weight before the last change.
     #[must_use]
     pub fn weight_before(&self) -> u16 {
-        self.was.unwrap_or(self.weight)
+        self.previous_weight.unwrap_or(self.weight)
     }
 
     /// Returns the number of the member at this index.

@@ -19,7 +19,7 @@ pub struct Tcp {
     /// Time without a message or keep-alive after which a connection is closed. 0s: never.
     pub idle: Span,
     /// Maximum time from the first to the last byte of a message.
-    pub message_time: Span,
+    pub message_timeout: Span,
     /// Timeout for opening a connection.
     pub connect_timeout: Span,
     /// Time for which sent data may stay unacknowledged before the connection counts as dead.
@@ -32,7 +32,7 @@ impl Default for Tcp {
             connections: 16_384,
             per_source: 256,
             idle: Span::from_secs(3600),
-            message_time: Span::from_secs(30),
+            message_timeout: Span::from_secs(30),
             connect_timeout: Span::from_secs(3),
             user_timeout: Span::from_secs(20),
         }

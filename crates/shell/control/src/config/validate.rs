@@ -28,7 +28,7 @@ const MAX_CONNECTIONS: u32 = 1_000_000;
 /// Limits of the request size that requires TCP. Below them no request fits; above them no datagram is possible.
 const MTU: std::ops::RangeInclusive<u16> = 500..=65_000;
 /// Permitted statuses for requests that match no route.
-const UNROUTED: [u16; 3] = [403, 404, 603];
+const UNROUTED_STATUSES: [u16; 3] = [403, 404, 603];
 /// Maximum number of contacts per address, equal to the maximum number of branches per request.
 const MAX_CONTACTS: u16 = 32;
 
@@ -119,12 +119,12 @@ impl Config {
     }
 
     fn validate_store(&self) -> Result<(), Fault> {
-        count("store.users", self.store.users.0.len(), MAX_DATABASES)?;
+        count("store.shared_users", self.store.shared_users.0.len(), MAX_DATABASES)?;
         count("cdr.database", self.cdr.database.0.len(), MAX_DATABASES)?;
-        if !self.store.users.is_any() && self.store_url() == StoreUrl::Memory {
+        if !self.store.shared_users.is_any() && self.store_url() == StoreUrl::Memory {
             let message = "what the database has is copied to a file, and store.url is memory:; name one there, as \
                            sqlite:data/strowger.db";
-            return Err(Fault::new("store.users", message));
+            return Err(Fault::new("store.shared_users", message));
         }
         match (self.store.mode, self.store_url()) {
             (Some(mode), StoreUrl::Memory) if mode.is_durable() => Err(Fault::new(
@@ -207,9 +207,9 @@ impl Config {
             let message = format!("{} is not from {} to {}; choose one between", proxy.mtu, MTU.start(), MTU.end());
             return Err(Fault::new("proxy.mtu", message));
         }
-        if !UNROUTED.contains(&proxy.unrouted) {
-            let message = format!("{} is not 403, 404 or 603; choose one of them", proxy.unrouted);
-            return Err(Fault::new("proxy.unrouted", message));
+        if !UNROUTED_STATUSES.contains(&proxy.unrouted_status) {
+            let message = format!("{} is not 403, 404 or 603; choose one of them", proxy.unrouted_status);
+            return Err(Fault::new("proxy.unrouted_status", message));
         }
         Ok(())
     }
@@ -223,7 +223,7 @@ impl Config {
             }
         }
         let times = [
-            ("tcp.message_time", tcp.message_time),
+            ("tcp.message_timeout", tcp.message_timeout),
             ("tcp.connect_timeout", tcp.connect_timeout),
             ("tcp.user_timeout", tcp.user_timeout),
         ];

@@ -139,27 +139,27 @@ fn bit(transport: Transport) -> u8 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DnsCounts {
     /// Queries received.
-    pub asked: u64,
+    pub queries: u64,
     /// Queries that joined an equal one in progress.
-    pub shared: u64,
+    pub coalesced: u64,
     /// Queries refused because too many were waiting ([`MAX_QUEUED`], [`MAX_WAITING`]) or the resolver had stopped.
     pub refused: u64,
     /// Lookups that found an answer.
-    pub found: u64,
+    pub answered: u64,
     /// Lookups of names that do not exist or that this server cannot reach.
-    pub missing: u64,
+    pub not_found: u64,
     /// Lookups without an answer in time.
-    pub unanswered: u64,
+    pub timeouts: u64,
 }
 
 #[derive(Debug, Default)]
 struct Counters {
-    asked: AtomicU64,
-    shared: AtomicU64,
+    queries: AtomicU64,
+    coalesced: AtomicU64,
     refused: AtomicU64,
-    found: AtomicU64,
-    missing: AtomicU64,
-    unanswered: AtomicU64,
+    answered: AtomicU64,
+    not_found: AtomicU64,
+    timeouts: AtomicU64,
 }
 
 /// Name servers that the resolver queries.
@@ -217,8 +217,8 @@ impl DnsResolver {
     pub fn ask(&self, question: LocateQuery, reply: Reply) {
         if !question.is_valid_name() {
             // Keeps anything but names out of the queues.
-            self.counters.asked.fetch_add(1, Ordering::Relaxed);
-            self.counters.missing.fetch_add(1, Ordering::Relaxed);
+            self.counters.queries.fetch_add(1, Ordering::Relaxed);
+            self.counters.not_found.fetch_add(1, Ordering::Relaxed);
             return reply(Err(LocateError::NoSuchName), Duration::ZERO);
         }
         self.request(Request { question, reply: LookupReply::Location(reply) });
@@ -237,7 +237,7 @@ impl DnsResolver {
     }
 
     fn request(&self, request: Request) {
-        self.counters.asked.fetch_add(1, Ordering::Relaxed);
+        self.counters.queries.fetch_add(1, Ordering::Relaxed);
         let Some(requests) = &self.requests else { return };
         if let Err(error) = requests.try_send(request) {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
@@ -256,14 +256,14 @@ impl DnsResolver {
     #[must_use]
     pub fn counts(&self) -> DnsCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let Counters { asked, shared, refused, found, missing, unanswered } = &*self.counters;
+        let Counters { queries, coalesced, refused, answered, not_found, timeouts } = &*self.counters;
         DnsCounts {
-            asked: read(asked),
-            shared: read(shared),
+            queries: read(queries),
+            coalesced: read(coalesced),
             refused: read(refused),
-            found: read(found),
-            missing: read(missing),
-            unanswered: read(unanswered),
+            answered: read(answered),
+            not_found: read(not_found),
+            timeouts: read(timeouts),
         }
     }
 }

@@ -101,7 +101,7 @@ impl<R: RecordLookup> ResolverLoop<R> {
         };
         self.waiters += 1;
         if let Some(others) = self.waiting.get_mut(&question) {
-            self.counters.shared.fetch_add(1, Ordering::Relaxed);
+            self.counters.coalesced.fetch_add(1, Ordering::Relaxed);
             others.push(reply);
             return;
         }
@@ -150,9 +150,9 @@ impl<R: RecordLookup> ResolverLoop<R> {
 
 fn count(counters: &Counters, failure: Option<&LocateError>) {
     let counter = match failure {
-        None => &counters.found,
-        Some(LocateError::NoSuchName) => &counters.missing,
-        Some(LocateError::NoAnswer) => &counters.unanswered,
+        None => &counters.answered,
+        Some(LocateError::NoSuchName) => &counters.not_found,
+        Some(LocateError::NoAnswer) => &counters.timeouts,
     };
     counter.fetch_add(1, Ordering::Relaxed);
 }

@@ -188,7 +188,7 @@ fn what_is_too_long_for_a_name_is_not_asked_for() {
     let question = LocateQuery::new(&[b'a'; 60_000], None, None, false);
     resolver.ask(question, Box::new(move |answer, _| *slot.lock().unwrap() = Some(answer)));
     assert_eq!(answer.lock().unwrap().take(), Some(Err(LocateError::NoSuchName)), "at once");
-    assert_eq!((resolver.counts().asked, resolver.counts().missing), (1, 1));
+    assert_eq!((resolver.counts().queries, resolver.counts().not_found), (1, 1));
 }
 
 //= rfc3263#4.1:sips-services

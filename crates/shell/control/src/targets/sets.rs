@@ -131,7 +131,7 @@ impl Balancer {
             policy: self.policy.into(),
             key: self.key().into(),
             candidates: self.candidates.unwrap_or_default().into(),
-            weights: self.work().weights(),
+            weights: self.transaction_cost().weights(),
             slow_start: self.slow_start.0,
             failover_timeout: Some(self.failover_timeout.0),
             tries_down: self.tries_down,

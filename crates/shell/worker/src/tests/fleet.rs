@@ -76,9 +76,9 @@ fn messages_find_their_shards_on_other_workers() {
     }
     // With one socket, one worker receives, and two thirds of the shards are elsewhere.
     let elsewhere = u64::from(shards) * 4 * 2 / 3;
-    let total =
-        running.wait_for(|total| total.worker.taken_over == elsewhere && total.net.sent == u64::from(shards) * 4);
-    assert_eq!((total.worker.handed_over, total.worker.handover_drops), (elsewhere, 0));
+    let total = running
+        .wait_for(|total| total.worker.handover_received == elsewhere && total.net.sent == u64::from(shards) * 4);
+    assert_eq!((total.worker.handover_sent, total.worker.handover_drops), (elsewhere, 0));
     assert_eq!(total.shard.requests, u64::from(shards) * 4);
     let senders = running.fleet.status().workers.iter().filter(|worker| worker.net.sent > 0).count();
     assert_eq!(senders, 3, "each worker answers for its shards");
@@ -137,7 +137,7 @@ fn what_is_no_message_is_dropped_and_counted_and_a_ping_is_answered() {
     assert_eq!(receive(&phone), "\r\n", "the one answer is to the last");
     assert_eq!(ask(&phone, "0-a"), "0-a shard 0 life 0 count 1");
     phone.send(&options("nobody")).expect("loopback takes it");
-    let total = running.wait_for(|total| total.worker.unowned == 1);
+    let total = running.wait_for(|total| total.worker.foreign_responses == 1);
     assert_eq!((total.worker.keep_alives, total.worker.malformed), (3, 2));
 }
 

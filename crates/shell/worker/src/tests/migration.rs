@@ -16,7 +16,7 @@ use super::{
     ask, config, launch, options, phone, receive, snapshot, sockets, sockets_and_listener, spin_for, spin_until,
 };
 use crate::migration::{MigrationPlan, ShardMove};
-use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, Socket, Spread, WorkerOptions};
+use crate::{Fleet, FleetConfig, PacketSteering, SHARDS_PER_WORKER, Socket, WorkerOptions};
 
 /// Far more than rebalancing needs; gathering shards waits for some seconds of low load.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,15 +30,15 @@ struct Running {
 }
 
 /// Starts workers whose shards move only when the test requests it.
-fn start(workers: usize, least: usize, spread: Spread) -> Running {
-    start_at(sockets(workers, 1), least, spread)
+fn start(workers: usize, least: usize, steering: PacketSteering) -> Running {
+    start_at(sockets(workers, 1), least, steering)
 }
 
 /// Does the same on the given sockets of each worker.
-fn start_at(sockets: Vec<Vec<Socket>>, least: usize, spread: Spread) -> Running {
+fn start_at(sockets: Vec<Vec<Socket>>, least: usize, steering: PacketSteering) -> Running {
     start_with(
         sockets,
-        WorkerOptions { min_workers: least, spread, is_rebalancing_off: true, ..WorkerOptions::default() },
+        WorkerOptions { min_workers: least, steering, is_rebalancing_off: true, ..WorkerOptions::default() },
     )
 }
 
@@ -80,7 +80,7 @@ impl Running {
 
 #[test]
 fn a_shard_takes_its_state_and_its_timers_along() {
-    let mut running = start(3, 1, Spread::Peers);
+    let mut running = start(3, 1, PacketSteering::Peers);
     let phone = phone(running.address);
     assert_eq!(ask(&phone, "7-hello"), "7-hello shard 7 life 0 count 1");
     assert_eq!(ask(&phone, "7-timer"), "7-timer shard 7 life 0 count 2");
@@ -98,7 +98,7 @@ fn a_shard_takes_its_state_and_its_timers_along() {
 
 #[test]
 fn a_shard_that_moved_has_the_newest_snapshot_and_keeps_a_fleet_from_being_idle() {
-    let mut running = start(2, 1, Spread::Peers);
+    let mut running = start(2, 1, PacketSteering::Peers);
     let phone = phone(running.address);
     ask(&phone, "5-begin");
     running.carry([(5, 1)]);
@@ -114,7 +114,7 @@ fn a_shard_that_moved_has_the_newest_snapshot_and_keeps_a_fleet_from_being_idle(
 
 #[test]
 fn what_must_be_told_to_a_shard_follows_it() {
-    let mut running = start(2, 1, Spread::Peers);
+    let mut running = start(2, 1, PacketSteering::Peers);
     let phone = phone(running.address);
     ask(&phone, "0-watch");
     running.carry([(0, 1)]);
@@ -126,12 +126,12 @@ fn what_must_be_told_to_a_shard_follows_it() {
     assert_eq!(receive(&phone), "unregister bob@example.com all");
     running.fleet.unregister(b"bob@example.com", Some(b"sip:b@192.0.2.1"));
     assert_eq!(receive(&phone), "unregister bob@example.com sip:b@192.0.2.1");
-    spin_until(|| running.fleet.status().total.worker.passed_on == 3);
+    spin_until(|| running.fleet.status().total.worker.forwarded_after_rebalance == 3);
 }
 
 #[test]
 fn a_shard_that_cannot_even_be_counted_is_replaced() {
-    let mut running = start(2, 1, Spread::Peers);
+    let mut running = start(2, 1, PacketSteering::Peers);
     let phone = phone(running.address);
     assert_eq!(ask(&phone, "7-countbug"), "7-countbug shard 7 life 0 count 1");
     running.carry([(7, 1)]);
@@ -142,7 +142,7 @@ fn a_shard_that_cannot_even_be_counted_is_replaced() {
 
 #[test]
 fn each_shard_hears_once_that_a_connection_is_closed_wherever_it_is_by_then() {
-    let mut running = start_at(sockets_and_listener(3), 1, Spread::Peers);
+    let mut running = start_at(sockets_and_listener(3), 1, PacketSteering::Peers);
     let connections = running.snapshot.listeners.iter().last().map(|listener| listener.address).expect("two listeners");
     let watchers: Vec<_> = (0..4).map(|shard| (shard, phone(running.address))).collect();
     for (shard, watcher) in &watchers {
@@ -174,7 +174,7 @@ fn each_shard_hears_once_that_a_connection_is_closed_wherever_it_is_by_then() {
 /// Sends numbered messages to one shard after another while shards migrate back and forth. Each shard must receive
 /// all its messages in order.
 fn carry_under_fire(workers: usize, wanted: &[Vec<(usize, usize)>]) {
-    let mut running = start(workers, 1, Spread::Peers);
+    let mut running = start(workers, 1, PacketSteering::Peers);
     let phone = phone(running.address);
     let is_over = Arc::new(AtomicBool::new(false));
     let gunner = thread::spawn({

@@ -102,7 +102,7 @@ fn of_connections_with_far_too_much_new_work_some_are_not_read_and_what_waits_in
         streams(&mut alone).list(slot);
     }
     read_twice(&mut alone, now);
-    let left = streams(&mut alone).counters.left_unread;
+    let left = streams(&mut alone).counters.overload_pauses;
     assert!((ALL / 2..ALL).contains(&left), "{left}");
     let read = 2 * (ALL - left);
     assert_eq!(streams(&mut alone).counters.messages_in, read);
@@ -135,7 +135,7 @@ fn calls_to_an_emergency_service_are_read_on_every_connection() {
     }
     alone.worker.ingress.read_streams(Timestamp::from_millis(1));
     let counters = streams(&mut alone).counters;
-    assert_eq!((counters.messages_in, counters.left_unread), (40, 0));
+    assert_eq!((counters.messages_in, counters.overload_pauses), (40, 0));
 }
 
 #[test]

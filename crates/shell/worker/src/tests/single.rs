@@ -274,7 +274,7 @@ fn a_neighbour_that_does_not_keep_up_costs_its_own_messages_only() {
         status = alone.contact.status.read(Timestamp::ZERO);
         status.net.received == 20
     });
-    assert_eq!((status.worker.handed_over, status.worker.handover_drops), (4, 6));
+    assert_eq!((status.worker.handover_sent, status.worker.handover_drops), (4, 6));
     assert_eq!((status.shard.requests, status.net.sent), (10, 10), "its own messages were all answered");
     let waiting: Vec<_> = std::iter::from_fn(|| alone.to_second.poll()).collect();
     let expected: Vec<_> = (0..4).map(|number| options(&format!("1-{number}"))).collect();
@@ -381,8 +381,8 @@ fn what_is_held_for_a_shard_on_its_way_is_bounded_in_bytes() {
     for _ in 0..MAX_HELD_BYTES / 65_536 {
         tell(desk, 65_536);
     }
-    assert_eq!((desk.io.counters.held, desk.io.counters.handover_drops), (128, 0));
+    assert_eq!((desk.io.counters.held_for_rebalance, desk.io.counters.handover_drops), (128, 0));
     assert!(!desk.has_room(), "connections are not read for it");
     tell(desk, 1);
-    assert_eq!((desk.io.counters.held, desk.io.counters.handover_drops), (128, 1));
+    assert_eq!((desk.io.counters.held_for_rebalance, desk.io.counters.handover_drops), (128, 1));
 }

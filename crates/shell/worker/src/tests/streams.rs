@@ -180,8 +180,9 @@ fn after_a_refusal_what_still_comes_is_read_and_forgotten() {
 
 #[test]
 fn a_message_must_end_in_time_and_a_connection_must_say_something() {
-    let message_time = Duration::from_millis(150);
-    let running = start(1, StreamLimits { message_time, idle: Duration::from_millis(600), ..StreamLimits::default() });
+    let message_timeout = Duration::from_millis(150);
+    let running =
+        start(1, StreamLimits { message_timeout, idle: Duration::from_millis(600), ..StreamLimits::default() });
     let (mut slow, mut silent) = (running.line(), running.line());
     slow.write_all(&options("0-whole")).expect("loopback takes it");
     slow.write_all(b"OPTIONS sip:").expect("loopback takes it");

@@ -262,7 +262,7 @@ fn failure(plan: &Plan) -> String {
         }
         Replication::Copies | Replication::None => (
             "passed on to the others",
-            " That is with cluster.promise = \"disk\"; with \"engine\", the default, a 200 leaves only when the engine has the registration.",
+            " That is with cluster.durability = \"disk\"; with \"engine\", the default, a 200 leaves only when the engine has the registration.",
         ),
         Replication::Store => ("written to the other databases", ""),
     };

@@ -436,7 +436,7 @@ fn unprepared(plan: &Plan, phase: usize, progress: &Progress) -> Option<String> 
     // A remedy may be a question.
     let stop = if why.ends_with('?') { "" } else { "." };
     Some(format!(
-        "{failed} of {} could not be prepared ({}), most because of: {why}{stop} If no registration is needed, use --callee there",
+        "{failed} of {} could not be prepared ({}), most because of: {why}{stop} If no registration is needed, use --callee remote",
         counted(meter.began.sent, "user"),
         what.name,
     ))

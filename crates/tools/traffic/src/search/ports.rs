@@ -33,7 +33,7 @@ pub fn comes_at(plan: &Plan, rate: f64) -> Result<(), String> {
         match &phase.load {
             Load::Activities(_) => {
                 return Err(
-                    "this workload is of users and has no rate; strowger load search --over users finds their number"
+                    "this workload is of users and has no rate; strowger load search --vary users finds their number"
                         .to_owned(),
                 );
             }

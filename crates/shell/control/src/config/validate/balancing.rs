@@ -128,8 +128,8 @@ fn validate_policy(balancer: &Balancer, key: &dyn Fn(&str) -> String) -> Result<
     if balancer.key.is_some() && !policy.is_by_key() {
         return useless("key", "hash, fnv, bernstein, sha1, openser and range do");
     }
-    if balancer.work.is_some() && policy != Policy::LeastWork {
-        return useless("work", "least-work does");
+    if balancer.transaction_cost.is_some() && policy != Policy::LeastWork {
+        return useless("transaction_cost", "least-work does");
     }
     if balancer.candidates.is_some() && !policy.is_by_load() {
         return useless("candidates", "least-calls, least-transactions, least-work and response-time do");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::count;
 use crate::config::error::Fault;
-use crate::config::{Cluster, Config, Promise};
+use crate::config::{Cluster, Config, Durability};
 
 const MAX_ENGINES: usize = 16;
 /// Maximum number of peers. Each one adds a message per REGISTER for every member.
@@ -44,10 +44,9 @@ impl Config {
             );
             return Err(Fault::new("registrar.expires.max", message));
         }
-        if cluster.promise == Some(Promise::Disk) && cluster.peers.is_empty() && !self.store_mode().is_durable() {
-            let message =
-                "disk promises what store.mode does, and that is memory; write promise = \"engine\", or another mode";
-            return Err(Fault::new("cluster.promise", message));
+        if cluster.durability == Some(Durability::Disk) && cluster.peers.is_empty() && !self.store_mode().is_durable() {
+            let message = "disk guarantees what store.mode does, and that is memory; write durability = \"engine\", or another mode";
+            return Err(Fault::new("cluster.durability", message));
         }
         Ok(())
     }
@@ -77,9 +76,9 @@ fn validate_peers(cluster: &Cluster) -> Result<(), Fault> {
     if !cluster.store.0.is_empty() {
         return Err(Fault::new("cluster.peers", "there is cluster.store too; remove one of the two"));
     }
-    if cluster.promise == Some(Promise::Engine) {
+    if cluster.durability == Some(Durability::Engine) {
         return Err(Fault::new(
-            "cluster.promise",
+            "cluster.durability",
             "there is no engine with cluster.peers; remove it, or write \"disk\"",
         ));
     }
