@@ -20,6 +20,7 @@ pub mod proxy;
 pub mod quiet;
 pub mod quota;
 pub mod register;
+pub mod runner;
 pub mod saved_results;
 pub mod server;
 pub mod tables;

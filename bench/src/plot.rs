@@ -1,9 +1,11 @@
 //! Common parts of the benchmark plots: size, fonts, colours, and lines over time.
 
 use std::error::Error;
+use std::ops::Range;
 use std::path::Path;
 
 use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -88,6 +90,43 @@ where
     Ok(y + 24)
 }
 
+/// The area of a plot within its axes.
+pub type Plane<'a, B> = ChartContext<'a, B, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// Draws the axes and the horizontal grid lines, `below` pixels from the upper edge. Without `across`, which formats the
+/// labels of the horizontal axis, there is none, as under bars.
+///
+/// # Errors
+/// If the file cannot be written.
+pub fn draw_axes<'a, B: DrawingBackend + 'a>(
+    root: &'a DrawingArea<B, Shift>,
+    below: i32,
+    (x, y): (Range<f64>, Range<f64>),
+    across: Option<&dyn Fn(f64) -> String>,
+    up: &dyn Fn(f64) -> String,
+) -> Result<Plane<'a, B>, Box<dyn Error>>
+where
+    B::ErrorType: 'static,
+{
+    let mut chart = ChartBuilder::on(root)
+        .margin_top(below)
+        .margin_right(20)
+        .set_label_area_size(LabelAreaPosition::Left, 70)
+        .set_label_area_size(LabelAreaPosition::Bottom, if across.is_some() { 44 } else { 34 })
+        .build_cartesian_2d(x, y)?;
+    let up = |value: &f64| up(*value);
+    let across_label = |value: &f64| across.map_or_else(String::new, |across| across(*value));
+    let mut mesh = chart.configure_mesh();
+    mesh.disable_x_mesh().light_line_style(TRANSPARENT).bold_line_style(GRID).axis_style(GRID);
+    mesh.y_labels(6).y_label_formatter(&up);
+    match across {
+        Some(_) => mesh.x_labels(10).label_style(font(13)).x_label_formatter(&across_label),
+        None => mesh.disable_x_axis().y_label_style(font(13)),
+    };
+    mesh.draw()?;
+    Ok(chart)
+}
+
 /// Draws a line plot.
 ///
 /// # Errors
@@ -101,24 +140,8 @@ pub fn draw_lines(file: &Path, of: &Lines<'_>) -> Drawn {
     let highest = points().fold(1e-9, |y, point| f64::max(y, point.1));
     let low = if of.is_log { points().fold(highest, |y, point| f64::min(y, point.1)) } else { 0.0 };
     let range = if of.is_log { at(low / 2.0)..at(highest * 2.0) } else { 0.0..highest * 1.1 };
-    let mut chart = ChartBuilder::on(&root)
-        .margin_top(below)
-        .margin_right(20)
-        .set_label_area_size(LabelAreaPosition::Left, 70)
-        .set_label_area_size(LabelAreaPosition::Bottom, 44)
-        .build_cartesian_2d(0.0..last, range)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(GRID)
-        .axis_style(GRID)
-        .y_labels(6)
-        .x_labels(10)
-        .label_style(font(13))
-        .y_label_formatter(&|value| (of.up)(if of.is_log { 10_f64.powf(*value) } else { *value }))
-        .x_label_formatter(&|value| (of.across)(*value))
-        .draw()?;
+    let up = |value: f64| (of.up)(if of.is_log { 10_f64.powf(value) } else { value });
+    let mut chart = draw_axes(&root, below, (0.0..last, range), Some(of.across), &up)?;
     for line in of.lines {
         let points = line.points.iter().map(|(x, y)| (*x, at(*y)));
         chart.draw_series(LineSeries::new(points, line.colour.stroke_width(2)))?;

@@ -1,7 +1,9 @@
 //! The programs that a benchmark runs, and their output.
 
+use std::fmt::Display;
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -14,6 +16,21 @@ use std::thread;
 pub fn strowger(named: Option<&PathBuf>) -> PathBuf {
     let named = named.cloned().or_else(|| std::env::var_os("STROWGER_BIN").map(PathBuf::from));
     std::path::absolute(named.unwrap_or_else(|| beside("strowger"))).expect("there is a current folder")
+}
+
+/// Does the same as [`strowger`], for a binary that must exist.
+///
+/// # Errors
+/// If there is no such file.
+///
+/// # Panics
+/// As [`strowger`].
+pub fn existing_strowger(named: Option<&PathBuf>) -> Result<PathBuf, String> {
+    let binary = strowger(named);
+    if !binary.is_file() {
+        return Err(format!("there is no {}: cargo build --release -p strowger", binary.display()));
+    }
+    Ok(binary)
 }
 
 /// Returns the path of a program beside this one.
@@ -50,6 +67,27 @@ pub fn kamailio_version() -> String {
     let version = Command::new("dpkg-query").args(["-W", "-f", "${Version}", "kamailio"]).output();
     let version = version.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
     format!("{}, Debian's {version}", line.trim())
+}
+
+/// Runs `strowger load` over UDP against a server, with `outstanding` calls at a time until it has made `calls`.
+///
+/// # Errors
+/// If the load does not start or fails.
+pub fn load(
+    binary: &Path,
+    server: SocketAddr,
+    workload: &[&str],
+    outstanding: &str,
+    calls: impl Display,
+) -> Result<(), String> {
+    let mut load = Command::new(binary);
+    load.args(["load", "run", "--to", &format!("udp:{server}"), "--quiet", "--no-watch", "--no-retransmissions"]);
+    load.args(workload).args(["--outstanding", outstanding, "-m", &calls.to_string()]);
+    let output = load.stdin(Stdio::null()).output().map_err(|error| format!("{load:?}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("the load failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
+    }
+    Ok(())
 }
 
 /// Lines that a program has written so far.

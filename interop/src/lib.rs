@@ -24,6 +24,7 @@ mod keepalived;
 mod linphone;
 mod load;
 mod machine;
+mod md5;
 mod namespace;
 mod phone;
 mod ports;
@@ -47,6 +48,7 @@ pub use keepalived::{Contender, Keepalived};
 pub use linphone::Linphone;
 pub use load::{Answerer, Load, Report};
 pub use machine::{Lan, Machine};
+pub use md5::md5;
 pub use namespace::{Namespace, Nat};
 pub use phone::{Event, Phone};
 pub use ports::{free_port, free_port_pair};
@@ -66,7 +68,12 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Calls `done` repeatedly until it returns `Some` or `patience` is over.
 ///
 /// Other programs do not notify the test when they become ready, so their state has to be polled.
-pub fn poll<T>(patience: Duration, mut done: impl FnMut() -> Option<T>) -> Option<T> {
+pub fn poll<T>(patience: Duration, done: impl FnMut() -> Option<T>) -> Option<T> {
+    poll_every(Duration::from_millis(10), patience, done)
+}
+
+/// Does the same with other pauses, for a check that costs much.
+pub fn poll_every<T>(pause: Duration, patience: Duration, mut done: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + patience;
     loop {
         if let Some(answer) = done() {
@@ -75,6 +82,15 @@ pub fn poll<T>(patience: Duration, mut done: impl FnMut() -> Option<T>) -> Optio
         if Instant::now() >= deadline {
             return None;
         }
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(pause);
     }
+}
+
+/// Waits until `is_so`.
+///
+/// # Panics
+/// When that takes longer than [`PATIENCE`].
+#[track_caller]
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not in time: {what}");
 }

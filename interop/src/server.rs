@@ -386,6 +386,18 @@ impl Server {
         );
     }
 
+    /// Waits until none of its targets has a call or other work in progress.
+    ///
+    /// # Panics
+    /// When something is left.
+    pub fn wait_until_at_rest(&self) {
+        let counts = ["calls", "transactions", "work"];
+        let is_idle = |target: &Value| counts.iter().all(|count| target[count].as_f64() == Some(0.0));
+        // A transaction whose last message went elsewhere ends with its timers (RFC 3261 §17: 32 s).
+        let rest = poll(Duration::from_secs(40), || self.targets().iter().all(is_idle).then_some(()));
+        assert!(rest.is_some(), "something is left: {:#?}", self.targets());
+    }
+
     /// Stops the server (SIGSTOP) for this time, like a paused machine.
     pub fn pause(&self, time: Duration) {
         self.process.signal("STOP");

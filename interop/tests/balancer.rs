@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use strowger_interop::{
     AnswerBehavior, Answerer, Callee, Caller, Config, Kamailio, Load, Namespace, PATIENCE, Program, Server, Sipp,
-    Stage, free_port, poll, wire,
+    Stage, free_port, poll, wait_until, wire,
 };
 
 /// Upper limit for a call that waits for nothing. It takes a few milliseconds, but a busy machine is not a bug.
@@ -35,7 +35,7 @@ fn who_is_gone_moves_its_own_calls_only() {
 
     let (gone, silent) = (3, AnswerBehavior { is_silent: true, ..AnswerBehavior::default() });
     callees[gone].behave(silent);
-    until("it is out of service", || state(&server, &callees[gone].uri()) == "down");
+    wait_until("it is out of service", || state(&server, &callees[gone].uri()) == "down");
     let away = places(&mut caller, &calls, &callees);
     for (call, &home) in &homes {
         let now = away[call];
@@ -45,9 +45,9 @@ fn who_is_gone_moves_its_own_calls_only() {
     assert!(heirs.len() >= 4, "its calls are shared out: {heirs:?}");
 
     callees[gone].behave(AnswerBehavior::default());
-    until("it is in service", || state(&server, &callees[gone].uri()) == "up");
+    wait_until("it is in service", || state(&server, &callees[gone].uri()) == "up");
     assert_eq!(places(&mut caller, &calls, &callees), homes);
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 /// Calls in progress at the target are hung up when it continues.
@@ -83,10 +83,10 @@ fn one_of_eight(
     let mut instants = vec![instant_after(Duration::from_secs(4))];
     lose(&mut targets[LOST]);
     instants.push(instant_after(Duration::ZERO));
-    until("it is out of service", || state(&server, &uris[LOST]) == "down");
+    wait_until("it is out of service", || state(&server, &uris[LOST]) == "down");
     instants.push(instant_after(Duration::from_secs(3)));
     bring_back(&mut targets[LOST]);
-    until("it is back", || state(&server, &uris[LOST]) != "down");
+    wait_until("it is back", || state(&server, &uris[LOST]) != "down");
     for pause in [0, 2, 3, 3] {
         instants.push(instant_after(Duration::from_secs(pause)));
     }
@@ -97,7 +97,7 @@ fn one_of_eight(
     assert_eq!((sent > 1000, answered), (true, sent), "every INVITE is answered with 200:\n{}", report.text());
     assert!(longest <= CAUGHT, "{longest:?}");
     assert!(sent - report.count("carried") <= may_be_lost, "{}", report.text());
-    at_rest(&server);
+    server.wait_until_at_rest();
 
     let calls: Vec<_> = server.records().iter().map(Record::new).collect();
     let [left, away, back, begun, half, whole, end] = &instants[..] else { unreachable!("seven instants") };
@@ -129,6 +129,10 @@ fn one_of_eight(
 /// Responses that arrived during the stop are read before a target counts as unresponsive.
 #[test]
 fn balancer_that_stood_still_takes_nobody_for_dead() {
+    /// Time until calls are pending at any moment. The load reports nothing before its end.
+    const FILLING: Duration = Duration::from_secs(2);
+    /// Longer than the silence after which a balancer considers a target dead.
+    const STANDSTILL: Duration = Duration::from_secs(3);
     // A long service time, so that some calls are pending at any moment.
     let slow = "--service-time 150ms --servers 100";
     let targets: Vec<_> = (21..=24).map(|number| Answerer::start("udp", place(number), slow)).collect();
@@ -137,12 +141,12 @@ fn balancer_that_stood_still_takes_nobody_for_dead() {
     let to = server.address();
     let words = format!("--to udp:{to} --callee remote --domain pool.test --rate 100 --time 8s --drain 40s --seed 2");
     let load = Load::start(&words);
-    std::thread::sleep(Duration::from_secs(2));
-    server.pause(Duration::from_secs(3));
+    std::thread::sleep(FILLING);
+    server.pause(STANDSTILL);
     let report = load.finish(Duration::from_secs(60));
     assert_eq!(report.count("carried"), report.count("sent"), "{}", report.text());
     assert!(!server.log().contains("does not answer"), "{}", server.log());
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 /// Each target knows only its own calls and refuses requests of others: re-INVITEs, UPDATEs, INFOs, refreshes and
@@ -184,7 +188,7 @@ fn one_way(transport: &'static str, network: Option<&Namespace>) {
     let load = Load::start_in(network, &words);
     let report = load.finish(Duration::from_secs(80));
     assert_eq!((report.count("sent"), report.count("carried")), (160, 160), "{}", report.text());
-    at_rest(&server);
+    server.wait_until_at_rest();
     for target in targets {
         let (address, report) = (target.address(), target.end());
         assert!(report.callee("answered") > 10, "{address}: {}", report.text());
@@ -212,7 +216,7 @@ fn whole_dialogs_between_others() {
         for target in &targets {
             assert!(target.messages().contains("REFER"), "each has had calls");
         }
-        at_rest(&server);
+        server.wait_until_at_rest();
     }
 }
 
@@ -262,7 +266,7 @@ fn early_dialogs_stay_with_their_target() {
         assert!(caller.call(call).replies.iter().all(|(_, status)| *status == 200), "{:?}", caller.call(call).replies);
     }
     assert!(callees.iter().all(|callee| callee.strays().is_empty() && callee.calls().len() == 3), "{callees:?}");
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 /// A CANCEL goes to the target of its INVITE.
@@ -285,7 +289,7 @@ fn given_up_calls_are_counted_no_more() {
         assert_eq!(caller.call(call).answer.map(|(status, _)| status), Some(487));
     }
     assert!(callees.iter().all(|callee| callee.strays().is_empty()), "{callees:?}");
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 /// RFC 4028: neither a BYE nor a refresh is sent. The interval is shorter than the minimum for phones. The server
@@ -306,16 +310,16 @@ fn session_that_is_refreshed_no_more_is_counted_no_more() {
     callees.iter().for_each(|callee| callee.behave(AnswerBehavior::default()));
     caller.begin("untimed");
     caller.settle(PATIENCE);
-    until("all are counted", || sum(&server, "calls") == 7);
+    wait_until("all are counted", || sum(&server, "calls") == 7);
     caller.run(Duration::from_secs(33));
-    until("one is left", || sum(&server, "calls") == 1);
+    wait_until("one is left", || sum(&server, "calls") == 1);
     // A late BYE is answered and changes no count.
     caller.request(&timed_calls[0], "BYE", None);
     caller.settle(PATIENCE);
     assert_eq!((sum(&server, "calls"), &caller.call(&timed_calls[0]).replies), (1, &vec![("BYE".to_owned(), 200)]));
     caller.request("untimed", "BYE", None);
     caller.settle(PATIENCE);
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 #[test]
@@ -326,14 +330,14 @@ fn nobody_alive_is_503_at_once() {
     caller.make(&names("alive", 4), PATIENCE);
     let uris = uris(&callees);
     drop(callees);
-    until("both are out of service", || uris.iter().all(|uri| state(&server, uri) == "down"));
+    wait_until("both are out of service", || uris.iter().all(|uri| state(&server, uri) == "down"));
     for call in names("dead", 3) {
         let answer = refused(&mut caller, &call);
         assert!(answer.0 == 503 && answer.1 < AT_ONCE, "{answer:?}");
         let pause = wire::value(&caller.call(&call).response, "Retry-After").parse::<u32>();
         assert!(pause.is_ok_and(|pause_s| (1..=60).contains(&pause_s)), "{}", caller.call(&call).response);
     }
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 /// Without probes the calls themselves detect the failure. The first ones get an ICMP error at once.
@@ -351,7 +355,7 @@ fn nobody_alive_is_503_without_probes_too() {
             caller.call(&call).response
         );
     }
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 #[test]
@@ -380,7 +384,7 @@ fn target_that_says_when_to_come_back_is_left_alone_until_then() {
     assert!(again - refused >= PAUSE, "it was asked again after {:?}", again - refused);
     assert!(again - refused < 2 * PAUSE, "it was left alone for {:?}", again - refused);
     assert_eq!(places(&mut caller, &calls, &callees), homes);
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 #[test]
@@ -408,7 +412,7 @@ fn drained_target_keeps_its_calls_and_gets_no_other() {
         caller.settle(PATIENCE);
         assert!(caller.call(&seen.call_id).replies.iter().all(|(_, status)| *status == 200));
     }
-    until("it is empty", || count(&server, &drained, "calls") == 0);
+    wait_until("it is empty", || count(&server, &drained, "calls") == 0);
     server.control(&["undrain", &drained]);
     begin(&mut caller, "after", 4);
     assert_eq!(taken(), [4, 6, 4], "who is back has the fewest calls");
@@ -428,7 +432,7 @@ fn reload_loses_no_count() {
     let text = fs::read_to_string(server.file()).expect("there is a configuration");
     fs::write(server.file(), text.replace(&format!("{:?}", &all[..2]), &format!("{:?}", &all[1..]))).expect("written");
     server.control(&["reload"]);
-    until("the new one is there", || server.targets().iter().any(|target| target["uri"] == all[2].as_str()));
+    wait_until("the new one is there", || server.targets().iter().any(|target| target["uri"] == all[2].as_str()));
     assert_eq!((count(&server, &all[1], "calls"), count(&server, &all[2], "calls")), (2, 0));
     calls[4..].iter().for_each(|call| {
         caller.begin(call);
@@ -439,7 +443,7 @@ fn reload_loses_no_count() {
     caller.settle(PATIENCE);
     assert!(calls.iter().all(|call| caller.call(call).replies == [("BYE".to_owned(), 200)]));
     assert!(callees.iter().all(|callee| callee.strays().is_empty()), "{callees:?}");
-    at_rest(&server);
+    server.wait_until_at_rest();
 }
 
 /// Kamailio and the server read the same file, and agree on the targets and on their state.
@@ -557,20 +561,7 @@ fn sum(server: &Server, count: &str) -> u64 {
     server.targets().iter().map(of).sum()
 }
 
-/// Waits until nothing is counted as in progress.
-fn at_rest(server: &Server) {
-    // A transaction whose target has died ends when its timers fire (RFC 3261 §17: 32 s).
-    let is_idle =
-        |target: &Value| ["calls", "transactions", "work"].iter().all(|count| target[count].as_f64() == Some(0.0));
-    let rest = poll(Duration::from_secs(40), || server.targets().iter().all(is_idle).then_some(()));
-    assert!(rest.is_some(), "something is left: {:#?}", server.targets());
-}
-
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not so: {what}");
-}
-
-/// Like [`until`], while the caller keeps running.
+/// Like [`wait_until`], while the caller keeps running.
 fn caller_until(caller: &mut Caller, what: &str, is_so: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use strowger_interop::bind9::Bind9;
 use strowger_interop::{
-    Callee, Caller, Config, PATIENCE, Registrant, Resolver, Server, Watch, ZoneUpdater, free_port, poll,
+    Callee, Caller, Config, PATIENCE, Registrant, Resolver, Server, Watch, ZoneUpdater, free_port, wait_until,
 };
 use strowger_watch::Kind;
 
@@ -51,10 +51,10 @@ impl Site {
         let members = [member(1), member(2)];
         let callee = Callee::start((Ipv4Addr::LOCALHOST, free_port()).into());
         let site = Site { members, callee };
-        until("both serve", || site.members.iter().all(|member| member.status()["cluster"]["warm"] == true));
+        wait_until("both serve", || site.members.iter().all(|member| member.status()["cluster"]["warm"] == true));
         let mut phone = Registrant::new("you").called_at("pool.test", site.callee.address());
         assert_eq!(phone.register(site.members[0].address(), 600, PATIENCE), Some(200));
-        until("both know the phone", || site.members.iter().all(|member| member.registrations() == 1));
+        wait_until("both know the phone", || site.members.iter().all(|member| member.registrations() == 1));
         site
     }
 
@@ -79,10 +79,6 @@ impl Site {
         let records: String = self.members.iter().enumerate().map(record).collect();
         format!("@ IN NAPTR 10 50 \"s\" \"SIP+D2U\" \"\" _sip._udp\n{records}")
     }
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not in time: {what}");
 }
 
 /// A client that makes one call after another, each to the server that DNS names at that time.
@@ -166,7 +162,7 @@ fn client_that_keeps_to_the_ttl_leaves_a_dead_server_and_comes_back() {
     let ttl = Duration::from_secs(ttl_s);
     let keys = format!("ttl = \"{ttl_s}s\"\n{PROBE}");
     let mut watch = Watch::start(&zone, &keys, &site.records());
-    until("the zone names both, and their addresses", || {
+    wait_until("the zone names both, and their addresses", || {
         let addresses = ["s1.example.com", "s2.example.com"].map(|host| updates.records(host, Kind::A).len());
         updates.records(SERVICE, Kind::Srv).len() == 2 && addresses == [1, 1]
     });
@@ -190,7 +186,7 @@ fn client_that_keeps_to_the_ttl_leaves_a_dead_server_and_comes_back() {
         let changed = std::thread::scope(|scope| {
             let look = || {
                 let updates = ZoneUpdater::of(&zone);
-                until("the zone has changed", || updates.records(SERVICE, Kind::Srv).len() == 1);
+                wait_until("the zone has changed", || updates.records(SERVICE, Kind::Srv).len() == 1);
                 killed.elapsed()
             };
             let looking = scope.spawn(look);
@@ -221,7 +217,7 @@ fn client_that_keeps_to_the_ttl_leaves_a_dead_server_and_comes_back() {
     );
     // The last server is never removed from the zone.
     site.members[0].kill();
-    until("the zone has changed", || updates.records(SERVICE, Kind::Srv).len() == 1);
+    wait_until("the zone has changed", || updates.records(SERVICE, Kind::Srv).len() == 1);
     site.members[1].kill();
     watch.wait_for("last-kept", 1);
     assert_eq!(updates.records(SERVICE, Kind::Srv), [format!("1 1 {} s2.example.com", second.port())]);
@@ -245,7 +241,7 @@ fn watch_goes_on_when_the_name_server_was_away_and_says_so_once() {
     watch.wait_for("silent", 1);
     zone.start_again();
     watch.wait_for("answers", 1);
-    until("the zone says what it should", || {
+    wait_until("the zone says what it should", || {
         let addresses = updates.records("s1.example.com", Kind::A);
         updates.records(SERVICE, Kind::Srv) == [format!("0 1 {alive} s1.example.com")] && addresses == ["127.0.0.1"]
     });
@@ -300,7 +296,7 @@ fn proxy_tries_the_next_server_of_the_zone_itself() {
         println!("by {name}: silent: {:.1?}, then {:.1?}; killed: {killed:.1?}", silent[0], silent[1]);
         assert!(silent[0] < 2 * GOAL + BUSY && silent[1] < BUSY && killed < BUSY, "{silent:?} {killed:?}");
         site.members[0].restart();
-        until("it serves again", || site.members[0].status()["cluster"]["warm"] == true);
+        wait_until("it serves again", || site.members[0].status()["cluster"]["warm"] == true);
     }
 }
 

@@ -5,17 +5,13 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use strowger_interop::bind9::Bind9;
-use strowger_interop::{Answerer, Config, Load, PATIENCE, Server, ZoneUpdater, free_port, poll};
+use strowger_interop::{Answerer, Config, Load, Server, ZoneUpdater, free_port, wait_until};
 
 const HOST: &str = "sip.example.com";
 const TTL_S: u32 = 1;
 
 fn pod(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(127, 0, 10, number)
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not in time: {what}");
 }
 
 /// Returns the URIs of the targets that get calls.
@@ -49,18 +45,18 @@ fn pods_come_and_go_and_no_call_fails() {
          --set hold=uniform(min=0s,max=1s)",
         server.address()
     ));
-    until("calls run", || server.targets().iter().any(|target| target["calls"] != 0));
+    wait_until("calls run", || server.targets().iter().any(|target| target["calls"] != 0));
     updates.set_addresses(HOST, TTL_S, &[pod(1), pod(2), pod(3)]);
-    until("the third has calls", || {
+    wait_until("the third has calls", || {
         server.targets().iter().any(|target| target["uri"] == uri(3).as_str() && target["calls"] != 0)
     });
     // A terminating pod is removed first. Its calls continue until their parties hang up.
     updates.set_addresses(HOST, TTL_S, &[pod(2), pod(3)]);
-    until("the first is no target any more", || targets(&server) == [uri(2), uri(3)]);
-    until("its calls have ended", || server.targets().iter().all(|target| target["uri"] != uri(1).as_str()));
+    wait_until("the first is no target any more", || targets(&server) == [uri(2), uri(3)]);
+    wait_until("its calls have ended", || server.targets().iter().all(|target| target["uri"] != uri(1).as_str()));
     let gone = pods[0].take().expect("it runs").end();
     updates.set_addresses(HOST, TTL_S, &[pod(2)]);
-    until("the third is no target any more", || targets(&server) == [uri(2)]);
+    wait_until("the third is no target any more", || targets(&server) == [uri(2)]);
     let report = load.finish(Duration::from_secs(60));
     let (sent, carried) = (report.count("sent"), report.count("carried"));
     assert!(sent > 300 && carried == sent, "{}", report.text());
@@ -74,6 +70,6 @@ fn pods_come_and_go_and_no_call_fails() {
 
     // The known addresses stay in use when DNS returns an empty answer.
     updates.set_addresses(HOST, TTL_S, &[]);
-    until("that is told", || server.log().contains("names no server for it; its targets are unchanged"));
+    wait_until("that is told", || server.log().contains("names no server for it; its targets are unchanged"));
     assert_eq!(targets(&server), [uri(2)]);
 }

@@ -7,7 +7,7 @@ use strowger_interop::bind9::Bind9;
 use strowger_interop::failover::{
     self, Fault, Load, Method, RETRY, SECOND_BY_ENGINE, SECOND_BY_PEERS, SRV, members_on_this_machine,
 };
-use strowger_interop::{PATIENCE, Phone, Program, Server, poll};
+use strowger_interop::{Phone, Program, Server, wait_until};
 
 /// Maximum outage: the timeout for an unresponsive server, plus the interval between attempts.
 const OUTAGE: Duration = Duration::from_secs(2);
@@ -78,8 +78,4 @@ fn phone(name: &'static str, named: &Bind9) -> Phone {
     let account = format!("<sip:{name}@example.com;transport=tcp>;auth_pass=\"secret of {name}\";regint=600");
     assert_eq!(phone.register_account(&account).kind, "REGISTER_OK");
     phone
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not in time: {what}");
 }

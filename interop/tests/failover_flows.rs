@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use strowger_interop::failover::{self, FLOWS, Fault, Load, Method as _, members_on_this_machine};
-use strowger_interop::{PATIENCE, Phone, Program, poll};
+use strowger_interop::{Phone, Program, wait_until};
 
 /// Maximum wait of a caller, and maximum time during which calls are late.
 const GOAL: Duration = Duration::from_secs(2);
@@ -38,8 +38,4 @@ fn phone_is_called_by_either_flow_when_the_member_of_the_other_is_killed() {
         servers[killed].kill();
         alice.call(&mut bob);
     }
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not in time: {what}");
 }

@@ -5,7 +5,9 @@ use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::Value;
-use strowger_interop::{Callee, Config, Database, Kamailio, PATIENCE, Phone, Program, Route, Server, free_port, poll};
+use strowger_interop::{
+    Callee, Config, Database, Kamailio, PATIENCE, Phone, Program, Route, Server, free_port, poll, wait_until,
+};
 use strowger_sql::Database as Client;
 use tempfile::TempDir;
 
@@ -54,6 +56,12 @@ impl Tables {
         poll(PATIENCE, || Client::connect(&url, PATIENCE).ok()).expect("it answers")
     }
 
+    fn add_user(&self, name: &str, domain: &str) {
+        self.run(&format!(
+            "INSERT INTO subscriber (username, domain, password) VALUES ('{name}', '{domain}', 'secret of {name}');"
+        ));
+    }
+
     fn run(&self, sql: &str) {
         self.client().batch(sql).expect("it is done");
     }
@@ -80,10 +88,10 @@ fn phone_is_called_after_the_move(name: &'static str) {
         return;
     }
     let Some(tables) = Tables::new(name) else { return };
+    tables.add_user("alice", "example.com");
+    tables.add_user("bob", "example.com");
     tables.run(
-        "INSERT INTO subscriber (username, domain, password) VALUES ('alice', 'example.com', 'secret of alice');
-         INSERT INTO subscriber (username, domain, password) VALUES ('bob', 'example.com', 'secret of bob');
-         INSERT INTO dispatcher (setid, destination, priority, attrs) VALUES (1, 'sip:192.0.2.1:5060', 5, 'weight=3');",
+        "INSERT INTO dispatcher (setid, destination, priority, attrs) VALUES (1, 'sip:192.0.2.1:5060', 5, 'weight=3');",
     );
     let mut server = Config { users: Vec::new(), ..Config::default() }.start();
     server.terminate();
@@ -133,12 +141,9 @@ fn followed(name: &'static str) {
     }
     let Some(tables) = Tables::new(name) else { return };
     let (first, second) = (Callee::start(loopback()), Callee::start(loopback()));
-    tables.run(&format!(
-        "INSERT INTO subscriber (username, domain, password) VALUES ('alice', 'example.com', 'secret of alice');
-         INSERT INTO subscriber (username, domain, password) VALUES ('bob', '', 'secret of bob');
-         INSERT INTO dispatcher (setid, destination) VALUES (1, '{}');",
-        first.uri()
-    ));
+    tables.add_user("alice", "example.com");
+    tables.add_user("bob", "");
+    tables.run(&format!("INSERT INTO dispatcher (setid, destination) VALUES (1, '{}');", first.uri()));
     let server = beside(&tables);
     let (mut alice, mut bob) = (Phone::start("alice"), Phone::start("bob"));
     assert_eq!(alice.register(&server, "secret of alice").kind, "REGISTER_OK");
@@ -150,9 +155,9 @@ fn followed(name: &'static str) {
     alice.expect_closed();
     assert_eq!((first.calls().len(), second.calls().len()), (1, 0));
 
+    tables.add_user("carol", "example.com");
     tables.run(&format!(
-        "INSERT INTO subscriber (username, domain, password) VALUES ('carol', 'example.com', 'secret of carol');
-         DELETE FROM subscriber WHERE username = 'bob'; UPDATE dispatcher SET destination = '{}';",
+        "DELETE FROM subscriber WHERE username = 'bob'; UPDATE dispatcher SET destination = '{}';",
         second.uri()
     ));
     wait_until("bob is forgotten", || server.registrations() == 1);
@@ -168,10 +173,6 @@ fn followed(name: &'static str) {
 
 fn loopback() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, free_port()).into()
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not in time: {what}");
 }
 
 #[test]
@@ -195,10 +196,8 @@ fn phone_of_kamailio_is_called_through_the_server_beside_it() {
         return;
     }
     let Some(tables) = Tables::new("mysql") else { return };
-    tables.run(
-        "INSERT INTO subscriber (username, domain, password) VALUES ('alice', 'example.com', 'secret of alice');
-         INSERT INTO subscriber (username, domain, password) VALUES ('bob', '', 'secret of bob');",
-    );
+    tables.add_user("alice", "example.com");
+    tables.add_user("bob", "");
     let kamailio = tables.kamailio(free_port());
     let place = kamailio.address();
     let more = format!("\n[kamailio]\ndatabase = \"{}\"\nproxy = \"sip:{place}\"\n", tables.url);
@@ -217,10 +216,8 @@ fn database_that_is_away_changes_nothing_for_who_is_known_and_is_told_of_once() 
         return;
     }
     let Some(tables) = Tables::new("mysql") else { return };
-    tables.run(
-        "INSERT INTO subscriber (username, domain, password) VALUES ('alice', 'example.com', 'secret of alice');
-         INSERT INTO subscriber (username, domain, password) VALUES ('bob', '', 'secret of bob');",
-    );
+    tables.add_user("alice", "example.com");
+    tables.add_user("bob", "");
     let mut server = beside(&tables);
     let database = tables.server.as_ref().expect("a server");
     database.freeze();

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use strowger_interop::{Config, PATIENCE, Server};
+use strowger_interop::{Config, PATIENCE, Server, poll};
 
 const USERS: usize = 600;
 /// Maximum number of unanswered requests.
@@ -148,26 +148,23 @@ impl Load {
     }
 
     fn fetch(&mut self, number: usize) -> Contacts {
-        let end = Instant::now() + PATIENCE;
         self.socket.set_read_timeout(Some(Duration::from_millis(500))).expect("a time-out can be set");
         let mut buffer = [0; 4096];
-        while Instant::now() < end {
+        let contacts = poll(PATIENCE, || {
             self.send(number, "");
             while let Ok(length) = self.socket.recv(&mut buffer) {
                 match read(&String::from_utf8_lossy(&buffer[..length])) {
                     Some((200, of, cseq, contacts)) if (of, cseq) == (number, self.users[number].cseq) => {
-                        return contacts;
+                        return Some(contacts);
                     }
                     // The server is still loading registrations.
-                    Some((503, of, ..)) if of == number => {
-                        std::thread::sleep(Duration::from_millis(20));
-                        break;
-                    }
+                    Some((503, of, ..)) if of == number => return None,
                     _ => {}
                 }
             }
-        }
-        panic!("u{number} hears nothing");
+            None
+        });
+        contacts.unwrap_or_else(|| panic!("u{number} hears nothing"))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Servers that share registrations through a real Redis, PostgreSQL or MariaDB, and phones that call each other
 //! through them. A test whose programs are not installed is skipped.
 
-use strowger_interop::{Config, Database, PATIENCE, Phone, Program, Registrant, Server, poll};
+use strowger_interop::{Config, Database, PATIENCE, Phone, Program, Registrant, Server, wait_until};
 
 const KEY: [u8; 16] = *b"a key of members";
 
@@ -21,10 +21,6 @@ fn two_members(engine: Program) -> Option<(Database, Server, Server)> {
     let [one, two] = [1, 2].map(|number| Config { require: Vec::new(), ..member(&engine, number, "engine") }.start());
     wait_until_ready(&[&one, &two]);
     Some((engine, one, two))
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not in time: {what}");
 }
 
 /// Returns the status of the final response to a REGISTER. There must be one.

@@ -1,12 +1,10 @@
 //! Members that share nonces: the challenge of one member is valid at another, and a nonce count accepted at one is
 //! accepted at no other. A test whose programs are not installed is skipped.
 
-use std::io::Write as _;
 use std::net::UdpSocket;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use strowger_interop::{Config, Database, PATIENCE, Program, Server, free_port, poll, wire};
+use strowger_interop::{Config, Database, PATIENCE, Program, Server, free_port, md5, poll, wire};
 
 const KEY: [u8; 16] = *b"a key of members";
 
@@ -78,17 +76,6 @@ fn authorization(challenge: &str, count: u32) -> String {
         "Authorization: Digest username=\"carol\", realm=\"example.com\", nonce=\"{nonce}\", uri=\"sip:example.com\", \
          response=\"{response}\", algorithm=MD5, cnonce=\"c0ffee\", qop=auth, nc={count:08x}\r\n"
     )
-}
-
-fn md5(text: &str) -> String {
-    let mut child = Command::new("md5sum")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("md5sum (coreutils) is installed");
-    child.stdin.take().expect("piped").write_all(text.as_bytes()).expect("it reads");
-    let output = child.wait_with_output().expect("it ends");
-    String::from_utf8_lossy(&output.stdout).split_whitespace().next().expect("a hash").to_owned()
 }
 
 /// Until the members know each other, the challenge of one is stale at the other. Then the next one is tried.

@@ -3,14 +3,10 @@
 
 use std::time::Duration;
 
-use strowger_interop::{Config, Database, PATIENCE, Phone, Program, Server, poll};
+use strowger_interop::{Config, Database, PATIENCE, Phone, Program, Server, poll, wait_until};
 use strowger_sql::{Database as Sql, DatabaseUrl};
 
 const KEY: [u8; 16] = *b"a key of members";
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not in time: {what}");
-}
 
 fn url(database: &Database) -> DatabaseUrl {
     database.url().parse().expect("a URL")

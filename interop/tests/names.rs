@@ -16,6 +16,9 @@ const AT_ONCE: Duration = Duration::from_millis(900);
 
 /// Default of `proxy.failover_timeout`.
 const FAILOVER: Duration = Duration::from_secs(4);
+/// Pause between calls during an outage. A dozen calls per second show as much as thousands and leave the machine to the
+/// other tests.
+const BETWEEN_CALLS: Duration = Duration::from_millis(300);
 
 #[test]
 fn weights_are_kept() {
@@ -139,8 +142,7 @@ fn name_server_is_away_for_a_minute() {
                     assert_eq!(status, 200, "{uri} after {:?}", stopped.elapsed());
                     worst = worst.max(time);
                 }
-                // A dozen calls per second show as much as thousands and leave the machine to the other tests.
-                thread::sleep(Duration::from_millis(300));
+                thread::sleep(BETWEEN_CALLS);
             }
             worst
         }
@@ -153,7 +155,7 @@ fn name_server_is_away_for_a_minute() {
             assert_eq!(status, 503, "{domain} after {:?}", stopped.elapsed());
             assert!(time < Duration::from_secs(2), "{time:?}");
             slowest = slowest.max(time);
-            thread::sleep(Duration::from_millis(300));
+            thread::sleep(BETWEEN_CALLS);
         }
     };
     call_unknown(HALF);

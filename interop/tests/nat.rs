@@ -2,10 +2,9 @@
 //! created or a program is missing.
 
 use std::net::SocketAddr;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use strowger_interop::{Config, Event, Nat, PATIENCE, Phone, Program, Server, poll};
+use strowger_interop::{Config, Event, Nat, PATIENCE, Phone, Program, Server, poll, poll_every};
 
 const ALICE: &str = "sip:alice@example.com";
 const BOB: &str = "sip:bob@example.com";
@@ -229,11 +228,9 @@ impl Home {
     fn watch_mapping(&self, time: Duration) {
         let before = self.mappings();
         assert_eq!(before.len(), 1, "{before:?}");
-        let changed = poll(time, || {
-            // Each check starts two programs.
-            thread::sleep(Duration::from_millis(100));
-            Some(self.mappings()).filter(|mappings| *mappings != before)
-        });
+        // Each check starts two programs.
+        let check = || Some(self.mappings()).filter(|mappings| *mappings != before);
+        let changed = poll_every(Duration::from_millis(100), time, check);
         assert_eq!(changed, None, "instead of {before:?}");
     }
 }

@@ -4,7 +4,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use strowger_interop::{Config, PATIENCE, Phone, Program, Registrant, Server, free_port, poll};
+use strowger_interop::{Config, PATIENCE, Phone, Program, Registrant, Server, free_port, wait_until};
 
 const KEY: [u8; 16] = *b"a key of members";
 
@@ -22,10 +22,6 @@ fn start<const COUNT: usize>(configs: Vec<Config>) -> [Server; COUNT] {
     let servers: Vec<Server> = configs.into_iter().map(Config::start).collect();
     servers.iter().for_each(|server| wait_until_ready(server, COUNT - 1));
     servers.try_into().expect("as many as were asked for")
-}
-
-fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
-    assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not in time: {what}");
 }
 
 /// Waits until the server accepts REGISTERs and sees this many other members.

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use strowger_interop::{
     AnswerBehavior, Answerer, CallSnapshot, Callee, Caller, Config, Contender, Keepalived, Load, Namespace, PATIENCE,
     Server, Stage, poll, wire,
@@ -137,7 +136,7 @@ fn taken_over(policy: &str, end: fn(&mut Machine)) {
         let doubled: Vec<_> = callee.calls().into_iter().filter(|seen| seen.doubles > 0).collect();
         assert!(doubled.is_empty(), "an INVITE that came again by the other machine is a new one: {doubled:?}");
     }
-    at_rest(&lan.machines[survivor].server);
+    lan.machines[survivor].server.wait_until_at_rest();
 }
 
 /// One of the two machines that compete for the address. The order of the fields is the order in which they are
@@ -297,13 +296,4 @@ fn ask(socket: &UdpSocket, is_over: &AtomicBool, has_come: &AtomicBool) -> Durat
 
 fn names(prefix: &str, count: usize) -> Vec<String> {
     (0..count).map(|number| format!("{prefix}-{number}")).collect()
-}
-
-/// Waits until nothing is counted as in progress.
-fn at_rest(server: &Server) {
-    let counts = ["calls", "transactions", "work"];
-    let is_idle = |target: &Value| counts.iter().all(|count| target[count].as_f64() == Some(0.0));
-    // A transaction ends by its timers (RFC 3261 §17: 32 s) if its last message went to the other machine.
-    let rest = poll(Duration::from_secs(40), || server.targets().iter().all(is_idle).then_some(()));
-    assert!(rest.is_some(), "something is left: {:#?}", server.targets());
 }

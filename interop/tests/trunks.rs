@@ -2,12 +2,10 @@
 //! Kamailio: what a route sends to them, what they may answer, and what comes from them. Skipped if `sipp` is not
 //! installed.
 
-use std::io::Write;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use strowger_interop::{Config, Kamailio, PATIENCE, Program, Server, Sipp, free_port, poll, register};
+use strowger_interop::{Config, Kamailio, PATIENCE, Program, Server, Sipp, free_port, md5, poll, register};
 
 /// Address of the trunks.
 const CARRIER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
@@ -94,19 +92,6 @@ fn verify(messages: &str, header: &str) {
     assert_eq!(part("response"), expected, "{line}");
     assert!(messages.contains(&format!("INVITE {} SIP/2.0", part("uri"))), "it is for another URI: {line}");
     assert_eq!(value("opaque").as_deref(), Some("x"), "{line}");
-}
-
-fn md5(text: &str) -> String {
-    let mut child = Command::new("md5sum")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("md5sum (coreutils) is installed");
-    let mut stdin = child.stdin.take().expect("it was asked for");
-    stdin.write_all(text.as_bytes()).expect("it reads");
-    drop(stdin);
-    let output = child.wait_with_output().expect("it ends");
-    String::from_utf8_lossy(&output.stdout[..32]).into_owned()
 }
 
 #[test]

@@ -242,6 +242,8 @@ fn phone_behind_a_nat_is_called_by_the_entrance_where_it_has_registered() {
 fn cluster_comes_and_goes_while_users_call_and_register() {
     const CALLED: u64 = 250;
     const USERS: u64 = 1_500;
+    /// For users who have moved and whose turn to register comes yet. Only time shows that no more of them come.
+    const REST_OF_TURN: Duration = Duration::from_secs(2);
     let mut stages = Stages::start_here(Layout::default());
     let all = |stages: &Stages| stages.registrations("a") + stages.registrations("b");
     let loads = ["s1", "s2"].map(|entrance| calls(&stages, entrance, (CALLED, 50)));
@@ -254,12 +256,11 @@ fn cluster_comes_and_goes_while_users_call_and_register() {
     stages.weigh("c", 100);
     stages.reload_all();
     wait_for("users have moved", USERS * 32 / 100, || stages.registrations("c"));
-    // Other users who have moved may still have to register.
-    sleep(Duration::from_secs(2));
+    sleep(REST_OF_TURN);
     let moved = stages.registrations("c") as f64 / USERS as f64;
     stages.weigh("c", 0);
     stages.reload_all();
-    sleep(Duration::from_secs(2));
+    sleep(REST_OF_TURN);
 
     for report in loads.map(|load| load.end(PATIENCE)) {
         assert_all_succeed(&report, "calls");

@@ -1,13 +1,13 @@
 //! Where a balancer spends its instructions.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::contender::{Contender, ExtraConfig, Layout};
 use super::{BALANCER, DOMAIN, ITS, cluster, peer};
 use crate::callgrind::{self, Counts, Parts};
+use crate::programs;
 
 /// T1 of Strowger in milliseconds. Transactions live 64 times as long and take the same steps as with any T1.
 const T1_MS: u32 = 200;
@@ -34,14 +34,8 @@ fn total(binary: &Path, contender: Contender, calls: u32, lasts: Duration) -> Re
     let more = ExtraConfig { t1_ms: T1_MS, ..ExtraConfig::default() };
     let mut server = peer::start(contender, (binary, folder.path()), layout, &more, &before)?;
     let begun = Instant::now();
-    let mut load = Command::new(binary);
-    load.args(["load", "run", "--to", &format!("udp:{BALANCER}"), "--quiet", "--no-watch", "--no-retransmissions"]);
-    load.args(["--callee", "remote", "--domain", DOMAIN, "--users", "100"]);
-    load.args(["--outstanding", AT_ONCE, "-m", &calls.to_string()]);
-    let output = load.stdin(Stdio::null()).output().map_err(|error| format!("{load:?}: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("the load failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
-    }
+    let workload = ["--callee", "remote", "--domain", DOMAIN, "--users", "100"];
+    programs::load(binary, BALANCER, &workload, AT_ONCE, calls)?;
     server.check()?;
     thread::sleep(lasts.saturating_sub(begun.elapsed()));
     server.stop()?;

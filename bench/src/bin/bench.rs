@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
-use strowger_allocations::{Counting, allocations};
+use strowger_allocations::{Counting, allocations_of};
 use strowger_bench::messages::INVITE;
 use strowger_message::{Message, Peek, Rewrite};
 
@@ -58,15 +58,15 @@ fn forward(message: &Message<'_>, out: &mut Vec<u8>) {
 
 fn report(what: &str, batches: usize, batch: u32, mut work: impl FnMut()) {
     let mut times: Vec<f64> = Vec::with_capacity(batches);
-    let before = allocations();
-    for _ in 0..batches.max(1) {
-        let start = Instant::now();
-        for _ in 0..batch {
-            work();
+    let ((), allocations) = allocations_of(|| {
+        for _ in 0..batches.max(1) {
+            let start = Instant::now();
+            for _ in 0..batch {
+                work();
+            }
+            times.push(start.elapsed().as_secs_f64() * 1e9 / f64::from(batch));
         }
-        times.push(start.elapsed().as_secs_f64() * 1e9 / f64::from(batch));
-    }
-    let allocations = allocations() - before;
+    });
     times.sort_by(f64::total_cmp);
     let (median, best) = (times[times.len() / 2], times[0]);
     println!("{what:<26} {median:7.1} ns (best {best:.1})   allocations {allocations}");

@@ -15,10 +15,10 @@ use strowger_bench::cluster::results::Results;
 use strowger_bench::cluster::{OTHER_CORE, frozen, joining, plot, propagation, rates, table};
 use strowger_bench::namespace::enter;
 use strowger_bench::programs;
-use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::{replace, surroundings};
-use strowger_bench::saved_results::{self, Conditions};
+use strowger_bench::runner::{Options, Runner};
+use strowger_bench::saved_results::Conditions;
 use strowger_bench::server::{circumstances, command_line};
 
 /// Notice at the top of a trial's page.
@@ -138,63 +138,37 @@ struct Bench {
     arguments: Arguments,
     place: Environment,
     parts: Vec<Part>,
-    file: PathBuf,
-    conditions: Conditions,
     around: String,
-    results: Results,
-    begun: Instant,
-    calm: QuietWaiter,
-    failures: usize,
-    // Results of a smoke test are deleted with it.
-    _scratch: tempfile::TempDir,
+    runner: Runner<Results>,
 }
 
 impl Bench {
     fn new(mut arguments: Arguments) -> Result<Self, String> {
-        let binary = programs::strowger(arguments.binary.as_ref());
-        if !binary.is_file() {
-            return Err(format!("there is no {}: cargo build --release -p strowger", binary.display()));
-        }
+        let binary = programs::existing_strowger(arguments.binary.as_ref())?;
         if arguments.quick {
             (arguments.seconds, arguments.warm_up, arguments.users) = (1, 1, 5_000);
             (arguments.bindings, arguments.frozen, arguments.patience) = (20_000, 10, 0);
         }
         let folder = arguments.folder.clone().unwrap_or_else(std::env::temp_dir);
-        let scratch = tempfile::Builder::new().prefix("strowger-cluster-results-").tempdir();
-        let scratch = scratch.map_err(|error| error.to_string())?;
-        let usual =
-            if arguments.quick { scratch.path().join("cluster.json") } else { programs::beside("cluster.json") };
-        let file = arguments.results.clone().unwrap_or(usual);
         let engines = Kind::ALL.map(Kind::version).join("; ");
         let conditions = Conditions::of(&binary)?.with("the engines", engines);
         let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
-        let goes_on = arguments.resume || arguments.describe || !arguments.only.is_empty();
-        let mut results = match saved_results::read(&file, &conditions) {
-            Ok(results) if goes_on => results,
-            Err(why) if arguments.resume || arguments.describe => return Err(why),
-            _ => Results::default(),
+        let options = Options {
+            quick: arguments.quick,
+            resume: arguments.resume,
+            describe: arguments.describe,
+            is_partial: !arguments.only.is_empty(),
+            file: arguments.results.as_ref(),
         };
+        let patience = Duration::from_secs(arguments.patience);
+        let mut runner = Runner::<Results>::new("cluster", options, conditions, &[0, OTHER_CORE], patience)?;
         if !arguments.resume && !arguments.describe {
-            parts.iter().for_each(|part| forget(&mut results, *part, &arguments.contenders));
+            parts.iter().for_each(|part| forget(&mut runner.results, *part, &arguments.contenders));
         }
         let around = circumstances(&command_line("strowger-bench --bin cluster").replace(" --describe", ""));
         let around = around + &disk(&folder);
-        let calm = QuietWaiter::new(&[0, OTHER_CORE], Duration::from_secs(arguments.patience));
         let place = Environment { binary, folder };
-        let begun = Instant::now();
-        Ok(Self {
-            arguments,
-            place,
-            parts,
-            file,
-            conditions,
-            around,
-            results,
-            begun,
-            calm,
-            failures: 0,
-            _scratch: scratch,
-        })
+        Ok(Self { arguments, place, parts, around, runner })
     }
 
     fn run(&mut self) -> Result<(), String> {
@@ -210,42 +184,10 @@ impl Bench {
                 Part::Joining => self.joining(),
                 Part::Frozen => self.frozen(),
             }
-            self.say(&format!("{part:?} took {:.1} min", begun.elapsed().as_secs_f64() / 60.0));
+            self.runner.finish_part(part, begun);
         }
-        self.say(&self.calm.told());
-        if self.failures > 0 {
-            eprintln!("cluster: {} measurements failed; --resume repeats them", self.failures);
-        }
+        self.runner.finish();
         Ok(())
-    }
-
-    fn say(&self, what: &str) {
-        eprintln!("[{:.1} min] {what}", self.begun.elapsed().as_secs_f64() / 60.0);
-    }
-
-    /// Runs one measurement when the machine is quiet and saves its results.
-    fn measure<T>(
-        &mut self,
-        what: &str,
-        measure: impl FnOnce(&Self) -> Result<T, String>,
-        keep: impl FnOnce(&mut Results, T),
-    ) {
-        if self.arguments.patience > 0 {
-            self.calm.wait();
-        }
-        self.say(what);
-        match measure(self) {
-            Ok(found) => {
-                keep(&mut self.results, found);
-                if let Err(why) = saved_results::write(&self.file, &self.conditions, &self.results) {
-                    eprintln!("  NOT SAVED: {why}");
-                }
-            }
-            Err(why) => {
-                self.failures += 1;
-                eprintln!("  FAILED: {what}: {why}");
-            }
-        }
     }
 
     /// Returns the contenders of `all` that are requested and whose programs are installed.
@@ -279,12 +221,12 @@ impl Bench {
             rates: vec![table::GOAL_RATE, LOW_RATE],
         };
         for contender in self.contenders(&Contender::ALL) {
-            if self.results.rated(contender).is_some() {
+            if self.runner.results.rated(contender).is_some() {
                 continue;
             }
-            self.measure(
+            self.runner.measure(
                 &format!("rates: {contender}"),
-                |bench| rates::run(&plan, contender, &bench.place),
+                || rates::run(&plan, contender, &self.place),
                 |results, one| {
                     for pace in &one.paces {
                         let asked = pace.asked.map_or_else(|| "saturation".to_owned(), |rate| format!("{rate}/s"));
@@ -312,12 +254,12 @@ impl Bench {
         for contender in self.contenders(&PROPAGATING) {
             let also_low = contender.kamailio().is_some().then_some(LOW_RATE);
             for rate in [Some(table::GOAL_RATE), also_low].into_iter().flatten() {
-                if self.results.propagated(contender, rate).is_some() {
+                if self.runner.results.propagated(contender, rate).is_some() {
                     continue;
                 }
-                self.measure(
+                self.runner.measure(
                     &format!("propagation at {rate}/s: {contender}"),
-                    |bench| propagation::run(contender, rate, time, &bench.place),
+                    || propagation::run(contender, rate, time, &self.place),
                     |results, one| {
                         let (middle, most) = (one.at(0.5), one.at(0.99));
                         eprintln!(
@@ -334,12 +276,12 @@ impl Bench {
     fn joining(&mut self) {
         let Arguments { bindings, window, .. } = self.arguments;
         for contender in self.contenders(&JOINING) {
-            if self.results.joined(contender).is_some() {
+            if self.runner.results.joined(contender).is_some() {
                 continue;
             }
-            self.measure(
+            self.runner.measure(
                 &format!("joining {bindings}: {contender}"),
-                |bench| joining::run(contender, bindings, SOCKETS, window, &bench.place),
+                || joining::run(contender, bindings, SOCKETS, window, &self.place),
                 |results, one| {
                     eprintln!("  {one:.2?}");
                     results.joining.push(one);
@@ -352,12 +294,12 @@ impl Bench {
         let frozen = Duration::from_secs(self.arguments.frozen);
         let course = frozen::Schedule { rate: self.arguments.calls, before: frozen / 4, frozen };
         for contender in self.contenders(&FROZEN) {
-            if self.results.frozen(contender).is_some() {
+            if self.runner.results.frozen(contender).is_some() {
                 continue;
             }
-            self.measure(
+            self.runner.measure(
                 &format!("frozen for {} s: {contender}", frozen.as_secs()),
-                |bench| frozen::run(contender, course, &bench.place),
+                || frozen::run(contender, course, &self.place),
                 |results, one| {
                     eprintln!("  {one:.2?}");
                     results.frozen.push(one);
@@ -368,22 +310,22 @@ impl Bench {
 
     /// Writes the page, the tables and the plots.
     fn show(&mut self) -> Result<(), String> {
-        self.results.sort();
-        let mut text = table::summary(&self.results);
+        self.runner.results.sort();
+        let mut text = table::summary(&self.runner.results);
         if self.arguments.patience == 0 {
             text.insert_str(0, TRIAL);
         }
         text.push_str("\n![REGISTERs a second](plots/cluster-rates.svg)\n\n");
         self.describe(&mut text);
-        text.push_str(&table::all(&self.results));
+        text.push_str(&table::all(&self.runner.results));
         println!("{text}");
         if self.arguments.quick && self.arguments.output.is_none() {
             return Ok(());
         }
         let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("CLUSTER.md");
         let output = self.arguments.output.clone().unwrap_or_else(usual);
-        plot::draw(&self.results, &output.with_file_name("plots")).map_err(|error| error.to_string())?;
-        self.results.write_csv(&output.with_file_name("cluster")).map_err(|error| error.to_string())?;
+        plot::draw(&self.runner.results, &output.with_file_name("plots")).map_err(|error| error.to_string())?;
+        self.runner.results.write_csv(&output.with_file_name("cluster")).map_err(|error| error.to_string())?;
         if !output.exists() {
             fs::write(&output, TITLE).map_err(|error| format!("{}: {error}", output.display()))?;
         }

@@ -77,10 +77,7 @@ struct Bench {
 
 impl Bench {
     fn new(arguments: Arguments) -> Result<Self, String> {
-        let binary = programs::strowger(None);
-        if !binary.is_file() {
-            return Err(format!("there is no {}: cargo build --release -p strowger", binary.display()));
-        }
+        let binary = programs::existing_strowger(None)?;
         let names = METHODS.map(Method::name);
         if let Some(unknown) = arguments.only.iter().find(|only| !names.contains(&only.as_str())) {
             return Err(format!("no such failover method: {unknown}; choose one of {}", names.join(", ")));

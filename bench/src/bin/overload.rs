@@ -18,11 +18,11 @@ use strowger_bench::overload::load::{CONNECTIONS, LoadRequest, Outcome, Pace, ru
 use strowger_bench::overload::results::{Capacity, LoadResult, Results};
 use strowger_bench::overload::{GENERATOR_CORE, flood_impact, plot, step, table};
 use strowger_bench::programs;
-use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::quota::{Quota, remove_leftovers};
 use strowger_bench::register::process::{adopt, go_first, stay_on};
 use strowger_bench::register::report::replace;
-use strowger_bench::saved_results::{self, Conditions};
+use strowger_bench::runner::{Options, Runner};
+use strowger_bench::saved_results::Conditions;
 use strowger_bench::server::{circumstances, command_line};
 
 /// Maximum total time of all waits for a quiet machine.
@@ -139,23 +139,13 @@ struct Bench {
     place: Environment,
     contenders: Vec<Contender>,
     parts: Vec<Part>,
-    file: PathBuf,
-    conditions: Conditions,
     around: String,
-    results: Results,
-    begun: Instant,
-    calm: QuietWaiter,
-    failures: usize,
-    // Results of a smoke test are deleted with it.
-    _scratch: tempfile::TempDir,
+    runner: Runner<Results>,
 }
 
 impl Bench {
     fn new(mut arguments: Arguments) -> Result<Self, String> {
-        let binary = programs::strowger(arguments.binary.as_ref());
-        if !binary.is_file() {
-            return Err(format!("there is no {}: cargo build --release -p strowger", binary.display()));
-        }
+        let binary = programs::existing_strowger(arguments.binary.as_ref())?;
         if arguments.quick {
             (arguments.warm_up, arguments.seconds, arguments.rounds) = (2, 3, 1);
             arguments.loads.retain(|times| [1.0, 10.0].contains(times));
@@ -163,40 +153,31 @@ impl Bench {
         }
         let quota = Quota { quota_us: arguments.quota_us, period_us: arguments.period_us };
         let place = Environment { has_control: has_control(&binary)?, binary, quota };
-        let scratch = tempfile::Builder::new().prefix("strowger-overload-results-").tempdir();
-        let scratch = scratch.map_err(|error| error.to_string())?;
-        let usual =
-            if arguments.quick { scratch.path().join("overload.json") } else { programs::beside("overload.json") };
-        let file = arguments.results.clone().unwrap_or(usual);
         let percent = format!("{} of {} µs", quota.quota_us, quota.period_us);
         let conditions = Conditions::of(&place.binary)?.with("the quota", percent);
         let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
-        let goes_on = arguments.resume || arguments.describe || !arguments.only.is_empty();
-        let mut results = match saved_results::read(&file, &conditions) {
-            Ok(results) if goes_on => results,
-            Err(why) if arguments.resume || arguments.describe => return Err(why),
-            _ => Results::default(),
+        let options = Options {
+            quick: arguments.quick,
+            resume: arguments.resume,
+            describe: arguments.describe,
+            is_partial: !arguments.only.is_empty(),
+            file: arguments.results.as_ref(),
         };
+        let patience = if arguments.quick { Duration::ZERO } else { PATIENCE };
+        let mut runner = Runner::<Results>::new("overload", options, conditions, &[0, GENERATOR_CORE], patience)?;
         if !arguments.resume && !arguments.describe {
-            parts.iter().for_each(|part| forget(&mut results, *part));
+            parts.iter().for_each(|part| forget(&mut runner.results, *part));
         }
-        results.quota = Some(quota);
+        runner.results.quota = Some(quota);
         let contenders = present(&arguments, &place);
-        let calm = QuietWaiter::new(&[0, GENERATOR_CORE], if arguments.quick { Duration::ZERO } else { PATIENCE });
         Ok(Self {
             arguments,
             place,
             contenders,
             parts,
-            file,
-            conditions,
             // Must run before this process is pinned to one core: after that it sees only that core.
             around: circumstances(&command_line("strowger-bench --bin overload")),
-            results,
-            begun: Instant::now(),
-            calm,
-            failures: 0,
-            _scratch: scratch,
+            runner,
         })
     }
 
@@ -218,52 +199,18 @@ impl Bench {
                 Part::Avalanche => self.avalanches(),
                 Part::Cost => self.costs(),
             }
-            self.say(&format!("{part:?} took {:.1} min", begun.elapsed().as_secs_f64() / 60.0));
+            self.runner.finish_part(part, begun);
         }
-        self.say(&self.calm.told());
-        match self.failures {
-            0 => Ok(()),
-            failures => {
-                eprintln!("overload: {failures} measurements failed; --resume repeats them");
-                Ok(())
-            }
-        }
-    }
-
-    fn say(&self, what: &str) {
-        eprintln!("[{:.1} min] {what}", self.begun.elapsed().as_secs_f64() / 60.0);
-    }
-
-    /// Runs one measurement when the machine is quiet and saves its results.
-    fn measure<T>(
-        &mut self,
-        what: &str,
-        measure: impl FnOnce(&Self) -> Result<T, String>,
-        keep: impl FnOnce(&mut Results, T),
-    ) {
-        if !self.arguments.quick {
-            self.calm.wait();
-        }
-        self.say(what);
-        match measure(self) {
-            Ok(found) => {
-                keep(&mut self.results, found);
-                if let Err(why) = saved_results::write(&self.file, &self.conditions, &self.results) {
-                    eprintln!("  NOT SAVED: {why}");
-                }
-            }
-            Err(why) => {
-                self.failures += 1;
-                eprintln!("  FAILED: {what}: {why}");
-            }
-        }
+        self.runner.finish();
+        Ok(())
     }
 
     /// Returns the capacity (1×) of a contender, measured or from the command line.
     fn capacity(&self, contender: Contender, mode: Mode) -> Option<f64> {
-        let found = self.arguments.capacity.or_else(|| self.results.capacity(contender, mode));
+        let found = self.arguments.capacity.or_else(|| self.runner.results.capacity(contender, mode));
         // A smoke test searches over UDP only.
-        let found = found.or_else(|| self.results.capacity(contender, Mode::Udp).filter(|_| self.arguments.quick));
+        let found =
+            found.or_else(|| self.runner.results.capacity(contender, Mode::Udp).filter(|_| self.arguments.quick));
         if found.is_none() {
             eprintln!(
                 "SKIPPED: {contender} over {}: its capacity is unknown; measure it with --only capacity",
@@ -300,14 +247,14 @@ impl Bench {
             for round in 1..=rounds {
                 for contender in self.contenders.clone().into_iter().filter(|one| one.is_searched()) {
                     let is_known = |one: &Capacity| (one.contender, one.mode, one.round) == (contender, mode, round);
-                    if self.results.capacities.iter().any(is_known) {
+                    if self.runner.results.capacities.iter().any(is_known) {
                         continue;
                     }
                     let what = format!("capacity, {}: {contender}, round {round}", mode.name());
                     let seed = 1_000 * round as u64;
-                    self.measure(
+                    self.runner.measure(
                         &what,
-                        |bench| search(contender, mode, &bench.place, effort, seed),
+                        || search(contender, mode, &self.place, effort, seed),
                         |results, found| {
                             eprintln!(
                                 "  {:.0} calls/s, p99 {:.1} ms, closed {:.0}",
@@ -326,7 +273,7 @@ impl Bench {
         let all = if mode == Mode::Tcp { &self.arguments.stream_loads } else { &self.arguments.loads };
         for times in all.clone() {
             for contender in self.contenders.clone() {
-                if self.results.load(contender, mode, times).is_some() {
+                if self.runner.results.load(contender, mode, times).is_some() {
                     continue;
                 }
                 let Some(capacity) = self.capacity(contender, mode) else { continue };
@@ -338,11 +285,11 @@ impl Bench {
                     drain: if self.arguments.quick { DRAIN / 4 } else { DRAIN },
                     ..LoadRequest::new(mode, Pace::Rate(times * capacity), (10.0 * times) as u64)
                 };
-                self.measure(
+                self.runner.measure(
                     &format!("{}, {times}×: {contender}", mode.name()),
-                    |bench| {
+                    || {
                         let limit = Self::limit(contender, mode, capacity);
-                        run(&mut Server::start(contender, mode, &bench.place, limit)?, &ask)
+                        run(&mut Server::start(contender, mode, &self.place, limit)?, &ask)
                     },
                     |results, outcome| {
                         let one = LoadResult { contender, mode, times, capacity, seconds, outcome };
@@ -357,14 +304,14 @@ impl Bench {
     fn steps(&mut self) {
         let course = if self.arguments.quick { step::Schedule::QUICK } else { step::Schedule::USUAL };
         for contender in self.contenders.clone() {
-            if self.results.steps.iter().any(|one| one.contender == contender) {
+            if self.runner.results.steps.iter().any(|one| one.contender == contender) {
                 continue;
             }
             let Some(capacity) = self.capacity(contender, Mode::Udp) else { continue };
             let limit = Self::limit(contender, Mode::Udp, capacity);
-            self.measure(
+            self.runner.measure(
                 &format!("step: {contender}"),
-                |bench| step::run(contender, &bench.place, limit, (capacity, 10.0), course),
+                || step::run(contender, &self.place, limit, (capacity, 10.0), course),
                 |results, one| {
                     let (during, recovery) = (one.during(), one.recovery_s());
                     eprintln!("  {during:.0} calls/s during it, full service {recovery:.1?} s behind it");
@@ -381,15 +328,15 @@ impl Bench {
         let kinds: Vec<Option<Kind>> = [None].into_iter().chain(floods.into_iter().map(Some)).collect();
         for contender in self.contenders.clone() {
             for kind in kinds.clone() {
-                if self.results.floods.iter().any(|one| (one.contender, one.kind) == (contender, kind)) {
+                if self.runner.results.floods.iter().any(|one| (one.contender, one.kind) == (contender, kind)) {
                     continue;
                 }
                 let Some(capacity) = self.capacity(contender, Mode::Passwords) else { continue };
                 let name = kind.map_or_else(|| "no flood".to_owned(), |kind| kind.to_string());
                 let limit = Self::limit(contender, Mode::Passwords, capacity);
-                self.measure(
+                self.runner.measure(
                     &format!("flood: {contender}, {name}"),
-                    |bench| flood_impact::run(contender, kind, &bench.place, (capacity, limit), course),
+                    || flood_impact::run(contender, kind, &self.place, (capacity, limit), course),
                     |results, one| {
                         let (calls, tally) = (&one.calls, &one.tally);
                         eprintln!(
@@ -412,14 +359,14 @@ impl Bench {
     fn reflections(&mut self) {
         let course = if self.arguments.quick { flood_impact::Schedule::QUICK } else { flood_impact::Schedule::USUAL };
         for contender in self.contenders.clone() {
-            if self.results.reflections.iter().any(|one| one.contender == contender) {
+            if self.runner.results.reflections.iter().any(|one| one.contender == contender) {
                 continue;
             }
             // Far above the load: only the replies per request matter here.
             let limit = Self::limit(contender, Mode::Udp, 10_000.0);
-            self.measure(
+            self.runner.measure(
                 &format!("reflection: {contender}"),
-                |bench| flood_impact::reflect(contender, &bench.place, limit, course),
+                || flood_impact::reflect(contender, &self.place, limit, course),
                 |results, one| {
                     for (kind, tally) in &one.kinds {
                         eprintln!("  {kind}: {} for {}, bytes {:.2}", tally.answers, tally.sent, tally.amplification());
@@ -439,12 +386,12 @@ impl Bench {
         // Kamailio's ratelimit is configured for INVITEs and does not affect REGISTERs.
         let contenders: Vec<_> = self.contenders.iter().copied().filter(|one| *one != Contender::Limits).collect();
         for contender in contenders {
-            if self.results.avalanches.iter().any(|one| one.contender == contender) {
+            if self.runner.results.avalanches.iter().any(|one| one.contender == contender) {
                 continue;
             }
-            self.measure(
+            self.runner.measure(
                 &format!("registrations all at once: {contender}"),
-                |bench| avalanche::run(contender, &bench.place, course),
+                || avalanche::run(contender, &self.place, course),
                 |results, one| {
                     eprintln!("  {} of {} registered, 99 % after {:.1?} s", one.registered, one.phones, one.recovery_s);
                     results.avalanches.push(one);
@@ -456,10 +403,10 @@ impl Bench {
     fn costs(&mut self) {
         let (course, pairs) =
             if self.arguments.quick { (cost::Schedule::QUICK, 1) } else { (cost::Schedule::USUAL, COST_PAIRS) };
-        for number in self.results.costs.len() as u64..pairs {
-            self.measure(
+        for number in self.runner.results.costs.len() as u64..pairs {
+            self.runner.measure(
                 &format!("cost of control, pair {}", number + 1),
-                |bench| cost::turn(&bench.place, course, number),
+                || cost::turn(&self.place, course, number),
                 |results, one| {
                     eprintln!(
                         "  {:.2} µs with control, {:.2} without: {:+.2} %",
@@ -478,20 +425,20 @@ impl Bench {
         let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("OVERLOAD.md");
         let output = self.arguments.output.clone().unwrap_or_else(usual);
         let is_kept = !self.arguments.quick || self.arguments.output.is_some();
-        let mut text = table::summary(&self.results);
+        let mut text = table::summary(&self.runner.results);
         text.push_str("\n![Goodput by offered load](plots/overload-udp.svg)\n\n");
         self.describe(&mut text);
-        text.push_str(&table::all(&self.results));
+        text.push_str(&table::all(&self.runner.results));
         println!("{text}");
         if !is_kept {
-            let scratch = self.file.with_file_name("overload-tables");
-            let drawn = plot::draw(&self.results, &scratch).map_err(|error| error.to_string())?;
-            self.results.write_csv(&scratch).map_err(|error| error.to_string())?;
-            self.say(&format!("{} pictures drawn, tables written, none kept", drawn.len()));
+            let scratch = self.runner.beside("overload-tables");
+            let drawn = plot::draw(&self.runner.results, &scratch).map_err(|error| error.to_string())?;
+            self.runner.results.write_csv(&scratch).map_err(|error| error.to_string())?;
+            self.runner.say(&format!("{} pictures drawn, tables written, none kept", drawn.len()));
             return Ok(());
         }
-        plot::draw(&self.results, &output.with_file_name("plots")).map_err(|error| error.to_string())?;
-        self.results.write_csv(&output.with_file_name("overload")).map_err(|error| error.to_string())?;
+        plot::draw(&self.runner.results, &output.with_file_name("plots")).map_err(|error| error.to_string())?;
+        self.runner.results.write_csv(&output.with_file_name("overload")).map_err(|error| error.to_string())?;
         replace(&output, "overload", &text).map_err(|error| format!("{}: {error}", output.display()))
     }
 

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use clap::{Parser, ValueEnum};
 use strowger_bench::namespace::enter;
 use strowger_bench::programs;
-use strowger_bench::quiet::QuietWaiter;
 use strowger_bench::quota::{Quota, remove_leftovers};
 use strowger_bench::register::process::{adopt, go_first, stay_on};
 use strowger_bench::register::report::replace;
-use strowger_bench::saved_results::{self, Conditions};
+use strowger_bench::runner::{Options, Runner};
+use strowger_bench::saved_results::Conditions;
 use strowger_bench::server::{circumstances, command_line};
 use strowger_bench::two_stage::capacity::{SingleServer, measure};
 use strowger_bench::two_stage::configuration::{T1, configuration};
@@ -133,63 +133,38 @@ struct Bench {
     arguments: Arguments,
     place: Environment,
     parts: Vec<Part>,
-    file: PathBuf,
-    conditions: Conditions,
     around: String,
-    results: Results,
-    begun: Instant,
-    calm: QuietWaiter,
-    failures: usize,
-    // Results of a smoke test are deleted with it.
-    _scratch: tempfile::TempDir,
+    runner: Runner<Results>,
 }
 
 impl Bench {
     fn new(mut arguments: Arguments) -> Result<Self, String> {
-        let binary = programs::strowger(arguments.binary.as_ref());
-        if !binary.is_file() {
-            return Err(format!("there is no {}: cargo build --release -p strowger", binary.display()));
-        }
+        let binary = programs::existing_strowger(arguments.binary.as_ref())?;
         if arguments.quick {
             (arguments.fill, arguments.warm_up, arguments.seconds, arguments.patience) = (1, 1, 1, 0);
             arguments.loads = vec![0.5, 1.2];
         }
         let quota = Quota { quota_us: arguments.quota_us, period_us: arguments.period_us };
-        let scratch = tempfile::Builder::new().prefix("strowger-two-stage-results-").tempdir();
-        let scratch = scratch.map_err(|error| error.to_string())?;
-        let usual =
-            if arguments.quick { scratch.path().join("results.json") } else { programs::beside("two-stage.json") };
-        let file = arguments.results.clone().unwrap_or(usual);
         let conditions =
             Conditions::of(&binary)?.with("the quota", format!("{} of {} µs", quota.quota_us, quota.period_us));
         let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
-        let goes_on = arguments.resume || arguments.describe || !arguments.only.is_empty();
-        let mut results = match saved_results::read(&file, &conditions) {
-            Ok(results) if goes_on => results,
-            Err(why) if arguments.resume || arguments.describe => return Err(why),
-            _ => Results::default(),
+        let options = Options {
+            quick: arguments.quick,
+            resume: arguments.resume,
+            describe: arguments.describe,
+            is_partial: !arguments.only.is_empty(),
+            file: arguments.results.as_ref(),
         };
+        let patience = Duration::from_secs(arguments.patience);
+        let mut runner = Runner::<Results>::new("two-stage", options, conditions, &[0, GENERATOR_CORE], patience)?;
         if !arguments.resume && !arguments.describe {
-            parts.iter().for_each(|part| forget(&mut results, *part));
+            parts.iter().for_each(|part| forget(&mut runner.results, *part));
         }
-        results.quota = Some(quota);
-        let calm = QuietWaiter::new(&[0, GENERATOR_CORE], Duration::from_secs(arguments.patience));
+        runner.results.quota = Some(quota);
         // Must run before this process is pinned to one core: after that it sees only that core.
         let around = circumstances(&command_line("strowger-bench --bin two-stage").replace(" --describe", ""));
-        let (place, begun) = (Environment { binary, quota }, Instant::now());
-        Ok(Self {
-            arguments,
-            place,
-            parts,
-            file,
-            conditions,
-            around,
-            results,
-            begun,
-            calm,
-            failures: 0,
-            _scratch: scratch,
-        })
+        let place = Environment { binary, quota };
+        Ok(Self { arguments, place, parts, around, runner })
     }
 
     fn run(&mut self) -> Result<(), String> {
@@ -208,42 +183,10 @@ impl Bench {
                 Part::Skew => self.sweep(Layout::PAPER[3], Work::Calls, &paper::WEIGHTS),
                 Part::Mixed => MIXES.iter().for_each(|percent| self.mixed(Work::Mixed(*percent))),
             }
-            self.say(&format!("{part:?} took {:.1} min", begun.elapsed().as_secs_f64() / 60.0));
+            self.runner.finish_part(part, begun);
         }
-        self.say(&self.calm.told());
-        if self.failures > 0 {
-            eprintln!("two-stage: {} measurements failed; --resume repeats them", self.failures);
-        }
+        self.runner.finish();
         Ok(())
-    }
-
-    fn say(&self, what: &str) {
-        eprintln!("[{:.1} min] {what}", self.begun.elapsed().as_secs_f64() / 60.0);
-    }
-
-    /// Runs one measurement when the machine is quiet and saves its results.
-    fn measure<T>(
-        &mut self,
-        what: &str,
-        measure: impl FnOnce(&Self) -> Result<T, String>,
-        keep: impl FnOnce(&mut Results, T),
-    ) {
-        if self.arguments.patience > 0 {
-            self.calm.wait();
-        }
-        self.say(what);
-        match measure(self) {
-            Ok(found) => {
-                keep(&mut self.results, found);
-                if let Err(why) = saved_results::write(&self.file, &self.conditions, &self.results) {
-                    eprintln!("  NOT SAVED: {why}");
-                }
-            }
-            Err(why) => {
-                self.failures += 1;
-                eprintln!("  FAILED: {what}: {why}");
-            }
-        }
     }
 
     fn course(&self) -> Schedule {
@@ -256,12 +199,12 @@ impl Bench {
         let course = self.course();
         for work in [Work::Calls, Work::Registrations] {
             for alone in SingleServer::ALL {
-                if self.results.capacity(alone, work).is_some() {
+                if self.runner.results.capacity(alone, work).is_some() {
                     continue;
                 }
-                self.measure(
+                self.runner.measure(
                     &format!("{alone}, {work}"),
-                    |bench| measure(alone, work, course, &bench.place),
+                    || measure(alone, work, course, &self.place),
                     |results, found| {
                         eprintln!("  {:.0}/s, {:.1} µs each", found.rate, found.cost_us);
                         results.capacities.push(found);
@@ -285,32 +228,29 @@ impl Bench {
     }
 
     fn sweep(&mut self, layout: Layout, work: Work, weights: &[u16]) {
-        if self.results.weighted(layout, work, weights).is_some() {
+        if self.runner.results.weighted(layout, work, weights).is_some() {
             return;
         }
         let what = format!("{layout}, {work}");
-        let Some(plan) = self.results.both(work).and_then(|both| both.even(layout)) else {
-            self.failures += 1;
-            return eprintln!(
-                "  FAILED: {what}: the capacity of a single server is unknown; measure the part capacity"
-            );
+        let Some(plan) = self.runner.results.both(work).and_then(|both| both.even(layout)) else {
+            return self.runner.fail(&what, "the capacity of a single server is unknown; measure the part capacity");
         };
         let rates = self.arguments.loads.iter().map(|times| times * plan.capacity()).collect();
         let task = Task { layout, work, weights, rates, course: self.course() };
-        self.measure(&what, |bench| sweep(&task, &bench.place), |results, one| results.sweeps.push(one));
+        self.runner.measure(&what, || sweep(&task, &self.place), |results, one| results.sweeps.push(one));
     }
 
     /// Writes the page, the tables and the plots.
     fn show(&mut self) -> Result<(), String> {
-        self.results.sort();
-        let mut text = table::summary(&self.results);
+        self.runner.results.sort();
+        let mut text = table::summary(&self.runner.results);
         if self.arguments.patience == 0 {
             text.insert_str(0, TRIAL);
         }
         text.push_str("\n![Calls carried by offered calls](plots/two-stage-calls.svg)\n\n");
         text.push_str("The paper's, for comparison:\n\n![The paper's plan](plots/two-stage-paper.svg)\n\n");
         self.describe(&mut text);
-        text.push_str(&table::all(&self.results));
+        text.push_str(&table::all(&self.runner.results));
         println!("{text}");
         let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("TWO_STAGE.md");
         let output = match &self.arguments.output {
@@ -318,8 +258,8 @@ impl Bench {
             None if self.arguments.quick => return Ok(()),
             None => usual(),
         };
-        plot::draw(&self.results, &output.with_file_name("plots")).map_err(|error| error.to_string())?;
-        self.results.write_csv(&output.with_file_name("two_stage")).map_err(|error| error.to_string())?;
+        plot::draw(&self.runner.results, &output.with_file_name("plots")).map_err(|error| error.to_string())?;
+        self.runner.results.write_csv(&output.with_file_name("two_stage")).map_err(|error| error.to_string())?;
         if !output.exists() {
             fs::write(&output, TITLE).map_err(|error| format!("{}: {error}", output.display()))?;
         }

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use super::DOMAIN;
 use super::peer::{Environment, Peer};
 use super::scenario::Scenario;
 use crate::callgrind::{self, Counts, Parts};
+use crate::programs;
 
 /// Users per side.
 const USERS: u32 = 100;
@@ -52,14 +52,8 @@ fn total(
     };
     let mut server = peer.start(&before, &place)?;
     let begun = Instant::now();
-    let mut load = Command::new(binary);
-    load.args(["load", "run", "--to", &format!("udp:{address}"), "--quiet", "--no-watch", "--no-retransmissions"]);
-    load.args(["--workload", scenario.workload(), "--domain", DOMAIN, "--users", &USERS.to_string()]);
-    load.args(["--outstanding", AT_ONCE, "-m", &count.to_string()]);
-    let output = load.stdin(Stdio::null()).output().map_err(|error| format!("{load:?}: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("the load failed: {}", String::from_utf8_lossy(&output.stderr).trim()));
-    }
+    let workload = ["--workload", scenario.workload(), "--domain", DOMAIN, "--users", &USERS.to_string()];
+    programs::load(binary, address, &workload, AT_ONCE, count)?;
     server.check()?;
     thread::sleep(lasts.saturating_sub(begun.elapsed()));
     server.stop()?;

@@ -9,7 +9,7 @@ use plotters::style::text_anchor::VPos;
 use super::figures::{Key, Results, middle};
 use super::peer::Peer;
 use super::scenario::{Load, Scenario};
-use crate::plot::{COLOURS, Drawn, GRID, Line, Lines, SIZE, centred, draw_lines, font, head};
+use crate::plot::{COLOURS, Drawn, Line, Lines, SIZE, centred, draw_axes, draw_lines, head};
 
 const fn colour(peer: Peer) -> RGBColor {
     match peer {
@@ -154,23 +154,7 @@ fn draw_bars(file: &Path, caption: &str, groups: &[Group], axis: Axis) -> Drawn 
     };
     let floor = range.start;
     let count = u32::try_from(groups.len()).map_or(1.0, f64::from);
-    let mut chart = ChartBuilder::on(&root)
-        .margin_top(64)
-        .margin_right(20)
-        .set_label_area_size(LabelAreaPosition::Left, 70)
-        .set_label_area_size(LabelAreaPosition::Bottom, 34)
-        .build_cartesian_2d(0.0..count, range)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .disable_x_axis()
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(GRID)
-        .axis_style(GRID)
-        .y_labels(6)
-        .y_label_style(font(13))
-        .y_label_formatter(&|at| number(axis.value(*at)))
-        .draw()?;
+    let mut chart = draw_axes(&root, 64, (0.0..count, range), None, &|at| number(axis.value(at)))?;
     let width = 0.8 / peers.len().max(1) as f64;
     let small = if groups.len() * peers.len() > 12 { 10 } else { 13 };
     for (index, group) in groups.iter().enumerate() {

@@ -5,7 +5,7 @@ use std::path::Path;
 use plotters::prelude::*;
 use plotters::style::text_anchor::VPos;
 
-use crate::plot::{COLOURS, Drawn, GRID, SIZE, centred, font, head};
+use crate::plot::{COLOURS, Drawn, SIZE, centred, draw_axes, head};
 
 /// A named group of bars.
 pub struct Group {
@@ -23,23 +23,7 @@ pub fn draw_bars(file: &Path, caption: &str, names: &[&str], groups: &[Group]) -
     let root = SVGBackend::new(file, SIZE).into_drawing_area();
     head(&root, caption, names.iter().copied().zip(COLOURS))?;
     let highest = groups.iter().flat_map(|group| &group.bars).copied().fold(1e-9, f64::max);
-    let mut chart = ChartBuilder::on(&root)
-        .margin_top(64)
-        .margin_right(20)
-        .set_label_area_size(LabelAreaPosition::Left, 70)
-        .set_label_area_size(LabelAreaPosition::Bottom, 34)
-        .build_cartesian_2d(0.0..groups.len() as f64, 0.0..highest * 1.12)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .disable_x_axis()
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(GRID)
-        .axis_style(GRID)
-        .y_labels(6)
-        .y_label_style(font(13))
-        .y_label_formatter(&|value| short(*value))
-        .draw()?;
+    let mut chart = draw_axes(&root, 64, (0.0..groups.len() as f64, 0.0..highest * 1.12), None, &short)?;
     for (index, group) in groups.iter().enumerate() {
         let width = 0.8 / group.bars.len().max(1) as f64;
         for (place, (height, colour)) in group.bars.iter().zip(COLOURS).enumerate() {

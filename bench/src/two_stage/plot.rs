@@ -9,7 +9,7 @@ use super::layout::{Layout, Work};
 use super::paper;
 use super::prediction::of_paper;
 use super::results::Results;
-use crate::plot::{COLOURS, Drawn, GRID, SIZE, font, head};
+use crate::plot::{COLOURS, Drawn, SIZE, draw_axes, head};
 
 /// Colours of the paper's layouts, in their order.
 const BLUE: RGBColor = RGBColor(86, 180, 233);
@@ -93,25 +93,8 @@ fn draw_curves(file: &Path, caption: &str, curves: &[Curve]) -> Drawn {
     let points = || curves.iter().flat_map(|curve| curve.measured.iter().chain(&curve.planned));
     let last = points().fold(1.0, |x, point| f64::max(x, point.0));
     let highest = points().fold(1.0, |y, point| f64::max(y, point.1));
-    let mut chart = ChartBuilder::on(&root)
-        .margin_top(below)
-        .margin_right(20)
-        .set_label_area_size(LabelAreaPosition::Left, 70)
-        .set_label_area_size(LabelAreaPosition::Bottom, 44)
-        .build_cartesian_2d(0.0..last * 1.02, 0.0..highest * 1.1)?;
-    let number = |value: &f64| format!("{value:.0}");
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(GRID)
-        .axis_style(GRID)
-        .y_labels(6)
-        .x_labels(10)
-        .label_style(font(13))
-        .y_label_formatter(&number)
-        .x_label_formatter(&number)
-        .draw()?;
+    let number = |value: f64| format!("{value:.0}");
+    let mut chart = draw_axes(&root, below, (0.0..last * 1.02, 0.0..highest * 1.1), Some(&number), &number)?;
     for curve in curves {
         chart.draw_series(LineSeries::new(curve.planned.iter().copied(), curve.colour.stroke_width(1)))?;
         chart.draw_series(curve.measured.iter().map(|point| Circle::new(*point, 4, curve.colour.filled())))?;

@@ -9,7 +9,6 @@ mod bind9;
 use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use bind9::Bind9;
 use common::Folder;
@@ -17,7 +16,6 @@ use common::end::End;
 use common::server::Server;
 use serde_json::{Value, json};
 
-const PATIENCE: Duration = Duration::from_secs(20);
 const ROUTE: &str = "[[route]]\nbalance = \"pool\"\n";
 
 /// A balancer with these targets and a route to it.
@@ -38,23 +36,15 @@ struct Call {
 /// Makes a call that the chosen target answers.
 fn call(server: &Server, alice: &End, id: &str, targets: &[&End]) -> Call {
     alice.request(server, "INVITE sip:+431@pstn.example", "", id, "1 INVITE", "");
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        assert!(Instant::now() < deadline, "the call reaches nobody\n{}", server.log());
-        for (at, target) in targets.iter().enumerate() {
-            let Some(message) = target.glance() else { continue };
-            if !message.0.starts_with("INVITE") || !message.0.contains(&format!("Call-ID: {id}\r\n")) {
-                continue;
-            }
-            target.answer(&message, "200 OK");
-            let (answer, _) = alice.receive(" 200 ");
-            let route = answer.lines().find_map(|line| line.strip_prefix("Record-Route: ")).expect("a record-route");
-            let route = format!("Route: {route}\n");
-            alice.request(server, &format!("ACK {}", target.uri()), ";tag=g", id, "1 ACK", &route);
-            target.receive("ACK");
-            return Call { at, id: id.to_owned(), route };
-        }
-    }
+    let (at, invite) = End::reached(server, targets, id);
+    let target = targets[at];
+    target.answer(&invite, "200 OK");
+    let (answer, _) = alice.receive(" 200 ");
+    let route = answer.lines().find_map(|line| line.strip_prefix("Record-Route: ")).expect("a record-route");
+    let route = format!("Route: {route}\n");
+    alice.request(server, &format!("ACK {}", target.uri()), ";tag=g", id, "1 ACK", &route);
+    target.receive("ACK");
+    Call { at, id: id.to_owned(), route }
 }
 
 fn hang_up(server: &Server, alice: &End, call: &Call, target: &End) {

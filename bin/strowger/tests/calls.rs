@@ -5,71 +5,33 @@ mod common;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::{Child, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use common::Folder;
+use common::PATIENCE;
+use common::server::Server;
 use serde_json::Value;
 
-const PATIENCE: Duration = Duration::from_secs(20);
-
-struct Server {
-    folder: Folder,
-    child: Child,
-    address: SocketAddr,
+/// Starts a server that knows Bob and records calls.
+fn start() -> Server {
+    let server = Server::start("server.domains = [\"example.com\"]\ncdr.file = \"cdr.json\"\n");
+    server.folder.run(&["user", "add", "bob@example.com", "--password", "x"]).ok();
+    server.until("the user is known", || server.status()["users"] == 1);
+    server
 }
 
-impl Server {
-    fn start() -> Self {
-        let probe = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let address = probe.local_addr().expect("bound");
-        drop(probe);
-        let config = format!(
-            "server.listen = [\"udp:{address}\"]\nserver.workers = 2\nauth.require = []\n\
-             server.domains = [\"example.com\"]\ncdr.file = \"cdr.json\"\n"
-        );
-        let folder = Folder::new(&config);
-        let log = std::fs::File::create(folder.path().join("log")).expect("a file");
-        let child = folder.command(&["serve"]).stderr(log).stdout(Stdio::null()).spawn().expect("it starts");
-        let server = Self { folder, child, address };
-        server.until("it answers", || server.folder.run(&["ctl", "status"]).code == Some(0));
-        server.folder.run(&["user", "add", "bob@example.com", "--password", "x"]).ok();
-        server.until("the user is known", || server.folder.run(&["ctl", "status", "--json"]).json()["users"] == 1);
-        server
-    }
-
-    fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !done() {
-            let log = std::fs::read_to_string(self.folder.path().join("log")).expect("a log");
-            assert!(Instant::now() < deadline, "not in time: {what}\n{log}");
-            // The other process gives no signal.
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn records(&self) -> Vec<Value> {
-        let text = std::fs::read_to_string(self.folder.path().join("cdr.json")).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
-    }
-
-    /// Starts a trace and waits until it is active; its output is read at the end.
-    fn trace(&self, arguments: &[&str]) -> Child {
-        let arguments: Vec<_> = ["ctl", "trace"].iter().chain(arguments).copied().collect();
-        let mut command = self.folder.command(&arguments);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-        let mut word = String::new();
-        BufReader::new(child.stderr.as_mut().expect("piped")).read_line(&mut word).expect("a word");
-        assert!(word.contains("waiting for messages"), "{word}");
-        child
-    }
+fn records(server: &Server) -> Vec<Value> {
+    let text = std::fs::read_to_string(server.folder.path().join("cdr.json")).unwrap_or_default();
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
+/// Starts a trace and waits until it is active; its output is read at the end.
+fn trace(server: &Server, arguments: &[&str]) -> Child {
+    let arguments: Vec<_> = ["ctl", "trace"].iter().chain(arguments).copied().collect();
+    let mut command = server.folder.command(&arguments);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut word = String::new();
+    BufReader::new(child.stderr.as_mut().expect("piped")).read_line(&mut word).expect("a word");
+    assert!(word.contains("waiting for messages"), "{word}");
+    child
 }
 
 fn read(mut trace: Child) -> String {
@@ -177,10 +139,10 @@ fn connect(server: &Server) -> (Phone, Phone, String) {
 
 #[test]
 fn a_call_is_listed_traced_and_recorded() {
-    let server = Server::start();
-    let ladder = server.trace(&["--user", "alice"]);
-    let whole = server.trace(&["--call-id", "call-1", "--count", "1", "--messages"]);
-    let objects = server.trace(&["--ip", "127.0.0.1", "--count", "2", "--json"]);
+    let server = start();
+    let ladder = trace(&server, &["--user", "alice"]);
+    let whole = trace(&server, &["--call-id", "call-1", "--count", "1", "--messages"]);
+    let objects = trace(&server, &["--ip", "127.0.0.1", "--count", "2", "--json"]);
     let (alice, bob, route) = connect(&server);
 
     let listed = server.folder.run(&["ctl", "calls", "--json"]).json();
@@ -191,14 +153,14 @@ fn a_call_is_listed_traced_and_recorded() {
     assert!(call["age_s"].as_f64() >= call["answered_s"].as_f64() && listed["more"] == false);
     let table = server.folder.run(&["ctl", "calls"]).ok();
     assert!(table.lines().count() == 2 && table.contains("sip:alice@example.com  sip:bob@example.com"), "{table}");
-    assert!(server.records().is_empty());
+    assert!(records(&server).is_empty());
 
     bob.socket.set_read_timeout(Some(PATIENCE)).expect("settable");
     alice.request(&format!("BYE sip:bob@{}", bob.address()), (";tag=a", ";tag=b"), "2 BYE", &route);
     bob.answer(&bob.receive("BYE"), "200 OK", "b");
     alice.receive("200 ");
-    server.until("the record is written", || server.records().len() == 1);
-    let record = &server.records()[0];
+    server.until("the record is written", || records(&server).len() == 1);
+    let record = &records(&server)[0];
     assert_eq!((&record["reason"], &record["status"]), (&"caller hung up".into(), &200.into()), "{record}");
     assert_eq!(
         (&record["caller"], &record["callee"]),
@@ -233,25 +195,24 @@ fn a_call_is_listed_traced_and_recorded() {
 
 #[test]
 fn a_record_is_written_before_the_server_ends() {
-    let mut server = Server::start();
+    let mut server = start();
     let (alice, bob, route) = connect(&server);
     bob.request(&format!("BYE sip:alice@{}", alice.address()), (";tag=b", ";tag=a"), "1 BYE", &route);
     alice.answer(&alice.receive("BYE"), "200 OK", "a");
     bob.receive("200 ");
-    let kill = std::process::Command::new("kill").args(["-s", "TERM", &server.child.id().to_string()]).status();
-    assert!(kill.expect("kill runs").success());
-    assert!(server.child.wait().expect("it ends").success());
-    assert_eq!(server.records()[0]["reason"], "callee hung up");
+    server.signal("TERM");
+    assert_eq!(server.ended(), Some(0));
+    assert_eq!(records(&server)[0]["reason"], "callee hung up");
 }
 
 #[test]
 fn a_trace_that_cannot_be_is_refused() {
-    let server = Server::start();
+    let server = start();
     let error = server.folder.run(&["ctl", "trace", "--user", "@example.com"]).refused(1);
     assert!(error.contains("is no user"), "{error}");
     let none = server.folder.run(&["ctl", "trace"]);
     assert_eq!(none.code, Some(2));
-    let traces: Vec<_> = (0..4).map(|_| server.trace(&["--ip", "192.0.2.1"])).collect();
+    let traces: Vec<_> = (0..4).map(|_| trace(&server, &["--ip", "192.0.2.1"])).collect();
     let error = server.folder.run(&["ctl", "trace", "--ip", "192.0.2.1"]).refused(1);
     assert_eq!(error, "4 traces run already; end one of them");
     for mut trace in traces {

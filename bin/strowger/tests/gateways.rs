@@ -2,14 +2,10 @@
 
 mod common;
 
-use std::time::{Duration, Instant};
-
 use common::Folder;
 use common::end::End;
 use common::server::Server;
 use serde_json::json;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 const ROUTE: &str = "proxy.failover_timeout = \"1s\"\n[[route]]\ntargets = [\"set:pstn\"]\n";
 
@@ -42,19 +38,11 @@ fn wait_for_more(server: &Server, before: usize) {
 /// Makes a call and returns the index of the gateway that receives it. The gateway refuses the call.
 fn call_reaches(server: &Server, alice: &End, id: &str, gateways: &[&End]) -> usize {
     alice.request(server, "INVITE sip:+431@pstn.example", "", id, "1 INVITE", "");
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        for (index, gateway) in gateways.iter().enumerate() {
-            let Some(message) = gateway.glance() else { continue };
-            if message.0.starts_with("INVITE") && message.0.contains(&format!("Call-ID: {id}\r\n")) {
-                gateway.answer(&message, "486 Busy Here");
-                alice.receive(" 486 ");
-                alice.request(server, "ACK sip:+431@pstn.example", ";tag=g", id, "1 ACK", "");
-                return index;
-            }
-        }
-    }
-    panic!("the call reaches nobody\n{}", server.log());
+    let (index, invite) = End::reached(server, gateways, id);
+    gateways[index].answer(&invite, "486 Busy Here");
+    alice.receive(" 486 ");
+    alice.request(server, "ACK sip:+431@pstn.example", ";tag=g", id, "1 ACK", "");
+    index
 }
 
 fn refusal(server: &Server, alice: &End, id: &str) -> String {

@@ -3,32 +3,20 @@
 mod common;
 
 use std::process::Stdio;
+use std::thread;
 use std::time::Duration;
 
-use common::Folder;
+use common::load::{assert_adds_up, number, sound_report};
 use common::server::Server;
+use common::{Folder, free_address, signal, until_bound};
 use serde_json::Value;
 
-fn number(report: &Value, name: &str) -> u64 {
-    report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"))
-}
-
-/// Asserts `offered = sent + refused` and `sent = carried + lost + failed + unfinished`.
-fn assert_adds_up(report: &Value) {
-    let n = |name| number(report, name);
-    assert_eq!(n("offered"), n("sent") + n("refused"), "{report}");
-    assert_eq!(n("sent"), n("carried") + n("lost") + n("failed") + n("unfinished"), "{report}");
-}
+/// Duration of a run that is then interrupted. A run without a terminal shows nothing before its end.
+const RUN_TIME: Duration = Duration::from_millis(1_500);
 
 /// A run whose figures are not checked closely: on a busy machine the generator may be late, which is exit code 1.
 fn report(folder: &Folder, arguments: &[&str]) -> Value {
-    let all: Vec<&str> = ["load"].iter().chain(arguments).copied().chain(["--json", "report.json"]).collect();
-    let ran = folder.run(&all);
-    assert!(ran.code == Some(0) || ran.err.contains("bottleneck"), "{ran:?}");
-    let text = std::fs::read_to_string(folder.path().join("report.json")).expect("a report");
-    let report = serde_json::from_str(&text).expect("JSON");
-    assert_adds_up(&report);
-    report
+    sound_report(folder, &[&["load"], arguments].concat()).0
 }
 
 #[test]
@@ -136,30 +124,22 @@ fn a_run_in_which_nothing_is_carried_fails() {
 #[test]
 fn both_ends_apart_and_a_run_that_is_interrupted() {
     let folder = Folder::new("");
-    let port = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
-    let listen = format!("udp:{port}");
-    let interrupt = |child: &std::process::Child| {
-        let killed = std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
-        assert!(killed.expect("kill runs").success());
-    };
+    let address = free_address();
+    let listen = format!("udp:{address}");
     let mut answer = folder.command(&["load", "answer", "--listen", &listen, "--json", "answered.json"]);
     let answer = answer.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    std::thread::sleep(Duration::from_millis(500));
+    until_bound(address);
     let mut run = folder.command(&[
         "load", "run", "--to", &listen, "--callee", "remote", "--rate", "100", "--time", "1h", "--json", "ran.json",
     ]);
     let run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    std::thread::sleep(Duration::from_millis(1_500));
-    interrupt(&run);
+    thread::sleep(RUN_TIME);
+    signal(&run, "INT");
     let ran = run.wait_with_output().expect("it ends");
     assert!(ran.status.code().is_some_and(|code| code < 2), "{ran:?}");
-    interrupt(&answer);
+    signal(&answer, "INT");
     assert!(answer.wait_with_output().expect("it ends").status.code().is_some_and(|code| code < 2));
-    let read = |name: &str| -> Value {
-        let text = std::fs::read_to_string(folder.path().join(name)).expect("a report");
-        serde_json::from_str(&text).expect("JSON")
-    };
-    let (ran, answered) = (read("ran.json"), read("answered.json"));
+    let (ran, answered) = (folder.json("ran.json"), folder.json("answered.json"));
     assert_adds_up(&ran);
     assert_adds_up(&answered);
     assert!(number(&ran, "carried") > 30, "{ran}");
@@ -196,8 +176,7 @@ fn what_cannot_be_done_is_said_with_a_remedy() {
 #[test]
 fn who_waits_for_calls_and_gets_none_says_so() {
     let folder = Folder::new("");
-    let port = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
-    let ran = folder.run(&["load", "answer", "--listen", &format!("udp:{port}"), "--time", "300ms"]);
+    let ran = folder.run(&["load", "answer", "--listen", &format!("udp:{}", free_address()), "--time", "300ms"]);
     assert!(ran.code == Some(1) && ran.err.contains("nobody called: nothing came at all"), "{ran:?}");
 }
 
@@ -227,12 +206,12 @@ fn scenarios_of_sipp_run_with_its_options() {
     folder.write("caller.xml", CALLER);
     folder.write("callee.xml", CALLEE);
     folder.write("users.csv", "SEQUENTIAL\nann\nbob\n");
-    let port = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
-    let listen = format!("udp:{port}");
+    let address = free_address();
+    let listen = format!("udp:{address}");
     let mut answer = folder.command(&["load", "answer", "-sf", "callee.xml", "--listen", &listen, "-m", "50"]);
     let mut answer = answer.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    std::thread::sleep(Duration::from_millis(500));
-    let to = port.to_string();
+    until_bound(address);
+    let to = address.to_string();
     let report =
         report(&folder, &["run", "-sf", "caller.xml", "-inf", "users.csv", "-s", "x", "-r", "100", "-m", "50", &to]);
     assert_eq!(number(&report, "carried"), 50, "{report}");

@@ -2,20 +2,18 @@
 
 mod common;
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use common::server::Server;
-use common::{Folder, Ran};
+use common::{Folder, Ran, signal};
 use serde_json::Value;
 
-fn read(folder: &Folder, name: &str) -> String {
-    std::fs::read_to_string(folder.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
-
-fn json(folder: &Folder, name: &str) -> Value {
-    serde_json::from_str(&read(folder, name)).expect("JSON")
-}
+/// Duration of a run that is then interrupted. A run without a terminal shows nothing before its end.
+const RUN_TIME: Duration = Duration::from_millis(1_500);
+/// Time between two signals: a pending signal absorbs an equal one.
+const BETWEEN_SIGNALS: Duration = Duration::from_millis(100);
 
 /// A run that may be late on a busy machine, which is exit code 1.
 fn ran(folder: &Folder, arguments: &[&str]) -> Ran {
@@ -59,17 +57,17 @@ fn a_run_writes_a_page_tables_and_what_the_server_used() {
     let pid = server.child.id();
     assert!(ran.out.contains(&format!("the server (strowger, process {pid}): ")), "{}", ran.out);
 
-    let report = json(folder, "run.json");
+    let report = folder.json("run.json");
     assert_eq!(report["server"]["pid"], pid);
     assert!(report["server"]["cpu_us_per_call"].as_f64().is_some_and(|us| us > 0.0), "{}", report["server"]);
     assert!(report["machine"]["processors"].as_u64().is_some_and(|count| count > 0));
 
-    let names = read(folder, "run.html");
+    let names = folder.read("run.html");
     let names = elements(&names);
     assert_eq!(names.iter().filter(|name| **name == "svg").count(), 8);
     assert!(!names.contains(&"script") && !names.contains(&"link") && !names.contains(&"img"));
 
-    let table = read(folder, "run.csv");
+    let table = folder.read("run.csv");
     let rows: Vec<Vec<&str>> = table.lines().skip(1).map(|line| line.split(',').collect()).collect();
     let columns = table.lines().next().expect("names").split(',').count();
     // The last calls may extend into one more row.
@@ -79,7 +77,7 @@ fn a_run_writes_a_page_tables_and_what_the_server_used() {
     }
     let offered: u64 = rows.iter().map(|row| row[1].parse::<u64>().expect("a number")).sum();
     assert_eq!(report["offered"], offered);
-    let histograms = read(folder, "run.histograms.csv");
+    let histograms = folder.read("run.histograms.csv");
     assert!(
         histograms.lines().any(|line| line.starts_with("INVITE,2xx,") && line.ends_with(",1.000000")),
         "{histograms}"
@@ -92,7 +90,7 @@ fn another_process_is_looked_at_where_it_is_named() {
     let run = ["run", "--rate", "50", "--calls", "25", "--json", "run.json"];
     let watched = |more: &[&str]| {
         ran(&folder, &[&run[..], more].concat());
-        json(&folder, "run.json")["server"].clone()
+        folder.json("run.json")["server"].clone()
     };
     assert_eq!(watched(&[]), Value::Null, "both ends are here: there is no server");
     let own = std::process::id();
@@ -108,7 +106,7 @@ fn another_process_is_looked_at_where_it_is_named() {
     let server = Server::start("server.domains = [\"127.0.0.1\"]\n");
     let to = format!("udp:{}", server.address);
     ran(&server.folder, &["run", "--to", &to, "--users", "5", "--calls", "5", "--no-watch", "--json", "run.json"]);
-    assert_eq!(json(&server.folder, "run.json")["server"], Value::Null);
+    assert_eq!(server.folder.json("run.json")["server"], Value::Null);
 }
 
 #[test]
@@ -125,7 +123,7 @@ fn two_runs_are_compared() {
     let last = text.lines().last().expect("a verdict");
     assert!(last.starts_with("two has ") && last.contains(" × the calls") && last.ends_with(" of one."), "{last}");
     assert!(text.contains("! the arrivals differ"), "{text}");
-    assert!(elements(&read(&folder, "both.html")).contains(&"svg"));
+    assert!(elements(&folder.read("both.html")).contains(&"svg"));
 
     let same = folder.run(&["load", "compare", "one.json", "one.json", "--names", "a,b", "--json"]).json();
     let rows = same["rows"].as_array().expect("rows");
@@ -149,12 +147,12 @@ fn a_file_that_cannot_be_written_does_not_cost_the_report() {
     let ran = folder.run(&[&run[..], &files].concat());
     assert_eq!(ran.code, Some(1));
     assert!(ran.out.contains("sent 5 = carried 5") && ran.err.contains("/dev/full cannot be written"), "{ran:?}");
-    assert!(elements(&read(&folder, "run.html")).contains(&"svg"), "nor another file");
-    assert!(!read(&folder, "run.csv").is_empty() && !read(&folder, "run.histograms.csv").is_empty());
+    assert!(elements(&folder.read("run.html")).contains(&"svg"), "nor another file");
+    assert!(!folder.read("run.csv").is_empty() && !folder.read("run.histograms.csv").is_empty());
     let sweep = ["load", "sweep", "--rate", "50", "--time", "1s", "--repeat", "1", "--settle", "0s"];
     let ran = folder.run(&[&sweep[..], &["--json", "/dev/full", "--csv", "sweep.csv"]].concat());
     assert!(ran.code == Some(1) && ran.err.contains("/dev/full cannot be written"), "{ran:?}");
-    assert!(read(&folder, "sweep.csv").lines().count() >= 2);
+    assert!(folder.read("sweep.csv").lines().count() >= 2);
 }
 
 #[test]
@@ -177,7 +175,7 @@ fn files_that_cannot_be_written_are_told_before_the_run() {
     refused(&["sweep", "--rate", "1", "--time", "1h", "--csv", "/nowhere/a.csv"], "/nowhere/a.csv cannot be written");
     refused(&["search", "--time", "1h", "--json", "taken"], "taken cannot be written");
     assert!(!folder.path().join("new.json").exists(), "no empty files are left");
-    assert_eq!(read(&folder, "one.json"), "what was there");
+    assert_eq!(folder.read("one.json"), "what was there");
 }
 
 /// Very low rates and speeds, at which nothing ever arrives, are valid.
@@ -224,11 +222,6 @@ fn none_of_something_is_refused() {
     }
 }
 
-fn interrupt(child: &Child) {
-    let killed = Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
-    assert!(killed.expect("kill runs").success());
-}
-
 /// After an interrupt, calls have a moment to end; a second interrupt ends the run at once.
 #[test]
 fn interrupted_twice_a_run_ends_at_once_with_its_report() {
@@ -236,18 +229,18 @@ fn interrupted_twice_a_run_ends_at_once_with_its_report() {
     let service = ["--service-time", "10m", "--rate", "50", "--time", "1h", "--json", "run.json", "--html", "run.html"];
     let mut command = folder.command(&[&["load", "run"][..], &service].concat());
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    std::thread::sleep(Duration::from_millis(1_500));
-    interrupt(&child);
-    std::thread::sleep(Duration::from_millis(100));
+    thread::sleep(RUN_TIME);
+    signal(&child, "INT");
+    thread::sleep(BETWEEN_SIGNALS);
     let second = Instant::now();
-    interrupt(&child);
+    signal(&child, "INT");
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.code().is_some_and(|code| code < 2), "{output:?}");
     assert!(second.elapsed() < Duration::from_millis(1_800), "it waits no longer: {:?}", second.elapsed());
-    let report = json(&folder, "run.json");
+    let report = folder.json("run.json");
     assert_eq!((&report["was_stopped"], &report["carried"]), (&Value::from(true), &Value::from(0)));
     assert!(report["unfinished"].as_u64().is_some_and(|count| count > 20), "{report}");
-    let html = read(&folder, "run.html");
+    let html = folder.read("run.html");
     assert!(elements(&html).contains(&"svg") && html.contains("Stopped early"));
 }
 

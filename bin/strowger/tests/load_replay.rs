@@ -4,10 +4,10 @@ mod common;
 
 use std::net::SocketAddr;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
-use common::Folder;
+use common::load::{number, sound_report};
 use common::server::Server;
+use common::{Folder, free_address, signal, until_bound};
 use serde_json::Value;
 
 const ALICE: &str = "10.0.0.1:5060";
@@ -93,29 +93,9 @@ fn folder_with_capture(folder: &Folder) {
     std::fs::write(folder.path().join("calls.pcap"), capture()).expect("written");
 }
 
-fn number(report: &Value, name: &str) -> u64 {
-    report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"))
-}
-
 fn replay(folder: &Folder, arguments: &[&str]) -> (Value, String) {
-    let all: Vec<&str> = ["load", "replay"].iter().chain(arguments).copied().chain(["--json", "report.json"]).collect();
-    let ran = folder.run(&all);
-    assert!(ran.code == Some(0) || ran.err.contains("bottleneck"), "{ran:?}");
-    let text = std::fs::read_to_string(folder.path().join("report.json")).expect("a report");
-    let report: Value = serde_json::from_str(&text).expect("JSON");
-    let n = |name| number(&report, name);
-    assert_eq!(n("offered"), n("sent") + n("refused"), "{report}");
-    assert_eq!(n("sent"), n("carried") + n("lost") + n("failed") + n("unfinished"), "{report}");
+    let (report, ran) = sound_report(folder, &[&["load", "replay"], arguments].concat());
     (report, ran.out)
-}
-
-/// Polls until `done`, because another process gives no signal.
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while !done() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 #[test]
@@ -139,15 +119,13 @@ fn both_ends_of_a_capture_go_through_our_server() {
 fn a_server_that_answers_otherwise_is_told_from_the_record() {
     let folder = Folder::new("");
     folder_with_capture(&folder);
-    let at = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+    let at = free_address();
     let listen = format!("udp:{at}");
     let mut answer = folder.command(&["load", "answer", "--listen", &listen, "--json", "answered.json"]);
     let mut answer = answer.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-    // The port is taken once the callee listens.
-    until("the callee listens", || std::net::UdpSocket::bind(at).is_err());
+    until_bound(at);
     let (report, out) = replay(&folder, &["calls.pcap", "--to", &listen, "--user-pattern", "user%4", "--speed", "2"]);
-    let killed = std::process::Command::new("kill").args(["-s", "INT", &answer.id().to_string()]).status();
-    assert!(killed.expect("kill runs").success());
+    signal(&answer, "INT");
     drop(answer.wait());
     // The call that was busy in the record is answered here: it is hung up and does not count as a success.
     assert_eq!((number(&report, "carried"), number(&report, "failed")), (3, 1), "{report}");

@@ -4,9 +4,8 @@ mod common;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
 
-use common::Folder;
+use common::{Folder, free_address, until_bound};
 use serde_json::Value;
 
 /// A `load answer` process with an emulated server, killed on drop.
@@ -17,16 +16,12 @@ struct Answer {
 
 impl Answer {
     fn start(folder: &Folder, arguments: &[&str]) -> Self {
-        let port = free_port();
-        let target = format!("udp:127.0.0.1:{port}");
+        let address = free_address();
+        let target = format!("udp:{address}");
         let all: Vec<&str> =
             ["load", "answer", "--listen", &target, "--quiet"].iter().chain(arguments).copied().collect();
         let child = folder.command(&all).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-        let until = Instant::now() + Duration::from_secs(30);
-        while std::net::UdpSocket::bind(("127.0.0.1", port)).is_ok() {
-            assert!(Instant::now() < until, "it never listens");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until_bound(address);
         Self { child, target }
     }
 }
@@ -36,15 +31,6 @@ impl Drop for Answer {
         // The process may have ended.
         let _ = self.child.kill().and_then(|()| self.child.wait());
     }
-}
-
-fn free_port() -> u16 {
-    std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port()
-}
-
-fn json(folder: &Folder, name: &str) -> Value {
-    let text = std::fs::read_to_string(folder.path().join(name)).expect("a report");
-    serde_json::from_str(&text).expect("JSON")
 }
 
 const QUICK: [&str; 7] = ["--drain", "300ms", "--settle", "50ms", "--no-retransmissions", "--arrivals", "uniform"];
@@ -68,7 +54,7 @@ fn the_capacity_of_a_server_is_found() {
         "1",
     ]);
     let ran = folder.run(&[&arguments[..], &QUICK].concat());
-    let report = json(&folder, "found.json");
+    let report = folder.json("found.json");
     // On a very busy machine, the result is that the generator was late.
     let is_late = ran.code == Some(1) && ran.err.contains("the generator cannot do");
     assert!(ran.code == Some(0) || is_late, "{ran:?}");
@@ -95,7 +81,7 @@ fn what_the_generator_cannot_do_says_nothing_of_the_server() {
     let ran = folder.run(&arguments);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.err.contains("the generator cannot do") && ran.err.contains("at least "), "{ran:?}");
-    let report = json(&folder, "found.json");
+    let report = folder.json("found.json");
     assert_eq!(
         (&report["verdict"], &report["too_high"]["is_generator"]),
         (&Value::from("generator limited"), &true.into())
@@ -112,7 +98,7 @@ fn what_a_sweeps_generator_kept_back_is_said() {
     arguments.extend(["--json", "sweep.json", "--csv", "sweep.csv"]);
     let ran = folder.run(&arguments);
     assert!(ran.code == Some(1) && ran.err.contains("--max-calls") && ran.err.contains("40/s"), "{ran:?}");
-    let report = json(&folder, "sweep.json");
+    let report = folder.json("sweep.json");
     let (low, high) = (&report["points"][0], &report["points"][1]);
     assert_eq!((&low["refused"], &low["bottleneck"]), (&0.into(), &Value::Null), "{report}");
     assert!(high["refused"].as_u64().is_some_and(|refused| refused > 50), "{report}");
@@ -137,7 +123,7 @@ fn an_interrupted_search_says_what_it_knows() {
     let ended = child.wait_with_output().expect("it ends");
     let error = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert!(ended.status.code() == Some(1) && error.contains("stopped before the end"), "{error}");
-    let report = json(&folder, "found.json");
+    let report = folder.json("found.json");
     assert_eq!(report["verdict"], "stopped");
     assert!(report["probes"].as_array().is_some_and(|probes| probes.len() >= 2), "{report}");
 }
@@ -146,16 +132,16 @@ fn an_interrupted_search_says_what_it_knows() {
 #[test]
 fn a_sweep_draws_throughput_against_load() {
     let folder = Folder::new("");
-    let (port, binary) = (free_port(), env!("CARGO_BIN_EXE_strowger"));
+    let (address, binary) = (free_address(), env!("CARGO_BIN_EXE_strowger"));
     folder.write(
         "restart.sh",
         &format!(
             "[ -f pid ] && kill -9 $(cat pid) && sleep 0.2\n\
-             {binary} load answer --quiet --listen udp:127.0.0.1:{port} --service-time 2ms --queue 20 --no-retransmissions \
+             {binary} load answer --quiet --listen udp:{address} --service-time 2ms --queue 20 --no-retransmissions \
              >/dev/null 2>&1 &\necho $! > pid; echo started >> starts\n"
         ),
     );
-    let to = format!("udp:127.0.0.1:{port}");
+    let to = format!("udp:{address}");
     let mut arguments =
         vec!["load", "sweep", "--to", &to, "--callee", "remote", "--rate", "100..3000/700", "--repeat", "2"];
     arguments.extend(["--time", "700ms", "--restart", "sh restart.sh", "--until", "success<50%"]);
@@ -165,7 +151,7 @@ fn a_sweep_draws_throughput_against_load() {
     let killed = std::process::Command::new("kill").args(["-9", pid.trim()]).status();
     assert!(killed.expect("kill runs").success(), "the last one still ran");
     assert!(ran.code == Some(0) || ran.err.contains("bottleneck"), "{ran:?}");
-    let report = json(&folder, "sweep.json");
+    let report = folder.json("sweep.json");
     let points = report["points"].as_array().expect("points");
     // 500 of 800 and of 1,500 are 62 and 33 %; on a very busy machine, the former may be lower.
     let rates: Vec<_> = points.iter().filter_map(|point| point["rate"].as_f64()).collect();
@@ -203,7 +189,7 @@ fn what_ends_behind_the_last_arrival_is_no_throughput() {
         "sweep.json",
     ]);
     let ran = folder.run(&arguments);
-    let point = &json(&folder, "sweep.json")["points"][0];
+    let point = &folder.json("sweep.json")["points"][0];
     let throughput = &point["throughput_per_s"];
     let mean = throughput["mean"].as_f64().expect("a mean");
     assert!((40.0..=115.0).contains(&mean), "{point} {ran:?}");
@@ -261,7 +247,7 @@ fn a_server_that_falls_silent_is_a_result() {
     let mut arguments = vec!["load", "sweep", "--to", &to, "--callee", "remote", "--rate", "40,80", "--repeat", "1"];
     arguments.extend(["--time", "500ms", "--until", "success<1%", "--json", "sweep.json"]);
     let ran = folder.run(&[&arguments[..], &QUICK].concat());
-    let report = json(&folder, "sweep.json");
+    let report = folder.json("sweep.json");
     assert_eq!(report["points"].as_array().map(Vec::len), Some(2), "{ran:?}");
     assert!(report["ending"].as_str().is_some_and(|ending| ending.contains("success(2s) 0%")), "{ran:?}");
     assert!(ran.code == Some(0) || ran.err.contains("bottleneck"), "{ran:?}");

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::load;
 use common::server::Server;
 use serde_json::Value;
 
@@ -19,18 +20,9 @@ fn server(count: u32) -> Server {
     Server::started_by(command, folder, address)
 }
 
-/// On a busy machine the generator may be late, which is exit code 1.
 fn report(server: &Server, arguments: &[&str]) -> Value {
     let to = format!("udp:{}", server.address);
-    let all: Vec<&str> = ["load", "run", "--to", &to]
-        .into_iter()
-        .chain(arguments.iter().copied())
-        .chain(["--json", "report.json"])
-        .collect();
-    let ran = server.folder.run(&all);
-    assert!(ran.code == Some(0) || ran.err.contains("bottleneck"), "{ran:?}");
-    let text = std::fs::read_to_string(server.folder.path().join("report.json")).expect("a report");
-    serde_json::from_str(&text).expect("JSON")
+    load::report(&server.folder, &[&["load", "run", "--to", &to], arguments].concat()).0
 }
 
 fn number(value: &Value) -> u64 {

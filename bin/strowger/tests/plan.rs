@@ -383,22 +383,13 @@ fn a_run_of_the_generator_is_a_measurement() {
     close(&mixed["profile"]["costs"]["register_s"], 20e-6, 1e-8);
 }
 
+/// The commands of `strowger plan`.
+const COMMANDS: [&str; 11] =
+    ["size", "mg1", "mmck", "mgck", "cores", "two-stage", "databases", "availability", "failover", "fit", "validate"];
+
 #[test]
 fn help_has_examples() {
-    for command in [
-        "",
-        "size",
-        "mg1",
-        "mmck",
-        "mgck",
-        "cores",
-        "two-stage",
-        "databases",
-        "availability",
-        "failover",
-        "fit",
-        "validate",
-    ] {
+    for command in [""].iter().chain(&COMMANDS) {
         let help = plan(&format!("{command} --help")).ok();
         assert!(help.contains("Examples:\n  strowger plan"), "{command}: {help}");
     }
@@ -412,19 +403,7 @@ fn examples_are_true() {
     folder.write("table.csv", TABLE);
     in_folder(&folder, "fit table.csv --output fitted.json").ok();
     let mut tried = 0;
-    for command in [
-        "size",
-        "mg1",
-        "mmck",
-        "mgck",
-        "cores",
-        "two-stage",
-        "databases",
-        "availability",
-        "failover",
-        "fit",
-        "validate",
-    ] {
+    for command in COMMANDS {
         let help = plan(&format!("{command} --help")).ok();
         let examples = help.lines().filter_map(|line| line.trim().strip_prefix("strowger plan "));
         for example in examples.filter(|example| !example.contains("run-") && !example.contains("calls.json")) {

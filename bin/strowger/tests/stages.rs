@@ -5,13 +5,9 @@ mod common;
 
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use common::Folder;
+use common::{Folder, until};
 use serde_json::Value;
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Number of tests in this process that have started servers.
 static STARTED: AtomicU32 = AtomicU32::new(0);
@@ -43,18 +39,10 @@ impl Stages {
         };
         let running = ["s1", "a1", "b1"].map(serve).into();
         let stages = Self { folder, running };
-        stages.wait_until("all run", || {
+        until("all run", || {
             ["s1", "a1", "b1"].iter().all(|name| stages.folder.run(&["ctl", "--as", name, "status"]).code == Some(0))
         });
         stages
-    }
-
-    fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !is_so() {
-            assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
-            thread::sleep(Duration::from_millis(50));
-        }
     }
 
     fn clusters(&self, more: &[&str]) -> Value {
@@ -80,7 +68,7 @@ fn weight_is_moved_and_all_servers_know_it() {
     let stages = Stages::start();
     let now = stages.clusters(&[]);
     assert!(near(&now["clusters"][0]["now"]["share"], 1.0) && near(&now["moved"], 0.0), "{now:#}");
-    stages.wait_until("members are in service", || stages.clusters(&[])["clusters"][1]["in_service"] == 1);
+    until("members are in service", || stages.clusters(&[])["clusters"][1]["in_service"] == 1);
 
     let thought = stages.clusters(&["b=100"]);
     assert!(near(&thought["moves"], 0.5) && near(&thought["clusters"][1]["then"]["share"], 0.5), "{thought:#}");

@@ -2,23 +2,11 @@
 
 mod common;
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::net::{Ipv4Addr, UdpSocket};
 
-use common::Folder;
+use common::PATIENCE;
+use common::server::Server;
 use serde_json::Value;
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-struct Ended(Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
 
 /// Answers the next REGISTER.
 fn answer(carrier: &UdpSocket, status: &str) {
@@ -37,7 +25,7 @@ fn answer(carrier: &UdpSocket, status: &str) {
 fn every_counter_is_explained() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating/counters.md");
     let text = std::fs::read_to_string(path).expect("it is published");
-    let server = common::server::Server::start("");
+    let server = Server::start("");
     let status = server.status();
     let parts = status["counters"].as_object().expect("parts");
     let mut explained = 0;
@@ -65,8 +53,6 @@ fn trunks_are_shown_with_their_registrations() {
         carrier.set_read_timeout(Some(PATIENCE)).expect("settable");
         carrier.local_addr().expect("bound").port()
     });
-    let listen: SocketAddr =
-        UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|probe| probe.local_addr()).expect("a port");
     let trunk = |name: &str, port: u16| {
         format!(
             "[[trunk]]\nname = \"{name}\"\ntargets = [\"sip:127.0.0.1:{port}\"]\nusername = \"4930123\"\n\
@@ -74,23 +60,15 @@ fn trunks_are_shown_with_their_registrations() {
         )
     };
     let trunks = trunk("good", ports[0]) + &trunk("bad", ports[1]);
-    let folder = Folder::new(&format!("server.listen = [\"udp:{listen}\"]\nserver.workers = 2\n{trunks}"));
-    let log = std::fs::File::create(folder.path().join("log")).expect("a file");
-    let child = folder.command(&["serve"]).stderr(log).stdout(Stdio::null()).spawn().expect("it starts");
-    let _server = Ended(child);
+    let server = Server::start(&trunks);
     answer(&carriers[0], "200 OK");
     answer(&carriers[1], "403 Forbidden");
-    let deadline = Instant::now() + PATIENCE;
-    let status = loop {
-        let status = folder.run(&["ctl", "status", "--json"]).json();
-        let states: Vec<_> = status["trunks"].as_array().into_iter().flatten().map(|trunk| &trunk["state"]).collect();
-        if states == ["refused", "registered"] {
-            break status;
-        }
-        assert!(Instant::now() < deadline, "not in time: {status}");
-        // The other process gives no signal.
-        std::thread::sleep(Duration::from_millis(20));
-    };
+    server.until("both trunks are settled", || {
+        let status = server.status();
+        let states = status["trunks"].as_array().into_iter().flatten().map(|trunk| &trunk["state"]);
+        states.eq(["refused", "registered"])
+    });
+    let status = server.status();
     let [bad, good] = [&status["trunks"][0], &status["trunks"][1]];
     assert_eq!((&bad["name"], &bad["last_answer"], &bad["expires_s"]), (&"bad".into(), &403.into(), &Value::Null));
     assert!(bad["next_try_s"].as_f64().is_some_and(|wait| wait > 600.0), "{bad}");
@@ -99,7 +77,7 @@ fn trunks_are_shown_with_their_registrations() {
     for (part, name) in [("dns", "queries"), ("names", "entries"), ("targets", "avoided")] {
         assert_eq!(status["counters"][part][name], 0, "literal addresses are not asked for");
     }
-    let text = folder.run(&["ctl", "status"]).ok();
+    let text = server.folder.run(&["ctl", "status"]).ok();
     assert!(text.contains("bad: refused (403) for 0:00:"), "{text}");
     assert!(text.contains("good: registered for 0:00:") && text.contains(", known there for 0:59:"), "{text}");
     assert!(!text.contains("hush"), "{text}");
@@ -107,7 +85,7 @@ fn trunks_are_shown_with_their_registrations() {
 
 #[test]
 fn who_stays_awake_is_told() {
-    let server = common::server::Server::start("server.spin = \"always\"\n");
+    let server = Server::start("server.spin = \"always\"\n");
     server.until("the shards are where they belong", || {
         let loads = &server.status()["loads"];
         loads.as_array().is_some_and(|loads| loads.iter().any(|worker| worker["shards"] != 0))

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 use strowger_interop::stages::{Layout, Stages, loopback};
-use strowger_interop::{Load, Report, poll};
+use strowger_interop::{Load, Report, poll_every};
 
 const USAGE: &str = "rebalance [--users N] [--rate N] [--registering N] [--register-rate N]
     --users          who are called, and have registered before (100000)
@@ -126,10 +126,7 @@ fn measure(size: &Size) -> Measurement {
 }
 
 fn wait_for(wanted: u64, count: impl Fn() -> u64) {
-    let is_so = poll(PATIENCE, || {
-        sleep(Duration::from_millis(200));
-        (count() >= wanted).then_some(())
-    });
+    let is_so = poll_every(Duration::from_millis(200), PATIENCE, || (count() >= wanted).then_some(()));
     assert!(is_so.is_some(), "{} of {wanted} have registered", count());
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::history::{AcknowledgedChange, History, preference};
 use crate::caller::accept;
 use crate::machine::Machine;
-use crate::wire;
+use crate::{wait_until, wire};
 
 /// Number of sockets, each with a thread and a share of the users.
 const SOCKETS: usize = 4;
@@ -96,9 +96,7 @@ impl Clients {
     /// Stops new requests and waits until none is pending.
     pub(super) fn pause(&self) {
         self.shared.is_paused.store(true, Ordering::SeqCst);
-        while self.shared.in_flight.load(Ordering::SeqCst) > 0 {
-            thread::sleep(Duration::from_millis(10));
-        }
+        wait_until("no request is on its way", || self.shared.in_flight.load(Ordering::SeqCst) == 0);
     }
 
     /// Resumes after [`pause`](Self::pause).

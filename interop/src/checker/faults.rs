@@ -1,14 +1,9 @@
 //! Faults of members and engines.
 
 use std::thread::sleep;
-use std::time::Duration;
 
-use super::{Size, Trial};
+use super::{PEACE, STANDSTILL, Size, Trial};
 
-/// Undisturbed time before the next fault.
-const PEACE: Duration = Duration::from_millis(400);
-/// Time for which a member or an engine is stopped or isolated: long enough to be noticed by all others.
-const STANDSTILL: Duration = Duration::from_millis(2_500);
 /// One in this many engine kills coincides with a member kill.
 const BOTH_ONE_OF: u32 = 5;
 /// Engine isolations per member isolation.

@@ -29,6 +29,10 @@ const SETTLED: Duration = Duration::from_secs(15);
 
 /// Maximum number of contradictions reported after one fault.
 const TOLD: usize = 5;
+/// Undisturbed time before the next fault.
+const PEACE: Duration = Duration::from_millis(400);
+/// Time for which a server or an engine is stopped or isolated: long enough to be noticed by all others.
+const STANDSTILL: Duration = Duration::from_millis(2_500);
 /// Maximum time for which clients continue after the last fault, until enough changes are acknowledged.
 const REST: Duration = Duration::from_secs(300);
 

@@ -21,15 +21,11 @@ use std::time::{Duration, Instant};
 use super::clients::{Clients, Lifetimes, name};
 use super::history::{Contradiction, History, preference};
 use super::query_client::{QueryClient, Question};
-use super::{SETTLED, TOLD, said};
+use super::{PEACE, SETTLED, STANDSTILL, TOLD, said};
 use crate::machine::Lan;
 use crate::stages::{Layout, Stages};
 use crate::{Database, Program, poll};
 
-/// Undisturbed time before the next fault.
-const PEACE: Duration = Duration::from_millis(400);
-/// Time for which a server is stopped or isolated: long enough to be noticed by all others.
-const STANDSTILL: Duration = Duration::from_millis(2_500);
 /// Allowance for messages of a change still in transit in the first stage and between members.
 const UNDER_WAY: Duration = Duration::from_secs(1);
 /// Clusters. The weights below are given in turn to the cluster being changed.

@@ -1,14 +1,14 @@
 //! Two proxies, each with a database on its machine, and two-way replication between the databases (failover paper,
 //! sections 3.3 and 3.6): P1 with D1, P2 with D2. Phones register at P1. Callers use P2 when P1 has failed.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::clients::register;
 use super::members;
+use super::pair::Pair;
 use super::{Deployment, Fault, Method, PHONES, Phones, Times, callees};
-use crate::machine::{Lan, Machine};
-use crate::{Arrangement, Engines, Server};
+use crate::machine::Lan;
+use crate::{Arrangement, Engines};
 
 /// The failover method with one database per proxy.
 #[derive(Debug)]
@@ -46,58 +46,7 @@ impl Method for Replicated {
         let phones = Phones::on(lan.clients());
         register(lan.clients(), servers[0].address(), &callees(), phones.address());
         members::wait_until_registered(&servers[1], PHONES);
-        Box::new(Proxies { phones, servers, engines, lan })
-    }
-}
-
-/// P1 and P2. The order of the fields is the order in which they are dropped.
-#[derive(Debug)]
-struct Proxies {
-    phones: Phones,
-    servers: Vec<Server>,
-    engines: Engines,
-    lan: Lan,
-}
-
-impl Deployment for Proxies {
-    fn clients(&self) -> &Machine {
-        self.lan.clients()
-    }
-
-    fn servers(&self) -> Vec<SocketAddr> {
-        self.servers.iter().map(Server::address).collect()
-    }
-
-    fn phones(&self) -> &Phones {
-        &self.phones
-    }
-
-    fn strike(&mut self, fault: Fault) {
-        if fault == Fault::Machine {
-            return self.lan.cut_off(0);
-        }
-        if matches!(fault, Fault::Process | Fault::ProcessAndEngine) {
-            self.servers[0].kill();
-        }
-        if matches!(fault, Fault::Engine | Fault::ProcessAndEngine) {
-            self.engines.kill(0);
-        }
-    }
-
-    fn survivor(&self) -> &Server {
-        &self.servers[1]
-    }
-
-    fn mend(&mut self, fault: Fault) {
-        if fault == Fault::Machine {
-            return self.lan.heal(0);
-        }
-        if matches!(fault, Fault::Engine | Fault::ProcessAndEngine) {
-            self.engines.start_again(0);
-            self.engines.restore();
-        }
-        if matches!(fault, Fault::Process | Fault::ProcessAndEngine) {
-            self.servers[0].restart_on(&self.lan.machine(0));
-        }
+        let (engines, engine_victim) = (Some(engines), Some(0));
+        Box::new(Pair { engines, engine_victim, ..Pair::new(lan, phones, servers) })
     }
 }

@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::members;
+use super::pair::Pair;
 use super::{Deployment, Fault, Method, PHONES, Phones, Times, callees};
-use crate::machine::{Lan, Machine};
+use crate::machine::Lan;
 use crate::{Config, Namespace, Server};
 
 /// `proxy.failover_timeout`: time for which a call waits for a member that may be dead.
@@ -52,46 +53,8 @@ impl Method for Flows {
         let addresses: Vec<SocketAddr> = servers.iter().map(Server::address).collect();
         let phones = Phones::by_flows(lan.clients(), &callees(), &addresses);
         servers.iter().for_each(|server| members::wait_until_registered(server, 2 * PHONES));
-        Box::new(Pair { phones, servers, lan })
-    }
-}
-
-/// Two members, of which the second one fails. The order of the fields is the order in which they are dropped.
-#[derive(Debug)]
-struct Pair {
-    phones: Phones,
-    servers: Vec<Server>,
-    lan: Lan,
-}
-
-impl Deployment for Pair {
-    fn clients(&self) -> &Machine {
-        self.lan.clients()
-    }
-
-    fn servers(&self) -> Vec<SocketAddr> {
-        vec![self.servers[0].address()]
-    }
-
-    fn phones(&self) -> &Phones {
-        &self.phones
-    }
-
-    fn strike(&mut self, fault: Fault) {
-        match fault {
-            Fault::Machine => self.lan.cut_off(1),
-            _ => self.servers[1].kill(),
-        }
-    }
-
-    fn survivor(&self) -> &Server {
-        &self.servers[0]
-    }
-
-    fn mend(&mut self, fault: Fault) {
-        match fault {
-            Fault::Machine => self.lan.heal(1),
-            _ => self.servers[1].restart_on(&self.lan.machine(1)),
-        }
+        // The member of the newest flow fails, and callers ask the other one.
+        let asked = vec![addresses[0]];
+        Box::new(Pair { asked, victim: 1, ..Pair::new(lan, phones, servers) })
     }
 }

@@ -8,6 +8,7 @@ mod clients;
 mod database;
 mod flows;
 mod members;
+mod pair;
 mod phones;
 mod request;
 mod series;

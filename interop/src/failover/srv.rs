@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::clients::register;
 use super::members::{self, PORT};
+use super::pair::Pair;
 use super::{Deployment, Fault, Method, PHONES, Phones, RETRY, Times, callees};
 use crate::bind9::Bind9;
 use crate::machine::{Lan, Machine};
@@ -55,7 +56,8 @@ impl Method for Srv {
         let phones = Phones::on(lan.clients());
         register(lan.clients(), edge.address(), &callees(), phones.address());
         servers.iter().for_each(|server| members::wait_until_registered(server, PHONES));
-        Box::new(Edge { phones, edge, servers, lan, _names: names })
+        let asked = vec![edge.address()];
+        Box::new(Pair { asked, _edge: Some(edge), _names: Some(names), ..Pair::new(lan, phones, servers) })
     }
 }
 
@@ -74,7 +76,7 @@ fn edge(machine: &Machine, names: SocketAddr) -> Config {
 
 /// A name server on a machine. It lives no longer than the thread that started it.
 #[derive(Debug)]
-struct Names {
+pub(super) struct Names {
     address: SocketAddr,
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -110,48 +112,6 @@ impl Drop for Names {
         self.end.take();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
-        }
-    }
-}
-
-/// The edge proxy and two members. The order of the fields is the order in which they are dropped.
-#[derive(Debug)]
-struct Edge {
-    phones: Phones,
-    edge: Server,
-    servers: Vec<Server>,
-    lan: Lan,
-    _names: Names,
-}
-
-impl Deployment for Edge {
-    fn clients(&self) -> &Machine {
-        self.lan.clients()
-    }
-
-    fn servers(&self) -> Vec<SocketAddr> {
-        vec![self.edge.address()]
-    }
-
-    fn phones(&self) -> &Phones {
-        &self.phones
-    }
-
-    fn strike(&mut self, fault: Fault) {
-        match fault {
-            Fault::Machine => self.lan.cut_off(0),
-            _ => self.servers[0].kill(),
-        }
-    }
-
-    fn survivor(&self) -> &Server {
-        &self.servers[1]
-    }
-
-    fn mend(&mut self, fault: Fault) {
-        match fault {
-            Fault::Machine => self.lan.heal(0),
-            _ => self.servers[0].restart_on(&self.lan.machine(0)),
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Clients that know two servers which share registrations (failover paper, section 3.1).
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::clients::register;
 use super::members;
+use super::pair::Pair;
 use super::{Deployment, Fault, Method, PHONES, Phones, Times, callees};
-use crate::machine::{Lan, Machine};
-use crate::{Arrangement, Engines, Namespace, Server};
+use crate::machine::Lan;
+use crate::{Arrangement, Engines, Namespace};
 
 /// The failover method whose clients know two members.
 #[derive(Debug)]
@@ -68,54 +68,6 @@ impl Method for TwoServers {
         let phones = Phones::on(lan.clients());
         register(lan.clients(), servers[0].address(), &callees(), phones.address());
         members::wait_until_registered(&servers[1], PHONES);
-        Box::new(Pair { phones, servers, engines, first, lan })
-    }
-}
-
-/// Two members. The order of the fields is the order in which they are dropped.
-#[derive(Debug)]
-struct Pair {
-    phones: Phones,
-    servers: Vec<Server>,
-    engines: Option<Engines>,
-    /// Index of the first member's machine.
-    first: usize,
-    lan: Lan,
-}
-
-impl Deployment for Pair {
-    fn clients(&self) -> &Machine {
-        self.lan.clients()
-    }
-
-    fn servers(&self) -> Vec<SocketAddr> {
-        self.servers.iter().map(Server::address).collect()
-    }
-
-    fn phones(&self) -> &Phones {
-        &self.phones
-    }
-
-    fn strike(&mut self, fault: Fault) {
-        match (fault, &mut self.engines) {
-            (Fault::Machine, _) => self.lan.cut_off(self.first),
-            (Fault::Engine, Some(engines)) => {
-                let master = engines.victim();
-                engines.kill(master);
-            }
-            _ => self.servers[0].kill(),
-        }
-    }
-
-    fn survivor(&self) -> &Server {
-        &self.servers[1]
-    }
-
-    fn mend(&mut self, fault: Fault) {
-        match fault {
-            Fault::Machine => self.lan.heal(self.first),
-            Fault::Engine => {}
-            _ => self.servers[0].restart_on(&self.lan.machine(self.first)),
-        }
+        Box::new(Pair { engines, first, ..Pair::new(lan, phones, servers) })
     }
 }

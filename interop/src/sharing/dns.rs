@@ -22,6 +22,8 @@ const CLIENTS: [Ipv4Addr; 6] = [
 ];
 /// TTL of all records in seconds.
 const TTL_S: u64 = 1;
+/// Time until no client uses old records. Clients do not report when records expire, so this time has to pass.
+const EXPIRED: Duration = Duration::from_millis(TTL_S * 1_000 + 200);
 
 /// Records that name the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,8 +83,7 @@ impl Deployment for Dns {
 
     fn serve_with(&mut self, servers: &[usize]) {
         self.zone.replace(text(&self.site, self.records, servers));
-        // Clients use cached records until they expire and do not report when that happens.
-        thread::sleep(Duration::from_secs(TTL_S) + Duration::from_millis(200));
+        thread::sleep(EXPIRED);
     }
 }
 

@@ -3,9 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use super::PATIENCE;
 use super::server::Server;
 
-const PATIENCE: Duration = Duration::from_secs(20);
 /// Time to wait for one of two sockets that are read in turn.
 const GLANCE: Duration = Duration::from_millis(10);
 
@@ -45,6 +45,22 @@ impl End {
             }
         }
         panic!("no {what} in time");
+    }
+
+    /// Returns the index of the one of `ends` that the INVITE of the call `id` reaches, and the INVITE.
+    pub(crate) fn reached(server: &Server, ends: &[&Self], id: &str) -> (usize, (String, SocketAddr)) {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            for (index, end) in ends.iter().enumerate() {
+                if let Some(message) = end.glance()
+                    && message.0.starts_with("INVITE")
+                    && message.0.contains(&format!("Call-ID: {id}\r\n"))
+                {
+                    return (index, message);
+                }
+            }
+        }
+        panic!("the call reaches nobody\n{}", server.log());
     }
 
     pub(crate) fn send(&self, to: SocketAddr, text: &str) {

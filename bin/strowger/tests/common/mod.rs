@@ -3,14 +3,24 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub(crate) mod end;
+pub(crate) mod load;
 pub(crate) mod server;
 
 use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// Time after which a test gives up: generous, because a busy machine is not a bug.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Pause between two checks of a condition.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) struct Folder {
     folder: TempDir,
@@ -40,6 +50,16 @@ impl Folder {
 
     pub(crate) fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path().join(name), text).expect("written");
+    }
+
+    /// Returns the text of a file in the folder.
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// Returns the JSON of a file in the folder.
+    pub(crate) fn json(&self, name: &str) -> Value {
+        serde_json::from_str(&self.read(name)).expect("JSON")
     }
 
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
@@ -81,4 +101,53 @@ impl Ran {
         assert!(self.err.starts_with("strowger: ") && self.err.trim_end().lines().count() == 1, "{self:?}");
         self.err.trim_end().trim_start_matches("strowger: ").to_owned()
     }
+}
+
+/// Calls `done` until it returns a value; `None` after [`PATIENCE`]. Other processes give no signal, so their state is
+/// polled.
+pub(crate) fn poll<T>(mut done: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let value = done();
+        if value.is_some() || Instant::now() >= deadline {
+            return value;
+        }
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// Waits until a condition holds.
+#[track_caller]
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    assert!(poll(|| is_so().then_some(())).is_some(), "not in time: {what}");
+}
+
+/// Waits until another process has bound this UDP address.
+#[track_caller]
+pub(crate) fn until_bound(address: SocketAddr) {
+    until("the address is bound", || UdpSocket::bind(address).is_err());
+}
+
+/// Returns a free loopback address. The kernel does not assign its port to other sockets, and no other test of this
+/// process uses it.
+pub(crate) fn free_address() -> SocketAddr {
+    const PORTS: (u16, u16) = (16_384, 16_000);
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let (first, count) = PORTS;
+    // Different processes start far apart.
+    let begin = std::process::id().wrapping_mul(397);
+    for _ in 0..count {
+        let number = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).into()) % u32::from(count);
+        let port = first + u16::try_from(number).expect("below the count");
+        if let Ok(probe) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) {
+            return probe.local_addr().expect("bound");
+        }
+    }
+    panic!("no port is free");
+}
+
+/// Sends a signal, such as `INT`.
+pub(crate) fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill").args(["-s", name, &child.id().to_string()]).status();
+    assert!(status.expect("kill runs").success());
 }

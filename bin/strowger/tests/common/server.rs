@@ -1,17 +1,13 @@
 //! The binary as a server process.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::Folder;
-
-const PATIENCE: Duration = Duration::from_secs(20);
+use super::{Folder, PATIENCE, free_address, poll, signal};
 
 /// A server on a free loopback port, with its folder.
 pub(crate) struct Server {
@@ -20,38 +16,16 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
 }
 
-/// Returns a free loopback address. The kernel does not assign its port to other sockets, and no other test of this
-/// process uses it.
-fn free_address() -> SocketAddr {
-    const PORTS: (u16, u16) = (16_384, 16_000);
-    static NEXT: AtomicU16 = AtomicU16::new(0);
-    let (first, count) = PORTS;
-    // Different processes start far apart.
-    let begin = std::process::id().wrapping_mul(397);
-    for _ in 0..count {
-        let number = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).into()) % u32::from(count);
-        let port = first + u16::try_from(number).expect("below the count");
-        if let Ok(probe) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) {
-            return probe.local_addr().expect("bound");
-        }
-    }
-    panic!("no port is free");
-}
-
 impl Server {
     /// Starts a server on a free loopback port, with `more` in its configuration.
     pub(crate) fn start(more: &str) -> Self {
         let (folder, address) = Self::prepare(more);
         let mut child = run(&mut folder.command(&["serve"]), &folder);
         // A process forked by another test inherits the socket that tested the port, until it executes its program.
-        let deadline = Instant::now() + PATIENCE;
-        let is_starting = |child: &mut Child| {
+        let _answers_or_has_ended = poll(|| {
             let has_ended = child.try_wait().expect("our child").is_some();
-            !has_ended && folder.run(&["ctl", "status"]).code != Some(0)
-        };
-        while Instant::now() < deadline && is_starting(&mut child) {
-            thread::sleep(Duration::from_millis(20));
-        }
+            (has_ended || folder.run(&["ctl", "status"]).code == Some(0)).then_some(())
+        });
         let log = std::fs::read_to_string(folder.path().join("log")).expect("a log");
         if log.contains("is in use by another process") {
             child = run(&mut folder.command(&["serve"]), &folder);
@@ -94,17 +68,11 @@ impl Server {
     }
 
     pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !done() {
-            assert!(Instant::now() < deadline, "not in time: {what}\n{}", self.log());
-            // The other process gives no signal.
-            thread::sleep(Duration::from_millis(20));
-        }
+        assert!(poll(|| done().then_some(())).is_some(), "not in time: {what}\n{}", self.log());
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
-        assert!(status.expect("kill runs").success());
+        signal(&self.child, name);
     }
 
     /// Sends a request whose start line and headers are `head`; returns the first final response.
@@ -127,14 +95,8 @@ impl Server {
 
     /// Returns the exit code after the server has ended by itself.
     pub(crate) fn ended(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("our child") {
-                return status.code();
-            }
-            assert!(Instant::now() < deadline, "it does not end\n{}", self.log());
-            thread::sleep(Duration::from_millis(20));
-        }
+        let status = poll(|| self.child.try_wait().expect("our child"));
+        status.unwrap_or_else(|| panic!("it does not end\n{}", self.log())).code()
     }
 }
 

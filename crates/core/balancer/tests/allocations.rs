@@ -1,6 +1,6 @@
 //! Selecting a target and counting its load allocate nothing.
 
-use strowger_allocations::{Counting, allocations};
+use strowger_allocations::{Counting, allocations_of};
 use strowger_balancer::{
     Advice, Candidates, Member, MemberOrder, MethodClass, Policy, SelectionInput, Set, SetConfig, Target,
 };
@@ -26,28 +26,29 @@ fn a_request_is_ordered_counted_and_uncounted_without_allocating() {
         let set = Set::new(config, (1..=40).map(member).collect()).expect("valid");
         let mut order = MemberOrder::new();
 
-        let before = allocations();
-        for draw in 0..100 {
-            let call_id = b"a84b4c76e66710@198.51.100.7";
-            let now = Timestamp::from_millis(draw);
-            let pick = SelectionInput {
-                now,
-                call_id,
-                key: call_id,
-                random: draw,
-                begins_call: true,
-                limit: usize::MAX,
-                advice: &nothing,
-            };
-            set.select(&pick, &mut order);
-            assert_eq!(order.len(), 4);
-            let seat = set.begin_call(order[0]);
-            let mut work = set.begin_request(order[0], now, MethodClass::Invite).expect("a member");
-            work.handle_provisional(now, 180);
-            work.handle_final(now);
-            assert!(set.candidates(call_id).iter().all(Option::is_some));
-            drop(seat);
-        }
-        assert_eq!(allocations() - before, 0, "{policy}");
+        let ((), count) = allocations_of(|| {
+            for draw in 0..100 {
+                let call_id = b"a84b4c76e66710@198.51.100.7";
+                let now = Timestamp::from_millis(draw);
+                let pick = SelectionInput {
+                    now,
+                    call_id,
+                    key: call_id,
+                    random: draw,
+                    begins_call: true,
+                    limit: usize::MAX,
+                    advice: &nothing,
+                };
+                set.select(&pick, &mut order);
+                assert_eq!(order.len(), 4);
+                let seat = set.begin_call(order[0]);
+                let mut work = set.begin_request(order[0], now, MethodClass::Invite).expect("a member");
+                work.handle_provisional(now, 180);
+                work.handle_final(now);
+                assert!(set.candidates(call_id).iter().all(Option::is_some));
+                drop(seat);
+            }
+        });
+        assert_eq!(count, 0, "{policy}");
     }
 }

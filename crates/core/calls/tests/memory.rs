@@ -1,6 +1,6 @@
 //! Memory per call, measured with a counting allocator.
 
-use strowger_allocations::{Counting, live};
+use strowger_allocations::{Counting, live, live_after};
 use strowger_calls::{Calls, Limits};
 use strowger_foundation::{Flow, ListenerId, TagKey, Timestamp, Transport};
 use strowger_message::Message;
@@ -26,10 +26,8 @@ fn a_call_costs_no_more_than_its_budget_and_gives_it_back() {
     for (count, budget) in [(8_000, 250), (14_000, 250), (60_000, 250), (17_000, 275)] {
         let mut calls = Calls::new(&TagKey::new([7; 16]), Limits::default());
         let empty = live();
-        for number in 0..count {
-            begin(&mut calls, number);
-        }
-        let each = (live() - empty) / count as usize;
+        let ((), bytes) = live_after(|| (0..count).for_each(|number| begin(&mut calls, number)));
+        let each = bytes / count as usize;
         assert!(each <= budget, "{count} calls: {each} B each");
         while !calls.is_empty() {
             calls.handle_timeout(Timestamp::from_millis(13 * 3_600_000));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use strowger_allocations::{Counting, allocations};
+use strowger_allocations::{Counting, allocations_of};
 use strowger_foundation::{Timestamp, Transport};
 use strowger_locate::{
     CachePolicy, Candidate, CandidateList, Cause, DetectedBy, Hop, LocateQuery, Lookup, NameCache, Outages,
@@ -24,14 +24,15 @@ fn a_known_name_and_its_order_allocate_nothing() {
     outages.mark_failed(Timestamp::ZERO, hop(0), Duration::from_secs(60), Cause::Silent, DetectedBy::Call);
     let mut order = smallvec::SmallVec::new();
 
-    let before = allocations();
-    for second in [1, 61, 61] {
-        let now = Timestamp::from_millis(second * 1_000);
-        let (Lookup::Fresh(Ok(located)) | Lookup::Stale(Ok(located))) = names.lookup(now, &asked) else {
-            panic!("it is known");
-        };
-        located.order(second, |hop| outages.is_out(now, hop), &mut order);
-        assert_eq!(order.len(), 4);
-    }
-    assert_eq!(allocations() - before, 0);
+    let ((), count) = allocations_of(|| {
+        for second in [1, 61, 61] {
+            let now = Timestamp::from_millis(second * 1_000);
+            let (Lookup::Fresh(Ok(located)) | Lookup::Stale(Ok(located))) = names.lookup(now, &asked) else {
+                panic!("it is known");
+            };
+            located.order(second, |hop| outages.is_out(now, hop), &mut order);
+            assert_eq!(order.len(), 4);
+        }
+    });
+    assert_eq!(count, 0);
 }

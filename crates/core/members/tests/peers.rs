@@ -1,17 +1,19 @@
 //! Members that forward to each other, with location tables, disks and a network that loses, repeats and delays
 //! datagrams, in virtual time. In the end every member must find what was acknowledged.
 
+mod support;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use strowger_foundation::{Flow, ListenerId, TagKey, Timestamp, Transport};
+use strowger_foundation::{TagKey, Timestamp};
 use strowger_members::{PeerLimits, PeerOutput, Peers, PeersConfig, Process};
 use strowger_message::Message;
-use strowger_registrar::{Locations, MemberId, Policy, Record, Source, Update, Version};
+use strowger_registrar::{Locations, MemberId, Record, Version};
+use support::Random;
 
-const BEGAN: u64 = 1_700_000_000_000_000_000;
 const NODES: usize = 3;
 /// Maximum delay of a datagram, in ms.
 const SLOWEST_MS: u64 = 40;
@@ -65,11 +67,7 @@ struct World {
     asked: BTreeMap<u8, u32>,
     /// Whether each user is bound, as last acknowledged to its client.
     acked: BTreeMap<u8, bool>,
-    random: u64,
-}
-
-fn aor(user: u8) -> Vec<u8> {
-    format!("user{user}@example.com").into_bytes()
+    random: Random,
 }
 
 fn address(number: usize) -> SocketAddr {
@@ -78,15 +76,10 @@ fn address(number: usize) -> SocketAddr {
 
 impl Node {
     fn new(number: usize, now: Timestamp, limits: PeerLimits) -> Self {
-        let id = MemberId::new(u16::try_from(number).expect("few") + 1).expect("a number");
+        let (id, locations, started_ms) = support::locations(u16::try_from(number).expect("few") + 1, now);
         let sip: SocketAddr = format!("192.0.2.{}:5060", number + 1).parse().expect("an address");
-        let locations = Locations::new(2, 7).with_listeners([(Transport::Udp, sip)]);
-        let locations = locations.with_member(id, Policy::default().expires_max).with_pending_source();
-        // Their clocks are a minute apart.
-        let apart = (number as u64 + 1) * 60_000_000_000;
-        locations.set_store_origin(BEGAN + apart);
         let config = PeersConfig {
-            process: Process { member: id, started_ms: (BEGAN + apart) / 1_000_000 + now.as_millis() },
+            process: Process { member: id, started_ms },
             address: sip,
             listen: address(number),
             peers: (0..NODES).filter(|other| *other != number).map(address).collect(),
@@ -97,9 +90,7 @@ impl Node {
     }
 
     fn uris(&self, now: Timestamp, user: u8) -> Vec<String> {
-        let mut targets = Vec::new();
-        self.locations.lookup(now, &aor(user), &mut targets);
-        targets.iter().map(|target| String::from_utf8(target.uri.to_vec()).expect("ASCII")).collect()
+        support::uris(&self.locations, now, user)
     }
 
     fn take(&mut self, now: Timestamp, record: &[u8]) {
@@ -135,37 +126,23 @@ impl World {
             cut: BTreeSet::new(),
             asked: BTreeMap::new(),
             acked: BTreeMap::new(),
-            random: seed | 1,
+            random: Random::new(seed),
         };
         world.nodes.iter_mut().for_each(|node| node.peers.handle_loaded(now));
         world
     }
 
     fn draw(&mut self, below: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % below
+        self.random.draw(below)
     }
 
     fn register(&mut self, number: usize, user: u8, is_bound: bool) {
         let cseq = self.asked.entry(user).and_modify(|cseq| *cseq += 1).or_insert(1).to_owned();
-        let expires = if is_bound { 3_600 } else { 0 };
-        let text = format!(
-            "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP 198.51.100.{user}:5060;branch=z9hG4bKa\r\n\
-             From: <sip:user{user}@example.com>;tag=1\r\nTo: <sip:user{user}@example.com>\r\nCall-ID: {user}\r\n\
-             CSeq: {cseq} REGISTER\r\nContact: <sip:user{user}@198.51.100.{user}>;expires={expires}\r\nContent-Length: 0\r\n\r\n"
-        );
-        let message = Message::parse(text.as_bytes()).expect("valid");
-        let update = Update::read(&message).expect("valid");
-        let peer = format!("198.51.100.{user}:5060").parse().expect("an address");
-        let source = Source { flow: Flow::new(ListenerId(0), Transport::Udp, peer), via_sent_by_matches: true };
         let (now, node) = (self.now, &mut self.nodes[number]);
         if !node.is_warm || node.is_dead {
             return;
         }
-        let mut record = Vec::new();
-        if node.locations.stage(now, &aor(user), &Policy::default(), &source, &update, &mut record).is_ok() {
+        if let Some(record) = support::stage(&node.locations, now, user, cseq, is_bound) {
             self.disks[number].push(record.clone());
             let parsed = Record::parse(&record).expect("a record");
             let is_restamped = node.locations.put(now, &parsed, None);

@@ -1,17 +1,18 @@
 //! Members, their location tables and a failing engine, in virtual time. In the end every member must find what was
 //! confirmed.
 
+mod support;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
+use strowger_foundation::Timestamp;
 use strowger_members::model::Engine;
 use strowger_members::{Kind, Limits, Member, Output, Position, Reply, Request};
-use strowger_message::Message;
-use strowger_registrar::{Locations, MemberId, Policy, Record, Source, Update, Version};
+use strowger_registrar::{Locations, MemberId, Record, Version};
+use support::Random;
 
-const BEGAN: u64 = 1_700_000_000_000_000_000;
 /// Maximum delay of a request and of a disk write, in ms.
 const SLOWEST_MS: u64 = 40;
 const SLOWEST_DISK_MS: u64 = 200;
@@ -72,33 +73,19 @@ struct World {
     asked: BTreeMap<u8, u32>,
     acked: BTreeMap<u8, Acked>,
     batches: u64,
-    random: u64,
-}
-
-fn aor(user: u8) -> Vec<u8> {
-    format!("user{user}@example.com").into_bytes()
+    random: Random,
 }
 
 impl Node {
     fn new(number: u16, now: Timestamp) -> Self {
-        let id = MemberId::new(number).expect("a number");
-        let listener = (Transport::Udp, format!("192.0.2.{number}:5060").parse().expect("an address"));
-        let locations = Locations::new(2, 7)
-            .with_listeners([listener])
-            .with_member(id, Policy::default().expires_max)
-            .with_pending_source();
-        // Their clocks are a minute apart.
-        locations.set_store_origin(BEGAN + u64::from(number) * 60_000_000_000);
-        let incarnation = BEGAN / 1_000_000 + now.as_millis();
+        let (id, locations, incarnation) = support::locations(number, now);
         let member = Member::new(id, incarnation, String::new(), Limits::default());
         let (asked, staged, confirmed) = (Vec::new(), BTreeMap::new(), Vec::new());
         Self { id, member, locations, asked, staged, confirmed, is_warm: false }
     }
 
     fn uris(&self, now: Timestamp, user: u8) -> Vec<String> {
-        let mut targets = Vec::new();
-        self.locations.lookup(now, &aor(user), &mut targets);
-        targets.iter().map(|target| String::from_utf8(target.uri.to_vec()).expect("ASCII")).collect()
+        support::uris(&self.locations, now, user)
     }
 
     /// Applies a change of another member, or of this one's earlier process.
@@ -138,37 +125,32 @@ impl World {
         let nodes = (1..=3).map(|number| Node::new(number, now)).collect();
         let (asked, acked) = (BTreeMap::new(), BTreeMap::new());
         let engine = Engine::default();
-        let mut world =
-            Self { bug: None, now, engine, is_frozen: false, nodes, asked, acked, batches: 0, random: seed | 1 };
+        let mut world = Self {
+            bug: None,
+            now,
+            engine,
+            is_frozen: false,
+            nodes,
+            asked,
+            acked,
+            batches: 0,
+            random: Random::new(seed),
+        };
         world.nodes.iter_mut().for_each(|node| node.member.handle_timeout(now));
         world
     }
 
     fn draw(&mut self, below: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random % below
+        self.random.draw(below)
     }
 
     fn register(&mut self, number: usize, user: u8, is_bound: bool) {
         let cseq = self.asked.entry(user).and_modify(|cseq| *cseq += 1).or_insert(1).to_owned();
-        let expires = if is_bound { 3_600 } else { 0 };
-        let text = format!(
-            "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP 198.51.100.{user}:5060;branch=z9hG4bKa\r\n\
-             From: <sip:user{user}@example.com>;tag=1\r\nTo: <sip:user{user}@example.com>\r\nCall-ID: {user}\r\n\
-             CSeq: {cseq} REGISTER\r\nContact: <sip:user{user}@198.51.100.{user}>;expires={expires}\r\nContent-Length: 0\r\n\r\n"
-        );
-        let message = Message::parse(text.as_bytes()).expect("valid");
-        let update = Update::read(&message).expect("valid");
-        let peer = format!("198.51.100.{user}:5060").parse().expect("an address");
-        let source = Source { flow: Flow::new(ListenerId(0), Transport::Udp, peer), via_sent_by_matches: true };
         let (now, node) = (self.now, &mut self.nodes[number]);
         if !node.is_warm || node.staged.values().any(|(_, acked)| acked.user == user) {
             return;
         }
-        let mut record = Vec::new();
-        if node.locations.stage(now, &aor(user), &Policy::default(), &source, &update, &mut record).is_ok() {
+        if let Some(record) = support::stage(&node.locations, now, user, cseq, is_bound) {
             self.batches += 1;
             let acked = Acked { user, cseq, is_bound };
             if self.bug == Some(Bug::AcknowledgesEarly) {

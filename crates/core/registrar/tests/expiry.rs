@@ -1,11 +1,12 @@
 //! A million bindings that expire within one minute: no step takes long while they are added or removed, all of them
 //! expire in time, and the memory is freed.
 
-use smallvec::SmallVec;
-use strowger_allocations::{Counting, live, taken};
-use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
-use strowger_message::Uri;
-use strowger_registrar::{ContactUpdate, Locations, Policy, Source, Supported, Update, UpdateKind};
+#[path = "common/contact.rs"]
+mod contact;
+
+use strowger_allocations::{Counting, live, taken_by};
+use strowger_foundation::{ShardId, Timestamp};
+use strowger_registrar::Locations;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -30,24 +31,7 @@ fn register(locations: &Locations, number: u32) -> bool {
     if locations.shard_of(aor.as_bytes()).0 >= FILLED {
         return false;
     }
-    let contact = ContactUpdate {
-        uri: Uri::parse(uri.as_bytes()).expect("a URI"),
-        expires_s: Some(3600 + number % 60),
-        q: None,
-        instance: b"",
-        reg_id: None,
-    };
-    let update = Update {
-        call_id: b"7a1f9c64-3d22-4a9e@192.0.2.1",
-        cseq: 1,
-        path: SmallVec::new(),
-        supported: Supported::default(),
-        is_first_hop: true,
-        kind: UpdateKind::Contacts([contact].into_iter().collect()),
-    };
-    let flow = Flow::new(ListenerId(0), Transport::Udp, "192.0.2.1:5060".parse().expect("an address"));
-    let source = Source { flow, via_sent_by_matches: true };
-    locations.apply(Timestamp::ZERO, aor.as_bytes(), &Policy::default(), &source, &update).expect("taken");
+    contact::register(locations, &aor, &uri, "192.0.2.1:5060", 3600 + number % 60);
     true
 }
 
@@ -57,9 +41,8 @@ fn a_million_end_within_a_minute_in_small_steps() {
     let locations = Locations::new(STRIPES, 1);
     let mut growth = 0;
     let bindings = (0..BINDINGS).filter(|number| {
-        let before = taken();
-        let is_filled = register(&locations, *number);
-        growth = growth.max(taken() - before);
+        let (is_filled, bytes) = taken_by(|| register(&locations, *number));
+        growth = growth.max(bytes);
         is_filled
     });
     let bindings = bindings.count();
@@ -71,11 +54,10 @@ fn a_million_end_within_a_minute_in_small_steps() {
     for shard in (0..STRIPES).map(ShardId) {
         while let Some(now) = locations.next_deadline(shard) {
             assert!(now <= Timestamp::from_millis(BEGIN_MS + 60_000), "everything ends in time");
-            let before = taken();
-            let ended = locations.expire(now, shard, BATCH);
+            let (ended, bytes) = taken_by(|| locations.expire(now, shard, BATCH));
             assert!(ended <= BATCH);
             assert!(ended == 0 || now >= Timestamp::from_millis(BEGIN_MS), "nothing ends early");
-            worst = worst.max(taken() - before);
+            worst = worst.max(bytes);
             steps += 1;
         }
     }

@@ -1,10 +1,11 @@
 //! Memory per binding, measured by a counting allocator.
 
-use smallvec::SmallVec;
-use strowger_allocations::{Counting, live};
-use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
-use strowger_message::Uri;
-use strowger_registrar::{ContactUpdate, Locations, Policy, Source, Supported, Update, UpdateKind};
+#[path = "common/contact.rs"]
+mod contact;
+
+use strowger_allocations::{Counting, live, live_after};
+use strowger_foundation::{ShardId, Timestamp};
+use strowger_registrar::Locations;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -17,21 +18,7 @@ fn register(locations: &Locations, number: u32, peer: &str, expires_s: u32) {
     let aor = aor.get(aor.len() - 24..).expect("24 bytes");
     let uri = format!("sip:u{number:08}@192.0.2.1:5060;transport=udp");
     let uri = uri.get(..40).expect("40 bytes");
-    let source = Source {
-        flow: Flow::new(ListenerId(0), Transport::Udp, peer.parse().expect("an address")),
-        via_sent_by_matches: true,
-    };
-    let uri = Uri::parse(uri.as_bytes()).expect("a URI");
-    let contact = ContactUpdate { uri, expires_s: Some(expires_s), q: None, instance: b"", reg_id: None };
-    let update = Update {
-        call_id: b"7a1f9c64-3d22-4a9e@192.0.2.1",
-        cseq: 1,
-        path: SmallVec::new(),
-        supported: Supported::default(),
-        is_first_hop: true,
-        kind: UpdateKind::Contacts([contact].into_iter().collect()),
-    };
-    locations.apply(Timestamp::ZERO, aor.as_bytes(), &Policy::default(), &source, &update).expect("taken");
+    contact::register(locations, aor, uri, peer, expires_s);
 }
 
 #[test]
@@ -39,14 +26,15 @@ fn a_binding_costs_no_more_than_its_budget_and_gives_it_back() {
     let before = live();
     let locations = Locations::new(STRIPES, 1);
     let empty = live();
-    for number in 0..100_000 {
-        register(&locations, number, "192.0.2.1:5060", 3600);
-    }
+    let ((), bytes) = live_after(|| {
+        for number in 0..100_000 {
+            register(&locations, number, "192.0.2.1:5060", 3600);
+        }
+    });
     assert_eq!(locations.len(), 100_000);
-    let each = (live() - empty) / 100_000;
+    let each = bytes / 100_000;
     assert!(each <= 205, "{each} B a binding, of which 64 are its text");
 
-    let full = live();
     for shard in 0..STRIPES {
         let now = Timestamp::from_millis(3_600_000);
         while locations.next_deadline(ShardId(shard)).is_some_and(|due| due <= now) {
@@ -55,18 +43,20 @@ fn a_binding_costs_no_more_than_its_budget_and_gives_it_back() {
     }
     assert!(locations.is_empty());
     let kept = live() - empty;
-    assert!(kept < (full - empty) / 100, "{kept} B kept of {}", full - empty);
+    assert!(kept < bytes / 100, "{kept} B kept of {bytes}");
     drop(locations);
     assert_eq!(live(), before, "nothing leaks");
 
     // The most expensive sizes are just after tables have doubled; NAT costs a second timer.
     for (count, peer, budget) in [(20_000, "192.0.2.1:5060", 215), (20_000, "198.51.100.1:5060", 290)] {
-        let before = live();
-        let locations = Locations::new(STRIPES, 1);
-        for number in 0..count {
-            register(&locations, number, peer, 3600);
-        }
-        let each = (live() - before) / count as usize;
+        let (_locations, bytes) = live_after(|| {
+            let locations = Locations::new(STRIPES, 1);
+            for number in 0..count {
+                register(&locations, number, peer, 3600);
+            }
+            locations
+        });
+        let each = bytes / count as usize;
         assert!(each <= budget, "{count} bindings from {peer}: {each} B each");
     }
 }

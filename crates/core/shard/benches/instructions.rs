@@ -22,14 +22,13 @@ use std::time::Duration;
 
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig};
-use strowger_auth::client::{self, Secret};
 use strowger_auth::{Algorithm, Ha1};
 use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{Flow, ListenerId, Transport};
-use strowger_message::{AuthParams, Message, Peek};
+use strowger_message::{Message, Peek};
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Input, Route, RouteTarget, Snapshot, Verdict};
-use support::{ALICE, BOB, SentMessage, World};
+use support::{ALICE, Account, BOB, SentMessage, World};
 
 /// Repetitions of the work in a benchmark.
 const TIMES: u64 = 100;
@@ -165,21 +164,7 @@ fn register(recording: &mut Recording, user: &str, address: &str, number: u64) -
     if first.status() != 401 {
         return first;
     }
-    let challenge = first.header("WWW-Authenticate").expect("a challenge");
-    let challenge = AuthParams::parse(challenge.as_bytes()).expect("well-formed");
-    let request = client::Request {
-        username: user.as_bytes(),
-        secret: Secret::Password(b"secret"),
-        method: b"REGISTER",
-        uri: b"sip:example.com",
-        body: b"",
-        cnonce: b"0a4f113b",
-        nc: 1,
-        cover_body: false,
-    };
-    let mut value = Vec::new();
-    client::respond(&mut value, &challenge, &request).expect("can be answered");
-    let credentials = format!("Authorization: {}\r\n", String::from_utf8(value).expect("ASCII"));
+    let credentials = Account::new(user, "secret").authorization(&first, 0, &text(0, ""));
     recording.give(address, text(1, &credentials)).remove(0)
 }
 

@@ -8,16 +8,15 @@ mod support;
 
 use std::time::Duration;
 
-use strowger_allocations::{Counting, allocations};
-use strowger_auth::client::{self, Secret};
+use strowger_allocations::{Counting, allocations_of};
 use strowger_auth::{Algorithm, Ha1};
 use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{Flow, ListenerId, Transport};
-use strowger_message::{AuthParams, Peek};
+use strowger_message::Peek;
 use strowger_proxy::Stateless;
 use strowger_registrar::Durability;
 use strowger_shard::{Action, Input, Output, Route, RouteTarget, Snapshot, Verdict};
-use support::{ALICE, BOB, SentMessage, World};
+use support::{ALICE, Account, BOB, SentMessage, World};
 
 /// Units of work before counting starts, until as many transactions end as begin, several times over.
 const WARM_UP: usize = 400;
@@ -61,17 +60,18 @@ impl Counted {
     fn give(&mut self, from: &str, text: &str) -> Vec<SentMessage> {
         let flow = Flow::new(ListenerId(0), Transport::Udp, from.parse().expect("an address"));
         let World { shard, steering, snapshot, now, .. } = &mut self.world;
-        let before = allocations();
-        let mut peek = Peek::default();
-        peek.fill(text.as_bytes()).expect("has a head");
-        let peek = &peek;
-        let (_, steered) = &steering.steer(peek, snapshot).expect("is ours");
-        shard.prefetch(peek, steered);
-        shard.handle_input(
-            *now,
-            Input::Message { arrival: *now, flow, peek, steering: steered, verdict: Verdict::Admit },
-        );
-        self.allocated += allocations() - before;
+        let ((), count) = allocations_of(|| {
+            let mut peek = Peek::default();
+            peek.fill(text.as_bytes()).expect("has a head");
+            let peek = &peek;
+            let (_, steered) = &steering.steer(peek, snapshot).expect("is ours");
+            shard.prefetch(peek, steered);
+            shard.handle_input(
+                *now,
+                Input::Message { arrival: *now, flow, peek, steering: steered, verdict: Verdict::Admit },
+            );
+        });
+        self.allocated += count;
         self.drain()
     }
 
@@ -79,9 +79,8 @@ impl Counted {
     fn drain(&mut self) -> Vec<SentMessage> {
         let mut sent = Vec::new();
         loop {
-            let before = allocations();
-            let output = self.world.shard.poll_output(&mut self.out);
-            self.allocated += allocations() - before;
+            let (output, count) = allocations_of(|| self.world.shard.poll_output(&mut self.out));
+            self.allocated += count;
             match output {
                 Some(Output::Send { flow }) => {
                     sent.push(SentMessage {
@@ -91,9 +90,9 @@ impl Counted {
                     });
                 }
                 Some(Output::Store { ticket: Some(ticket), record }) => {
-                    let before = allocations();
-                    self.world.shard.handle_input(self.world.now, Input::Stored { ticket, record, is_durable: true });
-                    self.allocated += allocations() - before;
+                    let stored = Input::Stored { ticket, record, is_durable: true };
+                    let ((), count) = allocations_of(|| self.world.shard.handle_input(self.world.now, stored));
+                    self.allocated += count;
                 }
                 Some(_) => {}
                 None => return sent,
@@ -106,9 +105,8 @@ impl Counted {
         let end = self.world.now + GAP;
         while let Some(wakeup) = self.world.shard.poll_timeout().filter(|wakeup| wakeup.at <= end) {
             self.world.now = self.world.now.max(wakeup.at);
-            let before = allocations();
-            self.world.shard.handle_timeout(self.world.now);
-            self.allocated += allocations() - before;
+            let ((), count) = allocations_of(|| self.world.shard.handle_timeout(self.world.now));
+            self.allocated += count;
             self.drain();
         }
         self.world.now = end;
@@ -138,21 +136,7 @@ impl Counted {
         };
         let mut answer = self.give(address, &request(0, "")).remove(0);
         if answer.status() == 401 {
-            let challenge = answer.header("WWW-Authenticate").expect("a challenge");
-            let challenge = AuthParams::parse(challenge.as_bytes()).expect("well-formed");
-            let credentials = client::Request {
-                username: user.as_bytes(),
-                secret: Secret::Password(b"secret"),
-                method: b"REGISTER",
-                uri: b"sip:example.com",
-                body: b"",
-                cnonce: b"0a4f113b",
-                nc: 1,
-                cover_body: false,
-            };
-            let mut value = Vec::new();
-            client::respond(&mut value, &challenge, &credentials).expect("can be answered");
-            let credentials = format!("Authorization: {}\r\n", String::from_utf8(value).expect("ASCII"));
+            let credentials = Account::new(user, "secret").authorization(&answer, 0, &request(0, ""));
             answer = self.give(address, &request(1, &credentials)).remove(0);
         }
         assert_eq!(answer.status(), 200, "{}", answer.text);

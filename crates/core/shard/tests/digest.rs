@@ -4,14 +4,14 @@ mod support;
 
 use std::time::Duration;
 
-use strowger_auth::client::{self, Secret};
+use strowger_auth::client;
 use strowger_auth::{Algorithm, Ha1, Network, Qop};
 use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 use strowger_message::AuthParams;
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Event, Route, RouteTarget};
-use support::{ALICE, BOB, SentMessage, World, request, summary};
+use support::{ALICE, Account, BOB, SentMessage, World, request, summary};
 
 const WRONG: &str = "not the secret";
 
@@ -60,28 +60,9 @@ impl Client {
 
     /// Returns the request with the answer to challenge `number` of `refusal`, as a new transaction.
     fn answer_to(&self, refusal: &SentMessage, number: usize, text: &str) -> String {
-        let (challenge, header) = match refusal.status() {
-            401 => ("WWW-Authenticate", "Authorization"),
-            407 => ("Proxy-Authenticate", "Proxy-Authorization"),
-            _ => panic!("no challenge: {}", refusal.start()),
-        };
-        let challenge = refusal.headers(challenge).nth(number).expect("a challenge");
-        let challenge = AuthParams::parse(challenge.as_bytes()).expect("well-formed");
-        let mut words = text.split(' ');
-        let request = client::Request {
-            username: self.name.as_bytes(),
-            secret: Secret::Password(self.password.as_bytes()),
-            method: words.next().expect("a method").as_bytes(),
-            uri: words.next().expect("a URI").as_bytes(),
-            body: text.split("\r\n\r\n").nth(1).expect("a body").as_bytes(),
-            cnonce: b"0a4f113b",
-            nc: self.nc,
-            cover_body: self.cover_body,
-        };
-        let mut value = Vec::new();
-        client::respond(&mut value, &challenge, &request).expect("can be answered");
-        let value = String::from_utf8(value).expect("ASCII");
-        again(text, &self.nc.to_string()).replacen("Content-Length", &format!("{header}: {value}\r\nContent-Length"), 1)
+        let account = Account { nc: self.nc, cover_body: self.cover_body, ..Account::new(self.name, &self.password) };
+        let line = account.authorization(refusal, number, text);
+        again(text, &self.nc.to_string()).replacen("Content-Length", &format!("{line}Content-Length"), 1)
     }
 
     fn answer(&self, refusal: &SentMessage, text: &str) -> String {

@@ -3,7 +3,7 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use strowger_allocations::{Counting, live};
+use strowger_allocations::{Counting, live, live_after};
 use support::{ALICE, BOB, World};
 
 /// Maximum for a call in progress, in bytes: INVITE on both sides, ringing.
@@ -65,11 +65,8 @@ fn finish(world: &mut World, number: usize, invite: &support::SentMessage) {
 fn calls_are_small() {
     let mut ringing = world();
     drop(ring(&mut ringing, CALLS));
-    let before = live();
-    for number in 0..CALLS {
-        drop(ring(&mut ringing, number));
-    }
-    let each = (live() - before) / CALLS;
+    let ((), bytes) = live_after(|| (0..CALLS).for_each(|number| drop(ring(&mut ringing, number))));
+    let each = bytes / CALLS;
     assert!(each <= IN_PROGRESS, "{each} bytes for a call in progress");
     drop(ringing);
 
@@ -77,12 +74,13 @@ fn calls_are_small() {
     let invite = ring(&mut over, CALLS);
     finish(&mut over, CALLS, &invite);
     drop(invite);
-    let before = live();
-    for number in 0..CALLS {
-        let invite = ring(&mut over, number);
-        finish(&mut over, number, &invite);
-    }
-    let each = (live() - before) / CALLS;
+    let ((), bytes) = live_after(|| {
+        for number in 0..CALLS {
+            let invite = ring(&mut over, number);
+            finish(&mut over, number, &invite);
+        }
+    });
+    let each = bytes / CALLS;
     assert!(each <= OVER, "{each} bytes for a call that is over");
 }
 
@@ -103,11 +101,8 @@ fn answered_registers_are_smaller_than_their_answers() {
         answered = answer.text.len();
     };
     refresh(&mut world, 1);
-    let before = live();
-    for number in 2..CALLS + 2 {
-        refresh(&mut world, number);
-    }
-    let each = (live() - before) / CALLS;
+    let ((), bytes) = live_after(|| (2..CALLS + 2).for_each(|number| refresh(&mut world, number)));
+    let each = bytes / CALLS;
     assert!(each <= REGISTERED, "{each} bytes for an answer of {answered}");
 }
 
@@ -120,8 +115,7 @@ fn what_a_peak_of_calls_took_is_given_back() {
     finish(&mut world, CALLS, &invite);
     world.settle();
     let before = live();
-    let invites: Vec<_> = (0..CALLS).map(|number| ring(&mut world, number)).collect();
-    let most = live() - before;
+    let (invites, most) = live_after(|| (0..CALLS).map(|number| ring(&mut world, number)).collect::<Vec<_>>());
     for (number, invite) in invites.iter().enumerate() {
         finish(&mut world, number, invite);
     }

@@ -3,7 +3,7 @@
 
 use core::net::SocketAddr;
 
-use strowger_allocations::{Counting, allocations};
+use strowger_allocations::{Counting, allocations_of};
 use strowger_foundation::{Buf, Flow, ListenerId, TagKey, Timestamp, Transport};
 use strowger_message::{Message, Status};
 use strowger_transaction::{Kind, NO_USER, ServerKey, Timing, Transactions};
@@ -45,11 +45,8 @@ fn answers_are_kept_by_the_piece() {
     };
     round(0);
     round(40);
-    let before = allocations();
-    round(80);
-    round(120);
+    let ((), asked) = allocations_of(|| [80, 120].into_iter().for_each(round));
     // All expire at once: all chunks but one are freed, and two parts of each are allocated again.
     let pieces = (ANSWERS as usize).div_ceil(128);
-    let asked = allocations() - before;
     assert!(asked <= 2 * 2 * pieces, "{asked} for {} answers", 2 * ANSWERS);
 }

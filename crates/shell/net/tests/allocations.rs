@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use common::End;
-use strowger_allocations::{Counting, allocations};
+use strowger_allocations::{Counting, allocations_of};
 use strowger_net::{BufferSizes, Clock, Flush, OrderingKey, RECV_BATCH, UdpSocket};
 
 #[global_allocator]
@@ -38,11 +38,12 @@ fn count(mut here: End, mut there: End) -> [End; 2] {
     for _ in 0..20 {
         round(&clock, &mut here, &mut there);
     }
-    let before = allocations();
-    for _ in 0..100 {
-        round(&clock, &mut here, &mut there);
-    }
-    assert_eq!(allocations() - before, 0);
+    let ((), count) = allocations_of(|| {
+        for _ in 0..100 {
+            round(&clock, &mut here, &mut there);
+        }
+    });
+    assert_eq!(count, 0);
     assert!(there.socket.counters().received > 100, "the rounds did carry datagrams");
     [here, there]
 }

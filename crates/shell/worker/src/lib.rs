@@ -17,6 +17,10 @@
     allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail loudly")
 )]
 
+// The support of the integration tests, which unit tests share, has the crate under its name.
+#[cfg(test)]
+extern crate self as strowger_worker;
+
 mod admission;
 mod calls;
 mod connection;

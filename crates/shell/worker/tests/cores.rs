@@ -1,43 +1,19 @@
 //! CPU affinity of workers. In a file of its own because threads are found by name.
 
+mod support;
+
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use strowger_directory::Directory;
-use strowger_foundation::Transport;
-use strowger_locate::{CachePolicy, NameCache};
-use strowger_net::{BufferSizes, Clock, UdpSocket};
-use strowger_registrar::Locations;
-use strowger_shard::{Listener, Snapshot};
-use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits, WorkerOptions, shards_of};
-
-const DEADLINE: Duration = Duration::from_secs(20);
+use strowger_worker::{Fleet, FleetConfig, WorkerOptions};
+use support::DEADLINE;
 
 fn start(workers: usize, cores: Vec<usize>) -> Fleet {
-    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let first: Socket = UdpSocket::bind(local, BufferSizes::DEFAULT).expect("loopback has a free port").into();
-    let listeners = vec![Listener::new(Transport::Udp, first.local_addr())];
-    let others: Vec<_> = (1..workers).map(|_| vec![first.sibling().expect("the address is ours")]).collect();
-    let config = FleetConfig {
-        sockets: std::iter::once(vec![first]).chain(others).collect(),
-        snapshot: Arc::new(Snapshot::new(listeners, vec![b"example.com".as_slice().into()], Directory::empty(1))),
-        seed: 1,
-        key: [7; 16],
-        clock: Clock::start(),
-        events: sync_channel(1).0,
-        streams: StreamLimits::default(),
-        names: Arc::new(NameCache::new(CachePolicy::default(), 1)),
-        resolver: None,
-        locations: Arc::new(Locations::new(shards_of(workers).expect("few"), 1)),
-        record_sink: None,
-        nonces: None,
-        tracer: Arc::default(),
-        options: WorkerOptions { cores, ..WorkerOptions::default() },
-    };
-    Fleet::start(config).expect("threads")
+    let sockets = support::sockets(workers, 1);
+    let snapshot = Arc::new(support::snapshot(&sockets[0]));
+    let options = WorkerOptions { cores, ..WorkerOptions::default() };
+    Fleet::start(FleetConfig { options, ..support::config(sockets, snapshot) }).expect("threads")
 }
 
 /// Returns the CPUs allowed for the thread of this name, in the kernel's notation; `None` if there is no such thread.

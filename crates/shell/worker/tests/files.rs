@@ -1,50 +1,26 @@
 //! A server at its limit of open files: existing connections continue, and it does not spin.
 
+mod support;
+
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream as Line, UdpSocket as Phone};
+use std::net::{Ipv4Addr, TcpStream as Line, UdpSocket as Phone};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use strowger_directory::Directory;
-use strowger_locate::{CachePolicy, NameCache};
-use strowger_net::{BufferSizes, Clock, TcpListener, UdpSocket};
-use strowger_shard::{Listener, Snapshot};
-use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits, WorkerOptions};
-
-const DEADLINE: Duration = Duration::from_secs(20);
+use strowger_worker::{Fleet, FleetConfig, StreamLimits};
+use support::DEADLINE;
 
 /// Set in the server process.
 const ROLE: &str = "STROWGER_TEST_SERVER";
 
 /// Runs the server: prints its address, and at the end the number of failed accepts.
 fn serve() {
-    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let sockets: [Socket; 2] = [
-        UdpSocket::bind(local, BufferSizes::DEFAULT).expect("a port").into(),
-        TcpListener::bind(local).expect("a port").into(),
-    ];
-    let [datagrams, connections] = sockets.each_ref().map(Socket::local_addr);
-    let listeners = sockets.iter().map(|socket| Listener::new(socket.transport(), socket.local_addr())).collect();
-    let snapshot = Snapshot::new(listeners, vec![b"example.com".as_slice().into()], Directory::empty(1));
-    let (events, _) = sync_channel(16);
-    let config = FleetConfig {
-        sockets: vec![sockets.into()],
-        snapshot: Arc::new(snapshot),
-        seed: 1,
-        key: [7; 16],
-        clock: Clock::start(),
-        events,
-        streams: StreamLimits { per_source: 10_000, ..StreamLimits::default() },
-        names: Arc::new(NameCache::new(CachePolicy::default(), 1)),
-        resolver: None,
-        locations: Arc::new(strowger_registrar::Locations::new(16, 1)),
-        record_sink: None,
-        nonces: None,
-        tracer: Arc::default(),
-        options: WorkerOptions::default(),
-    };
+    let sockets = vec![support::bind(), support::listen()];
+    let [datagrams, connections] = [0, 1].map(|listener: usize| sockets[listener].local_addr());
+    let snapshot = Arc::new(support::snapshot(&sockets));
+    let streams = StreamLimits { per_source: 10_000, ..StreamLimits::default() };
+    let config = FleetConfig { streams, ..support::config(vec![sockets], snapshot) };
     let fleet = Fleet::start(config).expect("threads");
     println!("\nat {datagrams} {connections}");
     std::io::stdin().read_line(&mut String::new()).expect("a word");

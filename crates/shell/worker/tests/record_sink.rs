@@ -1,19 +1,14 @@
 //! Records between shards, over loopback sockets, and a store controlled by the test.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket as Phone};
-use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+mod support;
+
+use std::net::{SocketAddr, UdpSocket as Phone};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use strowger_directory::Directory;
-use strowger_foundation::Transport;
-use strowger_locate::{CachePolicy, NameCache};
-use strowger_net::{BufferSizes, Clock, UdpSocket};
-use strowger_registrar::{Durability, Locations, Record};
-use strowger_shard::{Listener, Snapshot};
-use strowger_worker::{Fleet, FleetConfig, RecordBatch, RecordSink, Socket, StreamLimits, WorkerOptions};
-
-const DEADLINE: Duration = Duration::from_secs(20);
+use strowger_registrar::{Durability, Record};
+use strowger_worker::{Fleet, FleetConfig, RecordBatch, RecordSink};
+use support::DEADLINE;
 
 /// Passes every batch to the test.
 struct Hand(Mutex<Sender<RecordBatch>>);
@@ -32,41 +27,20 @@ struct Server {
 
 impl Server {
     fn start(has_store: bool) -> Self {
-        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let first: Socket = UdpSocket::bind(local, BufferSizes::DEFAULT).expect("loopback has a free port").into();
-        let address = first.local_addr();
-        let sockets = vec![vec![first.sibling().expect("the address is ours")], vec![first]];
-        let listeners = vec![Listener::new(Transport::Udp, address)];
-        let mut snapshot = Snapshot::new(listeners, vec![b"example.com".as_slice().into()], Directory::empty(1));
+        let sockets = support::sockets(2, 1);
+        let address = sockets[0][0].local_addr();
+        let mut snapshot = support::snapshot(&sockets[0]);
         snapshot.auth.require.clear();
         snapshot.registrar.durability = Durability::WriteThrough;
-        let (events, _) = sync_channel(16);
         let (give, batches) = channel();
         let keeper: Arc<dyn RecordSink> = Arc::new(Hand(Mutex::new(give)));
-        let config = FleetConfig {
-            sockets,
-            snapshot: Arc::new(snapshot),
-            seed: 1,
-            key: [7; 16],
-            clock: Clock::start(),
-            events,
-            streams: StreamLimits::default(),
-            names: Arc::new(NameCache::new(CachePolicy::default(), 1)),
-            resolver: None,
-            locations: Arc::new(Locations::new(strowger_worker::shards_of(2).expect("few"), 1)),
-            record_sink: has_store.then_some(keeper),
-            nonces: None,
-            tracer: Arc::default(),
-            options: WorkerOptions::default(),
-        };
+        let record_sink = has_store.then_some(keeper);
+        let config = FleetConfig { record_sink, ..support::config(sockets, Arc::new(snapshot)) };
         Self { fleet: Fleet::start(config).expect("threads"), address, batches }
     }
 
     fn phone(&self) -> Phone {
-        let phone = Phone::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
-        phone.connect(self.address).expect("a loopback address");
-        phone.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
-        phone
+        support::phone(self.address)
     }
 
     fn batch(&self) -> RecordBatch {

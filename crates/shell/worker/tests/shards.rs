@@ -1,19 +1,15 @@
 //! Real shards over loopback sockets.
 
+mod support;
+
 use std::collections::HashSet;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket as Phone};
+use std::net::{SocketAddr, UdpSocket as Phone};
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use strowger_directory::Directory;
-use strowger_foundation::Transport;
-use strowger_locate::{CachePolicy, NameCache};
-use strowger_net::{BufferSizes, Clock, UdpSocket};
-use strowger_shard::{Listener, Snapshot};
-use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits, WorkerOptions};
-
-const DEADLINE: Duration = Duration::from_secs(20);
+use strowger_shard::Snapshot;
+use strowger_worker::{Fleet, FleetConfig, WorkerOptions};
+use support::{phone, receive, spin_until};
 
 struct Server {
     fleet: Fleet,
@@ -23,43 +19,20 @@ struct Server {
 
 impl Server {
     fn start(workers: usize) -> Self {
-        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let first: Socket = UdpSocket::bind(local, BufferSizes::DEFAULT).expect("loopback has a free port").into();
-        let address = first.local_addr();
-        let others: Vec<_> = (1..workers).map(|_| vec![first.sibling().expect("the address is ours")]).collect();
-        let sockets: Vec<_> = std::iter::once(vec![first]).chain(others).collect();
-        let listeners = vec![Listener::new(Transport::Udp, address)];
-        let mut snapshot = Snapshot::new(listeners, vec![b"example.com".as_slice().into()], Directory::empty(1));
+        let sockets = support::sockets(workers, 1);
+        let address = sockets[0][0].local_addr();
+        let mut snapshot = support::snapshot(&sockets[0]);
         snapshot.auth.require.clear();
         // Transactions end during the test: after 64 times this.
         snapshot.timing.t1 = Duration::from_millis(5);
         let snapshot = Arc::new(snapshot);
-        let (events, _) = sync_channel(16);
-        let shards = strowger_worker::shards_of(sockets.len()).expect("few");
-        let config = FleetConfig {
-            sockets,
-            snapshot: Arc::clone(&snapshot),
-            seed: 1,
-            key: [7; 16],
-            clock: Clock::start(),
-            events,
-            streams: StreamLimits::default(),
-            names: Arc::new(NameCache::new(CachePolicy::default(), 1)),
-            resolver: None,
-            locations: Arc::new(strowger_registrar::Locations::new(shards, 1)),
-            record_sink: None,
-            nonces: None,
-            tracer: Arc::default(),
-            options: WorkerOptions { min_workers: workers, ..WorkerOptions::default() },
-        };
+        let options = WorkerOptions { min_workers: workers, ..WorkerOptions::default() };
+        let config = FleetConfig { options, ..support::config(sockets, Arc::clone(&snapshot)) };
         Self { fleet: Fleet::start(config).expect("threads"), address, snapshot }
     }
 
     fn phone(&self) -> Phone {
-        let phone = Phone::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
-        phone.connect(self.address).expect("a loopback address");
-        phone.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
-        phone
+        phone(self.address)
     }
 }
 
@@ -73,22 +46,8 @@ fn request(phone: &Phone, method: &str, uri: &str, call_id: &str, more: &str) ->
     .into_bytes()
 }
 
-fn receive(phone: &Phone) -> String {
-    let mut buffer = [0; 4096];
-    let length = phone.recv(&mut buffer).expect("an answer in time");
-    String::from_utf8(buffer[..length].to_vec()).expect("text")
-}
-
 fn field<'a>(message: &'a str, name: &str) -> Option<&'a str> {
     message.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
-}
-
-fn spin_until(mut is_done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
-    while !is_done() {
-        assert!(Instant::now() < deadline, "it does not happen");
-        std::thread::yield_now();
-    }
 }
 
 #[test]

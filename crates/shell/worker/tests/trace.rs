@@ -1,43 +1,19 @@
 //! Traces of real shards over loopback sockets, on any worker.
 
+mod support;
+
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket as Phone};
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use strowger_directory::Directory;
-use strowger_foundation::Transport;
-use strowger_locate::{CachePolicy, NameCache};
-use strowger_net::{BufferSizes, Clock, UdpSocket};
-use strowger_shard::{Listener, Snapshot};
-use strowger_worker::{Direction, Fleet, FleetConfig, Socket, StreamLimits, TraceFilter, Tracer, WorkerOptions};
-
-const DEADLINE: Duration = Duration::from_secs(20);
+use strowger_worker::{Direction, Fleet, FleetConfig, TraceFilter, Tracer};
+use support::DEADLINE;
 
 fn start(tracer: Arc<Tracer>) -> (Fleet, SocketAddr) {
-    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let first: Socket = UdpSocket::bind(local, BufferSizes::DEFAULT).expect("loopback has a free port").into();
-    let address = first.local_addr();
-    let second = first.sibling().expect("the address is ours");
-    let listeners = vec![Listener::new(Transport::Udp, address)];
-    let snapshot = Snapshot::new(listeners, vec![b"example.com".as_slice().into()], Directory::empty(1));
-    let (events, _) = sync_channel(16);
-    let fleet = Fleet::start(FleetConfig {
-        sockets: vec![vec![first], vec![second]],
-        snapshot: Arc::new(snapshot),
-        seed: 1,
-        key: [7; 16],
-        clock: Clock::start(),
-        events,
-        streams: StreamLimits::default(),
-        names: Arc::new(NameCache::new(CachePolicy::default(), 1)),
-        resolver: None,
-        locations: Arc::new(strowger_registrar::Locations::new(32, 1)),
-        record_sink: None,
-        nonces: None,
-        tracer,
-        options: WorkerOptions::default(),
-    });
+    let sockets = support::sockets(2, 1);
+    let address = sockets[0][0].local_addr();
+    let snapshot = Arc::new(support::snapshot(&sockets[0]));
+    let fleet = Fleet::start(FleetConfig { tracer, ..support::config(sockets, snapshot) });
     (fleet.expect("threads"), address)
 }
 

@@ -1,14 +1,13 @@
 //! System allocator that counts allocations. Only tests and benchmarks use it:
 //!
 //! ```
-//! use strowger_allocations::{Counting, allocations};
+//! use strowger_allocations::{Counting, allocations_of};
 //!
 //! #[global_allocator]
 //! static ALLOCATOR: Counting = Counting;
 //!
-//! let before = allocations();
-//! drop(Box::new(1));
-//! assert_eq!(allocations() - before, 1);
+//! let (boxed, count) = allocations_of(|| Box::new(1));
+//! assert_eq!((*boxed, count), (1, 1));
 //! ```
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -51,6 +50,37 @@ pub fn live() -> usize {
 #[must_use]
 pub fn live_of_all() -> usize {
     LIVE_OF_ALL.load(Ordering::Relaxed)
+}
+
+/// Runs `work`; returns its result and the allocations and reallocations that it made on this thread.
+pub fn allocations_of<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = allocations();
+    let result = work();
+    (result, allocations().wrapping_sub(before))
+}
+
+/// Runs `work`; returns its result and the bytes that it allocated on this thread, freed ones included.
+pub fn taken_by<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = taken();
+    let result = work();
+    (result, taken().wrapping_sub(before))
+}
+
+/// Runs `work`; returns its result and the bytes that this thread has more than before, the result included.
+///
+/// The number wraps if the thread has fewer bytes than before, so a check of an upper bound fails.
+pub fn live_after<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = live();
+    let result = work();
+    (result, live().wrapping_sub(before))
+}
+
+/// Runs `work`; returns its result and the bytes that all threads have more than before, or 0: threads may free
+/// what they allocated earlier.
+pub fn live_of_all_after<T>(work: impl FnOnce() -> T) -> (T, usize) {
+    let before = live_of_all();
+    let result = work();
+    (result, live_of_all().saturating_sub(before))
 }
 
 fn take(bytes: usize) {
@@ -104,5 +134,19 @@ mod tests {
         assert!(live_of_all() >= 300);
         drop(bytes);
         assert_eq!((allocations() - before.0, taken() - before.1, live() - before.2), (2, 400, 0));
+    }
+
+    #[test]
+    fn work_is_charged_with_what_it_allocates_and_leaves() {
+        let work = || {
+            drop(Box::new([0u8; 30]));
+            vec![0u8; 70]
+        };
+        assert_eq!(allocations_of(work).1, 2);
+        assert_eq!(taken_by(work).1, 100);
+        assert_eq!(live_after(work).1, 70);
+        let (bytes, held) = live_of_all_after(|| vec![0u8; 1 << 24]);
+        assert!(held >= bytes.len() / 2, "{held}");
+        assert!(live_after(|| drop(bytes)).1 > usize::MAX / 2, "fewer bytes than before meet no upper bound");
     }
 }

@@ -1,6 +1,8 @@
 //! Phones after a power cut, in virtual time: drivers and their schedule against a registrar of limited capacity.
 
-use std::collections::{HashMap, VecDeque};
+mod wire;
+
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,30 +12,11 @@ use strowger_traffic::driver::{Driver, Outbox, Setup};
 use strowger_traffic::engine::Phones;
 use strowger_traffic::population::Users;
 use strowger_traffic::workload::Workload;
+use wire::Wire;
 
 const PHONES: u32 = 2_000;
 const AT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 5060);
 const BEGIN: Timestamp = Timestamp::from_millis(10_000);
-
-#[derive(Default)]
-struct Wire(Vec<u8>, VecDeque<String>);
-
-impl Outbox for Wire {
-    fn slot(&mut self, _: u32) -> &mut Vec<u8> {
-        self.0.clear();
-        &mut self.0
-    }
-
-    fn commit(&mut self, _: u32, _: SocketAddr, _: u64) {
-        self.1.push_back(String::from_utf8(self.0.clone()).expect("text"));
-    }
-
-    fn connect(&mut self, _: SocketAddr, _: bool) -> Option<u32> {
-        None
-    }
-
-    fn close(&mut self, _: u32) {}
-}
 
 /// How the registrar treats REGISTERs beyond its capacity.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -91,7 +74,8 @@ impl World {
                 self.driver.begin_again((self.now, due.at), 0, user, &mut self.wire).expect("room");
             }
             self.driver.handle_timeout(self.now, &mut self.wire);
-            while let Some(request) = self.wire.1.pop_front() {
+            while let Some(request) = self.wire.next() {
+                let request = String::from_utf8(request).expect("text");
                 if let Some(answer) = self.serve(&request) {
                     self.driver.handle_message(self.now, self.now, (0, AT), answer.as_bytes(), &mut self.wire);
                 }

@@ -161,9 +161,9 @@ fn each_action_becomes_one() {
         ("<test assign_to=\"v\" variable=\"v\" compare=\"less_than_equal\" value=\"3\"/>", "Relate"),
         ("<todouble assign_to=\"v\" variable=\"v\"/>", "Number"),
         ("<gettimeofday assign_to=\"v,w\"/>", "WallTime"),
-        ("<log message=\"x\"/>", "Say(1)"),
-        ("<warning message=\"x [last_From]\"/>", "Say(1)"),
-        ("<error message=\"x\"/>", "Say(1)"),
+        ("<log message=\"x\"/>", "LogTemplate(1)"),
+        ("<warning message=\"x [last_From]\"/>", "LogTemplate(1)"),
+        ("<error message=\"x\"/>", "LogTemplate(1)"),
         ("<exec int_cmd=\"stop_now\"/>", "Stop(Now)"),
         ("<exec int_cmd=\"stop_call\"/>", "Stop(Call)"),
     ] {

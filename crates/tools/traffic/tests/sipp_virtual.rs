@@ -1,6 +1,7 @@
 //! Scenario files against each other in virtual time: compiled, both ends in one process, without sockets.
 
-use std::collections::VecDeque;
+mod wire;
+
 use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::Arc;
@@ -9,29 +10,7 @@ use std::time::Duration;
 use strowger_foundation::Timestamp;
 use strowger_traffic::driver::{Driver, Outbox, Setup};
 use strowger_traffic::sipp::{Options, Role, Scenario, Table};
-
-#[derive(Default)]
-struct Wire {
-    slot: Vec<u8>,
-    sent: VecDeque<Vec<u8>>,
-}
-
-impl Outbox for Wire {
-    fn slot(&mut self, _: u32) -> &mut Vec<u8> {
-        self.slot.clear();
-        &mut self.slot
-    }
-
-    fn commit(&mut self, _: u32, _: SocketAddr, _: u64) {
-        self.sent.push_back(self.slot.clone());
-    }
-
-    fn connect(&mut self, _: SocketAddr, _: bool) -> Option<u32> {
-        Some(0)
-    }
-
-    fn close(&mut self, _: u32) {}
-}
+use wire::Wire;
 
 fn at(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
@@ -90,11 +69,11 @@ impl Pair {
 
     fn deliver(&mut self) {
         loop {
-            if let Some(message) = self.up.sent.pop_front() {
+            if let Some(message) = self.up.next() {
                 if !self.note('>', &message) {
                     self.callee.handle_message(self.now, self.now, (0, at(40_000)), &message, &mut self.down);
                 }
-            } else if let Some(message) = self.down.sent.pop_front() {
+            } else if let Some(message) = self.down.next() {
                 if !self.note('<', &message) {
                     self.caller.handle_message(self.now, self.now, (0, at(5070)), &message, &mut self.up);
                 }

@@ -1,5 +1,7 @@
 //! Workloads with both ends in one process in virtual time, without sockets or sleeping.
 
+mod wire;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,29 +15,7 @@ use strowger_traffic::meter::{Meter, OutcomeCounts};
 use strowger_traffic::population::Users;
 use strowger_traffic::script::{Kind, MethodId};
 use strowger_traffic::workload::{Fault, Faults, Workload};
-
-#[derive(Default)]
-struct Wire {
-    slot: Vec<u8>,
-    sent: Vec<Vec<u8>>,
-}
-
-impl Outbox for Wire {
-    fn slot(&mut self, _: u32) -> &mut Vec<u8> {
-        self.slot.clear();
-        &mut self.slot
-    }
-
-    fn commit(&mut self, _: u32, _: SocketAddr, _: u64) {
-        self.sent.push(self.slot.clone());
-    }
-
-    fn connect(&mut self, _: SocketAddr, _: bool) -> Option<u32> {
-        Some(0)
-    }
-
-    fn close(&mut self, _: u32) {}
-}
+use wire::Wire;
 
 fn caller_at() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 40_000))
@@ -97,8 +77,8 @@ impl Pair {
         self.fly(true, out);
     }
 
-    fn fly(&mut self, up: bool, out: Wire) {
-        for bytes in out.sent {
+    fn fly(&mut self, up: bool, mut out: Wire) {
+        while let Some(bytes) = out.next() {
             let text = String::from_utf8_lossy(&bytes);
             let is_message = strowger_message::Message::parse(&bytes).is_ok();
             let lost = self.loss > 0.0 && self.rng.random::<f64>() < self.loss;

@@ -1,17 +1,16 @@
 //! Cluster requests are accepted from members only: a forged one bypasses no challenge and reaches no other user.
 
-use strowger_auth::client::{self, Secret};
 use strowger_auth::{Algorithm, Ha1};
 use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{KeyRing, TagKey};
-use strowger_message::{AuthParams, Message};
+use strowger_message::Message;
 use strowger_proxy::Stateless;
 use strowger_proxy::cluster_request::{self, ClusterRequestKind, Subject};
 use strowger_shard::{Action, Route, Snapshot};
 
 use crate::network::{A, B, C, Network, Plan, ReceivedMessage, S1, S2, user};
 use crate::phone::{Phone, only, requests, response, statuses, summary};
-use crate::support::RING_KEY;
+use crate::support::{Account, RING_KEY};
 
 const EVEN: [u16; 3] = [100, 100, 0];
 const MORE: [u16; 3] = [100, 100, 100];
@@ -37,33 +36,9 @@ fn password(user: &str) -> String {
 
 /// Returns the request with the answer to a challenge.
 fn answer(phone: &Phone, challenge: &ReceivedMessage, text: &str) -> String {
-    let (header, field) = match challenge.sent.status() {
-        401 => ("WWW-Authenticate", "Authorization"),
-        407 => ("Proxy-Authenticate", "Proxy-Authorization"),
-        status => panic!("{status} is no challenge"),
-    };
-    let given = challenge.sent.header(header).expect("a challenge");
-    let given = AuthParams::parse(given.as_bytes()).expect("well-formed");
-    let mut words = text.split(' ');
     let secret = password(&phone.user);
-    let request = client::Request {
-        username: phone.user.as_bytes(),
-        secret: Secret::Password(secret.as_bytes()),
-        method: words.next().expect("a method").as_bytes(),
-        uri: words.next().expect("a URI").as_bytes(),
-        body: b"",
-        cnonce: b"0a4f113b",
-        nc: 1,
-        cover_body: false,
-    };
-    let mut value = Vec::new();
-    client::respond(&mut value, &given, &request).expect("can be answered");
-    let value = String::from_utf8(value).expect("ASCII");
-    text.replacen("z9hG4bK", "z9hG4bKagain", 1).replacen(
-        "Content-Length",
-        &format!("{field}: {value}\r\nContent-Length"),
-        1,
-    )
+    let line = Account::new(&phone.user, &secret).authorization(&challenge.sent, 0, text);
+    text.replacen("z9hG4bK", "z9hG4bKagain", 1).replacen("Content-Length", &format!("{line}Content-Length"), 1)
 }
 
 /// Sends a request and answers its only challenge; returns what phones receive then.

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strowger_auth::NonceWindows;
+use strowger_auth::client::{self, Secret};
 use strowger_balancer::{self as balancer, SetConfig};
 use strowger_directory::Directory;
 use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
 use strowger_locate::{CachePolicy, LocateQuery, LocateResult, NameCache, Outages, QueryId};
-use strowger_message::Peek;
+use strowger_message::{AuthParams, Peek};
 use strowger_proxy::Stateless;
 use strowger_registrar::Locations;
 use strowger_shard::{
@@ -74,6 +75,49 @@ impl SentMessage {
             }
         }
         text + extra + "Content-Length: 0\r\n\r\n"
+    }
+}
+
+/// A client's account, and how it answers challenges.
+#[derive(Clone, Copy, Debug)]
+pub struct Account<'a> {
+    pub name: &'a str,
+    pub password: &'a str,
+    /// The nonce count.
+    pub nc: u32,
+    /// Whether the body is protected too (`auth-int`).
+    pub cover_body: bool,
+}
+
+impl<'a> Account<'a> {
+    /// An account that answers its first challenge.
+    pub const fn new(name: &'a str, password: &'a str) -> Self {
+        Self { name, password, nc: 1, cover_body: false }
+    }
+
+    /// Returns the header line that answers challenge `number` of `refusal`, for the refused `request`.
+    pub fn authorization(&self, refusal: &SentMessage, number: usize, request: &str) -> String {
+        let (challenge, header) = match refusal.status() {
+            401 => ("WWW-Authenticate", "Authorization"),
+            407 => ("Proxy-Authenticate", "Proxy-Authorization"),
+            _ => panic!("no challenge: {}", refusal.start()),
+        };
+        let challenge = refusal.headers(challenge).nth(number).expect("a challenge");
+        let challenge = AuthParams::parse(challenge.as_bytes()).expect("well-formed");
+        let mut words = request.split(' ');
+        let request = client::Request {
+            username: self.name.as_bytes(),
+            secret: Secret::Password(self.password.as_bytes()),
+            method: words.next().expect("a method").as_bytes(),
+            uri: words.next().expect("a URI").as_bytes(),
+            body: request.split("\r\n\r\n").nth(1).expect("a body").as_bytes(),
+            cnonce: b"0a4f113b",
+            nc: self.nc,
+            cover_body: self.cover_body,
+        };
+        let mut value = Vec::new();
+        client::respond(&mut value, &challenge, &request).expect("can be answered");
+        format!("{header}: {}\r\n", String::from_utf8(value).expect("ASCII"))
     }
 }
 

@@ -10,9 +10,7 @@ fn restart(set: impl FnOnce(&mut Clocks)) -> (Site, Server) {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
-    site.disk.stop_at(0);
-    drop(server);
-    let site = site.with_disk(site.disk.restarted());
+    let site = site.crash(server);
     set(&mut site.clocks.lock().expect("whole"));
     let server = site.start();
     (site, server)
@@ -83,9 +81,7 @@ fn a_refresh_in_the_journal_saves_a_row_that_has_expired() {
     let server = site.start();
     server.pass(Duration::from_secs(3500));
     assert!(server.register("a", 2, &contact(1)));
-    site.disk.stop_at(0);
-    drop(server);
-    let site = site.with_disk(site.disk.restarted());
+    let site = site.crash(server);
     site.clocks.lock().expect("whole").boot_ms += 600_000;
     let server = site.start();
     assert_eq!(server.contents().len(), 1);

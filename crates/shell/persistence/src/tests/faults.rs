@@ -1,8 +1,6 @@
 //! The server continues whatever the disk does, and acknowledges only what it stores.
 
 use super::*;
-use std::sync::mpsc::sync_channel;
-use strowger_journal::Operation;
 use strowger_journal::simulated::Failure;
 
 const EIO: i32 = 5;
@@ -79,9 +77,7 @@ fn a_file_system_that_becomes_read_only() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("before", 1, &contact(1)));
-    site.disk.stop_at(0);
-    drop(server);
-    let site = site.with_disk(site.disk.restarted());
+    let site = site.crash(server);
     writes.map(|on| Failure::always(on, EROFS)).into_iter().for_each(|failure| site.disk.fail(failure));
     let server = site.start();
     assert_eq!(server.contents().len(), 1, "what was kept is served");
@@ -119,9 +115,7 @@ fn a_disk_that_cannot_be_read_at_the_start_is_tried_again() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("before", 1, &contact(1)));
-    site.disk.stop_at(0);
-    drop(server);
-    let site = site.with_disk(site.disk.restarted());
+    let site = site.crash(server);
     site.disk.fail(Failure::always(Operation::List, EIO));
     let server = site.try_start().expect("it starts all the same");
     let record = server.stage("refused", 1, &contact(1));
@@ -145,15 +139,7 @@ fn a_slow_disk_is_shown_and_nobody_waits_for_ever() {
     site.limits.waiting_records = 2;
     let server = site.start();
     assert!(server.register("before", 1, &contact(1)));
-    let (arrived, arrivals) = sync_channel(9);
-    let (go_on, gate) = channel::<()>();
-    let gate = Mutex::new(gate);
-    site.disk.set_hook(Some(Arc::new(move |operation| {
-        if operation == Operation::Sync {
-            let _ = arrived.try_send(());
-            let _ = gate.lock().expect("whole").recv();
-        }
-    })));
+    let (arrivals, go_on) = site.gate(|operation| operation == Operation::Sync);
     let records = ["first", "second", "third", "fourth"].map(|user| server.stage(user, 1, &contact(1)));
     let first = server.offer(&[&records[0]]);
     arrivals.recv_timeout(PATIENCE).expect("a sync begins");
@@ -164,7 +150,7 @@ fn a_slow_disk_is_shown_and_nobody_waits_for_ever() {
     assert!(state.contains("registrations arrive faster"), "{state}");
     server.pass(Duration::from_secs(5));
     let status = server.engine.status();
-    assert!(status.state.to_string().contains("under way for 5 s"), "{}", status.state);
+    assert!(status.state.to_string().contains("in progress for 5 s"), "{}", status.state);
     assert_eq!(status.waiting, 2);
     drop(go_on);
     assert_eq!(first.recv_timeout(PATIENCE), Ok(true));
@@ -185,15 +171,7 @@ fn a_slow_disk_is_shown_and_nobody_waits_for_ever() {
 fn what_waits_during_a_sync_is_one_group() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
-    let (arrived, arrivals) = sync_channel(9);
-    let (go_on, gate) = channel::<()>();
-    let gate = Mutex::new(gate);
-    site.disk.set_hook(Some(Arc::new(move |operation| {
-        if operation == Operation::Sync {
-            let _ = arrived.try_send(());
-            let _ = gate.lock().expect("whole").recv();
-        }
-    })));
+    let (arrivals, go_on) = site.gate(|operation| operation == Operation::Sync);
     let records: Vec<Vec<u8>> = (0..50).map(|user| server.stage(&format!("u{user}"), 1, &contact(1))).collect();
     let first = server.offer(&[&records[0]]);
     arrivals.recv_timeout(PATIENCE).expect("a sync begins");
@@ -291,13 +269,7 @@ fn a_journal_that_is_full_goes_on_after_a_checkpoint() {
     site.limits.journal_bytes = 4000;
     let server = site.start();
     // A checkpoint begins with a read.
-    let (open, gate) = channel::<()>();
-    let gate = Mutex::new(gate);
-    site.disk.set_hook(Some(Arc::new(move |operation| {
-        if operation == Operation::Read {
-            let _ = gate.lock().expect("whole").recv();
-        }
-    })));
+    let (_, open) = site.gate(|operation| operation == Operation::Read);
     let mut users = 0;
     while server.register(&format!("u{users}"), 1, &contact(1)) {
         users += 1;

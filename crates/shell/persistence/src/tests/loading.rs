@@ -1,8 +1,11 @@
 //! Loading at startup.
 
 use super::*;
-use std::sync::mpsc::sync_channel;
-use strowger_journal::Operation;
+
+/// Selects what the loader reads.
+fn is_loading(operation: Operation) -> bool {
+    operation == Operation::Read && std::thread::current().name() == Some("strowger-load")
+}
 
 #[test]
 fn who_was_removed_while_it_loads_stays_away() {
@@ -10,28 +13,14 @@ fn who_was_removed_while_it_loads_stays_away() {
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     assert!(server.register("b", 1, &contact(1)));
-    site.disk.stop_at(0);
-    drop(server);
-    let site = site.with_disk(site.disk.restarted());
+    let site = site.crash(server);
     let server = site.try_start().expect("it starts");
     server.until(|| server.locations.is_complete());
     drop(server);
-    // A gate blocks the reading of the journal.
-    let (arrived, arrivals) = sync_channel(9);
-    let (go_on, gate) = channel::<()>();
-    let gate = Mutex::new(gate);
     let server = site.start();
     assert!(server.register("a", 2, &contact(1)));
-    site.disk.stop_at(0);
-    drop(server);
-    let site = site.with_disk(site.disk.restarted());
-    let is_loading = |thread: &std::thread::Thread| thread.name() == Some("strowger-load");
-    site.disk.set_hook(Some(Arc::new(move |operation| {
-        if operation == Operation::Read && is_loading(&std::thread::current()) {
-            let _ = arrived.try_send(());
-            let _ = gate.lock().expect("whole").recv();
-        }
-    })));
+    let site = site.crash(server);
+    let (arrivals, go_on) = site.gate(is_loading);
     let server = site.try_start().expect("it starts");
     arrivals.recv_timeout(PATIENCE).expect("loading begins");
     assert!(matches!(server.engine.status().state, State::Loading { .. }));
@@ -54,9 +43,7 @@ fn a_damaged_byte_is_reported_and_the_rest_is_there() {
     for user in ["a", "b", "c"] {
         assert!(server.register(user, 1, &contact(1)));
     }
-    site.disk.stop_at(0);
-    drop(server);
-    let site = site.with_disk(site.disk.restarted());
+    let site = site.crash(server);
     let name = site.disk.names().into_iter().rfind(|name| name.ends_with(".log")).expect("a segment");
     let mut bytes = site.disk.contents(&name).expect("there");
     let at = bytes.windows(13).position(|window| window == b"b@example.com").expect("in it");
@@ -76,9 +63,7 @@ fn what_is_no_record_is_skipped_and_counted() {
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     assert_eq!(server.offer(&[b"not a record"]).recv_timeout(PATIENCE), Ok(true));
-    site.disk.stop_at(0);
-    drop(server);
-    let site = site.with_disk(site.disk.restarted());
+    let site = site.crash(server);
     let server = site.start();
     assert_eq!(server.contents().len(), 1);
     let found = server.engine.status().load_report;
@@ -106,9 +91,7 @@ fn many_are_loaded_by_several_threads() {
     }
     let before = server.contents();
     assert_eq!(before.len(), 1950);
-    site.disk.stop_at(0);
-    drop(server);
-    let site = site.with_disk(site.disk.restarted());
+    let site = site.crash(server);
     let server = site.start();
     assert_eq!(server.contents(), before);
     let found = server.engine.status().load_report;
@@ -140,19 +123,8 @@ fn a_backup_that_is_asked_for_while_it_loads_waits_for_the_end() {
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     assert!(server.register("b", 1, &contact(1)));
-    site.disk.stop_at(0);
-    drop(server);
-    let site = site.with_disk(site.disk.restarted());
-    let (arrived, arrivals) = sync_channel(9);
-    let (go_on, gate) = channel::<()>();
-    let gate = Mutex::new(gate);
-    let is_loading = |thread: &std::thread::Thread| thread.name() == Some("strowger-load");
-    site.disk.set_hook(Some(Arc::new(move |operation| {
-        if operation == Operation::Read && is_loading(&std::thread::current()) {
-            let _ = arrived.try_send(());
-            let _ = gate.lock().expect("whole").recv();
-        }
-    })));
+    let site = site.crash(server);
+    let (arrivals, go_on) = site.gate(is_loading);
     let server = site.try_start().expect("it starts");
     arrivals.recv_timeout(PATIENCE).expect("loading begins");
     let order = crate::BackupSpec { target: site.folder.path().join("b.db"), overwrite: false, extra: Vec::new() };

@@ -36,9 +36,7 @@ fn a_damaged_mark_of_the_checkpoint_costs_nothing() {
         let site = Site::new(Mode::WriteThrough);
         let server = site.start();
         let users = register_many(&server);
-        site.disk.stop_at(0);
-        drop(server);
-        let site = site.with_disk(site.disk.restarted());
+        let site = site.crash(server);
         assert!(!site.disk.names().contains(&name_of(1)), "a checkpoint has removed it");
         let damage = format!("UPDATE settings SET value = x'01' WHERE key IN ({damaged})");
         sql(&site).execute_batch(&damage).expect("damaged");
@@ -59,9 +57,7 @@ fn no_file_goes_away_before_the_database_is_settled() {
     let users = register_many(&server);
     // This connection keeps the write-ahead log when the server ends, as after a kill.
     let other = LocationStore::open(site.database()).expect("opens");
-    site.disk.stop_at(0);
-    drop(server);
-    let site = site.with_disk(site.disk.restarted());
+    let site = site.crash(server);
     drop(other);
     let reader = LocationStore::open(site.database()).expect("opens");
     let contained = reader.checkpoint().expect("reads").expect("there was one").segment;
@@ -175,8 +171,6 @@ fn a_record_that_is_too_long_is_counted() {
     server.give(&other);
     server.until(|| server.engine.status().lost == 1 && server.engine.status().records == 1);
     server.until_well();
-    site.disk.stop_at(0);
-    drop(server);
-    let site = site.with_disk(site.disk.restarted());
+    let site = site.crash(server);
     assert_eq!(site.start().contents().keys().collect::<Vec<_>>(), ["b"]);
 }

@@ -14,13 +14,13 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
-use strowger_journal::JournalError;
 use strowger_journal::simulated::SimDisk;
+use strowger_journal::{JournalError, Operation};
 use strowger_message::Message;
 use strowger_registrar::{Locations, Policy, Record, Source, Update};
 use tempfile::TempDir;
@@ -128,6 +128,28 @@ impl Site {
         }
         let clocks = Arc::new(Mutex::new(*self.clocks.lock().expect("whole")));
         Self { disk, folder, clocks, mode: self.mode, limits: self.limits.clone() }
+    }
+
+    /// Makes the disk wait in the operations that `is_blocked` selects. Returns a channel on which their beginnings arrive,
+    /// and a sender; when that is dropped, all of them go on.
+    fn gate(&self, is_blocked: impl Fn(Operation) -> bool + Send + Sync + 'static) -> (Receiver<()>, Sender<()>) {
+        let (arrived, arrivals) = sync_channel(9);
+        let (go_on, gate) = channel::<()>();
+        let gate = Mutex::new(gate);
+        self.disk.set_hook(Some(Arc::new(move |operation| {
+            if is_blocked(operation) {
+                let _ = arrived.try_send(());
+                let _ = gate.lock().expect("whole").recv();
+            }
+        })));
+        (arrivals, go_on)
+    }
+
+    /// Cuts the power of a server, and returns the site with what its disk had synced.
+    fn crash(self, server: Server) -> Self {
+        self.disk.stop_at(0);
+        drop(server);
+        self.with_disk(self.disk.restarted())
     }
 
     fn try_start(&self) -> Result<Server, StartError> {

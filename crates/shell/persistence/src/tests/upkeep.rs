@@ -7,7 +7,6 @@ use crate::queue::{Queue, StoreCommand};
 use crate::shared::Shared;
 use crate::status::State;
 use std::thread;
-use strowger_journal::Operation;
 use strowger_journal::simulated::Failure;
 
 const EIO: i32 = 5;
@@ -92,8 +91,11 @@ fn what_is_put_together_is_in_its_order() {
 
 #[test]
 fn what_cannot_be_written_anew_yet_is_tried_now_and_then() {
+    const EVERY: Duration = Duration::from_millis(50);
+    /// The threads count their retries in real time, so this time has to pass.
+    const EIGHT_TRIES: Duration = Duration::from_millis(400);
     let mut site = Site::new(Mode::WriteThrough);
-    site.limits.recover_every = Duration::from_millis(50);
+    site.limits.recover_every = EVERY;
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
     site.disk.set_capacity(Some(0));
@@ -101,7 +103,7 @@ fn what_cannot_be_written_anew_yet_is_tried_now_and_then() {
     server.engine.shared().request_rewrite();
     server.until(|| server.engine.status().checkpoint.failing.is_some());
     let asked = server.asked.load(Ordering::Relaxed);
-    thread::sleep(Duration::from_millis(400));
+    thread::sleep(EIGHT_TRIES);
     let asked = server.asked.load(Ordering::Relaxed) - asked;
     assert!((1..500).contains(&asked), "the threads asked for the time {asked} times in eight tries");
     site.disk.set_capacity(None);
@@ -118,15 +120,14 @@ fn what_a_worker_has_not_put_into_the_table_yet_is_not_left_out() {
     // The record was acknowledged, its file cannot be read, and the worker is busy.
     site.disk.fail(Failure::always(Operation::Read, EIO));
     server.engine.shared().request_rewrite();
-    thread::sleep(Duration::from_millis(100));
+    // The checkpoint thread waits for the worker's tokens.
+    server.until(|| server.undealt.lock().expect("whole").iter().any(|token| Arc::weak_count(token) > 0));
     assert_eq!(server.engine.status().checkpoint.rows, 0);
     server.apply(&record);
     server.undealt.lock().expect("whole").clear();
     server.until(|| server.engine.status().checkpoint.rows == 2);
     site.disk.heal();
-    site.disk.stop_at(0);
-    drop(server);
-    let site = site.with_disk(site.disk.restarted());
+    let site = site.crash(server);
     assert_eq!(site.start().contents().len(), 2);
 }
 

@@ -6,13 +6,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use strowger_net::Clock;
 use strowger_shard::{Event, Snapshot};
 
-use super::scripted_shard::ScriptedShardFactory;
-use super::{ask, names, options, phone, receive, snapshot, sockets, spin_until, tables};
-use crate::kernel_filter::SharedMemory;
-use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, Socket, Spin, StreamLimits, WorkerOptions, WorkerStatus};
+use super::{ask, config, launch, options, phone, receive, snapshot, sockets, spin_until};
+use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, Socket, Spin, WorkerOptions, WorkerStatus};
 
 struct Running {
     fleet: Fleet,
@@ -30,23 +27,8 @@ fn start_with(workers: usize, listeners: usize, chosen: WorkerOptions) -> Runnin
     let sockets = sockets(workers, listeners);
     let snapshot = snapshot(&sockets[0]);
     let listeners = sockets[0].iter().map(Socket::local_addr).collect();
-    let config = FleetConfig {
-        sockets,
-        snapshot: Arc::clone(&snapshot),
-        seed: 1,
-        key: [1; 16],
-        clock: Clock::start(),
-        events: queue,
-        streams: StreamLimits::default(),
-        names: names(),
-        resolver: None,
-        locations: tables().locations,
-        record_sink: None,
-        nonces: None,
-        tracer: Arc::default(),
-        options: chosen,
-    };
-    let fleet = Fleet::launch(config, ScriptedShardFactory, tables(), SharedMemory::default()).expect("threads");
+    let config = FleetConfig { events: queue, options: chosen, ..config(sockets, Arc::clone(&snapshot)) };
+    let fleet = launch(config).expect("threads");
     Running { fleet, listeners, snapshot, events }
 }
 
@@ -247,27 +229,7 @@ fn a_stopped_fleet_leaves_its_addresses() {
 #[test]
 fn a_fleet_needs_a_socket_for_each_listener_of_each_worker() {
     let refused = |sockets: Vec<Vec<Socket>>, snapshot: Arc<Snapshot>| {
-        let (events, _) = sync_channel(1);
-        let clock = Clock::start();
-        let streams = StreamLimits::default();
-        let (key, names) = ([1; 16], names());
-        let config = FleetConfig {
-            sockets,
-            snapshot,
-            seed: 1,
-            key,
-            clock,
-            events,
-            streams,
-            names,
-            resolver: None,
-            locations: tables().locations,
-            record_sink: None,
-            nonces: None,
-            tracer: Arc::default(),
-            options: WorkerOptions::default(),
-        };
-        Fleet::launch(config, ScriptedShardFactory, tables(), SharedMemory::default()).expect_err("refused").kind()
+        launch(config(sockets, snapshot)).expect_err("refused").kind()
     };
     let mut uneven = sockets(2, 2);
     let snapshot = snapshot(&uneven[0]);

@@ -5,22 +5,18 @@ use std::io::Write as _;
 use std::net::{Shutdown, TcpStream, UdpSocket as Phone};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use strowger_foundation::ShardId;
-use strowger_net::Clock;
 use strowger_shard::Snapshot;
 
-use super::scripted_shard::ScriptedShardFactory;
 use super::{
-    ask, names, options, phone, receive, snapshot, sockets, sockets_and_listener, spin_for, spin_until, tables,
+    ask, config, launch, options, phone, receive, snapshot, sockets, sockets_and_listener, spin_for, spin_until,
 };
-use crate::kernel_filter::SharedMemory;
 use crate::migration::{MigrationPlan, ShardMove};
-use crate::{Fleet, FleetConfig, PacketSteering, SHARDS_PER_WORKER, Socket, StreamLimits, WorkerOptions};
+use crate::{Fleet, FleetConfig, PacketSteering, SHARDS_PER_WORKER, Socket, WorkerOptions};
 
 /// Far more than rebalancing needs; gathering shards waits for some seconds of low load.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -47,27 +43,11 @@ fn start_at(sockets: Vec<Vec<Socket>>, least: usize, steering: PacketSteering) -
 }
 
 fn start_with(sockets: Vec<Vec<Socket>>, options: WorkerOptions) -> Running {
-    let (queue, _) = sync_channel(1);
     let (workers, least) = (sockets.len(), options.min_workers);
     let snapshot = snapshot(&sockets[0]);
     let address = sockets[0].first().map(Socket::local_addr).expect("one listener");
-    let config = FleetConfig {
-        sockets,
-        snapshot: Arc::clone(&snapshot),
-        seed: 1,
-        key: [1; 16],
-        clock: Clock::start(),
-        events: queue,
-        streams: StreamLimits::default(),
-        names: names(),
-        resolver: None,
-        locations: tables().locations,
-        record_sink: None,
-        nonces: None,
-        tracer: Arc::default(),
-        options,
-    };
-    let fleet = Fleet::launch(config, ScriptedShardFactory, tables(), SharedMemory::default()).expect("threads");
+    let config = FleetConfig { options, ..config(sockets, Arc::clone(&snapshot)) };
+    let fleet = launch(config).expect("threads");
     let shards = workers * usize::from(SHARDS_PER_WORKER);
     let owners = (0..shards).map(|shard| shard % least).collect();
     Running { fleet, address, snapshot, workers, owners }

@@ -3,17 +3,13 @@
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener as Peer, TcpStream as Line, UdpSocket as Phone};
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket as Raw, Type};
 use strowger_locate::{CandidateList, LocateQuery};
-use strowger_net::Clock;
 
-use super::scripted_shard::ScriptedShardFactory;
-use super::{DEADLINE, ask, names, options, phone, receive, snapshot, sockets_and_listener, spin_until, tables};
-use crate::kernel_filter::SharedMemory;
+use super::{DEADLINE, ask, config, launch, options, phone, receive, snapshot, sockets_and_listener, spin_until};
 use crate::{Fleet, FleetConfig, Reply, Resolve, StreamLimits, WorkerOptions, WorkerStatus};
 
 /// A fleet with listener 0 for datagrams and listener 1 for connections.
@@ -31,27 +27,8 @@ fn start_with(workers: usize, streams: StreamLimits, resolver: Option<Arc<dyn Re
     let sockets = sockets_and_listener(workers);
     let [datagrams, connections] = [0, 1].map(|listener: usize| sockets[0][listener].local_addr());
     let snapshot = snapshot(&sockets[0]);
-    let (events, _) = sync_channel(1);
-    let (clock, names) = (Clock::start(), names());
-    let (key, tracer) = ([1; 16], Arc::default());
-    let (locations, keeper) = (tables().locations, None);
-    let config = FleetConfig {
-        sockets,
-        snapshot,
-        seed: 1,
-        key,
-        clock,
-        events,
-        streams,
-        names,
-        resolver,
-        locations,
-        record_sink: keeper,
-        nonces: None,
-        tracer,
-        options: WorkerOptions { min_workers: workers, ..WorkerOptions::default() },
-    };
-    let fleet = Fleet::launch(config, ScriptedShardFactory, tables(), SharedMemory::default()).expect("threads");
+    let options = WorkerOptions { min_workers: workers, ..WorkerOptions::default() };
+    let fleet = launch(FleetConfig { streams, resolver, options, ..config(sockets, snapshot) }).expect("threads");
     Running { fleet, datagrams, connections }
 }
 

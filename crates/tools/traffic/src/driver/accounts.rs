@@ -10,7 +10,8 @@ use std::time::Duration;
 use rand::{RngExt as _, SeedableRng as _};
 use strowger_foundation::Timestamp;
 
-use super::{Driver, Outbox, Setup};
+use super::wire::Wire;
+use super::{Driver, Setup};
 use crate::law::{Law, Rng};
 use crate::meter::Meter;
 use crate::population::Users;
@@ -18,29 +19,6 @@ use crate::service::{AppliesTo, Service, ServiceLaw};
 use crate::workload::{CallTimes, callee, caller};
 
 const THREADS: usize = 2;
-
-#[derive(Default)]
-struct Wire {
-    slot: Vec<u8>,
-    sent: Vec<Vec<u8>>,
-}
-
-impl Outbox for Wire {
-    fn slot(&mut self, _: u32) -> &mut Vec<u8> {
-        self.slot.clear();
-        &mut self.slot
-    }
-
-    fn commit(&mut self, _: u32, _: SocketAddr, _: u64) {
-        self.sent.push(self.slot.clone());
-    }
-
-    fn connect(&mut self, _: SocketAddr, _: bool) -> Option<u32> {
-        None
-    }
-
-    fn close(&mut self, _: u32) {}
-}
 
 /// Arrival time, number, whether it goes to the callee, and the message.
 type Flying = (Timestamp, u64, bool, Vec<u8>);
@@ -100,7 +78,7 @@ impl Thread {
 
     /// Puts the sent messages in flight.
     fn fly(&mut self, now: Timestamp, to_callee: bool, rng: &mut Rng) {
-        for bytes in std::mem::take(&mut self.wire.sent) {
+        while let Some(bytes) = self.wire.next() {
             self.number += 1;
             if !rng.random_bool(self.lost) {
                 let at = now + Duration::from_micros(rng.random_range(10..500));

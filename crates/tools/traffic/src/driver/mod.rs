@@ -26,6 +26,9 @@ mod retry;
 mod steps;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+#[path = "../../tests/wire/mod.rs"]
+mod wire;
 
 use std::hash::BuildHasher as _;
 use std::net::SocketAddr;

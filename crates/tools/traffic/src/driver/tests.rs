@@ -1,41 +1,18 @@
 //! Both ends in virtual time: no sockets, no sleeping.
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use strowger_foundation::Timestamp;
 
-use super::{Driver, Outbox, Setup};
+use super::wire::Wire;
+use super::{Driver, Setup};
 use crate::law::Law;
 use crate::meter::{Meter, ResponseClass, TimeHistogram};
 use crate::population::Users;
 use crate::script::{Ending, MethodId};
 use crate::workload::{CallTimes, Workload};
-
-#[derive(Default)]
-struct Wire {
-    slot: Vec<u8>,
-    sent: VecDeque<Vec<u8>>,
-}
-
-impl Outbox for Wire {
-    fn slot(&mut self, _: u32) -> &mut Vec<u8> {
-        self.slot.clear();
-        &mut self.slot
-    }
-
-    fn commit(&mut self, _: u32, _: SocketAddr, _: u64) {
-        self.sent.push_back(self.slot.clone());
-    }
-
-    fn connect(&mut self, _: SocketAddr, _: bool) -> Option<u32> {
-        Some(0)
-    }
-
-    fn close(&mut self, _: u32) {}
-}
 
 fn caller_at() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 40_000))
@@ -81,11 +58,11 @@ impl Pair {
     /// Carries messages both ways until none are left.
     fn settle(&mut self) {
         loop {
-            if let Some(bytes) = self.up.sent.pop_front() {
+            if let Some(bytes) = self.up.next() {
                 if self.passes(&bytes, "→") {
                     self.callee.handle_message(self.now, self.now, (0, caller_at()), &bytes, &mut self.down);
                 }
-            } else if let Some(bytes) = self.down.sent.pop_front() {
+            } else if let Some(bytes) = self.down.next() {
                 if self.passes(&bytes, "←") {
                     self.caller.handle_message(self.now, self.now, (0, callee_at()), &bytes, &mut self.up);
                 }
@@ -209,7 +186,7 @@ fn who_is_not_answered_gives_up_after_64_t1() {
 fn a_refused_call_is_acknowledged_and_counted() {
     let mut pair = Pair::new(&CallTimes::default());
     pair.call();
-    let invite = String::from_utf8(pair.up.sent.pop_front().expect("an INVITE")).expect("ASCII");
+    let invite = String::from_utf8(pair.up.next().expect("an INVITE")).expect("ASCII");
     let line = |name: &str| invite.lines().find(|line| line.starts_with(name)).expect(name).to_owned();
     let response = format!(
         "SIP/2.0 486 Busy Here\r\n{}\r\n{}\r\n{};tag=x\r\n{}\r\n{}\r\nContent-Length: 0\r\n\r\n",
@@ -220,7 +197,7 @@ fn a_refused_call_is_acknowledged_and_counted() {
         line("CSeq")
     );
     pair.caller.handle_message(pair.now, pair.now, (0, callee_at()), response.as_bytes(), &mut pair.up);
-    let ack = String::from_utf8(pair.up.sent.pop_front().expect("an ACK")).expect("ASCII");
+    let ack = String::from_utf8(pair.up.next().expect("an ACK")).expect("ASCII");
     assert!(ack.starts_with("ACK sip:u7@example.com SIP/2.0\r\n"), "{ack}");
     assert!(ack.contains(&line("Via")) && ack.contains("CSeq: 1 ACK\r\n") && ack.contains(";tag=x"), "{ack}");
     assert_eq!(pair.caller.meter().failures.get(&Ending::Refused(486)), Some(&1));
@@ -244,15 +221,15 @@ fn a_challenge_is_answered_once_and_each_is_acknowledged() {
         )
     };
     for (round, nonce) in ["a", "b"].into_iter().enumerate() {
-        let invite = String::from_utf8(pair.up.sent.pop_front().expect("an INVITE")).expect("ASCII");
+        let invite = String::from_utf8(pair.up.next().expect("an INVITE")).expect("ASCII");
         assert!(invite.contains(&format!("CSeq: {} INVITE", round + 1)));
         assert_eq!(invite.contains("Proxy-Authorization: Digest username=\"u3\""), round > 0, "{invite}");
         let challenge = answer(&invite, nonce);
         pair.caller.handle_message(pair.now, pair.now, (0, callee_at()), challenge.as_bytes(), &mut pair.up);
-        let ack = String::from_utf8(pair.up.sent.pop_front().expect("an ACK")).expect("ASCII");
+        let ack = String::from_utf8(pair.up.next().expect("an ACK")).expect("ASCII");
         assert!(ack.contains(&format!("CSeq: {} ACK", round + 1)) && ack.contains(";tag=x"), "{ack}");
     }
-    assert!(pair.up.sent.is_empty(), "what was refused is not tried again");
+    assert!(pair.up.is_empty(), "what was refused is not tried again");
     assert_eq!(pair.caller.meter().failures.get(&Ending::Refused(407)), Some(&1));
     pair.check();
 }

@@ -1,5 +1,8 @@
 //! Replay in virtual time, without sockets or sleeping.
 
+#[path = "../wire/mod.rs"]
+mod wire;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -13,28 +16,7 @@ use strowger_traffic::meter::Meter;
 use strowger_traffic::options::Target;
 use strowger_traffic::replay::{Capture, ReplayOptions, ReplaySides};
 
-#[derive(Default)]
-struct Wire {
-    slot: Vec<u8>,
-    sent: VecDeque<Vec<u8>>,
-}
-
-impl Outbox for Wire {
-    fn slot(&mut self, _: u32) -> &mut Vec<u8> {
-        self.slot.clear();
-        &mut self.slot
-    }
-
-    fn commit(&mut self, _: u32, _: SocketAddr, _: u64) {
-        self.sent.push_back(self.slot.clone());
-    }
-
-    fn connect(&mut self, _: SocketAddr, _: bool) -> Option<u32> {
-        Some(0)
-    }
-
-    fn close(&mut self, _: u32) {}
-}
+use self::wire::Wire;
 
 fn caller_at() -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 40_000))
@@ -162,7 +144,7 @@ impl Replay {
                 self.caller.begin(self.now, script, (number, number), &mut self.up).expect("no limit");
             } else if later.is_some_and(|at| at <= self.now) {
                 let (_, bytes) = self.later.pop_first().expect("a message");
-                self.down.sent.push_back(bytes);
+                self.down.push(caller_at(), bytes);
             } else {
                 self.caller.handle_timeout(self.now, &mut self.up);
                 if let Far::Callee(callee) = &mut self.far {
@@ -174,7 +156,7 @@ impl Replay {
 
     fn settle(&mut self) {
         loop {
-            if let Some(bytes) = self.up.sent.pop_front() {
+            if let Some(bytes) = self.up.next() {
                 self.note('>', &bytes);
                 match &mut self.far {
                     Far::Callee(callee) => {
@@ -188,7 +170,7 @@ impl Replay {
                         }
                     }
                 }
-            } else if let Some(bytes) = self.down.sent.pop_front() {
+            } else if let Some(bytes) = self.down.next() {
                 self.note('<', &bytes);
                 self.caller.handle_message(self.now, self.now, (0, server_at()), &bytes, &mut self.up);
             } else {

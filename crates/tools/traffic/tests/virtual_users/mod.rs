@@ -3,7 +3,10 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use std::collections::{HashMap, VecDeque};
+#[path = "../wire/mod.rs"]
+mod wire;
+
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,29 +18,7 @@ use strowger_traffic::engine::{Activity, ActivitySchedule, CallRole, GapFrom};
 use strowger_traffic::population::Users;
 use strowger_traffic::workload::Workload;
 
-/// Outbox: messages with their destinations.
-#[derive(Default)]
-struct Wire {
-    slot: Vec<u8>,
-    sent: VecDeque<(SocketAddr, Vec<u8>)>,
-}
-
-impl Outbox for Wire {
-    fn slot(&mut self, _: u32) -> &mut Vec<u8> {
-        self.slot.clear();
-        &mut self.slot
-    }
-
-    fn commit(&mut self, _: u32, peer: SocketAddr, _: u64) {
-        self.sent.push_back((peer, self.slot.clone()));
-    }
-
-    fn connect(&mut self, _: SocketAddr, _: bool) -> Option<u32> {
-        Some(0)
-    }
-
-    fn close(&mut self, _: u32) {}
-}
+use self::wire::Wire;
 
 const fn at(port: u16) -> SocketAddr {
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), port)
@@ -151,9 +132,9 @@ impl World {
 
     fn settle(&mut self) {
         loop {
-            if let Some((to, bytes)) = self.up.sent.pop_front() {
+            if let Some((to, bytes)) = self.up.next_with_peer() {
                 self.carry(CALLER, to, &bytes);
-            } else if let Some((to, bytes)) = self.down.sent.pop_front() {
+            } else if let Some((to, bytes)) = self.down.next_with_peer() {
                 self.carry(CALLEE, to, &bytes);
             } else {
                 return;
