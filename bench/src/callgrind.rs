@@ -273,7 +273,7 @@ mod tests {
         fn=(7) strowger_message::peek::Peek::fill\n1 1\n\ntotals: 839\n";
 
     #[test]
-    fn every_part_has_its_own_and_the_choice_all_that_it_causes() {
+    fn parts_count_their_own_cost_and_the_choice_its_callees() {
         let parts = read(OURS);
         let of = |part: &str| parts.own.get(part).copied();
         assert_eq!(of("shard"), Some(26.0), "with what was put into it: {parts:?}");
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_is_the_part_where_no_source_is_known() {
+    fn without_sources_the_module_is_the_part() {
         let text = "positions: line\nevents: Ir\nob=(1) /usr/lib/dispatcher.so\nfl=(1) ???\nfn=(1) ds_select_dst\n0 10\n\
             cob=(2) /usr/sbin/kamailio\ncfn=(2) parse_headers\ncalls=1 0\n0 90\nob=(2)\nfn=(2)\n0 90\n\
             fn=(3) do_action\n0 4\ncob=(1)\ncfn=(1)\ncalls=1 0\n0 100\n";
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_start_costs_is_not_in_it() {
+    fn startup_cost_is_subtracted() {
         let of =
             |count: f64, choice: f64| Parts { own: [("shard".to_owned(), count)].into(), choice, ..Parts::default() };
         assert_eq!(of(5_000.0, 900.0).each(&of(1_000.0, 100.0), 10.0), of(400.0, 80.0));

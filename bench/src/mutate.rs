@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_seed_makes_one_sequence_of_mostly_deep_damage() {
+    fn one_seed_gives_one_sequence_of_mutations() {
         let (mut a, mut b, mut read) = (Mutator::new(7), Mutator::new(7), 0);
         let (mut one, mut two) = (Vec::new(), Vec::new());
         for _ in 0..2_000 {

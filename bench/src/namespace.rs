@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_that_was_set_by_hand_is_shared_only_where_it_may_be() {
+    fn a_manual_namespace_is_shared_only_where_allowed() {
         assert_eq!(known(Some("own"), false), Some(Namespace::Own));
         assert_eq!(known(Some("shared"), true), Some(Namespace::Shared));
         for (apart, may_share) in [(Some("shared"), false), (Some("yes"), true), (Some(""), true), (None, true)] {

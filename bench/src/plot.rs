@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_small_and_say_whose_they_are() {
+    fn line_plots_are_small_and_labelled() {
         let folder = tempfile::tempdir().expect("a folder");
         let points = |scale: f64| (1..200).map(|x| (f64::from(x), f64::from(x % 7 + 1) * scale)).collect();
         let lines = ["one", "two"].map(|name| Line { name: name.to_owned(), colour: COLOURS[0], points: points(2.0) });

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pulse_works_and_patience_ends() {
+    fn waiting_for_calm_is_bounded() {
         let mut calm = QuietWaiter::new(&[0], Duration::ZERO);
         calm.best = f64::INFINITY;
         calm.wait();

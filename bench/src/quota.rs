@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn throttling_is_a_share_of_the_periods_between() {
+    fn throttling_is_a_share_of_elapsed_periods() {
         let (earlier, later) =
             (Throttling { periods: 100.0, throttled: 50.0 }, Throttling { periods: 200.0, throttled: 140.0 });
         assert!((later.percent_since(earlier) - 90.0).abs() < 1e-9);

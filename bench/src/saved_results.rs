@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_of_another_program_are_refused() {
+    fn results_of_another_program_are_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let (file, program) = (folder.path().join("results.json"), folder.path().join("program"));
         fs::write(&program, "one").expect("it can be written");

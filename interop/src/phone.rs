@@ -373,7 +373,7 @@ mod tests {
     use super::take_netstring;
 
     #[test]
-    fn netstrings_come_in_pieces() {
+    fn netstrings_may_be_split() {
         let mut received = b"5:hel".to_vec();
         assert_eq!(take_netstring(&mut received), None);
         received.extend_from_slice(b"lo");

@@ -24,7 +24,7 @@ const PROBE: &str = "probe = { interval = \"300ms\", timeout = \"300ms\", down =
 /// Only the callers of a failed target are affected: with the same Call-IDs, all other calls go to the same targets
 /// as before.
 #[test]
-fn who_is_gone_moves_its_own_calls_only() {
+fn a_failed_target_moves_only_its_calls() {
     let callees = callees(8);
     let server = balancer(&uris(&callees), &format!("{PROBE}slow_start = \"0s\"\n")).start();
     let mut caller = Caller::new(server.address());
@@ -52,14 +52,14 @@ fn who_is_gone_moves_its_own_calls_only() {
 
 /// Calls in progress at the target are hung up when it continues.
 #[test]
-fn target_that_hangs_costs_no_call() {
+fn a_hung_target_loses_no_call() {
     one_of_eight(|target| target.stop(), |target| target.go_on(), "exp(mean=500ms)", 0);
 }
 
 /// Calls answered by the killed target are lost with it. Since each call ends as soon as it is answered, that is
 /// about one in a thousand.
 #[test]
-fn target_that_is_killed_costs_no_call() {
+fn a_killed_target_loses_no_call() {
     one_of_eight(Answerer::kill, Answerer::start_again, "none", 2);
 }
 
@@ -128,7 +128,7 @@ fn one_of_eight(
 
 /// Responses that arrived during the stop are read before a target counts as unresponsive.
 #[test]
-fn balancer_that_stood_still_takes_nobody_for_dead() {
+fn a_stalled_balancer_marks_no_target_dead() {
     /// Time until calls are pending at any moment. The load reports nothing before its end.
     const FILLING: Duration = Duration::from_secs(2);
     /// Longer than the silence after which a balancer considers a target dead.
@@ -152,17 +152,17 @@ fn balancer_that_stood_still_takes_nobody_for_dead() {
 /// Each target knows only its own calls and refuses requests of others: re-INVITEs, UPDATEs, INFOs, refreshes and
 /// BYEs from either side.
 #[test]
-fn all_of_a_call_goes_one_way_over_udp() {
+fn calls_stay_with_one_target_over_udp() {
     one_way("udp", None);
 }
 
 #[test]
-fn all_of_a_call_goes_one_way_over_tcp() {
+fn calls_stay_with_one_target_over_tcp() {
     one_way("tcp", None);
 }
 
 #[test]
-fn all_of_a_call_goes_one_way_though_a_tenth_of_the_datagrams_is_lost() {
+fn calls_stay_with_one_target_at_10_percent_loss() {
     if !Namespace::available(&["ip", "nsenter", "nft"]) {
         return;
     }
@@ -198,7 +198,7 @@ fn one_way(transport: &'static str, network: Option<&Namespace>) {
 
 /// Early media with PRACK, UPDATE and re-INVITE, REFER and NOTIFY, MESSAGE and BYE between two `SIPp`.
 #[test]
-fn whole_dialogs_between_others() {
+fn whole_sipp_dialogs_succeed() {
     if !Program::Sipp.available() {
         return;
     }
@@ -271,7 +271,7 @@ fn early_dialogs_stay_with_their_target() {
 
 /// A CANCEL goes to the target of its INVITE.
 #[test]
-fn given_up_calls_are_counted_no_more() {
+fn cancelled_calls_are_not_counted() {
     let callees = callees(3);
     let server = balancer(&uris(&callees), "policy = \"least-calls\"\n").start();
     let mut caller = Caller::new(server.address());
@@ -295,7 +295,7 @@ fn given_up_calls_are_counted_no_more() {
 /// RFC 4028: neither a BYE nor a refresh is sent. The interval is shorter than the minimum for phones. The server
 /// waits 32 s longer.
 #[test]
-fn session_that_is_refreshed_no_more_is_counted_no_more() {
+fn an_expired_session_is_not_counted() {
     let callees = callees(2);
     let server = balancer(&uris(&callees), "policy = \"round-robin\"\n").start();
     let mut caller = Caller::new(server.address());
@@ -323,7 +323,7 @@ fn session_that_is_refreshed_no_more_is_counted_no_more() {
 }
 
 #[test]
-fn nobody_alive_is_503_at_once() {
+fn no_target_up_is_503_at_once() {
     let callees = callees(2);
     let server = balancer(&uris(&callees), PROBE).start();
     let mut caller = Caller::new(server.address());
@@ -342,7 +342,7 @@ fn nobody_alive_is_503_at_once() {
 
 /// Without probes the calls themselves detect the failure. The first ones get an ICMP error at once.
 #[test]
-fn nobody_alive_is_503_without_probes_too() {
+fn no_target_up_is_503_without_probes() {
     let uris: Vec<_> = (1..=2).map(|number| format!("sip:{}", place(number))).collect();
     let server = balancer(&uris, "").start();
     let mut caller = Caller::new(server.address());
@@ -359,7 +359,7 @@ fn nobody_alive_is_503_without_probes_too() {
 }
 
 #[test]
-fn target_that_says_when_to_come_back_is_left_alone_until_then() {
+fn a_targets_retry_after_is_respected() {
     const PAUSE: Duration = Duration::from_secs(3);
     let callees = callees(3);
     let server = balancer(&uris(&callees), "slow_start = \"0s\"\n").start();
@@ -448,7 +448,7 @@ fn reload_loses_no_count() {
 
 /// Kamailio and the server read the same file, and agree on the targets and on their state.
 #[test]
-fn dispatcher_list_means_what_it_means_to_kamailio() {
+fn dispatcher_lists_are_read_as_by_kamailio() {
     if !Program::Kamailio.available() {
         return;
     }

@@ -121,7 +121,7 @@ fn nobody_answers() {
 }
 
 #[test]
-fn nobody_of_that_name() {
+fn unknown_user_is_404() {
     if !Program::Baresip.available() {
         return;
     }
@@ -132,7 +132,7 @@ fn nobody_of_that_name() {
 }
 
 #[test]
-fn domain_that_is_the_server_s_address() {
+fn the_servers_address_as_domain() {
     if !Program::Baresip.available() {
         return;
     }

@@ -13,7 +13,7 @@ fn rows(url: &DatabaseUrl) -> Vec<Row> {
 }
 
 #[test]
-fn call_that_has_ended_is_a_row_also_when_the_database_was_away() {
+fn an_ended_call_is_a_row_even_after_a_database_outage() {
     for program in [Program::Postgres, Program::MariaDb] {
         if !program.available() || !Program::Baresip.available() {
             continue;

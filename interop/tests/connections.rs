@@ -103,7 +103,7 @@ fn a_connection_that_stays() {
 }
 
 #[test]
-fn who_was_reachable_on_a_connection_only_is_unreachable_without_it() {
+fn a_phone_reachable_only_by_connection_is_lost_without_it() {
     let server = streaming("").start();
     let mut line = Line::open(&server);
     // The Contact differs from the source address, as behind NAT.
@@ -176,7 +176,7 @@ fn peers_that_stop_reading_are_closed() {
 }
 
 #[test]
-fn peers_that_send_a_byte_now_and_then_are_closed_when_a_message_takes_too_long() {
+fn peers_that_send_a_message_too_slowly_are_closed() {
     const PEERS: usize = 300;
     let mut config = crowded(PEERS);
     config.more = config.more.replace("[tcp]", "[tcp]\nmessage_timeout = \"1s\"");

@@ -151,7 +151,7 @@ fn call(caller: &mut Caller, call_id: &str, patience: Duration) -> bool {
 }
 
 #[test]
-fn client_that_keeps_to_the_ttl_leaves_a_dead_server_and_comes_back() {
+fn client_that_keeps_to_the_ttl_leaves_a_dead_server_and_returns() {
     if !Bind9::available() {
         return;
     }
@@ -224,7 +224,7 @@ fn client_that_keeps_to_the_ttl_leaves_a_dead_server_and_comes_back() {
 }
 
 #[test]
-fn watch_goes_on_when_the_name_server_was_away_and_says_so_once() {
+fn watch_survives_a_name_server_outage_and_reports_it_once() {
     if !Bind9::available() {
         return;
     }

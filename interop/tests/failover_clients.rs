@@ -13,17 +13,17 @@ use strowger_interop::{Phone, Program, Server, wait_until};
 const OUTAGE: Duration = Duration::from_secs(2);
 
 #[test]
-fn client_asks_its_second_registrar_when_the_machine_of_the_first_is_silent() {
+fn client_uses_its_second_registrar_when_the_firsts_machine_is_silent() {
     nobody_fails(&SECOND_BY_PEERS, Fault::Machine);
 }
 
 #[test]
-fn proxy_asks_the_next_server_of_srv_records_when_the_first_is_silent() {
+fn proxy_tries_the_next_srv_server_when_the_first_is_silent() {
     nobody_fails(&SRV, Fault::Machine);
 }
 
 #[test]
-fn calls_go_on_while_sentinels_replace_the_master_of_the_engine() {
+fn calls_continue_while_sentinels_replace_the_redis_master() {
     if !SECOND_BY_ENGINE.is_available() {
         return;
     }
@@ -48,7 +48,7 @@ fn nobody_fails(method: &dyn Method, fault: Fault) {
 }
 
 #[test]
-fn phone_calls_and_registers_by_the_second_server_of_its_domain() {
+fn a_phone_falls_back_to_the_second_server_of_its_domain() {
     if !Program::Baresip.available() || !Bind9::available() {
         return;
     }

@@ -9,12 +9,12 @@ use strowger_interop::failover::{self, DATABASE, Fault, Load, Method as _};
 const OUTAGE: Duration = Duration::from_secs(2);
 
 #[test]
-fn second_proxy_has_what_the_first_has_acknowledged_when_that_dies_with_its_database() {
+fn second_proxy_has_all_acknowledged_when_first_and_database_die() {
     after(Fault::ProcessAndEngine);
 }
 
 #[test]
-fn first_proxy_goes_on_with_the_second_database_when_its_own_dies() {
+fn first_proxy_uses_the_second_database_when_its_own_dies() {
     after(Fault::Engine);
 }
 

@@ -10,7 +10,7 @@ use strowger_interop::{Phone, Program, wait_until};
 const GOAL: Duration = Duration::from_secs(2);
 
 #[test]
-fn calls_go_by_the_second_flow_when_the_machine_of_the_first_is_silent() {
+fn calls_use_the_second_flow_when_the_firsts_machine_is_silent() {
     if !FLOWS.is_available() {
         return;
     }
@@ -23,7 +23,7 @@ fn calls_go_by_the_second_flow_when_the_machine_of_the_first_is_silent() {
 }
 
 #[test]
-fn phone_is_called_by_either_flow_when_the_member_of_the_other_is_killed() {
+fn phone_is_called_by_one_flow_when_the_others_member_is_killed() {
     if !Program::Baresip.available() {
         return;
     }

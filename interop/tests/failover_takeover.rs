@@ -12,7 +12,7 @@ const OUTAGE: Duration = Duration::from_secs(2);
 const BEHIND_NAT: &str = "translated";
 
 #[test]
-fn phones_are_called_again_when_the_registrar_is_killed() {
+fn phones_are_reachable_after_the_registrar_is_killed() {
     let Some((mut pair, phone)) = start() else { return };
     let outcome = failover::observe(&mut pair, Fault::Process, &load());
     assert_all_is_well(&outcome);
@@ -22,7 +22,7 @@ fn phones_are_called_again_when_the_registrar_is_killed() {
 }
 
 #[test]
-fn phones_are_called_again_when_the_machine_is_cut_off_and_nothing_is_split_when_it_is_back() {
+fn phones_are_reachable_after_a_cut_off_and_nothing_stays_split() {
     let Some((mut pair, phone)) = start() else { return };
     let outcome = failover::observe(&mut pair, Fault::Machine, &load());
     assert_all_is_well(&outcome);
@@ -33,7 +33,7 @@ fn phones_are_called_again_when_the_machine_is_cut_off_and_nothing_is_split_when
 }
 
 #[test]
-fn address_that_is_moved_on_purpose_takes_the_phones_along() {
+fn phones_stay_reachable_when_the_address_is_moved() {
     let Some((mut pair, phone)) = start() else { return };
     let outcome = failover::observe(&mut OnPurpose(&mut pair), Fault::Process, &load());
     assert_all_is_well(&outcome);

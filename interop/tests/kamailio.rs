@@ -113,17 +113,17 @@ fn phone_is_called_after_the_move(name: &'static str) {
 }
 
 #[test]
-fn phone_of_kamailio_with_mariadb_is_called_after_the_move() {
+fn mariadb_kamailio_phone_is_called_after_migration() {
     phone_is_called_after_the_move("mysql");
 }
 
 #[test]
-fn phone_of_kamailio_with_postgresql_is_called_after_the_move() {
+fn postgresql_kamailio_phone_is_called_after_migration() {
     phone_is_called_after_the_move("postgres");
 }
 
 #[test]
-fn phone_of_kamailio_with_sqlite_is_called_after_the_move() {
+fn sqlite_kamailio_phone_is_called_after_migration() {
     phone_is_called_after_the_move("sqlite");
 }
 
@@ -211,7 +211,7 @@ fn phone_of_kamailio_is_called_through_the_server_beside_it() {
 }
 
 #[test]
-fn database_that_is_away_changes_nothing_for_who_is_known_and_is_told_of_once() {
+fn known_users_survive_a_database_outage_reported_once() {
     if !Program::Baresip.available() {
         return;
     }

@@ -219,7 +219,7 @@ fn nothing_acknowledged_is_lost() {
 
 /// Shows that the test above can fail.
 #[test]
-fn in_memory_it_is_lost() {
+fn memory_loses_data() {
     let mut server = server("memory");
     let mut load = Load::new(server.address(), 1);
     load.run(Duration::from_millis(300));

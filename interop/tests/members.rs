@@ -37,7 +37,7 @@ fn wait_until_ready(servers: &[&Server]) {
 }
 
 #[test]
-fn phone_of_one_member_is_called_through_the_other_also_when_its_own_is_dead() {
+fn phone_is_called_through_the_other_member_even_if_its_own_is_dead() {
     if !Program::Redis.available() || !Program::Baresip.available() {
         return;
     }
@@ -103,7 +103,7 @@ fn phone_on_tcp_is_called_through_the_member_that_has_its_connection() {
 }
 
 #[test]
-fn server_that_says_to_be_a_member_that_is_there_serves_nobody_and_both_say_so() {
+fn a_duplicate_member_serves_nobody_and_both_report_it() {
     let Some((redis, one, _two)) = two_members(Program::Redis) else { return };
     let mut twin = Config { require: Vec::new(), ..member(&redis, 1, "engine") }.start();
     let conflict = |server: &Server| server.status()["cluster"]["conflict"].as_str().unwrap_or_default().to_owned();
@@ -117,7 +117,7 @@ fn server_that_says_to_be_a_member_that_is_there_serves_nobody_and_both_say_so()
 }
 
 #[test]
-fn member_with_another_key_is_noticed() {
+fn a_differing_key_is_reported() {
     let Some((redis, one, _two)) = two_members(Program::Redis) else { return };
     let other = Config { require: Vec::new(), key: Some(*b"a key of others!"), ..member(&redis, 3, "engine") };
     let other = other.start();
@@ -129,17 +129,17 @@ fn member_with_another_key_is_noticed() {
 }
 
 #[test]
-fn redis_tells_of_removal_and_refresh() {
+fn redis_shares_removal_and_refresh() {
     removal_and_refresh_are_heard_of(Program::Redis);
 }
 
 #[test]
-fn postgres_tells_of_removal_and_refresh() {
+fn postgres_shares_removal_and_refresh() {
     removal_and_refresh_are_heard_of(Program::Postgres);
 }
 
 #[test]
-fn mariadb_tells_of_removal_and_refresh() {
+fn mariadb_shares_removal_and_refresh() {
     removal_and_refresh_are_heard_of(Program::MariaDb);
 }
 
@@ -163,17 +163,17 @@ fn removal_and_refresh_are_heard_of(engine: Program) {
 }
 
 #[test]
-fn while_redis_is_frozen_nothing_is_acknowledged_that_it_is_to_have() {
+fn a_frozen_redis_blocks_acknowledgements() {
     frozen(Program::Redis);
 }
 
 #[test]
-fn while_postgres_is_frozen_nothing_is_acknowledged_that_it_is_to_have() {
+fn a_frozen_postgres_blocks_acknowledgements() {
     frozen(Program::Postgres);
 }
 
 #[test]
-fn while_mariadb_is_frozen_nothing_is_acknowledged_that_it_is_to_have() {
+fn a_frozen_mariadb_blocks_acknowledgements() {
     frozen(Program::MariaDb);
 }
 
@@ -192,7 +192,7 @@ fn frozen(engine: Program) {
 }
 
 #[test]
-fn what_the_engine_has_forgotten_is_told_again() {
+fn lost_engine_data_is_written_again() {
     let Some((mut redis, one, two)) = two_members(Program::Redis) else { return };
     assert_eq!(register(&mut Registrant::new("bob"), &one, 600), 200);
     assert_eq!(register(&mut Registrant::new("carol"), &two, 600), 200);

@@ -76,12 +76,12 @@ fn assert_found(found: Option<Found>, told: u16, left: u64) {
 }
 
 #[test]
-fn redis_forgets_with_a_member_in_memory_what_its_replica_does_not_have() {
+fn redis_and_memory_member_lose_unreplicated_registrations() {
     assert_found(both_die(Arrangement::RedisSentinel, "memory", "", true), 200, 0);
 }
 
 #[test]
-fn redis_acknowledges_nothing_that_no_replica_has_where_one_is_to_have_it() {
+fn with_a_required_replica_redis_acknowledges_nothing_unreplicated() {
     let found = both_die(Arrangement::RedisSentinel, "memory", "replicas = 1", true);
     assert_found(found, 503, 0);
     let found = both_die(Arrangement::RedisSentinel, "memory", "replicas = 1", false);
@@ -89,17 +89,17 @@ fn redis_acknowledges_nothing_that_no_replica_has_where_one_is_to_have_it() {
 }
 
 #[test]
-fn what_redis_forgets_is_on_the_disk_of_its_member() {
+fn data_lost_by_redis_is_on_its_members_disk() {
     assert_found(both_die(Arrangement::RedisSentinel, "write-through", "", true), 200, 1);
 }
 
 #[test]
-fn postgres_forgets_with_a_member_in_memory_what_its_standby_does_not_have() {
+fn postgres_and_memory_member_lose_unreplicated_registrations() {
     assert_found(both_die(Arrangement::PostgresStandby, "memory", "", true), 200, 0);
 }
 
 #[test]
-fn postgres_acknowledges_nothing_that_a_synchronous_standby_does_not_have() {
+fn synchronous_postgres_acknowledges_nothing_unreplicated() {
     assert_found(both_die(Arrangement::PostgresSynchronous, "memory", "", true), 503, 0);
     assert_found(both_die(Arrangement::PostgresSynchronous, "memory", "", false), 200, 1);
 }

@@ -108,7 +108,7 @@ fn answered_at_the_other_and_replayed(servers: &[Server; 2]) {
 }
 
 #[test]
-fn peers_answer_for_each_other() {
+fn peers_share_nonces() {
     let listen = [1, 2].map(|_| format!("127.0.0.1:{}", free_port()));
     let mut servers =
         two_members(|number| format!("peers = {listen:?}\nlisten = {:?}\n", listen[usize::from(number) - 1]));
@@ -127,7 +127,7 @@ fn peers_answer_for_each_other() {
 }
 
 #[test]
-fn members_answer_for_each_other_through_redis() {
+fn members_share_nonces_through_redis() {
     if !Program::Redis.available() {
         return;
     }
@@ -136,7 +136,7 @@ fn members_answer_for_each_other_through_redis() {
 }
 
 #[test]
-fn members_answer_for_each_other_through_mariadb() {
+fn members_share_nonces_through_mariadb() {
     if !Program::MariaDb.available() {
         return;
     }

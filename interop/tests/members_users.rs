@@ -64,7 +64,7 @@ fn is_taken_of(user: &'static str, server: &Server, password: &str) -> bool {
 }
 
 #[test]
-fn user_that_is_changed_at_one_member_or_by_hand_is_changed_at_each() {
+fn a_user_change_at_one_member_or_by_hand_reaches_all() {
     for program in [Program::Postgres, Program::MariaDb] {
         if !program.available() || !Program::Baresip.available() {
             continue;
@@ -97,7 +97,7 @@ fn user_that_is_changed_at_one_member_or_by_hand_is_changed_at_each() {
 }
 
 #[test]
-fn server_whose_database_is_away_has_its_users_also_when_it_starts_then() {
+fn a_server_keeps_its_users_without_its_database_even_on_start() {
     for program in [Program::Postgres, Program::MariaDb] {
         if !program.available() || !Program::Baresip.available() {
             continue;
@@ -150,7 +150,7 @@ fn gateways_are_shared_too() {
 }
 
 #[test]
-fn check_connects_to_what_is_named_when_it_is_asked_to() {
+fn check_connects_to_databases_when_asked() {
     let program = if Program::Postgres.available() { Program::Postgres } else { Program::MariaDb };
     if !program.available() || !Program::Redis.available() {
         return;

@@ -57,7 +57,7 @@ _sip._udp.lines  IN SRV 2 100 1 one
 }
 
 #[test]
-fn silent_target_is_passed_over() {
+fn silent_target_is_skipped() {
     if !Bind9::available() {
         return;
     }
@@ -79,7 +79,7 @@ fn silent_target_is_passed_over() {
 }
 
 #[test]
-fn target_that_refuses_is_passed_over() {
+fn refusing_target_is_skipped() {
     if !Bind9::available() {
         return;
     }
@@ -101,7 +101,7 @@ fn target_that_refuses_is_passed_over() {
 /// The name server fails for a minute: in the first half its port is closed, in the second half queries get no
 /// answer.
 #[test]
-fn name_server_is_away_for_a_minute() {
+fn name_server_fails_for_a_minute() {
     if !Bind9::available() {
         return;
     }

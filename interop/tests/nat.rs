@@ -39,7 +39,7 @@ fn udp_phone_without_keep_alives_is_lost() {
 }
 
 #[test]
-fn udp_phone_whose_mapping_is_gone() {
+fn udp_phone_with_a_lost_mapping() {
     let Some(mut home) = Home::new("udp", KEEP_ALIVES, "") else { return };
     home.call_in();
     home.nat.forget();
@@ -58,7 +58,7 @@ fn tcp_phone_is_kept_reachable() {
 }
 
 #[test]
-fn tcp_phone_that_is_switched_off() {
+fn tcp_phone_is_switched_off() {
     let Some(mut home) = Home::new("tcp", KEEP_ALIVES, "") else { return };
     home.call_in();
     home.switch_off();
@@ -69,7 +69,7 @@ fn tcp_phone_that_is_switched_off() {
 }
 
 #[test]
-fn tcp_connection_that_is_reset() {
+fn tcp_connection_is_reset() {
     // No keepalive intervenes: the call itself detects the failure.
     let Some(mut home) = Home::new("tcp", "keepalive = \"off\"", "") else { return };
     home.call_in();
@@ -83,7 +83,7 @@ fn tcp_connection_that_is_reset() {
 }
 
 #[test]
-fn tcp_connection_that_is_swallowed() {
+fn tcp_connection_is_blackholed() {
     let Some(mut home) = Home::new("tcp", KEEP_ALIVES, "[tcp]\nuser_timeout = \"2s\"\n") else { return };
     home.call_in();
     home.nat.swallow();

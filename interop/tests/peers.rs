@@ -42,7 +42,7 @@ fn register(registrant: &mut Registrant, server: &Server, expires: u32) -> u16 {
 }
 
 #[test]
-fn phone_of_one_member_is_called_through_the_other_also_when_its_own_is_dead() {
+fn phone_is_called_through_the_other_member_even_if_its_own_is_dead() {
     if !Program::Baresip.available() {
         return;
     }
@@ -61,7 +61,7 @@ fn phone_of_one_member_is_called_through_the_other_also_when_its_own_is_dead() {
 }
 
 #[test]
-fn phone_on_tcp_is_called_through_the_member_that_has_its_connection_while_that_is_alive() {
+fn phone_on_tcp_is_called_through_its_member_while_that_is_alive() {
     if !Program::Baresip.available() {
         return;
     }
@@ -80,7 +80,7 @@ fn phone_on_tcp_is_called_through_the_member_that_has_its_connection_while_that_
 }
 
 #[test]
-fn three_members_hear_of_removals_and_refreshes_and_who_comes_back_is_told_all() {
+fn three_members_share_changes_and_a_returning_one_gets_all() {
     let [mut one, two, mut three] = start(members(3));
     let mut carol = Registrant::new("carol");
     assert_eq!(register(&mut carol, &one, 600), 200);
@@ -101,7 +101,7 @@ fn three_members_hear_of_removals_and_refreshes_and_who_comes_back_is_told_all()
 }
 
 #[test]
-fn member_with_nothing_on_disk_hears_its_own_registrations_from_the_others() {
+fn a_memory_member_gets_its_own_registrations_from_the_others() {
     let [mut one, two] = start(members(2).into_iter().map(|config| Config { store: "memory", ..config }).collect());
     assert_eq!(register(&mut Registrant::new("bob"), &one, 600), 200);
     wait_until("the other member has it", || two.registrations() == 1);
@@ -112,7 +112,7 @@ fn member_with_nothing_on_disk_hears_its_own_registrations_from_the_others() {
 }
 
 #[test]
-fn member_that_is_ended_forwards_what_it_has_accepted_last() {
+fn a_terminated_member_forwards_its_last_registration() {
     let [mut one, two] = start(members(2).into_iter().map(|config| Config { store: "memory", ..config }).collect());
     assert_eq!(register(&mut Registrant::new("bob"), &one, 600), 200);
     one.terminate();
@@ -120,7 +120,7 @@ fn member_that_is_ended_forwards_what_it_has_accepted_last() {
 }
 
 #[test]
-fn member_alone_serves_after_two_seconds_and_says_who_does_not_answer() {
+fn a_lone_member_serves_after_two_seconds_and_names_the_missing() {
     let mut configs = members(2);
     let second = configs.pop().expect("two");
     let one = configs.pop().expect("two").start();
@@ -135,7 +135,7 @@ fn member_alone_serves_after_two_seconds_and_says_who_does_not_answer() {
 }
 
 #[test]
-fn member_with_another_key_or_number_taken_is_noticed() {
+fn a_differing_key_or_taken_number_is_reported() {
     let mut configs = members(3);
     let strange = Config { key: Some(*b"a key of others!"), ..configs.pop().expect("three") };
     let mut twin = configs.pop().expect("three");
@@ -151,7 +151,7 @@ fn member_with_another_key_or_number_taken_is_noticed() {
 }
 
 #[test]
-fn forwarded_register_of_somebody_without_the_key_is_refused() {
+fn a_forwarded_register_without_the_key_is_rejected() {
     let [one, two] = start(members(2));
     let mut bob = Registrant::new("bob");
     assert_eq!(register(&mut bob, &one, 600), 200);

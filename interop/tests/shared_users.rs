@@ -85,7 +85,7 @@ fn taken(copier: &mut Replicator) {
 }
 
 #[test]
-fn what_is_changed_there_is_changed_in_the_file() {
+fn database_changes_reach_the_file() {
     Given::each(|given| {
         let mut shared = given.shared();
         let mut copier = given.copier();
@@ -132,7 +132,7 @@ fn the_password_is_the_same_in_the_file() {
 }
 
 #[test]
-fn an_administrator_changes_rows_by_hand() {
+fn rows_changed_by_hand_are_followed() {
     Given::each(|given| {
         let mut copier = given.copier();
         given.shared().add_user("bob@example.com", REALM, "secret").expect("added");
@@ -169,7 +169,7 @@ fn an_administrator_changes_rows_by_hand() {
 }
 
 #[test]
-fn commands_say_what_cannot_be_done() {
+fn commands_report_errors() {
     Given::each(|given| {
         let mut shared = given.shared();
         shared.add_user("alice@example.com", REALM, "secret").expect("added");
@@ -188,7 +188,7 @@ fn commands_say_what_cannot_be_done() {
 }
 
 #[test]
-fn a_server_that_starts_or_has_fallen_behind_reads_all() {
+fn a_new_or_lagging_server_reads_all() {
     Given::each(|given| {
         let mut shared = given.shared();
         let table: String = (0..12_000).map(|user| format!("user{user}@example.com,p\n")).collect();
@@ -212,7 +212,7 @@ fn a_server_that_starts_or_has_fallen_behind_reads_all() {
 }
 
 #[test]
-fn a_database_without_anybody_takes_nobody_away() {
+fn an_empty_database_removes_nobody() {
     Given::each(|given| {
         file(&given.path()).add_user("alice@example.com", REALM, "secret").expect("added");
         let mut copier = given.copier();
@@ -237,7 +237,7 @@ fn a_database_without_anybody_takes_nobody_away() {
 }
 
 #[test]
-fn a_file_that_has_followed_another_database_loses_nobody() {
+fn a_file_from_another_database_loses_nobody() {
     Given::each(|given| {
         given.shared().add_user("alice@example.com", REALM, "secret").expect("added");
         taken(&mut given.copier());
@@ -249,7 +249,7 @@ fn a_file_that_has_followed_another_database_loses_nobody() {
 }
 
 #[test]
-fn users_of_a_file_are_brought_to_the_database() {
+fn users_of_a_file_are_imported() {
     Given::each(|given| {
         let mut own = file(&given.path());
         let table: String = (0..1_200).map(|user| format!("user{user}@example.com,p\n")).collect();
@@ -275,7 +275,7 @@ fn users_of_a_file_are_brought_to_the_database() {
 }
 
 #[test]
-fn a_database_that_was_away_is_followed_again() {
+fn a_returned_database_is_followed_again() {
     for program in [Program::Postgres, Program::MariaDb] {
         let Some(mut given) = Given::start(program) else { continue };
         given.shared().add_user("alice@example.com", REALM, "secret").expect("added");
@@ -294,7 +294,7 @@ fn a_database_that_was_away_is_followed_again() {
 }
 
 #[test]
-fn members_that_make_the_tables_at_the_same_time_do_not_hinder_each_other() {
+fn members_can_create_the_tables_at_the_same_time() {
     Given::each(|given| {
         std::thread::scope(|scope| {
             for user in ["a", "b", "c", "d"] {

@@ -34,7 +34,7 @@ fn assert_shares(kind: Kind, share: [usize; 3], tolerance: f64) {
 }
 
 #[test]
-fn dns_keeps_all_of_a_call_and_fails_over_but_needs_members() {
+fn dns_keeps_calls_whole_and_fails_over_but_needs_members() {
     if !Kind::DnsWeights.available() {
         return;
     }
@@ -50,7 +50,7 @@ fn dns_keeps_all_of_a_call_and_fails_over_but_needs_members() {
 }
 
 #[test]
-fn dns_finds_some_users_only_where_servers_share_no_registrations() {
+fn without_sharing_dns_finds_only_some_users() {
     if !Kind::DnsWeights.available() {
         return;
     }
@@ -58,7 +58,7 @@ fn dns_finds_some_users_only_where_servers_share_no_registrations() {
 }
 
 #[test]
-fn identifier_finds_all_users_at_servers_that_share_nothing() {
+fn identifier_hash_finds_all_users_without_sharing() {
     if !Kind::IdentifierHash.available() {
         return;
     }
@@ -77,7 +77,7 @@ fn identifier_finds_all_users_at_servers_that_share_nothing() {
 }
 
 #[test]
-fn ranges_of_letters_are_uneven() {
+fn letter_ranges_are_uneven() {
     if !Kind::IdentifierRange.available() {
         return;
     }
@@ -89,7 +89,7 @@ fn ranges_of_letters_are_uneven() {
 }
 
 #[test]
-fn nat_keeps_a_call_for_as_long_as_it_remembers_the_phone() {
+fn nat_keeps_a_call_while_its_mapping_lasts() {
     if !Kind::NatTurns.available() {
         return;
     }
@@ -125,7 +125,7 @@ fn nat_keeps_a_call_for_as_long_as_it_remembers_the_phone() {
 }
 
 #[test]
-fn nat_leaves_phones_with_a_server_that_is_dead() {
+fn nat_leaves_phones_on_a_dead_server() {
     if !Kind::NatSource.available() {
         return;
     }
@@ -136,7 +136,7 @@ fn nat_leaves_phones_with_a_server_that_is_dead() {
 }
 
 #[test]
-fn servers_with_one_address_work_without_state_and_with_one_key() {
+fn shared_address_servers_work_stateless_with_one_key() {
     if !Kind::PacketsStateless.available() {
         return;
     }
@@ -155,7 +155,7 @@ fn servers_with_one_address_work_without_state_and_with_one_key() {
 }
 
 #[test]
-fn servers_with_one_address_lose_calls_where_they_keep_state() {
+fn shared_address_servers_lose_calls_if_stateful() {
     if !Kind::PacketsStateful.available() {
         return;
     }
@@ -164,7 +164,7 @@ fn servers_with_one_address_lose_calls_where_they_keep_state() {
 }
 
 #[test]
-fn flows_of_servers_with_one_address_stay_but_answers_come_to_others() {
+fn shared_address_flows_stay_but_answers_reach_other_servers() {
     if !Kind::FlowsStateless.available() {
         return;
     }

@@ -163,7 +163,7 @@ fn user_without_a_phone_gets_480() {
 }
 
 #[test]
-fn contact_that_is_the_server_itself_is_a_loop() {
+fn contact_of_the_server_itself_is_a_loop() {
     let Some(server) = start(Config::open()) else { return };
     register(&server, "bob", &contact("bob", server.address().port()), free_port());
     refused(&server, "bob", "482");
@@ -235,7 +235,7 @@ fn redirecting_route_without_targets_gives_302_with_the_phones() {
 }
 
 #[test]
-fn calls_succeed_though_a_tenth_of_the_datagrams_is_lost() {
+fn calls_succeed_at_10_percent_datagram_loss() {
     const CALLS: u32 = 20;
     let seed = env::var("STROWGER_SEED").map_or(20, |seed| seed.parse().expect("STROWGER_SEED is a number"));
     let Some(server) = start(Config::default()) else { return };

@@ -78,7 +78,7 @@ fn count(database: &mut Database) -> i64 {
 }
 
 #[test]
-fn values_of_all_types_come_back_as_they_were_given() {
+fn values_of_all_types_round_trip() {
     for given in databases() {
         let mut database = given.connect();
         database.batch(table(database.dialect())).expect("a table");
@@ -105,7 +105,7 @@ fn values_of_all_types_come_back_as_they_were_given() {
 }
 
 #[test]
-fn errors_name_the_column_and_what_it_holds() {
+fn errors_name_the_column_and_its_type() {
     for given in databases() {
         let mut database = given.connect();
         let rows = database.query("SELECT 'x' AS name", &[]).expect("it is read");
@@ -117,7 +117,7 @@ fn errors_name_the_column_and_what_it_holds() {
 }
 
 #[test]
-fn rows_that_are_found_count_as_changed() {
+fn matched_rows_count_as_changed() {
     for given in databases() {
         let mut database = given.connect();
         database.batch(table(database.dialect())).expect("a table");
@@ -130,7 +130,7 @@ fn rows_that_are_found_count_as_changed() {
 }
 
 #[test]
-fn large_result_comes_row_by_row_and_can_be_ended() {
+fn a_large_result_is_streamed_and_can_be_stopped() {
     for given in databases() {
         let mut database = given.connect();
         database.batch(table(database.dialect())).expect("a table");
@@ -155,7 +155,7 @@ fn large_result_comes_row_by_row_and_can_be_ended() {
 }
 
 #[test]
-fn transaction_happens_as_a_whole_or_not_at_all() {
+fn transactions_are_atomic() {
     for given in databases() {
         let mut database = given.connect();
         database.batch(table(database.dialect())).expect("a table");
@@ -192,7 +192,7 @@ impl From<SqlError> for Failure {
 }
 
 #[test]
-fn several_statements_are_carried_out_and_faults_are_told_with_the_servers_words() {
+fn statement_batches_run_and_report_the_servers_errors() {
     for given in databases() {
         let mut database = given.connect();
         database
@@ -210,7 +210,7 @@ fn several_statements_are_carried_out_and_faults_are_told_with_the_servers_words
 }
 
 #[test]
-fn connection_is_made_again_after_the_server_was() {
+fn a_restarted_server_is_reconnected() {
     for mut given in databases() {
         let mut database = given.connect();
         let Some(server) = &mut given.server else { continue };
@@ -225,7 +225,7 @@ fn connection_is_made_again_after_the_server_was() {
 }
 
 #[test]
-fn silent_server_is_waited_for_no_longer_than_the_patience() {
+fn waiting_for_a_silent_server_is_bounded() {
     for given in databases() {
         let Some(server) = &given.server else { continue };
         let mut database = given.patient(Duration::from_millis(300));
@@ -239,7 +239,7 @@ fn silent_server_is_waited_for_no_longer_than_the_patience() {
 }
 
 #[test]
-fn statement_that_takes_too_long_is_ended() {
+fn a_slow_statement_is_aborted() {
     for given in databases() {
         let mut database = given.patient(Duration::from_millis(300));
         let sql = match database.dialect() {
@@ -256,7 +256,7 @@ fn statement_that_takes_too_long_is_ended() {
 }
 
 #[test]
-fn wrong_user_and_wrong_name_are_refused_and_no_password_is_shown() {
+fn a_wrong_user_or_database_is_rejected_without_the_password() {
     for given in databases() {
         if given.server.is_none() {
             continue;
@@ -271,7 +271,7 @@ fn wrong_user_and_wrong_name_are_refused_and_no_password_is_shown() {
 }
 
 #[test]
-fn nobody_at_the_address_is_unreachable() {
+fn a_closed_port_is_unreachable() {
     let closed = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
     for url in [
         format!("mysql://a:secret@{closed}/x"),

@@ -8,7 +8,7 @@
 use strowger_interop::checker::stages::{Size, check};
 
 #[test]
-fn nothing_is_lost_and_nothing_returns_where_servers_die_and_users_move() {
+fn nothing_is_lost_or_returns_when_servers_die_and_users_move() {
     let size = Size::SMALL.or_as_the_environment_says();
     let outcome = check(&size);
     assert!(outcome.told.is_empty(), "{outcome}\n{}", outcome.told.join("\n"));

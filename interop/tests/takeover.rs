@@ -28,12 +28,12 @@ const HASH: &str = "policy = \"hash\"";
 const OUTAGE: Duration = Duration::from_secs(2);
 
 #[test]
-fn balancer_that_is_killed_loses_no_call() {
+fn a_killed_balancer_loses_no_call() {
     taken_over(HASH, |machine| machine.server.kill());
 }
 
 #[test]
-fn machine_that_is_gone_loses_no_call() {
+fn a_lost_machine_loses_no_call() {
     taken_over("policy = \"least-calls\"\ncandidates = \"two\"", |machine| {
         machine.network.unplug();
         machine.keepalived.kill();

@@ -96,7 +96,7 @@ fn rfc5118_over_ipv6() {
 /// RFC 4475 §3.3.10 from the other side: a request that claims to come from a broadcast address, through a stateless
 /// proxy, which routes responses by the Via alone.
 #[test]
-fn answers_go_to_nobody_but_the_source() {
+fn responses_go_only_to_the_source() {
     let mut rig = Rig::new(|target| {
         let route = "[[route]]\nmatch = { domain = \"*\" }\naction = \"proxy\"\nstateless = \"always\"";
         let more = format!("\n{route}\ntargets = [\"sip:{target}\"]\n");

@@ -12,13 +12,13 @@ const CARRIER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 9);
 const PASSWORD: &str = "the carrier's secret";
 
 #[test]
-fn challenge_407_in_the_manner_of_kamailio_is_answered() {
+fn kamailio_style_407_challenge_is_answered() {
     let (port, config) = (free_port(), Config::open());
     challenged(config, port, Challenge { status: "407", qop: ", qop=\"auth\"", mode: "u1" });
 }
 
 #[test]
-fn challenge_401_in_the_manner_of_asterisk_is_answered() {
+fn asterisk_style_401_challenge_is_answered() {
     challenged(Config::open(), free_port(), Challenge { status: "401", qop: "", mode: "u1" });
 }
 
@@ -105,7 +105,7 @@ fn a_whole_dialog_over_one_connection() {
 }
 
 #[test]
-fn a_whole_dialog_by_a_caller_with_a_connection_a_call() {
+fn a_whole_dialog_with_one_connection_per_call() {
     whole_dialog("tn", "t1");
 }
 
@@ -119,12 +119,12 @@ fn whole_dialog(callers: &'static str, trunks: &'static str) {
 }
 
 #[test]
-fn a_whole_dialog_with_a_caller_over_udp_and_a_trunk_over_tcp() {
+fn a_whole_dialog_from_udp_caller_to_tcp_trunk() {
     whole_dialog("u1", "t1");
 }
 
 #[test]
-fn a_whole_dialog_with_a_caller_over_tcp_and_a_trunk_over_udp() {
+fn a_whole_dialog_from_tcp_caller_to_udp_trunk() {
     whole_dialog("t1", "u1");
 }
 
@@ -144,7 +144,7 @@ fn a_message_and_a_subscription() {
 }
 
 #[test]
-fn refused_with_503_the_call_goes_to_the_next_target() {
+fn a_503_moves_the_call_to_the_next_target() {
     let ports = [free_port(), free_port()];
     let Some(server) = start(with_trunks(&ports.map(|port| target(port, "u1")))) else { return };
     let refusing = trunk("trunk_uas_refuse", &server, ports[0], "u1").key("status", "503").start();
@@ -155,7 +155,7 @@ fn refused_with_503_the_call_goes_to_the_next_target() {
 }
 
 #[test]
-fn over_tcp_a_target_that_nobody_is_at_is_left_at_once() {
+fn an_absent_tcp_target_is_skipped_at_once() {
     let ports = [free_port(), free_port()];
     let Some(server) = start(with_trunks(&ports.map(|port| target(port, "t1")))) else { return };
     let taking = trunk("trunk_uas_answer", &server, ports[1], "t1").start();
@@ -166,7 +166,7 @@ fn over_tcp_a_target_that_nobody_is_at_is_left_at_once() {
 }
 
 #[test]
-fn busy_is_the_end_of_it() {
+fn busy_ends_failover() {
     let ports = [free_port(), free_port()];
     let Some(server) = start(with_trunks(&ports.map(|port| target(port, "u1")))) else { return };
     let busy = trunk("trunk_uas_refuse", &server, ports[0], "u1").key("status", "486").start();
@@ -177,7 +177,7 @@ fn busy_is_the_end_of_it() {
 }
 
 #[test]
-fn a_silent_target_is_given_up_after_four_seconds_and_avoided_after_that() {
+fn a_silent_target_is_left_after_four_seconds_and_then_avoided() {
     let ports = [free_port(), free_port()];
     let Some(server) = start(with_trunks(&ports.map(|port| target(port, "u1")))) else { return };
     let silent = UdpSocket::bind((CARRIER, ports[0])).expect("the port is free");
@@ -193,7 +193,7 @@ fn a_silent_target_is_given_up_after_four_seconds_and_avoided_after_that() {
 }
 
 #[test]
-fn slow_but_not_silent_is_waited_for() {
+fn a_slow_target_is_waited_for() {
     let ports = [free_port(), free_port()];
     let Some(server) = start(with_trunks(&ports.map(|port| target(port, "u1")))) else { return };
     let slow = trunk("trunk_uas_slow", &server, ports[0], "u1").start();
@@ -224,7 +224,7 @@ fn calls_from_a_trunk_need_no_password_and_others_do() {
 }
 
 #[test]
-fn what_no_route_takes_is_refused_as_configured() {
+fn unrouted_calls_get_the_configured_status() {
     for status in ["403", "603", "404"] {
         let config = Config { proxy: format!("unrouted_status = {status}"), ..Config::open() };
         let Some(server) = start(config) else { return };
@@ -238,7 +238,7 @@ fn what_no_route_takes_is_refused_as_configured() {
 
 //= rfc3581#3:source-port
 #[test]
-fn the_server_registers_at_a_carrier_renews_and_leaves() {
+fn server_registers_refreshes_and_leaves_at_a_carrier() {
     let port = free_port();
     let mut config = Config::open();
     config.more = format!(

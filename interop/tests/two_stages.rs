@@ -105,7 +105,7 @@ fn wait_for(what: &str, wanted: u64, count: impl Fn() -> u64) {
 const WHERE_A_MEMBER_HAS_DIED: Duration = Duration::from_secs(5);
 
 #[test]
-fn member_dies_and_comes_back_with_what_was_registered() {
+fn a_killed_member_returns_with_its_registrations() {
     let mut stages = Stages::start_here(Layout::default());
     let mut phones = Phones::register(&stages, 40);
     wait_until_in_step(&stages, 40);
@@ -127,7 +127,7 @@ fn member_dies_and_comes_back_with_what_was_registered() {
 }
 
 #[test]
-fn first_stage_server_dies_and_calls_go_on_by_the_other_one() {
+fn calls_continue_when_one_first_stage_server_dies() {
     let mut stages = Stages::start_here(Layout::default());
     let mut phones = Phones::register(&stages, 20);
     let mut caller = Caller::new(stages.address("s1"));
@@ -167,7 +167,7 @@ fn member_calls_users_of_another_cluster_without_the_first_stage() {
 }
 
 #[test]
-fn clusters_with_an_engine_each_lose_nothing_where_it_or_a_member_dies() {
+fn clusters_with_an_engine_lose_nothing_if_it_or_a_member_dies() {
     if !Program::Redis.available() {
         return;
     }
@@ -195,7 +195,7 @@ fn add_users(stages: &Stages, users: &[&str]) {
 }
 
 #[test]
-fn phones_with_passwords_call_each_other_by_either_entrance_over_udp_and_tcp() {
+fn phones_with_passwords_call_via_either_entrance_over_udp_and_tcp() {
     if !Program::Baresip.available() {
         return;
     }
@@ -218,7 +218,7 @@ fn phones_with_passwords_call_each_other_by_either_entrance_over_udp_and_tcp() {
 }
 
 #[test]
-fn phone_behind_a_nat_is_called_by_the_entrance_where_it_has_registered() {
+fn phone_behind_a_nat_is_called_via_the_entrance_it_registered_at() {
     if !Program::Baresip.available() || !Nat::available() {
         return;
     }
@@ -239,7 +239,7 @@ fn phone_behind_a_nat_is_called_by_the_entrance_where_it_has_registered() {
 }
 
 #[test]
-fn cluster_comes_and_goes_while_users_call_and_register() {
+fn a_cluster_is_added_and_removed_under_load() {
     const CALLED: u64 = 250;
     const USERS: u64 = 1_500;
     /// For users who have moved and whose turn to register comes yet. Only time shows that no more of them come.

@@ -198,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_table_allows_passes() {
+    fn allowed_dependencies_pass() {
         let message =
             ("strowger-message", "crates/core/message", &[("strowger-foundation", None), ("memchr", None)][..]);
         assert!(check_metadata(&workspace(&[FOUNDATION, message], &[("memchr", &[])])).is_empty());
     }
 
     #[test]
-    fn an_arrow_upwards_is_caught() {
+    fn an_upward_edge_is_caught() {
         let foundation = ("strowger-foundation", "crates/core/foundation", &[("strowger-message", None)][..]);
         let message = ("strowger-message", "crates/core/message", &[][..]);
         assert!(only_fault(&workspace(&[foundation, message], &[])).contains("not in the table"));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_crate_must_be_entered() {
+    fn a_new_crate_must_be_listed() {
         assert!(
             only_fault(&workspace(&[("strowger-new", "crates/core/new", &[])], &[])).contains("not in the table of")
         );
@@ -232,20 +232,20 @@ mod tests {
     }
 
     #[test]
-    fn foreign_crates_that_the_core_may_not_name_are_caught() {
+    fn foreign_crates_banned_in_the_core_are_caught() {
         let foundation = ("strowger-foundation", "crates/core/foundation", &[("serde", None)][..]);
         assert!(only_fault(&workspace(&[foundation], &[("serde", &[])])).contains("may not use"));
     }
 
     #[test]
-    fn a_socket_far_behind_the_core_is_caught_with_the_way_to_it() {
+    fn an_indirect_socket_in_the_core_is_caught_with_its_path() {
         let foundation = ("strowger-foundation", "crates/core/foundation", &[("slab", None)][..]);
         let graph = workspace(&[foundation], &[("slab", &["helper"]), ("helper", &["mio"]), ("mio", &[])]);
         assert!(only_fault(&graph).contains("strowger-foundation → slab → helper → mio"));
     }
 
     #[test]
-    fn entropy_in_the_core_s_tests_is_no_fault() {
+    fn entropy_in_core_tests_is_allowed() {
         let foundation = ("strowger-foundation", "crates/core/foundation", &[("rand", Some("dev"))][..]);
         assert!(check_metadata(&workspace(&[foundation], &[("rand", &[])])).is_empty());
     }
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_excuse_holds_for_its_arrow_only() {
+    fn an_exception_covers_only_its_own_edge() {
         let auth = ("strowger-auth", "crates/core/auth", &[("sha2", None)][..]);
         let foreign: &[(&str, &[&str])] = &[("sha2", &["cpufeatures"]), ("cpufeatures", &["libc"]), ("libc", &[])];
         assert!(check_metadata(&workspace(&[auth], foreign)).is_empty());

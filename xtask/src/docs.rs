@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_real_documents_are_true() {
+    fn the_real_docs_are_correct() {
         let found = check(&crate::root()).expect("the files can be read");
         assert!(found.is_empty(), "{}", crate::violation::report(&found));
     }
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_is_gone_is_caught() {
+    fn a_missing_function_is_caught() {
         let code = ("crates/core/shard/src/lib.rs", "impl Shard { fn handle_input() {} } // fn old()");
         let text = "`Shard::handle_input`, `shard::Shard`, `handle_input()`, `crates/core/shard`, `make test`\n";
         assert_eq!(faults(&[("ARCHITECTURE.md", text), code]), [""; 0]);

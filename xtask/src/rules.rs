@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_itself_points_down() {
+    fn the_table_only_points_down() {
         for rule in CRATES {
             for name in rule.may {
                 let full = format!("strowger-{name}");

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_method_is_drawn_with_its_type_and_a_private_item_is_not() {
+    fn a_method_is_sampled_with_its_type_and_private_items_not() {
         let code = "pub struct Peek;\nimpl Eq for Peek {}\npub struct Head;\nimpl<'m> Peek<'m> {\n    pub const fn read(&self) {}\n    fn hidden() {}\n}\npub(crate) mod way;\n";
         let expected = [
             "crates/core/message: struct Peek",
@@ -164,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn a_paragraph_is_a_block_of_one_comment_without_the_code_below() {
+    fn a_paragraph_is_one_comment_block_without_the_code() {
         let text = "/// One two three four five six seven\n/// eight nine ten eleven twelve.\nfn f() {}\n// Short.\n";
         let expected = ["(bench/src/a.rs) One two three four five six seven eight nine ten eleven twelve."];
         assert_eq!(paragraphs(&file("bench/src/a.rs", text)), expected);
     }
 
     #[test]
-    fn one_seed_draws_the_same_and_nothing_twice() {
+    fn one_seed_samples_the_same_without_repeats() {
         let all: Vec<String> = (0..100).map(|n| n.to_string()).collect();
         let first = draw(all.clone(), &mut SplitMix64(7));
         assert_eq!(first, draw(all.clone(), &mut SplitMix64(7)));

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_repository_passes() {
+    fn a_valid_repository_passes() {
         let net = "// SAFETY: x\nunsafe { y() }\n";
         let foundation = "use std::collections::VecDeque;\n/// unsafe, HashMap\nfn f() {}\n";
         assert_eq!(
@@ -204,13 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn a_core_crate_that_does_not_forbid_it_is_caught() {
+    fn a_core_crate_without_forbid_unsafe_is_caught() {
         let fault = only_fault(&[("crates/core/foundation/src/lib.rs", "// #![forbid(unsafe_code)]\n")]);
         assert!(fault.contains("is missing"), "{fault}");
     }
 
     #[test]
-    fn missing_thinned_and_differing_bans_are_caught() {
+    fn missing_reduced_and_differing_bans_are_caught() {
         let lib = ("crates/core/message/src/lib.rs", "#![forbid(unsafe_code)]\n");
         assert!(only_fault(&[lib]).contains("crates/core/message/clippy.toml: core: the file with"));
         let found = faults(&[lib, ("crates/core/message/clippy.toml", "\"std::time::Instant\"\n")]);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_of_the_standard_library_in_the_core_are_caught() {
+    fn std_maps_in_the_core_are_caught() {
         for text in [
             "use std::collections::HashMap;\n",
             "use std::collections::{\n    BTreeMap, HashSet,\n};\n",

@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_tells_what_is_a_test() {
+    fn the_path_tells_what_is_a_test() {
         let inside = format!("{CODE}#[cfg(test)]\nmod tests {{\n    fn brace() {{ \"}}\"; }}\n{TEST}}}\n");
         for (path, text) in [
             ("a/src/b.rs", inside.as_str()),
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deviation_takes_the_place_of_citations() {
+    fn a_deviation_replaces_citations() {
         let uncited = [("a/src/lib.rs", ""), ("a/tests/hops.rs", "")];
         let row = "| RFC | why |\n|---|---|\n| 3261 §16.3 (`rfc3261#16.3:hops`) | it is dear |\n";
         assert_eq!(faults(&sound(&[uncited[0], uncited[1], (DEVIATIONS, row)])), [""; 0]);
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_citation_of_nothing_is_caught() {
+    fn an_unknown_citation_is_caught() {
         let fault = only_fault(&[("b/src/lib.rs", "\n    //= rfc3261#16.3:hop\n")]);
         assert!(fault.starts_with("b/src/lib.rs:2: specs: rfc3261#16.3:hop is no requirement"), "{fault}");
         assert!(only_fault(&[("b/src/lib.rs", "//= rfc3263#4:srv\n")]).contains("is no requirement"));
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_the_data_are_caught() {
+    fn invalid_data_is_caught() {
         let without = |from: &str, to: &str| only_fault(&[("specs/rfc3261.toml", &DATA.replacen(from, to, 1))]);
         assert!(without("\"MUST\"", "\"MAY\"").contains("\"MAY\" is no level"));
         assert!(without("text = \"A proxy counts hops.\"", "").contains("has id, level and text"));
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_read_is_caught() {
+    fn an_unreadable_file_is_caught() {
         for (path, text, what) in [
             ("specs/rfc1.toml", "title", "cannot be read"),
             ("specs/rfc1.toml", "titel = \"\"", "titel is not a key"),

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_works_meanwhile() {
+    fn a_blocked_sender_keeps_working() {
         let member = Member { number: 5, server: std::process::id() };
         let inbox = Inbox::open(&member).expect("the name is free");
         let mut outbox = Outbox::open(&member, 6).expect("a socket");

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_room_for_so_many_packets_and_drops_are_told() {
+    fn socket_room_is_as_configured_and_drops_are_reported() {
         let socket = Socket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), Some(50)).expect("a free port");
         socket.wait_in_poll().expect("a socket");
         let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_of_a_call_are_told_apart() {
+    fn messages_of_a_call_are_classified() {
         let seen = |text: &str| KINDS[kind_of(text.as_bytes())];
         assert_eq!(seen("INVITE sip:a@example.com SIP/2.0\r\nCSeq: 1 INVITE\r\n\r\n"), "INVITE");
         assert_eq!(seen("BYE sip:a@example.com SIP/2.0\r\n\r\n"), "BYE");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_has_sums_of_the_types_that_came() {
+    fn the_line_has_sums_per_received_type() {
         let mut sums = Sums::default();
         for (wait, service) in [(10, 200), (30, 400)] {
             sums.add(kind_of(b"ACK sip:a@example.com SIP/2.0"), wait, service);

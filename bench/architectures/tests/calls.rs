@@ -192,7 +192,7 @@ fn two_stage_processes_carry_calls() {
 }
 
 #[test]
-fn a_timed_server_says_how_long_each_type_waited_and_was_served() {
+fn a_timed_server_reports_wait_and_service_per_type() {
     for options in [&["--timing"][..], &["--timing", "--awake"]] {
         let mut server = Server::start("event-based", options);
         let (alice, bob) = (Phone::new(server.address), Phone::new(server.address));

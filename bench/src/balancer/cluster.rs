@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slow_ones_are_a_group_of_their_own() {
+    fn slow_targets_form_their_own_group() {
         assert_eq!(groups(Layout::equal(10)).iter().map(|group| group.addresses.len()).collect::<Vec<_>>(), [10]);
         let unequal = groups(Layout { speeds: Speeds::Unequal, ..Layout::equal(8) });
         assert_eq!(unequal.iter().map(|group| group.addresses.len()).collect::<Vec<_>>(), [4, 4]);

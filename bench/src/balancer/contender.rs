@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_contender_has_its_own_name_and_is_told_by_one_of_two_ways() {
+    fn every_contender_has_a_unique_name_and_one_kind_of_config() {
         for contender in Contender::all() {
             assert_eq!(Contender::parse(contender.name()), Ok(contender));
             let text = contender.configuration(Layout::equal(2), &ExtraConfig::default());
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_serves_so_many_calls_a_second() {
+    fn a_target_serves_the_set_call_rate() {
         let (invite, bye) = service();
         assert!((1.0 / (invite + bye) - CALLS).abs() < 1e-9 && (invite / bye - RATIO).abs() < 1e-9);
         assert_eq!(Layout::equal(8).capacity(), 2_400.0);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_told_only_where_they_are_to_be() {
+    fn weights_are_written_only_where_wanted() {
         let more = ExtraConfig::default();
         let unequal = Layout { speeds: Speeds::Unequal, ..Layout::equal(4) };
         let told = Layout { speeds: Speeds::Told, ..unequal };

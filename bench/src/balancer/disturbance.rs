@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_share_of_a_target_is_read_from_what_the_balancer_tells() {
+    fn a_targets_share_is_read_from_the_balancers_output() {
         let said = serde_json::json!({ "targets": [
             { "uri": "sip:127.0.1.1:5080", "requests": 10 }, { "uri": "sip:127.0.1.2:5080", "requests": 30 }] });
         assert_eq!(requests(&said, target(0)), Some((10.0, 40.0)));

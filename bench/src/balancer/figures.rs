@@ -227,7 +227,7 @@ mod tests {
     use crate::saved_results::{self, Conditions};
 
     #[test]
-    fn the_highest_load_is_the_last_before_the_first_that_failed() {
+    fn the_highest_load_is_the_last_before_a_failure() {
         let layout = Layout::equal(8);
         let held = |share: f64| Figures { before_t1: share, soon: 0.5, ..Figures::default() };
         let loads = vec![(80, held(1.0)), (90, held(0.999_95)), (95, held(0.999)), (97, held(1.0))];
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn results_survive_their_file() {
+    fn results_round_trip() {
         let layout = Layout::equal(2);
         let turn = LoadRun { contender: Contender::Fnv, layout, round: 2, loads: vec![(80, Figures::default())] };
         let costs = vec![(Contender::KamailioHash, 1, Cost { rate: 9.0, ..Cost::default() })];

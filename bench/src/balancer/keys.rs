@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_contact_says_who_answered() {
+    fn a_contact_names_the_target() {
         let ok = "SIP/2.0 200 OK\r\nTo: <sip:a@b>;tag=1\r\nContact: <sip:127.0.1.3:5080;transport=UDP>\r\nCSeq: 1 INVITE\r\n\r\n";
         let uri = uri_of(ok, "Contact:").expect("a URI");
         assert_eq!(address(uri), Some(target(2)));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_the_target_are_told_from_others() {
+    fn own_and_other_moved_keys_are_counted() {
         let (a, b) = (Some(target(0)), Some(target(1)));
         let moved = moved(&[a, a, b, b], &[b, a, b, None], target(0));
         assert_eq!(moved, MovedKeys { its: (2, 1), others: (2, 1) });

@@ -205,14 +205,14 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_between_ideal_queues_is_what_theory_says() {
+    fn hashing_to_ideal_queues_matches_theory() {
         let (theory, _) = theory::at_random(Layout::equal(8), 0.8).expect("it is stable");
         let mean = at_80(Contender::Hash).mean;
         assert!((mean / theory - 1.0).abs() < 0.1, "{mean} for {theory}");
     }
 
     #[test]
-    fn who_looks_at_the_work_left_has_half_the_time_of_who_does_not() {
+    fn least_work_halves_the_p99_of_other_policies() {
         let best = at_80(Contender::LeastWork175).p99;
         for other in [Contender::Hash, Contender::RoundRobin] {
             let p99 = at_80(other).p99;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn one_target_is_the_same_whoever_chooses() {
+    fn with_one_target_all_policies_agree() {
         let of = |contender| run(contender, Layout::equal(1), 0.5, 5_000, 3).expect("ours");
         assert_eq!(of(Contender::Hash), of(Contender::LeastWork175));
         assert!(run(Contender::KamailioHash, Layout::equal(1), 0.5, 10, 3).is_none());

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pictures_are_small_and_say_whose_lines_they_are() {
+    fn plots_are_small_and_labelled() {
         let turn = |contender, targets| {
             let invite = Times { mean: 3.0, p99: 9.0, ..Times::default() };
             let figures = Figures { invite, bye: invite, soon: 1.0, ..Figures::default() };

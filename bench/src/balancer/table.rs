@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_judged_by_ratios() {
+    fn goals_are_judged_by_ratios() {
         let summary = summary(&results());
         for line in [
             "| INVITE to 200 of hash at 80 %, p99 | ≥ 2.00 × TLWL-1.75 | 4.00 × TLWL-1.75 | met |",
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_have_what_was_measured_and_nothing_else() {
+    fn tables_show_only_what_was_measured() {
         let text = all(&results());
         for line in [
             "| hash | 99.85 | 6.00 | 4.80 | 12.0 | 24.0 | 4.00 | *5.50, 23.0* | 6.00 |",

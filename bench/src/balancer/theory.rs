@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_that_is_nearly_empty_is_its_service_and_a_full_one_has_no_time() {
+    fn an_idle_queue_takes_its_service_time_and_a_full_one_has_none() {
         let layout = Layout::equal(8);
         let (invite, bye) = at_random(layout, 1e-9).expect("it is stable");
         assert!((invite - 2.121).abs() < 0.001 && (bye - 1.212).abs() < 0.001, "{invite} {bye}");

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pictures_are_drawn_of_what_there_is() {
+    fn plots_are_drawn_for_existing_data() {
         let folder = tempfile::tempdir().expect("a folder");
         let results = some();
         assert_eq!(draw(&results, folder.path()).expect("drawn"), ["cluster-rates.svg", "cluster-propagation.svg"]);

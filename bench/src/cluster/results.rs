@@ -281,7 +281,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn tables_are_kept_and_written() {
+    fn tables_are_saved_as_csv() {
         let folder = tempfile::tempdir().expect("a folder");
         let text = serde_json::to_string(&some()).expect("JSON");
         let read: Results = serde_json::from_str(&text).expect("the same");
@@ -298,7 +298,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn shares_are_of_what_one_server_takes_alone() {
+    fn shares_are_relative_to_a_single_server() {
         let results = some();
         let share = results.own_share(Contender::Redis).expect("both were measured");
         assert!((share - 7.0 / 9.0).abs() < 1e-9, "{share}");

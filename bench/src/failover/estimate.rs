@@ -43,7 +43,7 @@ mod tests {
 
     /// The formula assumes clients that each wait for T_R during T_D.
     #[test]
-    fn measured_delay_is_the_formulas_where_all_calls_wait_as_it_says() {
+    fn the_delay_matches_the_formula_under_its_assumptions() {
         let (retry, detection) = (0.5, 2.0);
         let mut row = Row {
             method: String::new(),

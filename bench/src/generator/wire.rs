@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_reads_ends_with_a_run_that_ends_badly() {
+    fn the_reader_ends_when_the_run_panics() {
         let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), BufferSizes::DEFAULT).expect("a port");
         let sender = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         sender.send_to(b"first", socket.local_addr()).expect("there is room");

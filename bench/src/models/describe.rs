@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_stand_below_the_circumstances_that_they_were_measured_under() {
+    fn changed_conditions_are_printed_above_their_tables() {
         let mut last = String::new();
         let said = ["one", "one", "another", "one"].map(|own| news(&mut last, own));
         assert_eq!(said, ["one\n\n", "", "another\n\n", "one\n\n"]);

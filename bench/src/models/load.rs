@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn while_the_machine_was_away_nothing_counts() {
+    fn samples_with_stolen_time_do_not_count() {
         let counted = [(0.0, 0), (250.0, 0), (90_000.0, 3), (90_000.0, 3)];
         let mut samples: Vec<Sample> = (0..)
             .zip(counted)

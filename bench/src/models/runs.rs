@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_count_that_nothing_disturbed() {
+    fn only_undisturbed_runs_count() {
         let all = [
             run(1, 1.0, 10.0, 0.0),
             run(1, 1.0, 10.4, 0.1),

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_report_says_when_phones_were_back() {
+    fn the_report_gives_the_recovery_time() {
         let times =
             json!([{ "percent": 50.0, "s": 5.0 }, { "percent": 99.0, "s": 12.5 }, { "percent": 100.0, "s": null }]);
         let report = json!({ "recovery": { "registered": 990, "times": times }, "messages_received": { "503": 7 } });

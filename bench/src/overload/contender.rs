@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_is_turned_off_where_the_program_knows_it() {
+    fn control_is_turned_off_where_supported() {
         let off = |contender, has_control| configuration(contender, Mode::Udp, has_control).contains("control = false");
         assert!(off(Contender::Plain, true));
         assert!(!off(Contender::Plain, false) && !off(Contender::Control, true));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn kamailio_is_told_of_its_limit_and_of_streams() {
+    fn kamailio_gets_its_limit_and_stream_options() {
         let words = |mode, limit| {
             let words = kamailio(mode, Path::new("folder"), limit);
             words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_well_formed_but_those_that_must_not_be() {
+    fn all_but_malformed_requests_are_well_formed() {
         for kind in [Kind::Invites, Kind::Options, Kind::Passwords, Kind::SpreadPasswords] {
             let text = request(kind, None);
             assert!(Peek::read(text.as_bytes()).is_ok(), "{kind}: {text}");
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_are_one_or_many_as_the_kind_says() {
+    fn the_kind_sets_the_number_of_sources() {
         let sources = |kind: Kind| {
             let mut all: Vec<_> = (0..500).map(|number| kind.source(number, number * 7_919)).collect();
             all.sort_unstable();

@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pictures_are_drawn_of_what_there_is() {
+    fn plots_are_drawn_for_existing_data() {
         let folder = tempfile::tempdir().expect("a folder");
         let drawn = draw(&some(), folder.path()).expect("drawn");
         let names: Vec<_> = drawn.iter().map(|(name, _)| *name).collect();

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spoofed_datagram_arrives_from_where_it_says() {
+    fn a_spoofed_datagram_has_its_spoofed_source() {
         let receiver = UdpSocket::bind("127.0.0.1:0").expect("a port");
         receiver.set_read_timeout(Some(Duration::from_secs(5))).expect("a time-out");
         let std::net::SocketAddr::V4(to) = receiver.local_addr().expect("bound") else { panic!("IPv4 was asked for") };

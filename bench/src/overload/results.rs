@@ -327,7 +327,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn one_capacity_is_that_of_the_program() {
+    fn capacity_is_the_best_of_the_program() {
         let results = some();
         assert_eq!(results.own_capacity(Contender::Control, Mode::Udp), Some(1_000.0));
         assert_eq!(results.capacity(Contender::Control, Mode::Udp), Some(1_040.0));
@@ -337,7 +337,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn tables_are_kept_and_written() {
+    fn tables_are_saved_as_csv() {
         let folder = tempfile::tempdir().expect("a folder");
         let results = some();
         let text = serde_json::to_string(&results).expect("JSON");

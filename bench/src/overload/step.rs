@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn the_course_is_told_second_by_second() {
+    fn rates_are_reported_per_second() {
         let rows = stepped(0.0).seconds();
         assert!((36..=40).contains(&rows.len()), "{}", rows.len());
         let (.., offered, carried) = rows[20];

@@ -352,14 +352,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_begins_with_what_matters() {
+    fn the_page_starts_with_the_summary() {
         let text = summary(&some());
         assert!(text.contains("| Strowger | 90.0 % at 10× | 97.0 % (malformed) | 0.0 s |"), "{text}");
         assert_eq!(text.lines().count(), 6);
     }
 
     #[test]
-    fn what_does_not_hold_is_said() {
+    fn missed_goals_are_marked() {
         let text = all(&some());
         assert!(text.contains("| goodput at 10×, UDP, % | ≥ 90 | 90.00 | yes |"), "{text}");
         assert!(!text.contains("goodput at 10×, TCP"), "not measured");
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_no_table() {
+    fn no_data_gives_no_table() {
         let text = all(&Results::default());
         assert!(!text.contains("## Floods") && !text.contains("## Goodput") && text.contains("## Beside the paper"));
     }

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_not_kept() {
+    fn nan_values_are_dropped() {
         let mut figures = Figures::default();
         figures.put(Key::P50, f64::NAN);
         figures.put(Key::Rate, 12.0);

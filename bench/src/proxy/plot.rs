@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_small_and_say_whose_bars_they_are() {
+    fn plots_are_small_and_labelled() {
         let mut figures = Figures::default();
         for (key, value) in [(Key::Processor, 30.0), (Key::Kernel, 60.0), (Key::P50, 50.0), (Key::P99, 150.0)] {
             figures.put(key, value);

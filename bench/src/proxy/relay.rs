@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_goes_there_and_back() {
+    fn a_call_passes_both_ways() {
         let mut relay = relay(Scenario::Call);
         let sent = relayed(&mut relay, &request("INVITE"), CALLER);
         assert_eq!(sent.iter().map(|(to, _)| *to).collect::<Vec<_>>(), [CALLER, CALLEE]);
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_packets_leave_as_a_proxy_sends() {
+    fn the_packet_count_matches_a_proxys() {
         for scenario in [Scenario::Call, Scenario::Stateless] {
             let mut relay = relay(scenario);
             let requests = ["INVITE", "ACK", "BYE"].map(|method| relayed(&mut relay, &request(method), CALLER).len());

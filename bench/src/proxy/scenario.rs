@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variant_is_as_warm_and_goes_where_it_differs() {
+    fn variants_are_warm_and_run_only_what_differs() {
         for scenario in Scenario::ALL {
             let paced = |step: &Step| matches!(step.load, Load::Rate(_));
             let awake = steps(scenario, Peer::Awake, &loads());

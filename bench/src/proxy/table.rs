@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_judged_by_ratios_of_medians() {
+    fn goals_are_judged_by_ratios_of_medians() {
         let summary = summary(&results());
         for line in [
             "| stateful Proxy-200, CPU each at saturation | ≤ 0.55 × Kamailio | 0.50 × Kamailio (0.60 without segmentation) | met |",
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_is_set_beside_the_same_load_when_warm() {
+    fn the_cold_start_is_compared_with_the_warm_load() {
         let mut results = results();
         let first = |results: &Results| results.first_by_warm(Scenario::Call, Peer::Strowger);
         assert_eq!(first(&results), Some(1.1));
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_every_server_and_no_other_scenarios() {
+    fn a_table_has_all_servers_of_its_scenario_only() {
         let text = of(&results(), Scenario::Call);
         for peer in Peer::ALL {
             let is_in = text.contains(&format!("| saturation (64 at once) | {peer} |"));
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_in_which_the_machine_is_slower_for_all_does_not_count() {
+    fn a_round_slow_for_all_servers_does_not_count() {
         let mut results = results();
         for (peer, processor) in [(Peer::Relay, 40.0), (Peer::Strowger, 60.0), (Peer::Kamailio, 120.0)] {
             results.turns.push(ServerRun { round: 2, ..turn(peer, processor, 60.0) });
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_rounds_the_middle_one_counts() {
+    fn the_median_round_counts() {
         let mut results = results();
         for rate in [20_000.0, 31_000.0] {
             results.highest.push(Highest {
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn results_survive_their_file() {
+    fn results_round_trip() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("results.json");
         saved_results::write(&file, &Conditions::default(), &results()).expect("it can be written");

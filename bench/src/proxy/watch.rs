@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_this_process_does_is_seen() {
+    fn own_usage_is_sampled() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
         let port = socket.local_addr().expect("bound").port();
         let before = Sample::of(&[std::process::id()], port, Timestamp::ZERO);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_has_the_samples_inside() {
+    fn an_interval_has_its_samples() {
         let samples: Vec<Sample> = (0..10)
             .map(|second| Sample {
                 at: Timestamp::from_millis(1_000 * second),

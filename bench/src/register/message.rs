@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_register_has_the_reference_contact_and_its_answer_is_known() {
+    fn a_register_has_the_reference_contact_and_matches_its_answer() {
         let template = Template::register("127.0.0.1:25060".parse().expect("an address"));
         let mut text = Vec::new();
         template.write(1_234_567, FIRST_CSEQ + 1, &mut text);

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_stands_between_the_markers_is_replaced() {
+    fn only_text_between_the_markers_is_replaced() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("RESULTS.md");
         fs::write(&file, "# Results\n\nBefore.\n").expect("written");

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_wanted_is_made() {
+    fn only_wanted_stores_are_made() {
         let stock = UserStores::make(100, &[Source::Sqlite]).expect("a database can be written");
         assert_eq!(stock.sources().collect::<Vec<_>>(), [Source::Sqlite]);
         assert!(stock.open(Source::Memory).is_err_and(|error| error == "there is no memory"));

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_that_grew_and_shrank_says_how() {
+    fn growth_and_shrinkage_are_measured() {
         for kind in [Kind::Ours, Kind::Std] {
             let growth = run(kind, 5_000);
             assert_eq!(growth.longest_us.len(), 2 * STEPS as usize);

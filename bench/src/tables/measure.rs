@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_forgotten_however_far_threads_come() {
+    fn no_user_expires_however_far_threads_get() {
         let stock = UserStores::make(1_000, &[Source::Memory]).expect("nothing is written");
         let mut worlds: Vec<World> = (1..=2).map(World::new).collect();
         for kind in [Kind::Buckets(512), Kind::Ours] {

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_is_straight_between_points_and_stays_where_it_ends() {
+    fn a_curve_is_linear_between_points_and_constant_beyond() {
         let curve = Curve::new(vec![(10.0, 1.0), (20.0, 2.0), (40.0, 6.0)]);
         for (users, value) in [(1.0, 1.0), (10.0, 1.0), (15.0, 1.5), (30.0, 4.0), (40.0, 6.0), (50.0, 6.0)] {
             near(curve.at(users), value);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_core_is_full_where_its_users_need_all_of_it() {
+    fn capacity_is_where_the_users_fill_the_core() {
         let flat = |value| Curve::new(vec![(1.0, value)]);
         let server = |expiry| Server { user: flat(1e-6), sweep: flat(1e-6), expiry, cores: 1.0 };
         near(server(Expiry::Own).users_on_average(), 1e6);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_takes_one_core_of_two_at_most() {
+    fn a_sweep_uses_at_most_one_of_two_cores() {
         let flat = |value| Curve::new(vec![(1.0, value)]);
         let server = |expiry| Server { user: flat(1e-6), sweep: flat(4e-6), expiry, cores: 2.0 };
         // The other core serves a million users; their sweep lasts four seconds.

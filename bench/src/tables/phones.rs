@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_papers_users_register_and_call_as_they_should() {
+    fn the_papers_users_register_and_call_correctly() {
         let mut world = World::new(5);
         let (mut registers, mut others) = (0, 0);
         let work = world.run(6_000, |ask| if ask == RequestKind::Register { registers += 1 } else { others += 1 });

@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_small_and_say_whose_they_are() {
+    fn plots_are_small_and_labelled() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("bars.svg");
         let groups = [Group { name: "a".to_owned(), bars: vec![1.0, 2.0] }];

@@ -336,7 +336,7 @@ mod tests {
     use crate::tables::model::Curve;
 
     #[test]
-    fn each_rung_differs_in_one_thing_from_the_one_that_it_is_compared_with() {
+    fn each_rung_differs_in_one_thing_from_its_reference() {
         for database in [Source::Postgres, Source::Sqlite] {
             let rungs = Rung::all(database);
             for rung in &rungs {
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_all_that_was_measured_is_marked() {
+    fn extrapolated_values_are_marked() {
         let rung = Rung::all(Source::Sqlite)[0];
         let flat = |end: f64, value| Curve::new(vec![(1.0, value), (end, value)]);
         let server = |end| Server { user: flat(end, 1e-6), sweep: flat(end, 1e-9), expiry: Expiry::Own, cores: 1.0 };

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_registers_again_and_again_goes_the_short_way() {
+    fn repeated_registrations_take_the_short_path() {
         let (table, mut names) = (StripedTable::new(2, 1), Names::default());
         for round in 0..4 {
             let (aor, contact) = names.both(5);

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_in_parts_finds_what_a_sweep_at_once_finds() {
+    fn a_sweep_in_parts_matches_a_single_sweep() {
         let (whole, parts) = (ChainedTable::new(512, 1), ChainedTable::new(512, 1));
         let mut names = Names::default();
         for user in 0..1_000 {
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn users_come_in_an_order_that_has_each_of_them_once() {
+    fn the_order_contains_each_user_once() {
         for users in [1, 2, 3, 1_000, 3_000, 10_000, 999_999] {
             let order = Order::new(users);
             let mut seen = vec![false; users as usize];
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn who_registers_is_not_near_whoever_did_just_before() {
+    fn successive_registrations_are_of_distant_users() {
         for users in [10_000, 100_000, 400_000, 1_000_000, 4_000_000, 10_000_000] {
             let order = Order::new(users);
             for begin in [0, u64::from(users) / 3, u64::from(users) - 500] {
@@ -424,7 +424,7 @@ mod tests {
     /// Successive users were allocated long before or after each other, and the first record of a chain is not always
     /// the least recently used.
     #[test]
-    fn memory_is_not_taken_in_the_order_of_registrations() {
+    fn memory_order_differs_from_registration_order() {
         let (table, users) = (ChainedTable::new(1, 1), 1_000);
         fill(&table, users);
         let order = Order::new(users);
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_free_is_not_waited_for() {
+    fn a_free_lock_is_taken_without_waiting() {
         let (patience, lock, contended) = (LockTimer::default(), Mutex::new(7), AtomicU64::new(0));
         assert_eq!(*patience.take(&lock, &contended), 7);
         assert_eq!(
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn who_registers_every_ten_minutes_is_always_there() {
+    fn a_user_registering_every_ten_minutes_stays() {
         for kind in [Kind::Buckets(512), Kind::Ours] {
             let table = kind.make(1);
             fill(&*table, 3_000);

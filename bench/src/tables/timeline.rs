@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_tables_forget_the_phones_that_are_gone() {
+    fn all_tables_expire_absent_phones() {
         // Twenty minutes: a user who misses one turn expires.
         let time = Duration::from_secs(1_200);
         let run = |kind, expiry| Timeline::run(kind, expiry, 2_000, (Duration::ZERO, time), Duration::ZERO);
@@ -160,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_before_is_not_seen() {
+    fn warm_up_is_not_recorded() {
         let (before, time) = (Duration::from_secs(60), Duration::from_secs(2));
         let seen = Timeline::run(Kind::Buckets(512), Expiry::Sweep, 2_000, (before, time), Duration::ZERO);
         assert_eq!((seen.bins.len(), seen.expired), (20, 0));
     }
 
     #[test]
-    fn what_a_bin_cannot_do_is_left_to_the_next() {
+    fn a_full_bin_defers_work_to_the_next() {
         let seen = Timeline {
             kind: Kind::Ours,
             expiry: Expiry::Own,

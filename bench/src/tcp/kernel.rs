@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_as_the_kernel_writes_them() {
+    fn kernel_lines_are_parsed() {
         assert_eq!(after("TCP: inuse 30 orphan 0 tw 2 alloc 31 mem 7", "mem"), 7);
         assert_eq!(slab_bytes("TCP                  120    156   2432   13    8 : tunables"), 156 * 2432);
         assert_eq!(slab_bytes("kmalloc-2k           120    156   2432   13    8 : tunables"), 0);

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_file_is_for_all_servers() {
+    fn all_servers_share_one_file() {
         let layout = Layout::new(2, 2, 2);
         let names: Vec<String> = servers(layout).into_iter().map(|one| one.name).collect();
         assert_eq!(names, ["p1", "p1-2", "p2", "p2-2", "s1", "s2"]);

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_plan_of_the_paper_is_that_of_figure_16() {
+    fn the_papers_plan_matches_figure_16() {
         let capacities: Vec<f64> = Layout::PAPER
             .iter()
             .map(|layout| of_paper(paper::STATELESS, *layout).expect("shares that sum to 1").capacity())

@@ -159,7 +159,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn tables_are_kept_and_written() {
+    fn tables_are_saved_as_csv() {
         let folder = tempfile::tempdir().expect("a folder");
         let text = serde_json::to_string(&some()).expect("JSON");
         let mut read: Results = serde_json::from_str(&text).expect("the same");

@@ -307,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_says_what_is_met_and_lays_the_plan_beside() {
+    fn the_page_shows_the_goals_met_and_the_plan() {
         let results = some();
         let text = summary(&results) + &all(&results);
         assert!(text.contains("| S3P3, calls | 2700 | 100 % of P × S0P1 | 2700 | 2700 | 1950 |"), "{text}");
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_point_far_from_the_plan_is_a_goal_that_is_missed() {
+    fn a_point_far_from_the_plan_misses_its_goal() {
         let mut results = some();
         let sweep = results.sweeps.iter_mut().find(|sweep| sweep.layout == Layout::PAPER[5]).expect("a sweep");
         sweep.points.iter_mut().for_each(|point| point.outcome.goodput *= 0.8);

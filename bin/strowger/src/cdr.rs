@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_it_all() {
+    fn lines_are_complete() {
         let now = ClockPair { monotonic: Timestamp::from_millis(65_000), real: RealNanos(1_767_323_045_678_000_000) };
         let expected = "{\"start\":\"2026-01-02T03:03:01.678Z\",\"answer\":\"2026-01-02T03:03:04.928Z\",\
              \"end\":\"2026-01-02T03:04:04.928Z\",\"setup_s\":3.25,\"talk_s\":60.0,\"reason\":\"caller hung up\",\
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_moved_away_is_let_go_of_when_told() {
+    fn a_moved_file_is_reopened_on_request() {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, moved) = (folder.path().join("cdr.json"), folder.path().join("cdr.json.1"));
         let cdr = Cdr::start(Some(&path), Vec::new(), Clock::start()).expect("a thread");
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_written_later() {
+    fn failed_writes_are_retried() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("not-yet/cdr.json");
         let cdr = Cdr::start(Some(&path), Vec::new(), Clock::start()).expect("a thread");
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_ends_does_not_wait_for_a_disk_that_is_full() {
+    fn shutdown_does_not_wait_for_a_full_disk() {
         let cdr = Cdr::start(Some(Path::new("/dev/full")), Vec::new(), Clock::start()).expect("a thread");
         // Fills the batch, so that the thread only retries.
         (0..500).for_each(|_| cdr.write(record("c1")));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_file_nothing_is_written_and_one_can_be_named_later() {
+    fn without_a_file_nothing_is_written_until_one_is_set() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("cdr.json");
         let cdr = Cdr::start(None, Vec::new(), Clock::start()).expect("a thread");
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_turn_writes_all_that_waits_however_much_it_is() {
+    fn one_turn_writes_all_waiting_records() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("cdr.json");
         let mut writer = Writer::new(Some(path.clone()), Clock::start(), Arc::default());

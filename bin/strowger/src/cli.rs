@@ -603,7 +603,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_is_valid() {
         super::Cli::command().debug_assert();
     }
 }

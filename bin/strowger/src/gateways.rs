@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_change_with_their_sets_and_stay_when_one_is_bad() {
+    fn routes_follow_their_sets_and_stay_when_one_is_invalid() {
         let config = Config::parse("[[route]]\ntargets = [\"set:pstn\"]").expect("sound");
         let changed = [(*b"pstn").into()];
         let routes = |uri: &str, changed: &[_]| routes(&config, &directory(uri), changed, &TargetSets::default());

@@ -54,14 +54,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn private_memory_is_what_is_resident_and_not_shared() {
+    fn private_memory_is_resident_minus_shared() {
         assert_eq!(private_pages("120935 2466 1319 1591 0 21190 0\n"), Some(2466 - 1319));
         assert_eq!(private_pages("120935 2466"), None);
         assert!(private_bytes() > 0);
     }
 
     #[test]
-    fn huge_pages_are_allowed_to_a_process_that_has_grown_and_stay_allowed() {
+    fn huge_pages_are_enabled_once_the_process_grows_and_stay_enabled() {
         let mut pages = HugePages::disable();
         if !pages.is_disabled_here {
             // The test environment has disabled them.

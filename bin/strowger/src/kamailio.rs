@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_take_a_twentieth_of_the_time_at_most() {
+    fn polling_takes_at_most_5_percent_of_time() {
         let ms = Duration::from_millis;
         assert_eq!(pause(ms(1), false), ms(500));
         assert_eq!(pause(ms(100), false), ms(1_900));

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_named_is_read_and_never_made() {
+    fn a_configured_key_is_read_and_never_created() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("shared");
         let config = config(folder.path(), &format!("key_file = {file:?}"));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_comes_back_and_the_one_that_was_there_is_kept() {
+    fn a_key_is_restored_and_the_old_one_is_kept() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("data").join("key");
         assert_eq!(restore(&path, &[1; BYTES]).ok(), Some(None), "there was none");

@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_of_one_kind_silences_that_kind_only_and_only_for_a_while() {
+    fn a_flood_of_one_kind_mutes_only_that_kind_for_a_while() {
         let mut throttle = Throttle::default();
         let start = Instant::now();
         let admitted = (0..1000).filter(|_| throttle.admits("flood", start)).count();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_count_of_a_flood_is_told_once_when_its_window_is_over() {
+    fn the_count_of_a_flood_is_logged_once_after_its_window() {
         let mut throttle = Throttle::default();
         let start = Instant::now();
         assert_eq!(throttle.next_end(), None);

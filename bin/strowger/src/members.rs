@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn faults_are_shown() {
         let member = |member, alive| Member { member, alive, ..Member::default() };
         let well = Cluster {
             name: "office".to_owned(),

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_it_is_the_machines() {
+    fn no_limit_means_machine_memory() {
         assert_eq!(allowed_with("", &[]), 4 << 30);
         assert_eq!(allowed_with("0::/\n", &[("memory.max", "max\n")]), 4 << 30);
         let unlimited = [("memory/memory.limit_in_bytes", "9223372036854771712\n")];
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_group_counts() {
+    fn the_tightest_cgroup_wins() {
         let v2 = [("memory.max", "max\n"), ("a/memory.max", "1073741824\n"), ("a/b/memory.max", "2147483648\n")];
         assert_eq!(allowed_with("0::/a/b\n", &v2), 1 << 30, "a group cannot have more than the one above it");
         let v1 = [("memory/a/memory.limit_in_bytes", "536870912\n")];
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_some() {
+    fn memory_is_plausible() {
         assert!((16 << 20..u64::MAX).contains(&allowed()), "{}", allowed());
     }
 }

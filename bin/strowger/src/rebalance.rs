@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_written_and_the_rest_of_the_file_stays() {
+    fn only_weights_are_changed_in_the_file() {
         let text = "# ours\n[server]\ndomains = [\"example.com\"] # all\n\n[[second_stage]]\nname = \"a\" # east\n\
                     members = []\n\n[[second_stage]]\nname   = \"b\"\nweight = 50\nwas = 20\n";
         let changed = with_weights(text, &[share("a", 100, 80), share("b", 50, 50)]).expect("it can be");

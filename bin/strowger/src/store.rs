@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_well_is_brief() {
+    fn ok_status_is_brief() {
         let memory = Store { mode: "memory".to_owned(), state: OK.to_owned(), ..Store::default() };
         assert_eq!(shown(&memory), "memory: registrations end with the server");
         assert_eq!(
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_catches_the_eye_and_says_what_to_do() {
+    fn a_failing_status_stands_out_and_gives_a_remedy() {
         let mut store = durable();
         store.state = FAILING.to_owned();
         (store.why, store.failing_s) = (Some("no space left in data/journal".to_owned()), Some(12.0));

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_counted() {
+    fn remaining_work_is_shown() {
         let target = |calls, transactions| Target { calls, transactions, ..Target::default() };
         assert_eq!(left(&target(1, 3)), "1 call left");
         assert_eq!(left(&target(1200, 0)), "1,200 calls left");

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_moments() {
+    fn known_times() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_399, "2000-02-28T23:59:59.000Z"),

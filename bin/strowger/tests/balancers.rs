@@ -66,7 +66,7 @@ fn of(folder: &Folder, end: &End) -> Value {
 }
 
 #[test]
-fn targets_are_shown_with_what_they_do() {
+fn targets_are_shown_with_their_state() {
     let (alice, one, two) = (End::new(), End::new(), End::new());
     let server = Server::start(&pool("policy = \"least-calls\"", &[&one, &two]));
     let ends = [&one, &two];
@@ -159,7 +159,7 @@ fn a_target_is_drained_until_it_is_empty() {
 
 /// A file that is being edited does not prevent listing and draining targets.
 #[test]
-fn a_running_server_is_asked_whatever_its_file_says_by_now() {
+fn ctl_works_while_the_config_file_is_invalid() {
     let (one, two) = (End::new(), End::new());
     let server = Server::start(&pool("policy = \"least-calls\"", &[&one, &two]));
     let path = server.folder.path().join("strowger.toml");
@@ -185,7 +185,7 @@ fn a_running_server_is_asked_whatever_its_file_says_by_now() {
 }
 
 #[test]
-fn who_does_not_answer_its_probes_gets_no_calls_until_it_does() {
+fn a_target_failing_probes_gets_no_calls_until_it_answers() {
     let (alice, one) = (End::new(), End::new());
     let probe = "probe = { interval = \"300ms\", timeout = \"200ms\", accept = [\"2xx\", \"405\"] }";
     let server = Server::start(&pool(probe, &[&one]));
@@ -288,7 +288,7 @@ fn targets_are_added_and_removed_until_a_reload() {
 }
 
 #[test]
-fn targets_of_the_database_are_kept_there() {
+fn database_targets_stay_in_the_database() {
     let (alice, one, two) = (End::new(), End::new(), End::new());
     let balancer =
         format!("[[balancer]]\nname = \"pool\"\npolicy = \"round-robin\"\ntargets = [\"set:back\"]\n{ROUTE}");
@@ -319,7 +319,7 @@ fn targets_of_the_database_are_kept_there() {
 }
 
 #[test]
-fn a_dispatcher_list_is_read_again_with_a_reload() {
+fn a_reload_rereads_the_dispatcher_list() {
     let (alice, one, two) = (End::new(), End::new(), End::new());
     let balancer = "[[balancer]]\nname = \"pool\"\npolicy = \"round-robin\"\ntargets = [\"list:dispatcher.list#1\"]\n";
     let (folder, address) = Server::prepare(&format!("{balancer}{ROUTE}"));
@@ -346,7 +346,7 @@ fn a_dispatcher_list_is_read_again_with_a_reload() {
 }
 
 #[test]
-fn check_says_what_a_balancer_would_do_and_refuses_what_cannot_be() {
+fn check_describes_a_balancer_and_rejects_invalid_ones() {
     let folder = Folder::new(
         "[[balancer]]\nname = \"pool\"\npolicy = \"least-work\"\ntransaction_cost = \"2\"\ncandidates = \"two\"\nprobe = true\n\
          targets = [\"sip:192.0.2.1\", { uri = \"sip:203.0.113.2\", weight = 2, capacity = 500 }]\n[[route]]\nbalance = \"pool\"\n",
@@ -413,7 +413,7 @@ fn check_says_what_a_balancer_would_do_and_refuses_what_cannot_be() {
 }
 
 #[test]
-fn a_key_that_servers_share_has_one_fingerprint() {
+fn a_shared_key_has_one_fingerprint() {
     let folder = Folder::new("server.key_file = \"shared.key\"\n");
     let error = folder.run(&["check"]).refused(2);
     assert!(error.contains("there is no shared.key; copy the other server's, or make one: `head -c 16"), "{error}");

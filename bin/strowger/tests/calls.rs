@@ -206,7 +206,7 @@ fn a_record_is_written_before_the_server_ends() {
 }
 
 #[test]
-fn a_trace_that_cannot_be_is_refused() {
+fn an_impossible_trace_is_refused() {
     let server = start();
     let error = server.folder.run(&["ctl", "trace", "--user", "@example.com"]).refused(1);
     assert!(error.contains("is no user"), "{error}");

@@ -81,7 +81,7 @@ fn a_table_is_imported_whole_or_not_at_all() {
 }
 
 #[test]
-fn users_of_a_table_that_the_server_does_not_serve_are_told_as_single_ones_are() {
+fn imported_users_of_unserved_domains_are_noted_like_single_ones() {
     let folder = Folder::new("server.domains = [\"example.com\", \"example.net\"]\n");
     folder.write(
         "users.csv",
@@ -102,7 +102,7 @@ fn users_of_a_table_that_the_server_does_not_serve_are_told_as_single_ones_are()
 }
 
 #[test]
-fn check_tells_all_that_is_wrong() {
+fn check_reports_all_errors() {
     let folder = Folder::new("");
     folder.write(
         "bad.toml",
@@ -118,7 +118,7 @@ fn check_tells_all_that_is_wrong() {
 }
 
 #[test]
-fn check_tells_what_the_workers_ask_of_a_machine_that_it_has_not() {
+fn check_warns_when_the_machine_lacks_what_workers_need() {
     let folder = Folder::new("");
     folder.write(
         "many.toml",
@@ -148,7 +148,7 @@ fn check_tells_what_the_workers_ask_of_a_machine_that_it_has_not() {
 }
 
 #[test]
-fn check_tells_whether_messages_leave_joined() {
+fn check_shows_whether_segmentation_is_used() {
     let folder = Folder::new("");
     for (value, told) in [
         ("never", "messages leave one by one"),
@@ -165,7 +165,7 @@ fn check_tells_whether_messages_leave_joined() {
 }
 
 #[test]
-fn a_gateway_that_no_listener_reaches_is_told_wherever_it_is_seen() {
+fn an_unreachable_gateway_gets_a_warning_everywhere() {
     let folder = Folder::new("server.listen = [\"udp:127.0.0.1:5060\"]\n[[route]]\ntargets = [\"set:pstn\"]\n");
     let told = |consequence: &str| {
         format!(
@@ -202,7 +202,7 @@ fn aliases_lead_to_users() {
 }
 
 #[test]
-fn what_cannot_be_is_bad_usage() {
+fn invalid_input_is_bad_usage() {
     let folder = Folder::new("");
     let error = folder.run(&["user", "add", "al ice", "--password", "x"]).refused(2);
     assert!(error.contains("is no address"), "{error}");
@@ -216,7 +216,7 @@ fn what_cannot_be_is_bad_usage() {
 }
 
 #[test]
-fn check_says_what_would_happen() {
+fn check_describes_the_config() {
     let folder = Folder::new("");
     let out = folder.run(&["check"]).ok();
     assert!(out.starts_with("configuration  the defaults (there is no strowger.toml here)\n"), "{out}");
@@ -262,7 +262,7 @@ fn every_command_refuses_a_bad_configuration() {
 }
 
 #[test]
-fn without_a_server_ctl_says_so() {
+fn ctl_reports_a_missing_server() {
     let folder = Folder::new("");
     for command in ["status", "registrations", "reload"] {
         let error = folder.run(&["ctl", command]).refused(1);

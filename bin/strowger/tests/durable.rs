@@ -70,7 +70,7 @@ fn told_to_end(mut server: Server) -> Server {
 }
 
 #[test]
-fn who_was_told_200_is_registered_after_a_kill() {
+fn a_phone_that_got_200_survives_a_kill() {
     let server = Server::start("");
     let mut alice = Phone::registered("alice", &server);
     let mut bob = Phone::registered("bob", &server);
@@ -92,7 +92,7 @@ fn who_was_told_200_is_registered_after_a_kill() {
 }
 
 #[test]
-fn an_orderly_end_leaves_no_journal_to_read_and_loses_nothing() {
+fn a_clean_stop_leaves_no_journal_to_read_and_loses_nothing() {
     for mode in ["write-through", "write-behind"] {
         let server = Server::start(&format!("store.mode = \"{mode}\"\n"));
         let phones = ["alice", "bob", "carol"].map(|name| Phone::registered(name, &server));
@@ -119,7 +119,7 @@ fn memory_forgets() {
 }
 
 #[test]
-fn the_mode_stays_while_the_server_runs() {
+fn the_mode_cannot_change_at_runtime() {
     let server = Server::start("");
     let file = server.folder.path().join("strowger.toml");
     let config = fs::read_to_string(&file).expect("the configuration");
@@ -134,7 +134,7 @@ fn the_mode_stays_while_the_server_runs() {
 }
 
 #[test]
-fn who_was_removed_while_no_server_ran_is_not_called_any_more() {
+fn users_removed_while_the_server_was_down_are_not_called() {
     let (folder, address) = Server::prepare("auth.trusted = [\"127.0.0.1\"]\n");
     let config = fs::read_to_string(folder.path().join("strowger.toml")).expect("the configuration");
     folder.write("strowger.toml", &config.replace("require = []", "require = [\"REGISTER\"]"));
@@ -157,7 +157,7 @@ fn who_was_removed_while_no_server_ran_is_not_called_any_more() {
 }
 
 #[test]
-fn a_backup_is_made_while_the_server_runs_and_starts_another() {
+fn a_backup_of_a_running_server_starts_another_one() {
     let server = Server::start("");
     server.folder.run(&["user", "add", "alice", "--password", "x"]).ok();
     let _phones = ["alice", "bob"].map(|name| Phone::registered(name, &server));
@@ -201,7 +201,7 @@ fn a_backup_is_made_while_the_server_runs_and_starts_another() {
 }
 
 #[test]
-fn a_restore_moves_aside_what_is_there_and_a_stopped_server_is_backed_up_too() {
+fn a_restore_moves_old_data_aside_and_a_stopped_server_is_backed_up() {
     let mut server = Server::start("");
     let _alice = Phone::registered("alice", &server);
     server.signal("KILL");
@@ -231,7 +231,7 @@ fn a_restore_moves_aside_what_is_there_and_a_stopped_server_is_backed_up_too() {
 }
 
 #[test]
-fn what_is_no_backup_changes_nothing() {
+fn a_non_backup_changes_nothing() {
     let folder = Folder::new("");
     folder.write("no.backup", "something else");
     assert!(folder.run(&["restore", "missing.backup"]).refused(1).contains("there is no file"));
@@ -244,7 +244,7 @@ fn what_is_no_backup_changes_nothing() {
 }
 
 #[test]
-fn a_journal_that_somebody_removes_is_written_anew() {
+fn a_removed_journal_is_rewritten() {
     let server = Server::start("");
     let _alice = Phone::registered("alice", &server);
     fs::remove_dir_all(server.folder.path().join("data/journal")).expect("removed");
@@ -279,7 +279,7 @@ fn on_a_small_disk() -> Option<Server> {
 }
 
 #[test]
-fn a_full_disk_refuses_registrations_and_shows_and_goes_on_by_itself_when_there_is_room() {
+fn a_full_disk_refuses_registrations_is_shown_and_recovers_by_itself() {
     let Some(server) = on_a_small_disk() else { return };
     let mut alice = Phone::registered("alice", &server);
     server.folder.run(&["backup", "nightly.backup"]).ok();

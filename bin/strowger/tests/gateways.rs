@@ -77,7 +77,7 @@ fn the_next_gateway_takes_the_call_when_the_first_is_dead() {
 }
 
 #[test]
-fn who_does_not_answer_is_told_of_until_it_does() {
+fn an_outage_is_shown_until_the_gateway_answers() {
     let (folder, address) = Server::prepare(ROUTE);
     let (alice, first, second) = (End::new(), End::new(), End::new());
     add(&folder, &first, &["--priority", "1"]);
@@ -138,7 +138,7 @@ fn who_does_not_answer_is_told_of_until_it_does() {
 }
 
 #[test]
-fn a_running_server_learns_of_gateways() {
+fn a_running_server_sees_new_gateways() {
     let server = server();
     let (alice, first, second) = (End::new(), End::new(), End::new());
     let both = [&first, &second];
@@ -227,7 +227,7 @@ fn gateways_are_added_listed_changed_and_removed() {
 }
 
 #[test]
-fn what_cannot_be_a_gateway_is_refused() {
+fn an_invalid_gateway_is_refused() {
     let folder = Folder::new("");
     let error = folder.run(&["gateway", "list"]).refused(1);
     assert!(error.starts_with("there are no gateways at ") && error.contains("strowger gateway add"), "{error}");
@@ -264,7 +264,7 @@ fn what_cannot_be_a_gateway_is_refused() {
 }
 
 #[test]
-fn check_says_what_routes_find() {
+fn check_shows_route_targets() {
     let folder = Folder::new("[[route]]\ntargets = [\"set:pstn\", { uri = \"sip:192.0.2.9\", priority = 9 }]\n");
     let ran = folder.run(&["check"]);
     assert_eq!(

@@ -62,7 +62,7 @@ fn counts(report: &Value, table: usize) -> [u64; 6] {
 }
 
 #[test]
-fn all_tables_are_imported_once_and_bad_rows_are_told() {
+fn all_tables_are_imported_once_and_bad_rows_reported() {
     let folder = folder();
     let report = import(&folder, &[]);
     assert_eq!(counts(&report, 0), [4, 3, 0, 0, 0, 1]);
@@ -91,7 +91,7 @@ fn all_tables_are_imported_once_and_bad_rows_are_told() {
 }
 
 #[test]
-fn registrations_are_those_of_the_server_that_starts_next() {
+fn the_next_server_start_has_the_imported_registrations() {
     let folder = folder();
     import(&folder, &[]);
     let address = std::fs::read_to_string(folder.path().join("strowger.toml")).expect("a configuration");
@@ -128,7 +128,7 @@ fn dry_run_changes_nothing_and_makes_no_database() {
 }
 
 #[test]
-fn people_get_a_table_and_the_refused_rows() {
+fn text_output_shows_counts_and_refusals() {
     let folder = folder();
     let ran = folder.run(&["import", "kamailio", "sqlite:kamailio.db", "--only", "users"]);
     assert!(ran.err.contains("strowger: note: example.org is not in server.domains"), "{ran:?}");
@@ -140,7 +140,7 @@ fn people_get_a_table_and_the_refused_rows() {
 }
 
 #[test]
-fn unknown_versions_and_databases_are_refused_and_say_what_to_do() {
+fn unknown_versions_and_databases_are_refused_with_a_hint() {
     let folder = folder();
     change(&folder, "UPDATE version SET table_version = 77 WHERE table_name = 'subscriber'");
     let refused = folder.run(&["import", "kamailio", "sqlite:kamailio.db"]).refused(1);

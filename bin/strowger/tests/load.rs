@@ -20,7 +20,7 @@ fn report(folder: &Folder, arguments: &[&str]) -> Value {
 }
 
 #[test]
-fn calls_through_our_server_are_carried() {
+fn calls_through_our_server_succeed() {
     let server = Server::start("server.domains = [\"127.0.0.1\"]\n");
     let to = format!("udp:{}", server.address);
     let report = report(
@@ -49,7 +49,7 @@ fn calls_through_our_server_are_carried() {
 }
 
 #[test]
-fn credentials_are_given_where_they_are_asked_for() {
+fn credentials_are_sent_when_challenged() {
     let (folder, address) = Server::prepare("server.domains = [\"127.0.0.1\"]\nauth.realm = \"127.0.0.1\"\n");
     let open = std::fs::read_to_string(folder.path().join("strowger.toml")).expect("a configuration");
     folder.write(
@@ -75,7 +75,7 @@ fn credentials_are_given_where_they_are_asked_for() {
 }
 
 #[test]
-fn users_are_of_the_domain_that_they_say_or_of_the_servers_address() {
+fn users_have_their_own_domain_or_the_server_address() {
     // The domain is localhost; the listening address is an alias of it.
     let server = Server::start("");
     let to = format!("udp:{}", server.address);
@@ -99,7 +99,7 @@ fn users_are_of_the_domain_that_they_say_or_of_the_servers_address() {
 }
 
 #[test]
-fn a_run_in_which_nothing_is_carried_fails() {
+fn a_run_that_carries_no_call_fails() {
     let server = Server::start("");
     let to = format!("udp:{}", server.address);
     let ran = server.folder.run(&[
@@ -122,7 +122,7 @@ fn a_run_in_which_nothing_is_carried_fails() {
 }
 
 #[test]
-fn both_ends_apart_and_a_run_that_is_interrupted() {
+fn separate_ends_and_an_interrupted_run() {
     let folder = Folder::new("");
     let address = free_address();
     let listen = format!("udp:{address}");
@@ -148,7 +148,7 @@ fn both_ends_apart_and_a_run_that_is_interrupted() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_with_a_remedy() {
+fn impossible_runs_are_refused_with_a_remedy() {
     let folder = Folder::new("");
     for (arguments, code, remedy) in [
         (&["run", "--to", "udp:127.0.0.1:9", "--callee", "remote", "--rate", "200"][..], 1, "start the server"),
@@ -174,7 +174,7 @@ fn what_cannot_be_done_is_said_with_a_remedy() {
 }
 
 #[test]
-fn who_waits_for_calls_and_gets_none_says_so() {
+fn load_answer_reports_that_no_call_arrived() {
     let folder = Folder::new("");
     let ran = folder.run(&["load", "answer", "--listen", &format!("udp:{}", free_address()), "--time", "300ms"]);
     assert!(ran.code == Some(1) && ran.err.contains("nobody called: nothing came at all"), "{ran:?}");
@@ -182,7 +182,7 @@ fn who_waits_for_calls_and_gets_none_says_so() {
 
 /// SIPp's scenario files, and its options with one dash.
 #[test]
-fn scenarios_of_sipp_run_with_its_options() {
+fn sipp_scenarios_run_with_sipp_options() {
     const CALLER: &str = r#"<?xml version="1.0"?><scenario name="options"><send retrans="500"><![CDATA[
         OPTIONS sip:[service]@[remote_ip]:[remote_port] SIP/2.0
         Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]

@@ -46,7 +46,7 @@ fn elements(html: &str) -> Vec<&str> {
 }
 
 #[test]
-fn a_run_writes_a_page_tables_and_what_the_server_used() {
+fn a_run_writes_a_page_tables_and_server_usage() {
     let server = Server::start("server.domains = [\"127.0.0.1\"]\n");
     let to = format!("udp:{}", server.address);
     let folder = &server.folder;
@@ -85,7 +85,7 @@ fn a_run_writes_a_page_tables_and_what_the_server_used() {
 }
 
 #[test]
-fn another_process_is_looked_at_where_it_is_named() {
+fn a_named_process_is_measured() {
     let folder = Folder::new("");
     let run = ["run", "--rate", "50", "--calls", "25", "--json", "run.json"];
     let watched = |more: &[&str]| {
@@ -140,7 +140,7 @@ fn two_runs_are_compared() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_does_not_cost_the_report() {
+fn an_unwritable_file_does_not_lose_the_report() {
     let folder = Folder::new("");
     let run = ["load", "run", "--calls", "5", "--rate", "50"];
     let files = ["--json", "/dev/full", "--html", "run.html", "--csv", "run.csv"];
@@ -156,7 +156,7 @@ fn a_file_that_cannot_be_written_does_not_cost_the_report() {
 }
 
 #[test]
-fn files_that_cannot_be_written_are_told_before_the_run() {
+fn unwritable_files_are_reported_before_the_run() {
     let folder = Folder::new("");
     std::fs::create_dir(folder.path().join("taken")).expect("a folder");
     folder.write("one.json", "what was there");
@@ -180,7 +180,7 @@ fn files_that_cannot_be_written_are_told_before_the_run() {
 
 /// Very low rates and speeds, at which nothing ever arrives, are valid.
 #[test]
-fn the_smallest_numbers_are_numbers() {
+fn very_small_numbers_are_valid() {
     let folder = Folder::new("");
     let done = |arguments: &[&str]| {
         let all: Vec<&str> = ["load"].iter().chain(arguments).copied().collect();
@@ -208,7 +208,7 @@ fn the_smallest_numbers_are_numbers() {
 }
 
 #[test]
-fn none_of_something_is_refused() {
+fn zero_counts_are_refused() {
     let folder = Folder::new("");
     for (option, command) in [
         ("--outstanding", "run"),
@@ -224,7 +224,7 @@ fn none_of_something_is_refused() {
 
 /// After an interrupt, calls have a moment to end; a second interrupt ends the run at once.
 #[test]
-fn interrupted_twice_a_run_ends_at_once_with_its_report() {
+fn a_second_interrupt_ends_a_run_at_once_with_a_report() {
     let folder = Folder::new("");
     let service = ["--service-time", "10m", "--rate", "50", "--time", "1h", "--json", "run.json", "--html", "run.html"];
     let mut command = folder.command(&[&["load", "run"][..], &service].concat());
@@ -245,7 +245,7 @@ fn interrupted_twice_a_run_ends_at_once_with_its_report() {
 }
 
 #[test]
-fn who_looks_on_sees_how_far_a_run_is() {
+fn progress_is_shown_on_a_terminal() {
     let folder = Folder::new("");
     // `script` provides a terminal.
     if Command::new("script").arg("--version").stdout(Stdio::null()).status().is_err() {

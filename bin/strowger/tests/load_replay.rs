@@ -99,7 +99,7 @@ fn replay(folder: &Folder, arguments: &[&str]) -> (Value, String) {
 }
 
 #[test]
-fn both_ends_of_a_capture_go_through_our_server() {
+fn both_capture_sides_replay_via_our_server() {
     let server = Server::start("server.domains = [\"127.0.0.1\"]\n");
     folder_with_capture(&server.folder);
     let to = format!("udp:{}", server.address);
@@ -116,7 +116,7 @@ fn both_ends_of_a_capture_go_through_our_server() {
 }
 
 #[test]
-fn a_server_that_answers_otherwise_is_told_from_the_record() {
+fn differences_from_the_recorded_answers_are_reported() {
     let folder = Folder::new("");
     folder_with_capture(&folder);
     let at = free_address();
@@ -175,7 +175,7 @@ fn a_trace_of_our_server_can_be_replayed() {
 }
 
 #[test]
-fn a_trace_of_connections_goes_through_our_server_again() {
+fn a_tcp_trace_is_replayed_through_our_server() {
     let (folder, address) = Server::prepare("");
     let config = std::fs::read_to_string(folder.path().join("strowger.toml")).expect("a configuration");
     let both = format!("[\"udp:{address}\", \"tcp:{address}\"]");
@@ -210,7 +210,7 @@ fn a_trace_of_connections_goes_through_our_server_again() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_its_remedy() {
+fn errors_are_reported_with_a_remedy() {
     let folder = Folder::new("");
     folder_with_capture(&folder);
     let refused = |arguments: &[&str], what: &str| {

@@ -73,7 +73,7 @@ fn the_capacity_of_a_server_is_found() {
 
 /// Five concurrent calls of 0.5 s limit the rate to ten per second, whatever the server's capacity.
 #[test]
-fn what_the_generator_cannot_do_says_nothing_of_the_server() {
+fn a_generator_limit_is_not_a_server_limit() {
     let folder = Folder::new("");
     let mut arguments = vec!["load", "search", "--workload", "baseline", "--max-calls", "5", "--json", "found.json"];
     arguments.extend(["--start", "40", "--time", "1500ms", "--precision", "50%", "--confirm", "1", "--retries", "0"]);
@@ -91,7 +91,7 @@ fn what_the_generator_cannot_do_says_nothing_of_the_server() {
 }
 
 #[test]
-fn what_a_sweeps_generator_kept_back_is_said() {
+fn a_sweep_reports_generator_limits() {
     let folder = Folder::new("");
     let mut arguments = vec!["load", "sweep", "--workload", "baseline", "--max-calls", "5", "--rate", "6,40"];
     arguments.extend(["--repeat", "1", "--time", "3s", "--arrivals", "uniform", "--drain", "2s", "--settle", "0s"]);
@@ -110,7 +110,7 @@ fn what_a_sweeps_generator_kept_back_is_said() {
 }
 
 #[test]
-fn an_interrupted_search_says_what_it_knows() {
+fn an_interrupted_search_reports_results() {
     let folder = Folder::new("");
     let mut command =
         folder.command(&["load", "search", "--time", "300ms", "--start", "20", "--up", "10%", "--json", "found.json"]);
@@ -130,7 +130,7 @@ fn an_interrupted_search_says_what_it_knows() {
 
 /// A server of 500 calls per second is restarted for each run and drops the excess.
 #[test]
-fn a_sweep_draws_throughput_against_load() {
+fn a_sweep_plots_throughput_against_load() {
     let folder = Folder::new("");
     let (address, binary) = (free_address(), env!("CARGO_BIN_EXE_strowger"));
     folder.write(
@@ -173,7 +173,7 @@ fn a_sweep_draws_throughput_against_load() {
 
 /// The server's capacity is 100 per second; the rest waits and is carried later.
 #[test]
-fn what_ends_behind_the_last_arrival_is_no_throughput() {
+fn calls_after_the_last_arrival_are_no_throughput() {
     let folder = Folder::new("");
     let server = Answer::start(&folder, &["--service-time", "10ms", "--no-retransmissions"]);
     let mut arguments = vec!["load", "sweep", "--to", &server.target, "--callee", "remote", "--rate", "200"];
@@ -203,7 +203,7 @@ fn what_ends_behind_the_last_arrival_is_no_throughput() {
 
 /// By the default rule, a server does not sustain such a rate.
 #[test]
-fn a_queue_that_grows_is_no_success() {
+fn a_growing_queue_is_no_success() {
     let folder = Folder::new("");
     let server = Answer::start(&folder, &["--service-time", "10ms", "--no-retransmissions"]);
     let mut arguments = vec!["load", "search", "--to", &server.target, "--callee", "remote", "--start", "300"];
@@ -217,7 +217,7 @@ fn a_queue_that_grows_is_no_success() {
 
 /// A server that answered before and falls silent has carried nothing, which ends the sweep by its condition.
 #[test]
-fn a_server_that_falls_silent_is_a_result() {
+fn a_silent_server_is_a_result() {
     let folder = Folder::new("");
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let to = format!("udp:{}", socket.local_addr().expect("bound"));
@@ -254,7 +254,7 @@ fn a_server_that_falls_silent_is_a_result() {
 }
 
 #[test]
-fn what_cannot_be_searched_is_said_with_a_remedy() {
+fn invalid_searches_are_refused_with_a_remedy() {
     let folder = Folder::new("");
     let there = ["--to", "udp:127.0.0.1:9", "--callee", "remote"];
     for (arguments, code, remedy) in [

@@ -86,7 +86,7 @@ fn users_of_the_model_are_served() {
 }
 
 #[test]
-fn a_mix_goes_through_the_server_each_to_its_own_callee() {
+fn each_call_of_a_workload_mix_reaches_its_own_callee() {
     let server = server(40);
     let mix = "proxy-200:60,baseline:20,message:10,registration:10";
     let arguments = ["--workload", mix, "--rate", "100", "--calls", "300", "--users", "20", "--seed", "2"];
@@ -107,7 +107,7 @@ fn a_mix_goes_through_the_server_each_to_its_own_callee() {
 }
 
 #[test]
-fn workloads_are_listed_and_what_is_wrong_is_said() {
+fn workloads_are_listed_and_errors_reported() {
     let folder = common::Folder::new("");
     let list = folder.run(&["load", "workloads"]).ok();
     assert!(list.contains("proxy-200:") && list.contains("Wright"), "{list}");

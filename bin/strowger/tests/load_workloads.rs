@@ -43,7 +43,7 @@ fn received(report: &Value, what: &str) -> u64 {
 }
 
 #[test]
-fn messaging_and_presence_come_through() {
+fn messaging_and_presence_work() {
     let server = server("");
     let message = run(&server, "message", 30, &["--set", "sizes=50+500"]);
     assert_eq!(received(&message, "200"), 30);
@@ -58,7 +58,7 @@ fn messaging_and_presence_come_through() {
 }
 
 #[test]
-fn requests_inside_calls_come_through_from_either_side() {
+fn requests_within_calls_work_from_either_side() {
     let server = server("");
     for (share, byes) in [("0", 0), ("100%", 20)] {
         let set = format!("from-callee={share}");
@@ -70,7 +70,7 @@ fn requests_inside_calls_come_through_from_either_side() {
 }
 
 #[test]
-fn faults_are_made_and_are_not_the_servers() {
+fn injected_faults_are_not_server_faults() {
     let server = server("");
     let faults = "lost-ack=15%,late-cancel=20%,no-answer=15%,garbage=15%,no-bye=15%";
     let more = ["--faults", faults, "--set", "ring=40ms", "--set", "no-answer-ring=300ms"];
@@ -87,7 +87,7 @@ fn faults_are_made_and_are_not_the_servers() {
 }
 
 #[test]
-fn the_tests_of_sipstone_and_their_score() {
+fn sipstone_tests_and_their_score() {
     let server = server("[[route]]\nmatch = { domain = \"*\" }\naction = \"proxy\"\n");
     let at = format!("at={}", free_address());
     let outbound = run(&server, "outbound", 20, &["--set", &at]);
@@ -129,7 +129,7 @@ fn a_redirect_server_redirects() {
 }
 
 #[test]
-fn phones_come_back_after_a_power_cut() {
+fn phones_return_after_a_power_cut() {
     let server = server_that_asks("[\"REGISTER\"]", "");
     let to = format!("udp:{}", server.address);
     let arguments = [
@@ -161,7 +161,7 @@ fn phones_come_back_after_a_power_cut() {
 }
 
 #[test]
-fn a_call_says_how_long_its_setup_took_and_that_it_ended_by_its_bye() {
+fn a_call_reports_its_setup_time_and_that_a_bye_ended_it() {
     let server = server("");
     let report = run(&server, "proxy-200", 20, &["--callee", "registered", "--call-retries", "2"]);
     let calls = &report["calls"];

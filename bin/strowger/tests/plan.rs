@@ -27,7 +27,7 @@ fn close(value: &Value, wanted: f64, within: f64) {
 
 /// The invocations that external checks rely on.
 #[test]
-fn the_contract_is_kept() {
+fn cli_contract_holds() {
     let found = plan("mg1 --rate 4800 --service 181.185us --scv 0.022 --json").json();
     close(&found["rho"], 0.8697, 1e-4);
     close(&found["wait_us"], 617.9, 0.2);
@@ -46,7 +46,7 @@ fn the_contract_is_kept() {
 }
 
 #[test]
-fn two_million_users_are_answered_in_one_command() {
+fn one_command_sizes_for_two_million_users() {
     let out = plan("size --subscribers 2M").ok();
     assert!(out.starts_with("How many servers\n  profile measured"), "{out}");
     for wanted in [
@@ -74,7 +74,7 @@ fn two_million_users_are_answered_in_one_command() {
 }
 
 #[test]
-fn needs_are_said_with_their_options_and_what_cannot_be_met_is_a_no() {
+fn size_takes_all_requirements_and_says_no_if_they_cannot_be_met() {
     let found = plan(
         "size --subscribers 300k --calls-each 2 --hold 3min --refresh 30min --availability 99.9% --replication store \
          --failover takeover --node 99.5% --cores 4 --memory 8GB --network 10Gbit/s --price 80 --profile goals --json",
@@ -97,7 +97,7 @@ fn needs_are_said_with_their_options_and_what_cannot_be_met_is_a_no() {
 }
 
 #[test]
-fn an_answer_says_what_it_means() {
+fn an_answer_is_explained() {
     let out = plan("mg1 --rate 4800 --service 181.185us --scv 0.022").ok();
     assert!(out.starts_with("M/G/1: one server, Poisson arrivals, room for all who wait\n"), "{out}");
     assert!(out.lines().any(|line| line.starts_with("mean wait W ") && line.ends_with(" 617.9 µs")), "{out}");
@@ -165,7 +165,7 @@ fn a_sweep_is_a_table() {
 }
 
 #[test]
-fn formulas_are_explained_with_their_numbers() {
+fn explain_shows_formulas_with_their_numbers() {
     let out = plan("mg1 --rate 4800 --service 181.185us --scv 0.022 --explain").ok();
     for wanted in ["λ·E[X²] / (2·(1 − ρ))", "= 4,800/s × 181.185 µs", "= 0.869688", "thesis, eq. 4.2"] {
         assert!(out.contains(wanted), "{wanted} in {out}");
@@ -196,7 +196,7 @@ fn formulas_are_explained_with_their_numbers() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_reason_and_a_remedy() {
+fn invalid_input_is_refused_with_a_reason_and_a_remedy() {
     for (command, wanted) in [
         ("mg1 --rate 4800 --service 181", "'181' has no unit; write 181us"),
         ("mg1 --rate 4800 --service 5furlongs", "furlongs is no unit of a time"),
@@ -234,7 +234,7 @@ fn what_cannot_be_is_refused_with_the_reason_and_a_remedy() {
 }
 
 #[test]
-fn plots_are_pictures_and_pages() {
+fn plots_are_svg_and_html() {
     let folder = Folder::new("");
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).expect(name);
     let sweep = "mmck --rate 6k..16k/500 --service 65.16us --servers 2,4 --beta thesis";
@@ -326,7 +326,7 @@ fn a_profile_is_fitted_used_and_validated() {
 }
 
 #[test]
-fn measurements_that_say_nothing_are_refused() {
+fn unusable_measurements_are_refused() {
     let folder = Folder::new("");
     folder.write("bare.csv", "rate,service\n600,133.4\n");
     folder.write("run.json", "{\"offered\": 1}");
@@ -347,7 +347,7 @@ fn measurements_that_say_nothing_are_refused() {
 
 /// A run of the generator, in its JSON form.
 #[test]
-fn a_run_of_the_generator_is_a_measurement() {
+fn a_generator_run_is_a_measurement() {
     let folder = Folder::new("");
     let run = |rate: u64, processors: f64| {
         let calls = 10 * rate;
@@ -398,7 +398,7 @@ fn help_has_examples() {
 
 /// Runs every example of every --help, except those that need files.
 #[test]
-fn examples_are_true() {
+fn examples_work() {
     let folder = Folder::new("");
     folder.write("table.csv", TABLE);
     in_folder(&folder, "fit table.csv --output fitted.json").ok();

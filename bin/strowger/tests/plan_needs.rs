@@ -34,7 +34,7 @@ fn has_none(text: &str, all: &[&str]) {
 }
 
 #[test]
-fn members_share_registrations_as_they_were_told_to() {
+fn members_share_registrations_as_configured() {
     const ENGINE: &str = "members of a cluster share registrations through an engine (docs/operating/members.md); the engine's own \
                           servers, cost and failures are in no figure";
     const DATABASES: &str = "each member has a database, and all are copies of each other, as with MariaDB two-way \
@@ -92,7 +92,7 @@ fn members_share_registrations_as_they_were_told_to() {
 }
 
 #[test]
-fn members_that_share_nothing_have_no_spare_but_by_the_phones() {
+fn without_sharing_only_the_phones_provide_redundancy() {
     let out = shown("size --subscribers 2M --replication none --failover client");
     has(&out, &["phones register with all 3 members of a cluster", "--replication none,"]);
     has_none(&out, &["through an engine", "each member has a database", "cluster.durability"]);
@@ -118,7 +118,7 @@ fn members_that_share_nothing_have_no_spare_but_by_the_phones() {
 }
 
 #[test]
-fn a_comma_is_never_silently_something_else() {
+fn an_ambiguous_comma_is_refused() {
     for (command, wanted) in [
         ("mg1 --rate 4,800 --service 181us", "'4,800' can be read in several ways: write 4800 or 4_800 for one number"),
         ("size --subscribers 2,500,100", "write 2500100 or 2_500_100 for one number, '2;500;100' for a list"),
@@ -144,7 +144,7 @@ fn a_comma_is_never_silently_something_else() {
 }
 
 #[test]
-fn phones_behind_nats_are_in_the_plan() {
+fn nat_keep_alives_are_in_the_plan() {
     let out = shown("size --subscribers 2M");
     has(
         &out,
@@ -166,7 +166,7 @@ fn phones_behind_nats_are_in_the_plan() {
 }
 
 #[test]
-fn connections_are_counted_against_what_a_server_allows() {
+fn connections_are_checked_against_the_server_limit() {
     let out = shown("size --subscribers 2M --connected 100%");
     has(
         &out,
@@ -191,7 +191,7 @@ fn connections_are_counted_against_what_a_server_allows() {
 }
 
 #[test]
-fn costs_are_those_of_a_busy_server() {
+fn costs_assume_a_busy_server() {
     let out = shown("size --subscribers 2M");
     has(&out, &["at a tenth of the load or less a call costs two to four times as much (docs/operating/capacity.md)"]);
     has(&out, &["memory of the second stage 7.239 % 70 % 20.3 million"]);
@@ -223,7 +223,7 @@ fn the_answer_names_its_weakest_assumption() {
 }
 
 #[test]
-fn all_phones_come_back_at_once_after_an_outage() {
+fn all_phones_register_at_once_after_an_outage() {
     let out = shown("size --subscribers 2M");
     has(
         &out,
@@ -242,7 +242,7 @@ fn all_phones_come_back_at_once_after_an_outage() {
 }
 
 #[test]
-fn size_and_failover_take_the_same_for_granted() {
+fn size_and_failover_share_their_defaults() {
     let (size, failover) = (plan("size --subscribers 2M --json").json(), plan("failover --json").json());
     for key in ["retry_s", "ttl_s", "repair_s", "replication_s", "cache_s", "refresh_s"] {
         assert_eq!(size[key], failover[key], "{key}");
@@ -259,7 +259,7 @@ fn size_and_failover_take_the_same_for_granted() {
 }
 
 #[test]
-fn figures_are_no_finer_than_anybody_could_tell() {
+fn figures_have_no_meaningless_precision() {
     let out = shown("size --subscribers 10");
     has(&out, &["a packet waits under 1 µs"]);
     has_none(&out, &[" ns "]);
@@ -277,7 +277,7 @@ fn figures_are_no_finer_than_anybody_could_tell() {
 }
 
 #[test]
-fn one_server_is_spoken_of_as_one() {
+fn one_server_is_singular() {
     for command in ["size --subscribers 10k --node 100%", "size --subscribers 10k --availability 0"] {
         let out = shown(command);
         has(&out, &["1 SERVER: 1 cluster of 1 member, and no first stage."]);
@@ -299,7 +299,7 @@ fn one_server_is_spoken_of_as_one() {
 }
 
 #[test]
-fn what_nobody_can_promise_is_a_no_in_words() {
+fn impossible_goals_are_refused_in_words() {
     let ran = plan("size --subscribers 2M --availability 100%");
     assert_eq!(ran.code, Some(1));
     has(&unbroken(&ran.err), &["no number of them is always available", "promise less than 100 %"]);
@@ -325,7 +325,7 @@ fn what_nobody_can_promise_is_a_no_in_words() {
 }
 
 #[test]
-fn units_that_are_meant_are_named() {
+fn likely_units_are_suggested() {
     for (command, wanted) in [
         ("size --subscribers 2m", "m is no unit of a count that is known here; write 2M"),
         ("size --subscribers 2M --memory 16", "'16' has no unit; write 16GiB"),
@@ -371,7 +371,7 @@ fn rows_that_reach_the_goal_are_marked() {
 }
 
 #[test]
-fn the_edge_is_named() {
+fn overload_is_named() {
     let ran = plan("mg1 --rate 1000 --service 1ms");
     assert_eq!(ran.code, Some(1));
     has(&ran.out, &["stable below"]);

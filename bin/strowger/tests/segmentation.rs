@@ -68,7 +68,7 @@ fn capture() -> std::io::Result<Socket> {
 }
 
 #[test]
-fn messages_leave_joined_until_somebody_captures_packets() {
+fn segmentation_stops_while_packets_are_captured() {
     if !matches!(strowger_net::count_captures(), Ok(0)) {
         return eprintln!("skipped: somebody captures packets on this machine");
     }
@@ -89,7 +89,7 @@ fn messages_leave_joined_until_somebody_captures_packets() {
 }
 
 #[test]
-fn a_reload_changes_whether_they_do() {
+fn a_reload_changes_segmentation() {
     let server = Server::start("server.segmentation = \"always\"\n");
     let mut phone = Phone::new();
     assert!(phone.crowd(&server) > 1);

@@ -8,7 +8,7 @@ use common::server::Server;
 use serde_json::Value;
 
 #[test]
-fn it_answers_registers_and_tells_of_itself() {
+fn it_answers_registers_and_reports_status() {
     let server = Server::start("server.domains = [\"example.com\"]\n");
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let options = format!(
@@ -56,7 +56,7 @@ fn it_answers_registers_and_tells_of_itself() {
 }
 
 #[test]
-fn a_reload_takes_everything_or_nothing() {
+fn a_reload_applies_all_or_nothing() {
     let server = Server::start("");
     let file = server.folder.path().join("strowger.toml");
     let first = std::fs::read_to_string(&file).expect("the configuration");
@@ -84,7 +84,7 @@ fn a_reload_takes_everything_or_nothing() {
 }
 
 #[test]
-fn it_ends_when_told() {
+fn sigterm_stops_it() {
     let mut server = Server::start("");
     let socket = server.folder.path().join("data/control.sock");
     assert!(socket.exists());
@@ -94,7 +94,7 @@ fn it_ends_when_told() {
 }
 
 #[test]
-fn what_the_log_left_out_of_a_flood_is_told_at_the_end() {
+fn the_count_of_suppressed_log_lines_is_logged_at_exit() {
     let (folder, address) = Server::prepare("server.domains = [\"example.com\"]\n");
     let open = std::fs::read_to_string(folder.path().join("strowger.toml")).expect("the configuration");
     folder.write("strowger.toml", &open.replace("auth.require = []", "auth.require = [\"REGISTER\"]"));
@@ -149,7 +149,7 @@ fn the_log_can_be_json() {
 }
 
 #[test]
-fn a_user_who_is_removed_or_disabled_is_no_longer_reached() {
+fn a_removed_or_disabled_user_is_no_longer_reached() {
     let server = Server::start("server.domains = [\"example.com\"]\n");
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let local = socket.local_addr().expect("bound");

@@ -64,7 +64,7 @@ fn near(value: &Value, wanted: f64) -> bool {
 }
 
 #[test]
-fn weight_is_moved_and_all_servers_know_it() {
+fn weight_moves_reach_all_servers() {
     let stages = Stages::start();
     let now = stages.clusters(&[]);
     assert!(near(&now["clusters"][0]["now"]["share"], 1.0) && near(&now["moved"], 0.0), "{now:#}");

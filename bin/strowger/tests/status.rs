@@ -84,7 +84,7 @@ fn trunks_are_shown_with_their_registrations() {
 }
 
 #[test]
-fn who_stays_awake_is_told() {
+fn awake_workers_are_shown() {
     let server = Server::start("server.spin = \"always\"\n");
     server.until("the shards are where they belong", || {
         let loads = &server.status()["loads"];

@@ -8,7 +8,7 @@ const WATCH: &str = "[watch]\nserver = \"192.0.2.53\"\nzone = \"example.com\"\nk
                      [[watch.record]]\nname = \"_sip._udp.example.com\"\ntarget = \"s1.example.com\"\naddress = \"192.0.2.1\"\n";
 
 #[test]
-fn without_servers_or_a_key_there_is_nothing_to_watch() {
+fn watch_is_refused_without_servers_or_a_key() {
     let folder = Folder::new("");
     let error = folder.run(&["watch"]).refused(2);
     assert!(error.starts_with("there is no [watch] in the configuration"), "{error}");

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_are_planned_as_are_wanted() {
+    fn the_plan_has_the_wanted_counts() {
         let plan = plan(&Size::FULL);
         let count = |wanted: &[Fault]| plan.iter().filter(|fault| wanted.contains(fault)).count();
         assert_eq!(count(&[Fault::MemberKilled, Fault::BothKilled]), 50);

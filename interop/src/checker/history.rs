@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_certain_can_be_contradicted() {
+    fn only_certain_states_can_be_contradicted() {
         let (now, hour) = (Instant::now(), Duration::from_secs(3_600));
         let bound = AcknowledgedChange { cseq: 7, bound: Some((now, now, hour)) };
         let certain = History { acknowledged: Some(bound), used: 7 };

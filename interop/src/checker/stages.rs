@@ -419,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_are_planned_as_are_wanted() {
+    fn the_plan_has_the_wanted_counts() {
         let plan = Size::FULL.plan();
         let count = |wanted: Fault| plan.iter().filter(|fault| **fault == wanted).count();
         let counts =

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn response_belongs_to_the_request_of_its_branch() {
+    fn responses_are_matched_by_branch() {
         let own = SocketAddr::from(([127, 0, 0, 1], 5060));
         for kind in Kind::ALL {
             assert_eq!(key_of(&first((kind, 7), 2, "bob", own, own)), Some((kind, 7)));

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn outage_lasts_from_the_last_good_one_to_the_first_after_which_all_are_good() {
+    fn outage_lasts_from_the_last_success_until_all_succeed_again() {
         let found = series(&[Some(1), Some(2), None, Some(3), Some(600), Some(4), Some(5)]);
         assert_eq!((found.offered, found.failed, found.late), (7, 1, 1));
         assert_eq!((found.outage, found.longest), (Duration::from_millis(400), Duration::from_millis(600)));
@@ -95,13 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn where_all_is_good_there_is_no_outage() {
+    fn without_failures_there_is_no_outage() {
         assert_eq!(series(&[Some(1), Some(2)]).outage, Duration::ZERO);
         assert_eq!(series(&[]), Series::default());
     }
 
     #[test]
-    fn outage_that_does_not_end_is_as_long_as_was_looked() {
+    fn an_unended_outage_lasts_until_the_end() {
         assert_eq!(series(&[Some(1), None, None]).outage, Duration::from_millis(200));
         assert_eq!(series(&[None, Some(1)]).outage, Duration::from_millis(100));
     }

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn request_in_a_datagram_is_read_and_a_response_is_not() {
+    fn requests_are_read_and_responses_are_not() {
         let text = "BYE sip:a@b SIP/2.0\r\nVia: SIP/2.0/UDP 10.0.0.1;branch=z9hG4bK-1\r\nCall-ID: x\r\n\r\n";
         let packet = |text: &str| {
             let mut packet = vec![0; 28];

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_that_are_not_whole_do_not_count() {
+    fn partial_seconds_do_not_count() {
         let totals = [(0, 0), (400, 0), (1_300, 100), (2_200, 200), (3_100, 300), (3_300, 300), (3_300, 300)];
         let lines = totals.map(|(received, drops)| format!("{{\"received\":{received},\"sent\":9,\"drops\":{drops}}}"));
         assert_eq!(packets(&lines), Packets { offered: 1_000.0, dropped: 0.1 });

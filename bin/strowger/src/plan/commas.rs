@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_lists() {
+    fn lists_parse() {
         for (unit, text, wanted) in [
             (Unit::Count, "2,4,8", vec!["2", "4", "8"]),
             (Unit::Count, "2,3", vec!["2", "3"]),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_one_number_or_several_is_refused() {
+    fn ambiguous_commas_are_refused() {
         for (unit, text, wanted) in [
             (Unit::Rate, "4,800", "write 4800 or 4_800 for one number, 4.800 for a fraction, '4;800' for a list"),
             (Unit::Count, "4,800", "write 4800 or 4_800 for one number, '4;800' for a list"),

@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn people_get_four_digits_and_all_nines() {
+    fn text_shows_four_digits_and_all_nines() {
         let shown = [
             DisplayUnit::Micros.text(617.906e-6),
             DisplayUnit::Seconds.text(600.5),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn machines_get_the_unit_of_the_key() {
+    fn json_uses_the_unit_of_the_key() {
         assert_eq!(DisplayUnit::Micros.json(617.77e-6), json!(617.77));
         assert_eq!(DisplayUnit::Count.json(6.0), json!(6));
         assert_eq!(Field::new("wait_us", "wait", DisplayUnit::Micros, None).json(), Value::Null);

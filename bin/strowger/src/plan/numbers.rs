@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sweep_is_refused() {
+    fn invalid_sweeps_are_refused() {
         for (text, part) in [
             ("100..2000", "has no step; a sweep is FROM..TO/STEP"),
             ("2000..100/100", "ends before it begins"),

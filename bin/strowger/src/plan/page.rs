@@ -87,7 +87,7 @@ mod tests {
     use crate::plan::chart::Line;
 
     #[test]
-    fn lines_share_their_places() {
+    fn lines_share_x_positions() {
         let lines = vec![
             Line::new("model", vec![(1.0, 10.0), (2.0, 20.0)]),
             Line::dots("</script>", vec![(1.5, 12.0), (2.0, 19.0)]),

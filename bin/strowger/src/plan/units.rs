@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_of_the_kind_is_refused_with_a_remedy() {
+    fn invalid_numbers_are_refused_with_a_remedy() {
         for (unit, text, part) in [
             (Unit::Time, "181", "'181' has no unit; write 181us"),
             (Unit::Time, "5parsecs", "parsecs is no unit of a time that is known here; write it as 181.185us"),

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_stay_and_nothing_is_left_behind() {
+    fn permissions_stay_and_no_files_are_left() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("strowger.toml");
         fs::write(&path, "old").expect("written");

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_server_and_record_set_is_there_once() {
+    fn each_server_and_record_set_appears_once() {
         let text = r#"
 [watch]
 server = "192.0.2.53"

@@ -35,7 +35,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_others_write(number in 0..1u64 << 40, other in any::<[u8; 8]>()) {
+        fn agrees_with_base32hex(number in 0..1u64 << 40, other in any::<[u8; 8]>()) {
             let [_, _, _, bytes @ ..] = number.to_be_bytes();
             let text = data_encoding::BASE32HEX_NOPAD.encode(&bytes).to_ascii_lowercase();
             prop_assert_eq!(&encode(number), text.as_bytes());
@@ -46,7 +46,7 @@ mod tests {
         }
 
         #[test]
-        fn no_other_character_is_read(number in 0..1u64 << 40, at in 0..8usize, byte in any::<u8>()) {
+        fn other_bytes_are_rejected(number in 0..1u64 << 40, at in 0..8usize, byte in any::<u8>()) {
             let mut text = encode(number);
             text[at] = byte;
             prop_assert_eq!(decode(text).is_some(), matches!(byte, b'0'..=b'9' | b'a'..=b'v'));

@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_and_long_texts_are_hashed_alike() {
+    fn short_and_long_inputs_hash_the_same() {
         let text = [b'x'; 2 * JOINED];
         for length in 0..text.len() - 1 {
             let (first, second) = text[..length].split_at(length / 3);

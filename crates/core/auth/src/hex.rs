@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_has_its_digits_and_nothing_else_is_one() {
+    fn hex_round_trips_and_other_bytes_are_rejected() {
         for byte in 0..=u8::MAX {
             let text = format!("{byte:02x}{:02x}{byte:02x}00", !byte);
             assert_eq!(encode([byte, !byte, byte, 0]), text.as_bytes());

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn only_its_own_text_is_a_nonce() {
+    fn altered_nonces_are_rejected() {
         let ring = KeyRing::new(TagKey::new([7; 16]));
         let id = NonceId::issue(Timestamp::from_millis(1_234_567), u64::MAX);
         let text = id.to_text(&ring, 5);

@@ -59,7 +59,7 @@ mod vectors {
     /// The example in RFC 7616 §3.9.2 was computed with another function (erratum 4897), so the hash is tested
     /// against FIPS 180-4.
     #[test]
-    fn sha_512_256_is_that_of_fips_180_4() {
+    fn sha_512_256_matches_fips_180_4() {
         let abc = hash_joined(Algorithm::Sha512_256, &[b"abc"]);
         assert_eq!(hex(&abc), "53048e2681941ef99b2e29b76b4c7dabe4c2d0c634fc6d46e0e2f13107e7af23");
     }
@@ -182,7 +182,7 @@ fn edited(text: &[u8], from: &str, to: &str) -> Vec<u8> {
 
 //= rfc7616#3.6:compared
 #[test]
-fn every_algorithm_and_protection_goes_round_on_every_shard() {
+fn every_algorithm_and_qop_round_trips_on_every_shard() {
     for algorithm in [Algorithm::Md5, Algorithm::Sha256, Algorithm::Sha512_256] {
         for (qop, cover_body) in [(Qop::Auth, true), (Qop::AuthOrAuthInt, false), (Qop::AuthOrAuthInt, true)] {
             let mut server = Server::new(policy(&[algorithm], qop));
@@ -203,7 +203,7 @@ fn every_algorithm_and_protection_goes_round_on_every_shard() {
 //= rfc7616#3.3:not-quoted
 //= rfc7616#3.7:order
 #[test]
-fn challenges_stand_in_the_policys_order_and_say_stale_only_when_it_is() {
+fn challenges_follow_policy_order_and_set_stale_only_when_stale() {
     let mut server = Server::new(policy(&[Algorithm::Sha512_256, Algorithm::Md5], Qop::AuthOrAuthInt));
     let text = String::from_utf8(server.challenge_text(T0, true)).unwrap();
     let challenges: Vec<_> = text.lines().filter(|line| line.starts_with("WWW-Authenticate: Digest ")).collect();
@@ -223,7 +223,7 @@ fn no_two_requests_get_the_same_nonce() {
 }
 
 #[test]
-fn a_request_that_comes_again_gets_the_same_challenge_for_a_while() {
+fn a_repeated_request_gets_the_same_challenge_within_the_window() {
     let server = Server::new(Policy::default());
     let at = |ms| server.challenge_of(Timestamp::from_millis(ms), 7, false, usize::MAX);
     let (begin, end) = (5_005_312, 5_013_503);
@@ -232,7 +232,7 @@ fn a_request_that_comes_again_gets_the_same_challenge_for_a_while() {
 }
 
 #[test]
-fn a_challenge_leaves_out_algorithms_where_there_is_no_room() {
+fn a_challenge_omits_algorithms_that_do_not_fit() {
     let algorithms = vec![Algorithm::Sha512_256, Algorithm::Sha256, Algorithm::Md5];
     let server = Server::new(Policy { algorithms, ..Policy::default() });
     let offered = |limit| {
@@ -285,7 +285,7 @@ fn a_replay_is_stale() {
 
 //= rfc7616#3.4:count-rises
 #[test]
-fn counts_may_overtake_each_other_but_each_passes_once() {
+fn nonce_counts_may_be_reordered_but_each_passes_once() {
     let mut server = Server::new(Policy::default());
     let challenge = server.challenge(T0);
     let check = |nc| server.check(T0, &signed(&challenge, &client(nc)));
@@ -303,7 +303,7 @@ fn counts_may_overtake_each_other_but_each_passes_once() {
 
 //= rfc7616#3.3:stale
 #[test]
-fn a_nonce_grows_stale_with_age_and_a_wrong_password_is_not_told() {
+fn an_aged_nonce_is_stale_but_not_for_a_wrong_password() {
     let mut server = Server::new(Policy { nonce_age: Duration::from_secs(60), ..Policy::default() });
     let challenge = server.challenge(T0);
     assert_eq!(server.check(T0 + Duration::from_secs(60), &signed(&challenge, &client(1))), accepted());
@@ -318,7 +318,7 @@ fn a_nonce_grows_stale_with_age_and_a_wrong_password_is_not_told() {
 //= rfc7616#3.3:stale
 //= rfc7616#5.12:random
 #[test]
-fn a_forged_nonce_is_stale_for_who_knows_the_password_only() {
+fn a_forged_nonce_is_stale_only_with_the_right_password() {
     let mut server = Server::new(Policy::default());
     let challenge = server.challenge(T0);
     let nonce = AuthParams::parse(&challenge).unwrap().value("nonce").unwrap().to_vec();
@@ -360,7 +360,7 @@ fn nonces_survive_one_rotation_and_not_a_restart() {
 }
 
 #[test]
-fn windows_are_bounded_and_what_was_evicted_never_passes_again() {
+fn nonce_windows_are_bounded_and_evicted_nonces_never_pass() {
     let ring = KeyRing::new(TagKey::new([1; 16]));
     let windows = NonceWindows::with_limit(1, 5, 4);
     let mut server = Server::with(Policy::default(), windows, &ring);
@@ -393,7 +393,7 @@ fn windows_shrink_when_nonces_age() {
 }
 
 #[test]
-fn who_has_no_password_takes_no_memory() {
+fn a_wrong_password_uses_no_memory() {
     let mut server = Server::new(Policy::default());
     let wrong = Request { secret: Secret::Password(b"guess"), ..client(1) };
     for _ in 0..50 {
@@ -405,7 +405,7 @@ fn who_has_no_password_takes_no_memory() {
 
 //= rfc7616#3.4.6:bound
 #[test]
-fn the_uri_is_bound_to_the_request() {
+fn the_uri_must_match_the_request() {
     let mut server = Server::new(Policy::default());
     for (uri, request_uri, same) in [
         ("sip:bob@example.com", "sip:bob@EXAMPLE.com", true),
@@ -441,7 +441,7 @@ fn method_and_covered_body_cannot_be_changed() {
 
 //= rfc7616#3.4:qop-offered
 #[test]
-fn after_a_reload_an_unoffered_protection_is_stale_and_an_unoffered_algorithm_counts_for_nothing() {
+fn after_reload_a_removed_qop_is_stale_and_a_removed_algorithm_ignored() {
     let mut server = Server::new(policy(&[Algorithm::Sha256], Qop::AuthOrAuthInt));
     let bytes = signed(&server.challenge(T0), &Request { cover_body: true, ..client(1) });
     server.policy.qop = Qop::Auth;
@@ -451,7 +451,7 @@ fn after_a_reload_an_unoffered_protection_is_stale_and_an_unoffered_algorithm_co
 }
 
 #[test]
-fn other_schemes_realms_and_headers_count_for_nothing() {
+fn other_schemes_realms_and_headers_are_ignored() {
     let mut server = Server::new(Policy::default());
     let good = answer(&server.challenge(T0), &client(1));
     assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[], b"")), REFUSED);
@@ -468,7 +468,7 @@ fn other_schemes_realms_and_headers_count_for_nothing() {
 }
 
 #[test]
-fn of_several_algorithms_the_first_of_the_policy_is_judged() {
+fn the_first_algorithm_of_the_policy_is_checked() {
     let mut server = Server::new(policy(&[Algorithm::Sha256, Algorithm::Md5], Qop::Auth));
     let challenges = server.challenges(T0);
     let good = answer(&challenges[0], &client(1));
@@ -506,7 +506,7 @@ fn an_unknown_user_is_answered_like_a_wrong_password() {
 }
 
 #[test]
-fn an_ha1_of_another_algorithm_proves_nothing_and_none_is_shown() {
+fn an_ha1_of_another_algorithm_is_rejected_and_never_printed() {
     let mut server = Server::new(policy(&[Algorithm::Sha256], Qop::Auth));
     let bytes = signed(&server.challenge(T0), &client(1));
     let message = Message::parse(&bytes).unwrap();
@@ -520,7 +520,7 @@ fn an_ha1_of_another_algorithm_proves_nothing_and_none_is_shown() {
 }
 
 #[test]
-fn clients_before_qop_are_accepted_with_md5_and_a_new_nonce_only() {
+fn clients_without_qop_need_md5_and_a_fresh_nonce() {
     let mut server = Server::new(policy(&[Algorithm::Sha256, Algorithm::Md5], Qop::Auth));
     let challenges = server.challenges(T0);
     let legacy = edited(&challenges[1], ", qop=\"auth\"", "");
@@ -534,7 +534,7 @@ fn clients_before_qop_are_accepted_with_md5_and_a_new_nonce_only() {
 }
 
 #[test]
-fn an_absent_algorithm_is_md5_and_upper_case_hex_is_hex() {
+fn algorithm_defaults_to_md5_and_hex_may_be_upper_case() {
     let mut server = Server::new(Policy::default());
     let plain = edited(&server.challenge(T0), ", algorithm=MD5", "");
     assert_eq!(server.check(T0, &signed(&plain, &client(1))), accepted());
@@ -564,7 +564,7 @@ fn names_are_unquoted_and_decoded() {
 //= rfc7616#4:usernames
 //= rfc7616#4:passwords
 #[test]
-fn names_and_passwords_are_of_any_language() {
+fn names_and_passwords_may_be_non_ascii() {
     let (name, password) = ("j\u{fc}rgen".as_bytes(), "\u{43f}\u{430}\u{440}\u{43e}\u{43b}\u{44c}: 1".as_bytes());
     let mut server = Server::new(Policy::default());
     let request = Request { username: name, secret: Secret::Password(password), ..client(1) };
@@ -616,7 +616,7 @@ fn broken_credentials_are_malformed() {
 }
 
 #[test]
-fn empty_credentials_before_a_challenge_ask_for_one() {
+fn empty_credentials_get_a_challenge() {
     let server = Server::new(Policy::default());
     let ims = br#"Digest username="alice", realm="example.com", nonce="", uri="sip:bob@example.com", response="""#;
     assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[ims], b"")), REFUSED);
@@ -640,7 +640,7 @@ fn a_client_says_why_it_cannot_answer() {
 
 //= rfc7616#3.3:unknown-qop
 #[test]
-fn a_client_passes_over_a_protection_that_it_does_not_know() {
+fn a_client_skips_an_unknown_qop() {
     let text = answer(b"Digest realm=\"x\", nonce=\"n\", qop=\"auth-conf, auth ,x\"", &client(1));
     assert!(String::from_utf8(text).unwrap().contains(", qop=auth, nc=00000001"));
 }
@@ -652,7 +652,7 @@ fn a_client_passes_over_a_protection_that_it_does_not_know() {
 //= rfc7616#3.4:not-quoted
 //= rfc7616#3.4.6:uri
 #[test]
-fn a_client_quotes_what_is_quoted_and_nothing_else() {
+fn a_client_quotes_only_the_quoted_parameters() {
     let challenge =
         b"Digest realm=\"example.com\", nonce=\"n\", algorithm=\"MD5\", qop=\"auth,auth-int\", opaque=\"o\"";
     let text = String::from_utf8(answer(challenge, &client(0x1a))).unwrap();
@@ -665,7 +665,7 @@ fn a_client_quotes_what_is_quoted_and_nothing_else() {
 
 //= rfc7616#3.3:opaque-returned
 #[test]
-fn a_client_with_an_ha1_answers_as_one_with_the_password_and_returns_opaque() {
+fn an_ha1_gives_the_same_response_as_the_password_and_returns_opaque() {
     let challenge = b"Digest realm=\"example.com\", nonce=\"n\", algorithm=SHA-256, qop=\"auth\", opaque=\"o\\\"p\"";
     let ha1 = Ha1::compute(Algorithm::Sha256, b"alice", REALM, b"secret");
     let with_ha1 = answer(challenge, &Request { secret: Secret::Ha1(&ha1), ..client(1) });
@@ -675,13 +675,13 @@ fn a_client_with_an_ha1_answers_as_one_with_the_password_and_returns_opaque() {
 
 proptest! {
     #[test]
-    fn no_bytes_panic_or_pass(value in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn garbage_is_rejected(value in proptest::collection::vec(any::<u8>(), 0..200)) {
         let value: Vec<u8> = value.into_iter().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
         check_value(&value);
     }
 
     #[test]
-    fn no_directives_panic_or_pass(
+    fn bad_directives_are_rejected(
         directives in proptest::collection::vec(
             (
                 proptest::sample::select(vec![

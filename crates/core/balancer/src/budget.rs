@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn at_first_and_after_a_while_there_is_a_reserve() {
+    fn a_reserve_exists_at_first_and_refills() {
         let budget = FailoverBudget::default();
         assert_eq!(taken(&budget, second(5)), 10);
         assert_eq!(taken(&budget, second(5)), 0);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_earned_long_ago_is_forgotten_but_for_the_reserve() {
+    fn old_deposits_expire_down_to_the_reserve() {
         let budget = FailoverBudget::default();
         for number in 0..600_000 {
             budget.deposit(second(number / 1_000));

@@ -139,7 +139,7 @@ mod tests {
 
     /// By hand: `abcd` is 0x61626364, ^ >> 3 = 0x6d4e2f08; `e` is 0x65 ^ 0x0c = 0x69; the sum of both is 0x6d4e2f71.
     #[test]
-    fn the_hash_of_the_dispatcher_by_hand() {
+    fn openser_matches_a_hand_computation() {
         let sum = 0x6d4e_2f08_u32 + 0x69;
         assert_eq!(0x6162_6364_u32 ^ 0x6162_6364 >> 3, 0x6d4e_2f08);
         assert_eq!(openser(b"abcde"), sum.wrapping_add(sum >> 11).wrapping_add(sum >> 13).wrapping_add(sum >> 23));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn three_ranges_are_those_of_the_paper() {
+    fn three_ranges_match_the_paper() {
         let of_three = |first: u8| range(&[first], 3);
         assert!((b'a'..=b'h').all(|letter| of_three(letter) == 0));
         assert!((b'i'..=b'q').all(|letter| of_three(letter) == 1));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_consistent_hash_is_the_same_for_ever() {
+    fn the_consistent_hash_never_changes() {
         assert_eq!(
             [b"".as_slice(), b"7a1f9c64", b"7a1f9c64@192.0.2.1"].map(of_key),
             [0, 3_283_624_531_626_400_875, 10_853_505_125_083_445_663]
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn logarithms_are_right_to_five_digits_and_never_rise() {
+    fn logarithms_are_right_to_five_digits_and_monotonic() {
         let exact = |number: u64| -((number | 1) as f64 / 2_f64.powi(64)).log2();
         let mut number = 0x9e37_79b9_7f4a_7c15_u64;
         for _ in 0..100_000 {

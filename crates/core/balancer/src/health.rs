@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_are_of_outcomes_in_a_row() {
+    fn thresholds_count_runs_of_outcomes() {
         let (health, probe) = (Health::default(), probe(3, 2));
         let mut outcome = |is_good| health.handle_probe(AT, is_good, &probe);
         assert_eq!([false, false, true, false, false].map(&mut outcome), [None; 5]);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn every_state_meets_every_outcome() {
+    fn all_states_handle_all_outcomes() {
         for (down, up) in [(0, 0), (1, 1), (1, 3), (3, 1), (255, 255)] {
             let (health, probe) = (Health::default(), probe(down, up));
             let (down, up) = (down.max(1), up.max(1));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn undrained_it_starts_slowly_unless_it_was_not_drained() {
+    fn undrain_starts_slowly_only_if_drained() {
         let (health, slow_start) = (Health::default(), Duration::from_secs(30));
         health.undrain(AT);
         assert_eq!(health.share(AT, slow_start), FULL_SHARE);

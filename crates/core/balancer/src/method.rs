@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_method_has_its_place_and_its_name() {
+    fn every_method_has_its_index_and_name() {
         for (at, class) in MethodClass::ALL.into_iter().enumerate() {
             assert_eq!(class as usize, at);
             let token = if class == MethodClass::Other { "FROBNICATE" } else { class.as_str() };
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_presets_differ_in_invite_alone() {
+    fn presets_differ_only_in_invite() {
         for (weights, invite) in [(MethodWeights::TLWL_1_75, 1_750), (MethodWeights::TLWL_2, 2_000)] {
             for class in MethodClass::ALL {
                 assert_eq!(weights.of(class), if class == MethodClass::Invite { invite } else { BYE_WEIGHT });

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_that_comes_or_goes_moves_its_share_and_no_more() {
+    fn adding_or_removing_a_cluster_moves_only_its_share() {
         for clusters in 1..9_usize {
             let names: Vec<String> = (0..=clusters).map(|n| format!("cluster-{n}")).collect();
             let of = |count: usize| Partition::new(names.iter().take(count).map(|name| (&**name, 100)));
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn more_weight_takes_from_all_others_and_moves_nothing_between_them() {
+    fn a_higher_weight_moves_users_only_to_that_cluster() {
         let (even, more) = (
             Partition::new([("a", 100), ("b", 100), ("c", 100)]),
             Partition::new([("a", 100), ("b", 100), ("c", 150)]),
@@ -222,7 +222,7 @@ mod tests {
         #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
         #[test]
-        fn only_clusters_whose_weight_has_changed_take_and_give(
+        fn users_move_only_to_or_from_reweighted_clusters(
             weights in prop::collection::vec((0..400_u16, 0..400_u16, any::<bool>()), 1..=6)
         ) {
             let before: Vec<u16> = weights.iter().map(|(before, ..)| *before).collect();
@@ -236,7 +236,7 @@ mod tests {
         }
 
         #[test]
-        fn one_cluster_that_changes_only_takes_or_only_gives(
+        fn one_reweighted_cluster_only_gains_or_only_loses(
             before in prop::collection::vec(0..=u16::MAX, 1..=6), at in any::<prop::sample::Index>(), weight in 0..=u16::MAX
         ) {
             let at = at.index(before.len());
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cluster_without_weight_has_nobody() {
+    fn a_zero_weight_cluster_has_no_users() {
         let partition = Partition::new([("a", 100), ("b", 0)]);
         assert_eq!(partition.slots(), [65_536, 0]);
         assert_eq!(Partition::new([("a", 0)]).owner(Slot(7)), None);
@@ -257,14 +257,14 @@ mod tests {
     }
 
     #[test]
-    fn the_order_in_which_clusters_are_named_does_not_matter() {
+    fn the_order_of_clusters_does_not_matter() {
         let (one, other) = (Partition::new([("a", 100), ("b", 70)]), Partition::new([("b", 70), ("a", 100)]));
         let swapped: Vec<usize> = owners(&other).into_iter().map(|owner| 1 - owner).collect();
         assert_eq!(owners(&one), swapped);
     }
 
     #[test]
-    fn slots_and_owners_are_the_same_for_ever() {
+    fn slots_and_owners_never_change() {
         assert_eq!([b"alice@example.com".as_slice(), b"bob@example.com"].map(|key| Slot::of(key).0), [15_046, 36_170]);
         let partition = Partition::new([("a", 100), ("b", 100), ("c", 100)]);
         assert_eq!(
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_of_slots_add_up_to_those_of_clusters_and_fade() {
+    fn slot_loads_sum_to_cluster_loads_and_decay() {
         let (loads, partition) = (SlotLoads::default(), Partition::new([("a", 100), ("b", 100)]));
         let slot = Slot::of(b"alice@example.com");
         for _ in 0..10 {

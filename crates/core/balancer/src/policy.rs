@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_back_and_what_is_none_is_told_the_names() {
+    fn names_round_trip_and_unknown_ones_list_the_choices() {
         fn check<T: FromStr<Err = UnknownName> + fmt::Display + PartialEq + fmt::Debug>(all: &[T]) {
             let names: Vec<String> = all.iter().map(ToString::to_string).collect();
             for (each, name) in all.iter().zip(&names) {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_goes_by_the_key_or_by_load_or_by_neither() {
+    fn a_policy_uses_the_key_or_load_or_neither() {
         let by_key = Policy::ALL.into_iter().filter(|policy| policy.is_by_key()).count();
         let by_load = Policy::ALL.into_iter().filter(|policy| policy.is_by_load()).count();
         assert_eq!((by_key, by_load), (6, 4));

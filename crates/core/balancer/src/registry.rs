@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_found_again_as_long_as_somebody_names_it() {
+    fn a_target_is_reused_while_it_is_referenced() {
         let registry = Registry::new();
         let first = registry.target("pool", b"sip:192.0.2.1").expect("new");
         first.drain();

@@ -330,14 +330,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_the_same_everywhere_and_for_ever() {
+    fn target_ids_are_stable() {
         assert_eq!(TargetId::of("pool", b"sip:192.0.2.1").to_string(), "1vb83vk");
         assert_ne!(TargetId::of("pool", b"sip:192.0.2.1"), TargetId::of("pools", b"ip:192.0.2.1"));
         assert_ne!(TargetId::of("pool", b"sip:192.0.2.1"), TargetId::of("pool", b"sip:192.0.2.2"));
     }
 
     #[test]
-    fn ids_are_read_as_they_are_written() {
+    fn target_ids_round_trip() {
         for (number, text) in [(0, "0"), (35, "z"), (36, "10"), (1_295, "zz"), (u32::MAX, "1z141z3")] {
             assert_eq!(TargetId(number).to_string(), text);
             assert_eq!(text.parse(), Ok(TargetId(number)));
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_transactions_and_their_work_do_not_run_into_each_other() {
+    fn transaction_count_and_work_do_not_overflow_into_each_other() {
         let target = Target::new("pool", b"sip:192.0.2.1");
         let heaviest: Vec<RequestGuard> =
             (0..100_000).map(|_| target.begin_request(Timestamp::ZERO, u32::MAX, MethodClass::Invite)).collect();
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seat_is_given_within_the_capacity_alone() {
+    fn call_guards_are_limited_to_capacity() {
         let target = Target::new("pool", b"sip:192.0.2.1");
         let first = target.try_begin_call(2);
         let second = target.try_begin_call(2);

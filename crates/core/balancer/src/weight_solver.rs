@@ -162,7 +162,7 @@ mod tests {
 
     /// The paper's population: equal weights give three clusters 40, 40 and 20 % of the load.
     #[test]
-    fn a_population_that_is_skewed_40_40_20_is_evened_out() {
+    fn a_load_skewed_40_40_20_is_balanced() {
         let names = ["a", "b", "c"];
         let even = Partition::new(names.map(|name| (name, 100)));
         let load = |slot: Slot| if even.owner(slot) == Some(2) { 1 } else { 2 };
@@ -175,7 +175,7 @@ mod tests {
 
     /// A few users make most of the calls: the n-th has a share of 1/n.
     #[test]
-    fn a_population_by_zipfs_law_is_evened_out() {
+    fn a_zipf_distributed_load_is_balanced() {
         let names = ["a", "b", "c", "d"];
         let mut loads = vec![0_u64; SLOTS];
         for user in 1..=100_000_u64 {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_two_members_gets_twice_the_load_and_who_weighs_nothing_none() {
+    fn two_members_get_twice_the_load_and_weight_zero_gets_none() {
         let clusters = [
             WeightedCluster { name: "a", weight: 100, share: 1.0 },
             WeightedCluster { name: "b", weight: 100, share: 2.0 },
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn without_load_nothing_changes() {
+    fn no_load_changes_no_weights() {
         assert_eq!(solve_weights(&wishes(&["a", "b"]), |_| 0), [100, 100]);
         assert_eq!(solve_weights(&[], |_| 0), Vec::<u16>::new());
     }

@@ -14,7 +14,7 @@ fn nothing(_: usize) -> Advice {
 }
 
 #[test]
-fn a_request_is_ordered_counted_and_uncounted_without_allocating() {
+fn selecting_and_counting_a_request_allocates_nothing() {
     for (policy, candidates) in Policy::ALL.into_iter().flat_map(|policy| Candidates::ALL.map(|two| (policy, two))) {
         let member = |number| Member {
             weight: number,

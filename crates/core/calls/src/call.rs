@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_party_is_its_address_and_nothing_more() {
+    fn a_party_is_only_its_address() {
         let cases: [(&[u8], &[u8]); 6] = [
             (b"sip:alice@example.com", b"sip:alice@example.com"),
             (b"sip:alice@example.com;transport=tcp;lr", b"sip:alice@example.com"),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_of_both_families_come_back() {
+    fn compact_addresses_round_trip() {
         for text in ["192.0.2.1:5060", "[2001:db8::1]:5061", "0.0.0.0:1"] {
             let address: SocketAddr = text.parse().expect("an address");
             assert_eq!(CompactAddr::from(address).address(), address);

@@ -88,7 +88,7 @@ fn a_call_from_invite_to_bye() {
 }
 
 #[test]
-fn the_callee_hangs_up_with_the_tags_the_other_way_round() {
+fn a_callees_bye_has_the_tags_swapped() {
     let mut calls = calls();
     let key = begin(&mut calls, at(0));
     answer(&mut calls, at(10), key, "b", "");
@@ -97,7 +97,7 @@ fn the_callee_hangs_up_with_the_tags_the_other_way_round() {
 }
 
 #[test]
-fn a_bye_gives_the_seat_out_and_any_other_end_gives_it_back() {
+fn a_bye_hands_out_the_call_guard_and_other_ends_release_it() {
     let balanced = Target::new("pool", b"sip:192.0.2.2");
     let mut calls = calls();
     let with_seat = |calls: &mut Calls| {
@@ -137,7 +137,7 @@ fn only_the_first_answered_dialog_of_a_fork_is_the_call() {
 }
 
 #[test]
-fn what_is_not_answered_says_why() {
+fn unanswered_calls_say_why() {
     let mut calls = calls();
     let key = begin(&mut calls, at(0));
     calls.handle_failure(at(40), key, 486, Some(target()));
@@ -155,7 +155,7 @@ fn what_is_not_answered_says_why() {
 }
 
 #[test]
-fn a_cancel_that_comes_too_late_ends_nothing() {
+fn a_late_cancel_is_ignored() {
     let mut calls = calls();
     let key = begin(&mut calls, at(0));
     calls.handle_cancel(at(5), key);
@@ -167,7 +167,7 @@ fn a_cancel_that_comes_too_late_ends_nothing() {
 }
 
 #[test]
-fn a_challenged_caller_who_tries_again_makes_one_call() {
+fn a_retried_challenged_invite_is_one_call() {
     let mut calls = calls();
     let key = begin(&mut calls, at(0));
     calls.handle_failure(at(10), key, 407, Some(target()));
@@ -188,7 +188,7 @@ fn a_challenged_caller_who_tries_again_makes_one_call() {
 }
 
 #[test]
-fn an_invite_that_passes_twice_is_one_call_that_ends_with_its_first_leg() {
+fn a_looped_invite_is_one_call_that_ends_with_its_outer_leg() {
     let mut calls = calls();
     let outer = begin(&mut calls, at(0));
     let inner = begin(&mut calls, at(1));
@@ -200,7 +200,7 @@ fn an_invite_that_passes_twice_is_one_call_that_ends_with_its_first_leg() {
 }
 
 #[test]
-fn a_session_timer_that_runs_out_ends_the_call_and_a_refresh_puts_it_off() {
+fn an_expired_session_timer_ends_the_call_and_a_refresh_delays_it() {
     let mut calls = calls();
     let key = begin(&mut calls, at(0));
     answer(&mut calls, at(0), key, "b", "Session-Expires: 600;refresher=uac\r\n");
@@ -219,7 +219,7 @@ fn a_session_timer_that_runs_out_ends_the_call_and_a_refresh_puts_it_off() {
 }
 
 #[test]
-fn a_refresh_of_which_only_the_request_is_seen_counts_as_it_is_written() {
+fn a_refresh_request_without_its_response_counts() {
     let mut calls = calls();
     let key = begin(&mut calls, at(0));
     answer(&mut calls, at(0), key, "b", "x: 600\r\n");
@@ -231,7 +231,7 @@ fn a_refresh_of_which_only_the_request_is_seen_counts_as_it_is_written() {
 }
 
 #[test]
-fn other_messages_do_not_switch_a_session_timer_off_but_a_2xx_without_one_does() {
+fn only_a_2xx_without_session_expires_turns_the_session_timer_off() {
     let mut calls = calls();
     let key = begin(&mut calls, at(0));
     answer(&mut calls, at(0), key, "b", "x: 600\r\n");
@@ -249,7 +249,7 @@ fn other_messages_do_not_switch_a_session_timer_off_but_a_2xx_without_one_does()
 }
 
 #[test]
-fn a_call_without_a_sign_is_lost_after_half_a_day() {
+fn a_silent_call_is_lost_after_twelve_hours() {
     let mut calls = calls();
     let key = begin(&mut calls, at(0));
     answer(&mut calls, at(0), key, "b", "");
@@ -262,7 +262,7 @@ fn a_call_without_a_sign_is_lost_after_half_a_day() {
 }
 
 #[test]
-fn what_begins_no_call_is_not_noted() {
+fn other_requests_begin_no_call() {
     let mut calls = calls();
     for text in [request("INVITE", "c1", "a", "b", ""), request("OPTIONS", "c1", "a", "", "")] {
         assert_eq!(calls.begin(at(0), &parse(&text), &flow()), None);
@@ -271,7 +271,7 @@ fn what_begins_no_call_is_not_noted() {
 }
 
 #[test]
-fn a_full_table_counts_what_it_does_not_note_and_expires_in_portions() {
+fn a_full_table_counts_untracked_calls_and_expires_in_batches() {
     let limits = Limits { calls: 100, age: Duration::from_secs(1) };
     let mut calls = Calls::new(&TagKey::new([7; 16]), limits);
     for number in 0..150 {

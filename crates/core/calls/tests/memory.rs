@@ -20,7 +20,7 @@ fn begin(calls: &mut Calls, number: u32) {
 }
 
 #[test]
-fn a_call_costs_no_more_than_its_budget_and_gives_it_back() {
+fn a_call_stays_within_its_memory_budget_and_frees_it() {
     let before = live();
     // The worst sizes are those just after tables have doubled.
     for (count, budget) in [(8_000, 250), (14_000, 250), (60_000, 250), (17_000, 275)] {

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_users_leaves_sets_alone() {
+    fn user_changes_do_not_touch_sets() {
         let before = Directory::empty(1).with_changes([put("pstn", &[gateway("sip:a", 0)])]);
         let after = before.with_changes([DirectoryChange::RemoveAlias((*b"nobody@example.com").into())]);
         assert!(std::ptr::eq(before.gateways().members(b"pstn"), after.gateways().members(b"pstn")));

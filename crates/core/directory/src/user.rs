@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn debug_shows_which_hashes_are_known_and_none_of_them() {
+    fn debug_shows_which_hashes_exist_but_not_their_values() {
         let ha1 = Ha1s { md5: Some([0xAB; 16]), sha256: None, sha512_256: Some([0xCD; 32]) };
         let user = User { aor: (*b"al\nice@example.com").into(), ha1, enabled: true };
         let shown = format!("{user:?}");

@@ -91,7 +91,7 @@ fn change() -> impl Strategy<Value = DirectoryChange> {
 
 proptest! {
     #[test]
-    fn each_version_equals_the_model_of_its_time(seed: u64, batches in vec(vec(change(), 0..12), 1..12)) {
+    fn each_version_matches_its_model(seed: u64, batches in vec(vec(change(), 0..12), 1..12)) {
         let mut versions = vec![(Directory::empty(seed), Model::default())];
         for batch in batches {
             let (directory, model) = versions.last().expect("never empty");

@@ -45,7 +45,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_number_comes_back(number in any::<u64>()) {
+        fn numbers_round_trip(number in any::<u64>()) {
             let text = encode(number);
             let letter = |at: u32| b'a' + u8::try_from(number >> (60 - 4 * at) & 15).unwrap_or(0);
             prop_assert!((0..).zip(text).all(|(at, given)| given == letter(at)));

@@ -107,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_others_write(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
+        fn matches_data_encoding(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
             let mut text = vec![0; encoded_len(bytes.len())];
             encode(&bytes, &mut text);
             prop_assert_eq!(text.clone(), BASE64URL_NOPAD.encode(&bytes).into_bytes());
@@ -117,7 +117,7 @@ mod tests {
         }
 
         #[test]
-        fn it_reads_what_others_read(text in "[A-Za-z0-9_-]{0,12}[A-Za-z0-9_+/=-]{0,4}|[\\x00-\\xff]{0,8}") {
+        fn decodes_as_data_encoding(text in "[A-Za-z0-9_-]{0,12}[A-Za-z0-9_+/=-]{0,4}|[\\x00-\\xff]{0,8}") {
             let text = text.as_bytes();
             let mut bytes = vec![0; decoded_len(text.len())];
             prop_assert_eq!(decode(text, &mut bytes).map(|()| bytes), BASE64URL_NOPAD.decode(text).ok());

@@ -16,7 +16,7 @@ mod tests {
     use super::fnv1a;
 
     #[test]
-    fn it_is_what_its_authors_publish() {
+    fn matches_the_published_vectors() {
         assert_eq!((fnv1a(b""), fnv1a(b"a"), fnv1a(b"foobar")), (0x811C_9DC5, 0xE40C_292C, 0xBF9C_F968));
     }
 }

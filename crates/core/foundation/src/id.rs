@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_connection_keeps_its_parts() {
+    fn conn_ids_round_trip() {
         for (worker, slot, generation) in [(0, 0, 0), (4095, (1 << 22) - 1, (1 << 29) - 2), (3, 70_000, 12)] {
             let id = ConnId::new(worker, slot, generation);
             assert_eq!((id.worker(), id.slot(), id.generation()), (usize::from(worker), slot as usize, generation));

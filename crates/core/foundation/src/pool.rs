@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_has_room_and_comes_back_to_its_class() {
+    fn a_buffer_fits_and_returns_to_its_size_class() {
         let mut pool = BufPool::new();
         for size in 0..=4096 {
             let buf = pool.take(size);

@@ -166,7 +166,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_others_reckon(
+        fn agrees_with_siphasher(
             key in any::<[u8; 16]>(),
             parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..6),
             number in any::<u64>(),

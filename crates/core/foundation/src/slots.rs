@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_given_out_again_once_it_is_free() {
+    fn a_freed_slot_is_reused() {
         let mut slots = Slots::new();
         let places: Vec<u32> = (0..300_u32).map(|number| slots.insert(number)).collect();
         assert!(places.iter().copied().eq(0..300), "one after the other");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_does_not_move() {
+    fn values_do_not_move() {
         let mut slots = Slots::new();
         let first = slots.insert([1_u8; 64]);
         let address = slots.get(first).map(|value| value.as_ptr());
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_peak_took_is_given_back_while_others_come() {
+    fn peak_memory_is_freed_while_values_still_come() {
         let mut crowd = Crowd { slots: Slots::new(), there: std::collections::VecDeque::new() };
         for _ in 0..100_000 {
             crowd.pass(50_000);
@@ -311,7 +311,7 @@ mod tests {
 
     /// Insertions and removals at a chunk boundary do not allocate each time.
     #[test]
-    fn at_the_edge_of_a_chunk_memory_does_not_come_and_go() {
+    fn a_chunk_boundary_does_not_thrash_memory() {
         for there in [0, CHUNK, 5 * CHUNK] {
             let mut slots = Slots::new();
             let places: Vec<u32> = (0..there).map(|number| slots.insert(number)).collect();
@@ -332,7 +332,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_map_holds(steps in proptest::collection::vec((0..200_u8, 0..400_u32), 0..2_000)) {
+        fn agrees_with_a_map(steps in proptest::collection::vec((0..200_u8, 0..400_u32), 0..2_000)) {
             let (mut slots, mut map) = (Slots::new(), std::collections::BTreeMap::new());
             for (number, (what, place)) in steps.into_iter().enumerate() {
                 match what {

@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_survives_its_text_and_one_rotation() {
+    fn tags_survive_encoding_and_one_rotation() {
         let ring = KeyRing::new(TagKey::new([1; 16]));
         let tag = ring.current().sign(&[b"ab", b"c"]);
         let read = Tag::from_text(&tag.to_text()).expect("its own text");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seal_survives_its_text_and_one_rotation() {
+    fn seals_survive_encoding_and_one_rotation() {
         let ring = KeyRing::new(TagKey::new([1; 16]));
         let seal = ring.current().seal_joined(&[b"ab", b"c"], 2);
         let read = Seal::from_text(&seal.to_text()).expect("its own text");
@@ -271,13 +271,13 @@ mod tests {
     }
 
     #[test]
-    fn purposes_do_not_mix() {
+    fn derived_keys_differ() {
         let key = TagKey::new([9; 16]);
         assert!(!key.derive("branch").sign(&[b"x"]).matches(&key.derive("nonce").sign(&[b"x"])));
     }
 
     #[test]
-    fn what_is_not_a_tag_is_refused() {
+    fn invalid_tags_are_rejected() {
         assert!(Tag::from_text(b"short").is_none());
         assert!(Tag::from_text(b"!!!!!!!!!!!!!!!!").is_none());
     }

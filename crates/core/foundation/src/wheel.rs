@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_spread_in_small_steps_and_all_of_it_fires_in_time() {
+    fn many_timers_cascade_in_small_steps_and_fire_on_time() {
         const CROWD: u64 = 20_000;
         let mut wheel = TimerWheel::new();
         // An hour ahead, within one minute.

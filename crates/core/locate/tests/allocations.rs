@@ -13,7 +13,7 @@ use strowger_locate::{
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn a_known_name_and_its_order_allocate_nothing() {
+fn a_cached_name_is_ordered_without_allocating() {
     let names = NameCache::new(CachePolicy::default(), 1);
     let outages = Outages::new(1);
     let asked = LocateQuery::new(b"a-rather-long-name-of-a-host-in-a-zone.example.com", None, None, false);

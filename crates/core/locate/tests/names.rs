@@ -39,7 +39,7 @@ fn with(policy: impl FnOnce(&mut CachePolicy)) -> NameCache {
 }
 
 #[test]
-fn what_no_name_can_be_is_not_kept() {
+fn overlong_names_are_not_cached() {
     let names = names();
     for (length, kept) in [(MAX_HOST, true), (MAX_HOST + 1, false), (60_000, false)] {
         let asked = question(&"a".repeat(length));
@@ -51,7 +51,7 @@ fn what_no_name_can_be_is_not_kept() {
 }
 
 #[test]
-fn an_answer_is_known_for_its_ttl_and_usable_for_a_day_more() {
+fn an_answer_is_fresh_for_its_ttl_and_stale_for_a_day_more() {
     let (names, asked) = (names(), question("a.example"));
     assert_eq!(names.lookup(at(0), &asked), Lookup::Miss);
     names.insert(at(0), &asked, found(1), s(60));
@@ -62,7 +62,7 @@ fn an_answer_is_known_for_its_ttl_and_usable_for_a_day_more() {
 }
 
 #[test]
-fn a_question_is_more_than_its_host() {
+fn a_query_is_more_than_its_host() {
     let names = names();
     let plain = question("A.Example.");
     names.insert(at(0), &plain, found(1), s(60));
@@ -78,7 +78,7 @@ fn a_question_is_more_than_its_host() {
 }
 
 #[test]
-fn one_caller_is_told_to_ask_again() {
+fn only_one_caller_refreshes() {
     let (names, asked) = (names(), question("a.example"));
     names.insert(at(0), &asked, found(1), s(60));
     assert_eq!(names.lookup(at(60), &asked), Lookup::Stale(found(1)));
@@ -112,7 +112,7 @@ fn ttls_are_clamped() {
 }
 
 #[test]
-fn an_answer_that_may_not_be_kept_is_never_stale() {
+fn an_answer_with_ttl_zero_is_not_cached() {
     let names = with(|policy| policy.min_ttl = s(0));
     let asked = question("a.example");
     names.insert(at(0), &asked, found(1), s(0));
@@ -120,7 +120,7 @@ fn an_answer_that_may_not_be_kept_is_never_stale() {
 }
 
 #[test]
-fn a_dead_dns_is_not_asked_for_every_call() {
+fn dns_failures_are_cached_briefly() {
     let (names, asked) = (names(), question("a.example"));
     names.insert(at(10), &asked, Err(LocateError::NoAnswer), s(0));
     assert_eq!(names.lookup(at(14), &asked), Lookup::Fresh(Err(LocateError::NoAnswer)));
@@ -128,7 +128,7 @@ fn a_dead_dns_is_not_asked_for_every_call() {
 }
 
 #[test]
-fn no_answer_does_not_replace_one_that_can_be_used() {
+fn a_dns_failure_keeps_a_usable_answer() {
     let (names, asked) = (names(), question("a.example"));
     names.insert(at(0), &asked, found(1), s(60));
     names.insert(at(30), &asked, Err(LocateError::NoAnswer), s(0));
@@ -144,7 +144,7 @@ fn no_answer_does_not_replace_one_that_can_be_used() {
 }
 
 #[test]
-fn switched_off_it_knows_nothing() {
+fn a_disabled_cache_is_empty() {
     let names = with(|policy| policy.enabled = false);
     let asked = question("a.example");
     names.insert(at(0), &asked, found(1), s(60));
@@ -153,7 +153,7 @@ fn switched_off_it_knows_nothing() {
 }
 
 #[test]
-fn a_flood_of_names_leaves_those_that_are_used() {
+fn a_flood_of_names_does_not_evict_used_ones() {
     let names = names();
     let used: Vec<LocateQuery> = (0..100).map(|i| question(&format!("used{i}.example"))).collect();
     for asked in &used {
@@ -175,7 +175,7 @@ fn a_flood_of_names_leaves_those_that_are_used() {
 }
 
 #[test]
-fn expired_names_make_room_before_others() {
+fn expired_names_are_evicted_first() {
     let names = with(|policy| policy.serve_stale = s(0));
     for i in 0..2 * MAX_NAMES {
         names.insert(at(0), &question(&format!("n{i}.example")), found(2), s(1));
@@ -211,7 +211,7 @@ proptest! {
     /// The cache returns the last valid answer, never an expired one, and never prefers a missing answer to a usable
     /// one.
     #[test]
-    fn it_says_what_it_was_told(steps in proptest::collection::vec(any_step(), 0..60)) {
+    fn matches_a_model(steps in proptest::collection::vec(any_step(), 0..60)) {
         let names = with(|policy| policy.serve_stale = s(40));
         let mut now = 0;
         // The valid answer, the end of its freshness and the end of its use.

@@ -37,7 +37,7 @@ fn assert_near(shares: &[f64], wanted: &[f64]) {
 }
 
 #[test]
-fn weights_are_kept_over_ten_thousand_calls() {
+fn weights_hold_over_ten_thousand_calls() {
     let servers = vec![candidate(0, 1, 40, &[1]), candidate(0, 1, 40, &[2]), candidate(0, 1, 20, &[3])];
     let located = CandidateList::new(servers);
     // Consecutive choices and choices that differ only in their highest bits are mixed equally well.
@@ -46,7 +46,7 @@ fn weights_are_kept_over_ten_thousand_calls() {
 }
 
 #[test]
-fn equal_weights_have_equal_shares_also_where_they_are_small() {
+fn equal_weights_get_equal_shares_even_when_small() {
     for weight in [0, 1, u16::MAX] {
         let located = CandidateList::new((1..4).map(|port| candidate(0, 0, weight, &[port])).collect());
         assert_near(&shares(&located, 0..10_000), &[0.0, 33.3, 33.3, 33.3]);
@@ -71,7 +71,7 @@ fn the_second_of_a_group_is_chosen_by_weight_too() {
 }
 
 #[test]
-fn rank_goes_before_priority_and_priority_before_weight() {
+fn order_is_by_rank_then_priority_then_weight() {
     let located = CandidateList::new(vec![
         candidate(1, 0, 100, &[5]),
         candidate(0, 2, 100, &[4]),
@@ -84,7 +84,7 @@ fn rank_goes_before_priority_and_priority_before_weight() {
 }
 
 #[test]
-fn what_is_avoided_is_tried_last() {
+fn avoided_hops_are_tried_last() {
     let located =
         CandidateList::new(vec![candidate(0, 1, 0, &[1, 2]), candidate(0, 2, 0, &[3]), candidate(0, 3, 0, &[4])]);
     assert_eq!(order(&located, 7, |hop| matches!(hop.address.port(), 1 | 3)), [2, 4, 1, 3]);
@@ -92,14 +92,14 @@ fn what_is_avoided_is_tried_last() {
 }
 
 #[test]
-fn one_that_works_behind_many_that_do_not_is_found() {
+fn a_working_hop_is_found_behind_many_failed() {
     let located = CandidateList::new((1..40).map(|port| candidate(0, port, 0, &[port])).collect());
     let order = order(&located, 7, |hop| hop.address.port() < 30);
     assert_eq!(order, [30, 31, 32, 33, 34, 35, 36, 37]);
 }
 
 #[test]
-fn nothing_gives_nothing() {
+fn no_candidates_no_hops() {
     let mut out = SmallVec::from_slice(&[hop(9)]);
     CandidateList::default().order(1, |_| false, &mut out);
     assert!(out.is_empty());
@@ -114,7 +114,7 @@ fn any_located() -> impl Strategy<Value = CandidateList> {
 
 proptest! {
     #[test]
-    fn every_order_is_whole(located in any_located(), choice: u64, out_of_order in 0_u16..30) {
+    fn orders_are_complete(located in any_located(), choice: u64, out_of_order in 0_u16..30) {
         let avoid = |hop: &Hop| hop.address.port() < out_of_order;
         let tried = order(&located, choice, avoid);
         prop_assert_eq!(&tried, &order(&located, choice, avoid));

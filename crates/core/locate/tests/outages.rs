@@ -17,7 +17,7 @@ fn at(seconds: u64) -> Timestamp {
 const FOR: Duration = Duration::from_secs(30);
 
 #[test]
-fn a_peer_is_out_for_its_time() {
+fn an_outage_lasts_its_time() {
     let outages = Outages::new(1);
     let (dead, same_by_tcp) = (hop(Transport::Udp, 1), hop(Transport::Tcp, 1));
     assert!(!outages.is_out(at(0), &dead));
@@ -28,7 +28,7 @@ fn a_peer_is_out_for_its_time() {
 }
 
 #[test]
-fn a_peer_that_answers_is_back() {
+fn an_answer_ends_an_outage() {
     let outages = Outages::new(1);
     outages.mark_failed(at(10), hop(Transport::Udp, 1), FOR, Cause::Silent, DetectedBy::Call);
     outages.mark_failed(at(10), hop(Transport::Udp, 2), FOR, Cause::Silent, DetectedBy::Call);
@@ -42,7 +42,7 @@ fn a_peer_that_answers_is_back() {
 }
 
 #[test]
-fn their_number_is_bounded() {
+fn outages_are_bounded() {
     let outages = Outages::new(1);
     for number in 0..MAX_OUTAGES + 10 {
         outages.mark_failed(at(0), hop(Transport::Udp, number), FOR, Cause::Silent, DetectedBy::Call);
@@ -59,7 +59,7 @@ fn their_number_is_bounded() {
 }
 
 #[test]
-fn each_change_is_news_once() {
+fn each_change_reports_once() {
     let outages = Outages::new(1);
     let dead = hop(Transport::Udp, 1);
     let mark = |second, cause| outages.mark_failed(at(second), dead, FOR, cause, DetectedBy::Call);
@@ -78,7 +78,7 @@ fn each_change_is_news_once() {
 }
 
 #[test]
-fn who_refused_and_says_nothing_then_is_news_once() {
+fn silence_after_a_refusal_is_reported_once() {
     let outages = Outages::new(1);
     let peer = hop(Transport::Udp, 1);
     let mark = |second, cause| outages.mark_failed(at(second), peer, FOR, cause, DetectedBy::Call);
@@ -98,7 +98,7 @@ fn who_refused_and_says_nothing_then_is_news_once() {
 }
 
 #[test]
-fn who_says_when_to_come_back_is_left_alone_until_then() {
+fn a_requested_back_off_is_respected() {
     let outages = Outages::new(1);
     let peer = hop(Transport::Udp, 1);
     let hold = |second| outages.set_back_off(at(second), peer, Duration::from_secs(120), DetectedBy::Call);
@@ -120,7 +120,7 @@ fn who_says_when_to_come_back_is_left_alone_until_then() {
 
 /// An overloaded peer refuses and drops at the same time.
 #[test]
-fn silence_neither_ends_nor_extends_what_a_peer_has_asked_for() {
+fn silence_neither_ends_nor_extends_a_requested_back_off() {
     let outages = Outages::new(1);
     let peer = hop(Transport::Udp, 1);
     let silent = |second| outages.mark_failed(at(second), peer, FOR, Cause::Silent, DetectedBy::Call);
@@ -145,7 +145,7 @@ fn silence_neither_ends_nor_extends_what_a_peer_has_asked_for() {
 }
 
 #[test]
-fn what_a_peer_has_asked_for_is_over_at_its_time_and_its_last_word_counts() {
+fn a_requested_back_off_ends_on_time_and_the_last_one_counts() {
     let outages = Outages::new(1);
     let peer = hop(Transport::Udp, 1);
     let hold = |second, time| outages.set_back_off(at(second), peer, Duration::from_secs(time), DetectedBy::Call);
@@ -174,7 +174,7 @@ fn what_a_peer_has_asked_for_is_over_at_its_time_and_its_last_word_counts() {
 }
 
 #[test]
-fn only_what_a_call_found_keeps_calls_away() {
+fn only_outages_found_by_calls_block_calls() {
     let outages = Outages::new(1);
     let peer = hop(Transport::Udp, 1);
     let mark = |second, finder| outages.mark_failed(at(second), peer, FOR, Cause::Silent, finder);
@@ -189,7 +189,7 @@ fn only_what_a_call_found_keeps_calls_away() {
 }
 
 #[test]
-fn sets_look_each_for_themselves_whichever_hop_they_share() {
+fn each_set_retries_on_its_own_despite_shared_hops() {
     let outages = Outages::new(1);
     let [one, two, three] = [1, 2, 3].map(|number| hop(Transport::Udp, number));
     for peer in [one, two, three] {
@@ -204,7 +204,7 @@ fn sets_look_each_for_themselves_whichever_hop_they_share() {
 }
 
 #[test]
-fn that_all_of_a_set_are_dead_is_told_once_until_one_has_failed_anew() {
+fn a_dead_set_is_reported_once_until_a_new_failure() {
     let outages = Outages::new(1);
     assert!(outages.should_report(&"pstn", at(10)) && !outages.should_report(&"pstn", at(10)));
     assert!(outages.should_report(&"other", at(10)));
@@ -212,7 +212,7 @@ fn that_all_of_a_set_are_dead_is_told_once_until_one_has_failed_anew() {
 }
 
 #[test]
-fn what_nobody_has_tried_for_long_is_forgotten() {
+fn long_untried_outages_are_forgotten() {
     let outages = Outages::new(1);
     let dead = hop(Transport::Udp, 1);
     let end = at(10) + FOR + REMEMBERED_FOR;
@@ -235,7 +235,7 @@ fn what_nobody_has_tried_for_long_is_forgotten() {
 /// The check runs for each response of each peer, without the lock. It must agree with a plain table however peers
 /// are added and removed.
 #[test]
-fn what_is_known_of_a_peer_is_found_however_many_come_and_go() {
+fn outages_match_a_plain_table_as_peers_come_and_go() {
     let outages = Outages::new(1);
     let mut known = std::collections::BTreeSet::new();
     let mut number: usize = 1;

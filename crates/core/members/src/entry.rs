@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_comes_back_whole_or_not_at_all() {
+    fn an_entry_decodes_whole_or_not_at_all() {
         let position = Position { incarnation: 7, number: 3 };
         let after = Position { incarnation: 6, number: 900 };
         let records = vec![b"one".as_slice().into(), b"".as_slice().into(), b"three".as_slice().into()];

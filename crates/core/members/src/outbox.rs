@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_confirmed_lately_and_is_forgotten_waits_again() {
+    fn recently_confirmed_but_lost_entries_are_queued_again() {
         let mut outbox = Outbox::new(Limits { records: 20, bytes: 1_000, entry_records: 8 });
         let mut ends = Vec::new();
         for second in [1, 8, 9] {

@@ -318,7 +318,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]
-    fn what_was_acknowledged_is_found_everywhere(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..60)) {
+    fn acknowledged_changes_reach_every_member(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..60)) {
         let mut world = World::new(seed);
         world.pass(3_000);
         steps.iter().for_each(|step| world.step(step));
@@ -332,7 +332,7 @@ proptest! {
 
     /// Without disks the state may be older, but all members agree.
     #[test]
-    fn members_agree_also_where_nothing_is_on_disk(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..60)) {
+    fn members_agree_even_without_disks(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..60)) {
         let mut world = World::new(seed);
         world.has_disks = false;
         world.pass(3_000);
@@ -380,7 +380,7 @@ fn taken_by(world: &World, number: usize) -> u64 {
 }
 
 #[test]
-fn change_is_forwarded_once_to_each_and_no_further() {
+fn changes_are_forwarded_once_to_each_peer() {
     let mut world = well();
     world.sent.clear();
     world.register(0, 1, true);
@@ -401,7 +401,7 @@ fn change_is_forwarded_once_to_each_and_no_further() {
 }
 
 #[test]
-fn nothing_that_was_sent_once_has_an_effect_again() {
+fn replayed_datagrams_have_no_effect() {
     let mut world = well();
     world.register(0, 1, true);
     world.register(1, 2, true);
@@ -421,7 +421,7 @@ fn nothing_that_was_sent_once_has_an_effect_again() {
 }
 
 #[test]
-fn process_that_began_anew_takes_nothing_that_was_for_the_one_before() {
+fn a_restarted_process_rejects_messages_for_the_old_one() {
     let mut world = well();
     world.register(0, 1, true);
     world.pass(1_000);
@@ -439,7 +439,7 @@ fn process_that_began_anew_takes_nothing_that_was_for_the_one_before() {
 }
 
 #[test]
-fn no_byte_of_a_message_can_be_another_one() {
+fn an_altered_message_is_rejected() {
     let mut world = well();
     world.register(0, 1, true);
     world.sent.clear();
@@ -458,7 +458,7 @@ fn no_byte_of_a_message_can_be_another_one() {
 }
 
 #[test]
-fn part_of_a_message_is_none() {
+fn truncation_is_rejected() {
     let mut world = well();
     world.register(0, 1, true);
     world.sent.clear();
@@ -480,7 +480,7 @@ fn is_harmless(message: &[u8], at: usize) -> bool {
 }
 
 #[test]
-fn dead_member_is_missed_within_two_seconds_whatever_is_sent_again_of_it() {
+fn a_dead_member_is_noticed_in_two_seconds_despite_replays() {
     let mut world = well();
     let alive =
         |world: &World| world.nodes[1].peers.alive(world.now).map(|(member, _)| member.get()).collect::<Vec<_>>();
@@ -500,7 +500,7 @@ fn dead_member_is_missed_within_two_seconds_whatever_is_sent_again_of_it() {
 }
 
 #[test]
-fn member_is_added_and_another_one_goes_while_all_run() {
+fn members_are_added_and_removed_at_run_time() {
     let mut world = well();
     let now = world.now;
     // The third is not their peer anymore: it must report this, and gets no changes.
@@ -528,7 +528,7 @@ fn member_is_added_and_another_one_goes_while_all_run() {
 }
 
 #[test]
-fn member_alone_serves_after_two_seconds() {
+fn lone_member_serves_after_two_seconds() {
     let mut world = World::new(1);
     world.nodes[1].is_dead = true;
     world.nodes[2].is_dead = true;
@@ -541,7 +541,7 @@ fn member_alone_serves_after_two_seconds() {
 }
 
 #[test]
-fn what_there_is_no_room_for_is_told_when_the_peer_is_back() {
+fn dropped_changes_are_resent_when_the_peer_is_back() {
     let mut world = well();
     world.nodes[2].is_dead = true;
     (0..20).for_each(|user| world.register(0, user, true));
@@ -555,7 +555,7 @@ fn what_there_is_no_room_for_is_told_when_the_peer_is_back() {
 }
 
 #[test]
-fn uses_of_nonces_come_in_their_order_and_once_or_not_at_all() {
+fn nonce_uses_arrive_in_order_and_at_most_once() {
     let mut world = World::new(11);
     world.pass(5_000);
     let message = |number: u32| format!("N{number}").into_bytes();

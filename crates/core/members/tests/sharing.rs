@@ -369,7 +369,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]
-    fn what_was_confirmed_is_found_everywhere(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..60)) {
+    fn confirmed_changes_reach_every_member(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..60)) {
         let mut world = World::new(seed);
         world.pass(1_000);
         for step in &steps {
@@ -381,7 +381,7 @@ proptest! {
 }
 
 #[test]
-fn what_the_engine_forgot_is_told_again() {
+fn changes_the_engine_lost_are_resent() {
     let mut world = World::new(5);
     world.pass(2_000);
     world.engine.replicate();
@@ -399,7 +399,7 @@ fn what_the_engine_forgot_is_told_again() {
 }
 
 #[test]
-fn what_the_engine_forgot_before_the_disk_had_it_is_told_again() {
+fn changes_lost_by_the_engine_before_disk_are_resent() {
     let mut world = World::new(7);
     world.pass(2_000);
     world.register(0, 1, true);
@@ -416,7 +416,7 @@ fn what_the_engine_forgot_before_the_disk_had_it_is_told_again() {
 }
 
 #[test]
-fn answer_of_an_engine_that_was_given_up_confirms_nothing() {
+fn a_reply_of_an_abandoned_engine_confirms_nothing() {
     let own = MemberId::new(1).expect("a number");
     let mut member = Member::new(own, 5, String::new(), Limits::default());
     let mut now = Timestamp::from_millis(1_000);
@@ -450,7 +450,7 @@ fn answer_of_an_engine_that_was_given_up_confirms_nothing() {
 }
 
 #[test]
-fn what_the_engine_forgot_of_a_dead_member_is_told_by_another() {
+fn another_member_resends_a_dead_members_lost_changes() {
     let mut world = World::new(11);
     world.pass(2_000);
     world.register(1, 1, true);
@@ -466,7 +466,7 @@ fn what_the_engine_forgot_of_a_dead_member_is_told_by_another() {
 }
 
 #[test]
-fn while_the_engine_is_frozen_all_is_found_and_nothing_is_confirmed() {
+fn with_a_frozen_engine_lookups_work_and_nothing_is_confirmed() {
     let mut world = World::new(9);
     world.pass(2_000);
     world.register(0, 1, true);

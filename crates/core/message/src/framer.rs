@@ -104,7 +104,7 @@ mod tests {
 
     //= rfc3261#18.3:content-length
     #[test]
-    fn a_length_that_cannot_be_trusted_breaks_the_stream() {
+    fn an_invalid_length_breaks_the_stream() {
         assert_eq!(stream("", ""), FrameResult::Malformed(Fault::Missing("Content-Length")));
         for bad in ["-1", "+1", "1 2", "x", "", "99999999999999999999999"] {
             assert_eq!(stream(&format!("l: {bad}\r\n"), ""), FrameResult::Malformed(Fault::ContentLength), "{bad}");

@@ -595,7 +595,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_head_is_refused() {
+    fn invalid_heads_are_rejected() {
         let cases: &[(&[u8], Fault)] = &[
             (b"", Fault::StartLine),
             (b"\r\n\r\n", Fault::StartLine),

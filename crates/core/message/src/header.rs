@@ -344,7 +344,7 @@ mod tests {
     proptest! {
         /// A name is recognized on a line exactly as it is alone.
         #[test]
-        fn a_name_on_its_line_is_the_name(known in 0..ALL.len(), name in "[a-zA-Z-]{0,8}", take_known in any::<bool>()) {
+        fn a_name_reads_alike_on_a_line(known in 0..ALL.len(), name in "[a-zA-Z-]{0,8}", take_known in any::<bool>()) {
             let name = if take_known { ALL[known].1 } else { &name };
             let line = format!("{name}: 0123456789abcdef");
             let read = HeaderName::at_start(line.as_bytes());

@@ -220,14 +220,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_short_way_says_what_the_long_way_says(text in "[a-z0-9._-]{0,8}(:[0-9]{0,7})?[ ;,:a-z]{0,2}") {
+        fn the_fast_path_agrees_with_the_parser(text in "[a-z0-9._-]{0,8}(:[0-9]{0,7})?[ ;,:a-z]{0,2}") {
             if let Some((short, rest)) = HostPort::read_fast(text.as_bytes()) {
                 prop_assert_eq!(HostPort::parse(&text.as_bytes()[..text.len() - rest.len()]), Some(short));
             }
         }
 
         #[test]
-        fn ipv4_is_what_the_standard_library_says(text in "[0-9]{0,4}(\\.{0,2}[0-9]{0,4}){0,5}|([012]?[0-9]{1,2}\\.){3}[0-9]{1,3}[a ]?") {
+        fn ipv4_parses_like_the_standard_library(text in "[0-9]{0,4}(\\.{0,2}[0-9]{0,4}){0,5}|([012]?[0-9]{1,2}\\.){3}[0-9]{1,3}[a ]?") {
             prop_assert_eq!(parse_v4(text.as_bytes()), text.parse().ok());
         }
     }

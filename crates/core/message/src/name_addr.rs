@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_address_is_refused() {
+    fn invalid_addresses_are_rejected() {
         for bad in [
             "",
             "\"open <sip:a@b>",

@@ -94,7 +94,7 @@ mod tests {
         "Via: SIP/2.0/UDP a;branch=z9hG4bKb\r\nFrom: <sip:a@x>;tag=1\r\nTo: <sip:b@x>\r\nCall-ID: c\r\n\r\n";
 
     #[test]
-    fn what_is_written_as_most_are_needs_no_more_than_a_glance() {
+    fn usual_messages_are_read_by_a_partial_peek() {
         let message = |first: &str| [first, "\r\n", FIELDS].concat();
         let read = |text: &str| {
             let glance = PartialPeek::read(text.as_bytes()).expect("usual");

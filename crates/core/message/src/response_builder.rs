@@ -303,7 +303,7 @@ mod tests {
     //= rfc3261#8.2.6.2:to-uri
     //= rfc3261#8.2.6.2:to-tag
     #[test]
-    fn what_must_be_copied_is_copied() {
+    fn required_headers_are_copied() {
         let head = Head::scan(REQUEST).expect("valid");
         let mut out = Vec::new();
         ResponseBuilder::begin(&mut out, &head, Status::OK, "OK", b"tt", Some(b"SIP/2.0/UDP a;rport=5"))
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_optional_is_left_out_where_it_does_not_fit() {
+    fn optional_headers_that_do_not_fit_are_omitted() {
         let head = Head::scan(REQUEST).expect("valid");
         let made = |limit: usize| {
             let mut out = Vec::new();
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn with_what_is_its_own_a_response_is_made_again() {
+    fn a_response_is_rebuilt_from_its_own_headers() {
         let head = Head::scan(REQUEST).expect("valid");
         for (reason, lines) in [("OK", &b"X: 1\r\nY: 2\r\n"[..]), ("Why Not", b"")] {
             let (mut first, mut again) = (Vec::new(), b"before".to_vec());
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_a_broken_to_has_one_tag() {
+    fn a_400_for_a_broken_to_has_one_tag() {
         for (to, expected) in [
             ("<sip:b@b", "To: <sip:b@b;tag=tt\r\n"),
             ("\"B <sip:b@b>;x", "To: \"B <sip:b@b>;x;tag=tt\r\n"),

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_changed_leaves_byte_for_byte() {
+    fn unchanged_parts_stay_byte_for_byte() {
         let text = b"OPTIONS sip:a@b SIP/2.0\r\nA: 1\r\nB: 2\r\nC: 3\r\n\r\nbody";
         let head = Head::scan(text).expect("valid");
         let mut out = Vec::new();

@@ -136,7 +136,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_byte_is_answered_for(bytes in any::<[u8; 16]>(), first in any::<u8>(), last in any::<u8>(), set in any::<u8>()) {
+        fn masks_match_scalar_code(bytes in any::<[u8; 16]>(), first in any::<u8>(), last in any::<u8>(), set in any::<u8>()) {
             let (lanes, last) = (ByteVector::of(bytes), last.max(first));
             let bits = |is: &dyn Fn(u8) -> bool| {
                 bytes.iter().enumerate().fold(0, |bits, (at, byte)| bits | u32::from(is(*byte)) << at)
@@ -149,7 +149,7 @@ mod tests {
         }
 
         #[test]
-        fn any_processor_says_the_same(a in any::<[u8; 16]>(), b in any::<[u8; 16]>()) {
+        fn simd_matches_portable_code(a in any::<[u8; 16]>(), b in any::<[u8; 16]>()) {
             let same = |one: lanes::Register, other| lanes::high_bits(lanes::equal(one, lanes::load(other))) == 0xffff;
             let (x, y) = (lanes::load(a), lanes::load(b));
             prop_assert!(same(lanes::equal(x, y), portable::equal(portable::load(a), b)));

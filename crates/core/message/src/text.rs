@@ -549,7 +549,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_tag_is_found_wherever_it_stands(before in "[;=<>a-zA-Z]{0,20}", tag in "[tT][aA][gG]", behind in "[;=<>a-zA-Z]{0,20}") {
+        fn a_tag_is_found_at_any_position(before in "[;=<>a-zA-Z]{0,20}", tag in "[tT][aA][gG]", behind in "[;=<>a-zA-Z]{0,20}") {
             let text = [before, tag, behind].concat();
             prop_assert!(contains_tag(text.as_bytes()));
             let without = text.to_ascii_lowercase().replace("tag", "");
@@ -557,14 +557,14 @@ mod tests {
         }
 
         #[test]
-        fn a_number_is_read_at_once_as_it_is_digit_by_digit(text in "[0-9]{0,11}[ -~\\x00\\xff]{0,9}", raw in any::<[u8; 8]>()) {
+        fn fast_number_parsing_matches_digit_by_digit(text in "[0-9]{0,11}[ -~\\x00\\xff]{0,9}", raw in any::<[u8; 8]>()) {
             prop_assert_eq!(split_number(text.as_bytes()), split_digits(text.as_bytes()));
             prop_assert_eq!(split_number(&raw), split_digits(&raw));
         }
     }
 
     #[test]
-    fn numbers_are_written_as_they_are_read() {
+    fn decimals_format_like_to_string() {
         for number in [0, 7, 10, 69, 70, 65_535, 1_000_000_000, u32::MAX] {
             assert_eq!(Decimal::new(number).as_bytes(), number.to_string().as_bytes());
         }
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_plain_is_of_its_classes() {
+    fn plain_bytes_match_their_classes() {
         what_is_plain_is_of_each::<PlainName>(&[TOKEN, USER, PARAM, NAME, HEADER, URI, WORD, VALUE, BRACKETED, QUOTED]);
         what_is_plain_is_of_each::<PlainWord>(&[WORD, VALUE]);
         what_is_plain_is_of_each::<PlainBracketed>(&[BRACKETED]);
@@ -607,12 +607,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn elements_end_where_they_do_byte_by_byte(text in "[a\"<>,\\\\ ]{0,24}") {
+        fn fast_element_end_matches_byte_by_byte(text in "[a\"<>,\\\\ ]{0,24}") {
             prop_assert_eq!(element_end(text.as_bytes()), quoting_element_end(text.as_bytes()));
         }
 
         #[test]
-        fn many_bytes_at_once_are_as_one_by_one(
+        fn vector_search_matches_byte_by_byte(
             text in proptest::collection::vec(prop_oneof![8 => b'a'..=b'z', 1 => any::<u8>(), 1 => 0u8..32], 0..80),
         ) {
             let line_end = text.iter().position(|byte| matches!(byte, b'\r' | b'\n'));

@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn capitals_are_found_wherever_they_stand() {
+    fn capitals_are_found_at_any_position() {
         for length in 0..20 {
             let lower = vec![b'@'; length];
             assert!(!has_capitals(&lower) && !has_capitals(&vec![b'['; length]) && !has_capitals(&vec![0xc1; length]));
@@ -602,7 +602,7 @@ mod tests {
 
     /// The examples of RFC 3261 §19.1.4.
     #[test]
-    fn comparison_as_the_rfc_has_it() {
+    fn comparison_follows_the_rfc() {
         for (a, b) in [
             ("sip:%61lice@atlanta.com;transport=TCP", "sip:alice@AtLanTa.CoM;Transport=tcp"),
             ("sip:carol@chicago.com", "sip:carol@chicago.com;newparam=5"),
@@ -646,7 +646,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_told_apart() {
+    fn headers_are_separated() {
         let Uri::Sip(parsed) = uri("sip:user@example.com:5070;lr;x=1?Route=%3Csip:example.com%3E") else { panic!() };
         assert_eq!(parsed.without_headers(), b"sip:user@example.com:5070;lr;x=1");
         assert!(parsed.params.contains("LR"));
@@ -654,7 +654,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_uri_is_refused() {
+    fn invalid_uris_are_rejected() {
         for bad in [
             "",
             "sip:",
@@ -685,7 +685,7 @@ mod tests {
     proptest! {
         /// The fast path accepts a subset of the grammar: the full parser returns the same.
         #[test]
-        fn the_short_way_says_what_the_long_way_says(
+        fn the_fast_path_agrees_with_the_parser(
             text in "([a-z0-9]{0,3}|[:@;?=.,&%/_-]|%4a|\\[::1\\]|:5060|lr|[ \t\"<>\r\né]){0,8}@?([a-z0-9_.-]{0,6})(:[0-9]{0,6})?(;[a-z%?=@]{0,4}){0,3}",
         ) {
             let rest = text.as_bytes();
@@ -697,7 +697,7 @@ mod tests {
     }
 
     #[test]
-    fn an_escape_that_is_none_stays() {
+    fn invalid_escapes_are_kept() {
         assert_eq!(unescape(b"a%3bb%253b%zz%4").collect::<Vec<_>>(), b"a;b%3b%zz%4");
     }
 }

@@ -261,7 +261,7 @@ mod tests {
     proptest! {
         /// The fast path accepts a subset of the grammar: the full parser returns the same.
         #[test]
-        fn the_short_way_says_what_the_long_way_says(
+        fn the_fast_path_agrees_with_the_parser(
             text in "SIP/2.0/(UDP|TCP|TLS|SCTP|udp) ?([a-z0-9.]{1,8}|192.0.2.1|\\[::1\\])(:[0-9]{0,5})?(;branch=[a-z0-9_,=]{0,6}|;oc;oc-algo=\"loss\"|;oc;oc-algo=\"loss\"a|;rport(=[0-9]{0,5})?|;received=[0-9.a]{0,6}|;[a-z]{0,3}|;[a-z]=[a-z]| |,|;rports){0,4}",
         ) {
             if let Some((short, [])) = Via::read_fast(text.as_bytes()) {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_there_besides_the_usual_is_noticed() {
+    fn other_parameters_are_noticed() {
         for plain in ["", ";branch=z9hG4bK1", ";rport;branch=z9hG4bK1", ";branch=b;rport=5060;received=192.0.2.1"] {
             assert!(!via(&format!("SIP/2.0/UDP a{plain}")).has_other_params, "{plain}");
         }
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_via_is_refused() {
+    fn invalid_vias_are_rejected() {
         for bad in [
             "",
             "SIP/2.0/UDP",

@@ -28,7 +28,7 @@ fn every_corpus_file_passes() {
 
 /// Runs each file through every other target too: input that is unusual for one parser is unusual for others.
 #[test]
-fn every_corpus_file_passes_elsewhere() {
+fn corpus_files_pass_all_targets() {
     let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fuzz/corpus");
     for folder in fs::read_dir(corpora).expect("the corpora are checked in") {
         for file in fs::read_dir(folder.expect("listed").path()).expect("a folder") {

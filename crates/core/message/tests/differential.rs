@@ -121,7 +121,7 @@ fn agrees(name: &str, bytes: &[u8], (oracle, read): Oracle) -> Result<bool, Stri
 }
 
 #[test]
-fn torture_messages_are_read_alike() {
+fn torture_messages_parse_alike() {
     let default = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../../shared/corpus"));
     let folder = std::env::var_os("STROWGER_CORPUS").map_or(default, PathBuf::from).join("rfc4475");
     let Ok(files) = fs::read_dir(&folder) else {
@@ -180,7 +180,7 @@ fn usual() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn usual_messages_are_read_alike() {
+fn usual_messages_parse_alike() {
     let mut runner = TestRunner::deterministic();
     for _ in 0..500 {
         let text = usual().new_tree(&mut runner).expect("generated").current();

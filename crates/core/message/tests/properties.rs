@@ -13,7 +13,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_valid_request_is_read_as_it_was_meant(wanted in support::request()) {
+    fn a_valid_request_parses_as_generated(wanted in support::request()) {
         let message = Message::parse(&wanted.bytes).map_err(|(fault, _)| TestCaseError::fail(format!("{fault}: {}", String::from_utf8_lossy(&wanted.bytes))))?;
         prop_assert_eq!(message.method().as_bytes(), wanted.method.as_bytes());
         prop_assert_eq!(message.request_uri(), wanted.uri.as_bytes());
@@ -33,7 +33,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_not_edited_is_the_same_bytes(request in support::request(), seeds in vec((any::<u16>(), 0usize..8, vec(any::<u8>(), 0..8)), 0..8)) {
+    fn unedited_parts_keep_their_bytes(request in support::request(), seeds in vec((any::<u16>(), 0usize..8, vec(any::<u8>(), 0..8)), 0..8)) {
         let original = &request.bytes;
         let mut edits: Vec<_> = seeds.into_iter().map(|(at, remove, text)| (usize::from(at) % original.len(), remove, text)).collect();
         edits.sort_by_key(|edit| edit.0);
@@ -58,18 +58,18 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_survived(data in vec(any::<u8>(), 0..300)) {
+    fn any_bytes_never_panic(data in vec(any::<u8>(), 0..300)) {
         bodies::ALL.iter().for_each(|(_, body)| body(&data));
     }
 
     /// Text that is almost SIP reaches deeper than random bytes.
     #[test]
-    fn any_sip_like_text_is_survived(data in "([;,:<>\"\\\\@=?&%/. \t\r\n\\[\\]]|sip:|SIP/2.0|tag|branch|INVITE|Via: |To: |l: |\r\n|[a-z0-9é]){0,60}") {
+    fn sip_like_text_never_panics(data in "([;,:<>\"\\\\@=?&%/. \t\r\n\\[\\]]|sip:|SIP/2.0|tag|branch|INVITE|Via: |To: |l: |\r\n|[a-z0-9é]){0,60}") {
         bodies::ALL.iter().for_each(|(_, body)| body(data.as_bytes()));
     }
 
     #[test]
-    fn a_damaged_request_is_survived(request in support::request(), hits in vec((any::<u16>(), any::<u8>(), any::<bool>()), 1..6)) {
+    fn damaged_requests_never_panic(request in support::request(), hits in vec((any::<u16>(), any::<u8>(), any::<bool>()), 1..6)) {
         let mut data = request.bytes;
         for (at, byte, insert) in hits {
             let at = usize::from(at) % data.len();
@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn a_stream_is_cut_alike_however_it_arrives(requests in vec(support::request(), 1..4), cuts in vec(1usize..200, 1..40)) {
+    fn framing_does_not_depend_on_chunking(requests in vec(support::request(), 1..4), cuts in vec(1usize..200, 1..40)) {
         let wanted: Vec<_> = requests.into_iter().filter_map(|request| framed(request.bytes, &request.body)).collect();
         let stream = wanted.join(&b"\r\n\r\n"[..]);
         let (mut got, mut buffer, mut sent) = (Vec::new(), Vec::new(), 0);
@@ -107,7 +107,7 @@ proptest! {
     }
 
     #[test]
-    fn addresses_are_read_as_the_standard_library_reads_them(ip in any::<[u8; 16]>()) {
+    fn ipv6_parses_like_the_standard_library(ip in any::<[u8; 16]>()) {
         let ip = std::net::Ipv6Addr::from(ip);
         let text = format!("[{ip}]");
         prop_assert_eq!(Host::parse(text.as_bytes()), Some(Host::Ip(ip.into())));

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_is_that_of_importance_and_names_are_found_again() {
+    fn classes_are_ordered_by_importance_and_names_round_trip() {
         assert!(Class::ALL.is_sorted());
         for (rank, class) in Class::ALL.into_iter().enumerate() {
             assert_eq!((class.rank(), Class::from_name(class.as_str())), (rank, Some(class)));

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_are_read_that_there_is_always_some_choice_and_never_much_to_drop() {
+    fn the_read_limit_keeps_shedding_between_15_and_60_percent() {
         let connections: Vec<_> = (0..200).map(|slot| ConnId::new(0, slot, 7)).collect();
         for times in [1.5, 3.0, 10.0, 40.0] {
             let mut limit = ConnectionLimit::new(9);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn where_reading_itself_takes_too_long_half_as_many_are_read_each_second() {
+    fn late_reading_halves_the_connections_read_each_second() {
         let connections: Vec<_> = (0..1_000).map(|slot| ConnId::new(0, slot, 7)).collect();
         let mut limit = ConnectionLimit::new(9);
         (0..30).for_each(|_| limit.handle_window(0.0, 2 * LATE_WAIT, connections.len()));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn few_connections_are_all_read_and_so_are_all_when_the_overload_has_ended() {
+    fn all_connections_are_read_if_few_or_when_overload_has_ended() {
         let connections: Vec<_> = (0..31).map(|slot| ConnId::new(0, slot, 7)).collect();
         let mut limit = ConnectionLimit::new(9);
         (0..100).for_each(|_| limit.handle_window(0.9, Duration::ZERO, connections.len()));

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn feedback_round_trips() {
         let feedback =
             Feedback { algorithm: Algorithm::Rate, value: 150, validity_ms: 1_000, seq: Some(12_345_678_901) };
         assert_eq!(feedback.to_string(), ";oc=150;oc-algo=\"rate\";oc-validity=1000;oc-seq=123456.78901");
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offer_that_comes_back_untouched_is_no_feedback() {
+    fn an_echoed_offer_is_no_feedback() {
         assert_eq!(read(";branch=z9;oc;oc-algo=\"loss,rate\""), None);
         assert_eq!(read(";oc-validity=500;oc-seq=1.1"), None, "a validity without a value");
         assert!(read(";oc-validity=0;oc-seq=1.1").is_some_and(|feedback| feedback.is_end()));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_nothing() {
+    fn invalid_feedback_is_ignored() {
         for bad in [
             "oc=101",
             "oc=",
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_list_the_first_that_is_known_is_chosen() {
+    fn the_first_known_algorithm_is_chosen() {
         for (list, chosen) in [
             (&b"\"loss,rate\""[..], Some(Algorithm::Loss)),
             (b"\"A, RATE,loss\"", Some(Algorithm::Rate)),

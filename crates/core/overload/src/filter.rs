@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_belongs_to_a_call_or_to_an_emergency_is_read() {
+    fn in_dialog_and_emergency_requests_are_always_read() {
         let message =
             |line: &str, to: &str| format!("{line} SIP/2.0\r\nFrom: <sip:a@b>;tag=1\r\n{to}\r\n\r\n").into_bytes();
         let dropped = |line, to| may_be_dropped_unread(&message(line, to));
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_filter_passes_all_and_a_closed_one_what_stands_before_its_position() {
+    fn an_open_filter_passes_all_and_a_closed_one_lower_positions() {
         let mut filter = Filter::OPEN;
         assert!(filter.is_open() && filter.passes(FilteredKind::Register, u16::MAX));
         filter.set(FilteredKind::Register, 100);

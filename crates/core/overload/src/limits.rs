@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shard_holds_fits_its_memory() {
+    fn a_shards_limits_fit_its_memory() {
         assert_eq!(Limits::within(usize::MAX), Limits::MAX);
         for mib in [0, 1, 8, 64, 300, 499] {
             let limits = Limits::within(mib << 20);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_kept_as_long_as_it_is_valid() {
+    fn a_loss_share_applies_while_it_is_valid() {
         let neighbours = Neighbours::new(1);
         assert_eq!(sent(&neighbours, AT, 1), 10_000);
         neighbours.handle_feedback(AT, peer(1), &feedback(Algorithm::Loss, 40, 500, 7));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_number_changes_nothing() {
+    fn older_feedback_is_ignored() {
         let neighbours = Neighbours::new(1);
         let tell = |value, validity, seq| {
             neighbours.handle_feedback(AT, peer(1), &feedback(Algorithm::Loss, value, validity, seq));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_kept_within_a_twentieth() {
+    fn rates_hold_within_five_percent() {
         for offered in [100, 149, 151, 300, 5_000] {
             let neighbours = Neighbours::new(1);
             neighbours.handle_feedback(AT, peer(1), &feedback(Algorithm::Rate, 150, 60_000, 1));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_never_refused_counts() {
+    fn priority_requests_count_too() {
         let neighbours = Neighbours::new(1);
         neighbours.handle_feedback(AT, peer(1), &feedback(Algorithm::Rate, 100, 60_000, 1));
         assert_eq!(sent_at_rate(&neighbours, 200, true), 4_000);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_bounded_and_what_is_over_makes_room() {
+    fn table_is_bounded_and_expired_entries_make_room() {
         let neighbours = Neighbours::new(1);
         let loss = feedback(Algorithm::Loss, 10, 500, 1);
         for number in 0..1_030 {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn no_validity_is_longer_than_the_longest() {
+    fn validity_is_capped() {
         let neighbours = Neighbours::new(1);
         neighbours.handle_feedback(AT, peer(1), &feedback(Algorithm::Loss, 100, u64::MAX, 1));
         assert_eq!(sent(&neighbours, AT + Duration::from_secs(299), 1), 0);

@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn another_salt_gives_another_order_and_the_same_bytes_the_same_position() {
+    fn positions_depend_on_the_salt_and_the_bytes_alone() {
         let positions = |salt| (0..100).map(|number| position(&invite(number), salt)).collect::<Vec<_>>();
         assert_eq!(positions(1), positions(1));
         assert_ne!(positions(1), positions(2));

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_proven_itself_is_known_and_few_others_pass_for_it() {
+    fn proven_sources_are_known_with_few_false_positives() {
         let proven = ProvenSources::new(5);
         (0..20_000).for_each(|number| proven.insert(Timestamp::ZERO, source(number)));
         assert!((0..20_000).all(|number| proven.contains(source(number))));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn who_proves_nothing_more_is_forgotten_in_time() {
+    fn unrenewed_sources_are_forgotten_in_time() {
         let proven = ProvenSources::new(5);
         proven.insert(Timestamp::ZERO, source(1));
         let later = |times: u32| Timestamp::ZERO + GENERATION * times;
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscriber_with_a_prefix_is_one_source() {
+    fn an_ipv6_prefix_is_one_source() {
         let hash = |ip: &str| source_hash(1, ip.parse().expect("an address"));
         assert_eq!(hash("2001:db8:1:2::1"), hash("2001:db8:1:2:3:4:5:6"));
         assert_ne!(hash("2001:db8:1:2::1"), hash("2001:db8:1:3::1"));

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_that_waits_too_long_is_cut_to_what_is_served_in_time() {
+    fn a_slow_queue_is_cut_to_what_is_served_in_time() {
         let mut bound = QueueBound::new(4 << 20);
         // The worker serves 2,000 messages a second of 2,048 bytes each: 4 MiB take a second.
         let wait = |bytes: usize| Duration::from_nanos(bytes as u64 * 1_000_000_000 / (4 << 20));
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_stood_still_leaves_room_for_some_messages() {
+    fn a_long_pause_still_leaves_the_minimum_queue() {
         let mut bound = QueueBound::new(4 << 20);
         assert_eq!(bound.handle_window(Duration::from_secs(3_600), MAX_QUEUE_WAIT), Some(MIN_BYTES));
         let mut small = QueueBound::new(4_096);

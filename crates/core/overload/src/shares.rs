@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_more_than_its_share_is_cut_and_nobody_else() {
+    fn only_a_source_above_its_share_is_limited() {
         let found = within(&[(1, 50), (2, 500)], 100.0);
         assert!(found[0] > 0.99 && (0.08..0.12).contains(&found[1]), "{found:?}");
         let mut many: Vec<_> = (1..=50).map(|number| (number, 1)).collect();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_alone_may_have_all() {
+    fn a_lone_source_may_use_all() {
         assert_eq!(within(&[(1, 90)], 100.0), [1.0]);
         let found = within(&[(1, 400)], 100.0);
         assert!((0.23..0.27).contains(&found[0]), "{found:?}");

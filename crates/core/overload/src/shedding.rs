@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_count_by_what_they_are_asked() {
+    fn workers_are_weighted_by_offered_load() {
         let shedding = Shedding::default();
         assert_eq!(shedding.current(), ShedLevel::default());
         shedding.report(0, 400, 600);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_before_anything_is_shed_and_the_end_is_told_as_long_as_anybody_may_hold_back() {
+    fn feedback_starts_with_shedding_and_ends_once_no_peer_holds_back() {
         let shedding = Shedding::default();
         let tell = |at: Timestamp| {
             shedding.feedback_for(at, client(1), Some(b"\"loss,rate\"")).map(|feedback| feedback.to_string())
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn who_prefers_a_rate_gets_a_part_of_it() {
+    fn rate_clients_get_a_share_of_the_rate() {
         let shedding = Shedding::default();
         shedding.report(0, 500, 300);
         let rate = |number, at| {

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bursts_pass_and_in_the_long_run_a_twentieth_more_than_expected() {
+    fn bursts_pass_and_the_long_run_rate_is_five_percent_above() {
         let mut allowance = TokenBucket::UNLIMITED;
         allowance.refill(10.0);
         let mut takes = |count: u32| (0..count).filter(|_| allowance.try_take()).count();

@@ -27,7 +27,7 @@ fn steady(mut model: Model, times: f64) -> (f64, f64) {
 }
 
 #[test]
-fn at_many_times_the_capacity_nearly_all_of_it_is_used_and_who_is_served_is_served_at_once() {
+fn overload_keeps_nearly_full_goodput_and_low_latency() {
     for (times, least) in [(1.2, 0.98), (2.0, 0.98), (5.0, 0.95), (10.0, 0.90)] {
         let (goodput, p99) = steady(model(Clients::Retransmit), times);
         assert!(goodput >= least && p99 < 0.5, "{times}: {goodput}, {p99} s");
@@ -40,7 +40,7 @@ fn at_many_times_the_capacity_nearly_all_of_it_is_used_and_who_is_served_is_serv
 }
 
 #[test]
-fn a_share_of_an_unsteady_processor_is_used_too() {
+fn an_unsteady_cpu_share_is_well_used() {
     for times in [1.2, 2.0, 5.0, 10.0] {
         let mut caged = model(Clients::Retransmit);
         (caged.cpu, caged.noise) = (Cpu { share: 0.04, period: 0.025 }, 0.6);
@@ -50,7 +50,7 @@ fn a_share_of_an_unsteady_processor_is_used_too() {
 }
 
 #[test]
-fn where_the_kernel_remembers_what_it_dropped_nobody_is_served_late_however_unsteady_the_processor() {
+fn with_kernel_drop_memory_latency_is_low_even_on_an_unsteady_cpu() {
     for (share, noise) in [(1.0, 0.0), (0.05, 0.0), (0.05, 0.6)] {
         for times in [1.2, 2.0, 5.0, 10.0] {
             let mut model = model(Clients::Retransmit).with_memory();
@@ -62,7 +62,7 @@ fn where_the_kernel_remembers_what_it_dropped_nobody_is_served_late_however_unst
 }
 
 #[test]
-fn where_the_kernel_remembers_what_it_dropped_the_end_of_the_load_is_the_end_of_the_overload() {
+fn with_kernel_drop_memory_overload_ends_with_the_load() {
     let mut model = model(Clients::Retransmit).with_memory();
     model.offer(0, 0.5 * CAPACITY, 0.0, 20.0);
     model.offer(0, 10.0 * CAPACITY, 20.0, 80.0);
@@ -86,7 +86,7 @@ fn bursts(model: &mut Model, seconds: f64) {
 }
 
 #[test]
-fn below_the_capacity_nothing_is_refused_whatever_the_bursts() {
+fn bursts_below_the_capacity_are_never_refused() {
     let mut refused = 0;
     let mut served = 0;
     // In parts, to save memory.
@@ -109,7 +109,7 @@ fn below_the_capacity_nothing_is_refused_whatever_the_bursts() {
 }
 
 #[test]
-fn a_step_is_followed_within_two_seconds_and_without_swinging() {
+fn a_load_step_settles_in_two_seconds_without_oscillation() {
     let mut model = model(Clients::Wait);
     model.offer(0, 0.5 * CAPACITY, 0.0, 20.0);
     model.offer(0, 3.0 * CAPACITY, 20.0, 60.0);
@@ -129,7 +129,7 @@ fn a_step_is_followed_within_two_seconds_and_without_swinging() {
 }
 
 #[test]
-fn a_ramp_to_five_times_the_capacity_costs_nothing() {
+fn a_ramp_to_five_times_capacity_keeps_goodput() {
     let mut model = model(Clients::Retransmit);
     for second in 0..100_u32 {
         let load = 0.5 + 4.5 * f64::from(second) / 100.0;
@@ -163,7 +163,7 @@ fn flooded(model: &mut Model, load: f64, times: f64) -> f64 {
 }
 
 #[test]
-fn the_more_important_is_served_first() {
+fn important_classes_are_served_first() {
     let sources = vec![
         source([192, 0, 2, 1], Class::Emergency, FilteredKind::TrunkCall),
         source([192, 0, 2, 2], Class::Refresh, FilteredKind::Register),
@@ -181,7 +181,7 @@ fn the_more_important_is_served_first() {
 }
 
 #[test]
-fn a_source_that_floods_takes_nothing_from_the_others() {
+fn a_flooding_source_does_not_harm_the_others() {
     let flood = source([198, 51, 100, 1], Class::Call, FilteredKind::ProvenCall);
     let innocent = beside(0.4, flood, 2.0);
     assert!(innocent > 0.95, "{innocent}");
@@ -193,7 +193,7 @@ fn a_source_that_floods_takes_nothing_from_the_others() {
 }
 
 #[test]
-fn strangers_take_nothing_from_who_is_known() {
+fn strangers_do_not_harm_known_sources() {
     // A flood from as many addresses as requests takes no more than one from a single address.
     let strangers = Source { is_proven: false, ..source([198, 51, 100, 1], Class::Other, FilteredKind::Call) };
     for load in [0.5, 0.05] {
@@ -203,7 +203,7 @@ fn strangers_take_nothing_from_who_is_known() {
 }
 
 #[test]
-fn a_kernel_that_knows_who_is_known_drops_strangers_and_nonsense_alone() {
+fn a_kernel_that_knows_proven_sources_drops_only_strangers_and_junk() {
     let callers = source([192, 0, 2, 1], Class::Call, FilteredKind::ProvenCall);
     let others = Source { clients: Clients::Once, is_proven: false, ..callers };
     let strangers = Source { class: Class::Other, kind: FilteredKind::Call, ..others };
@@ -219,7 +219,7 @@ fn a_kernel_that_knows_who_is_known_drops_strangers_and_nonsense_alone() {
 }
 
 #[test]
-fn strangers_who_call_an_emergency_service_take_a_part_of_the_capacity_and_no_more() {
+fn emergency_calls_of_strangers_take_a_bounded_part_of_capacity() {
     let strangers = Source { is_proven: false, ..source([198, 51, 100, 1], Class::Emergency, FilteredKind::Call) };
     let innocent = beside(0.5, strangers, 4.0);
     assert!(innocent > 0.95, "{innocent}");
@@ -233,7 +233,7 @@ fn strangers_who_call_an_emergency_service_take_a_part_of_the_capacity_and_no_mo
 }
 
 #[test]
-fn a_short_wait_in_one_queue_says_nothing_of_another() {
+fn a_short_queue_does_not_hide_a_long_one() {
     let mut controller = Controller::new(7, true);
     let offer = OfferedRequest {
         class: Class::Call,

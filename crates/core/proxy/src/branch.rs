@@ -196,7 +196,7 @@ mod tests {
     //= rfc5393#4.2.1:unique
     //= rfc3261#16.11:hash-of-branch
     #[test]
-    fn without_state_a_branch_is_made_of_the_received_one_or_of_what_stood_for_it() {
+    fn without_state_a_branch_derives_from_the_received_one() {
         let key = TagKey::new([5; 16]);
         let owner = |branch: &str, from: &str, call_id: &str, cseq: &str, uri: &str| {
             let text = format!(
@@ -222,7 +222,7 @@ mod tests {
 
     //= rfc3261#16.6:branch-in-two-parts
     #[test]
-    fn a_branch_comes_home_and_a_forged_one_does_not() {
+    fn branches_round_trip_and_forged_ones_fail() {
         let ring = KeyRing::new(TagKey::new([5; 16]));
         for owner in [
             BranchOwner::Client(ClientId::from_parts(7, 9)),

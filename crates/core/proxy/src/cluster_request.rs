@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_route_of_a_member_says_what_is_asked() {
+    fn a_members_route_carries_its_request() {
         let ring = ring(5);
         for ask in
             [ClusterRequestKind::ServeAsOwner, ClusterRequestKind::ServeLocally, ClusterRequestKind::RemoveBindings]
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_can_write_one() {
+    fn forged_routes_are_refused() {
         let route = route(&ring(5), b"example.com", &INVITE, ClusterRequestKind::ServeLocally, [7]);
         asked(&ring(6), &INVITE, &route, |asked| assert_eq!(asked, None, "another key"));
         for other in [

@@ -208,7 +208,7 @@ mod tests {
     //= rfc3261#16.7:lowest-class
     //= rfc3261#16.7:helpful-4xx
     #[test]
-    fn the_best_response_as_the_rfc_orders_them() {
+    fn the_best_response_follows_the_rfc() {
         let order = [603, 302, 401, 486, 480, 408, 500, 503];
         let statuses: Vec<_> = order.into_iter().filter_map(Status::new).collect();
         for (at, better) in statuses.iter().enumerate() {

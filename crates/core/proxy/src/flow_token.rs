@@ -143,7 +143,7 @@ mod tests {
 
     //= rfc5626#5.1:token-unique
     #[test]
-    fn a_flow_comes_back_and_a_forged_one_does_not() {
+    fn flow_tokens_round_trip_and_forged_ones_fail() {
         let ring = KeyRing::new(TagKey::new([5; 16]));
         for flow in flows() {
             assert_eq!(decode(&encode(&flow)), Some(flow));

@@ -593,7 +593,7 @@ mod tests {
 
     //= rfc5393#5.3.3:whole
     #[test]
-    fn breadth_is_shared_out_whole() {
+    fn breadth_is_fully_divided() {
         assert_eq!((0..3).map(|n| share(60, 3, n)).collect::<Vec<_>>(), [20, 20, 20]);
         assert_eq!((0..3).map(|n| share(5, 3, n)).collect::<Vec<_>>(), [2, 2, 1]);
         assert_eq!(share(1, 1, 0), 1);

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn feedback_takes_the_place_of_the_offer() {
+    fn feedback_replaces_the_offer() {
         let told = Feedback::read([(&b"oc"[..], Some(&b"7"[..])), (b"oc-seq", Some(b"3.5"))].into_iter());
         let with = |via: &str, feedback| {
             String::from_utf8(with_feedback(via.as_bytes(), feedback).expect("valid").to_vec()).expect("ASCII")

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_before() {
+    fn request_priority() {
         let is_kept = |line, to, extra| {
             let text = request(line, to, extra);
             has_priority(&Message::parse(text.as_bytes()).expect("valid"))

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_ended_takes_no_room_for_long() {
+    fn ended_clients_are_soon_removed() {
         let mut shared = SharedBranches::new(1);
         let client = |number: u32| ClientId::from_parts(number, 0);
         for number in 0..100_000_u32 {

@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flow_comes_back() {
+    fn flows_round_trip() {
         let scoped: SocketAddr = SocketAddrV6::new("fe80::1".parse().expect("valid"), 9, 0, 7).into();
         let peers = ["192.0.2.1:5060", "[2001:db8::1]:5061", "[::ffff:192.0.2.1]:5060", "[fe80:0:1::1]:1", "[::]:0"];
         let peers = peers.map(|peer| peer.parse().expect("an address"));

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_whole_or_not_at_all() {
+    fn invalid_instances_are_rejected() {
         assert_eq!(read_instance(b"\"<urn:uuid:1-2>\""), Some(&b"urn:uuid:1-2"[..]));
         for bad in
             [&b"urn:uuid:1"[..], b"<urn:uuid:1>", b"\"urn:uuid:1\"", b"\"<>\"", b"\"<a\\\"b>\"", b"\"<a b>\"", b"\""]
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uuid_compares_in_any_case_and_another_name_from_its_namespace_on_does_not() {
+    fn uuid_instances_ignore_case_and_others_only_in_the_namespace() {
         assert!(same_instance(b"urn:uuid:AB-1", b"URN:UUID:ab-1"));
         assert!(same_instance(b"urn:imei:x", b"URN:Imei:x"));
         assert!(!same_instance(b"urn:imei:x", b"urn:imei:X"));

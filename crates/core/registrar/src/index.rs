@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn no_change_moves_more_than_a_few_hundred_and_memory_follows() {
+    fn a_change_moves_few_entries_and_memory_shrinks() {
         const MANY: u32 = 60_000;
         /// Three parts with twice the usual entries, and a margin for chance.
         const MOST: usize = 3 * 2 * FULL + FULL;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_finds_all_that_have_it_and_no_other() {
+    fn a_hash_finds_exactly_its_entries() {
         let mut index = Index::new();
         for number in 0..5_000 {
             index.insert(hash(number / 2), number);

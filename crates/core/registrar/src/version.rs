@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_gives_later_versions_only_whatever_the_time_does() {
+    fn the_version_clock_only_moves_forward() {
         let clock = VersionClock::default();
         let mut last = Version::NONE;
         for store_ms in [1_000, 1_000, 5, 1_001, 1_001] {
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_times_the_member_decides() {
+    fn equal_times_order_by_member() {
         let (one, two) = (VersionClock::default().next(5, member(1)), VersionClock::default().next(5, member(2)));
         assert!(one < two && Version::NONE < one && Version::NONE.member().is_none());
         let after = one.right_after(two);

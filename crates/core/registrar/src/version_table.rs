@@ -194,7 +194,7 @@ mod tests {
     use crate::version::{MemberId, VersionClock};
 
     #[test]
-    fn of_one_version_all_keep_what_binds() {
+    fn the_binding_wins_at_equal_versions() {
         let binding = change(1, 5, 1_000, 3);
         let removal = Change { is_binding: false, ..binding };
         assert_eq!(binding.resolve(removal), Resolution::Replace(binding.version));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_goes_when_its_time_is_over() {
+    fn an_expired_tombstone_is_removed() {
         let mut versions = VersionTable::default();
         versions.set(1, change(1, 1, 5, 1).version);
         let mark = |until_s: u64| Tombstone {

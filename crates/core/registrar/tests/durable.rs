@@ -74,7 +74,7 @@ fn after_restart(target: &ContactTarget) -> Option<ContactTarget> {
 
 proptest! {
     #[test]
-    fn a_restart_brings_back_what_was_kept(seed in any::<u64>(), stripes in 1u16..5, steps in prop::collection::vec(step(), 1..60)) {
+    fn a_restart_restores_stored_bindings(seed in any::<u64>(), stripes in 1u16..5, steps in prop::collection::vec(step(), 1..60)) {
         let policy = Policy { max_contacts: 4, ..Policy::default() };
         let locations = Locations::new(3, seed).with_listeners(listeners());
         locations.set_store_origin(BEGAN);
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_no_record_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn garbage_records_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         if let Ok(record) = Record::parse(&bytes) {
             Locations::new(1, 1).restore(Timestamp::ZERO, &Policy::default(), &record);
         }
@@ -150,7 +150,7 @@ fn three() -> (Table, Vec<u8>) {
 }
 
 #[test]
-fn a_record_is_whole_or_none() {
+fn cut_records_are_rejected() {
     let (_, record) = three();
     assert!(Record::parse(&record).is_ok());
     for length in 0..record.len() {
@@ -169,7 +169,7 @@ fn a_record_is_whole_or_none() {
 }
 
 #[test]
-fn what_changes_nothing_but_times_is_short() {
+fn a_plain_refresh_has_a_short_record() {
     let (table, record) = three();
     table.locations.put(at_s(1), &Record::parse(&record).expect("a record"), None);
     let refresh = |cseq: u32, call_id: &str, contact: &str| {
@@ -189,7 +189,7 @@ fn what_changes_nothing_but_times_is_short() {
 }
 
 #[test]
-fn what_is_to_go_is_written_also_where_it_is_gone() {
+fn removals_of_expired_bindings_are_still_written() {
     let (table, record) = three();
     table.locations.put(at_s(1), &Record::parse(&record).expect("a record"), None);
     let mut store = Store::default();
@@ -219,7 +219,7 @@ fn what_is_to_go_is_written_also_where_it_is_gone() {
 }
 
 #[test]
-fn a_record_has_bounds() {
+fn records_are_bounded() {
     let long = |length: usize| format!("Contact: <sip:a@192.0.2.1;x={}>", "y".repeat(length));
     let read = |length| read(&register("x", 1, &long(length)), |update| update.map(|_| ()));
     assert!(read(1900).is_ok());
@@ -227,7 +227,7 @@ fn a_record_has_bounds() {
 }
 
 #[test]
-fn what_went_while_the_store_was_busy_stays_away() {
+fn bindings_gone_during_a_store_write_stay_gone() {
     let table = Table::new();
     let (old, new) = (ConnId::new(0, 1, 0), ConnId::new(0, 2, 0));
     let flow = |cseq: u32, connection: ConnId, id: u32| {
@@ -250,7 +250,7 @@ fn what_went_while_the_store_was_busy_stays_away() {
 }
 
 #[test]
-fn a_temporary_gruu_outlives_the_process_and_an_ended_one_does_not_come_back() {
+fn a_temporary_gruu_survives_a_restart_and_an_ended_one_does_not() {
     let (table, record) = three();
     let key = |locations: &Locations, now: Timestamp| {
         let keys = std::cell::RefCell::new(Vec::new());
@@ -282,7 +282,7 @@ fn a_temporary_gruu_outlives_the_process_and_an_ended_one_does_not_come_back() {
 }
 
 #[test]
-fn a_listener_that_moved_is_found_by_its_kind() {
+fn a_moved_listener_is_found_by_transport() {
     let (table, _) = three();
     let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
     let locations = Locations::new(1, 7).with_listeners([(Transport::Udp, address("192.0.2.100:5060"))]);
@@ -306,7 +306,7 @@ fn a_listener_that_moved_is_found_by_its_kind() {
 }
 
 #[test]
-fn who_asks_for_nothing_leaves_no_record() {
+fn an_empty_update_stages_no_record() {
     let locations = Locations::new(1, 7).with_listeners(listeners());
     let from = source("192.0.2.1:5060");
     let known = register("1", 1, "Contact: <sip:a@192.0.2.1>");

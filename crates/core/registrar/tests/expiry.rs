@@ -36,7 +36,7 @@ fn register(locations: &Locations, number: u32) -> bool {
 }
 
 #[test]
-fn a_million_end_within_a_minute_in_small_steps() {
+fn a_million_bindings_expire_in_small_steps() {
     let before = live();
     let locations = Locations::new(STRIPES, 1);
     let mut growth = 0;

@@ -27,7 +27,7 @@ fn table(slot: u32) -> Table {
 //= rfc5626#6:flow-updated
 //= rfc5626#6:time-updated
 #[test]
-fn a_flow_has_one_binding_whatever_its_uri_says() {
+fn a_flow_has_one_binding_whatever_its_uri() {
     let mut table = table(1);
     table.register(at_s(0), "a", 1, &flow_of(DESK, "sip:a@10.0.0.1:1000;transport=tcp", 1)).expect("a flow");
     table.register(at_s(1), "b", 1, &flow_of(DESK, "sip:a@10.0.0.1:1001;transport=tcp", 2)).expect("another");
@@ -61,7 +61,7 @@ fn a_flow_has_one_binding_whatever_its_uri_says() {
 }
 
 #[test]
-fn flows_are_in_order_within_their_call_id() {
+fn flows_are_ordered_within_their_call_id() {
     let table = table(1);
     table.register(at_s(0), "a", 5, &flow_of(DESK, "sip:a@10.0.0.1", 1)).expect("a flow");
     assert_eq!(table.register(at_s(0), "a", 5, &flow_of(DESK, "sip:b@10.0.0.1", 1)), Err(Refusal::OutOfOrder));
@@ -70,7 +70,7 @@ fn flows_are_in_order_within_their_call_id() {
 
 //= rfc5626#6:both-kinds
 #[test]
-fn beside_flows_others_register_as_ever() {
+fn other_contacts_coexist_with_flows() {
     let table = table(1);
     table.register(at_s(0), "a", 1, &flow_of(DESK, "sip:a@10.0.0.1", 1)).expect("a flow");
     table.register(at_s(0), "b", 1, "Contact: <sip:a@10.0.0.1>").expect("the same URI");
@@ -85,7 +85,7 @@ fn beside_flows_others_register_as_ever() {
 //= rfc5626#6:one-flow
 //= rfc5626#10:reg-id
 #[test]
-fn a_reg_id_counts_only_where_it_means_something() {
+fn a_reg_id_needs_an_instance_and_a_valid_value() {
     let table = table(1);
     table.register(at_s(0), "a", 1, "Contact: <sip:a@10.0.0.1>;reg-id=1|Supported: outbound").expect("no instance");
     assert_eq!(table.echo(at_s(0)), ["<sip:a@10.0.0.1>;expires=3600"]);
@@ -108,7 +108,7 @@ fn a_reg_id_counts_only_where_it_means_something() {
 //= rfc5626#6:no-outbound
 //= rfc5626#6:reg-id-ignored
 #[test]
-fn behind_a_proxy_flows_need_its_help() {
+fn proxied_flows_need_an_ob_path() {
     let outbound = "Path: <sip:edge.example.net;lr>, <sip:token@198.51.100.9;lr;ob>";
     let contact = flow_of(DESK, "sip:a@10.0.0.1", 1);
     let apply = |headers: &str| {
@@ -137,7 +137,7 @@ fn behind_a_proxy_flows_need_its_help() {
 
 //= rfc5626#6:stored
 #[test]
-fn paths_are_kept_in_order_and_leave_the_reference_alone() {
+fn paths_keep_order_and_ignore_the_proxys_connection() {
     let mut table = table(1);
     table
         .register(at_s(0), "a", 1, "Contact: <sip:a@10.0.0.1>|Path: <sip:p1;lr>;x=1|Path: <sip:p2;lr>,<sip:p3;lr>")
@@ -182,7 +182,7 @@ fn reached(nat: Nat, peer: &str, via_matches: bool, contact: &str) -> ContactTar
 }
 
 #[test]
-fn over_a_stream_a_binding_goes_with_its_connection_or_outlives_it() {
+fn a_stream_binding_ends_with_its_connection_or_reopens_one() {
     let peer = "192.0.2.7:40000";
     let flow = over(conn(1), peer).flow;
     let again = |to: &str| Flow { reopen: true, peer: to.parse().expect("an address"), ..flow };
@@ -208,7 +208,7 @@ fn over_a_stream_a_binding_goes_with_its_connection_or_outlives_it() {
 }
 
 #[test]
-fn behind_a_proxy_without_path_its_connection_takes_nobody_along() {
+fn closing_a_proxys_connection_removes_no_bindings() {
     let table = table(1);
     read(&register_through("a", 1, "Contact: <sip:a@10.0.0.1:5070>"), |update| {
         table.locations.apply(at_s(0), AOR, &table.policy, &table.source, &update.expect("valid")).expect("taken");
@@ -221,7 +221,7 @@ fn behind_a_proxy_without_path_its_connection_takes_nobody_along() {
 //= rfc5626#7:invalidated
 //= rfc5626#7:closed
 #[test]
-fn a_connection_takes_exactly_its_own() {
+fn disconnect_drops_only_own_bindings() {
     let locations = strowger_registrar::Locations::new(1, 7);
     let table = Table::new();
     for user in 0..600u32 {
@@ -249,7 +249,7 @@ fn a_connection_takes_exactly_its_own() {
 }
 
 #[test]
-fn who_keeps_a_connection_open_itself_is_left_alone() {
+fn outbound_flows_get_no_keep_alives() {
     let mut table = table(1);
     let turns = |table: &Table, from: u64| {
         (from..from + 100).filter(|s| table.locations.poll_keep_alive(at_s(*s), table.shard()).is_some()).count()
@@ -289,7 +289,7 @@ fn by_public(table: &Table, now: u64, gr: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_device_is_given_names_and_found_by_them() {
+fn a_device_gets_gruus_and_is_found_by_them() {
     let table = table(1);
     let headers = format!(
         "Contact: <sip:a@10.0.0.1>;{DESK}, <sip:b@10.0.0.2>;+sip.instance=\"<urn:x:a;b%3b>\", <sip:c@10.0.0.3>"
@@ -314,7 +314,7 @@ fn a_device_is_given_names_and_found_by_them() {
 }
 
 #[test]
-fn temporary_names_last_until_the_call_id_changes() {
+fn temporary_gruus_last_until_the_call_id_changes() {
     let table = table(1);
     table.register(at_s(0), "a", 1, &flow_of(DESK, "sip:one@10.0.0.1", 1)).expect("a flow");
     let first = gruus(&table, 0).1[0];
@@ -336,7 +336,7 @@ fn temporary_names_last_until_the_call_id_changes() {
 }
 
 #[test]
-fn a_device_may_not_lead_back_to_its_user() {
+fn a_contact_may_not_be_the_user_itself() {
     let table = table(1);
     for uri in [
         "sip:alice@example.com",
@@ -353,7 +353,7 @@ fn a_device_may_not_lead_back_to_its_user() {
 }
 
 #[test]
-fn the_operator_sees_flows() {
+fn the_view_shows_flows() {
     let table = table(1);
     table.register(at_s(0), "a", 1, &flow_of(DESK, "sip:a@10.0.0.1", 4)).expect("a flow");
     table.register(at_s(0), "a", 2, "Contact: <sip:b@10.0.0.1>|Path: <sip:p;lr>").expect("behind a proxy");

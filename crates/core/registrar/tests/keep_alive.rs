@@ -31,7 +31,7 @@ fn turns(table: &Table, from: Timestamp, until: Timestamp) -> Vec<Timestamp> {
 }
 
 #[test]
-fn once_an_interval_until_it_expires() {
+fn keep_alives_repeat_until_expiry() {
     let table = Table::new();
     table.register(at_s(100), "a", 1, BEHIND).expect("valid");
     let turns = turns(&table, at_s(100), at_s(9000));
@@ -42,7 +42,7 @@ fn once_an_interval_until_it_expires() {
 }
 
 #[test]
-fn what_is_sent_leads_to_the_binding() {
+fn a_keep_alive_goes_to_its_binding() {
     let table = Table::new();
     table.register(at_s(0), "a", 1, BEHIND).expect("valid");
     let all = due(&table.locations, at_s(31));
@@ -54,7 +54,7 @@ fn what_is_sent_leads_to_the_binding() {
 }
 
 #[test]
-fn only_behind_a_translation_and_only_where_it_is_on() {
+fn keep_alives_need_nat_and_must_be_enabled() {
     let table = Table::new();
     table.register(at_s(0), "a", 1, "Contact: <sip:a@192.0.2.1>").expect("valid");
     assert!(turns(&table, at_s(0), at_s(3000)).is_empty());
@@ -65,7 +65,7 @@ fn only_behind_a_translation_and_only_where_it_is_on() {
 }
 
 #[test]
-fn a_binding_that_goes_or_moves_out_is_left_alone() {
+fn removed_or_public_bindings_get_no_keep_alives() {
     let mut table = Table::new();
     table.register(at_s(0), "a", 1, BEHIND).expect("valid");
     table.register(at_s(1), "a", 2, "Contact: *|Expires: 0").expect("valid");
@@ -82,7 +82,7 @@ fn a_binding_that_goes_or_moves_out_is_left_alone() {
 }
 
 #[test]
-fn they_do_not_bunch() {
+fn turns_are_spread() {
     let table = Table::new();
     for user in 0..3000 {
         let aor = format!("{user}@example.com");
@@ -98,7 +98,7 @@ fn they_do_not_bunch() {
 }
 
 #[test]
-fn forgetting_a_user_leaves_the_turns_of_the_others_alone() {
+fn removing_a_user_does_not_change_the_turns_of_others() {
     let table = Table::new();
     table.register(at_s(100), "a", 1, BEHIND).expect("valid");
     table.locations.remove_address(at_s(110), b"bob@example.com", &mut Vec::new());

@@ -8,7 +8,7 @@ use common::{AOR, Table, at_s, read, register};
 use strowger_registrar::Record;
 
 #[test]
-fn a_refresh_is_there_although_the_binding_has_expired_before_it_was_kept() {
+fn a_refresh_survives_expiry_during_the_store_write() {
     let table = Table::new();
     table.register(at_s(0), "a", 1, "Contact: <sip:a@192.0.2.1>;expires=60").expect("valid");
     let mut record = Vec::new();

@@ -22,7 +22,7 @@ fn register(locations: &Locations, number: u32, peer: &str, expires_s: u32) {
 }
 
 #[test]
-fn a_binding_costs_no_more_than_its_budget_and_gives_it_back() {
+fn a_binding_stays_within_its_memory_budget_and_frees_it() {
     let before = live();
     let locations = Locations::new(STRIPES, 1);
     let empty = live();

@@ -28,7 +28,7 @@ fn agree(now: Timestamp, locations: &Locations, model: &Model) {
 
 proptest! {
     #[test]
-    fn the_table_is_the_model(seed in any::<u64>(), nat in 0..3, steps in prop::collection::vec(step(), 1..60)) {
+    fn matches_the_model(seed in any::<u64>(), nat in 0..3, steps in prop::collection::vec(step(), 1..60)) {
         let nat = [Nat::Auto, Nat::Always, Nat::Never][nat as usize];
         let policy = Policy { max_contacts: 4, nat, ..Policy::default() };
         let (locations, mut model, mut now) = (Locations::new(3, seed), Model::default(), Timestamp::ZERO);
@@ -78,7 +78,7 @@ proptest! {
 
 /// Tables large enough to shrink, in one stripe.
 #[test]
-fn thousands_come_and_go() {
+fn large_tables_shrink() {
     let table = Table::new();
     let apply = |now, user: u32, headers: &str| -> UpdateCounts {
         let aor = format!("{user}@example.com");

@@ -43,7 +43,7 @@ fn states(locations: &Locations, now: Timestamp) -> Vec<Vec<u8>> {
 
 proptest! {
     #[test]
-    fn both_ways_lead_to_the_same(seed in any::<u64>(), nats in [0..3, 0..3], steps in prop::collection::vec(step(), 1..40)) {
+    fn fast_and_slow_paths_agree(seed in any::<u64>(), nats in [0..3, 0..3], steps in prop::collection::vec(step(), 1..40)) {
         let nat = |number: i32| [Nat::Auto, Nat::Always, Nat::Never][number as usize];
         let mut policy = Policy { max_contacts: 4, nat: nat(nats[0]), ..Policy::default() };
         let (one, other, mut now) = (Locations::new(3, seed), Locations::new(3, seed), Timestamp::ZERO);
@@ -96,7 +96,7 @@ proptest! {
 }
 
 #[test]
-fn what_a_phone_sends_goes_the_short_way_from_the_second_refresh_on() {
+fn usual_refreshes_take_the_fast_path_from_the_second_on() {
     let contact = "Contact: <sip:a@192.0.2.1:5060>|Expires: 600";
     let behind = "Contact: <sip:a@10.0.0.1:5060>;expires=600;q=0.5";
     for (headers, via_matches) in [(contact, true), (contact, false), (behind, false)] {
@@ -117,7 +117,7 @@ fn what_a_phone_sends_goes_the_short_way_from_the_second_refresh_on() {
 }
 
 #[test]
-fn whoever_comes_from_elsewhere_or_wants_something_else_goes_the_long_way() {
+fn other_sources_and_changed_registers_take_the_slow_path() {
     let mut table = Table::new();
     let contact = "Contact: <sip:a@192.0.2.1:5060>";
     for cseq in 1..4 {

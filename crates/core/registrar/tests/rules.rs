@@ -24,7 +24,7 @@ fn added(added: u16) -> Result<UpdateCounts, Refusal> {
 
 //= rfc3261#10.3:no-6xx
 #[test]
-fn no_refusal_is_for_the_whole_world() {
+fn no_refusal_is_a_6xx_response() {
     use Refusal::{BadRequest, FirstHopLacksOutbound, Forbidden, IntervalTooBrief, OutOfOrder, TooManyContacts};
     let brief = IntervalTooBrief { min_s: 60 };
     for refusal in [BadRequest("x"), brief, Forbidden("x"), FirstHopLacksOutbound, TooManyContacts, OutOfOrder] {
@@ -33,7 +33,7 @@ fn no_refusal_is_for_the_whole_world() {
 }
 
 #[test]
-fn contacts_are_read_in_every_form() {
+fn all_contact_forms_are_parsed() {
     let table = Table::new();
     let headers =
         "m: \"A, B\" <sip:a@192.0.2.1>;q=0.5, <sip:b@192.0.2.1>;expires=100|Contact: sip:c@192.0.2.1;q=1|Expires: 200";
@@ -92,7 +92,7 @@ fn q_is_a_number_of_three_decimals_up_to_one() {
 //= rfc3261#10.3:star-with-higher-cseq
 //= rfc3261#10.3:star-with-lower-cseq
 #[test]
-fn a_star_stands_alone_and_with_expires_0() {
+fn a_star_must_be_alone_with_expires_0() {
     for bad in [
         "Contact: *",
         "Contact: *|Expires: 1",
@@ -126,7 +126,7 @@ fn a_star_stands_alone_and_with_expires_0() {
 //= rfc3261#10.3:higher-cseq
 //= rfc3261#10.3:lower-cseq
 #[test]
-fn updates_of_one_call_id_are_ordered_and_nothing_is_half_done() {
+fn updates_of_one_call_id_are_ordered_and_atomic() {
     let table = Table::new();
     table.register(at_s(0), "a", 5, "Contact: <sip:a@b>;expires=100").expect("first");
     for late in [4, 5] {
@@ -151,7 +151,7 @@ fn updates_of_one_call_id_are_ordered_and_nothing_is_half_done() {
 }
 
 #[test]
-fn an_order_is_forgotten_with_its_binding() {
+fn a_cseq_is_forgotten_with_its_binding() {
     let table = Table::new();
     table.register(at_s(0), "a", 5, "Contact: <sip:a@b>;expires=60").expect("first");
     assert_eq!(table.register(at_s(60), "a", 5, "Contact: <sip:a@b>;expires=60"), added(1), "it had expired unseen");
@@ -159,7 +159,7 @@ fn an_order_is_forgotten_with_its_binding() {
 }
 
 #[test]
-fn too_short_is_refused_and_too_long_is_shortened() {
+fn short_expiry_is_refused_and_long_is_capped() {
     let table = Table::new();
     for headers in ["Contact: <sip:a@b>;expires=59", "Contact: <sip:ok@b>, <sip:a@b>;expires=1"] {
         let refused = table.register(at_s(0), "a", 1, headers).expect_err("too brief");
@@ -232,7 +232,7 @@ fn unusual_contacts_are_echoed_byte_for_byte() {
 }
 
 #[test]
-fn a_contact_that_is_the_same_as_several_takes_their_place() {
+fn a_contact_equal_to_several_replaces_them() {
     let table = Table::new();
     table.register(at_s(0), "a", 1, "Contact: <sip:c@b;security=on>, <sip:c@b;security=off>").expect("two");
     let applied = UpdateCounts { added: 0, refreshed: 1, removed: 1 };
@@ -259,7 +259,7 @@ fn expiry_is_exact_to_the_tick_and_seconds_are_rounded_up() {
 }
 
 #[test]
-fn expiry_does_no_more_than_it_is_told() {
+fn expiry_respects_its_limit() {
     let table = Table::new();
     table.register(at_s(0), "a", 1, "Contact: <sip:a@b>, <sip:c@d>, <sip:e@f>").expect("three");
     for left in [2, 1, 0] {
@@ -271,7 +271,7 @@ fn expiry_does_no_more_than_it_is_told() {
 }
 
 #[test]
-fn a_translation_is_recognised() {
+fn nat_is_detected() {
     // Contact host, whether the Via matches, and the destinations under Never, Always and Auto.
     for (uri, via_matches, auto) in [
         ("sip:a@192.0.2.1:5060", true, false),
@@ -301,7 +301,7 @@ fn a_translation_is_recognised() {
 }
 
 #[test]
-fn the_operator_sees_a_stripe() {
+fn the_view_shows_a_stripe() {
     let table = Table::new();
     table.register(at_s(0), "a", 1, "Contact: <sip:a@10.0.0.1>;q=0.25;expires=60").expect("valid");
     let mut seen = Vec::new();
@@ -314,7 +314,7 @@ fn the_operator_sees_a_stripe() {
 }
 
 #[test]
-fn a_barred_user_is_forgotten_whole_and_nobody_else() {
+fn a_barred_user_is_removed_and_nobody_else() {
     let table = Table::new();
     table.register(at_s(0), "a", 1, "Contact: <sip:a@192.0.2.1>, <sip:a@192.0.2.2>").expect("valid");
     assert_eq!(table.locations.remove_address(at_s(1), b"bob@example.com", &mut Vec::new()), 0);

@@ -120,7 +120,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
     #[test]
-    fn all_end_up_with_the_same(steps in prop::collection::vec(step(), 1..40), ahead in [0..200_u64, 0..200_u64, 0..200_u64], order in any::<u64>()) {
+    fn all_servers_converge(steps in prop::collection::vec(step(), 1..40), ahead in [0..200_u64, 0..200_u64, 0..200_u64], order in any::<u64>()) {
         let servers: Vec<_> = (1..).zip(ahead).map(|(number, ahead_s)| Server::new(number, ahead_s)).collect();
         let (mut told, mut now): (Vec<Vec<u8>>, _) = (Vec::new(), at_s(100));
         for step in steps {
@@ -176,7 +176,7 @@ proptest! {
 }
 
 #[test]
-fn a_removal_that_was_heard_of_first_keeps_what_it_removed_away() {
+fn a_removal_received_before_its_binding_keeps_it_away() {
     let (one, two) = (Server::new(1, 0), Server::new(2, 0));
     let now = at_s(10);
     let added = one.register(now, &source("192.0.2.1:5060"), &register("a", 1, "Contact: <sip:alice@192.0.2.1>"));
@@ -195,7 +195,7 @@ fn a_removal_that_was_heard_of_first_keeps_what_it_removed_away() {
 }
 
 #[test]
-fn register_that_comes_again_to_another_server_is_taken_there() {
+fn a_register_repeated_at_another_server_is_accepted() {
     let (one, two) = (Server::new(1, 0), Server::new(2, 0));
     let (now, from) = (at_s(10), source("192.0.2.1:5060"));
     let bind = |cseq| register("a", cseq, "Contact: <sip:alice@192.0.2.1>");
@@ -213,7 +213,7 @@ fn register_that_comes_again_to_another_server_is_taken_there() {
 }
 
 #[test]
-fn whom_only_another_server_reaches_is_not_sent_to_by_this_one() {
+fn a_binding_reached_only_by_another_server_is_not_used() {
     let (one, two) = (Server::new(1, 0), Server::new(2, 0));
     let now = at_s(10);
     let connection = ConnId::new(0, 1, 0);
@@ -246,7 +246,7 @@ fn whom_only_another_server_reaches_is_not_sent_to_by_this_one() {
 }
 
 #[test]
-fn translation_that_is_open_for_an_address_of_both_is_used_by_both() {
+fn servers_sharing_an_address_both_use_its_nat_binding() {
     let (one, two) = (Server::new(1, 0), Server::new(2, 0));
     let elsewhere = [(Transport::Udp, "192.0.2.102:5060".parse().expect("an address"))];
     let three = Locations::new(2, 7).with_listeners(elsewhere);
@@ -275,7 +275,7 @@ fn translation_that_is_open_for_an_address_of_both_is_used_by_both() {
 }
 
 #[test]
-fn who_shares_nothing_has_no_versions() {
+fn a_lone_server_has_no_versions() {
     let alone = Locations::new(1, 7);
     let mut record = Vec::new();
     let request = register("a", 1, "Contact: <sip:alice@192.0.2.1>");

@@ -52,7 +52,7 @@ fn states(
 }
 
 #[test]
-fn a_table_at_rest_is_shown_whole() {
+fn an_idle_table_is_listed_fully() {
     let locations = table();
     let found = states(&locations, at_s(1), |_| {});
     assert_eq!(found.len(), ADDRESSES as usize);
@@ -63,7 +63,7 @@ fn a_table_at_rest_is_shown_whole() {
 }
 
 #[test]
-fn what_stays_is_shown_whatever_goes_and_comes_meanwhile() {
+fn unchanged_bindings_are_listed_despite_other_changes() {
     let locations = table();
     let mut forgotten = Vec::new();
     // The table can be used in between: bindings expire and users come and go, which moves all others.

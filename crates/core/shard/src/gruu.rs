@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gruu_leads_back_and_a_forged_one_nowhere() {
+    fn a_gruu_round_trips_and_a_forged_one_fails() {
         let ring = KeyRing::new(TagKey::new([5; 16]));
         let key = GruuKey::from_bytes(*b"0123456789abcdef");
         let text = seal(&ring, &key, Slot(9), 7);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn two_of_one_device_have_nothing_in_common() {
+    fn two_gruus_of_one_device_look_unrelated() {
         let ring = KeyRing::new(TagKey::new([5; 16]));
         let key = GruuKey::from_bytes(*b"0123456789abcdef");
         let (one, two) = (seal(&ring, &key, Slot(9), 7), seal(&ring, &key, Slot(9), 8));

@@ -144,7 +144,7 @@ fn only(mut sent: Vec<SentMessage>) -> SentMessage {
 proptest! {
     //= rfc3261#17.2.2:final-again
     #[test]
-    fn what_comes_again_is_answered_byte_for_byte(
+    fn retransmissions_get_identical_responses(
         spelling in spelling(),
         case in 0..CASES.len(),
         from in prop::sample::select(vec![BOB, "192.0.2.20:40000", "198.51.100.7:5060"]),
@@ -214,7 +214,7 @@ fn another_request_of_the_same_branch_is_refused() {
 //= rfc3261#8.2.6.2:same-to-tag
 /// A retransmission from another address is answered there: a response to the first address would not arrive.
 #[test]
-fn the_answer_goes_to_where_the_request_comes_from() {
+fn a_response_goes_to_the_source_of_its_request() {
     let mut world = open();
     let text = register("1", "one", "1", "sip:desk@192.0.2.20");
     let first = only(world.input(BOB, &text));
@@ -229,7 +229,7 @@ fn the_answer_goes_to_where_the_request_comes_from() {
 
 /// Such a response cannot be rebuilt.
 #[test]
-fn what_another_element_has_answered_is_kept_whole() {
+fn forwarded_responses_are_kept_whole() {
     let mut world = open();
     world.register("bob", BOB, &format!("<sip:bob@{BOB}>"));
     let text = support::request("MESSAGE", "sip:bob@example.com", "m", "");

@@ -207,7 +207,7 @@ fn assert_settled(each: &[usize], usual: usize, others: usize) {
 }
 
 #[test]
-fn a_call_without_state_allocates_nothing() {
+fn a_stateless_call_allocates_nothing() {
     let mut counted = Counted::new(|snapshot| {
         let target = RouteTarget::at(b"sip:192.0.2.20", BOB.parse().expect("an address"));
         snapshot.routes = vec![Route::of_domain(b"*", Action::proxy(vec![target], Stateless::WhenPossible))];
@@ -234,7 +234,7 @@ fn a_call_through_a_first_stage_allocates_nothing() {
 
 /// One: caller and callee together with the Call-ID, for the operator's list of calls.
 #[test]
-fn a_followed_call_to_a_registered_user_allocates_once() {
+fn a_tracked_call_to_a_registered_user_allocates_once() {
     let mut counted = Counted::new(|_| ());
     let each = counted.count(|counted, number| counted.call(number, "sip:bob@example.com"));
     assert_settled(&each, 1, SELDOM);
@@ -258,7 +258,7 @@ fn a_durable_refresh_allocates_once() {
 /// The used nonce goes into a tree ordered by time of issue. Its nodes have 11 entries and are split in half, so
 /// every sixth refresh creates a leaf, and every sixth of these a node above it.
 #[test]
-fn a_challenged_refresh_allocates_nothing_but_a_node_for_every_sixth_nonce() {
+fn a_challenged_refresh_allocates_only_for_every_sixth_nonce() {
     let mut counted = Counted::new(strict);
     let each = counted.count(|counted, number| counted.register("alice", ALICE, number));
     assert_settled(&each, 0, SELDOM + COUNTED / 6);

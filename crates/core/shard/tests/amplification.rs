@@ -182,7 +182,7 @@ const ENDS: [&str; 5] = [
 
 /// All kinds, in their shortest spelling.
 #[test]
-fn the_shortest_datagrams_draw_no_more_than_twice_their_bytes() {
+fn short_datagrams_get_at_most_twice_their_bytes_back() {
     for world in WORLDS {
         let mut number = 0;
         for method in METHODS {
@@ -202,7 +202,7 @@ proptest! {
     /// As long as phones write them or shorter, once or repeated. Only the server's own responses count, but all of
     /// them.
     #[test]
-    fn no_datagram_draws_more_than_twice_its_bytes(
+    fn no_datagram_gets_more_than_twice_its_bytes(
         world in 0..WORLDS.len(), method in 0..METHODS.len(), uri in 0..URIS.len(), via in 0..VIAS.len(), end in 0..ENDS.len(),
         extra in prop::collection::vec(0..EXTRA.len(), 0..3), padding in 0..600_usize, body in 0..300_usize,
         cut in prop::option::of(0..400_usize), repeats in 0..3_usize,
@@ -254,7 +254,7 @@ fn timers_are_counted() {
 
 /// A callee's failure is forwarded and retransmitted only as often as the received bytes allow.
 #[test]
-fn a_failure_that_was_forwarded_is_not_sent_again_for_ever() {
+fn forwarded_failures_have_limited_retransmissions() {
     for (is_trusted, most) in [(false, 3), (true, 11)] {
         let mut world = open();
         let address = STRANGER.split(':').next().and_then(|ip| ip.parse().ok()).expect("an address");
@@ -277,7 +277,7 @@ fn a_failure_that_was_forwarded_is_not_sent_again_for_ever() {
 
 /// A short request with the branch of a long one draws no more than its own limit.
 #[test]
-fn repeats_pay_for_themselves() {
+fn a_repeat_has_its_own_limit() {
     let mut world = crowded();
     let text = |padding: usize| {
         format!(
@@ -309,7 +309,7 @@ fn repeats_pay_for_themselves() {
 }
 
 #[test]
-fn who_asks_for_more_than_fits_is_told_so() {
+fn a_query_that_does_not_fit_gets_513() {
     let mut world = crowded();
     let query = request("REGISTER", "sip:example.com", "q", "").replace("Contact: <sip:alice@192.0.2.10:5060>\r\n", "");
     let sent = world.input(ALICE, &query);
@@ -326,7 +326,7 @@ fn who_asks_for_more_than_fits_is_told_so() {
 
 /// The client needs the expiry of its own contact; it has not asked for the others.
 #[test]
-fn who_registers_is_told_of_its_own_contacts_first() {
+fn a_register_lists_its_own_contacts_first() {
     let mut world = crowded();
     let contact = "<sip:bob-at-a-device-with-a-long-name-9@192.0.2.29:5060;transport=udp>";
     let text = format!(
@@ -343,7 +343,7 @@ fn who_registers_is_told_of_its_own_contacts_first() {
 
 /// The former is a neighbour's probe, the latter a scan.
 #[test]
-fn a_usual_options_has_a_whole_answer_and_a_short_one_a_short_answer() {
+fn usual_options_get_full_responses_and_short_ones_short_responses() {
     let mut world = open();
     let usual = request("OPTIONS", "sip:192.0.2.1", "o", "User-Agent: Balancer/1.0 (x86_64/linux)\r\nAccept: */*\r\n");
     let sent = world.input(ALICE, &usual);
@@ -374,7 +374,7 @@ fn a_redirection_names_as_many_contacts_as_fit() {
 //= rfc3261#16.5:480
 /// No state remains that an attacker could exhaust.
 #[test]
-fn refusals_to_strangers_keep_no_state_and_their_acks_go_nowhere() {
+fn refusals_to_strangers_are_stateless_and_their_acks_absorbed() {
     let mut world = open();
     for (uri, status) in [
         ("sip:nobody@example.com", 404),

@@ -156,7 +156,7 @@ fn a_first_stage_sheds_for_its_second() {
 }
 
 #[test]
-fn a_share_of_all_leaves_what_has_priority() {
+fn full_shedding_spares_priority_requests() {
     let mut pair = Pair::new();
     let answered = pair.send(&text("INVITE", 1, ""));
     let routes: Vec<&str> = answered.last().expect("an answer").headers("Record-Route").collect();
@@ -196,7 +196,7 @@ fn passed(world: &mut World, from: u64, count: u64, gap: Duration) -> usize {
 }
 
 #[test]
-fn algorithms_are_listed_for_who_has_shown_that_it_understands() {
+fn all_algorithms_are_offered_once_the_peer_gives_feedback() {
     let mut world = first_stage(&[SECOND]);
     let offer = |world: &mut World, number| find(&world.input(ALICE, &text("INVITE", number, "")), "INVITE");
     let first = offer(&mut world, 1);
@@ -209,7 +209,7 @@ fn algorithms_are_listed_for_who_has_shown_that_it_understands() {
 }
 
 #[test]
-fn feedback_that_is_not_renewed_expires() {
+fn unrenewed_feedback_expires() {
     let mut world = first_stage(&[SECOND]);
     let first = find(&world.input(ALICE, &text("INVITE", 1, "")), "INVITE");
     answer(&mut world, &first, 486, ";oc=100;oc-algo=\"loss\";oc-validity=700;oc-seq=10.5");
@@ -224,7 +224,7 @@ fn feedback_that_is_not_renewed_expires() {
 }
 
 #[test]
-fn a_response_that_was_overtaken_changes_nothing() {
+fn out_of_order_feedback_is_ignored() {
     let mut world = first_stage(&[SECOND]);
     let invites: Vec<SentMessage> =
         (0..4).map(|number| find(&world.input(ALICE, &text("INVITE", number, "")), "INVITE")).collect();
@@ -252,7 +252,7 @@ fn a_rate_is_kept() {
 }
 
 #[test]
-fn another_target_is_tried_as_far_as_the_budget_reaches() {
+fn failover_is_limited_by_the_budget() {
     let mut world = first_stage(&[SECOND, OTHER]);
     let first = (1..3).find_map(|number| {
         let invite = find(&world.input(ALICE, &text("INVITE", number, "")), "INVITE");
@@ -276,7 +276,7 @@ fn another_target_is_tried_as_far_as_the_budget_reaches() {
 }
 
 #[test]
-fn what_the_server_says_itself_tells_too_and_only_who_asks() {
+fn own_responses_carry_feedback_only_if_requested() {
     let mut world = second_stage(|_| {});
     world.shedding.report(0, 335, 100);
     let asked =
@@ -302,7 +302,7 @@ fn what_the_server_says_itself_tells_too_and_only_who_asks() {
 }
 
 #[test]
-fn nobody_behind_a_server_speaks_for_it() {
+fn phones_cannot_forge_server_feedback() {
     let mut world = second_stage(|_| {});
     let asked = text("INVITE", 1, "").replacen("\r\nMax-Forwards", &format!("{OFFER}\r\nMax-Forwards"), 1);
     let invite = find(&world.input(ALICE, &asked), "INVITE");
@@ -319,7 +319,7 @@ fn nobody_behind_a_server_speaks_for_it() {
 }
 
 #[test]
-fn who_was_not_asked_is_not_heard() {
+fn unasked_feedback_is_ignored() {
     let mut world = second_stage(|_| {});
     let invite = find(&world.input(ALICE, &text("INVITE", 1, "")), "INVITE");
     let said = SentMessage {
@@ -331,7 +331,7 @@ fn who_was_not_asked_is_not_heard() {
 }
 
 #[test]
-fn switched_off_nothing_is_asked_and_nothing_told() {
+fn when_off_feedback_is_neither_asked_nor_sent() {
     let mut first = first_stage(&[SECOND]);
     first.configure(|snapshot| snapshot.proxy.overload_control = false);
     let invite = find(&first.input(ALICE, &text("INVITE", 1, "")), "INVITE");

@@ -73,7 +73,7 @@ fn a_call_is_set_up_and_torn_down() {
 //= rfc6026#8.9:stray
 //= rfc3261#16.7:keeps-context
 #[test]
-fn a_success_that_comes_again_goes_to_its_own_caller_until_the_transactions_end() {
+fn a_repeated_2xx_reaches_its_caller_until_the_transaction_ends() {
     let mut world = registered();
     let first = invite(&mut world);
     let contact = "Contact: <sip:bob@192.0.2.20:5060>\r\n";
@@ -103,7 +103,7 @@ fn a_success_that_comes_again_goes_to_its_own_caller_until_the_transactions_end(
 
 //= rfc3261#17.1.1.2:further-provisionals
 #[test]
-fn each_ringing_lets_it_ring_longer() {
+fn each_180_restarts_timer_c() {
     let mut world = registered();
     let invite = invite(&mut world);
     let ringing = invite.response(180, "Ringing", ";tag=b", "");
@@ -243,7 +243,7 @@ fn a_non_invite_that_times_out_is_not_answered() {
 
 //= rfc4320#4.2:no-stray
 #[test]
-fn a_late_response_to_a_non_invite_goes_nowhere() {
+fn a_late_response_to_a_non_invite_is_dropped() {
     let mut world = registered();
     let message = find(&world.input(ALICE, &request("MESSAGE", "sip:bob@example.com", "late", "")), "MESSAGE");
     world.wait(Duration::from_secs(31));
@@ -272,7 +272,7 @@ fn a_contact_that_points_back_at_the_server_loops_once() {
 
 //= rfc5393#4.2.2:each-via
 #[test]
-fn a_loop_is_found_behind_the_vias_of_others() {
+fn a_loop_is_detected_behind_other_vias() {
     let mut world = registered();
     let ours = invite(&mut world).header("Via").expect("ours").to_owned();
     let back = |uri: &str, branch: &str| {
@@ -287,7 +287,7 @@ fn a_loop_is_found_behind_the_vias_of_others() {
 //= rfc6026#7.1:transport-error
 //= rfc6026#7.1:stays
 #[test]
-fn a_caller_that_cannot_be_reached_still_has_its_transaction() {
+fn an_unreachable_caller_keeps_its_transaction() {
     let mut world = registered();
     let forwarded = invite(&mut world);
     let again = |world: &mut World| {
@@ -337,7 +337,7 @@ fn refusals_before_anything_is_forwarded() {
 //= rfc3261#16.3:well-formed
 //= rfc3261#16.11:foreign
 #[test]
-fn what_is_not_understood_is_told_once_and_never_thrown_about() {
+fn malformed_messages_are_reported_once_and_not_forwarded() {
     let mut world = World::new(|_| {});
     let bad = request("INVITE", "sip:bob@example.com", "bad", "").replace("CSeq: 1 INVITE", "CSeq: 1 OPTIONS");
     let sent = world.input(ALICE, &bad);
@@ -359,7 +359,7 @@ fn in_dialog(request: &str) -> String {
 //= rfc3261#16.4:strict-router
 //= rfc3261#16.4:goes-on
 #[test]
-fn a_strict_router_upstream_is_mended() {
+fn strict_routed_requests_are_fixed() {
     let mut world = registered();
     let invite = invite(&mut world);
     let answer = world.input(BOB, &invite.response(200, "OK", ";tag=b", ""));
@@ -376,7 +376,7 @@ fn a_strict_router_upstream_is_mended() {
 //= rfc3261#16.6:route-to-uri
 //= rfc3261#16.6:strict-router-leads
 #[test]
-fn a_strict_router_downstream_gets_what_it_expects() {
+fn a_strict_router_downstream_gets_a_strict_route() {
     let mut world = registered();
     let invite = invite(&mut world);
     let answer = world.input(BOB, &invite.response(200, "OK", ";tag=b", ""));
@@ -390,7 +390,7 @@ fn a_strict_router_downstream_gets_what_it_expects() {
 }
 
 #[test]
-fn without_our_proof_a_route_does_not_open_the_server() {
+fn a_forged_route_is_refused() {
     let mut world = registered();
     let forged =
         request("BYE", "sip:victim@198.51.100.1", "bye", &format!("Route: <sip:{SERVER};lr;dlg=AAAAAAAAAAAAAAAA>\r\n"));
@@ -399,7 +399,7 @@ fn without_our_proof_a_route_does_not_open_the_server() {
 }
 
 #[test]
-fn nobody_is_asserted_by_a_stranger() {
+fn strangers_cannot_assert_identity() {
     let mut world = registered();
     let text = request("INVITE", "sip:bob@example.com", "inv", "P-Asserted-Identity: <sip:boss@example.com>\r\n");
     let sent = world.input(ALICE, &text);

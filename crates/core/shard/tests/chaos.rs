@@ -336,7 +336,7 @@ fn every_call_ends_once_and_leaves_nothing() {
 }
 
 #[test]
-fn a_member_of_a_cluster_answers_every_call_once_too() {
+fn a_cluster_member_answers_every_call_once() {
     let mut total = Counters::default();
     for seed in 0..CLUSTER_SEEDS {
         let own = usize::try_from(seed % 2).expect("small");
@@ -354,7 +354,7 @@ fn a_member_of_a_cluster_answers_every_call_once_too() {
 
 /// It keeps no state for requests over UDP.
 #[test]
-fn a_first_stage_keeps_nothing() {
+fn first_stages_are_stateless() {
     let mut total = Counters::default();
     for seed in 0..CLUSTER_SEEDS {
         let mut chaos = Chaos::with(seed, |snapshot| {

@@ -121,7 +121,7 @@ fn tagged(text: &str) -> String {
 }
 
 #[test]
-fn calls_to_emergency_services_are_emergencies_whoever_makes_them() {
+fn emergency_calls_are_recognized_from_any_source() {
     let ground = Ground::new(|_| {});
     for (uri, is_emergency) in [
         ("urn:service:sos", true),
@@ -166,7 +166,7 @@ fn only_calls_are_emergencies() {
 }
 
 #[test]
-fn a_priority_counts_where_its_source_may_be_believed() {
+fn a_priority_counts_only_from_a_known_source() {
     let ground = Ground::new(|_| {});
     ground.assert_rows(&[
         (STRANGER, "INVITE", SOMEBODY, PRIORITY, Class::Other, FilteredKind::Call),
@@ -179,7 +179,7 @@ fn a_priority_counts_where_its_source_may_be_believed() {
 }
 
 #[test]
-fn a_call_counts_by_who_makes_it() {
+fn calls_are_classed_by_source() {
     let ground = Ground::new(|_| {});
     for uri in [SOMEBODY, "sip:bob@example.com", "tel:+4930123"] {
         ground.assert_rows(&[
@@ -198,7 +198,7 @@ fn a_call_counts_by_who_makes_it() {
 }
 
 #[test]
-fn what_neither_calls_nor_registers_is_other() {
+fn other_methods_are_in_class_other() {
     let ground = Ground::new(|_| {});
     for method in ["OPTIONS", "SUBSCRIBE", "MESSAGE", "PUBLISH", "NOTIFY", "REFER", "INFO", "UPDATE", "X", "invite"] {
         for uri in [SOMEBODY, "sip:example.com"] {
@@ -211,7 +211,7 @@ fn what_neither_calls_nor_registers_is_other() {
 }
 
 #[test]
-fn a_registration_is_a_refresh_where_the_address_is_registered_from_there() {
+fn a_register_from_the_registered_address_is_a_refresh() {
     const DEVICE: &str = "198.51.100.80:5060";
     let mut ground = Ground::new(|_| {});
     let register = request("REGISTER", "sip:example.com", "1", "");
@@ -247,7 +247,7 @@ fn a_registration_is_a_refresh_where_the_address_is_registered_from_there() {
 
 /// Anyone can write a tag.
 #[test]
-fn a_tag_makes_a_request_of_a_stranger_other_and_changes_nothing_else() {
+fn a_to_tag_only_moves_strangers_requests_to_class_other() {
     let mut ground = Ground::routed(&[("00", "", Some(Class::Emergency))]);
     assert_eq!(ground.world.register("bob", STRANGER, "<sip:bob@198.51.100.66:5060>").status(), 200);
     for (method, uri, kind) in [
@@ -275,7 +275,7 @@ fn a_tag_makes_a_request_of_a_stranger_other_and_changes_nothing_else() {
 }
 
 #[test]
-fn a_class_of_a_route_wins_over_the_usual_one_but_not_over_an_emergency() {
+fn a_routes_class_overrides_the_default_but_not_an_emergency() {
     for class in Class::ALL {
         let ground = Ground::routed(&[("", "", Some(class))]);
         for (from, ..) in SOURCES {
@@ -296,7 +296,7 @@ fn a_class_of_a_route_wins_over_the_usual_one_but_not_over_an_emergency() {
 }
 
 #[test]
-fn only_routes_that_match_count_and_of_these_the_first_that_has_a_class() {
+fn the_first_matching_route_with_a_class_decides() {
     let ground = Ground::routed(&[
         ("11", "", None),
         ("112", "INVITE", Some(Class::Emergency)),
@@ -352,7 +352,7 @@ fn a_route_matches_by_domain_and_source_too() {
 
 /// Whether a request of each method begins new work without a tag; with one it never does.
 #[test]
-fn what_begins_work_is_said_by_method_and_tag() {
+fn method_and_tag_decide_what_is_new_work() {
     for (method, may_begin) in [
         ("INVITE", true),
         ("REGISTER", true),
@@ -389,7 +389,7 @@ fn what_begins_work_is_said_by_method_and_tag() {
 }
 
 #[test]
-fn servers_of_ours_that_ask_whether_we_are_there_go_first() {
+fn probes_of_our_servers_go_first() {
     let ground = Ground::new(|_| {});
     for (from, class) in [(SIBLING, Class::TrunkCall), (STRANGER, Class::Other), (PROVEN, Class::Other)] {
         ground.assert_rows(&[(from, "OPTIONS", "sip:192.0.2.1:5060", "", class, FilteredKind::Other)]);
@@ -397,7 +397,7 @@ fn servers_of_ours_that_ask_whether_we_are_there_go_first() {
 }
 
 #[test]
-fn who_has_proven_nothing_for_long_is_a_stranger_again() {
+fn a_source_unproven_for_long_is_a_stranger_again() {
     let ground = Ground::new(|_| {});
     assert_eq!(ground.class(PROVEN, "INVITE", SOMEBODY), Class::Call);
     // The two generations of the filter rotate when other sources are proven.

@@ -184,7 +184,7 @@ fn a_challenge_keeps_no_state() {
 
 /// An ACK with the callee's tag or another foreign one is forwarded or dropped like any other.
 #[test]
-fn only_an_ack_with_the_tag_of_the_challenge_is_its_ack() {
+fn an_ack_matches_a_challenge_only_by_its_to_tag() {
     let mut world = with_bob();
     let text = invite("call");
     let refusal = only(world.input(ALICE, &text));
@@ -199,7 +199,7 @@ fn only_an_ack_with_the_tag_of_the_challenge_is_its_ack() {
 //= rfc7616#3.8:407
 //= rfc3261#16.3:credentials
 #[test]
-fn a_caller_answers_407_and_its_credentials_stay_here() {
+fn a_caller_answers_407_and_credentials_are_removed() {
     let mut world = with_bob();
     let refusal = challenged(&mut world, &invite("call"));
     let foreign = "Proxy-Authorization: Digest username=\"a\", realm=\"elsewhere.example\", nonce=\"n\", uri=\"sip:x\", \
@@ -216,7 +216,7 @@ fn a_caller_answers_407_and_its_credentials_stay_here() {
 //= rfc7616#3.7:other-algorithm
 //= rfc7616#3.7:order
 #[test]
-fn one_challenge_an_algorithm_in_the_order_of_the_configuration() {
+fn challenges_follow_the_configured_algorithm_order() {
     let order = [Algorithm::Sha512_256, Algorithm::Sha256, Algorithm::Md5];
     let mut world = world();
     world.configure(|s| s.auth.algorithms = order.to_vec());
@@ -267,7 +267,7 @@ fn anonymous(refusal: &SentMessage, user: &str) -> String {
 }
 
 #[test]
-fn nobody_learns_who_is_a_user() {
+fn users_are_not_enumerable() {
     let mut world = world();
     world.configure(|s| {
         s.directory = s.directory.with_changes([DirectoryChange::PutUser(User { enabled: false, ..user("carl") })]);
@@ -313,7 +313,7 @@ fn a_user_registers_and_calls_only_as_itself() {
 }
 
 #[test]
-fn an_alias_may_call_by_its_users_password() {
+fn an_alias_calls_with_its_users_password() {
     let mut world = with_bob();
     let alias = DirectoryChange::PutAlias { alias: (*b"100@example.com").into(), aor: (*b"alice@example.com").into() };
     world.configure(|s| s.directory = s.directory.with_changes([alias]));
@@ -325,7 +325,7 @@ fn an_alias_may_call_by_its_users_password() {
 
 //= rfc7616#5.5:replay
 #[test]
-fn an_aged_nonce_is_stale_and_a_used_one_too() {
+fn aged_and_used_nonces_are_stale() {
     let mut world = world();
     let text = register("bob", "aged");
     let refusal = only(world.input(BOB, &text));
@@ -354,7 +354,7 @@ fn an_aged_nonce_is_stale_and_a_used_one_too() {
 }
 
 #[test]
-fn users_change_while_the_server_runs() {
+fn users_can_change_at_run_time() {
     let mut world = world();
     let attempt = |world: &mut World, branch: &str| {
         let text = register("bob", branch);
@@ -376,7 +376,7 @@ fn users_change_while_the_server_runs() {
 }
 
 #[test]
-fn who_is_trusted_by_its_address_is_not_challenged() {
+fn a_trusted_address_is_not_challenged() {
     let mut world = with_bob();
     world.configure(|s| s.auth.trusted = vec![Network { address: "192.0.2.10".parse().expect("valid"), prefix: 32 }]);
     let sent = world.input(ALICE, &invite("trusted"));
@@ -400,7 +400,7 @@ fn in_dialog(method: &str, branch: &str, route: &str) -> String {
 }
 
 #[test]
-fn what_belongs_to_a_call_of_ours_is_not_challenged() {
+fn requests_within_a_call_are_not_challenged() {
     let mut world = with_bob();
     world.configure(|s| s.auth.require.extend([(*b"BYE").into(), (*b"ACK").into(), (*b"CANCEL").into()]));
     let route = call(&mut world);
@@ -424,7 +424,7 @@ fn asking_in_dialogs() -> (World, String) {
 }
 
 #[test]
-fn where_the_operator_wants_it_users_are_asked_within_calls_too() {
+fn in_dialog_challenges_apply_when_configured() {
     let (mut world, route) = asking_in_dialogs();
     let ack = world.input(ALICE, &in_dialog("ACK", "ack", &route));
     assert_eq!(summary(&ack), [format!("ACK {BOB}")], "an ACK cannot be asked");
@@ -443,7 +443,7 @@ fn where_the_operator_wants_it_users_are_asked_within_calls_too() {
 }
 
 #[test]
-fn a_re_invite_that_was_asked_for_is_cancelled_without_being_asked() {
+fn an_authenticated_re_invite_is_cancelled_without_a_challenge() {
     let (mut world, route) = asking_in_dialogs();
     world.input(ALICE, &in_dialog("ACK", "ack", &route));
     let text = in_dialog("INVITE", "hold", &route).replace("CSeq: 1", "CSeq: 2");
@@ -457,7 +457,7 @@ fn a_re_invite_that_was_asked_for_is_cancelled_without_being_asked() {
 }
 
 #[test]
-fn a_cancel_of_a_re_invite_that_was_never_proved_goes_nowhere() {
+fn a_cancel_of_an_unauthenticated_re_invite_is_refused() {
     let (mut world, route) = asking_in_dialogs();
     world.configure(|s| s.proxy.stateless = Stateless::Always);
     let cancel = |branch: &str| in_dialog("CANCEL", branch, &route).replace("CSeq: 1", "CSeq: 2");
@@ -469,7 +469,7 @@ fn a_cancel_of_a_re_invite_that_was_never_proved_goes_nowhere() {
 
 /// From names the callee as the caller dialled it, which may be another user.
 #[test]
-fn who_was_called_proves_to_be_a_user_and_whoever_is_none_is_not_asked() {
+fn a_callee_who_is_a_user_is_challenged_and_others_are_not() {
     let (mut world, route) = asking_in_dialogs();
     world.input(ALICE, &in_dialog("ACK", "ack", &route));
     let from_callee = |from: &str, branch: &str| {
@@ -502,7 +502,7 @@ fn who_was_called_proves_to_be_a_user_and_whoever_is_none_is_not_asked() {
 }
 
 #[test]
-fn a_route_of_one_call_opens_no_other() {
+fn a_route_is_valid_for_one_call_only() {
     let mut world = with_bob();
     let route = call(&mut world);
     let line = format!("Route: {route}\r\n");
@@ -544,7 +544,7 @@ fn auth_int_covers_the_body() {
 
 //= rfc7616#3.4.6:400
 #[test]
-fn credentials_for_another_address_are_refused() {
+fn credentials_for_another_uri_are_refused() {
     let mut world = world();
     let text = register("bob", "bound");
     let refusal = only(world.input(BOB, &text));

@@ -48,7 +48,7 @@ fn statuses(sent: &[SentMessage]) -> Vec<u16> {
 
 //= rfc3261#10.3:visible-together
 #[test]
-fn the_answer_waits_for_the_store_and_so_does_the_binding() {
+fn response_and_binding_wait_for_the_store() {
     let mut world = through();
     let contact = format!("<sip:bob@{BOB}>");
     assert!(world.input(BOB, &register(1, &contact)).is_empty(), "nothing is promised yet");
@@ -68,7 +68,7 @@ fn the_answer_waits_for_the_store_and_so_does_the_binding() {
 
 //= rfc3261#10.3:failure-changes-nothing
 #[test]
-fn what_cannot_be_kept_is_refused_and_changes_nothing() {
+fn a_register_the_store_rejects_changes_nothing() {
     let mut world = through();
     world.input(BOB, &register(1, &format!("<sip:bob@{BOB}>")));
     world.stored(true);
@@ -88,7 +88,7 @@ fn what_cannot_be_kept_is_refused_and_changes_nothing() {
 
 //= rfc3261#10.3:in-order
 #[test]
-fn those_of_one_address_take_turns_and_each_sees_what_the_one_before_has_left() {
+fn registers_of_one_address_run_in_turn_and_see_the_one_before() {
     let mut world = through();
     for cseq in 1..=4 {
         assert!(world.input(BOB, &register(cseq, &format!("<sip:bob@192.0.2.{cseq}>"))).is_empty());
@@ -114,7 +114,7 @@ fn those_of_one_address_take_turns_and_each_sees_what_the_one_before_has_left() 
 
 //= rfc3261#10.3:independent
 #[test]
-fn others_do_not_wait_for_an_address() {
+fn other_addresses_do_not_wait() {
     let mut world = through();
     world.input(BOB, &register(1, &format!("<sip:bob@{BOB}>")));
     let other = register(9, &format!("<sip:alice@{ALICE}>")).replace("bob@example", "alice@example");
@@ -127,7 +127,7 @@ fn others_do_not_wait_for_an_address() {
 }
 
 #[test]
-fn a_slow_store_is_given_two_seconds_and_what_it_keeps_after_that_counts() {
+fn a_slow_store_times_out_after_two_seconds_but_late_writes_count() {
     let mut world = through();
     world.input(BOB, &register(1, &format!("<sip:bob@{BOB}>")));
     world.wait(Duration::from_millis(500));
@@ -144,7 +144,7 @@ fn a_slow_store_is_given_two_seconds_and_what_it_keeps_after_that_counts() {
 }
 
 #[test]
-fn what_waits_is_bounded() {
+fn pending_is_bounded() {
     let mut world = World { is_checked: false, ..through() };
     let of = |user: usize| {
         register(1, "<sip:x@192.0.2.9>")
@@ -166,7 +166,7 @@ fn what_waits_is_bounded() {
 }
 
 #[test]
-fn a_connection_that_closes_meanwhile_takes_its_binding_with_it() {
+fn a_connection_closed_during_a_write_removes_its_binding() {
     let mut world = through();
     let connection = ConnId::new(0, 1, 0);
     let peer = BOB.parse().expect("an address");
@@ -183,7 +183,7 @@ fn a_connection_that_closes_meanwhile_takes_its_binding_with_it() {
 }
 
 #[test]
-fn who_is_barred_meanwhile_stays_away_and_the_store_hears_of_it_last() {
+fn a_user_barred_during_a_write_stays_away_and_is_removed_last() {
     let mut world = through();
     world.input(BOB, &register(1, &format!("<sip:bob@{BOB}>")));
     world.input(BOB, &register(2, &format!("<sip:bob@{BOB2}>")));
@@ -197,7 +197,7 @@ fn who_is_barred_meanwhile_stays_away_and_the_store_hears_of_it_last() {
 }
 
 #[test]
-fn behind_the_answer_comes_first_and_the_store_gets_all_the_same() {
+fn write_behind_responds_first_and_still_stores() {
     let mut world = world(Durability::WriteBehind);
     assert_eq!(statuses(&world.input(BOB, &register(1, &format!("<sip:bob@{BOB}>")))), [200]);
     assert_eq!(statuses(&world.input(BOB, &register(2, &format!("<sip:bob@{BOB}>")))), [200]);
@@ -216,7 +216,7 @@ fn behind_the_answer_comes_first_and_the_store_gets_all_the_same() {
 }
 
 #[test]
-fn in_memory_the_store_hears_of_nothing() {
+fn memory_durability_stores_nothing() {
     let mut world = world(Durability::Memory);
     assert_eq!(statuses(&world.input(BOB, &register(1, &format!("<sip:bob@{BOB}>")))), [200]);
     world.give(Input::BarUser { aor: b"bob@example.com" });
@@ -225,7 +225,7 @@ fn in_memory_the_store_hears_of_nothing() {
 }
 
 #[test]
-fn what_a_predecessor_staged_counts_where_it_was_kept() {
+fn a_predecessors_stored_bindings_count() {
     let mut before = through();
     before.input(BOB, &register(1, &format!("<sip:bob@{BOB}>")));
     let mut world = through();
@@ -235,7 +235,7 @@ fn what_a_predecessor_staged_counts_where_it_was_kept() {
 }
 
 #[test]
-fn while_registrations_are_loaded_who_is_found_is_called_and_who_is_not_is_asked_for_later() {
+fn while_loading_known_users_are_called_and_others_get_retry_after() {
     let mut world = World::loading(|snapshot| snapshot.registrar.durability = Durability::WriteThrough);
     let later = |sent: &[SentMessage]| {
         let last = sent.last().expect("an answer");
@@ -264,7 +264,7 @@ fn while_registrations_are_loaded_who_is_found_is_called_and_who_is_not_is_asked
 }
 
 #[test]
-fn one_address_cannot_take_all_the_room() {
+fn one_address_cannot_fill_the_queue() {
     let mut world = through();
     let contact = format!("<sip:bob@{BOB}>");
     let most = u32::try_from(MAX_PENDING_PER_AOR).expect("small");
@@ -277,7 +277,7 @@ fn one_address_cannot_take_all_the_room() {
 }
 
 #[test]
-fn what_a_predecessor_staged_over_a_connection_or_for_a_stranger_stays_away() {
+fn a_predecessors_connection_or_stranger_bindings_are_dropped() {
     let connection = ConnId::new(0, 1, 0);
     let flow = Flow::on_connection(ListenerId(1), Transport::Tcp, BOB.parse().expect("an address"), connection);
     let contact = "<sip:bob@10.0.0.1;ob>;+sip.instance=\"<urn:x:1>\";reg-id=1";

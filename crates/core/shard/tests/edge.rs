@@ -53,7 +53,7 @@ fn status(sent: &[SentMessage]) -> u16 {
 //= rfc5626#5.1:token-unique
 //= rfc5626#5.1:ob
 #[test]
-fn a_path_of_ours_leads_back_to_the_flow() {
+fn our_path_leads_back_to_the_flow() {
     for (flow, supported, flags) in [
         (connection(), "Supported: path, outbound\r\n", ";transport=tcp;lr;ob>"),
         (connection(), "", ";transport=tcp;lr>"),
@@ -84,7 +84,7 @@ fn a_path_of_ours_leads_back_to_the_flow() {
 
 //= rfc5626#5.1:no-ob
 #[test]
-fn behind_another_proxy_there_is_no_first_hop() {
+fn a_path_behind_another_proxy_has_no_ob() {
     let mut world = world(|_| {});
     let extra = "Supported: outbound\r\nVia: SIP/2.0/UDP 10.9.9.9;branch=z9hG4bKother\r\n";
     let path = registered(&mut world, connection(), extra).header("Path").expect("a Path").to_owned();
@@ -92,7 +92,7 @@ fn behind_another_proxy_there_is_no_first_hop() {
 }
 
 #[test]
-fn a_token_that_we_did_not_write_opens_nothing() {
+fn a_forged_token_is_refused() {
     let mut world = world(|_| {});
     let path = registered(&mut world, connection(), "").header("Path").expect("a Path").to_owned();
     let token = path.split(['@', ':']).nth(1).expect("a token").to_owned();
@@ -110,7 +110,7 @@ fn a_token_that_we_did_not_write_opens_nothing() {
 
 //= rfc5626#5.3.1:dead-flow
 #[test]
-fn a_dead_flow_is_told_by_430() {
+fn a_dead_flow_gets_430() {
     let mut world = world(|_| {});
     let path = registered(&mut world, connection(), "").header("Path").expect("a Path").to_owned();
     let invite = find(&from_home(&mut world, &path, "a"), "INVITE");
@@ -122,7 +122,7 @@ fn a_dead_flow_is_told_by_430() {
 }
 
 #[test]
-fn who_knows_its_own_token_still_has_to_prove_itself() {
+fn a_flow_token_does_not_replace_authentication() {
     let mut world = world(|snapshot| snapshot.auth.require = vec![(*b"INVITE").into()]);
     world.register("bob", BOB, &format!("<sip:bob@{BOB}>"));
     let phone = Flow::new(ListenerId(0), Transport::Udp, ALICE.parse().expect("an address"));
@@ -138,7 +138,7 @@ fn who_knows_its_own_token_still_has_to_prove_itself() {
 
 //= rfc5626#6:path
 #[test]
-fn the_path_of_others_becomes_their_route() {
+fn another_proxys_path_becomes_its_route() {
     let mut world = World::new(|_| {});
     let edge = "<sip:token@203.0.113.7;lr;ob>";
     let text = |path: &str, number: u32| {
@@ -185,7 +185,7 @@ fn the_path_of_others_becomes_their_route() {
 }
 
 #[test]
-fn garbage_in_a_route_of_ours_is_refused() {
+fn garbage_in_our_route_is_refused() {
     let mut world = world(|_| {});
     for (number, parameter) in [
         "dlg=",

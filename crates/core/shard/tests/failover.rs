@@ -50,7 +50,7 @@ fn messages(timed: Vec<(u64, SentMessage)>) -> Vec<SentMessage> {
 }
 
 #[test]
-fn the_weights_are_kept() {
+fn weights_are_obeyed() {
     let mut world = routed(vec![target(ONE, 1, 40), target(TWO, 1, 40), target(THREE, 1, 20)]);
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     for number in 0..10_000 {
@@ -69,7 +69,7 @@ fn the_weights_are_kept() {
 }
 
 #[test]
-fn a_lower_priority_is_for_when_the_higher_ones_are_dead() {
+fn lower_priorities_are_used_when_higher_ones_are_dead() {
     let mut world = routed(vec![target(THREE, 20, 100), target(ONE, 10, 1), target(TWO, 10, 0)]);
     for number in 0..50 {
         let sent = call(&mut world, number);
@@ -96,7 +96,7 @@ fn a_lower_priority_is_for_when_the_higher_ones_are_dead() {
 //= rfc3261#16.6:writes-for-each
 //= rfc3261#16.6:branch-of-each
 #[test]
-fn a_silent_target_is_left_for_the_next_after_four_seconds() {
+fn a_silent_target_fails_over_after_four_seconds() {
     let mut world = two();
     let first = find(&call(&mut world, 1), "INVITE");
     assert_eq!(first.to.to_string(), ONE);
@@ -143,7 +143,7 @@ fn a_target_that_was_silent_may_still_answer() {
 //= rfc3261#8.1.3.1:transport-error-is-503
 //= rfc3261#16.9:503
 #[test]
-fn a_503_an_icmp_error_and_a_refused_connection_lead_on_at_once() {
+fn a_503_icmp_error_or_refused_connection_fails_over_at_once() {
     let mut world = two();
     let first = find(&call(&mut world, 1), "INVITE");
     let next = world.respond(&first, 503, "x", "Retry-After: 30\r\n");
@@ -176,7 +176,7 @@ fn a_503_an_icmp_error_and_a_refused_connection_lead_on_at_once() {
 }
 
 #[test]
-fn the_dead_one_is_avoided_for_a_while() {
+fn a_failed_target_is_avoided_briefly() {
     let mut world = two();
     let first = find(&call(&mut world, 1), "INVITE");
     let next = world.respond(&first, 503, "x", "");
@@ -195,7 +195,7 @@ fn the_dead_one_is_avoided_for_a_while() {
 }
 
 #[test]
-fn one_that_is_avoided_is_still_the_last_resort() {
+fn an_avoided_target_is_still_a_last_resort() {
     let mut world = two();
     let first = find(&call(&mut world, 1), "INVITE");
     let next = world.respond(&first, 503, "x", "");
@@ -215,7 +215,7 @@ fn refused(world: &mut World, peer: &str) -> Vec<SentMessage> {
 /// A dead target may be silent, refused by the network, or answered 503 by another process: the caller gets the same
 /// response.
 #[test]
-fn when_all_are_dead_the_caller_hears_it_soon_and_always_the_same() {
+fn when_all_are_dead_the_caller_soon_gets_the_same_response() {
     let end = |sent: &[(u64, SentMessage)]| -> Vec<(u64, u16)> {
         sent.iter().filter(|(_, sent)| sent.status() >= 200).map(|(at, sent)| (*at, sent.status())).collect()
     };
@@ -259,7 +259,7 @@ fn when_all_are_dead_the_caller_hears_it_soon_and_always_the_same() {
 }
 
 #[test]
-fn where_timer_b_is_shorter_the_caller_hears_the_same() {
+fn a_shorter_timer_b_gives_the_same_response() {
     let mut world = two();
     world.configure(|snapshot| {
         snapshot.timing.t1 = Duration::from_millis(20);
@@ -271,7 +271,7 @@ fn where_timer_b_is_shorter_the_caller_hears_the_same() {
 }
 
 #[test]
-fn the_last_place_may_come_to_life_when_the_caller_has_been_told() {
+fn a_last_target_ringing_after_the_final_response_is_cancelled() {
     let mut world = two();
     call(&mut world, 1);
     let sent = messages(world.wait(Duration::from_secs(8)));
@@ -284,7 +284,7 @@ fn the_last_place_may_come_to_life_when_the_caller_has_been_told() {
 }
 
 #[test]
-fn the_last_place_that_says_100_has_its_time() {
+fn the_last_target_gets_time_after_a_100() {
     let mut world = two();
     call(&mut world, 1);
     let sent = messages(world.wait(Duration::from_secs(4)));
@@ -308,7 +308,7 @@ fn a_single_target_has_timer_b() {
 }
 
 #[test]
-fn the_operator_is_told_once_who_does_not_answer_and_once_that_it_does() {
+fn outage_and_recovery_are_each_reported_once() {
     let gateway =
         |uri: &str| Gateway { uri: uri.as_bytes().into(), priority: 1, weight: 1, capacity: None, enabled: true };
     let mut world = two();
@@ -381,7 +381,7 @@ fn call_in_vain(world: &mut World, number: u32, seconds: u64) {
 
 /// While no target answers, one call at a time waits as a probe.
 #[test]
-fn when_all_are_known_to_be_dead_callers_hear_it_at_once() {
+fn calls_fail_at_once_when_all_targets_are_known_dead() {
     let mut world = of_pstn(&[ONE, TWO]);
     call(&mut world, 1);
     assert_eq!(finals(&messages(world.wait(Duration::from_millis(8_100)))), [500], "who finds it out");
@@ -411,7 +411,7 @@ fn when_all_are_known_to_be_dead_callers_hear_it_at_once() {
 
 /// A gateway may drop unknown methods and still serve calls.
 #[test]
-fn messages_that_nobody_answers_keep_no_call_away() {
+fn unanswered_messages_do_not_block_calls() {
     let mut world = of_pstn(&[ONE, TWO]);
     for number in 1..10 {
         world.input(ALICE, &text("MESSAGE", number));
@@ -435,7 +435,7 @@ fn messages_that_nobody_answers_keep_no_call_away() {
 }
 
 #[test]
-fn that_nobody_answers_is_told_only_while_all_are_dead() {
+fn no_answer_is_reported_only_while_all_are_dead() {
     let end = |world: &mut World, number: u32| {
         let first = find(&call(world, number), "INVITE");
         let next = world.respond(&first, 503, "x", "");
@@ -469,7 +469,7 @@ fn that_nobody_answers_is_told_only_while_all_are_dead() {
 }
 
 #[test]
-fn one_that_has_had_its_time_is_not_taken_for_dead_until_it_has_been_tried() {
+fn a_target_past_its_outage_is_not_dead_until_it_is_tried() {
     let mut world = of_pstn(&[ONE, TWO]);
     let first = find(&call(&mut world, 1), "INVITE");
     assert_eq!(first.to.to_string(), ONE);
@@ -489,7 +489,7 @@ fn one_that_has_had_its_time_is_not_taken_for_dead_until_it_has_been_tried() {
 
 /// Each request counts once, and only if no gateway responded.
 #[test]
-fn the_calls_that_no_gateway_took_are_counted() {
+fn calls_without_a_gateway_are_counted() {
     let mut world = two();
     let first = find(&call(&mut world, 1), "INVITE");
     world.respond(&first, 100, "", "");
@@ -536,7 +536,7 @@ fn the_calls_that_no_gateway_took_are_counted() {
 /// Trying all targets takes longer than each is avoided, so the probing call must come early enough to spare the
 /// others.
 #[test]
-fn with_many_targets_one_looks_before_the_first_has_had_its_time() {
+fn with_many_targets_a_call_probes_before_the_first_outage_ends() {
     let targets = (1..=20).map(|number| target(&format!("203.0.113.{number}:5060"), number, 1)).collect();
     let mut world = routed(targets);
     world.configure(|snapshot| snapshot.proxy.avoid_for = Duration::from_secs(60));
@@ -558,7 +558,7 @@ fn with_many_targets_one_looks_before_the_first_has_had_its_time() {
 
 /// A gateway that answers 503 is alive: it may be full, or have refused only this call.
 #[test]
-fn a_gateway_that_refuses_is_asked_again_by_every_call() {
+fn a_refusing_gateway_is_tried_by_every_call() {
     let mut world = routed(vec![target(ONE, 1, 1)]);
     for number in 1..4 {
         let sent = call(&mut world, number);
@@ -570,7 +570,7 @@ fn a_gateway_that_refuses_is_asked_again_by_every_call() {
 
 //= rfc3263#4:cancel-same-server
 #[test]
-fn a_cancel_goes_to_the_target_that_rings() {
+fn a_cancel_goes_to_the_ringing_target() {
     let mut world = two();
     let first = find(&call(&mut world, 1), "INVITE");
     let next = find(&world.respond(&first, 503, "x", ""), "INVITE");
@@ -603,7 +603,7 @@ fn after_a_cancel_no_other_target_is_tried() {
 }
 
 #[test]
-fn the_dialog_goes_on_where_the_invite_went() {
+fn the_dialog_stays_with_the_invites_target() {
     let mut world = two();
     let first = find(&call(&mut world, 1), "INVITE");
     let next = find(&world.respond(&first, 503, "x", ""), "INVITE");
@@ -625,7 +625,7 @@ fn the_dialog_goes_on_where_the_invite_went() {
 
 //= rfc3263#4.4:order
 #[test]
-fn without_state_the_order_of_equal_targets_is_that_of_the_call() {
+fn stateless_target_order_depends_on_the_call() {
     let targets = vec![target(ONE, 1, 1), target(TWO, 1, 1)];
     let mut world = World::new(|snapshot| {
         snapshot.routes = vec![Route::of_domain(b"*", Action::proxy(targets, Stateless::Always))];
@@ -642,7 +642,7 @@ fn without_state_the_order_of_equal_targets_is_that_of_the_call() {
 }
 
 #[test]
-fn other_requests_lead_on_too() {
+fn non_invites_fail_over_too() {
     let mut world = two();
     let first = find(&world.input(ALICE, &text("MESSAGE", 1)), "MESSAGE");
     let sent = messages(world.wait(Duration::from_secs(6)));
@@ -670,7 +670,7 @@ fn other_requests_lead_on_too() {
 //= rfc3261#16.11:same-destination
 //= rfc3263#4.4:same-server
 #[test]
-fn without_state_a_retransmission_goes_the_way_of_what_it_repeats() {
+fn a_stateless_retransmission_goes_the_way_of_the_original() {
     let targets = || vec![target(TWO, 2, 1), target(ONE, 1, 1)];
     let mut world = World::new(|snapshot| {
         snapshot.routes = vec![

@@ -41,7 +41,7 @@ fn messages(timed: Vec<(u64, SentMessage)>) -> Vec<SentMessage> {
 }
 
 #[test]
-fn one_phone_after_the_other_by_falling_q() {
+fn phones_ring_one_by_one_by_falling_q() {
     let mut world = serial();
     let first = call(&mut world);
     assert_eq!(summary(&first), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);
@@ -63,7 +63,7 @@ fn one_phone_after_the_other_by_falling_q() {
 }
 
 #[test]
-fn a_phone_that_is_gone_while_it_rings_does_not_hold_up_the_next() {
+fn a_phone_lost_while_ringing_does_not_delay_the_next() {
     let mut world = serial();
     let first = call(&mut world);
     world.respond(&first[1], 180, "b1", "");
@@ -97,7 +97,7 @@ fn the_next_step_begins_when_all_of_the_first_refused() {
 //= rfc3261#16.7:6xx-ends
 //= rfc3261#16.7:cancels-after-6xx
 #[test]
-fn a_refusal_for_everybody_ends_all() {
+fn a_6xx_ends_all_branches() {
     let mut world = phones(|_| {}, &[(BOB, "0.9"), (BOB2, "0.9"), (BOB3, "0.1")]);
     let first = call(&mut world);
     world.respond(&to(&first, BOB2), 180, "b2", "");
@@ -111,7 +111,7 @@ fn a_refusal_for_everybody_ends_all() {
 
 //= rfc3261#16.10:cancels
 #[test]
-fn who_cancels_is_told_so_and_nobody_else_is_tried() {
+fn a_cancel_gets_487_and_no_other_phone_is_tried() {
     let mut world = serial();
     let first = call(&mut world);
     world.respond(&first[1], 180, "b1", "");
@@ -161,7 +161,7 @@ fn challenges_of_all_steps_reach_the_caller() {
 //= rfc3261#16.7:later-success
 //= rfc3261#16.7:keeps-tag
 #[test]
-fn all_phones_that_are_lifted_reach_the_caller() {
+fn all_answers_of_a_fork_reach_the_caller() {
     let mut world = phones(|_| {}, &[(BOB, "1"), (BOB2, "1"), (BOB3, "1")]);
     let first = call(&mut world);
     for (number, address) in [BOB, BOB2, BOB3].into_iter().enumerate() {
@@ -178,7 +178,7 @@ fn all_phones_that_are_lifted_reach_the_caller() {
 }
 
 #[test]
-fn a_phone_of_an_earlier_step_that_is_lifted_late_is_heard() {
+fn a_late_answer_of_an_earlier_step_is_forwarded() {
     let mut world = serial();
     let first = call(&mut world);
     world.respond(&first[1], 180, "b1", "");
@@ -193,7 +193,7 @@ fn a_phone_of_an_earlier_step_that_is_lifted_late_is_heard() {
 
 //= rfc3261#16.7:resets-timer-c
 #[test]
-fn timer_c_begins_anew_with_each_ringing_but_not_with_100() {
+fn timer_c_restarts_on_18x_but_not_on_100() {
     let mut world = phones(|s| s.proxy.ring_timeout = Duration::from_secs(30), &[(BOB, "1")]);
     let first = call(&mut world);
     world.respond(&first[1], 180, "b", "");
@@ -210,7 +210,7 @@ fn timer_c_begins_anew_with_each_ringing_but_not_with_100() {
 //= rfc5393#5.3.3:440
 //= rfc5393#5.3.3.1:reuse
 #[test]
-fn the_breadth_is_shared_and_bounds_a_fork() {
+fn max_breadth_is_shared_and_limits_a_fork() {
     let mut world = phones(|_| {}, &[(BOB, "1"), (BOB2, "1"), (BOB3, "0.1")]);
     let text = |breadth: u32, branch: &str| {
         request("INVITE", "sip:bob@example.com", branch, &format!("Max-Breadth: {breadth}\r\n"))
@@ -233,7 +233,7 @@ fn the_breadth_is_shared_and_bounds_a_fork() {
 //= rfc5393#5.3.3:overwritten-value
 //= rfc5393#5.3.3:no-hops
 #[test]
-fn no_request_has_more_breadth_than_the_server_allows() {
+fn max_breadth_is_capped_by_the_server() {
     for (given, expected) in
         [("61", "60"), ("4294967295", "60"), ("99999999999999999999", "60"), ("60", "60"), ("7", "7")]
     {
@@ -246,7 +246,7 @@ fn no_request_has_more_breadth_than_the_server_allows() {
 
 //= rfc5393#5.3.3:single
 #[test]
-fn a_request_leaves_with_one_breadth() {
+fn one_max_breadth_header_is_sent() {
     let mut world = phones(|_| {}, &[(BOB, "1")]);
     let text = request("INVITE", "sip:bob@example.com", "inv", "Max-Breadth: 7\r\nSubject: x\r\nMax-Breadth: 9\r\n");
     let invite = to(&world.input(ALICE, &text), BOB);
@@ -265,7 +265,7 @@ fn redirected(recurse: bool, contacts: &str) -> (World, Vec<SentMessage>) {
 }
 
 #[test]
-fn a_redirection_goes_to_the_caller_where_the_server_does_not_follow() {
+fn an_unfollowed_redirection_goes_to_the_caller() {
     let (mut world, sent) = redirected(false, "<sip:carol@192.0.2.99>");
     assert_eq!(finals(&sent), [302]);
     assert_eq!(destinations(&sent, "INVITE"), [""; 0]);
@@ -275,7 +275,7 @@ fn a_redirection_goes_to_the_caller_where_the_server_does_not_follow() {
 //= rfc3263#4.1:numeric
 //= rfc3261#16.6:no-headers
 #[test]
-fn a_redirection_is_followed_to_a_user_of_ours_and_to_an_address() {
+fn a_redirection_is_followed_to_a_local_user_and_an_address() {
     let (mut world, sent) = redirected(true, "<sip:carol@example.com>;q=0.8, <sip:dave@192.0.2.99?Subject=x>;q=0.3");
     let mut both = destinations(&sent, "INVITE");
     both.sort();
@@ -289,7 +289,7 @@ fn a_redirection_is_followed_to_a_user_of_ours_and_to_an_address() {
 }
 
 #[test]
-fn redirections_in_a_circle_end() {
+fn redirection_loops_end() {
     let (mut world, mut sent) = redirected(true, "<sip:x0@192.0.2.99>");
     let mut followed = 0;
     while sent.iter().any(|sent| sent.method() == "INVITE") {
@@ -315,7 +315,7 @@ fn the_same_contact_twice_is_tried_once() {
 }
 
 #[test]
-fn a_redirection_to_nowhere_is_passed_on() {
+fn an_unusable_redirection_is_passed_on() {
     for contacts in ["<sip:nobody@example.com>", "<mailto:x@example.com>", "<sip:x@255.255.255.255>", "*"] {
         let (mut world, sent) = redirected(true, contacts);
         assert_eq!(finals(&sent), [302], "{contacts}");

@@ -44,7 +44,7 @@ fn call(world: &mut World, uri: &str, branch: &str) -> Vec<String> {
 }
 
 #[test]
-fn each_device_has_a_public_name_that_rings_it_alone() {
+fn a_public_gruu_rings_only_its_device() {
     let mut world = World::new(|_| {});
     let answer = both(&mut world);
     assert_eq!(param(&answer, DESK, "pub-gruu").as_deref(), Some("sip:bob@example.com;gr=urn:uuid:desk"));
@@ -58,7 +58,7 @@ fn each_device_has_a_public_name_that_rings_it_alone() {
 }
 
 #[test]
-fn a_temporary_name_rings_its_device_and_tells_nothing() {
+fn temporary_gruus_ring_their_device_and_hide_the_user() {
     let mut world = World::new(|_| {});
     let answer = both(&mut world);
     let desk = param(&answer, DESK, "temp-gruu").expect("a GRUU");
@@ -71,7 +71,7 @@ fn a_temporary_name_rings_its_device_and_tells_nothing() {
 }
 
 #[test]
-fn temporary_names_add_up_until_the_device_starts_anew() {
+fn temporary_gruus_add_up_until_the_device_restarts() {
     let mut world = World::new(|_| {});
     let contact = format!("Contact: <sip:bob@{BOB}>;{DESK}");
     let lines: &[&str] = &[&contact, GRUU];
@@ -89,7 +89,7 @@ fn temporary_names_add_up_until_the_device_starts_anew() {
 }
 
 #[test]
-fn names_are_for_those_who_ask_and_where_the_operator_gives_them() {
+fn gruus_are_given_only_on_request_and_if_enabled() {
     let contact = format!("Contact: <sip:bob@{BOB}>;{DESK}");
     let plain = format!("<sip:bob@{BOB}>;expires=3600;{DESK}");
     let mut world = World::new(|_| {});
@@ -103,7 +103,7 @@ fn names_are_for_those_who_ask_and_where_the_operator_gives_them() {
 }
 
 #[test]
-fn a_device_cannot_be_its_own_user() {
+fn a_contact_cannot_be_the_user() {
     let mut world = World::new(|_| {});
     let contact = format!("Contact: <sip:bob@example.com>;{DESK}");
     let answer = register(&mut world, BOB, ("a", 1), &[&contact, GRUU]);
@@ -111,7 +111,7 @@ fn a_device_cannot_be_its_own_user() {
 }
 
 #[test]
-fn a_redirection_to_a_temporary_name_is_followed() {
+fn a_redirection_to_a_temporary_gruu_is_followed() {
     let mut world = World::new(|snapshot| snapshot.proxy.recurse = true);
     let desk = param(&both(&mut world), DESK, "temp-gruu").expect("a GRUU");
     world.register("carol", CAROL, &format!("<sip:carol@{CAROL}>"));

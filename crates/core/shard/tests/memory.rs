@@ -109,7 +109,7 @@ fn answered_registers_are_smaller_than_their_answers() {
 /// Memory follows load: what a peak used is free again once its timers have ended, except for the capacity of hash
 /// tables and queues.
 #[test]
-fn what_a_peak_of_calls_took_is_given_back() {
+fn memory_of_a_call_peak_is_freed() {
     let mut world = world();
     let invite = ring(&mut world, CALLS);
     finish(&mut world, CALLS, &invite);

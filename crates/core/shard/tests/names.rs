@@ -52,7 +52,7 @@ fn call(world: &mut World) -> Vec<SentMessage> {
 }
 
 #[test]
-fn an_address_asks_nobody() {
+fn addresses_need_no_dns() {
     let target = RouteTarget::at(b"sip:203.0.113.1", ONE.parse().expect("an address"));
     let mut world = World::new(routed(Stateless::Never, vec![target]));
     find(&call(&mut world), "INVITE");
@@ -63,7 +63,7 @@ fn an_address_asks_nobody() {
 //= rfc3263#4.2:next
 //= rfc3261#16.6:in-order
 #[test]
-fn a_name_is_asked_for_and_its_servers_are_tried_in_order() {
+fn a_name_is_resolved_and_its_servers_are_tried_in_order() {
     let mut world = world();
     assert_eq!(summary(&call(&mut world)), [format!("100 {ALICE}")]);
     assert_eq!(world.questions.len(), 1);
@@ -88,7 +88,7 @@ fn a_name_is_asked_for_and_its_servers_are_tried_in_order() {
 
 //= rfc3263#4.2:next
 #[test]
-fn a_silent_server_of_a_name_is_left_for_the_next() {
+fn a_silent_server_of_a_name_fails_over() {
     let mut world = world();
     call(&mut world);
     world.resolve(servers(&[ONE, TWO]));
@@ -100,7 +100,7 @@ fn a_silent_server_of_a_name_is_left_for_the_next() {
 }
 
 #[test]
-fn what_the_dns_does_not_know_is_said() {
+fn dns_failures_give_502_or_503() {
     for (failure, status) in [(LocateError::NoAnswer, 503), (LocateError::NoSuchName, 502)] {
         for method in ["INVITE", "MESSAGE"] {
             let mut world = world();
@@ -121,7 +121,7 @@ fn what_the_dns_does_not_know_is_said() {
 }
 
 #[test]
-fn where_a_name_leads_nowhere_the_next_target_is_tried() {
+fn an_unresolved_name_fails_over_to_the_next_target() {
     let other = RouteTarget { priority: 2, ..RouteTarget::at(b"sip:203.0.113.2", TWO.parse().expect("an address")) };
     let mut world = World::new(routed(Stateless::Never, vec![named(1), other]));
     assert_eq!(destinations(&call(&mut world), "INVITE"), [""; 0]);
@@ -132,7 +132,7 @@ fn where_a_name_leads_nowhere_the_next_target_is_tried() {
 }
 
 #[test]
-fn who_cancels_while_the_name_is_looked_up_is_done() {
+fn a_cancel_during_a_lookup_ends_the_call() {
     let mut world = world();
     call(&mut world);
     let cancelled = world.input(ALICE, &request("CANCEL", "sip:x@elsewhere.example", "inv", ""));
@@ -142,7 +142,7 @@ fn who_cancels_while_the_name_is_looked_up_is_done() {
 }
 
 #[test]
-fn a_refusal_for_everybody_stops_a_name_that_is_looked_up() {
+fn a_6xx_stops_a_pending_lookup() {
     let mut world = World::new(|snapshot| snapshot.registrar.nat = strowger_registrar::Nat::Never);
     world.register("bob", ALICE, "<sip:bob@192.0.2.20>");
     world.register("bob", "192.0.2.30:5060", "<sip:bob@phone.example>");
@@ -170,7 +170,7 @@ fn a_stateless_route_waits_for_the_retransmission() {
 }
 
 #[test]
-fn an_old_answer_is_used_and_asked_for_again() {
+fn a_stale_answer_is_used_and_refreshed() {
     let mut world = world();
     world.names.insert(world.now, &question(), servers(&[ONE]), Duration::from_secs(10));
     world.wait(Duration::from_secs(60));
@@ -186,7 +186,7 @@ fn an_old_answer_is_used_and_asked_for_again() {
 }
 
 #[test]
-fn answers_that_nobody_asked_for_change_nothing() {
+fn unrequested_answers_are_ignored() {
     let mut world = world();
     call(&mut world);
     let (query, _) = world.questions[0].clone();
@@ -206,7 +206,7 @@ fn answers_that_nobody_asked_for_change_nothing() {
 }
 
 #[test]
-fn questions_are_bounded() {
+fn queries_are_bounded() {
     let mut world = world();
     let mut text = |number: u32| {
         let text = request("MESSAGE", "sip:x@elsewhere.example", &format!("b{number}"), "");

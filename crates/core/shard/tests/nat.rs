@@ -43,7 +43,7 @@ fn invite(world: &mut World) -> SentMessage {
 }
 
 #[test]
-fn a_call_goes_to_the_outside_and_names_the_contact() {
+fn a_call_goes_to_the_nat_address_with_the_contact() {
     let mut world = world(|_| {});
     let invite = invite(&mut world);
     assert_eq!(invite.to.to_string(), OUTSIDE);
@@ -51,7 +51,7 @@ fn a_call_goes_to_the_outside_and_names_the_contact() {
 }
 
 #[test]
-fn the_operator_may_know_better() {
+fn nat_mode_is_configurable() {
     let mut never = world(|s| s.registrar.nat = Nat::Never);
     assert_eq!(invite(&mut never).to.to_string(), "10.0.0.5:5060");
     let mut always = World::new(|s| s.registrar.nat = Nat::Always);
@@ -63,7 +63,7 @@ fn the_operator_may_know_better() {
 }
 
 #[test]
-fn the_rest_of_the_call_goes_through_the_translation_too() {
+fn in_dialog_requests_go_through_the_nat_too() {
     let mut world = world(|_| {});
     let invite = invite(&mut world);
     let contact = "Contact: <sip:bob@10.0.0.5:5060;ob>\r\n";
@@ -90,7 +90,7 @@ fn the_rest_of_the_call_goes_through_the_translation_too() {
 }
 
 #[test]
-fn nobody_changes_where_the_rest_of_a_call_goes() {
+fn in_dialog_routing_cannot_be_forged() {
     let mut world = world(|_| {});
     let invite = invite(&mut world);
     let answer = world.input(OUTSIDE, &invite.response(200, "OK", ";tag=b", ""));
@@ -107,7 +107,7 @@ fn nobody_changes_where_the_rest_of_a_call_goes() {
 }
 
 #[test]
-fn a_caller_behind_a_translation_is_reached_too() {
+fn a_caller_behind_nat_is_reached_too() {
     let mut world = World::new(|_| {});
     world.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
     let hide = |text: String| text.replace(ALICE, "10.0.0.9:5060").replace(";branch", ";rport;branch");
@@ -143,7 +143,7 @@ fn assert_regular(moments: &[u64], interval_ms: u64, count: usize) {
 }
 
 #[test]
-fn empty_lines_keep_the_translation_open() {
+fn crlf_keep_alives_keep_the_nat_open() {
     let mut world = world(|_| {});
     let (moments, sent) = kept_open(&mut world);
     assert_regular(&moments, 30_000, 9);
@@ -153,7 +153,7 @@ fn empty_lines_keep_the_translation_open() {
 }
 
 #[test]
-fn options_keep_the_translation_open_and_their_answers_go_nowhere() {
+fn options_keep_the_nat_open_and_their_responses_are_dropped() {
     let mut world = world(|s| {
         s.registrar.keep_alive = KeepAlive::Options;
         s.registrar.keep_alive_interval = Duration::from_secs(60);
@@ -179,7 +179,7 @@ fn options_keep_the_translation_open_and_their_answers_go_nowhere() {
 }
 
 #[test]
-fn nothing_is_sent_where_it_is_switched_off_or_not_needed() {
+fn keep_alives_are_not_sent_when_off_or_not_needed() {
     let mut off = world(|s| s.registrar.keep_alive = KeepAlive::Off);
     assert!(kept_open(&mut off).1.is_empty());
     let mut open = World::new(|_| {});
@@ -192,7 +192,7 @@ fn nothing_is_sent_where_it_is_switched_off_or_not_needed() {
 
 /// An hour behind a NAT that closes after 40 s without a packet from inside or to it.
 #[test]
-fn the_way_stays_open_for_an_hour() {
+fn the_nat_stays_open_for_an_hour() {
     const CLOSES_AFTER: u64 = 40_000;
     let mut world = world(|s| s.registrar.keep_alive = KeepAlive::Options);
     let mut silent_since = 0;

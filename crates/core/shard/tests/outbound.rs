@@ -75,7 +75,7 @@ fn a_registered_flow_is_confirmed_and_used() {
 }
 
 #[test]
-fn over_datagrams_the_phone_chooses_its_own_interval() {
+fn over_udp_no_flow_timer_is_sent() {
     let mut world = world(|_| {});
     let answer = register(&mut world, datagrams(PEER), ("a", 1), &[&contact("sip:bob@10.0.0.20", 1), OUTBOUND]);
     assert_eq!((answer.header("Require"), answer.header("Flow-Timer")), (Some("outbound"), None));
@@ -86,7 +86,7 @@ fn over_datagrams_the_phone_chooses_its_own_interval() {
 //= rfc3261#8.2.4:only-supported
 //= rfc3261#8.2.4:baseline
 #[test]
-fn who_asks_for_no_flow_is_told_of_none() {
+fn flows_are_confirmed_only_on_request() {
     let mut world = world(|_| {});
     for (cseq, lines) in [
         (1, &["Contact: <sip:bob@10.0.0.20>", OUTBOUND][..]),
@@ -120,7 +120,7 @@ fn closed(flow: Flow) -> Input<'static> {
 }
 
 #[test]
-fn a_phone_that_says_where_it_listens_outlives_its_connection() {
+fn a_phone_with_a_listening_port_outlives_its_connection() {
     let mut world = world(|_| {});
     let flow = over(1, BOB);
     let text = "Contact: <sip:bob@192.0.2.20:5062;transport=tcp>";
@@ -142,7 +142,7 @@ fn a_phone_that_says_where_it_listens_outlives_its_connection() {
 
 //= rfc5626#7:one-at-a-time
 #[test]
-fn of_two_flows_of_a_phone_one_rings_and_the_other_when_that_is_dead() {
+fn a_phones_second_flow_rings_only_when_the_first_is_dead() {
     let mut world = world(|_| {});
     let (first, second) = (over(1, PEER), over(2, "198.51.100.7:33001"));
     register(&mut world, first, ("a", 1), &[&contact("sip:bob@10.0.0.20;transport=tcp", 1), OUTBOUND]);
@@ -156,7 +156,7 @@ fn of_two_flows_of_a_phone_one_rings_and_the_other_when_that_is_dead() {
 
 //= rfc5626#7:answered
 #[test]
-fn what_a_phone_answers_by_one_flow_it_has_answered_by_all() {
+fn an_answer_on_one_flow_counts_for_all() {
     for (status, told) in [(486, 486), (503, 500), (504, 504), (600, 600)] {
         let mut world = world(|_| {});
         for (reg_id, peer) in [(1, PEER), (2, "198.51.100.7:33001")] {
@@ -172,7 +172,7 @@ fn what_a_phone_answers_by_one_flow_it_has_answered_by_all() {
 
 //= rfc5626#7:430
 #[test]
-fn where_an_edge_says_that_a_flow_is_gone_the_next_is_tried() {
+fn a_430_from_an_edge_tries_the_next_flow() {
     let mut world = world(|_| {});
     for (reg_id, edge) in [(1, "192.0.2.31:5060"), (2, "192.0.2.32:5060")] {
         let (path, contact) = (format!("Path: <sip:token@{edge};lr;ob>"), contact("sip:bob@10.0.0.20", reg_id));
@@ -188,7 +188,7 @@ fn where_an_edge_says_that_a_flow_is_gone_the_next_is_tried() {
 }
 
 #[test]
-fn a_refresh_with_another_uri_takes_the_place_of_its_flow() {
+fn a_refresh_with_a_new_uri_replaces_its_flow() {
     let mut world = world(|_| {});
     register(&mut world, over(1, PEER), ("a", 1), &[&contact("sip:bob@10.0.0.20:1111", 1), OUTBOUND]);
     let answer = register(&mut world, over(2, PEER), ("b", 1), &[&contact("sip:bob@10.0.0.20:2222", 1), OUTBOUND]);
@@ -203,7 +203,7 @@ const THROUGH: &str = "Via: SIP/2.0/TCP 10.0.0.20:5060;branch=z9hG4bKphone";
 //= rfc5626#6:439
 //= rfc5626#11.6:only-asked
 #[test]
-fn through_a_proxy_that_keeps_no_flows_a_phone_is_told_so() {
+fn a_proxy_without_outbound_support_gives_439() {
     let mut world = world(|_| {});
     for (cseq, path) in
         [(1, "User-Agent: a phone"), (2, "Path: <sip:192.0.2.21;lr>"), (3, "Path: <sip:a;lr;ob>, <sip:b;lr>")]
@@ -221,7 +221,7 @@ fn through_a_proxy_that_keeps_no_flows_a_phone_is_told_so() {
 
 //= rfc5626#6:path
 #[test]
-fn through_an_edge_that_keeps_flows_calls_take_its_path() {
+fn calls_take_the_path_of_an_outbound_edge() {
     let mut world = world(|_| {});
     let path = "<sip:192.0.2.30:5060;lr>, <sip:token@192.0.2.21;lr;ob>";
     let (line, contact) = (format!("Path: {path}"), contact("sip:bob@10.0.0.20", 1));
@@ -238,7 +238,7 @@ fn through_an_edge_that_keeps_flows_calls_take_its_path() {
 //= rfc5626#11.6:only-asked
 //= rfc3261#8.2.4:only-supported
 #[test]
-fn a_path_that_the_phone_does_not_know_is_used_and_not_told() {
+fn an_unsupported_path_is_used_but_not_echoed() {
     let mut world = world(|_| {});
     let lines = [THROUGH, "Path: <sip:192.0.2.30;lr>", "Contact: <sip:bob@10.0.0.20>"];
     let answer = register(&mut world, datagrams(BOB2), ("a", 1), &lines);
@@ -250,7 +250,7 @@ fn a_path_that_the_phone_does_not_know_is_used_and_not_told() {
 }
 
 #[test]
-fn our_own_name_in_a_path_is_no_detour() {
+fn our_own_path_entry_is_skipped() {
     let mut world = world(|_| {});
     let lines =
         [THROUGH, "Path: <sip:192.0.2.1:5060;lr>, <sip:192.0.2.30;lr>", "Contact: <sip:bob@10.0.0.20>", OUTBOUND];
@@ -262,7 +262,7 @@ fn our_own_name_in_a_path_is_no_detour() {
 }
 
 #[test]
-fn phones_are_told_which_way_to_call() {
+fn registers_get_the_service_route() {
     let routes = ["<sip:192.0.2.1;lr>", "<sip:core.example.com;lr;x=1>"];
     let mut world = world(|s| s.registrar.service_route = routes.map(|r| r.as_bytes().into()).to_vec());
     for (cseq, line) in [(1, "Contact: <sip:bob@10.0.0.20>"), (2, "Expires: 60")] {
@@ -272,7 +272,7 @@ fn phones_are_told_which_way_to_call() {
 }
 
 #[test]
-fn what_is_required_and_known_is_served() {
+fn supported_extensions_may_be_required() {
     let mut world = world(|_| {});
     let contact = contact("sip:bob@10.0.0.20", 1);
     let answer = register(
@@ -288,7 +288,7 @@ fn what_is_required_and_known_is_served() {
 }
 
 #[test]
-fn the_interval_of_keep_alives_is_the_operators() {
+fn the_flow_timer_is_configurable() {
     let mut world = world(|s| s.registrar.flow_timer = Duration::from_secs(30));
     let answer = register(&mut world, over(1, PEER), ("a", 1), &[&contact("sip:bob@10.0.0.20", 1), OUTBOUND]);
     assert_eq!(answer.header("Flow-Timer"), Some("30"));

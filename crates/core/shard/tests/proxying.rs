@@ -27,7 +27,7 @@ fn sent_to<'a>(sent: &'a [SentMessage], peer: &str) -> &'a SentMessage {
 }
 
 #[test]
-fn who_goes_on_ringing_is_not_cut_off() {
+fn a_ringing_phone_is_not_cut_off() {
     let mut world = World::new(|s| s.proxy.ring_timeout = Duration::from_secs(180));
     world.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
     let invite = invite(&mut world).remove(0);
@@ -46,7 +46,7 @@ fn who_goes_on_ringing_is_not_cut_off() {
 //= rfc3261#16.6:timer-c
 //= rfc3261#16.8:408
 #[test]
-fn timer_c_without_any_answer_is_408_at_once() {
+fn timer_c_without_a_response_gives_408() {
     let mut world = World::new(|s| s.proxy.ring_timeout = Duration::from_secs(5));
     world.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
     let invite = invite(&mut world).remove(0);
@@ -84,7 +84,7 @@ fn all_challenges_of_a_fork_reach_the_caller() {
 
 //= rfc3261#16.7:own-responses
 #[test]
-fn a_response_that_can_be_passed_to_nobody_ends_nothing() {
+fn a_response_without_a_next_via_is_dropped() {
     let mut world = registered();
     let invite = invite(&mut world).remove(0);
     let second = invite.headers("Via").nth(1).expect("the caller's").to_owned();
@@ -108,7 +108,7 @@ fn stateless(methods: &[&str]) -> World {
 //= rfc3261#16.11:cancel-and-ack
 //= rfc3261#16.11:cancel
 #[test]
-fn cancel_and_ack_go_the_way_of_their_invite() {
+fn cancel_and_ack_follow_their_invite() {
     let mut world = stateless(&["INVITE"]);
     for method in ["INVITE", "CANCEL", "ACK"] {
         let sent = world.input(ALICE, &request(method, "sip:carol@elsewhere.example", "inv", ""));
@@ -119,14 +119,14 @@ fn cancel_and_ack_go_the_way_of_their_invite() {
 }
 
 #[test]
-fn breadth_is_spent_without_state_too() {
+fn max_breadth_applies_statelessly() {
     let text = request("INVITE", "sip:carol@elsewhere.example", "inv", "Max-Breadth: 0\r\n");
     let sent = stateless(&[]).input(ALICE, &text);
     assert_eq!(summary(&sent), [format!("440 {ALICE}")]);
 }
 
 #[test]
-fn nobody_has_its_responses_sent_to_a_victim() {
+fn forged_received_cannot_redirect_responses() {
     let mut world = stateless(&[]);
     let text = request("INVITE", "sip:carol@elsewhere.example", "inv", "")
         .replace("branch=z9hG4bKinv", "branch=z9hG4bKinv;received=198.51.100.66;rport=5999");
@@ -138,7 +138,7 @@ fn nobody_has_its_responses_sent_to_a_victim() {
 //= rfc3261#8.2.2.3:bad-extension
 //= rfc3261#8.2.2.3:unsupported
 #[test]
-fn the_server_itself_understands_no_extension() {
+fn an_unknown_extension_gets_420() {
     let mut world = World::new(|_| {});
     let sent = world.input(ALICE, &request("OPTIONS", "sip:example.com", "own", "Require: foo\r\n"));
     assert_eq!((sent[0].status(), sent[0].header("Unsupported")), (420, Some("foo")));
@@ -146,7 +146,7 @@ fn the_server_itself_understands_no_extension() {
 
 //= rfc3261#16.4:own-route
 #[test]
-fn a_long_list_of_our_own_routes_takes_no_time() {
+fn a_long_list_of_our_routes_is_fast() {
     let routes = vec!["<sip:192.0.2.1;lr>"; 3000].join(",");
     let mut world = registered();
     let text = request("MESSAGE", "sip:bob@example.com", "long", &format!("Route: {routes}\r\n"));
@@ -157,7 +157,7 @@ fn a_long_list_of_our_own_routes_takes_no_time() {
 
 /// The loop hash leaves the server and must not reveal its key, because the sealing key makes branches.
 #[test]
-fn what_a_branch_shows_is_not_made_with_the_key_of_its_seal() {
+fn the_loop_hash_does_not_use_the_branch_key() {
     let sent = invite(&mut registered()).remove(0);
     let text = request("INVITE", "sip:bob@example.com", "inv", "");
     let ring = KeyRing::new(TagKey::new(RING_KEY)).derive("branch");
@@ -173,7 +173,7 @@ fn what_a_branch_shows_is_not_made_with_the_key_of_its_seal() {
 //= rfc3581#3:sent-by-port
 //= rfc5393#4.2.1:unique
 #[test]
-fn our_via_names_the_listener_by_which_the_request_leaves() {
+fn our_via_names_the_outgoing_listener() {
     let sent = invite(&mut registered()).remove(0);
     let via = sent.header("Via").expect("ours");
     assert!(via.starts_with(&format!("SIP/2.0/UDP {SERVER};branch=z9hG4bK")), "{via}");
@@ -182,7 +182,7 @@ fn our_via_names_the_listener_by_which_the_request_leaves() {
 //= rfc3261#18.3:short-response
 //= rfc3261#18.3:short-request
 #[test]
-fn a_datagram_that_ends_before_its_body_is_refused_or_dropped() {
+fn a_truncated_datagram_is_refused_or_dropped() {
     let mut world = registered();
     let text = request("MESSAGE", "sip:bob@example.com", "short", "");
     assert!(text.contains("Content-Length: 4\r\n"));
@@ -196,7 +196,7 @@ fn a_datagram_that_ends_before_its_body_is_refused_or_dropped() {
 
 //= rfc5393#4.2.1:same-branch
 #[test]
-fn without_state_an_invite_its_cancel_and_its_ack_have_one_branch() {
+fn a_stateless_invite_its_cancel_and_its_ack_share_one_branch() {
     let mut world = stateless(&[]);
     let vias = ["INVITE", "CANCEL", "ACK"].map(|method| {
         let sent = world.input(ALICE, &request(method, "sip:carol@elsewhere.example", "inv", ""));
@@ -210,7 +210,7 @@ fn without_state_an_invite_its_cancel_and_its_ack_have_one_branch() {
 //= rfc5393#4.2.4:varying
 //= rfc7616#3.6:transparent
 #[test]
-fn what_others_prove_to_each_other_passes_untouched() {
+fn foreign_credentials_pass_unchanged() {
     let mut world = registered();
     let credentials = "Authorization: Digest  username=\"a\",realm=\"x\", nonce=\"n\",  response=\"0\"\r\n";
     let sent = world.input(ALICE, &request("MESSAGE", "sip:bob@example.com", "auth", credentials)).remove(0);
@@ -225,7 +225,7 @@ fn what_others_prove_to_each_other_passes_untouched() {
 //= rfc5393#4.2.1:not-method
 //= rfc5393#4.2.4:varying
 #[test]
-fn a_loop_is_told_by_what_decides_the_way() {
+fn loop_hash_covers_what_decides_routing() {
     let hash = |text: &str| loop_hash(&TagKey::new(RING_KEY), &Message::parse(text.as_bytes()).expect("a request"));
     let routes = "Route: <sip:192.0.2.7;lr>\r\nRoute: <sip:192.0.2.8;lr>\r\n";
     let invite = request("INVITE", "sip:bob@example.com", "inv", routes);

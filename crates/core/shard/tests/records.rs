@@ -60,7 +60,7 @@ fn an_answered_call_ends_with_its_bye() {
 }
 
 #[test]
-fn a_bye_that_goes_on_without_state_ends_the_call_too() {
+fn a_stateless_bye_ends_the_call_too() {
     let mut world = world();
     world.configure(|snapshot| snapshot.proxy.stateless = Stateless::WhenPossible);
     let invite = call(&mut world);
@@ -80,7 +80,7 @@ fn a_bye_that_goes_on_without_state_ends_the_call_too() {
 }
 
 #[test]
-fn a_call_that_was_given_up_is_cancelled() {
+fn a_cancelled_call_is_recorded_as_such() {
     let mut world = world();
     let invite = call(&mut world);
     world.respond(&invite, 180, "b", "");
@@ -92,7 +92,7 @@ fn a_call_that_was_given_up_is_cancelled() {
 }
 
 #[test]
-fn a_refused_call_says_by_what() {
+fn a_rejection_has_its_status() {
     let mut busy = world();
     let invite = call(&mut busy);
     busy.respond(&invite, 486, "b", "");
@@ -105,7 +105,7 @@ fn a_refused_call_says_by_what() {
 }
 
 #[test]
-fn a_call_that_nobody_answers_says_so() {
+fn an_unanswered_call_is_recorded() {
     let mut silent = world();
     call(&mut silent);
     silent.settle();
@@ -120,7 +120,7 @@ fn a_call_that_nobody_answers_says_so() {
 }
 
 #[test]
-fn two_phones_that_are_lifted_make_one_record() {
+fn two_answers_make_one_record() {
     let mut world = world();
     world.register("bob", support::BOB2, &format!("<sip:bob@{}>", support::BOB2));
     let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""));
@@ -140,7 +140,7 @@ fn two_phones_that_are_lifted_make_one_record() {
 }
 
 #[test]
-fn where_nobody_wants_records_calls_are_followed_all_the_same() {
+fn calls_are_tracked_even_without_records() {
     let mut world = world();
     world.configure(|snapshot| snapshot.record_calls = false);
     let going_on = |world: &World| {

@@ -59,7 +59,7 @@ const DESK: &str = "Contact: <sip:desk@192.0.2.20:5060>";
 //= rfc3261#10.3:lists-bindings
 //= rfc3261#10.3:expires-of-each
 #[test]
-fn contacts_are_echoed_with_what_is_left_of_their_time() {
+fn contacts_are_echoed_with_their_remaining_expiry() {
     let (mut world, mut phone) = (World::new(|_| {}), Phone::default());
     let both = "Contact: <sip:desk@192.0.2.20:5060>;q=0.5, <sip:soft@192.0.2.20:5080;line=1>;expires=120";
     let answer = phone.register(&mut world, &[both, "Expires: 600"]);
@@ -82,7 +82,7 @@ fn contacts_are_echoed_with_what_is_left_of_their_time() {
 }
 
 #[test]
-fn without_a_wish_the_default_and_above_the_maximum_the_maximum() {
+fn expiry_defaults_and_is_capped_at_the_maximum() {
     let (mut world, mut phone) = (World::new(|_| {}), Phone::default());
     assert_eq!(contacts(&phone.register(&mut world, &[DESK])), ["<sip:desk@192.0.2.20:5060>;expires=3600"]);
     let long = phone.register(&mut world, &[DESK, "Expires: 4000000000"]);
@@ -127,7 +127,7 @@ fn one_contact_is_removed_by_expires_zero() {
 
 //= rfc3261#10.3:min-expires
 #[test]
-fn too_brief_an_interval_is_refused_with_the_least_that_is_taken() {
+fn a_too_brief_interval_is_refused_with_min_expires() {
     let (mut world, mut phone) = (World::new(|_| {}), Phone::default());
     let answer = phone.register(&mut world, &[DESK, "Expires: 59"]);
     assert_eq!((answer.status(), answer.header("Min-Expires")), (423, Some("60")));
@@ -136,7 +136,7 @@ fn too_brief_an_interval_is_refused_with_the_least_that_is_taken() {
 }
 
 #[test]
-fn one_user_has_only_so_many_contacts() {
+fn contacts_of_a_user_are_limited() {
     let (mut world, mut phone) = (World::new(|s| s.registrar.max_contacts = 2), Phone::default());
     phone.register(&mut world, &[DESK, "Contact: <sip:soft@192.0.2.20:5080>"]);
     let answer = phone.register(&mut world, &["Contact: <sip:third@192.0.2.20:5090>"]);
@@ -152,7 +152,7 @@ fn one_user_has_only_so_many_contacts() {
 }
 
 #[test]
-fn what_one_client_sent_earlier_does_not_overtake() {
+fn out_of_order_registers_are_refused() {
     let (mut world, mut phone) = (World::new(|_| {}), Phone::default());
     phone.register(&mut world, &[DESK]);
     phone.cseq = 9;
@@ -170,7 +170,7 @@ fn what_one_client_sent_earlier_does_not_overtake() {
 //= rfc3261#8.2:all-or-nothing
 //= rfc3261#10.3:atomic
 #[test]
-fn one_bad_contact_leaves_everything_as_it_was() {
+fn one_bad_contact_changes_nothing() {
     let (mut world, mut phone) = (World::new(|_| {}), Phone::default());
     phone.register(&mut world, &[DESK]);
     for (bad, status) in [
@@ -184,7 +184,7 @@ fn one_bad_contact_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn a_retransmitted_register_is_answered_the_same_and_done_once() {
+fn a_retransmitted_register_gets_the_same_answer_and_runs_once() {
     let (mut world, phone) = (World::new(|_| {}), Phone { cseq: 1, ..Phone::default() });
     let text = phone.text(&world, &[DESK]);
     let first = world.input(BOB, &text).remove(0);
@@ -216,7 +216,7 @@ fn each_domain_has_its_own_bob() {
 }
 
 #[test]
-fn the_address_of_the_server_stands_for_its_first_domain() {
+fn the_servers_address_means_its_first_domain() {
     let mut world = World::new(two_domains);
     let mut phone = Phone { to: "<sip:bob@192.0.2.1>", uri: "sip:192.0.2.1", ..Phone::default() };
     assert_eq!(contacts(&phone.register(&mut world, &[DESK])).len(), 1);
@@ -248,7 +248,7 @@ fn an_alias_rings_its_user_and_registers_for_it() {
 //= rfc3261#10.3:require
 //= rfc3261#10.3:address-of-domain
 #[test]
-fn what_the_registrar_does_not_serve() {
+fn foreign_domains_are_refused() {
     let mut world = World::new(|_| {});
     let mut elsewhere = Phone { uri: "sip:elsewhere.example", to: "<sip:bob@elsewhere.example>", ..Phone::default() };
     assert_eq!(elsewhere.register(&mut world, &[DESK]).start(), "SIP/2.0 404 Domain Not Served Here");
@@ -263,7 +263,7 @@ fn what_the_registrar_does_not_serve() {
 }
 
 #[test]
-fn a_register_that_may_go_no_further_has_arrived() {
+fn max_forwards_zero_does_not_refuse_a_register() {
     let (mut world, phone) = (World::new(|_| {}), Phone { cseq: 1, ..Phone::default() });
     let text = phone.text(&world, &[DESK]).replace("Max-Forwards: 70", "Max-Forwards: 0");
     assert_eq!(world.input(BOB, &text)[0].status(), 200, "Max-Forwards limits forwarding, not arriving");
@@ -291,7 +291,7 @@ fn an_operator_removes_one_contact_of_several() {
 }
 
 #[test]
-fn who_was_forgotten_may_register_again() {
+fn a_barred_user_may_register_again() {
     let mut world = World::new(|_| {});
     let mut phone = Phone::default();
     assert_eq!(contacts(&phone.register(&mut world, &[DESK])).len(), 1);

@@ -70,7 +70,7 @@ fn options_of_its_own() -> Vec<SentMessage> {
 //= rfc3261#8.1.1.7:branch
 //= rfc3261#8.1.1.7:magic-cookie
 #[test]
-fn an_options_of_the_server_has_what_every_request_has() {
+fn our_options_have_all_mandatory_headers() {
     for sent in options_of_its_own() {
         let field = |name| sent.header(name).unwrap_or_else(|| panic!("no {name}: {}", sent.text));
         let uri = sent.start().split(' ').nth(1).expect("a Request-URI").to_owned();
@@ -85,7 +85,7 @@ fn an_options_of_the_server_has_what_every_request_has() {
 //= rfc3261#8.1.1.4:unique-call-id
 //= rfc3261#8.1.1.7:unique-branch
 #[test]
-fn requests_of_the_server_have_a_call_id_and_a_branch_of_their_own() {
+fn our_requests_have_unique_call_ids_and_branches() {
     let sent = options_of_its_own();
     for name in ["Call-ID", "Via"] {
         let values: BTreeSet<_> = sent.iter().filter_map(|sent| sent.header(name)).collect();
@@ -95,7 +95,7 @@ fn requests_of_the_server_have_a_call_id_and_a_branch_of_their_own() {
 
 //= rfc3261#8.1.3.2:unknown-provisional
 #[test]
-fn an_unknown_provisional_response_is_as_good_as_183() {
+fn an_unknown_provisional_counts_as_183() {
     let mut world = World::new(|s| s.proxy.ring_timeout = Duration::from_secs(30));
     world.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
     let branch = find(&world.input(ALICE, &invite("")), "INVITE");
@@ -108,7 +108,7 @@ fn an_unknown_provisional_response_is_as_good_as_183() {
 //= rfc3261#8.2.1:405
 //= rfc3261#8.2.1:allow
 #[test]
-fn a_method_that_the_server_does_not_serve_is_refused_with_those_that_it_serves() {
+fn an_unsupported_method_gets_405_with_allow() {
     let refused = only(World::new(|_| {}).input(ALICE, &request("MESSAGE", "sip:example.com", "m", "")));
     assert_eq!((refused.status(), refused.header("Allow")), (405, Some("OPTIONS, REGISTER")));
 }
@@ -117,7 +117,7 @@ fn a_method_that_the_server_does_not_serve_is_refused_with_those_that_it_serves(
 //= rfc3261#8.2.2:malformed-fields
 //= rfc3261#8.2.2.1:any-to
 #[test]
-fn what_the_server_needs_not_understand_is_ignored() {
+fn irrelevant_headers_are_ignored() {
     let text = request("OPTIONS", "sip:example.com", "o", "X-New: ;;\"\r\nDate: yesterday\r\nReply-To: <<>\r\n")
         .replace("To: <sip:bob@example.com>", "To: <tel:+15550100>");
     assert_eq!(only(World::new(|_| {}).input(ALICE, &text)).status(), 200);
@@ -125,7 +125,7 @@ fn what_the_server_needs_not_understand_is_ignored() {
 
 //= rfc3261#8.2.2.3:not-in-cancel-or-ack
 #[test]
-fn what_a_cancel_or_an_ack_requires_is_ignored() {
+fn require_in_cancel_and_ack_is_ignored() {
     let require = "Require: foo\r\nProxy-Require: foo\r\n";
     let mut world = registered();
     world.input(ALICE, &invite(""));
@@ -140,7 +140,7 @@ fn what_a_cancel_or_an_ack_requires_is_ignored() {
 
 //= rfc3261#8.2.2.3:none-in-cancel
 #[test]
-fn a_cancel_and_an_ack_of_the_server_require_nothing() {
+fn our_cancel_and_ack_carry_no_require() {
     let mut world = registered();
     let branch = find(&world.input(ALICE, &invite("Require: 100rel\r\n")), "INVITE");
     assert_eq!(branch.header("Require"), Some("100rel"));
@@ -155,7 +155,7 @@ fn a_cancel_and_an_ack_of_the_server_require_nothing() {
 //= rfc3261#8.2.6.1:no-provisional
 //= rfc3261#16.2:no-100-to-others
 #[test]
-fn nothing_but_an_invite_is_told_that_it_is_tried() {
+fn only_an_invite_gets_100_trying() {
     for (flow, token) in [caller_by(Transport::Udp), caller_by(Transport::Tcp)] {
         let mut world = World::listening(&["UDP", "TCP"], |_| {});
         world.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
@@ -175,7 +175,7 @@ fn nothing_but_an_invite_is_told_that_it_is_tried() {
 
 //= rfc3261#8.3:ignores-unknown
 #[test]
-fn a_redirection_asks_for_no_understanding() {
+fn a_redirection_ignores_require() {
     let mut world = routed(Action::Redirect { targets: vec![target(BOB)] });
     for (method, id) in [("INVITE", "inv"), ("NEWMETHOD", "new")] {
         let text = request(method, "sip:x@elsewhere.example", id, "Require: foo\r\nX-New: 1\r\n");
@@ -185,7 +185,7 @@ fn a_redirection_asks_for_no_understanding() {
 
 //= rfc3261#8.3:own-uri
 #[test]
-fn nobody_is_redirected_to_the_uri_that_was_asked_for() {
+fn no_redirection_names_the_request_uri() {
     let contact = |uri: &str| RouteTarget { uri: uri.as_bytes().into(), ..target(BOB) };
     let same = "sip:%78@Elsewhere.Example";
     let mut world = routed(Action::Redirect { targets: vec![contact(same), contact("sip:y@elsewhere.example")] });
@@ -206,7 +206,7 @@ fn register(to: &str, extra: &str) -> String {
 //= rfc3261#10.3:ignores-record-route
 //= rfc3261#10.3:no-record-route
 #[test]
-fn a_record_route_says_nothing_to_the_registrar() {
+fn the_registrar_ignores_record_route() {
     let mut world = World::new(|_| {});
     let answer = only(world.input(BOB, &register("sip:bob@example.com", "Record-Route: <sip:192.0.2.77;lr>\r\n")));
     assert_eq!((answer.status(), answer.header("Record-Route")), (200, None));
@@ -220,7 +220,7 @@ fn a_record_route_says_nothing_to_the_registrar() {
 //= rfc3261#10.3:unescaped
 //= rfc3261#16.5:canonical-form
 #[test]
-fn an_address_of_record_has_one_form() {
+fn addresses_of_record_are_canonical() {
     let mut world = World::new(|_| {});
     let to = "sip:%62ob@EXAMPLE.com;user=phone;x=1";
     assert_eq!(only(world.input(BOB, &register(to, ""))).status(), 200);
@@ -234,7 +234,7 @@ fn an_address_of_record_has_one_form() {
 
 //= rfc3261#16.3:merged-requests
 #[test]
-fn a_request_that_comes_by_two_ways_goes_on_twice() {
+fn a_merged_request_is_forwarded_twice() {
     let mut world = registered();
     for branch in ["one", "two"] {
         let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", branch, ""));
@@ -245,7 +245,7 @@ fn a_request_that_comes_by_two_ways_goes_on_twice() {
 //= rfc3261#16.3:ignores-others
 //= rfc3261#16.3:unknown-methods
 #[test]
-fn what_a_proxy_does_not_know_leaves_as_it_came() {
+fn unknown_methods_and_headers_pass_unchanged() {
     let mut world = registered();
     let lines = "Date: yesterday\r\nX-New:  ;;\"\r\nReply-To: <<>\r\n";
     let sent = only(world.input(ALICE, &request("NEWMETHOD", "sip:bob@example.com", "new", lines)));
@@ -256,7 +256,7 @@ fn what_a_proxy_does_not_know_leaves_as_it_came() {
 //= rfc3261#16.6:adds-max-forwards
 //= rfc3261#16.6:seventy
 #[test]
-fn a_request_without_max_forwards_leaves_with_70() {
+fn a_missing_max_forwards_becomes_70() {
     let text = invite("").replace("Max-Forwards: 70\r\n", "");
     let sent = find(&registered().input(ALICE, &text), "INVITE");
     assert_eq!(sent.headers("Max-Forwards").collect::<Vec<_>>(), ["70"]);
@@ -266,7 +266,7 @@ fn a_request_without_max_forwards_leaves_with_70() {
 //= rfc3261#16.6:record-route-uri
 //= rfc3261#16.6:record-route-lr
 #[test]
-fn the_servers_record_route_stands_before_those_of_others() {
+fn our_record_route_precedes_the_others() {
     let other = "<sip:192.0.2.77;lr>";
     let route = format!("Route: <sip:{SERVER};lr>\r\nRecord-Route: {other}\r\n");
     let sent = find(&registered().input(ALICE, &invite(&route)), "INVITE");
@@ -278,7 +278,7 @@ fn the_servers_record_route_stands_before_those_of_others() {
 //= rfc3261#16.6:route-leads
 //= rfc3261#16.4:own-route
 #[test]
-fn a_loose_route_leads_and_the_request_uri_stays() {
+fn a_loose_route_keeps_the_request_uri() {
     let mut world = registered();
     let branch = find(&world.input(ALICE, &invite("")), "INVITE");
     let answer = world.respond(&branch, 200, "b", "");
@@ -301,7 +301,7 @@ fn by_stream(stateless: Stateless) -> World {
 
 //= rfc3261#16.6:content-length
 #[test]
-fn a_datagram_without_content_length_is_given_one_for_a_stream() {
+fn a_request_without_content_length_gets_one_on_a_stream() {
     for (body, length) in [("body", "4"), ("", "0")] {
         let text = request("MESSAGE", "sip:x@elsewhere.example", "m", "")
             .replace("Content-Length: 4\r\n\r\nbody", &format!("\r\n{body}"));
@@ -316,7 +316,7 @@ fn a_datagram_without_content_length_is_given_one_for_a_stream() {
 
 //= rfc3261#20.14
 #[test]
-fn a_response_without_content_length_is_given_one_for_a_stream() {
+fn a_response_without_content_length_gets_one_on_a_stream() {
     let mut world = World::listening(&["UDP", "TCP"], |_| {});
     world.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
     for ((flow, token), lengths) in [(caller_by(Transport::Tcp), &["4"][..]), (caller_by(Transport::Udp), &[])] {
@@ -335,7 +335,7 @@ fn a_response_without_content_length_is_given_one_for_a_stream() {
 
 //= rfc3261#16.1:transports
 #[test]
-fn a_datagram_goes_on_to_a_stream_with_state() {
+fn udp_to_tcp_forwarding_is_stateful() {
     let mut world = by_stream(Stateless::WhenPossible);
     let text = request("INVITE", "sip:x@elsewhere.example", "inv", "");
     let branch = find(&world.input(ALICE, &text), "INVITE");
@@ -350,7 +350,7 @@ fn a_datagram_goes_on_to_a_stream_with_state() {
 
 //= rfc3261#16.6:loop-hash
 #[test]
-fn a_request_that_comes_back_for_somebody_else_goes_on() {
+fn a_spiral_is_forwarded() {
     let mut world = World::new(|s| s.registrar.nat = Nat::Never);
     world.register("bob", BOB, &format!("<sip:carol@{SERVER}>"));
     world.register("carol", BOB2, &format!("<sip:carol@{BOB2}>"));
@@ -363,7 +363,7 @@ fn a_request_that_comes_back_for_somebody_else_goes_on() {
 //= rfc3261#16.7:no-503
 //= rfc3261#16.7:503-is-500
 #[test]
-fn a_503_of_the_only_branch_leaves_as_500() {
+fn a_503_of_the_only_branch_becomes_500() {
     let mut world = registered();
     let branch = find(&world.input(ALICE, &invite("")), "INVITE");
     assert_eq!(finals(&world.respond(&branch, 503, "b", "")), [500]);
@@ -373,7 +373,7 @@ fn a_503_of_the_only_branch_leaves_as_500() {
 //= rfc3261#16.7:keeps-tag-of-failures
 //= rfc3261#16.7:keeps-tag-in-dialog
 #[test]
-fn the_to_tag_of_a_response_stays() {
+fn a_responses_to_tag_is_kept() {
     let mut world = registered();
     let branch = find(&world.input(ALICE, &invite("")), "INVITE");
     let ringing = world.respond(&branch, 180, "", "");
@@ -391,7 +391,7 @@ fn the_to_tag_of_a_response_stays() {
 
 //= rfc3261#16.7:keeps-received
 #[test]
-fn a_response_keeps_the_received_of_its_request() {
+fn a_response_keeps_the_received_parameter() {
     let text = invite("").replace(&format!("Via: SIP/2.0/UDP {ALICE}"), "Via: SIP/2.0/UDP phone.example:5060");
     let mut world = registered();
     let branch = find(&world.input(ALICE, &text), "INVITE");
@@ -403,7 +403,7 @@ fn a_response_keeps_the_received_of_its_request() {
 //= rfc3261#16.7:removes-contacts
 //= rfc3261#16.7:no-empty-redirection
 #[test]
-fn a_redirection_that_was_followed_is_nobodys_answer() {
+fn a_followed_redirection_is_not_the_final_response() {
     let mut world = World::new(|s| s.proxy.recurse = true);
     world.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
     let branch = find(&world.input(ALICE, &invite("")), "INVITE");
@@ -415,7 +415,7 @@ fn a_redirection_that_was_followed_is_nobodys_answer() {
 
 //= rfc3261#16.9:no-cancel
 #[test]
-fn a_caller_that_cannot_be_reached_ends_no_branch() {
+fn an_unreachable_caller_ends_no_branch() {
     let mut world = registered();
     let branch = find(&world.input(ALICE, &invite("")), "INVITE");
     world.respond(&branch, 180, "b", "");
@@ -425,7 +425,7 @@ fn a_caller_that_cannot_be_reached_ends_no_branch() {
 
 //= rfc3261#16.11:validates
 #[test]
-fn without_state_a_request_is_checked_too() {
+fn stateless_requests_are_checked_too() {
     let mut world = routed(Action::proxy(vec![target(BOB)], Stateless::Always));
     let text = |branch: &str, extra: &str| request("MESSAGE", "sip:x@elsewhere.example", branch, extra);
     let far = text("far", "").replace("Max-Forwards: 70", "Max-Forwards: 0");
@@ -440,7 +440,7 @@ fn without_state_a_request_is_checked_too() {
 //= rfc3261#16.11:body
 //= rfc3261#16.11:keeps-fields
 #[test]
-fn without_state_a_response_loses_our_via_and_nothing_else() {
+fn a_stateless_response_loses_only_our_via() {
     let mut world = routed(Action::proxy(vec![target(BOB)], Stateless::Always));
     let sent = only(world.input(ALICE, &request("MESSAGE", "sip:x@elsewhere.example", "m", "")));
     let text = sent.response(200, "OK", ";tag=b", "X-New: 1\r\n").replace("Length: 0\r\n\r\n", "Length: 4\r\n\r\nbody");

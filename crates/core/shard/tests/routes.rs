@@ -51,7 +51,7 @@ fn a_stateless_route_keeps_nothing() {
 
 //= rfc3261#16.11:forwards
 #[test]
-fn a_call_without_state_ends_without_state() {
+fn a_stateless_call_stays_stateless() {
     let mut world = World::new(|snapshot| {
         let action = Action::proxy(Vec::new(), Stateless::WhenPossible);
         snapshot.routes = vec![Route::of_domain(b"example.com", action)];
@@ -79,7 +79,7 @@ fn a_call_without_state_ends_without_state() {
 //= rfc3261#16.1:forks-with-state
 //= rfc3261#16.11:one-target
 #[test]
-fn several_targets_are_tried_with_state_unless_told_otherwise() {
+fn several_targets_are_stateful_unless_configured_otherwise() {
     let targets = vec![target(BOB), target(BOB2)];
     let action = Action::proxy(targets.clone(), Stateless::WhenPossible);
     let sent = world("*", action).input(ALICE, &request("INVITE", "sip:x@elsewhere.example", "inv", ""));
@@ -108,7 +108,7 @@ fn rejection_is_as_configured() {
 }
 
 #[test]
-fn a_route_out_of_service_says_when_to_try_again() {
+fn a_route_out_of_service_sends_retry_after() {
     let mut world = world("*", Action::OutOfService);
     for (method, id) in [("INVITE", "inv"), ("MESSAGE", "msg")] {
         let sent = world.input(ALICE, &request(method, "sip:x@elsewhere.example", id, ""));
@@ -128,14 +128,14 @@ fn a_balanced_set_without_targets_refuses_at_once() {
 }
 
 #[test]
-fn a_405_says_what_is_allowed() {
+fn a_405_has_an_allow_header() {
     let mut world = world("*", Action::Reject { status: Status::METHOD_NOT_ALLOWED, reason: None });
     let sent = world.input(ALICE, &request("INVITE", "sip:x@elsewhere.example", "inv", ""));
     assert_eq!((sent[0].status(), sent[0].header("Allow")), (405, Some("OPTIONS, REGISTER")));
 }
 
 #[test]
-fn a_request_whose_via_cannot_be_read_is_answered_to_its_source() {
+fn a_request_with_a_bad_via_is_answered_to_its_source() {
     let action = Action::proxy(vec![target(BOB)], Stateless::Never);
     let mut world = world("*", action);
     let good = request("INVITE", "sip:carol@elsewhere.example", "inv", "");
@@ -160,7 +160,7 @@ fn a_request_whose_via_cannot_be_read_is_answered_to_its_source() {
 
 //= rfc3261#18.2.1:received-value
 #[test]
-fn a_received_that_the_request_brought_sends_nothing_there() {
+fn a_forged_received_is_ignored() {
     let action = Action::proxy(vec![target(BOB)], Stateless::Always);
     let mut world = world("*", action);
     for victim in ["255.255.255.255", "192.0.2.99"] {
@@ -175,7 +175,7 @@ fn a_received_that_the_request_brought_sends_nothing_there() {
 }
 
 #[test]
-fn an_address_of_ours_with_a_strange_user_takes_the_route_for_everything() {
+fn an_unknown_user_at_our_address_takes_the_catch_all_route() {
     let action = Action::proxy(vec![target(BOB)], Stateless::Never);
     let mut world = world("*", action);
     let sent = world.input(ALICE, &request("INVITE", "sip:service@192.0.2.1:5060", "inv", ""));
@@ -204,7 +204,7 @@ fn the_same_inputs_give_the_same_bytes() {
 }
 
 #[test]
-fn user_who_is_not_registered_here_is_looked_for_at_the_other_server() {
+fn a_user_not_registered_here_is_tried_at_the_other_server() {
     let mut world = World::new(|snapshot| {
         let user =
             |aor: &[u8], enabled| DirectoryChange::PutUser(User { aor: aor.into(), ha1: Ha1s::default(), enabled });

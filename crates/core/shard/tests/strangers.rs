@@ -81,7 +81,7 @@ fn is_proved_to(world: &mut World, text: &str, place: &str) -> bool {
 }
 
 #[test]
-fn the_credentials_of_a_trunk_go_to_nobody_else() {
+fn a_trunks_credentials_go_to_no_one_else() {
     let mut world = world(|_| {});
     let route = call(&mut world, NUMBER);
     let stranger = format!("sip:x@{STRANGER}");
@@ -100,7 +100,7 @@ fn the_credentials_of_a_trunk_go_to_nobody_else() {
 }
 
 #[test]
-fn a_trunk_that_has_a_name_is_known_by_it_and_by_its_addresses() {
+fn a_named_trunk_matches_its_name_and_addresses() {
     let question = LocateQuery::new(b"carrier.example", None, None, false);
     let place = TargetAddress::Name(question.clone());
     let target = RouteTarget { uri: (*b"sip:carrier.example").into(), address: place, priority: 1, weight: 1 };
@@ -119,7 +119,7 @@ fn a_trunk_that_has_a_name_is_known_by_it_and_by_its_addresses() {
 }
 
 #[test]
-fn a_redirection_of_a_trunk_takes_no_credentials_along() {
+fn a_trunks_redirection_gets_no_credentials() {
     let mut world = world(|snapshot| snapshot.proxy.recurse = true);
     let invite = find(&world.input(ALICE, &request("INVITE", NUMBER, "inv", "")), "INVITE");
     let sent = world.respond(&invite, 302, "t", &format!("Contact: <sip:x@{STRANGER}>\r\n"));
@@ -131,7 +131,7 @@ fn a_redirection_of_a_trunk_takes_no_credentials_along() {
 }
 
 #[test]
-fn a_redirection_opens_no_route_that_the_caller_has_not() {
+fn a_redirection_gives_the_caller_no_extra_routes() {
     let mut world = world(|snapshot| {
         snapshot.proxy.recurse = true;
         let address = "192.0.2.20".parse::<IpAddr>().expect("an address");
@@ -147,7 +147,7 @@ fn a_redirection_opens_no_route_that_the_caller_has_not() {
 }
 
 #[test]
-fn only_what_names_another_place_for_the_callee_is_followed() {
+fn a_305_or_380_is_not_followed() {
     for status in [305, 380] {
         let mut world = World::new(|snapshot| snapshot.proxy.recurse = true);
         world.register("bob", BOB, &format!("<sip:bob@{BOB}>"));
@@ -165,7 +165,7 @@ fn register(from: &str) -> String {
 }
 
 #[test]
-fn a_trunks_address_registers_nobody() {
+fn a_trunks_address_cannot_register() {
     let mut world = world(|snapshot| snapshot.auth.require = vec![(*b"REGISTER").into(), (*b"INVITE").into()]);
     assert_eq!(summary(&world.input(GATEWAY, &register(GATEWAY))), [format!("401 {GATEWAY}")]);
     assert_eq!(world.locations.len(), 0);
@@ -174,7 +174,7 @@ fn a_trunks_address_registers_nobody() {
 }
 
 #[test]
-fn who_is_in_a_dialog_calls_no_number_and_no_user_with_it() {
+fn a_dialog_route_reaches_no_number_or_user() {
     let mut world = world(|_| {});
     let instance = "+sip.instance=\"<urn:uuid:desk>\"";
     world.register("bob", BOB, &format!("<sip:bob@{BOB}>;{instance}"));
@@ -189,7 +189,7 @@ fn who_is_in_a_dialog_calls_no_number_and_no_user_with_it() {
 }
 
 #[test]
-fn a_strict_route_does_not_take_the_place_of_the_number() {
+fn a_strict_route_does_not_replace_the_number() {
     let mut world = world(|_| {});
     for (number, route) in ["sip:00900123@example.com", "sip:00900123@203.0.113.1"].into_iter().enumerate() {
         let line = format!("Route: <{route}>\r\n");
@@ -204,7 +204,7 @@ fn a_strict_route_does_not_take_the_place_of_the_number() {
 }
 
 #[test]
-fn no_spelling_of_a_number_passes_by_its_rule() {
+fn no_spelling_of_a_number_evades_its_rule() {
     let mut world = world(|snapshot| {
         let rewrite = NumberRewrite { strip: 2, prefix: (*b"+").into(), e164: None };
         for route in &mut snapshot.routes {
@@ -235,7 +235,7 @@ fn no_spelling_of_a_number_passes_by_its_rule() {
 }
 
 #[test]
-fn an_ack_that_belongs_to_nothing_goes_nowhere() {
+fn an_unmatched_ack_is_dropped() {
     let onward = |stateless| vec![Route::of_domain(b"*", Action::proxy(Vec::new(), stateless))];
     let ack = |branch: &str| request("ACK", &format!("sip:x@{STRANGER}"), branch, "");
     for stateless in [Stateless::Never, Stateless::Always] {
@@ -250,7 +250,7 @@ fn an_ack_that_belongs_to_nothing_goes_nowhere() {
 }
 
 #[test]
-fn without_state_nobody_would_find_back_to_a_connection() {
+fn a_request_on_a_connection_is_forwarded_statefully() {
     let mut world = World::listening(&["UDP", "TCP"], |snapshot| {
         let action = Action::proxy(vec![at(CARRIER)], Stateless::WhenPossible);
         snapshot.routes = vec![Route::of_domain(b"*", action)];
@@ -266,7 +266,7 @@ fn without_state_nobody_would_find_back_to_a_connection() {
 
 //= rfc5393#5.3.3:sum
 #[test]
-fn the_breadth_bounds_every_step() {
+fn max_breadth_limits_every_step() {
     let mut world = World::new(|_| {});
     for (address, q) in [(BOB, "0.9"), (BOB2, "0.5"), (STRANGER, "0.5")] {
         world.register("bob", address, &format!("<sip:bob@{address}>;q={q}"));
@@ -284,7 +284,7 @@ fn the_breadth_bounds_every_step() {
 }
 
 #[test]
-fn a_registrar_that_no_listener_reaches_costs_nothing() {
+fn an_unreachable_registrar_costs_nothing() {
     let hop = Hop { transport: Transport::Tcp, address: CARRIER.parse().expect("an address") };
     let account = Account {
         from: (*b"sip:acct@carrier.example").into(),
@@ -299,7 +299,7 @@ fn a_registrar_that_no_listener_reaches_costs_nothing() {
 }
 
 #[test]
-fn a_contact_that_is_no_one_hosts_is_not_connected_to() {
+fn a_non_unicast_contact_is_not_connected_to() {
     for address in ["0.0.0.0", "255.255.255.255", "224.0.0.1"] {
         let mut world = World::listening(&["UDP", "TCP"], |_| {});
         let peer = STRANGER.parse().expect("an address");

@@ -61,7 +61,7 @@ fn large(method: &str) -> String {
 //= rfc3261#18.1.1:back-to-datagram
 //= rfc3261#16.6:record-route-transport
 #[test]
-fn a_request_that_a_datagram_would_not_hold_goes_by_a_stream() {
+fn a_request_too_large_for_udp_goes_over_tcp() {
     for method in ["INVITE", "MESSAGE"] {
         let mut world = World::listening(&["UDP", "TCP"], trunk(None));
         let sent = find(&world.input(ALICE, &large(method)), method);
@@ -81,7 +81,7 @@ fn a_request_that_a_datagram_would_not_hold_goes_by_a_stream() {
 }
 
 #[test]
-fn where_nobody_takes_connections_the_next_large_request_does_not_try() {
+fn after_a_failed_connect_the_next_large_request_uses_udp() {
     let mut world = World::listening(&["UDP", "TCP"], trunk(None));
     let sent = find(&world.input(ALICE, &large("INVITE")), "INVITE");
     let datagram = find(&world.give(Input::ConnectFailed { flow: sent.flow }), "INVITE");
@@ -93,7 +93,7 @@ fn where_nobody_takes_connections_the_next_large_request_does_not_try() {
 }
 
 #[test]
-fn a_large_request_stays_a_datagram_where_it_must() {
+fn a_large_request_stays_on_udp_where_it_must() {
     let mut udp_only = World::new(trunk(None));
     assert_eq!(find(&udp_only.input(ALICE, &large("INVITE")), "INVITE").flow.transport, Transport::Udp);
     let mut named = World::listening(&["UDP", "TCP"], trunk(Some(Transport::Udp)));
@@ -110,7 +110,7 @@ fn a_large_request_stays_a_datagram_where_it_must() {
 //= rfc3261#18.2.2:same-connection
 //= rfc3261#18.2.2:reopen
 #[test]
-fn responses_go_on_the_connection_of_their_request() {
+fn responses_use_the_connection_of_their_request() {
     let mut world = World::listening(&["UDP", "TCP"], |_| {});
     register(&mut world, to(0, Transport::Udp, BOB), BOB, &format!("<sip:bob@{BOB}>"));
     let alice = over(1, 9, "192.0.2.10:41000");
@@ -207,7 +207,7 @@ fn a_call_goes_from_ipv6_to_ipv4_and_back() {
 }
 
 #[test]
-fn between_equals_one_record_route_does() {
+fn same_transport_adds_one_record_route() {
     let mut world = World::listening(&["UDP", "TCP"], |_| {});
     register(&mut world, to(0, Transport::Udp, BOB), BOB, &format!("<sip:bob@{BOB}>"));
     let sent = find(&world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", "")), "INVITE");
@@ -215,7 +215,7 @@ fn between_equals_one_record_route_does() {
 }
 
 #[test]
-fn a_phone_behind_a_translation_is_called_on_its_connection_while_that_lives() {
+fn a_phone_behind_nat_is_called_only_on_its_live_connection() {
     let mut world = World::listening(&["UDP", "TCP"], |_| {});
     let phone = over(1, 3, PHONE);
     register(&mut world, phone, "10.0.0.20:5060", "<sip:bob@10.0.0.20;transport=tcp>");
@@ -229,7 +229,7 @@ fn a_phone_behind_a_translation_is_called_on_its_connection_while_that_lives() {
 }
 
 #[test]
-fn of_two_phones_the_one_whose_connection_is_cut_does_not_end_the_call() {
+fn a_cut_connection_of_one_of_two_phones_does_not_end_the_call() {
     let mut world = World::listening(&["UDP", "TCP"], |_| {});
     let phone = over(1, 3, PHONE);
     register(&mut world, phone, "10.0.0.20:5060", "<sip:bob@10.0.0.20;transport=tcp>");
@@ -243,7 +243,7 @@ fn of_two_phones_the_one_whose_connection_is_cut_does_not_end_the_call() {
 }
 
 #[test]
-fn a_phone_that_can_be_connected_to_is_called_by_its_connection_or_another() {
+fn a_connectable_phone_is_called_on_its_connection_or_a_new_one() {
     let mut world = World::listening(&["UDP", "TCP"], |_| {});
     let phone = over(1, 3, "192.0.2.20:40123");
     register(&mut world, phone, "192.0.2.20:5070", "<sip:bob@192.0.2.20:5070;transport=tcp>");
@@ -255,7 +255,7 @@ fn a_phone_that_can_be_connected_to_is_called_by_its_connection_or_another() {
 }
 
 #[test]
-fn what_was_sent_on_a_connection_that_may_be_reopened_is_sent_once_more() {
+fn a_request_on_a_reopenable_connection_is_resent_once() {
     let mut world = World::listening(&["UDP", "TCP"], |_| {});
     let phone = over(1, 3, "192.0.2.20:40123");
     register(&mut world, phone, "192.0.2.20:5070", "<sip:bob@192.0.2.20:5070;transport=tcp>");

@@ -96,7 +96,7 @@ fn is_proved(request: &SentMessage, header: &str) -> bool {
 }
 
 #[test]
-fn a_trunk_that_asks_is_answered_once() {
+fn trunk_challenges_are_answered_once() {
     for (status, challenge, header) in [(401, BY_UA, "Authorization"), (407, BY_PROXY, "Proxy-Authorization")] {
         let mut world = world(|_| {});
         let first = find(&world.input(ALICE, &request("INVITE", NUMBER, "inv", "")), "INVITE");
@@ -126,7 +126,7 @@ fn a_trunk_that_asks_is_answered_once() {
 }
 
 #[test]
-fn a_challenge_does_not_reach_who_has_no_trunk() {
+fn without_a_trunk_a_challenge_is_forwarded() {
     let mut world = world(|snapshot| {
         snapshot.routes = vec![Route::of_domain(b"*", Action::proxy(targets(&[CARRIER, SECOND]), Stateless::Never))];
     });
@@ -137,7 +137,7 @@ fn a_challenge_does_not_reach_who_has_no_trunk() {
 }
 
 #[test]
-fn after_a_challenge_there_is_still_failover() {
+fn failover_works_after_a_challenge() {
     let mut world = world(|snapshot| snapshot.routes = vec![to_carrier(&[CARRIER, SECOND])]);
     let first = find(&world.input(ALICE, &request("INVITE", NUMBER, "inv", "")), "INVITE");
     let second = find(&world.respond(&first, 401, "t", BY_UA), "INVITE");
@@ -150,7 +150,7 @@ fn after_a_challenge_there_is_still_failover() {
 }
 
 #[test]
-fn who_cancelled_is_not_proved_any_more() {
+fn cancelled_calls_send_no_credentials() {
     let mut world = world(|_| {});
     let first = find(&world.input(ALICE, &request("INVITE", NUMBER, "inv", "")), "INVITE");
     world.input(ALICE, &request("CANCEL", NUMBER, "inv", ""));
@@ -160,7 +160,7 @@ fn who_cancelled_is_not_proved_any_more() {
 }
 
 #[test]
-fn a_bye_through_a_trunk_is_proved_too() {
+fn a_bye_to_a_trunk_has_credentials() {
     let mut world = world(|_| {});
     let first = find(&world.input(ALICE, &request("INVITE", NUMBER, "inv", "")), "INVITE");
     let contact = format!("Contact: <sip:gw@{CARRIER}>\r\n");
@@ -194,7 +194,7 @@ fn a_bye_through_a_trunk_is_proved_too() {
 }
 
 #[test]
-fn numbers_go_before_users_and_are_rewritten() {
+fn numbers_precede_users_and_are_rewritten() {
     let mut world = world(|snapshot| {
         let rewrite = NumberRewrite { strip: 2, prefix: (*b"+").into(), e164: None };
         let changes = Changes {
@@ -224,7 +224,7 @@ fn numbers_go_before_users_and_are_rewritten() {
 }
 
 #[test]
-fn a_route_is_for_its_sources_and_methods() {
+fn routes_match_sources_and_methods() {
     let mut world = world(|snapshot| {
         let mut route = to_carrier(&[CARRIER]);
         route.matches.sources = vec![network("192.0.2.10")];
@@ -243,7 +243,7 @@ fn a_route_is_for_its_sources_and_methods() {
 }
 
 #[test]
-fn a_routes_ring_time_is_its_own() {
+fn ring_timeout_is_per_route() {
     let mut world = world(|snapshot| {
         snapshot.routes = vec![Route { ring_timeout: Some(Duration::from_secs(7)), ..to_carrier(&[CARRIER, SECOND]) }];
     });
@@ -256,7 +256,7 @@ fn a_routes_ring_time_is_its_own() {
 }
 
 #[test]
-fn a_refusal_is_in_the_operators_words() {
+fn the_reject_reason_is_configurable() {
     let mut world = world(|snapshot| {
         let action = Action::Reject { status: Status::DECLINE, reason: Some("No Premium Numbers".into()) };
         let matches = RouteMatch { prefixes: vec![(*b"00900").into()], ..RouteMatch::default() };
@@ -301,7 +301,7 @@ fn grant(register: &SentMessage) -> String {
 
 //= rfc3261#10.2.4:one-call-id
 #[test]
-fn a_trunk_is_registered_at_and_renewed_and_left() {
+fn a_trunk_registers_renews_and_unregisters() {
     let mut world = registering(NextHop::Address(here(CARRIER)));
     let first = find(&start(&mut world), "REGISTER");
     assert_eq!((first.start(), first.to.to_string().as_str()), ("REGISTER sip:carrier.example SIP/2.0", CARRIER));
@@ -325,7 +325,7 @@ fn a_trunk_is_registered_at_and_renewed_and_left() {
 
 //= rfc3261#8.1.3.3:several-vias
 #[test]
-fn an_answer_that_is_meant_for_somebody_behind_us_is_discarded() {
+fn a_response_with_a_further_via_is_dropped() {
     let mut world = registering(NextHop::Address(here(CARRIER)));
     let first = find(&start(&mut world), "REGISTER");
     let via = format!("Via: {}\r\n", first.header("Via").expect("ours"));
@@ -340,7 +340,7 @@ fn an_answer_that_is_meant_for_somebody_behind_us_is_discarded() {
 //= rfc3261#8.1.2:dns
 //= rfc3261#8.1.2:tries-each-address
 #[test]
-fn a_registrar_by_name_is_tried_at_its_second_server() {
+fn a_named_registrar_fails_over_to_its_second_server() {
     let question = LocateQuery::new(b"carrier.example", None, None, false);
     let mut world = registering(NextHop::Name(question.clone()));
     assert!(start(&mut world).is_empty());
@@ -391,7 +391,7 @@ fn only_the_first_shard_registers() {
 }
 
 #[test]
-fn a_trunk_that_is_no_more_is_left() {
+fn a_removed_trunk_is_unregistered() {
     let mut world = registering(NextHop::Address(here(CARRIER)));
     let sent = start(&mut world);
     assert_eq!(sent.len(), 1);
@@ -403,7 +403,7 @@ fn a_trunk_that_is_no_more_is_left() {
 }
 
 #[test]
-fn a_trunk_whose_password_changes_is_registered_at_anew_and_not_left() {
+fn a_changed_trunk_password_reregisters_without_unregistering() {
     let mut world = registering(NextHop::Address(here(CARRIER)));
     let first = find(&start(&mut world), "REGISTER");
     world.respond(&first, 200, "t", &grant(&first));
@@ -428,7 +428,7 @@ fn a_trunk_whose_password_changes_is_registered_at_anew_and_not_left() {
 }
 
 #[test]
-fn of_a_registrars_servers_only_those_count_that_a_listener_reaches() {
+fn a_registrars_unreachable_servers_are_skipped() {
     let question = LocateQuery::new(b"carrier.example", None, None, false);
     let mut world = registering(NextHop::Name(question));
     start(&mut world);

@@ -109,7 +109,7 @@ fn contacts(world: &World, now: Timestamp) -> Vec<String> {
 }
 
 #[test]
-fn a_contact_goes_from_the_disk_too() {
+fn a_contact_is_removed_on_disk_too() {
     let mut kept = Kept::with(&[A, B]);
     kept.unregister(Some(A));
     assert_eq!((kept.world.records.len(), kept.contacts()), (1, vec![B.to_owned()]));
@@ -119,7 +119,7 @@ fn a_contact_goes_from_the_disk_too() {
 }
 
 #[test]
-fn who_registers_meanwhile_is_there_after_a_restart() {
+fn a_concurrent_register_survives_a_restart() {
     let mut kept = Kept::with(&[A]);
     kept.register(B);
     kept.unregister(Some(A));
@@ -135,7 +135,7 @@ fn who_registers_meanwhile_is_there_after_a_restart() {
 }
 
 #[test]
-fn who_refreshes_meanwhile_keeps_the_new_time() {
+fn a_concurrent_refresh_keeps_its_new_expiry() {
     let mut kept = Kept::with(&[A, B]);
     kept.world.wait(Duration::from_secs(1000));
     kept.register(B);
@@ -147,7 +147,7 @@ fn who_refreshes_meanwhile_keeps_the_new_time() {
 }
 
 #[test]
-fn what_the_store_refuses_does_not_hold_up_the_order() {
+fn a_store_failure_does_not_block_an_unregister() {
     let mut kept = Kept::with(&[A]);
     kept.register(B);
     kept.unregister(Some(A));
@@ -157,7 +157,7 @@ fn what_the_store_refuses_does_not_hold_up_the_order() {
 }
 
 #[test]
-fn what_came_before_the_order_goes_and_what_came_after_it_stays() {
+fn earlier_registers_are_removed_and_later_ones_stay() {
     for contact in [None, Some(A)] {
         let mut kept = Kept::with(&[]);
         kept.register(A);
@@ -174,7 +174,7 @@ fn what_came_before_the_order_goes_and_what_came_after_it_stays() {
 }
 
 #[test]
-fn all_go_and_their_phones_are_answered_and_may_come_back() {
+fn all_contacts_go_and_phones_are_answered_and_may_return() {
     let mut kept = Kept::with(&[A]);
     kept.register(A);
     kept.register(B);
@@ -191,7 +191,7 @@ fn all_go_and_their_phones_are_answered_and_may_come_back() {
 }
 
 #[test]
-fn an_order_outlasts_the_patience_of_those_that_it_waits_for() {
+fn an_unregister_outlasts_the_registers_it_waits_for() {
     let mut kept = Kept::with(&[]);
     kept.register(A);
     kept.register(B);
@@ -204,7 +204,7 @@ fn an_order_outlasts_the_patience_of_those_that_it_waits_for() {
 }
 
 #[test]
-fn of_a_contact_that_is_gone_the_store_hears_nothing() {
+fn a_missing_contact_is_not_sent_to_the_store() {
     for durability in [Durability::Memory, Durability::WriteBehind, Durability::WriteThrough] {
         let mut kept = Kept::new(durability);
         kept.unregister(Some(A));
@@ -220,7 +220,7 @@ fn of_a_contact_that_is_gone_the_store_hears_nothing() {
 }
 
 #[test]
-fn without_a_store_that_is_waited_for_an_order_is_followed_at_once() {
+fn without_write_through_an_unregister_runs_at_once() {
     for durability in [Durability::Memory, Durability::WriteBehind] {
         for contact in [None, Some(A)] {
             let mut kept = Kept::new(durability);
@@ -235,7 +235,7 @@ fn without_a_store_that_is_waited_for_an_order_is_followed_at_once() {
 }
 
 #[test]
-fn while_registrations_are_loaded_nothing_is_ended() {
+fn nothing_is_unregistered_while_loading() {
     for contact in [None, Some(A.as_bytes())] {
         let mut before = Kept::with(&[A, B]);
         let mut world = World::loading(|snapshot| snapshot.registrar.durability = Durability::WriteThrough);
@@ -252,7 +252,7 @@ fn while_registrations_are_loaded_nothing_is_ended() {
 }
 
 #[test]
-fn orders_that_wait_are_bounded_and_none_is_kept_twice() {
+fn pending_unregisters_are_bounded_and_unique() {
     let mut kept = Kept::with(&[]);
     kept.register(A);
     for _ in 0..2 {

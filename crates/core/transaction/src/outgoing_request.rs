@@ -131,7 +131,7 @@ pub(crate) fn list_of_connection(connection: ConnId) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_sent_stays_small() {
+    fn a_request_stays_small() {
         assert!(size_of::<super::OutgoingRequest>() <= 104, "{}", size_of::<super::OutgoingRequest>());
     }
 }

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_comes_back_as_it_was() {
+    fn a_flow_round_trips() {
         for peer in ["192.0.2.1:5060", "[2001:db8::1]:1", "[::ffff:192.0.2.1]:65535", "[fe80::1%7]:5060"] {
             let flow = Flow::new(ListenerId(700), Transport::Udp, peer.parse().expect("an address"));
             assert_eq!(to_flow(to_bytes(&flow)), flow);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_answered_first_is_forgotten_first() {
+    fn responses_expire_in_order() {
         let mut answered = ResponseCache::default();
         let at = |number: u32| Timestamp::from_millis(32_000 + u64::from(number / 3));
         let places: Vec<u32> =
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_would_end_before_others_is_not_taken() {
+    fn an_entry_expiring_out_of_order_is_refused() {
         let mut answered = ResponseCache::default();
         assert!(keep(&mut answered, 1, Timestamp::from_millis(32_000)).is_some());
         assert_eq!(keep(&mut answered, 2, Timestamp::from_millis(31_999)), None);
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_answers_leave_no_huge_memory_behind() {
+    fn huge_responses_do_not_keep_memory() {
         let mut answered = ResponseCache::default();
         for number in 0..CHUNK {
             let given = NewResponse::Whole(&flow(1), &[0; 70_000]);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_long_as_most_is_kept_without_growing() {
+    fn typical_responses_are_kept_without_growing() {
         let mut answered = ResponseCache::default();
         for number in 0..10 * CHUNK {
             let bytes = vec![b'x'; 350 + number as usize % 50];
@@ -392,7 +392,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_holds_what_a_queue_holds(
+        fn agrees_with_a_queue(
             first in prop::sample::select(vec![0, NUMBERS - 3, NUMBERS - 1]),
             steps in proptest::collection::vec(0..3_u8, 0..2_000),
         ) {

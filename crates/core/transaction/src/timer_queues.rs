@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_began_first_ends_first() {
+    fn timers_expire_in_order() {
         let mut clocks = TimerQueues::new();
         let at = |number: u32| Timestamp::from_millis(32_000 + u64::from(number / 3));
         for number in 0..1_000 {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_would_end_before_others_is_not_taken() {
+    fn an_out_of_order_wait_is_refused() {
         let mut clocks = TimerQueues::new();
         assert!(clocks.enqueue(WaitDuration::Timeout, Timestamp::from_millis(32_000), owner(1)));
         assert!(!clocks.enqueue(WaitDuration::Timeout, Timestamp::from_millis(31_999), owner(2)));

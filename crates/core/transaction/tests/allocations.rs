@@ -15,7 +15,7 @@ static ALLOCATOR: Counting = Counting;
 const ANSWERS: u32 = 300;
 
 #[test]
-fn answers_are_kept_by_the_piece() {
+fn responses_are_kept_in_chunks() {
     let mut layer = Transactions::new(Timing::default(), 1);
     let (secret, mut out, mut request) = (TagKey::new([7; 16]), Buf::with_capacity(2048), Vec::with_capacity(2048));
     let flow = Flow::new(ListenerId(0), Transport::Udp, SocketAddr::from(([192, 0, 2, 1], 5060)));

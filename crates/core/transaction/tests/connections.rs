@@ -40,7 +40,7 @@ fn failed(ids: &[ClientId]) -> Vec<Event> {
 
 //= rfc3261#17.1.4:ends
 #[test]
-fn a_closed_connection_fails_what_went_over_it_and_nothing_else() {
+fn a_closed_connection_fails_only_its_transactions() {
     let mut layer = Transactions::new(Timing::default(), 1);
     let (listener, tcp) = (ListenerId(0), Transport::Tcp);
     let on = |slot, port| Flow::on_connection(listener, tcp, peer(port), connection(slot));
@@ -65,7 +65,7 @@ fn a_closed_connection_fails_what_went_over_it_and_nothing_else() {
 }
 
 #[test]
-fn what_may_take_another_connection_is_sent_again_once_when_its_own_is_closed() {
+fn a_request_is_resent_once_if_another_connection_may_be_used() {
     for kind in [Kind::Invite, Kind::NonInvite] {
         let mut layer = Transactions::new(Timing::default(), 1);
         // The peer's port is not the source port of its connection, or it is the same.
@@ -91,7 +91,7 @@ fn what_may_take_another_connection_is_sent_again_once_when_its_own_is_closed() 
 
 //= rfc3261#17.1.4:told
 #[test]
-fn a_connection_that_is_not_opened_fails_what_waits_for_it() {
+fn a_failed_connect_fails_the_waiting_requests() {
     let mut layer = Transactions::new(Timing::default(), 1);
     let flow = Flow::new(ListenerId(0), Transport::Tcp, peer(5060));
     let waiting = start(&mut layer, Kind::Invite, flow);
@@ -107,7 +107,7 @@ fn a_connection_that_is_not_opened_fails_what_waits_for_it() {
 
 //= rfc3261#17.1.1.2:ack-same-way
 #[test]
-fn the_ack_to_a_failure_goes_the_way_of_its_invite() {
+fn the_ack_to_a_failure_uses_the_invites_flow() {
     let datagram = Flow::new(ListenerId(3), Transport::Udp, peer(5062));
     for flow in [datagram, Flow::on_connection(ListenerId(1), Transport::Tcp, peer(40_000), connection(7))] {
         let mut layer = Transactions::new(Timing::default(), 1);
@@ -123,7 +123,7 @@ fn the_ack_to_a_failure_goes_the_way_of_its_invite() {
 }
 
 #[test]
-fn what_is_tried_elsewhere_is_sent_no_more_and_still_ends() {
+fn a_request_tried_elsewhere_is_not_resent_but_still_ends() {
     for kind in [Kind::Invite, Kind::NonInvite] {
         let mut layer = Transactions::new(Timing::default(), 1);
         let id = start(&mut layer, kind, Flow::new(ListenerId(0), Transport::Udp, peer(5060)));

@@ -38,7 +38,7 @@ fn by_branch_sent_by_and_method() {
 }
 
 #[test]
-fn by_fields_where_there_is_no_magic_cookie() {
+fn by_fields_without_a_magic_cookie() {
     for branch in [";branch=77", "", ";branch=z9hG4bK"] {
         let invite = INVITE.replace(";branch=z9hG4bK77", branch);
         let ack = invite.replace("INVITE", "ACK").replace("sip:bob@b>", "sip:bob@b>;tag=2");
@@ -58,7 +58,7 @@ fn by_fields_where_there_is_no_magic_cookie() {
 }
 
 #[test]
-fn an_old_senders_ack_must_have_the_responses_to_tag() {
+fn an_rfc2543_ack_must_have_the_responses_to_tag() {
     let invite = INVITE.replace("z9hG4bK", "");
     let mut layer = Transactions::new(Timing::default(), 1);
     let flow = Flow::new(ListenerId(0), Transport::Udp, "192.0.2.1:5060".parse().expect("an address"));
@@ -76,7 +76,7 @@ fn an_old_senders_ack_must_have_the_responses_to_tag() {
 
 //= rfc6026#7.1:old-ack
 #[test]
-fn an_old_senders_ack_to_a_success_is_the_users() {
+fn an_rfc2543_ack_to_a_2xx_goes_to_the_user() {
     let invite = INVITE.replace("z9hG4bK", "");
     let mut layer = Transactions::new(Timing::default(), 1);
     let flow = Flow::new(ListenerId(0), Transport::Udp, "192.0.2.1:5060".parse().expect("an address"));
@@ -89,7 +89,7 @@ fn an_old_senders_ack_to_a_success_is_the_users() {
 }
 
 #[test]
-fn a_key_that_is_taken_gives_its_transaction() {
+fn a_used_key_returns_its_transaction() {
     let mut layer = Transactions::new(Timing::default(), 1);
     let flow = Flow::new(ListenerId(0), Transport::Udp, "192.0.2.1:5060".parse().expect("an address"));
     assert_eq!(layer.find_server(key(INVITE)), None);
@@ -103,7 +103,7 @@ fn mark(text: &str) -> Option<RequestFingerprint> {
 }
 
 #[test]
-fn requests_of_one_key_are_told_apart_by_call_id_and_cseq() {
+fn requests_with_one_key_differ_by_call_id_and_cseq() {
     assert_eq!(mark(INVITE), Some(RequestFingerprint::of(&TagKey::new([1; 16]), b"c1", 7)));
     assert_eq!(mark(INVITE), mark(&INVITE.replace("CSeq: 7", "CSeq: 007").replace("Call-ID", "i")));
     for (from, to) in [("c1", "c2"), ("CSeq: 7", "CSeq: 6"), ("CSeq: 7", "CSeq: 4294967303"), ("CSeq: 7", "CSeq:")] {
@@ -114,7 +114,7 @@ fn requests_of_one_key_are_told_apart_by_call_id_and_cseq() {
 }
 
 #[test]
-fn of_our_own_answer_a_datagrams_transaction_keeps_what_the_request_does_not_say() {
+fn a_udp_transaction_keeps_only_the_responses_own_parts() {
     let options = INVITE.replace("INVITE", "OPTIONS");
     for (transport, kept) in [(Transport::Udp, Some(&b"200 OK\r\nAllow: OPTIONS\r\n"[..])), (Transport::Tcp, None)] {
         let mut layer = Transactions::new(Timing::default(), 1);

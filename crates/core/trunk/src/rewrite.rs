@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_become_those_of_the_whole_world() {
+    fn numbers_become_e164() {
         for (dialled, expected) in [
             ("030123456", "+4930123456"),
             ("0043123456", "+43123456"),
@@ -207,7 +207,7 @@ mod tests {
     proptest! {
         /// Anything with a character that numbers do not have is no number.
         #[test]
-        fn names_are_left_alone(rewrite in rule(), name in "[0-9]{0,4}[a-zA-Z_*#!~]{1,3}[0-9.-]{0,4}(;x=y)?") {
+        fn names_are_unchanged(rewrite in rule(), name in "[0-9]{0,4}[a-zA-Z_*#!~]{1,3}[0-9.-]{0,4}(;x=y)?") {
             prop_assert_eq!(apply(&rewrite, &name), name);
         }
 
@@ -222,7 +222,7 @@ mod tests {
 
         /// Converting an international number again does not change it.
         #[test]
-        fn e164_is_reached_at_once(number in "[+]?[0-9]{1,16}", national in "0?") {
+        fn e164_is_idempotent(number in "[+]?[0-9]{1,16}", national in "0?") {
             let rule = CountryRule { national_prefix: national.into_bytes().into(), ..CountryRule::new(*b"49") };
             let rewrite = NumberRewrite { e164: Some(rule), ..NumberRewrite::default() };
             let once = apply(&rewrite, &number);
@@ -231,7 +231,7 @@ mod tests {
 
         /// Visual separators make no difference.
         #[test]
-        fn separators_are_only_for_the_eye(rewrite in rule(), parts in proptest::collection::vec("[0-9]{1,4}", 1..4)) {
+        fn separators_are_ignored(rewrite in rule(), parts in proptest::collection::vec("[0-9]{1,4}", 1..4)) {
             let plain = parts.concat();
             let out = apply(&rewrite, &plain);
             let divided = apply(&rewrite, &parts.join("-"));

@@ -93,7 +93,7 @@ fn a_server_accepts_the_answer_to_its_strongest_challenge() {
 }
 
 #[test]
-fn the_body_is_covered_where_nothing_else_is_offered() {
+fn auth_int_is_used_if_nothing_else_is_offered() {
     let lines = answer(&trunk("hush"), "WWW-Authenticate: Digest realm=\"c\", nonce=\"n\", qop=\"auth-int\"\r\n", 0);
     assert!(lines.expect("an answer").contains("qop=auth-int, nc=00000001"));
     let lines = answer(&trunk("hush"), "WWW-Authenticate: Digest realm=\"c\", nonce=\"n\"\r\n", 0);
@@ -102,7 +102,7 @@ fn the_body_is_covered_where_nothing_else_is_offered() {
 
 //= rfc7616#3.3:refused
 #[test]
-fn credentials_that_were_refused_are_not_sent_again() {
+fn rejected_credentials_are_not_sent_again() {
     let challenge = "Proxy-Authenticate: Digest realm=\"c\", nonce=\"n\", qop=\"auth\"\r\n";
     assert!(answer(&trunk("hush"), challenge, 0).is_some());
     assert_eq!(answer(&trunk("hush"), challenge, 1), None);
@@ -113,7 +113,7 @@ fn credentials_that_were_refused_are_not_sent_again() {
 
 //= rfc7616#3.3:unknown-algorithm
 #[test]
-fn what_cannot_be_answered() {
+fn unanswerable_challenges() {
     for headers in [
         "",
         "WWW-Authenticate: Basic realm=\"c\"\r\n",
@@ -131,7 +131,7 @@ fn what_cannot_be_answered() {
 
 //= rfc7616#3.3:unknown-algorithm
 #[test]
-fn an_algorithm_that_is_not_known_is_passed_over() {
+fn an_unknown_algorithm_is_skipped() {
     let both = "WWW-Authenticate: Digest realm=\"c\", nonce=\"1\", algorithm=SHA-1\r\n\
         WWW-Authenticate: Digest realm=\"c\", nonce=\"2\", algorithm=MD5\r\n";
     let lines = answer(&trunk("hush"), both, 0).expect("an answer");
@@ -139,7 +139,7 @@ fn an_algorithm_that_is_not_known_is_passed_over() {
 }
 
 #[test]
-fn each_realm_is_answered_or_only_the_one_that_is_meant() {
+fn each_realm_is_answered_or_only_the_matching_one() {
     let both = "WWW-Authenticate: Digest realm=\"a\", nonce=\"1\"\r\nProxy-Authenticate: Digest realm=\"b\", nonce=\"2\"\r\n\
         Proxy-Authenticate: Digest realm=\"b\", nonce=\"3\", algorithm=SHA-256\r\n";
     let lines = answer(&trunk("hush"), both, 0).expect("an answer");

@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_written_in_few_sizes_and_all_of_them() {
+    fn changes_are_chunked_by_powers_of_two() {
         let sizes = |count: usize| power_of_two_chunks(&vec![(); count]).map(<[()]>::len).collect::<Vec<_>>();
         assert_eq!(sizes(0), [0_usize; 0]);
         assert_eq!(sizes(7), [4, 2, 1]);

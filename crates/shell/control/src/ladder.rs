@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn more_parties_than_lanes_take_the_place_of_the_silent() {
+    fn idle_parties_are_replaced_beyond_the_lane_limit() {
         let mut ladder = Ladder::new(100);
         for port in 1..=20 {
             let peer = format!("192.0.2.9:{port}");
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_messages_stand_below_their_arrows() {
+    fn full_messages_follow_their_arrows() {
         let lines = Some(vec!["OPTIONS sip:a SIP/2.0".to_owned(), "Via: x".to_owned()]);
         let text = Ladder::new(10)
             .message(&TracedMessage { lines, ..message(0, "from", A, "OPTIONS sip:a SIP/2.0", "1 OPTIONS", "c") });

@@ -61,7 +61,7 @@ impl Around {
 }
 
 #[test]
-fn each_mistake_of_a_balancer_is_told_with_its_line() {
+fn each_balancer_error_names_its_line() {
     for (lines, expected) in [
         ("polcy = \"hash\"", r#"3: balancer[0].polcy: unknown key "polcy"; did you mean "policy"?"#),
         ("policy = \"least-wrk\"", r#"3: balancer[0].policy: unknown value "least-wrk"; did you mean "least-work"?"#),
@@ -142,7 +142,7 @@ fn each_mistake_of_a_balancer_is_told_with_its_line() {
 }
 
 #[test]
-fn each_mistake_of_its_targets_is_told_with_its_line() {
+fn each_target_error_names_its_line() {
     let twice = "is listed twice; remove one (weight gives it a greater share)";
     for (targets, expected) in [
         ("[]", "targets: the list is empty; name where calls go, as [\"sip:192.0.2.1\", \"sip:192.0.2.2\"]".to_owned()),
@@ -215,7 +215,7 @@ fn each_mistake_of_its_targets_is_told_with_its_line() {
 }
 
 #[test]
-fn all_mistakes_of_a_balancer_are_told_at_once() {
+fn all_balancer_errors_are_reported_at_once() {
     let text = "[[balancer]]\nname = \"pool\"\nkey = \"to\"\npolicy = \"random\"\nslow_start = \"31d\"\ntargets = [\n\
                 { uri = \"sip:a\", weight = 0 },\n{ uri = \"sip:b\", capacity = 0 },\n\"sip:c\", \"sip:c\"]\n";
     let told = Config::parse(text).expect_err("five mistakes").to_string();
@@ -226,7 +226,7 @@ fn all_mistakes_of_a_balancer_are_told_at_once() {
 }
 
 #[test]
-fn each_mistake_of_a_route_to_a_balancer_is_told() {
+fn each_error_in_a_balancer_route_is_reported() {
     for (lines, policy, expected) in [
         ("balance = \"pol\"", "hash", r#"balance: there is no balancer "pol"; did you mean "pool"?"#),
         (
@@ -268,7 +268,7 @@ fn each_mistake_of_a_route_to_a_balancer_is_told() {
 }
 
 #[test]
-fn defaults_are_those_that_are_told() {
+fn defaults_are_as_documented() {
     let config = pool("[\"sip:192.0.2.1\"]");
     let sets = Around::default().sets(&config).expect("sound");
     let set = sets.of("pool").expect("a set").set();
@@ -293,7 +293,7 @@ fn defaults_are_those_that_are_told() {
 }
 
 #[test]
-fn everything_reaches_the_shards() {
+fn all_settings_reach_the_shards() {
     let config = with(
         "policy = \"least-work\"\ntransaction_cost = { INVITE = 2.5, bye = 1, \"*\" = 0.5 }\ncandidates = \"two\"\nslow_start = \"10s\"\n\
          failover_timeout = \"1s\"\nprobe = { interval = \"2s\", timeout = \"500ms\", down = 3, up = 1, accept = [\"200\", \"4xx\"] }\n\
@@ -329,7 +329,7 @@ fn everything_reaches_the_shards() {
 }
 
 #[test]
-fn every_address_that_the_dns_has_of_a_host_is_a_target() {
+fn each_dns_address_of_a_host_is_a_target() {
     let config = pool("[\"dns:pods.example:5070\", \"sip:192.0.2.9\"]");
     let (mut around, now) = (Around::default(), Instant::now());
     around.services.follow(&config, now);
@@ -352,7 +352,7 @@ fn every_address_that_the_dns_has_of_a_host_is_a_target() {
 }
 
 #[test]
-fn what_is_shown_of_a_balancer_can_be_read_again() {
+fn a_balancer_config_round_trips() {
     for lines in [
         "targets = [\"sip:a\"]",
         "policy = \"least-work\"\ntransaction_cost = { INVITE = 1.75 }\nprobe = true\ntargets = [\"set:a\", \"list:/x#1\", \"srv:b.example\", \"dns:c.example:5070\"]",
@@ -374,7 +374,7 @@ fn in_database(gateways: &[Gateway]) -> Gateways {
 }
 
 #[test]
-fn gateways_of_the_database_are_targets() {
+fn database_gateways_become_targets() {
     let config = pool("[\"set:pstn\", { uri = \"sip:192.0.2.1\", weight = 9 }, \"sip:192.0.2.9\"]");
     let gateways =
         in_database(&[gateway("sip:192.0.2.1", 0, Some(30), true), gateway("sip:192.0.2.2", 1, None, false)]);
@@ -430,7 +430,7 @@ const DISPATCHER: &str = "\
 ";
 
 #[test]
-fn a_dispatcher_list_has_targets() {
+fn dispatcher_lists_give_targets() {
     let (_folder, source) = list(DISPATCHER);
     let around = Around::default();
     let member = |last: u8, priority, weight, capacity, enabled| {
@@ -446,7 +446,7 @@ fn a_dispatcher_list_has_targets() {
 }
 
 #[test]
-fn a_dispatcher_list_that_is_wrong_is_refused_with_its_line() {
+fn an_invalid_dispatcher_list_is_rejected_with_the_line() {
     let around = Around::default();
     for (text, expected) in [
         (
@@ -484,7 +484,7 @@ fn a_dispatcher_list_that_is_wrong_is_refused_with_its_line() {
 }
 
 #[test]
-fn targets_outlive_a_reload_with_what_is_counted() {
+fn targets_keep_their_counts_over_a_reload() {
     let around = Around::default();
     let before = around.sets(&pool("[\"sip:192.0.2.1\", \"sip:192.0.2.2\"]")).expect("sound");
     let first = before.of("pool").expect("a set").set().members()[0].target.clone();
@@ -525,7 +525,7 @@ fn an_operator_adds_and_removes_targets() {
 }
 
 #[test]
-fn a_balancer_that_nothing_leads_to_is_told_of() {
+fn a_balancer_without_a_route_gives_a_warning() {
     let config = parse("[[balancer]]\nname = \"pool\"\ntargets = [\"sip:192.0.2.1\"]");
     assert_eq!(
         Around::default().warnings(&config),
@@ -540,7 +540,7 @@ fn a_balancer_that_nothing_leads_to_is_told_of() {
 }
 
 #[test]
-fn weights_that_nobody_looks_at_are_told_of() {
+fn ignored_weights_give_a_warning() {
     let look = |policy: &str, weights: [u16; 2]| {
         let [one, two] = weights;
         let targets =
@@ -565,7 +565,7 @@ fn weights_that_nobody_looks_at_are_told_of() {
 }
 
 #[test]
-fn a_relative_list_is_named_as_it_is_written() {
+fn a_relative_list_path_is_shown_as_written() {
     let refused = Around::default().sets(&pool("[\"list:no.list#1\"]")).expect_err("there is none");
     assert!(refused.message.starts_with(&format!("{} cannot be read", Path::new("no.list").display())));
 }

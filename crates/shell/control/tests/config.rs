@@ -27,7 +27,7 @@ fn parse(text: &str) -> Config {
 
 /// A client can find a running server while the file is being edited.
 #[test]
-fn where_the_socket_is_can_be_read_whatever_else_is_wrong() {
+fn the_socket_path_is_read_despite_other_errors() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("strowger.toml");
     let sound = "[server]\ndata = \"/var/lib/lb\"\ndomains = [\"example.com\"]\n";
@@ -63,7 +63,7 @@ fn where_the_socket_is_can_be_read_whatever_else_is_wrong() {
 }
 
 #[test]
-fn each_mistake_is_told_with_line_key_and_remedy() {
+fn each_error_gives_line_key_and_hint() {
     for (text, expected) in [
         ("[server]\nlisen = []", r#"2: server.lisen: unknown key "lisen"; did you mean "listen"?"#),
         ("[sever]", r#"1: sever: unknown key "sever"; did you mean "server"?"#),
@@ -258,7 +258,7 @@ durability = \"engine\"",
 }
 
 #[test]
-fn a_file_is_named_in_its_errors() {
+fn errors_name_the_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("bad.toml");
     std::fs::write(&file, "[log]\nformat = 1\n").expect("written");
@@ -274,13 +274,13 @@ fn a_file_is_named_in_its_errors() {
 }
 
 #[test]
-fn the_published_example_is_the_default() {
+fn the_example_file_equals_the_defaults() {
     assert_eq!(parse(&read("strowger.example.toml")), Config::default());
     assert_eq!(parse(""), Config::default());
 }
 
 #[test]
-fn what_is_commented_out_in_the_example_is_right_too() {
+fn commented_settings_in_the_example_are_valid() {
     let uncommented = |line: &str| match line.strip_prefix("# ") {
         Some(rest)
             if rest.starts_with('[') || rest.split_once(" = ").is_some_and(|(key, _)| !key.trim().contains(' ')) =>
@@ -321,7 +321,7 @@ fn what_is_commented_out_in_the_example_is_right_too() {
 }
 
 #[test]
-fn the_published_schema_is_that_of_this_version() {
+fn the_published_schema_is_up_to_date() {
     let path = Path::new(DOCS).join("strowger.schema.json");
     if std::env::var_os("STROWGER_BLESS").is_some() {
         std::fs::write(&path, Config::schema()).expect("written");
@@ -366,7 +366,7 @@ fn a_wildcard_becomes_every_address_of_its_family() {
 
 //= rfc3261#18.2.1:default-ports
 #[test]
-fn the_default_is_the_sip_port_by_udp_and_tcp() {
+fn the_default_is_port_5060_over_udp_and_tcp() {
     let local = ["192.0.2.5".parse().expect("an address")];
     let addresses = Config::default().addresses(&local);
     let text: Vec<_> = addresses.iter().map(|(transport, address)| format!("{transport}:{address}")).collect();
@@ -374,7 +374,7 @@ fn the_default_is_the_sip_port_by_udp_and_tcp() {
 }
 
 #[test]
-fn domains_are_in_lower_case_and_localhost_by_default() {
+fn domains_are_lower_cased_and_default_to_localhost() {
     let domains = |config: Config| {
         config.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default()).domains
     };
@@ -383,7 +383,7 @@ fn domains_are_in_lower_case_and_localhost_by_default() {
 }
 
 #[test]
-fn everything_reaches_the_shards() {
+fn all_settings_reach_the_shards() {
     let config = parse(
         r#"
         [registrar]
@@ -484,7 +484,7 @@ fn everything_reaches_the_shards() {
 }
 
 #[test]
-fn defaults_are_those_of_the_core() {
+fn defaults_match_the_core() {
     let snapshot = Config::default().snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default());
     assert_eq!(format!("{:?}", snapshot.auth), format!("{:?}", strowger_auth::Policy::default()));
     // The core stores nothing itself.
@@ -497,14 +497,14 @@ fn defaults_are_those_of_the_core() {
 }
 
 #[test]
-fn what_is_shown_can_be_read_again() {
+fn a_shown_config_parses_back() {
     let config =
         parse("[[route]]\nmatch = { method = \"INVITE\" }\ntargets = [\"sip:192.0.2.1\"]\n[timers]\nt1 = \"133.4ms\"");
     assert_eq!(parse(&toml::to_string(&config).expect("TOML")), config);
 }
 
 #[test]
-fn registrations_survive_unless_told_otherwise_or_there_is_no_file() {
+fn registrations_are_durable_unless_disabled_or_in_memory() {
     let durability = |text: &str| {
         let config = parse(text);
         let snapshot = config.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default());
@@ -535,7 +535,7 @@ fn files_follow_the_data_folder() {
 }
 
 #[test]
-fn no_core_is_missed_for_a_worker_that_there_is_not() {
+fn cores_beyond_the_last_worker_are_not_checked() {
     let told = |text: &str| parse(text).machine_warnings(4, &[0, 1, 2, 3]);
     let found = told("server.workers = 1\nserver.affinity = [0, 99]");
     let [(key, what)] = &found[..] else { panic!("{found:?}") };

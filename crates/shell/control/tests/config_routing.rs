@@ -20,7 +20,7 @@ fn snapshot(config: &Config) -> Snapshot {
 }
 
 #[test]
-fn calls_are_recorded_where_there_is_a_file_for_that() {
+fn calls_are_recorded_when_a_cdr_file_is_set() {
     assert!(!snapshot(&parse("")).record_calls);
     assert!(snapshot(&parse("[cdr]\nfile = \"cdr.json\"\n")).record_calls);
 }
@@ -29,7 +29,7 @@ const TRUNK: &str = "[[trunk]]\nname = \"carrier\"\ntargets = [\"sip:sip.carrier
 
 //= rfc3261#10.2:sip-address
 #[test]
-fn each_mistake_of_a_trunk_is_told() {
+fn each_trunk_error_is_reported() {
     for (lines, expected) in [
         ("expire = \"1h\"", r#"trunk[0].expire: unknown key "expire"; did you mean "expires"?"#),
         ("username = \"a\"", "trunk[0].username: the password is missing; add password_file, password_env or password"),
@@ -99,7 +99,7 @@ fn each_mistake_of_a_trunk_is_told() {
 }
 
 #[test]
-fn each_mistake_of_a_route_is_told() {
+fn each_route_error_is_reported() {
     for (lines, expected) in [
         ("trunk = \"carier\"", r#"trunk: there is no trunk "carier"; did you mean "carrier"?"#),
         ("trunk = \"pstn\"", r#"trunk: there is no trunk "pstn"; add a [[trunk]] with name = "pstn""#),
@@ -179,7 +179,7 @@ fn each_mistake_of_a_route_is_told() {
 
 //= rfc5626#5.4:grace
 #[test]
-fn the_other_sections_tell_their_mistakes_too() {
+fn errors_in_other_sections_are_reported() {
     for (text, expected) in [
         ("[proxy]\nunrouted_status = 200", "2: proxy.unrouted_status: 200 is not 403, 404 or 603; choose one of them"),
         ("[proxy]\nmtu = 100", "2: proxy.mtu: 100 is not from 500 to 65000; choose one between"),
@@ -291,7 +291,7 @@ fn routes_reach_the_shards() {
 }
 
 #[test]
-fn classes_of_routes_reach_the_shards() {
+fn route_classes_reach_the_shards() {
     let route = |class: &str| format!("[[route]]\nclass = \"{class}\"\n");
     let text: String = Class::ALL.map(|class| route(class.as_str())).concat();
     let config = parse(&format!("{text}[[route]]\n"));
@@ -302,7 +302,7 @@ fn classes_of_routes_reach_the_shards() {
 }
 
 #[test]
-fn servers_tell_each_other_of_their_load_whether_or_not_work_is_refused() {
+fn load_feedback_is_independent_of_overload_control() {
     for (lines, control, has_feedback) in [
         ("", true, true),
         ("control = false", false, true),
@@ -316,7 +316,7 @@ fn servers_tell_each_other_of_their_load_whether_or_not_work_is_refused() {
 }
 
 #[test]
-fn a_password_is_shown_nowhere() {
+fn passwords_are_never_shown() {
     let config = parse(WHOLE);
     let json = serde_json::to_string(&config).expect("JSON");
     for shown in
@@ -327,7 +327,7 @@ fn a_password_is_shown_nowhere() {
 }
 
 #[test]
-fn what_is_shown_of_trunks_and_routes_can_be_read_again() {
+fn shown_trunks_and_routes_parse_back() {
     let mut config = parse(&WHOLE.replace("password = ", "password_env = "));
     assert_eq!(parse(&toml::to_string(&config).expect("TOML")), config);
     config.trunks.clear();

@@ -118,7 +118,7 @@ fn found(resolver: &DnsResolver, question: LocateQuery) -> Vec<String> {
 
 //= rfc3263#4.1:naptr
 #[test]
-fn naptr_leads_to_srv_and_that_to_addresses() {
+fn naptr_leads_to_srv_and_srv_to_addresses() {
     if !Bind9::available() {
         return;
     }
@@ -140,7 +140,7 @@ fn resolver_for_udp(server: &Bind9) -> DnsResolver {
 
 //= rfc3263#4.1:transport-of-uri
 #[test]
-fn what_the_uri_says_is_not_asked() {
+fn uri_transport_and_port_win() {
     if !Bind9::available() {
         return;
     }
@@ -164,7 +164,7 @@ fn what_the_uri_says_is_not_asked() {
 }
 
 #[test]
-fn weights_are_kept_over_ten_thousand_calls() {
+fn weights_hold_over_ten_thousand_calls() {
     if !Bind9::available() {
         return;
     }
@@ -184,7 +184,7 @@ fn weights_are_kept_over_ten_thousand_calls() {
 }
 
 #[test]
-fn a_service_that_is_not_there_is_not_tried() {
+fn a_missing_service_is_not_tried() {
     if !Bind9::available() {
         return;
     }
@@ -196,7 +196,7 @@ fn a_service_that_is_not_there_is_not_tried() {
 }
 
 #[test]
-fn what_does_not_exist_is_said_with_its_ttl() {
+fn a_missing_name_is_reported_with_its_ttl() {
     if !Bind9::available() {
         return;
     }
@@ -212,7 +212,7 @@ fn what_does_not_exist_is_said_with_its_ttl() {
 }
 
 #[test]
-fn aliases_are_followed() {
+fn cnames_are_followed() {
     if !Bind9::available() {
         return;
     }
@@ -223,7 +223,7 @@ fn aliases_are_followed() {
 }
 
 #[test]
-fn addresses_are_of_the_families_that_we_have() {
+fn addresses_match_the_available_families() {
     if !Bind9::available() {
         return;
     }
@@ -244,7 +244,7 @@ fn addresses_are_of_the_families_that_we_have() {
 }
 
 #[test]
-fn an_answer_that_does_not_fit_a_datagram_is_fetched_by_tcp_and_cut() {
+fn a_truncated_answer_is_fetched_over_tcp_and_capped() {
     if !Bind9::available() {
         return;
     }
@@ -256,7 +256,7 @@ fn an_answer_that_does_not_fit_a_datagram_is_fetched_by_tcp_and_cut() {
 }
 
 #[test]
-fn many_who_ask_the_same_share_one_look_up() {
+fn identical_queries_share_one_lookup() {
     if !Bind9::available() {
         return;
     }
@@ -298,7 +298,7 @@ fn a_thousand_names_at_once_are_all_found() {
 }
 
 #[test]
-fn a_dns_that_is_stopped_is_told_in_time_and_asked_again_later() {
+fn a_dead_dns_server_times_out_and_is_queried_again_later() {
     if !Bind9::available() {
         return;
     }
@@ -330,7 +330,7 @@ fn a_second_name_server_takes_over() {
 }
 
 #[test]
-fn what_is_open_at_the_end_is_answered() {
+fn open_queries_are_answered_on_drop() {
     // Nothing listens there.
     let silent = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let address = silent.local_addr().expect("it is bound");
@@ -342,7 +342,7 @@ fn what_is_open_at_the_end_is_answered() {
 }
 
 #[test]
-fn more_than_can_wait_are_answered_at_once() {
+fn queries_beyond_the_limit_fail_at_once() {
     let silent = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     let address = silent.local_addr().expect("it is bound");
     let resolver = resolver(address, reach(&[Transport::Udp], &[v4()]));
@@ -365,7 +365,7 @@ fn more_than_can_wait_are_answered_at_once() {
 }
 
 #[test]
-fn a_name_server_is_written_with_or_without_its_port() {
+fn the_port_of_a_name_server_is_optional() {
     let read = |text: &str| DnsConfig::server(text).map(|address| address.to_string());
     assert_eq!(read("192.0.2.53").as_deref(), Ok("192.0.2.53:53"));
     assert_eq!(read("127.0.0.1:5353").as_deref(), Ok("127.0.0.1:5353"));
@@ -380,7 +380,7 @@ fn a_name_server_is_written_with_or_without_its_port() {
 }
 
 #[test]
-fn the_servers_of_a_pool_are_told_by_name_until_the_dns_is_silent() {
+fn pool_servers_are_listed_by_name_until_dns_stops() {
     if !Bind9::available() {
         return;
     }

@@ -33,7 +33,7 @@ fn shown(targets: &[RouteTarget]) -> Vec<(&str, u16, u16)> {
 }
 
 #[test]
-fn each_mistake_with_a_set_is_told() {
+fn each_set_error_is_reported() {
     let names = "names no set; write set: and its name of letters, digits, -, _ and ., as set:pstn";
     let long = "x".repeat(65);
     for (lines, expected) in [
@@ -72,14 +72,14 @@ fn each_mistake_with_a_set_is_told() {
 }
 
 #[test]
-fn a_set_is_written_as_it_was_read() {
+fn a_set_round_trips() {
     let config = parse("[[route]]\ntargets = [\"set:pstn\", \"sip:192.0.2.1\"]");
     let value = serde_json::to_value(&config.routes[0].targets).expect("JSON");
     assert_eq!(value, serde_json::json!(["set:pstn", "sip:192.0.2.1"]));
 }
 
 #[test]
-fn enabled_gateways_become_targets_among_others() {
+fn enabled_gateways_join_other_targets() {
     let sets = directory([
         set("pstn", &[("sip:192.0.2.2", 5, 3, true), ("sip:gw.example", 1, 0, true), ("sip:192.0.2.3", 0, 1, false)]),
         set("other", &[("sip:192.0.2.9", 0, 1, true)]),
@@ -99,7 +99,7 @@ fn enabled_gateways_become_targets_among_others() {
 }
 
 #[test]
-fn a_set_without_anybody_is_out_of_service_and_told() {
+fn an_empty_set_is_out_of_service_with_a_warning() {
     let disabled = directory([set("pstn", &[("sip:192.0.2.1", 0, 1, false)])]);
     let config = parse("[[route]]\ntargets = [\"set:pstn\"]");
     for (known, expected) in [
@@ -133,7 +133,7 @@ fn a_set_without_anybody_is_out_of_service_and_told() {
 }
 
 #[test]
-fn a_set_with_what_is_no_target_is_not_half_used() {
+fn a_set_with_an_invalid_target_is_not_used() {
     let rows = [("sip:192.0.2.1", 0, 1, true), ("sip:192.0.2.2;transport=sctp", 1, 1, true)];
     let config = parse("[[route]]\ntargets = [\"set:pstn\"]");
     let sets = directory([set("pstn", &rows)]);
@@ -149,7 +149,7 @@ fn a_set_with_what_is_no_target_is_not_half_used() {
 }
 
 #[test]
-fn what_no_listener_reaches_is_said_to_fail_only_where_nothing_else_is_reached() {
+fn the_502_warning_appears_only_if_no_target_is_reachable() {
     let told = |text: &str, rows: &[(&str, u16, u16, bool)]| {
         let config = parse(&format!("server.listen = [\"udp:127.0.0.1:5060\"]\n{text}"));
         config.route_warnings(directory([set("pstn", rows)]).gateways()).expect("sound")

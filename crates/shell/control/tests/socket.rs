@@ -51,7 +51,7 @@ fn line(stream: &UnixStream) -> String {
 }
 
 #[test]
-fn requests_are_answered_and_only_the_owner_may_ask() {
+fn the_socket_answers_and_is_owner_only() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("data/control.sock");
     let socket = open(&path).expect("free");
@@ -69,7 +69,7 @@ fn requests_are_answered_and_only_the_owner_may_ask() {
 }
 
 #[test]
-fn a_backup_tells_of_its_progress_and_where_nobody_runs_there_is_none() {
+fn a_backup_reports_progress_and_needs_a_running_server() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("control.sock");
     let order = |overwrite| BackupRequest { file: "/x/y.backup".into(), overwrite };
@@ -86,7 +86,7 @@ fn a_backup_tells_of_its_progress_and_where_nobody_runs_there_is_none() {
 }
 
 #[test]
-fn two_servers_do_not_share_a_socket_but_a_dead_one_is_replaced() {
+fn a_live_socket_is_not_shared_and_a_stale_one_is_replaced() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("control.sock");
     drop(std::os::unix::net::UnixListener::bind(&path).expect("bound"));
@@ -101,7 +101,7 @@ fn two_servers_do_not_share_a_socket_but_a_dead_one_is_replaced() {
 }
 
 #[test]
-fn what_is_no_request_is_told_so() {
+fn invalid_requests_get_an_error() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("control.sock");
     let _socket = open(&path).expect("free");

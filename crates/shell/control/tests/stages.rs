@@ -80,7 +80,7 @@ fn ways(snapshot: &Snapshot) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn a_server_of_the_first_stage_has_nothing_but_the_ways_to_the_clusters() {
+fn a_first_stage_server_only_routes_to_clusters() {
     let config = Written::new(FILE).load("s2");
     let listen: Vec<String> = config.server.listen.iter().map(ToString::to_string).collect();
     assert_eq!(listen, ["udp:192.0.2.2:5060", "tcp:192.0.2.2:5060"]);
@@ -121,7 +121,7 @@ fn members_share_registrations_in_their_cluster_only() {
 }
 
 #[test]
-fn all_servers_agree_on_who_has_whom_and_who_had() {
+fn all_servers_agree_on_current_and_past_owners() {
     let written = Written::new(FILE);
     let [first, a1, c1] = ["s1", "a1", "c1"].map(|name| snapshot(&written.load(name)).clusters.expect("clusters"));
     let before = first.previous.as_ref().expect("c is new");
@@ -138,7 +138,7 @@ fn all_servers_agree_on_who_has_whom_and_who_had() {
 }
 
 #[test]
-fn members_may_be_known_to_the_dns_only() {
+fn members_may_be_known_by_dns_only() {
     let text = "[server]\ndomains = [\"example.com\"]\n[[first_stage]]\nname = \"s\"\n[[second_stage]]\nname = \"a\"\n\
                 store = \"redis://redis:6379\"\ntargets = [\"srv:a.example.com\"]\n";
     let written = Written::new(text);
@@ -149,7 +149,7 @@ fn members_may_be_known_to_the_dns_only() {
 }
 
 #[test]
-fn who_is_meant_must_be_said() {
+fn the_member_must_be_named() {
     let written = Written::new(FILE);
     let wanted = |member| Config::load(ConfigSource { file: Some(&written.file), member }).map(drop);
     let error = wanted(Some("x1")).expect_err("there is none").to_string();
@@ -167,7 +167,7 @@ fn who_is_meant_must_be_said() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_where_it_stands() {
+fn conflicts_are_rejected_and_name_the_key() {
     let cases = [
         ("name = \"s2\"", "name = \"a1\"", "is the name of another one"),
         ("address = \"192.0.2.2:5060\"", "address = \"192.0.2.11:5060\"", "192.0.2.11:5060 is another server's, too"),
@@ -202,7 +202,7 @@ fn what_does_not_fit_is_refused_where_it_stands() {
 }
 
 #[test]
-fn users_who_move_must_be_found_where_they_were() {
+fn a_weight_change_needs_the_previous_weight() {
     let parse = |text: &str| Config::parse(text).unwrap_or_else(|error| panic!("{error}"));
     let running = parse(FILE);
     let with = |from: &str, to: &str| parse(&FILE.replacen(from, to, 1)).check_successor(&running);

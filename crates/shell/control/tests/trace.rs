@@ -92,7 +92,7 @@ fn collect(path: &Path, request: TraceRequest, at_most: usize) -> Result<Vec<Tra
 }
 
 #[test]
-fn a_trace_ends_after_its_count_of_messages_and_other_requests_go_on() {
+fn a_trace_ends_after_its_message_count_and_other_requests_go_on() {
     let folder = tempfile::tempdir().expect("a folder");
     let (_socket, path, heard) = open(folder.path(), false);
     let events = collect(&path, request(None, Some(3)), usize::MAX).expect("told");
@@ -128,7 +128,7 @@ fn a_trace_ends_when_its_client_goes_away() {
 }
 
 #[test]
-fn a_refusal_is_told() {
+fn an_error_is_shown() {
     let folder = tempfile::tempdir().expect("a folder");
     let (_socket, path, _heard) = open(folder.path(), true);
     assert_eq!(collect(&path, request(None, None), 9), Err("4 traces run already".to_owned()));

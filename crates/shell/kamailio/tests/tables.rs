@@ -75,7 +75,7 @@ fn identity() -> Identity {
 }
 
 #[test]
-fn subscribers_have_the_hashes_of_their_passwords_or_those_of_their_columns() {
+fn subscriber_hashes_come_from_the_password_or_the_hash_columns() {
     let md5 = "5f4dcc3b5aa765d61d8327deb882cf99";
     let sha256 = "ab".repeat(32);
     let rows = format!(
@@ -101,7 +101,7 @@ fn subscribers_have_the_hashes_of_their_passwords_or_those_of_their_columns() {
 }
 
 #[test]
-fn rows_that_cannot_be_read_say_why_and_no_secret() {
+fn unreadable_rows_say_why_and_show_no_secret() {
     let mut given = Given::with(
         Flavor::Kamailio,
         "INSERT INTO subscriber (username, domain, password, ha1, ha1b) VALUES ('', 'example.com', 'secret', '', ''),
@@ -126,7 +126,7 @@ fn shown(sets: &[DestinationSet]) -> Vec<String> {
 }
 
 #[test]
-fn sets_of_kamailio_have_its_highest_priority_first_and_its_weights() {
+fn kamailio_sets_keep_weights_and_put_highest_priority_first() {
     let mut given = Given::with(
         Flavor::Kamailio,
         "INSERT INTO dispatcher (setid, destination, flags, priority, attrs, description) VALUES
@@ -152,7 +152,7 @@ fn sets_of_kamailio_have_its_highest_priority_first_and_its_weights() {
 }
 
 #[test]
-fn tables_of_opensips_are_read_by_their_own_columns() {
+fn opensips_tables_are_read_by_their_columns() {
     let sha256 = "cd".repeat(32);
     let rows = format!(
         "INSERT INTO subscriber (username, domain, ha1_sha256, ha1_sha512t256) VALUES ('alice', '', '{sha256}', '{sha256}');
@@ -176,7 +176,7 @@ fn tables_of_opensips_are_read_by_their_own_columns() {
 }
 
 #[test]
-fn registrations_are_read_with_the_time_that_they_have_left() {
+fn registrations_are_read_with_their_remaining_time() {
     let mut given = Given::with(
         Flavor::Kamailio,
         "INSERT INTO location (username, domain, contact, received, path, expires, q, callid, cseq, socket, instance, reg_id) VALUES
@@ -205,7 +205,7 @@ fn registrations_are_read_with_the_time_that_they_have_left() {
 }
 
 #[test]
-fn unknown_versions_are_refused_with_what_is_known() {
+fn unknown_versions_are_refused_with_known_ones() {
     let mut given = Given::with(
         Flavor::Kamailio,
         "UPDATE version SET table_version = 99 WHERE table_name = 'location';
@@ -221,7 +221,7 @@ fn unknown_versions_are_refused_with_what_is_known() {
 }
 
 #[test]
-fn follower_tells_what_has_changed_and_forgets_nothing_while_the_database_is_away() {
+fn the_follower_reports_changes_and_survives_a_database_outage() {
     let mut given = Given::with(
         Flavor::Kamailio,
         "INSERT INTO subscriber (username, password) VALUES ('alice', 'x'), ('bob', 'x'), ('two words', 'x');

@@ -90,14 +90,14 @@ mod tests {
     }
 
     #[test]
-    fn both_families_survive() {
+    fn families_round_trip() {
         for text in ["127.0.0.1:5060", "255.255.255.255:65535", "[::1]:5060", "[2001:db8::17]:1", "[fe80::1%3]:5060"] {
             assert_eq!(round_trip(text), text);
         }
     }
 
     #[test]
-    fn a_mapped_address_is_an_ipv4_address() {
+    fn a_mapped_address_becomes_ipv4() {
         assert_eq!(round_trip("[::ffff:192.0.2.7]:5060"), "192.0.2.7:5060");
         let mut bytes = encode("[2001:db8::1]:7".parse().expect("an address")).bytes;
         bytes
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_bytes_or_another_family_are_no_address() {
+    fn short_input_or_another_family_is_rejected() {
         let raw = encode("[2001:db8::1]:7".parse().expect("an address"));
         for length in 0..RAW_BYTES {
             assert_eq!(decode(raw.bytes.get(..length).expect("within")), None);

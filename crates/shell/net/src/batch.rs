@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_datagram_that_does_not_fit_is_counted_and_does_not_hide_the_others() {
+    fn an_oversized_datagram_is_counted_and_others_still_arrive() {
         let receiver = UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let sender = UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let to = receiver.local_addr().expect("bound");

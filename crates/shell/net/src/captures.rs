@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_that_see_all_are_counted() {
+    fn capture_sockets_are_counted() {
         let table = "sk               RefCnt Type Proto  Iface R Rmem   User   Inode\n\
                      0000000000000000 3      3    0003   2     1 0      0      21234 \n\
                      0000000000000000 3      3    88cc   2     1 0      0      21235 \n\

@@ -73,7 +73,7 @@ mod tests {
         ClockPair { monotonic: Timestamp::from_millis(500), real: RealNanos(1_700_000_000_000_000_000) };
 
     #[test]
-    fn a_stamp_moves_to_the_monotonic_clock() {
+    fn stamps_convert_to_monotonic_time() {
         let stamp = RealNanos(PAIR.real.0 - 20_000_000);
         assert_eq!(PAIR.arrival(Some(stamp)), Timestamp::from_millis(480));
         assert_eq!(PAIR.arrival(None), PAIR.monotonic);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_from_the_future_and_from_before_the_origin_are_clamped() {
+    fn stamps_in_the_future_or_before_the_origin_are_clamped() {
         assert_eq!(PAIR.arrival(Some(RealNanos(PAIR.real.0 + 1))), PAIR.monotonic);
         assert_eq!(PAIR.arrival(Some(RealNanos(0))), Timestamp::ZERO);
     }

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn stamp_and_drops_are_found_among_others() {
+    fn stamp_and_drop_count_are_parsed() {
         let drops = message(libc::SOL_SOCKET, libc::SO_RXQ_OVFL, &7_u32.to_ne_bytes());
         let other = message(libc::SOL_IP, libc::IP_TOS, &[1]);
         let beside = read_control(&[other, drops, stamp(3, 9)].concat());
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_buffers_end_the_reading_and_nothing_else() {
+    fn malformed_buffers_are_read_without_panic() {
         let whole = [stamp(3, 9), message(libc::SOL_IP, libc::IP_RECVERR, &[0; 16])].concat();
         for length in 0..whole.len() {
             let cut = whole.get(..length).expect("within");

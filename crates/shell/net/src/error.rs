@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_heals_by_itself_is_transient() {
+    fn only_recoverable_errors_are_transient() {
         let lasting = [libc::ECONNREFUSED, libc::EHOSTUNREACH, libc::EPERM, libc::EMSGSIZE, libc::EINVAL];
         assert!(lasting.iter().all(|errno| !Cause::of_send(*errno).is_transient()));
         assert!(Cause::of_send(libc::ENOBUFS).is_transient());

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_dropped_is_dropped_again_when_more_passes() {
+    fn dropped_messages_stay_dropped_when_more_passes() {
         on_loopback(|local| {
             let Ok(memory) = DroppedMessages::new(Timestamp::ZERO) else { return };
             let Some(mut socket) = Receiver::open(local) else { return };
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_by_who_has_proven_to_be_there_are_a_kind_of_their_own() {
+    fn calls_from_proven_sources_are_a_separate_kind() {
         on_loopback(|local| {
             let (Ok(dropped), Ok(known)) = (DroppedMessages::new(Timestamp::ZERO), KnownSources::new(9)) else {
                 return;
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_filter_is_taken_away() {
+    fn an_open_filter_is_detached() {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let socket = UdpSocket::bind(local, BufferSizes::DEFAULT).expect("a free port");
         let rules = |filter| PacketFilter { filter, salt: SALT, trusted: Vec::new() };

@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_down_or_link_local_is_left_out() {
+    fn down_and_link_local_are_skipped() {
         let up = libc::IFF_UP.cast_unsigned();
         let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
         assert!(is_listenable(up, ip("192.0.2.1")));

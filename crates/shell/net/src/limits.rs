@@ -37,14 +37,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_may_have_short_slices() {
+    fn a_thread_can_shorten_its_slice() {
         std::thread::spawn(|| shorten_slice(Duration::from_micros(100)).expect("no privilege is needed"))
             .join()
             .expect("it does not panic");
     }
 
     #[test]
-    fn the_limit_is_raised_once_and_for_all() {
+    fn the_open_file_limit_is_raised_once() {
         let limit = raise_open_files().expect("a limit");
         assert!(limit >= 64);
         assert_eq!(raise_open_files().expect("a limit"), limit);

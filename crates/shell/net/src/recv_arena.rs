@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_inbox_works_the_same_after_moving_to_another_thread() {
+    fn a_recv_arena_works_after_moving_to_another_thread() {
         let receiver = UdpSocket::bind("127.0.0.1:0").expect("a free port");
         let sender = UdpSocket::bind("127.0.0.1:0").expect("a free port");
         receiver.connect(sender.local_addr().expect("bound")).expect("loopback");

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn receivers_are_those_that_were_chosen() {
+    fn only_the_chosen_sockets_receive() {
         for local in [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), SocketAddr::from((Ipv6Addr::LOCALHOST, 0))] {
             let Some(mut sockets) = sockets(local, 4) else {
                 eprintln!("skipped: no {local}");
@@ -166,13 +166,13 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_shares_its_address_with_none_has_nothing_to_choose() {
+    fn a_socket_without_siblings_cannot_choose_receivers() {
         let alone = sockets(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 1).expect("loopback");
         alone[0].choose_receivers(Receivers::ByPeer(1).into()).expect_err("there is no group");
     }
 
     #[test]
-    fn new_work_has_sockets_of_its_own_whoever_receives() {
+    fn new_work_uses_its_own_sockets_for_any_receivers() {
         for local in [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), SocketAddr::from((Ipv6Addr::LOCALHOST, 0))] {
             let Some(mut sockets) = sockets(local, 6) else {
                 eprintln!("skipped: no {local}");

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn batches_of_all_sizes_leave_in_order() {
+    fn all_batch_sizes_are_sent_in_order() {
         for size in [1, 2, 63, 64, 65, 128, 200, SEND_QUEUE as u16] {
             let mut pair = Pair::default();
             pair.commit(1..=size);
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gathered_stays_in_its_order_within_each_strand_to_each_peer() {
+    fn gathering_keeps_order_per_peer_and_ordering_key() {
         let mut next = numbers();
         for round in 0..4_000 {
             let (count, peers, strands) = (next(SEND_BATCH as u32 + 1), 1 + next(9), next(5) as u16);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_of_one_length_to_one_peer_stand_together() {
+    fn equal_length_datagrams_to_a_peer_are_grouped() {
         let all = [(1, 5), (2, 5), (1, 5), (2, 6), (1, 5), (2, 5), (2, 5), (1, 2_000), (3, 1), (1, 2_000)];
         assert_eq!(
             gathered(&all.map(|(port, length)| (port, length, OrderingKey::ALL))),
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_another_strand_are_overtaken() {
+    fn other_ordering_keys_may_be_overtaken() {
         let strand = OrderingKey::new;
         let calls = [(1, 9, strand(1)), (1, 5, strand(2)), (1, 9, strand(3)), (1, 5, strand(3)), (1, 9, strand(2))];
         assert_eq!(
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_are_many_peers_only_the_last_ones_are_looked_at() {
+    fn grouping_looks_back_at_a_limited_number_of_peers() {
         let peers = LOOK_BACK as u16;
         let round: Vec<_> = (1..=peers).map(|port| (port, 5, OrderingKey::ALL)).collect();
         let twice = gathered(&[round.clone(), round].concat());
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn partial_sends_and_interruptions_go_on() {
+    fn partial_and_interrupted_sends_resume() {
         let mut pair = Pair::default();
         pair.commit(1..=100);
         assert_eq!(pair.flush(&[Ok(1), Err(libc::EINTR), Ok(17)]), Flush::Done);
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_costs_one_datagram_and_names_its_peer() {
+    fn an_error_drops_one_datagram_and_names_its_peer() {
         let cases = [
             (libc::EMSGSIZE, Cause::TooLong),
             (libc::EPERM, Cause::Forbidden),
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pending_error_of_another_datagram_costs_nothing() {
+    fn a_pending_error_of_another_datagram_drops_none() {
         let mut pair = Pair::default();
         pair.commit(1..=5);
         assert_eq!(
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_without_end_cost_datagrams_but_blame_nobody() {
+    fn endless_refusals_drop_datagrams_but_name_no_peer() {
         let mut pair = Pair::default();
         pair.commit(1..=2);
         assert_eq!(pair.flush(&[Err(libc::ECONNREFUSED); 2 * ATTEMPTS as usize]), Flush::Done);
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_socket_keeps_what_waits_and_the_queue_is_bounded() {
+    fn a_full_socket_keeps_the_queue_which_is_bounded() {
         let mut pair = Pair::default();
         let queue = SEND_QUEUE as u16;
         pair.commit(1..=queue);
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ring_wraps_as_often_as_it_must() {
+    fn the_send_ring_wraps_repeatedly() {
         let mut pair = Pair::default();
         let mut next = 1;
         for round in 0..300 {
@@ -569,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_are_used_again_unless_they_are_huge() {
+    fn buffers_are_reused_unless_huge() {
         let mut pair = Pair::default();
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 5060));
         let mut filled = Vec::with_capacity(1500);

@@ -365,7 +365,7 @@ mod tests {
     use crate::send::OrderingKey;
 
     #[test]
-    fn an_ipv6_socket_leaves_ipv4_to_others() {
+    fn an_ipv6_socket_is_ipv6_only() {
         // The wildcard: with any other IPv6 address a socket is IPv6-only anyway.
         match UdpSocket::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)), BufferSizes::DEFAULT) {
             Ok(socket) => assert!(socket.socket.only_v6().expect("an IPv6 socket")),
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_as_one_arrives_as_many() {
+    fn segmented_sends_arrive_separately() {
         for ip in ["127.0.0.1", "::1"] {
             let Some(mut socket) = joining(ip) else { continue };
             let (mut one, mut other) = (phone(ip), phone(ip));
@@ -429,7 +429,7 @@ mod tests {
 
     /// The kernel accepts the datagrams before a refused one, which may be anywhere in a segmented message.
     #[test]
-    fn what_leaves_as_one_goes_on_behind_one_that_is_refused() {
+    fn segmented_sends_continue_after_a_refused_datagram() {
         for (ip, place) in ["127.0.0.1", "::1"].into_iter().flat_map(|ip| (0..60).step_by(7).map(move |at| (ip, at))) {
             let Some(mut socket) = joining(ip) else { continue };
             let (mut one, mut other) = (phone(ip), phone(ip));
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_do_not_block_and_do_not_outlive_exec() {
+    fn sockets_are_nonblocking_and_close_on_exec() {
         let first = UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), BufferSizes::DEFAULT).expect("a port");
         let second = first.sibling().expect("the address is ours");
         for socket in [first, second] {

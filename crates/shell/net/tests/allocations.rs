@@ -56,7 +56,7 @@ fn a_warm_round_trip_allocates_nothing() {
 }
 
 #[test]
-fn a_warm_round_trip_of_joined_datagrams_allocates_nothing() {
+fn a_warm_segmented_round_trip_allocates_nothing() {
     let join = || {
         let mut socket =
             UdpSocket::bind(([127, 0, 0, 1], 0).into(), BufferSizes::DEFAULT).expect("loopback has a free port");

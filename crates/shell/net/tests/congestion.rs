@@ -39,18 +39,18 @@ fn run(command: &str) -> Result<(), String> {
 }
 
 #[test]
-fn what_a_full_send_buffer_holds_back_leaves_in_order_later() {
+fn datagrams_held_by_a_full_buffer_leave_in_order_later() {
     fill_and_empty("127.0.0.1", |_| Ok(()));
 }
 
 /// Here the kernel accepts part of a segmented message, and the rest later.
 #[test]
-fn what_a_full_send_buffer_holds_back_of_joined_datagrams_leaves_in_order_later() {
+fn segmented_datagrams_held_by_a_full_buffer_leave_in_order_later() {
     fill_and_empty("127.0.0.1", join);
 }
 
 #[test]
-fn the_same_over_ipv6() {
+fn ipv6_keeps_order() {
     fill_and_empty("::1", join);
 }
 
@@ -60,7 +60,7 @@ fn join(socket: &mut UdpSocket) -> io::Result<()> {
 
 /// A path MTU too small for segments, which must not be fragmented.
 #[test]
-fn what_cannot_leave_as_one_leaves_one_by_one_for_a_while() {
+fn failed_segmentation_falls_back_to_single_datagrams() {
     if let Err(reason) = enter_namespace(&["ip link set lo up mtu 1000"]) {
         eprintln!("skipped: {reason}");
         return;
@@ -128,7 +128,7 @@ fn fill_and_empty(ip: &str, prepare: impl FnOnce(&mut UdpSocket) -> io::Result<(
 }
 
 #[test]
-fn what_a_full_device_queue_drops_is_reported_and_blocks_nobody() {
+fn drops_in_a_full_device_queue_are_reported_and_do_not_block() {
     if let Err(reason) = enter_slow_namespace("80k") {
         eprintln!("skipped: {reason}");
         return;

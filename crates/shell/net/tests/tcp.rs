@@ -41,7 +41,7 @@ fn register(poll: &Poll, source: &mut impl mio::event::Source, token: usize) {
 }
 
 #[test]
-fn a_connection_carries_bytes_both_ways_and_tells_its_end() {
+fn a_connection_carries_data_both_ways_and_reports_eof() {
     for ip in ["127.0.0.1", "::1"] {
         let Some(mut listener) = bind(ip) else { continue };
         let mut poll = Poll::new().expect("epoll");
@@ -75,7 +75,7 @@ fn a_connection_carries_bytes_both_ways_and_tells_its_end() {
 }
 
 #[test]
-fn what_nobody_takes_any_more_blocks_and_does_not_wait() {
+fn a_write_to_a_full_connection_returns_blocked() {
     let listener = bind("127.0.0.1").expect("loopback");
     let mut poll = Poll::new().expect("epoll");
     let mut near = TcpStream::connect(listener.local_addr().ip(), listener.local_addr()).expect("loopback");
@@ -93,7 +93,7 @@ fn what_nobody_takes_any_more_blocks_and_does_not_wait() {
 }
 
 #[test]
-fn a_port_that_nobody_listens_on_refuses() {
+fn a_closed_port_refuses_connections() {
     let listener = bind("127.0.0.1").expect("loopback");
     let address = listener.local_addr();
     drop(listener);
@@ -109,7 +109,7 @@ fn a_port_that_nobody_listens_on_refuses() {
 }
 
 #[test]
-fn siblings_share_an_address_and_nobody_else_does() {
+fn only_siblings_share_an_address() {
     let first = bind("127.0.0.1").expect("loopback");
     let second = first.sibling().expect("the address is ours");
     assert_eq!(first.local_addr(), second.local_addr());

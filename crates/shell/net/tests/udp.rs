@@ -60,7 +60,7 @@ fn an_empty_socket_gives_an_empty_batch() {
 }
 
 #[test]
-fn a_full_batch_says_that_more_may_wait() {
+fn a_full_batch_is_reported_as_full() {
     let (mut here, mut there) = (End::bind("127.0.0.1"), End::bind("127.0.0.1"));
     for number in 0..RECV_BATCH + 1 {
         here.commit(there.addr(), &payload(number));
@@ -100,7 +100,7 @@ fn the_largest_datagram_arrives_and_a_larger_one_is_reported() {
 }
 
 #[test]
-fn a_dead_peer_is_named_and_harms_nobody_else() {
+fn a_dead_peer_is_named_and_affects_no_others() {
     for ip in loopbacks() {
         let dead = DeadPeer::new(ip);
         let (mut here, mut there) = (End::bind(ip), End::bind(ip));
@@ -128,7 +128,7 @@ fn a_dead_peer_is_named_and_harms_nobody_else() {
 }
 
 #[test]
-fn mio_tells_of_a_refusal_as_an_error() {
+fn mio_reports_a_refusal_as_an_error() {
     for ip in loopbacks() {
         let dead = DeadPeer::new(ip);
         let mut here = End::bind(ip);
@@ -202,7 +202,7 @@ fn an_address_in_use_is_refused_even_when_it_is_our_own() {
 }
 
 #[test]
-fn an_address_that_is_not_ours_is_refused() {
+fn an_unassigned_address_is_refused() {
     // TEST-NET-3 (RFC 5737) is not assigned to any host.
     let address = SocketAddr::from((Ipv4Addr::new(203, 0, 113, 77), 0));
     let error = UdpSocket::bind(address, BufferSizes::DEFAULT).expect_err("not an address of this machine");
@@ -236,7 +236,7 @@ fn the_kernel_stamps_each_datagram() {
 }
 
 #[test]
-fn drops_in_the_kernel_are_counted() {
+fn kernel_drops_are_counted() {
     let sizes = BufferSizes { receive: 16 * 1024, send: 1024 * 1024 };
     let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), sizes).expect("a free port");
     let (mut here, mut there) = (End::bind("127.0.0.1"), End::new(socket));
@@ -262,7 +262,7 @@ fn drops_in_the_kernel_are_counted() {
 }
 
 #[test]
-fn buffers_are_as_large_as_the_system_lets_them_be() {
+fn buffers_are_as_large_as_the_system_allows() {
     let limit = |name: &str| -> usize {
         let text = std::fs::read_to_string(format!("/proc/sys/net/core/{name}")).expect("a Linux");
         text.trim().parse().expect("a number")

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn one_every_200_microseconds_go_five_together() {
+    fn records_200_us_apart_commit_in_groups_of_5() {
         let outcome = Thread::new(SYNC).steady(Duration::from_micros(200), 20_000);
         assert!((4.5..=6.5).contains(&outcome.a_group()), "{outcome:?}");
         assert!(outcome.longest <= WAIT + SYNC, "{outcome:?}");
@@ -208,14 +208,14 @@ mod tests {
     }
 
     #[test]
-    fn one_every_millisecond_go_two_together() {
+    fn records_1_ms_apart_commit_in_pairs() {
         let outcome = Thread::new(SYNC).steady(Duration::from_micros(990), 20_000);
         assert!((1.9..=2.2).contains(&outcome.a_group()), "{outcome:?}");
         assert!(outcome.longest <= WAIT + SYNC, "{outcome:?}");
     }
 
     #[test]
-    fn few_are_answered_at_once() {
+    fn rare_records_do_not_wait() {
         for gap in [3, 10, 1000] {
             let outcome = Thread::new(SYNC).steady(Duration::from_millis(gap), 500);
             assert_eq!((outcome.groups, outcome.longest), (500, Duration::ZERO), "{outcome:?}");
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_after_a_pause_is_answered_at_once() {
+    fn a_record_after_a_pause_does_not_wait() {
         let mut thread = Thread::new(SYNC);
         thread.steady(Duration::from_micros(200), 1000);
         assert!(thread.grouping.idle_wait(thread.now) > Duration::ZERO);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_waits_for_each_answer_is_hardly_slowed_down() {
+    fn one_closed_loop_client_is_hardly_slowed_down() {
         let rounds = 100_000;
         let outcome = Thread::new(SYNC).closed(1, rounds);
         let without = (SYNC + Duration::from_micros(50)) * rounds as u32;
@@ -259,13 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_who_wait_for_each_answer_are_not_slowed_down() {
+    fn sixteen_closed_loop_clients_are_not_slowed_down() {
         let outcome = Thread::new(SYNC).closed(ENOUGH, 10_000);
         assert_eq!((outcome.groups, outcome.longest), (10_000, Duration::ZERO), "{outcome:?}");
     }
 
     #[test]
-    fn company_that_comes_again_is_waited_for_again() {
+    fn waiting_resumes_when_more_records_arrive() {
         let mut thread = Thread::new(SYNC);
         thread.closed(1, 1000);
         let outcome = thread.steady(Duration::from_micros(200), 20_000);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn where_none_may_wait_none_does() {
+    fn no_record_waits_at_zero_limit() {
         let mut thread = Thread::new(SYNC);
         thread.grouping = GroupCommit::new(Duration::ZERO);
         let outcome = thread.steady(Duration::from_micros(200), 1000);

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_of_any_length_stay_what_they_were() {
+    fn byte_strings_of_any_length_round_trip() {
         let mut texts = ByteArena::default();
         let lengths = [1, 70_000, 70_000, 0, PAGE, PAGE + 1, 5, 1 << 20, PAGE - 5, 6];
         let places: Vec<(u32, u32)> = lengths.iter().map(|len| texts.reserve(*len as u32)).collect();
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_found_by_their_number() {
+    fn values_are_found_by_their_index() {
         let mut values = PagedVec::<u64, 16_384>::with_len(16_384);
         assert!((0..values.len()).all(|number| *values.get(number) == 0));
         for value in 0..40_000 {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn no_allocator_has_a_page_in_store() {
+    fn pages_are_page_sized_and_aligned() {
         let page = Page::<u8, PAGE>::new();
         assert_eq!((align_of_val(&*page), size_of_val(&*page)), (PAGE, PAGE));
     }

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn percentiles_are_right_within_an_eighth() {
+    fn percentiles_are_accurate_to_an_eighth() {
         let mut histogram = Histogram::new();
         assert_eq!(histogram.percentile(99), Duration::ZERO);
         for us in 1..=1000 {

@@ -177,14 +177,14 @@ mod tests {
     }
 
     #[test]
-    fn within_one_boot_the_wall_clock_does_not_matter() {
+    fn the_wall_clock_is_ignored_within_one_boot() {
         for wall in [WALL, WALL - DAY, WALL + DAY, WALL - YEARS, WALL + YEARS, 0] {
             assert_eq!(resume(At { wall, boot: 3 * DAY + 4000, id: 7 }), 4000);
         }
     }
 
     #[test]
-    fn over_a_boot_the_wall_clock_counts_but_never_backwards() {
+    fn the_wall_clock_counts_across_boots_but_only_forward() {
         assert_eq!(resume(At { wall: WALL + 90_000, boot: 20_000, id: 8 }), 90_000);
         for wall in [WALL - DAY, WALL - YEARS, 0] {
             assert_eq!(resume(At { wall, boot: 20_000, id: 8 }), 20_000, "no less than this boot has lasted");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_boot_is_unknown_it_is_taken_for_another() {
+    fn an_unknown_boot_id_counts_as_a_new_boot() {
         let now: NowFn = Arc::new(|| Timestamp::ZERO);
         let last = Stamp { boot_id: [0; 16], ..LAST };
         let clock = StoreClock::resume(Some(last), now, Arc::new(At { wall: WALL + 1000, boot: 0, id: 0 }));
@@ -200,14 +200,14 @@ mod tests {
     }
 
     #[test]
-    fn a_new_store_begins_with_the_wall_clock() {
+    fn a_new_store_starts_at_the_wall_clock() {
         let now: NowFn = Arc::new(|| Timestamp::from_millis(5));
         let clock = StoreClock::resume(None, now, Arc::new(At { wall: WALL, boot: 1, id: 1 }));
         assert_eq!(clock.store_ms(), WALL);
     }
 
     #[test]
-    fn a_stamp_survives_its_bytes() {
+    fn a_stamp_round_trips() {
         assert_eq!(decode(&encode(&LAST)), Some(LAST));
         assert_eq!(decode(&[0; 39]), None);
         assert_eq!(later(Some(LAST), None), Some(LAST));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_tells_its_time() {
+    fn system_clocks_give_values() {
         let system = SystemClocks::new();
         assert!(system.wall_ms() > 1_600_000_000_000);
         assert!(system.boot_ms() > 0);

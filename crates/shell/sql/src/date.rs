@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn moments_are_written_and_read() {
+    fn timestamps_round_trip() {
         for (text, micros) in [
             ("1970-01-01 00:00:00", 0),
             ("2000-02-29 23:59:59.000001", 951_868_799_000_001),
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_moment_is_refused() {
+    fn bad_timestamps_are_rejected() {
         for text in ["", "2026-13-01", "2026-01-01 25:00:00", "2026-01", "x", "2026-01-01 00:00:00.1234567"] {
             assert_eq!(micros_of_text(text), None, "{text}");
         }

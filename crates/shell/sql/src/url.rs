@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn all_spellings_are_read_and_shown_without_the_password() {
+    fn all_url_forms_parse_and_display_without_the_password() {
         for (text, shown) in [
             ("sqlite:data/kamailio.db", "sqlite:data/kamailio.db"),
             ("sqlite:///etc/kamailio.db", "sqlite:/etc/kamailio.db"),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_database_is_refused_without_showing_the_password() {
+    fn invalid_database_urls_are_rejected_without_the_password() {
         for text in [
             "sqlite:",
             "secret",

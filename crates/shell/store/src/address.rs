@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_type() {
+    fn typed_addresses() {
         for (typed, expected) in [
             ("alice@example.com", "alice@example.com"),
             ("  Alice@EXAMPLE.Com\n", "Alice@example.com"),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused() {
+    fn bad_addresses() {
         let long = format!("{}@example.com", "a".repeat(MAX_ADDRESS_LEN - 11));
         for (typed, fault) in [
             ("", AddressError::NoDomain),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_shows_what_was_typed_escaped() {
+    fn the_error_shows_the_input_escaped() {
         let error = Address::parse("al\u{1b}[31mice").expect_err("no domain");
         assert_eq!(
             error.to_string(),
@@ -208,7 +208,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_canonical_form_is_its_own(typed in "(sip:)?[ -~é]{0,6}(%[0-9a-f]{2})?@[A-Za-z0-9.:\\[\\]-]{0,8}") {
+        fn the_canonical_form_is_stable(typed in "(sip:)?[ -~é]{0,6}(%[0-9a-f]{2})?@[A-Za-z0-9.:\\[\\]-]{0,8}") {
             if let Ok(address) = Address::parse(&typed) {
                 prop_assert_eq!(Address::parse(address.as_str()).expect("canonical"), address.clone());
                 prop_assert_eq!(format!("{}@{}", address.user(), address.domain()), address.as_str());

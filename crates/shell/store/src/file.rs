@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_that_another_keeps_is_reported() {
+    fn a_lock_held_elsewhere_is_reported() {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("users.db");
         let (holder, _) = open(&path).expect("opens");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_written_ahead_and_synced() {
+    fn the_log_is_wal_and_fully_synced() {
         let folder = tempfile::tempdir().expect("folder");
         let (connection, _) = open(&folder.path().join("users.db")).expect("opens");
         let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).expect("mode");

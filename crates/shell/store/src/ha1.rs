@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn hashes_are_those_of_other_tools() {
+    fn hashes_match_other_tools() {
         // printf Mufasa:http-auth@example.org:'Circle of Life' | openssl dgst -md5 (-sha256, -sha512-256)
         let ha1 = ha1s("Mufasa", "http-auth@example.org", "Circle of Life");
         assert_eq!(HEXLOWER.encode(&ha1.md5.expect("computed")), "3d78807defe7de2157e2b0b6573a855f");

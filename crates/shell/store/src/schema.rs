@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_migration_that_fails_leaves_nothing_behind() {
+    fn a_failed_migration_leaves_nothing() {
         let mut connection = Connection::open_in_memory().expect("memory");
         let broken = ["CREATE TABLE a (x)", "CREATE TABLE b (x); INSERT INTO nowhere VALUES (1)"];
         assert!(matches!(migrate_with(&mut connection, &broken), Err(Fault::Sql(_))));

@@ -54,7 +54,7 @@ fn files(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_backup_of_a_database_in_use_is_one_file_that_says_what_it_is() {
+fn a_backup_of_a_database_in_use_is_one_file_with_metadata() {
     let (folder, path, target, mut store) = running();
     let info = backup(&path, &target, &BackupOptions { can_overwrite: false, extra: EXTRA }, |_, _| {}).expect("made");
     assert_eq!((info.schema, info.users, info.aliases, info.addresses, info.damaged), (3, 1, 0, 300, 0));
@@ -72,7 +72,7 @@ fn a_backup_of_a_database_in_use_is_one_file_that_says_what_it_is() {
 }
 
 #[test]
-fn a_backup_can_be_read_where_nothing_can_be_written() {
+fn a_backup_is_readable_on_a_read_only_disk() {
     let (_folder, path, target, _store) = running();
     backup(&path, &target, &BackupOptions::default(), |_, _| {}).expect("made");
     let header = fs::read(&target).expect("readable");
@@ -80,7 +80,7 @@ fn a_backup_can_be_read_where_nothing_can_be_written() {
 }
 
 #[test]
-fn a_backup_is_of_one_moment_while_others_write() {
+fn a_backup_is_a_snapshot_despite_other_writers() {
     let (_folder, path, target, mut store) = running();
     write(&mut store, 20_000, &[1; 400], 5);
     let mut reports = Vec::new();
@@ -96,7 +96,7 @@ fn a_backup_is_of_one_moment_while_others_write() {
 }
 
 #[test]
-fn a_file_that_is_there_is_replaced_on_demand_only() {
+fn an_existing_file_is_replaced_only_on_request() {
     let (_folder, path, target, _store) = running();
     fs::write(&target, "a letter").expect("written");
     let error = backup(&path, &target, &BackupOptions::default(), |_, _| {}).expect_err("refused");
@@ -111,7 +111,7 @@ fn a_file_that_is_there_is_replaced_on_demand_only() {
 }
 
 #[test]
-fn what_is_no_backup_is_named() {
+fn a_non_backup_is_reported() {
     let (folder, path, target, _store) = running();
     let missing = folder.path().join("missing.db");
     let error = backup(&missing, &target, &BackupOptions::default(), |_, _| {}).expect_err("refused");
@@ -162,7 +162,7 @@ fn a_backup_of_the_first_version_is_restored() {
 }
 
 #[test]
-fn restoring_keeps_what_was_there() {
+fn restore_moves_old_data_aside() {
     let (folder, path, target, mut store) = running();
     backup(&path, &target, &BackupOptions { can_overwrite: false, extra: EXTRA }, |_, _| {}).expect("made");
     write(&mut store, 400, b"second", 5);
@@ -198,7 +198,7 @@ fn restoring_keeps_what_was_there() {
 }
 
 #[test]
-fn the_superuser_restores_for_the_user_of_the_server() {
+fn a_restore_by_root_keeps_the_server_user_as_owner() {
     let (folder, path, target, store) = running();
     backup(&path, &target, &BackupOptions::default(), |_, _| {}).expect("made");
     drop(store);
@@ -218,7 +218,7 @@ fn the_superuser_restores_for_the_user_of_the_server() {
 }
 
 #[test]
-fn two_backups_at_once_do_not_meet() {
+fn concurrent_backups_do_not_clash() {
     let (folder, path, target, _store) = running();
     let options = BackupOptions { can_overwrite: true, ..BackupOptions::default() };
     std::thread::scope(|scope| {
@@ -261,7 +261,7 @@ fn a_damaged_backup_is_not_restored() {
 }
 
 #[test]
-fn a_backup_of_a_damaged_database_is_not_called_good() {
+fn a_backup_of_a_damaged_database_fails() {
     let (folder, path, target, mut store) = running();
     write(&mut store, 3000, &[9; 100], 5);
     drop(store);
@@ -275,7 +275,7 @@ fn a_backup_of_a_damaged_database_is_not_called_good() {
 }
 
 #[test]
-fn a_backup_counts_the_rows_that_are_damaged() {
+fn a_backup_counts_damaged_rows() {
     let (_folder, path, target, store) = running();
     let client = Connection::open(&path).expect("opens");
     client

@@ -91,7 +91,7 @@ fn use_all(path: &Path, right: &[Rows]) -> Result<(Rows, LoadCounts), StoreError
 }
 
 #[test]
-fn a_byte_of_the_database_is_wrong() {
+fn database_corruption_is_detected() {
     let (folder, path) = written();
     let whole = rows(1);
     let sound = fs::read(&path).expect("readable");
@@ -118,7 +118,7 @@ fn a_byte_of_the_database_is_wrong() {
 }
 
 #[test]
-fn a_byte_of_the_log_is_wrong() {
+fn log_corruption_is_survived() {
     let (folder, path) = written();
     let mut store = LocationStore::open(&path).expect("opens");
     write(&mut store, &rows(2), 2).expect("written");
@@ -152,7 +152,7 @@ fn a_byte_of_the_log_is_wrong() {
 }
 
 #[test]
-fn a_database_that_ends_early_is_no_smaller_one() {
+fn a_truncated_database_is_detected() {
     let (folder, path) = written();
     let whole = rows(1);
     let sound = fs::read(&path).expect("readable");

@@ -32,7 +32,7 @@ fn rights_bind_us(folder: &Path) -> bool {
 
 //= rfc7616#5.2:file
 #[test]
-fn folders_and_files_are_made_for_the_owner_only() {
+fn folders_and_files_are_created_owner_only() {
     let folder = tempfile::tempdir().expect("folder");
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("changed");
     let path = folder.path().join("a/b/users.db");
@@ -47,7 +47,7 @@ fn folders_and_files_are_made_for_the_owner_only() {
 }
 
 #[test]
-fn the_password_is_nowhere_in_the_files() {
+fn no_file_contains_the_password() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("users.db");
     let mut store = UserStore::open(&path).expect("opens");
@@ -64,7 +64,7 @@ fn the_password_is_nowhere_in_the_files() {
 }
 
 #[test]
-fn rights_of_everybody_are_taken_away() {
+fn world_permissions_are_removed() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("users.db");
     drop(UserStore::open(&path).expect("opens"));
@@ -76,7 +76,7 @@ fn rights_of_everybody_are_taken_away() {
 }
 
 #[test]
-fn a_file_of_something_else_is_left_as_it_is() {
+fn a_foreign_file_is_left_unchanged() {
     let folder = tempfile::tempdir().expect("folder");
     let text = folder.path().join("notes.txt");
     fs::write(&text, "no database, but long enough to look at ".repeat(50)).expect("written");
@@ -97,7 +97,7 @@ fn a_file_of_something_else_is_left_as_it_is() {
 }
 
 #[test]
-fn a_path_that_is_no_file_is_refused() {
+fn a_path_to_a_non_file_is_refused() {
     let folder = tempfile::tempdir().expect("folder");
     assert!(matches!(refused(folder.path()), StoreError::NotAFile { .. }));
     assert!(matches!(refused(Path::new("/dev/null")), StoreError::NotAFile { .. }));
@@ -105,7 +105,7 @@ fn a_path_that_is_no_file_is_refused() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_named() {
+fn an_uncreatable_folder_is_named() {
     let folder = tempfile::tempdir().expect("folder");
     let file = folder.path().join("file");
     fs::write(&file, "").expect("written");
@@ -143,7 +143,7 @@ fn missing_rights_are_named() {
 }
 
 #[test]
-fn a_newer_schema_is_refused_at_the_door_and_inside() {
+fn a_newer_schema_is_refused_on_open_and_in_use() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("users.db");
     let mut running = UserStore::open(&path).expect("opens");
@@ -160,7 +160,7 @@ fn a_newer_schema_is_refused_at_the_door_and_inside() {
 }
 
 #[test]
-fn a_damaged_file_is_called_so() {
+fn a_damaged_file_is_reported() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("users.db");
     drop(UserStore::open(&path).expect("opens"));
@@ -171,7 +171,7 @@ fn a_damaged_file_is_called_so() {
 }
 
 #[test]
-fn a_row_that_no_check_would_let_in_is_named() {
+fn a_row_violating_constraints_is_named() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("users.db");
     let store = UserStore::open(&path).expect("opens");
@@ -191,7 +191,7 @@ fn a_row_that_no_check_would_let_in_is_named() {
 }
 
 #[test]
-fn many_open_a_new_file_at_once() {
+fn concurrent_first_opens_work() {
     for _ in 0..10 {
         let folder = tempfile::tempdir().expect("folder");
         let path = folder.path().join("data/users.db");
@@ -209,7 +209,7 @@ fn many_open_a_new_file_at_once() {
 }
 
 #[test]
-fn names_that_mean_something_to_sqlite_are_files_like_others() {
+fn names_special_to_sqlite_are_ordinary_files() {
     let folder = tempfile::tempdir().expect("folder");
     for name in [":memory:", "file:users.db?mode=memory"] {
         let path = folder.path().join(name);

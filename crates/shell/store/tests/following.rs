@@ -87,7 +87,7 @@ fn two_stores_on_one_file_see_each_other() {
 }
 
 #[test]
-fn a_user_that_came_and_went_is_one_removal() {
+fn a_user_added_and_removed_is_one_removal() {
     let (_folder, path) = folder();
     let mut server = Server::start(&path);
     let mut tool = UserStore::open(&path).expect("opens");
@@ -99,7 +99,7 @@ fn a_user_that_came_and_went_is_one_removal() {
 }
 
 #[test]
-fn a_plain_sql_client_is_followed() {
+fn plain_sql_changes_are_followed() {
     let (_folder, path) = folder();
     let mut server = Server::start(&path);
     let client = Connection::open(&path).expect("opens");
@@ -124,7 +124,7 @@ fn a_plain_sql_client_is_followed() {
 }
 
 #[test]
-fn a_plain_sql_client_cannot_write_what_would_never_match() {
+fn a_plain_sql_client_cannot_write_invalid_rows() {
     let (_folder, path) = folder();
     let mut server = Server::start(&path);
     let client = Connection::open(&path).expect("opens");
@@ -162,7 +162,7 @@ fn a_plain_sql_client_cannot_write_what_would_never_match() {
 }
 
 #[test]
-fn who_falls_behind_the_log_loads_again() {
+fn a_follower_behind_the_log_reloads() {
     let (_folder, path) = folder();
     let mut server = Server::start(&path);
     let client = Connection::open(&path).expect("opens");
@@ -195,7 +195,7 @@ fn who_falls_behind_the_log_loads_again() {
 }
 
 #[test]
-fn a_log_with_rows_missing_is_not_trusted() {
+fn a_log_with_missing_rows_causes_reload() {
     let (_folder, path) = folder();
     let mut server = Server::start(&path);
     for address in &ADDRESSES[..3] {
@@ -213,7 +213,7 @@ fn a_log_with_rows_missing_is_not_trusted() {
 }
 
 #[test]
-fn an_older_database_is_loaded_again() {
+fn an_older_database_is_reloaded() {
     let (_folder, newer) = folder();
     let (_other_folder, older) = folder();
     let mut server = Server::start(&newer);
@@ -225,7 +225,7 @@ fn an_older_database_is_loaded_again() {
 }
 
 #[test]
-fn writers_wait_for_each_other_and_nothing_is_lost() {
+fn concurrent_writers_wait_and_lose_nothing() {
     const EACH: usize = 50;
     let (_folder, path) = folder();
     let add_all = |name: usize| {
@@ -274,7 +274,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn changes_give_what_loading_gives(steps in proptest::collection::vec(step(), 1..60)) {
+    fn following_equals_reloading(steps in proptest::collection::vec(step(), 1..60)) {
         let store = UserStore::open_memory().expect("memory");
         let (directory, seq) = store.load(7).expect("loads");
         let mut server = Server { store, directory, seq };

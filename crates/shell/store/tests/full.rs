@@ -106,8 +106,8 @@ fn a_full_disk_changes_nothing_and_heals() {
 }
 
 #[test]
-fn a_disk_that_is_read_only_is_named_and_heals() {
-    let Some(folder) = inside("a_disk_that_is_read_only_is_named_and_heals", "size=8m") else { return };
+fn a_read_only_disk_is_reported_and_recovers() {
+    let Some(folder) = inside("a_read_only_disk_is_reported_and_recovers", "size=8m") else { return };
     let path = folder.join("strowger.db");
     let mut users = UserStore::open(&path).expect("opens");
     let mut store = LocationStore::open(&path).expect("opens");

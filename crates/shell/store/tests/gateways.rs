@@ -67,7 +67,7 @@ fn a_gateway_is_added_listed_changed_and_removed() {
 }
 
 #[test]
-fn refusals_say_what_to_do() {
+fn errors_give_a_remedy() {
     let mut store = UserStore::open_memory().expect("memory");
     store.add_gateway("pstn", &new(FIRST)).expect("added");
     assert_eq!(
@@ -101,7 +101,7 @@ fn refusals_say_what_to_do() {
 }
 
 #[test]
-fn sets_and_their_number_are_bounded() {
+fn set_size_and_count_are_bounded() {
     let (_folder, path) = folder();
     let mut store = UserStore::open(&path).expect("opens");
     let client = Connection::open(&path).expect("opens");
@@ -186,7 +186,7 @@ fn a_server_follows_whole_sets() {
 }
 
 #[test]
-fn a_plain_sql_client_cannot_write_what_no_gateway_is() {
+fn a_plain_sql_client_cannot_write_invalid_gateways() {
     let (_folder, path) = folder();
     drop(UserStore::open(&path).expect("made"));
     let client = Connection::open(&path).expect("opens");
@@ -248,7 +248,7 @@ fn an_older_database_gets_gateways_and_keeps_the_rest() {
 }
 
 #[test]
-fn where_there_is_no_database_there_are_no_gateways() {
+fn a_missing_database_has_no_gateways() {
     let (_folder, path) = folder();
     assert!(gateways_at(&path).expect("nothing").sets().next().is_none());
     assert!(!path.exists());
@@ -257,7 +257,7 @@ fn where_there_is_no_database_there_are_no_gateways() {
 }
 
 #[test]
-fn looking_leaves_nothing_and_sees_what_a_server_has_just_written() {
+fn reading_leaves_no_files_and_sees_the_latest_writes() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("a 100%? #1.db");
     let files = || std::fs::read_dir(folder.path()).expect("a folder").count();

@@ -41,7 +41,7 @@ fn passwords_are_hashed() {
 }
 
 #[test]
-fn hashes_are_taken_as_they_are() {
+fn hashes_are_imported_as_is() {
     let mufasa = ha1s("Mufasa", "http-auth@example.org", "Circle of Life");
     let store = imported(&format!("aor,ha1_md5\nm@example.com,{MD5}\n"));
     assert_eq!(ha1_of(&store, "m@example.com"), Ha1s { md5: mufasa.md5, ..Ha1s::default() });
@@ -120,7 +120,7 @@ fn errors_name_the_line() {
 }
 
 #[test]
-fn a_table_that_cannot_be_read_is_no_half_import() {
+fn an_unreadable_table_imports_nothing() {
     struct Broken;
     impl Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {

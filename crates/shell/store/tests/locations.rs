@@ -52,7 +52,7 @@ fn rows(path: &Path) -> Rows {
 }
 
 #[test]
-fn what_was_written_is_there_for_the_next_run() {
+fn written_data_is_there_on_the_next_open() {
     let (_folder, path) = folder();
     let mut store = LocationStore::open(&path).expect("opens");
     assert_eq!(store.checkpoint().expect("reads"), None);
@@ -76,7 +76,7 @@ fn what_was_written_is_there_for_the_next_run() {
 }
 
 #[test]
-fn a_checkpoint_may_come_without_changes_and_changes_may_be_odd() {
+fn empty_checkpoints_and_unusual_records_are_stored() {
     let mut store = LocationStore::open_memory().expect("opens");
     let empty = Checkpoint { segment: u64::MAX, stamp: Vec::new() };
     store.write([], &empty).expect("written");
@@ -103,7 +103,7 @@ fn append(base: Option<&[u8]>, newer: &[u8], merged: &mut Vec<u8>) -> MergeResul
 }
 
 #[test]
-fn what_is_new_is_merged_into_what_is_there() {
+fn new_state_is_merged_into_existing_rows() {
     let (_folder, path) = folder();
     let mut store = LocationStore::open(&path).expect("opens");
     store
@@ -124,7 +124,7 @@ fn what_is_new_is_merged_into_what_is_there() {
 }
 
 #[test]
-fn parts_are_disjoint_and_together_the_whole() {
+fn parts_are_disjoint_and_cover_all_rows() {
     let mut store = LocationStore::open_memory().expect("opens");
     let names: Vec<String> = (0..2000).map(|index| format!("user{index}@example.com")).collect();
     store.write(names.iter().map(|name| put(name.as_bytes(), 1, b"x")), &checkpoint(1)).expect("written");
@@ -144,7 +144,7 @@ fn parts_are_disjoint_and_together_the_whole() {
 }
 
 #[test]
-fn reading_ends_when_the_caller_has_enough() {
+fn reading_stops_when_the_caller_breaks() {
     let mut store = LocationStore::open_memory().expect("opens");
     store.write([put(b"a@a", 1, b"x"), put(b"b@a", 1, b"x")], &checkpoint(1)).expect("written");
     let loaded = store.for_each(&SlotRange::ALL, |_| ControlFlow::Break(())).expect("reads");
@@ -152,7 +152,7 @@ fn reading_ends_when_the_caller_has_enough() {
 }
 
 #[test]
-fn what_expired_goes_a_few_at_a_time() {
+fn expired_rows_are_purged_in_steps() {
     let mut store = LocationStore::open_memory().expect("opens");
     let names: Vec<String> = (0..1000).map(|index| format!("user{index}@example.com")).collect();
     let batch = names.iter().zip(0..).map(|(name, expires_ms)| put(name.as_bytes(), expires_ms, b"x"));
@@ -172,7 +172,7 @@ fn what_expired_goes_a_few_at_a_time() {
 }
 
 #[test]
-fn the_log_does_not_keep_the_disk() {
+fn the_wal_size_is_bounded() {
     let (folder, path) = folder();
     let mut store = LocationStore::open(&path).expect("opens");
     let names: Vec<String> = (0..15_000).map(|index| format!("user{index:06}@example.com")).collect();
@@ -184,7 +184,7 @@ fn the_log_does_not_keep_the_disk() {
 }
 
 #[test]
-fn the_log_is_settled_when_nobody_reads_what_was_before() {
+fn the_log_is_flushed_once_no_reader_needs_it() {
     let (folder, path) = folder();
     let mut store = LocationStore::open(&path).expect("opens");
     store.write([put(b"a@a", 1, b"one")], &checkpoint(1)).expect("written");
@@ -205,7 +205,7 @@ fn the_log_is_settled_when_nobody_reads_what_was_before() {
 }
 
 #[test]
-fn what_is_written_behind_a_log_of_before_waits_until_that_is_settled() {
+fn writes_after_an_inherited_log_wait_until_it_is_flushed() {
     let (_folder, path) = folder();
     let mut before = LocationStore::open(&path).expect("opens");
     before.write([put(b"a@a", 1, b"one")], &checkpoint(1)).expect("written");
@@ -271,7 +271,7 @@ fn a_database_has_one_server() {
 }
 
 #[test]
-fn settings_go_with_the_data() {
+fn settings_are_persisted() {
     let (_folder, path) = folder();
     let mut store = LocationStore::open(&path).expect("opens");
     assert_eq!(store.setting("boot").expect("reads"), None);
@@ -319,7 +319,7 @@ fn a_database_of_the_first_version_keeps_its_users() {
 }
 
 #[test]
-fn a_newer_schema_is_refused_at_the_door_and_inside() {
+fn a_newer_schema_is_refused_on_open_and_in_use() {
     let (_folder, path) = folder();
     let mut store = LocationStore::open(&path).expect("opens");
     store.write([put(b"alice@example.com", 1, b"x")], &checkpoint(1)).expect("written");
@@ -384,7 +384,7 @@ fn name(index: u8) -> Vec<u8> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
     #[test]
-    fn it_holds_what_a_map_would(steps in steps()) {
+    fn it_behaves_like_a_map(steps in steps()) {
         let (_folder, path) = folder();
         let mut store = LocationStore::open(&path).expect("opens");
         let mut model = Rows::new();

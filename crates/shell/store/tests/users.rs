@@ -50,7 +50,7 @@ fn a_user_is_added_listed_changed_and_removed() {
 }
 
 #[test]
-fn refusals_say_what_to_do() {
+fn errors_give_a_remedy() {
     let mut store = with_alice();
     assert_eq!(
         refusal(store.add_user("alice@EXAMPLE.com", REALM, "again")),
@@ -76,7 +76,7 @@ fn refusals_say_what_to_do() {
 }
 
 #[test]
-fn an_alias_leads_to_a_user_and_nothing_else() {
+fn an_alias_leads_only_to_a_user() {
     let mut store = with_alice();
     let (alias, aor) = store.add_alias("sip:Reception@EXAMPLE.com", "alice@example.com").expect("added");
     assert_eq!((alias.as_str(), aor.as_str()), ("Reception@example.com", "alice@example.com"));
@@ -119,7 +119,7 @@ fn aliases_go_with_their_user() {
 }
 
 #[test]
-fn nothing_shown_has_a_password_or_a_hash() {
+fn output_never_has_passwords_or_hashes() {
     let mut store = with_alice();
     let shown = format!("{store:?} {:?} {:?}", store.list(), store.load(1));
     let refused = refusal(store.import_csv("aor,ha1_md5\nbob@example.com,hunter2\n".as_bytes(), REALM));

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_final_response_to_the_request_itself_counts() {
+    fn only_a_matching_final_response_counts() {
         let text = |status: &str| format!("{status}\r\nVia: SIP/2.0/UDP 192.0.2.9:1;branch=z9hG4bKabc\r\n\r\n");
         assert_eq!(final_status(&text("SIP/2.0 200 OK"), "abc"), Some(200));
         assert_eq!(final_status(&text("SIP/2.0 503 Service Unavailable"), "abc"), Some(503));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn datagram_is_sent_again_until_the_final_response() {
+    async fn a_datagram_is_resent_until_the_final_response() {
         let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
         let address = socket.local_addr().expect("bound");
         let serve = async {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn response_over_tcp_may_come_in_pieces() {
+    async fn a_tcp_response_may_arrive_in_pieces() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a socket");
         let address = listener.local_addr().expect("bound");
         let serve = async {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_answers_where_nobody_listens() {
+    async fn a_closed_port_gives_no_answer() {
         let address = UdpSocket::bind("127.0.0.1:0").await.and_then(|socket| socket.local_addr()).expect("a free port");
         for transport in [Transport::Udp, Transport::Tcp] {
             assert_eq!(send_probe(&Server { transport, address }, Duration::from_secs(10)).await, None);

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_bind_writes_is_read() {
+    fn bind_key_files_are_read() {
         let plain = "key \"watch\" {\n\talgorithm hmac-sha256;\n\tsecret \"c2VjcmV0\";\n};\n";
         let key = TsigKey::parse(plain).expect("sound");
         assert_eq!((key.name().to_ascii().as_str(), key.algorithm()), ("watch", TsigAlgorithm::HmacSha256));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_is_told_without_its_secret() {
+    fn invalid_key_errors_do_not_show_the_secret() {
         for (text, expected) in [
             ("", "there is no key statement"),
             ("key \"a\" { algorithm hmac-sha256; secret \"c2VjcmV0\"; }", "there is no key statement"),

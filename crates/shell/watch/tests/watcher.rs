@@ -192,7 +192,7 @@ impl World {
 const LONG: Duration = Duration::from_secs(10);
 
 #[test]
-fn record_of_a_dead_server_goes_and_comes_back_as_it_was() {
+fn a_dead_servers_record_is_removed_and_later_restored() {
     let mut world = World::new(1, 2, &[data(1), data(2)]);
     world.run_for(LONG);
     assert_eq!(world.changes, 0, "nothing was to be changed");
@@ -224,7 +224,7 @@ fn one_lost_answer_changes_nothing() {
 }
 
 #[test]
-fn zone_is_brought_into_order_at_the_start() {
+fn the_zone_is_corrected_at_startup() {
     let other = |priority, number: u8| RecordData::Service {
         priority,
         weight: 7,
@@ -253,7 +253,7 @@ fn empty_zone_is_filled() {
 }
 
 #[test]
-fn last_server_stays_and_that_is_told_once() {
+fn last_server_stays_and_is_reported_once() {
     let mut world = World::new(1, 2, &[data(1), data(2)]);
     world.run_for(LONG);
     world.set(0, false);
@@ -274,7 +274,7 @@ fn last_server_stays_and_that_is_told_once() {
 }
 
 #[test]
-fn servers_that_die_together_all_stay() {
+fn one_record_stays_if_all_die() {
     // The watcher itself may be cut off.
     let mut world = World::new(1, 3, &[data(1), data(2), data(3)]);
     world.run_for(LONG);
@@ -288,7 +288,7 @@ fn servers_that_die_together_all_stay() {
 }
 
 #[test]
-fn silent_name_server_is_told_once_and_tried_again() {
+fn silent_name_server_is_reported_once_and_retried() {
     let mut world = World::new(1, 2, &[data(1), data(2)]);
     world.run_for(LONG);
     world.is_silent = true;
@@ -303,7 +303,7 @@ fn silent_name_server_is_told_once_and_tried_again() {
 }
 
 #[test]
-fn refusal_is_told_once_and_tried_again() {
+fn refusal_is_reported_once_and_retried() {
     let mut world = World::new(1, 2, &[data(1), data(2)]);
     world.run_for(LONG);
     world.refuses = true;
@@ -332,7 +332,7 @@ fn two_watchers_make_each_change_once() {
 }
 
 #[test]
-fn two_watchers_that_miss_different_servers_leave_one() {
+fn two_watchers_missing_different_servers_keep_both() {
     // Each would remove the server that the other has left.
     let mut world = World::new(2, 2, &[data(1), data(2)]);
     world.run_for(LONG);
@@ -348,7 +348,7 @@ fn two_watchers_that_miss_different_servers_leave_one() {
 }
 
 #[test]
-fn server_that_one_watcher_alone_misses_is_put_back_and_stays() {
+fn a_server_missed_by_one_watcher_only_is_restored() {
     let mut world = World::new(2, 2, &[data(1), data(2)]);
     world.run_for(LONG);
     world.alive[0][0] = false;
@@ -365,7 +365,7 @@ fn server_that_one_watcher_alone_misses_is_put_back_and_stays() {
 /// Servers fail and recover independently for each of two or three watchers, and the name server is down at times.
 /// The zone is never empty ([`World::update`] checks), and is right once all watchers agree for a while.
 #[test]
-fn whatever_has_happened_the_zone_is_right_at_last() {
+fn the_zone_converges_after_any_events() {
     for seed in 0..60_u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let mut below = |bound: u64| {

@@ -143,7 +143,7 @@ mod tests {
         (ListenerId(0), SocketAddr::V4(std::net::SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, 5060)));
 
     #[test]
-    fn one_connection_is_the_way_to_a_peer_until_it_is_withdrawn() {
+    fn a_peer_has_one_connection_until_it_is_withdrawn() {
         let index = ConnectionIndex::new(10, 10);
         let [first, second] = [ConnId::new(0, 1, 1), ConnId::new(1, 1, 1)];
         assert_eq!(index.find(WAY), None);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_leaves_room_for_what_we_open() {
+    fn accepting_leaves_room_for_outgoing() {
         let index = ConnectionIndex::new(2 * RESERVED, 10 * RESERVED);
         let source = Some(WAY.1.ip());
         assert_eq!((0..100).filter(|_| index.acquire(source).is_ok()).count(), 2 * RESERVED - 2);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_and_all_sources_together_have_their_limits() {
+    fn connections_are_limited_per_source_and_in_total() {
         let index = ConnectionIndex::new(5, 2);
         let ip = |text: &str| Some(text.parse().expect("an address"));
         assert_eq!(index.acquire(ip("2001:db8::1")), Ok(()));

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_told_of_a_socket_asks_it_and_misses_nothing_when_told_again() {
+    fn a_deregistered_socket_is_polled_and_misses_nothing_afterwards() {
         let (mut poll, mut outlet) = outlet();
         let phone = std::net::UdpSocket::bind(peer(0)).expect("a free port");
         let mut inbox = RecvBatch::new();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_cannot_be_told_of_is_still_asked() {
+    fn a_socket_that_cannot_register_is_still_polled() {
         let (_poll, mut outlet) = outlet();
         // It is still registered, so registering it fails.
         outlet.is_registered = false;
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_socket_is_waited_for_whoever_asked_it_before() {
+    fn a_full_socket_is_waited_for_even_when_deregistered() {
         let (mut poll, mut outlet) = outlet();
         outlet.deregister();
         outlet.is_blocked = true;
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_of_the_device_says_nothing_of_the_peer() {
+    fn a_full_device_queue_is_not_a_peer_failure() {
         let mut lost = Vec::new();
         note_unsent(&mut lost, PeerError { peer: peer(TARGET), cause: Cause::Congested });
         assert_eq!(lost, [DeliveryFailure::Unsent(peer(TARGET))]);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_behind_a_full_socket_is_told_of_whoever_was_first() {
+    fn drops_behind_a_full_socket_are_reported_for_the_first_peers() {
         let (_poll, mut outlet) = outlet();
         outlet.is_blocked = true;
         for _ in 0..SEND_QUEUE {

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_drops_the_newest_and_takes_again_when_one_has_left() {
+    fn a_full_ring_drops_the_newest_and_accepts_again_after_a_poll() {
         let (mut sender, mut receiver) = ring(4);
         for shard in 0..4 {
             assert_eq!(send(&mut sender, shard, b"x"), Ok(()));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_come_back_and_bear_no_trace_of_the_message_before() {
+    fn recycled_buffers_hold_nothing_of_the_last_message() {
         let (mut sender, mut receiver) = ring(4);
         assert_eq!(send(&mut sender, 0, b"a longer message"), Ok(()));
         let handed = receiver.poll().expect("one waits");
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_back_last_is_used_first_and_a_burst_holds_no_memory() {
+    fn buffers_are_reused_last_in_first_out_and_bursts_are_freed() {
         let (mut sender, mut receiver) = ring(HANDOVER_QUEUE);
         let exchange = |sender: &mut Sender, receiver: &mut Receiver, count: usize| {
             (0..count).for_each(|_| assert_eq!(send(sender, 0, b"x"), Ok(())));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_share_what_may_wait_for_one() {
+    fn workers_split_the_handover_queue() {
         let parts = [2, 3, 33, 64].map(capacity);
         assert_eq!(parts, [HANDOVER_QUEUE, HANDOVER_QUEUE / 2, MIN_RING_CAPACITY, MIN_RING_CAPACITY]);
     }

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn three_within_a_minute_are_too_many() {
+    fn three_panics_a_minute_are_too_many() {
         let log = PanicLog::default();
         assert!(!log.record(report(0)));
         assert!(!log.record(report(30)));

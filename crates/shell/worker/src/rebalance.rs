@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn one_worker_has_all_shards_while_there_is_little_to_do() {
+    fn one_worker_has_all_shards_under_light_load() {
         let mut world = World::new(4, 1);
         world.load(0.4);
         world.pass(Duration::from_secs(60));
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn all_workers_have_shards_when_there_is_much_and_one_again_afterwards() {
+    fn all_workers_share_shards_under_load_and_one_has_them_afterwards() {
         let mut world = World::new(4, 1);
         world.load(3.0);
         world.pass(Duration::from_secs(5));
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn who_receives_for_all_has_fewer_shards() {
+    fn the_receiving_worker_has_fewer_shards() {
         let mut world = World::new(2, 1);
         world.receiving = 0.3;
         world.load(1.2);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_decided_while_shards_are_on_their_way() {
+    fn no_plan_is_made_while_shards_are_moving() {
         let mut world = World::new(2, 1);
         world.load(1.5);
         world.pass(Duration::from_secs(1));
@@ -392,7 +392,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_shard_has_one_owner_that_may_have_it(
+        fn each_shard_has_one_active_owner(
             workers in 1_usize..6,
             least in 1_usize..6,
             demands in prop::collection::vec((0_usize..96, 0.0_f64..0.5, 1_u64..4), 1..40),

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_keep_is_kept_when_both_have_it() {
+    fn two_sinks_must_both_store_a_record() {
         let poll = Poll::new().expect("a poller");
         let doorbell = WorkerWaker::new(poll.registry(), Token(0)).expect("a doorbell");
         let contact = Arc::new(WorkerHandle::new(doorbell, Arc::default()));

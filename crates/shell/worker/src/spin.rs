@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_come_at_once_are_awaited_awake() {
+    fn prompt_answers_are_awaited_by_spinning() {
         let mut spinner = Spinner::new(Spin::UpTo(LONGEST));
         pass(&mut spinner, vec![micros(20); 32]);
         let (awake, asleep) = pass(&mut spinner, vec![micros(20); 1000]);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_with_pauses_between_them_cost_a_sleep_each() {
+    fn each_pause_between_calls_costs_one_sleep() {
         let mut spinner = Spinner::new(Spin::UpTo(LONGEST));
         let call = [vec![micros(20); 5], vec![micros(900)]].concat();
         pass(&mut spinner, call.repeat(20));
@@ -174,13 +174,13 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_is_told_never_to_spin_does_not() {
+    fn a_zero_spin_limit_never_spins() {
         let mut spinner = Spinner::new(Spin::UpTo(Duration::ZERO));
         assert_eq!(pass(&mut spinner, vec![micros(1); 500]).0, Duration::ZERO);
     }
 
     #[test]
-    fn a_worker_that_is_told_to_stay_awake_does_however_long_nothing_comes() {
+    fn spin_always_stays_awake_however_long_nothing_arrives() {
         let mut spinner = Spinner::new(Spin::Always);
         let waits = vec![Duration::from_secs(20); 500];
         assert_eq!(pass(&mut spinner, waits), (Duration::from_secs(20) * 500, 0));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stops_coming_soon_is_noticed() {
+    fn slower_arrivals_stop_the_spinning() {
         let mut spinner = Spinner::new(Spin::UpTo(LONGEST));
         pass(&mut spinner, vec![micros(10); 1000]);
         pass(&mut spinner, vec![micros(500); 200]);
@@ -197,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_lost_stays_within_its_share(waits in prop::collection::vec(1_u64..400, 1..2000)) {
+        fn time_lost_spinning_is_bounded(waits in prop::collection::vec(1_u64..400, 1..2000)) {
             let mut spinner = Spinner::new(Spin::UpTo(LONGEST));
             let (mut lost, mut worked) = (Duration::ZERO, Duration::ZERO);
             for wait in waits.into_iter().map(micros) {
@@ -215,7 +215,7 @@ mod tests {
         }
 
         #[test]
-        fn the_limit_never_costs_more_than_always_sleeping_would(counts in prop::array::uniform17(0_u32..100)) {
+        fn the_limit_never_costs_more_than_always_sleeping(counts in prop::array::uniform17(0_u32..100)) {
             let cost = |limit: usize| -> u32 {
                 let paid = |(class, count): (usize, &u32)| {
                     let class_cost = if class < limit { 2 * class + 1 } else { 2 * (limit + CLASSES) };

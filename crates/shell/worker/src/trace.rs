@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_side_of_a_call_is_seen_too() {
+    fn both_sides_of_a_call_are_traced() {
         let tracer = Arc::new(Tracer::default());
         let mut trace = tracer.start(TraceFilter::Ip("192.0.2.1".parse().expect("an address"))).expect("a free place");
         tracer.sent(Timestamp::ZERO, &flow("192.0.2.9:5060"), &invite("c1"));
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_few_and_come_back() {
+    fn traces_are_limited_and_freed() {
         let tracer = Arc::new(Tracer::default());
         let mut traces: Vec<_> = (0..MAX_TRACES).map(|_| tracer.start(user("a")).expect("a free place")).collect();
         assert_eq!(tracer.start(user("a")).map(drop), Err(TooManyTraces));
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reader_loses_messages_and_hears_of_it() {
+    fn a_slow_reader_gets_a_count_of_lost_messages() {
         let tracer = Arc::new(Tracer::default());
         let mut trace = tracer.start(user("alice")).expect("a free place");
         for _ in 0..TRACE_QUEUE + 7 {
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn the_calls_that_are_followed_are_bounded() {
+    fn the_number_of_traced_calls_is_bounded() {
         let tracer = Arc::new(Tracer::default());
         let mut trace = tracer.start(TraceFilter::Ip("192.0.2.1".parse().expect("an address"))).expect("a free place");
         for number in 0..=MAX_TRACED_CALLS {
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_is_cut_and_says_how_long_it_was() {
+    fn a_long_message_is_cut_and_keeps_its_length() {
         let tracer = Arc::new(Tracer::default());
         let mut trace = tracer.start(user("alice")).expect("a free place");
         let long = [invite("c"), vec![b'x'; 60_000]].concat();

@@ -572,7 +572,7 @@ mod tests {
     use crate::worker::WAKER_TOKEN;
 
     #[test]
-    fn streams_leave_room_in_the_ring_to_datagrams_and_to_answers() {
+    fn streams_leave_ring_room_for_datagrams_and_answers() {
         let poll = Poll::new().expect("epoll");
         let doorbell = WorkerWaker::new(poll.registry(), WAKER_TOKEN).expect("a file descriptor");
         let (give, mut taker) = ring(MIN_RING_CAPACITY);

@@ -27,7 +27,7 @@ fn allowed(name: &str) -> Option<String> {
 }
 
 #[test]
-fn workers_stay_on_the_cores_that_they_are_given() {
+fn workers_stay_on_their_given_cores() {
     let status = fs::read_to_string("/proc/thread-self/status").expect("the kernel tells");
     let all = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).expect("it has some").trim();
     // For example "0-3,8".

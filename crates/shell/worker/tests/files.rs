@@ -39,12 +39,12 @@ fn ping(line: &mut Line) -> bool {
 }
 
 #[test]
-fn without_files_what_is_open_goes_on_and_nothing_spins() {
+fn open_connections_go_on_without_free_file_descriptors() {
     if std::env::var_os(ROLE).is_some() {
         return serve();
     }
     let this = std::env::current_exe().expect("a program");
-    let name = "without_files_what_is_open_goes_on_and_nothing_spins";
+    let name = "open_connections_go_on_without_free_file_descriptors";
     let mut server = Command::new("sh")
         .args(["-c", "ulimit -n 64 && exec \"$0\" --exact --nocapture \"$1\""])
         .args([this.as_os_str(), name.as_ref()])

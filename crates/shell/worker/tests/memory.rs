@@ -65,7 +65,7 @@ fn hoard(fleet: &Fleet, lines: &mut [Line]) {
 }
 
 #[test]
-fn an_idle_connection_costs_little_and_an_unfinished_message_its_bytes() {
+fn an_idle_connection_is_cheap_and_a_partial_message_costs_its_bytes() {
     let files = raise_open_files().expect("a limit");
     // Both ends belong to this process.
     let count = usize::try_from(files.saturating_sub(512) / 2).expect("a number").min(15_000);

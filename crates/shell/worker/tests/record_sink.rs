@@ -71,7 +71,7 @@ fn addresses(batch: &RecordBatch) -> Vec<String> {
 }
 
 #[test]
-fn a_200_leaves_when_the_store_has_it_and_a_503_when_it_has_not() {
+fn a_200_follows_a_successful_store_and_a_503_a_failed_one() {
     const USERS: usize = 100;
     let server = Server::start(true);
     let phone = server.phone();
@@ -95,7 +95,7 @@ fn a_200_leaves_when_the_store_has_it_and_a_503_when_it_has_not() {
 }
 
 #[test]
-fn who_is_forgotten_goes_at_once_and_the_store_is_told() {
+fn a_forgotten_user_is_removed_at_once_and_from_store() {
     let server = Server::start(true);
     let phone = server.phone();
     register(&phone, 1);
@@ -109,7 +109,7 @@ fn who_is_forgotten_goes_at_once_and_the_store_is_told() {
 }
 
 #[test]
-fn without_a_store_nothing_is_promised() {
+fn without_a_store_register_gets_503() {
     let server = Server::start(false);
     let phone = server.phone();
     register(&phone, 1);

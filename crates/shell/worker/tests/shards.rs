@@ -51,7 +51,7 @@ fn field<'a>(message: &'a str, name: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn options_to_the_server_are_answered_whichever_worker_has_the_shard() {
+fn options_to_the_server_are_answered_by_any_worker() {
     for workers in [1, 3] {
         let server = Server::start(workers);
         let phone = server.phone();

@@ -29,7 +29,7 @@ fn ask(phone: &Phone, server: SocketAddr, call_id: &str) {
 }
 
 #[test]
-fn a_request_and_its_answer_are_seen_in_their_order_and_nothing_after_the_end() {
+fn a_trace_shows_request_and_response_in_order_and_nothing_after_it() {
     let tracer = Arc::new(Tracer::default());
     let (fleet, server) = start(Arc::clone(&tracer));
     let phone = Phone::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");

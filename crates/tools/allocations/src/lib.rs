@@ -126,7 +126,7 @@ mod tests {
     static ALLOCATOR: Counting = Counting;
 
     #[test]
-    fn what_is_taken_grown_and_given_back_is_counted() {
+    fn allocated_grown_and_freed_bytes_are_counted() {
         let before = (allocations(), taken(), live());
         let mut bytes: Vec<u8> = Vec::with_capacity(100);
         bytes.reserve_exact(300);

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_go_through_the_points_and_stay_level_outside() {
+    fn curves_join_the_points_and_are_flat_outside() {
         let alpha = Curve::alpha_exponential();
         for (x, y) in [(0.0, 1.0), (300.0, 2.0), (600.0, 3.0), (1_200.0, 5.0), (1_800.0, 6.5), (2_400.0, 8.0)] {
             assert!((alpha.at(x) - y).abs() < 1e-12, "{x}");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn points_out_of_order_are_refused() {
+    fn unordered_points_are_rejected() {
         assert!(Curve::new(Vec::new()).is_err());
         let error = Curve::new(vec![(1.0, 1.0), (1.0, 2.0)]).unwrap_err();
         assert_eq!(error, PlanError::NotIncreasing { input: "curve".into(), x: 1.0 });

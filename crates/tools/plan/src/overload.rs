@@ -88,14 +88,14 @@ mod tests {
     }
 
     #[test]
-    fn below_the_capacity_all_is_carried_and_beyond_it_refusing_takes_its_part() {
+    fn goodput_is_full_up_to_capacity_and_reduced_by_rejecting_beyond_it() {
         assert_eq!((goodput(0.5, 0.9), goodput(1.0, 0.9)), (0.5, 1.0));
         assert!((goodput(10.0, 0.9) - 0.7 / 0.97).abs() < 1e-12, "silent drops at ten times the capacity");
         assert_eq!(goodput(1_000.0, 0.0), 1.0, "who does not pay for refusing loses nothing");
     }
 
     #[test]
-    fn it_vanishes_where_refusing_takes_all() {
+    fn no_goodput_if_rejecting_takes_all() {
         let found = overload(50.0, 0.9e-6, 30e-6, 1.0).expect("numbers that can be");
         assert_eq!(found.goodput, 0.0);
         assert!((found.vanishes_at.expect("a load") - 100.0 / 3.0).abs() < 1e-9);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_cannot_be_are_refused() {
+    fn invalid_numbers_are_rejected() {
         for (load, refuse, serve, times) in
             [(0.0, 1.0, 1.0, 1.0), (1.0, -1.0, 1.0, 1.0), (1.0, 1.0, 0.0, 1.0), (1.0, 1.0, 1.0, 0.0)]
         {

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_six_digits_and_no_more() {
+    fn numbers_have_at_most_six_digits() {
         assert_eq!(number(181.185), "181.185");
         assert_eq!(number(12_345.678), "12,345.7");
         assert_eq!(number(-1_234_567.0), "-1,234,567");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn sentences_have_three_digits() {
+    fn brief_uses_three_digits() {
         assert_eq!(brief::number(0.078_611_1), "0.0786");
         assert_eq!(brief::number(16_666.7), "16,667");
         assert_eq!(brief::number(2.805_84e-7), "2.81e-7");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn every_unit_has_its_range() {
+    fn units_fit_the_value() {
         assert_eq!(time(181.185e-6), "181.185 µs");
         assert_eq!(time(0.0), "0 s");
         assert_eq!(time(250e-9), "250 ns");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_as_far_as_anybody_notices() {
+    fn tiny_outages_are_shown_as_a_bound() {
         assert_eq!(outage(0.0), "0 s");
         assert_eq!(outage(3e-17), "under 32 ms");
         assert_eq!(outage(31.557_6), "31.56 s");

@@ -50,7 +50,7 @@ fn runs(repeats: u32) -> Vec<Observation> {
 }
 
 #[test]
-fn the_growth_and_the_variance_of_service_times_are_found_again() {
+fn growth_and_variance_of_service_times_are_recovered() {
     let found = fitted(&runs(4));
     let mut inside = 0;
     for at in &found.service {
@@ -79,7 +79,7 @@ fn the_growth_and_the_variance_of_service_times_are_found_again() {
 }
 
 #[test]
-fn single_runs_have_intervals_too_and_one_alone_has_none() {
+fn intervals_need_more_than_one_run() {
     let found = fitted(&runs(1));
     assert_eq!(found.service.len(), 4, "two bends less than runs");
     assert!(found.service.iter().all(|at| at.mean_s.interval.is_some()));
@@ -90,7 +90,7 @@ fn single_runs_have_intervals_too_and_one_alone_has_none() {
 
 /// Rates, threads and β of the last columns of the thesis's tables 5.2 to 5.6 give its eq. 5.6.
 #[test]
-fn the_thesiss_plane_lies_through_the_last_columns_of_its_tables() {
+fn the_thesis_beta_plane_fits_its_tables() {
     let single = 65.16e-6;
     let alone =
         |rate: f64| Observation { rate_per_s: rate, servers: 1, service_s: Some(single), ..Observation::default() };
@@ -116,7 +116,7 @@ fn the_thesiss_plane_lies_through_the_last_columns_of_its_tables() {
 }
 
 #[test]
-fn beta_is_found_in_drops_alone() {
+fn beta_is_fitted_from_drops() {
     let truth = Beta { per_thread: 0.1, per_packet: 5e-5, constant: 0.5 };
     let mut measured = runs(2);
     for (servers, rate) in [(2, 7_000.0), (2, 7_400.0), (4, 6_600.0), (4, 7_000.0), (8, 5_500.0), (8, 6_000.0)] {
@@ -141,7 +141,7 @@ fn beta_is_found_in_drops_alone() {
 
 /// K_sockq contains waiting and service; the formula determines α, the thesis's for exponential gaps.
 #[test]
-fn alpha_is_found_in_what_packets_stay_in_the_socket() {
+fn alpha_is_fitted_from_socket_queue_times() {
     let (base, alpha) = (7.9e-6, Curve::alpha_exponential());
     let measured: Vec<Observation> = [600.0, 1_200.0, 2_400.0, 3_600.0, 4_800.0]
         .into_iter()
@@ -199,7 +199,7 @@ fn message_types_have_their_own_moments() {
 }
 
 #[test]
-fn a_profile_that_was_fitted_predicts_runs_that_it_has_not_seen_and_a_wrong_one_does_not() {
+fn a_fitted_profile_predicts_unseen_runs_and_a_wrong_one_does_not() {
     let (known, unseen): (Vec<_>, Vec<_>) = runs(4).into_iter().partition(|run| run.name.ends_with(['0', '2']));
     let found = fitted(&known);
     let good = validate(&unseen, &found.profile).expect("a profile with timing");
@@ -222,7 +222,7 @@ fn a_profile_that_was_fitted_predicts_runs_that_it_has_not_seen_and_a_wrong_one_
 
 /// Table 4.4 of the thesis: its E[X] gives its ρ, and its waits as closely as its own model does.
 #[test]
-fn the_thesiss_table_is_laid_out_again() {
+fn the_thesis_table_is_reproduced() {
     let table = "rate,service_us,waiting_us\n600,133.4,5.485\n1200,149.88,13.59\n2400,174.53,53.27\n3600,179.98,190.92\n\
         4200,181.09,333.52\n4800,181.185,664.57\n";
     let measured = strowger_plan::fit::from_csv("table-4.4.csv", table, 6.0).expect("a table");
@@ -239,7 +239,7 @@ fn the_thesiss_table_is_laid_out_again() {
 }
 
 #[test]
-fn what_says_nothing_is_refused_with_a_remedy() {
+fn insufficient_data_is_rejected_with_a_hint() {
     let refused = |measured: &[Observation], part: &str| {
         let FitError(error) = fit(measured, &options()).expect_err(part);
         assert!(error.contains(part), "{error}");
@@ -254,7 +254,7 @@ fn what_says_nothing_is_refused_with_a_remedy() {
 }
 
 #[test]
-fn a_fit_is_written_and_read_again() {
+fn a_fit_round_trips_through_json() {
     let found = fitted(&runs(2));
     let text = serde_json::to_string(&found).expect("JSON");
     let again: Fit = serde_json::from_str(&text).expect("the same");
@@ -267,7 +267,7 @@ fn a_fit_is_written_and_read_again() {
 
 /// A measured plain REGISTER also scales the cost of a challenged one.
 #[test]
-fn a_register_of_one_kind_takes_that_of_the_other_along() {
+fn one_register_cost_scales_the_other() {
     let of = Profile::measured().costs;
     for (kind, was) in [(Kind::Register, of.register_s), (Kind::ChallengedRegister, of.challenged_register_s)] {
         let mut measured = runs(2);

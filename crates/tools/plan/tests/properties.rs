@@ -64,7 +64,7 @@ proptest! {
     }
 
     #[test]
-    fn mmck_drops_less_with_more_places(
+    fn mmck_drops_less_in_longer_queues(
         load in loads(), service in services(), servers in servers(), extra in extra(), more in 1..1_000_u64,
     ) {
         let queue = u64::from(servers) + extra;
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn mmck_with_endless_room_is_mm1(load in 0.01..0.95_f64, service in services()) {
+    fn mmck_with_a_huge_queue_is_mm1(load in 0.01..0.95_f64, service in services()) {
         let endless = mg1(load / service, ServiceTime::exponential(service).unwrap()).unwrap();
         let long = mmck(load / service, service, 1, 1_000_000).unwrap();
         prop_assert!((long.wait_s / endless.wait_s - 1.0).abs() < 1e-9);
@@ -153,7 +153,7 @@ proptest! {
     }
 
     #[test]
-    fn break_points_are_the_whole_line(
+    fn break_points_define_the_curve(
         first in 0..6_u32, first_capacity in 1.0..2_000.0_f64, second_capacity in 1.0..2_000.0_f64, shares in shares(),
         load in 0.0..20_000.0_f64,
     ) {
@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn an_even_cluster_carries_the_least_of_both_stages(
+    fn an_even_cluster_is_limited_by_the_smaller_stage(
         first in 1..20_u32, second in 1..20_u32, first_capacity in 1.0..2_000.0_f64, second_capacity in 1.0..2_000.0_f64,
     ) {
         let cluster = TwoStage::even(first, first_capacity, second, second_capacity).unwrap();
@@ -181,7 +181,7 @@ proptest! {
     }
 
     #[test]
-    fn more_spares_make_it_more_available(
+    fn more_spares_raise_availability(
         first in 1..6_u32, clusters in 1..50_u32, members in 1..6_u32, node in 0.0..1.0_f64,
     ) {
         let of = |s, p, b| Availability::two_stage(s, node, p, b, node).unwrap();
@@ -215,7 +215,7 @@ proptest! {
     }
 
     #[test]
-    fn a_capacity_is_where_the_promise_ends(
+    fn the_objective_fails_above_capacity(
         drops in 1e-6..0.5_f64, servers in 1..17_u32, extra in 1..2_000_u64, service in services(),
     ) {
         let queue = u64::from(servers) + extra;
@@ -227,7 +227,7 @@ proptest! {
 }
 
 #[test]
-fn a_wait_is_kept_to_the_last_digit() {
+fn a_wait_objective_is_met_exactly() {
     let alpha = Curve::alpha_exponential();
     let service_at = |rate: f64| ServiceTime::with_scv(alpha.at(rate) * 7.9e-6 + 120e-6, 0.022);
     let found = mg1_capacity(Objective::WaitS(200e-6), service_at).unwrap();
@@ -242,7 +242,7 @@ fn a_wait_is_kept_to_the_last_digit() {
 
 /// β of the thesis's tables falls with the rate before it rises: the first rate that breaks the objective counts.
 #[test]
-fn a_capacity_is_the_first_break_of_a_promise() {
+fn capacity_ends_at_the_first_violation() {
     let service = Curve::new(vec![(0.0, 100e-6), (4_000.0, 100e-6), (5_000.0, 250e-6), (6_000.0, 100e-6)]).unwrap();
     let found = mmck_capacity(Objective::Drops(0.01), 1, 200, |rate| Ok(service.at(rate))).unwrap();
     assert!((4_000.0..5_000.0).contains(&found.rate_per_s), "{found:?}");

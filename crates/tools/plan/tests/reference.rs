@@ -163,7 +163,7 @@ fn agrees_for_long_queues() {
 
 /// The reference for long queues agrees with the definition.
 #[test]
-fn the_formulas_are_the_definition() {
+fn formulas_match_the_definition() {
     for load in LOADS {
         for (servers, queue) in [(1, 1), (1, 200), (16, 200), (3, 2_000)] {
             let (rate, service) = (load * f64::from(servers), 1.0);
@@ -181,7 +181,7 @@ fn the_formulas_are_the_definition() {
 }
 
 #[test]
-fn a_load_of_one_exactly_fills_all_states_alike() {
+fn a_load_of_exactly_one_gives_uniform_states() {
     // Powers of two: ρ is exactly 1.
     let answer = mmck(1_024.0, 1.0 / 1_024.0, 1, 1_000_000).unwrap();
     assert_eq!(answer.rho, 1.0);

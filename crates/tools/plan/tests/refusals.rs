@@ -19,7 +19,7 @@ fn exponential() -> ServiceTime {
 }
 
 #[test]
-fn rates_and_times_that_cannot_be() {
+fn invalid_rates_and_times() {
     refused(mg1(-5.0, exponential()), "rate", "-5", "above 0");
     refused(mg1(0.0, exponential()), "rate", "0", "above 0");
     refused(mmck(f64::NAN, 1e-4, 1, 10), "rate", "NaN", "finite");
@@ -32,14 +32,14 @@ fn rates_and_times_that_cannot_be() {
 }
 
 #[test]
-fn a_load_that_a_server_cannot_carry() {
+fn an_excessive_load_is_rejected() {
     refused(mg1(12_000.0, exponential()), "rate", "ρ = 1.2", "10,000/s");
     // A finite queue has a solution.
     assert!(mmck(12_000.0, 100e-6, 1, 200).is_ok());
 }
 
 #[test]
-fn servers_and_queues_that_cannot_be() {
+fn invalid_servers_and_queues() {
     refused(mmck(1.0, 1e-4, 0, 10), "servers", "no servers", "at least 1");
     refused(mgck(1.0, exponential(), 0, 10), "servers", "no servers", "at least 1");
     refused(mmck(1.0, 1e-4, 16, 10), "queue", "K = 10", "at least 16");
@@ -52,7 +52,7 @@ fn servers_and_queues_that_cannot_be() {
 }
 
 #[test]
-fn shares_that_are_no_shares() {
+fn invalid_shares() {
     let name = "shares of the second stage";
     refused(TwoStage::new(1, 100.0, 100.0, &[0.6, 0.3]), name, "add up to 0.9", "divide each by 0.9");
     refused(TwoStage::new(1, 100.0, 100.0, &[1.5, -0.5]), name, "1.5", "0 to 1");
@@ -66,7 +66,7 @@ fn shares_that_are_no_shares() {
 }
 
 #[test]
-fn timings_that_cannot_be() {
+fn invalid_timings() {
     let part = Part::constant(1e-6);
     let message = |share: f64, sip: Part| MessageTiming {
         message: "INVITE".into(),
@@ -92,7 +92,7 @@ fn timings_that_cannot_be() {
 }
 
 #[test]
-fn promises_that_are_never_kept() {
+fn unreachable_objectives() {
     let answer = mg1_capacity(Objective::WaitS(-1.0), |_| Ok(exponential()));
     refused(answer, "wait at most", "-1", "above 0");
     let answer = mg1_capacity(Objective::WaitS(1e-15), |_| Ok(exponential()));
@@ -100,7 +100,7 @@ fn promises_that_are_never_kept() {
 }
 
 #[test]
-fn needs_that_cannot_be() {
+fn invalid_requirements() {
     let (needs, profile) = (Requirements::default(), Profile::measured());
     let with = |change: fn(&mut Requirements)| {
         let mut needs = needs;
@@ -122,7 +122,7 @@ fn needs_that_cannot_be() {
 }
 
 #[test]
-fn a_profile_says_what_it_does_not_know() {
+fn unknown_profile_keys_are_rejected() {
     let json = serde_json::to_string(&Profile::design_goals()).unwrap();
     let again: Profile = serde_json::from_str(&json).unwrap();
     assert_eq!(again, Profile::design_goals());

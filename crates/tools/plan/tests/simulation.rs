@@ -79,7 +79,7 @@ fn near(what: &str, computed: f64, seen: f64, tolerance: f64) {
 }
 
 #[test]
-fn mg1_waits_as_the_queue_does() {
+fn mg1_matches_simulation() {
     for (load, scv, seed) in
         [(0.3, 0.022, 1), (0.3, 1.0, 2), (0.5, 0.0, 3), (0.5, 4.0, 4), (0.8, 0.022, 5), (0.8, 1.0, 6), (0.8, 2.5, 7)]
     {
@@ -90,7 +90,7 @@ fn mg1_waits_as_the_queue_does() {
 }
 
 #[test]
-fn mmck_drops_and_waits_as_the_queue_does() {
+fn mmck_matches_simulation() {
     for (load, servers, places, seed) in [
         (0.7, 1, 5, 11),
         (1.0, 1, 20, 12),
@@ -116,7 +116,7 @@ fn mmck_drops_and_waits_as_the_queue_does() {
 /// Accuracy of the approximation around a load of 1, for variances from zero to four times that of the exponential
 /// distribution.
 #[test]
-fn mgck_drops_about_as_the_queue_does() {
+fn mgck_approximates_simulation() {
     for (load, servers, places, scv, seed) in [
         (0.9, 1, 10, 0.0, 21),
         (0.9, 1, 10, 0.5, 22),

@@ -35,7 +35,7 @@ fn an_office_needs_no_first_stage() {
 }
 
 #[test]
-fn one_server_is_enough_where_nobody_asks_for_more() {
+fn one_server_is_enough_for_modest_requirements() {
     let plan = plan(&Requirements { availability: 0.99, ..needs(1_000.0) });
     assert_eq!((plan.first, plan.clusters, plan.members, plan.servers), (0, 1, 1, 1));
 }
@@ -61,7 +61,7 @@ fn a_hundred_million_need_two_stages() {
 }
 
 #[test]
-fn fewer_clusters_would_not_carry_it() {
+fn fewer_clusters_are_not_enough() {
     let asked = needs(MANY);
     let plan = plan(&asked);
     let fullest =
@@ -73,7 +73,7 @@ fn fewer_clusters_would_not_carry_it() {
 }
 
 #[test]
-fn what_limits_first_is_named() {
+fn the_first_limit_is_named() {
     let mut profile = Profile::measured();
     let quiet = Requirements { refresh_s: 86_400.0, calls: Calls::Erlangs(1e-4), nat_share: 0.0, ..needs(MANY) };
     let memory = size(&quiet, &profile).unwrap();
@@ -93,7 +93,7 @@ fn what_limits_first_is_named() {
 }
 
 #[test]
-fn a_limit_is_where_it_says() {
+fn limits_are_exact() {
     let asked = needs(2_000_000.0);
     let before = plan(&asked);
     let limit = before.limits[0];
@@ -116,7 +116,7 @@ fn more_subscribers_never_need_fewer_servers() {
 }
 
 #[test]
-fn every_way_to_fail_over_and_to_replicate_has_a_plan() {
+fn every_failover_and_replication_method_has_a_plan() {
     let methods = [FailoverMethod::Client, FailoverMethod::Dns, FailoverMethod::Takeover, FailoverMethod::Members];
     for failover in methods {
         for replication in [Replication::Copies, Replication::Store] {
@@ -131,7 +131,7 @@ fn every_way_to_fail_over_and_to_replicate_has_a_plan() {
 }
 
 #[test]
-fn a_store_that_is_slow_limits() {
+fn a_slow_store_is_the_limit() {
     let mut profile = Profile::measured();
     profile.store.write_s = 5e-3;
     let plan = size(&Requirements { replication: Replication::Store, ..needs(3_000_000.0) }, &profile).unwrap();
@@ -140,7 +140,7 @@ fn a_store_that_is_slow_limits() {
 }
 
 #[test]
-fn sensitivities_say_what_matters() {
+fn sensitivities_match_the_work() {
     let plan = plan(&needs(MANY));
     let of = |input: &str| {
         plan.sensitivities.iter().find(|one| one.input == input).unwrap_or_else(|| panic!("{input} is not there"))
@@ -169,7 +169,7 @@ fn stateless_calls_are_cheaper() {
 }
 
 #[test]
-fn connections_are_where_the_phones_connect() {
+fn connected_phones_use_memory() {
     let udp = plan(&needs(MANY));
     let tcp = plan(&Requirements { connected_share: 1.0, ..needs(MANY) });
     // Servers use some memory without connections, and more connections need more servers.
@@ -225,7 +225,7 @@ fn members_that_share_registrations_are_spares() {
 }
 
 #[test]
-fn without_replication_there_are_no_spares_but_those_that_phones_register_with() {
+fn without_replication_only_registered_members_are_spares() {
     let apart = Requirements { replication: Replication::None, ..needs(2_000_000.0) };
     let error = size(&apart, &Profile::measured()).unwrap_err();
     assert_eq!(error.input(), "availability");
@@ -246,7 +246,7 @@ fn without_replication_there_are_no_spares_but_those_that_phones_register_with()
 }
 
 #[test]
-fn ways_through_nats_are_kept_open() {
+fn nat_keep_alives_are_counted() {
     let open = plan(&needs(2_000_000.0));
     // 2 M / 30 s, in minimal frames.
     assert!((open.keep_alives_per_s - 66_666.7).abs() < 0.1, "{}", open.keep_alives_per_s);
@@ -264,7 +264,7 @@ fn ways_through_nats_are_kept_open() {
 }
 
 #[test]
-fn what_the_engine_carries_is_said() {
+fn the_engine_load_is_reported() {
     // A million phones that register every minute, on two servers that each carry all of them.
     let shared = plan(&Requirements { refresh_s: 60.0, availability: 0.999, ..needs(1_000_000.0) });
     let engine = shared.engine.unwrap();
@@ -335,13 +335,13 @@ fn after_an_outage_all_phones_register() {
 }
 
 #[test]
-fn a_failure_takes_the_same_times_wherever_it_is_asked_for() {
+fn a_plan_uses_the_default_failover_times() {
     let plan = plan(&needs(2_000_000.0));
     assert_eq!(plan.failover.times, FailoverTimes::default());
 }
 
 #[test]
-fn a_nine_is_worth_a_server() {
+fn one_nine_costs_a_server() {
     let plan = plan(&needs(2_000_000.0));
     let of = |input: &str| plan.sensitivities.iter().find(|one| one.input == input).unwrap();
     let node = of("unavailability of a server");
@@ -353,7 +353,7 @@ fn a_nine_is_worth_a_server() {
 
 /// Each number of the result can be recomputed from the explanation.
 #[test]
-fn every_number_of_the_answer_is_derived() {
+fn every_result_number_is_explained() {
     for asked in [
         needs(2_000_000.0),
         Requirements { connected_share: 0.5, ..needs(MANY) },

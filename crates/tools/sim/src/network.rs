@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_is_the_same_network_and_it_reorders() {
+    fn one_seed_gives_one_network_and_it_reorders() {
         let weather =
             NetworkConditions { loss_per_mille: 200, duplication_per_mille: 200, delay_min_ms: 1, delay_max_ms: 500 };
         let run = |seed| {

@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exponential_numbers_have_the_mean_and_the_tail_of_their_law() {
+    fn exponential_numbers_have_the_right_mean_and_tail() {
         let mut rng = Rng::new(3);
         let numbers: Vec<f64> = (0..20_000).map(|_| rng.exponential()).collect();
         let mean = numbers.iter().sum::<f64>() / 20_000.0;

@@ -4,7 +4,7 @@ use strowger_sim::crash_points::{Report, run};
 use strowger_sim::mutant::Bug;
 
 #[test]
-fn what_was_promised_is_there_wherever_power_fails() {
+fn acknowledged_data_survives_any_power_failure() {
     let report = run(None).expect("all that was promised is there");
     let Report { operations, crashes, distinct, again, bindings, gruus } = report;
     assert!(operations > 100 && crashes > 2000 && distinct > 700, "{report:?}");

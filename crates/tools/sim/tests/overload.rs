@@ -27,7 +27,7 @@ fn a_plain_server_collapses() {
 }
 
 #[test]
-fn where_the_kernel_remembers_what_it_dropped_nearly_all_of_the_capacity_is_used_and_nobody_is_served_late() {
+fn kernel_memory_keeps_goodput_high_and_setup_fast() {
     let outcome = at_five_times(Policy::KernelMemory);
     let (goodput, p99) = (outcome.goodput(15..30), outcome.setup_time(15..30, 990));
     assert!(goodput >= 0.9 && p99 <= Duration::from_millis(500), "{goodput}, {p99:?}");
@@ -35,14 +35,14 @@ fn where_the_kernel_remembers_what_it_dropped_nearly_all_of_the_capacity_is_used
 }
 
 #[test]
-fn a_queue_of_its_own_for_new_work_keeps_the_goodput_but_serves_most_calls_late() {
+fn a_separate_queue_for_new_calls_keeps_goodput_but_serves_them_late() {
     let outcome = at_five_times(Policy::Sorted);
     assert!(outcome.goodput(15..30) >= 0.95, "{}", outcome.goodput(15..30));
     assert!(outcome.setup_time(15..30, 500) > PROMPT && outcome.byes_answered_share() >= 0.999);
 }
 
 #[test]
-fn a_worker_that_drops_all_retransmissions_itself_has_no_time_left_for_calls() {
+fn a_worker_that_drops_retransmissions_itself_has_no_time_for_calls() {
     // 35 INVITEs per served call, each costing a thirtieth of a call.
     let outcome = at_five_times(Policy::Control);
     assert!(outcome.goodput(25..30) < 0.25, "{}", outcome.goodput(25..30));
@@ -50,7 +50,7 @@ fn a_worker_that_drops_all_retransmissions_itself_has_no_time_left_for_calls() {
 }
 
 #[test]
-fn at_twice_the_capacity_each_policy_serves_more_calls_at_once_than_the_simpler_one() {
+fn at_twice_the_capacity_each_policy_beats_the_simpler_ones() {
     let setup = |policy| Setup { capacity: 100, ..setup(policy, &[(5, 0.5), (20, 2.0)]) };
     let at_once = |policy| run(&setup(policy)).prompt_goodput(12..25);
     let found = Policy::ALL.map(at_once);
@@ -59,7 +59,7 @@ fn at_twice_the_capacity_each_policy_serves_more_calls_at_once_than_the_simpler_
 }
 
 #[test]
-fn below_the_capacity_nothing_is_refused_or_dropped() {
+fn below_capacity_nothing_is_rejected_or_dropped() {
     for policy in Policy::ALL {
         let outcome = run(&setup(policy, &[(12, 0.7)]));
         assert_eq!((outcome.drops.total(), outcome.refusals_sent), (0, 0), "{policy:?}");
@@ -69,21 +69,21 @@ fn below_the_capacity_nothing_is_refused_or_dropped() {
 }
 
 #[test]
-fn the_end_of_the_load_is_the_end_of_the_overload() {
+fn overload_ends_when_the_load_ends() {
     let outcome = run(&setup(Policy::KernelMemory, &[(5, 0.5), (10, 5.0), (20, 0.5)]));
     let after = &outcome.seconds[17..35];
     assert!(after.iter().all(|second| second.good_of_offered == second.offered), "{after:?}");
 }
 
 #[test]
-fn a_share_of_a_processor_is_used_too() {
+fn a_partial_cpu_is_fully_used() {
     let cpu = Cpu { slice: Duration::from_millis(5), period: Duration::from_millis(25) };
     let outcome = run(&Setup { cpu, ..setup(Policy::KernelMemory, &[(5, 0.5), (15, 5.0)]) });
     assert!(outcome.goodput(12..20) >= 0.88, "{}", outcome.goodput(12..20));
 }
 
 #[test]
-fn the_seed_decides_everything() {
+fn one_seed_gives_one_outcome() {
     for policy in [Policy::Fifo, Policy::KernelMemory] {
         let outcome = |seed| run(&Setup { seed, capacity: 100, ..setup(policy, &[(2, 0.5), (4, 3.0)]) });
         let first = outcome(7);

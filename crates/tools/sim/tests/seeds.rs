@@ -27,17 +27,17 @@ fn assert_rules_hold(seeds: core::ops::Range<u64>) {
 }
 
 #[test]
-fn every_rule_holds_in_the_first_seeds() {
+fn rules_hold_for_seeds_0_to_99() {
     assert_rules_hold(0..100);
 }
 
 #[test]
-fn every_rule_holds_in_the_next_seeds() {
+fn rules_hold_for_seeds_100_to_199() {
     assert_rules_hold(100..200);
 }
 
 #[test]
-fn every_rule_holds_in_the_last_seeds() {
+fn rules_hold_for_seeds_200_to_299() {
     assert_rules_hold(200..300);
 }
 
@@ -56,12 +56,12 @@ fn assert_durable_rules_hold(seeds: core::ops::Range<u64>) {
 }
 
 #[test]
-fn what_was_promised_holds_in_the_first_worlds_with_a_store() {
+fn durable_rules_hold_for_seeds_0_to_39() {
     assert_durable_rules_hold(0..40);
 }
 
 #[test]
-fn what_was_promised_holds_in_the_next_worlds_with_a_store() {
+fn durable_rules_hold_for_seeds_40_to_79() {
     assert_durable_rules_hold(40..80);
 }
 
@@ -81,14 +81,14 @@ fn two_servers_with_one_seed_send_the_same_bytes() {
 }
 
 #[test]
-fn the_same_seed_is_the_same_trouble_to_the_byte() {
+fn one_seed_gives_one_durable_trace() {
     let run = |seed| World::run(&Scenario::durable(seed), seed, Options { ladder: true, ..Options::default() }).ladder;
     assert_eq!(run(5), run(5));
     assert_ne!(run(5), run(6));
 }
 
 #[test]
-fn the_same_seed_is_the_same_world_to_the_byte() {
+fn one_seed_gives_one_trace() {
     let run = |seed| World::run(&Scenario::random(seed), seed, Options { ladder: true, ..Options::default() }).ladder;
     assert_eq!(run(5), run(5));
     assert_ne!(run(5), run(6));

@@ -494,7 +494,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wrong_with_a_law_is_said_with_its_form_and_no_others() {
+    fn a_law_error_shows_the_laws_own_form() {
         let said = |text: &str| Law::parse(text).expect_err(text).to_string();
         assert_eq!(said("3"), "'3': 3 needs a unit, as 3s or 3ms. It is written as constant(250ms)");
         assert!(said("exp(mean=3)").ends_with("mean=3 needs a unit, as 3s or 3ms. It is written as exp(mean=)"));
@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn hardly_a_sample_is_longer_than_the_longest() {
+    fn few_samples_exceed_the_longest() {
         for text in
             ["3s", "uniform(min=1s,max=3s)", "exp(mean=3s)", "lognormal(mean=300s,sigma=1)", "pareto(shape=3,mean=1s)"]
         {
@@ -516,7 +516,7 @@ mod tests {
     }
 
     #[test]
-    fn every_law_has_the_mean_that_it_says() {
+    fn every_law_has_its_stated_mean() {
         let laws = [
             "250ms",
             "constant(3s)",
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_law_says_what_is_wrong() {
+    fn a_law_error_names_the_cause() {
         for (text, what) in [
             ("exp(mean=3)", "needs a unit"),
             ("exp()", "mean= is missing"),

@@ -572,7 +572,7 @@ mod tests {
     }
 
     #[test]
-    fn long_calls_are_told_apart() {
+    fn long_calls_are_distinct() {
         let (short, long) = (Duration::from_secs(300), Duration::from_secs(3 * 3_600));
         let mut times = TimeHistogram::default();
         [short, short, long].into_iter().for_each(|time| times.record(time));
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_are_too_long_are_counted() {
+    fn overlong_times_are_counted() {
         let (mut times, mut other) = (TimeHistogram::default(), TimeHistogram::default());
         times.record(Duration::from_secs(86_400 * 30));
         other.record(Duration::from_secs(86_400 * 6));
@@ -594,7 +594,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_answered_is_shown_apart() {
+    fn unanswered_requests_are_counted_apart() {
         let mut transactions = Transactions::default();
         transactions.add(MethodId::Bye, true);
         transactions.add(MethodId::Invite, false);

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_names_the_columns_is_no_user_and_a_domain_in_a_line_is_the_users() {
+    fn header_lines_are_skipped_and_a_domain_in_a_line_is_used() {
         for header in ["name,password", "User;Secret", "aor,password", "SEQUENTIAL", "USER"] {
             let users = Users::table(&format!("{header}\nalice@there,x\nbob,y\n"), "here").expect("two lines");
             let domain = |number| {

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_words_of_each_status_are_kept() {
+    fn the_first_reason_per_status_is_kept() {
         let mut refusals = Refusals::default();
         let warned =
             b"SIP/2.0 403 Too Many Contacts\r\nCSeq: 1 REGISTER\r\nWarning: 399 strowger \"10 are enough\"\r\n\r\n";

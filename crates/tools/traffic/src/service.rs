@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn each_method_takes_its_own_time_and_those_without_a_law_take_none() {
+    fn methods_take_their_own_time_and_none_without_a_law() {
         let times = ServiceTimes::parse("INVITE=constant(30ms), BYE=10ms").expect("laws");
         assert_eq!(times.to_string(), "INVITE=constant(30ms),BYE=10ms");
         let mut service = Service::new(ServiceLaw { times, servers: 1, queue: 9, applies: AppliesTo::All }, 5);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_law_without_a_method_is_that_of_all_others() {
+    fn a_law_without_a_method_covers_the_others() {
         let times = ServiceTimes::parse("INVITE=uniform(min=1ms,max=3ms),5ms").expect("laws");
         let mut service = Service::new(ServiceLaw { times, servers: 1, queue: 9, applies: AppliesTo::New }, 5);
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_laws_of_methods_is_said() {
+    fn method_law_errors_name_the_cause() {
         for (text, said) in [
             ("INVIT=1ms", "'INVIT' is no method"),
             ("BYE=1ms,BYE=2ms", "two laws of BYE"),
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn each_address_has_a_queue_and_servers_of_its_own() {
+    fn each_address_has_its_own_queue_and_servers() {
         let times = Law::constant(Duration::from_secs(1)).into();
         let law = ServiceLaw { times, servers: 1, queue: 0, applies: AppliesTo::All };
         let mut service = Service::of_addresses(law, 2, 5);

@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_sessions_fit_easily() {
+    fn a_session_is_small() {
         assert!(size_of::<Session>() <= 288, "{}", size_of::<Session>());
     }
 }

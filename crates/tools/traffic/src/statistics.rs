@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn students_t_is_as_in_the_tables() {
+    fn students_t_matches_the_tables() {
         for (freedom, level, expected) in [
             (1, 0.95, 12.706),
             (2, 0.95, 4.303),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fill_a_batch_is_left_out_at_the_beginning() {
+    fn leftover_samples_are_dropped_at_the_beginning() {
         let mut values = vec![1e9; 5];
         values.extend((0..40).map(|n| if n % 4 < 2 { 1.0 } else { 3.0 }));
         let interval = batch_means(&values, 0.95).expect("enough");
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_proves_nothing() {
+    fn too_few_samples_give_none() {
         assert_eq!(batch_means(&[1.0, 2.0, 3.0], 0.95), None);
         assert_eq!(of_independent(&[1.0], 0.95), None);
         assert_eq!(of_independent(&[1.0, f64::NAN], 0.95), None);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn nineteen_of_twenty_intervals_have_the_mean_inside_though_neighbours_are_alike() {
+    fn intervals_of_correlated_samples_contain_the_mean_at_95_percent() {
         let mut rng = Rng::seed_from_u64(3);
         let inside = (0..400)
             .filter(|_| {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_is_told_from_a_law_that_it_has_not() {
+    fn the_ks_test_rejects_a_wrong_law() {
         let mut rng = Rng::seed_from_u64(5);
         let mut gaps: Vec<f64> = (0..2_000).map(|_| -(1.0 - rng.random::<f64>()).ln()).collect();
         let exponential = |x: f64| 1.0 - (-x).exp();

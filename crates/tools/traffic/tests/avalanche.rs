@@ -115,7 +115,7 @@ impl World {
 }
 
 #[test]
-fn a_registrar_that_keeps_up_has_all_phones_back_as_fast_as_they_come_on() {
+fn phones_of_a_fast_registrar_are_back_as_soon_as_they_start() {
     let mut world = World::new(&[("spread", "2s")], u32::MAX, Beyond::Silence);
     world.run(Duration::from_secs(60));
     let recovery = world.phones.recovery();
@@ -127,7 +127,7 @@ fn a_registrar_that_keeps_up_has_all_phones_back_as_fast_as_they_come_on() {
 }
 
 #[test]
-fn phones_that_hear_nothing_repeat_for_64_t1_then_wait_and_try_again_until_all_are_back() {
+fn unanswered_phones_retransmit_for_64_t1_then_wait_and_retry() {
     // 100 REGISTERs per second, from 2,000 phones that need two each.
     let mut world = World::new(&[], 10, Beyond::Silence);
     world.run(Duration::from_secs(4 * 3_600));
@@ -142,7 +142,7 @@ fn phones_that_hear_nothing_repeat_for_64_t1_then_wait_and_try_again_until_all_a
 }
 
 #[test]
-fn no_phone_comes_back_before_a_503_said_even_where_its_own_wait_is_shorter() {
+fn the_retry_after_of_a_503_overrides_a_shorter_own_wait() {
     let set = [("base-time", "1s"), ("max-time", "4s")];
     let mut world = World::new(&set, 10, Beyond::Refuses(20));
     world.run(Duration::from_secs(4 * 3_600));
@@ -153,7 +153,7 @@ fn no_phone_comes_back_before_a_503_said_even_where_its_own_wait_is_shorter() {
 }
 
 #[test]
-fn one_seed_gives_every_phone_the_same_times_with_any_number_of_threads() {
+fn one_seed_gives_the_same_times_with_any_number_of_threads() {
     let workload = Workload::parse("avalanche", &[], 1.0).expect("known").avalanche.expect("phones");
     let of = |thread, threads| {
         let mut phones = Phones::new(&workload, &(0..100), 9, (thread, threads));

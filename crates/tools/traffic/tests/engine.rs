@@ -22,7 +22,7 @@ fn run(options: &Options) -> Report {
 }
 
 #[test]
-fn calls_over_udp_are_all_carried() {
+fn all_calls_over_udp_succeed() {
     for threads in [1, 3] {
         let mut options = options("proxy-200");
         (options.threads, options.sockets) = (threads, 5);
@@ -39,7 +39,7 @@ fn calls_over_udp_are_all_carried() {
 }
 
 #[test]
-fn messages_that_leave_at_once_leave_joined_where_that_is_wanted() {
+fn segmentation_joins_messages_only_when_enabled() {
     for joins in [false, true] {
         let mut options = options("proxy-200");
         (options.outstanding, options.has_segmentation) = (Some(64), joins);
@@ -55,7 +55,7 @@ fn messages_that_leave_at_once_leave_joined_where_that_is_wanted() {
 }
 
 #[test]
-fn calls_over_tcp_are_all_carried_however_connections_are_used() {
+fn all_calls_over_tcp_succeed_with_every_connection_lifetime() {
     use strowger_traffic::driver::ConnectionLifetime::{Dialog, Persistent, PersistentWithOpen, Transaction};
     // Both ends of each connection are in this process. Shared connections are open before the phase begins, or
     // opened by its first calls.
@@ -76,7 +76,7 @@ fn calls_over_tcp_are_all_carried_however_connections_are_used() {
 }
 
 #[test]
-fn an_emulated_server_carries_what_it_can_and_the_accounts_are_exact() {
+fn an_emulated_server_works_at_capacity_with_exact_accounts() {
     let mut options = options("proxy-200");
     (options.rate, options.calls, options.retransmits) = (1_000.0, Some(1_500), false);
     options.drain = Some(Duration::from_millis(500));
@@ -127,7 +127,7 @@ fn a_closed_loop_keeps_its_number_of_calls() {
 }
 
 #[test]
-fn threads_that_wait_awake_carry_what_sleeping_ones_do() {
+fn busy_polling_threads_carry_all_calls() {
     let mut options = options("proxy-200");
     (options.rate, options.calls, options.is_busy_polling) = (1_000.0, Some(200), true);
     let report = run(&options);
@@ -136,7 +136,7 @@ fn threads_that_wait_awake_carry_what_sleeping_ones_do() {
 }
 
 #[test]
-fn limits_refuse_and_are_counted() {
+fn excess_sessions_are_counted() {
     let mut options = options("baseline");
     (options.rate, options.calls, options.max_sessions) = (1_000.0, Some(200), Some(50));
     let report = run(&options);
@@ -147,7 +147,7 @@ fn limits_refuse_and_are_counted() {
 }
 
 #[test]
-fn who_is_not_there_is_said_at_once() {
+fn an_absent_server_ends_the_run() {
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
     let mut options = options("proxy-200");
     options.to = Some(Target::parse(&format!("udp:{nobody}")).expect("a target"));
@@ -160,7 +160,7 @@ fn who_is_not_there_is_said_at_once() {
 }
 
 #[test]
-fn what_a_server_works_off_behind_the_last_arrival_is_in_no_rate() {
+fn calls_ended_after_the_last_arrival_are_in_no_rate() {
     let mut options = options("proxy-200");
     (options.rate, options.calls, options.time) = (400.0, None, Some(Duration::from_secs(1)));
     (options.retransmits, options.drain) = (false, Some(Duration::from_secs(10)));
@@ -183,7 +183,7 @@ fn what_a_server_works_off_behind_the_last_arrival_is_in_no_rate() {
 }
 
 #[test]
-fn calls_are_counted_behind_the_warm_up() {
+fn calls_are_counted_after_the_warm_up() {
     for outstanding in [None, Some(6)] {
         let mut options = options("proxy-200");
         (options.calls, options.threads, options.outstanding) = (Some(101), 2, outstanding);
@@ -205,7 +205,7 @@ fn calls_are_counted_behind_the_warm_up() {
 }
 
 #[test]
-fn a_run_that_never_left_its_warm_up_has_measured_nothing() {
+fn a_run_stopped_in_its_warm_up_has_measured_nothing() {
     let mut options = options("proxy-200");
     options.warm_up = Duration::from_secs(60);
     let (plan, about) = options.plan().expect("a plan");
@@ -228,7 +228,7 @@ fn a_run_that_never_left_its_warm_up_has_measured_nothing() {
 }
 
 #[test]
-fn users_of_whom_nothing_was_heard_are_not_served() {
+fn users_without_requests_are_not_conforming() {
     let mut options = options("users");
     (options.users, options.calls, options.time) = (2, None, Some(Duration::from_millis(10)));
     let (mut plan, about) = options.plan().expect("a plan");
@@ -242,7 +242,7 @@ fn users_of_whom_nothing_was_heard_are_not_served() {
 }
 
 #[test]
-fn a_trace_that_ends_before_its_calls_is_said() {
+fn a_trace_that_is_too_short_is_reported() {
     let path = std::env::temp_dir().join(format!("strowger-traffic-trace-{}", std::process::id()));
     std::fs::write(&path, "0\n0.01\n0.02\n").expect("a file");
     for (calls, is_used_up) in [(50, true), (3, false), (2, false)] {
@@ -273,7 +273,7 @@ fn a_verdict_on_the_generator_needs_more_than_a_few_calls() {
 }
 
 #[test]
-fn answers_that_the_generator_was_slow_to_read_are_its_own_fault() {
+fn slowly_read_answers_make_the_generator_the_bottleneck() {
     let mut options = options("proxy-200");
     options.calls = Some(1);
     let (plan, about) = options.plan().expect("a plan");
@@ -294,7 +294,7 @@ fn answers_that_the_generator_was_slow_to_read_are_its_own_fault() {
 }
 
 #[test]
-fn a_loop_that_overloads_itself_is_told_from_one_that_waits_for_a_server() {
+fn a_closed_loop_that_overloads_the_generator_is_detected() {
     // The run has no due times, so nothing is late: what one thread cannot handle waits in its own buffers.
     let mut options = options("proxy-200");
     (options.outstanding, options.calls, options.retransmits) = (Some(1_000), Some(10_000), false);
@@ -307,7 +307,7 @@ fn a_loop_that_overloads_itself_is_told_from_one_that_waits_for_a_server() {
 }
 
 #[test]
-fn connections_tell_how_long_their_messages_waited() {
+fn connections_measure_how_long_messages_wait() {
     let mut options = options("proxy-200");
     (options.rate, options.calls) = (200.0, Some(50));
     let (mut plan, _) = options.plan().expect("a plan");
@@ -318,7 +318,7 @@ fn connections_tell_how_long_their_messages_waited() {
 }
 
 #[test]
-fn what_is_counted_depends_on_the_law_of_arrivals_alone() {
+fn counts_depend_on_the_arrival_law_alone() {
     // The rate is so high that many arrivals are due in each round: the warm-up ends at an arrival, not at a round.
     for threads in [1, 2] {
         let mut options = options("baseline");
@@ -332,7 +332,7 @@ fn what_is_counted_depends_on_the_law_of_arrivals_alone() {
 }
 
 #[test]
-fn threads_share_a_listener_of_connections() {
+fn threads_share_a_stream_listener() {
     let mut options = options("proxy-200");
     (options.threads, options.calls) = (2, Some(200));
     options.connection_lifetime = strowger_traffic::driver::ConnectionLifetime::Persistent;
@@ -348,7 +348,7 @@ fn threads_share_a_listener_of_connections() {
 }
 
 #[test]
-fn an_emulated_server_is_one_whatever_the_number_of_threads() {
+fn all_threads_share_one_emulated_server() {
     let mut options = options("proxy-200");
     (options.rate, options.arrivals, options.calls) = (900.0, "uniform".to_owned(), Some(900));
     (options.threads, options.retransmits, options.drain) = (2, false, Some(Duration::from_millis(300)));
@@ -361,7 +361,7 @@ fn an_emulated_server_is_one_whatever_the_number_of_threads() {
 }
 
 #[test]
-fn a_cluster_in_one_process_is_a_server_behind_each_address() {
+fn an_emulated_cluster_has_a_server_behind_each_address() {
     let any = |ip: [u8; 4]| Target { transport: strowger_foundation::Transport::Udp, address: (ip, 0).into() };
     let answering = AnswerOptions {
         listen: vec![any([127, 0, 1, 1]), any([127, 0, 1, 2])],
@@ -408,7 +408,7 @@ fn a_cluster_in_one_process_is_a_server_behind_each_address() {
 }
 
 #[test]
-fn more_at_once_than_the_limit_allows_is_refused_before_the_run() {
+fn too_many_outstanding_calls_are_rejected_before_the_run() {
     let mut options = options("proxy-200");
     (options.outstanding, options.max_sessions) = (Some(100), Some(10));
     let (plan, _) = options.plan().expect("a plan");
@@ -417,7 +417,7 @@ fn more_at_once_than_the_limit_allows_is_refused_before_the_run() {
 }
 
 #[test]
-fn a_run_waits_for_calls_that_ring_and_talk_for_long() {
+fn a_run_waits_for_long_ringing_and_long_calls() {
     let set = [("ring".to_owned(), "20s".to_owned()), ("hold".to_owned(), "45s".to_owned())];
     let mut options = options("proxy-200");
     options.workload = strowger_traffic::options::workload_with("proxy-200", &set, 1.0).expect("built in");
@@ -429,7 +429,7 @@ fn a_run_waits_for_calls_that_ring_and_talk_for_long() {
 }
 
 #[test]
-fn calls_that_the_generator_held_back_are_not_left_out_of_the_times() {
+fn calls_held_back_by_the_generator_count_in_the_times() {
     let mut options = options("proxy-200");
     (options.rate, options.arrivals, options.calls) = (200_000.0, "uniform".to_owned(), Some(2_000));
     let (plan, about) = options.plan().expect("a plan");
@@ -455,7 +455,7 @@ fn calls_that_the_generator_held_back_are_not_left_out_of_the_times() {
 }
 
 #[test]
-fn what_a_run_cannot_do_well_is_said_beforehand() {
+fn problems_of_a_run_are_warned_of_beforehand() {
     let warned = |options: &Options| {
         let (_, about) = options.plan().expect("a plan");
         let of = about.declared.into_iter().filter(|(name, _)| name == strowger_traffic::options::WARNING);
@@ -470,7 +470,7 @@ fn what_a_run_cannot_do_well_is_said_beforehand() {
 }
 
 #[test]
-fn calls_behind_the_measured_time_keep_up_the_load_and_are_not_counted() {
+fn calls_after_the_measured_time_keep_up_the_load_uncounted() {
     let mut options = options("proxy-200");
     (options.calls, options.threads) = (None, 2);
     (options.warm_up, options.time) = (Duration::from_millis(200), Some(Duration::from_millis(400)));
@@ -491,7 +491,7 @@ fn calls_behind_the_measured_time_keep_up_the_load_and_are_not_counted() {
 }
 
 #[test]
-fn phones_come_back_over_sockets_and_the_report_says_when() {
+fn phones_recover_over_sockets_and_the_report_shows_when() {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let address = socket.local_addr().expect("bound");
     socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a timeout");

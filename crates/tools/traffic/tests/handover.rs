@@ -80,7 +80,7 @@ fn send(socket: &UdpSocket, to: SocketAddr, method: &str, call: &str, number: u3
 }
 
 #[test]
-fn a_call_is_found_whatever_socket_its_requests_come_from() {
+fn a_call_is_found_from_any_socket() {
     let (at, answered) = answering("udp:127.0.0.1:0", "proxy-200", 60);
     let sockets = sockets();
     for number in 0..60 {
@@ -166,7 +166,7 @@ impl Connection {
 }
 
 #[test]
-fn a_call_goes_over_several_connections() {
+fn a_call_may_use_several_connections() {
     let (at, answered) = answering("tcp:127.0.0.1:0", "proxy-200", 40);
     for number in 0..40 {
         let call = format!("tcp{number}");

@@ -75,8 +75,8 @@ fn wrong(plan: Plan) -> String {
 }
 
 #[test]
-fn too_few_files_for_the_sockets_are_an_error_with_its_remedy() {
-    if !is_inside("too_few_files_for_the_sockets_are_an_error_with_its_remedy", &[], "ulimit -Sn 40 && ulimit -Hn 40") {
+fn too_few_files_for_the_sockets_are_an_error_with_a_hint() {
+    if !is_inside("too_few_files_for_the_sockets_are_an_error_with_a_hint", &[], "ulimit -Sn 40 && ulimit -Hn 40") {
         return;
     }
     let mut options = options(10.0, 10);
@@ -90,8 +90,8 @@ fn too_few_files_for_the_sockets_are_an_error_with_its_remedy() {
 }
 
 #[test]
-fn too_few_files_for_the_connections_refuse_calls_and_are_said() {
-    let test = "too_few_files_for_the_connections_refuse_calls_and_are_said";
+fn too_few_files_for_the_connections_are_reported() {
+    let test = "too_few_files_for_the_connections_are_reported";
     if !is_inside(test, &[], "ulimit -Sn 60 && ulimit -Hn 60") {
         return;
     }
@@ -106,8 +106,8 @@ fn too_few_files_for_the_connections_refuse_calls_and_are_said() {
 }
 
 #[test]
-fn too_few_ports_for_the_sockets_are_an_error_with_its_remedy() {
-    let test = "too_few_ports_for_the_sockets_are_an_error_with_its_remedy";
+fn too_few_ports_for_the_sockets_are_an_error_with_a_hint() {
+    let test = "too_few_ports_for_the_sockets_are_an_error_with_a_hint";
     if !may_unshare() || !is_inside(test, NAMESPACE, &ports(40_000, 40_019)) {
         return;
     }
@@ -122,8 +122,8 @@ fn too_few_ports_for_the_sockets_are_an_error_with_its_remedy() {
 }
 
 #[test]
-fn too_few_ports_for_the_connections_refuse_calls_and_are_said() {
-    let test = "too_few_ports_for_the_connections_refuse_calls_and_are_said";
+fn too_few_ports_for_the_connections_are_reported() {
+    let test = "too_few_ports_for_the_connections_are_reported";
     if !may_unshare() || !is_inside(test, NAMESPACE, &ports(40_000, 40_019)) {
         return;
     }
@@ -144,8 +144,8 @@ fn too_few_ports_for_the_connections_refuse_calls_and_are_said() {
 }
 
 #[test]
-fn a_target_without_a_way_to_it_is_said_at_once() {
-    let test = "a_target_without_a_way_to_it_is_said_at_once";
+fn a_target_without_a_route_is_reported_at_once() {
+    let test = "a_target_without_a_route_is_reported_at_once";
     if !may_unshare() || !is_inside(test, NAMESPACE, "ip link set lo up") {
         return;
     }
@@ -163,7 +163,7 @@ fn a_target_without_a_way_to_it_is_said_at_once() {
 }
 
 #[test]
-fn who_does_not_listen_is_said_at_once_over_tcp_too() {
+fn a_closed_tcp_port_is_reported_at_once() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
     let mut options = options(50.0, 10_000);
     options.to = Some(Target::parse(&format!("tcp:{nobody}")).expect("a target"));
@@ -173,7 +173,7 @@ fn who_does_not_listen_is_said_at_once_over_tcp_too() {
 }
 
 #[test]
-fn who_never_answers_is_said_at_the_end() {
+fn a_silent_server_is_reported_at_end() {
     let silent = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
     let mut options = options(100.0, 10);
     options.to = Some(Target::parse(&format!("udp:{}", silent.local_addr().expect("bound"))).expect("a target"));

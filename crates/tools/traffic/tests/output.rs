@@ -9,7 +9,7 @@ use strowger_traffic::output;
 use strowger_traffic::process_usage::SamplerThread;
 
 #[test]
-fn a_run_is_measured_slice_by_slice_and_shown() {
+fn a_run_is_measured_and_shown_by_slice() {
     let mut options = Options::new(workload("baseline").expect("built in"), None, 7);
     options.callee_location = CalleeLocation::Local;
     (options.rate, options.time, options.threads) = (200.0, Some(Duration::from_millis(2_500)), 2);

@@ -143,7 +143,7 @@ fn each_element_becomes_its_steps() {
 }
 
 #[test]
-fn each_action_becomes_one() {
+fn each_action_is_compiled() {
     for (inner, wanted) in [
         (
             "<ereg regexp=\"a(b)\" search_in=\"hdr\" header=\"From:\" occurrence=\"2\" case_indep=\"true\" start_line=\"true\" assign_to=\"v,w\"/>",
@@ -177,7 +177,7 @@ fn each_action_becomes_one() {
 }
 
 #[test]
-fn what_is_not_done_is_warned_of_by_name_and_place() {
+fn unsupported_parts_give_a_warning_with_place() {
     for (inner, column, words) in [
         ("<sendCmd>x</sendCmd>", 1, "<sendCmd> is not supported"),
         ("<recvCmd/>", 1, "<recvCmd> is not supported"),
@@ -223,7 +223,7 @@ fn what_is_not_done_is_warned_of_by_name_and_place() {
 }
 
 #[test]
-fn what_is_wrong_is_refused_with_place_and_remedy() {
+fn errors_name_the_place_and_a_hint() {
     for (inner, column, words) in [
         ("<nop next=\"gone\"/>", 6, "no <label id=\"gone\"/>; the scenario has no labels"),
         ("<label id=\"here\"/><recv response=\"200\" timeout=\"1\" ontimeout=\"gone\"/>", 52, "has the labels here"),
@@ -284,7 +284,7 @@ fn what_is_wrong_is_refused_with_place_and_remedy() {
 }
 
 #[test]
-fn whole_files_that_are_no_scenarios_are_refused() {
+fn files_without_a_scenario_are_rejected() {
     for (text, line, words) in [
         ("", 1, "no <scenario>"),
         ("hello", 1, "no <scenario>"),
@@ -319,7 +319,7 @@ fn encodings_are_read_or_refused() {
 }
 
 #[test]
-fn files_from_strangers_cost_no_more_than_their_size() {
+fn hostile_files_cost_no_more_than_their_size() {
     let deep = format!("<scenario>{}", "<a>".repeat(200_000));
     let wide = format!("<scenario>{}</scenario>", "<nop/>".repeat(100_000));
     let laughs = "<!DOCTYPE l [<!ENTITY a \"ha\"><!ENTITY b \"&a;&a;&a;&a;\">]><scenario>&b;</scenario>".to_owned();
@@ -351,7 +351,7 @@ fn files_from_strangers_cost_no_more_than_their_size() {
 
 /// Cuts and flips bytes in valid scenarios: nothing panics.
 #[test]
-fn damaged_files_do_no_harm() {
+fn damaged_files_are_safe() {
     let text = around(
         "<recv response=\"200\" next=\"1\" test=\"a\" chance=\"0.5\"><action><ereg regexp=\"a([[:alnum:]]{1,3})\" search_in=\"hdr\" \
          header=\"From:\" assign_to=\"a,b\"/><jump value=\"1\"/></action></recv><label id=\"1\"/><pause distribution=\"normal\" mean=\"1\" stdev=\"1\"/>",
@@ -395,7 +395,7 @@ fn the_built_in_scenarios_compile() {
 }
 
 #[test]
-fn responses_are_those_to_what_was_sent() {
+fn responses_match_the_sent_requests() {
     let request = |method: &str, number: u8| {
         format!("<send>{method} sip:a SIP/2.0&#10;Call-ID: [call_id]&#10;CSeq: {number} {method}&#10;</send>")
     };

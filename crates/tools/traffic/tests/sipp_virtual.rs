@@ -142,7 +142,7 @@ fn the_built_in_caller_and_callee_call_each_other() {
 }
 
 #[test]
-fn what_is_lost_is_sent_again() {
+fn lost_messages_are_resent() {
     let (Some(uac), Some(uas)) = (built_in("uac"), built_in("uas")) else { return };
     let mut pair = Pair::new(&uac, &uas);
     let mut seen = Vec::new();
@@ -262,7 +262,7 @@ fn variables_are_computed_tested_and_sent() {
 }
 
 #[test]
-fn challenges_are_answered_as_the_file_of_users_says() {
+fn challenges_are_answered_from_the_user_file() {
     let register = |number: u32| {
         format!(
             "<send retrans=\"500\">{}</send>",
@@ -318,7 +318,7 @@ fn names_and_passwords_come_from_columns_or_the_command_line() {
 }
 
 #[test]
-fn further_injection_files_have_lines_of_their_own() {
+fn each_injection_file_has_its_own_lines() {
     let first = Arc::new(Table::parse("a/first.csv", b"SEQUENTIAL\none;1\ntwo;2\n").expect("valid"));
     let second = Arc::new(Table::parse("a/second.csv", b"SEQUENTIAL,PRINTF=3\nline%02d;x\n").expect("valid"));
     let more = "  A: [field0] [field1 file=\"first.csv\"] [field0 file=\"second.csv\"] [field0 file=second.csv line=2] [field0 line=[$n]]\n";
@@ -348,7 +348,7 @@ fn a_callee_takes_its_own_lines() {
 }
 
 #[test]
-fn time_outs_lead_where_they_say() {
+fn timeouts_jump_to_their_label() {
     let (with, without) = ("timeout=\"700\" ontimeout=\"late\"", "timeout=\"700\"");
     for (attributes, trace, carried) in [(with, ">INVITE >BYE <200", 1), (without, ">INVITE", 0)] {
         let text = scenario(&format!(
@@ -393,7 +393,7 @@ fn conditions_chances_and_jumps_are_followed() {
 }
 
 #[test]
-fn what_is_global_comes_at_any_time_even_in_a_pause() {
+fn a_global_message_is_accepted_at_any_time() {
     let caller = compile(&scenario(&format!(
         "<send>{}</send><recv response=\"183\" optional=\"global\"/><recv response=\"180\"/><pause milliseconds=\"2000\"/><recv response=\"200\"/>",
         request("INVITE", "1", "")
@@ -456,7 +456,7 @@ fn failed_checks_and_stop_call_fail_the_call() {
 }
 
 #[test]
-fn messages_get_lost_and_pauses_are_as_long_as_said() {
+fn loss_and_pause_attributes_apply() {
     let text = scenario(&format!(
         "<send retrans=\"500\" lost=\"100\">{}</send><recv response=\"200\" timeout=\"1000\" ontimeout=\"on\"/><label id=\"on\"/>\
          <nop><action><assign assign_to=\"p\" value=\"1500\"/></action></nop><pause variable=\"p\"/>{}",

@@ -91,7 +91,7 @@ fn uniform(min: f64, max: f64) -> impl Fn(f64) -> f64 {
 }
 
 #[test]
-fn the_wire_shows_the_mix_the_times_and_the_intervals_of_the_model() {
+fn traffic_matches_the_models_mix_times_and_intervals() {
     let workload = users(&[], SPEED);
     let mut world = World::new(&workload, USERS, &workload.activities);
     let begun = world.now;
@@ -219,7 +219,7 @@ fn accounts_are_met(world: &World, calls: &[Call]) {
 }
 
 #[test]
-fn transactions_that_fail_are_counted_and_nothing_else() {
+fn failed_transactions_are_counted_exactly() {
     let workload = users(&[], SPEED);
     let mut world = World::new(&workload, 500, &workload.activities);
     let mut asked = 0_u64;

@@ -27,7 +27,7 @@ fn resident() -> usize {
 }
 
 #[test]
-fn a_million_users_of_the_model_take_what_is_promised() {
+fn a_million_model_users_fit_the_memory_goal() {
     let workload = Workload::parse("users", &[], 1.0).expect("the model");
     // A registration ends with its answer. Only the users that wait for their next one matter here, and beginning
     // none saves time.

@@ -174,7 +174,7 @@ impl Pair {
 }
 
 #[test]
-fn a_message_is_sent_and_taken() {
+fn a_message_is_answered() {
     let (trace, pair) = Pair::once("message", &[("sizes", "250")]);
     assert_eq!(trace, ">MESSAGE <200");
     pair.assert_all_carried();
@@ -184,7 +184,7 @@ fn a_message_is_sent_and_taken() {
 }
 
 #[test]
-fn sizes_of_messages_are_as_likely_as_each_other() {
+fn message_sizes_are_equally_likely() {
     let mut pair = Pair::new("message", &[("sizes", "10+20+30")]);
     for _ in 0..3_000 {
         pair.begin();
@@ -244,7 +244,7 @@ fn a_subscription_is_notified_refreshed_and_ended() {
 }
 
 #[test]
-fn messaging_comes_through_a_network_that_loses() {
+fn messaging_survives_packet_loss() {
     for workload in ["message", "publish", "subscribe", "presence"] {
         let pair = Pair::many(workload, &[], 400, 0.05);
         let repeats = pair.callers().repeats_sent;
@@ -265,7 +265,7 @@ fn presence_is_all_three() {
 }
 
 #[test]
-fn requests_inside_a_call_come_from_the_caller() {
+fn mid_call_requests_come_from_the_caller() {
     let (trace, pair) = Pair::once("mid-call", &[("from-callee", "0"), ("every", "1s"), ("hold", "2s")]);
     let hold = ">INVITE <200 >ACK >INVITE <200 >ACK";
     let others = ">UPDATE <200 >INFO <200 >UPDATE <200";
@@ -287,7 +287,7 @@ fn requests_inside_a_call_come_from_the_caller() {
 }
 
 #[test]
-fn and_from_the_callee_who_hangs_up() {
+fn the_callee_sends_and_hangs_up() {
     let (trace, pair) = Pair::once("mid-call", &[("from-callee", "100%"), ("every", "1s"), ("requests", "hold+info")]);
     assert_eq!(trace, ">INVITE <180 <200 >ACK <INVITE >200 <ACK <INVITE >200 <ACK <INFO >200 <BYE >200");
     pair.assert_all_carried();
@@ -306,7 +306,7 @@ fn and_from_the_callee_who_hangs_up() {
 }
 
 #[test]
-fn calls_with_requests_inside_come_through_a_network_that_loses() {
+fn mid_call_requests_survive_packet_loss() {
     let set = [("every", "exp(mean=500ms)"), ("rounds", "2"), ("ring", "100ms")];
     let pair = Pair::many("mid-call", &set, 400, 0.03);
     let (began, failures) = (pair.callers().began, &pair.callers().failures);
@@ -331,7 +331,7 @@ const FAULTS: [(Fault, f64); 5] = [
 ];
 
 #[test]
-fn faults_have_their_shares_and_their_outcomes_are_expected() {
+fn faults_have_their_shares_and_expected_outcomes() {
     let text = FAULTS.map(|(fault, share)| format!("{}={}%", fault.name(), share * 100.0)).join(",");
     for (workload, ring) in [("proxy-200", "none"), ("proxy-200", "uniform(min=0s,max=100ms)"), ("mid-call", "50ms")] {
         let pair = Pair::many(workload, &[("faults", &text), ("ring", ring)], 4_000, 0.0);
@@ -360,7 +360,7 @@ fn faults_have_their_shares_and_their_outcomes_are_expected() {
 }
 
 #[test]
-fn a_lost_ack_makes_the_200_come_again() {
+fn a_lost_ack_repeats_the_200() {
     for _ in 0..2 {
         let (trace, pair) = Pair::once("proxy-200", &[("faults", "lost-ack=100%")]);
         assert!(trace.starts_with(">INVITE <180 <200 <200 >"), "{trace}");
@@ -372,7 +372,7 @@ fn a_lost_ack_makes_the_200_come_again() {
 }
 
 #[test]
-fn a_cancel_meets_the_200_from_both_sides() {
+fn a_cancel_races_the_200() {
     let set = [("faults", "late-cancel=100%"), ("ring", "uniform(min=0s,max=300ms)")];
     let pair = Pair::many("proxy-200", &set, 1_000, 0.0);
     let meter = pair.callers();
@@ -384,7 +384,7 @@ fn a_cancel_meets_the_200_from_both_sides() {
 }
 
 #[test]
-fn who_is_not_answered_cancels() {
+fn unanswered_callers_cancel() {
     let (trace, pair) = Pair::once("proxy-200", &[("faults", "no-answer=100%"), ("no-answer-ring", "2s")]);
     assert!(
         trace == ">INVITE <180 >CANCEL <200 <487 >ACK" || trace == ">INVITE <180 >CANCEL <487 <200 >ACK",
@@ -401,7 +401,7 @@ fn nobody_hangs_up() {
 }
 
 #[test]
-fn faults_come_through_a_network_that_loses() {
+fn faults_survive_packet_loss() {
     let text = "lost-ack=20%,late-cancel=20%,no-answer=20%,garbage=20%";
     let pair = Pair::many("proxy-200", &[("faults", text), ("ring", "30ms"), ("hold", "1s")], 1_000, 0.03);
     let (began, failures) = (pair.callers().began, &pair.callers().failures);
@@ -409,7 +409,7 @@ fn faults_come_through_a_network_that_loses() {
 }
 
 #[test]
-fn what_is_wrong_with_faults_is_said() {
+fn invalid_faults_are_rejected() {
     for (text, what) in [
         ("lost-ack", "has no share"),
         ("lost-sock=1%", "is not a fault"),

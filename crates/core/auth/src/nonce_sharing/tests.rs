@@ -77,7 +77,7 @@ fn three() -> Vec<Member> {
 }
 
 #[test]
-fn challenge_of_one_is_answered_at_another_and_nowhere_again() {
+fn a_nonce_of_one_member_passes_at_another_only_once() {
     let members = three();
     let nonce = members[0].nonce(1, 5);
     assert!(members[1].accepts(2, &nonce, Some(1)));
@@ -90,7 +90,7 @@ fn challenge_of_one_is_answered_at_another_and_nowhere_again() {
 }
 
 #[test]
-fn nonce_without_counts_is_good_once() {
+fn nonce_without_count_passes_once() {
     let members = three();
     let nonce = members[0].nonce(1, 5);
     assert!(members[1].accepts(2, &nonce, None));
@@ -99,7 +99,7 @@ fn nonce_without_counts_is_good_once() {
 }
 
 #[test]
-fn nobody_accepts_what_it_cannot_know() {
+fn a_silent_members_nonce_is_rejected() {
     let members = three();
     let silent = |ms| members[0].nonce(ms, ms);
     assert!(members[1].accepts(1_900, &silent(1_900), Some(1)));
@@ -113,7 +113,7 @@ fn nobody_accepts_what_it_cannot_know() {
 }
 
 #[test]
-fn who_missed_something_accepts_no_nonce_of_that_time() {
+fn a_member_with_a_gap_rejects_nonces_of_that_time() {
     let members = three();
     let before = members[0].nonce(1, 1);
     assert!(members[0].accepts(2, &before, Some(1)));
@@ -126,7 +126,7 @@ fn who_missed_something_accepts_no_nonce_of_that_time() {
 }
 
 #[test]
-fn who_is_challenged_after_something_was_missed_is_not_challenged_again() {
+fn a_new_nonce_after_a_gap_is_accepted() {
     let mut members = three();
     let old = members[1].nonce(1, 1);
     members[0] = Member::begun(1, members[0].issuer.clock_origin_ms + 1_000);
@@ -147,7 +147,7 @@ fn who_is_challenged_after_something_was_missed_is_not_challenged_again() {
 }
 
 #[test]
-fn nonces_end_with_the_process_that_issued_them() {
+fn nonces_end_with_the_issuing_process() {
     let mut members = three();
     let nonce = members[0].nonce(1, 1);
     assert!(members[0].accepts(2, &nonce, Some(1)));
@@ -160,7 +160,7 @@ fn nonces_end_with_the_process_that_issued_them() {
 }
 
 #[test]
-fn message_of_something_else_is_none_of_these() {
+fn other_messages_are_not_nonce_uses() {
     let members = three();
     assert!(!members[0].windows.handle_uses(at(0), &[3, 0, 0]) && !members[0].windows.handle_uses(at(0), b""));
     assert!(members[0].windows.handle_uses(at(0), b"N too short"));
@@ -168,7 +168,7 @@ fn message_of_something_else_is_none_of_these() {
 }
 
 #[test]
-fn what_there_is_no_room_for_is_noticed() {
+fn dropped_nonce_uses_are_noticed() {
     let members = three();
     let nonce = members[0].nonce(1, 1);
     for nc in 1..=u32::try_from(MAX_USES).expect("few") + 1 {
@@ -180,7 +180,7 @@ fn what_there_is_no_room_for_is_noticed() {
 
 proptest! {
     #[test]
-    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn does_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let message = [b"N".as_slice(), &bytes].concat();
         prop_assert!(Member::new(1).windows.handle_uses(at(0), &message));
     }
@@ -217,7 +217,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     /// What was accepted anywhere before the last exchange is accepted nowhere after it, whatever was lost.
     #[test]
-    fn nothing_is_accepted_twice_once_it_was_told(steps in prop::collection::vec(step(), 1..80)) {
+    fn no_nonce_passes_twice_after_an_exchange(steps in prop::collection::vec(step(), 1..80)) {
         let members = three();
         let mut first = BTreeMap::new();
         let mut told = BTreeSet::new();

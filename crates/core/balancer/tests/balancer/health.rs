@@ -21,7 +21,7 @@ fn is_chosen(set: &Set, member: usize) -> bool {
 }
 
 #[test]
-fn who_is_down_drained_or_disabled_is_not_chosen() {
+fn a_down_drained_or_disabled_member_is_skipped() {
     for policy in Policy::ALL {
         let mut all = members(4);
         all[3].enabled = false;
@@ -42,7 +42,7 @@ fn who_is_down_drained_or_disabled_is_not_chosen() {
 }
 
 #[test]
-fn who_answers_no_probe_is_a_last_resort_where_the_set_says_so() {
+fn down_members_are_a_last_resort_if_the_set_allows() {
     for policy in Policy::ALL {
         let all = members(3);
         let config = SetConfig { probe: Some(Probe::default()), tries_down: true, ..config(policy) };
@@ -65,7 +65,7 @@ fn who_answers_no_probe_is_a_last_resort_where_the_set_says_so() {
 }
 
 #[test]
-fn nobody_in_service_is_nobody() {
+fn all_drained_selects_none() {
     for policy in Policy::ALL {
         let all = members(2);
         let set = set(policy, all.clone());
@@ -75,7 +75,7 @@ fn nobody_in_service_is_nobody() {
 }
 
 #[test]
-fn sets_without_probes_pay_no_heed_to_what_probes_said() {
+fn sets_without_probes_ignore_probe_results() {
     let all = members(1);
     for _ in 0..2 {
         all[0].target.handle_probe(NOW, false, &Probe::default());
@@ -85,7 +85,7 @@ fn sets_without_probes_pay_no_heed_to_what_probes_said() {
 }
 
 #[test]
-fn a_full_one_gets_no_new_calls_but_all_else() {
+fn a_full_member_gets_all_but_new_calls() {
     for policy in Policy::ALL {
         let mut all = members(2);
         all[0].capacity = Some(3);
@@ -101,7 +101,7 @@ fn a_full_one_gets_no_new_calls_but_all_else() {
 
 /// With modulo hashing, the keys of others would move each time a call begins or ends.
 #[test]
-fn a_full_one_keeps_its_place() {
+fn full_members_keep_position() {
     for policy in [Policy::Hash, Policy::Fnv, Policy::Sha1, Policy::Bernstein, Policy::Openser, Policy::Range] {
         let mut all = members(8);
         all[5].capacity = Some(0);
@@ -113,7 +113,7 @@ fn a_full_one_keeps_its_place() {
 }
 
 #[test]
-fn who_is_avoided_is_the_last_resort() {
+fn avoided_members_are_a_last_resort() {
     for policy in Policy::ALL {
         let all = members(3);
         let set = set(policy, all.clone());
@@ -131,7 +131,7 @@ fn who_is_avoided_is_the_last_resort() {
 }
 
 #[test]
-fn the_last_resort_has_priorities_and_capacities_too() {
+fn avoided_members_obey_priorities_and_capacities() {
     for policy in Policy::ALL {
         let mut all = members(3);
         all[0].priority = 1;
@@ -143,7 +143,7 @@ fn the_last_resort_has_priorities_and_capacities_too() {
 }
 
 #[test]
-fn who_wants_to_be_left_alone_is_no_last_resort() {
+fn an_excluded_member_is_no_last_resort() {
     for policy in Policy::ALL {
         let set = set(policy, members(3));
         let advice = |member: usize| [Advice::Exclude, Advice::Neutral, Advice::Avoid][member];
@@ -169,7 +169,7 @@ fn part(policy: Policy, candidates: Candidates, elapsed: Duration) -> f64 {
 }
 
 #[test]
-fn who_comes_back_gets_a_tenth_of_its_part_and_ever_more() {
+fn a_recovered_member_starts_at_a_tenth_and_ramps_up() {
     let policies = Policy::ALL.into_iter().filter(|policy| !matches!(policy, Policy::Range | Policy::Priority));
     for (policy, candidates) in policies.flat_map(|policy| Candidates::ALL.map(|candidates| (policy, candidates))) {
         let whole = part(policy, candidates, Duration::from_secs(31));
@@ -186,7 +186,7 @@ fn who_comes_back_gets_a_tenth_of_its_part_and_ever_more() {
 
 /// A load policy alone would give an idle member everything.
 #[test]
-fn who_comes_back_empty_is_not_flooded() {
+fn a_recovered_member_is_not_flooded() {
     for policy in [Policy::LeastCalls, Policy::LeastTransactions, Policy::LeastWork] {
         let slow_start = Duration::from_secs(30);
         let set = Set::new(SetConfig { slow_start, ..config(policy) }, members(4)).expect("valid");
@@ -206,7 +206,7 @@ fn who_comes_back_empty_is_not_flooded() {
 /// An idle member of two candidates would get all of its own calls by load alone, and also those of others that have
 /// far more load.
 #[test]
-fn who_comes_back_empty_as_one_of_two_candidates_gets_its_part_and_no_more() {
+fn a_recovered_member_among_two_candidates_gets_only_its_share() {
     let policies = [Policy::LeastCalls, Policy::LeastTransactions, Policy::LeastWork];
     let weights: [&[u16]; 4] = [&[1; 10], &[1, 8, 1], &[1, 100, 100, 100], &[1, 1]];
     for (policy, weights) in policies.into_iter().flat_map(|policy| weights.map(|weights| (policy, weights))) {
@@ -241,7 +241,7 @@ fn who_comes_back_empty_as_one_of_two_candidates_gets_its_part_and_no_more() {
 
 /// All but one of ten were restarted: none of them gets more than its share of the total.
 #[test]
-fn several_that_come_back_among_two_candidates_get_no_more_than_their_parts() {
+fn several_recovered_members_of_two_candidates_get_only_their_share() {
     for is_busy in [false, true] {
         let (slow_start, candidates) = (Duration::from_secs(30), Candidates::Two);
         let config = SetConfig { slow_start, candidates, ..config(Policy::LeastCalls) };
@@ -264,7 +264,7 @@ fn several_that_come_back_among_two_candidates_get_no_more_than_their_parts() {
 
 /// All but one of ten were restarted: the tenth gets what they do not take yet, and no more.
 #[test]
-fn several_that_come_back_share_with_the_others_by_what_they_may_take() {
+fn one_running_member_gets_what_recovered_ones_do_not_take_yet() {
     let policies = Policy::ALL.into_iter().filter(|policy| policy.is_by_load());
     for (policy, is_busy) in policies.flat_map(|policy| [(policy, false), (policy, true)]) {
         let slow_start = Duration::from_secs(30);
@@ -291,7 +291,7 @@ fn several_that_come_back_share_with_the_others_by_what_they_may_take() {
 }
 
 #[test]
-fn the_only_one_gets_everything_at_once() {
+fn the_only_member_gets_all_at_once() {
     for policy in Policy::ALL {
         let slow_start = Duration::from_secs(30);
         let mut all = members(2);
@@ -303,7 +303,7 @@ fn the_only_one_gets_everything_at_once() {
 }
 
 #[test]
-fn keys_that_have_gone_over_to_who_came_back_stay_there() {
+fn keys_moved_to_a_recovered_member_stay_there() {
     let slow_start = Duration::from_secs(30);
     let set = Set::new(SetConfig { slow_start, ..config(Policy::Hash) }, members(4)).expect("valid");
     set.members()[0].target.handle_recovery(NOW);
@@ -318,7 +318,7 @@ fn keys_that_have_gone_over_to_who_came_back_stay_there() {
 }
 
 #[test]
-fn a_view_shows_what_there_is() {
+fn the_view_shows_the_state() {
     let mut all = members(2);
     (all[0].weight, all[0].priority, all[0].capacity) = (3, 1, Some(7));
     let slow_start = Duration::from_secs(10);

@@ -213,7 +213,7 @@ fn assert_order(set: &Set, pick: &SelectionInput<'_>, order: &MemberOrder) {
 }
 
 #[test]
-fn counts_are_what_exists_and_nobody_is_chosen_who_may_not_be() {
+fn counts_are_exact_and_only_eligible_members_are_chosen() {
     for seed in 0..HISTORIES {
         let mut world = World::new(seed);
         for _ in 0..4 + world.random.below(40) {
@@ -234,7 +234,7 @@ fn counts_are_what_exists_and_nobody_is_chosen_who_may_not_be() {
 
 /// Guards of one target are created and dropped on many threads at once.
 #[test]
-fn counts_come_back_to_zero_when_many_threads_count() {
+fn counts_return_to_zero_under_many_threads() {
     let target = Target::new("pool", b"sip:192.0.2.1");
     std::thread::scope(|scope| {
         for seed in 0..4 {

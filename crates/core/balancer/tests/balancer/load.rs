@@ -26,7 +26,7 @@ fn begin(set: &Set, member: usize, class: MethodClass) -> RequestGuard {
 }
 
 #[test]
-fn an_invite_weighs_more_than_a_bye_where_work_is_counted() {
+fn least_work_weighs_an_invite_more_than_a_bye() {
     // Two BYEs here, one INVITE there: the second has fewer transactions and less work; at TLWL-2 the work is equal,
     // and if an INVITE weighs three the first has less.
     let heavy = MethodWeights::TLWL_2.with(MethodClass::Invite, 3_000);
@@ -47,7 +47,7 @@ fn an_invite_weighs_more_than_a_bye_where_work_is_counted() {
 }
 
 #[test]
-fn each_policy_counts_its_own() {
+fn each_policy_uses_its_count() {
     let all = members(3);
     // Calls, transactions and work have different minima.
     let seats = [all[0].target.begin_call(), all[0].target.begin_call(), all[1].target.begin_call()];
@@ -60,7 +60,7 @@ fn each_policy_counts_its_own() {
 }
 
 #[test]
-fn load_is_relative_to_what_a_target_weighs() {
+fn load_is_relative_to_weight() {
     for policy in [Policy::LeastCalls, Policy::LeastTransactions, Policy::LeastWork] {
         let weights = [4, 2, 1, 1];
         let set = set(policy, weighted(&weights));
@@ -98,7 +98,7 @@ fn by_load() -> impl Iterator<Item = SetConfig> {
 }
 
 #[test]
-fn one_call_at_a_time_is_shared_by_weight() {
+fn sequential_calls_are_shared_by_weight() {
     for config in by_load() {
         for weights in [&[1, 1, 2][..], &[100, 100, 200], &[1, 10, 10, 4]] {
             let what = format!("{} of {:?}, {weights:?}", config.policy, config.candidates);
@@ -111,7 +111,7 @@ fn one_call_at_a_time_is_shared_by_weight() {
 /// A light member is not kept busy because it is the only idle one, nor a heavy one because a request is a smaller
 /// load to it.
 #[test]
-fn a_few_calls_at_a_time_are_shared_about_by_weight() {
+fn few_concurrent_calls_share_roughly_by_weight() {
     for policy in [Policy::LeastCalls, Policy::LeastTransactions, Policy::LeastWork] {
         // A member of a hundredth of the weight is always up to one request ahead.
         for (weights, at_once, within) in
@@ -126,7 +126,7 @@ fn a_few_calls_at_a_time_are_shared_about_by_weight() {
 
 /// If one member is light, the choice among the others still depends on their load.
 #[test]
-fn the_emptier_of_two_equal_ones_is_taken_whatever_a_third_one_weighs() {
+fn the_less_loaded_of_two_equals_wins_whatever_a_third_weighs() {
     let all = weighted(&[1, 100, 100]);
     let target = &all[1].target;
     let busy: Vec<_> =
@@ -139,7 +139,7 @@ fn the_emptier_of_two_equal_ones_is_taken_whatever_a_third_one_weighs() {
 }
 
 #[test]
-fn who_starts_slowly_gets_its_part_of_its_share_where_nothing_is_going_on() {
+fn slow_start_limits_the_share_even_when_the_set_is_idle() {
     for config in by_load() {
         let what = format!("{} of {:?}", config.policy, config.candidates);
         let slow_start = Duration::from_secs(45);
@@ -154,7 +154,7 @@ fn who_starts_slowly_gets_its_part_of_its_share_where_nothing_is_going_on() {
 }
 
 #[test]
-fn response_times_that_hardly_differ_do_not_decide_alone() {
+fn similar_response_times_share_evenly() {
     let set = set(Policy::ResponseTime, members(2));
     for (member, micros) in [(0, 1_000), (1, 1_150)] {
         begin(&set, member, MethodClass::Bye).handle_final(after(micros));
@@ -164,7 +164,7 @@ fn response_times_that_hardly_differ_do_not_decide_alone() {
 }
 
 #[test]
-fn where_a_person_is_waited_for_no_work_is_left() {
+fn a_ringing_call_counts_no_work() {
     let set = least_work(Weights::default(), 1);
     let target = &set.members()[0].target;
     let mut invite = begin(&set, 0, MethodClass::Invite);
@@ -178,7 +178,7 @@ fn where_a_person_is_waited_for_no_work_is_left() {
 }
 
 #[test]
-fn the_response_time_is_until_the_first_response() {
+fn response_time_ends_at_the_first_response() {
     let target = Target::new("pool", b"sip:192.0.2.1");
     assert_eq!(target.response_time(), None);
     let micros = || target.response_time().map(|time| time.as_micros());
@@ -202,7 +202,7 @@ fn the_response_time_is_until_the_first_response() {
 }
 
 #[test]
-fn by_response_time_the_faster_gets_more_and_none_is_starved() {
+fn by_response_time_the_faster_gets_more_and_none_starves() {
     let set = set(Policy::ResponseTime, members(3));
     let answer = |member: usize, at: Timestamp, micros| {
         let work = set.members()[member].target.begin_request(at, 1_000, MethodClass::Bye);
@@ -272,7 +272,7 @@ fn weights_are_measured() {
 }
 
 #[test]
-fn who_waits_behind_others_tells_nothing_of_what_it_costs() {
+fn queued_requests_do_not_affect_measured_weights() {
     let set = adaptive();
     for _ in 0..100 {
         serve(&set, MethodClass::Invite, 2_000);
@@ -312,7 +312,7 @@ fn measured_weights_are_bounded() {
 }
 
 #[test]
-fn load_policies_agree_with_their_counts_under_two_candidates() {
+fn load_policies_balance_counts_with_two_candidates() {
     for policy in [Policy::LeastTransactions, Policy::LeastWork] {
         let set = Set::new(SetConfig { candidates: Candidates::Two, ..config(policy) }, members(8)).expect("valid");
         let mut tokens = Vec::new();

@@ -6,7 +6,7 @@ use strowger_foundation::Timestamp;
 use crate::common::{assert_parts, call_id, config, firsts, members, order, pick, set, tally, weighted};
 
 #[test]
-fn round_robin_goes_round_and_a_missing_one_burdens_no_neighbour() {
+fn round_robin_cycles_and_spreads_a_missing_members_load() {
     let all = members(4);
     let set = set(Policy::RoundRobin, all.clone());
     assert_eq!(firsts(&set, 6), [0, 1, 2, 3, 0, 1]);
@@ -15,7 +15,7 @@ fn round_robin_goes_round_and_a_missing_one_burdens_no_neighbour() {
 }
 
 #[test]
-fn a_round_is_gone_on_with_where_one_does_not_answer() {
+fn round_robin_fails_over_to_the_next_members() {
     let set = set(Policy::RoundRobin, members(6));
     assert_eq!(order(&set, &pick("a")), [0, 1, 2, 3]);
     assert_eq!(order(&set, &pick("b")), [1, 2, 3, 4]);
@@ -42,7 +42,7 @@ fn set_of(weights: &[u16]) -> Set {
 }
 
 #[test]
-fn who_comes_back_to_a_weighted_round_does_not_make_up_for_what_it_missed() {
+fn an_undrained_member_does_not_catch_up_in_weighted_rounds() {
     let all = members(3);
     let set = set(Policy::Weighted, all.clone());
     all[0].target.drain();
@@ -53,7 +53,7 @@ fn who_comes_back_to_a_weighted_round_does_not_make_up_for_what_it_missed() {
 }
 
 #[test]
-fn lots_are_drawn_by_weight() {
+fn random_follows_weights() {
     for weights in [[1, 1, 1, 1], [4, 3, 2, 1], [100, 1, 1, 50]] {
         let set = set(Policy::Random, weighted(&weights));
         assert_parts(&tally(firsts(&set, 20_000), 4), &weights, 0.05, "lots");
@@ -61,7 +61,7 @@ fn lots_are_drawn_by_weight() {
 }
 
 #[test]
-fn weights_are_heeded_by_those_that_say_so() {
+fn policies_use_weights_as_they_declare() {
     for policy in Policy::ALL.into_iter().filter(|policy| *policy != Policy::Range) {
         let counts = tally(firsts(&set(policy, weighted(&[1, 3])), 4_000), 2);
         let is_heeded = counts[1] > 5 * counts[0] / 2 && counts[0] > 0;
@@ -71,7 +71,7 @@ fn weights_are_heeded_by_those_that_say_so() {
 }
 
 #[test]
-fn priority_takes_them_as_they_are_listed() {
+fn priority_takes_members_in_list_order() {
     let all = members(3);
     let set = set(Policy::Priority, all.clone());
     assert_eq!(order(&set, &pick("a")), [0, 1, 2]);
@@ -80,7 +80,7 @@ fn priority_takes_them_as_they_are_listed() {
 }
 
 #[test]
-fn ranges_are_those_of_the_paper_and_stay_when_one_is_gone() {
+fn ranges_match_the_paper_and_survive_a_drained_member() {
     let all = members(3);
     let set = set(Policy::Range, all.clone());
     let home = |user: &str| order(&set, &pick(user))[0];
@@ -90,7 +90,7 @@ fn ranges_are_those_of_the_paper_and_stay_when_one_is_gone() {
 }
 
 #[test]
-fn spares_come_after_all_others_by_every_policy() {
+fn lower_priorities_come_last_in_every_policy() {
     for policy in Policy::ALL {
         let mut all = members(5);
         for (at, priority) in [(0, 20), (1, 10), (3, 10)] {
@@ -109,7 +109,7 @@ fn spares_come_after_all_others_by_every_policy() {
 }
 
 #[test]
-fn spares_share_what_falls_to_them() {
+fn spares_share_failover_evenly() {
     for policy in Policy::ALL.into_iter().filter(|policy| !matches!(policy, Policy::Priority | Policy::Range)) {
         let mut all = members(5);
         all[4].priority = 0;
@@ -121,7 +121,7 @@ fn spares_share_what_falls_to_them() {
 }
 
 #[test]
-fn one_of_weight_zero_is_the_last_of_its_priority() {
+fn weight_zero_is_last_within_its_priority() {
     for policy in Policy::ALL {
         let mut all = weighted(&[1, 0, 1, 1]);
         all[3].priority = 1;
@@ -148,7 +148,7 @@ fn equal_targets_share_evenly_by_every_policy_but_priority() {
 }
 
 #[test]
-fn all_of_a_call_goes_one_way_by_hash_and_another_balancer_goes_it_too() {
+fn hash_policies_agree_across_requests_and_balancers() {
     for policy in Policy::ALL.into_iter().filter(|policy| policy.is_by_key()) {
         let (one, other) = (set(policy, members(8)), set(policy, members(8)));
         for number in 0..200 {
@@ -161,7 +161,7 @@ fn all_of_a_call_goes_one_way_by_hash_and_another_balancer_goes_it_too() {
 }
 
 #[test]
-fn the_key_is_what_hashes_go_by() {
+fn hash_policies_use_the_key() {
     for policy in Policy::ALL.into_iter().filter(|policy| policy.is_by_key()) {
         let set = set(policy, members(8));
         let with = |call_id: &str| order(&set, &SelectionInput { key: b"bob@example.com", ..pick(call_id) })[0];
@@ -170,7 +170,7 @@ fn the_key_is_what_hashes_go_by() {
 }
 
 #[test]
-fn where_nothing_is_going_on_a_call_goes_to_its_first_candidate() {
+fn an_idle_set_sends_a_call_to_its_first_candidate() {
     for policy in Policy::ALL.into_iter().filter(|policy| policy.is_by_load()) {
         for (candidates, weights) in
             Candidates::ALL.into_iter().flat_map(|all| [(all, [1; 8]), (all, [1, 2, 3, 4, 1, 2, 3, 4])])
@@ -186,7 +186,7 @@ fn where_nothing_is_going_on_a_call_goes_to_its_first_candidate() {
 }
 
 #[test]
-fn candidates_are_named_whatever_their_state_but_not_disabled_ones() {
+fn candidates_ignore_state_except_disabled_members() {
     let all = members(8);
     let names = |members: Vec<Member>| {
         let set = set(Policy::LeastWork, members);
@@ -206,7 +206,7 @@ fn candidates_are_named_whatever_their_state_but_not_disabled_ones() {
 }
 
 #[test]
-fn two_candidates_are_chosen_between_by_load_and_left_for_far_less() {
+fn the_less_loaded_candidate_wins_unless_another_has_far_less() {
     let all = members(8);
     let config = SetConfig { candidates: Candidates::Two, ..config(Policy::LeastCalls) };
     let set = Set::new(config, all).expect("valid");
@@ -235,7 +235,7 @@ fn two_candidates_are_chosen_between_by_load_and_left_for_far_less() {
 }
 
 #[test]
-fn of_two_candidates_one_gone_the_next_one_steps_in() {
+fn the_next_candidate_replaces_a_drained_one() {
     let all = members(8);
     let config = SetConfig { candidates: Candidates::Two, ..config(Policy::LeastWork) };
     let set = Set::new(config, all).expect("valid");
@@ -251,7 +251,7 @@ fn of_two_candidates_one_gone_the_next_one_steps_in() {
 }
 
 #[test]
-fn there_is_no_set_of_nothing_nor_of_too_much() {
+fn empty_and_oversized_sets_are_rejected() {
     let new = |members| Set::new(config(Policy::Hash), members).map(|_| ());
     assert_eq!(new(Vec::new()), Err(SetError::Empty));
     let many: Vec<Member> = (0..4).flat_map(|_| members(64)).collect();
@@ -263,7 +263,7 @@ fn there_is_no_set_of_nothing_nor_of_too_much() {
 }
 
 #[test]
-fn sets_of_every_size_have_somebody() {
+fn sets_of_any_size_select_members() {
     for policy in Policy::ALL {
         for size in [1, 2, 3, 9, 64, 200, 256] {
             let all: Vec<Member> = (0..size)

@@ -187,7 +187,7 @@ fn nanos(seconds: f64) -> u64 {
 
 /// The comparison of the papers, at 80 % load.
 #[test]
-fn by_load_beats_hash_and_round_robin_twice_over() {
+fn load_halves_p99_over_hash_and_round_robin() {
     for servers in [8, 10] {
         let p99 = |policy| Experiment::new(policy, servers, 0.8, Service::Exponential).run().p99;
         let others = [Policy::Hash, Policy::RoundRobin].map(p99);
@@ -217,7 +217,7 @@ fn two_candidates_keep_nine_tenths_of_the_gain() {
 }
 
 #[test]
-fn weights_that_are_measured_are_as_good_as_those_that_are_known() {
+fn measured_weights_are_as_good_as_known_ones() {
     for service in [Service::Fixed, Service::Exponential] {
         let known = Experiment::new(Policy::LeastWork, 8, 0.8, service);
         let measured = Experiment { weights: Weights::Adaptive, ..known.clone() }.run();
@@ -229,7 +229,7 @@ fn weights_that_are_measured_are_as_good_as_those_that_are_known() {
 
 /// Half of the back-ends are three times as fast.
 #[test]
-fn unequal_targets_are_given_unequal_work() {
+fn weights_help_targets_of_unequal_speed() {
     let told = Experiment {
         speeds: vec![1, 1, 1, 1, 3, 3, 3, 3],
         ..Experiment::new(Policy::LeastWork, 8, 0.8, Service::Exponential)
@@ -240,7 +240,7 @@ fn unequal_targets_are_given_unequal_work() {
 }
 
 #[test]
-fn by_response_time_is_better_than_by_lot() {
+fn response_time_beats_random() {
     let lot = Experiment::new(Policy::Random, 8, 0.8, Service::Exponential);
     let timed = Experiment { policy: Policy::ResponseTime, ..lot.clone() }.run();
     let lot = lot.run();

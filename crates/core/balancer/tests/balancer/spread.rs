@@ -16,7 +16,7 @@ fn homes(set: &Set, keys: &[String]) -> Vec<usize> {
 }
 
 #[test]
-fn ten_thousand_users_are_within_a_tenth_of_even() {
+fn ten_thousand_users_spread_within_ten_percent() {
     let users = users(USERS);
     for size in SIZES.into_iter().filter(|size| *size <= 10) {
         let counts = tally(homes(&set(Policy::Hash, members(size)), &users), size);
@@ -30,7 +30,7 @@ fn ten_thousand_users_are_within_a_tenth_of_even() {
 /// With 64 targets ten thousand users are 156 each, and chance alone makes some 20 % more of that, so the tolerance
 /// is set by chance. With as many users per target as ten thousand on eight, it is a tenth again.
 #[test]
-fn more_targets_are_as_even_as_chance_lets_them() {
+fn many_targets_are_as_even_as_chance_allows() {
     let few = users(USERS);
     let many = users(64 * 1_250);
     for size in SIZES {
@@ -42,7 +42,7 @@ fn more_targets_are_as_even_as_chance_lets_them() {
 }
 
 #[test]
-fn weights_are_heeded() {
+fn hash_obeys_weights() {
     let users = users(USERS);
     let mut random = Random(7);
     for size in SIZES {
@@ -64,7 +64,7 @@ fn moved(before: &[usize], after: &[usize], gone: usize) -> usize {
 }
 
 #[test]
-fn one_gone_moves_its_own_keys_alone() {
+fn removal_moves_only_its_own_keys() {
     let users = users(USERS);
     let mut random = Random(3);
     for size in SIZES {
@@ -95,7 +95,7 @@ fn one_gone_moves_its_own_keys_alone() {
 }
 
 #[test]
-fn one_added_takes_its_part_and_no_other_key_moves() {
+fn an_added_member_takes_only_its_share() {
     let users = users(USERS);
     for size in SIZES {
         let mut all = members(size);
@@ -112,7 +112,7 @@ fn one_added_takes_its_part_and_no_other_key_moves() {
 
 /// This is why the consistent hash exists: with modulo hashing nearly all keys move.
 #[test]
-fn by_a_remainder_nearly_all_keys_move() {
+fn modulo_hashes_move_nearly_all_keys() {
     let users = users(USERS);
     for policy in [Policy::Fnv, Policy::Bernstein, Policy::Sha1, Policy::Openser] {
         let all = members(8);
@@ -126,7 +126,7 @@ fn by_a_remainder_nearly_all_keys_move() {
 
 /// Evenness of each hash for different keys: users by number, users by name, Call-IDs as SIPp numbers them.
 #[test]
-fn the_papers_hashes_are_as_even_as_they_are() {
+fn the_papers_hashes_have_the_known_skew() {
     let numbers = users(USERS);
     let names: Vec<String> = (0..USERS).map(|at| format!("{}{}", NAMES[at % NAMES.len()], at / NAMES.len())).collect();
     let call_ids: Vec<String> = (0..USERS).map(|number| format!("{number}-4711@192.0.2.99")).collect();

@@ -60,7 +60,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_number_is_taken_twice_and_none_is_lost_that_is_not_old(
+        fn duplicates_are_rejected_and_only_old_numbers_are_lost(
             steps in prop::collection::vec((0u64..40, 0u64..1_500), 1..400)
         ) {
             let (mut window, mut taken, mut top) = (ReplayWindow::default(), BTreeSet::new(), 1u64);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn far_ahead_forgets_all_that_is_below() {
+    fn a_jump_ahead_forgets_all_below() {
         let mut window = ReplayWindow::default();
         assert_eq!(window.check(5), WindowCheck::New);
         assert_eq!(window.check(5 + 10 * WINDOW), WindowCheck::New);

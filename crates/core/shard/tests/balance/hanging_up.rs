@@ -16,7 +16,7 @@ fn takers(world: &mut World, from: usize, count: usize) -> Vec<SocketAddr> {
 }
 
 #[test]
-fn who_has_a_bye_to_answer_still_has_its_call() {
+fn a_target_with_a_pending_bye_keeps_its_call() {
     let targets = targets(2);
     let mut world = world(config(Policy::LeastCalls), &targets);
     let first = call(&mut world, 1);
@@ -55,7 +55,7 @@ fn a_full_target_has_room_again_once_its_bye_is_answered() {
 
 /// However a BYE ends, the call counts until then; its record ends when the BYE arrived.
 #[test]
-fn a_bye_that_comes_to_nothing_ends_its_call_too() {
+fn a_failed_bye_ends_its_call_too() {
     type End = fn(&mut World, &SentMessage);
     let ends: [(&str, End); 5] = [
         ("refused", |world, bye| drop(world.respond(bye, 481, "b", ""))),
@@ -88,7 +88,7 @@ fn a_bye_that_comes_to_nothing_ends_its_call_too() {
 }
 
 #[test]
-fn a_target_that_hangs_up_has_nothing_more_to_do() {
+fn a_target_that_hangs_up_frees_its_call_at_once() {
     let targets = targets(1);
     let mut world = world(config(Policy::LeastCalls), &targets);
     let first = call(&mut world, 1);
@@ -154,7 +154,7 @@ fn a_bye_in_an_early_dialog_leaves_the_call_to_its_invite() {
 
 /// The server would not see the response, or there is none.
 #[test]
-fn a_bye_that_nothing_is_kept_of_gives_the_call_back_at_once() {
+fn a_stateless_bye_frees_the_call_at_once() {
     let targets = targets(1);
     let mut world = world(config(Policy::LeastCalls), &targets);
     world.configure(|snapshot| snapshot.proxy.stateless = Stateless::Always);
@@ -177,7 +177,7 @@ fn a_bye_that_nothing_is_kept_of_gives_the_call_back_at_once() {
 
 /// If the target's address must be resolved first, the number of pending queries is limited.
 #[test]
-fn a_bye_that_never_leaves_gives_the_call_back() {
+fn an_unsent_bye_frees_the_call() {
     let targets = targets(1);
     let mut world = world(config(Policy::LeastCalls), &targets);
     world.is_checked = false;

@@ -70,7 +70,7 @@ proptest! {
     /// Whatever is lost, answered twice, cancelled, drained or reloaded: when all calls are over, the counts are
     /// zero.
     #[test]
-    fn the_counters_come_back_to_nothing(policy in any_policy(), steps in prop::collection::vec(step(), 1..120), crash: bool) {
+    fn all_counters_return_to_zero(policy in any_policy(), steps in prop::collection::vec(step(), 1..120), crash: bool) {
         let targets = targets(4);
         let mut world = world(config(policy), &targets);
         // All requests that may still be answered.

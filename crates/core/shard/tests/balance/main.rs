@@ -143,7 +143,7 @@ fn work_is_weighed_by_method() {
 }
 
 #[test]
-fn all_of_a_call_goes_where_its_invite_went() {
+fn requests_of_a_call_follow_its_invite() {
     let targets = targets(4);
     for policy in [Policy::LeastCalls, Policy::Random, Policy::RoundRobin, Policy::Hash] {
         let mut world = world(config(policy), &targets);
@@ -171,7 +171,7 @@ fn all_of_a_call_goes_where_its_invite_went() {
 }
 
 #[test]
-fn a_call_that_is_asked_for_credentials_goes_to_the_same_target_again() {
+fn a_challenged_call_returns_to_the_same_target() {
     let targets = targets(8);
     let mut world = world(config(Policy::RoundRobin), &targets);
     for number in 0..16 {
@@ -187,7 +187,7 @@ fn a_call_that_is_asked_for_credentials_goes_to_the_same_target_again() {
 }
 
 #[test]
-fn a_call_that_was_once_answered_opens_no_way_past_the_routes() {
+fn an_answered_call_does_not_bypass_the_routes() {
     let targets = targets(2);
     let barred = Match { prefixes: vec![(*b"0900").into()], ..Match::default() };
     let reject = Route::new(barred, Action::Reject { status: Status::FORBIDDEN, reason: None });
@@ -205,7 +205,7 @@ fn a_call_that_was_once_answered_opens_no_way_past_the_routes() {
 }
 
 #[test]
-fn a_late_answer_counts_where_the_call_is() {
+fn a_late_answer_counts_at_its_target() {
     let targets = targets(2);
     let mut world = world(config(Policy::RoundRobin), &targets);
     let first = invite(&mut world, 1);
@@ -235,7 +235,7 @@ fn a_session_without_bye_ends_with_its_timer() {
 }
 
 #[test]
-fn the_call_of_a_silent_target_is_the_next_ones() {
+fn a_silent_targets_call_goes_to_the_next_one() {
     let targets = targets(2);
     let mut world = world(config(Policy::RoundRobin), &targets);
     let first = invite(&mut world, 1);
@@ -261,7 +261,7 @@ fn the_call_of_a_silent_target_is_the_next_ones() {
 }
 
 #[test]
-fn nobody_in_service_is_told_at_once_with_a_time_to_come_back() {
+fn no_target_in_service_gives_503_with_retry_after() {
     let targets = targets(2);
     let mut world = world(config(Policy::LeastCalls), &targets);
     targets.iter().for_each(|target| target.drain());
@@ -275,7 +275,7 @@ fn nobody_in_service_is_told_at_once_with_a_time_to_come_back() {
 }
 
 #[test]
-fn the_call_that_finds_them_all_dead_is_told_the_same() {
+fn a_call_that_finds_all_dead_gets_the_same_response() {
     let targets = targets(2);
     let mut world = world(config(Policy::LeastCalls), &targets);
     invite(&mut world, 1);
@@ -290,7 +290,7 @@ fn the_call_that_finds_them_all_dead_is_told_the_same() {
 }
 
 #[test]
-fn draining_keeps_the_calls_that_there_are() {
+fn draining_keeps_existing_calls() {
     let targets = targets(2);
     let mut world = world(config(Policy::LeastCalls), &targets);
     let first = invite(&mut world, 1);
@@ -312,7 +312,7 @@ fn draining_keeps_the_calls_that_there_are() {
 }
 
 #[test]
-fn a_503_with_a_time_holds_until_then() {
+fn retry_after_of_a_503_is_respected() {
     let targets = targets(2);
     let slow_start = Duration::from_secs(60);
     let mut world = world(SetConfig { slow_start, ..config(Policy::LeastCalls) }, &targets);
@@ -348,7 +348,7 @@ fn a_503_with_a_time_holds_until_then() {
 
 /// RFC 3261 §21.5.4: it should get no other request. A target that merely failed is still tried if no other is left.
 #[test]
-fn who_has_said_when_to_come_back_is_no_last_resort() {
+fn a_target_with_retry_after_is_no_last_resort() {
     let targets = targets(3);
     let mut world = world(config(Policy::LeastCalls), &targets);
     let first = invite(&mut world, 1);
@@ -380,7 +380,7 @@ fn who_has_said_when_to_come_back_is_no_last_resort() {
 
 /// Taking it for dead because it is slow would leave no target.
 #[test]
-fn the_last_that_works_is_given_time() {
+fn the_last_working_target_gets_time() {
     let targets = targets(3);
     let mut world = world(config(Policy::RoundRobin), &targets);
     let first = invite(&mut world, 1);
@@ -412,7 +412,7 @@ fn number_of(sent: &SentMessage) -> usize {
 /// If a target fills up between selection and sending, for example because its neighbour failed, the call goes to the
 /// next.
 #[test]
-fn no_target_gets_more_calls_than_it_may_have() {
+fn no_target_exceeds_its_capacity() {
     let targets = targets(3);
     let member = |(number, target): (usize, &Arc<Target>)| Member {
         capacity: Some([10, 1, 1][number]),
@@ -440,7 +440,7 @@ fn no_target_gets_more_calls_than_it_may_have() {
 
 /// A proxy that stays on the path by its own Record-Route has as much work with the BYE as a phone.
 #[test]
-fn what_a_target_that_records_its_route_gets_to_do_is_counted() {
+fn work_of_a_record_routing_target_is_counted() {
     let targets = targets(2);
     let mut world = world(config(Policy::LeastWork), &targets);
     let first = invite(&mut world, 1);
@@ -476,7 +476,7 @@ fn what_a_target_that_records_its_route_gets_to_do_is_counted() {
 
 /// Two members with the same keys: one continues the calls of the other.
 #[test]
-fn another_member_with_the_same_keys_carries_on() {
+fn a_member_with_the_same_keys_continues_calls() {
     let pool = targets(4);
     let shared = |snapshot: &mut strowger_shard::Snapshot| snapshot.has_shared_keys = true;
     let mut one = world(config(Policy::LeastCalls), &pool);
@@ -518,7 +518,7 @@ fn another_member_with_the_same_keys_carries_on() {
 }
 
 #[test]
-fn a_user_is_registered_where_calls_for_it_go() {
+fn a_user_registers_where_its_calls_go() {
     let targets = targets(5);
     let by_user = SetConfig { key: Key::User, ..config(Policy::Hash) };
     let mut world = world(by_user, &targets);

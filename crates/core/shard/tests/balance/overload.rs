@@ -101,7 +101,7 @@ impl Run {
 }
 
 #[test]
-fn overloaded_targets_are_not_given_each_others_requests() {
+fn overloaded_targets_do_not_get_each_others_requests() {
     let carried = |pays| {
         let mut run = Run::new(pays, [20.0; 3]);
         // Half the capacity first, to build up a history; then three times the capacity.
@@ -119,7 +119,7 @@ fn overloaded_targets_are_not_given_each_others_requests() {
 }
 
 #[test]
-fn one_target_that_dies_costs_no_call() {
+fn a_dying_target_loses_no_call() {
     for rate in [2, 30, 300] {
         let mut run = Run::new(Pays::Budget, [1e6; 3]);
         let before = run.offer(0, rate, 40);

@@ -7,7 +7,7 @@ use strowger_shard::{Event, TargetAddress};
 use super::*;
 
 #[test]
-fn a_target_that_says_100_first_has_answered_its_probe() {
+fn a_target_that_sends_100_first_passes_its_probe() {
     let targets = targets(1);
     let probe = Probe { interval: Duration::from_secs(1), down: 1, ..Probe::default() };
     let mut world = world(SetConfig { probe: Some(probe), ..config(Policy::Hash) }, &targets);
@@ -56,7 +56,7 @@ fn probes_take_a_target_out_and_bring_it_back() {
 /// A loaded target's responses to earlier calls do not end its pause: it has said when to come back.
 
 #[test]
-fn probes_follow_what_the_configuration_says_of_them() {
+fn probes_follow_the_configuration() {
     let targets = targets(1);
     let with = |interval: Option<u64>| {
         let probe = |seconds| Probe { interval: Duration::from_secs(seconds), down: 1, ..Probe::default() };
@@ -82,7 +82,7 @@ fn probes_follow_what_the_configuration_says_of_them() {
 /// When probing ends, its results are dropped: the target gets calls again, few at first, because it may still be
 /// dead.
 #[test]
-fn a_target_whose_name_leads_nowhere_is_taken_out() {
+fn a_target_with_an_unresolved_name_is_taken_out() {
     let pool = targets(2);
     let probe = Probe { interval: Duration::from_secs(5), ..Probe::default() };
     let set = SetConfig { probe: Some(probe), ..config(Policy::RoundRobin) };
@@ -108,7 +108,7 @@ fn a_target_whose_name_leads_nowhere_is_taken_out() {
 }
 
 #[test]
-fn a_target_that_was_down_comes_back_slowly_when_probes_are_switched_off() {
+fn a_down_target_returns_slowly_when_probes_are_disabled() {
     let targets = targets(4);
     let with = |probe: Option<Probe>| SetConfig {
         probe,
@@ -141,7 +141,7 @@ fn a_target_that_was_down_comes_back_slowly_when_probes_are_switched_off() {
 }
 
 #[test]
-fn a_probe_that_is_on_its_way_is_not_repeated_once_probes_are_switched_off() {
+fn a_pending_probe_is_not_retransmitted_once_probes_are_disabled() {
     let targets = targets(1);
     let with = |probe: Option<Probe>| SetConfig { probe, ..config(Policy::Hash) };
     let probe = Probe { interval: Duration::from_secs(5), timeout: Duration::from_secs(4), ..Probe::default() };
@@ -154,7 +154,7 @@ fn a_probe_that_is_on_its_way_is_not_repeated_once_probes_are_switched_off() {
 
 /// A response counts only for its own probe, and once.
 #[test]
-fn an_answer_that_comes_late_is_nobodys() {
+fn a_late_probe_response_is_ignored() {
     let targets = targets(1);
     let probe =
         Probe { interval: Duration::from_secs(5), timeout: Duration::from_secs(1), down: 2, up: 2, ..Probe::default() };
@@ -186,7 +186,7 @@ fn an_answer_that_comes_late_is_nobodys() {
 
 /// When our own network is full, every probe is lost, but no target is at fault.
 #[test]
-fn probes_that_never_left_take_nobody_out() {
+fn unsent_probes_take_no_target_out() {
     let targets = targets(2);
     let probe = Probe { interval: Duration::from_secs(5), down: 1, ..Probe::default() };
     let mut world = world(SetConfig { probe: Some(probe), ..config(Policy::Hash) }, &targets);

@@ -60,7 +60,7 @@ fn a_whole_call_between_phones_of_every_kind() {
 }
 
 #[test]
-fn only_what_needs_it_gets_a_path() {
+fn a_path_is_added_only_if_needed() {
     for (access, has_path) in [(Access::Plain, false), (Access::Translated, true), (Access::Connected, true)] {
         for through in [S1, B] {
             let mut network = Network::new(Plan::settled(EVEN), |_, _| ());
@@ -76,7 +76,7 @@ fn only_what_needs_it_gets_a_path() {
 
 /// Its Via is correct, as after STUN, but its Contact is not.
 #[test]
-fn a_contact_that_nobody_reaches_gets_a_path() {
+fn an_unreachable_contact_gets_a_path() {
     let mut network = Network::new(Plan::settled(EVEN), |_, _| ());
     let mut alice = Phone::new(&user(EVEN, A, EVEN, A), 10);
     let mut bob = Phone::new(&user(EVEN, B, EVEN, B), 20);
@@ -88,7 +88,7 @@ fn a_contact_that_nobody_reaches_gets_a_path() {
 }
 
 #[test]
-fn a_connection_that_is_gone_is_told_to_the_caller() {
+fn a_closed_connection_is_reported_with_430() {
     let (mut network, mut alice, bob) = two(Access::Plain, Access::Connected);
     let connection = strowger_foundation::ConnId::new(0, 2, 1);
     let peer = bob.address.parse().expect("an address");

@@ -36,7 +36,7 @@ fn pick_up(network: &mut Network, invite: &ReceivedMessage, caller: &Phone, call
 }
 
 #[test]
-fn each_user_registers_at_one_cluster_through_whichever_server() {
+fn a_user_registers_at_one_cluster_through_any_server() {
     let (mut network, mut alice, _) = with_two();
     assert_eq!(registered(&network), [0, 0, 1, 1, 0]);
     let answer = alice.is_registered(&mut network, S2);
@@ -48,7 +48,7 @@ fn each_user_registers_at_one_cluster_through_whichever_server() {
 }
 
 #[test]
-fn a_call_is_off_the_first_stage_once_it_has_begun() {
+fn an_established_call_bypasses_the_first_stage() {
     let (mut network, mut alice, mut bob) = with_two();
     let arrived = alice.call(&mut network, S1, &uri(&bob));
     let invite = only(&arrived, "INVITE", &bob);
@@ -70,7 +70,7 @@ fn a_call_is_off_the_first_stage_once_it_has_begun() {
 }
 
 #[test]
-fn a_call_goes_on_by_any_first_stage_where_phones_send_everything_there() {
+fn a_call_through_first_stages_continues_through_any_of_them() {
     let (mut network, mut alice, mut bob) = with_two();
     let invite = only(&alice.call(&mut network, S1, &uri(&bob)), "INVITE", &bob);
     let answer = pick_up(&mut network, &invite, &alice, &bob);
@@ -119,7 +119,7 @@ fn a_call_is_cancelled_through_the_first_stage() {
 }
 
 #[test]
-fn a_retransmission_through_another_server_is_one() {
+fn a_retransmission_via_another_server_rings_once() {
     let (mut network, mut alice, bob) = with_two();
     let text = alice.request("INVITE", &uri(&bob), "");
     let invite = only(&alice.send(&mut network, S1, &text), "INVITE", &bob);
@@ -132,7 +132,7 @@ fn a_retransmission_through_another_server_is_one() {
 }
 
 #[test]
-fn what_is_for_nobody_of_ours_is_the_callers_business() {
+fn foreign_destinations_go_to_the_callers_cluster() {
     let (mut network, mut alice, _) = with_two();
     for uri in ["sip:bob@elsewhere.example", "tel:+4912345"] {
         let before = network.servers[A].shard.counters().requests;
@@ -143,7 +143,7 @@ fn what_is_for_nobody_of_ours_is_the_callers_business() {
 }
 
 #[test]
-fn a_server_answers_what_is_for_itself() {
+fn a_server_answers_requests_to_itself() {
     let (mut network, mut alice, _) = with_two();
     for uri in ["sip:198.51.100.1:5060", "sip:example.com"] {
         let text = alice.request("OPTIONS", uri, "");
@@ -154,7 +154,7 @@ fn a_server_answers_what_is_for_itself() {
 }
 
 #[test]
-fn the_address_of_any_server_stands_for_the_domain() {
+fn any_servers_address_means_the_domain() {
     let (mut network, mut alice, bob) = with_two();
     for (through, host) in [(S1, "198.51.100.1"), (S2, "198.51.100.1"), (S1, "198.51.100.12:5060"), (A, "198.51.100.2")]
     {
@@ -169,7 +169,7 @@ fn the_address_of_any_server_stands_for_the_domain() {
 }
 
 #[test]
-fn a_member_passes_a_call_to_the_cluster_of_who_is_called() {
+fn a_member_forwards_a_call_to_the_callees_cluster() {
     let (mut network, mut alice, bob) = with_two();
     let arrived = alice.call(&mut network, A, &uri(&bob));
     let invite = only(&arrived, "INVITE", &bob);
@@ -190,7 +190,7 @@ fn redirecting(number: usize, snapshot: &mut Snapshot) {
 }
 
 #[test]
-fn a_redirection_names_the_contacts_wherever_they_are_registered() {
+fn a_redirection_lists_contacts_of_any_cluster() {
     let mut network = Network::new(Plan::settled(EVEN), redirecting);
     let mut alice = Phone::new(&user(EVEN, A, EVEN, A), 10);
     let mut bob = Phone::new(&user(EVEN, B, EVEN, B), 20);

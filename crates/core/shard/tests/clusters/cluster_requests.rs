@@ -59,7 +59,7 @@ fn register(network: &mut Network, phone: &mut Phone, through: usize) {
 }
 
 #[test]
-fn who_calls_and_who_registers_is_asked_once() {
+fn calls_and_registers_are_challenged_once() {
     let plan = Plan::settled(EVEN);
     for through in [S1, S2, A, B] {
         let mut network = Network::new(plan, strict);
@@ -74,7 +74,7 @@ fn who_calls_and_who_registers_is_asked_once() {
 }
 
 #[test]
-fn who_calls_somebody_who_has_moved_is_asked_once() {
+fn a_call_to_a_moved_user_is_challenged_once() {
     for registers_again in [false, true] {
         for through in [S1, A, C] {
             let mut network = Network::new(Plan::settled(EVEN), strict);
@@ -101,7 +101,7 @@ fn mark(key: [u8; 16], text: &str, ask: ClusterRequestKind) -> String {
 }
 
 #[test]
-fn who_may_remove_at_another_clusters_word_may_not_add() {
+fn a_cluster_request_to_remove_cannot_add_bindings() {
     let mut network = Network::new(Plan::settled(EVEN), strict);
     let mut bob = Phone::new(&user(EVEN, B, EVEN, B), 20);
     register(&mut network, &mut bob, B);
@@ -118,7 +118,7 @@ fn who_may_remove_at_another_clusters_word_may_not_add() {
 
 /// A local To gives no access to others: neither along an operator's route nor by a literal address.
 #[test]
-fn a_registration_elsewhere_is_asked_about_like_anything_that_goes_there() {
+fn a_register_for_elsewhere_is_challenged_like_other_requests() {
     let mut network = Network::new(Plan::settled(EVEN), |number, snapshot| {
         strict(number, snapshot);
         snapshot.routes = vec![Route::of_domain(b"*", Action::proxy(Vec::new(), Stateless::Never))];
@@ -134,7 +134,7 @@ fn a_registration_elsewhere_is_asked_about_like_anything_that_goes_there() {
 
 /// Escaped names stay as written: an escape could stand for anything, even a line end.
 #[test]
-fn what_is_removed_elsewhere_is_named_as_it_was() {
+fn removals_elsewhere_keep_the_name_as_written() {
     for number in 0..200 {
         let mut network = Network::new(Plan::settled(EVEN), |_, _| {});
         let name = format!("u{number}%0d%0aX-Injected:%20y");
@@ -157,7 +157,7 @@ fn what_is_removed_elsewhere_is_named_as_it_was() {
 
 /// Cluster requests that an attacker could obtain have no effect.
 #[test]
-fn a_mark_that_no_member_wrote_for_the_request_is_none() {
+fn a_forged_or_replayed_cluster_request_is_ignored() {
     let mut network = Network::new(Plan::settled(EVEN), strict);
     let mut alice = Phone::new(&user(EVEN, A, EVEN, A), 10);
     let mut bob = Phone::new(&user(EVEN, B, EVEN, B), 20);
@@ -189,7 +189,7 @@ fn a_mark_that_no_member_wrote_for_the_request_is_none() {
 }
 
 #[test]
-fn a_removal_that_no_member_asks_for_removes_nothing() {
+fn a_forged_removal_removes_nothing() {
     let mut network = Network::new(Plan::settled(EVEN), strict);
     let mut bob = Phone::new(&user(EVEN, B, EVEN, B), 20);
     register(&mut network, &mut bob, S1);

@@ -185,7 +185,7 @@ const CASES: [Case; 9] = [
 ];
 
 #[test]
-fn calls_succeed_while_some_have_been_told_and_others_not() {
+fn calls_succeed_while_only_some_servers_are_notified() {
     for this in MOVES {
         for Case { name, begin, go_on, rings, except } in &CASES {
             for told in NotifiedServers::combinations() {
@@ -224,7 +224,7 @@ fn any_member_reaches_a_user_who_has_moved() {
 
 /// The old owner is dead, and nothing has told the new one.
 #[test]
-fn an_old_owner_that_is_dead_keeps_nobody_waiting() {
+fn a_dead_old_owner_delays_no_call() {
     for this in MOVES {
         let mut case = Move::new(this);
         case.desk_phone.is_registered(&mut case.network, S2);
@@ -257,7 +257,7 @@ fn an_old_owner_that_is_dead_keeps_nobody_waiting() {
 
 /// A phone removes its bindings at two clusters.
 #[test]
-fn a_removal_ends_where_it_is_passed_to() {
+fn a_removal_is_passed_on_only_once() {
     for told in NotifiedServers::combinations() {
         let mut case = Move::new(MOVES[0]);
         case.desk_phone.is_registered(&mut case.network, S2);

@@ -202,7 +202,7 @@ fn non_invite_server_machine() {
 
 //= rfc3261#17.1.1.2:start
 #[test]
-fn machines_start_as_the_rfc_says() {
+fn machines_start_as_in_the_rfc() {
     let start = |kind, reliable| {
         let (state, actions) = start_client(kind, reliable);
         cell(&format!("{state:?}"), "", actions)

@@ -20,7 +20,7 @@ const T2_INSTANTS: [u64; 11] = [0, 500, 1500, 3500, 7500, 11_500, 15_500, 19_500
 //= rfc3261#17.1.1.2:t1
 //= rfc3261#17.1.1.2:timeout-to-user
 #[test]
-fn an_unanswered_invite_is_sent_at_the_instants_of_timer_a_until_timer_b() {
+fn an_unanswered_invite_is_resent_by_timer_a_until_timer_b() {
     let mut pair = Pair::new();
     pair.loses = Box::new(|_, _| true);
     let id = pair.start("INVITE", Transport::Udp);
@@ -35,7 +35,7 @@ fn an_unanswered_invite_is_sent_at_the_instants_of_timer_a_until_timer_b() {
 //= rfc3261#17.1.2.2:timer-e
 //= rfc3261#17.1.2.2:timeout-to-user
 #[test]
-fn an_unanswered_request_is_sent_at_the_instants_of_timer_e_until_timer_f() {
+fn an_unanswered_request_is_resent_by_timer_e_until_timer_f() {
     let mut pair = Pair::new();
     pair.loses = Box::new(|_, _| true);
     let id = pair.start("OPTIONS", Transport::Udp);
@@ -75,7 +75,7 @@ fn in_proceeding_timer_e_is_t2() {
 //= rfc3261#17.2.1:timer-h-told
 //= rfc3261#17.2.1:destroyed
 #[test]
-fn a_failure_is_sent_at_the_instants_of_timer_g_until_timer_h() {
+fn a_failure_is_resent_by_timer_g_until_timer_h() {
     let mut pair = Pair::new();
     let client = pair.start("INVITE", Transport::Udp);
     pair.loses = Box::new(|_, line| line.starts_with("ACK"));
@@ -119,7 +119,7 @@ fn an_acknowledged_failure_is_confirmed_and_ends_with_timer_i() {
 //= rfc6026#7.2:timer-m-ends
 //= rfc6026#7.2:destroyed
 #[test]
-fn after_a_success_requests_are_absorbed_acks_passed_on_and_successes_handed_up() {
+fn after_a_2xx_retransmissions_are_absorbed_and_acks_and_2xx_passed_up() {
     let mut pair = Pair::new();
     let id = pair.start("INVITE", Transport::Udp);
     pair.respond(0, Status::RINGING);
@@ -144,7 +144,7 @@ fn after_a_success_requests_are_absorbed_acks_passed_on_and_successes_handed_up(
 //= rfc3261#17.2.1:provisional-sent
 //= rfc3261#17.2.1:provisional-again
 #[test]
-fn a_repeated_request_is_answered_by_the_last_response() {
+fn a_repeated_request_gets_the_last_response() {
     let mut pair = Pair::new();
     pair.start("INVITE", Transport::Udp);
     let server = pair.requests[0].0;
@@ -166,7 +166,7 @@ fn a_repeated_request_is_answered_by_the_last_response() {
 //= rfc3261#17.2.2:timer-j-ends
 //= rfc3261#17.2.2:destroyed
 #[test]
-fn an_answer_is_sent_again_until_timer_j_also_where_nobody_is_told_of_the_end() {
+fn a_response_is_resent_until_timer_j_even_without_a_user() {
     let mut pair = Pair::new();
     pair.far_user = NO_USER;
     // The response is lost repeatedly, with others before and after it.
@@ -196,7 +196,7 @@ fn an_answer_is_sent_again_until_timer_j_also_where_nobody_is_told_of_the_end() 
 }
 
 #[test]
-fn responses_of_one_moment_leave_each_and_in_order() {
+fn simultaneous_responses_all_leave_in_order() {
     let mut pair = Pair::new();
     pair.start("INVITE", Transport::Udp);
     let (server, request) = pair.requests[0].clone();
@@ -215,7 +215,7 @@ fn responses_of_one_moment_leave_each_and_in_order() {
 //= rfc3261#17.1.1.3:no-body
 //= rfc5393#4.2.1:same-branch
 #[test]
-fn the_ack_and_the_cancel_say_what_the_rfc_says() {
+fn ack_and_cancel_follow_the_rfc() {
     let mut pair = Pair::new();
     let id = pair.start("INVITE", Transport::Udp);
     assert!(!pair.cancel(id), "not before a provisional response");
@@ -245,7 +245,7 @@ fn the_ack_and_the_cancel_say_what_the_rfc_says() {
 }
 
 #[test]
-fn a_cancelled_invite_that_nobody_ends_is_given_up() {
+fn an_unanswered_cancelled_invite_times_out() {
     let mut pair = Pair::new();
     let id = pair.start("INVITE", Transport::Udp);
     pair.respond(0, Status::RINGING);
@@ -262,7 +262,7 @@ fn a_cancelled_invite_that_nobody_ends_is_given_up() {
 //= rfc3261#17.1.1.2:destroyed
 //= rfc6026#8.4:timer-d
 #[test]
-fn a_late_response_to_a_cancel_is_ours_all_the_same() {
+fn a_late_response_to_a_cancel_is_absorbed() {
     let mut pair = Pair::new();
     let id = pair.start("INVITE", Transport::Tcp);
     pair.respond(0, Status::RINGING);
@@ -278,7 +278,7 @@ fn a_late_response_to_a_cancel_is_ours_all_the_same() {
 //= rfc3261#17.1.2.2:timer-k
 //= rfc3261#17.1.2.2:destroyed
 #[test]
-fn a_reliable_transport_wants_no_retransmission_and_no_wait() {
+fn reliable_transports_need_no_retransmission_or_wait() {
     for method in ["INVITE", "OPTIONS"] {
         let mut pair = Pair::new();
         pair.loses = Box::new(|_, _| true);
@@ -320,7 +320,7 @@ fn a_non_invite_request_gets_no_provisional_but_a_late_100_and_no_408() {
 
 //= rfc3261#17.1.4:told
 #[test]
-fn an_unreachable_peer_fails_what_heard_nothing_from_it() {
+fn an_unreachable_peer_fails_unanswered_requests() {
     let mut pair = Pair::new();
     let answered = pair.start("INVITE", Transport::Udp);
     pair.respond(0, Status::RINGING);
@@ -342,7 +342,7 @@ fn an_unreachable_peer_fails_what_heard_nothing_from_it() {
 
 //= rfc3261#18.1.2:matched
 #[test]
-fn a_name_that_has_ended_names_nothing() {
+fn a_stale_id_matches_nothing() {
     let mut pair = Pair::new();
     let first = pair.near.reserve_client().unwrap();
     pair.near.release_client(first);
@@ -372,7 +372,7 @@ fn a_name_that_has_ended_names_nothing() {
 }
 
 #[test]
-fn every_buffer_comes_back() {
+fn no_buffer_is_lost() {
     let mut pair = Pair::new();
     let run = |pair: &mut Pair| {
         let base = pair.requests.len();
@@ -406,7 +406,7 @@ fn every_buffer_comes_back() {
 
 //= rfc3261#17.1.1.2:backoff
 #[test]
-fn changed_timing_rules_what_is_armed_after_it() {
+fn new_timing_applies_to_later_timers() {
     let mut layer = Transactions::new(Timing::default(), 3);
     let quick = Timing { t1: core::time::Duration::from_millis(100), ..Timing::default() };
     layer.set_timing(quick);
@@ -440,7 +440,7 @@ fn timer_d_is_never_shorter_than_32_seconds() {
 }
 
 #[test]
-fn a_wait_that_begins_later_and_is_shorter_ends_first() {
+fn a_later_but_shorter_wait_ends_first() {
     for far_user in [9, NO_USER] {
         let mut pair = Pair::new();
         pair.far_user = far_user;

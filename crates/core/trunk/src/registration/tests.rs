@@ -104,7 +104,7 @@ fn secs(seconds: u64) -> Duration {
 //= rfc3261#10.2:no-action
 //= rfc3261#10.2.4:own-bindings
 #[test]
-fn a_register_is_as_rfc_3261_wants_it() {
+fn a_register_follows_rfc_3261() {
     let mut desk = Desk::start();
     assert!(desk.sent.starts_with("REGISTER sip:carrier.example SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.9:5060;branch="));
     assert!(desk.header("Via").is_some_and(|via| via.ends_with(";rport")), "without a value");
@@ -132,7 +132,7 @@ fn a_register_is_as_rfc_3261_wants_it() {
 //= rfc3261#8.1.1.9:standard-tags
 //= rfc3261#10.2:fields
 #[test]
-fn a_register_has_what_every_request_has() {
+fn a_register_has_all_mandatory_headers() {
     let desk = Desk::start();
     assert_eq!(desk.header("Via"), Some("SIP/2.0/UDP 192.0.2.9:5060;branch=z9hG4bK1;rport"));
     assert_eq!(desk.header("Max-Forwards"), Some("70"));
@@ -156,7 +156,7 @@ fn a_cseq_stays_below_2_to_the_31() {
 
 //= rfc3261#8.1.3.2:unknown-final
 #[test]
-fn an_unknown_failure_is_as_400_or_600() {
+fn unknown_failures_count_as_x00() {
     for (status, state) in [
         ("400 Bad Request", State::Refused),
         ("499 New", State::Refused),
@@ -193,7 +193,7 @@ fn credentials_are_sent_in_the_same_call_with_the_next_cseq() {
 //= rfc3261#10.2:ignores-record-route
 //= rfc3261#10.2:no-route-set
 #[test]
-fn a_record_route_in_the_answer_leads_nowhere() {
+fn a_record_route_in_a_response_is_ignored() {
     let mut desk = Desk::start();
     assert!(desk.answer("200 OK", "Record-Route: <sip:192.0.2.77;lr>\r\nExpires: 600\r\n"));
     desk.advance();
@@ -218,7 +218,7 @@ fn it_is_renewed_before_it_expires() {
 }
 
 #[test]
-fn what_was_granted_is_found_where_it_stands() {
+fn the_granted_expiry_is_found_in_any_form() {
     for (headers, granted) in [
         ("Contact: <sip:4930123@192.0.2.9>;expires=1\r\nContact: <sip:4930123@192.0.2.9:5060>;expires=60\r\n", 60),
         ("Expires: 90\r\n", 90),
@@ -256,7 +256,7 @@ fn a_challenge_is_answered_once() {
 //= rfc7616#3.4:count-rises
 //= rfc7616#3.6:remembered
 #[test]
-fn a_nonce_serves_until_the_trunk_wants_another() {
+fn a_nonce_is_reused_until_a_new_one_is_sent() {
     let mut desk = Desk::start();
     desk.answer("401 Unauthorized", NONCE);
     desk.send();
@@ -303,7 +303,7 @@ fn a_proxy_and_the_registrar_are_both_answered() {
 }
 
 #[test]
-fn a_longer_time_is_agreed_to_once() {
+fn min_expires_is_accepted_once() {
     let mut desk = Desk::start();
     desk.answer("423 Interval Too Brief", "Min-Expires: 7200\r\n");
     desk.send();
@@ -319,7 +319,7 @@ fn a_longer_time_is_agreed_to_once() {
 
 //= rfc3261#10.2.7:no-hurry
 #[test]
-fn failures_wait_twice_as_long_each_time() {
+fn retries_back_off_exponentially() {
     let mut desk = Desk::start();
     for most in [60, 120, 240, 480, 600, 600] {
         desk.registration.handle_failure(desk.now);
@@ -348,7 +348,7 @@ fn retry_after_is_obeyed_within_reason() {
 }
 
 #[test]
-fn a_failed_renewal_keeps_what_there_is_until_it_ends() {
+fn a_failed_renewal_keeps_the_binding_until_expiry() {
     let mut desk = Desk::start();
     desk.accept(600);
     let until = desk.registration.status(desk.now).registered_until.expect("registered");
@@ -361,7 +361,7 @@ fn a_failed_renewal_keeps_what_there_is_until_it_ends() {
 }
 
 #[test]
-fn nobody_answering_at_all_is_noticed() {
+fn a_missing_final_response_times_out() {
     let mut desk = Desk::start();
     assert!(desk.answer("100 Trying", ""));
     assert_eq!(desk.advance(), TRYING_LIMIT);
@@ -369,7 +369,7 @@ fn nobody_answering_at_all_is_noticed() {
 }
 
 #[test]
-fn another_place_of_the_registrar_is_tried_at_once() {
+fn the_registrars_next_hop_is_tried_at_once() {
     let mut desk = Desk::start();
     let before = desk.sent.clone();
     desk.registration.retry_at_next_hop();
@@ -385,7 +385,7 @@ fn another_place_of_the_registrar_is_tried_at_once() {
 
 //= rfc3261#10.2.2:removal
 #[test]
-fn it_leaves_with_an_expiry_of_nothing() {
+fn it_unregisters_with_expires_zero() {
     let mut desk = Desk::start();
     desk.answer("401 Unauthorized", NONCE);
     desk.send();
@@ -403,7 +403,7 @@ fn it_leaves_with_an_expiry_of_nothing() {
 
 //= rfc3261#10.2:one-at-a-time
 #[test]
-fn leaving_waits_for_the_answer_that_is_under_way() {
+fn unregistering_waits_for_the_pending_response() {
     let mut desk = Desk::start();
     desk.registration.unregister(desk.now);
     assert!(!desk.registration.wants_request(), "RFC 3261 §10.2 allows one at a time");

@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_those_that_redis_computes() {
+    fn slots_match_redis() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
         assert_eq!(of("foo"), 12_182);
         assert_eq!(of("{foo}:log"), of("foo"));

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_refused_with_a_remedy() {
+    fn bad_durations_are_rejected_with_hints() {
         for (text, what) in [
             ("30", "the unit is missing"),
             ("", "it is empty"),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_read_again() {
+    fn display_output_parses_back() {
         for text in ["1h", "1h30m", "500ms", "133us400ns", "0s", "2d1ns"] {
             assert_eq!(text.parse::<Span>().expect("a duration").to_string(), text);
         }

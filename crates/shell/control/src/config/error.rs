@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_single_table_is_told_of_its_brackets() {
+    fn a_single_table_error_suggests_brackets() {
         let error = toml::from_str::<Several>("[balancer]\n").expect_err("a table");
         assert!(advise(error.message()).contains("[[balancer]]"), "{error}");
     }

@@ -157,7 +157,7 @@ fn question(transport: Option<Transport>, secure: bool) -> LocateQuery {
 const ALL: &[Transport] = &[Transport::Udp, Transport::Tcp, Transport::Tls, Transport::Ws, Transport::Wss];
 
 #[test]
-fn nothing_goes_to_a_group_to_nobody_or_to_no_port() {
+fn multicast_unspecified_and_port_zero_are_skipped() {
     let zone = Zone::default().srv("_sip._udp.h", 0, "a").srv("_sip._udp.h", 5070, "b").a("a", 1).a("b", 2);
     let evil = [Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, Ipv4Addr::new(224, 0, 1, 75)];
     let zone = evil.into_iter().fold(zone, |zone, address| zone.with("b", RData::A(A(address))));
@@ -167,7 +167,7 @@ fn nothing_goes_to_a_group_to_nobody_or_to_no_port() {
 }
 
 #[test]
-fn of_thousands_of_records_few_are_kept() {
+fn kept_dns_records_are_bounded() {
     let zone = (0..2000).fold(Zone::default(), |zone, port| zone.srv("_sip._udp.h", 1024 + port, "t"));
     let zone = (0..200).fold(zone, |zone, last| zone.a("t", last));
     let (answer, _) = zone.locate(&question(None, false), ALL, false);
@@ -178,7 +178,7 @@ fn of_thousands_of_records_few_are_kept() {
 }
 
 #[test]
-fn what_is_too_long_for_a_name_is_not_asked_for() {
+fn overlong_names_are_not_queried() {
     let mut config = DnsConfig::new(Reach::of([(Transport::Udp, (Ipv4Addr::LOCALHOST, 5060).into())]));
     // Nothing listens there, and nothing is sent there.
     config.servers = vec![(Ipv4Addr::LOCALHOST, 1).into()];
@@ -194,7 +194,7 @@ fn what_is_too_long_for_a_name_is_not_asked_for() {
 //= rfc3263#4.1:sips-services
 //= rfc3263#4.1:sips-kept
 #[test]
-fn a_sips_uri_goes_by_tls_only() {
+fn a_sips_uri_uses_tls_only() {
     let zone = Zone::default()
         .naptr("h", 1, "SIP+D2U", "_sip._udp.h")
         .naptr("h", 2, "SIPS+D2T", "_sips._tcp.h")
@@ -215,7 +215,7 @@ fn a_sips_uri_goes_by_tls_only() {
 }
 
 #[test]
-fn a_websocket_has_no_service_records() {
+fn websockets_query_no_srv_records() {
     let zone = Zone::default().a("h", 1);
     assert_eq!(zone.hops(&question(Some(Transport::Ws), false), ALL, false), ["WS 192.0.2.1:80"]);
     assert_eq!(zone.hops(&question(Some(Transport::Ws), true), ALL, false), ["WSS 192.0.2.1:443"]);
@@ -224,14 +224,14 @@ fn a_websocket_has_no_service_records() {
 
 //= rfc3263#4.1:unknown-services
 #[test]
-fn services_that_we_do_not_have_leave_srv_to_be_asked() {
+fn srv_is_queried_when_naptr_has_no_usable_service() {
     let zone = Zone::default().naptr("h", 1, "SIPS+D2T", "_sips._tcp.h").srv("_sip._tcp.h", 5070, "one").a("one", 1);
     let ours = &[Transport::Udp, Transport::Tcp];
     assert_eq!(zone.hops(&question(None, false), ours, false), ["TCP 192.0.2.1:5070"]);
 }
 
 #[test]
-fn a_target_of_two_services_is_asked_for_once() {
+fn a_shared_srv_target_is_queried_once() {
     let zone = Zone::default().srv("_sip._udp.h", 5060, "one").srv("_sip._tcp.h", 5060, "one").a("one", 1);
     assert_eq!(zone.hops(&question(None, false), ALL, false), ["UDP 192.0.2.1:5060", "TCP 192.0.2.1:5060"]);
     let asked = zone.asked.lock().unwrap();
@@ -240,7 +240,7 @@ fn a_target_of_two_services_is_asked_for_once() {
 
 //= rfc3263#4.1:port
 #[test]
-fn one_address_family_that_is_not_answered_does_not_cost_the_other() {
+fn a_timeout_for_one_address_family_keeps_the_other() {
     let zone = Zone::default().a("h", 1).aaaa("h").silent("h", RecordType::AAAA);
     let (answer, ttl) = zone.locate(&question(None, false), ALL, true);
     assert_eq!(answer.expect("it is there").candidates[0].hops.len(), 1);
@@ -250,7 +250,7 @@ fn one_address_family_that_is_not_answered_does_not_cost_the_other() {
 
 //= rfc3263#4.1:default
 #[test]
-fn without_an_answer_nothing_is_guessed() {
+fn an_unanswered_query_fails_the_lookup() {
     let there = || Zone::default().a("h", 1);
     let no_answer = (Err(LocateError::NoAnswer), Duration::ZERO);
     let ask = |zone: Zone| zone.locate(&question(None, false), ALL, false);
@@ -264,14 +264,14 @@ fn without_an_answer_nothing_is_guessed() {
 }
 
 #[test]
-fn without_name_servers_the_hosts_file_is_left() {
+fn hosts_file_is_used_without_name_servers() {
     let zone = Zone { no_servers: true, ..Zone::default().a("h", 1) };
     assert_eq!(zone.hops(&question(None, false), ALL, false), ["UDP 192.0.2.1:5060"]);
     assert_eq!(*zone.asked.lock().unwrap(), [("h.example.com.".to_owned(), RecordType::A)]);
 }
 
 #[test]
-fn the_smallest_ttl_counts_also_of_what_is_not_there() {
+fn the_smallest_ttl_includes_negative_answers() {
     let (_, ttl) = Zone::default().a("h", 1).locate(&question(None, false), ALL, false);
     assert_eq!(ttl, NEGATIVE);
     let (_, ttl) = Zone::default().srv("_sip._udp.h", 1, "one").a("one", 1).locate(
@@ -289,7 +289,7 @@ fn domain(transport: Option<Transport>) -> LocateQuery {
 //= rfc3263#4.1:transport-of-uri
 //= rfc3263#4.1:naptr
 #[test]
-fn servers_are_those_of_one_transport_with_their_shares() {
+fn servers_are_of_one_transport_with_their_weights() {
     let zone = Zone::default().weighed("_sip._udp.sip", 10, 3, "One").weighed("_sip._udp.sip", 20, 0, "two").weighed(
         "_sip._tcp.sip",
         0,
@@ -324,7 +324,7 @@ fn servers_are_all_or_none() {
 }
 
 #[test]
-fn every_address_of_a_host_that_is_reached_is_one_server() {
+fn each_reachable_address_of_a_host_is_one_server() {
     let (v4, v6) = ((Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into());
     let host = |port| LocateQuery::new(b"pods.example.com", port, Some(Transport::Udp), false);
     let zone = Zone::default().a("pods", 1).a("pods", 2).aaaa("pods");

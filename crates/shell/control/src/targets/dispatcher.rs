@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sample_is_read() {
+    fn sample_is_parsed() {
         let gateways = read(SAMPLE, 1).expect("sound");
         assert_eq!(
             uris(&gateways),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_is_told_with_its_line() {
+    fn each_error_names_its_line() {
         for (text, expected) in [
             ("# nothing\n", " there is no destination of set 1 in it; sets: there is none"),
             ("2 sip:a\n3 sip:b\n", " there is no destination of set 1 in it; sets: there are 2, 3"),

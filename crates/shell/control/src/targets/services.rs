@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_asked_for_again_by_its_time() {
+    fn a_name_is_queried_again_after_its_ttl() {
         let (mut services, start) = (Services::default(), Instant::now());
         services.follow(&config(&["a.example", "b.example"]), start);
         let due = services.due(start);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_stays_while_the_dns_is_silent() {
+    fn known_servers_are_kept_while_dns_fails() {
         let (mut services, now) = (Services::default(), Instant::now());
         services.follow(&config(&["a.example"]), now);
         let a = services.due(now).remove(0);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reload_keeps_what_is_known_of_the_names_that_stay() {
+    fn a_reload_keeps_the_servers_of_remaining_names() {
         let (mut services, now) = (Services::default(), Instant::now());
         services.follow(&config(&["a.example", "b.example"]), now);
         let names = services.due(now);

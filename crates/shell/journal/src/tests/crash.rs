@@ -267,14 +267,14 @@ fn try_enumerate(script: &[Step], bug: Bug) -> Result<u64, String> {
 }
 
 #[test]
-fn power_may_fail_at_every_operation_in_every_way() {
+fn power_loss_at_every_operation_loses_nothing() {
     let ends = enumerate(&script(), Bug::None).expect("nothing confirmed is lost, nothing is invented");
     assert!(ends > 3_000, "only {ends} ends were tried");
     println!("{ends} ends");
 }
 
 #[test]
-fn the_run_has_one_of_everything() {
+fn the_script_covers_every_case() {
     let mut run = Run::begin(Bug::None, None);
     run.all(&script()).expect("nothing is lost");
     assert!(run.owes.taken.len() > 10, "segments were removed");
@@ -330,7 +330,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn power_may_fail_anywhere_in_any_run(
+    fn power_loss_anywhere_loses_nothing(
         script in proptest::collection::vec(any_step(), 1..40),
         stops in proptest::collection::vec(any::<prop::sample::Index>(), 6),
     ) {

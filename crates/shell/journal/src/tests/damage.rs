@@ -47,7 +47,7 @@ fn check(disk: &SimDisk, records: &[Vec<u8>]) -> usize {
 }
 
 #[test]
-fn each_bit_of_each_byte_is_watched() {
+fn every_bit_flip_is_detected() {
     let (disk, records) = written();
     for name in disk.names() {
         let bytes = disk.contents(&name).expect("is there");
@@ -63,7 +63,7 @@ fn each_bit_of_each_byte_is_watched() {
 }
 
 #[test]
-fn each_byte_may_have_other_values() {
+fn byte_changes_give_no_bad_record() {
     let (disk, records) = written();
     for name in disk.names() {
         let bytes = disk.contents(&name).expect("is there");
@@ -78,7 +78,7 @@ fn each_byte_may_have_other_values() {
 }
 
 #[test]
-fn each_segment_may_be_cut_anywhere() {
+fn truncation_anywhere_is_handled() {
     let (disk, records) = written();
     let last = disk.names().pop();
     for name in disk.names() {
@@ -97,7 +97,7 @@ fn each_segment_may_be_cut_anywhere() {
 }
 
 #[test]
-fn what_is_damaged_is_told_and_kept() {
+fn damage_is_reported_and_kept() {
     let (disk, records) = written();
     let name = &disk.names()[1];
     let mut bytes = disk.contents(name).expect("is there");
@@ -130,7 +130,7 @@ fn a_torn_tail_is_no_loss() {
 }
 
 #[test]
-fn a_missing_segment_cuts_what_stands_behind_it() {
+fn a_missing_segment_cuts_off_later_segments() {
     let (disk, records) = written();
     let [first, second, third] = [0, 1, 2].map(|at| disk.names()[at].clone());
     let other = SimDisk::new();
@@ -149,7 +149,7 @@ fn a_missing_segment_cuts_what_stands_behind_it() {
 }
 
 #[test]
-fn an_empty_folder_behind_a_checkpoint_is_a_loss() {
+fn an_empty_folder_after_a_checkpoint_is_a_loss() {
     let (_, opened) = open(SimDisk::new(), Some(4));
     assert_eq!(opened.damage[0].kind, DamageKind::Missing);
     let (journal, opened) = open(SimDisk::new(), None);
@@ -167,7 +167,7 @@ fn a_segment_of_another_store_is_not_read() {
 }
 
 #[test]
-fn a_newer_format_is_refused_and_not_touched() {
+fn a_newer_format_is_refused_and_left_alone() {
     let (disk, _) = written();
     let name = disk.names().pop().expect("has files");
     let mut bytes = disk.contents(&name).expect("is there");
@@ -212,7 +212,7 @@ fn segment(bytes: &[u8]) -> SimDisk {
 }
 
 #[test]
-fn lies_with_right_sums_are_seen() {
+fn bad_fields_with_good_crc_fail() {
     let (head, salt) = header(1);
     let good = group(salt, 1, &[b"good"]);
     let lies: [(&str, usize, u32); 6] = [
@@ -258,7 +258,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn arbitrary_bytes_are_no_records(bytes in proptest::collection::vec(any::<u8>(), 0..600), headed in any::<bool>()) {
+    fn random_bytes_give_no_records(bytes in proptest::collection::vec(any::<u8>(), 0..600), headed in any::<bool>()) {
         let (head, salt) = header(1);
         let bytes = if headed { [head, group(salt, 1, &[b"good"]), bytes].concat() } else { bytes };
         let shown = shown(&segment(&bytes));

@@ -8,7 +8,7 @@ use crate::simulated::{Failure, SimDisk};
 use crate::{CommitError, Disk as _, Folder, JournalError, Operation};
 
 #[test]
-fn it_is_made_for_its_owner_alone_and_keeps_what_was_committed() {
+fn the_folder_is_owner_only_and_keeps_committed_records() {
     let root = tempfile::tempdir().expect("a folder");
     let path = root.path().join("data/journal");
     let records: Vec<_> = (0..40).map(|number| record(number, 150)).collect();
@@ -27,7 +27,7 @@ fn it_is_made_for_its_owner_alone_and_keeps_what_was_committed() {
 }
 
 #[test]
-fn a_second_one_is_refused() {
+fn second_open_is_refused() {
     let root = tempfile::tempdir().expect("a folder");
     let folder = Folder::open(root.path()).expect("it is free");
     let clone = folder.clone();
@@ -41,7 +41,7 @@ fn a_second_one_is_refused() {
 }
 
 #[test]
-fn who_deletes_the_lock_gets_no_second_writer() {
+fn deleting_the_lock_allows_no_second_writer() {
     let root = tempfile::tempdir().expect("a folder");
     let _folder = Folder::open(root.path()).expect("it is free");
     fs::remove_file(root.path().join("lock")).expect("it is deleted");
@@ -50,7 +50,7 @@ fn who_deletes_the_lock_gets_no_second_writer() {
 }
 
 #[test]
-fn a_folder_that_another_server_put_in_its_place_is_not_written_to() {
+fn a_folder_replaced_by_another_server_is_not_written() {
     let root = tempfile::tempdir().expect("a folder");
     let (path, aside) = (root.path().join("journal"), root.path().join("aside"));
     let (mut journal, _) = open(Folder::open(&path).expect("it is made"), None);
@@ -66,7 +66,7 @@ fn a_folder_that_another_server_put_in_its_place_is_not_written_to() {
 }
 
 #[test]
-fn a_file_in_its_place_is_told() {
+fn a_file_as_folder_is_refused() {
     let root = tempfile::tempdir().expect("a folder");
     let path = root.path().join("journal");
     fs::write(&path, "x").expect("a file");
@@ -76,7 +76,7 @@ fn a_file_in_its_place_is_told() {
 }
 
 #[test]
-fn a_folder_that_is_removed_is_noticed_and_made_again() {
+fn a_removed_folder_is_detected_and_recreated() {
     let root = tempfile::tempdir().expect("a folder");
     let path = root.path().join("journal");
     let (mut journal, _) = open(Folder::open(&path).expect("it is made"), None);
@@ -98,7 +98,7 @@ fn a_folder_that_is_removed_is_noticed_and_made_again() {
 }
 
 #[test]
-fn a_folder_of_somebody_else_opens_for_reading() {
+fn an_unwritable_folder_opens_for_reading() {
     let disk = SimDisk::new();
     commit(&mut open(disk.clone(), None).0, &[record(1, 10)], 1);
     let disk = disk.restarted();
@@ -116,7 +116,7 @@ fn a_folder_of_somebody_else_opens_for_reading() {
 }
 
 #[test]
-fn a_disk_that_cannot_be_read_does_not_open() {
+fn an_unreadable_disk_fails_to_open() {
     let disk = SimDisk::new();
     commit(&mut open(disk.clone(), None).0, &[record(1, 10)], 1);
     for operation in [Operation::List, Operation::Read, Operation::Len] {

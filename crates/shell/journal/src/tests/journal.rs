@@ -35,7 +35,7 @@ fn records_and_groups_have_limits() {
 }
 
 #[test]
-fn the_largest_group_comes_back() {
+fn largest_group_is_replayed() {
     let disk = SimDisk::new();
     let settings = Settings::new(super::STORE);
     let (mut journal, _) = Journal::open(disk.clone(), settings.clone(), None, |_| at(1)).expect("opens");
@@ -47,7 +47,7 @@ fn the_largest_group_comes_back() {
 }
 
 #[test]
-fn too_much_without_a_checkpoint_is_refused_until_there_is_one() {
+fn a_full_journal_refuses_commits_until_a_checkpoint() {
     let settings = Settings { max_bytes: 6000, ..settings() };
     let (mut journal, _) = Journal::open(SimDisk::new(), settings, None, |_| at(1)).expect("opens");
     let mut now = 1;
@@ -67,7 +67,7 @@ fn too_much_without_a_checkpoint_is_refused_until_there_is_one() {
 }
 
 #[test]
-fn rotation_closes_all_that_was_committed() {
+fn rotation_closes_all_committed_records() {
     let disk = SimDisk::new();
     let (mut journal, _) = open(disk.clone(), None);
     assert_eq!(journal.rotate(at(2)), Ok(0), "there is nothing to close");
@@ -89,7 +89,7 @@ fn rotation_closes_all_that_was_committed() {
 }
 
 #[test]
-fn a_file_that_cannot_be_removed_is_tried_again() {
+fn a_failed_file_removal_is_retried() {
     let disk = SimDisk::new();
     let (mut journal, _) = open(disk.clone(), None);
     commit(&mut journal, &[record(1, 10)], 2);
@@ -103,7 +103,7 @@ fn a_file_that_cannot_be_removed_is_tried_again() {
 }
 
 #[test]
-fn a_full_disk_ends_when_there_is_room() {
+fn commits_resume_after_a_full_disk() {
     let disk = SimDisk::new();
     let (mut journal, _) = open(disk.clone(), None);
     commit(&mut journal, &[record(1, 100)], 2);
@@ -131,7 +131,7 @@ fn a_full_disk_ends_when_there_is_room() {
 }
 
 #[test]
-fn opening_again_and_again_leaves_no_row_of_segments() {
+fn repeated_opening_leaves_one_segment() {
     let mut disk = SimDisk::new();
     commit(&mut open(disk.clone(), None).0, &[record(1, 10)], 2);
     for _ in 0..20 {
@@ -143,7 +143,7 @@ fn opening_again_and_again_leaves_no_row_of_segments() {
 }
 
 #[test]
-fn a_segment_that_changes_under_the_reader_gives_no_record() {
+fn a_segment_changed_while_read_yields_no_record() {
     let disk = SimDisk::new();
     let (mut journal, _) = open(disk.clone(), None);
     commit(&mut journal, &[record(1, 10), record(2, 10)], 2);
@@ -158,7 +158,7 @@ fn a_segment_that_changes_under_the_reader_gives_no_record() {
 }
 
 #[test]
-fn after_a_fault_the_files_that_are_there_are_counted_still() {
+fn existing_files_are_still_counted_after_a_fault() {
     let disk = SimDisk::new();
     let (mut journal, _) = open(disk.clone(), None);
     let shown = |journal: &Journal<SimDisk>| (journal.status().segments, journal.status().bytes);

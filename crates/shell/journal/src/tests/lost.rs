@@ -35,7 +35,7 @@ fn reopen(disk: &SimDisk, checkpointed: impl Into<CheckpointPosition>) -> (Vec<V
 }
 
 #[test]
-fn what_a_checkpoint_has_removed_is_not_lost_before_the_journal_is_told() {
+fn segments_removed_by_a_checkpoint_are_not_reported_lost() {
     let (disk, mut journal) = three();
     let first = journal.closed()[0];
     fault(&disk, &mut journal);
@@ -52,7 +52,7 @@ fn what_a_checkpoint_has_removed_is_not_lost_before_the_journal_is_told() {
 }
 
 #[test]
-fn what_is_left_counts_when_some_files_are_lost() {
+fn remaining_files_count_when_some_are_lost() {
     for lost in [vec![1], vec![2], vec![3], vec![1, 2], vec![1, 3], vec![2, 3]] {
         let (disk, mut journal) = three();
         fault(&disk, &mut journal);
@@ -91,7 +91,7 @@ fn what_is_left_counts_when_some_files_are_lost() {
 }
 
 #[test]
-fn a_crash_while_it_recovers_from_a_loss_costs_no_more() {
+fn a_crash_during_recovery_from_a_loss_loses_no_more() {
     for lost in [vec![1], vec![2], vec![3], vec![1, 3], vec![2, 3]] {
         let count = {
             let (disk, mut journal) = three();
@@ -127,7 +127,7 @@ fn a_crash_while_it_recovers_from_a_loss_costs_no_more() {
 }
 
 #[test]
-fn an_unknown_checkpoint_reads_every_segment_that_is_there() {
+fn an_unknown_checkpoint_reads_all_present_segments() {
     let (disk, mut journal) = three();
     journal.remove_through(1).expect("removed");
     let (shown, opened, disk) = reopen(&disk, CheckpointPosition::Unknown);
@@ -139,7 +139,7 @@ fn an_unknown_checkpoint_reads_every_segment_that_is_there() {
 }
 
 #[test]
-fn with_an_unknown_checkpoint_an_older_file_that_came_back_is_no_state() {
+fn an_unknown_checkpoint_ignores_a_reappeared_old_segment() {
     let (disk, _journal) = three();
     // A loss of power has undone the first of two removals.
     disk.remove(&name(2)).expect("is there");
@@ -150,7 +150,7 @@ fn with_an_unknown_checkpoint_an_older_file_that_came_back_is_no_state() {
 }
 
 #[test]
-fn an_unknown_checkpoint_does_not_excuse_damage() {
+fn an_unknown_checkpoint_still_reports_damage() {
     let (disk, _journal) = three();
     let mut bytes = disk.contents(&name(2)).expect("is there");
     bytes[20] ^= 1;
@@ -161,7 +161,7 @@ fn an_unknown_checkpoint_does_not_excuse_damage() {
 }
 
 #[test]
-fn what_an_unsettled_checkpoint_contains_stays_until_it_is_settled() {
+fn segments_of_an_unsettled_checkpoint_stay_until_settled() {
     let (disk, _journal) = three();
     let disk = disk.restarted();
     let (mut journal, opened) =
@@ -188,7 +188,7 @@ const READ_ONLY: [Operation; 6] = [
 ];
 
 #[test]
-fn a_damaged_tail_is_kept_where_nothing_could_be_written_at_first() {
+fn a_damaged_tail_is_kept_after_opening_read_only() {
     let (disk, journal) = three();
     drop(journal);
     let mut bytes = disk.contents(&name(3)).expect("is there");
@@ -217,7 +217,7 @@ fn a_damaged_tail_is_kept_where_nothing_could_be_written_at_first() {
 }
 
 #[test]
-fn what_is_replayed_stays_while_it_recovers() {
+fn replayed_records_survive_recovery() {
     for records in 0..3 {
         let disk = SimDisk::new();
         let (mut journal, _) = open(disk.clone(), None);

@@ -11,7 +11,7 @@ fn order(target: PathBuf) -> BackupSpec {
 }
 
 #[test]
-fn a_backup_of_a_running_server_has_what_was_acknowledged_before() {
+fn a_backup_of_a_running_server_has_all_acknowledged_data() {
     let mut site = Site::new(Mode::WriteThrough);
     site.limits.segment_bytes = 1 << 20;
     let server = site.start();
@@ -31,7 +31,7 @@ fn a_backup_of_a_running_server_has_what_was_acknowledged_before() {
 }
 
 #[test]
-fn a_backup_that_would_lack_registrations_is_not_written() {
+fn an_incomplete_backup_is_not_written() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
@@ -91,7 +91,7 @@ fn serve(folder: &Path, database: PathBuf, limits: Limits) -> Server {
 }
 
 #[test]
-fn offline_there_and_back_on_a_real_disk() {
+fn offline_backup_and_restore_on_disk() {
     let data = TempDir::new().expect("a folder");
     let at = |name: &str| data.path().join(name);
     let (folder, database) = (at("journal"), at("strowger.db"));
@@ -139,7 +139,7 @@ fn offline_there_and_back_on_a_real_disk() {
 }
 
 #[test]
-fn a_folder_that_somebody_removes_is_made_again_and_nothing_is_lost() {
+fn a_removed_journal_folder_is_recreated_and_nothing_is_lost() {
     let data = TempDir::new().expect("a folder");
     let (folder, database) = (data.path().join("journal"), data.path().join("strowger.db"));
     let limits =
@@ -157,7 +157,7 @@ fn a_folder_that_somebody_removes_is_made_again_and_nothing_is_lost() {
 }
 
 #[test]
-fn after_a_backup_offline_a_start_finds_no_damage() {
+fn startup_after_offline_backup_finds_no_damage() {
     let data = TempDir::new().expect("a folder");
     let at = |name: &str| data.path().join(name);
     let (folder, database) = (at("journal"), at("strowger.db"));
@@ -173,7 +173,7 @@ fn after_a_backup_offline_a_start_finds_no_damage() {
 }
 
 #[test]
-fn a_restore_that_is_cut_off_has_the_backup_and_nothing_of_the_old_journal() {
+fn an_interrupted_restore_has_the_backup_without_the_old_journal() {
     let data = TempDir::new().expect("a folder");
     let at = |name: &str| data.path().join(name);
     let (folder, database) = (at("journal"), at("strowger.db"));

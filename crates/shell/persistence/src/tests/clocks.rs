@@ -21,7 +21,7 @@ fn shift(wall_ms: &mut u64, by: i64) {
 }
 
 #[test]
-fn a_wall_clock_that_jumps_within_one_boot_expires_nobody() {
+fn a_wall_clock_jump_within_one_boot_expires_nothing() {
     for jump in [0, DAY, -DAY, YEARS, -YEARS, i64::MIN] {
         let (_site, server) = restart(|clocks| {
             shift(&mut clocks.wall_ms, jump);
@@ -36,7 +36,7 @@ fn a_wall_clock_that_jumps_within_one_boot_expires_nobody() {
 }
 
 #[test]
-fn a_wall_clock_that_is_back_after_a_boot_expires_nobody() {
+fn a_wall_clock_set_back_over_a_boot_expires_nothing() {
     for jump in [0, 600_000, -DAY, -YEARS, i64::MIN] {
         let (_site, server) = restart(|clocks| {
             shift(&mut clocks.wall_ms, jump);
@@ -47,7 +47,7 @@ fn a_wall_clock_that_is_back_after_a_boot_expires_nobody() {
 }
 
 #[test]
-fn what_expired_while_the_machine_was_off_is_left_out() {
+fn bindings_expired_while_powered_off_are_not_loaded() {
     let (_site, server) = restart(|clocks| {
         clocks.wall_ms += 3_700_000;
         (clocks.boot, clocks.boot_ms) = (2, 10_000);
@@ -57,7 +57,7 @@ fn what_expired_while_the_machine_was_off_is_left_out() {
 }
 
 #[test]
-fn time_goes_on_from_the_database_where_the_journal_is_empty() {
+fn time_resumes_from_the_database_if_the_journal_is_empty() {
     for (off, left) in [(3_500_000, 1), (3_700_000, 0)] {
         let site = Site::new(Mode::WriteThrough);
         let server = site.start();
@@ -72,7 +72,7 @@ fn time_goes_on_from_the_database_where_the_journal_is_empty() {
 }
 
 #[test]
-fn a_refresh_in_the_journal_saves_a_row_that_has_expired() {
+fn a_journaled_refresh_keeps_an_expired_row() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
@@ -89,7 +89,7 @@ fn a_refresh_in_the_journal_saves_a_row_that_has_expired() {
 }
 
 #[test]
-fn a_refresh_that_is_in_the_database_counts() {
+fn a_refresh_in_the_database_counts() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));

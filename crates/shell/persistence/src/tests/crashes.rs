@@ -40,7 +40,7 @@ fn expected() -> Contents {
 }
 
 #[test]
-fn what_was_acknowledged_survives_a_loss_of_power() {
+fn acknowledged_records_survive_power_loss() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     a_run(&server, |_, _, _, kept| assert!(kept));
@@ -56,7 +56,7 @@ fn what_was_acknowledged_survives_a_loss_of_power() {
 }
 
 #[test]
-fn power_fails_at_every_operation() {
+fn power_loss_at_any_step_is_safe() {
     let mut ends = 0;
     for operation in 0.. {
         let site = Site::new(Mode::WriteThrough);
@@ -100,7 +100,7 @@ fn power_fails_at_every_operation() {
 }
 
 #[test]
-fn a_checkpoint_whose_segments_stay_is_harmless() {
+fn unremoved_checkpointed_segments_are_harmless() {
     let site = Site::new(Mode::WriteThrough);
     site.disk.fail(Failure::always(Operation::Remove, 5));
     let server = site.start();
@@ -114,7 +114,7 @@ fn a_checkpoint_whose_segments_stay_is_harmless() {
 }
 
 #[test]
-fn a_checkpoint_that_was_written_in_part_is_written_again() {
+fn a_partly_written_checkpoint_is_rewritten() {
     // A row may already contain the final state of the journal, or any state in between.
     for rows in 0..=4 {
         let mut site = Site::new(Mode::WriteThrough);
@@ -143,7 +143,7 @@ fn a_checkpoint_that_was_written_in_part_is_written_again() {
 }
 
 #[test]
-fn after_a_clean_stop_there_is_no_journal_to_read() {
+fn a_clean_stop_leaves_no_journal_to_read() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     a_run(&server, |_, _, _, kept| assert!(kept));
@@ -159,7 +159,7 @@ fn after_a_clean_stop_there_is_no_journal_to_read() {
 }
 
 #[test]
-fn write_behind_survives_once_it_was_written() {
+fn write_behind_records_survive_once_written() {
     let site = Site::new(Mode::WriteBehind);
     let server = site.start();
     for user in ["a", "b", "c"] {

@@ -37,7 +37,7 @@ fn mended(site: &Site, server: Server) {
 }
 
 #[test]
-fn a_full_disk_that_gets_room() {
+fn a_full_disk_recovers() {
     let site = Site::new(Mode::WriteThrough);
     let server = broken(&site, |disk| disk.set_capacity(Some(0)));
     site.disk.set_capacity(None);
@@ -45,7 +45,7 @@ fn a_full_disk_that_gets_room() {
 }
 
 #[test]
-fn a_sync_that_fails() {
+fn a_failed_sync() {
     for lose in [false, true] {
         let site = Site::new(Mode::WriteThrough);
         let server = broken(&site, |disk| {
@@ -58,7 +58,7 @@ fn a_sync_that_fails() {
 }
 
 #[test]
-fn a_file_system_that_becomes_read_only() {
+fn a_file_system_turned_read_only() {
     let writes = [
         Operation::Append,
         Operation::Create,
@@ -90,7 +90,7 @@ fn a_file_system_that_becomes_read_only() {
 }
 
 #[test]
-fn a_wrong_owner_is_told_at_the_start() {
+fn a_wrong_owner_is_reported_at_start() {
     for on in [Operation::Create, Operation::List] {
         let site = Site::new(Mode::WriteThrough);
         site.disk.fail(Failure::always(on, EACCES));
@@ -100,7 +100,7 @@ fn a_wrong_owner_is_told_at_the_start() {
 }
 
 #[test]
-fn a_wrong_owner_while_it_runs() {
+fn a_wrong_owner_while_running() {
     let site = Site::new(Mode::WriteThrough);
     let server = broken(&site, |disk| {
         disk.fail(Failure::once(Operation::Append, EACCES));
@@ -111,7 +111,7 @@ fn a_wrong_owner_while_it_runs() {
 }
 
 #[test]
-fn a_disk_that_cannot_be_read_at_the_start_is_tried_again() {
+fn an_unreadable_disk_at_start_is_retried() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("before", 1, &contact(1)));
@@ -134,7 +134,7 @@ fn a_disk_that_cannot_be_read_at_the_start_is_tried_again() {
 }
 
 #[test]
-fn a_slow_disk_is_shown_and_nobody_waits_for_ever() {
+fn a_slow_disk_is_shown_and_waiting_is_bounded() {
     let mut site = Site::new(Mode::WriteThrough);
     site.limits.waiting_records = 2;
     let server = site.start();
@@ -168,7 +168,7 @@ fn a_slow_disk_is_shown_and_nobody_waits_for_ever() {
 }
 
 #[test]
-fn what_waits_during_a_sync_is_one_group() {
+fn records_during_a_sync_form_one_group() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     let (arrivals, go_on) = site.gate(|operation| operation == Operation::Sync);
@@ -186,7 +186,7 @@ fn what_waits_during_a_sync_is_one_group() {
 }
 
 #[test]
-fn write_behind_keeps_all_once_the_disk_is_back() {
+fn write_behind_keeps_all_after_a_disk_fault() {
     let site = Site::new(Mode::WriteBehind);
     let server = site.start();
     server.register_behind("a", 1, &contact(1));
@@ -219,7 +219,7 @@ fn write_behind_keeps_all_once_the_disk_is_back() {
 }
 
 #[test]
-fn what_found_no_room_is_written_anew_from_memory() {
+fn records_without_room_are_rewritten_from_memory() {
     let mut site = Site::new(Mode::WriteBehind);
     site.limits.unwritten_addresses = 2;
     site.limits.late = Duration::from_millis(10);
@@ -241,7 +241,7 @@ fn what_found_no_room_is_written_anew_from_memory() {
 }
 
 #[test]
-fn files_of_the_journal_that_are_gone_or_unreadable_are_made_up_for() {
+fn lost_or_unreadable_journal_files_are_replaced_from_memory() {
     let mut site = Site::new(Mode::WriteThrough);
     site.limits.late = Duration::from_millis(200);
     let server = site.start();
@@ -264,7 +264,7 @@ fn files_of_the_journal_that_are_gone_or_unreadable_are_made_up_for() {
 }
 
 #[test]
-fn a_journal_that_is_full_goes_on_after_a_checkpoint() {
+fn a_full_journal_resumes_after_a_checkpoint() {
     let mut site = Site::new(Mode::WriteThrough);
     site.limits.journal_bytes = 4000;
     let server = site.start();

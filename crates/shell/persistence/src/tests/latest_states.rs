@@ -11,7 +11,7 @@ fn removal(aor: &str) -> Vec<u8> {
 }
 
 #[test]
-fn each_of_very_many_addresses_is_found() {
+fn each_of_many_addresses_is_found() {
     let mut newest = LatestStates::default();
     assert_eq!((newest.len(), newest.get(b"a"), newest.contains(b"a")), (0, None, false));
     assert!(!newest.add(b"no record"));
@@ -35,7 +35,7 @@ fn each_of_very_many_addresses_is_found() {
 }
 
 #[test]
-fn states_that_grow_and_shrink_are_what_their_records_add_up_to() {
+fn latest_states_equal_the_sum_of_their_records() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     let (mut newest, mut model) = (LatestStates::default(), BTreeMap::<Vec<u8>, Vec<u8>>::new());
@@ -69,7 +69,7 @@ fn states_that_grow_and_shrink_are_what_their_records_add_up_to() {
 }
 
 #[test]
-fn marks_are_kept_apart() {
+fn bits_are_independent() {
     let marks = AtomicBitSet::new(130);
     [0, 63, 64, 129].into_iter().for_each(|number| marks.set(number));
     let marked: Vec<_> = (0..130).filter(|number| marks.has(*number)).collect();

@@ -8,7 +8,7 @@ fn is_loading(operation: Operation) -> bool {
 }
 
 #[test]
-fn who_was_removed_while_it_loads_stays_away() {
+fn removals_while_loading_stay_removed() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
@@ -36,7 +36,7 @@ fn who_was_removed_while_it_loads_stays_away() {
 }
 
 #[test]
-fn a_damaged_byte_is_reported_and_the_rest_is_there() {
+fn a_damaged_byte_is_reported_and_the_rest_loads() {
     let mut site = Site::new(Mode::WriteThrough);
     site.limits.segment_bytes = 1 << 20;
     let server = site.start();
@@ -58,7 +58,7 @@ fn a_damaged_byte_is_reported_and_the_rest_is_there() {
 }
 
 #[test]
-fn what_is_no_record_is_skipped_and_counted() {
+fn invalid_records_are_skipped_and_counted() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
@@ -71,7 +71,7 @@ fn what_is_no_record_is_skipped_and_counted() {
 }
 
 #[test]
-fn many_are_loaded_by_several_threads() {
+fn several_threads_load_many_records() {
     let mut site = Site::new(Mode::WriteThrough);
     site.limits.segment_bytes = 64 << 10;
     site.limits.load_threads = 3;
@@ -100,7 +100,7 @@ fn many_are_loaded_by_several_threads() {
 }
 
 #[test]
-fn expired_rows_are_purged_and_nothing_else() {
+fn only_expired_rows_are_purged() {
     let mut site = Site::new(Mode::WriteThrough);
     site.limits.checkpoint_every = Duration::from_secs(600);
     let server = site.start();
@@ -118,7 +118,7 @@ fn expired_rows_are_purged_and_nothing_else() {
 }
 
 #[test]
-fn a_backup_that_is_asked_for_while_it_loads_waits_for_the_end() {
+fn a_backup_requested_while_loading_waits_for_completion() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));

@@ -31,7 +31,7 @@ fn register_many(server: &Server) -> usize {
 }
 
 #[test]
-fn a_damaged_mark_of_the_checkpoint_costs_nothing() {
+fn a_damaged_checkpoint_row_loses_nothing() {
     for damaged in ["'checkpoint'", "'checkpoint', 'checkpoint.copy'"] {
         let site = Site::new(Mode::WriteThrough);
         let server = site.start();
@@ -50,7 +50,7 @@ fn a_damaged_mark_of_the_checkpoint_costs_nothing() {
 }
 
 #[test]
-fn no_file_goes_away_before_the_database_is_settled() {
+fn files_stay_until_the_database_is_settled() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     site.disk.fail(Failure::always(Operation::Remove, EIO));
@@ -88,7 +88,7 @@ fn no_file_goes_away_before_the_database_is_settled() {
 }
 
 #[test]
-fn after_a_loss_nothing_is_promised_until_all_is_written_anew() {
+fn nothing_is_acknowledged_after_a_loss_until_a_rewrite() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
@@ -148,7 +148,7 @@ fn a_database_has_one_journal_at_a_time() {
 }
 
 #[test]
-fn a_record_that_is_too_long_is_counted() {
+fn an_overlong_record_is_counted() {
     let site = Site::new(Mode::WriteBehind);
     let server = site.start();
     let short = server.stage("a", 1, &contact(1));

@@ -29,7 +29,7 @@ fn batch(records: Vec<Vec<u8>>) -> TestBatch {
 }
 
 #[test]
-fn being_broken_for_long_keeps_no_worker_waiting() {
+fn a_long_outage_does_not_block_workers() {
     let queue: Queue<TestBatch> = Queue::new(Mode::WriteBehind, Limits::default(), true);
     let records = records(100_000);
     queue.push(batch(records.clone()), Timestamp::ZERO);
@@ -67,7 +67,7 @@ fn being_broken_for_long_keeps_no_worker_waiting() {
 }
 
 #[test]
-fn what_is_put_together_is_in_its_order() {
+fn merged_records_keep_their_order() {
     let site = Site::new(Mode::WriteBehind);
     let server = site.start();
     let state = server.stage("a", 1, &contact(1));
@@ -90,7 +90,7 @@ fn what_is_put_together_is_in_its_order() {
 }
 
 #[test]
-fn what_cannot_be_written_anew_yet_is_tried_now_and_then() {
+fn a_blocked_rewrite_is_retried_at_intervals() {
     const EVERY: Duration = Duration::from_millis(50);
     /// The threads count their retries in real time, so this time has to pass.
     const EIGHT_TRIES: Duration = Duration::from_millis(400);
@@ -111,7 +111,7 @@ fn what_cannot_be_written_anew_yet_is_tried_now_and_then() {
 }
 
 #[test]
-fn what_a_worker_has_not_put_into_the_table_yet_is_not_left_out() {
+fn a_rewrite_waits_for_records_not_yet_in_the_table() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
@@ -132,7 +132,7 @@ fn what_a_worker_has_not_put_into_the_table_yet_is_not_left_out() {
 }
 
 #[test]
-fn a_fault_that_is_mended_does_not_hide_that_a_thread_is_gone() {
+fn a_recovered_fault_does_not_hide_an_ended_thread() {
     let shared: Shared<TestBatch> = Shared::new(Mode::WriteThrough, Limits::default(), Arc::new(|| Timestamp::ZERO));
     let trouble = |why: &str| StoreFailure { why: why.to_owned(), remedy: "none".to_owned() };
     shared.end(trouble("a thread ended"));
@@ -143,7 +143,7 @@ fn a_fault_that_is_mended_does_not_hide_that_a_thread_is_gone() {
 }
 
 #[test]
-fn refreshes_renew_their_rows_and_only_those() {
+fn refreshes_renew_only_their_own_rows() {
     let site = Site::new(Mode::WriteThrough);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
@@ -179,7 +179,7 @@ fn steady() -> (Queue<TestBatch>, Timestamp, Vec<u8>) {
 }
 
 #[test]
-fn records_that_come_steadily_share_a_sync_and_enough_of_them_do_not_wait() {
+fn steady_records_share_a_sync_and_a_full_group_does_not_wait() {
     let (queue, now, record) = steady();
     let work = thread::scope(|scope| {
         let waiting = scope.spawn(|| queue.wait(Duration::MAX, &|| now));
@@ -193,7 +193,7 @@ fn records_that_come_steadily_share_a_sync_and_enough_of_them_do_not_wait() {
 }
 
 #[test]
-fn who_wants_something_else_does_not_wait_for_company() {
+fn a_command_does_not_wait_for_more_records() {
     let (queue, now, record) = steady();
     queue.push(batch(vec![record]), now);
     let work = thread::scope(|scope| {

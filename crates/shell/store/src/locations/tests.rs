@@ -29,7 +29,7 @@ fn records(store: &LocationStore) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn power_fails_between_two_transactions_of_a_batch() {
+fn power_loss_between_batch_transactions_is_safe() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("strowger.db");
     let mut store = in_pieces(&path, Duration::ZERO);
@@ -69,7 +69,7 @@ fn power_fails_between_two_transactions_of_a_batch() {
 }
 
 #[test]
-fn a_command_gets_its_turn_in_a_batch_without_end() {
+fn a_command_is_not_starved_by_an_endless_batch() {
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("strowger.db");
     let mut store = in_pieces(&path, PAUSE);

@@ -42,7 +42,7 @@ impl Running {
 
 //= rfc3581#4:same-address
 #[test]
-fn answers_leave_from_the_listener_that_was_asked() {
+fn answers_leave_from_the_receiving_listener() {
     let running = start(1, 3);
     for listener in &running.listeners {
         let phone = phone(*listener);
@@ -57,7 +57,7 @@ fn answers_leave_from_the_listener_that_was_asked() {
 
 //= rfc3261#18:udp-and-tcp
 #[test]
-fn messages_find_their_shards_on_other_workers() {
+fn messages_reach_shards_on_other_workers() {
     let running = start(3, 1);
     let shards = 3 * SHARDS_PER_WORKER;
     let phone = phone(running.listeners[0]);
@@ -85,7 +85,7 @@ fn messages_find_their_shards_on_other_workers() {
 }
 
 #[test]
-fn a_panic_costs_one_shard_its_state_and_nothing_else() {
+fn a_panic_resets_only_one_shard() {
     let running = start(2, 1);
     let phone = phone(running.listeners[0]);
     assert_eq!(ask(&phone, "5-a"), "5-a shard 5 life 0 count 1");
@@ -117,7 +117,7 @@ fn a_panic_in_a_timer_or_in_steering_is_contained() {
 }
 
 #[test]
-fn a_panic_in_foresight_costs_one_shard_and_names_the_message() {
+fn a_panic_in_prefetch_costs_one_shard_and_names_the_message() {
     let running = start(1, 1);
     let phone = phone(running.listeners[0]);
     assert_eq!(ask(&phone, "1-a"), "1-a shard 1 life 0 count 1");
@@ -128,7 +128,7 @@ fn a_panic_in_foresight_costs_one_shard_and_names_the_message() {
 }
 
 #[test]
-fn what_is_no_message_is_dropped_and_counted_and_a_ping_is_answered() {
+fn malformed_messages_are_counted_and_pings_are_answered() {
     let running = start(1, 1);
     let phone = phone(running.listeners[0]);
     for bytes in [b"".as_slice(), b"\r\n", b"hello", b"\0\0\0\0", b"\r\n\r\n"] {
@@ -142,7 +142,7 @@ fn what_is_no_message_is_dropped_and_counted_and_a_ping_is_answered() {
 }
 
 #[test]
-fn timers_wake_a_worker_that_hears_nothing() {
+fn timers_wake_an_idle_worker() {
     let running = start(2, 1);
     let phone = phone(running.listeners[0]);
     assert_eq!(ask(&phone, "7-timer"), "7-timer shard 7 life 0 count 1");
@@ -150,7 +150,7 @@ fn timers_wake_a_worker_that_hears_nothing() {
 }
 
 #[test]
-fn a_worker_that_stays_awake_hears_of_datagrams_timers_and_snapshots() {
+fn an_always_spinning_worker_gets_datagrams_timers_and_snapshots() {
     // The second worker has no shards and sleeps.
     let chosen = WorkerOptions { spin: Spin::Always, min_workers: 1, ..WorkerOptions::default() };
     let running = start_with(2, 3, chosen);
@@ -185,7 +185,7 @@ fn a_snapshot_reaches_every_shard_and_the_fleet_becomes_idle() {
 
 //= rfc3261#18.4:unreachable
 #[test]
-fn a_dead_peer_is_told_to_the_shards() {
+fn a_dead_peer_is_reported_to_shards() {
     for workers in [1, 3] {
         let running = start(workers, 1);
         let phone = phone(running.listeners[0]);
@@ -201,7 +201,7 @@ fn a_dead_peer_is_told_to_the_shards() {
 }
 
 #[test]
-fn events_that_nobody_takes_are_dropped_and_counted() {
+fn unread_events_are_dropped_and_counted() {
     let running = start(1, 1);
     let phone = phone(running.listeners[0]);
     ask(&phone, "0-events");
@@ -210,7 +210,7 @@ fn events_that_nobody_takes_are_dropped_and_counted() {
 }
 
 #[test]
-fn a_message_for_a_listener_that_is_not_there_is_dropped() {
+fn a_message_for_an_unknown_listener_is_dropped() {
     let running = start(1, 1);
     let phone = phone(running.listeners[0]);
     assert_eq!(ask(&phone, "0-nowhere"), "0-nowhere shard 0 life 0 count 1");
@@ -218,7 +218,7 @@ fn a_message_for_a_listener_that_is_not_there_is_dropped() {
 }
 
 #[test]
-fn a_stopped_fleet_leaves_its_addresses() {
+fn a_stopped_fleet_frees_its_addresses() {
     let running = start(2, 1);
     let address = running.listeners[0];
     ask(&phone(address), "0-a");

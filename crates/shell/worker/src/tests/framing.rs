@@ -87,7 +87,7 @@ fn between() -> impl Strategy<Value = &'static [u8]> {
 
 proptest! {
     #[test]
-    fn however_it_is_split_it_is_what_was_sent(
+    fn split_streams_yield_the_same_messages(
         parts in proptest::collection::vec((between(), "[a-z]{1,9}", prop_oneof![Just("l"), Just("Content-Length")], body()), 0..6),
         cuts in proptest::collection::vec(any::<usize>(), 0..40),
     ) {
@@ -106,7 +106,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_behind_a_length_that_is_in_doubt_is_a_message(
+    fn no_message_is_read_after_an_invalid_content_length(
         doubtful in prop_oneof![
             Just(""), Just("Content-Length: -1\r\n"), Just("Content-Length: 5\r\nl: 5\r\n"),
             Just("Content-Length: 0\r\nContent-Length: 0\r\n"), Just("Content-Length: 0x5\r\n"), Just("l: 5 5\r\n"),
@@ -125,7 +125,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_at_all_read_the_same_however_they_are_split(
+    fn any_bytes_parse_the_same_however_they_are_split(
         bytes in proptest::collection::vec(prop_oneof![Just(b'\r'), Just(b'\n'), Just(b':'), Just(b'l'), any::<u8>()], 0..200),
         cuts in proptest::collection::vec(any::<usize>(), 0..20),
     ) {
@@ -137,7 +137,7 @@ proptest! {
 }
 
 #[test]
-fn a_body_that_comes_in_drops_is_looked_at_once() {
+fn a_partial_body_reports_the_full_length() {
     let whole = message("x", "l", &[b'b'; 1000]);
     let head = whole.len() - 1000;
     assert_eq!(StreamFramer::default().next(&whole[..head]), Frame::More(whole.len()));

@@ -79,7 +79,7 @@ impl Running {
 }
 
 #[test]
-fn a_shard_takes_its_state_and_its_timers_along() {
+fn a_moved_shard_keeps_its_state_and_timers() {
     let mut running = start(3, 1, PacketSteering::Peers);
     let phone = phone(running.address);
     assert_eq!(ask(&phone, "7-hello"), "7-hello shard 7 life 0 count 1");
@@ -97,7 +97,7 @@ fn a_shard_takes_its_state_and_its_timers_along() {
 }
 
 #[test]
-fn a_shard_that_moved_has_the_newest_snapshot_and_keeps_a_fleet_from_being_idle() {
+fn a_moved_shard_gets_the_newest_snapshot_and_keeps_the_fleet_busy() {
     let mut running = start(2, 1, PacketSteering::Peers);
     let phone = phone(running.address);
     ask(&phone, "5-begin");
@@ -113,7 +113,7 @@ fn a_shard_that_moved_has_the_newest_snapshot_and_keeps_a_fleet_from_being_idle(
 }
 
 #[test]
-fn what_must_be_told_to_a_shard_follows_it() {
+fn commands_follow_a_moved_shard() {
     let mut running = start(2, 1, PacketSteering::Peers);
     let phone = phone(running.address);
     ask(&phone, "0-watch");
@@ -130,7 +130,7 @@ fn what_must_be_told_to_a_shard_follows_it() {
 }
 
 #[test]
-fn a_shard_that_cannot_even_be_counted_is_replaced() {
+fn a_shard_that_panics_when_counted_is_replaced() {
     let mut running = start(2, 1, PacketSteering::Peers);
     let phone = phone(running.address);
     assert_eq!(ask(&phone, "7-countbug"), "7-countbug shard 7 life 0 count 1");
@@ -141,7 +141,7 @@ fn a_shard_that_cannot_even_be_counted_is_replaced() {
 }
 
 #[test]
-fn each_shard_hears_once_that_a_connection_is_closed_wherever_it_is_by_then() {
+fn each_shard_hears_once_of_a_closed_connection_even_while_moving() {
     let mut running = start_at(sockets_and_listener(3), 1, PacketSteering::Peers);
     let connections = running.snapshot.listeners.iter().last().map(|listener| listener.address).expect("two listeners");
     let watchers: Vec<_> = (0..4).map(|shard| (shard, phone(running.address))).collect();
@@ -249,7 +249,7 @@ impl<'a> Volleys<'a> {
 }
 
 #[test]
-fn the_workers_share_the_work_under_load_and_one_does_it_afterwards() {
+fn workers_share_the_load_and_one_takes_over_when_it_ends() {
     let running = start_with(sockets(2, 1), WorkerOptions { min_workers: 1, ..WorkerOptions::default() });
     let phones: Vec<_> = (0..16).map(|_| phone(running.address)).collect();
     // One message at a time per shard: the receiving worker changes too and may reorder messages.
@@ -283,7 +283,7 @@ fn the_workers_share_the_work_under_load_and_one_does_it_afterwards() {
 }
 
 #[test]
-fn nothing_is_lost_or_overtaken_while_shards_move() {
+fn nothing_is_lost_or_reordered_while_shards_move() {
     let everywhere = |to: usize| (0..8).map(|shard| (shard, to)).collect::<Vec<_>>();
     let round = [everywhere(1), everywhere(2), everywhere(0), vec![(0, 1), (1, 2)], vec![(0, 2), (1, 1), (2, 1)]];
     let many: Vec<_> = (0..20).flat_map(|_| round.clone()).collect();
@@ -294,7 +294,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_moves_keep_each_shard_in_one_place(
+    fn any_moves_keep_one_owner_per_shard(
         workers in 2_usize..5,
         wanted in prop::collection::vec(prop::collection::vec((0_usize..8, 0_usize..5), 0..6), 1..40),
     ) {

@@ -65,7 +65,7 @@ fn hear(line: &mut Line) -> String {
 }
 
 #[test]
-fn while_the_worker_limits_connections_that_bring_new_work_come_last() {
+fn connections_with_new_work_are_read_last_under_overload() {
     for (is_limiting, count) in [(false, 1), (true, 2)] {
         let (mut alone, mut lines) = with_connections(2);
         if is_limiting {
@@ -88,7 +88,7 @@ fn while_the_worker_limits_connections_that_bring_new_work_come_last() {
 }
 
 #[test]
-fn of_connections_with_far_too_much_new_work_some_are_not_read_and_what_waits_in_them_is_dropped() {
+fn under_overload_some_connections_are_not_read_and_drop_their_backlog() {
     const ALL: u64 = 40;
     let (mut alone, mut lines) = with_connections(ALL as usize);
     alone.worker.ingress.host.admission.begin_limiting();
@@ -123,7 +123,7 @@ fn of_connections_with_far_too_much_new_work_some_are_not_read_and_what_waits_in
 }
 
 #[test]
-fn calls_to_an_emergency_service_are_read_on_every_connection() {
+fn emergency_calls_are_read_on_every_connection() {
     let (mut alone, mut lines) = with_connections(40);
     alone.worker.ingress.host.admission.begin_limiting();
     alone.worker.ingress.host.admission.limit_connections();
@@ -139,7 +139,7 @@ fn calls_to_an_emergency_service_are_read_on_every_connection() {
 }
 
 #[test]
-fn a_queue_in_which_new_work_waits_too_long_gets_less_room() {
+fn a_queue_with_too_long_waits_gets_less_room() {
     const SENT: u64 = 200;
     for (longest, is_cut) in [(MAX_QUEUE_WAIT / 2, false), (Duration::from_secs(60), true)] {
         let mut alone = Alone::made(4, &WorkerOptions::default(), true);

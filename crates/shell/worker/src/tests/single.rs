@@ -168,7 +168,7 @@ impl Drop for End<'_> {
 }
 
 #[test]
-fn a_worker_that_stays_awake_never_parks_while_it_has_shards() {
+fn an_always_spinning_worker_never_parks_with_shards() {
     for (spin, parks) in [(Spin::UpTo(Duration::ZERO), true), (Spin::Always, false)] {
         let alone = Alone::with(4, &WorkerOptions { spin, ..WorkerOptions::default() });
         let phone = phone(alone.address);
@@ -187,7 +187,7 @@ fn a_worker_that_stays_awake_never_parks_while_it_has_shards() {
 }
 
 #[test]
-fn what_is_in_progress_is_answered_before_new_work_whoever_sorts() {
+fn work_in_progress_is_answered_before_new_work_however_sorted() {
     for is_sorted in [true, false] {
         let mut alone = Alone::made(4, &WorkerOptions::default(), is_sorted);
         assert_eq!(alone.worker.ingress.host.io.is_sorted(ListenerId(0)), is_sorted);
@@ -209,7 +209,7 @@ fn what_is_in_progress_is_answered_before_new_work_whoever_sorts() {
 }
 
 #[test]
-fn a_worker_that_is_busy_asks_its_socket_and_is_told_again_when_it_sleeps() {
+fn a_busy_worker_polls_its_socket_and_registers_again_to_sleep() {
     let mut alone = Alone::new(4);
     let phone = phone(alone.address);
     spin_until(|| {
@@ -226,7 +226,7 @@ fn a_worker_that_is_busy_asks_its_socket_and_is_told_again_when_it_sleeps() {
 }
 
 #[test]
-fn a_worker_that_asks_its_socket_hears_of_dead_peers_and_of_other_sockets() {
+fn a_polling_worker_still_sees_dead_peers_and_other_sockets() {
     let mut alone = Alone::with(4, &WorkerOptions { spin: Spin::Always, ..WorkerOptions::default() });
     let (phone, other) = (phone(alone.address), phone(alone.other_address));
     (0..BUSY_POLL_AFTER).for_each(|_| alone.work(&phone));
@@ -247,7 +247,7 @@ fn a_worker_that_asks_its_socket_hears_of_dead_peers_and_of_other_sockets() {
 }
 
 #[test]
-fn what_comes_while_a_worker_waits_awake_is_in_its_status() {
+fn messages_received_while_spinning_are_in_the_status() {
     let alone = Alone::with(4, &WorkerOptions { spin: Spin::Always, ..WorkerOptions::default() });
     let phone = phone(alone.address);
     alone.while_it_runs(|contact| {
@@ -260,7 +260,7 @@ fn what_comes_while_a_worker_waits_awake_is_in_its_status() {
 }
 
 #[test]
-fn a_neighbour_that_does_not_keep_up_costs_its_own_messages_only() {
+fn a_slow_neighbour_loses_only_its_own_messages() {
     let mut alone = Alone::new(4);
     let phone = phone(alone.address);
     for number in 0..10 {
@@ -287,7 +287,7 @@ fn a_neighbour_that_does_not_keep_up_costs_its_own_messages_only() {
 }
 
 #[test]
-fn a_batch_is_dealt_with_in_its_order_whatever_is_in_it() {
+fn a_batch_is_handled_in_order_whatever_it_contains() {
     let mut alone = Alone::new(64);
     let phone = phone(alone.address);
     // More than twice as many as are parsed ahead.
@@ -320,7 +320,7 @@ fn a_batch_is_dealt_with_in_its_order_whatever_is_in_it() {
 }
 
 #[test]
-fn a_socket_that_always_has_something_leaves_the_others_their_turn() {
+fn a_busy_socket_does_not_starve_the_others() {
     let mut alone = Alone::new(4);
     let (busy, seldom) = (phone(alone.address), phone(alone.other_address));
     seldom.set_nonblocking(true).expect("a sound socket");
@@ -343,7 +343,7 @@ fn a_socket_that_always_has_something_leaves_the_others_their_turn() {
 }
 
 #[test]
-fn a_shard_that_moves_hears_of_closed_connections_from_the_one_that_has_it_by_then() {
+fn a_moving_shard_hears_of_closed_connections_from_its_current_worker() {
     let mut alone = Alone::new(4);
     let phone = phone(alone.address);
     phone.send(&options("0-watch")).expect("loopback takes it");
@@ -366,7 +366,7 @@ fn a_shard_that_moves_hears_of_closed_connections_from_the_one_that_has_it_by_th
 }
 
 #[test]
-fn what_is_held_for_a_shard_on_its_way_is_bounded_in_bytes() {
+fn messages_held_for_a_moving_shard_are_bounded_in_bytes() {
     let mut alone = Alone::new(4);
     let desk = &mut alone.worker.ingress.host;
     let flow = Flow::new(ListenerId(0), Transport::Udp, ([127, 0, 0, 1], 5060).into());

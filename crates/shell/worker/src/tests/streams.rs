@@ -92,7 +92,7 @@ fn said(call_id: &str, count: u64) -> String {
 //= rfc3261#18:udp-and-tcp
 //= rfc3261#18.2.2:same-connection
 #[test]
-fn messages_are_read_in_any_fragmentation_and_answered_on_their_connection_by_any_worker() {
+fn fragmented_messages_are_read_and_answered_on_their_connection() {
     let running = start(3, StreamLimits::default());
     let mut line = running.line();
     for shard in 0..6 {
@@ -134,7 +134,7 @@ fn a_ping_is_answered_and_other_line_ends_are_skipped() {
 
 //= rfc3261#18.3:content-length
 #[test]
-fn what_cannot_be_delimited_is_refused_and_ends_the_connection_and_no_other() {
+fn a_message_of_unknown_length_is_refused_and_closes_its_connection() {
     let running = start(1, StreamLimits::default());
     let mut good = running.line();
     let text = String::from_utf8(options("0-bad")).expect("text");
@@ -161,7 +161,7 @@ fn what_cannot_be_delimited_is_refused_and_ends_the_connection_and_no_other() {
 }
 
 #[test]
-fn after_a_refusal_what_still_comes_is_read_and_forgotten() {
+fn input_after_a_refusal_is_read_and_discarded() {
     let running = start(1, StreamLimits::default());
     let mut line = running.line();
     // More messages than one turn handles, so that the malformed one is found in the backlog.
@@ -179,7 +179,7 @@ fn after_a_refusal_what_still_comes_is_read_and_forgotten() {
 }
 
 #[test]
-fn a_message_must_end_in_time_and_a_connection_must_say_something() {
+fn slow_messages_and_idle_connections_are_closed() {
     let message_timeout = Duration::from_millis(150);
     let running =
         start(1, StreamLimits { message_timeout, idle: Duration::from_millis(600), ..StreamLimits::default() });
@@ -195,7 +195,7 @@ fn a_message_must_end_in_time_and_a_connection_must_say_something() {
 //= rfc3261#18:keep-open
 //= rfc5626#7:closed
 #[test]
-fn a_connection_that_the_server_closes_is_told_to_every_shard() {
+fn every_shard_hears_of_a_connection_closed_by_the_server() {
     let running = start(2, StreamLimits { idle: Duration::from_millis(200), ..StreamLimits::default() });
     let watchers = [0, 31].map(|shard| running.watcher(shard));
     let mut silent = running.line();
@@ -215,7 +215,7 @@ fn an_idle_connection_outlives_a_transaction() {
 }
 
 #[test]
-fn too_many_connections_are_closed_at_once() {
+fn excess_connections_are_closed_at_once() {
     let running = start(2, StreamLimits { connections: 3, per_source: 2, ..StreamLimits::default() });
     let mut lines = [running.line(), running.line()];
     running.wait_for(|total| total.connections == 2);
@@ -268,7 +268,7 @@ fn all_shards_share_one_connection_to_a_peer() {
 
 //= rfc3261#18.1.1:open-connection
 #[test]
-fn a_peer_that_opened_a_connection_is_reached_on_it_by_its_true_address() {
+fn an_incoming_connection_is_used_to_reach_its_peer() {
     let running = start(2, StreamLimits::default());
     let mut line = running.line();
     line.write_all(b"\r\n\r\n").expect("loopback takes it");
@@ -283,7 +283,7 @@ fn a_peer_that_opened_a_connection_is_reached_on_it_by_its_true_address() {
 
 //= rfc3261#18.4:connection
 #[test]
-fn who_sent_to_a_peer_that_cannot_be_reached_is_told() {
+fn senders_are_told_of_an_unreachable_peer() {
     let limits = StreamLimits { connect_timeout: Duration::from_millis(200), ..StreamLimits::default() };
     let running = start(2, limits);
     let watchers = [running.watcher(0), running.watcher(1)];
@@ -314,7 +314,7 @@ fn who_sent_to_a_peer_that_cannot_be_reached_is_told() {
 }
 
 #[test]
-fn the_end_of_a_connection_is_told_to_every_shard_and_is_the_end_of_its_flow() {
+fn every_shard_hears_of_a_closed_connection_and_its_flow_ends() {
     let running = start(2, StreamLimits::default());
     let watchers = [0, 1, 30, 31].map(|shard| running.watcher(shard));
     let mut line = running.line();
@@ -335,7 +335,7 @@ fn the_end_of_a_connection_is_told_to_every_shard_and_is_the_end_of_its_flow() {
 }
 
 #[test]
-fn the_end_of_a_connection_is_told_after_all_that_it_brought() {
+fn a_connection_close_is_reported_after_all_its_messages() {
     let running = start(2, StreamLimits::default());
     let watchers = [running.watcher(0), running.watcher(1)];
     // Far more for the other worker than it takes per round.
@@ -366,7 +366,7 @@ fn wait_for_word(watcher: &Phone, expected: &str) {
 
 //= rfc3261#18.2.2:reopen
 #[test]
-fn where_it_may_be_another_connection_takes_the_place_of_a_closed_one() {
+fn a_new_connection_replaces_a_closed_one_where_allowed() {
     for shard in [0, 1] {
         let running = start(2, StreamLimits::default());
         let peer = Peer::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
@@ -384,7 +384,7 @@ fn where_it_may_be_another_connection_takes_the_place_of_a_closed_one() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_loses_its_connection_and_costs_nobody_else() {
+fn a_peer_that_does_not_read_is_closed_without_affecting_others() {
     let running = start(2, StreamLimits::default());
     let deaf = Raw::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).expect("a socket");
     deaf.set_recv_buffer_size(4096).expect("a sound socket");
@@ -419,7 +419,7 @@ impl Resolve for Oracle {
 }
 
 #[test]
-fn a_question_is_answered_by_the_resolver_or_not_at_all() {
+fn a_query_is_answered_by_the_resolver_or_fails() {
     let oracle = |is_mute| Some(Arc::new(Oracle { is_mute }) as Arc<dyn Resolve>);
     for (resolver, answer) in [(oracle(false), true), (oracle(true), false), (None, false)] {
         let running = start_with(2, StreamLimits::default(), resolver);

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plane_is_found_again() {
+    fn a_plane_is_recovered() {
         let rows: Vec<Vec<f64>> =
             (1_u32..=12).map(|n| vec![f64::from(n % 4), 1e4 * f64::from(n * n % 7), 1.0]).collect();
         let y: Vec<f64> = rows.iter().map(|row| 0.174 * row[0] + 0.923e-4 * row[1] - 0.6).collect();
@@ -157,7 +157,7 @@ mod tests {
 
     /// Five points computed by hand: slope 0.6, intercept 2.2, standard error of the slope √(2.4/3/10), t(3) = 3.182.
     #[test]
-    fn intervals_are_those_of_the_textbook() {
+    fn intervals_match_the_textbook() {
         let rows: Vec<Vec<f64>> = (1_u32..=5).map(|x| vec![f64::from(x), 1.0]).collect();
         let found = least_squares(&rows, &[2.0, 4.0, 5.0, 4.0, 5.0]).expect("five points");
         let [slope, intercept] = found.coefficients.as_slice() else { panic!("two coefficients") };
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_determine_them_gives_none() {
+    fn an_underdetermined_fit_gives_none() {
         assert!(least_squares(&[vec![1.0, 2.0], vec![2.0, 4.0], vec![3.0, 6.0]], &[1.0, 2.0, 3.0]).is_none());
         assert!(least_squares(&[vec![1.0, 0.0], vec![2.0, 0.0]], &[1.0, 2.0]).is_none());
         assert!(least_squares(&[vec![1.0, 2.0]], &[1.0]).is_none());

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_of_known_values_lies_inside_and_the_seed_decides() {
+    fn the_interval_contains_the_mean_and_depends_on_the_seed() {
         let values: Vec<f64> = (0_u32..40).map(|n| 10.0 + f64::from(n % 5) - 2.0).collect();
         let mean = |values: &[f64]| Some(values.iter().sum::<f64>() / count(values.len()));
         let one = Bootstrap { seed: 1 }.interval(&values, mean).expect("forty values");

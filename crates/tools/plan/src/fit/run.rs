@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_brings_six_messages_to_the_server() {
+    fn a_call_sends_six_messages_to_the_server() {
         let found = from_run("run.json", &report(), ONE).expect("a run");
         assert_eq!((found.rate_per_s, found.calls_per_s, found.cpu), (600.0, Some(100.0), Some(0.06)));
         assert!(found.service_s.is_some_and(|time| (time - 100e-6).abs() < 1e-12), "{found:?}");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registrar_answers_by_itself() {
+    fn a_registration_run_is_read() {
         let mut report = report();
         report["workload"] = json!("registration");
         report["messages_sent"] = json!({ "REGISTER": 2_000 });
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_times_its_packets_is_believed() {
+    fn a_servers_own_timing_is_used() {
         let mut report = report();
         report["timing"] = json!({ "wait_us": 5.5, "messages": [
             { "message": "INVITE", "count": 1, "sockq_base_us": { "mean": 8.0 }, "sip_us": { "mean": 200.0, "variance": 400.0 } },
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_of_the_server_is_refused_with_a_remedy() {
+    fn an_unusable_report_is_rejected_with_a_hint() {
         let refused = |change: &dyn Fn(&mut Value), part: &str| {
             let mut report = report();
             change(&mut report);

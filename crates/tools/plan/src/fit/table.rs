@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_may_carry_the_unit_and_rows_the_message_type() {
+    fn units_in_headers_and_rows_per_message_type_are_read() {
         let table = "# measured on Tuesday\ncalls,message,count,service_us,scv,waiting_us,threads,CPU,operator\n\
             100,INVITE,1,230,0.1,5.5,1,8%,me\n100,ACK,1,90,0.2,,1,,me\n200,INVITE,1,240,0.1,13,1,0.18,me\n";
         let read = from_csv("t.csv", table, 6.0).expect("two measurements");
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn errors_name_the_line() {
         for (table, part) in [
             ("service,waiting\n1us,2us\n", "t.csv:1: the first line names no column rate; the columns are rate"),
             ("rate,service\n600,133.4\n", "t.csv:2: '133.4' is no time with a unit; write 133.4us"),

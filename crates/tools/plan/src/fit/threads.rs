@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_service_time_is_found_again_in_the_drops() {
+    fn the_service_time_is_derived_from_the_drops() {
         for (servers, rate, service) in [(2, 14_400.0, 140.37e-6), (8, 7_200.0, 1_113e-6), (16, 6_000.0, 2_758e-6)] {
             let drops = mmck(rate, service, servers, 200).expect("a queue").drop_probability;
             let found = service_of_drops(&seen(servers, rate, drops)).expect("a queue").expect("enough drops");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_of_one_percent_lies_between_two_measurements() {
+    fn the_one_percent_drop_rate_is_interpolated() {
         let seen = [seen(1, 100.0, 0.0), seen(1, 200.0, 0.001), seen(1, 300.0, 0.1), seen(2, 50.0, 0.5)];
         assert!(noticed_at(&seen, 1).is_some_and(|rate| (rate - 250.0).abs() < 1e-9), "{:?}", noticed_at(&seen, 1));
         assert_eq!(noticed_at(&seen, 2), None, "nothing below it was measured");

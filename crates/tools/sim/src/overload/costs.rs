@@ -115,14 +115,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_takes_its_share_of_a_second() {
+    fn call_cost_scales_with_capacity() {
         assert_eq!(Costs::MEASURED.call_ns(), 28_500);
         let scaled = Costs::MEASURED.scaled_to(200);
         assert!((4_999_990..=5_000_000).contains(&scaled.call_ns()), "{scaled:?}");
     }
 
     #[test]
-    fn messages_are_sorted_by_their_first_bytes() {
+    fn the_first_bytes_give_the_message_kind() {
         let sorts = [&b"INVITE sip:a"[..], b"ACK sip:a", b"BYE sip:a", b"SIP/2.0 180 Ringing", b"SIP/2.0 200 OK"];
         let expected = [
             MessageKind::Invite,

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_of_one_stands_still_for_the_rest_of_each_period() {
+    fn a_quarter_cpu_pauses_for_the_rest_of_each_period() {
         let cpu = Cpu { slice: Duration::from_millis(5), period: Duration::from_millis(20) };
         assert_eq!(cpu.runs_at(MS(3)), MS(3));
         assert_eq!(cpu.runs_at(MS(7)), MS(20));

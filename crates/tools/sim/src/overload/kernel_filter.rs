@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_goes_on_dropping_what_it_dropped_before() {
+    fn a_memory_keeps_dropping_the_same_calls() {
         for (has_memory, later) in [(false, 0), (true, 50)] {
             let mut filter = KernelFilter::new(true, has_memory, 1);
             assert_eq!(dropped_of_a_hundred(&mut filter), 0);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_memory_ends_when_a_whole_generation_dropped_nothing() {
+    fn a_memory_ends_after_a_generation_without_drops() {
         let mut filter = KernelFilter::new(true, true, 1);
         filter.follow(Timestamp::ZERO, half(), true);
         let dropped = dropped_of_a_hundred(&mut filter);

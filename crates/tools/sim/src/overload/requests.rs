@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_can_be_read_and_belong_to_their_call() {
+    fn requests_parse_and_identify_their_call() {
         let dialog = Dialog {
             target: "sip:callee@203.0.113.9:5060".to_owned(),
             routes: vec!["<sip:192.0.2.1;lr>".to_owned()],
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn each_call_has_a_fingerprint_and_its_retransmissions_the_same() {
+    fn retransmissions_keep_the_calls_unique_fingerprint() {
         let mut all: Vec<_> = (0..1_000).map(|call| fingerprint(&identity(call).invite(), 5)).collect();
         assert_eq!(all[9], fingerprint(&identity(9).invite(), 5));
         all.sort_unstable();

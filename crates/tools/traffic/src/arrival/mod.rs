@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn poisson_passes_kolmogorov_and_smirnov() {
+    fn poisson_passes_kolmogorov_smirnov() {
         let passed = (0..100).filter(|seed| {
             let gaps = gaps(&all(&Arrivals::poisson(1_000.0), *seed, 2_001));
             // Critical value at the 1 % level.
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn poisson_counts_have_the_variance_of_their_mean() {
+    fn poisson_counts_have_variance_equal_to_mean() {
         let moments = all(&Arrivals::poisson(20_000.0), 3, 2_000_000);
         let mut counts = vec![0_f64; 9_900];
         for at in &moments {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_met_and_ends() {
+    fn file_gaps_are_replayed() {
         let gaps = recorded("f", "# gaps\n100\n0\n250.5\n", "us").expect("valid");
         let arrivals = Arrivals { form: Form::Recorded(gaps), text: "file".into() };
         assert_eq!(all(&arrivals, 0, 10), [100_000, 100_000, 350_500]);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_hardly_anything_is_a_rate() {
+    fn tiny_rates_are_accepted() {
         let soon = 100 * 365 * 86_400 * 1_000_000_000;
         for rate in [f64::MIN_POSITIVE, 1e-300, 1e-12] {
             assert!(all(&Arrivals::uniform(rate), 1, 3)[0] >= soon);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_law_is_said() {
+    fn bad_laws_are_rejected() {
         for text in ["poissn", "ramp(from=1)", "mmpp(rates=1)", "file(/nowhere,unit=us)", "gamma()"] {
             Arrivals::parse(text, 100.0).expect_err(text);
         }

@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_top_via_says_where_a_request_came_from() {
+    fn the_top_via_gets_received_and_rport() {
         let at = "127.0.0.9:7000";
         let cases = [
             ("SIP/2.0/UDP 127.0.0.9:7000;branch=z9hG4bKa", "SIP/2.0/UDP 127.0.0.9:7000;branch=z9hG4bKa", at),

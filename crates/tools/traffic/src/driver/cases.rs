@@ -110,7 +110,7 @@ pub(super) fn ringing(times: &CallTimes) -> (Driver, Recorder) {
 }
 
 #[test]
-fn a_cancelled_call_is_answered_487_until_its_ack() {
+fn a_cancelled_call_repeats_487_until_its_ack() {
     let rings = CallTimes { ring: Some(seconds(60)), hold: None, reaction: None };
     let (mut driver, mut out) = ringing(&rings);
     assert_eq!(out.lines(), ["SIP/2.0 180 Ringing"]);
@@ -139,7 +139,7 @@ fn a_cancelled_call_is_answered_487_until_its_ack() {
 }
 
 #[test]
-fn a_cancelled_call_whose_ack_never_comes_is_lost() {
+fn a_cancelled_call_without_ack_is_lost() {
     let (mut driver, mut out) = ringing(&CallTimes { ring: Some(seconds(60)), hold: None, reaction: None });
     receive(&mut driver, T0, &request("CANCEL", 1, &[PROXY], ""), &mut out);
     pass(&mut driver, 31, &mut out);
@@ -168,7 +168,7 @@ fn a_bye_before_the_answer_ends_the_invite_too() {
 }
 
 #[test]
-fn an_invite_that_the_script_never_answers_can_be_cancelled() {
+fn an_invite_unanswered_by_the_script_can_be_cancelled() {
     let mut script = ScriptBuilder::new("silent");
     let (asked, over) = (script.label(), script.label());
     script.wait(&[(Pattern::Request(MethodId::Invite), Extract::NOTHING, Some(asked))]);
@@ -184,7 +184,7 @@ fn an_invite_that_the_script_never_answers_can_be_cancelled() {
 }
 
 #[test]
-fn a_callee_whose_caller_is_gone_ends_at_last() {
+fn a_callee_ends_when_its_caller_is_gone() {
     let (mut driver, mut out) = ringing(&CallTimes { ring: None, hold: Some(seconds(5)), reaction: None });
     receive(&mut driver, T0, &request("ACK", 1, &[PROXY], ";tag=x"), &mut out);
     pass(&mut driver, 599, &mut out);
@@ -194,7 +194,7 @@ fn a_callee_whose_caller_is_gone_ends_at_last() {
 }
 
 #[test]
-fn answers_go_where_the_request_came_from() {
+fn responses_go_to_the_requests_source() {
     let (mut driver, mut out) = (callee_of(&CallTimes::default()), Recorder::default());
     let invite = request("INVITE", 1, &["10.0.0.9:7;rport;branch=z9hG4bKa"], "");
     receive(&mut driver, T0, &invite, &mut out);
@@ -220,7 +220,7 @@ fn answers_go_where_the_request_came_from() {
 }
 
 #[test]
-fn a_caller_answers_the_callees_bye_to_who_sent_it() {
+fn a_caller_answers_a_bye_to_its_source() {
     let times = CallTimes { ring: None, hold: Some(seconds(60)), reaction: None };
     let (mut driver, mut out) = (Driver::new(setup(vec![caller(&times).expect("built in")])), Recorder::default());
     driver.begin(T0, 0, (1, 2), &mut out).expect("room");
@@ -248,7 +248,7 @@ pub(super) fn response(request: &str, status: u16, more: &str) -> String {
 }
 
 #[test]
-fn a_closed_connection_fails_who_waits_and_no_one_else() {
+fn a_closed_connection_fails_only_waiting_calls() {
     let times = CallTimes { ring: None, hold: Some(seconds(10)), reaction: None };
     let mut setup = setup(vec![caller(&times).expect("built in")]);
     (setup.transport, setup.connection_lifetime) = (Transport::Tcp, ConnectionLifetime::Dialog);
@@ -364,7 +364,7 @@ fn each_session_is_challenged_unless_nonces_are_reused() {
 }
 
 #[test]
-fn a_request_that_is_repeated_repeats_its_count() {
+fn a_retransmission_keeps_its_nonce_count() {
     let mut registrar = Registrar::new(Algorithm::Md5, Qop::Auth);
     let (mut driver, mut out) = (registering_driver(true), Recorder::default());
     register(&mut driver, &mut registrar, 1, &mut out);
@@ -379,7 +379,7 @@ fn a_request_that_is_repeated_repeats_its_count() {
 }
 
 #[test]
-fn who_has_the_wrong_password_is_refused_and_forgets_the_nonce() {
+fn a_wrong_password_is_rejected_and_drops_the_nonce() {
     let users = Arc::new(Users::generated("u%", "wrong", "example.com", 100));
     let mut setup = Setup { users, ..setup(vec![registering().expect("built in")]) };
     setup.reuses_nonces = true;
@@ -392,7 +392,7 @@ fn who_has_the_wrong_password_is_refused_and_forgets_the_nonce() {
 }
 
 #[test]
-fn every_algorithm_and_protection_is_accepted_by_our_server() {
+fn every_algorithm_and_qop_is_accepted_by_our_server() {
     let body = "MESSAGE sip:[callee]@[domain] SIP/2.0\nVia: SIP/2.0/UDP [local];branch=[branch]\nMax-Forwards: 70\n\
         From: <sip:[caller]@[domain]>;tag=[local_tag]\nTo: <sip:[callee]@[domain]>\nCall-ID: [call_id]\nCSeq: [cseq] MESSAGE\n\
         [authentication]\nContent-Type: text/plain\nContent-Length: [len]\n\nhello [caller]\n";

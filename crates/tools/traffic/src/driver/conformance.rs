@@ -33,7 +33,7 @@ fn of_fork(request: &str, status: u16, tag: &str, contact: &str) -> String {
 }
 
 #[test]
-fn a_late_copy_of_an_invite_begins_no_call() {
+fn a_late_copy_of_an_invite_starts_no_call() {
     let (mut driver, mut out) = ringing(&CallTimes::default());
     receive(&mut driver, T0, &request("ACK", 1, &[PROXY], ";tag=x"), &mut out);
     receive(&mut driver, T0, &request("BYE", 2, &[PROXY], ";tag=x"), &mut out);
@@ -55,7 +55,7 @@ fn a_late_copy_of_an_invite_begins_no_call() {
 }
 
 #[test]
-fn a_copy_of_a_cancelled_invite_begins_no_call() {
+fn a_copy_of_a_cancelled_invite_starts_no_call() {
     let (mut driver, mut out) = ringing(&CallTimes { ring: Some(seconds(60)), hold: None, reaction: None });
     receive(&mut driver, T0, &request("CANCEL", 1, &[PROXY], ""), &mut out);
     receive(&mut driver, T0, &request("ACK", 1, &[PROXY], ";tag=x"), &mut out);
@@ -64,7 +64,7 @@ fn a_copy_of_a_cancelled_invite_begins_no_call() {
 }
 
 #[test]
-fn timer_e_runs_on_and_is_t2_after_a_provisional_response() {
+fn timer_e_continues_at_t2_after_a_provisional_response() {
     let sent_at = |has_provisional: bool| {
         let (mut driver, mut out) = (Driver::new(setup(vec![registering().expect("built in")])), Recorder::default());
         driver.begin(T0, 0, (1, 1), &mut out).expect("room");
@@ -84,7 +84,7 @@ fn timer_e_runs_on_and_is_t2_after_a_provisional_response() {
 }
 
 #[test]
-fn an_ack_that_is_repeated_keeps_its_branch() {
+fn a_repeated_ack_keeps_its_branch() {
     let (mut driver, mut out) = (caller_of(&CallTimes::default()), Recorder::default());
     driver.begin(T0, 0, (1, 2), &mut out).expect("room");
     let ok = response(&out.next().2, 200, "");
@@ -97,7 +97,7 @@ fn an_ack_that_is_repeated_keeps_its_branch() {
 }
 
 #[test]
-fn each_copy_of_a_refusal_is_acknowledged() {
+fn repeated_rejections_are_acknowledged() {
     let (mut driver, mut out) = (caller_of(&CallTimes::default()), Recorder::default());
     driver.begin(T0, 0, (1, 2), &mut out).expect("room");
     let invite = out.next().2;
@@ -148,7 +148,7 @@ fn hanging_up() -> Script {
 }
 
 #[test]
-fn a_callees_requests_go_to_the_remote_target_and_answers_to_who_asked() {
+fn callee_requests_go_to_the_remote_target_and_responses_to_the_source() {
     let to = |more: &str| -> (SocketAddr, SocketAddr, SocketAddr) {
         let mut setup = setup(vec![hanging_up()]);
         setup.answers = vec![(MethodId::Invite, 0)];
@@ -235,7 +235,7 @@ fn a_proxy_and_a_callee_may_both_challenge() {
 }
 
 #[test]
-fn a_stale_challenge_is_known_however_it_is_written() {
+fn stale_is_recognized_in_any_spelling() {
     for stale in ["stale=TRUE", "stale=\"true\"", "stale=true"] {
         let (mut driver, mut out) = (caller_of(&CallTimes::default()), Recorder::default());
         driver.begin(T0, 0, (1, 2), &mut out).expect("room");
@@ -250,7 +250,7 @@ fn a_stale_challenge_is_known_however_it_is_written() {
 }
 
 #[test]
-fn a_tag_is_a_tag_however_it_is_written_and_only_there() {
+fn tags_are_found_in_any_case_and_only_as_parameters() {
     let (mut driver, mut out) = (callee_of(&CallTimes::default()), Recorder::default());
     receive(&mut driver, T0, &request("INVITE", 1, &[PROXY], ";TAG=abc"), &mut out);
     let (_, _, gone) = out.next();
@@ -262,7 +262,7 @@ fn a_tag_is_a_tag_however_it_is_written_and_only_there() {
 }
 
 #[test]
-fn a_method_that_is_not_allowed_is_told_which_are() {
+fn a_405_lists_the_allowed_methods() {
     let (mut driver, mut out) = (callee_of(&CallTimes::default()), Recorder::default());
     receive(&mut driver, T0, &request("REGISTER", 1, &[PROXY], ""), &mut out);
     let (_, _, answer) = out.next();
@@ -289,7 +289,7 @@ fn cancelling(name: &str) -> (Driver, Recorder, String, String) {
 }
 
 #[test]
-fn a_cancel_is_a_transaction_whichever_answer_is_first() {
+fn a_cancel_counts_whichever_response_comes_first() {
     let now = at(3_000);
     for (status, after) in [(487, vec!["ACK"]), (200, vec!["ACK", "BYE"])] {
         for is_cancel_first in [true, false] {
@@ -316,7 +316,7 @@ fn a_cancel_is_a_transaction_whichever_answer_is_first() {
 }
 
 #[test]
-fn a_cancel_that_is_never_answered_is_a_failure() {
+fn an_unanswered_cancel_is_a_failure() {
     let (mut driver, mut out, invite, _) = cancelling("no-answer");
     receive(&mut driver, at(3_000), &response(&invite, 487, ""), &mut out);
     pass(&mut driver, 40, &mut out);
@@ -326,7 +326,7 @@ fn a_cancel_that_is_never_answered_is_a_failure() {
 }
 
 #[test]
-fn an_answer_to_a_cancel_counts_though_the_script_has_gone_on() {
+fn a_cancel_response_counts_after_the_script_moves_on() {
     let mut script = ScriptBuilder::new("hasty");
     let (answered, done) = (script.label(), script.label());
     let line = |method: &str| {
@@ -358,7 +358,7 @@ fn an_answer_to_a_cancel_counts_though_the_script_has_gone_on() {
 }
 
 #[test]
-fn who_is_cancelled_by_a_fault_ends_as_it_should() {
+fn a_callee_cancelled_by_a_fault_succeeds() {
     for (fault, times) in [
         ("no-answer", CallTimes { ring: None, hold: None, reaction: None }),
         ("late-cancel", CallTimes { ring: Some(seconds(60)), hold: None, reaction: None }),
@@ -379,7 +379,7 @@ fn who_is_cancelled_by_a_fault_ends_as_it_should() {
 }
 
 #[test]
-fn who_was_hung_up_on_says_so_again_where_that_was_lost() {
+fn a_repeated_bye_is_answered_again() {
     let workload = Workload::parse("mid-call", &[], 1.0).expect("built in");
     // The callee takes the caller's class from the tag and sends accordingly.
     let script = workload.callers.iter().find(|script| script.class > 0).expect("a script").clone();
@@ -399,7 +399,7 @@ fn who_was_hung_up_on_says_so_again_where_that_was_lost() {
 }
 
 #[test]
-fn a_user_who_is_answered_before_it_cancels_hangs_up() {
+fn a_user_answered_before_its_cancel_hangs_up() {
     let workload = Workload::parse("users", &[], 1.0).expect("built in");
     let script = workload.callers.iter().position(|script| script.name == "cancelled").expect("a script");
     for is_ringing in [true, false] {
@@ -418,7 +418,7 @@ fn a_user_who_is_answered_before_it_cancels_hangs_up() {
 }
 
 #[test]
-fn numbers_go_round() {
+fn branches_differ() {
     let mut script = ScriptBuilder::new("options");
     let again = script.label();
     script.place_label(again).send(
@@ -440,7 +440,7 @@ fn numbers_go_round() {
 
 /// A refused re-INVITE: its ACK takes the route of that request, not that of the call's first INVITE.
 #[test]
-fn a_refused_change_is_acknowledged_along_the_way_of_the_call() {
+fn the_ack_of_a_rejected_reinvite_takes_the_reinvites_route() {
     let mid = MidCall { requests: vec![MidCallRequest::Hold], every: seconds(1), from_callee: 0.0 };
     let workload = Workload::mid_call(&CallTimes::default(), &mid).expect("built in");
     for status in [407, 488] {

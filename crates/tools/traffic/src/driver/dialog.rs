@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_dialog_is_taken_from_either_side() {
+    fn a_dialog_is_read_from_either_side() {
         let text = b"SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP a\r\nRecord-Route: <sip:127.0.0.2;lr>\r\nRecord-Route: <sip:127.0.0.1:7;lr>, <sip:c>\r\n\
             From: <sip:a@a>;tag=1\r\nTo: <sip:b@b>;tag=2\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\nContact: <sip:b@127.0.0.9:99>\r\n\r\n";
         let head = Head::scan(text).expect("valid");

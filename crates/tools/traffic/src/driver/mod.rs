@@ -556,7 +556,7 @@ mod digits {
     use super::{hex, mix};
 
     #[test]
-    fn sixteen_digits_are_those_of_the_number() {
+    fn hex_prints_sixteen_digits() {
         for value in (0..999).map(mix).chain([0, u64::MAX, 0x0123_4567_89ab_cdef, 0xf0f0_9a9a_0000_000a]) {
             assert_eq!(hex(value).as_slice(), format!("{value:016x}").as_bytes());
         }

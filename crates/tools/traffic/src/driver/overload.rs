@@ -37,7 +37,7 @@ fn calls(meter: &Meter) -> &Calls {
 }
 
 #[test]
-fn an_invite_without_any_answer_is_sent_seven_times_in_64_t1() {
+fn an_unanswered_invite_is_sent_seven_times_in_64_t1() {
     let (mut driver, mut out) = caller_with(0);
     driver.begin(T0, 0, (1, 2), &mut out).expect("room");
     out.next();
@@ -49,7 +49,7 @@ fn an_invite_without_any_answer_is_sent_seven_times_in_64_t1() {
 }
 
 #[test]
-fn who_is_put_off_by_503_tries_again_when_its_time_is_over_and_no_sooner() {
+fn a_503_is_retried_after_its_retry_after_and_no_sooner() {
     let (mut driver, mut out) = caller_with(1);
     driver.begin(T0, 0, (1, 2), &mut out).expect("room");
     let first = out.next().2;
@@ -79,7 +79,7 @@ fn who_is_put_off_by_503_tries_again_when_its_time_is_over_and_no_sooner() {
 }
 
 #[test]
-fn who_may_not_try_again_or_is_told_no_time_has_been_refused() {
+fn a_503_without_retries_or_retry_after_is_a_rejection() {
     for (retries, more, refusals) in [(0, "Retry-After: 1\r\n", 1), (3, "", 1), (2, "Retry-After: 1\r\n", 3)] {
         let (mut driver, mut out) = caller_with(retries);
         driver.begin(T0, 0, (1, 2), &mut out).expect("room");
@@ -101,7 +101,7 @@ fn who_may_not_try_again_or_is_told_no_time_has_been_refused() {
 }
 
 #[test]
-fn a_request_inside_a_call_is_not_put_off() {
+fn an_in_dialog_request_is_not_retried() {
     let (mut driver, mut out) = caller_with(3);
     driver.begin(T0, 0, (1, 2), &mut out).expect("room");
     let invite = out.next().2;
@@ -113,7 +113,7 @@ fn a_request_inside_a_call_is_not_put_off() {
 }
 
 #[test]
-fn what_became_of_calls_is_told_apart() {
+fn call_outcomes_are_distinguished() {
     let (mut driver, mut out) = caller_with(0);
     let invites: Vec<_> = (0..6)
         .map(|user| {
@@ -137,7 +137,7 @@ fn what_became_of_calls_is_told_apart() {
 }
 
 #[test]
-fn a_call_that_is_challenged_is_set_up_from_its_first_invite() {
+fn a_challenged_calls_setup_starts_at_its_first_invite() {
     let (mut driver, mut out) = caller_with(0);
     driver.begin(T0, 0, (1, 2), &mut out).expect("room");
     let first = out.next().2;
@@ -150,7 +150,7 @@ fn a_call_that_is_challenged_is_set_up_from_its_first_invite() {
 }
 
 #[test]
-fn what_begins_behind_the_window_is_in_no_count_and_what_began_in_it_is() {
+fn only_calls_started_in_the_window_are_counted() {
     let (mut driver, mut out) = caller_with(0);
     driver.begin(T0, 0, (1, 2), &mut out).expect("room");
     let inside = out.next().2;
@@ -172,7 +172,7 @@ fn what_begins_behind_the_window_is_in_no_count_and_what_began_in_it_is() {
 }
 
 #[test]
-fn who_registers_again_keeps_call_id_and_socket_and_counts_on() {
+fn re_registering_keeps_call_id_and_socket_and_raises_cseq() {
     let mut setup = setup(vec![registering().expect("built in")]);
     setup.locals = vec![setup.locals[0], "127.0.0.1:40001".parse().expect("an address")];
     let (mut driver, mut out) = (Driver::new(setup), Recorder::default());

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_is_forgotten_in_time_and_never_too_much() {
+    fn entries_expire_in_time_and_the_map_stays_bounded() {
         let at = |seconds: u64| Timestamp::from_millis(seconds * 1_000);
         let mut recent = RecentMap::new(&FixedState::with_seed(1), Duration::from_secs(32));
         recent.limit = 100;

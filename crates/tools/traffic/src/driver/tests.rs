@@ -122,7 +122,7 @@ fn a_call_is_six_messages() {
 }
 
 #[test]
-fn times_of_a_call_are_met() {
+fn call_times_are_kept() {
     let law = |ms| Some(Law::constant(Duration::from_millis(ms)));
     let mut pair = Pair::new(&CallTimes { ring: law(250), hold: law(1_000), reaction: None });
     pair.call();
@@ -136,7 +136,7 @@ fn times_of_a_call_are_met() {
 }
 
 #[test]
-fn who_takes_a_while_to_react_does_so_three_times() {
+fn a_reaction_time_applies_three_times() {
     let reaction = Some(Law::constant(Duration::from_millis(100)));
     let mut pair = Pair::new(&CallTimes { reaction, ..CallTimes::default() });
     pair.call();
@@ -169,7 +169,7 @@ fn every_message_may_be_lost_once() {
 }
 
 #[test]
-fn who_is_not_answered_gives_up_after_64_t1() {
+fn an_unanswered_call_ends_after_64_t1() {
     let mut pair = Pair::new(&CallTimes::default());
     pair.lose = Box::new(|_| true);
     pair.call();
@@ -235,7 +235,7 @@ fn a_challenge_is_answered_once_and_each_is_acknowledged() {
 }
 
 #[test]
-fn a_hundred_thousand_calls_hold_little_memory() {
+fn a_call_holds_at_most_256_bytes_of_buffers() {
     let law = |s| Some(Law::constant(Duration::from_secs(s)));
     let mut pair = Pair::new(&CallTimes { ring: None, hold: law(1_000), reaction: None });
     for _ in 0..1_000 {
@@ -249,7 +249,7 @@ fn a_hundred_thousand_calls_hold_little_memory() {
 }
 
 #[test]
-fn what_began_in_the_warm_up_is_not_counted_behind_it() {
+fn calls_begun_in_the_warm_up_are_not_counted_later() {
     let law = |ms| Some(Law::constant(Duration::from_millis(ms)));
     let mut pair = Pair::new(&CallTimes { ring: None, hold: law(1_000), reaction: None });
     pair.call();
@@ -266,7 +266,7 @@ fn what_began_in_the_warm_up_is_not_counted_behind_it() {
 }
 
 #[test]
-fn calls_of_the_warm_up_are_in_no_count_of_what_follows() {
+fn warm_up_calls_are_in_no_later_message_count() {
     let law = |ms| Some(Law::constant(Duration::from_millis(ms)));
     let mut pair = Pair::new(&CallTimes { ring: law(100), hold: law(1_000), reaction: None });
     pair.call();
@@ -290,7 +290,7 @@ fn calls_of_the_warm_up_are_in_no_count_of_what_follows() {
 }
 
 #[test]
-fn a_call_of_the_warm_up_that_is_answered_behind_it_is_in_no_time_and_no_number_of_messages() {
+fn a_warm_up_call_answered_later_is_in_no_time_or_message_count() {
     let law = |ms| Some(Law::constant(Duration::from_millis(ms)));
     let mut pair = Pair::new(&CallTimes { ring: law(100), hold: law(1_000), reaction: None });
     pair.call();
@@ -312,7 +312,7 @@ fn a_call_of_the_warm_up_that_is_answered_behind_it_is_in_no_time_and_no_number_
 }
 
 #[test]
-fn what_nobody_has_answered_when_a_run_ends_has_not_succeeded() {
+fn requests_unanswered_at_the_end_have_not_succeeded() {
     let mut pair = Pair::new(&CallTimes::default());
     pair.lose = Box::new(|_| true);
     pair.call();

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_does_it_once_in_each_interval_from_the_beginning_on() {
+    fn every_user_acts_once_per_interval_from_the_start() {
         let begin = Timestamp::from_millis(5_000);
         let mut habits =
             ActivitySchedule::new(&[habit("600s", GapFrom::Begin)], &(100..1_100), 7, (0, 1)).beginning(begin);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn thinking_is_memoryless_and_goes_on_after_the_end() {
+    fn think_time_is_memoryless_and_starts_at_the_end() {
         let mut habits = ActivitySchedule::new(&[habit("exp(mean=1h)", GapFrom::End)], &(0..10_000), 7, (0, 1));
         let hour = Timestamp::from_millis(3_600_000);
         let all = until(&mut habits, hour);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_a_call_took_changes_no_time_of_thinking() {
+    fn call_length_does_not_change_think_times() {
         let gaps = |talk: Duration| {
             let mut habits = ActivitySchedule::new(&[habit("exp(mean=60s)", GapFrom::End)], &(10..11), 3, (0, 1));
             let mut gaps = Vec::new();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_the_users_and_change_no_time() {
+    fn threads_split_the_users_and_keep_the_times() {
         let list = [habit("exp(mean=60s)", GapFrom::Begin), habit("100s", GapFrom::Begin)];
         let end = Timestamp::from_millis(300_000);
         let of = |thread, threads| until(&mut ActivitySchedule::new(&list, &(0..100), 3, (thread, threads)), end);

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_by_connections_waits_and_stays_in_order() {
+    fn stream_messages_wait_and_stay_in_order() {
         let (_polls, mut posts) = posts(true);
         let all = QUEUE as u32 + 100;
         (0..all).for_each(|link| posts[0].send(1, message(link)));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sleeps_is_woken_and_who_has_mail_does_not_sleep() {
+    fn sleepers_are_woken_and_messages_prevent_sleep() {
         let (mut polls, mut posts) = posts(false);
         assert!(posts[1].park());
         posts[0].send(1, message(1));

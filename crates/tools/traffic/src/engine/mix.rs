@@ -120,13 +120,13 @@ mod tests {
     }
 
     #[test]
-    fn a_list_goes_round() {
+    fn a_list_repeats() {
         let mix = Mix::Listed([4, 5, 6].into());
         assert_eq!((0..5).map(|number| mix.pick(1, number)).collect::<Vec<_>>(), [4, 5, 6, 4, 5]);
     }
 
     #[test]
-    fn impossible_weights_are_refused() {
+    fn invalid_weights_are_rejected() {
         for weights in [&[][..], &[(0, 0.0)], &[(0, -1.0), (1, 2.0)], &[(0, f64::NAN)]] {
             assert!(Weighted::new(weights).is_none(), "{weights:?}");
         }

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phone_waits_half_to_all_of_the_bound_which_doubles_up_to_half_an_hour() {
+    fn a_phones_wait_is_random_and_its_bound_doubles_up_to_half_an_hour() {
         let recovery = FlowRecovery::default();
         let bounds: Vec<_> = (1..=8).map(|failures| recovery.upper_bound(failures).as_secs()).collect();
         // 240 s after three failures is the RFC's own example.
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn phones_come_on_by_their_law_and_try_again_until_they_are_registered() {
+    fn phones_start_by_their_law_and_retry_until_registered() {
         let begin = Timestamp::from_millis(5_000);
         let mut phones = Phones::new(&avalanche("uniform(min=0s,max=10s)", None), &(100..1_100), 3, (0, 1));
         phones = phones.beginning(begin);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registration_is_refreshed_before_it_ends_where_that_is_wanted() {
+    fn a_registration_is_refreshed_before_expiry_if_configured() {
         let mut phones = Phones::new(&avalanche("0s", Some(0.5)), &(0..1), 3, (0, 1));
         let start = phones.poll_due(Timestamp::ZERO).expect("on at once");
         phones.on_end(&ended(start.user, Ending::Carried, None), Timestamp::from_millis(1_000));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phone_that_waits_is_small() {
+    fn a_waiting_phone_is_small() {
         assert!(size_of::<Phone>() + size_of::<Reverse<(u64, u32)>>() <= 32);
     }
 }

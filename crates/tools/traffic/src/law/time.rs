@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_longer_than_any_run_is_a_time_still() {
+    fn overlong_times_are_clamped() {
         let most = Duration::from_secs(u64::from(u32::MAX));
         assert_eq!([1e300, f64::INFINITY, 5e9].map(time_of), [most; 3]);
         assert_eq!([0.0, -1.0, f64::NAN].map(time_of), [Duration::ZERO; 3]);

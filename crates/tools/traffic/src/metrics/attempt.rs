@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_is_challenged_rings_and_is_hung_up() {
+    fn a_challenged_call_rings_and_is_hung_up() {
         let metrics = play(&[
             (0, Sent(Invite)),
             (5, Response(Invite, 407)),
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_called_end_times_what_it_answered() {
+    fn the_callee_times_answered_calls() {
         let metrics =
             play(&[(0, Replied(Invite, 180)), (100, Replied(Invite, 200)), (400, Bye), (400, End(Ending::Carried))]);
         is_once(&metrics.sdt_successful, 300);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_apart() {
+    fn refusals_are_classified() {
         for (status, ratios) in [
             (486, [Some(0.0), Some(100.0), Some(0.0), Some(0.0), None]),
             (480, [Some(0.0), Some(100.0), Some(0.0), Some(0.0), None]),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_redirected_asks_again_in_the_same_delay() {
+    fn a_redirect_is_part_of_the_same_delay() {
         let metrics = play(&[
             (0, Sent(Invite)),
             (10, Response(Invite, 302)),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gets_no_answer_is_lost() {
+    fn an_unanswered_call_is_lost() {
         let invite = play(&[(0, Sent(Invite)), (32_000, End(Ending::Lost))]);
         assert_eq!(invite.srd_failed.count(), 0, "there was no response");
         holds(&invite, [Some(0.0), Some(0.0), Some(100.0), Some(0.0), None]);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_still_goes_on_is_in_no_ratio_and_ends_add_up() {
+    fn open_calls_are_in_no_ratio_and_metrics_merge() {
         let mut sum = play(&[(0, Sent(Invite)), (10, Response(Invite, 180))]);
         holds(&sum, [None; 5]);
         sum.merge(&play(&[(0, Sent(Invite)), (10, Response(Invite, 200)), (20, Bye)]));

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_of_all_phones_and_none_is_said_that_has_not_come() {
+    fn quantiles_cover_all_phones_and_are_none_until_reached() {
         let mut one = Recovery::of(1_000, 0, 0);
         (0..999).for_each(|phone| one.add(Some(Duration::from_millis(phone * 10)), 1, 1));
         one.add(None, 4, 28);

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn each_slice_has_what_happened_in_it() {
+    fn each_slice_holds_its_own_events() {
         let (mut meter, mut series) = (Meter::default(), Series::default());
         assert!(!series.is_due(Duration::from_millis(999)) && series.is_due(second(1)));
         for _ in 0..10 {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn seconds_that_nobody_noted_are_empty() {
+    fn unrecorded_seconds_are_empty() {
         let (mut meter, mut series) = (Meter::default(), Series::default());
         call(&mut meter, 1);
         series.record(second(1), &meter, &meter.unread);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_added_up_though_one_has_wider_slices() {
+    fn threads_merge_with_different_slice_widths() {
         let (mut meter, mut long) = (Meter::default(), Series::default());
         for number in 1..=(MAX_SLICES as u64 + 2) {
             call(&mut meter, 10);

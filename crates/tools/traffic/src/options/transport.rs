@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_address_of_a_target_is_a_domain_with_its_port_where_it_is_not_the_usual() {
+    fn a_targets_domain_omits_the_default_port() {
         let domain = |text: &str| Target::parse(text).expect(text).domain();
         let said = ["udp:127.0.0.1:5060", "127.0.0.1", "tcp:127.0.0.1:25060", "udp:[::1]:5060", "[::1]:7"].map(domain);
         assert_eq!(said, ["127.0.0.1", "127.0.0.1", "127.0.0.1:25060", "[::1]", "[::1]:7"]);

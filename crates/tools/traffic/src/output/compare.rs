@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_of_the_second_to_the_first() {
+    fn ratios_are_second_to_first() {
         let comparison = compare(&run(9, 20), &run(19, 10));
         let carried = row(&comparison, "carried");
         assert!((carried.ratio().expect("both") - 2.0).abs() < 0.01, "{carried:?}");
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_within_the_confidence_intervals_is_said() {
+    fn insignificant_differences_are_marked() {
         let (a, mut b) = (run(10, 20), run(10, 20));
         b.carried_per_s *= 1.001;
         let comparison = compare(&a, &b);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_histogram_cannot_tell_apart_is_no_difference() {
+    fn changes_below_histogram_resolution_are_ignored() {
         let (a, mut b) = (run(10, 20), run(10, 20));
         for row in &mut b.answers {
             (row.us.p50, row.us.p99) = (row.us.p50 * 1.01, row.us.p99 * 1.03);
@@ -334,7 +334,7 @@ mod tests {
 
     /// Twice the calls lose twice as many.
     #[test]
-    fn counts_are_judged_by_the_call() {
+    fn counts_are_compared_per_call() {
         let (mut a, mut b) = (run(10, 20), run(10, 20));
         (a.sent, a.lost, b.sent, b.lost) = (1_000, 10, 2_000, 20);
         (a.repeats_sent, b.repeats_sent) = (100, 150);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_one_run_lacks_has_no_ratio() {
+    fn a_figure_missing_in_one_run_has_no_ratio() {
         let (a, mut b) = (run(10, 20), run(10, 20));
         b.server = None;
         let comparison = compare(&a, &b);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn unlike_runs_are_compared_with_a_warning() {
+    fn comparing_unlike_runs_warns() {
         let (a, mut b) = (run(10, 20), run(10, 20));
         b.workload = "baseline".to_owned();
         b.generator.bottleneck = Some("late".to_owned());
@@ -383,7 +383,7 @@ mod tests {
 
     /// A file may be damaged or foreign: each number of a report is replaced by one that no run has.
     #[test]
-    fn no_number_in_a_file_stops_the_tables_and_pages() {
+    fn extreme_numbers_do_not_break_tables_and_pages() {
         use super::super::{comparison_page, histograms, intervals, page};
         let sound = example(9, 20);
         let mut leaves = Vec::new();

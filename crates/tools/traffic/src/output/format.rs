@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short_and_true() {
+    fn numbers_are_abbreviated() {
         let shown = [
             number(0.0),
             number(1.5),
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_match_the_calendar() {
         assert_eq!(date(0), "1970-01-01 00:00 UTC");
         assert_eq!(date(951_827_696), "2000-02-29 12:34 UTC");
         assert_eq!(date(1_798_761_599), "2026-12-31 23:59 UTC");

@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_well_formed_and_needs_nothing_else() {
+    fn the_page_is_well_formed_and_self_contained() {
         let html = page(&RunReport::from_json(&example(10, 20)).expect("a report"));
         let names = elements(&html);
         assert_eq!(names.iter().filter(|name| *name == "svg").count(), 8, "all plots");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn two_runs_stand_on_one_page() {
+    fn two_runs_share_one_page() {
         let [a, b] = [20, 10].map(|millis| RunReport::from_json(&example(10, millis)).expect("a report"));
         let comparison = super::super::compare(&a, &b).named(&["<old>".to_owned(), "new".to_owned()]);
         let html = super::super::comparison_page(&a, &b, &comparison);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_says_what_was_measured() {
+    fn the_page_shows_the_measurements() {
         let html = page(&RunReport::from_json(&example(10, 20)).expect("a report"));
         for wanted in [
             "proxy-200",
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_flatters_the_server_is_said() {
+    fn flattering_results_get_a_warning() {
         let mut report = example(10, 20);
         let due = serde_json::json!({ "method": "INVITE", "answer": "2xx", "us": { "count": 600, "p99": 9e6 } });
         report["answers_from_due"] = serde_json::json!([due]);
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_nothing_is_a_page() {
+    fn an_empty_run_gives_a_page() {
         let html = page(&RunReport::default());
         assert!(elements(&html).contains(&"table".to_owned()));
         assert!(!html.contains("NaN"));

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_since_the_line_before() {
+    fn rates_cover_the_last_interval() {
         let (mut live, mut progress) = (LiveStatus::default(), Progress::default());
         calls(&mut progress, 100);
         let first = live.line(Duration::from_secs(1), &progress);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_says_how_far_each_phase_is() {
+    fn the_status_shows_phase_progress() {
         use crate::options::{Options, Target, workload};
         let to = Target::parse("udp:127.0.0.1:5060").expect("sound");
         let mut options = Options::new(workload("proxy-200").expect("built in"), Some(to), 7);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_phase_begins_anew() {
+    fn rates_restart_per_phase() {
         let (mut live, mut progress) = (LiveStatus::default(), Progress::default());
         calls(&mut progress, 100);
         let _ = live.line(Duration::from_secs(1), &progress);

@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_measured_comes_back_from_the_json() {
+    fn measurements_are_read_from_json() {
         let run = RunReport::from_json(&example(10, 20)).expect("a report");
         assert_eq!((run.intervals.rows.len(), run.intervals.width_s), (60, 1.0));
         let row = run.intervals.rows[29];
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn the_server_is_laid_beside_the_calls() {
+    fn server_usage_is_computed_per_call() {
         let run = RunReport::from_json(&example(10, 20)).expect("a report");
         let server = run.server.expect("watched");
         assert!((server.processors - 0.3).abs() < 1e-9, "{}", server.processors);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn means_come_with_their_confidence() {
+    fn means_have_confidence_intervals() {
         let run = RunReport::from_json(&example(10, 20)).expect("a report");
         let carried = run.confidence["carried_per_s"];
         assert!((carried.mean - run.carried_per_s).abs() < 1e-9 && carried.half_width < 0.1, "{carried:?}");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_report_is_said() {
+    fn other_json_is_rejected() {
         let error = RunReport::from_json(&json!({ "calls": 3 })).expect_err("no report");
         assert!(error.to_string().contains("load run --json"), "{error}");
     }

@@ -313,7 +313,7 @@ mod tests {
 
     /// A report may contain any number.
     #[test]
-    fn an_axis_of_extremes_has_its_ticks_and_an_end() {
+    fn an_extreme_axis_has_finitely_many_ticks() {
         for values in
             [vec![5e-324], vec![5e-324, 1.0], vec![1e-310, f64::MAX], vec![f64::MAX], vec![0.0, f64::MIN_POSITIVE]]
         {
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn places_go_from_edge_to_edge() {
+    fn positions_span_the_axis() {
         let log = Scale { low: 1.0, high: 100.0, kind: Kind::Log };
         assert_eq!((log.at(1.0), log.at(10.0), log.at(100.0), log.at(0.0)), (0.0, 0.5, 1.0, 0.0));
         let linear = Scale { low: 0.0, high: 50.0, kind: Kind::Linear };
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_becomes_markup() {
+    fn text_is_escaped() {
         assert_eq!(escape("<a href=\"x\">&'\u{0}"), "&lt;a href=&quot;x&quot;&gt;&amp;&#39;\u{fffd}");
     }
 }

@@ -283,7 +283,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_this_process_does_is_seen() {
+    fn own_usage_is_sampled() {
         let mut watch = ProcessSampler::new(&[std::process::id()]).expect("it runs");
         let first = watch.sample(Timestamp::ZERO).expect("it runs");
         let mut sum = 0_u64;
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn who_listens_is_found() {
+    fn listeners_are_found() {
         let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let address = udp.local_addr().expect("bound");
         assert_eq!(listening_pids(address, false), [std::process::id()]);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_that_found_no_room_are_counted() {
+    fn dropped_datagrams_are_counted() {
         let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let address = socket.local_addr().expect("bound");
         let mut watch = ProcessSampler::new(&[std::process::id()]).expect("it runs");
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_several_processes_share_is_counted_once() {
+    fn shared_memory_is_counted_once() {
         let mut children = [0; 3].map(|_| std::process::Command::new("sleep").arg("60").spawn().expect("sleep"));
         let pids = children.each_ref().map(std::process::Child::id);
         // They have pages of their own only once they run.
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_sees_the_end_of_a_process() {
+    fn the_sampler_sees_a_process_end() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
         let watcher = SamplerThread::start(&[child.id()], Clock::start(), Duration::from_millis(1)).expect("it runs");
         let family = process_tree(&[std::process::id(), child.id()]);

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_with_an_odd_name_is_read() {
+    fn an_odd_process_name_is_parsed() {
         let text = "4711 (odd) S (name) S 12 4711 4711 0 -1 4194560 2573 0 3 0 150 50 0 0 20 0 5 0 97 24000000 1234 184467 1 1 0\n";
         let stat = Stat::parse(text).expect("sound");
         let expected = Stat {
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_found_by_their_names() {
+    fn counters_are_found_by_name() {
         let status = "Name:\tx\nvoluntary_ctxt_switches:\t120\nnonvoluntary_ctxt_switches:\t7\n";
         assert_eq!(field(status, "voluntary_ctxt_switches:"), 120);
         assert_eq!(field(status, "nonvoluntary_ctxt_switches:"), 7);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_are_those_of_the_sockets_asked_for() {
+    fn only_drops_of_given_sockets_count() {
         let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n\
             100: 0100007F:13C4 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 555 2 0000 17\n\
             101: 00000000:13C4 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 556 2 0000 4\n\

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_lies_inside_the_phase_counts() {
+    fn only_samples_inside_the_phase_count() {
         let samples =
             vec![sample(1, 0, 0), sample(2, 900, 5), sample(3, 1_300, 5), sample(4, 1_500, 8), sample(5, 9_000, 99)];
         let series = ServerSeries { samples, ..ServerSeries::default() };
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_ended_leaves_no_negative_use() {
+    fn an_ended_child_gives_no_negative_usage() {
         let usage = Usage::between(&sample(1, 500, 9), &sample(2, 100, 2), Timestamp::ZERO);
         assert_eq!((usage.user, usage.drops), (Duration::ZERO, Some(0)));
     }

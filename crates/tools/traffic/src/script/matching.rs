@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn posix_is_read_as_posix() {
+    fn posix_patterns_match() {
         for (pattern, text, wanted) in [
             ("[0-9]{1,3}[.][0-9]{1,3}", "at 10.20", Some("10.20")),
             ("o=([[:alnum:]]*) ([[:alnum:]]*)", "v=0\r\no=me 12 IN", Some("o=me 12")),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_matched_is_refused_in_words() {
+    fn unsupported_patterns_are_rejected() {
         for (pattern, words) in [
             ("(a)\\1", "back-references"),
             ("a\\", "backslash"),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_gives_its_groups_and_says_whether_the_call_goes_on() {
+    fn a_search_gives_its_groups_and_whether_the_call_continues() {
         let message = b"INVITE sip:a SIP/2.0\r\nv: one\r\nContact:\r\n <sip:me@h>\r\nVIA: two\r\n\r\nbody: x\r\n";
         assert_eq!(field_value(message, "Via", 2), Some(&b"two"[..]));
         assert_eq!(field_value(message, "via", 1), Some(&b"one"[..]));

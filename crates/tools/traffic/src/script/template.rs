@@ -574,7 +574,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_cut_into_text_and_places() {
+    fn a_request_is_split_into_pieces() {
         let template = Template::compile(
             "\n  INVITE sip:[service]@[remote_ip] SIP/2.0\n  Via: SIP/2.0/[transport] [local];branch=[branch]\n  [routes]\n  \
              [last_X-Thing:]\n  Content-Length: [len]\n\n  v=0\n  o=x\n",
@@ -604,7 +604,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_always_the_same_becomes_text_and_bodies_have_a_length() {
+    fn constant_parts_become_text_and_bodies_have_a_length() {
         let text = "INVITE sip:[callee]@[domain] SIP/2.0\nVia: [local]\nContact: <sip:[local]>\nX: [last_X-Thing:]\n\
              Content-Length: [len]\n\nc=[local_ip]\n";
         let template = Template::compile(text).expect("valid").with_fixed(|piece| {
@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_is_that_of_the_user_before_it() {
+    fn a_domain_follows_the_preceding_user() {
         let text = "INVITE sip:[callee]@[domain] SIP/2.0\nFrom: <sip:[caller]@[domain]>\nTo: <sip:[callee]@[domain]>\nX: [callee] [domain]\n";
         let template = Template::compile(text).expect("valid");
         let domains: Vec<_> = template
@@ -651,7 +651,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
+    fn errors_name_the_line() {
         let error = Template::compile("OPTIONS sip:a SIP/2.0\nFoo: [bar]\n").expect_err("no such keyword");
         assert_eq!(error, TemplateError { line: 2, what: "the keyword [bar] is not known".to_owned() });
         assert_eq!(Template::compile("Foo bar\n").expect_err("no SIP").line, 1);

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thread_has_a_port_of_its_own() {
+    fn each_thread_has_its_own_port() {
         let mut plan = Options { threads: 3, ..options() }.plan().expect("a plan").0;
         let places = callees_at(&plan).expect("free ports");
         let ports: std::collections::BTreeSet<_> = places.iter().map(SocketAddr::port).collect();

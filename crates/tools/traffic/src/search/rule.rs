@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_generator_held_back_counts_as_time() {
+    fn generator_delay_counts_as_response_time() {
         let mut meter = Meter::default();
         for _ in 0..100 {
             meter.on_answer(MethodId::Invite, 200, Duration::from_millis(1));
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_read_and_shown_again() {
+    fn rules_are_parsed_and_printed() {
         for (text, shown) in [
             ("success=99.99%", "success>=99.99%"),
             ("success = 0.5", "success>=50%"),
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_names_the_remedy() {
+    fn rule_errors_show_an_example() {
         for (text, why) in [
             ("success", "no limit"),
             ("success=", "a share"),
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_of_the_calls_that_were_sent() {
+    fn shares_are_of_sent_calls() {
         let meter = meter(&[(10, 10); 99], 1);
         assert!(rule("success=99%").check(&meter).holds && !rule("success=99.1%").check(&meter).holds);
         assert!(rule("drops=1%").check(&meter).holds && !rule("drops=0.9%").check(&meter).holds);
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_the_share_that_is_asked_for_holds() {
+    fn exactly_the_required_share_holds() {
         let base = meter(&[(10, 10)], 0);
         for tenths in 1..1_000_u64 {
             let percent = format!("{}.{}%", tenths / 10, tenths % 10);
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_the_share_that_was_answered_is_a_quantile() {
+    fn a_quantile_reaches_exactly_the_answered_share() {
         let rows: Vec<_> = (0..999).map(|_| (5, 1)).collect();
         let meter = meter(&rows, 1);
         assert!(rule("p99.9=10ms").check(&meter).holds, "{}", rule("p99.9=10ms").check(&meter));
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn where_no_call_is_answered_other_methods_do_not_answer_for_it() {
+    fn other_methods_do_not_stand_in_for_unanswered_calls() {
         let mut meter = meter(&[], 100);
         for _ in 0..200 {
             meter.on_request_sent(MethodId::Register);
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sessions_of_before_send_is_not_waited_for() {
+    fn requests_of_earlier_sessions_do_not_count() {
         let mut meter = meter(&[(5, 5); 20], 0);
         // BYEs of calls that began in the warm-up: neither they nor their responses belong to the measurement.
         (0..50).for_each(|_| meter.on_sent(Kind::Request(MethodId::Bye), false));
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_has_a_side() {
+    fn equality_is_rejected() {
         assert_eq!(Rule::parse_condition("success<50%"), Ok(rule("success<50%")));
         assert_eq!(Rule::parse_condition("p99>=1s"), Ok(rule("p99>=1s")));
         for text in ["success=50%", "p99=1s"] {
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_is_on_every_request_of_a_call() {
+    fn limits_cover_every_request_of_a_call() {
         // Each call with a late response counts once, also with two.
         let meter = meter(&[(10, 10), (2_500, 10), (10, 2_500), (2_500, 2_500)], 0);
         assert_eq!(rule("success=100%").check(&meter).measured, Some(1.0));
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_of_the_method_and_unanswered_requests_take_for_ever() {
+    fn times_are_per_method_and_unanswered_requests_take_forever() {
         let rows: Vec<_> = (1..=100).map(|millis| (millis, 1)).collect();
         let all = meter(&rows, 0);
         assert!(rule("p50=51ms").check(&all).holds && !rule("p50=49ms").check(&all).holds);
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_holds_no_rule() {
+    fn rules_fail_on_no_data() {
         let nothing = Meter::default();
         for text in ["success=0%", "drops=100%", "transactions=0%", "p99=1h", "mean=1h", "success<50%"] {
             assert!(!rule(text).check(&nothing).holds, "{text}");

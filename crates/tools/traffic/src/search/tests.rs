@@ -109,7 +109,7 @@ fn noise_moves_the_result_little() {
 }
 
 #[test]
-fn nothing_is_tried_above_what_the_generator_can_do() {
+fn the_generators_limit_bounds_the_search() {
     let mut rng = Rng::seed_from_u64(4);
     for seed in 0..500 {
         let generator = between(&mut rng, 100.0, 20_000.0);
@@ -148,7 +148,7 @@ fn users_are_whole() {
 }
 
 #[test]
-fn limits_end_it() {
+fn limits_apply() {
     let mut settings = Settings::new(SearchVariable::Rate, 100.0);
     settings.max = 400.0;
     let (probes, found) = run(settings, World::quiet(1e9), 1);
@@ -184,7 +184,7 @@ fn a_single_disturbance_changes_nothing() {
 }
 
 #[test]
-fn what_does_not_hold_again_is_given_up() {
+fn an_unconfirmed_rate_is_dropped() {
     // 1,000 held once by luck; 990 does each time.
     let mut search = Search::new(Settings::new(SearchVariable::Rate, 500.0));
     let mut lucky = true;
@@ -217,7 +217,7 @@ fn short_steps_are_not_rounded_away() {
 }
 
 #[test]
-fn the_rfcs_result_is_given_up_where_a_confirmation_fails() {
+fn an_rfc_result_is_dropped_when_confirmation_fails() {
     let mut settings = Settings::rfc7502(SearchVariable::Rate, 100.0);
     settings.confirm = 30;
     let mut search = Search::new(settings);
@@ -237,7 +237,7 @@ fn the_rfcs_result_is_given_up_where_a_confirmation_fails() {
 }
 
 #[test]
-fn where_no_confirmation_holds_there_is_no_result() {
+fn without_a_confirmation_there_is_no_result() {
     let mut search = Search::new(Settings { confirm: 30, ..Settings::rfc7502(SearchVariable::Rate, 100.0) });
     while let Some(probe) = search.next_probe() {
         let holds = probe.at <= 300.0 && probe.stage != Stage::Confirm;
@@ -248,7 +248,7 @@ fn where_no_confirmation_holds_there_is_no_result() {
 
 /// As in RFC 7502's own simulation in R (appendix A): from 100 in tenths.
 #[test]
-fn the_rfcs_algorithm_converges_as_the_rfc_says() {
+fn the_rfc_algorithm_converges_as_specified() {
     for capacity in [100.0, 269.0, 460.0, 5_000.0] {
         let (probes, found) = run(Settings::rfc7502(SearchVariable::Rate, 100.0), World::quiet(capacity), 1);
         let at = found.at.expect("found");

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_taken_in_the_order_that_the_first_says() {
+    fn the_first_line_sets_the_order_of_lines() {
         let users = table("SEQUENTIAL\n#not this\nalice;one\r\nbob;two;x\n\ncarol\n");
         assert_eq!((users.lines(), users.columns()), (3, 3));
         assert_eq!([0, 1, 2, 3].map(|_| users.next_line(9, 9)), [0, 1, 2, 0]);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn errors_name_the_cause() {
         for (text, words) in [
             ("", "must be SEQUENTIAL"),
             ("alice;x\n", "'alice;x'"),

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_answer_ends_it() {
+    fn any_answer_ends_the_wait() {
         let server = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let target = Target { transport: Transport::Udp, address: server.local_addr().expect("bound") };
         let thread = std::thread::spawn(move || {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_is_bounded_and_ends_when_told() {
+    fn waiting_is_bounded_and_can_be_stopped() {
         let free = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
         for transport in [Transport::Udp, Transport::Tcp] {
             let target = Target { transport, address: free };

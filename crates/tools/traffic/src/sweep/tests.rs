@@ -93,7 +93,7 @@ fn rates_are_read() {
 /// As in the first paper's figure 15: throughput follows the load up to the capacity and stays there, until half of
 /// the calls fail.
 #[test]
-fn it_goes_on_until_half_of_the_calls_fail() {
+fn a_sweep_ends_when_half_the_calls_fail() {
     let (tasks, sweep) = run(settings("20..400/20", 3, &["success<50%"]));
     let rates: Vec<f64> = sweep.points().iter().map(|point| point.rate).collect();
     assert_eq!(rates, (1..=10).map(|n| 20.0 * f64::from(n)).collect::<Vec<_>>(), "90 of 200 is the first below a half");
@@ -110,7 +110,7 @@ fn it_goes_on_until_half_of_the_calls_fail() {
 }
 
 #[test]
-fn success_is_in_time() {
+fn only_timely_counts() {
     let (_, sweep) = run(settings("180..180/1", 1, &[]));
     let point = &sweep.points()[0];
     // A twentieth of all calls came after five seconds.
@@ -119,7 +119,7 @@ fn success_is_in_time() {
 }
 
 #[test]
-fn repeats_have_students_t_and_a_single_run_batch_means() {
+fn repeats_use_students_t_and_single_runs_batch_means() {
     let (_, sweep) = run(settings("200..200/1", 3, &[]));
     // 89, 90 and 91: t(2) = 4.303, standard error 1/√3.
     let half = sweep.points()[0].throughput.half_width.expect("three runs");
@@ -133,7 +133,7 @@ fn repeats_have_students_t_and_a_single_run_batch_means() {
 
 /// A growing queue: each second has fewer calls in time than the one before.
 #[test]
-fn seconds_that_depend_on_each_other_have_no_interval() {
+fn correlated_seconds_have_no_interval() {
     let mut sweep = Sweep::new(settings("200..200/1", 1, &[]));
     let in_time_per_s = (0..60).map(|second| 90.0 - f64::from(second)).collect();
     sweep.handle_measurement(Measurement { in_time_per_s, ..measured(200.0, 90.0, 0.0) });
@@ -143,7 +143,7 @@ fn seconds_that_depend_on_each_other_have_no_interval() {
 }
 
 #[test]
-fn where_no_call_was_sent_there_is_no_share() {
+fn without_calls_there_is_no_share() {
     let mut sweep = Sweep::new(settings("0.1..0.3/0.1", 1, &[]));
     while sweep.next_task().is_some() {
         sweep.handle_measurement(Measurement { elapsed: Duration::from_secs(5), ..Measurement::default() });
@@ -157,7 +157,7 @@ fn where_no_call_was_sent_there_is_no_share() {
 }
 
 #[test]
-fn calls_that_the_generator_kept_back_are_seen() {
+fn calls_held_back_by_the_generator_are_shown() {
     let mut sweep = Sweep::new(settings("20..20/1", 1, &[]));
     let mut run = measured(20.0, 90.0, 0.0);
     (run.meter.began.refused, run.bottleneck) = (7, kept_back(7));
@@ -170,7 +170,7 @@ fn calls_that_the_generator_kept_back_are_seen() {
 }
 
 #[test]
-fn other_conditions_and_the_last_rate_end_it() {
+fn any_condition_or_the_last_rate_ends_it() {
     let (_, sweep) = run(settings("20..400/20", 1, &["success<1%", "p99>1s"]));
     assert_eq!(sweep.points().last().expect("points").rate, 100.0, "a hundredth of the answers is late");
     let (_, sweep) = run(settings("20..60/20", 1, &["success<50%"]));
@@ -178,7 +178,7 @@ fn other_conditions_and_the_last_rate_end_it() {
 }
 
 #[test]
-fn what_was_run_when_it_was_stopped_is_kept() {
+fn a_stopped_sweep_keeps_its_runs() {
     let mut sweep = Sweep::new(settings("20..400/20", 3, &[]));
     for _ in 0..4 {
         sweep.handle_measurement(measured(20.0, 90.0, 0.0));
@@ -191,7 +191,7 @@ fn what_was_run_when_it_was_stopped_is_kept() {
 }
 
 #[test]
-fn reports_say_what_was_measured() {
+fn reports_show_the_measurements() {
     let (_, sweep) = run(settings("20..400/20", 3, &["success<50%"]));
     let report = report(sweep);
     let json = report.to_json();
@@ -212,7 +212,7 @@ fn reports_say_what_was_measured() {
 }
 
 #[test]
-fn a_run_of_nothing_is_no_number_that_is_none() {
+fn an_empty_run_prints_no_nan() {
     let mut sweep = Sweep::new(settings("20..20/1", 1, &["success<50%"]));
     sweep.handle_measurement(Measurement::default());
     let report = report(sweep);

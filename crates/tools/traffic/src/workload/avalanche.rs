@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn its_times_are_those_of_the_rfc_and_can_be_others() {
+    fn times_default_to_the_rfc_and_can_be_set() {
         let usual = of(&[]).expect("defaults").avalanche.expect("an avalanche");
         assert_eq!(usual.flow_recovery, FlowRecovery::default());
         assert_eq!((usual.start.mean(), usual.refresh), (Some(0.5), None));

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn members_keep_their_weights_and_their_own_answers() {
+    fn members_keep_their_weights_and_answers() {
         let set = set(&[("proxy-200.hold", "3s")]);
         let mixed = Workload::parse("proxy-200:70, baseline:20, registration:10", &set, 1.0).expect("a mix");
         let names: Vec<_> = mixed.callers.iter().map(|script| script.name.as_str()).collect();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_mixed_is_said() {
+    fn invalid_mixes_are_rejected() {
         for (text, pairs, speed, what) in [
             ("nonsense", &[][..], 1.0, "proxy-200, baseline"),
             ("proxy-200:x", &[], 1.0, "no weight"),

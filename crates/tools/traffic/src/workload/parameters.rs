@@ -198,7 +198,7 @@ mod tests {
     ];
 
     #[test]
-    fn values_are_read_and_said() {
+    fn values_parse_and_print() {
         let mut parameters = Parameters::new(KNOWN);
         assert_eq!(parameters.share("lost"), Ok(0.05));
         assert!(parameters.optional_law("ring").expect("none").is_none());
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_names_the_remedy() {
+    fn errors_name_the_fix() {
         let mut parameters = Parameters::new(KNOWN);
         let error = parameters.set("holt", "1s").expect_err("unknown").to_string();
         assert!(error.contains("hold, lost, ring"), "{error}");

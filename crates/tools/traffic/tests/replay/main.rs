@@ -58,7 +58,7 @@ fn one_call() -> Vec<u8> {
 const ONE_CALL: &str = "0>INVITE 50<183 100<180 3000<200 3020>ACK 8020>BYE 8030<200";
 
 #[test]
-fn both_ends_keep_the_times_and_texts_of_the_record() {
+fn both_ends_keep_the_recorded_times_and_texts() {
     let replay = Replay::new(&one_call(), &options(ReplaySides::Both)).run(60);
     assert_eq!(replay.trace(), ONE_CALL);
     assert_eq!((replay.meter().began.carried, replay.meter().compared.same), (1, 2));
@@ -89,7 +89,7 @@ fn the_speed_divides_all_times() {
 }
 
 #[test]
-fn each_call_begins_at_its_instant_with_a_script_that_alike_calls_share() {
+fn each_call_starts_on_time_and_similar_calls_share_a_script() {
     let mut packets = Packets::pcap(1);
     for (begin, call) in [(0, "one"), (10_000, "two"), (20_000, "three")] {
         answered_call(&mut packets, begin, call);
@@ -147,7 +147,7 @@ fn registering() -> Vec<u8> {
 }
 
 #[test]
-fn challenges_are_answered_anew_and_refreshed_in_time() {
+fn challenges_are_answered_and_refreshes_are_on_time() {
     let replay = Replay::new(&registering(), &options(ReplaySides::Caller)).against(|request| {
         let is_known = request.contains("nonce=\"new\"");
         let challenge = "WWW-Authenticate: Digest realm=\"y\", nonce=\"new\", algorithm=SHA-256, qop=\"auth\"\r\n";
@@ -163,7 +163,7 @@ fn challenges_are_answered_anew_and_refreshed_in_time() {
 }
 
 #[test]
-fn a_server_that_asks_for_no_password_is_no_difference() {
+fn a_server_without_passwords_is_no_difference() {
     let replay = Replay::new(&registering(), &options(ReplaySides::Caller));
     let replay = replay.against(|request| vec![(1, answer(request, "200 OK", ""))]).run(120);
     assert_eq!(replay.trace(), "0>REGISTER 1<200 30001>REGISTER 30002<200");
@@ -182,7 +182,7 @@ fn cancelled() -> Vec<u8> {
 }
 
 #[test]
-fn a_call_is_cancelled_as_long_after_its_ringing() {
+fn the_ringing_time_before_a_cancel_is_kept() {
     let replay = Replay::new(&cancelled(), &options(ReplaySides::Both)).run(120);
     assert_eq!(replay.trace(), "0>INVITE 100<180 2100>CANCEL 2110<200 2120<487 2120>ACK");
     assert_eq!((replay.meter().began.carried, replay.differs()), (1, Vec::<String>::new()));
@@ -202,7 +202,7 @@ fn a_call_is_cancelled_as_long_after_its_ringing() {
 }
 
 #[test]
-fn other_answers_than_recorded_are_counted_and_the_call_is_ended_properly() {
+fn unexpected_answers_are_counted_and_the_call_ends_properly() {
     let answering = |status: &'static str| {
         move |request: &str| {
             let contact = "Contact: <sip:bob@127.0.0.1:5070>\r\n";
@@ -246,7 +246,7 @@ fn hung_up_by_bob() -> Vec<u8> {
 }
 
 #[test]
-fn who_was_called_hangs_up_as_recorded() {
+fn the_callee_hangs_up_as_recorded() {
     let replay = Replay::new(&hung_up_by_bob(), &options(ReplaySides::Both)).run(60);
     // 510 ms to the ACK in the recording, where the 200 had to be retransmitted.
     assert_eq!(replay.trace(), "0>INVITE 1000<200 1510>ACK 4510<BYE 4530>200");
@@ -257,7 +257,7 @@ fn who_was_called_hangs_up_as_recorded() {
 }
 
 #[test]
-fn a_call_that_nobody_hangs_up_is_hung_up() {
+fn a_call_without_a_bye_is_hung_up() {
     let server = |request: &str| match request {
         text if text.starts_with("ACK") => Vec::new(),
         text => vec![(0, answer(text, "200 OK", "Contact: <sip:bob@127.0.0.1:5070>\r\n"))],
@@ -277,7 +277,7 @@ fn a_call_that_nobody_hangs_up_is_hung_up() {
 }
 
 #[test]
-fn calls_that_the_capture_cuts_are_left_open_until_its_end() {
+fn calls_cut_by_the_capture_stay_open_until_its_end() {
     let mut packets = Packets::pcap(1);
     packets.udp(0, ALICE, BOB, &request("INVITE", 1, "ringing", "", SDP));
     packets.udp(100, BOB, ALICE, &response("180 Ringing", 1, "INVITE", "ringing", ""));
@@ -305,7 +305,7 @@ fn calls_that_the_capture_cuts_are_left_open_until_its_end() {
 }
 
 #[test]
-fn a_reliable_response_is_acknowledged_with_the_numbers_of_the_run() {
+fn a_prack_uses_the_numbers_of_the_run() {
     let mut packets = Packets::pcap(1);
     packets.udp(0, ALICE, BOB, &request("INVITE", 1, "one", "Supported: 100rel\r\n", SDP));
     let early = response("183 Session Progress", 1, "INVITE", "one", "Require: 100rel\r\nRSeq: 77\r\n");
@@ -334,7 +334,7 @@ fn a_reliable_response_is_acknowledged_with_the_numbers_of_the_run() {
 }
 
 #[test]
-fn what_was_sent_again_is_played_once_and_counted() {
+fn retransmissions_are_played_once_and_counted() {
     let mut packets = Packets::pcap(1);
     let invite = request("INVITE", 1, "one", "", SDP);
     for ms in [0, 500, 1_500] {
@@ -365,7 +365,7 @@ fn what_was_sent_again_is_played_once_and_counted() {
 }
 
 #[test]
-fn what_cannot_be_replayed_is_refused_with_the_remedy() {
+fn an_unusable_capture_is_rejected_with_a_hint() {
     let capture = |bytes: &[u8]| Capture::parse("test.pcap", bytes).expect("a capture");
     let error = |options: &strowger_traffic::replay::ReplayOptions, bytes: &[u8]| {
         options.plan_of(&capture(bytes)).expect_err("refused").to_string()

@@ -18,7 +18,7 @@ fn message() -> String {
 }
 
 #[test]
-fn links_vlans_and_both_versions_of_ip_are_read() {
+fn links_vlans_and_both_ip_versions_are_read() {
     for link in [0, 1, 101, 113, 276] {
         for (source, destination) in [(ALICE, BOB), ("[2001:db8::1]:5060", "[2001:db8::9]:5061")] {
             let mut packets = Packets::pcap(link);
@@ -42,7 +42,7 @@ fn links_vlans_and_both_versions_of_ip_are_read() {
 }
 
 #[test]
-fn pcapng_is_read_with_its_unit_of_time() {
+fn pcapng_is_read_with_its_time_unit() {
     let mut raw = Packets::pcap(101);
     raw.udp(0, ALICE, BOB, &message());
     let packet = raw.finish().split_off(40);
@@ -56,7 +56,7 @@ fn pcapng_is_read_with_its_unit_of_time() {
 }
 
 #[test]
-fn fragments_are_put_together_or_counted() {
+fn fragments_are_reassembled_or_counted() {
     let mut packets = Packets::pcap(1);
     packets.fragments(0, ALICE, BOB, &message(), 200);
     let capture = read(&packets.finish());
@@ -69,7 +69,7 @@ fn fragments_are_put_together_or_counted() {
 }
 
 #[test]
-fn streams_are_put_in_order() {
+fn streams_are_reordered() {
     let both = format!("{}\r\n\r\n{}", message(), response("200 OK", 1, "OPTIONS", "one", ""));
     let bytes = both.as_bytes();
     let (first, second, third) = (&bytes[..100], &bytes[100..350], &bytes[350..]);
@@ -90,7 +90,7 @@ fn streams_are_put_in_order() {
 }
 
 #[test]
-fn a_gap_in_a_stream_costs_what_stood_around_it() {
+fn a_stream_gap_loses_only_adjacent_messages() {
     let text = message();
     let bytes = text.as_bytes();
     let length = u32::try_from(bytes.len()).expect("small");
@@ -113,7 +113,7 @@ fn a_gap_in_a_stream_costs_what_stood_around_it() {
 }
 
 #[test]
-fn what_is_not_used_is_counted_by_its_reason() {
+fn skipped_packets_are_counted_by_reason() {
     let mut packets = Packets::pcap(1);
     packets.udp(0, ALICE, BOB, "\x00 this is RTP");
     packets.udp(0, ALICE, BOB, "\r\n\r\n");

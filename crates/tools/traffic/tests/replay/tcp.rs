@@ -138,7 +138,7 @@ fn assert_as_recorded(report: &Report) {
 }
 
 #[test]
-fn callers_over_connections_are_played_again() {
+fn callers_over_tcp_are_replayed() {
     for connecting in [ConnectionLifetime::Persistent, ConnectionLifetime::Transaction] {
         let capture = recorded(connecting);
         let (at, answered) = answering("127.0.0.1");
@@ -151,7 +151,7 @@ fn callers_over_connections_are_played_again() {
 }
 
 #[test]
-fn both_ends_over_connections_are_played_again() {
+fn both_ends_over_tcp_are_replayed() {
     for connecting in [ConnectionLifetime::Persistent, ConnectionLifetime::Dialog, ConnectionLifetime::Transaction] {
         let capture = recorded(connecting);
         // Calls go directly to the other end here; the target only sets the transport.

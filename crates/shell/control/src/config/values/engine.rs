@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_engine_is_refused_with_what_to_write() {
+    fn invalid_engine_urls_are_rejected_with_a_hint() {
         for (text, why) in [
             ("redis+sentinel://a", "what the sentinels call the master"),
             ("redis+sentinel://a/mymaster/x", "what the sentinels call the master"),

@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_is_read_and_shown_again() {
+    fn each_kind_parses_and_round_trips() {
         for text in [
             "sip:192.0.2.1:5060",
             "set:pstn",
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nothing_is_refused() {
+    fn bad_sources_are_rejected() {
         for (text, what) in [
             ("set:", "names no set"),
             ("list:/etc/dispatcher.list", "names no set of the file"),

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_socket_is_read_once_a_turn_however_often_it_is_told_of() {
+    fn a_socket_with_several_events_is_read_once_per_turn() {
         let (mut readable, first, later) = (Readable::default(), Timestamp::from_millis(1), Timestamp::from_millis(2));
         for link in [7, LISTENER, 7, 0, LISTENER] {
             readable.push(link, first);
