@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::engine::PhaseReport;
 use crate::metrics::{Calls, Counts, Recovery, SHARES};
 use crate::output::percent_of;
-use crate::report::times_json;
+use crate::time_histogram::times_json;
 
 /// Adds `calls` where calls were made, and `recovery` of phones.
 pub(crate) fn extend(phase: &PhaseReport, top: &mut Map<String, Value>) {

@@ -5,25 +5,16 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use crate::engine::{CallRole, LATE_AT_MEDIAN, LATE_AT_P99, LATE_OF, PhaseReport, Plan};
-use crate::meter::{OutcomeCounts, ResponseClass, TimeHistogram, TransactionCounts, Transactions};
+use crate::meter::{OutcomeCounts, ResponseClass, TransactionCounts, Transactions};
 use crate::output::percent_of;
-use crate::report::times_json;
 use crate::script::MethodId;
+use crate::time_histogram::{TimeHistogram, times_json};
 use crate::workload::CONFORMING;
+
+pub use crate::engine::ScriptOutcomes;
 
 /// Lateness above this part of a time is not small against it.
 const LATE_SHARE: u32 = 10;
-
-/// The accounts of a script's sessions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScriptOutcomes {
-    /// Which end ran it.
-    pub who: CallRole,
-    /// Its name.
-    pub name: String,
-    /// Its sessions; none of them is offered or refused.
-    pub accounts: OutcomeCounts,
-}
 
 impl PhaseReport {
     /// Counts the transactions of both ends where the sessions began: so a rule of transactions is one of all of them.

@@ -9,7 +9,6 @@ use strowger_message::{Head, HeaderName, NameAddr, Rport, Via};
 use crate::script::{Ending, Failure, Kind, MethodId, Policy, Template};
 use crate::session::{ALONE, CANCELLED, NEVER, Session};
 
-use super::receive::IncomingMessage;
 use super::{Driver, LastMessage, StepContext};
 
 /// What stands before the class in a caller's tag.
@@ -265,6 +264,18 @@ fn push_marked_via(value: &[u8], source: SocketAddr, out: &mut Vec<u8>) {
         drop(write!(out, ";received={}", source.ip()));
     }
     out.extend_from_slice(rest);
+}
+
+/// What every message has.
+pub(super) struct IncomingMessage<'a> {
+    pub kind: Kind,
+    /// CSeq.
+    pub number: u32,
+    pub method: MethodId,
+    /// Where a response to it goes, where it is a request.
+    pub from: (u32, SocketAddr),
+    pub head: &'a Head<'a>,
+    pub bytes: &'a [u8],
 }
 
 #[cfg(test)]

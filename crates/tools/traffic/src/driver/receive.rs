@@ -8,6 +8,7 @@ use strowger_auth::client;
 use strowger_foundation::Timestamp;
 use strowger_message::{AuthParams, Head, HeaderName, Method, StartLine, unquote};
 
+use crate::driver::answer::IncomingMessage;
 use crate::meter::ResponseClass;
 use crate::script::{Ending, Expect, Failure, Kind, MethodId, Step};
 use crate::session::{ALONE, CANCELLED, Challenge, NEVER, NO_INVITE, TRYING_LATER, UNSPECIFIED_ADDRESS};
@@ -17,18 +18,6 @@ use super::{Driver, LastMessage, Outbox, StepContext, dialog};
 
 /// Challenges in a row that are answered, of a proxy and of who is called each: the second may be of another realm.
 const MAX_CHALLENGES: u8 = 2;
-
-/// What every message has.
-pub(super) struct IncomingMessage<'a> {
-    pub kind: Kind,
-    /// CSeq.
-    pub number: u32,
-    pub method: MethodId,
-    /// Where a response to it goes, where it is a request.
-    pub from: (u32, SocketAddr),
-    pub head: &'a Head<'a>,
-    pub bytes: &'a [u8],
-}
 
 impl Driver {
     /// A message came. `arrived` is when the kernel had it, `now` when it is handled. Where it belongs to a call of another of

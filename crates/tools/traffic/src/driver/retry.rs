@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use strowger_message::{Head, HeaderName, StartLine, parse_contacts};
 
+use super::answer::IncomingMessage;
 use crate::script::Ending;
 use crate::session::{NEVER, NO_INVITE, Session, TRYING_LATER};
 
-use super::receive::IncomingMessage;
 use super::{Driver, LastMessage, StepContext};
 
 /// The longest time that a Retry-After may say; longer ones count as this.

@@ -22,19 +22,20 @@ use std::time::Duration;
 use strowger_foundation::Timestamp;
 use strowger_net::Clock;
 
-pub use activities::{Activity, ActivitySchedule, DueActivity, GapFrom};
+pub use activities::{Activity, ActivitySchedule, CallRole, DueActivity, GapFrom};
 pub use links::LinkCounts;
 pub use mix::{Mix, Weighted};
 pub use phones::{Avalanche, DueRegistration, FlowRecovery, Phones};
 pub(crate) use plan::longest;
-pub use plan::{CallRole, Callee, Load, Phase, Plan, PlanError, SideScripts, entropy};
+pub use plan::{Callee, Load, Phase, Plan, PlanError, SideScripts, entropy};
 
-use crate::meter::{Meter, TimeHistogram};
+use crate::meter::{Meter, OutcomeCounts};
 use crate::metrics::{Recovery, Series};
 use crate::process_usage::ServerSeries;
 use crate::refusals::Refusals;
+use crate::replay::AnswerComparison;
 use crate::script::{Ending, MethodId};
-use crate::tally::ScriptOutcomes;
+use crate::time_histogram::TimeHistogram;
 use thread::{Prepared, Worker};
 
 /// Lateness that half of all calls may have before the generator is taken for the bottleneck; messages may wait for as long
@@ -496,4 +497,25 @@ impl PhaseReport {
         }
         self.series.merge(&other.series);
     }
+}
+
+impl PhaseReport {
+    /// The answers of both ends beside those of a record, where the phase is a replay.
+    #[must_use]
+    pub fn answer_comparison(&self) -> AnswerComparison {
+        let mut compared = self.caller.compared.clone();
+        compared.merge(&self.callee.compared);
+        compared
+    }
+}
+
+/// The accounts of a script's sessions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptOutcomes {
+    /// Which end ran it.
+    pub who: CallRole,
+    /// Its name.
+    pub name: String,
+    /// Its sessions; none of them is offered or refused.
+    pub accounts: OutcomeCounts,
 }

@@ -205,7 +205,7 @@ impl Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meter::TimeHistogram;
+    use crate::time_histogram::TimeHistogram;
 
     /// What happens to a session, at a millisecond.
     enum Event {

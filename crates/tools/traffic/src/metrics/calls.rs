@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use crate::meter::TimeHistogram;
 use crate::script::Ending;
+use crate::time_histogram::TimeHistogram;
 
 /// Request timeout: what a proxy says where nobody has answered it.
 const REQUEST_TIMEOUT: u16 = 408;

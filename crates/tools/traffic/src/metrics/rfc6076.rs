@@ -2,7 +2,7 @@
 //! run ends are in no ratio, so that a run may be cut anywhere.
 
 use super::Calls;
-use crate::meter::TimeHistogram;
+use crate::time_histogram::TimeHistogram;
 
 /// What [`Attempt`](super::Attempt)s have come to, at one end.
 #[derive(Clone, Debug, Default)]

@@ -2,23 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::script::matching::{Place, Variable};
 use crate::sipp::Table;
-
-/// A session's variable, by its number.
-pub type Variable = u16;
-
-/// Where an [`Action::Find`] looks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// In the whole message.
-    Message,
-    /// In the body.
-    Body,
-    /// In the values of a header field, in any case, long or compact.
-    Header(String),
-    /// In another variable.
-    Variable(Variable),
-}
 
 /// A value in a computation.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,8 +10,6 @@ use std::str::Chars;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use super::{Place, Variable};
-
 /// The memory that a compiled expression may take.
 const MAX_COMPILED_BYTES: usize = 1 << 20;
 /// The length of an expression's text.
@@ -283,6 +281,22 @@ fn literal(c: char, out: &mut String) {
     }
     out.push(c);
 }
+
+/// Where an [`Action::Find`] looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the whole message.
+    Message,
+    /// In the body.
+    Body,
+    /// In the values of a header field, in any case, long or compact.
+    Header(String),
+    /// In another variable.
+    Variable(Variable),
+}
+
+/// A session's variable, by its number.
+pub type Variable = u16;
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 //! response is waited for.
 
 use super::Diagnostic;
-use super::parse::{Item, ItemKind, Message, Optional, Reader, Receive};
+use super::reader::{Item, ItemKind, Message, Optional, Reader, Receive};
 use crate::script::{Action, Check, Kind, MethodId, Stop};
 
 /// What a scenario's items lead to. The index behind the last is the end.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::csv::Table;
 use super::keywords::{number_of_message, search};
-use super::parse::{Item, ItemKind, Message, Reader, Receive};
+use super::reader::{Item, ItemKind, Message, Reader, Receive};
 use super::xml::{Attribute, Element};
 use super::{Diagnostic, Login};
 use crate::law::Law;
 use crate::script::{Action, Kind, MethodId, Variable};
+use crate::sipp::reader::{Timer, VariableState};
 
 /// Timers that reports have.
 const MAX_TIMERS: usize = 16;
@@ -28,21 +29,6 @@ const COMMON: [&str; 12] = [
     "hide",
     "display",
 ];
-
-/// A variable of the scenario.
-#[derive(Debug)]
-pub(super) struct VariableState {
-    pub(super) number: Variable,
-    pub(super) is_set: bool,
-    pub(super) read_at: Option<usize>,
-}
-
-/// A time that is measured.
-#[derive(Debug)]
-pub(super) struct Timer {
-    pub(super) number: u8,
-    pub(super) is_begun: bool,
-}
 
 impl Reader<'_> {
     /// The timer that an attribute names.

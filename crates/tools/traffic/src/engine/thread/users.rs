@@ -6,8 +6,8 @@ use strowger_foundation::Timestamp;
 
 use super::{BURST, PhaseState, Worker};
 use crate::driver::EndedSession;
-use crate::engine::activities::{Activity, ActivitySchedule, DueActivity, GapFrom};
-use crate::engine::plan::{CallRole, Load, Phase, Plan};
+use crate::engine::activities::{Activity, ActivitySchedule, CallRole, DueActivity, GapFrom};
+use crate::engine::plan::{Load, Phase, Plan};
 
 /// The first times of a thread's users, for each phase of users.
 pub(super) fn prepare(plan: &Plan, index: usize) -> Vec<Option<ActivitySchedule>> {
