@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use crate::namespace::Namespace;
-use crate::{poll, program};
+use crate::namespace::{Namespace, dying_with_us};
+use crate::poll;
 
 /// A running program whose output goes to files. Dropping it kills the program, even when the test panics.
 ///
@@ -130,18 +130,4 @@ pub(crate) fn tail(text: &str, lines: usize) -> String {
     let all: Vec<&str> = text.lines().collect();
     let skipped = all.len().saturating_sub(lines);
     all[skipped..].join("\n")
-}
-
-/// Runs the program under `setpriv` (util-linux), so that the kernel kills it even when the test executable is killed
-/// and no `Drop` runs.
-pub(crate) fn dying_with_us(program: &Path, network: Option<&Namespace>) -> Command {
-    let command = |program: &Path| network.map_or_else(|| Command::new(program), |network| network.command(program));
-    match program::search("setpriv") {
-        Some(setpriv) => {
-            let mut command = command(&setpriv);
-            command.args(["--pdeathsig", "KILL", "--"]).arg(program);
-            command
-        }
-        None => command(program),
-    }
 }

@@ -1,9 +1,11 @@
 //! Repository checks that no other tool makes: `cargo xtask check`.
 
+mod circles;
 mod code;
 mod deps;
 mod docs;
 mod files;
+mod modules;
 mod rules;
 mod sample;
 mod source;
@@ -20,6 +22,7 @@ cargo xtask COMMAND
 
   check    every check below
   deps     who depends on whom: one direction, and nothing with I/O, clocks, async or entropy behind the core
+  circles  no files of a crate import each other, apart from a module and its children
   source   unsafe only where it may stand, the core's bans, lengths of files, reasons for ignored tests, no local paths
   docs     links lead somewhere, and functions that ARCHITECTURE.md names exist
   specs    requirements of RFCs in specs/ are cited at their code and at a test, or stand in specs/deviations.md
@@ -29,8 +32,13 @@ Exit codes: 0 all is well, 1 a rule is broken, 2 the command is wrong or could n
 
 type Check = (&'static str, fn(&Path) -> Result<Vec<Violation>, String>);
 
-const CHECKS: [Check; 4] =
-    [("deps", deps::check), ("source", source::check), ("docs", docs::check), ("specs", specs::check)];
+const CHECKS: [Check; 5] = [
+    ("deps", deps::check),
+    ("circles", circles::check),
+    ("source", source::check),
+    ("docs", docs::check),
+    ("specs", specs::check),
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -221,6 +221,9 @@ pub(crate) const BANNED_BEHIND_CORE: &[&str] = &[
 pub(crate) const EXCUSED: &[(&str, &str, &str)] =
     &[("cpufeatures", "libc", "asks once which instructions the processor has, on ARM only")];
 
+/// Exceptions: files that import each other, with the reason.
+pub(crate) const CIRCLES: &[(&[&str], &str)] = &[];
+
 /// Folders in which `unsafe` is allowed. Counting allocations is impossible without it.
 pub(crate) const UNSAFE_MAY_STAND_IN: &[&str] =
     &["crates/shell/net/", "crates/shell/timing/", "crates/tools/allocations/"];

@@ -14,6 +14,7 @@
 
 mod compare;
 mod locked_shards;
+mod member;
 mod processes;
 mod shard_group;
 mod shells;
@@ -28,9 +29,10 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use member::Member;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-use processes::{Member, inherit};
+use processes::inherit;
 use shard_group::Setup;
 use shells::Architecture;
 use socket::Socket;

@@ -7,44 +7,20 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as LocalAddr, UnixDatagram};
 use std::process::{Child, Command, Stdio};
 
-use clap::{Args, ValueEnum as _};
+use clap::ValueEnum as _;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
+use crate::member::Member;
 use crate::shard_group::Setup;
 use crate::shells::Architecture;
 use crate::socket::{MAX_DATAGRAM, Socket};
 
 /// Length of the header of a message that is passed on: its source address.
 const HEAD_BYTES: usize = 18;
-
-/// Arguments of one process of a server.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct Member {
-    /// Number of this process within the server
-    #[arg(long, hide = true)]
-    pub(crate) number: u16,
-    /// Process ID of the first process, by which the processes find each other
-    #[arg(long, hide = true)]
-    pub(crate) server: u32,
-}
-
-impl Member {
-    /// Returns the arguments of the first process, which is this one.
-    #[must_use]
-    pub(crate) fn first() -> Self {
-        Self { number: 0, server: std::process::id() }
-    }
-
-    /// Returns the local address of a process.
-    fn address(&self, number: u16) -> io::Result<LocalAddr> {
-        LocalAddr::from_abstract_name(format!("strowger-architectures/{}/{number}", self.server))
-    }
-}
 
 /// The processes started by the first one. The kernel kills them when the first process ends for any reason.
 #[derive(Debug)]

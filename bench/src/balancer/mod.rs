@@ -17,6 +17,7 @@ pub mod model;
 pub mod parts;
 pub mod peer;
 pub mod plot;
+pub mod results;
 pub mod sessions;
 pub mod table;
 pub mod theory;

@@ -6,7 +6,8 @@ use std::path::Path;
 use plotters::prelude::RGBColor;
 
 use super::contender::{Contender, Layout};
-use super::figures::{Figures, Results, Rule};
+use super::figures::{Figures, Rule};
+use super::results::Results;
 use crate::plot::{COLOURS, Line, Lines, draw_lines};
 
 use Contender::{

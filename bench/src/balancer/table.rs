@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::contender::{CALLS, Contender, Layout, RATIO};
 use super::disturbance::{Disturbance, StopMethod};
-use super::figures::{Figures, Results, Rule, SUCCESS, Times};
+use super::figures::{Figures, Rule, SUCCESS, Times};
+use super::results::Results;
 use super::theory;
 use crate::callgrind::Parts;
 use crate::proxy::table::{Goal, Limit, summary_of};

@@ -15,13 +15,14 @@ use strowger_bench::server::{circumstances, command_line};
 use strowger_bench::tables::contention::Contention;
 use strowger_bench::tables::credentials::{Source, UserStores};
 use strowger_bench::tables::growth::{self, Growth};
+use strowger_bench::tables::kind::Kind;
 use strowger_bench::tables::measure::{Population, measure, message_time, sweep_time};
 use strowger_bench::tables::model::{Curve, Expiry, Server};
 use strowger_bench::tables::phones::World;
 use strowger_bench::tables::plot::{Group, draw_bars, short};
 use strowger_bench::tables::report::{self, Measurement, Rung, RungResult, user_seconds};
 use strowger_bench::tables::serve::{self, Setup};
-use strowger_bench::tables::table::{EXPIRES, Kind, REFRESH};
+use strowger_bench::tables::table::{EXPIRES, REFRESH};
 use strowger_bench::tables::timeline::{BIN, Timeline};
 use strowger_bench::tables::verify;
 

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::peer::Peer;
-use super::scenario::{Load, Scenario};
+use super::scenario::Scenario;
+use super::steps::Load;
 use crate::callgrind::Parts;
 
 /// A figure of a load.

@@ -10,7 +10,8 @@ use strowger_traffic::options::{Options, Target, workload_with};
 
 use super::DOMAIN;
 use super::figures::{Figures, Key};
-use super::scenario::{Load, Scenario, Step};
+use super::scenario::Scenario;
+use super::steps::{Load, Step};
 use super::watch::{Sample, Watcher, within};
 
 /// Maximum time for the last calls of a load to end, so that none overlaps with the next load.

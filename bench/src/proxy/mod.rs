@@ -12,6 +12,7 @@ pub mod plot;
 pub mod relay;
 pub mod scenario;
 pub mod search;
+pub mod steps;
 pub mod table;
 pub mod watch;
 

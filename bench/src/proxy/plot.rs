@@ -8,7 +8,8 @@ use plotters::style::text_anchor::VPos;
 
 use super::figures::{Key, Results, middle};
 use super::peer::Peer;
-use super::scenario::{Load, Scenario};
+use super::scenario::Scenario;
+use super::steps::Load;
 use crate::plot::{COLOURS, Drawn, Line, Lines, SIZE, centred, draw_axes, draw_lines, head};
 
 const fn colour(peer: Peer) -> RGBColor {

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::figures::{Key, Results, middle, single};
 use super::peer::Peer;
-use super::scenario::{Load, Scenario};
+use super::scenario::Scenario;
+use super::steps::Load;
 use crate::callgrind::Parts;
 
 /// A goal and its result.

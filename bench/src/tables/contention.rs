@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::kind::Kind;
 use super::measure::Population;
-use super::table::{Kind, Names, ThreadIndex, Waits};
+use super::table::{Names, ThreadIndex, Waits};
 use crate::register::process::stay_on;
 
 /// Registrations per lookup, as for the paper's users.

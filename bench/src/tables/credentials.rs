@@ -4,7 +4,6 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::ValueEnum;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
@@ -12,16 +11,7 @@ use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 
 use super::postgres::{self, Cluster};
 use super::table::{DOMAIN, Names};
-
-/// Returns the password hash of a user.
-pub trait Credentials {
-    /// Returns the MD5 hash of an address of record.
-    fn hash(&mut self, aor: &[u8]) -> Option<[u8; 16]>;
-    /// Returns the processor time that another process has used for this so far.
-    fn elsewhere(&self) -> Duration {
-        Duration::ZERO
-    }
-}
+use crate::tables::lookup::{Credentials, read_hash};
 
 /// Source of credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
@@ -136,12 +126,6 @@ fn directory(users: u32) -> Directory {
 
 struct Memory(Arc<Directory>);
 
-impl Credentials for Memory {
-    fn hash(&mut self, aor: &[u8]) -> Option<[u8; 16]> {
-        self.0.user(self.0.resolve(aor))?.ha1.md5
-    }
-}
-
 /// Creates the table as in the server's own store, without the constraints that only validate input.
 fn fill_sqlite(file: &Path, users: u32) -> rusqlite::Result<()> {
     let connection = Connection::open(file)?;
@@ -172,6 +156,12 @@ impl Sqlite {
     }
 }
 
+impl Credentials for Memory {
+    fn hash(&mut self, aor: &[u8]) -> Option<[u8; 16]> {
+        self.0.user(self.0.resolve(aor))?.ha1.md5
+    }
+}
+
 impl Credentials for Sqlite {
     fn hash(&mut self, aor: &[u8]) -> Option<[u8; 16]> {
         let aor = std::str::from_utf8(aor).ok()?;
@@ -179,19 +169,6 @@ impl Credentials for Sqlite {
         let text: String = query.query_row([aor], |row| row.get(0)).optional().ok()??;
         read_hash(text.as_bytes())
     }
-}
-
-/// Parses 32 hexadecimal digits.
-#[must_use]
-pub fn read_hash(digits: &[u8]) -> Option<[u8; 16]> {
-    let mut hash = [0; 16];
-    if digits.len() != 32 {
-        return None;
-    }
-    for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(hash)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use strowger_foundation::Timestamp;
 
-use super::phones::processor_time;
+use super::clock::processor_time;
 use super::striped::StripedTable;
 use super::table::{EXPIRES, Names, Order, Table};
 

@@ -8,9 +8,12 @@ use std::time::Duration;
 use strowger_foundation::Timestamp;
 use strowger_net::{BufferSizes, OrderingKey, RecvBatch, SendBatch, UdpSocket};
 
-use super::credentials::{Credentials, Source, UserStores};
-use super::phones::{RequestKind, Work, World, processor_time};
-use super::table::{BEGINNING, Kind, Names, Order, REFRESH, Table, ThreadIndex, fill};
+use super::clock::processor_time;
+use super::credentials::{Source, UserStores};
+use super::kind::Kind;
+use super::lookup::Credentials;
+use super::phones::{RequestKind, Work, World};
+use super::table::{BEGINNING, Names, Order, REFRESH, Table, ThreadIndex, fill};
 use crate::register::process::stay_on;
 
 /// Registrations per thread that are not counted.

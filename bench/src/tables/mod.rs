@@ -7,9 +7,12 @@
 //! every table under test.
 
 pub mod chained;
+pub mod clock;
 pub mod contention;
 pub mod credentials;
 pub mod growth;
+pub mod kind;
+pub mod lookup;
 pub mod measure;
 pub mod model;
 pub mod phones;

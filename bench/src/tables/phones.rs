@@ -5,7 +5,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
 use strowger_auth::{Algorithm, Ha1, NonceWindows};
 use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
@@ -21,6 +20,7 @@ use strowger_traffic::population::Users;
 use strowger_traffic::workload::Workload;
 
 use super::table::DOMAIN;
+use crate::tables::clock::processor_time;
 
 /// Users of the shard itself: few enough that their registrations fit into a core's cache.
 const PHONES: u32 = 1_000;
@@ -338,13 +338,6 @@ pub fn asks(peek: &Peek<'_>) -> Option<RequestKind> {
     let head = peek.head();
     let has_credentials = head.first(Authorization).is_some() || head.first(ProxyAuthorization).is_some();
     has_credentials.then_some(asks)
-}
-
-/// Returns the processor time of this thread so far.
-#[must_use]
-pub fn processor_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::credentials::{Credentials, read_hash};
+use super::lookup::{Credentials, read_hash};
 use crate::register::process::{bury, family, signal};
 
 /// Maximum start time.

@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::contention::Contention;
 use super::credentials::Source;
 use super::growth::{Growth, Kind as Grown};
+use super::kind::Kind;
 use super::measure::Cost;
 use super::model::{Expiry, Server};
 use super::plot::short;
-use super::table::{Kind, REFRESH};
+use super::table::REFRESH;
 use super::timeline::Timeline;
 use super::verify::Outcome;
 

@@ -21,10 +21,12 @@ use strowger_shard::{
     Input, Neighbours, Output, ProvenSources, Shard, ShardConfig, Shedding, Snapshot, Steering, Verdict,
 };
 
-use super::credentials::{Credentials, Source, UserStores};
+use super::credentials::{Source, UserStores};
+use super::kind::Kind;
+use super::lookup::Credentials;
 use super::model::Expiry;
 use super::phones::{RequestKind, asks, snapshot};
-use super::table::{Kind, Names, PARTS, SWEEP_EVERY, Table};
+use super::table::{Names, PARTS, SWEEP_EVERY, Table};
 use crate::register::process::stay_on;
 
 /// Maximum wait before timers are checked.

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use super::clock::processor_time;
+use super::kind::Kind;
 use super::measure::Population;
 use super::model::Expiry;
-use super::phones::processor_time;
-use super::table::{BEGINNING, Kind, Names, Order, PARTS, REFRESH, SWEEP_EVERY, ThreadIndex};
+use super::table::{BEGINNING, Names, Order, PARTS, REFRESH, SWEEP_EVERY, ThreadIndex};
 
 /// Length of a bin.
 pub const BIN: Duration = Duration::from_millis(100);

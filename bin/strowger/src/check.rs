@@ -22,7 +22,7 @@ use crate::cli::CheckArguments;
 use crate::failure::Failure;
 use crate::table::{print_facts, print_json};
 use crate::text::count;
-use crate::{gateways, key};
+use crate::{former_names, gateways, key};
 use connect::ConnectionCheck;
 
 /// Keys common to all servers of a configuration for several, printed before a server is selected.
@@ -41,7 +41,7 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Resul
     let workers = config.workers(cores());
     // An unreadable database is not a fault of the configuration: the server may run as another user.
     let known = gateways::stored(&config);
-    let mut warnings = former_names(file.as_deref());
+    let mut warnings = former_names::warnings(file.as_deref());
     warnings.extend(machine_warnings(&config, file.as_deref()));
     warnings.extend(match &known {
         Ok(known) => config.route_warnings(known).map_err(Failure::No)?,
@@ -134,12 +134,6 @@ pub(crate) fn addresses(config: &Config) -> Result<Vec<(Transport, SocketAddr)>,
         return Err(Failure::Usage(message.to_owned()));
     }
     Ok(addresses)
-}
-
-/// Returns warnings about former names in the configuration file, with file and line.
-pub(crate) fn former_names(file: Option<&Path>) -> Vec<String> {
-    let found = file.map_or_else(Vec::new, Config::former_names);
-    found.iter().map(ToString::to_string).collect()
 }
 
 /// Returns warnings about settings that exceed this machine, with file and line.

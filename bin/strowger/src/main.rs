@@ -12,6 +12,7 @@ mod ctl;
 mod database_failure;
 mod durable_store;
 mod failure;
+mod former_names;
 mod gateway;
 mod gateways;
 mod huge_pages;

@@ -39,7 +39,7 @@ use crate::segmentation::Segmentation;
 use crate::text::count;
 use crate::trace::Traces;
 use crate::users::{DirectoryUpdate, Users};
-use crate::{calls, check, gateways, key, log, memory, status};
+use crate::{calls, check, former_names, gateways, key, log, memory, status};
 
 /// Interval at which the users database is checked for changes.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
@@ -65,7 +65,7 @@ pub(crate) fn run(meant: ConfigSource<'_>) -> Result<(), Failure> {
         Some(read) => tracing::info!("configuration {}", read.display()),
         None => tracing::info!("no configuration file: every key has its default"),
     }
-    check::former_names(read.as_deref()).iter().for_each(|warning| tracing::warn!("{warning}"));
+    former_names::warnings(read.as_deref()).iter().for_each(|warning| tracing::warn!("{warning}"));
     let files = strowger_net::raise_open_files()
         .map_err(|error| Failure::No(format!("the limit of open files cannot be read: {error}")))?;
     let streams = stream_limits(&config, files);
@@ -430,7 +430,7 @@ impl Server {
         let prepared = self.balancing.prepare(&config, users.directory().gateways(), &self.resolver.dns);
         let located = |TargetError { key, message }| Config::located(read.as_deref(), &key, message).to_string();
         let prepared = prepared.map_err(located)?;
-        check::former_names(read.as_deref()).iter().for_each(|warning| tracing::warn!("{warning}"));
+        former_names::warnings(read.as_deref()).iter().for_each(|warning| tracing::warn!("{warning}"));
         gateways::report(&config, users.directory());
         let old = self.snapshot.directory.clone();
         self.users = users;

@@ -15,7 +15,7 @@ checker --stages [--small] [--engine]
     --small        short run, as in the ordinary tests
     --store        store.mode of the members: write-through (default), write-behind or memory
 STROWGER_CHECKER_ACKNOWLEDGED, _MEMBER_KILLS, _ENGINE_KILLS, _PARTITIONS, _STOPS, _USERS and _RATE set the size of the run, with
---stages also _FIRST_KILLS, _REBALANCINGS and _EXPIRES.";
+----stages also _FIRST_KILLS, _REBALANCINGS and _EXPIRES.";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -8,6 +8,7 @@ mod clients;
 mod database;
 mod flows;
 mod members;
+mod name_server;
 mod pair;
 mod phones;
 mod request;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::srv::Names;
+use super::name_server::NameServer;
 use super::{Deployment, Fault, Phones};
 use crate::machine::{Lan, Machine};
 use crate::{Engines, Server};
@@ -25,7 +25,7 @@ pub(super) struct Pair {
     /// Index of the first member's machine.
     pub(super) first: usize,
     pub(super) lan: Lan,
-    pub(super) _names: Option<Names>,
+    pub(super) _names: Option<NameServer>,
 }
 
 impl Pair {

@@ -2,21 +2,19 @@
 //! §4.3; failover paper, section 3.2). Clients know only the edge proxy.
 
 use std::net::SocketAddr;
-use std::sync::mpsc::{Sender, channel};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::clients::register;
 use super::members::{self, PORT};
+use super::name_server::{NameServer, ZONE};
 use super::pair::Pair;
 use super::{Deployment, Fault, Method, PHONES, Phones, RETRY, Times, callees};
 use crate::bind9::Bind9;
 use crate::machine::{Lan, Machine};
-use crate::{Config, Namespace, Route, Server};
+use crate::{Config, Namespace, Route};
 
 /// `proxy.failover_timeout` of the edge proxy.
 const FAILOVER: Duration = RETRY;
-const ZONE: &str = "cluster.test";
 
 /// The failover method with an edge proxy in front of members.
 #[derive(Debug)]
@@ -51,7 +49,7 @@ impl Method for Srv {
         let lan = Lan::new(2);
         let machines = [lan.machine(0), lan.machine(1)];
         let servers = members::start_peers(&machines);
-        let names = Names::start(lan.clients(), &servers);
+        let names = NameServer::start(lan.clients(), &servers);
         let edge = edge(lan.clients(), names.address).start_in(lan.clients().network());
         let phones = Phones::on(lan.clients());
         register(lan.clients(), edge.address(), &callees(), phones.address());
@@ -71,47 +69,5 @@ fn edge(machine: &Machine, names: SocketAddr) -> Config {
         routes: vec![Route { domain: "example.com", action: "proxy", targets: vec![format!("sip:{ZONE}")] }],
         more: format!("\n[dns]\nservers = [\"{names}\"]\n"),
         ..Config::open()
-    }
-}
-
-/// A name server on a machine. It lives no longer than the thread that started it.
-#[derive(Debug)]
-pub(super) struct Names {
-    address: SocketAddr,
-    end: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Names {
-    /// Starts a name server whose SRV records prefer the first server.
-    fn start(machine: &Machine, servers: &[Server]) -> Names {
-        let record = |(number, server): (usize, &Server)| {
-            let address = server.address();
-            let (priority, port, ip) = (10 * number, address.port(), address.ip());
-            format!("_sip._udp IN SRV {priority} 0 {port} m{number}\nm{number} IN A {ip}\n")
-        };
-        let records: String = servers.iter().enumerate().map(record).collect();
-        let (tell, told) = channel();
-        let (end, ended) = channel::<()>();
-        let machine = machine.clone();
-        let thread = thread::spawn(move || {
-            machine.inside(move || {
-                let named = Bind9::start(ZONE, 5, &records);
-                // The receiver may have given up.
-                let _ = tell.send(named.address());
-                let _ = ended.recv();
-            });
-        });
-        let address = told.recv().expect("the name server starts");
-        Names { address, end: Some(end), thread: Some(thread) }
-    }
-}
-
-impl Drop for Names {
-    fn drop(&mut self) {
-        self.end.take();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }

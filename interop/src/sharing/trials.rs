@@ -84,7 +84,7 @@ pub struct Row {
     pub retransmitted: Count,
     /// CANCELs of ringing calls.
     pub cancelled: Count,
-    /// Calls with a re-INVITE and a BYE.
+    /// Makes calls with a re-INVITE and a BYE.
     pub dialog: Count,
     /// The same after the phone's source port has changed.
     pub rebound: Count,

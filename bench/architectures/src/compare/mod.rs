@@ -5,6 +5,7 @@ mod load;
 mod paper;
 mod plot;
 pub(crate) mod queue;
+mod scenario;
 mod server;
 mod tables;
 
@@ -14,13 +15,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use scenario::Scenario;
 use strowger_bench::namespace::enter;
 use strowger_bench::register::report::replace;
 use strowger_bench::register::rounds::median;
 use strowger_bench::server::{circumstances, command_line};
 
 use crate::shells::Architecture;
-use load::{Figures, Load, RunSize, Scenario};
+use load::{Figures, Load, RunSize};
 use server::{Server, Start, Subject};
 
 /// Package name on the command line.

@@ -1,6 +1,6 @@
 //! The paper's measurements (Singh and Schulzrinne, tables 1 and 2): Proxy-200 calls per second.
 
-use super::load::Scenario;
+use super::scenario::Scenario;
 use crate::shells::Architecture;
 
 /// The paper's machines, in the order of its columns.

@@ -3,7 +3,8 @@
 
 use std::fmt::Write as _;
 
-use super::load::{Figures, Load, Scenario};
+use super::load::{Figures, Load};
+use super::scenario::Scenario;
 use super::server::Subject;
 use super::{ONE_CORE, Row, paper};
 use crate::shells::Architecture;

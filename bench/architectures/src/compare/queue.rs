@@ -12,7 +12,8 @@ use strowger_bench::namespace::enter;
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
 
-use super::load::{self, Load, RunSize, Scenario};
+use super::load::{self, Load, RunSize};
+use super::scenario::Scenario;
 use super::server::{Server, Start, Subject};
 use super::tables::number;
 use super::{ONE_CORE, PACKAGE, Places};

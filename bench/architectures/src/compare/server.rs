@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 use clap::ValueEnum as _;
 use strowger_bench::programs::{self, Lines};
 
-use super::load::Scenario;
-
+use super::scenario::Scenario;
 use crate::shard_group::DOMAIN;
 use crate::shells::Architecture;
 

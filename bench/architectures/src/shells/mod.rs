@@ -13,7 +13,7 @@ use std::io;
 
 use clap::ValueEnum;
 
-use crate::processes::Member;
+use crate::member::Member;
 use crate::shard_group::Setup;
 use crate::socket::Socket;
 

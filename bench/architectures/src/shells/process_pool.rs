@@ -18,7 +18,8 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use super::Architecture;
-use crate::processes::{ChildProcesses, Inbox, Member, Outbox, announce};
+use crate::member::Member;
+use crate::processes::{ChildProcesses, Inbox, Outbox, announce};
 use crate::shard_group::{Affinity, ProcessContext, Setup, ShardGroup};
 use crate::socket::{Clock, MAX_DATAGRAM, Socket, timespec};
 

@@ -11,7 +11,8 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 
 use super::Architecture;
-use crate::processes::{ChildProcesses, Inbox, Member, Outbox, announce};
+use crate::member::Member;
+use crate::processes::{ChildProcesses, Inbox, Outbox, announce};
 use crate::shard_group::{ProcessContext, Setup};
 use crate::socket::{Clock, MAX_DATAGRAM, Socket, wait};
 

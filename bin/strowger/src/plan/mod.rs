@@ -2,7 +2,6 @@
 
 mod availability;
 mod chart;
-mod commas;
 mod cores;
 mod databases;
 mod draw;
@@ -19,7 +18,6 @@ mod presentation;
 mod profile;
 mod service;
 mod size;
-mod size_report;
 mod two_stage;
 mod units;
 mod validate;

@@ -1,7 +1,7 @@
 //! One or several numbers: the values of a sweep.
 
-use super::commas;
 use super::units::Unit;
+use super::units::commas;
 
 /// Maximum number of values per option.
 const MOST: usize = 10_000;

@@ -1,5 +1,7 @@
 //! `strowger plan size`: number of servers.
 
+mod report;
+
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -12,8 +14,9 @@ use super::field::{DisplayUnit, Input, InputPoint};
 use super::numbers::{Numbers, bandwidths, counts, erlangs, plain, shares, sizes, times, times_or_none};
 use super::presentation::{Answer, DisplayArguments, Model, present};
 use super::profile::{LoadedProfile, load};
-use super::size_report::{influence, no_plan, outputs, report};
 use crate::failure::Failure;
+
+use report::{influence, no_plan, outputs, report};
 
 const TRAFFIC: &str = "What subscribers do";
 const PROMISE: &str = "What is promised";

@@ -1,6 +1,6 @@
 //! Parsing of numbers with units.
 
-use super::commas;
+pub(super) mod commas;
 
 /// Kind of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use strowger_control::config::{Config, ConfigSource, Watch};
 use strowger_watch::{Event, Plan, StopWhen, TsigKey, Zone};
 
 use crate::failure::Failure;
-use crate::{check, log};
+use crate::{former_names, log};
 
 #[derive(Debug, Args)]
 pub(crate) struct WatchArguments {
@@ -33,7 +33,7 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &WatchArguments) -> Resul
     let zone = Zone::new(watch.server.0, &watch.zone.0, &key, watch.timeout.0);
     let zone = zone.map_err(|message| located("watch.zone", message))?;
     log::start(&config.log);
-    check::former_names(file.as_deref()).iter().for_each(|warning| tracing::warn!("{warning}"));
+    former_names::warnings(file.as_deref()).iter().for_each(|warning| tracing::warn!("{warning}"));
     keep(plan::of(watch), (&zone, watch), arguments)
 }
 

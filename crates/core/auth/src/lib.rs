@@ -31,7 +31,6 @@ mod credentials;
 mod hash;
 mod hex;
 mod nonce;
-mod nonce_sharing;
 mod policy;
 #[cfg(test)]
 mod tests;
@@ -40,6 +39,5 @@ mod window;
 pub use authenticator::{Authenticator, Challenge, Username, Verdict};
 pub use hash::{DigestInput, Ha1, Protection};
 pub use nonce::NONCE_WINDOW;
-pub use nonce_sharing::{Issuer, USES_INTERVAL};
 pub use policy::{Algorithm, Network, Policy, Qop};
-pub use window::{MAX_NONCES_PER_STRIPE, NC_WINDOW, NonceWindows, WindowStats};
+pub use window::{Issuer, MAX_NONCES_PER_STRIPE, NC_WINDOW, NonceWindows, USES_INTERVAL, WindowStats};

@@ -1,5 +1,7 @@
 //! Used nonce counts (RFC 7616 §3.4): one sliding window per nonce in use.
 
+mod nonce_sharing;
+
 use core::hash::BuildHasher as _;
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -10,7 +12,9 @@ use strowger_foundation::Timestamp;
 use strowger_foundation::map::seeded;
 
 use crate::nonce::NonceId;
-use crate::nonce_sharing::NonceSharing;
+
+use nonce_sharing::NonceSharing;
+pub use nonce_sharing::{Issuer, USES_INTERVAL};
 
 /// Largest number of nonces recorded by a stripe, about 64 bytes each.
 pub const MAX_NONCES_PER_STRIPE: usize = 16_384;

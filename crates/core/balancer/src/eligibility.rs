@@ -2,10 +2,11 @@
 
 use crate::hash::mix;
 use crate::health::{DRAINING, FULL_SHARE};
+use crate::limits::MAX_MEMBERS;
 use crate::policy::Policy;
 use crate::rank::{AVOIDED, DEFERRED, ZERO_WEIGHT};
-use crate::selection::{Advice, Criterion, SelectionInput};
-use crate::set::{MAX_MEMBERS, MemberEntry, Set};
+use crate::selection_input::{Advice, Criterion, SelectionInput};
+use crate::set::{MemberEntry, Set};
 
 /// The eligibility of a member for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! Ranks of members for a request, and the best ones.
 
-use crate::selection::MAX_TRIES;
-use crate::set::MAX_MEMBERS;
+use crate::limits::{MAX_MEMBERS, MAX_TRIES};
 
 /// Returns the tier, which precedes all loads: spares come after others, and weight zero comes last within its
 /// priority.

@@ -8,16 +8,14 @@ use std::sync::Arc;
 use strowger_foundation::Timestamp;
 
 use crate::budget::FailoverBudget;
-use crate::guard::{CallGuard, RequestGuard};
 use crate::health::{DOWN, DRAINING, FULL_SHARE, Probe};
+use crate::limits::MAX_MEMBERS;
 use crate::method::{MethodClass, MethodWeights};
 use crate::policy::{Candidates, Key, Policy, Weights};
 use crate::rank::tier;
+use crate::target::{CallGuard, RequestGuard};
 use crate::target::{Target, TargetId};
 use crate::view::{TargetState, TargetView};
-
-/// Maximum number of members of one set.
-pub const MAX_MEMBERS: usize = 256;
 
 /// The configuration of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! A target: its constant properties, and its counts and averages.
 
+mod guard;
+
 use core::fmt;
 use core::str::FromStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -9,10 +11,11 @@ use std::sync::Arc;
 use strowger_foundation::Timestamp;
 
 use crate::averages::TargetAverages;
-use crate::guard::{CallGuard, RequestGuard};
 use crate::hash::stable;
 use crate::health::{Health, HealthChange, Probe};
 use crate::method::{MethodClass, MethodWeights};
+
+pub use guard::{CallGuard, RequestGuard};
 
 /// A target's permanent ID: a hash of its set's name and its URI, so it is the same on every member and after each
 /// reload. Record-Route carries it as one to seven digits and lower-case letters (base 36).

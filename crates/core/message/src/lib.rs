@@ -33,6 +33,7 @@
 )]
 
 mod auth_params;
+mod cseq;
 mod cursor;
 mod fault;
 mod framer;
@@ -54,12 +55,13 @@ mod uri;
 mod via;
 
 pub use auth_params::{AuthParams, AuthScheme};
+pub use cseq::CSeq;
 pub use fault::Fault;
 pub use framer::{FrameResult, MAX_STREAM_MESSAGE, frame_stream};
 pub use head::{Field, Head, MAX_FIELDS, MAX_HEAD, StartLine};
 pub use header::{HeaderName, HeaderSet};
 pub use host::{Host, HostPort};
-pub use message::{CSeq, Message};
+pub use message::Message;
 pub use method::Method;
 pub use name_addr::{NameAddr, parse_contacts};
 pub use params::{Param, Params};

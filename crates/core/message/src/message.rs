@@ -1,5 +1,6 @@
 //! A checked message: everything that RFC 3261 requires of all messages is parsed and verified, the rest on demand.
 
+use crate::cseq::{CSeq, read_cseq};
 use crate::fault::Fault;
 use crate::framer;
 use crate::head::{Head, StartLine};
@@ -11,27 +12,6 @@ use crate::status::Status;
 use crate::text;
 use crate::uri::Uri;
 use crate::via::Via;
-
-/// CSeq (RFC 3261 §20.16).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CSeq<'a> {
-    /// Below 2^31 (RFC 3261 §8.1.1.5).
-    pub number: u32,
-    /// The method of the transaction.
-    pub method: Method<'a>,
-}
-
-impl<'a> CSeq<'a> {
-    /// Reads the value at the start of `text`, if in the common form (one space, a known method), and returns what
-    /// follows it.
-    #[inline(always)]
-    pub(crate) fn read_fast(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        let (number, [b' ', rest @ ..]) = text::split_number(text)? else { return None };
-        let (name, behind) = text::split_while(rest, text::TOKEN);
-        let method = Method::from_token(name);
-        (!matches!(method, Method::Other(_))).then_some((Self { number, method }, behind))
-    }
-}
 
 /// A request or response whose required headers are well-formed.
 #[derive(Clone, Debug)]
@@ -395,18 +375,6 @@ fn is_address_list(value: &[u8]) -> bool {
             None => return false,
         }
     }
-}
-
-fn read_cseq(value: &[u8]) -> Option<CSeq<'_>> {
-    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let (number, rest) = value.split_at_checked(digits)?;
-    let number = text::parse_decimal(number).and_then(|number| u32::try_from(number).ok())?;
-    let name = text::trim(rest);
-    let method = Method::from_token(name);
-    let separated = rest.len() > name.len();
-    // RFC 3261 §8.1.1.5 limits the number to below 2^31. A known method is always a token.
-    let valid = separated && number < 1 << 31 && (!matches!(method, Method::Other(_)) || text::all(name, text::TOKEN));
-    valid.then_some(CSeq { number, method })
 }
 
 fn read_max_forwards(value: &[u8]) -> Result<u8, Fault> {

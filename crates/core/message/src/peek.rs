@@ -1,10 +1,10 @@
 //! One pass over a message: its lines, and the values that are in the common form.
 
+use crate::cseq::CSeq;
 use crate::fault::Fault;
 use crate::framer;
 use crate::head::{Head, StartLine, ValueReader, skip_line_end, skip_version};
 use crate::header::{HeaderName, HeaderSet};
-use crate::message::CSeq;
 use crate::method::Method;
 use crate::name_addr::NameAddr;
 use crate::status::Status;

@@ -12,14 +12,10 @@ use strowger_transaction::{ClientId, ServerId};
 
 use crate::context::{self, BestResponse, BranchState, BranchTimer, RemainingHops};
 use crate::engine::{CallProgress, Proxy, ProxyCallbacks};
-use crate::fork::enqueue;
+use crate::fork::{NO_TARGET_RETRY_AFTER, enqueue};
 use crate::policy::{MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS};
 use crate::target::Target;
 use crate::{forward, local};
-
-//= rfc3261#20.33
-/// Retry-After when no target of a balanced set has responded.
-pub(crate) const NO_TARGET_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// Bounds of a peer's Retry-After: at least a moment, at most as long as an operator would wait before investigating.
 const MIN_RETRY_AFTER: Duration = Duration::from_secs(1);

@@ -200,6 +200,14 @@ fn rank(status: Status) -> (u16, u16) {
     }
 }
 
+/// The origin of a DNS query.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PendingQuery {
+    pub(crate) context: u32,
+    pub(crate) client: ClientId,
+    pub(crate) serial: u32,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,10 +14,9 @@ use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Event, ResponseVerdict, ServerId, Transactions};
 
 use crate::branch::BranchOwner;
-use crate::context::{BestResponse, Branch, BranchState, BranchTimer, ResponseContext};
-use crate::fork::PendingQuery;
+use crate::context::{BestResponse, Branch, BranchState, BranchTimer, PendingQuery, ResponseContext};
 use crate::listener::Listeners;
-use crate::overload::OverloadControl;
+use crate::policy::OverloadControl;
 use crate::routing::RouteKeys;
 use crate::shared_branches::SharedBranches;
 use crate::target::Target;

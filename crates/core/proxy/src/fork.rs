@@ -1,6 +1,7 @@
 //! Forking: parallel and serial destinations, their next hops, and DNS lookups before sending (RFC 3261 §16.5, §16.6;
 //! RFC 3263 §4.3).
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -10,9 +11,10 @@ use strowger_locate::QueryId;
 use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Kind, ServerId};
 
-use crate::answer::NO_TARGET_RETRY_AFTER;
 use crate::branch::{BranchId as BranchTag, BranchOwner};
-use crate::context::{BestResponse, Branch, BranchState, BranchTimer, ForkState, RemainingHops, ResponseContext};
+use crate::context::{
+    BestResponse, Branch, BranchState, BranchTimer, ForkState, PendingQuery, RemainingHops, ResponseContext,
+};
 use crate::engine::{NO_CONTEXT, Proxy};
 use crate::forward::{self, BranchEdits};
 use crate::forward_params::{Forwarding, OwnedForwarding};
@@ -22,14 +24,6 @@ use crate::target::{BalancedTarget, NextHop, NextHopAddress, NextHopKind, Target
 
 /// Largest number of pending DNS queries of a shard; a further one fails at once.
 pub const MAX_QUESTIONS: usize = 16_384;
-
-/// The origin of a DNS query.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PendingQuery {
-    context: u32,
-    client: ClientId,
-    serial: u32,
-}
 
 impl Proxy {
     /// Forwards the request of the server transaction `server`: first to the targets with the highest q in parallel,
@@ -586,6 +580,10 @@ pub(crate) fn enqueue(waiting: &mut Vec<Target>, targets: Vec<Target>) {
         waiting.insert(at, target);
     }
 }
+
+//= rfc3261#20.33
+/// Retry-After when no target of a balanced set has responded.
+pub(crate) const NO_TARGET_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
 mod tests {

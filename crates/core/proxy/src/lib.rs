@@ -42,8 +42,8 @@ pub use engine::{
 pub use fork::MAX_QUESTIONS;
 pub use forward_params::{Forwarding, ForwardingPolicy};
 pub use listener::{Listener, Listeners};
-pub use overload::OverloadControl;
 pub use policy::{
-    AddedHeader, Changes, DEFAULT_MAX_BREADTH, MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS, Policy, Stateless,
+    AddedHeader, Changes, DEFAULT_MAX_BREADTH, MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS, OverloadControl, Policy,
+    Stateless,
 };
 pub use target::{BalancedTarget, NextHop, NextHopAddress, NextHopKind, Target};

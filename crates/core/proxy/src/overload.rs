@@ -1,8 +1,6 @@
 //! Overload control between servers (RFC 7339, RFC 7415): feedback in responses to the sender, feedback from next
 //! hops, and requests withheld from them because of it.
 
-use std::sync::Arc;
-
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use strowger_foundation::{Flow, Timestamp};
@@ -10,7 +8,7 @@ use strowger_message::{
     Head, HeaderName, Message, Method, OVERLOAD_OFFER, OVERLOAD_OFFER_WITH_RATE, ResponseBuilder, Status, Via,
     is_emergency_service,
 };
-use strowger_overload::{Feedback, Neighbours, OutgoingRequest, Shedding};
+use strowger_overload::{Feedback, OutgoingRequest};
 use strowger_transaction::ClientId;
 
 use crate::engine::Proxy;
@@ -18,17 +16,6 @@ use crate::failover::may_fail_over;
 use crate::forward;
 use crate::local::{self, ToTag, ViaText};
 use crate::target::{NextHop, NextHopAddress, Target};
-
-/// State of overload control, shared by all shards.
-#[derive(Clone, Debug)]
-pub struct OverloadControl {
-    /// This process's load shedding.
-    pub shedding: Arc<Shedding>,
-    /// The limits requested by next hops.
-    pub neighbours: Arc<Neighbours>,
-    /// Whether overload control is offered to next hops and sent to senders.
-    pub is_enabled: bool,
-}
 
 impl Proxy {
     /// Sets whether overload control is offered to next hops and sent to senders that ask for it.

@@ -1,6 +1,9 @@
 //! The operator's policy for proxying.
 
 use core::time::Duration;
+use std::sync::Arc;
+
+use strowger_overload::{Neighbours, Shedding};
 
 /// Largest number of concurrent branches of a request, and of destinations in total.
 pub const MAX_BRANCHES: usize = 32;
@@ -81,4 +84,15 @@ pub struct Changes {
     pub add: Vec<AddedHeader>,
     /// Names of headers to remove.
     pub remove: Vec<Box<[u8]>>,
+}
+
+/// State of overload control, shared by all shards.
+#[derive(Clone, Debug)]
+pub struct OverloadControl {
+    /// This process's load shedding.
+    pub shedding: Arc<Shedding>,
+    /// The limits requested by next hops.
+    pub neighbours: Arc<Neighbours>,
+    /// Whether overload control is offered to next hops and sent to senders.
+    pub is_enabled: bool,
 }

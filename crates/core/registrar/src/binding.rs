@@ -7,8 +7,8 @@ use strowger_foundation::wheel::TimerId;
 use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 
 use crate::gruu::{instance_hash, same_instance};
-use crate::locations::ContactTarget;
 use crate::text::Text;
+use crate::values::ContactTarget;
 use crate::wheel::BindingKey;
 
 /// One contact of one address of record: 112 bytes, and its text.

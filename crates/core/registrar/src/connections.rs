@@ -5,9 +5,7 @@ use core::hash::BuildHasher as _;
 use strowger_foundation::ConnId;
 use strowger_foundation::map::SeededState;
 
-use crate::index::Index;
-use crate::plan::Indices;
-use crate::stripe::low_half;
+use crate::index::{Index, Indices, low_half};
 
 /// The indices of the bindings on each connection, by hash; the caller must check the bindings themselves.
 #[derive(Debug)]

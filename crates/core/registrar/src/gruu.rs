@@ -4,11 +4,8 @@ use core::hash::BuildHasher as _;
 
 use smallvec::SmallVec;
 use strowger_foundation::map::seeded;
-use strowger_message::{Aor, Uri};
 
-use crate::refusal::Refusal;
-use crate::stripe::low_half;
-use crate::update::ContactUpdate;
+use crate::index::low_half;
 
 /// Maximum length of an instance ID, in bytes.
 pub const MAX_INSTANCE_LEN: usize = 255;
@@ -82,25 +79,6 @@ pub(crate) fn canonicalize(name: &[u8]) -> CanonicalInstance {
             if is_uuid || colons < 2 { byte.to_ascii_lowercase() } else { *byte }
         })
         .collect()
-}
-
-//= rfc5627#5.1
-/// Checks that a contact with an instance does not resolve to its own address of record.
-pub(crate) fn check_contact(aor: &[u8], contact: &ContactUpdate<'_>) -> Result<(), Refusal> {
-    if contact.instance.is_empty() {
-        return Ok(());
-    }
-    let Uri::Sip(uri) = &contact.uri else {
-        return Err(Refusal::Forbidden("Contact With Instance Is No SIP URI"));
-    };
-    let own = Aor::new(uri.user.unwrap_or(&[]), uri.host_port.host);
-    let domain = aor.rsplit(|byte| *byte == b'@').next().unwrap_or(&[]);
-    let is_gruu = uri.params.contains("gr") && own.domain() == domain;
-    let is_itself = own.as_bytes() == aor && uri.port().is_none() && !uri.params.contains("maddr");
-    if is_gruu || is_itself {
-        return Err(Refusal::Forbidden("Contact Is The Address Itself"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! table, whatever the size, and memory is proportional to the entries.
 
 use hashbrown::HashTable;
+use smallvec::SmallVec;
 
 /// Average entries per part above which a part is added: as many as fit into 128 buckets.
 const FULL: usize = 112;
@@ -138,6 +139,13 @@ const fn origin(number: usize) -> usize {
 pub(crate) fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
+
+/// Returns the part of a hash that distinguishes addresses of one stripe.
+pub(crate) fn low_half(hash: u64) -> u32 {
+    u32::try_from(hash & u64::from(u32::MAX)).unwrap_or(0)
+}
+
+pub(crate) type Indices = SmallVec<[u32; 8]>;
 
 #[cfg(test)]
 mod tests {

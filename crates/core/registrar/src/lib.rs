@@ -36,18 +36,20 @@ mod record_buffer;
 mod record_context;
 mod refresh;
 mod refusal;
+mod register_sequence;
 mod replication;
 mod staging;
 mod stripe;
 mod text;
 mod update;
+mod values;
 mod version;
 mod version_table;
 mod wheel;
 
 pub use contact_header::GruuText;
 pub use gruu::{GruuKey, MAX_INSTANCE_LEN};
-pub use locations::{BindingView, ContactTarget, Locations, PendingKeepAlive, Source, UpdateCounts};
+pub use locations::Locations;
 pub use policy::{Durability, KeepAlive, Nat, Policy};
 pub use reachability::is_translated;
 pub use record::{ContactChange, Record};
@@ -57,4 +59,5 @@ pub use replication::Cursor;
 pub use update::{
     ContactUpdate, MAX_CONTACT_LEN, MAX_CONTACTS_IN_REGISTER, MAX_PATH_LEN, Path, Supported, Update, UpdateKind,
 };
+pub use values::{BindingView, ContactTarget, PendingKeepAlive, Source, UpdateCounts};
 pub use version::{MemberId, Version};

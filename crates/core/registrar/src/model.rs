@@ -4,13 +4,13 @@
 use strowger_foundation::{ConnId, Flow, Timestamp};
 use strowger_message::Uri;
 
-use crate::gruu::{check_contact, instance_hash, same_instance};
-use crate::locations::{BindingView, ContactTarget, Source, UpdateCounts};
+use crate::gruu::{instance_hash, same_instance};
 use crate::plan::{lifetime, narrow};
 use crate::policy::Policy;
 use crate::reachability::Reachability;
 use crate::refusal::Refusal;
-use crate::update::{ContactUpdate, Update, UpdateKind};
+use crate::update::{ContactUpdate, Update, UpdateKind, check_contact};
+use crate::values::{BindingView, ContactTarget, Source, UpdateCounts};
 
 /// One binding of the model.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,16 +5,15 @@ use core::time::Duration;
 use smallvec::SmallVec;
 
 use crate::binding::Binding;
-use crate::gruu::check_contact;
-use crate::locations::UpdateCounts;
+use crate::index::Indices;
 use crate::policy::Policy;
 use crate::record_context::RecordContext;
 use crate::refusal::Refusal;
+use crate::register_sequence::RegisterSequence;
 use crate::stripe::Stripe;
-use crate::update::ContactUpdate;
+use crate::update::{ContactUpdate, check_contact};
+use crate::values::UpdateCounts;
 use crate::version_table::{Change, ContactKey};
-
-pub(crate) type Indices = SmallVec<[u32; 8]>;
 
 /// The effect of one REGISTER's contacts on one address of record.
 #[derive(Debug, Default)]
@@ -138,28 +137,6 @@ impl Stripe {
     ) -> bool {
         let is_of_other = |change: Change| change.call == call && ground.is_from_other_member(change.version);
         self.versions.tombstone_of(contact).is_some_and(|mark| is_of_other(mark.change))
-    }
-}
-
-/// The Call-ID and CSeq by which a client orders its updates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RegisterSequence {
-    /// A keyed hash of the Call-ID.
-    pub(crate) id: [u8; 16],
-    pub(crate) cseq: u32,
-}
-
-impl RegisterSequence {
-    //= rfc3261#10.3:other-call-id
-    //= rfc3261#10.3:higher-cseq
-    /// Returns whether an update with this sequence may change `binding`.
-    pub(crate) fn is_after(self, binding: &Binding) -> bool {
-        binding.call_id != self.id || binding.cseq < self.cseq
-    }
-
-    /// Returns whether an update with this sequence made `binding`.
-    fn has_made(self, binding: &Binding) -> bool {
-        binding.call_id == self.id && binding.cseq == self.cseq
     }
 }
 

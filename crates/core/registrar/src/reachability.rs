@@ -5,9 +5,9 @@ use core::net::SocketAddr;
 use strowger_foundation::{Flow, Transport};
 use strowger_message::{Host, SipUri, Uri};
 
-use crate::locations::Source;
 use crate::policy::Nat;
 use crate::update::{ContactUpdate, Update};
+use crate::values::Source;
 
 /// A binding's reachability data.
 #[derive(Clone, Copy, Debug)]

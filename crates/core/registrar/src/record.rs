@@ -33,7 +33,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use strowger_foundation::{ConnId, Flow, ListenerId, TagKey, Transport};
 
 use crate::gruu::canonicalize;
-use crate::plan::RegisterSequence;
+use crate::register_sequence::RegisterSequence;
 use crate::text::Parts;
 use crate::version::Version;
 use crate::version_table::{Change, ContactKey, Resolution};

@@ -8,9 +8,9 @@ use strowger_foundation::map::SeededState;
 use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 
 use crate::binding::Preference;
-use crate::plan::RegisterSequence;
+use crate::index::low_half;
 use crate::record::{Listener, State};
-use crate::stripe::low_half;
+use crate::register_sequence::RegisterSequence;
 use crate::text::Parts;
 use crate::version::{MemberId, Version};
 

@@ -8,12 +8,13 @@ use strowger_message::{HeaderName, Message, NameAddr};
 
 use crate::binding::{Binding, PackedFlow, Preference};
 use crate::contact_header;
-use crate::locations::Source;
-use crate::plan::{RegisterSequence, lifetime};
+use crate::plan::lifetime;
 use crate::policy::{Nat, Policy};
 use crate::record_context::RecordContext;
+use crate::register_sequence::RegisterSequence;
 use crate::stripe::Stripe;
 use crate::update::{ContactUpdate, read_seconds};
+use crate::values::Source;
 
 /// A REGISTER over UDP with one contact, which may already be bound, and without a Path.
 #[derive(Clone, Copy, Debug)]

@@ -2,10 +2,10 @@
 //! it.
 
 use crate::binding::{Binding, PackedFlow, Preference};
-use crate::plan::RegisterSequence;
 use crate::record::{self, Record, Removal, State};
 use crate::record_buffer::RecordBuffer;
 use crate::record_context::{Origin, RecordContext};
+use crate::register_sequence::RegisterSequence;
 use crate::stripe::{BindingContents, Stripe};
 use crate::version::{MemberId, Version};
 use crate::version_table::{Change, ContactKey, Resolution, SERVER_SEQUENCE, Tombstone};

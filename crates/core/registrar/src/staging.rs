@@ -6,16 +6,18 @@ use smallvec::SmallVec;
 use strowger_foundation::Timestamp;
 
 use crate::binding::{Binding, PackedFlow, Preference};
-use crate::locations::{Source, UpdateCounts};
-use crate::plan::{Indices, Plan, PlannedContact, RegisterSequence, narrow};
+use crate::index::Indices;
+use crate::plan::{Plan, PlannedContact, narrow};
 use crate::policy::{Nat, Policy};
 use crate::reachability::Reachability;
 use crate::record::{self, Record, Refresh, Removal, State};
 use crate::record_context::{Origin, RecordContext};
 use crate::refusal::Refusal;
+use crate::register_sequence::RegisterSequence;
 use crate::stripe::Stripe;
 use crate::text::Parts;
 use crate::update::{Update, UpdateKind};
+use crate::values::{Source, UpdateCounts};
 use crate::version::Version;
 use crate::version_table::{Change, ContactKey};
 

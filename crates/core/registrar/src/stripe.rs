@@ -13,14 +13,14 @@ use crate::chunked_vec::ChunkedVec;
 use crate::connections::Connections;
 use crate::expiries::Expiries;
 use crate::gruu::{GruuKey, instance_hash};
-use crate::index::Index;
-use crate::locations::{BindingView, PendingKeepAlive};
-use crate::plan::{Indices, RegisterSequence};
+use crate::index::{Index, Indices, low_half};
 use crate::policy::{KeepAlive, Policy};
 use crate::record::{self, Record, State};
 use crate::record_buffer::RecordBuffer;
 use crate::record_context::{Origin, RecordContext};
+use crate::register_sequence::RegisterSequence;
 use crate::text::Parts;
+use crate::values::{BindingView, PendingKeepAlive};
 use crate::version::Version;
 use crate::version_table::VersionTable;
 use crate::wheel::{BindingKey, Wheel};
@@ -494,9 +494,4 @@ fn next_keep_alive(now: Timestamp, interval: Duration, hash: u32) -> Timestamp {
         begun.saturating_add(1).saturating_mul(interval).saturating_add(phase)
     };
     Timestamp::from_nanos(turn)
-}
-
-/// Returns the part of a hash that distinguishes addresses of one stripe.
-pub(crate) fn low_half(hash: u64) -> u32 {
-    u32::try_from(hash & u64::from(u32::MAX)).unwrap_or(0)
 }

@@ -1,7 +1,7 @@
 //! A parsed REGISTER.
 
 use smallvec::SmallVec;
-use strowger_message::{HeaderName, Message, NameAddr, Uri, parse_decimal, parse_q};
+use strowger_message::{Aor, HeaderName, Message, NameAddr, Uri, parse_decimal, parse_q};
 
 use crate::gruu::{MAX_INSTANCE_LEN, read_instance, same_instance};
 use crate::record::contact_key;
@@ -292,4 +292,23 @@ pub(crate) fn read_seconds(text: &[u8]) -> Option<u32> {
 /// Parses a reg-id: 1 to 2^31−1 (RFC 5626 §10).
 fn read_reg_id(text: &[u8]) -> Option<u32> {
     parse_decimal(text).and_then(|id| u32::try_from(id).ok()).filter(|id| (1..1 << 31).contains(id))
+}
+
+//= rfc5627#5.1
+/// Checks that a contact with an instance does not resolve to its own address of record.
+pub(crate) fn check_contact(aor: &[u8], contact: &ContactUpdate<'_>) -> Result<(), Refusal> {
+    if contact.instance.is_empty() {
+        return Ok(());
+    }
+    let Uri::Sip(uri) = &contact.uri else {
+        return Err(Refusal::Forbidden("Contact With Instance Is No SIP URI"));
+    };
+    let own = Aor::new(uri.user.unwrap_or(&[]), uri.host_port.host);
+    let domain = aor.rsplit(|byte| *byte == b'@').next().unwrap_or(&[]);
+    let is_gruu = uri.params.contains("gr") && own.domain() == domain;
+    let is_itself = own.as_bytes() == aor && uri.port().is_none() && !uri.params.contains("maddr");
+    if is_gruu || is_itself {
+        return Err(Refusal::Forbidden("Contact Is The Address Itself"));
+    }
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use strowger_foundation::Timestamp;
 
-use crate::plan::RegisterSequence;
+use crate::register_sequence::RegisterSequence;
 use crate::version::Version;
 
 /// The key of a contact of an address of record, the same in all members:

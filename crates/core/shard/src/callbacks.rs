@@ -12,10 +12,10 @@ use strowger_proxy::{ProxyCallbacks, Target};
 use strowger_registrar::Locations;
 use strowger_trunk::{ChallengedRequest, answer_challenge};
 
-use crate::next_hops::{WeightedChoice, is_one_host};
+use crate::next_hops::WeightedChoice;
 use crate::router::Router;
-use crate::shard::CACHE_ONLY_QUERY;
 use crate::snapshot::Snapshot;
+use crate::uri_address::is_one_host;
 
 /// The shard without its proxy.
 pub(crate) struct ShardCallbacks<'a> {
@@ -109,3 +109,6 @@ impl ProxyCallbacks for ShardCallbacks<'_> {
         answer_challenge(trunk, response, &challenged, out)
     }
 }
+
+/// The ID of queries whose answer only refreshes the cache.
+pub(crate) const CACHE_ONLY_QUERY: QueryId = QueryId(u64::MAX);

@@ -7,65 +7,19 @@
 //! at most one more, and the cluster asked last serves the request from its own table
 //! ([`strowger_proxy::cluster_request`]). So no request loops, and every cluster that may know a phone is asked once.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
-use strowger_balancer::{Partition, Slot, SlotLoads};
+use strowger_balancer::Slot;
 use strowger_message::{Aor, Method, SipUri, Status, Uri};
 use strowger_proxy::cluster_request::{self, BindingId, ClusterRequestKind, Subject};
 use strowger_proxy::{Stateless, Target};
 
+use crate::cluster_routes::{Clusters, ServingCluster};
 use crate::gruu;
-use crate::route::Route;
-use crate::router::{ForwardOptions, RouteDecision, Router};
+use crate::router::{ForwardOptions, RouteDecision, Router, binding_id};
 
 /// The preference of a target that is tried in parallel with contacts without a q value (RFC 3261 §20.10), in
 /// thousandths.
 const FIRST: u16 = 1000;
-
-/// The clusters, from the view of one server.
-#[derive(Clone, Debug)]
-pub struct Clusters {
-    /// The cluster of this server; `None` for a first stage.
-    pub own: Option<usize>,
-    /// The common name of the servers that stand in for this one: the name of its cluster or of the first stage.
-    pub stage: Box<str>,
-    /// The current assignment of users to clusters.
-    pub partition: Partition,
-    /// The previous assignment, if it differs for some users.
-    pub previous: Option<Partition>,
-    /// The route to the members of each cluster.
-    pub routes: Vec<Route>,
-    /// Request counts per slot.
-    pub loads: Arc<SlotLoads>,
-    /// The policy for a REGISTER that came through another server of ours: that server has added a Path where phones
-    /// are reachable only through it.
-    pub registrar: strowger_registrar::Policy,
-}
-
-/// The cluster that serves a request for a user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ServingCluster {
-    /// This server's cluster. It also asks `also`: the user's previous cluster, or the user's cluster in this
-    /// server's view when the asking server has another view.
-    Own { also: Option<usize> },
-    /// Another cluster.
-    Other(usize),
-}
-
-impl Clusters {
-    /// Returns which cluster serves the users of this slot, for a member of a cluster; `None` for a first stage, and
-    /// if no cluster has any users.
-    pub(crate) fn serving_cluster(&self, slot: Slot) -> Option<ServingCluster> {
-        let own = self.own?;
-        let owner = self.partition.owner(slot)?;
-        if owner != own {
-            return Some(ServingCluster::Other(owner));
-        }
-        let before = self.previous.as_ref().and_then(|before| before.owner(slot));
-        Some(ServingCluster::Own { also: before.filter(|before| *before != own) })
-    }
-}
 
 impl Router<'_> {
     /// Routes a request at a first stage to the cluster that has its user. `None` for a request to the server itself
@@ -249,9 +203,4 @@ impl Router<'_> {
             (None, _) => self.refuse_absent(aor),
         }
     }
-}
-
-/// Returns the ID of a binding that all members with one key compute alike, from its instance or its contact.
-pub(crate) fn binding_id(binding: &strowger_registrar::ContactTarget) -> BindingId {
-    if binding.instance == 0 { strowger_balancer::hash::fnv(&binding.uri) } else { binding.instance }
 }

@@ -7,9 +7,9 @@ use strowger_foundation::Timestamp;
 use strowger_locate::{Hop, LocateQuery, NameCache};
 use strowger_message::{Uri, lossy};
 
-use crate::next_hops::{peer_of, question_of, transport_of};
 use crate::route::{Action, Route, TargetAddress};
 use crate::snapshot::Snapshot;
+use crate::uri_address::{peer_of, question_of, transport_of};
 
 /// A next hop's name in the configuration or the database. Texts are escaped.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use strowger_transaction::ServerKey;
 
 use crate::boundary::Event;
 use crate::gruu;
-use crate::own_responses::Refusal;
+use crate::own_responses::{LOADING, Refusal};
 use crate::pending_registers::{PendingRegister, QueueLimit};
 use crate::request::Request;
 use crate::responder::Responder;
@@ -33,10 +33,6 @@ const PUB_GRUU: &[u8] = b";pub-gruu=";
 /// Length of a Service-Route header without its value.
 const OF_SERVICE_ROUTE: usize = "Service-Route: \r\n".len();
 const OF_OUTBOUND: usize = "Require: outbound\r\nSupported: outbound, path\r\n".len();
-
-/// The refusal while stored registrations are being loaded.
-pub(crate) const LOADING: Refusal =
-    Refusal::RetryAfter(Status::SERVICE_UNAVAILABLE, "Registrations Are Being Loaded", Duration::from_secs(2));
 
 /// A REGISTER in progress.
 #[derive(Clone, Copy)]

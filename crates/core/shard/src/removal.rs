@@ -15,7 +15,7 @@ use strowger_proxy::{Listener, NextHop, NextHopAddress};
 use strowger_registrar::{Update, UpdateKind};
 use strowger_transaction::Kind;
 
-use crate::clusters::ServingCluster;
+use crate::cluster_routes::ServingCluster;
 use crate::next_hops::{self, NextHopResolver, WeightedChoice};
 use crate::probes::PROBE_USERS;
 use crate::register::RegisterRequest;

@@ -20,14 +20,13 @@ use strowger_proxy::{DEFAULT_MAX_BREADTH, Forwarding, ForwardingPolicy, NextHop,
 use strowger_transaction::{ServerId, ServerKey};
 
 use crate::boundary::Event;
+use crate::callbacks::CACHE_ONLY_QUERY;
 use crate::next_hops::WeightedChoice;
-use crate::own_responses::Refusal;
-use crate::register::LOADING;
+use crate::own_responses::{LOADING, Refusal, option_tags};
 use crate::responder::Responder;
 use crate::router::{ForwardOptions, RouteDecision, Router};
-use crate::shard::{CACHE_ONLY_QUERY, Shard};
+use crate::shard::{NewRequest, Shard};
 use crate::snapshot::Snapshot;
-use crate::steering::SteeringResult;
 
 /// Minimum interval between calls that are let through to targets of a route none of which answers.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
@@ -48,15 +47,6 @@ pub(crate) struct Request<'a, 'm> {
     loop_hash: Option<u64>,
     /// Set once the request was found to carry a user's credentials.
     is_authenticated: Cell<bool>,
-}
-
-/// A received request that matches no transaction.
-#[derive(Clone, Copy)]
-pub(crate) struct NewRequest<'a, 'm> {
-    pub(crate) source: Flow,
-    pub(crate) key: ServerKey,
-    pub(crate) message: &'m Message<'a>,
-    pub(crate) steered: &'m SteeringResult,
 }
 
 impl Shard {
@@ -668,21 +658,6 @@ fn stored_ha1(snapshot: &Snapshot, aor: &Aor, algorithm: Algorithm) -> Option<Ha
         Algorithm::Sha256 => user.ha1.sha256.map(Ha1::from),
         Algorithm::Sha512_256 => user.ha1.sha512_256.map(Ha1::from),
     }
-}
-
-/// Returns all option tags of `header` as one list.
-pub(crate) fn option_tags(message: &Message<'_>, header: HeaderName) -> SmallVec<[u8; 64]> {
-    let mut tags: SmallVec<[u8; 64]> = SmallVec::new();
-    if message.head().first(header).is_none() {
-        return tags;
-    }
-    for tag in message.head().elements(header).filter(|tag| !tag.is_empty()) {
-        if !tags.is_empty() {
-            tags.extend_from_slice(b", ");
-        }
-        tags.extend_from_slice(tag);
-    }
-    tags
 }
 
 fn max_breadth(message: &Message<'_>) -> u32 {

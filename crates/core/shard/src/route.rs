@@ -133,8 +133,8 @@ impl RouteTarget {
     /// Returns whether a URI denotes only its host and port.
     pub(crate) fn is_at(&self, uri: &SipUri<'_>) -> bool {
         match &self.address {
-            TargetAddress::Literal { address, .. } => crate::next_hops::peer_of(uri) == Some(*address),
-            TargetAddress::Name(question) => crate::next_hops::question_of(uri)
+            TargetAddress::Literal { address, .. } => crate::uri_address::peer_of(uri) == Some(*address),
+            TargetAddress::Name(question) => crate::uri_address::question_of(uri)
                 .is_some_and(|asked| asked.host == question.host && asked.port == question.port),
         }
     }

@@ -9,11 +9,11 @@ use strowger_balancer::{Slot, TargetId};
 use strowger_foundation::{Flow, KeyRing, ListenerId, Timestamp};
 use strowger_locate::{LocateQuery as Name, NameCache, Outages};
 use strowger_message::{Aor, Message, Method, SipUri, Status, Uri};
-use strowger_proxy::cluster_request::{ClusterRequest, ClusterRequestKind};
+use strowger_proxy::cluster_request::{BindingId, ClusterRequest, ClusterRequestKind};
 use strowger_proxy::{NextHop, NextHopAddress, NextHopKind, Stateless, Target};
 use strowger_registrar::Locations;
 
-use crate::clusters::{ServingCluster, binding_id};
+use crate::cluster_routes::ServingCluster;
 use crate::gruu;
 use crate::next_hops::{NextHopResolver, RoutedRequest, WeightedChoice, is_from};
 use crate::route::{Action, Route};
@@ -519,4 +519,9 @@ impl Router<'_> {
 #[inline(never)]
 fn leave_known(asked: &ClusterRequest<'_>, bindings: &mut SmallVec<[strowger_registrar::ContactTarget; 4]>) {
     bindings.retain(|binding| !asked.has_known_binding(binding_id(binding)));
+}
+
+/// Returns the ID of a binding that all members with one key compute alike, from its instance or its contact.
+pub(crate) fn binding_id(binding: &strowger_registrar::ContactTarget) -> BindingId {
+    if binding.instance == 0 { strowger_balancer::hash::fnv(&binding.uri) } else { binding.instance }
 }

@@ -16,13 +16,12 @@ use strowger_registrar::Locations;
 use strowger_transaction::{AckVerdict, MAX_CLIENT, MAX_SERVER, ServerId, ServerKey, Transactions};
 
 use crate::boundary::{Counters, Event, Input, Output};
-use crate::callbacks::ShardCallbacks;
+use crate::callbacks::{CACHE_ONLY_QUERY, ShardCallbacks};
 use crate::class::begins_work;
 use crate::hop_names::{NextHopName, NextHopOwner};
 use crate::next_hops::{NextHopResolver, WeightedChoice};
 use crate::pending_registers::PendingRegisters;
 use crate::probes::{PROBE_USERS, Probes};
-use crate::request::NewRequest;
 use crate::responder::answer_limit;
 use crate::snapshot::Snapshot;
 use crate::steering::{SteeringResult, match_key, server_key};
@@ -30,8 +29,7 @@ use crate::trunk_registrations::TrunkRegistrations;
 
 /// Maximum number of events that wait for the shell; more are counted and dropped.
 pub const MAX_EVENTS: usize = 256;
-/// The ID of queries whose answer only refreshes the cache.
-pub(crate) const CACHE_ONLY_QUERY: QueryId = QueryId(u64::MAX);
+
 /// Maximum number of bindings that expire in one step, so that no step takes long.
 const EXPIRE_BATCH: usize = 64;
 
@@ -656,4 +654,13 @@ pub(crate) enum TransactionMatch {
     Retransmission,
     /// A different request with the branch of one already answered.
     ReusedBranch,
+}
+
+/// A received request that matches no transaction.
+#[derive(Clone, Copy)]
+pub(crate) struct NewRequest<'a, 'm> {
+    pub(crate) source: Flow,
+    pub(crate) key: ServerKey,
+    pub(crate) message: &'m Message<'a>,
+    pub(crate) steered: &'m SteeringResult,
 }

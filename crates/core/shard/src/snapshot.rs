@@ -11,7 +11,7 @@ use strowger_message::{Aor, Host, SipUri, Status};
 use strowger_proxy::{Listener, Listeners};
 use strowger_trunk::Trunk;
 
-use crate::clusters::Clusters;
+use crate::cluster_routes::Clusters;
 use crate::route::{Action, Route, RouteTarget};
 
 /// A shard's configuration and directory.
@@ -220,7 +220,7 @@ impl Snapshot {
     #[must_use]
     pub fn listener_of(&self, uri: &SipUri<'_>) -> Option<ListenerId> {
         let ip = uri.host().ip()?;
-        let transport = crate::next_hops::transport_of(uri)?.unwrap_or_default();
+        let transport = crate::uri_address::transport_of(uri)?.unwrap_or_default();
         let fits = |own: &Listener| {
             own.address.ip() == ip
                 && own.transport == transport

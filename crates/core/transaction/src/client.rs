@@ -6,12 +6,14 @@ use core::time::Duration;
 use strowger_foundation::{Buf, ConnId, Flow, Timestamp, fnv1a};
 use strowger_message::{HeaderName, Message, Method, Status};
 
+use crate::client_slot::{Client, ClientSlot, OutgoingRequest};
 use crate::derived;
 use crate::id::ClientId;
-use crate::layer::{MAX_CLIENT, NO_USER, TableFull, Transactions};
+use crate::layer::Transactions;
+use crate::limits::{MAX_CLIENT, TableFull};
 use crate::machine::{Actions, ClientEvent, ClientState, Kind, start_client, step_client};
-use crate::outgoing_request::{OutgoingRequest, list_of, list_of_connection, may_reconnect};
-use crate::output::{Event, Output};
+use crate::outgoing_request::{list_of, list_of_connection, may_reconnect};
+use crate::output::{Event, NO_USER, Output};
 use crate::timer_queues::{TimerOwner, WaitDuration, WaitEnd};
 use crate::timers::{TimerKind, Timers};
 use crate::unanswered_index::Links;
@@ -41,48 +43,6 @@ pub enum ResponseVerdict {
     Absorbed,
     /// The response matches no transaction.
     Unknown,
-}
-
-/// A slot of the table; reserved while it has no transaction.
-#[derive(Debug)]
-pub(crate) struct ClientSlot {
-    generation: u32,
-    client: Option<Client>,
-}
-
-/// The state that a transaction has until its end. What it needs only while it may send is stored separately: most
-/// transactions have their response and only wait for retransmissions.
-#[derive(Debug)]
-pub(crate) struct Client {
-    timers: Timers,
-    /// Index of its [`OutgoingRequest`]; [`NIL`](crate::unanswered_index::NIL) if it has none.
-    pub(crate) outgoing: u32,
-    user: u32,
-    /// Hash of the request's method.
-    method: u32,
-    kind: Kind,
-    state: ClientState,
-    is_reliable: bool,
-    retransmissions: u8,
-}
-
-impl ClientSlot {
-    /// Whether `end` is the wait that this transaction is in.
-    pub(crate) fn waits_for(&self, end: &WaitEnd) -> bool {
-        let waits = |client: &Client| client.timers.is_last_until(end.at);
-        self.generation == end.owner.generation && self.client.as_ref().is_some_and(waits)
-    }
-
-    /// Whether its end is in a timer queue.
-    pub(crate) fn is_queued(&self) -> bool {
-        self.client.as_ref().is_some_and(|client| client.timers.is_queued())
-    }
-}
-
-impl Client {
-    pub(crate) const fn is_unanswered(&self) -> bool {
-        matches!(self.state, ClientState::Calling | ClientState::Trying)
-    }
 }
 
 impl Transactions {

@@ -5,28 +5,17 @@ use std::collections::VecDeque;
 use hashbrown::HashTable;
 use strowger_foundation::{Buf, BufPool, Flow, Slots, Timestamp, Wakeup};
 
-use crate::client::ClientSlot;
-use crate::outgoing_request::OutgoingRequest;
+use crate::client_slot::{ClientSlot, OutgoingRequest};
+use crate::limits::{MAX_CLIENT, MAX_SERVER};
 use crate::output::{Counters, Event, MAX_OUTPUTS, Output};
-use crate::prefetch::AHEAD;
 use crate::response_cache::{CachedResponse, ResponseCache};
-use crate::server::{IndexEntry, Server};
+use crate::server_slot::{IndexEntry, Server};
 use crate::timer_queues::{Side, TimerQueues};
 use crate::timing::Timing;
 use crate::unanswered_index::UnansweredIndex;
 
-/// Largest number of server transactions in a layer.
-pub const MAX_SERVER: usize = 1 << 20;
-/// Largest number of client transactions in a layer, including reserved ones.
-pub const MAX_CLIENT: usize = 1 << 20;
 /// Largest number of timers handled by one [`Transactions::handle_timeout`]; the rest are due immediately.
 pub const MAX_TIMERS_PER_CALL: usize = 4096;
-/// The `user` of a transaction whose end nobody is notified of.
-pub const NO_USER: u32 = u32::MAX;
-
-/// The table has no room for another transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableFull;
 
 /// All transactions of a shard.
 ///
@@ -230,3 +219,6 @@ impl Transactions {
         }
     }
 }
+
+/// Number of items prefetched together.
+pub(crate) const AHEAD: usize = 8;

@@ -18,16 +18,19 @@
 )]
 
 mod client;
+mod client_slot;
 mod derived;
 mod id;
 mod key;
 mod layer;
+mod limits;
 mod machine;
 mod outgoing_request;
 mod output;
 mod prefetch;
 mod response_cache;
 mod server;
+mod server_slot;
 mod timer_queues;
 mod timers;
 mod timing;
@@ -36,8 +39,9 @@ mod unanswered_index;
 pub use client::{MAX_CLOSED_SCAN, MAX_UNREACHABLE_SCAN, ResponseVerdict};
 pub use id::{ClientId, ServerId};
 pub use key::{RequestFingerprint, ServerKey};
-pub use layer::{MAX_CLIENT, MAX_SERVER, MAX_TIMERS_PER_CALL, NO_USER, TableFull, Transactions};
+pub use layer::{MAX_TIMERS_PER_CALL, Transactions};
+pub use limits::{MAX_CLIENT, MAX_SERVER, TableFull};
 pub use machine::{ClientState, Kind, ServerState};
-pub use output::{Counters, Event, MAX_OUTPUTS};
+pub use output::{Counters, Event, MAX_OUTPUTS, NO_USER};
 pub use server::AckVerdict;
 pub use timing::Timing;

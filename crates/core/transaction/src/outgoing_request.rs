@@ -4,25 +4,12 @@
 use core::net::{Ipv6Addr, SocketAddr};
 
 use smallvec::SmallVec;
-use strowger_foundation::{Buf, ConnId, Flow};
+use strowger_foundation::{ConnId, Flow};
 
-use crate::client::Client;
+use crate::client_slot::{Client, OutgoingRequest};
 use crate::id::ClientId;
 use crate::layer::Transactions;
 use crate::unanswered_index::{Links, NIL};
-
-/// The request of a client transaction and its flow; released when the transaction cannot send any more.
-#[derive(Debug)]
-pub(crate) struct OutgoingRequest {
-    /// The transaction.
-    pub(crate) client: ClientId,
-    /// The request while it may be needed; after a failure the ACK.
-    pub(crate) message: Buf,
-    pub(crate) flow: Flow,
-    /// The transaction of an INVITE's CANCEL.
-    pub(crate) cancel: Option<ClientId>,
-    pub(crate) links: Links,
-}
 
 impl Transactions {
     /// Returns the outgoing request of the transaction, if it still has one.

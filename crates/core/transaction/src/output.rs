@@ -92,3 +92,6 @@ pub(crate) enum Output {
     ReplayCached(u32),
     ReplayClient(ClientId),
 }
+
+/// The `user` of a transaction whose end nobody is notified of.
+pub const NO_USER: u32 = u32::MAX;

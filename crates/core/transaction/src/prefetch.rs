@@ -7,12 +7,10 @@ use smallvec::SmallVec;
 use strowger_foundation::Timestamp;
 
 use crate::key::ServerKey;
-use crate::layer::Transactions;
-use crate::server::{hash_of, part_of};
+use crate::layer::{AHEAD, Transactions};
+use crate::server_slot::{hash_of, part_of};
 use crate::timer_queues::Side;
 
-/// Number of items prefetched together.
-pub(crate) const AHEAD: usize = 8;
 /// Number of index entries in half a cache line.
 const NEIGHBOURS: usize = 4;
 

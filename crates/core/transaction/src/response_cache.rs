@@ -14,7 +14,7 @@ use strowger_foundation::prefetch::{CACHE_LINE, prefetch};
 use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 
 use crate::key::{RequestFingerprint, ServerKey};
-use crate::layer::MAX_SERVER;
+use crate::limits::MAX_SERVER;
 use crate::timer_queues::tick_of;
 
 /// Maximum number of entries of a chunk, a power of two.

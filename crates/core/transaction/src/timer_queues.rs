@@ -9,7 +9,7 @@ use strowger_foundation::wheel::TICK;
 use strowger_foundation::{TimerId, TimerWheel, Timestamp};
 
 use crate::id::{ClientId, ServerId};
-use crate::layer::{MAX_CLIENT, MAX_SERVER};
+use crate::limits::{MAX_CLIENT, MAX_SERVER};
 
 /// Number of entries in a chunk of a queue.
 const CHUNK: usize = 256;

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod any_engine;
 mod changes;
 mod context;
 mod engine;
@@ -14,6 +15,7 @@ mod log;
 mod mariadb;
 mod peers;
 mod postgres;
+mod process_start;
 mod redis;
 mod report;
 mod sink;

@@ -12,10 +12,10 @@ use tokio::net::UdpSocket;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{Notify, watch};
 
+use crate::process_start::process_start_ms;
 use crate::report::Reporter;
 use crate::sink::EngineBatch;
 use crate::table::SharedState;
-use crate::thread::process_start_ms;
 use crate::{ClusterConfig, PeerTransportConfig};
 
 /// Maximum sleep, and the interval of status updates.

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use strowger_members::{BatchId, Member, Output, Reply, Request, Status};
 use strowger_registrar::{Cursor, Version};
@@ -15,9 +15,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
 use tokio::task::LocalSet;
 
+use crate::any_engine::AnyEngine;
 use crate::context::EngineContext;
-use crate::engine::{AnyEngine, Engine};
+use crate::engine::Engine;
 use crate::peers::PeerLoop;
+use crate::process_start::process_start_ms;
 use crate::report::Reporter;
 use crate::sink::{EngineBatch, Waiter};
 use crate::table::SharedState;
@@ -90,12 +92,6 @@ async fn run_thread(
             Err(error) => tracing::error!("cluster: registrations are not shared: cannot wait for the socket: {error}"),
         },
     }
-}
-
-/// Returns the process start, in ms since 1970.
-pub(crate) fn process_start_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(0)
 }
 
 /// State of the thread with an engine.

@@ -14,8 +14,7 @@ use crate::stamp::Stamp;
 
 /// Suffix of a file being created.
 pub(crate) const TEMP_SUFFIX: &str = ".new";
-/// Suffix of a quarantined file.
-pub(crate) const DAMAGED_SUFFIX: &str = ".damaged";
+
 /// Maximum bytes read from a file; a longer one does not belong to the journal.
 const MAX_FILE: u64 = 512 << 20;
 

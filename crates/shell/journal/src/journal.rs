@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::disk::{Disk, DiskFile as _, Operation};
 use crate::error::{CommitError, Damage, DiskError, JournalError, PushError};
 use crate::format::{self, GroupBuffer, HEADER, Header, MAX_RECORD};
-use crate::inspect::{self, CheckpointPosition, DAMAGED_SUFFIX, FolderContents, TEMP_SUFFIX, Tail};
-use crate::reader::{self, Reader, Segment, name_of};
+use crate::inspect::{self, CheckpointPosition, FolderContents, TEMP_SUFFIX, Tail};
+use crate::reader::{self, DAMAGED_SUFFIX, Reader, Segment, name_of};
 use crate::stamp::Stamp;
 
 mod recover;

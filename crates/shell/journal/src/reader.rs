@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::disk::{Disk, Operation};
 use crate::error::{DiskError, JournalError};
 use crate::format::{self, Header};
-use crate::inspect::DAMAGED_SUFFIX;
 
 /// The valid part of a journal file. Numbers start at 1 and increase, with gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,3 +92,6 @@ pub(crate) fn remove(disk: &impl Disk, name: &str) -> Result<(), DiskError> {
 pub(crate) fn name_of(number: u64) -> String {
     format!("journal-{number:016x}.log")
 }
+
+/// Suffix of a quarantined file.
+pub(crate) const DAMAGED_SUFFIX: &str = ".damaged";

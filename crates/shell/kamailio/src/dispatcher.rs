@@ -6,7 +6,7 @@ use strowger_directory::Gateway;
 use strowger_sql::{Row, Value};
 use strowger_store::{MAX_CAPACITY, MAX_SET_GATEWAYS};
 
-use crate::tables::{BadRow, text};
+use crate::row::{BadRow, text};
 use crate::versions::{Flavor, Table};
 
 /// Kamailio's flags of a destination that is out of service: inactive and disabled.

@@ -7,8 +7,9 @@ use std::time::Duration;
 use strowger_directory::{DirectoryChange, Gateway, User};
 use strowger_sql::DatabaseUrl;
 
+use crate::row::BadRow;
 use crate::subscriber::{Identity, Subscriber};
-use crate::tables::{BadRow, Tables};
+use crate::tables::Tables;
 use crate::versions::{Flavor, Table, VersionError};
 
 /// Maximum number of bad rows kept per poll.

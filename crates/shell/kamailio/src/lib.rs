@@ -14,6 +14,7 @@
 mod dispatcher;
 mod follower;
 mod location;
+mod row;
 mod subscriber;
 mod tables;
 mod versions;
@@ -21,6 +22,7 @@ mod versions;
 pub use dispatcher::{Attributes, Destination, DestinationSet, Member, is_in_service};
 pub use follower::{FollowConfig, Follower, PollResult, TableContents};
 pub use location::Registration;
+pub use row::BadRow;
 pub use subscriber::{Identity, Subscriber};
-pub use tables::{BadRow, Tables};
+pub use tables::Tables;
 pub use versions::{Flavor, Table, VersionError};

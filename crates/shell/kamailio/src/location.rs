@@ -3,8 +3,8 @@
 use strowger_sql::{ClockReading, Row, Value, seconds_of_text};
 use strowger_store::Address;
 
+use crate::row::{BadRow, text};
 use crate::subscriber::Identity;
-use crate::tables::{BadRow, text};
 use crate::versions::Table;
 
 /// Limit, in seconds since 1970, below which an expiry means that the contact never expires.

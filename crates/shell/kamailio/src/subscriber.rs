@@ -5,7 +5,7 @@ use strowger_directory::Ha1s;
 use strowger_sql::Row;
 use strowger_store::{Address, ha1s};
 
-use crate::tables::{BadRow, text};
+use crate::row::{BadRow, text};
 use crate::versions::Table;
 
 /// Domain and realm of subscribers whose row does not have them.

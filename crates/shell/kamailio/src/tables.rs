@@ -1,31 +1,14 @@
 //! The database and its tables.
 
-use std::fmt;
 use std::time::Duration;
 
-use strowger_sql::{Database, DatabaseUrl, Row, SqlError};
+use strowger_sql::{Database, DatabaseUrl, SqlError};
 
 use crate::dispatcher::{self, Destination, DestinationSet};
 use crate::location::Registration;
+use crate::row::BadRow;
 use crate::subscriber::{Identity, Subscriber};
 use crate::versions::{self, Flavor, Table, VersionError};
-
-/// A row that cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadRow {
-    /// Its table.
-    pub table: Table,
-    /// Identification of the row for people, without secrets.
-    pub row: String,
-    /// What is wrong with it.
-    pub why: String,
-}
-
-impl fmt::Display for BadRow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}: {}", self.table, self.row, self.why)
-    }
-}
 
 /// A database of Kamailio or OpenSIPS.
 pub struct Tables {
@@ -104,9 +87,4 @@ impl Tables {
             Ok(())
         })
     }
-}
-
-/// Returns a text; `None` for NULL, another type or a missing column.
-pub(crate) fn text<'r>(row: &'r Row, column: &str) -> Option<&'r str> {
-    row.text_or_null(column).ok().flatten()
 }

@@ -9,10 +9,7 @@ use crate::address;
 use crate::clock::RealNanos;
 use crate::control_message::{self, ControlData};
 use crate::counters::Counters;
-use crate::recv_arena::{RecvArena, SLOT_BYTES};
-
-/// Maximum number of datagrams received per system call.
-pub const RECV_BATCH: usize = 64;
+use crate::recv_arena::{RECV_BATCH, RecvArena, SLOT_BYTES};
 
 /// One received datagram.
 #[derive(Clone, Copy, PartialEq, Eq)]

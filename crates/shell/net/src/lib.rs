@@ -38,7 +38,7 @@ mod sys;
 mod tcp;
 mod udp;
 
-pub use batch::{Datagram, RECV_BATCH, RecvBatch};
+pub use batch::{Datagram, RecvBatch};
 pub use captures::count_captures;
 pub use clock::{Clock, ClockPair, RealNanos};
 pub use counters::Counters;
@@ -48,6 +48,7 @@ pub use filter::PacketFilter;
 pub use interfaces::local_addresses;
 pub use limits::{is_out_of_files, raise_open_files, shorten_slice};
 pub use memory_filter::FilterMemory;
+pub use recv_arena::RECV_BATCH;
 pub use reuseport::{ReceiverSelection, Receivers};
 pub use send::{Flush, OrderingKey, SEND_BATCH, SEND_QUEUE, SendBatch};
 pub use sources::KnownSources;

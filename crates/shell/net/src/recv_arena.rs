@@ -7,7 +7,6 @@ use std::ptr::{self, NonNull};
 use std::slice;
 
 use crate::address::RAW_BYTES;
-use crate::batch::RECV_BATCH;
 
 //= rfc3261#18.1.1:largest-datagram
 /// Maximum size of a UDP datagram. Jumbograms are larger, but SIP does not use them.
@@ -187,6 +186,9 @@ fn head(bytes: &[u8], length: impl TryInto<usize>) -> &[u8] {
     let length = length.try_into().unwrap_or(0);
     bytes.get(..length).unwrap_or(bytes)
 }
+
+/// Maximum number of datagrams received per system call.
+pub const RECV_BATCH: usize = 64;
 
 #[cfg(test)]
 mod tests {

@@ -105,8 +105,9 @@ mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket as Phone};
 
     use super::*;
+    use crate::RecvBatch;
+    use crate::recv_arena::RECV_BATCH;
     use crate::udp::{BufferSizes, UdpSocket};
-    use crate::{RecvBatch, batch};
 
     /// Binds sockets of one address, in order.
     fn sockets(local: SocketAddr, count: usize) -> Option<Vec<UdpSocket>> {
@@ -130,7 +131,7 @@ mod tests {
             let mut count = 0;
             for (index, socket) in sockets.iter_mut().enumerate() {
                 socket.recv(&mut inbox).expect("a sound socket");
-                assert!(!inbox.is_full() && datagrams < batch::RECV_BATCH);
+                assert!(!inbox.is_full() && datagrams < RECV_BATCH);
                 count += inbox.len();
                 if !inbox.is_empty() {
                     found.insert(index);

@@ -13,9 +13,9 @@ use strowger_journal::{Disk, Folder, JournalError};
 use strowger_store::{BackupInfo, BackupOptions, Checkpoint, StoreError};
 
 use crate::Limits;
-use crate::checkpoint::{CheckpointError, write_segments};
 use crate::failure::StartError;
 use crate::open::{OpenStore, name_journal, open, random_id};
+use crate::segments::{CheckpointError, write_segments};
 use crate::time::SystemClocks;
 
 /// What to back up, and where.

@@ -23,6 +23,7 @@ mod offline;
 mod open;
 mod paged;
 mod queue;
+mod segments;
 mod shared;
 mod status;
 #[cfg(test)]

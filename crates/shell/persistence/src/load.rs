@@ -13,8 +13,9 @@ use strowger_registrar::{Locations, Policy, Record, record};
 use strowger_store::{LoadCounts, Location, LocationStore, SlotRange, StoreError};
 
 use crate::batch::Batch;
-use crate::checkpoint::{CheckpointError, READ_TRIES};
+use crate::checkpoint::READ_TRIES;
 use crate::latest_states::{AtomicBitSet, LatestStates};
+use crate::segments::CheckpointError;
 use crate::shared::Shared;
 use crate::time::StoreClock;
 

@@ -8,8 +8,8 @@ use strowger_registrar::{Locations, Record};
 use strowger_store::{Checkpoint, GetResult, LocationChange, LocationStore, StoreError};
 
 use crate::backup::{BackupError, lock, put_journal_into};
-use crate::checkpoint::expiry;
 use crate::open::OpenStore;
+use crate::segments::expiry;
 use crate::time::encode;
 
 /// The registrations of a stopped server. Prevents a server start while it exists.

@@ -4,9 +4,8 @@ use std::fmt;
 use std::net::Ipv6Addr;
 
 use crate::StoreError;
-
-/// Maximum length of an address, in bytes.
-pub const MAX_ADDRESS_LEN: usize = 255;
+use crate::address_error::AddressError;
+use crate::limits::MAX_ADDRESS_LEN;
 
 /// A canonical address of record: `user@domain`, with the user part unescaped and the domain in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,36 +49,6 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
-}
-
-/// Why a text is not an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum AddressError {
-    /// No `@`.
-    #[error("it has no \"@\" before a domain")]
-    NoDomain,
-    /// Nothing before the `@`.
-    #[error("it has no user before the \"@\"")]
-    NoUser,
-    /// An invalid character before the `@`. A colon would end the digest user name.
-    #[error("a user has no spaces, colons, angle brackets or control characters")]
-    User,
-    /// A second `@` in a URI.
-    #[error("a second \"@\" in a URI is written %40")]
-    At,
-    /// An invalid escape, or one that encodes bytes that are not UTF-8.
-    #[error("its escapes (%..) are not two hexadecimal digits each, of UTF-8 text")]
-    Escape,
-    /// An invalid domain.
-    #[error(
-        "its domain is no host name, IPv4 address or [IPv6 address]; a port or parameters do not belong to an address, \
-         and an international name is written in its xn-- form"
-    )]
-    Domain,
-    /// More than [`MAX_ADDRESS_LEN`] bytes.
-    #[error("it is longer than {MAX_ADDRESS_LEN} bytes")]
-    Long,
 }
 
 fn canonical(typed: &str) -> Result<Address, AddressError> {

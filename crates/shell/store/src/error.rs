@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 
-use crate::gateways::{MAX_GATEWAYS, MAX_SET_GATEWAYS, MAX_SET_NAME_LEN};
-use crate::{AddressError, ImportError};
+use crate::AddressError;
+use crate::limits::{MAX_GATEWAYS, MAX_SET_GATEWAYS, MAX_SET_NAME_LEN};
 
 /// Error of the store. Each message says what to do next; none shows a password or a hash.
 #[derive(Debug, thiserror::Error)]
@@ -441,7 +441,7 @@ impl Fault {
             Self::Damaged | Self::Unexpected => return StoreError::Damaged { path },
             Self::Foreign => return StoreError::Foreign { path },
             Self::NewerSchema { found } => {
-                return StoreError::NewerSchema { path, found, known: crate::schema::LATEST };
+                return StoreError::NewerSchema { path, found, known: crate::migrations::LATEST };
             }
             Self::Sql(cause) => cause,
         };
@@ -501,4 +501,51 @@ impl From<StoreError> for Fault {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
+}
+
+/// What is wrong with a line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// The first line does not name the columns.
+    #[error(
+        "the first line names the columns: aor,password or aor,ha1_md5[,ha1_sha256[,ha1_sha512_256]], with commas between"
+    )]
+    Header,
+    /// The number of columns differs from the first line.
+    #[error("it has {found} columns, the first line {expected}")]
+    Columns {
+        /// Number of columns in the first line.
+        expected: u64,
+        /// Number of columns in this line.
+        found: u64,
+    },
+    /// Not UTF-8.
+    #[error("it is not UTF-8 text")]
+    Text,
+    /// An invalid hash.
+    #[error("{column} is not {digits} hexadecimal digits")]
+    Hash {
+        /// Its column.
+        column: &'static str,
+        /// Number of digits its hashes have.
+        digits: usize,
+    },
+    /// All hashes are empty.
+    #[error("it has no hash")]
+    NoHash,
+    /// An address that occurs in an earlier line.
+    #[error("{aor} is on line {first} already")]
+    Twice {
+        /// The address.
+        aor: String,
+        /// Number of the earlier line.
+        first: u64,
+    },
+    /// An address, password or user that the store refuses.
+    #[error("{0}")]
+    Refused(Box<StoreError>),
+    /// Another error of the CSV syntax.
+    #[error("{0}")]
+    Syntax(csv::Error),
 }

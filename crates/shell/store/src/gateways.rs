@@ -9,14 +9,9 @@ use strowger_sql::Value;
 use crate::backend::{Sql, SqlRow};
 use crate::backup::open_read_only;
 use crate::error::Fault;
+use crate::limits::{MAX_GATEWAYS, MAX_SET_GATEWAYS, MAX_SET_NAME_LEN};
 use crate::{Backend, StoreError, UserStore, schema, transact};
 
-/// Maximum number of members of a set.
-pub const MAX_SET_GATEWAYS: usize = 64;
-/// Maximum number of gateways in all sets.
-pub const MAX_GATEWAYS: usize = 4096;
-/// Maximum length of a set's name, in bytes.
-pub const MAX_SET_NAME_LEN: usize = 64;
 /// Maximum length of a URI, in bytes.
 pub const MAX_URI_LEN: usize = 255;
 /// Maximum length of a description, in characters.

@@ -7,55 +7,9 @@ use csv::{ErrorKind, StringRecord};
 use strowger_directory::Ha1s;
 
 use crate::changes::hash_from_digits;
+use crate::error::ImportError;
 use crate::users::{hashes, insert_user};
 use crate::{Address, Backend, StoreError, UserStore, ha1};
-
-/// What is wrong with a line.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ImportError {
-    /// The first line does not name the columns.
-    #[error(
-        "the first line names the columns: aor,password or aor,ha1_md5[,ha1_sha256[,ha1_sha512_256]], with commas between"
-    )]
-    Header,
-    /// The number of columns differs from the first line.
-    #[error("it has {found} columns, the first line {expected}")]
-    Columns {
-        /// Number of columns in the first line.
-        expected: u64,
-        /// Number of columns in this line.
-        found: u64,
-    },
-    /// Not UTF-8.
-    #[error("it is not UTF-8 text")]
-    Text,
-    /// An invalid hash.
-    #[error("{column} is not {digits} hexadecimal digits")]
-    Hash {
-        /// Its column.
-        column: &'static str,
-        /// Number of digits its hashes have.
-        digits: usize,
-    },
-    /// All hashes are empty.
-    #[error("it has no hash")]
-    NoHash,
-    /// An address that occurs in an earlier line.
-    #[error("{aor} is on line {first} already")]
-    Twice {
-        /// The address.
-        aor: String,
-        /// Number of the earlier line.
-        first: u64,
-    },
-    /// An address, password or user that the store refuses.
-    #[error("{0}")]
-    Refused(Box<StoreError>),
-    /// Another error of the CSV syntax.
-    #[error("{0}")]
-    Syntax(csv::Error),
-}
 
 struct Line {
     number: u64,

@@ -12,6 +12,8 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod address_error;
+mod any_backend;
 mod backend;
 mod backup;
 mod bulk;
@@ -21,31 +23,35 @@ mod file;
 mod gateways;
 mod ha1;
 mod import;
+mod limits;
 mod locations;
 mod lock;
+mod migrations;
 mod replica;
 mod restore;
 mod row_counts;
 mod schema;
 mod settings;
 mod shared;
+mod sqlite_file;
 mod staging;
 mod transact;
 mod transfer;
 mod users;
 
-pub use address::{Address, AddressError, MAX_ADDRESS_LEN};
-pub use backend::{AnyBackend, Backend, SqliteFile};
+pub use address::Address;
+pub use address_error::AddressError;
+pub use any_backend::AnyBackend;
+pub use backend::Backend;
 pub use backup::{BackupInfo, BackupOptions, backup, inspect};
 pub use bulk::{NewUser, OnConflict, PutOutcome};
 pub use changes::{Changes, MAX_LOG_ROWS, Seq};
-pub use error::{ErrorOwner, StoreError};
+pub use error::{ErrorOwner, ImportError, StoreError};
 pub use gateways::{
-    GatewayChange, GatewayEntry, MAX_CAPACITY, MAX_DESCRIPTION_LEN, MAX_GATEWAYS, MAX_SET_GATEWAYS, MAX_SET_NAME_LEN,
-    MAX_URI_LEN, NewGateway, gateways_at,
+    GatewayChange, GatewayEntry, MAX_CAPACITY, MAX_DESCRIPTION_LEN, MAX_URI_LEN, NewGateway, gateways_at,
 };
 pub use ha1::ha1s;
-pub use import::ImportError;
+pub use limits::{MAX_ADDRESS_LEN, MAX_GATEWAYS, MAX_SET_GATEWAYS, MAX_SET_NAME_LEN};
 pub use locations::{
     Checkpoint, GetResult, LoadCounts, Location, LocationChange, LocationStore, MergeRecords, MergeResult, PurgeCounts,
     SlotRange, WriteCounts, WritePace,
@@ -54,5 +60,6 @@ pub use lock::{DatabaseLock, lock};
 pub use replica::{Replicator, SyncResult};
 pub use restore::{RestoreResult, restore, restore_with};
 pub use shared::SharedDatabase;
+pub use sqlite_file::SqliteFile;
 pub use transfer::{TransferCounts, TransferReport};
 pub use users::{AliasEntry, UserEntry, UserStore, has_users_at};

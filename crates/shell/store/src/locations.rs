@@ -18,7 +18,7 @@ mod checkpoint;
 mod purge;
 mod writer;
 
-pub(crate) use checkpoint::{CHECKPOINT_KEYS, read_checkpoint};
+pub(crate) use checkpoint::read_checkpoint;
 
 /// How long [`LocationStore::write`] holds the write lock, after which it lets others write. A waiting process
 /// retries every 100 ms.

@@ -5,9 +5,7 @@ use std::ops::RangeInclusive;
 use rusqlite::Connection;
 
 use crate::error::Fault;
-use crate::settings::{self, Setting};
-
-pub(crate) const ROWS_KEY: &str = "rows";
+use crate::settings::{self, ROWS_KEY, Setting};
 
 /// Number of slots of the location table.
 pub(crate) const SLOTS: usize = 256;

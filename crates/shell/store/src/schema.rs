@@ -3,13 +3,7 @@
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::error::Fault;
-
-/// Migrations in order. A released one never changes.
-const MIGRATIONS: [&str; 3] =
-    [include_str!("schema/1_users.sql"), include_str!("schema/2_locations.sql"), include_str!("schema/3_gateways.sql")];
-
-/// Latest schema version that this program supports.
-pub(crate) const LATEST: i64 = MIGRATIONS.len() as i64;
+use crate::migrations::{LATEST, MIGRATIONS};
 
 /// First schema version with registrations and settings.
 pub(crate) const WITH_LOCATIONS: i64 = 2;

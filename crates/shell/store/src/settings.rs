@@ -4,8 +4,6 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::StoreError;
 use crate::error::Fault;
-use crate::locations::CHECKPOINT_KEYS;
-use crate::row_counts::ROWS_KEY;
 
 /// Prefix of keys that a backup has and a restored database does not.
 pub(crate) const BACKUP_PREFIX: &str = "backup.";
@@ -81,3 +79,7 @@ pub(crate) fn is_ours(key: &str) -> bool {
 pub(crate) fn refuse(key: &str) -> StoreError {
     StoreError::ReservedSetting { key: key.to_owned() }
 }
+
+pub(crate) const CHECKPOINT_KEYS: [&str; 2] = ["checkpoint", "checkpoint.copy"];
+
+pub(crate) const ROWS_KEY: &str = "rows";

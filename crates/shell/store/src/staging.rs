@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::{Connection, params, params_from_iter};
 
-use crate::backend::{SqlRow, bound};
+use crate::backend::SqlRow;
 use crate::changes::hash_from_digits;
 use crate::error::Fault;
-use crate::gateways::{MAX_GATEWAYS, MAX_SET_GATEWAYS, check_limits, check_set, check_uri};
+use crate::gateways::{check_limits, check_set, check_uri};
+use crate::limits::{MAX_GATEWAYS, MAX_SET_GATEWAYS};
 use crate::settings::{self, SHARED_SOURCE_KEY, Setting};
 use crate::shared::SharedChanges;
+use crate::sqlite_file::bound;
 use crate::{Address, SqliteFile, StoreError, UserStore, ha1, transact};
 
 /// Columns of each table, as [`StagedRows`] expects them.

@@ -15,6 +15,6 @@ mod zone;
 pub use plan::{Entry, Kind, Plan, RecordData, RecordSet, Server, Transport};
 pub use run::{StopWhen, run};
 pub use tsig::{BadKey, TsigKey};
-pub use update::Update;
+pub use update::{RecordSetContents, Update};
 pub use watcher::{Event, Output, Watcher};
-pub use zone::{RecordSetContents, Zone, ZoneError};
+pub use zone::{Zone, ZoneError};

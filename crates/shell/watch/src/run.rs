@@ -10,8 +10,9 @@ use tokio::time::Instant;
 
 use crate::plan::Plan;
 use crate::probe;
+use crate::update::RecordSetContents;
 use crate::watcher::{Event, Output, Watcher};
-use crate::zone::{RecordSetContents, Zone, ZoneError};
+use crate::zone::{Zone, ZoneError};
 
 /// Maximum sleep of an idle watcher.
 const IDLE: Duration = Duration::from_secs(3600);

@@ -1,7 +1,6 @@
 //! Computation of the update of a record set from the zone's contents and the state of the servers.
 
 use crate::plan::{RecordData, RecordSet};
-use crate::zone::RecordSetContents;
 
 /// An atomic update of one record set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,4 +80,13 @@ pub(crate) fn difference(set: &RecordSet, wishes: &[DesiredState], found: &Recor
         difference.add.extend(left);
     }
     difference
+}
+
+/// Contents of a record set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordSetContents {
+    /// Its records; empty if the name does not exist.
+    pub records: Vec<RecordData>,
+    /// TTL in seconds; zero if there are no records.
+    pub ttl_s: u32,
 }

@@ -8,8 +8,8 @@ use strowger_balancer::{HealthChange, Target};
 use strowger_foundation::Timestamp;
 
 use crate::plan::{Plan, RecordData};
-use crate::update::{DesiredState, Difference, Update, difference};
-use crate::zone::{RecordSetContents, ZoneError};
+use crate::update::{DesiredState, Difference, RecordSetContents, Update, difference};
+use crate::zone::ZoneError;
 
 /// Maximum number of consecutive immediate rereads of a record set after conflicting changes.
 const MAX_CONFLICTS: u8 = 8;

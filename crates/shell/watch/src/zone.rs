@@ -15,19 +15,10 @@ use tokio::task::JoinHandle;
 
 use crate::plan::{Kind, RecordData, RecordSet};
 use crate::tsig::TsigKey;
-use crate::update::Update;
+use crate::update::{RecordSetContents, Update};
 
 /// Maximum clock difference between both ends (RFC 8945 §10), in seconds.
 const FUDGE_S: u16 = 300;
-
-/// Contents of a record set.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecordSetContents {
-    /// Its records; empty if the name does not exist.
-    pub records: Vec<RecordData>,
-    /// TTL in seconds; zero if there are no records.
-    pub ttl_s: u32,
-}
 
 /// Error of a name server operation.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,7 +17,6 @@ use crate::handover::{HANDOVER_BATCH, HandoverCommand, HandoverMessage};
 use crate::migration::ShardMessage;
 use crate::shard_factory::ShardFactory;
 use crate::shard_host::ShardHost;
-use crate::stream_reader::SCRATCH_BYTES;
 use crate::worker_handle::Mailbox;
 use crate::worker_io::ListenerSocket;
 
@@ -390,3 +389,6 @@ impl<M: ShardFactory> Ingress<M> {
         self.host.prefetch(now, read.iter().filter_map(|one| Some((one.owner.as_ref()?, &one.peek, one.bytes))));
     }
 }
+
+/// Maximum bytes read from one connection per turn.
+pub(crate) const SCRATCH_BYTES: usize = 32 * 1024;

@@ -37,6 +37,7 @@ mod new_work_queue;
 mod options;
 mod panics;
 mod rebalance;
+mod record_result;
 mod record_sink;
 mod resolve;
 mod shard_factory;

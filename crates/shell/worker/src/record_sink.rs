@@ -3,8 +3,7 @@
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use strowger_foundation::ShardId;
-
+use crate::record_result::RecordResult;
 use crate::worker_handle::WorkerHandle;
 
 /// Stores the records of all workers.
@@ -38,16 +37,6 @@ struct JointAck {
     /// The batch and the first sink's result, once it has acknowledged.
     first: Option<(RecordBatch, bool)>,
     second: Option<bool>,
-}
-
-/// A record, its shard and its result.
-#[derive(Debug)]
-pub(crate) struct RecordResult {
-    pub(crate) shard: ShardId,
-    /// Identifies the waiting request; `None` if nothing waits for the record.
-    pub(crate) ticket: Option<u64>,
-    pub(crate) record: Vec<u8>,
-    pub(crate) is_stored: bool,
 }
 
 impl RecordBatch {
@@ -161,6 +150,8 @@ impl Drop for RecordBatch {
 #[cfg(test)]
 mod tests {
     use mio::{Poll, Token};
+
+    use strowger_foundation::ShardId;
 
     use super::*;
     use crate::handover::WorkerWaker;

@@ -11,9 +11,6 @@ use crate::ingress::Ingress;
 use crate::shard_factory::ShardFactory;
 use crate::streams::{CloseReason, Rest};
 
-/// Maximum bytes read from one connection per turn.
-pub(crate) const SCRATCH_BYTES: usize = 32 * 1024;
-
 /// Maximum messages of one connection per turn.
 const MESSAGES_A_TURN: usize = 8;
 

@@ -12,7 +12,7 @@ use crate::calls::WorkerQuery;
 use crate::datagram_socket::MAX_DELIVERY_FAILURES;
 use crate::handover::WorkerWaker;
 use crate::migration::{BindingRemoval, MigrationPlan};
-use crate::record_sink::RecordResult;
+use crate::record_result::RecordResult;
 use crate::status::StatusCell;
 use crate::streams::ClosedConnection;
 

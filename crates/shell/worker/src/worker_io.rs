@@ -16,7 +16,8 @@ use crate::handover::{HandoverCommand, HandoverMessage, MIN_RING_CAPACITY, Recei
 use crate::migration::ShardMessage;
 use crate::new_work_queue::NewWorkQueue;
 use crate::options::PacketSteering;
-use crate::record_sink::{RecordBatch, RecordResult, RecordSink};
+use crate::record_result::RecordResult;
+use crate::record_sink::{RecordBatch, RecordSink};
 use crate::resolve::{MAX_DNS_QUERIES, Reply, Resolve};
 use crate::status::Counters;
 use crate::stream_listener::StreamListener;

@@ -8,28 +8,13 @@ use strowger_registrar::Durability;
 use crate::invariants::{Invariants, Rule, Violation};
 use crate::mutant::{self, Bug, Mutant};
 use crate::server::{PendingRecord, ProcessStart, Server, Step};
-use crate::store::{DiskFailure, ProcessEnd};
-use crate::world::{Event, World, server_seed};
+use crate::store::ProcessEnd;
+use crate::world::{Event, StoreEvent, World, server_seed};
 
 /// Tolerance of store time after a restart, in ns: it is recorded in whole milliseconds.
 const ROUNDING_NS: i128 = 3_000_000;
 /// Interval between attempts to recover the disk.
 const RECOVER_EVERY: Duration = Duration::from_secs(1);
-
-/// Event of the store or the process. A number restricts the event to the process with that number.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum StoreEvent {
-    Committed(u64),
-    Recovery(u64),
-    Checkpoint,
-    Checkpointed(u64),
-    Fails(DiskFailure),
-    Heals,
-    WallJumps(i64),
-    Ends(ProcessEnd),
-    Begins,
-    Reads(u64),
-}
 
 impl World {
     pub(crate) fn schedule_faults(&mut self) {

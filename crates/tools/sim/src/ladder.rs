@@ -1,11 +1,10 @@
 //! Message trace of a world as text, one line per event.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 
 use strowger_foundation::{ConnId, Timestamp};
 use strowger_message::{HeaderName, Peek, lossy};
-
-use crate::world::seconds;
 
 /// All messages so far.
 #[derive(Debug, Default)]
@@ -52,4 +51,11 @@ pub fn summary(bytes: &[u8]) -> String {
     let branch = peek.via.and_then(|via| via.branch).unwrap_or(&[]);
     let tail = branch.get(branch.len().saturating_sub(12)..).unwrap_or(branch);
     format!("{:<52} [{} · {} · …{}]", lossy(first), lossy(cseq), lossy(peek.call_id), lossy(tail))
+}
+
+/// Formats a time for traces and violations.
+#[must_use]
+pub fn seconds(at: Timestamp) -> String {
+    let since: Duration = at - Timestamp::ZERO;
+    format!("{:9.3}s", since.as_secs_f64())
 }

@@ -1,7 +1,6 @@
 //! A world: a server, its phones and the network between them, on one virtual clock.
 
 use core::net::SocketAddr;
-use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,7 +9,6 @@ use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 
 use crate::agent::{Agent, Tally};
 use crate::dns::Dns;
-use crate::faults::StoreEvent;
 use crate::invariants::{Invariants, Rule, RuleCoverage, Violation};
 use crate::ladder::Ladder;
 use crate::mutant::{self, Bug, Mutant};
@@ -18,7 +16,7 @@ use crate::network::Network;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::server::{DnsQuery, SentMessage, Server, Step};
-use crate::store::{Store, StoreStats};
+use crate::store::{DiskFailure, ProcessEnd, Store, StoreStats};
 use crate::streams::Streams;
 
 /// End of a run, long after all scripts have ended and all bindings have expired.
@@ -414,9 +412,17 @@ pub const fn server_seed(seed: u64) -> u64 {
     seed.rotate_left(32) ^ 0x0123_4567_89AB_CDEF
 }
 
-/// Formats a time for traces and violations.
-#[must_use]
-pub fn seconds(at: Timestamp) -> String {
-    let since: Duration = at - Timestamp::ZERO;
-    format!("{:9.3}s", since.as_secs_f64())
+/// Event of the store or the process. A number restricts the event to the process with that number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StoreEvent {
+    Committed(u64),
+    Recovery(u64),
+    Checkpoint,
+    Checkpointed(u64),
+    Fails(DiskFailure),
+    Heals,
+    WallJumps(i64),
+    Ends(ProcessEnd),
+    Begins,
+    Reads(u64),
 }

@@ -29,4 +29,5 @@ pub mod sipp;
 pub mod statistics;
 pub mod sweep;
 pub mod tally;
+mod time_histogram;
 pub mod workload;

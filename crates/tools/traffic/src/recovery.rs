@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::engine::PhaseReport;
 use crate::metrics::{Calls, Counts, Recovery, SHARES};
 use crate::output::percent_of;
-use crate::report::times_json;
+use crate::time_histogram::times_json;
 
 /// Adds `calls` if calls were made, and `recovery` if the phase is one of phones.
 pub(crate) fn extend(phase: &PhaseReport, top: &mut Map<String, Value>) {

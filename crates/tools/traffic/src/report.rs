@@ -6,10 +6,11 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::engine::{CallRole, LATE_AT_MEDIAN, LATE_AT_P99, LinkCounts, PhaseReport, Report, counted, with_remedy};
-use crate::meter::{Messages, Meter, OutcomeCounts, TimeHistogram};
+use crate::meter::{Messages, Meter, OutcomeCounts};
 use crate::metrics::accounts_of;
 use crate::output::{PhaseData, Server, percent_of};
 use crate::script::{Ending, Kind, MethodId};
+use crate::time_histogram::times_json;
 use crate::{recovery, tally};
 
 /// Minimum number of calls and minimum time for a rate.
@@ -328,14 +329,6 @@ fn answers_json(meter: &Meter) -> Vec<Value> {
 
 fn messages_json(messages: &Messages) -> Map<String, Value> {
     messages.iter().map(|(kind, count)| (kind_name(kind), json!(count))).collect()
-}
-
-/// Returns times in microseconds.
-pub(crate) fn times_json(times: &TimeHistogram) -> Value {
-    let us = |time: Duration| time.as_secs_f64() * 1e6;
-    let at = |share| us(times.quantile(share));
-    json!({ "count": times.count(), "mean": if times.count() > 0 { us(times.mean()) } else { 0.0 }, "p50": at(0.5), "p90": at(0.9),
-        "p95": at(0.95), "p99": at(0.99), "p999": at(0.999), "max": us(times.max()), "beyond": times.beyond() })
 }
 
 fn kind_name(kind: Kind) -> String {

@@ -142,7 +142,7 @@ pub(crate) struct RareState {
 pub(crate) struct ChallengeState {
     /// Last challenge.
     pub challenge: Option<Arc<Challenge>>,
-    /// Requests that have answered it.
+    /// Requests that have used the nonce.
     pub nonce_count: u32,
     /// Challenges since the last success.
     pub times: u8,

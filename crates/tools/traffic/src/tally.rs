@@ -5,25 +5,16 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use crate::engine::{CallRole, LATE_AT_MEDIAN, LATE_AT_P99, LATE_OF, PhaseReport, Plan};
-use crate::meter::{OutcomeCounts, ResponseClass, TimeHistogram, TransactionCounts, Transactions};
+use crate::meter::{OutcomeCounts, ResponseClass, TransactionCounts, Transactions};
 use crate::output::percent_of;
-use crate::report::times_json;
 use crate::script::MethodId;
+use crate::time_histogram::{TimeHistogram, times_json};
 use crate::workload::CONFORMING;
+
+pub use crate::engine::ScriptOutcomes;
 
 /// Divisor: lateness above a tenth of a time is not small relative to it.
 const LATE_SHARE: u32 = 10;
-
-/// Outcomes of a script's sessions.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScriptOutcomes {
-    /// End that ran it.
-    pub who: CallRole,
-    /// Name.
-    pub name: String,
-    /// Sessions; `offered` and `refused` are not used.
-    pub accounts: OutcomeCounts,
-}
 
 impl PhaseReport {
     /// Adds the transactions of both ends to those of the end that began the sessions, so that a rule on transactions

@@ -6,9 +6,10 @@ use strowger_proxy::cluster_request::ClusterRequestKind;
 use strowger_registrar::{Nat, Source, is_translated};
 
 use super::Request;
-use crate::next_hops::{is_from, peer_of};
+use crate::next_hops::is_from;
 use crate::register::via_matches;
 use crate::router::ForwardOptions;
+use crate::uri_address::peer_of;
 
 impl<'a, 'm> Request<'a, 'm> {
     //= rfc3261#16.4:goes-on

@@ -1,12 +1,7 @@
 //! Former names of keys and values. They are still read, with a warning that says the new name.
 
-use std::path::Path;
-
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-use super::error::Source;
-use super::{Config, ConfigError};
 
 /// Renamed keys: the former and the present name.
 const KEYS: [(&str, &str); 9] = [
@@ -23,15 +18,6 @@ const KEYS: [(&str, &str); 9] = [
 
 /// Renamed values: the key, the former and the present value.
 const VALUES: [(&str, &str, &str); 1] = [("server.segmentation", "unwatched", "auto")];
-
-impl Config {
-    /// Returns warnings about former names in a file that was loaded. None of them prevents a start.
-    #[must_use]
-    pub fn former_names(file: &Path) -> Vec<ConfigError> {
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        Source::new(&text).warnings().into_iter().map(|warning| warning.in_file(file)).collect()
-    }
-}
 
 /// A former name in a text.
 pub(super) struct FormerName {

@@ -517,6 +517,13 @@ impl Config {
         Ok(loaded)
     }
 
+    /// Returns warnings about former names in a file that was loaded. None of them prevents a start.
+    #[must_use]
+    pub fn former_names(file: &Path) -> Vec<ConfigError> {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        Place::new(&text).warnings().into_iter().map(|warning| warning.in_file(file)).collect()
+    }
+
     /// Like [`load`](Self::load), but accepts a file for several servers without a selected one.
     fn load_any(wanted: ConfigSource<'_>) -> Result<(Self, Option<PathBuf>), ConfigError> {
         let Some((path, text)) = read(wanted.file)? else { return Ok((Self::default().of(wanted)?, None)) };

@@ -1,18 +1,18 @@
 //! Converts the configuration for the other parts of the server.
 
 mod clusters;
+mod route_target;
 mod routing;
 
 use std::net::{IpAddr, SocketAddr};
 
+pub(crate) use route_target::route_target;
 use strowger_directory::Directory;
 use strowger_foundation::Transport;
 use strowger_locate::CachePolicy;
 use strowger_message::Status;
 use strowger_proxy::Listeners;
 use strowger_shard::{Limits, Snapshot};
-
-pub(crate) use routing::route_target;
 
 use super::values::Listen;
 use super::{Config, Durability, KeepAlive, Mode, Nat, Qop};

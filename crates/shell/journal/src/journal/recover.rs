@@ -6,8 +6,8 @@ use super::{Journal, RecoveryReport, SegmentLink, WriterState, quarantine};
 use crate::disk::{Disk, Operation};
 use crate::error::DiskError;
 use crate::format::{HEADER, Header};
-use crate::inspect::{DAMAGED_SUFFIX, FolderContents, TEMP_SUFFIX};
-use crate::reader::{self, Segment, name_of};
+use crate::inspect::{FolderContents, TEMP_SUFFIX};
+use crate::reader::{self, DAMAGED_SUFFIX, Segment, name_of};
 use crate::stamp::Stamp;
 
 /// A lost file, replaced by a gap segment because later headers refer to it.

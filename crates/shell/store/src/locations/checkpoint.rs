@@ -4,9 +4,7 @@ use rusqlite::Connection;
 
 use super::Checkpoint;
 use crate::error::Fault;
-use crate::settings::{self, Setting};
-
-pub(crate) const CHECKPOINT_KEYS: [&str; 2] = ["checkpoint", "checkpoint.copy"];
+use crate::settings::{self, CHECKPOINT_KEYS, Setting};
 
 pub(crate) fn read_checkpoint(connection: &Connection) -> Result<Option<Checkpoint>, Fault> {
     let [first, copy] = CHECKPOINT_KEYS;

@@ -9,8 +9,8 @@ use strowger_registrar::{Durability, Record};
 use strowger_shard::MAX_AMPLIFICATION;
 
 use super::location_model::{QueuedRegister, StagedRegister};
-use super::requests::broken_unless;
 use super::{Invariants, Key, Rule, SLACK, Verdict, Violation};
+use crate::invariants::broken_unless;
 use crate::ladder::summary;
 use crate::server::{PendingRecord, Server, Step};
 

@@ -6,11 +6,10 @@ use strowger_foundation::Timestamp;
 use strowger_proxy::Policy;
 
 use super::fork::ExpectedTargets;
-use super::requests::broken_unless;
 use super::{Branch, Invariants, Rule, SLACK, TIMEOUT, Upstream, Verdict, Violation};
-use crate::ladder::summary;
+use crate::invariants::broken_unless;
+use crate::ladder::{seconds, summary};
 use crate::server::Server;
-use crate::world::seconds;
 
 /// Duration of the longest DNS lookup.
 const MAX_ASKING: Duration = Duration::from_secs(16);

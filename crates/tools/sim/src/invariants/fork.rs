@@ -7,8 +7,8 @@ use strowger_message::{Message, Method, Status, Uri};
 use strowger_proxy::{Policy, Stateless};
 use strowger_shard::{Action, Route, TargetAddress};
 
-use super::requests::broken_unless;
 use super::{Branch, Invariants, Key, Rule, SLACK, TIMEOUT, Upstream, Verdict};
+use crate::invariants::broken_unless;
 use crate::ladder::summary;
 
 /// Targets of a request, as known when it arrived.

@@ -10,8 +10,8 @@ use strowger_registrar::{ContactTarget, Source, Update};
 use strowger_shard::{MAX_AMPLIFICATION, Snapshot};
 
 use super::fork::ExpectedTargets;
-use super::requests::broken_unless;
 use super::{Invariants, Key, Rule, Upstream, Verdict};
+use crate::invariants::broken_unless;
 use crate::ladder::summary;
 use crate::ledger::Ledger;
 use crate::server::{PendingRecord, Server, Step};

@@ -21,8 +21,8 @@ use strowger_foundation::{ConnId, Flow, Timestamp, Transport};
 use strowger_message::{HeaderName, Message, Method, Status, Via};
 use strowger_shard::Snapshot;
 
+use crate::ladder::seconds;
 use crate::server::{DnsQuery, PendingRecord, SentMessage, Server, Step};
-use crate::world::seconds;
 pub use end::RuleCoverage;
 use fork::{DnsAnswers, ExpectedTargets};
 use location_model::LocationModel;
@@ -443,4 +443,8 @@ fn branch_of(via: &Via<'_>) -> Vec<u8> {
 fn second_branch(message: &Message<'_>) -> Option<Vec<u8>> {
     let value = message.head().elements(HeaderName::Via).nth(1)?;
     Via::parse_first(value).map(|(via, _)| branch_of(&via))
+}
+
+pub(super) fn broken_unless(holds: bool, rule: Rule, detail: impl FnOnce() -> String) -> Verdict {
+    if holds { Ok(()) } else { Err((rule, detail())) }
 }

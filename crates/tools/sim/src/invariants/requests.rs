@@ -5,6 +5,7 @@ use strowger_message::{Message, Method, Status};
 
 use super::fork::{Entry, ExpectedTargets};
 use super::{Branch, Invariants, Rule, TIMEOUT, Verdict, branch_of, key, second_branch, unchanged};
+use crate::invariants::broken_unless;
 use crate::ladder::summary;
 use crate::server::SentMessage;
 
@@ -136,8 +137,4 @@ impl Invariants {
         self.step.touched.push(key.clone());
         self.check_avoided(now, &key)
     }
-}
-
-pub(super) fn broken_unless(holds: bool, rule: Rule, detail: impl FnOnce() -> String) -> Verdict {
-    if holds { Ok(()) } else { Err((rule, detail())) }
 }

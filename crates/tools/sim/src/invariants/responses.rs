@@ -3,8 +3,8 @@
 use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{HeaderName, Message, Method, Status};
 
-use super::requests::broken_unless;
 use super::{FinalResponse, Invariants, Rule, SLACK, TIMEOUT, Upstream, Verdict, branch_of, key};
+use crate::invariants::broken_unless;
 use crate::ladder::summary;
 use crate::server::SentMessage;
 

@@ -2,8 +2,8 @@
 
 use strowger_message::{HeaderName, Message};
 
-use super::requests::broken_unless;
 use super::{Rule, Verdict};
+use crate::invariants::broken_unless;
 use crate::ladder::summary;
 
 /// Returns a response as it must leave.

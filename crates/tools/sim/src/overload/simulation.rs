@@ -19,11 +19,9 @@ use super::outcome::{Drops, Outcome};
 use super::requests::DOMAIN;
 use super::schedule::{Event, Schedule, Timer};
 use super::worker::Worker;
+use crate::overload::worker::SHARDS;
 use crate::rng::Rng;
 use crate::server::Server;
-
-/// Number of shards of the worker.
-pub(super) const SHARDS: u16 = 2;
 
 /// Duration of a run after the last new call: answered calls must be able to end, even with a BYE sent five times.
 const AFTERMATH: Duration = Duration::from_secs(8);

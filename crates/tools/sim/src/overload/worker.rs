@@ -13,7 +13,6 @@ use super::cpu::Cpu;
 use super::kernel::{Datagram, Kernel};
 use super::outcome::Drops;
 use super::schedule::Schedule;
-use super::simulation::SHARDS;
 use crate::server::{HandleResult, MessageOutcome, SentMessage, Server, Step};
 
 /// Highest number of full batches in progress for which new work waits.
@@ -141,3 +140,6 @@ impl Worker {
         }
     }
 }
+
+/// Number of shards of the worker.
+pub(super) const SHARDS: u16 = 2;

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use strowger_foundation::Timestamp;
 use strowger_message::{Head, HeaderName, NameAddr};
 
+use super::answer::IncomingMessage;
 use crate::script::{Kind, MethodId, Step, Template};
 use crate::session::Session;
 
-use super::receive::IncomingMessage;
 use super::render::push_number;
 use super::{Driver, StepContext, dialog, hex, mix};
 

@@ -9,7 +9,6 @@ use strowger_message::{Head, HeaderName, NameAddr, Rport, Via};
 use crate::script::{Ending, Failure, Kind, MethodId, Policy, Template};
 use crate::session::{ALONE, CANCELLED, NEVER, Session};
 
-use super::receive::IncomingMessage;
 use super::{Driver, LastMessage, StepContext};
 
 /// Separates the class from the rest of a caller's tag.
@@ -266,6 +265,18 @@ fn push_marked_via(value: &[u8], source: SocketAddr, out: &mut Vec<u8>) {
         drop(write!(out, ";received={}", source.ip()));
     }
     out.extend_from_slice(rest);
+}
+
+/// What every message has.
+pub(super) struct IncomingMessage<'a> {
+    pub kind: Kind,
+    /// CSeq.
+    pub number: u32,
+    pub method: MethodId,
+    /// Destination of the response, if it is a request.
+    pub from: (u32, SocketAddr),
+    pub head: &'a Head<'a>,
+    pub bytes: &'a [u8],
 }
 
 #[cfg(test)]

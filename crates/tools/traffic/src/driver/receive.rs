@@ -8,6 +8,7 @@ use strowger_auth::client;
 use strowger_foundation::Timestamp;
 use strowger_message::{AuthParams, Head, HeaderName, Method, StartLine, unquote};
 
+use crate::driver::answer::IncomingMessage;
 use crate::meter::ResponseClass;
 use crate::script::{Ending, Expect, Failure, Kind, MethodId, Step};
 use crate::session::{ALONE, CANCELLED, Challenge, NEVER, NO_INVITE, TRYING_LATER, UNSPECIFIED_ADDRESS};
@@ -18,18 +19,6 @@ use super::{Driver, LastMessage, Outbox, StepContext, dialog};
 /// Maximum number of challenges answered in a row, separately for the proxy and the callee: the second may be of
 /// another realm.
 const MAX_CHALLENGES: u8 = 2;
-
-/// Parts that every message has.
-pub(super) struct IncomingMessage<'a> {
-    pub kind: Kind,
-    /// CSeq number.
-    pub number: u32,
-    pub method: MethodId,
-    /// Destination of the response, if it is a request.
-    pub from: (u32, SocketAddr),
-    pub head: &'a Head<'a>,
-    pub bytes: &'a [u8],
-}
 
 impl Driver {
     /// A message came. `arrived` is when the kernel had it, `now` when it is handled. Where it belongs to a call of another of

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use strowger_message::{Head, HeaderName, StartLine, parse_contacts};
 
+use super::answer::IncomingMessage;
 use crate::script::Ending;
 use crate::session::{NEVER, NO_INVITE, Session, TRYING_LATER};
 
-use super::receive::IncomingMessage;
 use super::{Driver, LastMessage, StepContext};
 
 /// Upper bound of Retry-After; longer times are cut to this.

@@ -9,9 +9,10 @@ use strowger_foundation::Timestamp;
 use super::wire::Wire;
 use super::{Driver, Setup};
 use crate::law::Law;
-use crate::meter::{Meter, ResponseClass, TimeHistogram};
+use crate::meter::{Meter, ResponseClass};
 use crate::population::Users;
 use crate::script::{Ending, MethodId};
+use crate::time_histogram::TimeHistogram;
 use crate::workload::{CallTimes, Workload};
 
 fn caller_at() -> SocketAddr {

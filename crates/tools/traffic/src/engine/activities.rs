@@ -14,7 +14,6 @@ use rand::SeedableRng as _;
 use strowger_foundation::Timestamp;
 
 use super::mix::Mix;
-use super::plan::CallRole;
 use crate::driver::mix;
 use crate::law::{Law, Rng};
 
@@ -173,6 +172,15 @@ impl ActivityState {
 
 fn small(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// Which of the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallRole {
+    /// The one that calls.
+    Caller,
+    /// Called end.
+    Callee,
 }
 
 #[cfg(test)]

@@ -22,19 +22,20 @@ use std::time::Duration;
 use strowger_foundation::Timestamp;
 use strowger_net::Clock;
 
-pub use activities::{Activity, ActivitySchedule, DueActivity, GapFrom};
+pub use activities::{Activity, ActivitySchedule, CallRole, DueActivity, GapFrom};
 pub use links::LinkCounts;
 pub use mix::{Mix, Weighted};
 pub use phones::{Avalanche, DueRegistration, FlowRecovery, Phones};
 pub(crate) use plan::longest;
-pub use plan::{CallRole, Callee, Load, Phase, Plan, PlanError, SideScripts, entropy};
+pub use plan::{Callee, Load, Phase, Plan, PlanError, SideScripts, entropy};
 
-use crate::meter::{Meter, TimeHistogram};
+use crate::meter::{Meter, OutcomeCounts};
 use crate::metrics::{Recovery, Series};
 use crate::process_usage::ServerSeries;
 use crate::refusals::Refusals;
+use crate::replay::AnswerComparison;
 use crate::script::{Ending, MethodId};
-use crate::tally::ScriptOutcomes;
+use crate::time_histogram::TimeHistogram;
 use thread::{Prepared, Worker};
 
 /// Median lateness of calls above which the generator counts as the bottleneck; the same limit holds for the time
@@ -497,4 +498,25 @@ impl PhaseReport {
         }
         self.series.merge(&other.series);
     }
+}
+
+impl PhaseReport {
+    /// Returns the comparison of both ends' answers with the recorded ones, if the phase is a replay.
+    #[must_use]
+    pub fn answer_comparison(&self) -> AnswerComparison {
+        let mut compared = self.caller.compared.clone();
+        compared.merge(&self.callee.compared);
+        compared
+    }
+}
+
+/// Outcomes of a script's sessions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptOutcomes {
+    /// Which end ran it.
+    pub who: CallRole,
+    /// Name.
+    pub name: String,
+    /// Sessions; `offered` and `refused` are not used.
+    pub accounts: OutcomeCounts,
 }

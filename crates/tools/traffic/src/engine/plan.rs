@@ -13,6 +13,7 @@ use super::mix::Mix;
 use super::phones::Avalanche;
 use crate::arrival::Arrivals;
 use crate::driver::{ConnectionLifetime, MAX_WAIT};
+use crate::engine::activities::CallRole;
 use crate::population::Users;
 use crate::script::{MethodId, Script, Step};
 use crate::service::ServiceLaw;
@@ -28,15 +29,6 @@ impl std::fmt::Display for PlanError {
 }
 
 impl std::error::Error for PlanError {}
-
-/// One of the two ends of a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallRole {
-    /// Calling end.
-    Caller,
-    /// Called end.
-    Callee,
-}
 
 /// Scripts of an end.
 #[derive(Clone, Debug)]

@@ -35,10 +35,10 @@ pub(super) use sockets::Prepared;
 use sockets::{CALLEE_BIT, LISTENER, Links, WAKER, callee_token, caller_token};
 use window::window_end;
 
-use super::activities::ActivitySchedule;
+use super::activities::{ActivitySchedule, CallRole};
 use super::links::{LinkCounts, cannot};
 use super::phones::Phones;
-use super::plan::{CallRole, Load, Phase, Plan, PlanError};
+use super::plan::{Load, Phase, Plan, PlanError};
 use super::{OVER, PhaseReport, Shared};
 use crate::arrival::ArrivalTimes;
 use crate::metrics::{Series, accounts_of};

@@ -208,7 +208,7 @@ impl Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meter::TimeHistogram;
+    use crate::time_histogram::TimeHistogram;
 
     /// An event of a session, with its time in ms.
     enum Event {

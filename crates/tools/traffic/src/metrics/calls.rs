@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use crate::meter::TimeHistogram;
 use crate::script::Ending;
+use crate::time_histogram::TimeHistogram;
 
 /// Request Timeout: a proxy's final response if nobody has answered.
 const REQUEST_TIMEOUT: u16 = 408;

@@ -2,7 +2,7 @@
 //! of a run are in no ratio, so a run may be cut anywhere.
 
 use super::Calls;
-use crate::meter::TimeHistogram;
+use crate::time_histogram::TimeHistogram;
 
 /// Metrics of the [`Attempt`](super::Attempt)s of one end.
 #[derive(Clone, Debug, Default)]

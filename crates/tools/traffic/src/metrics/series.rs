@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::meter::{Meter, OutcomeCounts, ResponseClass, TimeHistogram};
+use crate::meter::{Meter, OutcomeCounts, ResponseClass};
 use crate::script::MethodId;
+use crate::time_histogram::TimeHistogram;
 
 /// Maximum number of slices. Beyond it, neighbours are merged and the width doubles.
 pub const MAX_SLICES: usize = 720;

@@ -240,7 +240,7 @@ pub(super) fn example(calls_per_s: u64, millis: u64) -> serde_json::Value {
 }
 
 #[cfg(test)]
-fn us_of(times: Option<&crate::meter::TimeHistogram>) -> serde_json::Value {
+fn us_of(times: Option<&crate::time_histogram::TimeHistogram>) -> serde_json::Value {
     let Some(times) = times else { return json!({}) };
     let at = |share| times.quantile(share).as_secs_f64() * 1e6;
     json!({ "count": times.count(), "mean": times.mean().as_secs_f64() * 1e6, "p50": at(0.5), "p90": at(0.9), "p95": at(0.95), "p99": at(0.99) })

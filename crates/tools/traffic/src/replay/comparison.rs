@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use crate::engine::PhaseReport;
 use crate::script::MethodId;
 
 /// An answer that differs from the recorded one.
@@ -99,15 +98,5 @@ impl AnswerComparison {
             );
         }
         text
-    }
-}
-
-impl PhaseReport {
-    /// Returns the comparison of both ends' answers with the recorded ones, if the phase is a replay.
-    #[must_use]
-    pub fn answer_comparison(&self) -> AnswerComparison {
-        let mut compared = self.caller.compared.clone();
-        compared.merge(&self.callee.compared);
-        compared
     }
 }

@@ -3,23 +3,8 @@
 
 use std::sync::Arc;
 
+use crate::script::matching::{Place, Variable};
 use crate::sipp::Table;
-
-/// Index of a session's variable.
-pub type Variable = u16;
-
-/// Where an [`Action::Find`] searches.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// Whole message.
-    Message,
-    /// Body.
-    Body,
-    /// Values of a header field, by its long or compact name in any case.
-    Header(String),
-    /// Another variable.
-    Variable(Variable),
-}
 
 /// Value in a computation.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,8 +10,6 @@ use std::str::Chars;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use super::{Place, Variable};
-
 /// Maximum memory of a compiled expression.
 const MAX_COMPILED_BYTES: usize = 1 << 20;
 /// Maximum length of an expression's text.
@@ -286,6 +284,22 @@ fn literal(c: char, out: &mut String) {
     }
     out.push(c);
 }
+
+/// Where an [`Action::Find`] searches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the whole message.
+    Message,
+    /// In the body.
+    Body,
+    /// Values of a header field, by its long or compact name in any case.
+    Header(String),
+    /// In another variable.
+    Variable(Variable),
+}
+
+/// Index of a session's variable.
+pub type Variable = u16;
 
 #[cfg(test)]
 mod tests {

@@ -18,9 +18,9 @@ mod matching;
 pub(crate) mod run;
 mod template;
 
-pub use action::{Action, ClockForm, Condition, Operand, Place, Relation, Stop, Variable};
+pub use action::{Action, ClockForm, Condition, Operand, Relation, Stop};
 pub use build::{ExpectBuilder, Label, ScriptBuilder, ScriptError};
-pub use matching::{Check, Match, PosixRegex, body_of, field_value};
+pub use matching::{Check, Match, Place, PosixRegex, Variable, body_of, field_value};
 pub use template::{KeywordExpansion, LastField, Numbering, Piece, Template, TemplateError, UserField};
 
 use std::ops::Range;
@@ -304,7 +304,7 @@ pub enum Pattern {
         /// Method in CSeq.
         method: Option<MethodId>,
     },
-    /// Requests of this method.
+    /// Returns the number of requests of this method.
     Request(MethodId),
     /// Any message.
     Any,

@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 
 use super::{Metric, Outcome, Probe, Rule, RuleCheck, SearchResult, SearchVariable, Settings, Verdict};
 use crate::engine::Report;
-use crate::meter::{ResponseClass, TimeHistogram};
+use crate::meter::ResponseClass;
 use crate::metrics::main_method;
 use crate::output::percent_of;
 use crate::report::per;
+use crate::time_histogram::TimeHistogram;
 
 /// A probe and its result.
 #[derive(Clone, Debug)]

@@ -251,7 +251,7 @@ impl fmt::Display for Metric {
 
 /// Returns the quantile over all requests of a method except refused ones; unanswered requests count as infinite.
 fn quantile(meter: &Meter, verb: MethodId, share: f64) -> Option<f64> {
-    let answered = meter.answer(verb, ResponseClass::Success).map_or(0, crate::meter::TimeHistogram::count);
+    let answered = meter.answer(verb, ResponseClass::Success).map_or(0, crate::time_histogram::TimeHistogram::count);
     let silent = meter.silent(verb);
     if answered + silent == 0 {
         return None;

@@ -1,7 +1,7 @@
 //! `<action>` elements: actions to run when a message comes or a `nop` is reached.
 
 use super::keywords::{TextPosition, prepare};
-use super::parse::Reader;
+use super::reader::Reader;
 use super::xml::Element;
 use super::{Diagnostic, distribution};
 use crate::script::{Action, Check, Match, Operand, Place, PosixRegex, Relation, Stop, Variable};

@@ -2,7 +2,7 @@
 //! that may be pending where a response is expected.
 
 use super::Diagnostic;
-use super::parse::{Item, ItemKind, Message, Optional, Reader, Receive};
+use super::reader::{Item, ItemKind, Message, Optional, Reader, Receive};
 use crate::script::{Action, Check, Kind, MethodId, Stop};
 
 /// Successors of a scenario's items. The index after the last item is the end.

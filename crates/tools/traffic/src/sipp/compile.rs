@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::check::{FlowGraph, target};
-use super::parse::{Item, ItemKind, Message, Next, Optional, Reader, Receive};
+use super::reader::{Item, ItemKind, Message, Next, Optional, Reader, Receive};
 use super::xml::Element;
 use super::{Diagnostic, Login, Role, Scenario, Text};
 use crate::script::{Ending, ExpectBuilder, Extract, Label, MethodId, Pattern, Policy, Step};

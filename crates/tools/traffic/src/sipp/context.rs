@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use super::csv::Table;
 use super::keywords::{number_of_message, search};
-use super::parse::{Item, ItemKind, Message, Reader, Receive};
+use super::reader::{Item, ItemKind, Message, Reader, Receive};
 use super::xml::{Attribute, Element};
 use super::{Diagnostic, Login};
 use crate::law::Law;
 use crate::script::{Action, Kind, MethodId, Variable};
+use crate::sipp::reader::{Timer, VariableState};
 
 /// Maximum number of timers in reports.
 const MAX_TIMERS: usize = 16;
@@ -28,21 +29,6 @@ const COMMON: [&str; 12] = [
     "hide",
     "display",
 ];
-
-/// State of a variable of the scenario.
-#[derive(Debug)]
-pub(super) struct VariableState {
-    pub(super) number: Variable,
-    pub(super) is_set: bool,
-    pub(super) read_at: Option<usize>,
-}
-
-/// A timer of the scenario.
-#[derive(Debug)]
-pub(super) struct Timer {
-    pub(super) number: u8,
-    pub(super) is_begun: bool,
-}
 
 impl Reader<'_> {
     /// Returns the timer that an attribute names.

@@ -1,7 +1,7 @@
 //! SIPp's distributions of pauses and samples, whose numbers are in ms, as laws.
 
 use super::Diagnostic;
-use super::parse::Reader;
+use super::reader::Reader;
 use super::xml::Element;
 use crate::law::Law;
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::parse::Reader;
+use super::reader::Reader;
 use super::{Diagnostic, Login, OWN_COLUMNS, Role, Text};
 use crate::script::{
     Action, Check, ClockForm, KeywordExpansion, Match, Operand, Place, PosixRegex, Template, Variable,

@@ -16,6 +16,7 @@ mod csv;
 mod distribution;
 mod keywords;
 mod parse;
+mod reader;
 mod xml;
 
 use std::path::Path;
@@ -183,7 +184,7 @@ impl Scenario {
     pub fn compile(file: &str, bytes: &[u8], tables: &[Arc<Table>], options: &Options) -> Result<Self, Diagnostic> {
         let source = xml::Source::new(file, bytes)?;
         let root = source.tree()?;
-        let mut reader = parse::Reader::new(&source, options, tables);
+        let mut reader = reader::Reader::new(&source, options, tables);
         reader.scenario(&root)?;
         compile::scenario(reader, &root)
     }

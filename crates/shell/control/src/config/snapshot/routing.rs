@@ -6,12 +6,13 @@ use strowger_auth::Network;
 use strowger_directory::Gateways;
 use strowger_message::{Status, Uri};
 use strowger_proxy::Changes;
-use strowger_shard::{RouteMatch, RouteTarget, TargetAddress};
+use strowger_shard::{RouteMatch, RouteTarget};
 use strowger_trunk::{Account, CountryRule, Credentials, Secret};
 
 use super::bytes;
 use crate::config::gateways::members;
-use crate::config::values::{Destination, Origin, Target, TargetOrSet, WeightedTarget};
+use crate::config::snapshot::route_target::{placed, target};
+use crate::config::values::{Destination, Origin, TargetOrSet};
 use crate::config::{Action, Config, Match, Rewrite, Route, Stateless, Trunk};
 use crate::targets::TargetSets;
 
@@ -141,25 +142,6 @@ fn targets(listed: &[TargetOrSet], gateways: &Gateways) -> Vec<RouteTarget> {
         }
     }
     all
-}
-
-fn target(destination: &Destination) -> RouteTarget {
-    placed(&destination.target, destination.priority, destination.weight)
-}
-
-/// Converts a balancer's target to a route's target.
-pub(crate) fn route_target(share: &WeightedTarget) -> RouteTarget {
-    placed(&share.target, share.priority, share.weight)
-}
-
-fn placed(target: &Target, priority: u16, weight: u16) -> RouteTarget {
-    let place = match &target.next_hop {
-        strowger_trunk::NextHop::Address(hop) => {
-            TargetAddress::Literal { address: hop.address, transport: target.transport }
-        }
-        strowger_trunk::NextHop::Name(question) => TargetAddress::Name(question.clone()),
-    };
-    RouteTarget { uri: bytes(&target.uri), address: place, priority, weight }
 }
 
 fn rewrite(rewrite: &Rewrite) -> strowger_trunk::NumberRewrite {

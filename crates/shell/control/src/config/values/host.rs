@@ -7,29 +7,7 @@ use strowger_foundation::Transport;
 use strowger_locate::LocateQuery;
 use strowger_message::Host;
 
-use super::ServiceName;
-
-/// Prefix of a host name whose addresses are all targets.
-pub(super) const HOST: &str = "dns:";
-
-/// A DNS name that yields targets.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DnsName {
-    /// A service whose SRV records name the targets.
-    Service(ServiceName),
-    /// A host whose addresses are the targets.
-    Host(HostName),
-}
-
-impl fmt::Display for DnsName {
-    /// Writes the name as in the configuration.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Service(name) => name.fmt(f),
-            Self::Host(name) => name.fmt(f),
-        }
-    }
-}
+use crate::config::values::prefix::HOST;
 
 /// A host whose addresses (A, AAAA) are all targets, written as `dns:HOST`, `dns:HOST:PORT` or
 /// `dns:HOST:PORT;transport=tcp`.

@@ -9,11 +9,9 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use strowger_store::MAX_SET_NAME_LEN;
 
-use super::source::{LIST, SERVICE};
+use super::prefix::{LIST, SERVICE};
 use super::{Destination, Target};
-
-/// Prefix of a set's name.
-pub(super) const SET: &str = "set:";
+use crate::config::values::prefix::SET;
 
 /// A target, or all gateways of a set, with their own priorities and weights.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -12,14 +12,10 @@ use strowger_foundation::Transport;
 use strowger_locate::LocateQuery;
 use strowger_message::Host;
 
-use super::host::HOST;
-use super::set::SET;
-use super::{DnsName, HostName, SetName, Target};
-
-/// Prefix of a dispatcher list file.
-pub(super) const LIST: &str = "list:";
-/// Prefix of a name with SRV records.
-pub(super) const SERVICE: &str = "srv:";
+use super::prefix::{HOST, SET};
+use super::{SetName, Target};
+use crate::config::values::host::HostName;
+use crate::config::values::prefix::{LIST, SERVICE};
 
 /// An entry in a balancer's list of targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -264,6 +260,25 @@ impl JsonSchema for TargetSource {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let table = generator.subschema_for::<Table>();
         json_schema!({ "anyOf": [{ "type": "string" }, table] })
+    }
+}
+
+/// A DNS name that yields targets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DnsName {
+    /// A service whose SRV records name the targets.
+    Service(ServiceName),
+    /// A host whose addresses are the targets.
+    Host(HostName),
+}
+
+impl fmt::Display for DnsName {
+    /// Writes the name as in the configuration.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(name) => name.fmt(f),
+            Self::Host(name) => name.fmt(f),
+        }
     }
 }
 

@@ -11,9 +11,10 @@ use strowger_net::{Clock, RecvBatch};
 use super::readable::Readable;
 use super::sockets::{LISTENER, Links};
 use crate::driver::{Driver, Partition, Setup};
+use crate::engine::activities::CallRole;
 use crate::engine::handover::{HandoverKind, HandoverMessage, Mailbox};
 use crate::engine::links::LinkCounts;
-use crate::engine::plan::{CallRole, Plan};
+use crate::engine::plan::Plan;
 use crate::engine::streams::Received;
 use crate::service::Service;
 

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use super::endpoint::Endpoint;
 use super::{PhaseState, Worker};
+use crate::engine::activities::CallRole;
 use crate::engine::links::LinkCounts;
-use crate::engine::plan::CallRole;
 use crate::engine::{PhaseReport, Phones};
-use crate::meter::{Meter, TimeHistogram};
+use crate::meter::Meter;
 use crate::metrics::accounts_of;
+use crate::time_histogram::TimeHistogram;
 
 impl Worker {
     /// Publishes the sockets' counts, or all counts.

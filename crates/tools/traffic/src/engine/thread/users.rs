@@ -6,8 +6,8 @@ use strowger_foundation::Timestamp;
 
 use super::{BURST, PhaseState, Worker};
 use crate::driver::EndedSession;
-use crate::engine::activities::{Activity, ActivitySchedule, DueActivity, GapFrom};
-use crate::engine::plan::{CallRole, Load, Phase, Plan};
+use crate::engine::activities::{Activity, ActivitySchedule, CallRole, DueActivity, GapFrom};
+use crate::engine::plan::{Load, Phase, Plan};
 
 /// Returns the first times of a thread's users, for each phase with activities.
 pub(super) fn prepare(plan: &Plan, index: usize) -> Vec<Option<ActivitySchedule>> {

@@ -1,10 +1,10 @@
 //! Commas in numbers. Here they separate values of a list; in other notations they separate thousands or decimals.
 //! Ambiguous input is refused, because a plan for a wrong number looks valid.
 
-use super::units::Unit;
+use super::Unit;
 
 /// Splits a list: `2,4,8`. With spaces or semicolons, the parts may contain commas.
-pub(super) fn values(unit: Unit, text: &str) -> Result<Vec<&str>, String> {
+pub(in crate::plan) fn values(unit: Unit, text: &str) -> Result<Vec<&str>, String> {
     for parted in [";", ", "] {
         if text.contains(parted) {
             return Ok(text.split(parted).collect());
@@ -17,7 +17,7 @@ pub(super) fn values(unit: Unit, text: &str) -> Result<Vec<&str>, String> {
 }
 
 /// Returns why a number with a comma is invalid.
-pub(super) fn in_a_number(unit: Unit, text: &str) -> Option<String> {
+pub(in crate::plan) fn in_a_number(unit: Unit, text: &str) -> Option<String> {
     text.contains(',').then(|| ways(unit, text))
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use strowger_foundation::Timestamp;
 
+use super::Target;
 use crate::averages::{CoarseTime, Sample};
 use crate::method::MethodClass;
-use crate::target::Target;
 
 /// A transaction in progress at a target, which ends when the guard is dropped.
 #[derive(Debug)]

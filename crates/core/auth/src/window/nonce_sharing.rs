@@ -17,8 +17,8 @@ use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 
 use strowger_foundation::{KeyRing, TagKey, Timestamp};
 
+use super::{NonceWindows, is_aged};
 use crate::nonce::NonceId;
-use crate::window::{NonceWindows, is_aged};
 
 /// Largest interval between messages of a member, even if there is nothing to report.
 pub const USES_INTERVAL: Duration = Duration::from_millis(500);

@@ -7,9 +7,9 @@ use strowger_plan::size::{EngineLoad, Sensitivity};
 use strowger_plan::units::{self, brief};
 use strowger_plan::{Plan, PlanError};
 
-use super::field::{DisplayUnit, Field, InputPoint};
-use super::presentation::{columns, wrapped};
-use super::size::Sizing;
+use super::super::field::{DisplayUnit, Field, InputPoint};
+use super::super::presentation::{columns, wrapped};
+use super::Sizing;
 
 /// Returns the report of a plan.
 pub(super) fn report(sizing: &Sizing<'_>, at: &InputPoint, plan: &Plan) -> String {
