@@ -70,6 +70,6 @@ fn pods_come_and_go_and_no_call_fails() {
 
     // The known addresses stay in use when DNS returns an empty answer.
     updates.set_addresses(HOST, TTL_S, &[]);
-    wait_until("that is told", || server.log().contains("names no server for it; its targets are unchanged"));
+    wait_until("that is told", || server.log().contains("DNS returned no servers; its targets are unchanged"));
     assert_eq!(targets(&server), [uri(2)]);
 }

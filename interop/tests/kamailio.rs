@@ -222,7 +222,7 @@ fn known_users_survive_a_database_outage_reported_once() {
     let database = tables.server.as_ref().expect("a server");
     database.freeze();
     let said = |server: &Server, what: &str| server.log().matches(what).count();
-    wait_until("it is told of", || said(&server, "cannot be read, its known contents stay in use") == 1);
+    wait_until("it is told of", || said(&server, "cannot be read; the contents read last stay in use") == 1);
     server.control(&["reload"]);
     let (mut alice, mut bob) = (Phone::start("alice"), Phone::start("bob"));
     assert_eq!(alice.register(&server, "secret of alice").kind, "REGISTER_OK");
@@ -230,6 +230,6 @@ fn known_users_survive_a_database_outage_reported_once() {
     alice.call(&mut bob);
     database.go_on();
     wait_until("it is followed again", || said(&server, "is followed: 2 users") >= 2);
-    assert!(said(&server, "cannot be read, its known contents stay in use") <= 2, "once for each reload");
+    assert!(said(&server, "cannot be read; the contents read last stay in use") <= 2, "once for each reload");
     server.terminate();
 }

@@ -49,10 +49,13 @@ pub(crate) fn backup(wanted: ConfigSource<'_>, arguments: &BackupArguments) -> R
     }
     print_line(&format!("{} written: {} ({})", arguments.file.display(), contents(&report), size(report.bytes)))?;
     if report.damaged > 0 {
-        eprintln!("strowger: note: {} could not be read and are not in it", count(report.damaged, "registration"));
+        eprintln!(
+            "strowger: note: {} could not be read and are missing from the backup",
+            count(report.damaged, "registration")
+        );
     }
     let key = if report.key { " and the server's key" } else { "" };
-    eprintln!("strowger: note: it is a secret: it has the hashes of all passwords{key}");
+    eprintln!("strowger: note: keep it secret: it contains all password hashes{key}");
     Ok(())
 }
 
@@ -131,7 +134,7 @@ pub(crate) fn restore(wanted: ConfigSource<'_>, arguments: &RestoreArguments) ->
     let control = config.control_socket();
     if socket::is_running(&control).map_err(Failure::No)? {
         return Err(Failure::No(format!(
-            "the server runs: it answers at {}; stop it first (`strowger ctl status` shows its process)",
+            "the server is running: it answers at {}; stop it first (`strowger ctl status` shows its process)",
             absolute(&control).display()
         )));
     }
@@ -141,7 +144,7 @@ pub(crate) fn restore(wanted: ConfigSource<'_>, arguments: &RestoreArguments) ->
     drop(progress);
     let restored = restored.map_err(|error| match error {
         BackupError::Store(StoreError::TargetExists { path }) => Failure::No(format!(
-            "{} exists; `strowger restore --force` moves it aside and restores in its place",
+            "{} exists; `strowger restore --force` moves it aside and restores the backup in its place",
             path.display()
         )),
         other => other.into(),
@@ -199,7 +202,7 @@ fn database(config: &Config) -> Result<PathBuf, Failure> {
     match config.store_url() {
         StoreUrl::Sqlite(path) => Ok(path),
         StoreUrl::Memory => Err(Failure::Usage(
-            "store.url is memory:, which keeps nothing; name the server's configuration with -c".to_owned(),
+            "store.url is memory:, so nothing is stored; give the server's configuration with -c".to_owned(),
         )),
     }
 }
@@ -227,7 +230,7 @@ impl Progress {
     pub(crate) fn show(&mut self, done: u64, of: u64) {
         let percent = (done * 100).checked_div(of);
         match percent {
-            None if self.percent.is_none() => self.write("writing what waits …"),
+            None if self.percent.is_none() => self.write("writing pending registrations …"),
             Some(share) if percent != self.percent => self.write(&format!("{} {share} %", self.what)),
             _ => {}
         }

@@ -99,12 +99,12 @@ impl TargetManager {
                     has_changed = true;
                 }
                 ServiceUpdate::Failing(LocateError::NoAnswer) => {
-                    tracing::warn!("{name}: the DNS does not answer; its targets are unchanged");
+                    tracing::warn!("{name}: DNS does not answer; its targets are unchanged");
                 }
                 ServiceUpdate::Failing(LocateError::NoSuchName) => {
-                    tracing::error!("{name}: the DNS names no server for it; its targets are unchanged");
+                    tracing::error!("{name}: DNS returned no servers; its targets are unchanged");
                 }
-                ServiceUpdate::Recovered => tracing::info!("{name}: the DNS answers again"),
+                ServiceUpdate::Recovered => tracing::info!("{name}: DNS answers again"),
             }
         }
         has_changed
@@ -166,7 +166,7 @@ impl TargetManager {
         let uri = format!("sip:{text}");
         found.retain(|one| [text, &uri].contains(&&*one.uri) || text == one.id.to_string() || text == one.name());
         match found.as_slice() {
-            [] => Err(format!("there is no target {text:?}; `strowger ctl targets` lists those there are")),
+            [] => Err(format!("there is no target {text:?}; `strowger ctl targets` lists all targets")),
             [_] => Ok(found.remove(0)),
             several => {
                 let names: Vec<String> = several.iter().map(TargetMatch::name).collect();
@@ -203,7 +203,7 @@ impl TargetManager {
             member.is_some_and(|member| member.target.set() == set && member.target.uri() == uri.as_bytes())
         });
         if is_there {
-            return Err(format!("{uri} is a target of {set} already"));
+            return Err(format!("{uri} is already a target of {set}"));
         }
         let gateways = balancer.targets.iter().find_map(|source| match source {
             TargetSource::Set(name) => Some(&name.0),
@@ -225,7 +225,7 @@ impl TargetManager {
     pub(crate) fn remove(&mut self, config: &Config, users: &Users, found: &TargetMatch) -> Result<bool, String> {
         match (&found.origin, users.store(config)) {
             (None, _) => {
-                Err(format!("{} has been removed from its balancer; it disappears with its last call", found.uri))
+                Err(format!("{} has been removed from its balancer; it disappears when its last call ends", found.uri))
             }
             (Some(Origin::Database(set)), Some(store)) => {
                 store.and_then(|mut store| store.remove_gateway(set, &found.uri)).map_err(|error| error.to_string())?;

@@ -80,7 +80,7 @@ impl Cdr {
             let lost = self.shared.lost.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
             // Logs the loss often enough to be seen, without flooding the log.
             if lost.is_power_of_two() {
-                tracing::error!("call records come faster than they can be written: {lost} are lost");
+                tracing::error!("call records arrive faster than they can be written: {lost} were lost");
             }
         }
     }
@@ -162,7 +162,7 @@ impl Writer {
         }
         self.flush();
         if self.records > 0 {
-            tracing::error!("{} call records were never written", self.records);
+            tracing::error!("{} call records were not written", self.records);
         }
     }
 
@@ -233,7 +233,7 @@ impl Writer {
             Ok(()) => {
                 if std::mem::take(&mut self.is_failing) {
                     let lost = self.shared.lost.load(Ordering::Relaxed);
-                    tracing::info!("call records are written to {} again; {lost} are lost in all", path.display());
+                    tracing::info!("call records are written to {} again; {lost} were lost in total", path.display());
                 }
                 self.lines.clear();
                 (self.written, self.records) = (0, 0);
@@ -241,7 +241,7 @@ impl Writer {
             Err(error) => {
                 if !std::mem::replace(&mut self.is_failing, true) {
                     tracing::error!(
-                        "call records cannot be written to {}: {error}; trying again each second",
+                        "call records cannot be written to {}: {error}; retrying every second",
                         path.display()
                     );
                 }

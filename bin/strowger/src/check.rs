@@ -84,7 +84,7 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Resul
         let lines: Vec<_> = tried.iter().map(ConnectionCheck::line).collect();
         facts.push((
             "elsewhere",
-            if lines.is_empty() { "nothing is named to connect to".to_owned() } else { lines.join("\n") },
+            if lines.is_empty() { "no engine or database is configured".to_owned() } else { lines.join("\n") },
         ));
     }
     print_facts(&facts)?;
@@ -95,8 +95,8 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Resul
 fn all_usable(tried: &[ConnectionCheck]) -> Result<(), Failure> {
     match tried.iter().filter(|tried| !tried.is_usable()).count() {
         0 => Ok(()),
-        1 => Err(Failure::No("one of what the configuration names cannot be used".to_owned())),
-        more => Err(Failure::No(format!("{more} of what the configuration names cannot be used"))),
+        1 => Err(Failure::No("one configured engine or database cannot be used".to_owned())),
+        more => Err(Failure::No(format!("{more} configured engines or databases cannot be used"))),
     }
 }
 
@@ -117,10 +117,10 @@ fn key(config: &Config, warnings: &mut Vec<String>) -> Result<Option<String>, Fa
 
 fn shown_key(config: &Config, fingerprint: Option<&str>) -> String {
     let path = config.key_file();
-    let who = if config.server.key_file.is_some() { ", which other servers have too" } else { "" };
+    let who = if config.server.key_file.is_some() { ", shared with other servers" } else { "" };
     match fingerprint {
         Some(fingerprint) => format!("{fingerprint}, of {}{who}", path.display()),
-        None => format!("made at the first start, in {}", path.display()),
+        None => format!("created at the first start, in {}", path.display()),
     }
 }
 
@@ -163,7 +163,7 @@ fn facts(
     let read = file
         .map_or_else(|| format!("the defaults (there is no {DEFAULT_FILE} here)"), |file| file.display().to_string());
     let first = domains.first().map_or("", String::as_str);
-    let shown_domains = format!("{} (each address above stands for {first})", domains.join(", "));
+    let shown_domains = format!("{} (each address above is treated as {first})", domains.join(", "));
     vec![
         ("configuration", read),
         ("listen", listeners.join("\n")),
@@ -189,22 +189,22 @@ fn shown_workers(config: &Config, workers: u16) -> String {
     let server = &config.server;
     let of_machine = if server.workers.is_some() { "" } else { " (one a core)" };
     let least = match config.min_workers(workers) {
-        all if all == workers => "all of them have work".to_owned(),
-        least => format!("at least {least} of them with work"),
+        all if all == workers => "all of them active".to_owned(),
+        least => format!("at least {least} of them active"),
     };
     let cores = match &server.affinity {
-        Affinity::None => "on whichever cores the system likes".to_owned(),
-        Affinity::Auto => "each on a core of its own".to_owned(),
-        Affinity::Cores(cores) => format!("on the cores {}", list(cores)),
+        Affinity::None => "placed by the scheduler".to_owned(),
+        Affinity::Auto => "each pinned to its own core".to_owned(),
+        Affinity::Cores(cores) => format!("pinned to the cores {}", list(cores)),
     };
     let steering = match server.steering {
-        Steering::Peers => "all datagrams of a peer go to one of them",
-        Steering::Packets => "each datagram goes to any of them",
+        Steering::Peers => "all datagrams of a peer go to the same worker",
+        Steering::Packets => "datagrams of a peer are spread over all workers",
     };
     let spin = match server.spin {
-        Spin::UpTo(Span(time)) if time.is_zero() => "none waits awake".to_owned(),
-        Spin::UpTo(time) => format!("each waits awake for up to {time}"),
-        Spin::Always => "each that has shards stays awake".to_owned(),
+        Spin::UpTo(Span(time)) if time.is_zero() => "no busy-polling".to_owned(),
+        Spin::UpTo(time) => format!("each busy-polls for up to {time} before it sleeps"),
+        Spin::Always => "each worker with shards busy-polls all the time".to_owned(),
     };
     format!("{workers}{of_machine}\n{least}, {cores}\n{steering}; {spin}")
 }
@@ -212,9 +212,13 @@ fn shown_workers(config: &Config, workers: u16) -> String {
 /// Describes how datagrams are sent.
 const fn sending(config: &Config) -> &'static str {
     match config.server.segmentation {
-        Segmentation::Never => "messages leave one by one",
-        Segmentation::Auto => "messages of one length to one peer leave joined, unless somebody captures packets",
-        Segmentation::Always => "messages of one length to one peer leave joined, whoever captures packets",
+        Segmentation::Never => "each message is sent as a separate packet",
+        Segmentation::Auto => {
+            "messages of equal length to one peer are sent as one segmented packet, except during a packet capture"
+        }
+        Segmentation::Always => {
+            "messages of equal length to one peer are sent as one segmented packet, also during a packet capture"
+        }
     }
 }
 
@@ -230,7 +234,7 @@ fn users(config: &Config) -> String {
 }
 
 fn members(config: &Config) -> String {
-    let Some(cluster) = &config.cluster else { return "none: registrations are shared with nobody".to_owned() };
+    let Some(cluster) = &config.cluster else { return "none: registrations are not shared".to_owned() };
     let through = match (cluster.store.0.as_slice(), cluster.durability()) {
         ([], _) => {
             let peers: Vec<_> = cluster.peers.iter().map(ToString::to_string).collect();
@@ -242,7 +246,7 @@ fn members(config: &Config) -> String {
             format!("registrations are shared {when} the 200, through {}", engines.join(", "))
         }
     };
-    format!("this one is {} of {}; {through}", cluster.member, cluster.name)
+    format!("this is member {} of {}; {through}", cluster.member, cluster.name)
 }
 
 fn records(config: &Config) -> String {
@@ -255,17 +259,17 @@ fn registrations(config: &Config) -> String {
     let registrar = &config.registrar;
     let expires = &registrar.expires;
     let nat = match registrar.nat {
-        Nat::Auto => "requests go to the source of the REGISTER behind a translation",
-        Nat::Always => "requests go to the source of the REGISTER",
+        Nat::Auto => "requests to a phone behind NAT go to the source address of its REGISTER",
+        Nat::Always => "requests go to the source address of the REGISTER",
         Nat::Never => "requests go to the contact's own address",
     };
     let keepalive = match registrar.keepalive {
-        KeepAlive::Crlf => format!("an empty line every {}", registrar.keepalive_interval),
+        KeepAlive::Crlf => format!("CRLF every {}", registrar.keepalive_interval),
         KeepAlive::Options => format!("OPTIONS every {}", registrar.keepalive_interval),
-        KeepAlive::Off => "nothing".to_owned(),
+        KeepAlive::Off => "none".to_owned(),
     };
     format!(
-        "{}\nfor {} ({} to {}); up to {} of an address\n{nat}; {keepalive} keeps it open",
+        "{}\nfor {} ({} to {}); up to {} per address of record\n{nat}; keep-alive: {keepalive}",
         kept(config),
         expires.default,
         expires.min,
@@ -279,18 +283,18 @@ fn kept(config: &Config) -> String {
     let mode = config.store_mode();
     let journal = config.journal_folder();
     let on_disk = match mode {
-        Mode::WriteThrough => "on the disk before a phone gets its 200",
-        Mode::WriteBehind => "on the disk about 100 ms after a phone gets its 200",
-        Mode::Memory if config.is_first_stage() => return "none: they are the clusters'".to_owned(),
-        Mode::Memory => return "memory: they end with the server".to_owned(),
+        Mode::WriteThrough => "on disk before the phone gets its 200",
+        Mode::WriteBehind => "on disk about 100 ms after the phone gets its 200",
+        Mode::Memory if config.is_first_stage() => return "none: the clusters hold them".to_owned(),
+        Mode::Memory => return "memory: lost when the server stops".to_owned(),
     };
     let mut text = format!("{}: {on_disk}, in {} and the database", mode.as_str(), journal.display());
     let there = journal.ancestors().find(|folder| folder.exists());
     let there = there.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !there.is_dir() {
-        text.push_str(&format!("\n({} is no folder)", there.display()));
+        text.push_str(&format!("\n({} is not a folder)", there.display()));
     } else if rustix::fs::access(there, Access::WRITE_OK | Access::EXEC_OK).is_err() {
-        text.push_str(&format!("\n(this user may not write in {})", there.display()));
+        text.push_str(&format!("\n(this user may not write to {})", there.display()));
     }
     text
 }
@@ -298,14 +302,14 @@ fn kept(config: &Config) -> String {
 fn passwords(config: &Config) -> String {
     let auth = &config.auth;
     if auth.require.is_empty() {
-        return "nobody is asked".to_owned();
+        return "not required".to_owned();
     }
     let require = list(&auth.require);
     let realm = auth.realm.as_ref().map_or("the domain".to_owned(), ToString::to_string);
-    let inside = if auth.in_dialog { ", inside calls too" } else { "" };
+    let inside = if auth.in_dialog { ", also within calls" } else { "" };
     let mut text = format!("for {require}{inside}; realm: {realm}; {}", list(&auth.algorithms));
     if !auth.trusted.is_empty() {
-        text.push_str(&format!("\nnot asked: {}", list(&auth.trusted)));
+        text.push_str(&format!("\nnot required from {}", list(&auth.trusted)));
     }
     text
 }
@@ -313,49 +317,52 @@ fn passwords(config: &Config) -> String {
 fn calls(config: &Config) -> String {
     let proxy = &config.proxy;
     let stays = if config.is_first_stage() {
-        "stays on the way of calls where only it reaches a phone"
+        "stays in the path of calls if only it can reach a phone"
     } else if proxy.record_route {
-        "stays on the way of calls"
+        "stays in the path of calls"
     } else {
-        "leaves the way of answered calls"
+        "leaves the path of answered calls"
     };
-    let redirections = if proxy.recurse { "follows redirections" } else { "hands redirections to the caller" };
+    let redirections = if proxy.recurse { "follows redirects" } else { "passes redirects to the caller" };
     let mut text = format!(
-        "ring up to {}, one after the other {} each; the server {stays} and {redirections}\nof several targets one that is \
-         silent for {} is given up",
+        "ring for up to {}, sequential targets for {} each; the server {stays} and {redirections}\na target that is \
+         silent for {} is abandoned for the next one",
         proxy.ring_timeout, proxy.fork_timeout, proxy.failover_timeout
     );
     if !proxy.avoid_for.0.is_zero() {
-        text.push_str(&format!(", and tried last for {}", proxy.avoid_for));
+        text.push_str(&format!(", and tried last for the next {}", proxy.avoid_for));
     }
     match proxy.stateless {
         Stateless::Never => {}
-        Stateless::WhenPossible => text.push_str("\nrequests inside a call go on without state when possible"),
-        Stateless::Always => text.push_str("\nrequests inside a call go on without state"),
+        Stateless::WhenPossible => text.push_str("\nrequests within a call are forwarded statelessly when possible"),
+        Stateless::Always => text.push_str("\nrequests within a call are forwarded statelessly"),
     }
-    text.push_str(&format!("\nrequests over {} bytes go by TCP where they may", proxy.mtu));
+    text.push_str(&format!("\nrequests over {} bytes use TCP where the target allows it", proxy.mtu));
     if proxy.outbound {
-        text.push_str("\nREGISTERs that are forwarded get a Path that leads back over the phone's flow");
+        text.push_str("\nforwarded REGISTERs get a Path that leads back over the phone's flow");
     }
     text
 }
 
 fn connections(config: &Config) -> String {
     let tcp = &config.tcp;
-    let idle =
-        if tcp.idle.0.is_zero() { "kept when idle".to_owned() } else { format!("closed when idle for {}", tcp.idle) };
-    format!("up to {}, {} of a source; {idle}", tcp.connections, tcp.per_source)
+    let idle = if tcp.idle.0.is_zero() {
+        "kept open when idle".to_owned()
+    } else {
+        format!("closed when idle for {}", tcp.idle)
+    };
+    format!("up to {}, {} per source; {idle}", tcp.connections, tcp.per_source)
 }
 
 fn names(config: &Config) -> String {
     let dns = &config.dns;
-    let servers = if dns.servers.is_empty() { "the system's name servers".to_owned() } else { list(&dns.servers) };
+    let servers = if dns.servers.is_empty() { "the system's DNS servers".to_owned() } else { list(&dns.servers) };
     let kept = match (dns.cache, dns.serve_stale) {
-        (false, _) => "not kept".to_owned(),
-        (true, Span(stale)) if stale.is_zero() => "kept".to_owned(),
-        (true, stale) => format!("kept, and used up to {stale} longer while there is none"),
+        (false, _) => "not cached".to_owned(),
+        (true, Span(stale)) if stale.is_zero() => "cached".to_owned(),
+        (true, stale) => format!("cached, and used up to {stale} longer if no server answers"),
     };
-    format!("asked of {servers}, up to {}; answers are {kept}", dns.timeout)
+    format!("resolved by {servers} within {}; answers are {kept}", dns.timeout)
 }
 
 fn trunks(config: &Config) -> String {
@@ -381,14 +388,14 @@ fn trunk(trunk: &Trunk) -> String {
         _ => {}
     }
     if !trunk.sources.is_empty() {
-        text.push_str(&format!("\n  trusted from {}", list(&trunk.sources)));
+        text.push_str(&format!("\n  trusted sources: {}", list(&trunk.sources)));
     }
     text
 }
 
 fn routes(config: &Config) -> String {
     let mut lines: Vec<String> = config.routes.iter().map(route).collect();
-    lines.push(format!("all else that is for none of our users: rejected with {}", config.proxy.unrouted_status));
+    lines.push(format!("other requests not for local users: rejected with {}", config.proxy.unrouted_status));
     lines.join("\n")
 }
 
@@ -406,8 +413,8 @@ fn route(route: &Route) -> String {
         (Action::Reject, status, Some(reason)) => format!("rejected with {} {reason}", status.unwrap_or(403)),
     };
     let state = match (route.action, route.stateless) {
-        (Action::Proxy, Stateless::WhenPossible) => ", without state when possible",
-        (Action::Proxy, Stateless::Always) => ", without state",
+        (Action::Proxy, Stateless::WhenPossible) => ", statelessly when possible",
+        (Action::Proxy, Stateless::Always) => ", statelessly",
         _ => "",
     };
     format!("{}: {action}{state}{}", matched(route), changed(route))
@@ -418,7 +425,7 @@ fn matched(route: &Route) -> String {
     let matches = &route.matches;
     let methods = if matches.method.is_any() { "any method".to_owned() } else { list(&matches.method.0) };
     let also = |what: &str, values: String| if values.is_empty() { values } else { format!(", {what} {values}") };
-    let prefix = also("numbers that begin with", list(&matches.prefix.0));
+    let prefix = also("numbers beginning with", list(&matches.prefix.0));
     let source = also("from", list(&matches.source.0));
     format!("{}, {methods}{prefix}{source}", matches.domain)
 }
@@ -444,15 +451,18 @@ fn changed(route: &Route) -> String {
 fn rewritten(rewrite: &Rewrite) -> String {
     let mut text = String::new();
     if rewrite.strip > 0 {
-        text.push_str(&format!(", numbers without their first {}", rewrite.strip));
+        text.push_str(&format!(", first {} digits removed from numbers", rewrite.strip));
     }
     if !rewrite.prefix.0.is_empty() {
-        text.push_str(&format!(", numbers with {} before them", rewrite.prefix));
+        text.push_str(&format!(", numbers prefixed with {}", rewrite.prefix));
     }
     if let Some(rule) = &rewrite.e164 {
         let plus = if rule.plus { "+" } else { "" };
         let (national, international) = (&rule.national_prefix, &rule.international_prefix);
-        text.push_str(&format!(", numbers of {plus}{} (dialled {national} and {international})", rule.country));
+        text.push_str(&format!(
+            ", numbers in E.164 form with {plus}{} (dialled with {national} and {international})",
+            rule.country
+        ));
     }
     text
 }

@@ -529,8 +529,8 @@ pub(crate) struct RebalanceArguments {
 }
 
 fn cluster_weight(text: &str) -> Result<(String, u16), String> {
-    let (name, weight) = text.split_once('=').ok_or("write it as CLUSTER=WEIGHT, as a=120")?;
-    let weight = weight.parse().map_err(|_| format!("{weight:?} is no weight; write a number from 0 to 65535"))?;
+    let (name, weight) = text.split_once('=').ok_or("write it as CLUSTER=WEIGHT, such as a=120")?;
+    let weight = weight.parse().map_err(|_| format!("{weight:?} is not a weight; write a number from 0 to 65535"))?;
     Ok((name.to_owned(), weight))
 }
 

@@ -76,7 +76,9 @@ impl SharedTable {
             locations.set_store_origin(wall().saturating_sub(clock.now().as_nanos()));
         }
         let address = cluster.address.or_else(|| listened_on(listeners)).ok_or_else(|| {
-            Failure::No("the other members cannot send requests to this one: say where in cluster.address".to_owned())
+            Failure::No(
+                "the other members cannot send requests to this one: set its address in cluster.address".to_owned(),
+            )
         })?;
         let began_ms = (wall().saturating_sub(clock.now().as_nanos())) / 1_000_000;
         let issuer = Issuer { member: member.get(), clock_origin_ms: began_ms };
@@ -185,9 +187,7 @@ fn sharing_mode(cluster: &config::Cluster, key: &[u8; 16]) -> Result<SharingMode
     );
     let socket = UdpSocket::bind(listen);
     let socket = socket.map_err(|error| {
-        Failure::No(format!(
-            "cluster.listen: nothing can be taken at {listen}: {error}; name a free address of this machine"
-        ))
+        Failure::No(format!("cluster.listen: cannot listen on {listen}: {error}; use a free address of this machine"))
     })?;
     let (peers, key) = (cluster.peers.clone(), TagKey::new(*key));
     Ok(SharingMode::Peers(PeerTransportConfig { socket, peers, key, limits: strowger_cluster::PeerLimits::default() }))

@@ -64,15 +64,15 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CtlArguments) -> Result<
                 members::print(cluster)?;
                 members::trouble(cluster).map_or(Ok(()), |why| Err(Failure::No(why)))
             }
-            None => Err(Failure::No("the server shares registrations with nobody: it has no [cluster]".to_owned())),
+            None => Err(Failure::No("the server does not share registrations: it has no [cluster]".to_owned())),
         },
         Response::Status(status) if arguments.json => Ok(print_json(&json!(status))?),
         Response::Status(status) => Ok(print_status(&status)?),
         Response::Registrations(found) if arguments.json => Ok(print_json(&json!(found))?),
         Response::Registrations(found) => Ok(print_registrations(found)?),
-        Response::Unregistered(gone) if gone.registrations.is_empty() => Err(Failure::No(
-            "there is no such registration; `strowger ctl registrations` lists those there are".to_owned(),
-        )),
+        Response::Unregistered(gone) if gone.registrations.is_empty() => {
+            Err(Failure::No("there is no such registration; `strowger ctl registrations` lists all of them".to_owned()))
+        }
         Response::Unregistered(gone) if arguments.json => Ok(print_json(&json!(gone))?),
         Response::Unregistered(gone) => {
             gone.registrations
@@ -85,7 +85,7 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CtlArguments) -> Result<
         Response::Targets(found) if arguments.json => Ok(print_json(&json!(found))?),
         Response::Targets(found) => Ok(targets::print(found)?),
         Response::Trace(_) | Response::Backup(_) | Response::Target(_) | Response::Followed | Response::Clusters(_) => {
-            Err(Failure::No("the server answers something else".to_owned()))
+            Err(Failure::No("the server sent an unexpected answer".to_owned()))
         }
         Response::Reloaded(what) if arguments.json => Ok(print_json(&json!({ "result": what }))?),
         Response::Reloaded(what) => Ok(print_line(&what)?),
@@ -106,7 +106,7 @@ fn reach(wanted: ConfigSource<'_>, arguments: &CtlArguments) -> Result<(Config, 
         return Ok((config, socket));
     }
     let (config, fault) = Config::load_leniently(wanted).map_err(|fault| {
-        Failure::Usage(format!("{fault} (or ask the server that runs all the same: name its socket with --socket)"))
+        Failure::Usage(format!("{fault} (or query the running server through its socket, with --socket)"))
     })?;
     let told = fault.map(|fault| fault.to_string()).unwrap_or_default();
     told.lines().for_each(|line| eprintln!("strowger: warning: {line}"));
@@ -119,7 +119,7 @@ fn users(status: &Status) -> String {
     let Some(shared) = &status.users_database else { return status.users.to_string() };
     let databases = shared.databases.join(", ");
     match &shared.trouble {
-        None => format!("{}, as {databases} has them", status.users),
+        None => format!("{}, from {databases}", status.users),
         Some(why) => {
             let lasted = shared.trouble_s.unwrap_or_default();
             format!("{}, NOT FOLLOWED for {lasted:.0} s: {why}", status.users)
@@ -193,7 +193,7 @@ fn outages(all: &[Outage]) -> (String, usize) {
     let place = if lines.is_empty() { usize::MAX } else { 0 };
     let others = u64::try_from(all.len() - lines.len()).unwrap_or(u64::MAX);
     if others > 0 {
-        lines.push(format!("{} that callers have named", count(others, "address")));
+        lines.push(format!("{} named by callers", count(others, "address")));
     }
     (lines.join("\n"), place)
 }
@@ -217,15 +217,15 @@ fn outage(outage: &Outage) -> String {
 /// work sorted and dropped by the kernel`.
 fn overload(now: &Overload) -> String {
     let sorted = match (now.sorted_by.as_str(), now.filtered_by_kernel) {
-        ("nobody", _) => "no control of new work".to_owned(),
-        (by, 0) => format!("new work kept apart by the {by}"),
-        (by, _) => format!("new work kept apart by the {by}, and dropped by the kernel"),
+        ("nobody", _) => "new work is not sorted".to_owned(),
+        (by, 0) => format!("new work sorted by the {by}"),
+        (by, _) => format!("new work sorted by the {by} and dropped by the kernel"),
     };
     if now.limiting == 0 {
         return format!("none; {sorted}");
     }
     format!(
-        "{:.1} % of new calls refused, {} requests a second admitted, which wait for {:.0} ms; {sorted}",
+        "{:.1} % of new calls refused, {} requests/s admitted, with a wait of {:.0} ms; {sorted}",
         now.shed * 100.0,
         now.admitted_per_s,
         now.wait_us as f64 / 1_000.0
@@ -257,12 +257,12 @@ fn trunk(trunk: &Trunk) -> String {
     };
     let mut text = format!("{name}: {state}{answer} for {}", clock(*since_s));
     if let Some(left) = expires_s {
-        text.push_str(&format!(", known there for {} more", clock(*left)));
+        text.push_str(&format!(", expires in {}", clock(*left)));
     }
     let next = if state == "registered" { "renewed" } else { "next try" };
     match next_try_s {
         Some(left) => text.push_str(&format!(", {next} in {}", clock(*left))),
-        None if state != "stopped" => text.push_str(", asking now"),
+        None if state != "stopped" => text.push_str(", request pending"),
         None => {}
     }
     text
@@ -284,7 +284,7 @@ fn print_registrations(found: Registrations) -> io::Result<()> {
         print_table(head, &rows.into_iter().map(|[row @ .., _]| row).collect::<Vec<_>>())?;
     }
     if found.more {
-        eprintln!("strowger: there are more; show them with --limit");
+        eprintln!("strowger: the list is truncated; --limit shows more");
     }
     Ok(())
 }
@@ -298,7 +298,7 @@ fn print_calls(found: Calls) -> io::Result<()> {
     let rows: Vec<_> = rows.collect();
     print_table(["STATE", "AGE", "CALLER", "CALLEE", "SOURCE", "TARGET", "CALL-ID"], &rows)?;
     if found.more {
-        eprintln!("strowger: there are more; show them with --limit");
+        eprintln!("strowger: the list is truncated; --limit shows more");
     }
     Ok(())
 }

@@ -54,11 +54,11 @@ impl DurableStore {
             Mode::Memory => None,
         };
         let Some((mode_of_store, database)) = promise.zip(database.clone()) else {
-            tracing::info!("registrations: in memory, they end with the server");
+            tracing::info!("registrations: in memory, lost when the server stops");
             return Ok(Self { mode, database, key, persistence: None });
         };
         let folder = config.journal_folder();
-        tracing::info!("registrations: {}, kept in {} and {}", mode.as_str(), folder.display(), database.display());
+        tracing::info!("registrations: {}, stored in {} and {}", mode.as_str(), folder.display(), database.display());
         let persistence = Persistence::start(PersistenceConfig {
             folder,
             database: database.clone(),
@@ -107,7 +107,7 @@ impl DurableStore {
         let stopped = persistence.stop(STOP_LIMIT);
         if !stopped.clean {
             let why = stopped.why.unwrap_or_default();
-            tracing::warn!("the journal is not in the database yet; the next start reads it: {why}");
+            tracing::warn!("the journal has not been moved into the database; the next start reads it: {why}");
         }
     }
 
@@ -134,7 +134,7 @@ impl DurableStore {
             (None, Some(database)) => {
                 backup::of_database(database, &order, progress).map_err(|error| error.to_string())?
             }
-            (None, None) => return Err("store.url is memory:, which keeps nothing".to_owned()),
+            (None, None) => return Err("store.url is memory:, so nothing is stored".to_owned()),
         };
         Ok(backup::report(&done))
     }

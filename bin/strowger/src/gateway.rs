@@ -70,7 +70,7 @@ impl Gateways {
     fn open(&self) -> Result<UserStore<AnyBackend>, Failure> {
         if let Some(path) = self.path_of_new()? {
             return Err(Failure::No(format!(
-                "there are no gateways at {}; add one with `strowger gateway add`, go to the server's folder, or name its \
+                "there are no gateways at {}; add one with `strowger gateway add`, change to the server's folder, or give its \
                  configuration with -c",
                 path.display()
             )));
@@ -96,7 +96,7 @@ impl Gateways {
         match self.config.store_url() {
             StoreUrl::Sqlite(path) => Ok(path),
             StoreUrl::Memory => Err(Failure::Usage(
-                "store.url is memory:, which has no gateways; write url = \"sqlite:data/strowger.db\", or leave it out"
+                "store.url is memory:, so gateways cannot be stored; write url = \"sqlite:data/strowger.db\", or leave it out"
                     .to_owned(),
             )),
         }
@@ -181,7 +181,7 @@ impl Gateways {
     /// Prints a note if no route names the set, which may be a typing error.
     fn note_unused(&self, set: &str) {
         if !gateways::sets(&self.config).any(|name| name == set) {
-            eprintln!("strowger: note: no route leads there; one does that has targets = [\"set:{set}\"]");
+            eprintln!("strowger: note: no route uses this set; add one with targets = [\"set:{set}\"]");
         }
     }
 }

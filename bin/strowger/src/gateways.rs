@@ -80,7 +80,7 @@ pub(crate) fn routes(
     match config.route_warnings(directory.gateways()) {
         Ok(_) => Some(config.routes(directory.gateways(), sets)),
         Err(why) => {
-            tracing::error!("gateways stay as they were: {why}");
+            tracing::error!("gateways are unchanged: {why}");
             None
         }
     }
@@ -100,7 +100,7 @@ fn set_shown(set: &[u8], members: &[Gateway]) -> String {
         parts.push(format!("{disabled} disabled"));
     }
     if parts.is_empty() {
-        parts.push("none any more".to_owned());
+        parts.push("none left".to_owned());
     }
     format!("{}: {}", set.escape_ascii(), parts.join(", "))
 }

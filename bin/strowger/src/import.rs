@@ -94,7 +94,7 @@ fn path(config: &Config) -> Result<PathBuf, Failure> {
     match config.store_url() {
         StoreUrl::Sqlite(path) => Ok(path),
         StoreUrl::Memory => Err(Failure::Usage(
-            "store.url is memory:, which keeps nothing; write url = \"sqlite:data/strowger.db\", or leave it out"
+            "store.url is memory:, so nothing is stored; write url = \"sqlite:data/strowger.db\", or leave it out"
                 .to_owned(),
         )),
     }
@@ -110,13 +110,13 @@ fn wanted(config: &Config, from: &ImportFrom) -> Result<Vec<ImportPart>, Failure
     }
     if !config.store_mode().is_durable() {
         return Err(Failure::Usage(
-            "store.mode is memory, so registrations cannot be imported; leave them out with --only users,gateways"
+            "store.mode is memory, so registrations cannot be imported; omit them with --only users,gateways"
                 .to_owned(),
         ));
     }
     if socket::is_running(&config.control_socket()).map_err(Failure::No)? {
         return Err(Failure::No(
-            "the server runs, and registrations are imported while it does not; stop it, or leave them out with \
+            "the server is running, and registrations can only be imported while it is stopped; stop it, or omit them with \
              --only users,gateways (phones register again by themselves)"
                 .to_owned(),
         ));
@@ -139,7 +139,7 @@ fn url(text: &str) -> Result<DatabaseUrl, Failure> {
 fn identity(config: &Config, from: &ImportFrom) -> Result<Identity, Failure> {
     let first = config.server.domains.first();
     let domain = from.domain.clone().or_else(|| first.map(|domain| domain.0.clone())).ok_or_else(|| {
-        Failure::Usage("users without a domain need one; name it with --domain, or set server.domains".to_owned())
+        Failure::Usage("some users have no domain; give one with --domain, or set server.domains".to_owned())
     })?;
     let realm = from.realm.clone().or_else(|| config.auth.realm.as_ref().map(ToString::to_string));
     Ok(Identity { domain, realm })
@@ -148,6 +148,6 @@ fn identity(config: &Config, from: &ImportFrom) -> Result<Identity, Failure> {
 fn failure_of_version(error: VersionError) -> Failure {
     match error {
         VersionError::Sql(error) => Failure::No(error.to_string()),
-        other => Failure::No(format!("{other}: --any-version reads it all the same")),
+        other => Failure::No(format!("{other}: --any-version reads it anyway")),
     }
 }

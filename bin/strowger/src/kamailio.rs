@@ -48,7 +48,7 @@ impl KamailioUsers {
         let watch = FollowThread { told, follower, sender, is_awaited: before.is_none() };
         let spawned = thread::Builder::new().name("kamailio".to_owned()).spawn(move || watch.run(&stopped));
         if let Err(error) = spawned {
-            tracing::error!("the database of [kamailio] is not followed: a thread cannot be started: {error}");
+            tracing::error!("the database of [kamailio] is not followed: cannot start a thread: {error}");
         }
         let first = || looks.recv_timeout(FIRST_LOOK).map(|(known, _)| known).unwrap_or_default();
         let known = before.unwrap_or_else(first);
@@ -156,7 +156,7 @@ impl LogState {
             Ok(looked) => looked,
             Err(why) if self.trouble.as_ref() == Some(&why) => return,
             Err(why) => {
-                tracing::error!("{database} cannot be read, its known contents stay in use: {why}");
+                tracing::error!("{database} cannot be read; the contents read last stay in use: {why}");
                 self.trouble = Some(why);
                 return;
             }
@@ -166,7 +166,7 @@ impl LogState {
             self.is_known = true;
             let users = count(known.users() as u64, "user");
             let (read_ms, pause_ms) = (number(millis(cost)), number(millis(pause(cost, false))));
-            tracing::info!("{database} is followed: {users}, read in {read_ms} ms, again after {pause_ms} ms");
+            tracing::info!("{database} is followed: {users}, read in {read_ms} ms, next read in {pause_ms} ms");
         }
         let rows: Vec<String> = looked.bad.iter().take(ROWS_TOLD).map(ToString::to_string).collect();
         let bad = (looked.bad_row_count > 0).then(|| {

@@ -38,7 +38,7 @@ pub(crate) fn of_server(config: &Config, fresh: [u8; BYTES]) -> Result<[u8; BYTE
 pub(crate) fn missing(path: &Path) -> String {
     let shown = path.display();
     format!(
-        "server.key_file: there is no {shown}; copy the other server's, or make one: `head -c {BYTES} /dev/urandom > {shown}`"
+        "server.key_file: {shown} does not exist; copy it from the other server, or create it: `head -c {BYTES} /dev/urandom > {shown}`"
     )
 }
 
@@ -48,12 +48,12 @@ pub(crate) fn read(path: &Path) -> Result<Option<[u8; BYTES]>, Failure> {
     match fs::read(path) {
         Ok(bytes) => key_in(&bytes).map(Some).ok_or_else(|| {
             Failure::No(format!(
-                "{shown} is not a key of {BYTES} bytes; remove it and a new one is made (calls that are open then must be \
-                 ended by the phones alone)"
+                "{shown} is not a key of {BYTES} bytes; remove it, and a new one is created (phones must then end open calls \
+                 without the server)"
             ))
         }),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failure::No(format!("{shown} cannot be read: {error}; it must belong to this user"))),
+        Err(error) => Err(Failure::No(format!("{shown} cannot be read: {error}; make this user its owner"))),
     }
 }
 
@@ -150,7 +150,7 @@ mod tests {
         let file = folder.path().join("shared");
         let config = config(folder.path(), &format!("key_file = {file:?}"));
         let error = of_server(&config, [7; BYTES]).expect_err("there is none").to_string();
-        assert!(error.contains("copy the other server's, or make one: `head -c 16 /dev/urandom > "), "{error}");
+        assert!(error.contains("copy it from the other server, or create it: `head -c 16 /dev/urandom > "), "{error}");
         assert!(!file.exists());
         fs::write(&file, [9; BYTES]).expect("writable");
         assert_eq!(of_server(&config, [7; BYTES]).ok(), Some([9; BYTES]));

@@ -72,12 +72,16 @@ pub(crate) fn events(events: &Receiver<Event>, cdr: &Cdr) {
 fn account(trunk: &str, status: &Status) {
     let answer = status.last_response.map_or_else(|| "no answer".to_owned(), |code| code.to_string());
     match status.state {
-        State::Registered => tracing::info!(trunk, "registered at the trunk"),
+        State::Registered => tracing::info!(trunk, "registered with the trunk"),
         State::Refused => {
-            tracing::error!(trunk, answer, "the trunk refuses the registration: check its username, password and from");
+            tracing::error!(
+                trunk,
+                answer,
+                "the trunk rejected the registration: check its username, password and from"
+            );
         }
-        State::Failing => tracing::warn!(trunk, answer, "the registration at the trunk fails; trying again"),
-        State::Registering | State::Leaving | State::Stopped => tracing::debug!(trunk, "the trunk is left"),
+        State::Failing => tracing::warn!(trunk, answer, "the registration with the trunk failed; retrying"),
+        State::Registering | State::Leaving | State::Stopped => tracing::debug!(trunk, "not registered with the trunk"),
     }
 }
 
@@ -106,7 +110,7 @@ fn named(hop: &Hop, names: &[NextHopName]) -> String {
 
 /// Logs a panic that a worker contained.
 pub(crate) fn panic(report: &PanicReport) {
-    tracing::error!("a fault in this program was contained; please report it: {report}");
+    tracing::error!("internal error (the server continues); please report it: {report}");
 }
 
 fn kind(event: &Event) -> &'static str {
@@ -117,13 +121,15 @@ fn kind(event: &Event) -> &'static str {
         Event::TableFull { .. } => "full tables",
         Event::TrunkRegistration { .. } => "registrations of trunks",
         // Callers can name many next hops, which must not suppress the operator's own.
-        Event::Outage { names, .. } | Event::Recovery { names, .. } if names.is_empty() => "others that do not answer",
+        Event::Outage { names, .. } | Event::Recovery { names, .. } if names.is_empty() => {
+            "other next hops that do not answer"
+        }
         Event::Outage { .. } => "gateways that do not answer",
-        Event::AllTargetsOut { .. } => "sets without an answering member",
+        Event::AllTargetsOut { .. } => "sets and trunks without an answering target",
         Event::Recovery { .. } => "gateways that answer again",
-        Event::TargetHealth { .. } => "targets that probes find gone or back",
+        Event::TargetHealth { .. } => "targets going down or up",
         Event::TooManyContacts { .. } => "too many contacts",
-        Event::TooManyPendingRegisters { .. } => "too many REGISTERs of an address",
+        Event::TooManyPendingRegisters { .. } => "too many pending REGISTERs",
         Event::Call(_) => "calls",
     }
 }
@@ -139,12 +145,12 @@ fn write(event: Event) {
             tracing::warn!(%peer, user, claimed, "a user claimed another identity");
         }
         Event::TargetHealth { set, uri, is_up: true } => {
-            tracing::info!("{uri} of balancer {set} answers its probes again: it gets new calls, gradually");
+            tracing::info!("{uri} of balancer {set} answers probes again: it gradually gets new calls");
         }
         Event::TargetHealth { set, uri, is_up: false } => {
-            tracing::warn!("{uri} of balancer {set} does not answer its probes: it gets no new calls");
+            tracing::warn!("{uri} of balancer {set} does not answer probes: it gets no new calls");
         }
-        Event::TableFull { table } => tracing::error!(table, "a table is full: work is refused"),
+        Event::TableFull { table } => tracing::error!(table, "a table is full: new work is refused"),
         Event::TrunkRegistration { trunk, status } => account(&trunk, &status),
         Event::Outage { hop, names, cause, avoided_for } => outage(&hop, &names, cause, avoided_for),
         Event::AllTargetsOut { owner: NextHopOwner::Set(set) } => {
@@ -158,10 +164,10 @@ fn write(event: Event) {
             tracing::info!("{} answers again, after {}", named(&hop, &names), clock(after.as_secs_f64()));
         }
         Event::TooManyContacts { peer, aor, limit } => {
-            tracing::warn!(%peer, aor, limit, "a REGISTER for more contacts than registrar.max_contacts is refused");
+            tracing::warn!(%peer, aor, limit, "REGISTER refused: more contacts than registrar.max_contacts");
         }
         Event::TooManyPendingRegisters { peer, aor } => {
-            tracing::warn!(%peer, aor, "a REGISTER is refused: too many for its address are waiting for the store");
+            tracing::warn!(%peer, aor, "REGISTER refused: too many for its address are waiting for the store");
         }
         Event::Call(record) => tracing::debug!(reason = record.reason.as_str(), "a call has ended"),
     }
@@ -221,7 +227,7 @@ impl Window {
     fn tell(&mut self, kind: &str) {
         let count = mem::take(&mut self.kept_back);
         if count > 0 {
-            tracing::warn!(kind, count, "more of the same was not logged");
+            tracing::warn!(kind, count, "similar lines were suppressed");
         }
     }
 }
@@ -264,7 +270,7 @@ mod tests {
         assert_eq!(end, start + WINDOW);
         assert_eq!(logged(|| throttle.tell_of_ended(end - Duration::from_millis(1))), "");
         let text = logged(|| throttle.tell_of_ended(end));
-        assert!(text.contains("more of the same was not logged kind=\"flood\" count=40"), "{text}");
+        assert!(text.contains("similar lines were suppressed kind=\"flood\" count=40"), "{text}");
         assert_eq!(throttle.next_end(), None);
         let later = logged(|| {
             throttle.tell_of_ended(end);

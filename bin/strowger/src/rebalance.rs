@@ -26,12 +26,12 @@ pub(crate) fn run(
     let reweighing = WeightProposal { weights: arguments.weights.clone(), even: arguments.even };
     let is_asked = reweighing != WeightProposal::default();
     if arguments.write && !is_asked {
-        return Err(Failure::Usage("--write: name clusters and weights, as a=120, or --even".to_owned()));
+        return Err(Failure::Usage("--write: give clusters and weights, such as a=120, or --even".to_owned()));
     }
     let clusters = match socket::ask(socket, &Request::Clusters(reweighing)).map_err(Failure::No)? {
         Response::Clusters(clusters) => clusters,
         Response::Error(message) => return Err(Failure::No(message)),
-        _ => return Err(Failure::No("the server answers something else".to_owned())),
+        _ => return Err(Failure::No("the server sent an unexpected answer".to_owned())),
     };
     if is_json {
         print_json(&json!(clusters))?;
@@ -40,14 +40,14 @@ pub(crate) fn run(
     }
     if !arguments.write {
         if is_asked && !is_json {
-            print_line("nothing is changed: --write changes it")?;
+            print_line("nothing was changed; --write applies the change")?;
         }
         return Ok(());
     }
     if let Some(left) = clusters.moving_s.filter(|_| !arguments.force) {
         return Err(Failure::No(format!(
-            "users of the last move may not have registered again until {} from now, and would not be found where they were \
-             before; wait, or say --force",
+            "users of the last move may not have registered again for another {}, and would not be found in their previous cluster; \
+             wait, or use --force",
             clock(left as f64)
         )));
     }
@@ -111,7 +111,7 @@ fn explain(clusters: &Clusters) -> io::Result<()> {
         let moved = percent(clusters.moved);
         writeln!(
             out,
-            "{moved} of the users have moved; until they register, {} at most, they are found where they were",
+            "{moved} of the users have moved; until they register, within {}, they are looked up in their previous cluster",
             clock(left as f64)
         )?;
     }
@@ -119,7 +119,7 @@ fn explain(clusters: &Clusters) -> io::Result<()> {
         let busiest = percent(clusters.busiest);
         writeln!(
             out,
-            "{busiest} of the load is of users that no weight can part: one of them is asked for that often"
+            "{busiest} of the load belongs to one hash slot, which no weight can split: one of its users gets many calls"
         )?;
     }
     Ok(())
@@ -135,15 +135,15 @@ fn write(file: &Path, clusters: &[ClusterShare]) -> Result<(), Failure> {
     let text =
         std::fs::read_to_string(file).map_err(|error| Failure::No(format!("{shown} cannot be read: {error}")))?;
     let changed = with_weights(&text, clusters).map_err(|why| Failure::No(format!("{shown}: {why}")))?;
-    Config::parse(&changed).map_err(|error| Failure::No(format!("{shown}, as it would be: {error}")))?;
+    Config::parse(&changed).map_err(|error| Failure::No(format!("{shown}, after the change: {error}")))?;
     file::replace(file, &changed).map_err(|error| Failure::No(format!("{shown} cannot be written: {error}")))
 }
 
 /// Returns `text` with new weights, next to the previous ones.
 fn with_weights(text: &str, clusters: &[ClusterShare]) -> Result<String, String> {
-    let mut document: toml_edit::DocumentMut = text.parse().map_err(|error| format!("is no TOML: {error}"))?;
+    let mut document: toml_edit::DocumentMut = text.parse().map_err(|error| format!("is not valid TOML: {error}"))?;
     let tables = document.get_mut("second_stage").and_then(toml_edit::Item::as_array_of_tables_mut);
-    let tables = tables.ok_or("has no [[second_stage]]; write the clusters so, each with its own heading")?;
+    let tables = tables.ok_or("has no [[second_stage]]; write each cluster as a table of its own with this heading")?;
     for cluster in clusters {
         let named = |table: &&mut toml_edit::Table| {
             table.get("name").and_then(toml_edit::Item::as_str) == Some(cluster.name.as_str())

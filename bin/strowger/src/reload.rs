@@ -15,7 +15,7 @@ use crate::table::print_line;
 pub(crate) fn reload_all(wanted: ConfigSource<'_>) -> Result<(), Failure> {
     let (config, _) = Config::load_for_check(wanted)?;
     if !config.has_stages() {
-        return Err(Failure::Usage("--all: the configuration is for one server; leave it out".to_owned()));
+        return Err(Failure::Usage("--all: the configuration is for one server; omit it".to_owned()));
     }
     let (mut asked, mut refused, mut elsewhere) = (0, 0, Vec::new());
     for (name, socket) in servers(&config, wanted)? {
@@ -32,14 +32,14 @@ pub(crate) fn reload_all(wanted: ConfigSource<'_>) -> Result<(), Failure> {
             }
             Ok(_) => {
                 refused += 1;
-                "answers something else".to_owned()
+                "sent an unexpected answer".to_owned()
             }
         };
         print_line(&format!("{name}: {said}"))?;
     }
     if !elsewhere.is_empty() {
         let names = elsewhere.join(", ");
-        print_line(&format!("not on this machine: {names}; there: copy the file, and `strowger ctl reload --all`"))?;
+        print_line(&format!("not on this machine: {names}; copy the file there, and run `strowger ctl reload --all`"))?;
     }
     match (asked, refused) {
         (0, _) => {
@@ -49,7 +49,7 @@ pub(crate) fn reload_all(wanted: ConfigSource<'_>) -> Result<(), Failure> {
             )))
         }
         (_, 0) => Ok(()),
-        _ => Err(Failure::No("not all servers have read it".to_owned())),
+        _ => Err(Failure::No("not all servers have reloaded the configuration".to_owned())),
     }
 }
 

@@ -27,7 +27,9 @@ impl Segmentation {
     /// Makes `socket` read the flag. If the kernel does not support segmentation, its messages leave one by one.
     pub(crate) fn apply(&self, socket: &mut UdpSocket) {
         if let Err(error) = socket.enable_segmentation(Arc::clone(&self.is_on)) {
-            tracing::info!("messages leave one by one: this kernel cannot join them: {error} (server.segmentation)");
+            tracing::info!(
+                "server.segmentation: this kernel does not support UDP_SEGMENT: {error}; each message is sent as a separate packet"
+            );
         }
     }
 
@@ -50,7 +52,9 @@ impl Segmentation {
         }
         self.set(is_on);
         match is_on {
-            true => tracing::info!("no packet capture is open on this machine: messages to one peer leave joined"),
+            true => tracing::info!(
+                "server.segmentation: no packet capture is active; messages to one peer are sent as one segmented packet"
+            ),
             false => log_disabled(looked),
         }
     }
@@ -64,11 +68,11 @@ impl Segmentation {
 fn log_disabled(looked: io::Result<usize>) {
     match looked {
         Ok(_) => tracing::info!(
-            "a packet capture is open on this machine: messages leave one by one, so that it shows each of them (server.segmentation)"
+            "server.segmentation: a packet capture is active; each message is sent as a separate packet, so that the capture shows it"
         ),
         Err(error) => tracing::info!(
-            "packet captures cannot be detected (/proc/net/packet: {error}): messages leave one by one \
-             (server.segmentation)"
+            "server.segmentation: packet captures cannot be detected (/proc/net/packet: {error}); each message is sent \
+             as a separate packet"
         ),
     }
 }

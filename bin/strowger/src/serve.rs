@@ -63,7 +63,7 @@ pub(crate) fn run(meant: ConfigSource<'_>) -> Result<(), Failure> {
     log::start(&config.log);
     match &read {
         Some(read) => tracing::info!("configuration {}", read.display()),
-        None => tracing::info!("no configuration file: every key has its default"),
+        None => tracing::info!("no configuration file; using the default of every key"),
     }
     former_names::warnings(read.as_deref()).iter().for_each(|warning| tracing::warn!("{warning}"));
     let files = strowger_net::raise_open_files()
@@ -72,7 +72,9 @@ pub(crate) fn run(meant: ConfigSource<'_>) -> Result<(), Failure> {
     tracing::info!("open files: up to {files}; connections: up to {}", streams.connections);
     let wanted = config.tcp.connections;
     if streams.connections < usize::try_from(wanted).unwrap_or(usize::MAX) {
-        tracing::warn!("not as many as tcp.connections ({wanted}): raise the limit of open files, or lower it");
+        tracing::warn!(
+            "this is less than tcp.connections ({wanted}): raise the limit of open files, or lower tcp.connections"
+        );
     }
     let pages = HugePages::disable();
     let mut server = Server::start(config, meant.file.map(Path::to_owned), streams)?;
@@ -234,7 +236,7 @@ impl Server {
     }
 
     fn drain(&mut self) {
-        tracing::info!("draining: ends when every request is answered, at most {} s from now", DRAIN_LIMIT.as_secs());
+        tracing::info!("draining: stopping when every request is answered, within {} s", DRAIN_LIMIT.as_secs());
         self.publish(Snapshot { is_draining: true, ..Snapshot::clone(&self.snapshot) });
         let deadline = Instant::now() + DRAIN_LIMIT;
         while !self.fleet.is_idle() {
@@ -316,7 +318,7 @@ impl Server {
         let gone = status::barred_before(&self.fleet, self.clock.now(), &self.snapshot);
         if !gone.is_empty() {
             tracing::info!(
-                "registrations: removing {} of users that are disabled or do not exist",
+                "registrations: removing {} of disabled or unknown users",
                 count(gone.len() as u64, "address")
             );
         }
@@ -364,7 +366,9 @@ impl Server {
                 Response::Unregistered(gone)
             }
             Request::Calls { limit } => Response::Calls(calls::list(&self.fleet, self.clock.now(), *limit)),
-            Request::Trace(_) | Request::Backup(_) => Response::Error("that is a conversation of its own".to_owned()),
+            Request::Trace(_) | Request::Backup(_) => {
+                Response::Error("this request needs its own connection".to_owned())
+            }
             Request::Reload => match self.reload() {
                 Ok(done) => Response::Reloaded(done),
                 Err(why) => Response::Error(format!("{why}; nothing was changed")),
@@ -412,7 +416,7 @@ impl Server {
         self.cdr.reopen(self.config.cdr.file.as_deref());
         match &result {
             Ok(done) => tracing::info!("{done}"),
-            Err(why) => tracing::error!("not reloaded, nothing has changed: {why}"),
+            Err(why) => tracing::error!("not reloaded, nothing was changed: {why}"),
         }
         result
     }
@@ -447,10 +451,10 @@ impl Server {
         let routes = count(self.snapshot.routes.len() as u64, "route");
         let undone = match undone {
             0 => String::new(),
-            changes => format!("; discarded: {} of targets by commands", count(changes as u64, "change")),
+            changes => format!("; discarded: {} to targets by commands", count(changes as u64, "change")),
         };
         // Names the file, because the operator may have another one in mind.
-        let file = read.as_deref().map_or("defaults, for there is no file".into(), Path::to_string_lossy);
+        let file = read.as_deref().map_or("defaults, as there is no file".into(), Path::to_string_lossy);
         Ok(format!("reloaded {file}: {users}, {routes}{undone}{warning}"))
     }
 }
@@ -478,7 +482,7 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         ("cdr", old.cdr == new.cdr),
     ];
     if old.role().map(|role| role.cluster.is_some()) != new.role().map(|role| role.cluster.is_some()) {
-        return Err("the server's role among the others cannot change while it runs; restart it".to_owned());
+        return Err("the server's role cannot change while it runs; restart it".to_owned());
     }
     new.check_successor(old)?;
     match same.into_iter().find(|(_, same)| !same) {
@@ -543,7 +547,7 @@ fn worker_options(config: &Config, workers: u16) -> WorkerOptions {
     let spin = match server.spin {
         config::values::Spin::UpTo(span) => Spin::UpTo(span.0),
         config::values::Spin::Always => {
-            tracing::info!("workers with work poll continuously, each occupying a whole core (server.spin)");
+            tracing::info!("server.spin: workers with shards busy-poll, each occupying a core");
             Spin::Always
         }
     };
@@ -558,7 +562,7 @@ fn limits_of_shards(workers: u16) -> Result<Limits, Failure> {
     let limits = Limits::within(usize::try_from(bytes).unwrap_or(usize::MAX));
     let all = |each: usize| count((each * usize::from(shards)) as u64, "request");
     let (going_on, held) = (all(limits.in_progress), all(limits.server_transactions));
-    tracing::info!("up to {going_on} may go on at a time, and {held} be held until their timers end");
+    tracing::info!("limits: {going_on} in progress, {held} held until their timers expire");
     Ok(limits)
 }
 
@@ -618,7 +622,7 @@ fn entropy() -> Result<[u64; 4], Failure> {
     for number in &mut numbers {
         let mut bytes = [0; 8];
         getrandom::fill(&mut bytes)
-            .map_err(|error| Failure::No(format!("the system gives no random bytes: {error}")))?;
+            .map_err(|error| Failure::No(format!("the system does not provide random bytes: {error}")))?;
         *number = u64::from_le_bytes(bytes);
     }
     Ok(numbers)
@@ -653,10 +657,10 @@ struct ControlHandler {
 impl Handler for ControlHandler {
     fn handle(&self, request: Request) -> Response {
         let (reply, answer) = mpsc::sync_channel(1);
-        let ended = || Response::Error("the server is ending".to_owned());
+        let ended = || Response::Error("the server is stopping".to_owned());
         match self.messages.try_send(Message::Request(request, reply)) {
             Ok(()) => answer.recv_timeout(ANSWER_LIMIT).unwrap_or_else(|_| ended()),
-            Err(mpsc::TrySendError::Full(_)) => Response::Error("too many requests at one time; try again".to_owned()),
+            Err(mpsc::TrySendError::Full(_)) => Response::Error("too many concurrent requests; try again".to_owned()),
             Err(mpsc::TrySendError::Disconnected(_)) => ended(),
         }
     }

@@ -24,9 +24,9 @@ pub(crate) fn shown(store: &Store) -> String {
 
 fn state(store: &Store) -> String {
     let is_promised = store.mode == "write-through";
-    let meanwhile = if is_promised { "REGISTER gets 503, calls go on" } else { "registrations are in memory only" };
+    let meanwhile = if is_promised { "REGISTER gets 503, calls continue" } else { "registrations are in memory only" };
     match store.state.as_str() {
-        OK if store.mode == "memory" => "registrations end with the server".to_owned(),
+        OK if store.mode == "memory" => "registrations are lost when the server stops".to_owned(),
         OK => "ok".to_owned(),
         LOADING => {
             let percent = store.loading.map_or_else(String::new, |share| format!(" ({:.0} %)", share * 100.0));
@@ -55,7 +55,7 @@ fn disk_lines(disk: &Disk, state: &str) -> Vec<String> {
         (disk.waiting, format!("{} waiting for a commit", count(disk.waiting, "record"))),
         (disk.unwritten, format!("{} waiting for the disk", count(disk.unwritten, "address"))),
         (disk.refused, format!("{} refused with 503", number(disk.refused))),
-        (disk.late, format!("{} of them too late", number(disk.late))),
+        (disk.late, format!("{} of them after the timeout", number(disk.late))),
         (disk.lost, format!("{} lost", count(disk.lost, "change"))),
         (disk.faults, format!("{}, recovered from {}", count(disk.faults, "fault"), number(disk.recoveries))),
     ];
@@ -69,14 +69,14 @@ fn disk_lines(disk: &Disk, state: &str) -> Vec<String> {
 
 fn journal(disk: &Disk, state: &str) -> String {
     // While the store fails, disk figures are not updated.
-    let as_of = if state == FAILING { " as last known" } else { "" };
+    let as_of = if state == FAILING { " (last known)" } else { "" };
     format!("journal {} in {}{as_of}", size(disk.journal_bytes), count(disk.journal_segments, "file"))
 }
 
 fn checkpoint(checkpoint: &Checkpoint) -> String {
     let last = match checkpoint.last_s {
         Some(ago) => format!("checkpoint {} ago", clock(ago)),
-        None => "no checkpoint since the start".to_owned(),
+        None => "no checkpoint since start".to_owned(),
     };
     let behind = match checkpoint.segments_behind {
         0 => String::new(),
@@ -87,10 +87,10 @@ fn checkpoint(checkpoint: &Checkpoint) -> String {
 
 fn commits(disk: &Disk) -> String {
     if disk.groups == 0 {
-        return "no commits since the start".to_owned();
+        return "no commits since start".to_owned();
     }
     format!(
-        "{} of {}: half within {:.1} ms, 99 % within {:.1} ms, the longest {:.1} ms",
+        "{} of {}: p50 {:.1} ms, p99 {:.1} ms, max {:.1} ms",
         count(disk.groups, "commit"),
         count(disk.records, "record"),
         disk.commit_p50_ms,
@@ -102,7 +102,7 @@ fn commits(disk: &Disk) -> String {
 fn found(found: &Found) -> Vec<String> {
     let mut lines = Vec::new();
     if found.is_complete {
-        let mut line = format!("at the start: {} in {:.1} s", count(found.loaded, "contact"), found.took_s);
+        let mut line = format!("at start: {} loaded in {:.1} s", count(found.loaded, "contact"), found.took_s);
         if found.expired > 0 {
             line.push_str(&format!(", {} left out", count(found.expired, "expired address")));
         }
@@ -137,13 +137,13 @@ mod tests {
     #[test]
     fn ok_status_is_brief() {
         let memory = Store { mode: "memory".to_owned(), state: OK.to_owned(), ..Store::default() };
-        assert_eq!(shown(&memory), "memory: registrations end with the server");
+        assert_eq!(shown(&memory), "memory: registrations are lost when the server stops");
         assert_eq!(
             shown(&durable()),
             "write-through: ok\n\
              journal 1.5 MB in 1 file; checkpoint 0:01:05 ago, 1,000,000 addresses in the database\n\
-             2 commits of 9 records: half within 0.4 ms, 99 % within 1.3 ms, the longest 5.0 ms\n\
-             at the start: 1,000,000 contacts in 1.9 s"
+             2 commits of 9 records: p50 0.4 ms, p99 1.3 ms, max 5.0 ms\n\
+             at start: 1,000,000 contacts loaded in 1.9 s"
         );
     }
 
@@ -160,13 +160,16 @@ mod tests {
         let text = shown(&store);
         assert!(
             text.starts_with(
-                "write-through: FAILING for 0:00:12: REGISTER gets 503, calls go on\n\
+                "write-through: FAILING for 0:00:12: REGISTER gets 503, calls continue\n\
                  no space left in data/journal\n→ make room\n"
             ),
             "{text}"
         );
-        assert!(text.contains("\n1,234 refused with 503, 4 of them too late, 1 fault, recovered from 0\n"), "{text}");
-        assert!(text.contains("\njournal 1.5 MB in 1 file as last known; checkpoint 0:01:05 ago, "), "{text}");
+        assert!(
+            text.contains("\n1,234 refused with 503, 4 of them after the timeout, 1 fault, recovered from 0\n"),
+            "{text}"
+        );
+        assert!(text.contains("\njournal 1.5 MB in 1 file (last known); checkpoint 0:01:05 ago, "), "{text}");
         assert!(text.ends_with("DAMAGED: 2 records could not be read"), "{text}");
         store.mode = "write-behind".to_owned();
         assert!(shown(&store).contains("FAILING for 0:00:12: registrations are in memory only\n"));

@@ -73,7 +73,7 @@ pub(crate) fn check_names(config: &Config, sources: &Sources<'_>, dns: &DnsResol
             match &name {
                 DnsName::Service(service) => names.add(failure, key, service.as_str(), "has no SRV records"),
                 DnsName::Host(host) => {
-                    names.add(failure, key, &host.to_string(), "has no address that the listeners reach");
+                    names.add(failure, key, &host.to_string(), "has no address that the listeners can reach");
                 }
             }
         }
@@ -101,7 +101,7 @@ pub(crate) fn check_names(config: &Config, sources: &Sources<'_>, dns: &DnsResol
         && let Ok((key, uri, failure)) = answers.recv_timeout(deadline.saturating_duration_since(Instant::now()))
     {
         if let Some(failure) = failure {
-            names.add(failure, key, &uri, "leads to no server that the listeners reach");
+            names.add(failure, key, &uri, "resolves to no server that the listeners can reach");
         }
         open -= 1;
     }
@@ -114,12 +114,12 @@ impl Names {
     fn add(&mut self, failure: LocateError, key: String, name: &str, what: &str) {
         match failure {
             LocateError::NoSuchName => {
-                let message = format!("{name} {what}, says the DNS; correct it, or add the record there");
+                let message = format!("DNS: {name} {what}; correct the name, or add the record");
                 self.unknown.push(TargetError { key, message });
             }
             LocateError::NoAnswer => {
                 let message =
-                    format!("the DNS does not answer whether {name} exists; see the [dns] servers, and try again");
+                    format!("DNS does not answer the query for {name}; check the servers in [dns], and try again");
                 self.unanswered.push(TargetError { key, message });
             }
         }

@@ -117,11 +117,11 @@ fn until_empty(path: &Path, drained: Target, wait: Wait, progress: &mut Progress
             Response::Targets(found) => found,
             // A reload may have removed its balancer; the target is still in the full list.
             Response::Error(_) => all(path)?,
-            _ => return Err(Failure::No("the server answers something else".to_owned())),
+            _ => return Err(Failure::No("the server sent an unexpected answer".to_owned())),
         };
         match found.targets.into_iter().find(|found| found.id == target.id) {
             Some(found) if found.draining || found.origin.is_none() => target = found,
-            Some(found) => return Err(Failure::No(format!("{} is not drained any more", shown(&found)))),
+            Some(found) => return Err(Failure::No(format!("{} was undrained meanwhile", shown(&found)))),
             None => target = Target { calls: 0, transactions: 0, work: 0.0, ..target },
         }
     }
@@ -132,7 +132,7 @@ fn all(path: &Path) -> Result<Targets, Failure> {
     match socket::ask(path, &Request::Targets { set: None }).map_err(Failure::No)? {
         Response::Targets(found) => Ok(found),
         Response::Error(why) => Err(Failure::No(why)),
-        _ => Err(Failure::No("the server answers something else".to_owned())),
+        _ => Err(Failure::No("the server sent an unexpected answer".to_owned())),
     }
 }
 
@@ -140,7 +140,7 @@ fn ask(path: &Path, request: &Request) -> Result<ChangedTarget, Failure> {
     match socket::ask(path, request).map_err(Failure::No)? {
         Response::Target(done) => Ok(*done),
         Response::Error(why) => Err(Failure::No(why)),
-        _ => Err(Failure::No("the server answers something else".to_owned())),
+        _ => Err(Failure::No("the server sent an unexpected answer".to_owned())),
     }
 }
 

@@ -25,7 +25,7 @@ impl Traces {
         let filter = filter(&request.filter)?;
         match self.tracer.start(filter) {
             Ok(trace) => Ok(Box::new(Source { trace, traces: self.clone(), messages: request.messages })),
-            Err(_) => Err(format!("{MAX_TRACES} traces run already; end one of them")),
+            Err(_) => Err(format!("{MAX_TRACES} traces are already running; end one of them")),
         }
     }
 }
@@ -41,7 +41,7 @@ fn filter(asked: &TraceFilter) -> Result<strowger_worker::TraceFilter, String> {
                 None => (bare, None),
             };
             if user.is_empty() || domain.as_deref() == Some("") {
-                return Err(format!("{text:?} is no user; write it as alice or alice@example.com"));
+                return Err(format!("{text:?} is not a user; write it as alice or alice@example.com"));
             }
             strowger_worker::TraceFilter::User { user: user.to_owned(), domain }
         }

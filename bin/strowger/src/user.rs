@@ -64,7 +64,7 @@ impl Users {
     fn open(&self) -> Result<UserStore<AnyBackend>, Failure> {
         if let Some(path) = self.path_of_new() {
             return Err(Failure::No(format!(
-                "there are no users at {}; add one with `strowger user add`, go to the server's folder, or name its \
+                "there are no users at {}; add one with `strowger user add`, change to the server's folder, or give its \
                  configuration with -c",
                 path.display()
             )));
@@ -89,7 +89,7 @@ impl Users {
         match self.config.store_url() {
             StoreUrl::Sqlite(path) => Ok(UserStore::open(path)?.into()),
             StoreUrl::Memory => Err(Failure::Usage(
-                "store.url is memory:, which has no users; write url = \"sqlite:data/strowger.db\", or leave it out"
+                "store.url is memory:, so users cannot be stored; write url = \"sqlite:data/strowger.db\", or leave it out"
                     .to_owned(),
             )),
         }
@@ -153,7 +153,7 @@ impl Users {
             _ => None,
         });
         let realm = realm.ok_or_else(|| {
-            Failure::Usage("an import needs a realm; name one with --realm, or set auth.realm".to_owned())
+            Failure::Usage("an import needs a realm; give one with --realm, or set auth.realm".to_owned())
         })?;
         let table: Box<dyn Read> = if file == Path::new("-") {
             Box::new(io::stdin())
@@ -183,8 +183,8 @@ impl Users {
         let asked = self.config.auth.realm.as_ref().map_or_else(|| domain.to_owned(), ToString::to_string);
         if asked != realm {
             eprintln!(
-                "strowger: note: the server asks the {users} of {domain} for passwords of the realm {asked}, and these are of \
-                 {realm}: they will be refused; import them apart, with --realm {asked}"
+                "strowger: note: the server challenges the {users} of {domain} with realm {asked}, but their hashes are for \
+                 {realm}: they will be refused; import them separately, with --realm {asked}"
             );
         }
     }
@@ -204,7 +204,7 @@ impl Users {
                     let value = json!({ "result": "added", "alias": alias.as_str(), "aor": aor.as_str() });
                     return Ok(print_json(&value)?);
                 }
-                Ok(print_line(&format!("{alias} leads to {aor}"))?)
+                Ok(print_line(&format!("{alias} is an alias of {aor}"))?)
             }
             AliasCommand::Rm { alias } => {
                 let alias = store.remove_alias(self.full(&alias)?.as_str())?;
@@ -257,10 +257,10 @@ fn password_of(with: WithPassword) -> Result<String, Failure> {
     if let Some(password) = with.password {
         return Ok(password);
     }
-    let unreadable = |error: io::Error| Failure::Usage(format!("no password can be read: {error}; give --password"));
+    let unreadable = |error: io::Error| Failure::Usage(format!("the password cannot be read: {error}; use --password"));
     if io::stdin().is_terminal() {
         let password = rpassword::prompt_password(format!("Password of {}: ", with.user)).map_err(unreadable)?;
-        let again = rpassword::prompt_password("The same again: ").map_err(unreadable)?;
+        let again = rpassword::prompt_password("Repeat the password: ").map_err(unreadable)?;
         if password != again {
             return Err(Failure::No("the two passwords differ; nothing was changed".to_owned()));
         }

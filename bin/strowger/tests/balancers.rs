@@ -214,10 +214,10 @@ fn a_target_failing_probes_gets_no_calls_until_it_answers() {
     let told = of(&server.folder, &one);
     assert!(told["share"].as_f64().is_some_and(|share| (0.1..1.0).contains(&share)), "{told}");
     // The log line follows a moment later.
-    server.until("it is told", || server.log().contains("answers its probes again"));
+    server.until("it is told", || server.log().contains("answers probes again"));
     let log = server.log();
     let line = |what: &str| log.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {log}"));
-    assert!(line("does not answer its probes").contains("WARN") && line("answers its probes again").contains("INFO"));
+    assert!(line("does not answer probes").contains("WARN") && line("answers probes again").contains("INFO"));
     assert_eq!(call(&server, &alice, "back", &[&one]).at, 0);
 }
 
@@ -246,7 +246,7 @@ fn a_reload_keeps_calls_and_states() {
     let good = std::fs::read_to_string(server.folder.path().join("strowger.toml")).expect("a configuration");
     server.folder.write("strowger.toml", &format!("{head}{}", pool("polcy = \"hash\"", &[&two])));
     server.signal("HUP");
-    server.until("it is refused", || server.log().contains("not reloaded, nothing has changed: "));
+    server.until("it is refused", || server.log().contains("not reloaded, nothing was changed: "));
     server.folder.write("strowger.toml", &good);
     assert_eq!(targets(&server.folder).len(), 2);
 }
@@ -265,11 +265,11 @@ fn targets_are_added_and_removed_until_a_reload() {
         (0..2).map(|number| call(&server, &alice, &format!("call{number}"), &[&one, &two]).at).collect();
     assert!(reached.contains(&1), "{reached:?}");
     let error = server.folder.run(&["ctl", "targets", "add", "pool", &two.uri()]).refused(1);
-    assert_eq!(error, format!("{} is a target of pool already", two.uri()));
+    assert_eq!(error, format!("{} is already a target of pool", two.uri()));
     let error = server.folder.run(&["ctl", "targets", "add", "pol", &two.uri()]).refused(1);
     assert_eq!(error, "there is no balancer \"pol\"; balancers: there are pool");
     let error = server.folder.run(&["ctl", "targets", "add", "pool", "192.0.2.1"]).refused(1);
-    assert!(error.starts_with("\"192.0.2.1\" is no SIP URI"), "{error}");
+    assert!(error.starts_with("\"192.0.2.1\" is not a SIP URI"), "{error}");
 
     let removed = server.folder.run(&["ctl", "targets", "rm", &one.uri(), "--json"]).json();
     assert_eq!(
@@ -280,7 +280,7 @@ fn targets_are_added_and_removed_until_a_reload() {
         assert_eq!(call(&server, &alice, &format!("after{number}"), &[&one, &two]).at, 1);
     }
     let told = server.folder.run(&["ctl", "reload"]).ok();
-    assert_eq!(told, "reloaded strowger.toml: 0 users, 1 route; discarded: 2 changes of targets by commands\n");
+    assert_eq!(told, "reloaded strowger.toml: 0 users, 1 route; discarded: 2 changes to targets by commands\n");
     assert_eq!(
         (&of(&server.folder, &one)["state"], &of(&server.folder, &two)["state"]),
         (&json!("up"), &json!("removed"))
@@ -293,7 +293,7 @@ fn database_targets_stay_in_the_database() {
     let balancer =
         format!("[[balancer]]\nname = \"pool\"\npolicy = \"round-robin\"\ntargets = [\"set:back\"]\n{ROUTE}");
     let server = Server::start(&balancer);
-    assert!(server.log().contains("there is no target in set:back: calls would get 503"), "{}", server.log());
+    assert!(server.log().contains("set:back has no targets: calls would get 503"), "{}", server.log());
     alice.request(&server, "INVITE sip:+431@pstn.example", "", "none", "1 INVITE", "");
     let (refused, _) = alice.receive(" 503 ");
     assert!(refused.contains("\r\nRetry-After: "), "{refused}");
@@ -340,7 +340,7 @@ fn a_reload_rereads_the_dispatcher_list() {
     assert_eq!(states, [(json!("up"), json!(1)), (json!("disabled"), json!(0))]);
     server.folder.write("dispatcher.list", &format!("1 {}\none {}\n", one.uri(), two.uri()));
     let error = server.folder.run(&["ctl", "reload"]).refused(1);
-    assert!(error.contains("balancer[0].targets[0]: dispatcher.list:2: \"one\" is no number of a set"), "{error}");
+    assert!(error.contains("balancer[0].targets[0]: dispatcher.list:2: \"one\" is not a set number"), "{error}");
     assert!(error.starts_with("strowger.toml:"), "{error}");
     assert_eq!(targets(&server.folder).len(), 2, "never a half of it");
 }
@@ -355,26 +355,26 @@ fn check_describes_a_balancer_and_rejects_invalid_ones() {
     let asking = folder.run(&["check"]);
     assert_eq!(
         asking.err,
-        "strowger: warning: strowger.toml: auth.require: every caller is asked for a password, and there are no users: all \
-         calls to balancer pool get 407; write require = [], name who is not asked in auth.trusted, or add users\n"
+        "strowger: warning: strowger.toml: auth.require: callers need a password, but there are no users: all \
+         calls to balancer pool get 407; write require = [], list the callers in auth.trusted, or add users\n"
     );
     folder.write("strowger.toml", &format!("server.listen = [\"udp:203.0.113.2:5060\"]\nauth.require = []\n{text}"));
     let itself = folder.run(&["check"]);
     assert_eq!(
         itself.err,
-        "strowger: warning: strowger.toml:9: balancer[0].targets[1]: sip:203.0.113.2 is this server itself: what is sent there comes \
-         back here; name another server\n"
+        "strowger: warning: strowger.toml:9: balancer[0].targets[1]: sip:203.0.113.2 is this server itself, so requests would \
+         loop; name another server\n"
     );
     folder.write("strowger.toml", &format!("auth.require = []\n{text}"));
     let ran = folder.run(&["check"]);
     assert_eq!(ran.err, "");
     let out = ran.ok();
     for line in [
-        "pool: least-work (2) of the two that the Call-ID names, sip:192.0.2.1, sip:203.0.113.2 (weight 2, up to 500 calls)\n",
-        "targets are asked every 5s: gone after 2 without a good answer within 1s (200-499, 501, 6xx), back after 2; who is back has \
-         its whole share after 30s\n",
+        "pool: least-work (2) of two candidates chosen by Call-ID, sip:192.0.2.1, sip:203.0.113.2 (weight 2, up to 500 calls)\n",
+        "targets are probed every 5s: down after 2 without an accepted response within 1s (200-499, 501, 6xx), up after 2; a recovered target gets \
+         its full share after 30s\n",
         "*, any method: proxied to the targets of balancer pool\n",
-        "made at the first start, in data/key\n",
+        "created at the first start, in data/key\n",
     ] {
         assert!(out.contains(line), "{line}: {out}");
     }
@@ -383,7 +383,7 @@ fn check_describes_a_balancer_and_rejects_invalid_ones() {
         ("targets = []", "strowger.toml:3: balancer[0].targets: the list is empty; "),
         (
             "targets = [\"set:pstn\"]",
-            "strowger.toml:3: balancer[0].targets: there is no target in set:pstn: calls would get 503; `strowger gateway add pstn \
+            "strowger.toml:3: balancer[0].targets: set:pstn has no targets: calls would get 503; `strowger gateway add pstn \
              sip:HOST` adds one",
         ),
         ("targets = [\"list:no.list#1\"]", "strowger.toml:3: balancer[0].targets[0]: no.list cannot be read: "),
@@ -394,7 +394,7 @@ fn check_describes_a_balancer_and_rejects_invalid_ones() {
         ("targets = [\"list:a.list#2\"]", "strowger.toml:3: balancer[0].targets[0]: a.list:2: \"sip:a b\" "),
         (
             "targets = [{ uri = \"sip:192.0.2.1\", weight = 0 }]",
-            "strowger.toml:3: balancer[0].targets[0].weight: 0 would never",
+            "strowger.toml:3: balancer[0].targets[0].weight: a target with weight 0 would never",
         ),
         (
             "policy = \"best\"\ntargets = [\"sip:192.0.2.1\"]",
@@ -416,13 +416,16 @@ fn check_describes_a_balancer_and_rejects_invalid_ones() {
 fn a_shared_key_has_one_fingerprint() {
     let folder = Folder::new("server.key_file = \"shared.key\"\n");
     let error = folder.run(&["check"]).refused(2);
-    assert!(error.contains("there is no shared.key; copy the other server's, or make one: `head -c 16"), "{error}");
+    assert!(
+        error.contains("shared.key does not exist; copy it from the other server, or create it: `head -c 16"),
+        "{error}"
+    );
     let error = folder.run(&["serve"]);
-    assert!(error.code == Some(2) && error.err.contains("there is no shared.key"), "{error:?}");
+    assert!(error.code == Some(2) && error.err.contains("shared.key does not exist"), "{error:?}");
     folder.write("shared.key", "00112233445566778899aabbccddeeff\n");
     let fingerprint = folder.run(&["check", "--json"]).json()["key"].as_str().expect("a key").to_owned();
     let out = folder.run(&["check"]).ok();
-    assert!(out.contains(&format!("{fingerprint}, of shared.key, which other servers have too\n")), "{out}");
+    assert!(out.contains(&format!("{fingerprint}, of shared.key, shared with other servers\n")), "{out}");
     let server = Server::start("");
     assert_ne!(server.status()["key"], fingerprint, "its own");
     let (other, address) = Server::prepare("server.key_file = \"key\"\n");
@@ -453,10 +456,10 @@ fn srv_records_are_followed_and_unknown_hosts_refused() {
     let ran = folder.run(&["check"]);
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
     for (targets, expected) in [
-        ("\"sip:nobody.example.com\"", "balancer[0].targets[0]: sip:nobody.example.com leads to no server"),
+        ("\"sip:nobody.example.com\"", "balancer[0].targets[0]: DNS: sip:nobody.example.com resolves to no server"),
         (
             "\"sip:192.0.2.1\", \"srv:nothing.example.com\"",
-            "balancer[0].targets[1]: nothing.example.com has no SRV records",
+            "balancer[0].targets[1]: DNS: nothing.example.com has no SRV records",
         ),
     ] {
         folder.write("strowger.toml", &config(targets));
@@ -473,7 +476,7 @@ fn srv_records_are_followed_and_unknown_hosts_refused() {
     assert_eq!(call(&server, &alice, "first", &[&one, &two]).at, 0);
     dns.stop();
     server.until("the DNS is missed", || {
-        server.log().contains("srv:pool.example.com: the DNS does not answer; its targets are unchanged")
+        server.log().contains("srv:pool.example.com: DNS does not answer; its targets are unchanged")
     });
     assert_eq!(shown(&server).len(), 1);
     assert_eq!(call(&server, &alice, "second", &[&one, &two]).at, 0);

@@ -209,12 +209,12 @@ fn a_record_is_written_before_the_server_ends() {
 fn an_impossible_trace_is_refused() {
     let server = start();
     let error = server.folder.run(&["ctl", "trace", "--user", "@example.com"]).refused(1);
-    assert!(error.contains("is no user"), "{error}");
+    assert!(error.contains("is not a user"), "{error}");
     let none = server.folder.run(&["ctl", "trace"]);
     assert_eq!(none.code, Some(2));
     let traces: Vec<_> = (0..4).map(|_| trace(&server, &["--ip", "192.0.2.1"])).collect();
     let error = server.folder.run(&["ctl", "trace", "--ip", "192.0.2.1"]).refused(1);
-    assert_eq!(error, "4 traces run already; end one of them");
+    assert_eq!(error, "4 traces are already running; end one of them");
     for mut trace in traces {
         trace.kill().expect("it runs");
         trace.wait().expect("it ends");

@@ -20,7 +20,7 @@ fn users_are_added_listed_changed_and_removed() {
     assert_eq!(piped, "bob@example.com added (realm example.com)\n");
     assert_eq!(
         folder.run(&["user", "add", "bob@example.com", "--password", "two"]).refused(1),
-        "bob@example.com exists already; `strowger user passwd` changes the password"
+        "bob@example.com already exists; `strowger user passwd` changes the password"
     );
     assert_eq!(folder.run(&["user", "disable", "bob@example.com"]).ok(), "bob@example.com disabled\n");
     let listed = folder.run(&["user", "list"]).ok();
@@ -70,7 +70,7 @@ fn a_table_is_imported_whole_or_not_at_all() {
     folder.write("users.csv", "aor,password\nalice@example.com,a\nbob@example.com,b\n");
     assert_eq!(
         folder.run(&["user", "import", "users.csv"]).refused(2),
-        "an import needs a realm; name one with --realm, or set auth.realm"
+        "an import needs a realm; give one with --realm, or set auth.realm"
     );
     let done = folder.run(&["user", "import", "users.csv", "--realm", "example.com"]).ok();
     assert_eq!(done, "2 users imported (realm example.com)\n");
@@ -93,7 +93,7 @@ fn imported_users_of_unserved_domains_are_noted_like_single_ones() {
         "{ran:?}"
     );
     assert!(
-        ran.err.contains("note: the server asks the 2 users of example.net for passwords of the realm example.net")
+        ran.err.contains("note: the server challenges the 2 users of example.net with realm example.net")
             && ran.err.contains("--realm example.net\n")
             && !ran.err.contains("users of example.com"),
         "{ran:?}"
@@ -128,15 +128,17 @@ fn check_warns_when_the_machine_lacks_what_workers_need() {
     let ran = folder.run(&["check", "-c", "many.toml"]);
     for warning in [
         "warning: many.toml:1: server.workers: 200 workers on ",
-        "warning: many.toml:3: server.affinity[1]: there is no core 1000 that this process may use, so worker 1 goes",
-        "warning: many.toml:3: server.affinity: 2 cores for 200 workers: the workers behind them go wherever",
+        "warning: many.toml:3: server.affinity[1]: this process may not use core 1000, so the scheduler places worker 1;",
+        "warning: many.toml:3: server.affinity: 2 cores for 200 workers: the scheduler places the other workers",
     ] {
         assert!(ran.err.contains(warning), "{warning}: {ran:?}");
     }
     let out = ran.ok();
     assert!(
-        out.contains("workers        200\n               at least 3 of them with work, on the cores 0, 1000\n")
-            && out.contains("each datagram goes to any of them; each waits awake for up to 50us\n"),
+        out.contains("workers        200\n               at least 3 of them active, pinned to the cores 0, 1000\n")
+            && out.contains(
+                "datagrams of a peer are spread over all workers; each busy-polls for up to 50us before it sleeps\n"
+            ),
         "{out}"
     );
     let ran = folder.run(&["check", "-c", "many.toml", "--json"]);
@@ -144,16 +146,22 @@ fn check_warns_when_the_machine_lacks_what_workers_need() {
     folder.write("awake.toml", "server.workers = 200\nserver.spin = \"always\"\n");
     let ran = folder.run(&["check", "-c", "awake.toml"]);
     assert!(ran.err.contains("warning: awake.toml:2: server.spin: always, with 200 workers on "), "{ran:?}");
-    assert!(ran.ok().contains("; each that has shards stays awake\n"));
+    assert!(ran.ok().contains("; each worker with shards busy-polls all the time\n"));
 }
 
 #[test]
 fn check_shows_whether_segmentation_is_used() {
     let folder = Folder::new("");
     for (value, told) in [
-        ("never", "messages leave one by one"),
-        ("auto", "messages of one length to one peer leave joined, unless somebody captures packets"),
-        ("always", "messages of one length to one peer leave joined, whoever captures packets"),
+        ("never", "each message is sent as a separate packet"),
+        (
+            "auto",
+            "messages of equal length to one peer are sent as one segmented packet, except during a packet capture",
+        ),
+        (
+            "always",
+            "messages of equal length to one peer are sent as one segmented packet, also during a packet capture",
+        ),
     ] {
         folder.write("joined.toml", &format!("server.segmentation = \"{value}\"\n"));
         let out = folder.run(&["check", "-c", "joined.toml"]).ok();
@@ -161,7 +169,7 @@ fn check_shows_whether_segmentation_is_used() {
     }
     folder.write("joined.toml", "server.segmentation = true\n");
     let error = folder.run(&["check", "-c", "joined.toml"]).refused(2);
-    assert!(error.ends_with(r#"known are "never", "auto", "always""#), "{error}");
+    assert!(error.ends_with(r#"known values are "never", "auto", "always""#), "{error}");
 }
 
 #[test]
@@ -169,20 +177,20 @@ fn an_unreachable_gateway_gets_a_warning_everywhere() {
     let folder = Folder::new("server.listen = [\"udp:127.0.0.1:5060\"]\n[[route]]\ntargets = [\"set:pstn\"]\n");
     let told = |consequence: &str| {
         format!(
-            "is reached by TCP, and nothing in server.listen is: {consequence}; add \"tcp:0.0.0.0:5060\" to server.listen"
+            "needs TCP, but server.listen has no such listener: {consequence}; add \"tcp:0.0.0.0:5060\" to server.listen"
         )
     };
-    let why = told("it is never tried, and what has no other target gets 502");
+    let why = told("it is never tried, and requests without another target get 502");
     let added = folder.run(&["gateway", "add", "pstn", "sip:192.0.2.1;transport=tcp"]);
     assert!(added.err.contains(&format!("warning: sip:192.0.2.1;transport=tcp {why}")), "{added:?}");
     let checked = folder.run(&["check"]);
     let expected = |consequence: &str| {
         format!("warning: route[0].targets[0]: gateway sip:192.0.2.1;transport=tcp {}", told(consequence))
     };
-    assert!(checked.code == Some(0) && checked.err.contains(&expected("what is sent there gets 502")), "{checked:?}");
+    assert!(checked.code == Some(0) && checked.err.contains(&expected("requests to it get 502")), "{checked:?}");
     folder.run(&["gateway", "add", "pstn", "sip:[2001:db8::1]"]).ok();
     let checked = folder.run(&["check"]);
-    assert!(checked.err.contains("sip:[2001:db8::1] is reached by UDP over IPv6"), "{checked:?}");
+    assert!(checked.err.contains("sip:[2001:db8::1] needs UDP over IPv6"), "{checked:?}");
     folder.run(&["gateway", "add", "pstn", "sip:192.0.2.2"]).ok();
     let checked = folder.run(&["check"]);
     assert!(checked.err.contains(&expected("it is never tried")), "there is another: {checked:?}");
@@ -194,7 +202,7 @@ fn aliases_lead_to_users() {
     let folder = Folder::new("");
     folder.run(&["user", "add", "alice@example.com", "--password", "x"]).ok();
     let added = folder.run(&["user", "alias", "add", "100@example.com", "alice@example.com"]).ok();
-    assert_eq!(added, "100@example.com leads to alice@example.com\n");
+    assert_eq!(added, "100@example.com is an alias of alice@example.com\n");
     let listed = folder.run(&["user", "alias", "list", "--json"]).json();
     assert_eq!(listed, json!({ "aliases": [{ "alias": "100@example.com", "aor": "alice@example.com" }] }));
     assert_eq!(folder.run(&["user", "alias", "rm", "100@example.com"]).ok(), "100@example.com removed\n");
@@ -205,14 +213,14 @@ fn aliases_lead_to_users() {
 fn invalid_input_is_bad_usage() {
     let folder = Folder::new("");
     let error = folder.run(&["user", "add", "al ice", "--password", "x"]).refused(2);
-    assert!(error.contains("is no address"), "{error}");
+    assert!(error.contains("is not a valid address"), "{error}");
     let error = folder.run_with(&["user", "add", "alice@example.com"], "").refused(2);
-    assert!(error.starts_with("this cannot be a password"), "{error}");
+    assert!(error.starts_with("this is not a valid password"), "{error}");
     assert_eq!(folder.run(&["user"]).code, Some(2));
     assert_eq!(folder.run(&["ctl", "registrations", "--limit", "0"]).code, Some(2));
     let memory = Folder::new("[store]\nurl = \"memory:\"\n");
     let error = memory.run(&["user", "list"]).refused(2);
-    assert!(error.starts_with("store.url is memory:, which has no users"), "{error}");
+    assert!(error.starts_with("store.url is memory:, so users cannot be stored"), "{error}");
 }
 
 #[test]
@@ -222,17 +230,17 @@ fn check_describes_the_config() {
     assert!(out.starts_with("configuration  the defaults (there is no strowger.toml here)\n"), "{out}");
     assert!(out.contains("udp:127.0.0.1:5060") && out.contains("sqlite:data/strowger.db"), "{out}");
     assert!(
-        out.contains("registrations  write-through: on the disk before a phone gets its 200, in data/journal and"),
+        out.contains("registrations  write-through: on disk before the phone gets its 200, in data/journal and"),
         "{out}"
     );
     assert!(!folder.path().join("data").exists(), "a check changes nothing");
     folder.write("data", "no folder");
     let out = folder.run(&["check"]).ok();
-    assert!(out.contains("\n               (data is no folder)\n"), "{out}");
+    assert!(out.contains("\n               (data is not a folder)\n"), "{out}");
     std::fs::remove_file(folder.path().join("data")).expect("removed");
     folder.write("memory.toml", "store.mode = \"memory\"\n");
     let out = folder.run(&["check", "-c", "memory.toml"]).ok();
-    assert!(out.contains("registrations  memory: they end with the server\n"), "{out}");
+    assert!(out.contains("registrations  memory: lost when the server stops\n"), "{out}");
     folder.write(
         "other.toml",
         "server.listen = [\"udp:127.0.0.1:5070\"]\nserver.workers = 3\n[[route]]\naction = \"reject\"\nstatus = 603\n",
@@ -256,9 +264,9 @@ fn every_command_refuses_a_bad_configuration() {
         assert_eq!(error, "strowger.toml:2: server.lisen: unknown key \"lisen\"; did you mean \"listen\"?");
     }
     let error = folder.run(&["ctl", "status"]).refused(2);
-    assert!(error.ends_with("name its socket with --socket)"), "{error}");
+    assert!(error.ends_with("with --socket)"), "{error}");
     let error = folder.run(&["check", "-c", "nowhere.toml"]).refused(2);
-    assert_eq!(error, "nowhere.toml: there is no such file; name one that exists with -c");
+    assert_eq!(error, "nowhere.toml: the file does not exist; give an existing one with -c");
 }
 
 #[test]

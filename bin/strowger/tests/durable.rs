@@ -112,7 +112,7 @@ fn memory_forgets() {
     let server = Server::start("store.mode = \"memory\"\n");
     let _alice = Phone::registered("alice", &server);
     let text = server.folder.run(&["ctl", "status"]).ok();
-    assert!(text.contains("store          memory: registrations end with the server\n"), "{text}");
+    assert!(text.contains("store          memory: registrations are lost when the server stops\n"), "{text}");
     let server = told_to_end(server);
     assert!(registered(&server).is_empty());
     assert!(!server.folder.path().join("data/journal").exists(), "it leaves nothing on the disk");
@@ -162,10 +162,7 @@ fn a_backup_of_a_running_server_starts_another_one() {
     server.folder.run(&["user", "add", "alice", "--password", "x"]).ok();
     let _phones = ["alice", "bob"].map(|name| Phone::registered(name, &server));
     let ran = server.folder.run(&["backup", "nightly.backup"]);
-    assert!(
-        ran.err.contains("note: it is a secret: it has the hashes of all passwords and the server's key"),
-        "{ran:?}"
-    );
+    assert!(ran.err.contains("note: keep it secret: it contains all password hashes and the server's key"), "{ran:?}");
     let out = ran.ok();
     assert!(out.starts_with("nightly.backup written: 1 user, 2 addresses with registrations ("), "{out}");
     let _carol = Phone::registered("carol", &server);
@@ -179,7 +176,7 @@ fn a_backup_of_a_running_server_starts_another_one() {
     );
 
     let error = server.folder.run(&["restore", "--force", "nightly.backup"]).refused(1);
-    assert!(error.starts_with("the server runs: ") && error.contains("stop it first"), "{error}");
+    assert!(error.starts_with("the server is running: ") && error.contains("stop it first"), "{error}");
 
     let (folder, address) = Server::prepare("");
     let file = server.folder.path().join("nightly.backup");
@@ -240,7 +237,7 @@ fn a_non_backup_changes_nothing() {
     assert!(!folder.path().join("data/strowger.db").exists() && !folder.path().join("x.backup").exists());
     let memory = Folder::new("store.url = \"memory:\"\n");
     let error = memory.run(&["backup", "x.backup"]).refused(2);
-    assert!(error.starts_with("store.url is memory:, which keeps nothing"), "{error}");
+    assert!(error.starts_with("store.url is memory:, so nothing is stored"), "{error}");
 }
 
 #[test]
@@ -300,7 +297,7 @@ fn a_full_disk_refuses_registrations_is_shown_and_recovers_by_itself() {
     assert!(store["disk"]["refused"].as_u64() > Some(0) && store["disk"]["faults"].as_u64() > Some(0), "{status}");
     let text = server.folder.run(&["ctl", "status"]).ok();
     assert!(text.starts_with("store          write-through: FAILING for 0:00:"), "{text}");
-    assert!(text.contains("REGISTER gets 503, calls go on") && text.contains("→ make room"), "{text}");
+    assert!(text.contains("REGISTER gets 503, calls continue") && text.contains("→ make room"), "{text}");
     assert_eq!(registered(&server), ["alice@localhost", "bob@localhost"], "who is registered stays so");
     let entries = fs::read_dir(&journal).expect("readable").map(|entry| entry.expect("readable"));
     let files = entries.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "log"));
@@ -308,11 +305,14 @@ fn a_full_disk_refuses_registrations_is_shown_and_recovers_by_itself() {
     assert_eq!(store["disk"]["journal_segments"], lengths.len(), "what is there is shown: {status}");
     assert_eq!(store["disk"]["journal_bytes"], lengths.iter().sum::<u64>(), "what is there is shown: {status}");
     assert!(lengths.iter().sum::<u64>() > 0);
-    assert!(text.contains(" in 1 file as last known; checkpoint "), "{text}");
+    assert!(text.contains(" in 1 file (last known); checkpoint "), "{text}");
 
     for arguments in [&["backup", "--overwrite", "nightly.backup"][..], &["backup", "new.backup"]] {
         let error = server.folder.run(arguments).refused(1);
-        assert!(error.starts_with("no backup was written, for it would lack the newest registrations: "), "{error}");
+        assert!(
+            error.starts_with("no backup was written, because it would lack the newest registrations: "),
+            "{error}"
+        );
         assert!(error.contains("No space left on device"), "{error}");
     }
     assert!(nightly() == good, "the one of before stays as it was");

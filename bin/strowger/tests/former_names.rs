@@ -47,7 +47,7 @@ fn former_options_work_and_are_not_shown() {
         (&["load", "run", "--awake", "--callee", "here", "--rate", "none"], "--rate"),
         (&["load", "replay", "none.pcap", "--side", "caller", "--callee", "here"], "--side both"),
         (&["load", "search", "--over", "users"], "--workload users"),
-        (&["load", "sipstone", "--known", "none=1"], "no test of SIPstone"),
+        (&["load", "sipstone", "--known", "none=1"], "is not a test of SIPstone"),
         (&["import", "kamailio", "mysql://u@192.0.2.1/k", "--patience", "soon"], "'soon'"),
     ] {
         let ran = folder.run(arguments);

@@ -142,7 +142,7 @@ fn a_running_server_sees_new_gateways() {
     let server = server();
     let (alice, first, second) = (End::new(), End::new(), End::new());
     let both = [&first, &second];
-    assert!(server.log().contains("there is no gateway in the set pstn"), "{}", server.log());
+    assert!(server.log().contains("the set pstn has no gateways"), "{}", server.log());
     let text = refusal(&server, &alice, "none");
     assert!(
         text.starts_with("SIP/2.0 500 No Gateway In Service\r\n") && text.contains("\r\nRetry-After: 5\r\n"),
@@ -202,7 +202,7 @@ fn gateways_are_added_listed_changed_and_removed() {
     let ran = folder.run(&arguments);
     assert_eq!((ran.err.as_str(), ran.code), ("", Some(0)));
     let ran = folder.run(&["gateway", "add", "mobil", "sip:192.0.2.9", "--json"]);
-    let note = "strowger: note: no route leads there; one does that has targets = [\"set:mobil\"]\n";
+    let note = "strowger: note: no route uses this set; add one with targets = [\"set:mobil\"]\n";
     assert_eq!(ran.err, note);
     assert_eq!(ran.json(), json!({ "result": "added", "set": "mobil", "uri": "sip:192.0.2.9" }));
 
@@ -233,9 +233,9 @@ fn an_invalid_gateway_is_refused() {
     assert!(error.starts_with("there are no gateways at ") && error.contains("strowger gateway add"), "{error}");
     assert!(!folder.path().join("data").exists(), "looking makes nothing");
     for (uri, expected) in [
-        ("192.0.2.1", "\"192.0.2.1\" is no SIP URI; write sip:HOST or sip:HOST:PORT, as sip:192.0.2.1:5060"),
+        ("192.0.2.1", "\"192.0.2.1\" is not a SIP URI; write sip:HOST or sip:HOST:PORT, such as sip:192.0.2.1:5060"),
         ("sips:192.0.2.1", "\"sips:192.0.2.1\": sips is not supported yet; write a sip: URI"),
-        ("set:other", "\"set:other\": a set stands alone among a route's targets, as targets = [\"set:pstn\"]"),
+        ("set:other", "\"set:other\": a set stands alone among a route's targets, such as targets = [\"set:pstn\"]"),
     ] {
         assert_eq!(folder.run(&["gateway", "add", "pstn", uri]).refused(2), expected);
     }
@@ -248,7 +248,7 @@ fn an_invalid_gateway_is_refused() {
     folder.run(&["gateway", "add", "pstn", "sip:192.0.2.1"]).ok();
     assert_eq!(
         folder.run(&["gateway", "add", "pstn", "sip:192.0.2.1"]).refused(1),
-        "sip:192.0.2.1 is in the set pstn already; `strowger gateway change pstn sip:192.0.2.1` changes it"
+        "sip:192.0.2.1 is already in the set pstn; `strowger gateway change pstn sip:192.0.2.1` changes it"
     );
     for command in ["rm", "enable", "disable", "change"] {
         let error = folder.run(&["gateway", command, "pstn", "sip:192.0.2.2"]).refused(1);
@@ -256,7 +256,7 @@ fn an_invalid_gateway_is_refused() {
     }
     let memory = Folder::new("[store]\nurl = \"memory:\"\n");
     let error = memory.run(&["gateway", "list"]).refused(2);
-    assert!(error.starts_with("store.url is memory:, which has no gateways"), "{error}");
+    assert!(error.starts_with("store.url is memory:, so gateways cannot be stored"), "{error}");
     for command in ["add", "change", "rm", "enable", "disable", "list"] {
         let help = folder.run(&["gateway", command, "--help"]).ok();
         assert!(help.contains("Example"), "{command}: {help}");
@@ -269,8 +269,8 @@ fn check_shows_route_targets() {
     let ran = folder.run(&["check"]);
     assert_eq!(
         ran.err,
-        "strowger: warning: route[0].targets[0]: there is no gateway in the set pstn: its calls go to the other targets, and \
-         get 500 with Retry-After where there is none; `strowger gateway add pstn sip:HOST` adds one\n"
+        "strowger: warning: route[0].targets[0]: the set pstn has no gateways: its calls go to the other targets, or \
+         get 500 with Retry-After if there are none; `strowger gateway add pstn sip:HOST` adds one\n"
     );
     assert!(!folder.path().join("data").exists(), "a check changes nothing");
     let out = ran.ok();
@@ -296,7 +296,7 @@ fn check_shows_route_targets() {
     let warning = &folder.run(&["check", "--json"]).json()["warnings"][0];
     assert_eq!(
         warning,
-        "route[0].targets[0]: there is no gateway in the set pstm: its calls get 500 with Retry-After; did you mean set:pstn?"
+        "route[0].targets[0]: the set pstm has no gateways: its calls get 500 with Retry-After; did you mean set:pstn?"
     );
     folder.run(&["gateway", "disable", "pstn", "sip:192.0.2.1"]).ok();
     folder.write("strowger.toml", "[[route]]\ntargets = [\"set:pstn\"]\n");

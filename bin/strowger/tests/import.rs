@@ -69,12 +69,12 @@ fn all_tables_are_imported_once_and_bad_rows_reported() {
     assert_eq!(counts(&report, 1), [3, 2, 0, 0, 0, 1]);
     assert_eq!(counts(&report, 2), [5, 2, 0, 0, 1, 2]);
     let refused = &report["tables"][2]["refused_rows"];
-    let expected = "its transport is not served yet, only UDP and TCP are";
+    let expected = "its transport is not supported; only UDP and TCP are";
     assert_eq!(refused[0], json!({ "row": "bob@example.com sip:bob@192.0.2.7", "why": expected }));
-    assert_eq!(refused[1], json!({ "row": "erin@example.com no uri", "why": "its contact is no URI" }));
+    assert_eq!(refused[1], json!({ "row": "erin@example.com no uri", "why": "its contact is not a URI" }));
     let notes = report["tables"][0]["notes"].to_string();
     assert!(
-        notes.contains("example.org is not in server.domains") && notes.contains("1 user came with hashes"),
+        notes.contains("example.org is not in server.domains") && notes.contains("hashes without passwords for 1 user"),
         "{notes}"
     );
 
@@ -104,7 +104,7 @@ fn the_next_server_start_has_the_imported_registrations() {
     assert_eq!((&translated["source"], &translated["q"]), (&json!("127.0.0.1:4711"), &json!(0.5)), "{listed}");
 
     let refused = server.folder.run(&["import", "kamailio", "sqlite:kamailio.db"]).refused(1);
-    assert!(refused.contains("the server runs") && refused.contains("--only users,gateways"), "{refused}");
+    assert!(refused.contains("the server is running") && refused.contains("--only users,gateways"), "{refused}");
     change(&server.folder, "INSERT INTO subscriber (username, password) VALUES ('frank', 'x')");
     let report = import(&server.folder, &["--only", "users,gateways"]);
     assert_eq!(counts(&report, 0), [5, 1, 0, 3, 0, 1]);

@@ -117,8 +117,8 @@ fn a_run_that_carries_no_call_fails() {
         "100",
     ]);
     assert_eq!(ran.code, Some(1), "{ran:?}");
-    assert!(ran.err.contains("not one of 5 calls was carried") && ran.err.contains("--domain"), "{ran:?}");
-    assert!(ran.out.contains("failed 5") && !ran.out.contains("CPU a call"), "{ran:?}");
+    assert!(ran.err.contains("none of 5 calls was carried") && ran.err.contains("--domain"), "{ran:?}");
+    assert!(ran.out.contains("failed 5") && !ran.out.contains("CPU per call"), "{ran:?}");
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn impossible_runs_are_refused_with_a_remedy() {
         (&["answer", "--listen", "udp:127.0.0.1:0", "--listen", "udp:0.0.0.0:5060"], 2, "callers reach"),
         (&["answer", "--listen", "udp:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0"], 2, "over one transport"),
         (&["answer", "--listen", "tcp:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0"], 2, "answers at one address"),
-        (&["answer", "--listen", "udp:127.0.0.1:0", "--service-time", "INVIT=1ms"], 2, "is no method"),
+        (&["answer", "--listen", "udp:127.0.0.1:0", "--service-time", "INVIT=1ms"], 2, "is not a method"),
     ] {
         let all: Vec<&str> = ["load"].iter().chain(arguments).copied().collect();
         let ran = folder.run(&all);
@@ -177,7 +177,7 @@ fn impossible_runs_are_refused_with_a_remedy() {
 fn load_answer_reports_that_no_call_arrived() {
     let folder = Folder::new("");
     let ran = folder.run(&["load", "answer", "--listen", &format!("udp:{}", free_address()), "--time", "300ms"]);
-    assert!(ran.code == Some(1) && ran.err.contains("nobody called: nothing came at all"), "{ran:?}");
+    assert!(ran.code == Some(1) && ran.err.contains("nobody called: no message arrived"), "{ran:?}");
 }
 
 /// SIPp's scenario files, and its options with one dash.

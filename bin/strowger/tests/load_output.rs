@@ -55,7 +55,7 @@ fn a_run_writes_a_page_tables_and_server_usage() {
     let ran = ran(folder, &[&run[..], &files].concat());
     assert!(ran.code == Some(1) || ran.err.is_empty(), "no progress where nobody looks on: {ran:?}");
     let pid = server.child.id();
-    assert!(ran.out.contains(&format!("the server (strowger, process {pid}): ")), "{}", ran.out);
+    assert!(ran.out.contains(&format!("server (strowger, process {pid}): ")), "{}", ran.out);
 
     let report = folder.json("run.json");
     assert_eq!(report["server"]["pid"], pid);
@@ -165,12 +165,12 @@ fn unwritable_files_are_reported_before_the_run() {
         let all: Vec<&str> = ["load"].iter().chain(arguments).copied().collect();
         let error = folder.run(&all).refused(2);
         assert!(error.contains(what), "{what}: {error}");
-        assert!(begun.elapsed() < Duration::from_secs(20), "nothing was run");
+        assert!(begun.elapsed() < Duration::from_secs(20), "the run was not started");
     };
     let run = ["run", "--time", "1h", "--json", "new.json"];
     refused(&[&run[..], &["--html", "/nowhere/run.html"]].concat(), "/nowhere/run.html cannot be written");
     refused(&[&run[..], &["--html", "taken"]].concat(), "taken cannot be written");
-    refused(&[&run[..], &["--csv", "./new.json"]].concat(), "cannot hold two forms");
+    refused(&[&run[..], &["--csv", "./new.json"]].concat(), "is named for two forms");
     refused(&["run", "--time", "1h", "--json", "-", "--html", "-"], "standard output (-)");
     refused(&["sweep", "--rate", "1", "--time", "1h", "--csv", "/nowhere/a.csv"], "/nowhere/a.csv cannot be written");
     refused(&["search", "--time", "1h", "--json", "taken"], "taken cannot be written");
@@ -259,9 +259,14 @@ fn progress_is_shown_on_a_terminal() {
         String::from_utf8(command.output().expect("it runs").stdout).expect("UTF-8")
     };
     let text = shown("");
-    for wanted in ["warm-up ", "0 s of 1 s", "measuring ", "0:00:02 left", "offered/s  carried/s", "sent again 0"] {
+    for wanted in
+        ["warm-up ", "0 s of 1 s", "measuring ", "0:00:02 left", "offered/s  carried/s", "retransmissions: sent 0"]
+    {
         assert!(text.contains(wanted), "{wanted} in {text}");
     }
     let text = shown("--quiet");
-    assert!(!text.contains("measuring") && !text.contains("offered/s") && text.contains("sent again 0"), "{text}");
+    assert!(
+        !text.contains("measuring") && !text.contains("offered/s") && text.contains("retransmissions: sent 0"),
+        "{text}"
+    );
 }

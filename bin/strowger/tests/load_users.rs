@@ -116,12 +116,12 @@ fn workloads_are_listed_and_errors_reported() {
     let json = folder.run(&["load", "workloads", "users", "--json"]).json();
     assert_eq!(json[0]["parameters"][0]["name"], "think");
     for (arguments, remedy) in [
-        (&["workloads", "nonsense"][..], "there are proxy-200"),
+        (&["workloads", "nonsense"][..], "workloads: proxy-200"),
         (&["run", "--workload", "proxy-200:50,users:50"], "cannot be mixed"),
         (&["run", "--workload", "proxy-200", "--speed", "60"], "--workload users"),
         (&["run", "--workload", "users", "--set", "holt=3s"], "hold"),
         (&["run", "--workload", "users", "--set", "hold=3"], "hold: "),
-        (&["run", "--workload", "users", "--set", "expires=1m"], "make expires larger"),
+        (&["run", "--workload", "users", "--set", "expires=1m"], "raise expires"),
         (&["run", "--workload", "users", "--calls", "9"], "--time"),
         (&["run", "--set", "hold"], "NAME=VALUE"),
     ] {

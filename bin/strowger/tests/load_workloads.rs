@@ -157,7 +157,7 @@ fn phones_return_after_a_power_cut() {
     assert!(recovery["requests"]["mean"].as_f64().is_some_and(|mean| mean >= 2.0), "{recovery}");
     assert_eq!(recovery["course"].as_array().and_then(|course| course.last()).map(|last| &last[1]), Some(&20.into()));
     let page = server.folder.read("report.html");
-    assert!(page.contains("Phones registered, over time") && page.contains("REGISTERs sent by each"), "{page}");
+    assert!(page.contains("Phones registered, over time") && page.contains("REGISTERs per phone"), "{page}");
 }
 
 #[test]

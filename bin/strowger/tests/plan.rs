@@ -53,12 +53,12 @@ fn one_command_sizes_for_two_million_users() {
         "SERVERS: ",
         "\nwhy\n- ",
         "- 2 million subscribers who register every 60 min",
-        "\nwhat fills up first",
-        "\nwhat a tenth of it changes",
-        "\nyou said\n  --subscribers ",
-        "\nassumed, because you did not say otherwise\n  --erlangs ",
+        "\nutilization by resource",
+        "\neffect of a 10 % change",
+        "\ngiven\n  --subscribers ",
+        "\nassumed (not given)\n  --erlangs ",
         "--availability ",
-        "What limits first is the ",
+        "The bottleneck is the ",
     ] {
         assert!(out.contains(wanted), "{wanted:?} in {out}");
     }
@@ -91,7 +91,7 @@ fn size_takes_all_requirements_and_says_no_if_they_cannot_be_met() {
     let ran = plan("size --subscribers 2M --availability 99.9999999999% --node 50%");
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(
-        ran.err.contains("availability cannot be met") && ran.err.contains("take more available servers"),
+        ran.err.contains("availability cannot be met") && ran.err.contains("use more available servers"),
         "{ran:?}"
     );
 }
@@ -99,7 +99,7 @@ fn size_takes_all_requirements_and_says_no_if_they_cannot_be_met() {
 #[test]
 fn an_answer_is_explained() {
     let out = plan("mg1 --rate 4800 --service 181.185us --scv 0.022").ok();
-    assert!(out.starts_with("M/G/1: one server, Poisson arrivals, room for all who wait\n"), "{out}");
+    assert!(out.starts_with("M/G/1: one server, Poisson arrivals, unlimited queue\n"), "{out}");
     assert!(out.lines().any(|line| line.starts_with("mean wait W ") && line.ends_with(" 617.9 µs")), "{out}");
     assert!(
         unbroken(&out).contains("A packet waits 617.")
@@ -108,14 +108,14 @@ fn an_answer_is_explained() {
     );
     assert!(out.lines().any(|line| line.starts_with("stable below ") && line.ends_with(" 5,519/s")), "{out}");
     let out = plan("mg1 --rate 4800 --service 181us").ok();
-    assert!(out.contains("assumed: service times vary as the exponential law does (--scv 1)"), "{out}");
+    assert!(out.contains("assumed: service times are exponentially distributed (--scv 1)"), "{out}");
 
     let ran = plan("mg1 --rate 6624 --service 181.185us --scv 0.022");
     assert_eq!(ran.code, Some(1));
     assert_eq!(
         ran.err.trim_end(),
-        "strowger: the queue is unstable: 1.2 servers' worth of work arrives for 1; stay below 5,519/s, or add a server (mmck says \
-         what c servers with a queue of K drop)"
+        "strowger: the queue is unstable: 1.2 servers' worth of work arrives for 1; stay below 5,519/s, or add a server (mmck computes \
+         the drops of c servers with a queue of K)"
     );
     let found: Value = serde_json::from_str(&plan("mg1 --rate 6624 --service 181.185us --json").out).expect("JSON");
     assert_eq!(found["wait_us"], Value::Null);
@@ -123,23 +123,23 @@ fn an_answer_is_explained() {
 
     let out = plan("mmck --rate 14400 --service 140.37us --servers 2 --queue 200").ok();
     assert!(unbroken(&out).contains("Overload: 2.02 servers' worth of work arrives for 2"), "{out}");
-    assert!(unbroken(&out).contains("That is more than 1 %") && unbroken(&out).contains("add a server"), "{out}");
+    assert!(unbroken(&out).contains("That exceeds 1 %") && unbroken(&out).contains("add a server"), "{out}");
     let out = plan("mmck --rate 12k --service 65.16us --servers 4 --beta thesis").ok();
     assert!(out.contains("the servers share one core") && out.contains("service E[X]"), "{out}");
     let out = plan("availability --first 3 --clusters 3 --members 3 --node 99%").ok();
-    assert!(out.contains("99.9996 %") && out.contains("5 nines") && out.contains("What limits first: one "), "{out}");
+    assert!(out.contains("99.9996 %") && out.contains("5 nines") && out.contains("What helps first: one "), "{out}");
     let ran = plan("availability --members 2 --node 99% --goal 99.999%");
     assert_eq!(ran.code, Some(1));
-    assert!(ran.err.contains("99.99 % is less than the 99.999 % that you need; try one member more"), "{ran:?}");
+    assert!(ran.err.contains("99.99 % is below the goal of 99.999 %; try one more member"), "{ran:?}");
     let out = plan("two-stage --first 3 --first-capacity 1050 --second 3 --second-capacity 900").ok();
-    assert!(unbroken(&out).contains("at most 2,700/s whatever comes"), "{out}");
+    assert!(unbroken(&out).contains("the maximum throughput is 2,700/s"), "{out}");
     let out = plan(
         "two-stage --requests 833 --registers 83 --first-capacity 1050 --second-capacity 900 --register-capacity 2000",
     )
     .ok();
     assert!(out.contains("A first stage is needed"), "{out}");
     let out = plan("databases --databases 3 --writes 2777 --write-time 120us").ok();
-    assert!(out.contains("Replicas: each works ") && out.contains("Partitions: each works "), "{out}");
+    assert!(out.contains("Replicas: each is busy ") && out.contains("Partitions: each is busy "), "{out}");
     let out = plan("failover --retry 500ms --refresh 10min").ok();
     assert!(out.contains("then unreachable at most") && out.contains("10.01 min"), "{out}");
 }
@@ -199,20 +199,20 @@ fn explain_shows_formulas_with_their_numbers() {
 fn invalid_input_is_refused_with_a_reason_and_a_remedy() {
     for (command, wanted) in [
         ("mg1 --rate 4800 --service 181", "'181' has no unit; write 181us"),
-        ("mg1 --rate 4800 --service 5furlongs", "furlongs is no unit of a time"),
+        ("mg1 --rate 4800 --service 5furlongs", "furlongs is not a known unit of a time"),
         ("mg1 --rate -5 --service 1ms", "'-5' is below zero"),
         ("mg1 --rate 0 --service 1ms", "a rate must be above zero"),
-        ("mg1 --rate NaN --service 1ms", "'NaN' is no rate"),
-        ("mg1 --rate 100..2000 --service 1ms", "has no step; a sweep is FROM..TO/STEP, as 100..2000/100"),
+        ("mg1 --rate NaN --service 1ms", "'NaN' is not a rate"),
+        ("mg1 --rate 100..2000 --service 1ms", "has no step; a sweep is FROM..TO/STEP, such as 100..2000/100"),
         ("mg1 --rate 100", "--service"),
         ("mg1 --rate 100 --service 1ms --profile nowhere.json", "cannot be used with"),
         ("mg1 --rate 100 --profile nowhere.json", "nowhere.json: No such file"),
         ("mg1 --rate 100 --profile goals", "fit a profile to measurements (plan fit)"),
         ("mg1 --rate 100 --service 1ms --alpha 5=1,3=2 --base 1us", "not above the previous x"),
         ("mmck --rate 100 --service 1ms --servers 8 --queue 4", "no room for its"),
-        ("mmck --rate 100 --service 1ms --scv 0.5", "leave it out, or ask mgck"),
-        ("mmck --rate 100 --service 1ms --beta profile", "--beta profile needs a --profile that has one"),
-        ("mmck --rate 100 --service 1ms --beta 1,2", "is no β"),
+        ("mmck --rate 100 --service 1ms --scv 0.5", "omit it, or use mgck"),
+        ("mmck --rate 100 --service 1ms --beta profile", "--beta profile needs a --profile with a β"),
+        ("mmck --rate 100 --service 1ms --beta 1,2", "is not a β"),
         ("cores --processors 4 --cores 2 --base 1000", "2 cores"),
         ("two-stage --first 1 --first-capacity 1000 --second-capacity 900 --shares 0.6,0.3", "add up to 0.9, not to 1"),
         (
@@ -220,10 +220,10 @@ fn invalid_input_is_refused_with_a_reason_and_a_remedy() {
             "2 shares for --second 3",
         ),
         ("availability --node 99.9", "99.9 % is 99.9% or 0.999"),
-        ("failover --availability 100%", "a server that always answers never fails"),
-        ("size --subscribers 2.5", "'2.5' is no whole number"),
+        ("failover --availability 100%", "a server with an availability of 100 % never fails"),
+        ("size --subscribers 2.5", "'2.5' is not an integer"),
         ("size --subscribers 2M --erlangs 0.1 --bhca 5M", "cannot be used with"),
-        ("mg1 --rate 100 --service 1ms --plot x.svg", "--plot draws a sweep, and there is none"),
+        ("mg1 --rate 100 --service 1ms --plot x.svg", "--plot needs a sweep"),
         ("mg1 --rate 100..200/10 --service 1ms --plot x.png", "plots are .svg or .html"),
         ("mg1 --rate 1..9000/1 --service 1us..9000us/1us", "more than 100,000 points"),
     ] {
@@ -250,7 +250,7 @@ fn plots_are_svg_and_html() {
         .ok();
     assert!(read("t.svg").contains("throughput against load"));
     in_folder(&folder, "size --subscribers 1M..4M/1M --plot size.html").ok();
-    assert!(read("size.html").contains("cost a month"));
+    assert!(read("size.html").contains("cost per month"));
 }
 
 /// A server with 100 µs per packet, which grows by a fifth up to 6,000 packets/s, and with contention between
@@ -306,7 +306,8 @@ fn a_profile_is_fitted_used_and_validated() {
     assert!(out.contains("profile mine (fitted.json): fitted to 12 measurements"), "{out}");
 
     let out = in_folder(&folder, "validate table.csv --profile fitted.json --plot v.html").ok();
-    for wanted in ["one thread (M/G/1, as the thesis's table 4.4)", "several threads (M/M/c/K", "where callers notice"]
+    for wanted in
+        ["one thread (M/G/1, as the thesis's table 4.4)", "several threads (M/M/c/K", "rate at which 1 % is dropped"]
     {
         assert!(out.contains(wanted), "{wanted} in {out}");
     }
@@ -319,10 +320,10 @@ fn a_profile_is_fitted_used_and_validated() {
 
     folder.write("other.csv", "rate,service_us,waiting_us\n3000,110,300\n");
     let ran = in_folder(&folder, "validate other.csv --profile fitted.json --strict");
-    assert!(ran.code == Some(1) && ran.err.contains("misses by more than is promised"), "{ran:?}");
+    assert!(ran.code == Some(1) && ran.err.contains("a prediction exceeds its tolerance"), "{ran:?}");
     folder.write("nothing.csv", "rate,service_us\n3000,110\n");
     let ran = in_folder(&folder, "validate nothing.csv --profile fitted.json --strict");
-    assert!(ran.code == Some(1) && ran.err.contains("nothing that is promised was measured"), "{ran:?}");
+    assert!(ran.code == Some(1) && ran.err.contains("no measurement can be judged"), "{ran:?}");
 }
 
 #[test]
@@ -332,11 +333,11 @@ fn unusable_measurements_are_refused() {
     folder.write("run.json", "{\"offered\": 1}");
     folder.write("profile.json", "{}");
     for (command, wanted) in [
-        ("fit bare.csv", "bare.csv:2: '133.4' is no time with a unit"),
-        ("fit run.json", "run.json: this is no report of a run"),
+        ("fit bare.csv", "bare.csv:2: '133.4' has no unit"),
+        ("fit run.json", "run.json: this is not the report of a run"),
         ("fit nowhere.json", "nowhere.json: No such file"),
         ("fit", "required"),
-        ("validate bare.csv --profile profile.json", "profile.json: this is no profile"),
+        ("validate bare.csv --profile profile.json", "profile.json: this is not a profile"),
         ("validate bare.csv --profile goals", "bare.csv:2:"),
     ] {
         let ran = in_folder(&folder, command);

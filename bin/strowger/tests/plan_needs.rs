@@ -35,19 +35,19 @@ fn has_none(text: &str, all: &[&str]) {
 
 #[test]
 fn members_share_registrations_as_configured() {
-    const ENGINE: &str = "members of a cluster share registrations through an engine (docs/operating/members.md); the engine's own \
-                          servers, cost and failures are in no figure";
-    const DATABASES: &str = "each member has a database, and all are copies of each other, as with MariaDB two-way \
+    const ENGINE: &str = "members of a cluster share registrations through an engine (docs/operating/members.md); the servers, cost and \
+                          failures of the engine are not included";
+    const DATABASES: &str = "each member has a database, and all replicate each other, as with MariaDB in both directions \
                              (docs/operating/members.md)";
-    const PROMISE: &str = "with \"engine\", the default, a 200 leaves only when the engine has the registration.";
+    const PROMISE: &str = "with \"engine\", the default, the 200 is sent only when the engine has the registration.";
     let out = shown("size --subscribers 2M");
     has(
         &out,
         &[
             ENGINE,
-            "3 SERVERS: 1 cluster of 3 members, and no first stage. S = 0, P = 1, B = 3 cores 24",
-            "availability 99.9999 % missing in a year",
-            "if its server fails before it is passed on to the others",
+            "3 SERVERS: 1 cluster of 3 members, no first stage. S = 0, P = 1, B = 3 cores 24",
+            "availability 99.9999 % downtime per year",
+            "if its server fails before it is passed on to the other members",
             PROMISE,
             "--replication copies (assumed), --profile measured",
         ],
@@ -64,14 +64,14 @@ fn members_share_registrations_as_configured() {
         assert!(found.get(gone).is_none(), "{gone} in {found}");
     }
     // A sweep shows it too.
-    has(&shown("size --subscribers 1M..2M/1M"), &[ENGINE, "availability missing in a year"]);
+    has(&shown("size --subscribers 1M..2M/1M"), &[ENGINE, "availability downtime per year"]);
 
     let out = shown("size --subscribers 2M --replication store");
     has(
         &out,
         &[
             DATABASES,
-            "this server's members keep all: take their memory from --replication copies",
+            "this server hold all data: take their memory from --replication copies",
             "stores 3",
             "if its server fails before it is written to the other databases",
             "--replication store, --profile measured",
@@ -100,7 +100,7 @@ fn without_sharing_only_the_phones_provide_redundancy() {
     has_none(&shown("size --subscribers 2M --failover client"), &["through an engine", "cluster.durability"]);
     has(
         &shown("size --subscribers 2M --replication none --availability 0"),
-        &["1 SERVER: 1 cluster of 1 member, and no first stage.", "availability 99 %"],
+        &["1 SERVER: 1 cluster of 1 member, no first stage.", "availability 99 %"],
     );
     let found = plan("size --subscribers 100M --replication none --availability 0 --json").json();
     assert_eq!(found["members"], 1, "{found}");
@@ -110,9 +110,9 @@ fn without_sharing_only_the_phones_provide_redundancy() {
     has(
         &unbroken(&ran.err),
         &[
-            "do not know each other's registrations",
-            "let members share registrations (--replication copies)",
-            "have phones register with each of several servers",
+            "do not share registrations",
+            "share registrations between members (--replication copies)",
+            "let phones register with several servers",
         ],
     );
 }
@@ -120,13 +120,13 @@ fn without_sharing_only_the_phones_provide_redundancy() {
 #[test]
 fn an_ambiguous_comma_is_refused() {
     for (command, wanted) in [
-        ("mg1 --rate 4,800 --service 181us", "'4,800' can be read in several ways: write 4800 or 4_800 for one number"),
+        ("mg1 --rate 4,800 --service 181us", "'4,800' is ambiguous: write 4800 or 4_800 for one number"),
         ("size --subscribers 2,500,100", "write 2500100 or 2_500_100 for one number, '2;500;100' for a list"),
         ("size --subscribers 2,000,000", "write 2000000 or 2_000_000 for one number"),
         ("size --subscribers 2M --erlangs 0,15", "write 0.15 for one number, '0;15' for a list"),
         ("size --subscribers 2M --availability 99,999%", "write 99.999% for one number"),
         ("size --subscribers 1,5M", "write 1.5M for one number"),
-        ("mg1 --rate 1,000..5,000/500 --service 1us", "'1,000' can be read in several ways"),
+        ("mg1 --rate 1,000..5,000/500 --service 1us", "'1,000' is ambiguous"),
         ("availability --node 99% --goal 99,9%", "write 99.9% for one number"),
         ("mg1 --rate 100 --service 1,5ms", "write 1.5ms for one number"),
     ] {
@@ -150,9 +150,9 @@ fn nat_keep_alives_are_in_the_plan() {
         &out,
         &[
             "NAT keep-alives 66,667/s",
-            "66,667 keep-alives a second, an empty line every 30 s to each phone behind a NAT, are 3.33 times the SIP messages",
-            "--nat of the others behind a NAT 100 %",
-            "--keepalive kept open every 30 s",
+            "66,667 keep-alives per second, a CRLF every 30 s to each phone behind a NAT, are 3.33 times the SIP messages",
+            "--nat other contacts behind NAT 100 %",
+            "--keepalive keep-alive interval 30 s",
             "share behind a NAT 100 % -10 %",
         ],
     );
@@ -174,12 +174,12 @@ fn connections_are_checked_against_the_server_limit() {
             "5 SERVERS",
             "connections a server 500,000",
             "connections of the second stage 53.33 %",
-            "tcp.connections there has to be 533,334 at least (it is 16,384 where nobody sets it)",
+            "set tcp.connections to at least 533,334 (the default is 16,384)",
             "LimitNOFILE",
-            "--connections its connections, at most 1,000,000",
+            "--connections connections per server 1,000,000",
         ],
     );
-    has_none(&out, &["keep-alives a second"]);
+    has_none(&out, &["keep-alives per second"]);
     has(
         &shown("size --subscribers 2M --connected 100% --explain"),
         &["tcp.connections·15/16 = 1,000,000 × 15/16 = 937,500", "500,000 / 937,500"],
@@ -193,10 +193,10 @@ fn connections_are_checked_against_the_server_limit() {
 #[test]
 fn costs_assume_a_busy_server() {
     let out = shown("size --subscribers 2M");
-    has(&out, &["at a tenth of the load or less a call costs two to four times as much (docs/operating/capacity.md)"]);
+    has(&out, &["at 10 % load or less, a call costs two to four times as much (docs/operating/capacity.md)"]);
     has(&out, &["memory of the second stage 7.239 % 70 % 20.3 million"]);
     has_none(&out, &["270,927,835", "20,3"]);
-    has_none(&shown("size --subscribers 2M --cores 1 --nat 0% --refresh 60s"), &["at a tenth of the load"]);
+    has_none(&shown("size --subscribers 2M --cores 1 --nat 0% --refresh 60s"), &["at 10 % load or less"]);
 }
 
 #[test]
@@ -205,21 +205,21 @@ fn the_answer_names_its_weakest_assumption() {
     has(
         &out,
         &[
-            "What decides most is an assumption: a server is 99 % available (--node), so it fails every 4.125 d for 60 min \
-             (--repair). With 99.9 % it would be 2 servers, 200 a month.",
+            "The most influential assumption is that a server is 99 % available (--node): it fails every 4.125 d for 60 min \
+             (--repair). With 99.9 %, the result is 2 servers, at 200 per month.",
             "The availability requires 3 servers; the load alone needs 1.",
-            "That takes failures for independent of each other",
+            "This assumes independent failures",
             "unavailability of a server 1 % -90 % +0.0 % -1",
-            "--repair a server is repaired within 60 min (so it fails every 4.125 d)",
-            "--ttl DNS records are kept 300 s",
-            "--replicated-within others know a registration after 100 ms",
-            "--cache it is kept back before that 0 s",
-            "--retry clients try another after 32 s",
-            "A call that meets a failed server is set up 32 s later; on the mean of all calls that is ",
+            "--repair mean time to repair 60 min (so it fails every 4.125 d)",
+            "--ttl DNS time to live 300 s",
+            "--replicated-within replication delay 100 ms",
+            "--cache delay before replication 0 s",
+            "--retry clients retry after 32 s",
+            "A call that meets a failed server is set up 32 s later; averaged over all calls, this is ",
         ],
     );
     // Given values are not assumptions.
-    has_none(&shown("size --subscribers 2M --node 99% --availability 99.999%"), &["What decides most"]);
+    has_none(&shown("size --subscribers 2M --node 99% --availability 99.999%"), &["The most influential assumption"]);
 }
 
 #[test]
@@ -228,10 +228,10 @@ fn all_phones_register_at_once_after_an_outage() {
     has(
         &out,
         &[
-            "After an outage of everything all 2 million phones register again: that takes these servers 21.1 s at least",
-            "(the network of the second stage is full first)",
-            "come within 60 min, as ever",
-            "wait for a random time of more than 21.1 s",
+            "After a total outage, all 2 million phones register again: this takes at least 21.1 s",
+            "(the bottleneck is the network of the second stage)",
+            "register within 60 min as usual",
+            "configure a random delay of more than 21.1 s",
         ],
     );
     let found = plan("size --subscribers 2M --json").json();
@@ -261,14 +261,14 @@ fn size_and_failover_share_their_defaults() {
 #[test]
 fn figures_have_no_meaningless_precision() {
     let out = shown("size --subscribers 10");
-    has(&out, &["a packet waits under 1 µs"]);
+    has(&out, &["wait of a packet under 1 µs"]);
     has_none(&out, &[" ns "]);
     let out = shown("availability --node 99.9999999999%");
     has(
         &out,
-        &["availability above 99.9999999 %", "nines above 9", "missing in a year under 32 ms", "more than 9 nines"],
+        &["availability above 99.9999999 %", "nines above 9", "downtime per year under 32 ms", "more than 9 nines"],
     );
-    has(&shown("availability --first 3 --clusters 3 --members 3 --node 99%"), &["missing in a year 2.104 min"]);
+    has(&shown("availability --first 3 --clusters 3 --members 3 --node 99%"), &["downtime per year 2.104 min"]);
     let json = plan("availability --node 99.9999999999% --json").json();
     assert!(
         json["unavailability"].as_f64().is_some_and(|missing| missing > 0.0 && missing < 1e-20),
@@ -280,21 +280,21 @@ fn figures_have_no_meaningless_precision() {
 fn one_server_is_singular() {
     for command in ["size --subscribers 10k --node 100%", "size --subscribers 10k --availability 0"] {
         let out = shown(command);
-        has(&out, &["1 SERVER: 1 cluster of 1 member, and no first stage."]);
+        has(&out, &["1 SERVER: 1 cluster of 1 member, no first stage."]);
         has_none(
             &out,
             &[
                 "The availability requires",
                 "1 servers",
                 "0 % asked",
-                "0 % is asked",
-                "with one server of the group gone",
+                "0 % is required",
+                "with one server of the group down",
             ],
         );
     }
     has(
         &shown("size --subscribers 10k --availability 0"),
-        &["The server is 99 % available, and no more is asked: it has no spare."],
+        &["The server is 99 % available, and no minimum is required: it has no spare."],
     );
 }
 
@@ -302,22 +302,19 @@ fn one_server_is_singular() {
 fn impossible_goals_are_refused_in_words() {
     let ran = plan("size --subscribers 2M --availability 100%");
     assert_eq!(ran.code, Some(1));
-    has(&unbroken(&ran.err), &["no number of them is always available", "promise less than 100 %"]);
+    has(&unbroken(&ran.err), &["no number of them reaches 100 %", "require less than 100 %"]);
     has(
         &unbroken(&ran.out),
-        &["NO NUMBER OF SERVERS: availability cannot be met", "What to do: promise less", "assumed, because"],
+        &["NO NUMBER OF SERVERS: availability cannot be met", "What to do: require less", "assumed (not given)"],
     );
     assert!(!ran.out.contains('–'), "nothing is shown of what is not: {}", ran.out);
     let ran = plan("size --subscribers 1T --memory 1GiB");
-    assert_eq!(ran.code, Some(2), "T is no unit of a count: {ran:?}");
+    assert_eq!(ran.code, Some(2), "T is not a unit of a count: {ran:?}");
     let ran = plan("size --subscribers 1000G --memory 1GiB");
     assert_eq!(ran.code, Some(1));
-    has(
-        &unbroken(&ran.err),
-        &["load cannot be met: even with 4096 clusters the load would take ", " times what it has of the "],
-    );
+    has(&unbroken(&ran.err), &["load cannot be met: even with 4096 clusters, the load needs ", " times all of the "]);
     let caution = shown("size --subscribers 1k --erlangs 2");
-    has(&caution, &["CAUTION: 2 erlangs per subscriber are more than one call at a time"]);
+    has(&caution, &["CAUTION: 2 erlangs per subscriber mean more than one concurrent call"]);
     has(
         &shown("size --subscribers 1k --node 10% --availability 20%"),
         &["CAUTION: a server that is 10 % available is down 90 %"],
@@ -327,7 +324,7 @@ fn impossible_goals_are_refused_in_words() {
 #[test]
 fn likely_units_are_suggested() {
     for (command, wanted) in [
-        ("size --subscribers 2m", "m is no unit of a count that is known here; write 2M"),
+        ("size --subscribers 2m", "m is not a known unit of a count; write 2M"),
         ("size --subscribers 2M --memory 16", "'16' has no unit; write 16GiB"),
         ("size --subscribers 2M --memory 16G", "write 16GiB or 16GB"),
         ("size --subscribers 2M --memory 0", "a size must be above zero"),
@@ -338,7 +335,7 @@ fn likely_units_are_suggested() {
         ("two-stage --first 1 --first-capacity 1000 --second-capacity 900 --shares 60,40", "60 % is 60% or 0.6"),
         (
             "mmck --rate 100 --service 1ms --plot x.svg",
-            "give a number a range, FROM..TO/STEP, as --rate 6000..16000/500",
+            "give one number as a range, FROM..TO/STEP, such as --rate 6000..16000/500",
         ),
         ("size --subscribers 2M --plot x.svg", "as --subscribers 1M..10M/1M"),
     ] {
@@ -358,7 +355,10 @@ fn rows_that_reach_the_goal_are_marked() {
     assert_eq!(marked, ["no", "yes", "yes"], "{out}");
     has(
         &out,
-        &["reaches the goal", "1 of 3 rows are a no, the first because 99 % is less than the 99.99 % that you need"],
+        &[
+            "reaches the goal",
+            "1 of 3 rows do not meet the requirements, the first because 99 % is below the goal of 99.99 %",
+        ],
     );
     has_none(&out, &["no answer"]);
     let rows = plan("availability --members 1..3/1 --node 99% --goal 99.99% --json").json();
@@ -367,7 +367,7 @@ fn rows_that_reach_the_goal_are_marked() {
         (&Value::from(false), &Value::from(true))
     );
     let ran = plan("availability --members 1..3/1 --node 50% --goal 99.99%");
-    assert!(ran.code == Some(1) && ran.err.contains("every row of the sweep is a no"), "{ran:?}");
+    assert!(ran.code == Some(1) && ran.err.contains("no row of the sweep meets the requirements"), "{ran:?}");
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn overload_is_named() {
     let ran = plan("mg1 --rate 1000 --service 1ms");
     assert_eq!(ran.code, Some(1));
     has(&ran.out, &["stable below"]);
-    has(&ran.err, &["as much work arrives as one server does without a pause", "stay below 1,000/s, or add a server"]);
+    has(&ran.err, &["arrivals keep one server busy all the time", "stay below 1,000/s, or add a server"]);
     // The table and the sentence show the same number.
     let ran = plan("mg1 --rate 6000 --service 181us");
     has(&unbroken(&ran.out), &["stable below 5,524/s"]);
@@ -384,7 +384,7 @@ fn overload_is_named() {
     has(
         &out,
         &[
-            "CAUTION: so near the edge the mean is no number to plan with: with 1 % fewer arrivals, 5,470/s, the wait is ",
+            "CAUTION: this close to saturation, do not plan with the mean: with 1 % fewer arrivals, 5,470/s, the wait is ",
         ],
     );
     has_none(&shown("mg1 --rate 4800 --service 181us"), &["CAUTION"]);

@@ -81,10 +81,10 @@ fn segmentation_stops_while_packets_are_captured() {
         Ok(watcher) => watcher,
         Err(error) => return eprintln!("skipped: no packet socket: {error}"),
     };
-    server.until("it is seen", || server.log().contains("a packet capture is open on this machine"));
+    server.until("it is seen", || server.log().contains("a packet capture is active"));
     assert_eq!(phone.crowd(&server), joined, "each leaves by itself, so that it is seen");
     drop(watcher);
-    server.until("it is seen to go", || server.log().contains("no packet capture is open"));
+    server.until("it is seen to go", || server.log().contains("no packet capture is active"));
     assert!(phone.crowd(&server) > joined);
 }
 

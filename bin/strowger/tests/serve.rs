@@ -45,7 +45,7 @@ fn it_answers_registers_and_reports_status() {
     assert!(!server.log().contains("WARN") && !server.log().contains("ERROR"), "{}", server.log());
 
     let unregister = |contact: &str| server.folder.run(&["ctl", "unregister", "alice@example.com", contact]);
-    let none = "there is no such registration; `strowger ctl registrations` lists those there are";
+    let none = "there is no such registration; `strowger ctl registrations` lists all of them";
     assert_eq!(unregister("sip:alice@192.0.2.1").refused(1), none);
     assert_eq!(
         unregister(&format!("sip:alice@{local}")).ok(),
@@ -122,7 +122,7 @@ fn the_count_of_suppressed_log_lines_is_logged_at_exit() {
     assert_eq!(server.ended(), Some(0));
     let log = server.log();
     assert_eq!(log.matches("wrong credentials peer=").count(), 10, "{log}");
-    assert!(log.contains("more of the same was not logged kind=\"wrong credentials\" count=40"), "{log}");
+    assert!(log.contains("similar lines were suppressed kind=\"wrong credentials\" count=40"), "{log}");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn two_servers_do_not_share_a_port_or_a_folder() {
     server.folder.write("second.toml", "server.listen = [\"udp:127.0.0.1:0\"]\n");
     let second = server.folder.run(&["serve", "-c", "second.toml"]);
     assert_eq!(second.code, Some(1));
-    assert!(second.err.contains("another server runs already"), "{second:?}");
+    assert!(second.err.contains("another server is already running"), "{second:?}");
 }
 
 #[test]

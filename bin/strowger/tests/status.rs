@@ -79,7 +79,7 @@ fn trunks_are_shown_with_their_registrations() {
     }
     let text = server.folder.run(&["ctl", "status"]).ok();
     assert!(text.contains("bad: refused (403) for 0:00:"), "{text}");
-    assert!(text.contains("good: registered for 0:00:") && text.contains(", known there for 0:59:"), "{text}");
+    assert!(text.contains("good: registered for 0:00:") && text.contains(", expires in 0:59:"), "{text}");
     assert!(!text.contains("hush"), "{text}");
 }
 
@@ -92,5 +92,5 @@ fn awake_workers_are_shown() {
     });
     let shown = server.folder.run(&["ctl", "status"]).ok();
     assert!(shown.contains(" % busy, always awake"), "{shown}");
-    assert!(server.log().contains("workers with work poll continuously"), "{}", server.log());
+    assert!(server.log().contains("workers with shards busy-poll"), "{}", server.log());
 }

@@ -11,7 +11,7 @@ const WATCH: &str = "[watch]\nserver = \"192.0.2.53\"\nzone = \"example.com\"\nk
 fn watch_is_refused_without_servers_or_a_key() {
     let folder = Folder::new("");
     let error = folder.run(&["watch"]).refused(2);
-    assert!(error.starts_with("there is no [watch] in the configuration"), "{error}");
+    assert!(error.starts_with("the configuration has no [watch]"), "{error}");
     folder.write("strowger.toml", WATCH);
     let error = folder.run(&["watch", "--once"]).refused(2);
     assert!(error.starts_with("strowger.toml:4: watch.key_file: watch.key cannot be read: "), "{error}");

@@ -97,7 +97,7 @@ impl Drop for CallsDatabase {
         self.records = None;
         let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
         if ended.recv_timeout(STOP_LIMIT) == Err(RecvTimeoutError::Timeout) {
-            tracing::error!("the database of call records does not answer: what waits for it is not written");
+            tracing::error!("the call record database does not answer: pending call records are not written");
         }
     }
 }
@@ -107,7 +107,7 @@ impl Shared {
         let before = self.lost.fetch_add(records, Ordering::Relaxed);
         // Logs the loss often enough to be seen, without flooding the log.
         if before.wrapping_add(records).ilog2() != before.max(1).ilog2() || before == 0 {
-            tracing::error!("{} call records did not reach their database", before.wrapping_add(records));
+            tracing::error!("{} call records could not be written to their database", before.wrapping_add(records));
         }
     }
 }
@@ -147,7 +147,7 @@ impl Writer {
         }
         self.flush();
         if !self.waiting.is_empty() {
-            tracing::error!("{} call records were never written to their database", self.waiting.len());
+            tracing::error!("{} call records were not written to their database", self.waiting.len());
         }
     }
 
@@ -171,9 +171,7 @@ impl Writer {
             Err(error) => {
                 self.connection = None;
                 if self.shared.trouble.begin(&error.to_string()).is_none() {
-                    tracing::error!(
-                        "call records cannot be written to their database: {error}; trying again each second"
-                    );
+                    tracing::error!("call records cannot be written to their database: {error}; retrying every second");
                 }
             }
         }

@@ -35,7 +35,7 @@ pub(super) fn warnings(
         Sources { gateways: gateways.unwrap_or(&none), lists: &lists, services: &services, changes: &changes };
     let needs_dns = has_names(config, &sources);
     let dns = needs_dns.then(|| DnsResolver::start(&config.dns_config(Reach::of(listeners.iter().copied()))));
-    let dns = dns.transpose().map_err(|error| Failure::No(format!("the DNS cannot be asked: {error}")))?;
+    let dns = dns.transpose().map_err(|error| Failure::No(format!("DNS cannot be queried: {error}")))?;
     if let Some(dns) = &dns {
         services.follow(config, std::time::Instant::now());
         target_names::resolve(&mut services, config, dns);
@@ -73,7 +73,7 @@ fn own(
             if listeners.contains(&(hop.transport, hop.address)) {
                 let place = target.place.map_or_else(String::new, |place| format!("[{place}]"));
                 let message = format!(
-                    "{} is this server itself: what is sent there comes back here; name another server",
+                    "{} is this server itself, so requests would loop; name another server",
                     target.share.target
                 );
                 found.push(TargetError { key: format!("balancer[{index}].targets{place}"), message });
@@ -96,8 +96,8 @@ fn challenge_warning(config: &Config) -> Option<TargetError> {
         StoreUrl::Sqlite(path) => strowger_store::has_users_at(&path).unwrap_or(true),
     };
     let message = format!(
-        "every caller is asked for a password, and there are no users: all calls to balancer {balancer} get 407; write require = \
-         [], name who is not asked in auth.trusted, or add users"
+        "callers need a password, but there are no users: all calls to balancer {balancer} get 407; write require = \
+         [], list the callers in auth.trusted, or add users"
     );
     (is_asked && !has_users).then(|| TargetError { key: "auth.require".to_owned(), message })
 }
@@ -122,9 +122,9 @@ pub(super) fn shown(config: &Config) -> String {
 fn balancer(balancer: &Balancer) -> String {
     let targets: Vec<String> = balancer.targets.iter().map(source).collect();
     let probed = match &balancer.probe.0 {
-        None => "never asked, so only calls find who is gone".to_owned(),
+        None => "not probed; only calls detect failed targets".to_owned(),
         Some(probe) => format!(
-            "asked every {}: gone after {} without a good answer within {} ({}), back after {}",
+            "probed every {}: down after {} without an accepted response within {} ({}), up after {}",
             probe.interval,
             probe.down,
             probe.timeout,
@@ -133,7 +133,7 @@ fn balancer(balancer: &Balancer) -> String {
         ),
     };
     format!(
-        "{}: {}, {}\n  targets are {probed}; who is back has its whole share after {}\n  who is silent for {} is given up",
+        "{}: {}, {}\n  targets are {probed}; a recovered target gets its full share after {}\n  a target silent for {} is abandoned for the next one",
         balancer.name,
         policy(balancer),
         targets.join(", "),
@@ -145,7 +145,7 @@ fn balancer(balancer: &Balancer) -> String {
 fn policy(balancer: &Balancer) -> String {
     let name = balancer.policy.as_str();
     let two = match balancer.candidates {
-        Some(Candidates::Two) => " of the two that the Call-ID names",
+        Some(Candidates::Two) => " of two candidates chosen by Call-ID",
         _ => "",
     };
     match balancer.policy {

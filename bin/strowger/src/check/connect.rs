@@ -57,8 +57,8 @@ impl ConnectionCheck {
     pub(super) fn line(&self) -> String {
         let urls = self.urls.join(", ");
         match &self.why {
-            None => format!("{}: {urls} can be used", self.key),
-            Some(why) => format!("{}: {urls} CANNOT BE USED: {why}", self.key),
+            None => format!("{}: {urls} is usable", self.key),
+            Some(why) => format!("{}: {urls} is NOT USABLE: {why}", self.key),
         }
     }
 

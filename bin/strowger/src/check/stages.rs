@@ -37,13 +37,13 @@ pub(super) fn shown(config: &Config) -> Option<String> {
     let moved = config.partition().moved(&config.partition_before());
     if moved > 0.0 {
         lines.push(format!(
-            "{:.1} % of the users have moved, and are found where they were until they register again",
+            "{:.1} % of the users have moved; they are looked up in their previous cluster until they register again",
             moved * 100.0
         ));
     }
     lines.push(match config.role() {
         Some(role) => format!("this is {}", role.name),
-        None => "--as NAME shows what one of them does".to_owned(),
+        None => "--as NAME shows the role of one server".to_owned(),
     });
     Some(lines.join("\n"))
 }

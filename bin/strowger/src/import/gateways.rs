@@ -25,7 +25,7 @@ pub(super) fn import(import: &Import, tables: &mut Tables) -> Result<Part, Failu
             if !member.ignored.is_empty() {
                 let ignored = member.ignored.join(", ");
                 part.note(format!(
-                    "{uri} of {}: {ignored} is not followed; listeners and routes say the way here",
+                    "{uri} of {}: {ignored} is ignored; listeners and routes determine the path here",
                     set.name
                 ));
             }

@@ -46,7 +46,7 @@ pub(super) fn import(import: &Import, tables: &mut Tables) -> Result<Part, Failu
     match offline {
         Some(mut offline) => drop(offline.write(&table.locations)?),
         None => {
-            part.note("what is registered here already, and who would be a user here, was not looked at".to_owned());
+            part.note("existing registrations and users of this server were not checked".to_owned());
         }
     }
     Ok(part)
@@ -57,7 +57,7 @@ fn open(import: &Import) -> Result<OfflineStore, Failure> {
     let opened = OfflineStore::open(&import.config.journal_folder(), &import.path()?);
     opened.map_err(|error| match error {
         BackupError::Running { path } => Failure::No(format!(
-            "a server has {}; stop it, or leave registrations out with --only users,gateways",
+            "{} is in use by a running server; stop it, or omit registrations with --only users,gateways",
             path.display()
         )),
         other => other.into(),
@@ -99,7 +99,7 @@ impl Registrations<'_> {
         if let Some(users) = &mut self.users
             && !users.has_user(&registration.address)?
         {
-            return Ok(PutOutcome::Refused("there is no such user here; import users too".to_owned()));
+            return Ok(PutOutcome::Refused("there is no such user here; import users as well".to_owned()));
         }
         let aor = registration.address.as_str().as_bytes();
         let is_bound = self.offline.as_ref().map_or(Ok(false), |offline| offline.is_bound(aor))?;
@@ -144,7 +144,7 @@ impl ImportTable {
 
     /// Registers the contact for `left_s` seconds, like its REGISTER.
     fn bind(&mut self, registration: &Registration, left_s: u32) -> Result<(), String> {
-        let contact = Uri::parse(registration.contact.as_bytes()).ok_or("its contact is no URI")?;
+        let contact = Uri::parse(registration.contact.as_bytes()).ok_or("its contact is not a URI")?;
         let path = path_of(registration)?;
         let way = self.contact_flow(registration, &contact, path.is_empty())?;
         let update = Update {
@@ -187,7 +187,7 @@ impl ImportTable {
     ) -> Result<ContactFlow, String> {
         let socket = registration.socket.as_deref().and_then(listener_of);
         let received = registration.received.as_deref().filter(|_| is_first_hop).map(|uri| {
-            Uri::parse(uri.as_bytes()).and_then(|uri| uri.sip().copied()).ok_or("its received address is no URI")
+            Uri::parse(uri.as_bytes()).and_then(|uri| uri.sip().copied()).ok_or("its received address is not a URI")
         });
         let received = received.transpose()?;
         let place = received.or(contact.sip().copied());
@@ -198,16 +198,16 @@ impl ImportTable {
             (None, None) => Some(Transport::Udp),
         };
         let transport = transport.filter(|transport| matches!(transport, Transport::Udp | Transport::Tcp));
-        let transport = transport.ok_or("its transport is not served yet, only UDP and TCP are")?;
+        let transport = transport.ok_or("its transport is not supported; only UDP and TCP are")?;
         if transport == Transport::Tcp && received.is_some() {
             return Err(
-                "only its connection to the other server leads to it; it is there when it registers again".to_owned()
+                "it can be reached only over its connection to the other server; it becomes reachable when it registers again".to_owned()
             );
         }
-        let listener = self.listener(transport, socket).ok_or_else(|| format!("no listener has {transport}"))?;
+        let listener = self.listener(transport, socket).ok_or_else(|| format!("no listener uses {transport}"))?;
         let peer = place.and_then(|uri| literal(&uri, transport)).unwrap_or(NOWHERE);
         if received.is_some() && peer == NOWHERE {
-            return Err("its received address is no literal one".to_owned());
+            return Err("its received address is not an IP address".to_owned());
         }
         let nat = if received.is_some() { Nat::Always } else { Nat::Never };
         Ok(ContactFlow { flow: Flow::new(listener, transport, peer), nat })
@@ -239,7 +239,11 @@ fn path_of(registration: &Registration) -> Result<Vec<&[u8]>, String> {
         value.starts_with(b"<")
             && NameAddr::parse(value).and_then(|value| value.parse_uri()).is_some_and(|uri| uri.sip().is_some())
     };
-    if values.iter().all(is_proxy) { Ok(values) } else { Err("its path has what is no proxy's URI".to_owned()) }
+    if values.iter().all(is_proxy) {
+        Ok(values)
+    } else {
+        Err("its path contains an entry that is not a proxy URI".to_owned())
+    }
 }
 
 /// Parses a listener as written by the other server: `udp:192.0.2.1:5060`.

@@ -135,7 +135,7 @@ impl Report {
             part.notes.iter().for_each(|note| eprintln!("strowger: note: {note}"));
         }
         if self.dry_run {
-            eprintln!("strowger: note: nothing was changed; without --dry-run it is");
+            eprintln!("strowger: note: dry run: nothing was changed");
         }
         Ok(())
     }

@@ -108,25 +108,25 @@ impl UserWarnings {
             } else if configured.as_ref().unwrap_or(domain) != realm {
                 let asked = configured.as_ref().unwrap_or(domain);
                 part.note(format!(
-                    "the server asks the {users} of {domain} for passwords of the realm {asked}, and these are of {realm}: they will \
-                     be refused; import them with --realm {asked}, if their hashes are of it"
+                    "the server challenges the {users} of {domain} with realm {asked}, but their hashes are for {realm}: they will \
+                     be refused; import them with --realm {asked} if their hashes are for that realm"
                 ));
             }
         }
         if self.of_hashes > 0 {
             let realm = match &import.identity.realm {
                 Some(realm) => format!("the realm {realm}"),
-                None => "their domain as the realm".to_owned(),
+                None => "their domain as realm".to_owned(),
             };
             let users = count(self.of_hashes, "user");
             part.note(format!(
-                "{users} came with hashes and no password: they can register if the hashes were made with {realm}"
+                "hashes without passwords for {users}: they can register if the hashes were computed with {realm}"
             ));
         }
         if self.contradictions > 0 {
             let users = count(self.contradictions, "user");
             part.note(format!(
-                "the hash and the password of {users} are not of one another, or the hash has another realm: the password was taken"
+                "the hash and the password of {users} do not match, or the hash is for another realm: the password was used"
             ));
         }
     }

@@ -193,31 +193,31 @@ pub(super) fn target(text: &str) -> Result<Target, PlanError> {
 }
 
 pub(super) fn time(text: &str) -> Result<Duration, String> {
-    parse_time(text).ok_or_else(|| format!("'{text}' is no time; write it as 500ms, 60s, 5m or 2h"))
+    parse_time(text).ok_or_else(|| format!("'{text}' is not a time; write it as 500ms, 60s, 5m or 2h"))
 }
 
 fn pair(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or_else(|| format!("'{text}' has no value; write it as NAME=VALUE"))?;
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("'{text}' has no value; write NAME=VALUE"))?;
     Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
 /// Parses a number of at least 1.
 pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| format!("'{text}' is no whole number above 0"))
+    number.ok_or_else(|| format!("'{text}' is not a positive integer"))
 }
 
 /// Checks that threads and sockets do not need more ports than exist.
 pub(super) fn within_ports(threads: usize, sockets: usize, from: &[IpAddr]) -> Result<(), PlanError> {
     if threads.saturating_mul(sockets) > 65_535 * from.len().max(1) {
-        return Err(PlanError("--threads and --sockets together are more than 65,535 ports; use fewer".to_owned()));
+        return Err(PlanError("--threads times --sockets is more than 65,535 ports; use fewer".to_owned()));
     }
     Ok(())
 }
 
 pub(super) fn above_zero(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
-    number.ok_or_else(|| format!("'{text}' is no number above 0"))
+    number.ok_or_else(|| format!("'{text}' is not a number above 0"))
 }
 
 impl EndArguments {

@@ -40,7 +40,7 @@ impl CompareArguments {
         match self.names.as_slice() {
             [one, two] => return Ok([one.clone(), two.clone()]),
             [] => {}
-            _ => return Err(Failure::Usage("--names wants two, with a comma between them".to_owned())),
+            _ => return Err(Failure::Usage("--names needs two names, separated by a comma".to_owned())),
         }
         let servers = [a, b].map(|run| run.server.as_ref().map(|server| server.name.clone()));
         match servers {
@@ -54,7 +54,7 @@ fn read(file: &Path) -> Result<RunReport, Failure> {
     let wrong = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
     let json = serde_json::from_str(&text).map_err(|error| {
-        wrong(&format!("this is no report of a run ({error}); give the file that `load run --json FILE` wrote"))
+        wrong(&format!("this is not the report of a run ({error}); give a file written by `load run --json FILE`"))
     })?;
     RunReport::from_json(&json).map_err(|error| wrong(&error))
 }

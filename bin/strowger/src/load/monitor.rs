@@ -47,7 +47,7 @@ impl MonitorArguments {
         let every = if length_of(plan) < SHORT_RUN { WATCH_EVERY.0 } else { WATCH_EVERY.1 };
         if !self.pids.is_empty() {
             let watcher = SamplerThread::start(&self.pids, clock, every).map_err(|error| {
-                Failure::Usage(format!("--pid: there is no such process, or it may not be looked at: {error}"))
+                Failure::Usage(format!("--pid: the process does not exist or cannot be monitored: {error}"))
             });
             return watcher.map(Some);
         }

@@ -100,13 +100,13 @@ pub(super) fn ready(files: &[Option<&Path>]) -> Result<(), Failure> {
         let is_file = !is_piped(file) && std::fs::metadata(file).map_or(true, |is| is.is_file() || is.is_dir());
         if is_file {
             try_to_open(file).map_err(|error| {
-                Failure::Usage(format!("{} cannot be written: {error}; nothing was run", file.display()))
+                Failure::Usage(format!("{} cannot be written: {error}; the run was not started", file.display()))
             })?;
         }
         let place = if is_piped(file) { file.to_path_buf() } else { std::path::absolute(file).unwrap_or_default() };
         if (is_file || is_piped(file)) && taken.contains(&place) {
             let name = if is_piped(file) { "standard output (-)".to_owned() } else { file.display().to_string() };
-            return Err(Failure::Usage(format!("{name} cannot hold two forms of the report; name another file")));
+            return Err(Failure::Usage(format!("{name} is named for two forms of the report; name another file")));
         }
         taken.push(place);
     }

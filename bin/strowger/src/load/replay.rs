@@ -106,7 +106,7 @@ impl ReplayArguments {
         options.sides = if self.side == SideArgument::Both { ReplaySides::Both } else { ReplaySides::Caller };
         if let Some(reach) = self.callee {
             if options.sides == ReplaySides::Caller {
-                return Err(PlanError("--callee is about callees that are played: it needs --side both".to_owned()));
+                return Err(PlanError("--callee needs --side both: otherwise no callees are played".to_owned()));
             }
             options.callee_location = match reach {
                 ReachArgument::Registered => CalleeLocation::Registered,
@@ -128,7 +128,7 @@ impl ReplayArguments {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let (plan, about) = self.options()?.plan()?;
         for (name, text) in about.declared.iter().filter(|(name, _)| name.starts_with("skipped ")) {
-            eprintln!("strowger: of the capture: {name}: {text}");
+            eprintln!("strowger: capture: {name}: {text}");
         }
         measure(plan, &about, &self.output, &self.onlook)
     }

@@ -70,7 +70,7 @@ pub(crate) struct AnswerArguments {
 /// Parses a rate. An arrival process may have its own rate, so 0 is allowed here.
 fn number(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
-    number.ok_or_else(|| format!("'{text}' is no number of calls a second"))
+    number.ok_or_else(|| format!("'{text}' is not a number of calls per second"))
 }
 
 impl RunArguments {

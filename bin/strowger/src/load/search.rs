@@ -99,7 +99,7 @@ fn weight(text: &str) -> Result<f64, String> {
     let percent =
         text.strip_suffix('%').and_then(|text| text.trim().parse::<f64>().ok()).map(|percent| percent / 100.0);
     let share = percent.or_else(|| text.parse().ok()).filter(|share| *share > 0.0 && *share <= 1.0);
-    share.ok_or_else(|| format!("'{text}' is no share above 0 and at most 100%; write it as 10% or 0.1"))
+    share.ok_or_else(|| format!("'{text}' is not a share above 0 and at most 100%; write it as 10% or 0.1"))
 }
 
 impl SearchArguments {
@@ -126,16 +126,16 @@ impl SearchArguments {
         let wrong = |what: String| Err(Failure::Usage(what));
         if base.workload.activities.is_empty() {
             return wrong(format!(
-                "in the workload {} the number of users does not say how many calls there are; use --workload users",
+                "in the workload {} the number of users does not determine the number of calls; use --workload users",
                 base.workload.name
             ));
         }
         if base.users_file.is_some() {
-            return wrong("--users-file has as many users as it has; leave it out to vary them".to_owned());
+            return wrong("--users-file fixes the number of users; omit it to vary them".to_owned());
         }
         if let Some(users) = self.traffic.users {
             return wrong(format!(
-                "--vary users varies their number, and --users {users} fixes it; say where it begins by --start {users}"
+                "--vary users varies the number of users, but --users {users} fixes it; give the first number with --start {users}"
             ));
         }
         Ok(())
@@ -182,23 +182,23 @@ impl SearchMethodArguments {
         };
         let wrong = |what: &str| Err(Failure::Usage(what.to_owned()));
         if settings.max < settings.start {
-            return wrong("--max is below where it begins; lower --start");
+            return wrong("--max is below --start; lower --start");
         }
         if settings.down >= 1.0 {
-            return wrong("--down 100% would leave nothing; use less");
+            return wrong("--down 100% would reduce the value to 0; use less");
         }
         //= rfc7502#4.10
         // "if w is small (say, 0.10) and r is small (say, <= 9), the algorithm will not converge since it uses floor()"
         if self.rfc7502 && settings.start * settings.up < 1.0 {
             return wrong(
-                "the RFC's steps are whole, and --up of so low a --start is none: it would stay there; raise --start (to 10 at \
+                "RFC 7502 uses whole steps, and --up of such a low --start rounds to 0; raise --start (to 10 at \
                  10%) or --up",
             );
         }
         if over == SearchVariable::Users
             && (settings.start.fract() != 0.0 || settings.max.is_finite() && settings.max.fract() != 0.0)
         {
-            return wrong("there are only whole users; correct --start or --max");
+            return wrong("the number of users must be an integer; correct --start or --max");
         }
         Ok(settings)
     }

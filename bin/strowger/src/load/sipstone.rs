@@ -55,19 +55,19 @@ fn part(text: &str) -> Result<SipstoneTest, String> {
     let found = PARTS.into_iter().find(|part| part.workload == text || part.name == text);
     found.ok_or_else(|| {
         let names = PARTS.map(|part| part.workload).join(", ");
-        format!("'{text}' is no test of SIPstone; they are {names}")
+        format!("'{text}' is not a test of SIPstone; the tests are {names}")
     })
 }
 
 fn with_number(text: &str) -> Result<(SipstoneTest, f64), String> {
-    let (name, number) = text.split_once('=').ok_or_else(|| format!("'{text}' says no number; write redirect=2"))?;
+    let (name, number) = text.split_once('=').ok_or_else(|| format!("'{text}' has no number; write redirect=2"))?;
     let number: Option<f64> = number.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
-    Ok((part(name)?, number.ok_or_else(|| format!("'{text}' has no number of at least 0"))?))
+    Ok((part(name)?, number.ok_or_else(|| format!("'{text}' has a number below 0 or none"))?))
 }
 
 fn with_target(text: &str) -> Result<(SipstoneTest, Target), String> {
     let (name, at) =
-        text.split_once('=').ok_or_else(|| format!("'{text}' says no target; write redirect=udp:HOST:PORT"))?;
+        text.split_once('=').ok_or_else(|| format!("'{text}' has no target; write redirect=udp:HOST:PORT"))?;
     Ok((part(name)?, target(at).map_err(|error| error.to_string())?))
 }
 
@@ -82,10 +82,10 @@ impl SipstoneArguments {
     pub(super) fn run(&self) -> Result<(), Failure> {
         let base = self.traffic.options_of(&PARTS.map(|part| part.workload).join(","))?;
         if base.scenario.is_some() {
-            return Err(Failure::Usage("SIPstone has tests of its own; leave --sf out".to_owned()));
+            return Err(Failure::Usage("SIPstone uses its own tests; omit --sf".to_owned()));
         }
         if base.to.is_none() {
-            return Err(Failure::Usage("SIPstone is of a server; give its address with --to".to_owned()));
+            return Err(Failure::Usage("SIPstone measures a server; give its address with --to".to_owned()));
         }
         let mut series = self.how.series(&[self.json.as_deref()])?;
         let mut tested = Vec::new();
@@ -168,7 +168,7 @@ impl SipstoneArguments {
                 .map(|part| part.workload)
                 .collect();
             Failure::No(format!(
-                "there is no score without a rate of {}; measure it, or say it with --rate-of {}=RATE",
+                "the score needs a rate of {}; measure it, or give it with --rate-of {}=RATE",
                 missing.join(", "),
                 missing.first().copied().unwrap_or("TEST")
             ))

@@ -78,7 +78,7 @@ impl SweepArguments {
         let base = self.traffic.options()?;
         let target = base.to;
         if self.restart.is_some() && target.is_none() {
-            return Err(Failure::Usage("--restart needs to know where the server is; give --to".to_owned()));
+            return Err(Failure::Usage("--restart needs the server's address; give --to".to_owned()));
         }
         let files = [self.json.as_deref(), self.csv.as_deref(), self.html.as_deref()];
         let mut series = Series::begin(&self.onlook, self.settle, &files)?;
@@ -164,7 +164,7 @@ impl SweepArguments {
                 }
                 let _ = child.wait();
                 return Err(wrong(format!(
-                    "has not ended within {:?}; it must leave the server running behind it (as with & at its end)",
+                    "has not exited within {:?}; it must start the server in the background (for example with &)",
                     self.restart_wait
                 )));
             }

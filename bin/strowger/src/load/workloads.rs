@@ -25,7 +25,7 @@ impl WorkloadsArguments {
             Some(name) => {
                 let found = NamedWorkload::find(name);
                 let found = found
-                    .ok_or_else(|| Failure::Usage(format!("there is no workload '{name}'; there are {}", names())))?;
+                    .ok_or_else(|| Failure::Usage(format!("there is no workload '{name}'; workloads: {}", names())))?;
                 vec![found]
             }
         };
@@ -51,12 +51,12 @@ fn as_text(known: &NamedWorkload) -> String {
         text.push_str(&format!("    from: {}\n", known.paper));
     }
     if known.is_model {
-        text.push_str("    its time may run faster: --speed N\n");
+        text.push_str("    its model time can be accelerated: --speed N\n");
     }
     let name_width = known.parameters.iter().map(|parameter| parameter.name.len()).max().unwrap_or(0);
     let value_width = known.parameters.iter().map(|parameter| parameter.default.len()).max().unwrap_or(0);
     for Parameter { name, default, about, is_ours } in known.parameters {
-        let whose = if *is_ours && !known.paper.is_empty() { " (the default is ours)" } else { "" };
+        let whose = if *is_ours && !known.paper.is_empty() { " (default not from the paper)" } else { "" };
         text.push_str(&format!("    --set {name:<name_width$} = {default:<value_width$}  {about}{whose}\n"));
     }
     text

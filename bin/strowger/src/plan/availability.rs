@@ -77,12 +77,12 @@ impl AvailabilityArguments {
         let (first, clusters, members, node) =
             (at.count("first"), at.count("clusters"), at.count("members"), at.of("node"));
         let mut more = vec![(
-            if clusters == 1 { "one member more" } else { "one member more in each cluster" },
+            if clusters == 1 { "one more member" } else { "one more member in each cluster" },
             Availability::two_stage(first, front, clusters, members + 1, node)?,
         )];
         if first > 0 {
             more.push((
-                "one first-stage server more",
+                "one more first-stage server",
                 Availability::two_stage(first + 1, front, clusters, members, node)?,
             ));
         }
@@ -127,26 +127,26 @@ impl Model for AvailabilityArguments {
         let nines = Some(found.nines).filter(|nines| nines.is_finite());
         let mut says = vec![match nines {
             Some(nines) => {
-                format!("Of a year, {} are missing: {}.", units::outage(found.downtime_s_per_year), counted(nines))
+                format!("Downtime per year: {}, which is {}.", units::outage(found.downtime_s_per_year), counted(nines))
             }
-            None => "Nothing is ever missing, because no server is: no real one is so.".to_owned(),
+            None => "There is no downtime because the servers never fail; real servers do.".to_owned(),
         }];
         let more = self.one_more(at)?;
         if let Some((what, then)) = more.first().filter(|(_, then)| then.unavailability < found.unavailability) {
             says.push(format!(
-                "What limits first: {what} would make it {} ({} a year).",
+                "What helps first: {what}, which makes it {} ({} a year).",
                 units::all_but(then.unavailability),
                 units::outage(then.downtime_s_per_year)
             ));
         }
         says.push(
-            "The formula takes failures for independent and repairs for quick: a fault that all servers share is not in it."
+            "The formula assumes independent failures and short repairs: it does not cover a fault that all servers share."
                 .to_owned(),
         );
         let no = self.goal.filter(|goal| found.unavailability > (1.0 - goal) * (1.0 + 1e-9)).map(|goal| {
             let remedy = more.first().map(|(what, _)| format!("; try {what}")).unwrap_or_default();
             format!(
-                "{} is less than the {} that you need{remedy}",
+                "{} is below the goal of {}{remedy}",
                 units::all_but(found.unavailability),
                 units::all_but(1.0 - goal)
             )
@@ -159,7 +159,7 @@ impl Model for AvailabilityArguments {
                 .said(unseen.then(|| "under 0.0000001 %".to_owned()))
                 .drawn(),
             Field::new("nines", "nines", DisplayUnit::Number, nines).said(unseen.then(|| "above 9".to_owned())),
-            Field::new("downtime_s_per_year", "missing in a year", DisplayUnit::Seconds, found.downtime_s_per_year)
+            Field::new("downtime_s_per_year", "downtime per year", DisplayUnit::Seconds, found.downtime_s_per_year)
                 .said(units::outage(found.downtime_s_per_year))
                 .drawn(),
         ];
@@ -176,7 +176,7 @@ fn counted(nines: f64) -> String {
     // Compensates for rounding just below a whole number.
     match (nines + 1e-9).floor() {
         1.0 => "1 nine".to_owned(),
-        many if many > 9.0 => "more than 9 nines, of which no formula knows anything".to_owned(),
+        many if many > 9.0 => "more than 9 nines, beyond what a formula can tell".to_owned(),
         many => format!("{} nines", DisplayUnit::Number.text(many)),
     }
 }

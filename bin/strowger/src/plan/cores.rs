@@ -45,9 +45,9 @@ impl Model for CoresArguments {
     fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError> {
         let found = cores(at.count("processors"), at.count("cores"), at.of("base_per_s"))?;
         let why = if found.processors == 1 {
-            "On one processor two threads more than cores keep all of them busy."
+            "On one processor, two more threads than cores keep all cores busy."
         } else {
-            "On several processors as many threads as cores: one that moves between processors costs more than an idle moment."
+            "On several processors, use as many threads as cores: moving a thread between processors costs more than a briefly idle core."
         };
         Ok(Answer {
             outputs: vec![
@@ -62,7 +62,7 @@ impl Model for CoresArguments {
             ],
             conclusions: vec![
                 format!("{} threads carry {}. {why}", found.threads, DisplayUnit::Rate.text(found.capacity_per_s)),
-                "A first approximation, measured up to 6 cores; strowger's own workers have a socket each, and share less."
+                "This is a first approximation, measured up to 6 cores; strowger's own workers have one socket each and share less."
                     .to_owned(),
             ],
             explanation: found.explain(),

@@ -37,8 +37,7 @@ impl DatabasesArguments {
 
 impl Model for DatabasesArguments {
     const NAME: &'static str = "databases";
-    const TITLE: &'static str =
-        "D databases: replicas, each of which has all, beside partitions, each of which has a part";
+    const TITLE: &'static str = "D databases: replicas, each with all data, compared with partitions, each with a part";
     const SWEEP: &'static str = "--databases 1..8/1";
 
     fn inputs(&self) -> Vec<Input<'_>> {
@@ -63,10 +62,13 @@ impl Model for DatabasesArguments {
         let judged = |name: &str, busy: f64, limit: f64| {
             let limit = DisplayUnit::Rate.text(limit.floor());
             if busy < 1.0 {
-                format!("{name}: each works {} of its time; full at {limit} of writes.", DisplayUnit::Share.text(busy))
+                format!(
+                    "{name}: each is busy {} of the time; full at {limit} of writes.",
+                    DisplayUnit::Share.text(busy)
+                )
             } else {
                 format!(
-                    "{name}: {} of work for each second: TOO MUCH; they carry {limit} of writes.",
+                    "{name}: {} of work per second: OVERLOADED; they carry {limit} of writes.",
                     DisplayUnit::Seconds.text(busy)
                 )
             }
@@ -75,8 +77,8 @@ impl Model for DatabasesArguments {
             judged("Replicas", found.replicated, found.replicated_limit_per_s),
             judged("Partitions", found.partitioned, found.partitioned_limit_per_s),
             format!(
-                "Replicas survive each other's failure, but every write goes to each: no number of them carries {} of writes. \
-                 D partitions carry D times what one does, and each that fails takes its users with it.",
+                "Replicas survive each other's failure, but each of them handles every write: no number of replicas carries {} of writes. \
+                 D partitions carry D times as much as one, but a failed partition takes its users with it.",
                 DisplayUnit::Rate.text((1.0 / write_s).floor())
             ),
         ];

@@ -32,7 +32,7 @@ type DrawResult = Result<(), Box<dyn Error>>;
 pub(super) fn draw(file: &Path, title: &str, notes: &[String], charts: &[Chart]) -> Result<(), Failure> {
     let charts: Vec<&Chart> = charts.iter().filter(|chart| !chart.is_empty()).collect();
     if charts.is_empty() {
-        return Err(Failure::No("there is nothing to draw: no point has an answer".to_owned()));
+        return Err(Failure::No("there is nothing to plot: no point of the sweep has a result".to_owned()));
     }
     let kind = file.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let text = match kind {
@@ -40,7 +40,7 @@ pub(super) fn draw(file: &Path, title: &str, notes: &[String], charts: &[Chart])
         "html" | "htm" => page(title, notes, &charts),
         _ => {
             return Err(Failure::Usage(format!(
-                "{}: plots are .svg or .html; let the name end with one of them",
+                "{}: plots are .svg or .html; use one of these extensions",
                 file.display()
             )));
         }

@@ -96,7 +96,7 @@ impl FailoverArguments {
 
 impl Model for FailoverModel<'_> {
     const NAME: &'static str = "failover";
-    const TITLE: &'static str = "Failover: what callers notice when a server fails and another takes over";
+    const TITLE: &'static str = "Failover: what callers notice when a server fails and another one takes over";
     const SWEEP: &'static str = "--refresh 1min..60min/1min";
 
     fn inputs(&self) -> Vec<Input<'_>> {
@@ -121,8 +121,8 @@ impl Model for FailoverModel<'_> {
         if !failure_s.is_finite() {
             return Err(PlanError::Contradiction {
                 input: "the mean time to failure".into(),
-                reason: "a server that always answers never fails".to_owned(),
-                remedy: "give an availability below 100 %, or the time itself (--mtbf)",
+                reason: "a server with an availability of 100 % never fails".to_owned(),
+                remedy: "give an availability below 100 %, or the mean time to failure (--mtbf)",
             });
         }
         let found = failover(FailoverTimes {
@@ -161,18 +161,18 @@ fn says(found: &strowger_plan::Failover) -> Vec<String> {
     let times = &found.times;
     vec![
         format!(
-            "Over all calls, set-up takes {} longer; a call during an outage waits {} for its first try.",
+            "Averaged over all calls, set-up takes {} longer; a call during an outage waits {} for its first attempt.",
             DisplayUnit::Seconds.text(found.setup_delay_s),
             DisplayUnit::Seconds.text(times.client_retry_s)
         ),
         format!(
-            "A server fails every {}; a phone that registers for the first time is lost with it once in {} times, and is then \
-             not reachable for at most {}.",
+            "A server fails every {}; a first registration is lost with it once in {} times, and the phone is then \
+             unreachable for at most {}.",
             DisplayUnit::Seconds.text(times.failure_s),
             units::brief::count(1.0 / found.lost_registration_with_cache.max(1e-15)),
             DisplayUnit::Seconds.text(found.unreachable_s)
         ),
-        "What helps first: a shorter retry time of the clients (or IP takeover, which needs none); then a shorter refresh."
+        "What helps first: a shorter retry time of the clients (or IP takeover, which needs no retry); then a shorter refresh interval."
             .to_owned(),
     ]
 }

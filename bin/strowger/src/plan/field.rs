@@ -194,7 +194,8 @@ pub(super) fn points(inputs: &[Input<'_>]) -> Result<Vec<InputPoint>, String> {
     let count = inputs.iter().map(|input| input.numbers.all().len()).try_fold(1_usize, usize::checked_mul);
     let Some(count) = count.filter(|count| *count <= MOST) else {
         return Err(
-            "the sweeps have more than 100,000 points together; take wider steps, or sweep less at once".to_owned()
+            "the sweeps have more than 100,000 points in total; use wider steps, or sweep fewer values at once"
+                .to_owned(),
         );
     };
     let mut points = vec![InputPoint { values: Vec::new(), points: count }];

@@ -65,7 +65,10 @@ impl FitArguments {
                 table::print_line(&format!("{}\nwritten to {}", text(&fitted), file.display()))?;
             }
             None => {
-                table::print_line(&format!("{}\nnot written; --output FILE writes it for --profile", text(&fitted)))?;
+                table::print_line(&format!(
+                    "{}\nnot written; --output FILE writes the profile for --profile",
+                    text(&fitted)
+                ))?;
             }
         }
         Ok(())
@@ -132,11 +135,7 @@ fn text(fitted: &Fit) -> String {
             interval(&at.alpha, DisplayUnit::Number),
         ]
     });
-    let _ = write!(
-        text,
-        "\nhow it changes with the rate\n{}",
-        columns(&head(&["λ", "α", "95 %"]), &rows.collect::<Vec<_>>())
-    );
+    let _ = write!(text, "\nservice time by rate\n{}", columns(&head(&["λ", "α", "95 %"]), &rows.collect::<Vec<_>>()));
     if !fitted.messages.is_empty() {
         let rows = fitted.messages.iter().map(|message| {
             let mean = message.mean_s.as_ref();
@@ -172,7 +171,7 @@ fn facts(fitted: &Fit) -> String {
     if let Some(beta) = &fitted.beta {
         add("β: for each thread".to_owned(), &beta.per_thread, DisplayUnit::Number);
         add("β: for each packet/s".to_owned(), &beta.per_packet, DisplayUnit::Number);
-        add("β: whatever comes".to_owned(), &beta.constant, DisplayUnit::Number);
+        add("β: constant".to_owned(), &beta.constant, DisplayUnit::Number);
     }
     add("base capacity C₁, calls".to_owned(), &fitted.base_capacity_per_s, DisplayUnit::Rate);
     for cost in &fitted.costs {

@@ -46,14 +46,14 @@ impl MeasuredArguments {
     fn read_file(&self, file: &Path, stateless: bool) -> Result<Vec<Observation>, Failure> {
         let name = file.display().to_string();
         let text = std::fs::read_to_string(file).map_err(|error| {
-            Failure::Usage(format!("{name}: {error}; give what load run --json wrote, or a table (.csv)"))
+            Failure::Usage(format!("{name}: {error}; give a file written by load run --json, or a table (.csv)"))
         })?;
         if !text.trim_start().starts_with('{') {
             let read = from_csv(&name, &text, self.packets_per_call.first());
             return read.map_err(|error| Failure::Usage(error.to_string()));
         }
         let json: Value = serde_json::from_str(&text)
-            .map_err(|error| Failure::Usage(format!("{name}: this is no report of a run ({error})")))?;
+            .map_err(|error| Failure::Usage(format!("{name}: this is not the report of a run ({error})")))?;
         let servers = u32::try_from(whole(self.servers.first())).unwrap_or(u32::MAX);
         let read = from_run(&name, &json, RunOptions { stateless, servers });
         read.map(|one| vec![one]).map_err(|error| Failure::Usage(error.to_string()))

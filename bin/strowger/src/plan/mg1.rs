@@ -37,7 +37,7 @@ impl Mg1Arguments {
 
 impl Model for Queue<'_> {
     const NAME: &'static str = "mg1";
-    const TITLE: &'static str = "M/G/1: one server, Poisson arrivals, room for all who wait";
+    const TITLE: &'static str = "M/G/1: one server, Poisson arrivals, unlimited queue";
     const SWEEP: &'static str = "--rate 100..2000/100";
 
     fn inputs(&self) -> Vec<Input<'_>> {
@@ -125,7 +125,7 @@ impl Queue<'_> {
     /// Describes the result in words.
     fn says(&self, at: &InputPoint, rate: f64, queue: &Mg1) -> Result<Vec<String>, PlanError> {
         let mut says = vec![format!(
-            "A packet waits {} for {} of service; the server works {} of its time.",
+            "A packet waits {} for {} of service; the server is busy {} of the time.",
             DisplayUnit::Seconds.text(queue.wait_s),
             DisplayUnit::Seconds.text(queue.service_s),
             DisplayUnit::Share.text(queue.rho)
@@ -140,7 +140,7 @@ impl Queue<'_> {
             ),
             Err(PlanError::Unstable { .. }) => {
                 format!(
-                    "With 10 % more arrivals, {}, the queue grows without end: this is the edge.",
+                    "With 10 % more arrivals, {}, the queue grows without bound: the load is at the limit.",
                     DisplayUnit::Rate.text(more)
                 )
             }
@@ -163,8 +163,8 @@ impl Queue<'_> {
         // If packets cost more at lower rates, there may be no answer.
         let Ok(then) = mg1(less, self.service.at(at, less)?) else { return Ok(None) };
         Ok(Some(format!(
-            "CAUTION: so near the edge the mean is no number to plan with: with 1 % fewer arrivals, {}, the wait is {}. It takes long to \
-             settle, too, and no queue is endless: mmck says what is dropped.",
+            "CAUTION: this close to saturation, do not plan with the mean: with 1 % fewer arrivals, {}, the wait is {}. The queue settles \
+             slowly, and real queues are finite: mmck computes the drops.",
             DisplayUnit::Rate.text(less),
             DisplayUnit::Seconds.text(then.wait_s)
         )))
@@ -182,18 +182,18 @@ fn edge(highest_per_s: f64) -> String {
 fn unstable(rho: f64, highest_per_s: f64) -> String {
     let rounded = (100.0 * rho).round() / 100.0;
     let work = if rho < 1.0 + 1e-9 {
-        "as much work arrives as one server does without a pause, and then what waits grows without end".to_owned()
+        "arrivals keep one server busy all the time, so the queue grows without bound".to_owned()
     } else {
         // A load slightly above 1 must not be shown as 1.
         let servers = DisplayUnit::Number.text(if rounded > 1.0 { rounded } else { rho });
-        let servers = if servers == "1" { "a hair more than 1".to_owned() } else { servers };
+        let servers = if servers == "1" { "slightly more than 1".to_owned() } else { servers };
         format!("{servers} servers' worth of work arrives for 1")
     };
     let more = rho.floor();
     let servers =
         if more <= 1.0 { "a server".to_owned() } else { format!("{} servers", DisplayUnit::Number.text(more)) };
     format!(
-        "the queue is unstable: {work}; stay below {}, or add {servers} (mmck says what c servers with a queue of K drop)",
+        "the queue is unstable: {work}; stay below {}, or add {servers} (mmck computes the drops of c servers with a queue of K)",
         edge(highest_per_s)
     )
 }

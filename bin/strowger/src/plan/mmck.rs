@@ -50,7 +50,7 @@ fn beta(text: &str) -> Result<BetaArgument, String> {
     }
     let wrong = || {
         format!(
-            "'{text}' is no β; write thesis, profile, or the three numbers of A·c + B·λ + D, as 0.174,0.923e-4,-0.6"
+            "'{text}' is not a β; write thesis, profile, or the three numbers of A·c + B·λ + D, such as 0.174,0.923e-4,-0.6"
         )
     };
     let numbers: Vec<f64> = text.split(',').map_while(|part| part.trim().parse().ok()).collect();
@@ -94,8 +94,8 @@ impl FiniteArguments {
             Some(BetaArgument::Given(beta)) => Some(beta),
             Some(BetaArgument::Profile) => {
                 Some(service.profile.as_ref().and_then(LoadedProfile::beta).ok_or_else(|| {
-                    let remedy = "fit one from runs with several threads, or write --beta thesis";
-                    Failure::Usage(format!("--beta profile needs a --profile that has one; {remedy}"))
+                    let remedy = "fit a profile to runs with several threads, or write --beta thesis";
+                    Failure::Usage(format!("--beta profile needs a --profile with a β; {remedy}"))
                 })?)
             }
         };
@@ -117,9 +117,9 @@ impl Parts<'_> {
     fn assumptions(&self) -> Vec<String> {
         let mut said = self.service.assumptions();
         said.push(match self.beta {
-            None => "each server has a core of its own (threads that share one: --beta)".to_owned(),
+            None => "each server has its own core (for threads that share a core: --beta)".to_owned(),
             Some(Beta { per_thread, per_packet, constant }) => format!(
-                "the servers share one core: E[X] is that of one alone, and β = {}·c + {}·λ {} {}",
+                "the servers share one core: E[X] is the service time of one alone, and β = {}·c + {}·λ {} {}",
                 DisplayUnit::Number.text(per_thread),
                 DisplayUnit::Number.text(per_packet),
                 if constant < 0.0 { '−' } else { '+' },
@@ -184,8 +184,8 @@ impl Parts<'_> {
         let mut says = Vec::new();
         if found.rho > 1.0 {
             says.push(format!(
-                "Overload: {} servers' worth of work arrives for {servers}, so at least {} is dropped whatever the queue; a longer \
-                 one only makes the rest wait longer.",
+                "Overload: {} servers' worth of work arrives for {servers}, so at least {} is dropped with any queue; a longer \
+                 queue only makes the rest wait longer.",
                 DisplayUnit::Number.text((found.rho * f64::from(servers) * 100.0).round() / 100.0),
                 DisplayUnit::Share.text(1.0 - 1.0 / found.rho)
             ));
@@ -200,18 +200,18 @@ impl Parts<'_> {
         }
         match capacity {
             Some(capacity) if capacity >= rate => says.push(format!(
-                "Drops stay at most {} up to {}: {} more than now.",
+                "Drops stay below {} up to {}: {} more than the given rate.",
                 DisplayUnit::Share.text(limit),
                 DisplayUnit::Rate.text(capacity.floor()),
                 DisplayUnit::Share.text((1000.0 * (capacity / rate - 1.0)).floor() / 1000.0)
             )),
             Some(capacity) => says.push(format!(
-                "That is more than {}, which is kept up to {}: take {} off, or {}.",
+                "That exceeds {}, which holds up to {}: reduce the rate by {}, or {}.",
                 DisplayUnit::Share.text(limit),
                 DisplayUnit::Rate.text(capacity.floor()),
                 DisplayUnit::Rate.text((rate - capacity).ceil()),
                 if self.beta.is_some() {
-                    "another core (more threads on this one make it worse)"
+                    "add a core (more threads on this one make it worse)"
                 } else {
                     "add a server, or make the service faster"
                 }
@@ -243,7 +243,7 @@ struct Exponential<'a>(Parts<'a>);
 
 impl Model for Exponential<'_> {
     const NAME: &'static str = "mmck";
-    const TITLE: &'static str = "M/M/c/K: c servers behind one queue, room for K, exponential service times";
+    const TITLE: &'static str = "M/M/c/K: c servers with one queue, room for K packets, exponential service times";
     const SWEEP: &'static str = "--rate 6000..16000/500";
 
     fn inputs(&self) -> Vec<Input<'_>> {
@@ -276,7 +276,7 @@ struct General<'a>(Parts<'a>);
 impl Model for General<'_> {
     const NAME: &'static str = "mgck";
     const TITLE: &'static str =
-        "M/G/c/K: c servers behind one queue, room for K, any service times (Smith's approximation)";
+        "M/G/c/K: c servers with one queue, room for K packets, general service times (Smith's approximation)";
     const SWEEP: &'static str = "--rate 6000..16000/500";
 
     fn inputs(&self) -> Vec<Input<'_>> {

@@ -43,10 +43,10 @@ enum PlanCommand {
         strowger plan size --subscribers 100k..10M/100k --plot size.html\n  \
         strowger plan size --subscribers 2M --connected 30% --nat 50% --keepalive 25s --failover client --replication none\n  \
         strowger plan size --subscribers 2M --profile fitted.json --json\n\n\
-        Only the number of subscribers must be said; all else that it assumes is listed below the answer, with the option that says \
-        otherwise. The costs are a profile's: measured (this server's benchmarks), goals, or a file that plan fit made of your own \
-        measurements. Members of a cluster share registrations through an engine (docs/operating/members.md), which is not among the \
-        servers; --replication none plans without it. Exits with 1 where nothing meets the needs, and says why.")]
+        Only the number of subscribers is required; the report lists all assumptions, each with the option that changes \
+        it. Costs come from a profile: measured (this server's benchmarks), goals, or a file that plan fit derives from your own \
+        measurements. Members of a cluster share registrations through an engine (docs/operating/members.md), which is not included in the \
+        number of servers; --replication none plans without it. The exit code is 1 if no plan meets the requirements.")]
     Size(Box<size::SizeArguments>),
     /// Waiting time of packets at one server (M/G/1)
     #[command(after_help = "Examples:\n  \
@@ -55,17 +55,17 @@ enum PlanCommand {
         strowger plan mg1 --rate 4800 --type INVITE:310us --type 180:150us --type 200:170us:0.1:2 --type ACK:90us --type BYE:160us\n  \
         strowger plan mg1 --rate 100..5000/100 --service 118us --scv 0.02 --alpha exponential --base 7.9us --explain\n  \
         strowger plan mg1 --rate 5k --profile fitted.json --wait 1ms\n\n\
-        --rate counts packets that come to the server, not calls: a call through a proxy brings six (INVITE, 180, 200, ACK, BYE, 200). \
-        Each number may be a sweep, FROM..TO/STEP, or a list, 2,4,8 ('4;800' where a comma could part thousands). Exits with 1 where the \
-        queue is unstable, or all queues of a sweep are.")]
+        --rate counts packets that arrive at the server, not calls: a call through a proxy has six (INVITE, 180, 200, ACK, BYE, 200). \
+        Each number may be a sweep, FROM..TO/STEP, or a list, 2,4,8 ('4;800' where a comma could be a thousands separator). The exit code is 1 if the \
+        queue is unstable; for a sweep, if all queues are.")]
     Mg1(Box<mg1::Mg1Arguments>),
     /// Losses of c servers with a queue of capacity K (M/M/c/K)
     #[command(after_help = "Examples:\n  \
         strowger plan mmck --rate 14400 --service 140.37us --servers 2 --queue 200\n  \
         strowger plan mmck --rate 6000..16000/500 --service 65.16us --servers 2,4,8 --beta thesis --plot drops.html\n  \
         strowger plan mmck --rate 12k --profile fitted.json --servers 4 --beta profile --drops 0.1%\n\n\
-        --rate counts packets, --queue those that there is room for, those that are served among them. With --beta the servers are \
-        threads of one core, --service is what one alone takes, and β(λ,c) says by how much they hold each other up.")]
+        --rate counts packets; --queue is the capacity in packets, including those in service. With --beta the servers are \
+        threads on one core, --service is the service time of one alone, and β(λ,c) is their slowdown by contention.")]
     Mmck(Box<mmck::FiniteArguments>),
     /// The same with service times of any variance (M/G/c/K, Smith's approximation)
     #[command(after_help = "Examples:\n  \
@@ -100,7 +100,7 @@ enum PlanCommand {
         strowger plan availability --members 2 --node 99%\n  \
         strowger plan availability --proxies 3 --databases 2 --node 99% --database-node 99.9%\n  \
         strowger plan availability --first 2..4/1 --clusters 5 --members 2,3 --node 99.9% --goal 99.999%\n\n\
-        Exits with 1 where --goal is not reached, in a sweep by no row.")]
+        The exit code is 1 if --goal is not reached; for a sweep, if no row reaches it.")]
     Availability(Box<availability::AvailabilityArguments>),
     /// Effects of a failure on callers
     #[command(after_help = "Examples:\n  \
@@ -113,23 +113,23 @@ enum PlanCommand {
         strowger plan fit run-1000.json run-2000.json run-4000.json run-8000.json --output fitted.json\n  \
         strowger plan fit table.csv --plot fit.html --json\n  \
         strowger plan fit calls.json register.json --stateless stateless.json --from measured --output fitted.json\n\n\
-        Runs are what strowger load run --json FILE wrote, with the server on the same machine (or load run --pid): its processor time \
-        for each packet is the service time, unless the report has a server's own timing. Runs of 30 to 90 % load say most; several at \
-        each rate say how sure it is.\n\n\
-        A table is comma-separated, its first line names the columns, any order: {}. Times have a unit (131.5us), or their column's name \
-        does (service_us). Rows that follow each other with the same rate and another message are one measurement. What is not known \
-        stays empty.\n\n\
-        α and the growth of T_sip are told apart only where base and rest are given; with sockq instead of service, α is what the M/G/1 \
-        formula makes of it. β needs measurements of several threads: their service times, or drops between 0.001 % and 50 %. Intervals \
-        are of 95 %, by Student's t or by a bootstrap with --seed.", strowger_plan::fit::COLUMNS))]
+        Runs are files written by strowger load run --json FILE, with the server on the same machine (or load run --pid): its CPU time \
+        per packet is the service time, unless the report has the server's own timing. Runs at 30 to 90 % load are the most useful; several at \
+        each rate give the confidence intervals.\n\n\
+        A table is comma-separated; its first line names the columns, in any order: {}. Times have a unit (131.5us), or their column's name \
+        does (service_us). Consecutive rows with the same rate and different messages are one measurement. Unknown values \
+        stay empty.\n\n\
+        α and the growth of T_sip are separated only if base and rest are given; with sockq instead of service, α follows from the M/G/1 \
+        formula. β needs measurements of several threads: their service times, or drops between 0.001 % and 50 %. Intervals \
+        are at 95 %, by Student's t or by a bootstrap with --seed.", strowger_plan::fit::COLUMNS))]
     Fit(Box<fit::FitArguments>),
     /// Compares the models' predictions with measurements
     #[command(after_help = "Examples:\n  \
         strowger plan validate other-runs.csv --profile fitted.json\n  \
         strowger plan validate run-*.json --profile fitted.json --plot validate.html --json\n  \
         strowger plan validate table.csv --profile fitted.json --strict\n\n\
-        Files are as those of plan fit. Measurements that the profile was fitted to prove nothing: take others. --strict exits with 1 where \
-        what is promised does not hold: waits of one thread between 30 and 80 % load within 15 % or 5us, and the rate at which 1 % is \
+        Files are as for plan fit. Use measurements other than those that the profile was fitted to. With --strict the exit code is 1 if \
+        a prediction misses its tolerance: waits of one thread between 30 and 80 % load within 15 % or 5us, and the rate at which 1 % is \
         dropped within 10 %.")]
     Validate(Box<validate::ValidateArguments>),
 }

@@ -24,7 +24,7 @@ impl Numbers {
     }
 
     fn range(unit: Unit, text: &str, from: &str, rest: &str) -> Result<Self, String> {
-        let wrong = |what: &str| format!("'{text}' {what}; a sweep is FROM..TO/STEP, as 100..2000/100");
+        let wrong = |what: &str| format!("'{text}' {what}; a sweep is FROM..TO/STEP, such as 100..2000/100");
         // Units of rates contain a slash, as in 1k/s..2k/s/100.
         let stroke = rest.rmatch_indices('/').map(|(at, _)| at).find(|at| {
             rest.get(at + 1..)
@@ -37,7 +37,7 @@ impl Numbers {
             return Err(wrong("ends before it begins"));
         }
         if by <= 0.0 {
-            return Err(wrong("has a step that goes nowhere"));
+            return Err(wrong("has a step that is not above zero"));
         }
         // Ends are included although fractions are inexact.
         let steps = ((high - low) / by + 1e-9).floor();
@@ -163,10 +163,10 @@ mod tests {
         for (text, part) in [
             ("100..2000", "has no step; a sweep is FROM..TO/STEP"),
             ("2000..100/100", "ends before it begins"),
-            ("1..2/0", "has a step that goes nowhere"),
+            ("1..2/0", "has a step that is not above zero"),
             ("1..2/0.0000001", "has more than 10,000 values"),
             ("0", "a rate must be above zero"),
-            ("1,x", "'x' is no rate"),
+            ("1,x", "'x' is not a rate"),
             ("4,800", "'4;800' for a list"),
             ("1,000..5,000/500", "write 1000 or 1_000 for one number"),
         ] {

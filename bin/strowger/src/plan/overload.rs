@@ -34,7 +34,7 @@ impl OverloadArguments {
 
 impl Model for OverloadArguments {
     const NAME: &'static str = "overload";
-    const TITLE: &'static str = "(1 − x·r)/(1 − r): what refusing leaves of the capacity";
+    const TITLE: &'static str = "(1 − x·r)/(1 − r): the capacity left under overload, if refused work costs r";
     const SWEEP: &'static str = "--load 1..10/0.5";
 
     fn inputs(&self) -> Vec<Input<'_>> {
@@ -42,7 +42,7 @@ impl Model for OverloadArguments {
             Input::new("load", "offered x, in capacities", DisplayUnit::Number, &self.load),
             Input::new("refuse_us", "refusing takes", DisplayUnit::Micros, &self.refuse),
             Input::new("serve_us", "serving takes", DisplayUnit::Micros, &self.serve),
-            Input::new("transmissions", "what is refused comes n times", DisplayUnit::Number, &self.transmissions),
+            Input::new("transmissions", "transmissions of refused work n", DisplayUnit::Number, &self.transmissions),
         ]
     }
 
@@ -50,15 +50,15 @@ impl Model for OverloadArguments {
         let found = overload(at.of("load"), at.of("refuse_us"), at.of("serve_us"), at.of("transmissions"))?;
         let end = match found.vanishes_at {
             Some(load) => {
-                format!("At {} times the capacity nothing is carried any more.", DisplayUnit::Number.text(load))
+                format!("At {} times the capacity, nothing is carried.", DisplayUnit::Number.text(load))
             }
-            None => "Refusing takes nothing, so the load does not matter.".to_owned(),
+            None => "Refusing costs nothing, so the load does not matter.".to_owned(),
         };
         Ok(Answer {
             outputs: vec![
                 Field::new("ratio", "r, refusing ÷ serving", DisplayUnit::Number, found.ratio),
                 Field::new("goodput", "carried at most", DisplayUnit::Share, found.goodput).drawn(),
-                Field::new("vanishes_at", "nothing is carried from", DisplayUnit::Number, found.vanishes_at),
+                Field::new("vanishes_at", "nothing carried from", DisplayUnit::Number, found.vanishes_at),
             ],
             conclusions: vec![format!(
                 "At most {} of the capacity is carried. {end}",

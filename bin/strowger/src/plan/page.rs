@@ -28,7 +28,7 @@ pub(super) fn page(title: &str, notes: &[String], charts: &[&Chart]) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(html, "<p>{}</p>", escape(note));
     }
-    html.push_str("<div id=\"charts\"></div>\n<p class=\"how\">Drag to zoom, click twice to see all again.</p>\n");
+    html.push_str("<div id=\"charts\"></div>\n<p class=\"how\">Drag to zoom, double-click to reset.</p>\n");
     let version = env!("CARGO_PKG_VERSION");
     let _ = write!(
         html,

@@ -96,7 +96,7 @@ pub(super) fn present<M: Model>(model: &M, shown: &DisplayArguments) -> Result<(
         };
         if charts.is_empty() {
             return Err(Failure::Usage(format!(
-                "--plot draws a sweep, and there is none; give a number a range, FROM..TO/STEP, as {}",
+                "--plot needs a sweep; give one number as a range, FROM..TO/STEP, such as {}",
                 M::SWEEP
             )));
         }
@@ -112,7 +112,7 @@ pub(super) fn present<M: Model>(model: &M, shown: &DisplayArguments) -> Result<(
     match solved.as_mut_slice() {
         [(_, answer)] => answer.rejection.take().map_or(Ok(()), |why| Err(Failure::No(why))),
         several if several.iter().all(|(_, answer)| answer.rejection.is_some()) => {
-            Err(Failure::No("every row of the sweep is a no".to_owned()))
+            Err(Failure::No("no row of the sweep meets the requirements".to_owned()))
         }
         _ => Ok(()),
     }
@@ -192,7 +192,7 @@ fn text_of<M: Model>(
             .collect();
         let which = if swept.is_empty() { String::new() } else { format!(", at {}", swept.join(", ")) };
         // Writing to a String cannot fail.
-        let _ = write!(text, "\nhow it is computed{which}\n{}", explained(&answer.explanation));
+        let _ = write!(text, "\nformulas{which}\n{}", explained(&answer.explanation));
     }
     text.trim_end().to_owned()
 }
@@ -260,7 +260,12 @@ fn rejections(solved: &[SolvedPoint]) -> String {
         let _ = write!(text, "\n– no answer: {why}\n");
     }
     if let Some((_, why)) = full.first() {
-        let _ = write!(text, "\n{} of {} rows are a no, the first because {why}\n", full.len(), solved.len());
+        let _ = write!(
+            text,
+            "\n{} of {} rows do not meet the requirements, the first because {why}\n",
+            full.len(),
+            solved.len()
+        );
     }
     text
 }

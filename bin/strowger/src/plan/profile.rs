@@ -10,8 +10,7 @@ use strowger_plan::{Beta, Explanation, PlanError, Profile, ServiceTime};
 use crate::failure::Failure;
 
 /// Names of the built-in profiles.
-pub(super) const BUILT_IN: &str =
-    "measured (this server, as its benchmarks measured it) or goals (what it is to reach)";
+pub(super) const BUILT_IN: &str = "measured (this server's benchmarks) or goals (this server's performance goals)";
 
 /// A profile with its source.
 #[derive(Clone, Debug)]
@@ -32,14 +31,14 @@ pub(super) fn load(file: &Path) -> Result<LoadedProfile, Failure> {
     }
     let wrong = |what: &dyn std::fmt::Display| {
         Failure::Usage(format!(
-            "{}: {what}; give a profile that plan fit wrote (--output), or {BUILT_IN}",
+            "{}: {what}; give a profile written by plan fit (--output), or {BUILT_IN}",
             file.display()
         ))
     };
     let text = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
-    let json: Value = serde_json::from_str(&text).map_err(|error| wrong(&format!("this is no JSON: {error}")))?;
+    let json: Value = serde_json::from_str(&text).map_err(|error| wrong(&format!("this is not JSON: {error}")))?;
     let inner = json.get("profile").unwrap_or(&json);
-    let profile = Profile::deserialize(inner).map_err(|error| wrong(&format!("this is no profile: {error}")))?;
+    let profile = Profile::deserialize(inner).map_err(|error| wrong(&format!("this is not a profile: {error}")))?;
     Ok(LoadedProfile { profile, file: file.to_path_buf() })
 }
 
@@ -52,7 +51,7 @@ impl LoadedProfile {
     fn timing(&self) -> Result<&PacketTiming, PlanError> {
         self.profile.timing.as_ref().ok_or_else(|| PlanError::Contradiction {
             input: "the service time of a packet".into(),
-            reason: format!("the profile {} has none", self.profile.name),
+            reason: format!("the profile {} does not have it", self.profile.name),
             remedy: "give --service, or fit a profile to measurements (plan fit)",
         })
     }

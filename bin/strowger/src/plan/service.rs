@@ -70,7 +70,7 @@ impl ServiceArguments {
     pub(super) fn exponential(&self) -> Result<Service<'_>, Failure> {
         if self.scv.is_some() {
             return Err(Failure::Usage(
-                "M/M/c/K has exponential service times, so --scv says nothing; leave it out, or ask mgck".to_owned(),
+                "M/M/c/K has exponential service times, so --scv has no effect; omit it, or use mgck".to_owned(),
             ));
         }
         self.service(true)
@@ -79,7 +79,7 @@ impl ServiceArguments {
     fn service(&self, is_exponential: bool) -> Result<Service<'_>, Failure> {
         let profile = self.profile.as_deref().map(load).transpose()?;
         if self.alpha.is_some() && profile.is_some() {
-            return Err(Failure::Usage("the profile has an α of its own; leave --alpha or --profile out".to_owned()));
+            return Err(Failure::Usage("the profile has its own α; omit --alpha or --profile".to_owned()));
         }
         Ok(Service { arguments: self, is_exponential, profile, default_scv: Numbers::one(1.0) })
     }
@@ -112,7 +112,7 @@ impl Service<'_> {
         let mut said = Vec::new();
         if self.arguments.service.is_some() && self.arguments.scv.is_none() && !self.is_exponential {
             said.push(
-                "assumed: service times vary as the exponential law does (--scv 1); the thesis's proxies have 0.02 to 0.05"
+                "assumed: service times are exponentially distributed (--scv 1); the proxies in the thesis have 0.02 to 0.05"
                     .to_owned(),
             );
         }
@@ -179,7 +179,7 @@ impl Service<'_> {
             let base = units::time(at.of("base_us"));
             explanation.steps.push(Step {
                 symbol: "E[X]".to_owned(),
-                meaning: "the mean service time with what interrupts add".to_owned(),
+                meaning: "the mean service time, including interrupts".to_owned(),
                 formula: "α(λ)·K_sockq^{s,base} + the rest".to_owned(),
                 numbers: format!("{factor} × {base} + {}", units::time(rest.mean_s())),
                 value: units::time(service.mean_s()),
@@ -198,7 +198,7 @@ pub(super) fn joined(mut first: Explanation, then: &impl strowger_plan::Explain)
 
 fn message_type(text: &str) -> Result<MessageType, String> {
     let wrong =
-        |what: &str| format!("'{text}' {what}; a message type is NAME:TIME[:SCV[:WEIGHT]], as INVITE:230us:0.1");
+        |what: &str| format!("'{text}' {what}; a message type is NAME:TIME[:SCV[:WEIGHT]], such as INVITE:230us:0.1");
     let mut parts = text.split(':');
     let name = parts.next().unwrap_or_default().trim();
     let mean = parts.next().ok_or_else(|| wrong("has no time"))?;
@@ -209,7 +209,7 @@ fn message_type(text: &str) -> Result<MessageType, String> {
         return Err(wrong("has too few or too many parts"));
     }
     if weight <= 0.0 {
-        return Err(wrong("has no weight above zero"));
+        return Err(wrong("has a weight that is not above zero"));
     }
     let service = ServiceTime::with_scv(mean, scv).map_err(|error| format!("{error}; {}", error.remedy()))?;
     Ok(MessageType { service, weight })
@@ -225,7 +225,7 @@ fn curve(text: &str) -> Result<Curve, String> {
     }
     let wrong = || {
         format!(
-            "'{text}' is no α; write exponential or deterministic (the thesis's), or packets/s and factors, as 0=1,600=3,2400=8"
+            "'{text}' is not an α; write exponential or deterministic (from the thesis), or packets/s and factors, such as 0=1,600=3,2400=8"
         )
     };
     let points = text.split(',').map(|point| {

@@ -23,12 +23,12 @@ const PROMISE: &str = "What is promised";
 const SERVER: &str = "The servers";
 
 /// Assumption of `--replication copies`.
-const ENGINE: &str = "members of a cluster share registrations through an engine (docs/operating/members.md); the engine's own servers, \
-                      cost and failures are in no figure";
+const ENGINE: &str = "members of a cluster share registrations through an engine (docs/operating/members.md); the servers, cost and \
+                      failures of the engine are not included";
 /// Assumption of `--replication store`.
-const DATABASES: &str = "each member has a database, and all are copies of each other, as with MariaDB two-way \
-                         (docs/operating/members.md); a member keeps in memory what it serves, as in the failover paper, but this \
-                         server's members keep all: take their memory from --replication copies";
+const DATABASES: &str = "each member has a database, and all replicate each other, as with MariaDB in both directions \
+                         (docs/operating/members.md); a member holds only the data that it serves in memory, as in the failover paper, but members of this \
+                         server hold all data: take their memory from --replication copies";
 
 /// Creates an input for a number of the needs or of a server, from the option's field, its display name and its
 /// value.
@@ -223,8 +223,8 @@ impl SizeArguments {
                 put: |needs, _, value| needs.subscribers = value,
             },
             self.calls(default.calls),
-            ask!(self, default => requirements, hold, "--hold", "hold_s", "a call lasts", Seconds, hold_s),
-            ask!(self, default => requirements, ring, "--ring", "ring_s", "it rings", Seconds, ring_s),
+            ask!(self, default => requirements, hold, "--hold", "hold_s", "duration of a call", Seconds, hold_s),
+            ask!(self, default => requirements, ring, "--ring", "ring_s", "ring time", Seconds, ring_s),
             ask!(self, default => requirements, further_requests,
                 "--further-requests",
                 "further_requests",
@@ -232,8 +232,8 @@ impl SizeArguments {
                 Number,
                 further_requests_per_call
             ),
-            ask!(self, default => requirements, contacts, "--contacts", "contacts", "contacts of each", Number, contacts_per_subscriber),
-            ask!(self, default => requirements, refresh, "--refresh", "refresh_s", "registers again every", Seconds, refresh_s),
+            ask!(self, default => requirements, contacts, "--contacts", "contacts", "contacts per subscriber", Number, contacts_per_subscriber),
+            ask!(self, default => requirements, refresh, "--refresh", "refresh_s", "registration interval", Seconds, refresh_s),
             ask!(self, default => requirements, challenged, "--challenged", "challenged_share", "REGISTERs challenged", Share, challenged_share),
             ask!(self, default => requirements, challenged_calls,
                 "--challenged-calls",
@@ -244,8 +244,8 @@ impl SizeArguments {
             ),
             ask!(self, default => requirements, stateful, "--stateful", "stateful_share", "calls with transactions", Share, stateful_share),
             ask!(self, default => requirements, connected, "--connected", "connected_share", "contacts on TCP", Share, connected_share),
-            ask!(self, default => requirements, nat, "--nat", "nat_share", "of the others behind a NAT", Share, nat_share),
-            ask!(self, default => requirements, keepalive, "--keepalive", "keep_alive_s", "kept open every", Seconds, keep_alive_s),
+            ask!(self, default => requirements, nat, "--nat", "nat_share", "other contacts behind NAT", Share, nat_share),
+            ask!(self, default => requirements, keepalive, "--keepalive", "keep_alive_s", "keep-alive interval", Seconds, keep_alive_s),
         ]
     }
 
@@ -255,7 +255,7 @@ impl SizeArguments {
             return SizeInput {
                 key: "calls_each",
                 option: "--calls-each",
-                name: "calls of each in the busy hour",
+                name: "busy-hour calls of each",
                 show: DisplayUnit::Number,
                 given: Some(each),
                 default: Numbers::one(0.0),
@@ -277,7 +277,7 @@ impl SizeArguments {
         SizeInput {
             key: "erlangs",
             option: "--erlangs",
-            name: "erlangs of each",
+            name: "erlangs per subscriber",
             show: DisplayUnit::Number,
             given: self.erlangs.as_ref(),
             default: Numbers::one(each),
@@ -288,20 +288,20 @@ impl SizeArguments {
     fn of_the_promise(&self) -> Vec<SizeInput<'_>> {
         let default = Requirements::default();
         vec![
-            ask!(self, default => requirements, availability, "--availability", "availability_asked", "available", Share, availability),
-            ask!(self, default => requirements, utilization, "--utilization", "utilization", "of a server may be used", Share, utilization),
-            ask!(self, default => requirements, skew, "--skew", "skew", "busiest cluster, of the mean", Number, skew),
-            ask!(self, default => requirements, retry, "--retry", "retry_s", "clients try another after", Seconds, client_retry_s),
-            ask!(self, default => requirements, repair, "--repair", "repair_s", "a server is repaired within", Seconds, repair_s),
-            ask!(self, default => requirements, ttl, "--ttl", "ttl_s", "DNS records are kept", Seconds, dns_ttl_s),
+            ask!(self, default => requirements, availability, "--availability", "availability_asked", "required availability", Share, availability),
+            ask!(self, default => requirements, utilization, "--utilization", "utilization", "maximum utilization", Share, utilization),
+            ask!(self, default => requirements, skew, "--skew", "skew", "busiest cluster / mean", Number, skew),
+            ask!(self, default => requirements, retry, "--retry", "retry_s", "clients retry after", Seconds, client_retry_s),
+            ask!(self, default => requirements, repair, "--repair", "repair_s", "mean time to repair", Seconds, repair_s),
+            ask!(self, default => requirements, ttl, "--ttl", "ttl_s", "DNS time to live", Seconds, dns_ttl_s),
             ask!(self, default => requirements, replicated_within,
                 "--replicated-within",
                 "replication_s",
-                "others know a registration after",
+                "replication delay",
                 Seconds,
                 replication_s
             ),
-            ask!(self, default => requirements, cache, "--cache", "cache_s", "it is kept back before that", Seconds, cache_s),
+            ask!(self, default => requirements, cache, "--cache", "cache_s", "delay before replication", Seconds, cache_s),
         ]
     }
 
@@ -310,7 +310,7 @@ impl SizeArguments {
         let cores = SizeInput {
             key: "server_cores",
             option: "--cores",
-            name: "cores of a server",
+            name: "cores per server",
             show: DisplayUnit::Count,
             given: self.cores.as_ref(),
             default: Numbers::one(f64::from(server.cores)),
@@ -318,17 +318,17 @@ impl SizeArguments {
         };
         vec![
             cores,
-            ask!(self, server => server, memory, "--memory", "server_memory_bytes", "its memory", Bytes, memory_bytes),
-            ask!(self, server => server, network, "--network", "server_network_bits_per_s", "its network", Bits, network_bits_per_s),
+            ask!(self, server => server, memory, "--memory", "server_memory_bytes", "memory per server", Bytes, memory_bytes),
+            ask!(self, server => server, network, "--network", "server_network_bits_per_s", "network per server", Bits, network_bits_per_s),
             ask!(self, default => requirements, connections,
                 "--connections",
                 "server_connections",
-                "its connections, at most",
+                "connections per server",
                 Count,
                 connections_per_server
             ),
-            ask!(self, server => server, node, "--node", "server_availability", "it is available", Share, availability),
-            ask!(self, server => server, price, "--price", "server_cost_per_month", "it costs a month", Number, cost_per_month),
+            ask!(self, server => server, node, "--node", "server_availability", "availability of a server", Share, availability),
+            ask!(self, server => server, price, "--price", "server_cost_per_month", "monthly price of a server", Number, cost_per_month),
         ]
     }
 }

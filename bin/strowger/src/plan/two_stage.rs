@@ -76,31 +76,33 @@ impl TwoStageArguments {
         }
         if self.requests.is_some() {
             return Err(Failure::Usage(
-                "--requests asks how many servers of each stage that takes: say besides what one of them does, with --first-capacity \
+                "--requests computes the number of servers in each stage; it also needs the capacity of one server, with --first-capacity \
                  RATE, --second-capacity RATE and --register-capacity RATE"
                     .to_owned(),
             ));
         }
         let Some(first) = &self.first else {
             return Err(Failure::Usage(
-                "say how many servers the first stage has, for what they carry (--first N --first-capacity RATE, --first 0 for none), or \
-                 what is to be served, for how many that takes (--requests RATE --first-capacity RATE --register-capacity RATE)"
+                "give the number of first-stage servers to compute their throughput (--first N --first-capacity RATE, --first 0 for none), or \
+                 the load to compute the number of servers (--requests RATE --first-capacity RATE --register-capacity RATE)"
                     .to_owned(),
             ));
         };
         if self.first_capacity.is_none() && first.all().iter().any(|count| *count > 0.0) {
-            return Err(Failure::Usage("say what a first-stage server forwards: --first-capacity RATE".to_owned()));
+            return Err(Failure::Usage(
+                "give the forwarding capacity of a first-stage server: --first-capacity RATE".to_owned(),
+            ));
         }
         if self.shares.is_empty() && self.second.is_none() {
             return Err(Failure::Usage(
-                "say what the second stage is: --second N for equal parts, or --shares as 0.4,0.3,0.3".to_owned(),
+                "describe the second stage: --second N for equal shares, or --shares, such as 0.4,0.3,0.3".to_owned(),
             ));
         }
         if let Some(second) = self.second.as_ref().filter(|_| !self.shares.is_empty()) {
             let count = self.shares.len();
             if second.all() != [f64::from(u32::try_from(count).unwrap_or(u32::MAX))] {
                 return Err(Failure::Usage(format!(
-                    "there are {count} shares for --second {}; give one share for each server, or leave --second out",
+                    "there are {count} shares for --second {}; give one share per server, or omit --second",
                     second.all().iter().map(|value| DisplayUnit::Number.text(*value)).collect::<Vec<_>>().join(",")
                 )));
             }
@@ -130,7 +132,7 @@ impl Cluster<'_> {
     fn says(&self, at: &InputPoint, cluster: &TwoStage) -> Result<Vec<String>, PlanError> {
         let points = cluster.break_points();
         let mut says = vec![format!(
-            "Everything is carried up to {}; at most {} whatever comes.",
+            "All load up to {} is carried; the maximum throughput is {}.",
             DisplayUnit::Rate.text(cluster.carries_all_up_to().floor()),
             DisplayUnit::Rate.text(cluster.capacity().floor())
         )];
@@ -138,11 +140,11 @@ impl Cluster<'_> {
             says.push(match first.full {
                 Bottleneck::First => format!("What limits first: the first stage, full at {}.", DisplayUnit::Rate.text(first.load_per_s)),
                 Bottleneck::Second(_) if first.slope_after == 0.0 => {
-                    format!("What limits first: the second stage, all of it full at {}.", DisplayUnit::Rate.text(first.load_per_s))
+                    format!("What limits first: the second stage, with all servers full at {}.", DisplayUnit::Rate.text(first.load_per_s))
                 }
                 Bottleneck::Second(_) => format!(
-                    "What limits first: the server of the second stage with the largest share ({}), full at {}; of each further \
-                     request {} are carried.",
+                    "What limits first: the second-stage server with the largest share ({}), full at {}; of any further \
+                     load, {} is carried.",
                     DisplayUnit::Share.text(cluster.shares().first().copied().unwrap_or(0.0)),
                     DisplayUnit::Rate.text(first.load_per_s),
                     DisplayUnit::Share.text(first.slope_after)
@@ -157,17 +159,17 @@ impl Cluster<'_> {
             let more_first = TwoStage::even(first + 1, capacity, second, each)?;
             let more_second = TwoStage::even(first, capacity, second + 1, each)?;
             let gains = [
-                ("one first-stage server more", more_first.carries_all_up_to()),
-                ("one second-stage server more", more_second.carries_all_up_to()),
+                ("one more first-stage server", more_first.carries_all_up_to()),
+                ("one more second-stage server", more_second.carries_all_up_to()),
             ];
             let (what, then) = if gains[0].1 > gains[1].1 { gains[0] } else { gains[1] };
             if then > now * 1.000_001 {
-                says.push(format!(
-                    "With {what}, everything is carried up to {}.",
-                    DisplayUnit::Rate.text(then.floor())
-                ));
+                says.push(format!("With {what}, all load up to {} is carried.", DisplayUnit::Rate.text(then.floor())));
             } else {
-                says.push("One server more in one stage alone carries no more: both are full at once.".to_owned());
+                says.push(
+                    "One more server in only one stage does not help: both stages are full at the same load."
+                        .to_owned(),
+                );
             }
         }
         Ok(says)
@@ -184,7 +186,7 @@ impl Cluster<'_> {
 
 impl Model for Cluster<'_> {
     const NAME: &'static str = "two-stage";
-    const TITLE: &'static str = "SnPm: n servers that forward by a hash of the user, before m that serve";
+    const TITLE: &'static str = "SnPm: n servers that forward by a hash of the user, in front of m that serve";
     const SWEEP: &'static str = "--load 100..4000/100";
 
     fn inputs(&self) -> Vec<Input<'_>> {
@@ -220,12 +222,10 @@ impl Model for Cluster<'_> {
     fn assumptions(&self) -> Vec<String> {
         let shares = &self.arguments.shares;
         if shares.is_empty() {
-            return vec![
-                "the hash gives equal parts to the servers of the second stage (--shares says others)".to_owned(),
-            ];
+            return vec!["the hash gives equal shares to the second-stage servers (--shares changes them)".to_owned()];
         }
         let shares: Vec<String> = shares.iter().map(|share| DisplayUnit::Share.text(*share)).collect();
-        vec![format!("the hash gives {} to the servers of the second stage", shares.join(", "))]
+        vec![format!("the hash gives {} to the second-stage servers", shares.join(", "))]
     }
 
     fn answer(&self, at: &InputPoint) -> Result<Answer, PlanError> {
@@ -300,7 +300,7 @@ struct RequiredStages<'a> {
 
 impl Model for RequiredStages<'_> {
     const NAME: &'static str = "two-stage";
-    const TITLE: &'static str = "Two stages: when is the first needed, and how many servers of each";
+    const TITLE: &'static str = "Two stages: is the first stage needed, and how many servers are needed in each";
     const SWEEP: &'static str = "--requests 1000..20000/1000";
 
     fn inputs(&self) -> Vec<Input<'_>> {
@@ -321,8 +321,8 @@ impl Model for RequiredStages<'_> {
                 &arguments.second_capacity,
             ),
             Input::new("register_capacity_per_s", "or REGISTERs μ_r", DisplayUnit::Rate, self.register_capacity),
-            Input::new("utilization", "may be used", DisplayUnit::Share, &arguments.utilization),
-            Input::new("skew", "busiest cluster, of the mean", DisplayUnit::Number, &arguments.skew),
+            Input::new("utilization", "maximum utilization", DisplayUnit::Share, &arguments.utilization),
+            Input::new("skew", "busiest cluster / mean", DisplayUnit::Number, &arguments.skew),
         ]
     }
 
@@ -344,19 +344,19 @@ impl Model for RequiredStages<'_> {
                 Field::new("clusters", "second stage P", DisplayUnit::Count, f64::from(found.clusters)).drawn(),
                 Field::new(
                     "single_utilization",
-                    "one server alone would work",
+                    "load of a single server",
                     DisplayUnit::Share,
                     found.single_utilization,
                 ),
                 Field::new(
                     "first_utilization",
-                    "a first-stage server works",
+                    "load of a first-stage server",
                     DisplayUnit::Share,
                     found.first_utilization,
                 ),
                 Field::new(
                     "second_utilization",
-                    "the busiest of the second works",
+                    "busiest second-stage server",
                     DisplayUnit::Share,
                     found.second_utilization,
                 ),
@@ -372,15 +372,15 @@ impl Model for RequiredStages<'_> {
 fn needed_text(found: &StageSizing) -> String {
     if found.first_is_needed {
         format!(
-            "A first stage is needed: everything on one server would be {} of its time, so users are divided among {} clusters, and \
-             {} in front of them find each user's. Neither number has spares in it.",
+            "A first stage is needed: one server alone would have a load of {}, so users are divided among {} clusters, and \
+             {} in front of them select each user's cluster. Neither number includes spares.",
             DisplayUnit::Share.text(found.single_utilization),
             found.clusters,
             if found.first == 1 { "1 server".to_owned() } else { format!("{} servers", found.first) }
         )
     } else {
         format!(
-            "No first stage is needed: one server would work {} of its time. What more there is of them is for failures.",
+            "No first stage is needed: one server alone has a load of {}. Further servers are only spares.",
             DisplayUnit::Share.text(found.single_utilization)
         )
     }

@@ -143,7 +143,7 @@ impl Unit {
         if let Some(unclear) = commas::in_a_number(self, text) {
             return Err(unclear);
         }
-        let wrong = || format!("'{text}' is no {}; {}", self.name(), self.remedy());
+        let wrong = || format!("'{text}' is not a {}; {}", self.name(), self.remedy());
         let ends = text.char_indices().map(|(at, c)| at + c.len_utf8()).take(LONGEST);
         let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit() || b"+-._eE".contains(&byte));
         let numbers = ends.filter_map(|end| {
@@ -156,7 +156,7 @@ impl Unit {
             return Ok((value, None));
         }
         let scale = self.scale(unit).ok_or_else(|| {
-            let what = format!("'{text}': {unit} is no unit of a {} that is known here", self.name());
+            let what = format!("'{text}': {unit} is not a known unit of a {}", self.name());
             match self.meant(unit) {
                 Some(meant) => {
                     let meant: Vec<String> = meant.split(" or ").map(|unit| format!("{number}{unit}")).collect();
@@ -203,10 +203,10 @@ impl Unit {
     fn check(self, text: &str, value: f64) -> Result<f64, String> {
         let (text, name, remedy) = (text.trim(), self.name(), self.remedy());
         if !value.is_finite() {
-            return Err(format!("'{text}' is no {name}; {remedy}"));
+            return Err(format!("'{text}' is not a {name}; {remedy}"));
         }
         if value < 0.0 {
-            return Err(format!("'{text}' is below zero, and no {name} is; {remedy}"));
+            return Err(format!("'{text}' is below zero, but a {name} cannot be; {remedy}"));
         }
         if self == Self::Share && value > 1.0 + 1e-12 {
             // 60 more likely means 60 % than a factor of 60.
@@ -217,10 +217,10 @@ impl Unit {
             } else {
                 "99.9 % is 99.9% or 0.999".to_owned()
             };
-            return Err(format!("'{text}' is more than all; a share is 0 to 1, or 0% to 100%: {meant}"));
+            return Err(format!("'{text}' is above 100%; a share is 0 to 1, or 0% to 100%: {meant}"));
         }
         if self == Self::Count && (value.fract() != 0.0 || value > 1e15) {
-            return Err(format!("'{text}' is no whole number; {remedy}"));
+            return Err(format!("'{text}' is not an integer; {remedy}"));
         }
         Ok(value)
     }
@@ -291,20 +291,20 @@ mod tests {
     fn invalid_numbers_are_refused_with_a_remedy() {
         for (unit, text, part) in [
             (Unit::Time, "181", "'181' has no unit; write 181us"),
-            (Unit::Time, "5parsecs", "parsecs is no unit of a time that is known here; write it as 181.185us"),
-            (Unit::Time, "fast", "'fast' is no time"),
+            (Unit::Time, "5parsecs", "parsecs is not a known unit of a time; write it as 181.185us"),
+            (Unit::Time, "fast", "'fast' is not a time"),
             (Unit::Time, "-3us", "'-3us' is below zero"),
-            (Unit::Rate, "inf", "'inf' is no rate"),
-            (Unit::Rate, "NaN", "'NaN' is no rate"),
-            (Unit::Rate, "1e999", "'1e999' is no rate"),
-            (Unit::Rate, "10/fortnight", "/fortnight is no unit of a rate"),
-            (Unit::Share, "99.9", "is more than all; a share is 0 to 1"),
+            (Unit::Rate, "inf", "'inf' is not a rate"),
+            (Unit::Rate, "NaN", "'NaN' is not a rate"),
+            (Unit::Rate, "1e999", "'1e999' is not a rate"),
+            (Unit::Rate, "10/fortnight", "/fortnight is not a known unit of a rate"),
+            (Unit::Share, "99.9", "is above 100%; a share is 0 to 1"),
             (Unit::Share, "60", "60 % is 60% or 0.6"),
-            (Unit::Share, "120%", "'120%' is more than all"),
-            (Unit::Count, "2.5", "'2.5' is no whole number"),
-            (Unit::Number, "3us", "us is no unit of a number"),
-            (Unit::Count, "", "'' is no count"),
-            (Unit::Count, "2m", "m is no unit of a count that is known here; write 2M"),
+            (Unit::Share, "120%", "'120%' is above 100%"),
+            (Unit::Count, "2.5", "'2.5' is not an integer"),
+            (Unit::Number, "3us", "us is not a known unit of a number"),
+            (Unit::Count, "", "'' is not a count"),
+            (Unit::Count, "2m", "m is not a known unit of a count; write 2M"),
             (Unit::Count, "1M/h", "; write 1M"),
             (Unit::Count, "5000/h", "; write 5000"),
             (Unit::Bytes, "16", "'16' has no unit; write 16GiB"),

@@ -35,7 +35,7 @@ pub(crate) struct ValidateArguments {
     plot: Option<PathBuf>,
 }
 
-const TITLE: &str = "Predicted beside measured";
+const TITLE: &str = "Predictions and measurements";
 
 impl ValidateArguments {
     pub(super) fn run(&self) -> Result<(), Failure> {
@@ -52,9 +52,9 @@ impl ValidateArguments {
             table::print_line(&format!("{TITLE}\n{profile}{}", text(&found)))?;
         }
         match found.holds {
-            Some(false) if self.strict => Err(Failure::No("a prediction misses by more than is promised".to_owned())),
+            Some(false) if self.strict => Err(Failure::No("a prediction exceeds its tolerance".to_owned())),
             None if self.strict => Err(Failure::No(
-                "nothing that is promised was measured: waits of one thread at 30 to 80 % load, or drops on both sides of 1 %".to_owned(),
+                "no measurement can be judged: give waits of one thread at 30 to 80 % load, or drops on both sides of 1 %".to_owned(),
             )),
             _ => Ok(()),
         }
@@ -125,7 +125,7 @@ fn text(found: &Validation) -> String {
     if !found.one_percent.is_empty() {
         let rows = found.one_percent.iter().map(one_percent_row);
         let head = head(&["threads", "λ with 1 % drops, model", "measured", "error", "within"]);
-        let _ = write!(text, "\nwhere callers notice\n{}", columns(&head, &rows.collect::<Vec<_>>()));
+        let _ = write!(text, "\nrate at which 1 % is dropped\n{}", columns(&head, &rows.collect::<Vec<_>>()));
     }
     text.push('\n');
     text.push_str(&summary(found));
@@ -147,7 +147,7 @@ fn summary(found: &Validation) -> String {
     }
     if lines.is_empty() {
         lines.push(
-            "Nothing that is promised was measured: waits of one thread at 30 to 80 % load, or drops on both sides of 1 %.".to_owned(),
+            "No measurement can be judged: that needs waits of one thread at 30 to 80 % load, or drops on both sides of 1 %.".to_owned(),
         );
     }
     lines.join("\n")

@@ -37,8 +37,8 @@ impl Server {
             if let Some(left) = left {
                 let left = clock(left.as_secs_f64());
                 warning = format!(
-                    "; BUT users of the last move may not have registered again until {left} from now, and are not found where they were \
-                     any more"
+                    "; BUT users of the last move may not have registered again for another {left}, and are not found in their previous \
+                     cluster"
                 );
             }
             self.moving_since = will.map(|_| Instant::now());
@@ -104,14 +104,14 @@ impl Server {
 fn refusal(config: &Config) -> String {
     match config.first_stage.first() {
         Some(first) => format!(
-            "this server is none of the first stage, and does not know what the users of others are asked for; ask one that is, with \
+            "this server is not in the first stage, and does not know the load of all users; ask a first-stage server, with \
              --as {}",
             first.name
         ),
         None if config.has_stages() => {
-            "there is no first stage, and nobody else knows what all users are asked for".to_owned()
+            "there is no first stage, and only first-stage servers know the load of all users".to_owned()
         }
-        None => "users are spread over no clusters: the configuration has no [[second_stage]]".to_owned(),
+        None => "there are no clusters: the configuration has no [[second_stage]]".to_owned(),
     }
 }
 

@@ -38,7 +38,7 @@ impl Server {
                 let is_draining = matches!(request, Request::Drain { .. });
                 if self.balancing.set_draining(&found, is_draining, now) {
                     let what = if is_draining { "gets no new calls" } else { "gets new calls again" };
-                    tracing::info!(set = found.set, uri = found.uri, "by the operator, a target {what}");
+                    tracing::info!(set = found.set, uri = found.uri, "operator: a target {what}");
                     (found, UNTIL_RESTART)
                 } else {
                     (found, NOTHING_NEW)
@@ -60,7 +60,7 @@ impl Server {
                 let lasts = if is_kept { KEPT } else { UNTIL_RELOAD };
                 return Ok(Box::new(ChangedTarget { target: before, lasts: lasts.to_owned() }));
             }
-            _ => return Err("that changes no target".to_owned()),
+            _ => return Err("this request does not change a target".to_owned()),
         };
         Ok(Box::new(ChangedTarget { target: self.target_status(&found), lasts: lasts.to_owned() }))
     }

@@ -116,7 +116,7 @@ impl Follower {
             Err(error) => {
                 let why = error.to_string();
                 if self.trouble.begin(&why).as_ref() != Some(&why) {
-                    tracing::error!("users and gateways stay as {} has them: {why}", self.path.display());
+                    tracing::error!("users and gateways stay as in {}: {why}", self.path.display());
                 }
                 false
             }
@@ -125,7 +125,7 @@ impl Follower {
 
     fn report_refused(&mut self, refused: BTreeSet<String>) {
         for why in refused.difference(&self.refused) {
-            tracing::error!("users and gateways: a row of the shared database is left out: {why}");
+            tracing::error!("users and gateways: a row of the shared database is ignored: {why}");
         }
         self.refused.extend(refused);
     }

@@ -25,7 +25,7 @@ pub(crate) struct WatchArguments {
 pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &WatchArguments) -> Result<(), Failure> {
     let (config, file) = Config::load(wanted)?;
     let Some(watch) = &config.watch else {
-        let missing = "there is no [watch] in the configuration; docs/operating/dns-failover.md says what it has";
+        let missing = "the configuration has no [watch]; see docs/operating/dns-failover.md";
         return Err(Failure::Usage(missing.to_owned()));
     };
     let located = |key: &str, message: String| Failure::from(Config::located(file.as_deref(), key, message));
@@ -40,7 +40,7 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &WatchArguments) -> Resul
 fn read_key(watch: &Watch) -> Result<TsigKey, String> {
     let shown = watch.key_file.display();
     let text = std::fs::read_to_string(&watch.key_file)
-        .map_err(|error| format!("{shown} cannot be read: {error}; name the key that the name server has too"))?;
+        .map_err(|error| format!("{shown} cannot be read: {error}; use the same key as the name server"))?;
     TsigKey::parse(&text).map_err(|why| format!("{shown}: {why}"))
 }
 
@@ -64,7 +64,7 @@ fn keep(plan: Plan, (zone, watch): (&Zone, &Watch), arguments: &WatchArguments) 
         if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let is_reached = strowger_watch::run(plan, zone, until, tell);
-    let is_reached = is_reached.map_err(|error| Failure::No(format!("this machine cannot watch: {error}")))?;
+    let is_reached = is_reached.map_err(|error| Failure::No(format!("monitoring cannot start: {error}")))?;
     match failed {
         Some(failure) => Err(failure),
         None if !is_reached => Err(Failure::No("the watcher ended because of an internal error".to_owned())),

@@ -15,30 +15,30 @@ pub(super) fn log(plan: &Plan, watch: &Watch, event: &Event) -> io::Result<()> {
     match event {
         Event::Up { server } => tracing::info!("{} is alive", server_of(plan, *server)),
         Event::Down { server } => {
-            tracing::warn!("{} is dead: no response to OPTIONS, or a bad one", server_of(plan, *server));
+            tracing::warn!("{} is dead: no accepted response to OPTIONS", server_of(plan, *server));
         }
         Event::Changed { set, removed, added } => {
             let (removed, added) = (shown(removed).join(", "), shown(added).join(", "));
             tracing::info!(removed, added, "{} is changed", set_of(plan, *set));
         }
         Event::LastKept { set } => tracing::error!(
-            "{}: no server is alive, and its records stay: a zone without any server is worse than one with a dead server",
+            "{}: no server is alive; its records stay, because a zone without servers is worse than one with dead servers",
             set_of(plan, *set)
         ),
         Event::PutBack { set, data } => tracing::warn!(
             "{}: another client has restored {data}, whose server is dead; the record stays",
             set_of(plan, *set)
         ),
-        Event::Unreachable => tracing::error!("{}: the zone stays as it is; trying again", silence(watch)),
+        Event::Unreachable => tracing::error!("{}: the zone is unchanged; retrying", silence(watch)),
         Event::Reachable => tracing::info!("the name server answers again"),
-        Event::Refused { why } => tracing::error!("{why}; trying again"),
+        Event::Refused { why } => tracing::error!("{why}; retrying"),
     }
     Ok(())
 }
 
 /// Describes the name server that does not answer.
 pub(super) fn silence(watch: &Watch) -> String {
-    format!("the name server {} (watch.server) does not answer by TCP within {}", watch.server.0, watch.timeout)
+    format!("the name server {} (watch.server) does not answer over TCP within {}", watch.server.0, watch.timeout)
 }
 
 /// Prints an event as a line of JSON.

@@ -96,7 +96,7 @@ impl EngineContext {
         let number = self.member.get();
         let at = |position: Position| format!("{}-{}", position.incarnation, position.number);
         format!(
-            "the log of member {number} ends at {} and not at {}: the engine has forgotten changes, which are told again, or another server \
+            "the log of member {number} ends at {} instead of {}: the engine lost changes, which are sent again, or another server \
              is member {number} too",
             at(end),
             at(after)

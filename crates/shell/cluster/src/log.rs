@@ -21,7 +21,7 @@ impl StatusLog {
             (None, Some(why)) => tracing::error!("cluster: registrations are not shared: {why}"),
             (Some(since), None) => {
                 let lasted = now.saturating_since(since).as_secs_f64();
-                tracing::info!("cluster: registrations are shared again, after {lasted:.1} s");
+                tracing::info!("cluster: registrations are shared again after {lasted:.1} s");
             }
             _ => {}
         }

@@ -93,7 +93,7 @@ impl Ladder {
     /// Returns the line that reports `count` missing messages.
     #[must_use]
     pub fn lost(&self, count: u64) -> String {
-        format!("{:GUTTER$}{count} messages are missing here: they came faster than they were read\n", "")
+        format!("{:GUTTER$}{count} messages are missing here: they arrived faster than they were read\n", "")
     }
 
     /// Returns the lane of the message's remote party.

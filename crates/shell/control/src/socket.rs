@@ -40,7 +40,7 @@ pub trait Handler: Send + Sync + 'static {
     /// # Errors
     /// The reason, as text for the client.
     fn trace(&self, _request: &TraceRequest) -> Result<Box<dyn TraceSource>, String> {
-        Err("this server traces nothing".to_owned())
+        Err("this server does not support traces".to_owned())
     }
 
     /// Writes a backup and reports to `progress` at least once a second. The backup completes even if the client
@@ -49,7 +49,7 @@ pub trait Handler: Send + Sync + 'static {
     /// # Errors
     /// The reason, as text for the client.
     fn backup(&self, _request: &BackupRequest, _progress: &mut dyn FnMut(u64, u64)) -> Result<BackupReport, String> {
-        Err("this server makes no backups".to_owned())
+        Err("this server does not support backups".to_owned())
     }
 }
 
@@ -74,7 +74,10 @@ impl ControlSocket {
     pub fn open(path: &Path, handler: Arc<dyn Handler>) -> Result<Self, String> {
         remove_stale_socket(path)?;
         let listener = listen(path).map_err(|error| {
-            format!("the control socket {} cannot be made: {error}; choose another in [control] socket", path.display())
+            format!(
+                "the control socket {} cannot be created: {error}; choose another in [control] socket",
+                path.display()
+            )
         })?;
         let socket = Self { path: path.to_owned() };
         let spawned = thread::Builder::new().name("control".to_owned()).spawn(move || accept(&listener, &handler));
@@ -95,15 +98,15 @@ fn remove_stale_socket(path: &Path) -> Result<(), String> {
     let shown = path.display();
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-        made.map_err(|error| format!("the folder {} cannot be made: {error}", folder.display()))?;
+        made.map_err(|error| format!("the folder {} cannot be created: {error}", folder.display()))?;
     }
     let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
     if !found.file_type().is_socket() {
-        return Err(format!("{shown} exists and is no socket; choose another path in [control] socket"));
+        return Err(format!("{shown} exists and is not a socket; choose another path in [control] socket"));
     }
     if UnixStream::connect(path).is_ok() {
         return Err(format!(
-            "another server runs already: it answers at {shown}; stop it, or give this one its own [server] data"
+            "another server is already running: it answers at {shown}; stop it, or give this one its own [server] data"
         ));
     }
     fs::remove_file(path).map_err(|error| format!("{shown}, left by an earlier server, cannot be removed: {error}"))
@@ -171,7 +174,7 @@ fn serve_connection(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()
             Ok(Request::Trace(request)) => return stream_trace(stream, handler, &request),
             Ok(Request::Backup(request)) => back_up(stream, handler, &request),
             Ok(request) => handler.handle(request),
-            Err(error) => Response::Error(format!("this is no request: {error}")),
+            Err(error) => Response::Error(format!("this is not a valid request: {error}")),
         };
         answer(stream, &response)?;
     }
@@ -264,7 +267,7 @@ pub fn trace(
                 }
             }
             Response::Error(why) => return Err(why),
-            other => return Err(format!("the server answers something else: {other:?}")),
+            other => return Err(format!("the server sent an unexpected answer: {other:?}")),
         }
     }
 }
@@ -293,7 +296,7 @@ pub fn backup(
             Response::Backup(BackupEvent::Progress { done, of }) => on_progress(done, of),
             Response::Backup(BackupEvent::Done(report)) => return Ok(Some(report)),
             Response::Error(why) => return Err(why),
-            other => return Err(format!("the server answers something else: {other:?}")),
+            other => return Err(format!("the server sent an unexpected answer: {other:?}")),
         }
     }
 }
@@ -322,11 +325,11 @@ fn unreachable(path: &Path, error: &io::Error) -> String {
     let shown = shown(path);
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => format!(
-            "no server runs here: nobody answers at {shown}; start one with `strowger serve`, or name its configuration \
+            "no server is running: nothing answers at {shown}; start one with `strowger serve`, or give its configuration \
              with -c"
         ),
         io::ErrorKind::PermissionDenied => {
-            format!("the control socket {shown} may not be opened; run this as the user that runs the server")
+            format!("no permission to open the control socket {shown}; run this as the user that runs the server")
         }
         _ => format!("the control socket {shown} cannot be opened: {error}"),
     }

@@ -68,30 +68,30 @@ fn each_balancer_error_names_its_line() {
         ("key = \"callid\"", r#"3: balancer[0].key: unknown value "callid"; did you mean "call-id"?"#),
         (
             "policy = \"random\"\nkey = \"from\"",
-            "4: balancer[0].key: random does not look at it, only hash, fnv, bernstein, sha1, openser and range do; remove it, \
+            "4: balancer[0].key: random does not use it, only hash, fnv, bernstein, sha1, openser and range do; remove it, \
              or choose another policy",
         ),
         (
             "transaction_cost = \"2\"",
-            "3: balancer[0].transaction_cost: hash does not look at it, only least-work does; remove it, or choose another policy",
+            "3: balancer[0].transaction_cost: hash does not use it, only least-work does; remove it, or choose another policy",
         ),
         (
             "candidates = \"two\"",
-            "3: balancer[0].candidates: hash does not look at it, only least-calls, least-transactions, least-work and \
+            "3: balancer[0].candidates: hash does not use it, only least-calls, least-transactions, least-work and \
              response-time do; remove it, or choose another policy",
         ),
         (
             "policy = \"least-work\"\ntransaction_cost = \"3\"",
-            "4: balancer[0].transaction_cost: \"3\" is no cost of transactions; write \"1.75\", \"2\", \"adaptive\", or a table of methods, \
-             as { INVITE = 1.75, BYE = 1 }",
+            "4: balancer[0].transaction_cost: \"3\" is not a transaction cost; write \"1.75\", \"2\", \"adaptive\", or a table of methods, \
+             such as { INVITE = 1.75, BYE = 1 }",
         ),
         (
             "policy = \"least-work\"\ntransaction_cost = { INVIT = 2 }",
-            r#"4: balancer[0].transaction_cost: "INVIT" is no method whose transactions are counted; did you mean INVITE?"#,
+            r#"4: balancer[0].transaction_cost: "INVIT" is not a method with a transaction cost; did you mean INVITE?"#,
         ),
         (
             "policy = \"least-work\"\ntransaction_cost = { INVITE = 0 }",
-            "4: balancer[0].transaction_cost.INVITE: 0 is not from 0.001 to 65; choose one between",
+            "4: balancer[0].transaction_cost.INVITE: 0 is not from 0.001 to 65; choose a value in this range",
         ),
         (
             "probe = { intervall = \"5s\" }",
@@ -101,21 +101,21 @@ fn each_balancer_error_names_its_line() {
             "probe = { timeout = \"6s\" }",
             "3: balancer[0].probe.timeout: 6s is longer than probe.interval, 5s; lower it",
         ),
-        ("probe = { down = 0 }", "3: balancer[0].probe.down: 0 is not from 1 to 255; choose one between"),
+        ("probe = { down = 0 }", "3: balancer[0].probe.down: 0 is not from 1 to 255; choose a value in this range"),
         (
             "probe = { accept = [] }",
-            "3: balancer[0].probe.accept: the list is empty, so no answer would be good; name some, as [\"2xx\", \"404\"], or \
-             leave it out",
+            "3: balancer[0].probe.accept: the list is empty, so no response would be accepted; list some, such as [\"2xx\", \"404\"], or \
+             omit it",
         ),
         (
             "probe = { accept = [\"ok\"] }",
-            "3: balancer[0].probe.accept[0]: \"ok\" is no final status; write a code, a class or a range, as \"200\", \"4xx\" or \
+            "3: balancer[0].probe.accept[0]: \"ok\" is not a final status; write a code, a class or a range, such as \"200\", \"4xx\" or \
              \"200-299\"",
         ),
-        ("slow_start = \"31d\"", "3: balancer[0].slow_start: 31d is not from 0s to 30d; choose one between"),
+        ("slow_start = \"31d\"", "3: balancer[0].slow_start: 31d is not from 0s to 30d; choose a value in this range"),
         (
             "failover_timeout = \"0s\"",
-            "3: balancer[0].failover_timeout: 0s is not from 100ms to 30d; choose one between",
+            "3: balancer[0].failover_timeout: 0s is not from 100ms to 30d; choose a value in this range",
         ),
         (
             "[[balancer]]\nname = \"pool\"\ntargets = [\"sip:b\"]",
@@ -123,7 +123,7 @@ fn each_balancer_error_names_its_line() {
         ),
         (
             "[[balancer]]\ntargets = [\"sip:b\"]",
-            r#"3: balancer[1].name: "" is no name; write up to 64 letters and digits, as name = "pool""#,
+            r#"3: balancer[1].name: "" is not a valid name; write up to 64 letters and digits, such as name = "pool""#,
         ),
     ] {
         let text = format!("[[balancer]]\nname = \"pool\"\n{lines}\n");
@@ -145,20 +145,20 @@ fn each_balancer_error_names_its_line() {
 fn each_target_error_names_its_line() {
     let twice = "is listed twice; remove one (weight gives it a greater share)";
     for (targets, expected) in [
-        ("[]", "targets: the list is empty; name where calls go, as [\"sip:192.0.2.1\", \"sip:192.0.2.2\"]".to_owned()),
+        ("[]", "targets: the list is empty; list the targets, such as [\"sip:192.0.2.1\", \"sip:192.0.2.2\"]".to_owned()),
         (
             "[\"192.0.2.1\"]",
-            "targets[0]: \"192.0.2.1\" is no SIP URI; write sip:HOST or sip:HOST:PORT, as sip:192.0.2.1:5060"
+            "targets[0]: \"192.0.2.1\" is not a SIP URI; write sip:HOST or sip:HOST:PORT, such as sip:192.0.2.1:5060"
                 .to_owned(),
         ),
         (
             "[\"sip:\"]",
-            "targets[0]: \"sip:\" is no SIP URI; write sip:HOST or sip:HOST:PORT, as sip:192.0.2.1:5060".to_owned(),
+            "targets[0]: \"sip:\" is not a SIP URI; write sip:HOST or sip:HOST:PORT, such as sip:192.0.2.1:5060".to_owned(),
         ),
         ("[\"sips:a\"]", "targets[0]: \"sips:a\": sips is not supported yet; write a sip: URI".to_owned()),
         (
             "[\"sip:a\", { uri = \"sip:b\", weight = 0 }]",
-            "targets[1].weight: 0 would never take a call; choose 1 to 65535, or remove the target".to_owned(),
+            "targets[1].weight: a target with weight 0 would never get a call; choose 1 to 65535, or remove the target".to_owned(),
         ),
         (
             "[{ uri = \"sip:b\", weight = -1 }]",
@@ -174,7 +174,7 @@ fn each_target_error_names_its_line() {
         ),
         (
             "[{ uri = \"sip:b\", capacity = 0 }]",
-            "targets[0].capacity: 0 is not from 1 to 1000000 calls; leave it out for no limit".to_owned(),
+            "targets[0].capacity: 0 is not from 1 to 1000000 calls; omit it for no limit".to_owned(),
         ),
         (
             "[{ uri = \"sip:b\", wieght = 2 }]",
@@ -186,7 +186,7 @@ fn each_target_error_names_its_line() {
         ("[\"srv:a.example\", \"srv:A.example.\"]", format!("targets[1]: srv:a.example {twice}")),
         (
             "[\"list:/etc/kamailio/dispatcher.list\"]",
-            "targets[0]: \"list:/etc/kamailio/dispatcher.list\" names no set of the file; write list:FILE#SETID, as \
+            "targets[0]: \"list:/etc/kamailio/dispatcher.list\" has no set of the file; write list:FILE#SETID, such as \
              list:/etc/kamailio/dispatcher.list#1"
                 .to_owned(),
         ),
@@ -194,12 +194,12 @@ fn each_target_error_names_its_line() {
         (
             "[\"dns:192.0.2.1\"]",
             "targets[0]: \"dns:192.0.2.1\" is an address, which is written as sip:ADDRESS; write dns:HOST or \
-             dns:HOST:PORT, as dns:sip.default.svc.cluster.local:5060"
+             dns:HOST:PORT, such as dns:sip.default.svc.cluster.local:5060"
                 .to_owned(),
         ),
         (
             "[\"srv:192.0.2.1\"]",
-            "targets[0]: \"srv:192.0.2.1\" is an address, which has no SRV records; write srv: and a domain, as \
+            "targets[0]: \"srv:192.0.2.1\" is an address, which has no SRV records; write srv: and a domain, such as \
              srv:example.com or srv:_sip._tcp.example.com"
                 .to_owned(),
         ),
@@ -211,7 +211,7 @@ fn each_target_error_names_its_line() {
     }
     let error = Config::parse("store.url = \"memory:\"\n[[balancer]]\nname = \"pool\"\ntargets = [\"set:pstn\"]");
     let error = error.expect_err("no database").to_string();
-    assert!(error.starts_with("balancer[0].targets[0]: set:pstn is read from the database, and store.url is memory:"));
+    assert!(error.starts_with("balancer[0].targets[0]: set:pstn is read from the database, but store.url is memory:"));
 }
 
 #[test]
@@ -237,20 +237,20 @@ fn each_error_in_a_balancer_route_is_reported() {
         (
             "balance = \"pool\"\ntargets = [\"sip:192.0.2.1\"]",
             "hash",
-            "targets: the balancer has targets of its own; remove these, or balance",
+            "targets: the balancer has its own targets; remove these, or balance",
         ),
         ("balance = \"pool\"\naction = \"redirect\"", "hash", "balance: only action = \"proxy\" forwards; remove it"),
         (
             "balance = \"pool\"\nstateless = \"always\"",
             "least-calls",
-            "stateless: the balancer \"pool\" goes by least-calls, and without state a request that is sent again would go to \
-             another target; remove it, or choose a policy as hash there",
+            "stateless: the balancer \"pool\" uses least-calls, and a stateless proxy would send a retransmission to \
+             another target; remove it, or choose a policy such as hash there",
         ),
         (
             "balance = \"pool\"\nstateless = \"always\"",
             "round-robin",
-            "stateless: the balancer \"pool\" goes by round-robin, and without state a request that is sent again would go to \
-             another target; remove it, or choose a policy as hash there",
+            "stateless: the balancer \"pool\" uses round-robin, and a stateless proxy would send a retransmission to \
+             another target; remove it, or choose a policy such as hash there",
         ),
     ] {
         let text =
@@ -262,7 +262,7 @@ fn each_error_in_a_balancer_route_is_reported() {
     let trunk =
         "[[trunk]]\nname = \"c\"\ntargets = [\"sip:b\"]\n[[balancer]]\nname = \"pool\"\ntargets = [\"sip:a\"]\n";
     let error = Config::parse(&format!("{trunk}[[route]]\nbalance = \"pool\"\ntrunk = \"c\"")).expect_err("two ways");
-    assert_eq!(error.to_string(), "route[0].trunk: the balancer has targets of its own; remove this, or balance");
+    assert_eq!(error.to_string(), "route[0].trunk: the balancer has its own targets; remove this, or balance");
     let stateless = "policy = \"hash\"\ntargets = [\"sip:a\"]\n[[route]]\nstateless = \"always\"\nbalance = \"pool\"";
     with(stateless);
 }
@@ -404,7 +404,7 @@ fn database_gateways_become_targets() {
     assert_eq!(
         empty.iter().map(ToString::to_string).collect::<Vec<_>>(),
         [
-            "balancer[0].targets: there is no target in set:pstn: calls would get 503; `strowger gateway add pstn sip:HOST` adds one"
+            "balancer[0].targets: set:pstn has no targets: calls would get 503; `strowger gateway add pstn sip:HOST` adds one"
         ]
     );
     around.gateways = in_database(&[gateway("sip:192.0.2.2", 1, None, false)]);
@@ -442,7 +442,7 @@ fn dispatcher_lists_give_targets() {
     let ranked = [member(1, 0, 50, Some(30), true), member(2, 5, 1, None, true), member(3, 10, 1, None, false)];
     assert_eq!(around.members(&by_priority), ranked, "the highest of theirs is the first");
     let warnings = around.warnings(&pool(&source));
-    assert!(warnings.iter().any(|text| text.contains("dispatcher.list:3: socket is not followed")), "{warnings:?}");
+    assert!(warnings.iter().any(|text| text.contains("dispatcher.list:3: socket is ignored")), "{warnings:?}");
 }
 
 #[test]
@@ -453,8 +453,8 @@ fn an_invalid_dispatcher_list_is_rejected_with_the_line() {
             "1 sip:192.0.2.1\n\n1 sips:192.0.2.2\n",
             ":3: \"sips:192.0.2.2\": sips is not supported yet; write a sip: URI",
         ),
-        ("1 sip:192.0.2.1 0 0 weight=0\n", ":1: \"weight=0\" gives no share"),
-        ("1 sip:192.0.2.1\n1 192.0.2.1\n", ":2: sip:192.0.2.1 is in line 1 already; remove one"),
+        ("1 sip:192.0.2.1 0 0 weight=0\n", ":1: \"weight=0\" is not a valid share"),
+        ("1 sip:192.0.2.1\n1 192.0.2.1\n", ":2: sip:192.0.2.1 is already in line 1; remove one"),
         ("2 sip:192.0.2.1\n3 sip:192.0.2.1\n", ": there is no destination of set 1 in it; sets: there are 2, 3"),
     ] {
         let (_folder, source) = list(text);
@@ -477,7 +477,7 @@ fn an_invalid_dispatcher_list_is_rejected_with_the_line() {
     let refused = around.sets(&pool(&source)).expect_err("one place");
     assert_eq!(
         refused.to_string(),
-        "balancer[0].targets[0]: sip:192.0.2.1 leads where sip:192.0.2.1:5060 does; remove one, or write both alike"
+        "balancer[0].targets[0]: sip:192.0.2.1 is the same destination as sip:192.0.2.1:5060; remove one, or write both alike"
     );
     let refused = around.sets(&pool("[\"list:/no/such/file#1\"]")).expect_err("there is none");
     assert!(refused.message.starts_with("/no/such/file cannot be read: "), "{refused}");
@@ -529,14 +529,17 @@ fn a_balancer_without_a_route_gives_a_warning() {
     let config = parse("[[balancer]]\nname = \"pool\"\ntargets = [\"sip:192.0.2.1\"]");
     assert_eq!(
         Around::default().warnings(&config),
-        ["balancer[0]: no route leads to pool; one does that has balance = \"pool\""]
+        ["balancer[0]: no route uses pool; add one with balance = \"pool\""]
     );
     let by_tcp = parse(
         "server.listen = [\"udp:192.0.2.9:5060\"]\n[[balancer]]\nname = \"pool\"\n\
          targets = [\"sip:192.0.2.1\", \"sip:192.0.2.2;transport=tcp\"]\n[[route]]\nbalance = \"pool\"",
     );
     let warnings = Around::default().warnings(&by_tcp);
-    assert!(warnings[0].contains("reached by TCP, and nothing in server.listen is: it is never tried"), "{warnings:?}");
+    assert!(
+        warnings[0].contains("needs TCP, but server.listen has no such listener: it is never tried"),
+        "{warnings:?}"
+    );
 }
 
 #[test]
@@ -550,12 +553,12 @@ fn ignored_weights_give_a_warning() {
     assert_eq!(
         look("round-robin", [1, 2]),
         [
-            "balancer[0].targets: round-robin does not look at weights, and there are some, as 1 and 2; choose \"weighted\", \
-          which does"
+            "balancer[0].targets: round-robin ignores weights, but targets have different ones, such as 1 and 2; choose \"weighted\", \
+          which uses them"
         ]
     );
-    assert!(look("openser", [5, 2])[0].ends_with("as 5 and 2; choose \"hash\", which does"));
-    assert!(look("priority", [5, 2])[0].ends_with("leave them out, or choose another policy"));
+    assert!(look("openser", [5, 2])[0].ends_with("as 5 and 2; choose \"hash\", which uses them"));
+    assert!(look("priority", [5, 2])[0].ends_with("omit them, or choose another policy"));
     for (policy, weights) in [("round-robin", [2, 2]), ("weighted", [1, 2]), ("least-work", [1, 2]), ("hash", [1, 2])] {
         assert_eq!(look(policy, weights), [""; 0], "{policy}");
     }

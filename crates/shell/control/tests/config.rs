@@ -48,7 +48,7 @@ fn the_socket_path_is_read_despite_other_errors() {
         "[server]\nlisten = [\n\"udp:1\",\n\"udp:2\"\ndata = \"/var/lib/lb2\"\n",
         "[server]\ndata = \"/var/lib/lb2\n",
         "[server\ndata = \"/var/lib/lb2\"\n",
-        "[server]\ndata = \"/var/lib/lb2\"\nthis is no line\n[control]\nsocket = \"/run/lb\"\n",
+        "[server]\ndata = \"/var/lib/lb2\"\nthis is not a line\n[control]\nsocket = \"/run/lb\"\n",
         "[control]\nsocket = 7\n",
         "[control]\nsoket = \"/run/lb\"\n",
         "[server]\ndata = [\n",
@@ -67,8 +67,11 @@ fn each_error_gives_line_key_and_hint() {
     for (text, expected) in [
         ("[server]\nlisen = []", r#"2: server.lisen: unknown key "lisen"; did you mean "listen"?"#),
         ("[sever]", r#"1: sever: unknown key "sever"; did you mean "server"?"#),
-        ("\n[control]\nzzz = 1", r#"3: control.zzz: unknown key "zzz"; known are "socket""#),
-        ("[server]\nlisten = []", r#"2: server.listen: the list is empty; name an address, as "udp:0.0.0.0:5060""#),
+        ("\n[control]\nzzz = 1", r#"3: control.zzz: unknown key "zzz"; known values are "socket""#),
+        (
+            "[server]\nlisten = []",
+            r#"2: server.listen: the list is empty; give an address, such as "udp:0.0.0.0:5060""#,
+        ),
         (
             "[server]\nlisten = [\n  \"udp:127.0.0.1:5060\",\n  \"tls:0.0.0.0:5061\",\n]",
             "4: server.listen[1]: tls is not supported yet, only udp and tcp are; write tcp:0.0.0.0:5061, or remove it",
@@ -76,7 +79,7 @@ fn each_error_gives_line_key_and_hint() {
         (
             "server.listen = [\"192.0.2.1\"]",
             "1: server.listen[0]: \"192.0.2.1\" names no transport and address; write udp:ADDRESS:PORT or \
-             tcp:ADDRESS:PORT, as udp:0.0.0.0:5060",
+             tcp:ADDRESS:PORT, such as udp:0.0.0.0:5060",
         ),
         ("server.listen = [\"tcp:[::1]\"]", r#"1: server.listen[0]: "tcp:[::1]" has no port; write tcp:[::1]:5060"#),
         (
@@ -85,7 +88,7 @@ fn each_error_gives_line_key_and_hint() {
         ),
         (
             "server.listen = [\"udp:sip.example.com:5060\"]",
-            "1: server.listen[0]: \"sip.example.com:5060\" is no literal address with a port; write one, as \
+            "1: server.listen[0]: \"sip.example.com:5060\" is not a literal address with a port; write one, such as \
              192.0.2.1:5060 or [2001:db8::1]:5060",
         ),
         (
@@ -94,37 +97,40 @@ fn each_error_gives_line_key_and_hint() {
         ),
         (
             "[server]\ndomains = [\"sip:example.com\"]",
-            "2: server.domains[0]: \"sip:example.com\" is no domain; write a name or an address without scheme and port, \
-             as example.com",
+            "2: server.domains[0]: \"sip:example.com\" is not a domain; write a name or an address without scheme and port, \
+             such as example.com",
         ),
         (
             "[server]\nspin = \"often\"",
-            "2: server.spin: \"often\" is no time to wait awake; write a duration up to 1ms, as 10us, 0s for never, or always",
+            "2: server.spin: \"often\" is not a busy-polling time; write a duration up to 1ms, such as 10us, 0s for never, or always",
         ),
         (
             "[server]\nsegmentation = true",
-            r#"2: server.segmentation: this is no text in quotes; known are "never", "auto", "always""#,
+            r#"2: server.segmentation: a string in quotes is required; known values are "never", "auto", "always""#,
         ),
         (
             "[store]\nmode = 1",
-            r#"2: store.mode: this is no text in quotes; known are "write-through", "write-behind", "memory""#,
+            r#"2: store.mode: a string in quotes is required; known values are "write-through", "write-behind", "memory""#,
         ),
         (
             "[[route]]\naction = false",
-            r#"2: route[0].action: this is no text in quotes; known are "proxy", "redirect", "reject""#,
+            r#"2: route[0].action: a string in quotes is required; known values are "proxy", "redirect", "reject""#,
         ),
-        ("[server]\nspin = \"2ms\"", "2: server.spin: 2ms is more than 1ms; choose less, 0s for never, or always"),
+        (
+            "[server]\nspin = \"2ms\"",
+            "2: server.spin: 2ms is more than 1ms; lower it, or write 0s for never, or always",
+        ),
         (
             "[server]\naffinity = \"some\"",
-            "2: server.affinity: \"some\" is no affinity; write \"none\", \"auto\" or the cores of the workers, as [2, 3]",
+            "2: server.affinity: \"some\" is not an affinity; write \"none\", \"auto\" or the cores of the workers, such as [2, 3]",
         ),
         (
             "[server]\naffinity = [1, 2, 1]",
-            "2: server.affinity[2]: 1 is listed twice or above 1023; name other cores, or \"auto\"",
+            "2: server.affinity[2]: 1 is listed twice or above 1023; correct the list, or write \"auto\"",
         ),
         ("[server]\nworkers = 2\nmin_workers = 3", "3: server.min_workers: 3 is more than server.workers, 2; lower it"),
-        ("[server]\nmin_workers = 0", "2: server.min_workers: 0 is not from 1 to 256; leave it out for 1"),
-        ("[server]\nworkers = 0", "2: server.workers: 0 is not from 1 to 256; leave it out for one a core"),
+        ("[server]\nmin_workers = 0", "2: server.min_workers: 0 is not from 1 to 256; omit it for 1"),
+        ("[server]\nworkers = 0", "2: server.workers: 0 is not from 1 to 256; omit it for one per core"),
         (
             "[server]\nworkers = -1",
             "2: server.workers: invalid value: integer `-1`, expected a whole number from 0 to 65535",
@@ -139,16 +145,16 @@ fn each_error_gives_line_key_and_hint() {
         ),
         (
             "[store]\nmode = \"write-behind\"\nurl = \"memory:\"",
-            "2: store.mode: write-behind needs a file, and store.url is memory:; name one there, as sqlite:data/strowger.db, \
+            "2: store.mode: write-behind needs a file, but store.url is memory:; give one there, such as sqlite:data/strowger.db, \
              or write mode = \"memory\"",
         ),
         (
             "[registrar]\n\nexpires = { default = \"1h\", min = \"2m\", max = 7200 }",
-            "3: registrar.expires.max: invalid type: integer `7200`, expected a duration with its unit in quotes, as \"30s\"",
+            "3: registrar.expires.max: invalid type: integer `7200`, expected a duration with its unit in quotes, such as \"30s\"",
         ),
         (
             "[registrar.expires]\nmin = \"90\"",
-            "2: registrar.expires.min: \"90\" is no duration: the unit is missing; write a number and a unit, as 30s, \
+            "2: registrar.expires.min: \"90\" is not a duration: the unit is missing; write a number and a unit, such as 30s, \
              500ms or 1h",
         ),
         (
@@ -157,14 +163,20 @@ fn each_error_gives_line_key_and_hint() {
         ),
         (
             "[registrar]\nexpires = { default = \"10s\" }",
-            "2: registrar.expires.default: 10s is not from 1m to 2h (min and max); choose one between",
+            "2: registrar.expires.default: 10s is not from 1m to 2h (min and max); choose a value in this range",
         ),
         ("[registrar]\nnat = \"alwys\"", r#"2: registrar.nat: unknown value "alwys"; did you mean "always"?"#),
-        ("[registrar]\nnat = \"yes\"", r#"2: registrar.nat: unknown value "yes"; known are "auto", "always", "never""#),
-        ("[registrar]\nmax_contacts = 33", "2: registrar.max_contacts: 33 is not from 1 to 32; choose one between"),
+        (
+            "[registrar]\nnat = \"yes\"",
+            r#"2: registrar.nat: unknown value "yes"; known values are "auto", "always", "never""#,
+        ),
+        (
+            "[registrar]\nmax_contacts = 33",
+            "2: registrar.max_contacts: 33 is not from 1 to 32; choose a value in this range",
+        ),
         (
             "[auth]\nalgorithms = [\"SHA-1\"]",
-            "2: auth.algorithms[0]: \"SHA-1\" is no digest algorithm; write MD5, SHA-256 or SHA-512-256",
+            "2: auth.algorithms[0]: \"SHA-1\" is not a digest algorithm; write MD5, SHA-256 or SHA-512-256",
         ),
         (
             "[auth]\nrequire = [\"INVITE\", \"ACK\"]",
@@ -172,22 +184,25 @@ fn each_error_gives_line_key_and_hint() {
         ),
         (
             "[auth]\ntrusted = [\"10.0.0.0/33\"]",
-            "2: auth.trusted[0]: \"10.0.0.0/33\" is no address or network; write one, as 192.0.2.7 or 192.0.2.0/24",
+            "2: auth.trusted[0]: \"10.0.0.0/33\" is not an address or network; write one, such as 192.0.2.7 or 192.0.2.0/24",
         ),
-        ("[proxy]\nring_timeout = \"0s\"", "2: proxy.ring_timeout: 0s is not from 1s to 30d; choose one between"),
+        (
+            "[proxy]\nring_timeout = \"0s\"",
+            "2: proxy.ring_timeout: 0s is not from 1s to 30d; choose a value in this range",
+        ),
         ("[timers]\nt1 = \"5s\"", "2: timers.t1: 5s is longer than timers.t2, 4s; lower it"),
         (
             "[[route]]\n[[route]]\naction = \"reject\"",
-            "3: route[1].action: reject needs a status beside it; add one, as status = 403",
+            "3: route[1].action: reject needs a status; add one, such as status = 403",
         ),
         ("[[route]]\nstatus = 403", "2: route[0].status: only action = \"reject\" has a status; remove it"),
         (
             "[[route]]\naction = \"reject\"\nstatus = 200",
-            "3: route[0].status: 200 is not from 300 to 699; choose one between, as 403",
+            "3: route[0].status: 200 is not from 300 to 699; choose a value in this range, such as 403",
         ),
         (
             "[[route]]\ntargets = [\"sip:192.0.2.1\", \"192.0.2.1\"]",
-            "2: route[0].targets[1]: \"192.0.2.1\" is no SIP URI; write sip:HOST or sip:HOST:PORT, as sip:192.0.2.1:5060",
+            "2: route[0].targets[1]: \"192.0.2.1\" is not a SIP URI; write sip:HOST or sip:HOST:PORT, such as sip:192.0.2.1:5060",
         ),
         (
             "[[route]]\ntargets = [\"sip:192.0.2.1;transport=tls\"]",
@@ -196,32 +211,32 @@ fn each_error_gives_line_key_and_hint() {
         ),
         (
             "[[route]]\nmatch = { domain = \"*.\" }",
-            "2: route[0].match.domain: \"*.\" is no pattern of domains; write example.com, *.example.com, or * for any",
+            "2: route[0].match.domain: \"*.\" is not a pattern of domains; write example.com, *.example.com, or * for any",
         ),
         (
             "[cluster]\nmember = 1",
-            "1: cluster.store: is missing; name an engine, as \"redis://192.0.2.10:6379\", or the other members in cluster.peers",
+            "1: cluster.store: is missing; give an engine, such as \"redis://192.0.2.10:6379\", or the other members in cluster.peers",
         ),
         (
             "[cluster]\nmember = 1\nstore = \"redis://a:1\"\npeers = [\"192.0.2.2:5064\"]",
-            "4: cluster.peers: there is cluster.store too; remove one of the two",
+            "4: cluster.peers: cluster.store is set too; remove one of the two",
         ),
         (
             "[cluster]\nmember = 1\npeers = [\"192.0.2.2:5064\"]",
-            "1: cluster.listen: is missing; write where this member takes what the others forward, as \"192.0.2.1:5064\"",
+            "1: cluster.listen: is missing; give the address on which this member listens for the others, such as \"192.0.2.1:5064\"",
         ),
         (
             "[cluster]\nmember = 1\npeers = [\"192.0.2.2:5064\"]\nlisten = \"0.0.0.0:5064\"",
-            "4: cluster.listen: 0.0.0.0:5064 is none that others can send to; name one of this machine's, as 192.0.2.1:5064",
+            "4: cluster.listen: 0.0.0.0:5064 cannot be reached by others; give an address of this machine, such as 192.0.2.1:5064",
         ),
         (
             "[cluster]\nmember = 1\npeers = [\"192.0.2.1:5064\"]\nlisten = \"192.0.2.1:5064\"",
-            "3: cluster.peers: has nobody but this member; add the others",
+            "3: cluster.peers: lists only this member; add the others",
         ),
         (
             "[cluster]\nmember = 1\npeers = [\"192.0.2.2:5064\"]\nlisten = \"192.0.2.1:5064\"
 durability = \"engine\"",
-            "5: cluster.durability: there is no engine with cluster.peers; remove it, or write \"disk\"",
+            "5: cluster.durability: with cluster.peers there is no engine; remove it, or write \"disk\"",
         ),
         (
             "watch = { server = \"192.0.2.53\", zone = \"example.com\", key_file = \"k\", record = [] }",
@@ -235,12 +250,12 @@ durability = \"engine\"",
         (
             "watch = { server = \"192.0.2.53\", zone = \"example.com\", key_file = \"k\", record = [{ name = \"_sip._udp.example.com\", \
              address = \"192.0.2.1\" }] }",
-            "1: watch.record[0].target: is missing, which an SRV record has; name its host, as s1.example.com",
+            "1: watch.record[0].target: is missing, but an SRV record needs it; give its host, such as s1.example.com",
         ),
         (
             "watch = { server = \"192.0.2.53\", zone = \"example.com\", key_file = \"k\", record = [{ name = \"_sip._udp.example.com\", \
              target = \"s1.example.com\" }] }",
-            "1: watch.record[0].address: is missing; write it, or where the server is asked in probe",
+            "1: watch.record[0].address: is missing; set it, or the probed address in probe",
         ),
         (
             "watch = { server = \"192.0.2.53\", zone = \"example.com\", key_file = \"k\", record = [{ name = \"example.com\", address = \
@@ -248,8 +263,8 @@ durability = \"engine\"",
             "1: watch.record[1].name: the same server is listed twice under this name; remove one",
         ),
         ("[log]\nlevel = \"warning\"", r#"2: log.level: unknown value "warning"; did you mean "warn"?"#),
-        ("\n[server", "2: this is no TOML: unclosed table, expected `]`"),
-        ("a = 1\na = 2", "2: this is no TOML: duplicate key"),
+        ("\n[server", "2: this is not valid TOML: unclosed table, expected `]`"),
+        ("a = 1\na = 2", "2: this is not valid TOML: duplicate key"),
     ] {
         let error = Config::parse(text).expect_err(text);
         let line = error.line.map_or_else(String::new, |line| format!("{line}: "));
@@ -262,14 +277,17 @@ fn errors_name_the_file() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("bad.toml");
     std::fs::write(&file, "[log]\nformat = 1\n").expect("written");
-    let error = Config::load(Some(&file)).expect_err("a number is no format").to_string();
+    let error = Config::load(Some(&file)).expect_err("a number is not a format").to_string();
     assert!(error.starts_with(&format!("{}:2: log.format: ", file.display())), "{error}");
     let missing = folder.path().join("missing.toml");
     let error = Config::load(Some(&missing)).expect_err("no file").to_string();
-    assert_eq!(error, format!("{}: there is no such file; name one that exists with -c", missing.display()));
+    assert_eq!(error, format!("{}: the file does not exist; give an existing one with -c", missing.display()));
     std::fs::write(&file, b"\xff\xfe").expect("written");
     assert!(
-        Config::load(Some(&file)).expect_err("no text").to_string().ends_with("this is no TOML: it is not UTF-8 text")
+        Config::load(Some(&file))
+            .expect_err("no text")
+            .to_string()
+            .ends_with("this is not valid TOML: it is not UTF-8")
     );
 }
 
@@ -540,7 +558,7 @@ fn cores_beyond_the_last_worker_are_not_checked() {
     let found = told("server.workers = 1\nserver.affinity = [0, 99]");
     let [(key, what)] = &found[..] else { panic!("{found:?}") };
     assert_eq!(key, "server.affinity");
-    assert!(what.starts_with("2 cores for 1 worker: those behind the last worker have none"), "{what}");
+    assert!(what.starts_with("2 cores for 1 worker: the extra cores are unused"), "{what}");
     let found = told("server.workers = 2\nserver.affinity = [0, 99]");
     assert_eq!(found.iter().map(|(key, _)| &**key).collect::<Vec<_>>(), ["server.affinity[1]"]);
 }

@@ -33,51 +33,60 @@ fn each_trunk_error_is_reported() {
     for (lines, expected) in [
         ("expire = \"1h\"", r#"trunk[0].expire: unknown key "expire"; did you mean "expires"?"#),
         ("username = \"a\"", "trunk[0].username: the password is missing; add password_file, password_env or password"),
-        ("password = \"hush\"", "trunk[0].password: whose password is it? add username beside it"),
+        ("password = \"hush\"", "trunk[0].password: the user name is missing; add username"),
         ("password = 12345", "trunk[0].password: a password is a text; write it in quotes"),
-        ("username = \"a\"\npassword = \" hush\"", "trunk[0].password: this is no password; write a text of one line"),
+        (
+            "username = \"a\"\npassword = \" hush\"",
+            "trunk[0].password: this is not a valid password; write one line of text",
+        ),
         (
             "username = \"a\"\npassword = \"hush\"\npassword_env = \"X\"",
-            "trunk[0].password_env: password says the password already; remove one",
+            "trunk[0].password_env: password already gives the password; remove one",
         ),
         (
             "username = \"a\\nb\"\npassword = \"hush\"",
-            r#"trunk[0].username: "a\nb" is no user's name; write it as the carrier gave it"#,
+            r#"trunk[0].username: "a\nb" is not a valid user name; write it as given by the carrier"#,
         ),
-        ("realm = \"x\"", "trunk[0].realm: nothing is answered without username and password; add them, or remove it"),
+        ("realm = \"x\"", "trunk[0].realm: it has no effect without username and password; add them, or remove it"),
         (
             "register = true",
-            "trunk[0].register: what is to be registered? add username, or from = \"sip:NUMBER@DOMAIN\"",
+            "trunk[0].register: the address of record is missing; add username, or from = \"sip:NUMBER@DOMAIN\"",
         ),
         (
             "register = true\nfrom = \"sip:carrier.example\"",
-            r#"trunk[0].from: "sip:carrier.example" is no address that can be registered; write sip:NUMBER@DOMAIN"#,
+            r#"trunk[0].from: "sip:carrier.example" cannot be registered; write sip:NUMBER@DOMAIN"#,
         ),
         (
             "register = true\nfrom = \"tel:+4930123\"",
-            r#"trunk[0].from: "tel:+4930123" is no SIP URI; write sip:HOST or sip:HOST:PORT, as sip:192.0.2.1:5060"#,
+            r#"trunk[0].from: "tel:+4930123" is not a SIP URI; write sip:HOST or sip:HOST:PORT, such as sip:192.0.2.1:5060"#,
         ),
-        ("from = \"sip:a@b\"", "trunk[0].from: nothing is registered; add register = true, or remove it"),
-        ("expires = \"5s\"", "trunk[0].expires: 5s is not from 1m to 30d; choose one between"),
-        ("expires = \"60.5s\"", "trunk[0].expires: 1m500ms is not in whole seconds, as SIP counts; round it"),
+        (
+            "from = \"sip:a@b\"",
+            "trunk[0].from: it has no effect without registration; add register = true, or remove it",
+        ),
+        ("expires = \"5s\"", "trunk[0].expires: 5s is not from 1m to 30d; choose a value in this range"),
+        (
+            "expires = \"60.5s\"",
+            "trunk[0].expires: 1m500ms is not a whole number of seconds, as SIP requires; round it",
+        ),
         (
             "sources = [\"carrier.example\"]",
-            "trunk[0].sources[0]: \"carrier.example\" is no address or network; write one, as 192.0.2.7 or 192.0.2.0/24",
+            "trunk[0].sources[0]: \"carrier.example\" is not an address or network; write one, such as 192.0.2.7 or 192.0.2.0/24",
         ),
         (
             "contact = \"a b\"\nregister = true",
-            r#"trunk[0].contact: "a b" is no user part of a SIP URI; write a number or a name, as 4930123"#,
+            r#"trunk[0].contact: "a b" is not a user part of a SIP URI; write a number or a name, such as 4930123"#,
         ),
-        ("password = hush", "this is no TOML: string values must be quoted, expected literal string"),
+        ("password = hush", "this is not valid TOML: string values must be quoted, expected literal string"),
         (
             "[[trunk]]\nname = \"carrier\"\ntargets = [\"sip:a\"]",
             r#"trunk[1].name: "carrier" is the name of another trunk; choose another"#,
         ),
         (
             "[[trunk]]\nname = \"other\"",
-            r#"trunk[1].targets: the list is empty; name where requests go, as ["sip:carrier.example"]"#,
+            r#"trunk[1].targets: the list is empty; list the targets, such as ["sip:carrier.example"]"#,
         ),
-        ("[[trunk]]", r#"trunk[1].name: "" is no name; write letters and digits, as name = "carrier""#),
+        ("[[trunk]]", r#"trunk[1].name: "" is not a valid name; write letters and digits, such as name = "carrier""#),
         (
             "[[trunk]]\nname = \"b\"\ntargets = [{ uri = \"sip:a\", weigth = 3 }]",
             r#"trunk[1].targets[0].weigth: unknown key "weigth"; did you mean "weight"?"#,
@@ -113,17 +122,17 @@ fn each_route_error_is_reported() {
         ),
         (
             "match = { source = [\"192.0.2.1\", \"here\"] }",
-            r#"match.source[1]: "here" is no source; write an address, a network or trunk:NAME, as 192.0.2.0/24"#,
+            r#"match.source[1]: "here" is not a source; write an address, a network or trunk:NAME, such as 192.0.2.0/24"#,
         ),
-        ("match = { prefix = \"\" }", r#"match.prefix: "" begins no number; write digits, as +4930 or 0"#),
+        ("match = { prefix = \"\" }", r#"match.prefix: "" is not a number prefix; write digits, such as +4930 or 0"#),
         (
             "match = { prefix = 49 }",
-            "match.prefix: invalid type: integer `49`, expected the beginning of a number or a list of them, as \"+49\" or \
+            "match.prefix: invalid type: integer `49`, expected the beginning of a number or a list of them, such as \"+49\" or \
              [\"+49\", \"0\"]",
         ),
         (
             "trunk = \"carrier\"\ntargets = [\"sip:192.0.2.1\"]",
-            "targets: the trunk has targets of its own; remove these, or trunk",
+            "targets: the trunk has its own targets; remove these, or trunk",
         ),
         (
             "trunk = \"carrier\"\nstateless = \"always\"",
@@ -134,12 +143,15 @@ fn each_route_error_is_reported() {
         ("reason = \"No\"", "reason: only action = \"reject\" has a reason; remove it"),
         (
             "action = \"reject\"\nstatus = 403\nreason = \"a\\r\\nb\"",
-            r#"reason: "a\r\nb" is no line of 1 to 256 bytes; shorten it"#,
+            r#"reason: "a\r\nb" is not one line of 1 to 256 bytes; shorten it"#,
         ),
-        ("timeout = \"0s\"", "timeout: 0s is not from 1s to 30d; choose one between"),
+        ("timeout = \"0s\"", "timeout: 0s is not from 1s to 30d; choose a value in this range"),
         ("rewrite = {}", "rewrite: it rewrites nothing; add strip, prefix or e164, or remove it"),
-        ("rewrite = { prefix = \"tel\" }", r#"rewrite.prefix: "tel" cannot be dialled; write digits, as 00 or +49"#),
-        ("rewrite = { e164 = \"DE\" }", r#"rewrite.e164: "DE" is no country's code; write its digits, as 49"#),
+        (
+            "rewrite = { prefix = \"tel\" }",
+            r#"rewrite.prefix: "tel" is not a dialling prefix; write digits, such as 00 or +49"#,
+        ),
+        ("rewrite = { e164 = \"DE\" }", r#"rewrite.e164: "DE" is not a country's code; write its digits, such as 49"#),
         (
             "rewrite = { e164 = { country = \"49\", nationl_prefix = \"0\" } }",
             r#"rewrite.e164.nationl_prefix: unknown key "nationl_prefix"; did you mean "national_prefix"?"#,
@@ -147,28 +159,28 @@ fn each_route_error_is_reported() {
         ("rewrite = { strip = 300 }", "rewrite.strip: invalid value: integer `300`, expected u8"),
         (
             "add_headers = { \"Via\" = \"x\" }",
-            "add_headers.Via: Via makes the message what it is and cannot be changed; remove it",
+            "add_headers.Via: Via is essential to the message and cannot be changed; remove it",
         ),
         (
             "add_headers = { X-Y = \"a\\r\\nVia: b\" }",
-            r#"add_headers.X-Y: "a\r\nVia: b" is no value of 1 to 256 bytes in one line; shorten it"#,
+            r#"add_headers.X-Y: "a\r\nVia: b" is not one line of 1 to 256 bytes; shorten it"#,
         ),
         (
             "remove_headers = [\"X-A\", \"X B\"]",
-            r#"remove_headers[1]: "X B" is no header's name; write one, as X-Account"#,
+            r#"remove_headers[1]: "X B" is not a header name; write one such as X-Account"#,
         ),
         (
             "remove_headers = [\"m\"]",
-            "remove_headers[0]: m makes the message what it is and cannot be changed; remove it",
+            "remove_headers[0]: m is essential to the message and cannot be changed; remove it",
         ),
         (
             "class = \"urgent\"",
-            r#"class: unknown value "urgent"; known are "emergency", "refresh", "trunk-call", "call", "contact", "other""#,
+            r#"class: unknown value "urgent"; known values are "emergency", "refresh", "trunk-call", "call", "contact", "other""#,
         ),
         ("class = \"emergancy\"", r#"class: unknown value "emergancy"; did you mean "emergency"?"#),
         (
             "class = 1",
-            r#"class: this is no text in quotes; known are "emergency", "refresh", "trunk-call", "call", "contact", "other""#,
+            r#"class: a string in quotes is required; known values are "emergency", "refresh", "trunk-call", "call", "contact", "other""#,
         ),
     ] {
         let error = Config::parse(&format!("{TRUNK}[[route]]\n{lines}")).expect_err(lines);
@@ -182,18 +194,21 @@ fn each_route_error_is_reported() {
 fn errors_in_other_sections_are_reported() {
     for (text, expected) in [
         ("[proxy]\nunrouted_status = 200", "2: proxy.unrouted_status: 200 is not 403, 404 or 603; choose one of them"),
-        ("[proxy]\nmtu = 100", "2: proxy.mtu: 100 is not from 500 to 65000; choose one between"),
-        ("[tcp]\nper_source = 0", "2: tcp.per_source: 0 is not from 1 to 1000000; choose one between"),
-        ("[tcp]\nuser_timeout = \"0s\"", "2: tcp.user_timeout: 0s is not from 100ms to 30d; choose one between"),
+        ("[proxy]\nmtu = 100", "2: proxy.mtu: 100 is not from 500 to 65000; choose a value in this range"),
+        ("[tcp]\nper_source = 0", "2: tcp.per_source: 0 is not from 1 to 1000000; choose a value in this range"),
+        (
+            "[tcp]\nuser_timeout = \"0s\"",
+            "2: tcp.user_timeout: 0s is not from 100ms to 30d; choose a value in this range",
+        ),
         (
             "[tcp]\nidle = \"1m\"",
             "registrar.flow_timer: 2m is not shorter than tcp.idle, 1m, so silent connections would end first; lower it",
         ),
         (
             "[dns]\nservers = [\"ns.example.com\"]",
-            "2: dns.servers[0]: \"ns.example.com\" is no name server: write its address, as 192.0.2.53 or [2001:db8::53]:53",
+            "2: dns.servers[0]: \"ns.example.com\" is not a name server: write its address, such as 192.0.2.53 or [2001:db8::53]:53",
         ),
-        ("[dns]\ntimeout = \"0s\"", "2: dns.timeout: 0s is not from 100ms to 30d; choose one between"),
+        ("[dns]\ntimeout = \"0s\"", "2: dns.timeout: 0s is not from 100ms to 30d; choose a value in this range"),
         (
             "[registrar]\nservice_route = [\"sip:edge.example.com\"]",
             "2: registrar.service_route[0]: \"sip:edge.example.com\" has no lr; write sip:edge.example.com;lr",

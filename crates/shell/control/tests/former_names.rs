@@ -142,7 +142,7 @@ fn values_of_former_names_are_checked() {
         (
             "[[balancer]]\n[[balancer]]\nwork = \"3\"",
             3,
-            "balancer[1].transaction_cost: \"3\" is no cost of transactions;",
+            "balancer[1].transaction_cost: \"3\" is not a transaction cost;",
         ),
     ] {
         let error = Config::parse(text).expect_err(text);

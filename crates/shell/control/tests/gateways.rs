@@ -34,7 +34,7 @@ fn shown(targets: &[RouteTarget]) -> Vec<(&str, u16, u16)> {
 
 #[test]
 fn each_set_error_is_reported() {
-    let names = "names no set; write set: and its name of letters, digits, -, _ and ., as set:pstn";
+    let names = "has no valid set name; write set: and a name of letters, digits, -, _ and ., such as set:pstn";
     let long = "x".repeat(65);
     for (lines, expected) in [
         ("targets = [\"set:\"]", format!("1: route[0].targets[0]: \"set:\" {names}")),
@@ -42,7 +42,7 @@ fn each_set_error_is_reported() {
         (&format!("targets = [\"set:{long}\"]"), format!("1: route[0].targets[0]: \"set:{long}\" {names}")),
         (
             "targets = [{ uri = \"set:pstn\", weight = 2 }]",
-            "1: route[0].targets[0].uri: \"set:pstn\": a set stands alone among a route's targets, as targets = \
+            "1: route[0].targets[0].uri: \"set:pstn\": a set stands alone among a route's targets, such as targets = \
              [\"set:pstn\"]"
                 .to_owned(),
         ),
@@ -65,10 +65,12 @@ fn each_set_error_is_reported() {
         assert_eq!(Some(error.to_string().as_str()), expected.split_once(": ").map(|(_, text)| text), "{lines}");
     }
     let error = Config::parse("[[trunk]]\nname = \"a\"\ntargets = [\"set:pstn\"]").expect_err("a trunk has none");
-    assert!(error.to_string().ends_with("a set stands alone among a route's targets, as targets = [\"set:pstn\"]"));
+    assert!(
+        error.to_string().ends_with("a set stands alone among a route's targets, such as targets = [\"set:pstn\"]")
+    );
     let error = Config::parse("store.url = \"memory:\"\n[[route]]\ntargets = [\"sip:a\", \"set:pstn\"]");
     let error = error.expect_err("no database").to_string();
-    assert!(error.starts_with("route[0].targets[1]: set:pstn is read from the database, and store.url is"), "{error}");
+    assert!(error.starts_with("route[0].targets[1]: set:pstn is read from the database, but store.url is"), "{error}");
 }
 
 #[test]
@@ -105,18 +107,18 @@ fn an_empty_set_is_out_of_service_with_a_warning() {
     for (known, expected) in [
         (
             Directory::empty(1),
-            "route[0].targets[0]: there is no gateway in the set pstn: its calls get 500 with Retry-After; `strowger \
+            "route[0].targets[0]: the set pstn has no gateways: its calls get 500 with Retry-After; `strowger \
              gateway add pstn sip:HOST` adds one",
         ),
         (
             directory([set("pstm", &[("sip:192.0.2.1", 0, 1, true)])]),
-            "route[0].targets[0]: there is no gateway in the set pstn: its calls get 500 with Retry-After; did you mean \
+            "route[0].targets[0]: the set pstn has no gateways: its calls get 500 with Retry-After; did you mean \
              set:pstm?",
         ),
         (
             disabled.clone(),
             "route[0].targets[0]: every gateway of the set pstn is disabled: its calls get 500 with Retry-After; \
-             `strowger gateway enable pstn URI` lets one serve again",
+             `strowger gateway enable pstn URI` enables one",
         ),
     ] {
         assert!(matches!(action(&config, &known), Action::OutOfService));
@@ -140,7 +142,7 @@ fn a_set_with_an_invalid_target_is_not_used() {
     assert!(matches!(action(&config, &sets), Action::OutOfService));
     let error = config.route_warnings(sets.gateways()).expect_err("no target");
     assert!(
-        error.starts_with("a gateway of the set pstn is no target: \"sip:192.0.2.2;transport=sctp\" asks"),
+        error.starts_with("a gateway of the set pstn is not a valid target: \"sip:192.0.2.2;transport=sctp\" asks"),
         "{error}"
     );
     assert!(error.ends_with("`strowger gateway rm pstn 'sip:192.0.2.2;transport=sctp'`"), "{error}");
@@ -156,11 +158,11 @@ fn the_502_warning_appears_only_if_no_target_is_reachable() {
     };
     let (tcp, udp) = (("sip:192.0.2.1;transport=tcp", 0, 1, true), ("sip:192.0.2.2", 1, 1, true));
     for (text, rows, expected) in [
-        ("[[route]]\ntargets = [\"set:pstn\"]", &[tcp][..], "what is sent there gets 502"),
+        ("[[route]]\ntargets = [\"set:pstn\"]", &[tcp][..], "requests to it get 502"),
         ("[[route]]\ntargets = [\"set:pstn\"]", &[tcp, udp], "it is never tried"),
         ("[[route]]\ntargets = [\"set:pstn\", \"sip:192.0.2.3\"]", &[tcp], "it is never tried"),
         ("[[route]]\ntargets = [\"set:pstn\", \"sip:192.0.2.3;transport=tcp\"]", &[udp], "it is never tried"),
-        ("[[trunk]]\nname = \"a\"\ntargets = [\"sip:192.0.2.3;transport=tcp\"]", &[], "what is sent there gets 502"),
+        ("[[trunk]]\nname = \"a\"\ntargets = [\"sip:192.0.2.3;transport=tcp\"]", &[], "requests to it get 502"),
         (
             "[[trunk]]\nname = \"a\"\ntargets = [\"sip:192.0.2.3;transport=tcp\", \"sip:192.0.2.3\"]",
             &[],
@@ -169,7 +171,8 @@ fn the_502_warning_appears_only_if_no_target_is_reachable() {
     ] {
         let warnings = told(text, rows);
         let [warning] = &warnings[..] else { panic!("{text}: {warnings:?}") };
-        let expected = format!("by TCP, and nothing in server.listen is: {expected}; add \"tcp:0.0.0.0:5060\"");
+        let expected =
+            format!("needs TCP, but server.listen has no such listener: {expected}; add \"tcp:0.0.0.0:5060\"");
         assert!(warning.contains(&expected), "{text}: {warning}");
     }
 }

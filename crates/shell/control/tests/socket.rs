@@ -65,7 +65,7 @@ fn the_socket_answers_and_is_owner_only() {
     drop(socket);
     assert!(!path.exists());
     let error = ask(&path, &Request::Status).expect_err("nobody is there");
-    assert!(error.starts_with("no server runs here: nobody answers at "), "{error}");
+    assert!(error.starts_with("no server is running: nothing answers at "), "{error}");
 }
 
 #[test]
@@ -92,11 +92,11 @@ fn a_live_socket_is_not_shared_and_a_stale_one_is_replaced() {
     drop(std::os::unix::net::UnixListener::bind(&path).expect("bound"));
     let socket = open(&path).expect("what was left behind is cleared away");
     let error = open(&path).expect_err("one runs");
-    assert!(error.starts_with("another server runs already"), "{error}");
+    assert!(error.starts_with("another server is already running"), "{error}");
     drop(socket);
     std::fs::write(&path, "precious").expect("written");
     let error = open(&path).expect_err("no socket");
-    assert!(error.contains("exists and is no socket"), "{error}");
+    assert!(error.contains("exists and is not a socket"), "{error}");
     assert_eq!(std::fs::read_to_string(&path).expect("untouched"), "precious");
 }
 
@@ -107,7 +107,7 @@ fn invalid_requests_get_an_error() {
     let _socket = open(&path).expect("free");
     let mut stream = UnixStream::connect(&path).expect("connected");
     stream.write_all(b"{\"command\":\"explode\"}\n").expect("sent");
-    assert!(line(&stream).starts_with("{\"error\":\"this is no request: "));
+    assert!(line(&stream).starts_with("{\"error\":\"this is not a valid request: "));
     stream.write_all(b"{\"command\":\"status\"}\n").expect("the connection goes on");
     assert!(line(&stream).starts_with("{\"status\":{"));
     stream.write_all(&vec![b' '; usize::try_from(MAX_REQUEST).expect("small")]).expect("sent");

@@ -153,13 +153,10 @@ fn the_member_must_be_named() {
     let written = Written::new(FILE);
     let wanted = |member| Config::load(ConfigSource { file: Some(&written.file), member }).map(drop);
     let error = wanted(Some("x1")).expect_err("there is none").to_string();
-    assert!(
-        error.contains("no server here is called \"x1\"") && error.contains("s1, s2, a1, a2, b1, b2, c1"),
-        "{error}"
-    );
+    assert!(error.contains("there is no server \"x1\"") && error.contains("s1, s2, a1, a2, b1, b2, c1"), "{error}");
     // Assumes that no test machine has such a host name.
     let error = wanted(None).expect_err("for several").to_string();
-    assert!(error.contains("say which one is meant with --as NAME"), "{error}");
+    assert!(error.contains("choose one with --as NAME"), "{error}");
     let alone = Written::new("[server]\ndomains = [\"example.com\"]\n");
     let error =
         Config::load(ConfigSource { file: Some(&alone.file), member: Some("a1") }).expect_err("for one").to_string();
@@ -169,21 +166,25 @@ fn the_member_must_be_named() {
 #[test]
 fn conflicts_are_rejected_and_name_the_key() {
     let cases = [
-        ("name = \"s2\"", "name = \"a1\"", "is the name of another one"),
-        ("address = \"192.0.2.2:5060\"", "address = \"192.0.2.11:5060\"", "192.0.2.11:5060 is another server's, too"),
+        ("name = \"s2\"", "name = \"a1\"", "is already used; choose"),
+        (
+            "address = \"192.0.2.2:5060\"",
+            "address = \"192.0.2.11:5060\"",
+            "192.0.2.11:5060 is also used by another server",
+        ),
         (
             "peer = \"192.0.2.22:7000\"",
             "peer = \"192.0.2.21:5064\"",
-            "members[1].peer: 192.0.2.21:5064 is where another member listens",
+            "members[1].peer: 192.0.2.21:5064 is already used by another member",
         ),
-        ("number = 7", "number = 1", "1 is another member's"),
-        ("address = \"192.0.2.1:5060\"", "address = \"0.0.0.0:5060\"", "is none that others can send to"),
-        ("name = \"c\"", "name = \"b\"", "\"b\" is the name of another one"),
+        ("number = 7", "number = 1", "1 is used by another member"),
+        ("address = \"192.0.2.1:5060\"", "address = \"0.0.0.0:5060\"", "cannot be reached by others"),
+        ("name = \"c\"", "name = \"b\"", "\"b\" is already used"),
         ("members = [{ name = \"c1\", address = \"192.0.2.31:5060\" }]", "", "members: is missing"),
         (
             "store = \"redis://192.0.2.9:6379\"",
             "durability = \"engine\"",
-            "second_stage[0].durability: there is no engine",
+            "second_stage[0].durability: with cluster.peers there is no engine",
         ),
     ];
     for (from, to, why) in cases {
@@ -209,13 +210,13 @@ fn a_weight_change_needs_the_previous_weight() {
     assert_eq!(with("previous_weight = 0", ""), Ok(()), "the move is over");
     assert_eq!(with("weight = 50\nprevious_weight = 0", "weight = 80\nprevious_weight = 50"), Ok(()));
     let why = with("weight = 50\nprevious_weight = 0", "weight = 80").expect_err("nobody says where they were");
-    assert!(why.contains("write previous_weight = 50 beside it"), "{why}");
+    assert!(why.contains("add previous_weight = 50"), "{why}");
     let why =
         with("weight = 50\nprevious_weight = 0", "weight = 80\nprevious_weight = 0").expect_err("they were elsewhere");
-    assert!(why.contains("write previous_weight = 50 beside it"), "{why}");
+    assert!(why.contains("add previous_weight = 50"), "{why}");
     let gone = FILE.split("[[second_stage]]\nname = \"c\"").next().expect("the front");
     let why = parse(gone).check_successor(&running).expect_err("c has users");
-    assert!(why.contains("c is missing") && why.contains("weight = 0 and previous_weight = 50"), "{why}");
+    assert!(why.contains("c was removed") && why.contains("weight = 0 and previous_weight = 50"), "{why}");
     let emptied = parse(&FILE.replacen("weight = 50\nprevious_weight = 0", "weight = 0\nprevious_weight = 50", 1));
     assert_eq!(emptied.check_successor(&running), Ok(()));
     assert_eq!(parse(gone).check_successor(&emptied), Ok(()), "c has nobody any more");

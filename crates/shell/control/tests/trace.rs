@@ -133,5 +133,5 @@ fn an_error_is_shown() {
     let (_socket, path, _heard) = open(folder.path(), true);
     assert_eq!(collect(&path, request(None, None), 9), Err("4 traces run already".to_owned()));
     let error = collect(&folder.path().join("nowhere"), request(None, None), 9).expect_err("nobody is there");
-    assert!(error.starts_with("no server runs here"), "{error}");
+    assert!(error.starts_with("no server is running"), "{error}");
 }

@@ -237,7 +237,7 @@ impl fmt::Display for Damage {
             }
             DamageKind::Corrupt => write!(
                 f,
-                "{path} is damaged at byte {offset}: {lost_bytes} bytes are not used; look at the health of this disk; \
+                "{path} is damaged at byte {offset}: {lost_bytes} bytes are not used; check the health of this disk; \
                  the phones concerned register again"
             )?,
             DamageKind::Foreign => {

@@ -165,7 +165,7 @@ impl DiskFile for RealFile {
         self.file.sync_data()?;
         // Syncing a file that was deleted succeeds, but its data is lost.
         if self.file.metadata()?.nlink() == 0 {
-            return Err(io::Error::new(io::ErrorKind::NotFound, "somebody removed the file"));
+            return Err(io::Error::new(io::ErrorKind::NotFound, "the file was removed"));
         }
         Ok(())
     }

@@ -193,7 +193,7 @@ impl Attributes {
             "maxload" => {
                 let calls = value.parse().ok().filter(|calls: &u32| *calls <= MAX_CAPACITY);
                 let calls = calls.ok_or_else(|| {
-                    format!("{attribute:?} is no number of calls; write maxload=1 to maxload={MAX_CAPACITY}, or 0 for no limit")
+                    format!("{attribute:?} is not a number of calls; write maxload=1 to maxload={MAX_CAPACITY}, or 0 for no limit")
                 })?;
                 self.capacity = (calls > 0).then_some(calls);
             }
@@ -205,6 +205,8 @@ impl Attributes {
 
 fn share(name: &str, attribute: &str, value: &str) -> Result<u16, String> {
     value.parse().ok().filter(|weight: &u16| *weight > 0).ok_or_else(|| {
-        format!("{attribute:?} gives no share; write {name}=1 to {name}=65535, or flags 4 for one that takes no calls")
+        format!(
+            "{attribute:?} is not a valid share; write {name}=1 to {name}=65535, or flags 4 to disable the destination"
+        )
     })
 }

@@ -146,7 +146,7 @@ fn kamailio_sets_keep_weights_and_put_highest_priority_first() {
     );
     assert_eq!((&*sets[0].members[0].description, &sets[0].members[2].ignored[..]), ("Vienna", &["socket"][..]));
     let bad: Vec<String> = bad.iter().map(ToString::to_string).collect();
-    assert!(bad[0].starts_with("dispatcher 1 sip:192.0.2.4: \"weight=0\" gives no share"), "{bad:?}");
+    assert!(bad[0].starts_with("dispatcher 1 sip:192.0.2.4: \"weight=0\" is not a valid share"), "{bad:?}");
     assert_eq!(bad[1], "dispatcher 1 sip:192.0.2.2: another row of the set has the same destination");
     assert_eq!(bad[2], "dispatcher 1 : it has no destination URI");
 }
@@ -213,7 +213,10 @@ fn unknown_versions_are_refused_with_known_ones() {
     );
     given.tables.check(&[Table::Subscriber]).unwrap();
     let unknown = given.tables.check(&[Table::Location]).unwrap_err();
-    assert!(unknown.to_string().contains("location has version 99, and of Kamailio only 8 or 9 is known"), "{unknown}");
+    assert!(
+        unknown.to_string().contains("location has version 99, and of Kamailio only 8 or 9 is supported"),
+        "{unknown}"
+    );
     let absent = given.tables.check(&[Table::Subscriber, Table::Dispatcher]).unwrap_err();
     assert!(matches!(absent, VersionError::Absent { table: Table::Dispatcher, .. }), "{absent}");
     given.database.batch("UPDATE version SET table_version = 8").unwrap();

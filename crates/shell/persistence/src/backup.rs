@@ -64,7 +64,7 @@ pub enum BackupError {
     },
     /// The journal cannot be brought into the database, so the backup would look complete without being so.
     #[error(
-        "no backup was written, for it would lack the newest registrations: {why}; make it again when \
+        "no backup was written, because it would lack the newest registrations: {why}; repeat it when \
          `strowger ctl status` shows the store as ok. {path} is unchanged"
     )]
     Incomplete {
@@ -74,7 +74,7 @@ pub enum BackupError {
         why: String,
     },
     /// The server stopped first.
-    #[error("the server stopped before the backup was written; make it again")]
+    #[error("the server stopped before the backup was written; repeat it")]
     Ended,
 }
 
@@ -142,7 +142,10 @@ impl Task {
             Ok(()) => write(database, &order, |done, of| progress.set(done, of)),
             Err(why) => {
                 let path = order.target;
-                tracing::error!("no backup was written to {}, for it would lack registrations: {why}", path.display());
+                tracing::error!(
+                    "no backup was written to {}, because it would lack registrations: {why}",
+                    path.display()
+                );
                 Err(BackupError::Incomplete { path, why })
             }
         };

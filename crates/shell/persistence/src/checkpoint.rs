@@ -206,7 +206,7 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
         self.read_failures = 0;
         for segment in segments {
             if let Err(fault) = self.reader.remove(*segment) {
-                tracing::debug!("a segment that is not needed any more stays for now: {fault}");
+                tracing::debug!("a journal segment that is not needed remains for now: {fault}");
             }
             self.done = self.done.max(segment.number);
         }
@@ -331,7 +331,7 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
 
     fn finish(&mut self) -> Result<(), String> {
         if !self.shared.is_loaded() {
-            return Err("what was kept had not been read to its end".to_owned());
+            return Err("the stored registrations were not read completely".to_owned());
         }
         self.bring_up_to_date()
     }

@@ -275,8 +275,8 @@ impl<B: Batch> Drop for PanicGuard<B> {
             let shared = &self.0;
             shared.queue.close();
             shared.queue.mark_broken(shared.queue.backlog());
-            let why = "a fault in this program ended a thread of the store".to_owned();
-            let remedy = "start the server again, and please report it".to_owned();
+            let why = "a thread of the store ended because of an internal error".to_owned();
+            let remedy = "restart the server, and please report this".to_owned();
             shared.end(StoreFailure { why, remedy });
         }
     }

@@ -202,7 +202,7 @@ impl<B: Batch> Table<B> {
         tracing::debug!("{loaded} registrations in {s:.1} s; {expired} addresses expired meanwhile");
         if skipped > 0 {
             tracing::error!(
-                "{skipped} stored registrations could not be read: their phones are reachable once they register again"
+                "{skipped} stored registrations could not be read: the phones are reachable after they register again"
             );
         }
         self.shared.loaded();

@@ -156,7 +156,7 @@ impl<B: Batch> Shared<B> {
             Mode::WriteThrough => "registrations are refused with 503",
             Mode::WriteBehind => "registrations are not safe from a loss of power",
         };
-        tracing::error!("{what}, calls go on: {why}; {remedy}");
+        tracing::error!("{what}, calls continue: {why}; {remedy}");
         let mut health = self.health();
         health.faults += 1;
         health.failing = Some((now, trouble));
@@ -184,12 +184,12 @@ impl<B: Batch> Shared<B> {
             return;
         }
         let s = now.saturating_since(since).as_secs();
-        tracing::info!("registrations are stored again, after {s} s");
+        tracing::info!("registrations are stored again after {s} s");
     }
 
     /// Ends storage for good; recovery does not resume it.
     pub(crate) fn end(&self, trouble: StoreFailure) {
-        tracing::error!("registrations are refused with 503, calls go on: {}; {}", trouble.why, trouble.remedy);
+        tracing::error!("registrations are refused with 503, calls continue: {}; {}", trouble.why, trouble.remedy);
         let mut health = self.health();
         health.faults += 1;
         health.ended.get_or_insert(((self.now)(), trouble));

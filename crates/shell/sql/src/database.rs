@@ -119,7 +119,8 @@ impl Database {
         };
         let rows = self.query(sql, &[])?;
         let text = rows.first().map_or(Ok(""), |row| row.text("now"))?;
-        let database_s = seconds_of_text(text).ok_or_else(|| SqlError::unreadable("now", "it is no moment"))?;
+        let database_s =
+            seconds_of_text(text).ok_or_else(|| SqlError::unreadable("now", "it is not a date and time"))?;
         let utc_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         Ok(ClockReading { database_s, utc_s })
     }
@@ -240,5 +241,5 @@ fn open(url: &DatabaseUrl, patience: Duration) -> Result<Box<dyn Session>, Fault
 /// Returns a runtime that runs only while its caller waits, on the caller's thread.
 fn runtime() -> Result<Runtime, Fault> {
     let built = Builder::new_current_thread().enable_all().build();
-    built.map_err(|error| Fault::Unreachable(format!("no runtime can be made: {error}")))
+    built.map_err(|error| Fault::Unreachable(format!("the runtime cannot be created: {error}")))
 }

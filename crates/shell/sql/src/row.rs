@@ -130,7 +130,7 @@ impl Row {
         match self.present(column)? {
             Value::Text(text) => Ok(text),
             Value::Bytes(bytes) => {
-                std::str::from_utf8(bytes).map_err(|_| SqlError::unreadable(column, "it is no UTF-8"))
+                std::str::from_utf8(bytes).map_err(|_| SqlError::unreadable(column, "it is not UTF-8"))
             }
             other => Err(unexpected(column, other, "a text")),
         }

@@ -96,7 +96,7 @@ fn server(text: &str, usual_port: u16) -> Result<Server, String> {
     }
     let (host, port) = match address.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => {
-            (host, port.parse().map_err(|_| format!("the port is no number; {USAGE}"))?)
+            (host, port.parse().map_err(|_| format!("the port is not a number; {USAGE}"))?)
         }
         _ => (address, usual_port),
     };

@@ -171,7 +171,7 @@ mod tests {
         let error = Address::parse("al\u{1b}[31mice").expect_err("no domain");
         assert_eq!(
             error.to_string(),
-            r#""al\u{1b}[31mice" is no address: it has no "@" before a domain; write user@domain, as alice@example.com"#
+            r#""al\u{1b}[31mice" is not a valid address: it has no "@" before a domain; write user@domain, such as alice@example.com"#
         );
     }
 

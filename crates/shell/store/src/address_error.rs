@@ -23,7 +23,7 @@ pub enum AddressError {
     Escape,
     /// An invalid domain.
     #[error(
-        "its domain is no host name, IPv4 address or [IPv6 address]; a port or parameters do not belong to an address, \
+        "its domain is not a host name, IPv4 address or [IPv6 address]; an address has no port or parameters, \
          and an international name is written in its xn-- form"
     )]
     Domain,

@@ -38,7 +38,9 @@ pub enum StoreError {
         path: PathBuf,
     },
     /// Everybody on this machine may read the hashes, and this user may not change that.
-    #[error("the users database {path} is open to everybody on this machine ({cause}); `chmod o= {path}` as its owner")]
+    #[error(
+        "the users database {path} is accessible to everybody on this machine ({cause}); `chmod o= {path}` as its owner"
+    )]
     Exposed {
         /// The file.
         path: PathBuf,
@@ -81,7 +83,7 @@ pub enum StoreError {
     },
     /// Another process holds the write lock too long.
     #[error(
-        "another process keeps the users database {path} locked; find it with `fuser {path}`, let it finish, then try again"
+        "another process keeps the users database {path} locked; find it with `fuser {path}`, wait for it to finish, then try again"
     )]
     Locked {
         /// The file.
@@ -155,7 +157,7 @@ pub enum StoreError {
         key: String,
     },
     /// An invalid address of record.
-    #[error("{typed:?} is no address: {fault}; write user@domain, as alice@example.com")]
+    #[error("{typed:?} is not a valid address: {fault}; write user@domain, such as alice@example.com")]
     BadAddress {
         /// The input.
         typed: String,
@@ -163,19 +165,19 @@ pub enum StoreError {
         fault: AddressError,
     },
     /// A realm that cannot be used in a challenge.
-    #[error("this cannot be a realm: {reason}; a domain, as example.com, is a good one")]
+    #[error("this is not a valid realm: {reason}; use a domain, such as example.com")]
     BadRealm {
         /// What is wrong with it.
         reason: &'static str,
     },
     /// A password that no phone could send.
-    #[error("this cannot be a password: {reason}")]
+    #[error("this is not a valid password: {reason}")]
     BadPassword {
         /// What is wrong with it.
         reason: &'static str,
     },
     /// The user exists already.
-    #[error("{aor} exists already; `strowger user passwd` changes the password")]
+    #[error("{aor} already exists; `strowger user passwd` changes the password")]
     DuplicateUser {
         /// The user.
         aor: String,
@@ -187,7 +189,7 @@ pub enum StoreError {
         aor: String,
     },
     /// A new user's address is an alias.
-    #[error("{alias} is an alias of {aor}; remove the alias to make it a user of its own")]
+    #[error("{alias} is an alias of {aor}; remove the alias to create a user with this address")]
     UserIsAlias {
         /// The address.
         alias: String,
@@ -195,7 +197,7 @@ pub enum StoreError {
         aor: String,
     },
     /// The alias exists already.
-    #[error("{alias} is an alias of {aor} already; remove it first to give it another user")]
+    #[error("{alias} is already an alias of {aor}; remove it first to assign it to another user")]
     DuplicateAlias {
         /// The alias.
         alias: String,
@@ -215,7 +217,7 @@ pub enum StoreError {
         alias: String,
     },
     /// A new alias would resolve to another alias.
-    #[error("{target} is itself an alias, of {aor}; let the new alias lead to {aor}")]
+    #[error("{target} is itself an alias of {aor}; make the new alias point to {aor}")]
     AliasOfAlias {
         /// Target of the new alias.
         target: String,
@@ -224,14 +226,14 @@ pub enum StoreError {
     },
     /// An invalid name of a gateway set.
     #[error(
-        "{typed:?} is not a valid set name; write letters, digits, -, _ and ., {MAX_SET_NAME_LEN} at most, as pstn"
+        "{typed:?} is not a valid set name; write letters, digits, -, _ and ., {MAX_SET_NAME_LEN} at most, such as pstn"
     )]
     BadSet {
         /// The input.
         typed: String,
     },
     /// An invalid gateway.
-    #[error("{uri:?} cannot be a gateway: {reason}")]
+    #[error("{uri:?} is not a valid gateway: {reason}")]
     BadGateway {
         /// The URI.
         uri: String,
@@ -239,7 +241,7 @@ pub enum StoreError {
         reason: &'static str,
     },
     /// The gateway exists already.
-    #[error("{uri} is in the set {set} already; `strowger gateway change {set} {uri}` changes it")]
+    #[error("{uri} is already in the set {set}; `strowger gateway change {set} {uri}` changes it")]
     DuplicateGateway {
         /// The set.
         set: String,
@@ -306,8 +308,8 @@ pub enum StoreError {
     },
     /// The server has rows that the shared database lacks, and has not replicated that database before.
     #[error(
-        "{rows} of this server's users and gateways are not in the database {database}: all of them stay as they are, and nothing of it \
-         is followed. Bring them there with `strowger import strowger FILE`, as data/strowger.db, and remove there whom you do not want"
+        "{rows} of this server's users and gateways are not in the database {database}: local users and gateways stay unchanged, and the database \
+         is not followed. Import them into it with `strowger import strowger FILE`, such as data/strowger.db, and remove unwanted ones there"
     )]
     SharedLacks {
         /// Its URL without the password.
@@ -317,7 +319,7 @@ pub enum StoreError {
     },
     /// The shared database is empty, and this server has users.
     #[error(
-        "the database {database} has neither users nor gateways, and this server has: they stay as they are. Bring them there with \
+        "the database {database} has neither users nor gateways, but this server has some: they stay unchanged. Import them into it with \
          `strowger import strowger`"
     )]
     SharedEmpty {
@@ -325,7 +327,7 @@ pub enum StoreError {
         database: String,
     },
     /// A bug in this program.
-    #[error("a fault in this program, not yours: the users database {path} says {cause}; please report it")]
+    #[error("internal error: the users database {path} returned {cause}; please report it")]
     Internal {
         /// The file.
         path: PathBuf,
@@ -535,7 +537,7 @@ pub enum ImportError {
     #[error("it has no hash")]
     NoHash,
     /// An address that occurs in an earlier line.
-    #[error("{aor} is on line {first} already")]
+    #[error("{aor} is already on line {first}")]
     Twice {
         /// The address.
         aor: String,

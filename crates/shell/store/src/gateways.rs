@@ -283,17 +283,17 @@ pub(crate) fn check_uri(uri: &str) -> Result<(), StoreError> {
     }
     match uri.split_once(':') {
         Some((scheme, rest)) if scheme.eq_ignore_ascii_case("sip") && !rest.is_empty() => Ok(()),
-        _ => bad("it is no SIP URI; write sip:HOST or sip:HOST:PORT, as sip:192.0.2.1:5060"),
+        _ => bad("it is not a SIP URI; write sip:HOST or sip:HOST:PORT, such as sip:192.0.2.1:5060"),
     }
 }
 
 pub(crate) fn check_limits(uri: &str, capacity: Option<u32>, description: &str) -> Result<(), StoreError> {
     let bad = |reason| Err(StoreError::BadGateway { uri: uri.to_owned(), reason });
     if capacity.is_some_and(|calls| !(1..=MAX_CAPACITY).contains(&calls)) {
-        return bad("its capacity is not from 1 to 1000000 calls; without one there is no limit");
+        return bad("its capacity is not from 1 to 1000000 calls; omit it for no limit");
     }
     if description.chars().count() > MAX_DESCRIPTION_LEN || description.chars().any(char::is_control) {
-        return bad("its note is no line of at most 255 characters");
+        return bad("its note is not one line of at most 255 characters");
     }
     Ok(())
 }

@@ -115,7 +115,7 @@ fn an_uncreatable_folder_is_named() {
     assert!(
         text.starts_with(&format!("the folder {} cannot be created: Not a directory", file.join("data").display()))
     );
-    assert!(text.ends_with("; make it, or choose another place for the users database"), "{text}");
+    assert!(text.ends_with("; create it, or choose another path for the users database"), "{text}");
 }
 
 #[test]

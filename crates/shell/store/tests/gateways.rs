@@ -72,7 +72,7 @@ fn errors_give_a_remedy() {
     store.add_gateway("pstn", &new(FIRST)).expect("added");
     assert_eq!(
         refusal(store.add_gateway("pstn", &new(FIRST))),
-        "sip:192.0.2.1:5060 is in the set pstn already; `strowger gateway change pstn sip:192.0.2.1:5060` changes it"
+        "sip:192.0.2.1:5060 is already in the set pstn; `strowger gateway change pstn sip:192.0.2.1:5060` changes it"
     );
     let unknown = "there is no gateway sip:192.0.2.1:5060 in the set mobile; `strowger gateway list` shows all";
     assert_eq!(refusal(store.remove_gateway("mobile", FIRST)), unknown);
@@ -86,7 +86,7 @@ fn errors_give_a_remedy() {
     for uri in
         ["", "192.0.2.1", "sip:", "sips:192.0.2.1", "tel:+431", "sip:a b", "sip:a?b=c", "<sip:a>", "sip:ä", &long]
     {
-        assert!(refusal(store.add_gateway("pstn", &new(uri))).contains("cannot be a gateway: "), "{uri}");
+        assert!(refusal(store.add_gateway("pstn", &new(uri))).contains("is not a valid gateway: "), "{uri}");
     }
     for capacity in [0, 1_000_001] {
         let new = NewGateway { capacity: Some(capacity), ..new(SECOND) };
@@ -95,7 +95,7 @@ fn errors_give_a_remedy() {
     let long = "x".repeat(256);
     for description in ["two\nlines", &long] {
         let change = GatewayChange { description: Some(description), ..GatewayChange::default() };
-        assert!(refusal(store.change_gateway("pstn", FIRST, &change)).contains("its note is no line"));
+        assert!(refusal(store.change_gateway("pstn", FIRST, &change)).contains("its note is not one line"));
     }
     assert_eq!(store.list_gateways(None).expect("lists").len(), 1, "nothing was changed");
 }

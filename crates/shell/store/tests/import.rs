@@ -88,18 +88,21 @@ fn the_first_line_names_the_columns() {
 #[test]
 fn errors_name_the_line() {
     for (table, expected) in [
-        ("aor,password\na@example.com,x\nbob,y\n", "line 3: \"bob\" is no address: it has no \"@\" before a domain; "),
-        ("aor,password\na@example.com,x\n\n\nb@example.com,\n", "line 5: this cannot be a password: it is empty; "),
+        (
+            "aor,password\na@example.com,x\nbob,y\n",
+            "line 3: \"bob\" is not a valid address: it has no \"@\" before a domain; ",
+        ),
+        ("aor,password\na@example.com,x\n\n\nb@example.com,\n", "line 5: this is not a valid password: it is empty; "),
         ("aor,password\r\na@example.com,x\r\nb@example.com\r\n", "line 3: it has 1 columns, the first line 2; "),
-        ("\r\naor,password\r\n\r\na@example.com,\"x\"\r\n\r\n\r\nb,y\r\n", "line 7: \"b\" is no address: "),
+        ("\r\naor,password\r\n\r\na@example.com,\"x\"\r\n\r\n\r\nb,y\r\n", "line 7: \"b\" is not a valid address: "),
         ("aor,password\na@example.com,x\nb@example.com,y,z\n", "line 3: it has 3 columns, the first line 2; "),
         (
             "aor,password\na@example.com,x\nb@example.com,y\nA@example.com,x\na@EXAMPLE.com,z\n",
-            "line 5: a@example.com is on line 2 already; ",
+            "line 5: a@example.com is already on line 2; ",
         ),
         (
             "aor,password\na@example.com,x\nold@example.com,y\n",
-            "line 3: old@example.com exists already; `strowger user passwd` changes the password; ",
+            "line 3: old@example.com already exists; `strowger user passwd` changes the password; ",
         ),
         ("aor,ha1_md5\na@example.com,wonderland\n", "line 2: ha1_md5 is not 32 hexadecimal digits; "),
         (
@@ -109,7 +112,7 @@ fn errors_name_the_line() {
         ("aor,ha1_md5\na@example.com, \n", "line 2: it has no hash; "),
         (
             "aor,password\na@example.com,\"x\nb@example.com,y\n",
-            "line 2: this cannot be a password: it has a line end or another control character; ",
+            "line 2: this is not a valid password: it has a line end or another control character; ",
         ),
     ] {
         let message = refusal(table.as_bytes());

@@ -54,7 +54,7 @@ fn errors_give_a_remedy() {
     let mut store = with_alice();
     assert_eq!(
         refusal(store.add_user("alice@EXAMPLE.com", REALM, "again")),
-        "alice@example.com exists already; `strowger user passwd` changes the password"
+        "alice@example.com already exists; `strowger user passwd` changes the password"
     );
     let unknown = "there is no user carol@example.com; `strowger user list` shows all, `strowger user add` adds one";
     assert_eq!(refusal(store.set_password("carol@example.com", REALM, "x")), unknown);
@@ -62,15 +62,15 @@ fn errors_give_a_remedy() {
     assert_eq!(refusal(store.set_enabled("carol@example.com", true)), unknown);
     assert_eq!(
         refusal(store.add_user("carol", REALM, "x")),
-        r#""carol" is no address: it has no "@" before a domain; write user@domain, as alice@example.com"#
+        r#""carol" is not a valid address: it has no "@" before a domain; write user@domain, such as alice@example.com"#
     );
-    assert_eq!(refusal(store.add_user("carol@example.com", REALM, "")), "this cannot be a password: it is empty");
+    assert_eq!(refusal(store.add_user("carol@example.com", REALM, "")), "this is not a valid password: it is empty");
     assert_eq!(
         refusal(store.add_user("carol@example.com", REALM, "x\n")),
-        "this cannot be a password: it has a line end or another control character"
+        "this is not a valid password: it has a line end or another control character"
     );
     for realm in ["", "a\"b", "a\\b", "a\r\nb"] {
-        assert!(refusal(store.add_user("carol@example.com", realm, "x")).starts_with("this cannot be a realm: it "));
+        assert!(refusal(store.add_user("carol@example.com", realm, "x")).starts_with("this is not a valid realm: it "));
     }
     assert_eq!(store.list().expect("lists").len(), 1);
 }
@@ -91,16 +91,16 @@ fn an_alias_leads_only_to_a_user() {
     );
     assert_eq!(
         refusal(store.add_alias("desk@example.com", "Reception@example.com")),
-        "Reception@example.com is itself an alias, of alice@example.com; let the new alias lead to alice@example.com"
+        "Reception@example.com is itself an alias of alice@example.com; make the new alias point to alice@example.com"
     );
     assert_eq!(
         refusal(store.add_alias("Reception@example.com", "alice@example.com")),
-        "Reception@example.com is an alias of alice@example.com already; remove it first to give it another user"
+        "Reception@example.com is already an alias of alice@example.com; remove it first to assign it to another user"
     );
     assert!(matches!(store.add_alias("x@example.com", "nobody@example.com"), Err(StoreError::UnknownUser { .. })));
     assert_eq!(
         refusal(store.add_user("Reception@example.com", REALM, "x")),
-        "Reception@example.com is an alias of alice@example.com; remove the alias to make it a user of its own"
+        "Reception@example.com is an alias of alice@example.com; remove the alias to create a user with this address"
     );
     store.remove_alias("Reception@example.com").expect("removed");
     assert_eq!(refusal(store.remove_alias("Reception@example.com")), "there is no alias Reception@example.com");

@@ -55,11 +55,11 @@ impl TsigKey {
                 ["secret", value] => secret = Some(*value),
                 [] => {}
                 [other, ..] => {
-                    return Err(BadKey(format!("{other:?} is not known there, only algorithm and secret are")));
+                    return Err(BadKey(format!("{other:?} is not a known option; only algorithm and secret are")));
                 }
             }
         }
-        let name = Name::from_ascii(name).map_err(|_| fault("its name is no name of the DNS"))?;
+        let name = Name::from_ascii(name).map_err(|_| fault("its name is not a DNS name"))?;
         let secret = secret.ok_or_else(|| fault("it has no secret"))?;
         let secret = BASE64.decode(secret.as_bytes()).map_err(|_| fault("its secret is not base64"))?;
         Ok(Self { name, algorithm: algorithm_of(algorithm)?, secret })
@@ -79,12 +79,12 @@ impl TsigKey {
 }
 
 fn algorithm_of(name: Option<&str>) -> Result<TsigAlgorithm, BadKey> {
-    let name = name.ok_or_else(|| BadKey("it names no algorithm".to_owned()))?;
+    let name = name.ok_or_else(|| BadKey("it has no algorithm".to_owned()))?;
     match &*name.to_ascii_lowercase() {
         "hmac-sha256" => Ok(TsigAlgorithm::HmacSha256),
         "hmac-sha384" => Ok(TsigAlgorithm::HmacSha384),
         "hmac-sha512" => Ok(TsigAlgorithm::HmacSha512),
-        _ => Err(BadKey(format!("the algorithm {name:?} is not supported, only hmac-sha256, -sha384 and -sha512 are"))),
+        _ => Err(BadKey(format!("the algorithm {name:?} is not supported; only hmac-sha256, -sha384 and -sha512 are"))),
     }
 }
 
@@ -146,10 +146,10 @@ mod tests {
             ("", "there is no key statement"),
             ("key \"a\" { algorithm hmac-sha256; secret \"c2VjcmV0\"; }", "there is no key statement"),
             ("key \"a\" { algorithm hmac-sha256; };", "it has no secret"),
-            ("key \"a\" { secret \"c2VjcmV0\"; };", "it names no algorithm"),
+            ("key \"a\" { secret \"c2VjcmV0\"; };", "it has no algorithm"),
             ("key \"a\" { algorithm hmac-md5; secret \"c2VjcmV0\"; };", "the algorithm \"hmac-md5\" is not supported"),
             ("key \"a\" { algorithm hmac-sha256; secret \"c2VjcmV\"; };", "its secret is not base64"),
-            ("key \"a\" { algorithm hmac-sha256; secrets \"c2VjcmV0\"; };", "\"secrets\" is not known there"),
+            ("key \"a\" { algorithm hmac-sha256; secrets \"c2VjcmV0\"; };", "\"secrets\" is not a known option"),
         ] {
             let error = TsigKey::parse(text).expect_err(text).to_string();
             assert!(error.starts_with(expected) && error.contains("; write key"), "{text}: {error}");

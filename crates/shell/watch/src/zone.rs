@@ -34,7 +34,7 @@ pub enum ZoneError {
 impl fmt::Display for ZoneError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Conflict => f.write_str("somebody else has changed the zone meanwhile"),
+            Self::Conflict => f.write_str("another client changed the zone meanwhile"),
             Self::Timeout => f.write_str("the name server does not answer"),
             Self::Refused(why) => f.write_str(why),
         }
@@ -95,7 +95,7 @@ impl Zone {
         let response = self.query(message).await?;
         match response.response_code {
             ResponseCode::NoError | ResponseCode::NXDomain if !response.authoritative => {
-                let remedy = "name the primary server of the zone in watch.server";
+                let remedy = "set watch.server to the primary server of the zone";
                 Err(ZoneError::Refused(format!("{} is not authoritative for {}; {remedy}", self.server, self.origin)))
             }
             ResponseCode::NoError => Ok(contents(&response.answers, set.kind)),
@@ -174,8 +174,8 @@ impl Zone {
         match error {
             // The library's message does not help here; the cause is nearly always the key.
             NetError::Proto(_) => {
-                let remedy = "check that both have the same key (watch.key_file) and the same time";
-                ZoneError::Refused(format!("what {} answers is not signed with the key; {remedy}", self.server))
+                let remedy = "check that both use the same key (watch.key_file) and have the same time";
+                ZoneError::Refused(format!("the response of {} is not signed with the key; {remedy}", self.server))
             }
             _ => ZoneError::Timeout,
         }

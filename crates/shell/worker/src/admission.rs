@@ -216,7 +216,7 @@ impl Admission {
             None if self.is_limiting() => {
                 let wait_ms = self.pressure().wait.as_millis();
                 tracing::warn!(
-                    "overload: new requests wait {wait_ms} ms, so some are refused; see strowger ctl status"
+                    "overload: new requests wait {wait_ms} ms, so some are refused; see `strowger ctl status`"
                 );
                 self.overload_logged_at = Some(now);
             }

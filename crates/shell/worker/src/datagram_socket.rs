@@ -175,8 +175,8 @@ impl DatagramSocket {
                 let address = self.socket.local_addr();
                 tracing::error!(
                     %address, %error,
-                    "the kernel cannot tell when a socket is ready; raise fs.epoll.max_user_watches, or free memory: until it \
-                     can, the worker polls the socket continuously, which costs CPU time"
+                    "a socket cannot be registered with epoll; raise fs.epoll.max_user_watches, or free memory; until then \
+                     the worker polls the socket continuously, which costs CPU time"
                 );
             }
             // Retrying in every round is expensive, but better than never sending.

@@ -118,8 +118,8 @@ impl KernelFilter {
             Err(error) => {
                 tracing::info!(
                     %error,
-                    "dropped calls are not remembered, so some are served late under overload; the capabilities CAP_BPF and \
-                     CAP_PERFMON, and Linux 5.12, let the kernel remember them"
+                    "the kernel cannot remember dropped calls, so some are served late under overload; this needs the capabilities CAP_BPF and \
+                     CAP_PERFMON, and Linux 5.12"
                 );
                 self.is_memory_refused = true;
                 self.apply_classic(wanted, rules);

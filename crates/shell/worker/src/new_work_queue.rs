@@ -49,7 +49,7 @@ impl NewWorkQueue {
             && let Err(error) = self.socket.socket().bound_queue(bytes)
         {
             let address = self.socket.socket().local_addr();
-            tracing::debug!(%address, %error, "the receive queue keeps its room");
+            tracing::debug!(%address, %error, "the receive queue keeps its size");
         }
     }
 

@@ -37,7 +37,7 @@ pub fn cores(processors: u32, cores: u32, base_per_s: f64) -> Result<Cores, Plan
         return Err(PlanError::Contradiction {
             input: "cores".into(),
             reason: format!("{processors} processors cannot have {cores} cores"),
-            remedy: "give the cores of all processors together",
+            remedy: "give the total number of cores",
         });
     }
     let threads = if processors == 1 { cores + 2 } else { cores };

@@ -67,14 +67,14 @@ impl Explain for Databases {
         let work = format!("{} × {}", units::time(self.write_s), units::rate(self.writes_per_s));
         Explanation::new()
             .step(
-                ("replicas", "what each works of its time"),
+                ("replicas", "the utilization of each"),
                 "((t·r/D) + 1)·T·N",
                 format!("(({t} × {r} / {}) + 1) × {work}", self.databases),
                 units::share(self.replicated),
                 "Singh and Schulzrinne, failover paper, section 4.1",
             )
             .step(
-                ("partitions", "what each works of its time"),
+                ("partitions", "the utilization of each"),
                 "((t·r + 1)/D)·T·N",
                 format!("(({t} × {r} + 1) / {}) × {work}", self.databases),
                 units::share(self.partitioned),

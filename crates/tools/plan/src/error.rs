@@ -166,16 +166,16 @@ impl PlanError {
                 format!("give a queue of at least {servers}: K includes the packets in service")
             }
             Self::Unstable { highest_per_s, .. } => format!(
-                "stay below {}, make the service faster, or share the load among more servers; \
-                 a finite queue (mmck) has an answer above it, with its drops",
+                "stay below {}, make the service faster, or distribute the load over more servers; \
+                 a finite queue (mmck) can be computed above it, with its drops",
                 units::rate(*highest_per_s)
             ),
             Self::Moments { mean_s, .. } => format!(
                 "give E[X²] of at least E[X]² = {} s², or the squared coefficient of variation instead",
                 units::number(mean_s * mean_s)
             ),
-            Self::NotIncreasing { .. } => "give the points by rising x, each x once".into(),
-            Self::Unreachable { .. } => "promise less, or make the service faster".into(),
+            Self::NotIncreasing { .. } => "give the points in ascending order of x, each x once".into(),
+            Self::Unreachable { .. } => "relax the objective, or make the service faster".into(),
             Self::Contradiction { remedy, .. } => (*remedy).into(),
             Self::NoPlan { remedy, .. } => remedy.clone(),
         }
@@ -214,7 +214,7 @@ impl fmt::Display for PlanError {
             ),
             Self::NotIncreasing { input, x } => write!(f, "{input}: x = {x} is not above the previous x"),
             Self::Unreachable { promise, at_rest } => {
-                write!(f, "{promise} is not kept even at next to no load, where it is {at_rest}")
+                write!(f, "{promise} is not met even at almost no load, where it is {at_rest}")
             }
             Self::Contradiction { input, reason, .. } => write!(f, "{input}: {reason}"),
             Self::NoPlan { need, reason, .. } => write!(f, "{need} cannot be met: {reason}"),

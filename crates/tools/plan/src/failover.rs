@@ -119,10 +119,7 @@ impl Explain for Failover {
                 source,
             )
             .step(
-                (
-                    "ΔT",
-                    "the additional call set-up delay, averaged over all calls, most of which reach no failed server",
-                ),
+                ("ΔT", "the additional call set-up delay, averaged over all calls (most do not meet a failed server)"),
                 "T_R·(1 − R)·P[t_M < T_D]",
                 format!(
                     "{retry} × (1 − {}) × {}",
@@ -140,7 +137,7 @@ impl Explain for Failover {
                 source,
             )
             .step(
-                ("P[lost, cache]", "the same with a cache in between"),
+                ("P[lost, cache]", "the same, with a cache before replication"),
                 "1 − e^(−(T_d + T_c)/T_F)",
                 format!("1 − e^(−({replication} + {cache}) / {failure})"),
                 units::number(self.lost_registration_with_cache),

@@ -70,7 +70,7 @@ impl Explain for Mg1 {
                 "the definition of the squared coefficient of variation",
             )
             .step(
-                ("ρ", "the share of its time that the server works"),
+                ("ρ", "the utilization of the server"),
                 "λ·E[X]",
                 format!("{rate} × {service}"),
                 units::number(self.rho),

@@ -93,14 +93,14 @@ impl Explain for Mgck {
         let rho = units::number(self.rho);
         Explanation::new()
             .step(
-                ("ρ", "the load offered to a server"),
+                ("ρ", "the offered load per server"),
                 "λ·E[X]/c",
                 format!("{} × {} / {}", units::rate(self.rate_per_s), units::time(self.service_s), self.servers),
                 &rho,
                 "Krishnamurthy, thesis, section 5.3",
             )
             .step(
-                ("B", "the buffer of the M/M/c/K queue that drops as much"),
+                ("B", "the buffer of the M/M/c/K queue with the same drops"),
                 "(K − c)·2 / (2 + √ρ·(scv − 1))",
                 format!("{} × 2 / (2 + √{rho} × ({} − 1))", units::number(buffer as f64), units::number(self.scv)),
                 units::number(self.like_buffer),
@@ -114,8 +114,8 @@ impl Explain for Mgck {
                 "Krishnamurthy, thesis, eq. 5.3, with K − c = B",
             )
             .step(
-                ("W", "the mean time that a packet waits which found room"),
-                "Lq/(λ·(1 − p_K)), Lq that of the like queue times (1 + scv)/2",
+                ("W", "the mean wait of an accepted packet"),
+                "Lq/(λ·(1 − p_K)), Lq of the equivalent queue times (1 + scv)/2",
                 format!("{} / {}", units::number(self.in_queue), units::rate(self.throughput_per_s)),
                 units::time(self.wait_s),
                 "Little's law",

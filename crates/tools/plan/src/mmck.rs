@@ -82,14 +82,14 @@ impl Explain for Mmck {
         let rho = units::number(self.rho);
         Explanation::new()
             .step(
-                ("r", "the load offered to a server"),
+                ("r", "the offered load per server"),
                 "λ·E[X]/c",
                 format!("{rate} × {service} / {c}"),
                 &rho,
                 "Krishnamurthy, thesis, section 5.3",
             )
             .step(
-                ("p_0", "the probability that nobody is there"),
+                ("p_0", "the probability that the system is empty"),
                 "[Σ_{n<c} (λ/μ)^n/n! + (λ/μ)^c/c! · (1 − r^(K−c+1))/(1 − r)]^−1",
                 format!("λ/μ = {offered}, c = {c}, K = {k}, r = {rho}"),
                 units::number(self.idle_probability),
@@ -103,14 +103,14 @@ impl Explain for Mmck {
                 "Krishnamurthy, thesis, eq. 5.3",
             )
             .step(
-                ("γ", "the packets that are served"),
+                ("γ", "the throughput"),
                 "λ·(1 − p_K)",
                 format!("{rate} × (1 − {})", units::number(self.drop_probability)),
                 units::rate(self.throughput_per_s),
-                "what is not dropped is served",
+                "all packets that are not dropped",
             )
             .step(
-                ("W", "the mean time that a packet waits which found room"),
+                ("W", "the mean wait of an accepted packet"),
                 "Lq/γ, Lq = Σ_{n>c} (n − c)·p_n",
                 format!("{} / {}", units::number(self.in_queue), units::rate(self.throughput_per_s)),
                 units::time(self.wait_s),

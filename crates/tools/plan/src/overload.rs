@@ -52,7 +52,7 @@ pub fn overload(load: f64, refuse_s: f64, serve_s: f64, transmissions: f64) -> R
 impl Explain for Overload {
     fn explain(&self) -> Explanation {
         let explanation = Explanation::new().step(
-            ("r", "what refusing takes of what serving does"),
+            ("r", "the cost of refusing relative to serving"),
             "n·(cost of refusing ÷ cost of serving)",
             format!(
                 "{} · ({} ÷ {})",
@@ -61,7 +61,7 @@ impl Explain for Overload {
                 units::brief::time(self.serve_s)
             ),
             units::brief::number(self.ratio),
-            "balance of the processor's time",
+            "balance of CPU time",
         );
         let (formula, numbers) = if self.load <= 1.0 {
             ("x, for x ≤ 1", units::brief::number(self.load))
@@ -70,7 +70,7 @@ impl Explain for Overload {
             ("(1 − x·r)/(1 − r), at least 0", format!("(1 − {x}·{r})/(1 − {r})"))
         };
         explanation.step(
-            ("g", "what is carried, in capacities"),
+            ("g", "throughput relative to the capacity"),
             formula,
             numbers,
             units::brief::number(self.goodput),

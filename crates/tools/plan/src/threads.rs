@@ -90,7 +90,7 @@ impl Explain for ThreadService {
         let Beta { per_thread, per_packet, constant } = self.coefficients;
         Explanation::new()
             .step(
-                ("β", "the contention of threads"),
+                ("β", "the slowdown by contention between threads"),
                 "a·c + b·λ + d, at least 1; 1 for one thread",
                 format!(
                     "{} × {} + {} × {} + ({})",
@@ -104,7 +104,7 @@ impl Explain for ThreadService {
                 "Krishnamurthy, thesis, eq. 5.6",
             )
             .step(
-                ("E[X_c]", "the service time of a thread among c on one core"),
+                ("E[X_c]", "the service time of one of c threads on one core"),
                 "β·E[X_1]·c",
                 format!("{} × {} × {}", units::number(self.beta), units::time(self.single.mean_s()), self.threads),
                 units::time(self.service.mean_s()),

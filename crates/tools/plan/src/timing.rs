@@ -123,8 +123,8 @@ impl PacketTiming {
         let growth = self.sip_growth.at(packets_per_s);
         Ok(Explanation::new()
             .step(
-                ("α", "what interrupts add to the socket's part"),
-                "α(λ), straight lines between measured points",
+                ("α", "the factor that interrupts add to the socket's part"),
+                "α(λ), linear between measured points",
                 format!("α({})", units::rate(packets_per_s)),
                 units::number(alpha),
                 "Krishnamurthy, thesis, section 4.3.1",

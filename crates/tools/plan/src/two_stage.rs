@@ -156,7 +156,7 @@ impl Explain for TwoStage {
         let mut out = Explanation::new();
         if self.first > 0 {
             out = out.step(
-                ("n·C_s", "what the first stage passes on"),
+                ("n·C_s", "the throughput of the first stage"),
                 "n·C_s",
                 format!("{} × {}", self.first, units::rate(self.first_capacity_per_s)),
                 units::rate(self.first_limit()),
@@ -166,7 +166,7 @@ impl Explain for TwoStage {
         for point in self.break_points() {
             let (meaning, formula) = match point.full {
                 Bottleneck::First => ("the first stage is full".to_owned(), "n·C_s"),
-                Bottleneck::Second(many) => (format!("{many} of the second stage are full"), "C_p/f_j"),
+                Bottleneck::Second(many) => (format!("{many} second-stage servers are full"), "C_p/f_j"),
             };
             let numbers = match point.full {
                 Bottleneck::First => format!("{} × {}", self.first, units::rate(self.first_capacity_per_s)),
@@ -175,7 +175,7 @@ impl Explain for TwoStage {
                 }
             };
             let value = format!(
-                "at {}: {} carried, then {} of each more",
+                "at {}: {} carried, then {} of further load",
                 units::rate(point.load_per_s),
                 units::rate(point.throughput_per_s),
                 units::share(point.slope_after)
@@ -243,7 +243,7 @@ impl Explain for PartStateful {
     fn explain(&self) -> Explanation {
         let share = units::number(self.stateful_share);
         Explanation::new().step(
-            ("C_f", "the capacity with a part of the load kept stateful"),
+            ("C_f", "the capacity with a part of the load forwarded statefully"),
             "(1 − f_s)·C + f_s·C′",
             format!(
                 "(1 − {share}) × {} + {share} × {}",
@@ -340,7 +340,7 @@ pub(crate) fn check_skew(skew: f64) -> Result<f64, PlanError> {
     Err(PlanError::Contradiction {
         input: "skew".into(),
         reason: format!("the busiest cluster cannot have {skew} times the mean cluster's load"),
-        remedy: "give 1 for a hash that spreads evenly, more for one that does not",
+        remedy: "give 1 for an even distribution, more for an uneven one",
     })
 }
 
@@ -359,7 +359,7 @@ impl Explain for StageSizing {
         let asked = &self.requirements;
         let limit = units::number(asked.utilization);
         let out = Explanation::new().step(
-            ("ρ", "the utilization of one server with all the load"),
+            ("ρ", "the utilization of one server with the whole load"),
             "λ_R/μ_r + λ_P/μ_p",
             format!(
                 "{}/{} + {}/{}",

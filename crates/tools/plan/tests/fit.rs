@@ -261,7 +261,7 @@ fn a_fit_round_trips_through_json() {
     assert_eq!(again.profile.name, "test");
     assert_eq!(again.service.len(), found.service.len());
     assert!(
-        found.profile.source.contains("12 measurements") && found.profile.source.contains("the rest is of measured")
+        found.profile.source.contains("12 measurements") && found.profile.source.contains("the rest is from measured")
     );
 }
 

@@ -46,7 +46,7 @@ fn invalid_servers_and_queues() {
     refused(mmck(1.0, 1e-4, 1, 2_000_000_000), "queue", "more than", "at most");
     refused(mmck(1.0, 1e-4, 1_000_000, 2_000_000), "servers", "more than", "at most");
     refused(cores(0, 4, 1_000.0), "processors", "no processors", "at least 1");
-    refused(cores(4, 2, 1_000.0), "cores", "4 processors cannot have 2 cores", "together");
+    refused(cores(4, 2, 1_000.0), "cores", "4 processors cannot have 2 cores", "total number");
     refused(cores(1, 2, -1.0), "base capacity", "-1", "above 0");
     refused(databases(0, 1.0, 1.0, 1.0, 1.0), "databases", "no databases", "at least 1");
 }
@@ -84,7 +84,7 @@ fn invalid_timings() {
     refused(timing(vec![message(0.5, part)]).check(), "shares of the message types", "0.5", "divide each");
     refused(timing(Vec::new()).check(), "shares of the message types", "no shares", "at least 1");
     refused(timing(vec![message(1.0, Part::constant(-1e-6))]).check(), "part of a service time", "-", "0 or more");
-    refused(Curve::new(vec![(2.0, 1.0), (1.0, 1.0)]), "curve", "x = 1", "rising x");
+    refused(Curve::new(vec![(2.0, 1.0), (1.0, 1.0)]), "curve", "x = 1", "ascending order");
     refused(Beta::THESIS.at(-1.0, 2), "rate", "-1", "0 or more");
     let falling =
         PacketTiming { alpha: Curve::new(vec![(0.0, 1.0), (1.0, -1.0)]).unwrap(), ..timing(vec![message(1.0, part)]) };
@@ -96,7 +96,7 @@ fn unreachable_objectives() {
     let answer = mg1_capacity(Objective::WaitS(-1.0), |_| Ok(exponential()));
     refused(answer, "wait at most", "-1", "above 0");
     let answer = mg1_capacity(Objective::WaitS(1e-15), |_| Ok(exponential()));
-    refused(answer, "promise", "not kept even", "promise less");
+    refused(answer, "promise", "not met even", "relax the objective");
 }
 
 #[test]
@@ -111,13 +111,13 @@ fn invalid_requirements() {
     refused(with(|needs| needs.stateful_share = 2.0), "stateful share", "2", "0 to 1");
     refused(with(|needs| needs.refresh_s = 0.0), "refresh interval", "0", "above 0");
     refused(with(|needs| needs.calls = Calls::Erlangs(-0.1)), "erlangs of a subscriber", "-0.1", "0 or more");
-    refused(with(|needs| needs.skew = 0.5), "skew", "0.5", "1 for a hash");
+    refused(with(|needs| needs.skew = 0.5), "skew", "0.5", "1 for an even distribution");
     refused(with(|needs| needs.availability = 1.0), "availability", "99 % available", "more available");
     refused(with(|needs| needs.utilization = 0.0), "utilization", "0", "above 0");
     refused(with(|needs| needs.subscribers = 1e15), "load", "4096 clusters", "larger servers");
     let mut cheap = profile.clone();
     cheap.costs.challenged_register_s = 1e-9;
-    refused(size(&needs, &cheap), "cost of a challenged REGISTER", "below", "both its requests");
+    refused(size(&needs, &cheap), "cost of a challenged REGISTER", "below", "both requests");
     refused(traffic(1.0, 1.0, Calls::Total(f64::NAN), 1.0, 1.0), "calls of the busy hour", "NaN", "finite");
 }
 

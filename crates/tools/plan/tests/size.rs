@@ -199,7 +199,9 @@ fn members_that_share_registrations_are_spares() {
     assert_eq!((shared.clusters, shared.members), (1, 3));
     assert!(shared.work.copies > 0.0 && shared.caveats.is_empty(), "{:?}", shared.caveats);
     let says = |plan: &Plan, text: &str| plan.reasons.iter().any(|reason| reason.contains(text));
-    assert!(says(&shared, "passed on to the others") && says(&shared, "a 200 leaves only when the engine has"));
+    assert!(
+        says(&shared, "passed on to the other members") && says(&shared, "the 200 is sent only when the engine has")
+    );
     let stored = plan(&Requirements { replication: Replication::Store, ..asked });
     assert!(says(&stored, "written to the other databases") && !says(&stored, "engine"), "{:?}", stored.reasons);
 
@@ -229,8 +231,8 @@ fn without_replication_only_registered_members_are_spares() {
     let apart = Requirements { replication: Replication::None, ..needs(2_000_000.0) };
     let error = size(&apart, &Profile::measured()).unwrap_err();
     assert_eq!(error.input(), "availability");
-    assert!(error.to_string().contains("do not know each other's registrations"), "{error}");
-    for remedy in ["share registrations (--replication copies)", "register with each"] {
+    assert!(error.to_string().contains("do not share registrations"), "{error}");
+    for remedy in ["share registrations between members (--replication copies)", "register with several"] {
         assert!(error.remedy().contains(remedy), "{}", error.remedy());
     }
     for failover in [FailoverMethod::Members, FailoverMethod::Dns, FailoverMethod::Takeover] {
@@ -260,7 +262,11 @@ fn nat_keep_alives_are_counted() {
     assert!((half.keep_alives_per_s - open.keep_alives_per_s / 2.0).abs() < 1e-6);
     let slow = plan(&Requirements { keep_alive_s: 60.0, ..needs(2_000_000.0) });
     assert!((slow.keep_alives_per_s - open.keep_alives_per_s / 2.0).abs() < 1e-6);
-    assert!(open.reasons.iter().any(|reason| reason.starts_with("66,667 keep-alives a second")), "{:?}", open.reasons);
+    assert!(
+        open.reasons.iter().any(|reason| reason.starts_with("66,667 keep-alives per second")),
+        "{:?}",
+        open.reasons
+    );
 }
 
 #[test]
@@ -298,7 +304,7 @@ fn connections_are_limited() {
     );
     assert_eq!(tcp.connections_per_server, limit.required);
     assert!(tcp.members > 3, "1,000,000 do not fit into 70 % of 937,500");
-    assert!(tcp.reasons.iter().any(|reason| reason.contains("tcp.connections there has to be")), "{:?}", tcp.reasons);
+    assert!(tcp.reasons.iter().any(|reason| reason.contains("set tcp.connections to at least")), "{:?}", tcp.reasons);
     let few = plan(&Requirements { connected_share: 1.0, connections_per_server: 16_384.0, ..needs(10_000.0) });
     assert_eq!(few.servers, 3);
     let many = Requirements { connected_share: 1.0, connections_per_server: 2e6, ..needs(10_000.0) };
@@ -372,7 +378,7 @@ fn every_result_number_is_explained() {
         assert_eq!(value("memory"), units::bytes(plan.memory_bytes));
         assert_eq!(value("W"), units::time(plan.wait_s.unwrap()));
         assert_eq!(value("cores"), units::number(f64::from(plan.cores)));
-        assert_eq!(value("cores that work"), "7.3");
+        assert_eq!(value("effective cores"), "7.3");
         assert_eq!(value("m"), "650 B");
         assert_eq!(value("T_storm"), units::time(plan.avalanche.unwrap().least_s));
         assert_eq!(value("T_F"), "4.125 d");

@@ -261,7 +261,7 @@ fn build(name: &str, a: &mut Arguments<'_>) -> Result<Built, LawError> {
             let scale = match a.optional(&["scale", "min"], true)? {
                 Some(scale) => scale,
                 None if shape > 1.0 => a.mean()? * (shape - 1.0) / shape,
-                None => return Err(a.wrong("a Pareto law has a mean only if shape is above 1; give scale=")),
+                None => return Err(a.wrong("a Pareto distribution has a mean only if shape is above 1; give scale=")),
             };
             let mean = (shape > 1.0).then(|| scale * shape / (shape - 1.0));
             Ok((a.made(d::Pareto::new(scale, shape).map(Form::Pareto))?, mean))
@@ -317,7 +317,7 @@ fn build_unitless(name: &str, a: &mut Arguments<'_>) -> Result<Built, LawError> 
     if !["beta", "chisquared", "studentt", "fisherf", "poisson", "geometric", "binomial", "zipf", "zeta"]
         .contains(&name)
     {
-        return Err(a.wrong("there is no law of this name"));
+        return Err(a.wrong("there is no distribution of this name"));
     }
     let unit = a.unit()?;
     let mut number = |name: &'static str| a.take(&[name], false);
@@ -430,7 +430,7 @@ impl<'a> Arguments<'a> {
                 continue;
             }
             let (value, is_time) =
-                parse_value(value).ok_or_else(|| this.wrong(&format!("'{argument}' has no number")))?;
+                parse_value(value).ok_or_else(|| this.wrong(&format!("'{argument}' has no valid number")))?;
             this.list.push((name, value, is_time));
         }
         Ok(this)
@@ -438,8 +438,8 @@ impl<'a> Arguments<'a> {
 
     fn wrong(&self, what: &str) -> LawError {
         match form_of(self.law) {
-            Some(form) => LawError(format!("'{}': {what}. It is written as {form}", self.law)),
-            None => LawError(format!("'{}': {what}. Laws are: {LAWS}", self.law)),
+            Some(form) => LawError(format!("'{}': {what}. Write it as {form}", self.law)),
+            None => LawError(format!("'{}': {what}. Distributions are: {LAWS}", self.law)),
         }
     }
 
@@ -452,7 +452,7 @@ impl<'a> Arguments<'a> {
         let (name, value, has_unit) = self.list.swap_remove(at);
         if is_time && !has_unit && value != 0.0 && self.unit.is_none() {
             let given = if name.is_empty() { value.to_string() } else { format!("{name}={value}") };
-            return Err(self.wrong(&format!("{given} needs a unit, as {value}s or {value}ms")));
+            return Err(self.wrong(&format!("{given} needs a unit, such as {value}s or {value}ms")));
         }
         if !is_time && has_unit {
             return Err(self.wrong(&format!("{name} is a number and has no unit")));
@@ -478,13 +478,13 @@ impl<'a> Arguments<'a> {
     }
 
     fn unit(&mut self) -> Result<f64, LawError> {
-        self.unit.ok_or_else(|| self.wrong("this law returns plain numbers; give their unit, such as unit=ms"))
+        self.unit.ok_or_else(|| self.wrong("this distribution returns plain numbers; give their unit, such as unit=ms"))
     }
 
     fn finish(&self) -> Result<(), LawError> {
         match self.list.first() {
             None => Ok(()),
-            Some((name, ..)) => Err(self.wrong(&format!("'{name}' is no parameter of this law"))),
+            Some((name, ..)) => Err(self.wrong(&format!("'{name}' is not a parameter of this distribution"))),
         }
     }
 }
@@ -496,9 +496,9 @@ mod tests {
     #[test]
     fn a_law_error_shows_the_laws_own_form() {
         let said = |text: &str| Law::parse(text).expect_err(text).to_string();
-        assert_eq!(said("3"), "'3': 3 needs a unit, as 3s or 3ms. It is written as constant(250ms)");
-        assert!(said("exp(mean=3)").ends_with("mean=3 needs a unit, as 3s or 3ms. It is written as exp(mean=)"));
-        assert!(said("normal(mean=1s)").ends_with("It is written as normal(mean=,sd=)"), "{}", said("normal(mean=1s)"));
+        assert_eq!(said("3"), "'3': 3 needs a unit, such as 3s or 3ms. Write it as constant(250ms)");
+        assert!(said("exp(mean=3)").ends_with("mean=3 needs a unit, such as 3s or 3ms. Write it as exp(mean=)"));
+        assert!(said("normal(mean=1s)").ends_with("Write it as normal(mean=,sd=)"), "{}", said("normal(mean=1s)"));
         assert!(said("nromal(mean=1s)").contains("skewnormal(location="), "which there are");
     }
 
@@ -569,8 +569,8 @@ mod tests {
             ("exp(mean=3)", "needs a unit"),
             ("exp()", "mean= is missing"),
             ("exp(mean=3s", "no closing bracket"),
-            ("exp(mean=3s, shape=2)", "'shape' is no parameter"),
-            ("nonsense(mean=3s)", "no law of this name"),
+            ("exp(mean=3s, shape=2)", "'shape' is not a parameter"),
+            ("nonsense(mean=3s)", "no distribution of this name"),
             ("poisson(mean=3)", "unit=ms"),
             ("gamma(shape=2s, mean=1s)", "has no unit"),
             ("uniform(min=3s,max=1s)", "'uniform(min=3s,max=1s)'"),

@@ -483,7 +483,7 @@ impl std::fmt::Display for Ending {
             Self::Failed(Failure::Script) => f.write_str("failed by its script"),
             Self::Failed(Failure::Challenge) => f.write_str("a challenge that could not be answered"),
             Self::Failed(Failure::Connection) => f.write_str("no connection"),
-            Self::Failed(Failure::Loop) => f.write_str("a script that loops"),
+            Self::Failed(Failure::Loop) => f.write_str("an endless loop in the script"),
         }
     }
 }

@@ -166,10 +166,7 @@ impl Options {
             false => halves(&users, self.users, self.users_file.is_some()),
         };
         if !self.cool_down.is_zero() && (self.time.is_none() || self.is_of_users()) {
-            return Err(PlanError(
-                "--cool-down continues after the measured time; give --time, and a workload with an arrival rate"
-                    .to_owned(),
-            ));
+            return Err(PlanError("--cool-down needs --time and a workload with an arrival rate".to_owned()));
         }
         let mut plan = self.bare_plan(users)?;
         plan.caller = Some(SideScripts { scripts: self.workload.callers.clone().into(), answers: Vec::new() });
@@ -210,7 +207,7 @@ impl Options {
         };
         let mut declared = self.workload.declared.clone();
         if !registers && self.workload.activities.iter().any(|habit| habit.who == CallRole::Callee) {
-            let text = "none from here: callees are elsewhere, or there is no server in between";
+            let text = "none: callees are elsewhere, or there is no server in between";
             declared.push(("registrations".to_owned(), text.to_owned()));
         }
         declared.extend(self.slow_registering(&plan));
@@ -366,11 +363,11 @@ impl Options {
 
     /// Returns the plan of a scenario that makes calls.
     fn scenario_plan(&self, files: &ScenarioFiles) -> Result<(Plan, RunDescription), PlanError> {
-        let to = self.to.ok_or_else(|| PlanError("a scenario that calls needs a target; give --to".to_owned()))?;
+        let to = self.to.ok_or_else(|| PlanError("a calling scenario needs a target; give --to".to_owned()))?;
         let (scenario, sipp) = files.read(to, self.seed)?;
         if scenario.role != Role::Caller {
             let file = files.file.display();
-            return Err(PlanError(format!("{file} begins with receiving: it is for strowger load answer --sf {file}")));
+            return Err(PlanError(format!("{file} begins with <recv>: it is for strowger load answer --sf {file}")));
         }
         let domain = self.domain.clone().unwrap_or_else(|| to.domain());
         let there = Self { callee_location: CalleeLocation::Remote, ..self.clone() };
@@ -519,7 +516,7 @@ impl AnswerOptions {
                 let file = files.file.display();
                 if scenario.role != Role::Callee {
                     return Err(PlanError(format!(
-                        "{file} begins with sending: it is for strowger load run --sf {file}"
+                        "{file} begins with <send>: it is for strowger load run --sf {file}"
                     )));
                 }
                 let users = scenario.users(&ip.to_string(), &sipp);
@@ -563,7 +560,7 @@ impl AnswerOptions {
         });
         let about = RunDescription {
             workload: name,
-            arrivals: "as they come".to_owned(),
+            arrivals: "as they arrive".to_owned(),
             seed: self.seed,
             to: format!("{}:{}", first.transport.as_str().to_ascii_lowercase(), to.join(", ")),
             declared,

@@ -189,7 +189,7 @@ fn rows(text: &str) -> Result<Vec<Vec<String>>, String> {
     let Some(header) = rows.first() else { return Ok(rows) };
     let header: Vec<String> = header.iter().flat_map(|cell| cell.split(';')).map(str::to_owned).collect();
     if header.iter().any(|cell| cell.trim().starts_with("ha1_")) {
-        return Err("has hashes, from which no challenge of a server can be answered; give aor,password".to_owned());
+        return Err("has hashes, but answering a challenge needs the password; give aor,password".to_owned());
     }
     if let Some((name, password)) = columns(&header) {
         rows.remove(0);

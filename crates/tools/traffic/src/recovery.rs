@@ -57,8 +57,8 @@ pub(crate) fn text(phase: &PhaseReport) -> String {
 fn calls_text(calls: &Calls) -> String {
     let Calls { answered, ended_by_bye, ended_otherwise, refused_503, timed_out, refused_otherwise, .. } = calls;
     let mut text = format!(
-        "  calls answered {answered}, refused with 503 {refused_503}, timed out {timed_out}, refused otherwise {refused_otherwise}, \
-         going on {}\n",
+        "  calls answered {answered}, refused with 503 {refused_503}, timed out {timed_out}, otherwise refused {refused_otherwise}, \
+         in progress {}\n",
         calls.in_progress(),
     );
     let ended = ended_by_bye + ended_otherwise;
@@ -80,7 +80,7 @@ fn calls_text(calls: &Calls) -> String {
         );
     }
     if calls.tried_again > 0 {
-        let _ = writeln!(text, "  tried again {} times when a 503's Retry-After was over", calls.tried_again);
+        let _ = writeln!(text, "  retried {} times after the Retry-After of a 503", calls.tried_again);
     }
     text
 }
@@ -101,7 +101,7 @@ fn recovery_text(recovery: &Recovery) -> String {
         )
     };
     let mut text = format!(
-        "  of {} phones {} registered: {}\n  registrations tried by each: {}; REGISTERs sent by each: {}\n",
+        "  of {} phones {} registered: {}\n  registration attempts per phone: {}; REGISTERs per phone: {}\n",
         recovery.phones(),
         recovery.registered(),
         times.join(", "),
@@ -111,7 +111,7 @@ fn recovery_text(recovery: &Recovery) -> String {
     let (refreshed, failed) = recovery.refreshes();
     if refreshed + failed > 0 {
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "  refreshes that succeeded {refreshed}, that failed {failed}");
+        let _ = writeln!(text, "  successful refreshes {refreshed}, failed {failed}");
     }
     text
 }

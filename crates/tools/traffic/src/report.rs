@@ -62,8 +62,8 @@ impl Report {
         // A run that only answers is normally stopped by hand.
         if phase.role == CallRole::Callee && offered == 0 {
             let came = match phase.links.received {
-                0 => "nothing came at all; is the listen address right, here (--listen) and at the caller?".to_owned(),
-                messages => format!("{} came, but none began a call", counted(messages, "message")),
+                0 => "no message arrived; check the address here (--listen) and at the caller".to_owned(),
+                messages => format!("{} arrived, but none began a call", counted(messages, "message")),
             };
             return Some(format!("nobody called: {came}"));
         }
@@ -77,15 +77,15 @@ impl Report {
         Some(match worst {
             Some((ending, _)) => {
                 let why = with_remedy(*ending, &phase.meter().refusals);
-                format!("not one of {} was carried; most ended by: {why}", counted(sent, "call"))
+                format!("none of {} was carried; most ended by: {why}", counted(sent, "call"))
             }
             None if sent == 0 => {
                 format!(
-                    "not one of {} could be made: limits (--max-calls), ports or connections",
+                    "none of {} could be started: check the limits (--max-calls), ports and connections",
                     counted(offered, "call")
                 )
             }
-            None => format!("not one of {} came to its end; give them longer (--drain)", counted(sent, "call")),
+            None => format!("none of {} ended in time; allow more time (--drain)", counted(sent, "call")),
         })
     }
 
@@ -149,24 +149,24 @@ impl Report {
         let repeats = (meter.repeats_sent, meter.repeats_received);
         let _ = writeln!(
             text,
-            "  sent again {}, received again {}, unexpected {}, late {}",
+            "  retransmissions: sent {}, received {}; unexpected {}, late {}",
             repeats.0, repeats.1, meter.unexpected, meter.late
         );
         if meter.lateness.count() > 0 {
             let late = &meter.lateness;
             let _ = writeln!(
                 text,
-                "  the generator: {:.1?} late at the median ({LATE_AT_MEDIAN:?} is too much), {:.1?} at p99 ({LATE_AT_P99:?}){}",
+                "  generator: delay of call starts: median {:.1?} (limit {LATE_AT_MEDIAN:?}), p99 {:.1?} (limit {LATE_AT_P99:?}){}",
                 late.quantile(0.5),
                 late.quantile(0.99),
-                cpu_per_call(phase).map(|us| format!("; {us:.1} µs of CPU a call")).unwrap_or_default()
+                cpu_per_call(phase).map(|us| format!("; {us:.1} µs of CPU per call")).unwrap_or_default()
             );
         }
         let unread = phase.unread();
         if unread.count() > 0 {
             let _ = writeln!(
                 text,
-                "  messages waited {:.1?} at the median to be read by it ({LATE_AT_MEDIAN:?} is too much), {:.1?} at p99 ({LATE_AT_P99:?})",
+                "  generator: delay of reads: median {:.1?} (limit {LATE_AT_MEDIAN:?}), p99 {:.1?} (limit {LATE_AT_P99:?})",
                 unread.quantile(0.5),
                 unread.quantile(0.99),
             );
@@ -175,7 +175,7 @@ impl Report {
         if resent.count() > 0 {
             let _ = writeln!(
                 text,
-                "  retransmissions were {:.1?} late at the median ({LATE_AT_MEDIAN:?} is too much), {:.1?} at p99 ({LATE_AT_P99:?})",
+                "  generator: delay of retransmissions: median {:.1?} (limit {LATE_AT_MEDIAN:?}), p99 {:.1?} (limit {LATE_AT_P99:?})",
                 resent.quantile(0.5),
                 resent.quantile(0.99),
             );
@@ -202,9 +202,9 @@ impl Report {
             text.push_str("  the run was STOPPED before its end\n");
         }
         if !phase.is_measured {
-            text.push_str("  it ended in its preparation: NOTHING WAS MEASURED\n");
+            text.push_str("  it ended during preparation: NOTHING WAS MEASURED\n");
         } else if !phase.is_warm {
-            text.push_str("  it ended in its warm-up: NOTHING WAS MEASURED\n");
+            text.push_str("  it ended during warm-up: NOTHING WAS MEASURED\n");
         }
         if phase.is_used_up {
             text.push_str("  the arrivals ran out before the requested number or time\n");
@@ -230,7 +230,7 @@ fn accounts_text(phase: &PhaseReport) -> String {
     let behind = phase.carried_behind;
     if behind > 0 {
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "  {behind} of those carried ended after the last arrival; rates do not count them");
+        let _ = writeln!(text, "  {behind} carried calls ended after the last arrival and are not included in rates");
     }
     text
 }
@@ -247,7 +247,7 @@ fn server_line(server: &Server) -> String {
     let others = if server.processes > 1 { format!(" and {} more", server.processes - 1) } else { String::new() };
     let gone = if server.is_gone { "; IT ENDED BEFORE THE RUN DID" } else { "" };
     format!(
-        "  the server ({}, process {}{others}): {:.2} processors, {:.1} µs of CPU and {:.1} context switches a call, {} MiB at most, \
+        "  server ({}, process {}{others}): {:.2} CPUs, {:.1} µs of CPU and {:.1} context switches per call, {} MiB at most, \
          {drops}{gone}\n",
         server.name,
         server.pid,

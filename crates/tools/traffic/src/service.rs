@@ -53,17 +53,17 @@ impl ServiceTimes {
             let named = part.split_once('=').filter(|(name, _)| !name.contains('('));
             let Some((name, law)) = named else {
                 if times.others.replace(Law::parse(part)?).is_some() {
-                    return Err(LawError(format!("'{text}' has two laws of the same messages")));
+                    return Err(LawError(format!("'{text}' has two distributions for the same messages")));
                 }
                 continue;
             };
             let name = name.trim();
             let verb = MethodId::ALL.into_iter().find(|verb| *verb != MethodId::Other && verb.as_str() == name);
             let verb = verb.ok_or_else(|| {
-                LawError(format!("'{name}' is no method; write it as INVITE=exp(mean=2ms),BYE=exp(mean=1ms)"))
+                LawError(format!("'{name}' is not a method; write it as INVITE=exp(mean=2ms),BYE=exp(mean=1ms)"))
             })?;
             if times.of_method.iter().any(|(other, _)| *other == verb) {
-                return Err(LawError(format!("'{text}' has two laws of {name}")));
+                return Err(LawError(format!("'{text}' has two distributions for {name}")));
             }
             times.of_method.push((verb, Law::parse(law)?));
         }
@@ -388,11 +388,11 @@ mod tests {
     #[test]
     fn method_law_errors_name_the_cause() {
         for (text, said) in [
-            ("INVIT=1ms", "'INVIT' is no method"),
-            ("BYE=1ms,BYE=2ms", "two laws of BYE"),
-            ("1ms,2ms", "two laws of the same messages"),
-            ("INVITE=soon", "there is no law of this name"),
-            ("other=1ms", "is no method"),
+            ("INVIT=1ms", "'INVIT' is not a method"),
+            ("BYE=1ms,BYE=2ms", "two distributions for BYE"),
+            ("1ms,2ms", "two distributions for the same messages"),
+            ("INVITE=soon", "there is no distribution of this name"),
+            ("other=1ms", "is not a method"),
             ("", ""),
         ] {
             let error = ServiceTimes::parse(text).expect_err(text).to_string();

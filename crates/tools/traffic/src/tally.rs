@@ -55,7 +55,7 @@ impl PhaseReport {
             // Calls that began late but were answered fast are not at the slow end.
             (late > sent / LATE_SHARE && due.saturating_sub(sent) > sent / LATE_SHARE).then(|| {
                 format!(
-                    "calls began {late:.1?} late at p99, which times from sending do not include; from its due time, {} to 2xx \
+                    "calls began {late:.1?} late at p99, which times from transmission do not include; from its due time, {} to 2xx \
                      took {:.1?} at p99, not {sent:.1?}",
                     verb.as_str(),
                     due
@@ -129,13 +129,13 @@ pub(crate) fn notes(phase: &PhaseReport) -> String {
         };
         let _ = writeln!(
             text,
-            "  {service_drops} messages found the queue of the emulated server full: they were DROPPED{accounts}"
+            "  {service_drops} messages were DROPPED because the queue of the emulated server was full{accounts}"
         );
     }
     if forgotten > 0 {
         let _ = writeln!(
             text,
-            "  {forgotten} calls were FORGOTTEN too early, because there were too many: their retransmissions were taken for new calls"
+            "  {forgotten} calls were REMOVED too early, because there were too many: their retransmissions counted as new calls"
         );
     }
     text
@@ -195,7 +195,7 @@ pub(crate) fn text(phase: &PhaseReport) -> String {
     let sum = transactions.sum();
     let verdict = if phase.is_conforming() == Some(true) { "conforming" } else { "NOT conforming" };
     let _ = match sum.all {
-        0 => writeln!(text, "  {users} users: {verdict}; nothing was asked of the server"),
+        0 => writeln!(text, "  {users} users: {verdict}; no transaction was started"),
         all => writeln!(
             text,
             "  {users} users: {verdict}; {} % of {all} transactions succeeded, {:.2} % must",
@@ -205,10 +205,7 @@ pub(crate) fn text(phase: &PhaseReport) -> String {
     };
     let unfinished = phase.meter().began.unfinished;
     if unfinished > 0 {
-        let _ = writeln!(
-            text,
-            "  {unfinished} calls were still in progress at the end, which does not count against the server"
-        );
+        let _ = writeln!(text, "  {unfinished} calls were still in progress at the end and do not count as failures");
     }
     text
 }

@@ -181,5 +181,5 @@ fn a_silent_server_is_reported_at_end() {
     options.drain = Some(Duration::from_millis(100));
     let report = run(options.plan().expect("a plan").0);
     let why = report.broken_off.expect("not one answer");
-    assert!(why.contains("no answer came") && why.contains("--to"), "{why}");
+    assert!(why.contains("no response from") && why.contains("--to"), "{why}");
 }

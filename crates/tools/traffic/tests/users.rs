@@ -289,5 +289,5 @@ fn parameters_change_the_model_and_are_declared() {
     let speed = fast.declared.iter().find(|(name, _)| name == "speed").map(|(_, text)| text.as_str());
     assert!(speed.is_some_and(|text| text.starts_with("60: ") && text.contains("900 s")), "{speed:?}");
     let error = Workload::parse("users", &[("expires".to_owned(), "60s".to_owned())], 1.0).expect_err("too short");
-    assert!(error.to_string().contains("make expires larger"), "{error}");
+    assert!(error.to_string().contains("raise expires"), "{error}");
 }

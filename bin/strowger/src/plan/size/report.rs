@@ -43,9 +43,9 @@ fn headline(plan: &Plan) -> String {
     let clusters = many(plan.clusters, "cluster", "clusters");
     let members = many(plan.members, "member", "members");
     let shape = if plan.first == 0 {
-        format!("{clusters} of {members}, and no first stage")
+        format!("{clusters} of {members}, no first stage")
     } else {
-        format!("{} of the first stage, and {clusters} of {members}", many(plan.first, "server", "servers"))
+        format!("{} in the first stage, {clusters} of {members}", many(plan.first, "server", "servers"))
     };
     format!(
         "{}: {shape}.\nS = {}, P = {}, B = {}\n",
@@ -75,7 +75,7 @@ pub(super) fn influence(sizing: &Sizing<'_>, plan: &Plan) -> Option<String> {
         assumed.filter(|(option, _)| is_assumed(option)).max_by_key(|(_, input)| input.servers.abs())?;
     let servers = i64::from(plan.servers) + input.servers;
     let then = format!(
-        "it would be {} {}, {} a month",
+        "the result is {} {}, at {} per month",
         units::number(count(servers)),
         if servers == 1 { "server" } else { "servers" },
         brief::number(plan.cost_per_month + input.cost_per_month)
@@ -84,7 +84,7 @@ pub(super) fn influence(sizing: &Sizing<'_>, plan: &Plan) -> Option<String> {
     let more = |missing: f64| units::all_but(missing * (1.0 + input.change_percent / 100.0));
     Some(match option {
         "--node" => format!(
-            "What decides most is an assumption: a server is {} available (--node), so it fails every {} for {} (--repair). With {} \
+            "The most influential assumption is that a server is {} available (--node): it fails every {} for {} (--repair). With {}, \
              {then}.",
             units::share(node),
             units::time(plan.failover.times.failure_s),
@@ -92,12 +92,12 @@ pub(super) fn influence(sizing: &Sizing<'_>, plan: &Plan) -> Option<String> {
             more(1.0 - node)
         ),
         "--availability" => format!(
-            "What decides most is an assumption: {} are promised (--availability). With {} {then}.",
+            "The most influential assumption is a required availability of {} (--availability). With {}, {then}.",
             units::share(plan.requirements.availability),
             more(1.0 - plan.requirements.availability)
         ),
         _ => format!(
-            "What decides most is an assumption: {} {} ({option}). With {} % {} of it, {then}.",
+            "The most influential assumption: {} {} ({option}). With {} % {}, {then}.",
             input.input,
             input.value,
             units::number(input.change_percent.abs()),
@@ -138,7 +138,7 @@ fn said(sizing: &Sizing<'_>, at: &InputPoint) -> String {
     let mut text = String::new();
     let names = sizing.asked.iter().map(|asked| asked.name.chars().count()).max().unwrap_or(0);
     let options = sizing.asked.iter().map(|asked| asked.option.chars().count()).max().unwrap_or(0);
-    for (title, is_given) in [("you said", true), ("assumed, because you did not say otherwise", false)] {
+    for (title, is_given) in [("given", true), ("assumed (not given)", false)] {
         let _ = writeln!(text, "\n{title}");
         for asked in sizing.asked.iter().filter(|asked| asked.given.is_some() == is_given) {
             let mut value = asked.show.exact(at.of(asked.key));
@@ -170,7 +170,7 @@ fn limits(plan: &Plan) -> String {
             carries,
         ]
     });
-    let head = ["what fills up first", "used", "may be", "carries subscribers"].map(str::to_owned);
+    let head = ["utilization by resource", "used", "limit", "subscribers at limit"].map(str::to_owned);
     format!("\n{}", left_columns(&head, &rows.collect::<Vec<_>>()))
 }
 
@@ -189,7 +189,7 @@ fn sensitivities(plan: &Plan) -> String {
             servers,
         ]
     });
-    let head = ["what a tenth of it changes", "now", "then", "busy cores", "servers"].map(str::to_owned);
+    let head = ["effect of a 10 % change", "now", "then", "busy cores", "servers"].map(str::to_owned);
     let others = if still.is_empty() { String::new() } else { wrapped("nothing: ", &still.join(", ")) };
     format!("\n{}{others}", left_columns(&head, &rows.collect::<Vec<_>>()))
 }
@@ -215,7 +215,7 @@ pub(super) fn outputs(plan: Option<&Plan>) -> Vec<Field> {
         Field::new("clusters", "clusters P", DisplayUnit::Count, of(|plan| f64::from(plan.clusters))),
         Field::new("members", "members B", DisplayUnit::Count, of(|plan| f64::from(plan.members))),
         Field::new("cores", "cores", DisplayUnit::Count, of(|plan| f64::from(plan.cores))),
-        Field::new("busy_cores", "of them busy", DisplayUnit::Number, of(|plan| plan.busy_cores))
+        Field::new("busy_cores", "busy cores", DisplayUnit::Number, of(|plan| plan.busy_cores))
             .said(of(|plan| plan.busy_cores).map(brief::number))
             .drawn(),
         Field::new("memory_bytes", "memory used", DisplayUnit::Bytes, of(|plan| plan.memory_bytes)).drawn(),
@@ -242,11 +242,11 @@ pub(super) fn outputs(plan: Option<&Plan>) -> Vec<Field> {
             DisplayUnit::Bits,
             engine(|engine| engine.out_bits_per_s),
         ),
-        Field::new("wait_us", "a packet waits", DisplayUnit::Micros, plan.and_then(|plan| plan.wait_s))
+        Field::new("wait_us", "wait of a packet", DisplayUnit::Micros, plan.and_then(|plan| plan.wait_s))
             .said(plan.and_then(|plan| plan.wait_s).map(waits)),
         Field::new(
             "storm_s",
-            "all register again in",
+            "full re-registration in",
             DisplayUnit::Seconds,
             plan.and_then(|plan| Some(plan.avalanche?.least_s)),
         ),
@@ -254,12 +254,12 @@ pub(super) fn outputs(plan: Option<&Plan>) -> Vec<Field> {
             .said(missing.map(units::all_but)),
         Field::new(
             "downtime_s_per_year",
-            "missing in a year",
+            "downtime per year",
             DisplayUnit::Seconds,
             of(|plan| plan.availability.downtime_s_per_year),
         )
         .said(plan.map(|plan| units::outage(plan.availability.downtime_s_per_year))),
-        Field::new("cost_per_month", "cost a month", DisplayUnit::Number, of(|plan| plan.cost_per_month)).drawn(),
+        Field::new("cost_per_month", "cost per month", DisplayUnit::Number, of(|plan| plan.cost_per_month)).drawn(),
     ]
 }
 

@@ -35,7 +35,7 @@ fn ways(unit: Unit, text: &str) -> String {
         }
         _ => format!("write {one} or {} for one number", text.replace(',', "_")),
     };
-    format!("'{text}' can be read in several ways: {ways}")
+    format!("'{text}' is ambiguous: {ways}")
 }
 
 /// Whether the commas may separate thousands, as in 4,800 or 2,000,000.5.
@@ -119,10 +119,7 @@ mod tests {
             (Unit::Time, "1,5min", "write 1.5min for one number"),
         ] {
             let error = values(unit, text).expect_err(text);
-            assert!(
-                error.contains(&format!("'{text}' can be read in several ways")) && error.contains(wanted),
-                "{error}"
-            );
+            assert!(error.contains(&format!("'{text}' is ambiguous")) && error.contains(wanted), "{error}");
         }
         assert!(in_a_number(Unit::Rate, "1,000").is_some_and(|why| why.ends_with("1.000 for a fraction")));
         assert_eq!(in_a_number(Unit::Rate, "1000"), None);

@@ -206,7 +206,7 @@ impl Redis {
             return Ok(());
         }
         let why = format!(
-            "only {have} replicas have the write, and cluster.replicas is {}; start more replicas, or lower it",
+            "only {have} replicas confirmed the write, but cluster.replicas is {}; start more replicas, or lower it",
             self.own.replicas
         );
         Err(EngineError::Failed { engine: node.engine.clone(), why })
@@ -246,7 +246,7 @@ impl Redis {
         if named.authority == node.engine {
             return Ok(());
         }
-        let why = format!("the sentinels say that {} is the master now", named.authority);
+        let why = format!("the sentinels report {} as the new master", named.authority);
         Err(EngineError::Failed { engine: node.engine.clone(), why })
     }
 

@@ -81,9 +81,10 @@ impl Nodes {
     /// Returns the node that has a key.
     pub(super) fn of(&self, key: &str) -> Result<&Node, EngineError> {
         let slot = slot::of(key);
-        self.all.iter().find(|node| node.slots.iter().any(|slots| slots.contains(&slot))).ok_or_else(|| {
-            EngineError::Unreachable(format!("no master of the cluster has the slot {slot}, where {key} belongs"))
-        })
+        self.all
+            .iter()
+            .find(|node| node.slots.iter().any(|slots| slots.contains(&slot)))
+            .ok_or_else(|| EngineError::Unreachable(format!("no master of the cluster serves slot {slot} of {key}")))
     }
 }
 
@@ -136,7 +137,7 @@ async fn query_sentinel(sentinel: &EngineAddress) -> Result<EngineAddress, Strin
 async fn connect_by_sentinels(sentinels: &[EngineAddress]) -> Result<Node, String> {
     let address = query_sentinels(sentinels).await?;
     let node = connect_to_master(&address).await;
-    node.map_err(|why| format!("{}, which the sentinels name: {why}", address.authority))
+    node.map_err(|why| format!("{}, named by the sentinels: {why}", address.authority))
 }
 
 async fn first_master(engines: &[EngineAddress]) -> Result<Node, String> {

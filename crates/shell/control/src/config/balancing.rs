@@ -246,7 +246,7 @@ impl FromStr for TransactionCost {
             "2" => Ok(Self::Invite2),
             "adaptive" => Ok(Self::Adaptive),
             _ => Err(format!(
-                "{text:?} is no cost of transactions; write \"1.75\", \"2\", \"adaptive\", or a table of methods, as \
+                "{text:?} is not a transaction cost; write \"1.75\", \"2\", \"adaptive\", or a table of methods, such as \
                  {{ INVITE = 1.75, BYE = 1 }}"
             )),
         }
@@ -289,7 +289,7 @@ impl<'de> Deserialize<'de> for TransactionCost {
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(
-                    "\"1.75\", \"2\" or \"adaptive\" in quotes, or a table of methods, as { INVITE = 1.75, BYE = 1 }",
+                    "\"1.75\", \"2\" or \"adaptive\" in quotes, or a table of methods, such as { INVITE = 1.75, BYE = 1 }",
                 )
             }
 
@@ -315,9 +315,9 @@ impl<'de> Deserialize<'de> for TransactionCost {
 fn unknown_method(method: &str) -> String {
     let remedy = match nearest(method, &MethodClass::ALL.map(MethodClass::as_str)) {
         Some(meant) => format!("did you mean {meant}?"),
-        None => "write INVITE, BYE or another, or \"*\" for any other".to_owned(),
+        None => "write a method such as INVITE or BYE, or \"*\" for all others".to_owned(),
     };
-    format!("{method:?} is no method whose transactions are counted; {remedy}")
+    format!("{method:?} is not a method with a transaction cost; {remedy}")
 }
 
 /// A cost in thousandths, written as a number.
@@ -327,7 +327,9 @@ impl<'de> Deserialize<'de> for Cost {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let cost = f64::deserialize(deserializer)?;
         if !(0.001..=MAX_COST).contains(&cost) {
-            return Err(de::Error::custom(format!("{cost} is not from 0.001 to {MAX_COST}; choose one between")));
+            return Err(de::Error::custom(format!(
+                "{cost} is not from 0.001 to {MAX_COST}; choose a value in this range"
+            )));
         }
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in that range")]
         Ok(Self((cost * 1000.0).round() as u16))

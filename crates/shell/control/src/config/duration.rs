@@ -34,8 +34,9 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let fault =
-            |what: &str| format!("{text:?} is no duration: {what}; write a number and a unit, as 30s, 500ms or 1h");
+        let fault = |what: &str| {
+            format!("{text:?} is not a duration: {what}; write a number and a unit, such as 30s, 500ms or 1h")
+        };
         let mut rest = text.trim();
         if rest.is_empty() {
             return Err(fault("it is empty"));
@@ -53,7 +54,7 @@ impl FromStr for Span {
                 return Err(fault("the unit is missing"));
             }
             let Some((_, length)) = UNITS.iter().find(|(name, _)| *name == unit.trim()) else {
-                return Err(fault(&format!("{:?} is no unit (d, h, m, s, ms, us, ns are)", unit.trim())));
+                return Err(fault(&format!("{:?} is not a unit (d, h, m, s, ms, us, ns)", unit.trim())));
             };
             let part =
                 part_nanos(number, *length).ok_or_else(|| fault("the number cannot be read, or is too large"))?;
@@ -123,7 +124,7 @@ mod tests {
             ("", "it is empty"),
             ("s", "a number is missing"),
             ("-1s", "a number is missing"),
-            ("1 week", "\"week\" is no unit"),
+            ("1 week", "\"week\" is not a unit"),
             ("1.s", "cannot be read"),
             ("1.2.3s", "cannot be read"),
             ("99999999999999999999s", "too large"),

@@ -112,7 +112,7 @@ impl<'a> Source<'a> {
             // Message of `toml` for a key with a fixed set of words whose value is not a string.
             Some(_) if error.message() == "wanted string or table" => no_word(&key),
             Some(_) => advise(error.message()),
-            None => format!("this is no TOML: {}", error.message().replace('\n', "; ")),
+            None => format!("this is not valid TOML: {}", error.message().replace('\n', "; ")),
         };
         let line = offset.map(|offset| self.line_of(offset));
         ConfigError { file: None, line, key, message, others: Vec::new() }
@@ -200,8 +200,7 @@ fn advise(message: &str) -> String {
     let what = [("unknown field `", "unknown key"), ("unknown variant `", "unknown value")];
     let Some((what, rest)) = what.iter().find_map(|(start, what)| Some((what, message.strip_prefix(start)?))) else {
         if message.starts_with("invalid type: map, expected a sequence") {
-            return "there may be several of these, so each is written with two brackets, as [[balancer]] is"
-                .to_owned();
+            return "this is a list of tables; write each with double brackets, like [[balancer]]".to_owned();
         }
         let message = message.replace("expected u16", "expected a whole number from 0 to 65535");
         let message = message.replace("expected u32", "expected a whole number from 0 to 4294967295");
@@ -213,7 +212,7 @@ fn advise(message: &str) -> String {
     match nearest(&found, &known) {
         Some(name) => format!("{what} \"{found}\"; did you mean \"{name}\"?"),
         None if known.is_empty() => format!("{what} \"{found}\"; remove it"),
-        None => format!("{what} \"{found}\"; known are {}", quoted(&known)),
+        None => format!("{what} \"{found}\"; known values are {}", quoted(&known)),
     }
 }
 
@@ -221,8 +220,8 @@ fn advise(message: &str) -> String {
 fn no_word(key: &str) -> String {
     let schema = serde_json::to_value(schemars::schema_for!(Config)).unwrap_or_default();
     match words_of(&schema, key).as_slice() {
-        [] => "this is no text in quotes; write one".to_owned(),
-        words => format!("this is no text in quotes; known are {}", quoted(words)),
+        [] => "a string in quotes is required".to_owned(),
+        words => format!("a string in quotes is required; known values are {}", quoted(words)),
     }
 }
 

@@ -88,7 +88,7 @@ impl Config {
         };
         let listen = format!("{}:{any}:{}", name.to_ascii_lowercase(), transport.default_port());
         Some(UnreachableTarget {
-            why: format!("{target} is reached by {name}{family}, and nothing in server.listen is"),
+            why: format!("{target} needs {name}{family}, but server.listen has no such listener"),
             listen,
         })
     }
@@ -105,14 +105,14 @@ impl UnreachableTarget {
     /// Returns the reason, the consequence with or without other reachable targets in the route, and what to add.
     #[must_use]
     pub fn message(&self, are_others_reached: bool) -> String {
-        let consequence = if are_others_reached { "it is never tried" } else { "what is sent there gets 502" };
+        let consequence = if are_others_reached { "it is never tried" } else { "requests to it get 502" };
         self.with(consequence)
     }
 
     /// Like [`message`](Self::message), for when the other targets are unknown.
     #[must_use]
     pub fn message_alone(&self) -> String {
-        self.with("it is never tried, and what has no other target gets 502")
+        self.with("it is never tried, and requests without another target get 502")
     }
 
     fn with(&self, consequence: &str) -> String {
@@ -140,26 +140,28 @@ pub(crate) fn share_of(SetName(name): &SetName, gateway: &Gateway) -> Result<Wei
 }
 
 fn destination(gateway: &Gateway) -> Result<Destination, String> {
-    let uri = std::str::from_utf8(&gateway.uri).map_err(|_| "it is no text".to_owned())?;
+    let uri = std::str::from_utf8(&gateway.uri).map_err(|_| "it is not text".to_owned())?;
     let target: Target = uri.parse()?;
     Ok(Destination { target, priority: gateway.priority, weight: gateway.weight })
 }
 
 fn bad(set: &str, gateway: &Gateway, why: &str) -> String {
     let uri = gateway.uri.escape_ascii();
-    format!("a gateway of the set {set} is no target: {why}; remove it with `strowger gateway rm {set} '{uri}'`")
+    format!(
+        "a gateway of the set {set} is not a valid target: {why}; remove it with `strowger gateway rm {set} '{uri}'`"
+    )
 }
 
 fn absence(gateways: &Gateways, SetName(name): &SetName, is_only: bool) -> String {
     let consequence = if is_only {
         "its calls get 500 with Retry-After"
     } else {
-        "its calls go to the other targets, and get 500 with Retry-After where there is none"
+        "its calls go to the other targets, or get 500 with Retry-After if there are none"
     };
     if !gateways.members(name.as_bytes()).is_empty() {
         return format!(
-            "every gateway of the set {name} is disabled: {consequence}; `strowger gateway enable {name} URI` lets one \
-             serve again"
+            "every gateway of the set {name} is disabled: {consequence}; `strowger gateway enable {name} URI` enables \
+             one"
         );
     }
     let known: Vec<&str> = gateways.sets().filter_map(|(set, _)| std::str::from_utf8(set).ok()).collect();
@@ -167,5 +169,5 @@ fn absence(gateways: &Gateways, SetName(name): &SetName, is_only: bool) -> Strin
         Some(meant) => format!("did you mean set:{meant}?"),
         None => format!("`strowger gateway add {name} sip:HOST` adds one"),
     };
-    format!("there is no gateway in the set {name}: {consequence}; {remedy}")
+    format!("the set {name} has no gateways: {consequence}; {remedy}")
 }

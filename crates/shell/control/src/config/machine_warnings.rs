@@ -13,7 +13,7 @@ impl Config {
         let mut tell = |key: &str, what: String| found.push((key.to_owned(), what));
         if self.server.workers.is_some() && usize::from(workers) > cores {
             let what = format!(
-                "{workers} workers on {}: they take the processor from one another; lower it, or leave it out for one a \
+                "{workers} workers on {}: they compete for CPU time; lower it, or omit it for one worker per \
                  core",
                 counted(cores, "core")
             );
@@ -22,16 +22,16 @@ impl Config {
         // If workers is also set, a higher value is refused.
         if let Some(least) = self.server.min_workers.filter(|least| *least > workers) {
             let there = counted(workers.into(), "worker");
-            let what = format!("{least} is more than there are, {there} (one a core): all of them have work; lower it");
+            let what = format!("{least} is more than the {there} (one per core), so all of them are active; lower it");
             tell("server.min_workers", what);
         }
         if self.server.steering == Steering::Packets && workers == 1 {
-            tell("server.steering", "packets has no effect, for there is one worker; leave it out".to_owned());
+            tell("server.steering", "packets has no effect with one worker; omit it".to_owned());
         }
         if self.server.spin == Spin::Always && usize::from(workers) >= cores {
             let what = format!(
-                "always, with {} on {}: under load they leave no core to anything else on the machine, and below a quota of a \
-                 container they use it up; set server.workers to fewer than the cores, or leave spin out",
+                "always, with {} on {}: under load they leave no core to other processes, and in a container with a CPU quota they use it \
+                 up; set server.workers to fewer than the cores, or omit spin",
                 counted(workers.into(), "worker"),
                 counted(cores, "core")
             );
@@ -49,7 +49,7 @@ impl Config {
             Affinity::None => return,
             Affinity::Auto if workers > usable.len() => {
                 let what = format!(
-                    "auto has {} for {}: the others go wherever the system likes; lower server.workers, or write \
+                    "auto has {} for {}: the scheduler places the other workers; lower server.workers, or write \
                      affinity = \"none\"",
                     counted(usable.len(), "core"),
                     counted(workers, "worker"),
@@ -62,17 +62,17 @@ impl Config {
         let of_workers = cores.iter().enumerate().take(workers);
         for (index, core) in of_workers.filter(|(_, core)| !usable.contains(&usize::from(**core))) {
             let what = format!(
-                "there is no core {core} that this process may use, so worker {index} goes wherever the system likes; \
-                 name one of {}, or write affinity = \"auto\"",
+                "this process may not use core {core}, so the scheduler places worker {index}; \
+                 use one of {}, or write affinity = \"auto\"",
                 ranges(usable)
             );
             tell(&format!("server.affinity[{index}]"), what);
         }
         if cores.len() != workers {
             let consequence = if cores.len() < workers {
-                "the workers behind them go wherever the system likes; name one for each, or write affinity = \"auto\""
+                "the scheduler places the other workers; list one core per worker, or write affinity = \"auto\""
             } else {
-                "those behind the last worker have none; remove them, or raise server.workers"
+                "the extra cores are unused; remove them, or raise server.workers"
             };
             let (named, there) = (counted(cores.len(), "core"), counted(workers, "worker"));
             tell("server.affinity", format!("{named} for {there}: {consequence}"));

@@ -556,8 +556,7 @@ impl Config {
             return Ok(());
         }
         let names = self.stage_names().join(", ");
-        let message =
-            format!("the configuration is for several servers; say which one is meant with --as NAME: {names}");
+        let message = format!("the configuration is for several servers; choose one with --as NAME: {names}");
         Err(ConfigError { file: None, line: None, key: String::new(), message, others: Vec::new() })
     }
 
@@ -642,9 +641,9 @@ fn read(file: Option<&Path>) -> Result<Option<(PathBuf, String)>, ConfigError> {
         Err(error) => error,
     };
     let message = match error.kind() {
-        io::ErrorKind::NotFound => "there is no such file; name one that exists with -c".to_owned(),
-        io::ErrorKind::InvalidData => "this is no TOML: it is not UTF-8 text".to_owned(),
-        _ => format!("cannot be read: {error}; give this user the right to read it"),
+        io::ErrorKind::NotFound => "the file does not exist; give an existing one with -c".to_owned(),
+        io::ErrorKind::InvalidData => "this is not valid TOML: it is not UTF-8".to_owned(),
+        _ => format!("cannot be read: {error}; give this user read permission"),
     };
     Err(ConfigError { file: Some(path), line: None, key: String::new(), message, others: Vec::new() })
 }

@@ -78,7 +78,7 @@ impl Config {
                 let number = ordinal.saturating_add(1);
                 if strowger_registrar::MemberId::new(number).is_none() {
                     let message = format!(
-                        "{name} would be member {number}, and there are {} at most",
+                        "{name} would be member {number}, but the maximum is {}",
                         strowger_registrar::MemberId::MAX
                     );
                     return Err(Fault::new(format!("second_stage[{at}].targets"), message));
@@ -87,7 +87,7 @@ impl Config {
             }
         }
         let names = self.stage_names().join(", ");
-        let message = format!("no server here is called {name:?}; say which one this is with --as NAME: {names}");
+        let message = format!("there is no server {name:?}; choose this server with --as NAME: {names}");
         Err(Fault::new(if self.first_stage.is_empty() { "second_stage" } else { "first_stage" }, message))
     }
 
@@ -204,15 +204,15 @@ impl Config {
             |(name, weight): &&(String, u16)| *weight > 0 && !wanted.iter().any(|(known, _)| known == name);
         if let Some((name, weight)) = running.iter().find(is_missing) {
             return Err(format!(
-                "second_stage: {name} is missing, and has users; leave it there with weight = 0 and previous_weight = {weight} until they have \
+                "second_stage: {name} was removed but has users; keep it with weight = 0 and previous_weight = {weight} until they have \
                  registered elsewhere (registrar.expires.max)"
             ));
         }
         let moved = |cluster: &&SecondStage| cluster.weight_before() != weight_in(&running, &cluster.name);
         match self.second_stage.iter().find(moved) {
             Some(cluster) => Err(format!(
-                "second_stage: the weight of {} is {} here, and {} is what the server runs with; write previous_weight = {} beside it, so that \
-                 users who move are found until they register again (or, where only this server has missed an earlier change, restart it)",
+                "second_stage: the weight of {} is {} here, but the running server has {}; add previous_weight = {}, so that \
+                 moved users are found until they register again (or restart this server if it alone missed an earlier change)",
                 cluster.name,
                 cluster.weight,
                 weight_in(&running, &cluster.name),

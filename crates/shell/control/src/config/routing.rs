@@ -276,7 +276,7 @@ impl<'de> Deserialize<'de> for Country {
             type Value = Country;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a country's code in quotes, as \"49\", or a table with country and its prefixes")
+                f.write_str("a country's code in quotes, such as \"49\", or a table with country and its prefixes")
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Country, E> {

@@ -63,11 +63,12 @@ impl Config {
 /// Returns the first line of a file as a password.
 fn read_file(path: &Path) -> Result<Password, String> {
     let shown = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| format!("{shown} cannot be read: {error}; write the password into it, for this user only"))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        format!("{shown} cannot be read: {error}; write the password into it, readable by this user only")
+    })?;
     let line = text.lines().next().unwrap_or_default();
     if line.is_empty() || line.len() > MAX_PASSWORD {
-        return Err(format!("the first line of {shown} is no password; write one of 1 to {MAX_PASSWORD} bytes"));
+        return Err(format!("the first line of {shown} is not a password of 1 to {MAX_PASSWORD} bytes; correct it"));
     }
     Ok(Password(line.to_owned()))
 }

@@ -56,7 +56,10 @@ impl Config {
     fn validate_server(&self) -> Result<(), Fault> {
         let server = &self.server;
         if server.listen.is_empty() {
-            return Err(Fault::new("server.listen", "the list is empty; name an address, as \"udp:0.0.0.0:5060\""));
+            return Err(Fault::new(
+                "server.listen",
+                "the list is empty; give an address, such as \"udp:0.0.0.0:5060\"",
+            ));
         }
         count("server.listen", server.listen.len(), MAX_LISTENERS)?;
         count("server.domains", server.domains.len(), MAX_DOMAINS)?;
@@ -76,7 +79,7 @@ impl Config {
             }
         }
         if server.data.as_os_str().is_empty() {
-            return Err(Fault::new("server.data", "the path is empty; name a folder, as \"data\""));
+            return Err(Fault::new("server.data", "the path is empty; give a folder, such as \"data\""));
         }
         Ok(())
     }
@@ -86,7 +89,7 @@ impl Config {
         if let Spin::UpTo(time) = server.spin
             && time > Spin::MOST
         {
-            let message = format!("{time} is more than {}; choose less, 0s for never, or always", Spin::MOST);
+            let message = format!("{time} is more than {}; lower it, or write 0s for never, or always", Spin::MOST);
             return Err(Fault::new("server.spin", message));
         }
         if let (Some(least), Some(workers)) = (server.min_workers, server.workers)
@@ -98,7 +101,8 @@ impl Config {
         if let Affinity::Cores(cores) = &server.affinity {
             for (index, core) in cores.iter().enumerate() {
                 if *core > MAX_CORE || cores.iter().take(index).any(|other| other == core) {
-                    let message = format!("{core} is listed twice or above {MAX_CORE}; name other cores, or \"auto\"");
+                    let message =
+                        format!("{core} is listed twice or above {MAX_CORE}; correct the list, or write \"auto\"");
                     return Err(Fault::new(format!("server.affinity[{index}]"), message));
                 }
             }
@@ -106,13 +110,13 @@ impl Config {
         if let Some(least) = server.min_workers
             && !(1..=MAX_WORKERS).contains(&least)
         {
-            let message = format!("{least} is not from 1 to {MAX_WORKERS}; leave it out for 1");
+            let message = format!("{least} is not from 1 to {MAX_WORKERS}; omit it for 1");
             return Err(Fault::new("server.min_workers", message));
         }
         match server.workers {
             Some(workers) if !(1..=MAX_WORKERS).contains(&workers) => Err(Fault::new(
                 "server.workers",
-                format!("{workers} is not from 1 to {MAX_WORKERS}; leave it out for one a core"),
+                format!("{workers} is not from 1 to {MAX_WORKERS}; omit it for one per core"),
             )),
             _ => Ok(()),
         }
@@ -122,7 +126,7 @@ impl Config {
         count("store.shared_users", self.store.shared_users.0.len(), MAX_DATABASES)?;
         count("cdr.database", self.cdr.database.0.len(), MAX_DATABASES)?;
         if !self.store.shared_users.is_any() && self.store_url() == StoreUrl::Memory {
-            let message = "what the database has is copied to a file, and store.url is memory:; name one there, as \
+            let message = "the database is copied to a file, but store.url is memory:; give a file there, such as \
                            sqlite:data/strowger.db";
             return Err(Fault::new("store.shared_users", message));
         }
@@ -130,7 +134,7 @@ impl Config {
             (Some(mode), StoreUrl::Memory) if mode.is_durable() => Err(Fault::new(
                 "store.mode",
                 format!(
-                    "{} needs a file, and store.url is memory:; name one there, as sqlite:data/strowger.db, or write \
+                    "{} needs a file, but store.url is memory:; give one there, such as sqlite:data/strowger.db, or write \
                      mode = \"memory\"",
                     mode.as_str()
                 ),
@@ -153,11 +157,13 @@ impl Config {
         }
         if expires.default < expires.min || expires.default > expires.max {
             let (min, max) = (expires.min, expires.max);
-            let message = format!("{} is not from {min} to {max} (min and max); choose one between", expires.default);
+            let message =
+                format!("{} is not from {min} to {max} (min and max); choose a value in this range", expires.default);
             return Err(Fault::new("registrar.expires.default", message));
         }
         if !(1..=MAX_CONTACTS).contains(&registrar.max_contacts) {
-            let message = format!("{} is not from 1 to {MAX_CONTACTS}; choose one between", registrar.max_contacts);
+            let message =
+                format!("{} is not from 1 to {MAX_CONTACTS}; choose a value in this range", registrar.max_contacts);
             return Err(Fault::new("registrar.max_contacts", message));
         }
         within("registrar.keepalive_interval", registrar.keepalive_interval, Duration::from_secs(1))?;
@@ -177,7 +183,8 @@ impl Config {
     fn validate_auth(&self) -> Result<(), Fault> {
         let auth = &self.auth;
         if auth.algorithms.is_empty() {
-            let message = "the list is empty; name one, as \"MD5\" (to ask nobody for a password write require = [])";
+            let message =
+                "the list is empty; give an algorithm, such as \"MD5\" (to require no passwords, write require = [])";
             return Err(Fault::new("auth.algorithms", message));
         }
         for (index, algorithm) in auth.algorithms.iter().enumerate() {
@@ -204,7 +211,8 @@ impl Config {
         within("proxy.failover_timeout", proxy.failover_timeout, Duration::from_millis(100))?;
         at_most("proxy.avoid_for", proxy.avoid_for)?;
         if !MTU.contains(&proxy.mtu) {
-            let message = format!("{} is not from {} to {}; choose one between", proxy.mtu, MTU.start(), MTU.end());
+            let message =
+                format!("{} is not from {} to {}; choose a value in this range", proxy.mtu, MTU.start(), MTU.end());
             return Err(Fault::new("proxy.mtu", message));
         }
         if !UNROUTED_STATUSES.contains(&proxy.unrouted_status) {
@@ -218,7 +226,7 @@ impl Config {
         let tcp = &self.tcp;
         for (key, number) in [("tcp.connections", tcp.connections), ("tcp.per_source", tcp.per_source)] {
             if !(1..=MAX_CONNECTIONS).contains(&number) {
-                let message = format!("{number} is not from 1 to {MAX_CONNECTIONS}; choose one between");
+                let message = format!("{number} is not from 1 to {MAX_CONNECTIONS}; choose a value in this range");
                 return Err(Fault::new(key, message));
             }
         }
@@ -258,7 +266,7 @@ fn text_fits(text: &str, most: usize) -> bool {
 
 fn whole_seconds(key: &str, span: Span) -> Result<(), Fault> {
     if span.0.subsec_nanos() != 0 {
-        return Err(Fault::new(key, format!("{span} is not in whole seconds, as SIP counts; round it")));
+        return Err(Fault::new(key, format!("{span} is not a whole number of seconds, as SIP requires; round it")));
     }
     Ok(())
 }
@@ -270,7 +278,7 @@ fn at_most(key: &str, span: Span) -> Result<(), Fault> {
 fn within(key: &str, span: Span, least: Duration) -> Result<(), Fault> {
     let least = Span(least);
     if span < least || span.0 > MAX_SPAN {
-        let message = format!("{span} is not from {least} to {}; choose one between", Span(MAX_SPAN));
+        let message = format!("{span} is not from {least} to {}; choose a value in this range", Span(MAX_SPAN));
         return Err(Fault::new(key, message));
     }
     Ok(())

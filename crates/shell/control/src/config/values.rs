@@ -55,7 +55,7 @@ impl FromStr for Listen {
     fn from_str(text: &str) -> Result<Self, String> {
         let Some((name, address)) = text.split_once(':') else {
             return Err(format!(
-                "{text:?} names no transport and address; write udp:ADDRESS:PORT or tcp:ADDRESS:PORT, as udp:0.0.0.0:5060"
+                "{text:?} names no transport and address; write udp:ADDRESS:PORT or tcp:ADDRESS:PORT, such as udp:0.0.0.0:5060"
             ));
         };
         let transport = match Transport::from_token(name.as_bytes()) {
@@ -67,7 +67,7 @@ impl FromStr for Listen {
             }
             None => {
                 return Err(format!(
-                    "{name:?} is no transport; write udp:ADDRESS:PORT or tcp:ADDRESS:PORT, as udp:0.0.0.0:5060"
+                    "{name:?} is not a transport; write udp:ADDRESS:PORT or tcp:ADDRESS:PORT, such as udp:0.0.0.0:5060"
                 ));
             }
         };
@@ -78,7 +78,7 @@ impl FromStr for Listen {
             return Err(format!("{text:?} has no port; write {}", Self { transport, address: (ip, 5060).into() }));
         }
         Err(format!(
-            "{address:?} is no literal address with a port; write one, as 192.0.2.1:5060 or [2001:db8::1]:5060"
+            "{address:?} is not a literal address with a port; write one, such as 192.0.2.1:5060 or [2001:db8::1]:5060"
         ))
     }
 }
@@ -108,13 +108,13 @@ impl FromStr for StoreUrl {
         }
         let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
         match text.strip_prefix("sqlite:") {
-            Some("") => Err("\"sqlite:\" names no file; write sqlite:PATH, as sqlite:data/strowger.db".to_owned()),
+            Some("") => Err("\"sqlite:\" names no file; write sqlite:PATH, such as sqlite:data/strowger.db".to_owned()),
             Some(path) => Ok(Self::Sqlite(PathBuf::from(path.strip_prefix("//").unwrap_or(path)))),
             // Only the scheme is shown: the URL of a database server may contain a password.
             None if matches!(scheme, "mysql" | "mariadb" | "postgres" | "postgresql" | "redis" | "rediss") => {
                 Err(format!("{scheme}: is not supported yet; write sqlite:PATH or memory:"))
             }
-            None => Err("this names no store that is known; write sqlite:PATH or memory:".to_owned()),
+            None => Err("this is not a known store; write sqlite:PATH or memory:".to_owned()),
         }
     }
 }
@@ -139,7 +139,7 @@ impl FromStr for SharedDatabase {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse()? {
             strowger_sql::DatabaseUrl::Sqlite(_) => {
-                Err("no server shares a file; write it as store.url, or here postgresql:// or \
+                Err("servers cannot share a file; write it as store.url, or here postgresql:// or \
                                            mysql://USER:PASSWORD@HOST:PORT/DATABASE"
                     .to_owned())
             }
@@ -186,7 +186,7 @@ impl FromStr for Domain {
             _ if is_v6 => Ok(Self(format!("[{name}]"))),
             Some(_) => Ok(Self(name)),
             None => Err(format!(
-                "{text:?} is no domain; write a name or an address without scheme and port, as example.com"
+                "{text:?} is not a domain; write a name or an address without scheme and port, such as example.com"
             )),
         }
     }
@@ -211,7 +211,7 @@ impl FromStr for DomainPattern {
         }
         let (star, name) = text.strip_prefix("*.").map_or(("", text), |name| ("*.", name));
         let Domain(name) = name.parse().map_err(|_| {
-            format!("{text:?} is no pattern of domains; write example.com, *.example.com, or * for any")
+            format!("{text:?} is not a pattern of domains; write example.com, *.example.com, or * for any")
         })?;
         Ok(Self(format!("{star}{name}")))
     }
@@ -233,7 +233,7 @@ impl FromStr for Realm {
     fn from_str(text: &str) -> Result<Self, String> {
         if text.is_empty() || text.chars().any(|c| c.is_control() || matches!(c, '"' | '\\')) {
             return Err(format!(
-                "{text:?} cannot be a realm; write a text without quotes and backslashes, as example.com"
+                "{text:?} is not a valid realm; write text without quotes and backslashes, such as example.com"
             ));
         }
         Ok(Self(text.to_owned()))
@@ -256,7 +256,7 @@ impl FromStr for Algorithm {
     fn from_str(text: &str) -> Result<Self, String> {
         strowger_auth::Algorithm::from_name(text.as_bytes())
             .map(Self)
-            .ok_or_else(|| format!("{text:?} is no digest algorithm; write MD5, SHA-256 or SHA-512-256"))
+            .ok_or_else(|| format!("{text:?} is not a digest algorithm; write MD5, SHA-256 or SHA-512-256"))
     }
 }
 
@@ -276,7 +276,7 @@ impl FromStr for MethodName {
     fn from_str(text: &str) -> Result<Self, String> {
         let fits = |c: char| c.is_ascii_alphanumeric() || "-.!%*_+`'~".contains(c);
         if text.is_empty() || !text.chars().all(fits) {
-            return Err(format!("{text:?} is no method; write its name, as INVITE"));
+            return Err(format!("{text:?} is not a method; write its name, such as INVITE"));
         }
         Ok(Self(text.to_ascii_uppercase()))
     }
@@ -296,7 +296,7 @@ impl FromStr for Source {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let fault = || format!("{text:?} is no address or network; write one, as 192.0.2.7 or 192.0.2.0/24");
+        let fault = || format!("{text:?} is not an address or network; write one, such as 192.0.2.7 or 192.0.2.0/24");
         let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
         let address: IpAddr = address.parse().map_err(|_| fault())?;
         let width = if address.is_ipv4() { 32 } else { 128 };
@@ -333,7 +333,7 @@ impl FromStr for Origin {
             Some("") => Err("\"trunk:\" names no trunk; write trunk:NAME".to_owned()),
             Some(name) => Ok(Self::Trunk(name.to_owned())),
             None => text.parse().map(Self::Network).map_err(|_| {
-                format!("{text:?} is no source; write an address, a network or trunk:NAME, as 192.0.2.0/24")
+                format!("{text:?} is not a source; write an address, a network or trunk:NAME, such as 192.0.2.0/24")
             }),
         }
     }
@@ -359,7 +359,7 @@ impl FromStr for LooseRoute {
         match Uri::parse(text.as_bytes()) {
             Some(Uri::Sip(uri)) if uri.headers.is_none() && uri.params.contains("lr") => Ok(Self(text.to_owned())),
             Some(Uri::Sip(uri)) if uri.headers.is_none() => Err(format!("{text:?} has no lr; write {text};lr")),
-            _ => Err(format!("{text:?} is no SIP URI; write one, as sip:edge.example.com;lr")),
+            _ => Err(format!("{text:?} is not a SIP URI; write one, such as sip:edge.example.com;lr")),
         }
     }
 }
@@ -398,7 +398,7 @@ impl FromStr for Prefix {
     fn from_str(text: &str) -> Result<Self, String> {
         let fits = |c: char| c.is_ascii_alphanumeric() || "+-_.!~*'()&=$,#%".contains(c);
         if text.is_empty() || !text.chars().all(fits) {
-            return Err(format!("{text:?} begins no number; write digits, as +4930 or 0"));
+            return Err(format!("{text:?} is not a number prefix; write digits, such as +4930 or 0"));
         }
         Ok(Self(text.to_owned()))
     }
@@ -420,7 +420,7 @@ impl FromStr for UserPart {
     fn from_str(text: &str) -> Result<Self, String> {
         match Uri::parse(format!("sip:{text}@host").as_bytes()) {
             Some(Uri::Sip(uri)) if uri.user == Some(text.as_bytes()) => Ok(Self(text.to_owned())),
-            _ => Err(format!("{text:?} is no user part of a SIP URI; write a number or a name, as 4930123")),
+            _ => Err(format!("{text:?} is not a user part of a SIP URI; write a number or a name, such as 4930123")),
         }
     }
 }
@@ -440,7 +440,7 @@ impl FromStr for DialString {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text.len() > 32 || !text.chars().all(|c| c.is_ascii_digit() || "+*".contains(c)) {
-            return Err(format!("{text:?} cannot be dialled; write digits, as 00 or +49"));
+            return Err(format!("{text:?} is not a dialling prefix; write digits, such as 00 or +49"));
         }
         Ok(Self(text.to_owned()))
     }
@@ -463,7 +463,7 @@ impl FromStr for CountryCode {
         let digits = text.strip_prefix('+').unwrap_or(text);
         let fits = (1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
         if !fits || digits.starts_with('0') {
-            return Err(format!("{text:?} is no country's code; write its digits, as 49"));
+            return Err(format!("{text:?} is not a country's code; write its digits, such as 49"));
         }
         Ok(Self(digits.to_owned()))
     }
@@ -518,27 +518,27 @@ macro_rules! text_values {
 }
 
 text_values! {
-    Span, "a duration with its unit in quotes, as \"30s\"";
-    Spin, "a duration with its unit in quotes, as \"10us\", or \"always\"";
-    Listen, "a transport and an address in quotes, as \"udp:0.0.0.0:5060\"";
-    StoreUrl, "a store in quotes, as \"sqlite:data/strowger.db\" or \"memory:\"";
-    SharedDatabase, "a database in quotes, as \"postgresql://strowger:secret@192.0.2.10/strowger\"";
-    EngineUrl, "an engine in quotes, as \"redis://192.0.2.10:6379\"";
-    DatabaseUrl, "a database in quotes, as \"mysql://USER:PASSWORD@192.0.2.10/kamailio\"";
-    Domain, "a domain in quotes, as \"example.com\"";
-    DomainPattern, "a domain in quotes, as \"example.com\", \"*.example.com\" or \"*\"";
-    Realm, "a text in quotes, as \"example.com\"";
-    Algorithm, "a digest algorithm in quotes, as \"MD5\"";
-    MethodName, "a method in quotes, as \"INVITE\"";
-    Source, "an address or network in quotes, as \"192.0.2.0/24\"";
-    Target, "a SIP URI in quotes, as \"sip:192.0.2.1:5060\"";
-    Origin, "an address, a network or a trunk in quotes, as \"192.0.2.0/24\" or \"trunk:NAME\"";
-    LooseRoute, "a SIP URI in quotes, as \"sip:edge.example.com;lr\"";
-    DnsServer, "a literal address in quotes, as \"192.0.2.53\"";
-    RecordName, "a name of the DNS in quotes, as \"_sip._udp.example.com\"";
-    Prefix, "the beginning of a number in quotes, as \"+4930\"";
-    UserPart, "the user part of a SIP URI in quotes, as \"4930123\"";
-    DialString, "digits in quotes, as \"00\"";
-    CountryCode, "a country's code in quotes, as \"49\"";
-    StatusRange, "a status, a class or a range in quotes, as \"200\", \"4xx\" or \"200-299\"";
+    Span, "a duration with its unit in quotes, such as \"30s\"";
+    Spin, "a duration with its unit in quotes, such as \"10us\", or \"always\"";
+    Listen, "a transport and an address in quotes, such as \"udp:0.0.0.0:5060\"";
+    StoreUrl, "a store in quotes, such as \"sqlite:data/strowger.db\" or \"memory:\"";
+    SharedDatabase, "a database in quotes, such as \"postgresql://strowger:secret@192.0.2.10/strowger\"";
+    EngineUrl, "an engine in quotes, such as \"redis://192.0.2.10:6379\"";
+    DatabaseUrl, "a database in quotes, such as \"mysql://USER:PASSWORD@192.0.2.10/kamailio\"";
+    Domain, "a domain in quotes, such as \"example.com\"";
+    DomainPattern, "a domain in quotes, such as \"example.com\", \"*.example.com\" or \"*\"";
+    Realm, "a text in quotes, such as \"example.com\"";
+    Algorithm, "a digest algorithm in quotes, such as \"MD5\"";
+    MethodName, "a method in quotes, such as \"INVITE\"";
+    Source, "an address or network in quotes, such as \"192.0.2.0/24\"";
+    Target, "a SIP URI in quotes, such as \"sip:192.0.2.1:5060\"";
+    Origin, "an address, a network or a trunk in quotes, such as \"192.0.2.0/24\" or \"trunk:NAME\"";
+    LooseRoute, "a SIP URI in quotes, such as \"sip:edge.example.com;lr\"";
+    DnsServer, "a literal address in quotes, such as \"192.0.2.53\"";
+    RecordName, "a DNS name in quotes, such as \"_sip._udp.example.com\"";
+    Prefix, "the beginning of a number in quotes, such as \"+4930\"";
+    UserPart, "the user part of a SIP URI in quotes, such as \"4930123\"";
+    DialString, "digits in quotes, such as \"00\"";
+    CountryCode, "a country's code in quotes, such as \"49\"";
+    StatusRange, "a status, a class or a range in quotes, such as \"200\", \"4xx\" or \"200-299\"";
 }

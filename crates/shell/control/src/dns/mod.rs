@@ -90,10 +90,9 @@ impl DnsConfig {
     /// The problem, and what to write instead.
     pub fn server(text: &str) -> Result<SocketAddr, String> {
         let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
-        bare.parse::<IpAddr>()
-            .map(|address| SocketAddr::new(address, DNS_PORT))
-            .or_else(|_| text.parse())
-            .map_err(|_| format!("{text:?} is no name server: write its address, as 192.0.2.53 or [2001:db8::53]:53"))
+        bare.parse::<IpAddr>().map(|address| SocketAddr::new(address, DNS_PORT)).or_else(|_| text.parse()).map_err(
+            |_| format!("{text:?} is not a name server: write its address, such as 192.0.2.53 or [2001:db8::53]:53"),
+        )
     }
 }
 
@@ -202,7 +201,9 @@ impl DnsResolver {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
         let (records, source) = Hickory::new(config)?;
         match &source {
-            NameServers::Nobody(reason) => tracing::warn!(%reason, "no name server: host names cannot be located"),
+            NameServers::Nobody(reason) => {
+                tracing::warn!(%reason, "no DNS server is configured: host names cannot be resolved");
+            }
             source => tracing::info!(%source, "name servers"),
         }
         let (requests, queue) = mpsc::channel(MAX_QUEUED);

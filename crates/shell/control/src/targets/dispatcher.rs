@@ -54,11 +54,11 @@ pub(super) fn read(text: &str, id: u32) -> Result<Vec<Destination>, ListFault> {
         let mut fields = line.split_ascii_whitespace().take_while(|field| !field.starts_with('#'));
         let Some(set) = fields.next() else { continue };
         let set: u32 = set.parse().map_err(|_| {
-            let form = "write the set's number, the destination's URI, and perhaps flags, priority and attributes";
-            fault(format!("{set:?} is no number of a set; {form}"))
+            let form = "write the set's number, the destination's URI, and optionally flags, priority and attributes";
+            fault(format!("{set:?} is not a set number; {form}"))
         })?;
         let Some(uri) = fields.next() else {
-            return Err(fault(format!("the destination is missing; write its URI, as {set} sip:192.0.2.1:5060")));
+            return Err(fault(format!("the destination is missing; write its URI, such as {set} sip:192.0.2.1:5060")));
         };
         if set != id {
             others.insert(set);
@@ -70,7 +70,7 @@ pub(super) fn read(text: &str, id: u32) -> Result<Vec<Destination>, ListFault> {
         };
         let destination = destination(number, uri, fields.into_iter().flatten()).map_err(fault)?;
         if let Some(earlier) = found.iter().find(|earlier| earlier.uri == destination.uri) {
-            return Err(fault(format!("{} is in line {} already; remove one", destination.uri, earlier.line)));
+            return Err(fault(format!("{} is already in line {}; remove one", destination.uri, earlier.line)));
         }
         found.push(destination);
     }
@@ -91,11 +91,12 @@ fn destination<'a>(line: usize, uri: &str, mut more: impl Iterator<Item = &'a st
         ["sip:", "sips:"].iter().any(|scheme| uri.get(..scheme.len()).is_some_and(|s| s.eq_ignore_ascii_case(scheme)));
     let uri = if has_scheme { uri.to_owned() } else { format!("sip:{uri}") };
     let flags = more.next().map_or(Ok(0), |text| {
-        text.parse::<u32>().map_err(|_| format!("{text:?} are no flags; write their sum, as 0, or 4 for disabled"))
+        text.parse::<u32>()
+            .map_err(|_| format!("{text:?} is not a flags value; write the sum, such as 0, or 4 for disabled"))
     })?;
     let priority = more.next().map_or(Ok(0), |text| {
         text.parse::<u16>()
-            .map_err(|_| format!("{text:?} is no priority; write 0 to 65535, the highest for who is first"))
+            .map_err(|_| format!("{text:?} is not a priority; write 0 to 65535, the highest is tried first"))
     })?;
     let attributes = Attributes::read(more.next().unwrap_or_default())?;
     let (weight, enabled) = (attributes.weight(), is_in_service(flags.into()));
@@ -181,22 +182,22 @@ mod tests {
             ("2 sip:a\n3 sip:b\n", " there is no destination of set 1 in it; sets: there are 2, 3"),
             (
                 "\none sip:a\n",
-                "2: \"one\" is no number of a set; write the set's number, the destination's URI, and perhaps flags, priority \
+                "2: \"one\" is not a set number; write the set's number, the destination's URI, and optionally flags, priority \
                  and attributes",
             ),
-            ("1\n", "1: the destination is missing; write its URI, as 1 sip:192.0.2.1:5060"),
-            ("1 # sip:a\n", "1: the destination is missing; write its URI, as 1 sip:192.0.2.1:5060"),
-            ("1 sip:a off\n", "1: \"off\" are no flags; write their sum, as 0, or 4 for disabled"),
-            ("1 sip:a 0 -1\n", "1: \"-1\" is no priority; write 0 to 65535, the highest for who is first"),
+            ("1\n", "1: the destination is missing; write its URI, such as 1 sip:192.0.2.1:5060"),
+            ("1 # sip:a\n", "1: the destination is missing; write its URI, such as 1 sip:192.0.2.1:5060"),
+            ("1 sip:a off\n", "1: \"off\" is not a flags value; write the sum, such as 0, or 4 for disabled"),
+            ("1 sip:a 0 -1\n", "1: \"-1\" is not a priority; write 0 to 65535, the highest is tried first"),
             (
                 "1 sip:a 0 0 weight=0\n",
-                "1: \"weight=0\" gives no share; write weight=1 to weight=65535, or flags 4 for one that takes no calls",
+                "1: \"weight=0\" is not a valid share; write weight=1 to weight=65535, or flags 4 to disable the destination",
             ),
             (
                 "1 sip:a 0 0 maxload=many\n",
-                "1: \"maxload=many\" is no number of calls; write maxload=1 to maxload=1000000, or 0 for no limit",
+                "1: \"maxload=many\" is not a number of calls; write maxload=1 to maxload=1000000, or 0 for no limit",
             ),
-            ("1 sip:a\n2 sip:a\n1 sip:a 0 5\n", "3: sip:a is in line 1 already; remove one"),
+            ("1 sip:a\n2 sip:a\n1 sip:a 0 5\n", "3: sip:a is already in line 1; remove one"),
         ] {
             assert_eq!(read(text, 1).expect_err(text).to_string(), expected, "{text}");
         }

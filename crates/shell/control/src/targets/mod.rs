@@ -110,12 +110,12 @@ fn read_list(file: &Path) -> Result<String, String> {
     let shown = file.display();
     match std::fs::metadata(file) {
         Ok(found) if found.len() > MAX_LIST => {
-            return Err(format!("{shown} is longer than {MAX_LIST} bytes; name another"));
+            return Err(format!("{shown} is longer than {MAX_LIST} bytes; shorten it"));
         }
         _ => {}
     }
     std::fs::read_to_string(file)
-        .map_err(|error| format!("{shown} cannot be read: {error}; name a dispatcher list that this user may read"))
+        .map_err(|error| format!("{shown} cannot be read: {error}; give a dispatcher list that this user may read"))
 }
 
 /// Targets that an operator has added and removed at runtime, by balancer.
@@ -208,7 +208,7 @@ impl Sources<'_> {
             let mut others = all.iter().take(at).map(|other| &other.share.target);
             if let Some(other) = others.find(|other| other.next_hop == target.next_hop) {
                 // A duplicate next hop, written differently, would get two shares and be counted twice.
-                let message = format!("{target} leads where {other} does; remove one, or write both alike");
+                let message = format!("{target} is the same destination as {other}; remove one, or write both alike");
                 let place = one.place.map_or_else(String::new, |place| format!("[{place}]"));
                 return Err(TargetError::new(format!("balancer[{index}].targets{place}"), message));
             }
@@ -269,8 +269,8 @@ impl Sources<'_> {
         for (index, balancer) in config.balancers.iter().enumerate() {
             let is_cluster = config.second_stage.iter().any(|cluster| cluster.name == balancer.name);
             if !is_cluster && !config.routes.iter().any(|route| route.balance.as_ref() == Some(&balancer.name)) {
-                let remedy = format!("one does that has balance = {:?}", balancer.name);
-                warnings.push(format!("balancer[{index}]: no route leads to {}; {remedy}", balancer.name));
+                let remedy = format!("add one with balance = {:?}", balancer.name);
+                warnings.push(format!("balancer[{index}]: no route uses {}; {remedy}", balancer.name));
             }
             warnings.extend(self.look_at_lists(index, balancer));
             let Ok(targets) = self.targets(index, balancer) else { continue };
@@ -296,8 +296,8 @@ impl Sources<'_> {
             for destination in dispatcher::read(text, *id).unwrap_or_default() {
                 for name in destination.ignored {
                     warnings.push(format!(
-                        "balancer[{index}].targets[{place}]: {}:{}: {name} is not followed: the URI says where requests go, \
-                         and the listener that reaches it is used",
+                        "balancer[{index}].targets[{place}]: {}:{}: {name} is ignored: requests go to the URI, \
+                         through the listener that reaches it",
                         file.display(),
                         destination.line
                     ));
@@ -322,11 +322,14 @@ fn useless_weights(policy: Policy, targets: &[TargetEntry]) -> Option<String> {
         return None;
     }
     let remedy = match policy {
-        Policy::RoundRobin => "choose \"weighted\", which does",
-        policy if policy.is_by_key() => "choose \"hash\", which does",
-        _ => "leave them out, or choose another policy",
+        Policy::RoundRobin => "choose \"weighted\", which uses them",
+        policy if policy.is_by_key() => "choose \"hash\", which uses them",
+        _ => "omit them, or choose another policy",
     };
-    Some(format!("{} does not look at weights, and there are some, as {first} and {other}; {remedy}", policy.as_str()))
+    Some(format!(
+        "{} ignores weights, but targets have different ones, such as {first} and {other}; {remedy}",
+        policy.as_str()
+    ))
 }
 
 /// Converts a server from DNS to a target. The addresses of a host name are looked up when requests go there, as for

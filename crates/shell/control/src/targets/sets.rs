@@ -148,8 +148,8 @@ impl Balancer {
         });
         let remedy = match sets.next() {
             Some(set) => format!("`strowger gateway add {set} sip:HOST` adds one"),
-            None => "name one that has some".to_owned(),
+            None => "use a source with targets".to_owned(),
         };
-        format!("there is no target in {}: calls would get 503; {remedy}", sources.join(", "))
+        format!("{} has no targets: calls would get 503; {remedy}", sources.join(", "))
     }
 }

@@ -68,7 +68,7 @@ fn real(number: f64, kind: &Type, out: &mut BytesMut) -> Result<IsNull, Fault> {
 fn text_or_date(text: &str, kind: &Type, out: &mut BytesMut) -> Result<IsNull, Fault> {
     match *kind {
         Type::TIMESTAMP | Type::TIMESTAMPTZ => {
-            let micros = date::micros_of_text(text).ok_or_else(|| unfit("a text that is no moment", kind))?;
+            let micros = date::micros_of_text(text).ok_or_else(|| unfit("text that is not a date and time", kind))?;
             (micros - EPOCH_MICROS).to_sql(&Type::INT8, out)
         }
         Type::BYTEA => text.as_bytes().to_sql(kind, out),
@@ -78,7 +78,7 @@ fn text_or_date(text: &str, kind: &Type, out: &mut BytesMut) -> Result<IsNull, F
 }
 
 fn unfit(value: &str, kind: &Type) -> Fault {
-    format!("{value} cannot be given where {kind} is wanted").into()
+    format!("{value} cannot be converted to {kind}").into()
 }
 
 impl<'a> FromSql<'a> for Value {
@@ -111,6 +111,6 @@ impl<'a> FromSql<'a> for Value {
 
 /// Converts microseconds since 2000; `infinity` becomes the latest representable time.
 fn moment(micros: i64) -> Result<Value, Fault> {
-    let since_1970 = micros.checked_add(EPOCH_MICROS).ok_or("it is no moment in time")?;
+    let since_1970 = micros.checked_add(EPOCH_MICROS).ok_or("it is not a date and time")?;
     Ok(Value::Text(date::text_of_micros(since_1970)))
 }

@@ -143,8 +143,7 @@ fn hats(
     let values: Vec<f64> = served.iter().map(value).collect();
     least_squares(&rows, &values).map(|found| found.coefficients).ok_or_else(|| {
         FitError(
-            "the rates are too near to each other for a curve; measure from a tenth of the load to nearly all of it"
-                .to_owned(),
+            "the rates are too close together for a curve; measure from 10 % of the load to almost 100 %".to_owned(),
         )
     })
 }
@@ -200,8 +199,8 @@ fn split(
         }
         None => {
             notes.push(format!(
-                "α multiplies the whole of E[X]: it is 1 at the lowest rate, {:.0}/s (columns base and rest tell the socket's part \
-                 apart)",
+                "α multiplies all of E[X]: it is 1 at the lowest rate, {:.0}/s (columns base and rest separate the socket's \
+                 part)",
                 first_rate
             ));
             (means.iter().map(|mean| shifted(mean, 0.0, first.value)).collect(), level(0.0))
@@ -293,7 +292,7 @@ fn variation(
 ) -> Option<Estimate> {
     let measured: Vec<f64> = served.iter().filter_map(|served| served.from.measured_scv()).collect();
     if let Some(estimate) = mean_of(&measured) {
-        notes.push("E[X²] is as it was measured".to_owned());
+        notes.push("E[X²] is as measured".to_owned());
         spread(timing, estimate.value);
         return Some(estimate);
     }
@@ -308,7 +307,7 @@ fn variation(
         .collect();
     if waits.is_empty() {
         notes.push(
-            "nothing says how much service times vary: taken as constant for each message type, the least that can be (give waiting \
+            "the variation of service times is unknown: assumed constant for each message type, the minimum (give waiting \
              or scv)"
                 .to_owned(),
         );
@@ -325,14 +324,14 @@ fn variation(
     let scv = solve(&waits);
     let interval = resample.interval(&waits, |sample| Some(solve(sample)));
     notes.push(format!(
-        "E[X²] is what the waits of {} measurements below a load of {:.0} % make it",
+        "E[X²] is computed from the waits of {} measurements below a load of {:.0} %",
         waits.len(),
         100.0 * STABLE
     ));
     if scv < 0.0 {
         notes.push(format!(
             "the waits are {:.0} % below those of a constant service time: arrivals are more regular than Poisson, or the service time \
-             has waiting in it; taken as 0",
+             includes waiting; the variation is taken as 0",
             -100.0 * scv
         ));
     }

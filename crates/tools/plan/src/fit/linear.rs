@@ -27,7 +27,10 @@ impl Estimate {
     /// Creates an estimate with a symmetric interval, by Student's t.
     pub(super) fn by_student(value: f64, standard_error: f64, freedom: usize) -> Self {
         if freedom == 0 || !standard_error.is_finite() {
-            return Self::without_interval(value, "no interval, as many coefficients as measurements; repeat the runs");
+            return Self::without_interval(
+                value,
+                "no interval: there are as many coefficients as measurements; repeat the runs",
+            );
         }
         let half = student(freedom) * standard_error;
         Self {

@@ -159,14 +159,17 @@ pub fn fit(measured: &[Observation], options: &Options) -> Result<Fit, FitError>
     let mut notes = single.notes;
     if measured.len() < all {
         notes.push(format!(
-            "measurements of another kind of work than most ({} here) count for the costs and not for the service time of a packet",
+            "measurements of a different kind of work than most ({} here) are used for costs, but not for the service time of a packet",
             all - measured.len()
         ));
     }
     let beta = threads::beta(&measured, &single.timing, &mut notes)?;
     let (packets_per_call, is_known) = costs::packets_per_call(&measured);
     if !is_known {
-        notes.push("a call has 6 incoming messages, as in the thesis: no measurement gives the number".to_owned());
+        notes.push(
+            "a call is assumed to have 6 incoming messages, as in the thesis: no measurement gives the number"
+                .to_owned(),
+        );
     }
     let (base_capacity_per_s, why) =
         threads::base_capacity(&measured, &single.timing, &single.service, packets_per_call, &resample)?;
@@ -177,7 +180,7 @@ pub fn fit(measured: &[Observation], options: &Options) -> Result<Fit, FitError>
     let measured_costs =
         if replaced.is_empty() { "no cost".to_owned() } else { format!("the cost of: {}", replaced.join(", ")) };
     profile.source = format!(
-        "fitted to {all} measurements: service time{}, base capacity, {measured_costs}; the rest is of {}",
+        "fitted to {all} measurements: service time{}, base capacity, {measured_costs}; the rest is from {}",
         if beta.is_some() { ", β" } else { "" },
         options.from.name
     );

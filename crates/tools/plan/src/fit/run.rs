@@ -100,11 +100,13 @@ pub fn from_run(name: &str, report: &Value, are: RunOptions) -> Result<Observati
     let wrong = |what: &str| FitError(format!("{name}: {what}"));
     if report.get("sweep").is_some() || report.get("probes").is_some() {
         return Err(wrong(
-            "this is the report of a sweep or a search, which has no messages in it; give reports of single runs (load run --json)",
+            "this is the report of a sweep or a search, which has no message counts; give reports of single runs (load run --json)",
         ));
     }
     if report.get("carried").is_none() || report.get("offered").is_none() {
-        return Err(wrong("this is no report of a run; give what load run --json FILE wrote, or a table (.csv)"));
+        return Err(wrong(
+            "this is not the report of a run; give a file written by load run --json FILE, or a table (.csv)",
+        ));
     }
     let read = Report::deserialize(report).map_err(|error| wrong(&format!("this report cannot be read: {error}")))?;
     if let Some(why) = &read.broken_off {
@@ -113,15 +115,15 @@ pub fn from_run(name: &str, report: &Value, are: RunOptions) -> Result<Observati
     if read.generator.was_bottleneck {
         let why = read.generator.bottleneck.clone().unwrap_or_default();
         return Err(wrong(&format!(
-            "the generator was the bottleneck ({why}), so this says nothing of the server; leave it out"
+            "the generator was the bottleneck ({why}), so this says nothing about the server; omit it"
         )));
     }
     if read.elapsed_s <= 0.0 || read.offered == 0 {
-        return Err(wrong("nothing was measured in this run; leave it out"));
+        return Err(wrong("nothing was measured in this run; omit it"));
     }
     if read.server.is_none() && read.timing.is_none() {
         return Err(wrong(&format!(
-            "the generator did not see the server ({}); run it on the server's machine, or name the process (load run --pid)",
+            "the generator did not monitor the server ({}); run it on the server's machine, or give the process (load run --pid)",
             read.to
         )));
     }
@@ -321,9 +323,9 @@ mod tests {
             assert!(error.starts_with("run.json: ") && error.contains(part), "{error}");
         };
         refused(&|report| report["generator"]["was_bottleneck"] = json!(true), "the generator was the bottleneck");
-        refused(&|report| report["server"] = Value::Null, "name the process (load run --pid)");
+        refused(&|report| report["server"] = Value::Null, "give the process (load run --pid)");
         refused(&|report| report["sweep"] = json!("rate"), "the report of a sweep");
-        refused(&|report| *report = json!({}), "this is no report of a run");
+        refused(&|report| *report = json!({}), "this is not the report of a run");
         refused(&|report| report["broken_off"] = json!("no answer"), "was aborted (no answer)");
     }
 }

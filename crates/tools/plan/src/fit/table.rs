@@ -4,7 +4,7 @@ use super::error::FitError;
 use super::observation::{MessageObservation, Observation};
 
 /// Columns, as shown in `--help` and error messages.
-pub const COLUMNS: &str = "rate (packets/s; or calls, of --packets-per-call each), service, waiting, drops, and where \
+pub const COLUMNS: &str = "rate (packets/s; or calls, of --packets-per-call each), service, waiting, drops, and if \
     known servers (threads on the core), queue (K), cpu (processors, or %), scv, base (K_sockq without load), rest (service without the socket's part), sockq (all of K_sockq), message and count (a row \
     for each message type), name";
 
@@ -73,17 +73,17 @@ const UNITS: &[(&str, f64)] = &[("_ns", 1e-9), ("_us", 1e-6), ("_ms", 1e-3), ("_
 pub fn from_csv(name: &str, text: &str, packets_per_call: f64) -> Result<Vec<Observation>, FitError> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).comment(Some(b'#')).from_reader(text.as_bytes());
     let wrong = |line: u64, what: &str| FitError(format!("{name}:{line}: {what}"));
-    let heads = reader.headers().map_err(|error| wrong(1, &format!("this is no table: {error}")))?.clone();
+    let heads = reader.headers().map_err(|error| wrong(1, &format!("this is not a table: {error}")))?.clone();
     let columns: Vec<(Column, Option<f64>)> = heads.iter().map(column).collect();
     let has = |wanted: Column| columns.iter().any(|(column, _)| *column == wanted);
     if !has(Column::Rate) && !has(Column::Calls) {
-        return Err(wrong(1, &format!("the first line names no column rate; the columns are {COLUMNS}")));
+        return Err(wrong(1, &format!("the first line has no column rate; the columns are {COLUMNS}")));
     }
     let mut rows: Vec<Row> = Vec::new();
     for record in reader.records() {
         let record = record.map_err(|error| {
             let line = error.position().map_or(0, csv::Position::line);
-            wrong(line, &format!("this is no row of the table: {error}"))
+            wrong(line, &format!("this is not a row of the table: {error}"))
         })?;
         let line = record.position().map_or(0, csv::Position::line);
         let mut row = Row { name: format!("{name}:{line}"), ..Row::default() };
@@ -96,7 +96,7 @@ pub fn from_csv(name: &str, text: &str, packets_per_call: f64) -> Result<Vec<Obs
             row.rate = row.calls * packets_per_call;
         }
         if row.rate <= 0.0 {
-            return Err(wrong(line, "there is no rate above zero"));
+            return Err(wrong(line, "the rate must be above zero"));
         }
         rows.push(row);
     }
@@ -223,13 +223,13 @@ fn column(head: &str) -> (Column, Option<f64>) {
 
 fn number(cell: &str) -> Result<f64, String> {
     let value = cell.trim().replace(['_', ','], "").parse::<f64>().ok().filter(|value| value.is_finite());
-    let value = value.ok_or_else(|| format!("'{cell}' is no number"))?;
+    let value = value.ok_or_else(|| format!("'{cell}' is not a number"))?;
     if value < 0.0 { Err(format!("'{cell}' is below zero")) } else { Ok(value) }
 }
 
 fn whole(cell: &str) -> Result<u32, String> {
     let value = cell.trim().parse().ok().filter(|value| *value > 0);
-    value.ok_or_else(|| format!("'{cell}' is no whole number above zero"))
+    value.ok_or_else(|| format!("'{cell}' is not a positive integer"))
 }
 
 fn share(cell: &str) -> Result<f64, String> {
@@ -249,9 +249,9 @@ fn time(cell: &str, unit: Option<f64>) -> Result<f64, String> {
         (Some((digits, scale)), _) => Ok(number(digits)? * scale),
         (None, Some(scale)) => Ok(number(cell)? * scale),
         (None, None) if number(cell) == Ok(0.0) => Ok(0.0),
-        (None, None) => Err(format!(
-            "'{cell}' is no time with a unit; write {cell}us, or call the column service_us, waiting_us or base_us"
-        )),
+        (None, None) => {
+            Err(format!("'{cell}' has no unit; write {cell}us, or name the column service_us, waiting_us or base_us"))
+        }
     }
 }
 
@@ -284,15 +284,15 @@ mod tests {
     #[test]
     fn errors_name_the_line() {
         for (table, part) in [
-            ("service,waiting\n1us,2us\n", "t.csv:1: the first line names no column rate; the columns are rate"),
-            ("rate,service\n600,133.4\n", "t.csv:2: '133.4' is no time with a unit; write 133.4us"),
-            ("rate,service\n600,1us\nfast,2us\n", "t.csv:3: 'fast' is no number"),
+            ("service,waiting\n1us,2us\n", "t.csv:1: the first line has no column rate; the columns are rate"),
+            ("rate,service\n600,133.4\n", "t.csv:2: '133.4' has no unit; write 133.4us"),
+            ("rate,service\n600,1us\nfast,2us\n", "t.csv:3: 'fast' is not a number"),
             ("rate,drops\n600,140%\n", "t.csv:2: '140%' is above 100 %"),
             ("rate,waiting_us\n600,-1\n", "t.csv:2: '-1' is below zero"),
-            ("rate,threads\n600,0\n", "t.csv:2: '0' is no whole number above zero"),
-            ("rate,service\n0,1us\n", "t.csv:2: there is no rate above zero"),
+            ("rate,threads\n600,0\n", "t.csv:2: '0' is not a positive integer"),
+            ("rate,service\n0,1us\n", "t.csv:2: the rate must be above zero"),
             ("rate,service\n", "t.csv:1: the table has no rows"),
-            ("rate,service\n1,2us,3\n", "t.csv:2: this is no row"),
+            ("rate,service\n1,2us,3\n", "t.csv:2: this is not a row"),
         ] {
             let error = from_csv("t.csv", table, 6.0).expect_err(table).0;
             assert!(error.starts_with(part), "{error}");

@@ -56,7 +56,7 @@ pub(super) fn beta(
         return Ok(None);
     }
     notes.push(format!(
-        "β is of {of_service} measured service times and of {of_drops} shares of drops, from which M/M/c/K gives the service time"
+        "β is fitted to {of_service} measured service times and {of_drops} shares of drops, whose service times follow from M/M/c/K"
     ));
     let (found, shape) = plane(&points);
     let Some(Regression { coefficients, r_squared }) = found else { return Ok(None) };
@@ -66,7 +66,7 @@ pub(super) fn beta(
         );
     }
     let mut coefficients = coefficients.into_iter();
-    let zero = || Estimate::without_interval(0.0, "not told by the measurements");
+    let zero = || Estimate::without_interval(0.0, "not determined by the measurements");
     let (per_thread, per_packet) = match shape {
         3 => (coefficients.next().unwrap_or_else(zero), coefficients.next().unwrap_or_else(zero)),
         _ => (zero(), zero()),
@@ -134,14 +134,14 @@ pub(super) fn base_capacity(
     let found = capacity::mmck_capacity(Objective::Drops(NOTICED), 1, queue, |rate| {
         timing.service_at(rate).map(|service| service.mean_s())
     })?;
-    let why = format!("where M/M/1/K drops 1 %, with K = {queue}: no run dropped so much");
+    let why = format!("where M/M/1/K drops 1 %, with K = {queue}: no run dropped that much");
     // C₁ is roughly inversely proportional to E[X].
     let last = service.last().map(|at| &at.mean_s);
     let interval = last.and_then(|mean| {
         let (low, high) = mean.interval.filter(|(low, _)| *low > 0.0)?;
         Some((found.rate_per_s * mean.value / high, found.rate_per_s * mean.value / low))
     });
-    let method = "by the model, as far as E[X] at the highest rate may be".to_owned();
+    let method = "by the model, with the interval of E[X] at the highest rate".to_owned();
     Ok((Estimate { value: found.rate_per_s, interval, method }.scaled(1.0 / packets_per_call), why))
 }
 

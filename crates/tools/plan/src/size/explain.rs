@@ -39,19 +39,18 @@ fn of_the_profile(plan: &Plan) -> String {
 fn unit_costs(plan: &Plan) -> Explanation {
     let (needs, costs) = (&plan.requirements, &plan.profile.costs);
     let unit = UnitCosts::of(needs, &plan.profile);
-    let source =
-        format!("the failover paper's section 5.4, with times in place of capacities; {}", of_the_profile(plan));
+    let source = format!("the failover paper, section 5.4, with times instead of capacities; {}", of_the_profile(plan));
     let challenge = time(unit.challenge_s);
     Explanation::new()
         .step(
-            ("C_R", "a core's time for a REGISTER"),
+            ("C_R", "CPU time of a REGISTER"),
             "C_register + challenged·C_challenge",
             format!("{} + {} × {challenge}", time(costs.register_s), number(needs.challenged_share)),
             time(unit.register_s),
             &source,
         )
         .step(
-            ("C_C", "a core's time for a call"),
+            ("C_C", "CPU time of a call"),
             "(1 − f_s)·C_stateless + f_s·C_stateful + further·C_request + challenged·C_challenge",
             format!(
                 "(1 − {f}) × {} + {f} × {} + {} × {} + {} × {challenge}",
@@ -83,25 +82,25 @@ fn work(plan: &Plan, demand: &Demand<'_>) -> Explanation {
         (work.calls, ("w_C", "calls"), "λ_C·C_C", format!("{} × {}", rate(traffic.calls_per_s), time(unit.call_s))),
         (
             work.copies,
-            ("w_copies", "copies of registrations: to each other member, at either end"),
+            ("w_copies", "copies of registrations to each other member, counted at both ends"),
             "2·(B − 1)·λ_R·C_copy",
             format!("2 × ({} − 1) × {} × {}", plan.members, rate(demand.copies_per_s()), time(costs.copy_s)),
         ),
         (
             work.stores,
-            ("w_stores", "databases of the members: each has all writes of its cluster"),
+            ("w_stores", "databases of the members: each gets all writes of its cluster"),
             "B·λ_R·T",
             format!("{} × {} × {}", plan.members, rate(traffic.registers_per_s), time(plan.profile.store.write_s)),
         ),
         (
             work.first_stage,
-            ("w_first", "messages that the first stage forwards"),
+            ("w_first", "messages forwarded by the first stage"),
             "M_first·C_forward",
             format!("{} × {forward}", rate(demand.first_messages())),
         ),
         (
             work.keep_alives,
-            ("w_NAT", "keep-alives, each taken for a forwarded message, which costs more"),
+            ("w_NAT", "keep-alives, each counted as a forwarded message, which costs more"),
             "K·C_forward",
             format!("{} × {forward}", rate(plan.keep_alives_per_s)),
         ),
@@ -117,7 +116,7 @@ fn work(plan: &Plan, demand: &Demand<'_>) -> Explanation {
         out = out.step(*meaning, formula, numbers, time(*value), COUNTED);
     }
     out.step(
-        ("busy cores", "the work of a second, in core seconds"),
+        ("busy cores", "work per second, in core seconds"),
         &names.join(" + "),
         sum.join(" + "),
         number(plan.busy_cores),
@@ -152,16 +151,16 @@ fn messages(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     let extra = needs.stateful_share * (messages.call_out - messages.call_in);
     let (call_in, source) = (number(messages.call_in), of_the_profile(plan));
     Explanation::new()
-        .step(("m", "a message with its headers of UDP, IP and Ethernet"), "assumed", "assumed", size, &source)
+        .step(("m", "a message with its UDP, IP and Ethernet headers"), "assumed", "assumed", size, &source)
         .step(
-            ("m_in", "messages that a call brings in"),
+            ("m_in", "incoming messages of a call"),
             "call_in + 2·further + 2·challenged",
             format!("{call_in} + 2 × {further} + 2 × {challenged}"),
             number(demand.in_per_call),
             &source,
         )
         .step(
-            ("m_out", "messages that it sends out"),
+            ("m_out", "outgoing messages of a call"),
             "call_in + f_s·(call_out − call_in) + 2·further + challenged",
             format!("{call_in} + {} + 2 × {further} + {challenged}", number(extra)),
             number(demand.out_per_call),
@@ -187,7 +186,7 @@ fn network(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     );
     if plan.clusters > 1 {
         out = out.step(
-            ("M_first", "messages that pass the first stage: all of REGISTERs, the callers' side of calls"),
+            ("M_first", "messages through the first stage: all of REGISTERs, the callers' side of calls"),
             "2·λ_R·(1 + challenged) + λ_C·(m_out + 2·challenged)",
             format!("2 × {} + {}", rate(demand.register_messages), rate(demand.call_messages_first)),
             rate(demand.first_messages()),
@@ -195,10 +194,7 @@ fn network(plan: &Plan, demand: &Demand<'_>) -> Explanation {
         );
     }
     out.step(
-        (
-            "network",
-            "bits of messages and keep-alives at the edge of the service, in and out, without what goes to an engine",
-        ),
+        ("network", "bits of messages and keep-alives at the edge of the service, in and out, without the engine"),
         "(M·m + K·60 B)·8",
         format!(
             "({} × {} + {} × {}) × 8",
@@ -237,7 +233,7 @@ fn engine(plan: &Plan) -> Explanation {
 fn memory(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     let kept = demand.total_memory_items(plan.clusters, plan.members);
     Explanation::new().step(
-        ("memory", "of all servers, in ordinary service"),
+        ("memory", "of all servers, in normal operation"),
         MEMORY,
         format!("{} × {} + {}", plan.servers, units::bytes(plan.profile.memory.base_bytes), kept_numbers(plan, &kept)),
         units::bytes(plan.memory_bytes),
@@ -269,14 +265,14 @@ fn busiest_member(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     let load = number(member.share * member.part);
     Explanation::new()
         .step(
-            ("f", "the part of the load at the busiest member, with one of its cluster gone"),
-            "skew/P · 1/those that serve",
+            ("f", "share of the load at the busiest member, with one member of its cluster down"),
+            "skew/P · 1/serving members",
             format!("{} × {}", number(member.share), number(member.part)),
             &load,
             STAGES,
         )
         .step(
-            ("w_f", "its work"),
+            ("w_f", "work"),
             "(λ_R·C_R + λ_C·C_C)·f + copies·C_copy + store + keep-alives·C_forward",
             format!(
                 "({} × {} + {} × {}) × {load} + {} × {} + {} + {} × {}",
@@ -295,7 +291,7 @@ fn busiest_member(plan: &Plan, demand: &Demand<'_>) -> Explanation {
         )
         .then(busiest_line(plan, demand, &member))
         .step(
-            ("memory_f", "what it keeps"),
+            ("memory_f", "memory"),
             MEMORY,
             format!("{} + {}", units::bytes(plan.profile.memory.base_bytes), kept_numbers(plan, &member.kept)),
             asked_of(plan, Stage::Second, Resource::Memory),
@@ -309,7 +305,7 @@ fn busiest_line(plan: &Plan, demand: &Demand<'_>, member: &Member) -> Explanatio
     let (rate_in, rate_out) = (rate(member.messages_in), rate(member.messages_out));
     Explanation::new()
         .step(
-            ("in_f", "messages that it gets"),
+            ("in_f", "incoming messages"),
             "(λ_R·(1 + challenged) + λ_C·m_in)·f + copies",
             format!(
                 "({} + {}) × {load} + {}",
@@ -321,7 +317,7 @@ fn busiest_line(plan: &Plan, demand: &Demand<'_>, member: &Member) -> Explanatio
             COUNTED,
         )
         .step(
-            ("out_f", "messages that it sends"),
+            ("out_f", "outgoing messages"),
             "(λ_R·(1 + challenged) + λ_C·m_out)·f + copies",
             format!(
                 "({} + {}) × {load} + {}",
@@ -333,7 +329,7 @@ fn busiest_line(plan: &Plan, demand: &Demand<'_>, member: &Member) -> Explanatio
             COUNTED,
         )
         .step(
-            ("b_f", "bits of its fuller direction"),
+            ("b_f", "bits in the busier direction"),
             "max(in_f·m, out_f·m + keep-alives·60 B)·8",
             format!("max({rate_in} × {size}, {rate_out} × {size} + {} × 60 B) × 8", rate(member.keep_alives)),
             asked_of(plan, Stage::Second, Resource::Network),
@@ -351,14 +347,14 @@ fn first_stage(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     let memory = &plan.profile.memory;
     Explanation::new()
         .step(
-            ("w_s", "the work of a first-stage server, with one of them gone"),
+            ("w_s", "the work of a first-stage server, with one of them down"),
             "(M_first + K)·C_forward/(S − 1)",
             format!("({messages} + {keep_alives}) × {} / {left}", time(plan.profile.costs.first_message_s)),
             asked_of(plan, Stage::First, Resource::Cpu),
             STAGES,
         )
         .step(
-            ("b_s", "bits that it sends; it gets no more"),
+            ("b_s", "bits that it sends; it receives no more than that"),
             "(M_first·m + K·60 B)·8/(S − 1)",
             format!(
                 "({messages} × {} + {keep_alives} × 60 B) × 8 / {left}",
@@ -368,7 +364,7 @@ fn first_stage(plan: &Plan, demand: &Demand<'_>) -> Explanation {
             COUNTED,
         )
         .step(
-            ("memory_s", "what it keeps"),
+            ("memory_s", "memory"),
             "base + connections·b_connection/(S − 1)",
             format!(
                 "{} + {} × {} / {left}",
@@ -399,7 +395,7 @@ fn amount(resource: Resource, value: f64) -> String {
 fn limits(plan: &Plan) -> Explanation {
     let server = &plan.profile.server;
     let mut out = Explanation::new().step(
-        ("cores that work", "what a server has of cores: each further one is worth less"),
+        ("effective cores", "cores of a server: each additional core adds less capacity"),
         "1 + (cores − 1)·scaling",
         format!("1 + ({} − 1) × {}", server.cores, number(server.scaling)),
         number(plan.profile.working_cores()),
@@ -407,7 +403,7 @@ fn limits(plan: &Plan) -> Explanation {
     );
     if plan.connections_per_server > 0.0 {
         out = out.step(
-            ("connections", "what a server has of them for phones: one of 16 is kept for those that it opens itself"),
+            ("connections", "connections for phones: one of 16 is reserved for those that the server opens"),
             "tcp.connections·15/16",
             format!("{} × 15/16", number(plan.requirements.connections_per_server)),
             number(plan.requirements.connections_per_server * CONNECTIONS_FOR_PHONES),
@@ -419,11 +415,10 @@ fn limits(plan: &Plan) -> Explanation {
 
 fn full(out: Explanation, limit: &Limit) -> Explanation {
     let Limit { stage, resource, .. } = *limit;
-    let meaning =
-        format!("{resource} of the {stage}: what is asked of the busiest with one of its group gone, of what it has");
+    let meaning = format!("{resource} of the {stage}: utilization of the busiest server, with one of its group down");
     out.step(
         ("u", meaning.as_str()),
-        "asked / has",
+        "needed / available",
         format!("{} / {}", amount(resource, limit.required), amount(resource, limit.available)),
         format!("{}, allowed {}", units::share(limit.used), units::share(limit.allowed)),
         STAGES,
@@ -435,11 +430,11 @@ fn wait(plan: &Plan, demand: &Demand<'_>) -> Explanation {
     let Some(queue) = queue(demand, plan.clusters, plan.members) else { return Explanation::new() };
     let member = demand.member(plan.clusters, plan.members);
     let cores = number(plan.profile.working_cores());
-    let service = if plan.profile.timing.is_some() { "as the profile has it" } else { "taken for exponential" };
+    let service = if plan.profile.timing.is_some() { "from the profile" } else { "assumed exponential" };
     Explanation::new()
         .step(
-            ("λ", "packets that phones and servers send to one core of the busiest member"),
-            "(λ_R·(1 + challenged) + λ_C·m_in)·f / cores that work",
+            ("λ", "packets from phones and servers to one core of the busiest member"),
+            "(λ_R·(1 + challenged) + λ_C·m_in)·f / effective cores",
             format!(
                 "({} + {}) × {} / {cores}",
                 rate(demand.register_messages),
@@ -450,8 +445,8 @@ fn wait(plan: &Plan, demand: &Demand<'_>) -> Explanation {
             STAGES,
         )
         .step(
-            ("E[X]", "what the core does for each of them"),
-            "w_f / cores that work / λ",
+            ("E[X]", "CPU time of each of them"),
+            "w_f / effective cores / λ",
             format!("{} / {cores} / {}, {service}", number(member.work), rate(queue.rate_per_s)),
             time(queue.service_s),
             &of_the_profile(plan),
@@ -463,21 +458,21 @@ fn servers(plan: &Plan) -> Explanation {
     let server = &plan.profile.server;
     Explanation::new()
         .step(
-            ("servers", "the fewest that carry the load with one of a group gone, and are as available as asked"),
+            ("servers", "the smallest number that carries the load with one server of a group down and meets the required availability"),
             "S + P·B",
             format!("{} + {} × {}", plan.first, plan.clusters, plan.members),
             number(f64::from(plan.servers)),
             STAGES,
         )
         .step(
-            ("cores", "of all of them"),
-            "servers·cores of each",
+            ("cores", "of all servers"),
+            "servers·cores per server",
             format!("{} × {}", plan.servers, server.cores),
             number(f64::from(plan.cores)),
             COUNTED,
         )
         .step(
-            ("cost", "in a month"),
+            ("cost", "per month"),
             "servers·price",
             format!("{} × {}", plan.servers, number(server.cost_per_month)),
             number(plan.cost_per_month),
@@ -503,8 +498,8 @@ fn time_to_failure(plan: &Plan) -> Explanation {
 fn storm(plan: &Plan) -> Explanation {
     let Some(storm) = &plan.avalanche else { return Explanation::new() };
     Explanation::new().step(
-        ("T_storm", "what it takes at least until all phones are registered again, all servers being there"),
-        "contacts / the registrations that the fullest part takes beside calls",
+        ("T_storm", "the minimum time until all phones are registered again, with all servers up"),
+        "contacts / registrations per second that the bottleneck handles besides calls",
         format!(
             "{} / {}, {} of the {}",
             number(storm.registrations),

@@ -153,8 +153,8 @@ impl Profile {
         if not_negative("cost of a challenged REGISTER", challenged_register_s)? < register_s {
             return Err(PlanError::Contradiction {
                 input: "cost of a challenged REGISTER".into(),
-                reason: "it is below that of a REGISTER without a challenge".into(),
-                remedy: "give the cost of both its requests together",
+                reason: "it is below that of an unchallenged REGISTER".into(),
+                remedy: "give the total cost of both requests",
             });
         }
         not_negative("cost of a copy", copy_s)?;

@@ -11,7 +11,7 @@ impl Profile {
         let measured = Self::measured();
         Self {
             name: "goals".into(),
-            source: "what Strowger is built to reach on a core; all else as measured".into(),
+            source: "Strowger's performance goals for one core; everything else as measured".into(),
             costs: Costs {
                 stateful_call_s: 32e-6,
                 stateless_call_s: 26e-6,

@@ -13,15 +13,15 @@ pub(super) fn caveats(plan: &Plan) -> Vec<String> {
         && each > 1.0
     {
         out.push(format!(
-            "CAUTION: {} erlangs per subscriber are more than one call at a time for the whole hour; give the calls of all subscribers as --bhca.",
+            "CAUTION: {} erlangs per subscriber mean more than one concurrent call for the whole hour; for the calls of all subscribers use --bhca.",
             brief::number(each)
         ));
     }
     let node = plan.profile.server.availability;
     if node < POOR {
         out.push(format!(
-            "CAUTION: a server that is {} available is down {} of the time; failures follow one another so closely then that the \
-             formulas, which take repairs for quick, say little.",
+            "CAUTION: a server that is {} available is down {} of the time; the formulas assume repairs that are short compared with the time \
+             between failures, so their results are unreliable here.",
             brief::share(node),
             brief::share(1.0 - node)
         ));
@@ -63,7 +63,7 @@ fn servers(count: u32) -> String {
 fn load(plan: &Plan) -> String {
     let traffic = &plan.traffic;
     format!(
-        "{} subscribers who register every {} and call for {} send {} REGISTERs and {} calls a second, {} requests of calls; \
+        "{} subscribers who register every {} and call for {} send {} REGISTERs and {} calls per second ({} requests of calls); \
          this keeps {} cores fully busy.",
         brief::count(traffic.subscribers),
         brief::time(traffic.refresh_s),
@@ -78,8 +78,8 @@ fn load(plan: &Plan) -> String {
 fn keep_alives(plan: &Plan) -> Option<String> {
     (plan.keep_alives_per_s > 0.0).then(|| {
         format!(
-            "{} keep-alives a second, an empty line every {} to each phone behind a NAT, are {} times the SIP messages. What one \
-             costs was not measured: it counts as a forwarded message, which costs more, and so they are at most {} of the busy cores.",
+            "{} keep-alives per second, a CRLF every {} to each phone behind a NAT, are {} times the SIP messages. Their cost \
+             was not measured: each is counted as a forwarded message, which costs more, so they are at most {} of the busy cores.",
             brief::count(plan.keep_alives_per_s),
             brief::time(plan.requirements.keep_alive_s),
             brief::number(plan.keep_alives_per_s / plan.messages_per_s),
@@ -92,7 +92,7 @@ fn engine(plan: &Plan) -> Option<String> {
     let engine = plan.engine?;
     let of = if plan.clusters > 1 { " of the busiest cluster" } else { "" };
     Some(format!(
-        "Members write {} changes a second to the engine{of}, {}; the others read {} from it together.",
+        "Members write {} changes per second to the engine{of}, {}; the other members together read {} from it.",
         brief::number(engine.changes_per_s),
         bandwidth(engine.in_bits_per_s),
         bandwidth(engine.out_bits_per_s)
@@ -107,18 +107,18 @@ fn stages(plan: &Plan, demand: &Demand<'_>) -> String {
     let resource = fullest.resource;
     if plan.servers == 1 {
         return format!(
-            "No first stage is needed: the server serves everybody with {used} of its {resource}, where {allowed} may be used."
+            "No first stage is needed: one server serves all users with {used} of its {resource}; the limit is {allowed}."
         );
     }
     if plan.clusters == 1 {
         return format!(
-            "No first stage is needed: one cluster serves everybody with {used} of its {resource}, where {allowed} may be used, so \
-             nothing has to choose among clusters; DNS or the phones' own list lead to its members.",
+            "No first stage is needed: one cluster serves all users with {used} of its {resource}; the limit is {allowed}. \
+             Phones find its members through DNS or a configured list.",
         );
     }
     format!(
-        "A first stage is needed: one cluster would have to use {used} of its {resource}, where {allowed} may be used; {} clusters \
-         carry that, and each request has to be led to its user's cluster.",
+        "A first stage is needed: one cluster would use {used} of its {resource}, above the limit of {allowed}; {} clusters \
+         carry the load, and the first stage sends each request to its user's cluster.",
         plan.clusters
     )
 }
@@ -126,29 +126,29 @@ fn stages(plan: &Plan, demand: &Demand<'_>) -> String {
 fn members(plan: &Plan) -> String {
     let node = brief::share(plan.profile.server.availability);
     let asked = if plan.requirements.availability > 0.0 {
-        format!("{} is asked", brief::all_but(1.0 - plan.requirements.availability))
+        format!("{} is required", brief::all_but(1.0 - plan.requirements.availability))
     } else {
-        "and no more is asked".to_owned()
+        "no minimum is required".to_owned()
     };
     if plan.servers == 1 {
-        return format!("The server is {node} available, {asked}: it has no spare.");
+        return format!("The server is {node} available, and {asked}: it has no spare.");
     }
     let spare = match (plan.members, plan.requirements.failover) {
-        (1, _) => "a cluster is one server, without a spare".to_owned(),
+        (1, _) => "a cluster is one server without a spare".to_owned(),
         (many, FailoverMethod::Members) => {
-            format!("{many} members of a cluster share its load, and without one of them the others still carry it")
+            format!("{many} members of a cluster share its load, and the others still carry it if one fails")
         }
         (many, FailoverMethod::Client) => {
-            format!("phones register with all {many} members of a cluster, of which any one carries it")
+            format!("phones register with all {many} members of a cluster, and any one of them can carry its load")
         }
         (many, FailoverMethod::Dns | FailoverMethod::Takeover) => {
             let spares = if many == 2 { "one stands".to_owned() } else { format!("{} stand", many - 1) };
-            format!("one member of a cluster serves and {spares} by, any of which carries it")
+            format!("one member of a cluster serves and {spares} by, and any of them can carry its load")
         }
     };
     format!(
-        "With servers that are {node} available, {} are {} available together, {asked}: {spare}. That takes failures for \
-         independent of each other: power, a bad configuration or a bad release take all of them at once, and are in no formula.",
+        "With servers that are {node} available, {} together are {} available, and {asked}: {spare}. This assumes independent \
+         failures: a power failure, a bad configuration or a bad release affects all servers at once and is not included.",
         servers(plan.servers),
         brief::all_but(plan.availability.unavailability),
     )
@@ -160,7 +160,7 @@ fn first_stage(plan: &Plan) -> Option<String> {
     }
     let used = plan.limits.iter().filter(|limit| limit.stage == Stage::First);
     let fullest = used.max_by(|a, b| (a.used / a.allowed).total_cmp(&(b.used / b.allowed)))?;
-    let spare = if plan.first > 1 { "without one of them the others use" } else { "it uses" };
+    let spare = if plan.first > 1 { "with one of them down, the others use" } else { "it uses" };
     let whose = if plan.first > 1 { "their" } else { "its" };
     Some(format!(
         "The first stage is {}: {spare} {} of {whose} {}.",
@@ -174,14 +174,14 @@ fn fullest(plan: &Plan) -> Option<String> {
     let first = plan.limits.first()?;
     let those = if plan.servers == 1 { "this server" } else { "these servers" };
     let room = if first.carries_subscribers.is_finite() {
-        format!("; {those} would carry {} such subscribers", brief::count(first.carries_subscribers))
+        format!("; {those} could carry {} such subscribers", brief::count(first.carries_subscribers))
     } else {
         String::new()
     };
     let group = if first.stage == Stage::First { plan.first } else { plan.members };
-    let gone = if group > 1 { " with one server of the group gone" } else { "" };
+    let gone = if group > 1 { " with one server of the group down" } else { "" };
     Some(format!(
-        "What limits first is the {} of the {}: {}{gone}, where {} may be used{room}.",
+        "The bottleneck is the {} of the {}: {} used{gone}, of at most {}{room}.",
         first.resource,
         first.stage,
         brief::share(first.used),
@@ -195,8 +195,8 @@ fn low_load(plan: &Plan) -> Option<String> {
     let used = fullest.fold(0.0, f64::max);
     (used < LITTLE).then(|| {
         format!(
-            "The costs are those of a busy server, and these cores work {} of their time: at a tenth of the load or less a call costs two \
-             to four times as much (docs/operating/capacity.md), so up to {} cores may be seen busy. That takes nothing from what they carry.",
+            "The costs are those of a busy server, but these cores are only {} utilized: at 10 % load or less, a call costs two \
+             to four times as much (docs/operating/capacity.md), so up to {} cores may appear busy. This does not reduce the capacity.",
             brief::share(used),
             brief::number(IDLE_COSTS * plan.busy_cores)
         )
@@ -214,18 +214,18 @@ fn connections(plan: &Plan) -> Option<String> {
         let wanted = (connections / CONNECTIONS_FOR_PHONES).ceil();
         let setting = if wanted > DEFAULT_CONNECTIONS {
             format!(
-                "tcp.connections there has to be {} at least (it is {} where nobody sets it), and the limit of open files (LimitNOFILE) \
-                 above that",
+                "set tcp.connections to at least {} (the default is {}), and the limit of open files (LimitNOFILE) \
+                 above it",
                 brief::number(wanted),
                 brief::number(DEFAULT_CONNECTIONS)
             )
         } else {
-            format!("tcp.connections allows {} where nobody sets it", brief::number(DEFAULT_CONNECTIONS))
+            format!("the default of tcp.connections is {}", brief::number(DEFAULT_CONNECTIONS))
         };
         let group = if plan.first > 0 { plan.first } else { plan.members };
-        let gone = if group > 1 { " when one of its group has failed" } else { "" };
+        let gone = if group > 1 { " when one server of its group has failed" } else { "" };
         format!(
-            "A server has up to {} connections{gone}: {setting}. What the kernel keeps for each socket is not in the memory above.",
+            "A server has up to {} connections{gone}: {setting}. The memory above does not include the kernel's socket buffers.",
             brief::count(connections)
         )
     })
@@ -234,9 +234,9 @@ fn connections(plan: &Plan) -> Option<String> {
 fn storm(plan: &Plan) -> Option<String> {
     let storm = plan.avalanche?;
     Some(format!(
-        "After an outage of everything all {} phones register again: that takes these servers {} at least, beside the calls and without a \
-         reserve (the {} of the {} is full first). Those that notice only when it is time come within {}, as ever; where they notice at \
-         once, have them wait for a random time of more than {}; otherwise they are answered late or with 503, and try again.",
+        "After a total outage, all {} phones register again: this takes at least {}, besides the calls and without a \
+         reserve (the bottleneck is the {} of the {}). Phones that do not notice the outage register within {} as usual; if they notice it at \
+         once, configure a random delay of more than {}; otherwise they get late responses or 503, and retry.",
         brief::count(storm.registrations),
         brief::time(storm.least_s),
         storm.resource,
@@ -250,25 +250,25 @@ fn failure(plan: &Plan) -> String {
     let (failover, retry) = (&plan.failover, brief::time(plan.requirements.client_retry_s));
     if plan.members == 1 {
         return format!(
-            "While a server is down, {} on average, its users have no service; registrations on its disk are restored afterwards.",
+            "While a server is down ({} on average), its users have no service; registrations on its disk are restored afterwards.",
             brief::time(plan.requirements.repair_s)
         );
     }
     let (passed_on, promise) = match plan.requirements.replication {
         _ if plan.requirements.failover == FailoverMethod::Client => {
             return format!(
-                "A call that meets a failed server is set up {retry} later, at another server, with which the phones have registered as well."
+                "A call that meets a failed server is set up {retry} later, at another server with which the phones are also registered."
             );
         }
         Replication::Copies | Replication::None => (
-            "passed on to the others",
-            " That is with cluster.durability = \"disk\"; with \"engine\", the default, a 200 leaves only when the engine has the registration.",
+            "passed on to the other members",
+            " This applies to cluster.durability = \"disk\"; with \"engine\", the default, the 200 is sent only when the engine has the registration.",
         ),
         Replication::Store => ("written to the other databases", ""),
     };
     format!(
-        "A call that meets a failed server is set up {retry} later; on the mean of all calls that is {}. A phone's first registration is \
-         lost if its server fails before it is {passed_on} (probability {}); then the phone cannot be called for at most {}.{promise}",
+        "A call that meets a failed server is set up {retry} later; averaged over all calls, this is {}. A phone's first registration is \
+         lost if its server fails before it is {passed_on} (probability {}); the phone is then unreachable for at most {}.{promise}",
         brief::time(failover.setup_delay_s),
         brief::number(failover.lost_registration_with_cache),
         brief::time(failover.unreachable_s)

@@ -199,24 +199,24 @@ fn not_available(needs: &Requirements, profile: &Profile, least_missing: f64) ->
     let (asked, best) = (units::all_but(1.0 - needs.availability), units::all_but(least_missing));
     let (reason, remedy) = if needs.availability >= 1.0 {
         (
-            format!("servers that are {node} available fail, and no number of them is always available"),
-            "promise less than 100 %, as 99.999 %, or take more available servers",
+            format!("servers that are {node} available fail, and no number of them reaches 100 %"),
+            "require less than 100 %, such as 99.999 %, or use more available servers",
         )
     } else if needs.members_replace_each_other() {
         (
             format!(
-                "with servers that are {node} available, the best of clusters of up to {MAX_MEMBERS} is {best}, not {asked}"
+                "with servers that are {node} available, clusters of up to {MAX_MEMBERS} members reach at most {best}, not {asked}"
             ),
-            "take more available servers, fewer and larger ones, or promise less",
+            "use more available servers, fewer and larger ones, or require less",
         )
     } else {
         (
             format!(
-                "servers that are {node} available and do not know each other's registrations have no spare, so together they are \
+                "servers that are {node} available and do not share registrations have no spares, so together they are \
                  {best}, not {asked}"
             ),
-            "let members share registrations (--replication copies), have phones register with each of several servers (--failover \
-             client), take more available servers, or promise less",
+            "share registrations between members (--replication copies), let phones register with several servers (--failover \
+             client), use more available servers, or require less",
         )
     };
     PlanError::NoPlan { need: "availability".into(), reason, remedy: remedy.into() }
@@ -229,16 +229,16 @@ fn does_not_fit(demand: &Demand<'_>) -> PlanError {
     PlanError::NoPlan {
         need: "load".into(),
         reason: fullest.map_or_else(String::new, too_full),
-        remedy: "take larger servers, use more of each, or ask for less".into(),
+        remedy: "use larger servers, raise --utilization, or reduce the load".into(),
     }
 }
 
 fn too_full(limit: &Limit) -> String {
     let Limit { stage, resource, used, allowed, .. } = limit;
-    let needed = if *used > 2.0 { format!("{} times what it has", brief::parts(*used)) } else { brief::share(*used) };
+    let needed = if *used > 2.0 { format!("{} times all", brief::parts(*used)) } else { brief::share(*used) };
     let owner = if *stage == Stage::First { "a server of the first stage" } else { "a member of a cluster" };
     format!(
-        "even with {MAX_CLUSTERS} clusters the load would take {needed} of the {resource} of {owner}, where {} may be used",
+        "even with {MAX_CLUSTERS} clusters, the load needs {needed} of the {resource} of {owner}, of at most {}",
         brief::share(*allowed)
     )
 }

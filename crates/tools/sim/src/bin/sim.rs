@@ -21,20 +21,20 @@ usage: sim --seed N [--verbose] | sim --seeds A..B | sim --crash-points
 
 const HELP: &str = "
   --seed N [--verbose]  run one random world, with all its messages
-  --seeds A..B          run many, until the first that breaks a rule
-  --crash-points        have power fail at every operation of the disk
+  --seeds A..B          run many, until one violates an invariant
+  --crash-points        simulate a power failure at every disk operation
   --overload            offer 1, 2, 5 and 10 times the capacity to one worker under each policy of overload control, and
-                        print a table; build with --release, for it takes a minute
+                        print a table; takes a minute with --release
     --capacity N        calls a second that the worker carries (500)
-    --cpu-percent N     the worker runs for this part of each 25 ms, and faster by as much (100)
-    --seed N            which calls begin when (1)
+    --cpu-percent N     the worker runs for this share of each 25 ms, at a correspondingly higher speed (100)
+    --seed N            arrival times of the calls (1)
 
-  policy          what stands before the shards
+  policy          admission before the shards
   fifo            one receive queue, read in the order of arrival
   sorted          two queues: calls in progress are read first, new work waits for a bounded time
-  control         the same and the controller, which refuses and drops in the worker
-  kernel-filter   the same, and the kernel drops what does not pass the controller's filter
-  kernel-memory   the same, and the kernel drops the retransmissions of what it dropped too";
+  control         the same, plus the controller, which refuses and drops in the worker
+  kernel-filter   the same, and the kernel drops calls that the controller's filter rejects
+  kernel-memory   the same, and the kernel also drops retransmissions of dropped calls";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -100,7 +100,7 @@ fn run_worlds(arguments: impl Iterator<Item = String>) -> ExitCode {
             eprintln!("{done} of {} seeds, {steps} steps", seeds.end - seeds.start);
         }
     }
-    println!("seeds {}..{}: every rule held in {steps} steps; {tally:?}, {witnessed:?}", seeds.start, seeds.end);
+    println!("seeds {}..{}: all invariants held in {steps} steps; {tally:?}, {witnessed:?}", seeds.start, seeds.end);
     println!("{ends} processes ended; {done:?}");
     ExitCode::SUCCESS
 }

@@ -26,7 +26,10 @@ impl Mmpp {
     /// If a list is missing, or the lists differ in length.
     pub fn parse(inner: &str) -> Result<Self, LawError> {
         let wrong = || {
-            LawError("bursts are mmpp(rates=500;2000,stay=1s;200ms): as many stays as rates, two or more".to_owned())
+            LawError(
+                "bursts are mmpp(rates=500;2000,stay=1s;200ms): the same number of stays as rates, at least two"
+                    .to_owned(),
+            )
         };
         let list = |name: &str| {
             let text = inner.split(',').find_map(|part| part.trim().strip_prefix(name)?.strip_prefix('='));

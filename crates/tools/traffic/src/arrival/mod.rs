@@ -38,7 +38,7 @@ enum Form {
 
 /// Names of the laws for error messages and `--help`.
 pub const ARRIVALS: &str = "poisson, uniform (evenly spaced), mmpp(rates=500;2000,stay=1s;200ms), ramp(from=100,to=2000,over=60s[,poisson]), \
-    file(PATH,unit=us), trace(FILE.pcap,method=INVITE,speed=2), or a law of the gaps, as gamma(shape=0.5), whose mean is one over the rate";
+    file(PATH,unit=us), trace(FILE.pcap,method=INVITE,speed=2), or a distribution of the gaps, such as gamma(shape=0.5), with mean 1/rate";
 
 impl Arrivals {
     /// Parses a law of arrivals, with `rate` calls per second if the law gives no rate of its own.
@@ -151,7 +151,7 @@ fn ramp(inner: &str) -> Result<Form, LawError> {
 /// Parses the thesis's format: one number per line.
 fn recorded(path: &str, text: &str, unit: &str) -> Result<Arc<[u64]>, LawError> {
     let unit = crate::law::parse_time(&format!("1{unit}"))
-        .ok_or_else(|| LawError(format!("{path}: the unit is one of ns, us, ms, s, as file({path},unit=us)")))?;
+        .ok_or_else(|| LawError(format!("{path}: the unit is one of ns, us, ms, s, as in file({path},unit=us)")))?;
     #[expect(clippy::cast_precision_loss, reason = "a unit of time")]
     let unit = unit.as_nanos() as f64;
     let lines = text.lines().enumerate().map(|(number, line)| (number + 1, line.trim()));
@@ -161,13 +161,13 @@ fn recorded(path: &str, text: &str, unit: &str) -> Result<Arc<[u64]>, LawError> 
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be a time")]
             Ok(gap) if gap >= 0.0 && gap.is_finite() => Ok((gap * unit).round() as u64),
             _ => Err(LawError(format!(
-                "{path}, line {number}: '{line}' is no time; each line is one number, not below zero"
+                "{path}, line {number}: '{line}' is not a time; each line is one number, not below zero"
             ))),
         })
         .collect();
     let gaps = gaps?;
     if gaps.is_empty() {
-        return Err(LawError(format!("{path} has no numbers; it has one inter-arrival time a line")));
+        return Err(LawError(format!("{path} has no numbers; it needs one inter-arrival time per line")));
     }
     Ok(gaps.into())
 }

@@ -22,7 +22,7 @@ pub(super) fn parse(inner: &str) -> Result<Arc<[u64]>, LawError> {
         match part.split_once('=') {
             Some(("method", name)) => {
                 let found = MethodId::ALL.into_iter().find(|verb| verb.as_str().eq_ignore_ascii_case(name));
-                method = Some(found.ok_or_else(|| wrong(&format!("'{name}' is no method that is known here")))?);
+                method = Some(found.ok_or_else(|| wrong(&format!("'{name}' is not a known method")))?);
             }
             Some(("speed", number)) => {
                 let number = number.parse::<f64>().ok().filter(|number| *number > 0.0 && number.is_finite());
@@ -34,8 +34,8 @@ pub(super) fn parse(inner: &str) -> Result<Arc<[u64]>, LawError> {
     let capture = Capture::read(Path::new(file)).map_err(|error| LawError(error.0))?;
     let instants = instants(&capture, method);
     if instants.is_empty() {
-        let what = method.map_or("request that begins anything", MethodId::as_str);
-        return Err(LawError(format!("{file} has no {what}; skipped in it: {}", capture.skipped)));
+        let what = method.map_or("initial request", MethodId::as_str);
+        return Err(LawError(format!("{file} has no {what}; skipped: {}", capture.skipped)));
     }
     Ok(gaps(&instants, speed).into())
 }

@@ -228,17 +228,17 @@ impl PhaseReport {
         let (unread, resent) = (self.unread(), self.resend_lateness());
         let lates = [
             ("calls began late", &self.meter().lateness),
-            ("messages waited to be read", &unread),
-            ("messages were sent again late", &resent),
+            ("messages were read late", &unread),
+            ("retransmissions were late", &resent),
         ];
         for (what, late) in lates {
             let (median, p99) = (late.quantile(0.5), late.quantile(0.99));
             if late.count() >= LATE_OF && (median > LATE_AT_MEDIAN || p99 > LATE_AT_P99) {
                 let busy = self.cpu.as_secs_f64() / self.elapsed.as_secs_f64().max(0.001);
                 return Some(format!(
-                    "{what}: {median:.1?} at the median, {p99:.1?} at the 99th percentile, with {busy:.1} CPUs in use; \
-                     if these are as many as its threads, use more (--threads); else leave it more of the machine, or \
-                     use another one"
+                    "{what}: median {median:.1?}, p99 {p99:.1?}, with {busy:.1} CPUs in use; \
+                     if all threads are busy, use more (--threads); otherwise free CPU time on this machine, or \
+                     use another machine"
                 ));
             }
         }
@@ -407,7 +407,7 @@ fn unreachable(plan: &Plan, links: &LinkCounts) -> Option<String> {
     }
     let transport = plan.transport.as_str().to_ascii_lowercase();
     Some(format!(
-        "nothing answers at {transport}:{remote}: nothing listens there, or there is no route \
+        "cannot reach {transport}:{remote}: nothing listens there, or there is no route \
          to it; start the server, or correct --to"
     ))
 }
@@ -417,8 +417,8 @@ fn silent(plan: &Plan, links: &LinkCounts) -> Option<String> {
     let remote = plan.remote.filter(|_| links.received == 0 && links.sent + links.connected > 0)?;
     let transport = plan.transport.as_str().to_ascii_lowercase();
     Some(format!(
-        "no answer came from {transport}:{remote}: check that a SIP server runs there and that --to is right. A firewall \
-         between may drop the packets"
+        "no response from {transport}:{remote}: check that a SIP server runs there and that --to is correct. A firewall \
+         in between may drop the packets"
     ))
 }
 
@@ -437,7 +437,7 @@ fn unprepared(plan: &Plan, phase: usize, progress: &Progress) -> Option<String> 
     // A remedy may be a question.
     let stop = if why.ends_with('?') { "" } else { "." };
     Some(format!(
-        "{failed} of {} could not be prepared ({}), most because of: {why}{stop} If no registration is needed, use --callee remote",
+        "{failed} of {} could not be prepared ({}), mostly because of: {why}{stop} If no registration is needed, use --callee remote",
         counted(meter.began.sent, "user"),
         what.name,
     ))
@@ -463,12 +463,12 @@ pub(crate) fn counted(number: u64, noun: &str) -> String {
 const fn remedy(ending: Ending) -> &'static str {
     match ending {
         Ending::Refused(403) => {
-            ". Does the server know the users' domain (--domain), and are these users allowed? Or it has the maximum \
-             number of contacts for them, from earlier runs: let them expire, or use others (--user-pattern)"
+            ". Does the server know the users' domain (--domain), and are these users allowed? Or it holds the maximum \
+             number of contacts for them from earlier runs: let them expire, or use other users (--user-pattern)"
         }
         Ending::Refused(401 | 407) => {
-            ". Does the server know the users, their domain (--domain) and passwords (--password, --users-file)? Or should it not \
-             challenge anybody, or not this machine: in Strowger's configuration auth.require = [], or auth.trusted"
+            ". Does the server know the users, their domain (--domain) and passwords (--password, --users-file)? Or disable \
+             challenges, or challenges for this machine: in Strowger's configuration auth.require = [], or auth.trusted"
         }
         Ending::Refused(404) => {
             ". Does the server know the users, their domain (--domain) and passwords (--password, --users-file)?"

@@ -254,8 +254,8 @@ impl Plan {
             {
                 let most = self.max_sessions.saturating_mul(self.threads.max(1));
                 return Err(PlanError(format!(
-                    "{all} sessions at once (--outstanding) are more than the limit of {most} (-l); lower the one or raise \
-                     the other"
+                    "{all} sessions at once (--outstanding) are more than the limit of {most} (-l); lower the former or raise \
+                     the latter"
                 )));
             }
             if phase.callers.is_empty() || phase.callees.is_empty() {

@@ -91,11 +91,11 @@ pub(super) fn load(run: &RunReport) -> Option<String> {
     ];
     let tips = tips(run, |row| {
         format!(
-            "offered {}, carried {}, lost {}, failed {}, sent again {}",
+            "offered {}, carried {}, lost {}, failed {}, retransmitted {}",
             row.offered, row.carried, row.lost, row.failed, row.repeats
         )
     });
-    let title = "Calls offered, carried, and lost or failed, a second, over time";
+    let title = "Calls per second over time: offered, carried, and lost or failed";
     over_time(title, time_axis([run].into_iter()), number, series, tips)
 }
 
@@ -126,7 +126,7 @@ pub(super) fn loads(runs: &[PlottedRun<'_>]) -> Option<String> {
     let points = rates(first.run, |row| row.offered);
     series.insert(0, Series { name: "offered", colour: 1, shape: Shape::Dashed, points });
     over_time(
-        "Calls carried a second, over time",
+        "Calls carried per second, over time",
         time_axis(runs.iter().map(|shown| shown.run)),
         number,
         series,
@@ -210,7 +210,7 @@ pub(super) fn percentiles(runs: &[PlottedRun<'_>]) -> Option<String> {
         })
         .collect();
     let plot = Plot {
-        title: "Which latency which share of the calls does not exceed",
+        title: "Cumulative distribution of the latency",
         x: Scale::nines(most),
         y: Scale::log(highest(&series)),
         x_text: |share| format!("{} %", percent(100.0 * share)),
@@ -258,7 +258,7 @@ pub(super) fn distribution(run: &RunReport) -> Option<String> {
         .into();
     let name = format!("share of all, {} → {}, by time", main.method, main.answer);
     let plot = Plot {
-        title: "How often which latency occurred",
+        title: "Histogram of the latency",
         x,
         y: Scale::from_zero(shares.iter().copied()),
         x_text: micros,
@@ -297,7 +297,7 @@ pub(super) fn processors(run: &RunReport) -> Option<String> {
         Series { name: "all", colour: 2, shape: Shape::Area, points: server_points(run, |row| row.user + row.system) },
         Series { name: "in the kernel", colour: 5, shape: Shape::Area, points: server_points(run, |row| row.system) },
     ];
-    let title = "Processors that the server kept busy over time";
+    let title = "CPUs used by the server over time";
     over_time(title, time_axis([run].into_iter()), |value| format!("{value:.2}"), series, server_tips(run))
 }
 
@@ -330,21 +330,21 @@ pub(super) fn going_on(run: &RunReport) -> Option<String> {
     let mut series = vec![Series { name: "calls at the end of each slice", colour: 4, shape: Shape::Area, points }];
     if run.repeats_sent > 0 {
         let points = rates(run, |row| row.repeats);
-        series.push(Series { name: "messages sent again, a second", colour: 3, shape: Shape::Line, points });
+        series.push(Series { name: "retransmissions per second", colour: 3, shape: Shape::Line, points });
     }
-    over_time("Calls that are going on, over time", time_axis([run].into_iter()), number, series, Vec::new())
+    over_time("Calls in progress over time", time_axis([run].into_iter()), number, series, Vec::new())
 }
 
 pub(super) fn lateness(run: &RunReport) -> Option<String> {
     let of = |name, colour, shape, of: fn(&IntervalRow) -> f64| Series { name, colour, shape, points: points(run, of) };
     let mut series = vec![
-        of("calls began late: 99th percentile", 5, Shape::Area, |row| row.late_p99_us),
-        of("messages waited to be read: 99th percentile", 3, Shape::Line, |row| row.unread_p99_us),
+        of("delay of call starts: p99", 5, Shape::Area, |row| row.late_p99_us),
+        of("delay of reads: p99", 3, Shape::Line, |row| row.unread_p99_us),
     ];
     // A run that only answers is never late.
     series.retain(|series| series.points.iter().any(|(_, us)| *us > 0.0));
     if series.is_empty() {
         return None;
     }
-    over_time("How late the generator was, over time", time_axis([run].into_iter()), micros, series, Vec::new())
+    over_time("Delays of the generator over time", time_axis([run].into_iter()), micros, series, Vec::new())
 }

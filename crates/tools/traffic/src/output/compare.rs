@@ -129,7 +129,7 @@ pub fn compare(a: &RunReport, b: &RunReport) -> Comparison {
     row("generator: CPU a call", "µs", BetterWhen::Neither, &|run| Some(run.generator.cpu_us_per_call));
     row("generator: late at p99", "µs", BetterWhen::Neither, &|run| Some(run.generator.lateness_us.p99));
     let unread = |run: &RunReport| Some(&run.generator.unread_us).filter(|us| us.count > 0).map(|us| us.p99);
-    row("generator: messages unread at p99", "µs", BetterWhen::Neither, &unread);
+    row("generator: read delay at p99", "µs", BetterWhen::Neither, &unread);
     judge(&mut rows, a, b);
     Comparison { names: ["first".to_owned(), "second".to_owned()], warnings: warnings(a, b), rows }
 }
@@ -169,7 +169,7 @@ fn warnings(a: &RunReport, b: &RunReport) -> Vec<String> {
     let differs = |one: f64, two: f64| (one - two).abs() > SAME_LENGTH * one.max(two);
     if differs(float(a.sent), float(b.sent)) || differs(a.elapsed_s, b.elapsed_s) {
         let [one, two] = [a, b].map(|run| format!("{} calls in {}", grouped(run.sent), seconds(run.elapsed_s)));
-        warnings.push(format!("the lengths differ: {one} and {two}; counts are judged by the call"));
+        warnings.push(format!("the lengths differ: {one} and {two}; counts are compared per call"));
     }
     if a.declared != b.declared {
         warnings.push("the declared parameters differ".to_owned());
@@ -182,7 +182,7 @@ fn warnings(a: &RunReport, b: &RunReport) -> Vec<String> {
             warnings.push(format!("in the {which} run {why}"));
         }
         if run.was_stopped {
-            warnings.push(format!("the {which} run was stopped early"));
+            warnings.push(format!("the {which} run was stopped before its end"));
         }
     }
     warnings
@@ -210,7 +210,7 @@ impl Comparison {
         part(find(&|name| name.ends_with("to 2xx: p50")), "the median latency");
         part(find(&|name| name.ends_with("to 2xx: p99")), "the 99th percentile");
         match parts.split_last() {
-            None => format!("{second} and {first} have no figure in common."),
+            None => format!("{second} and {first} have no figures in common."),
             Some((last, [])) => format!("{second} has {last} of {first}."),
             Some((last, others)) => format!("{second} has {} and {last} of {first}.", others.join(", ")),
         }
@@ -341,10 +341,8 @@ mod tests {
         let comparison = compare(&a, &b);
         assert_eq!(row(&comparison, "lost").verdict(), None);
         assert_eq!(row(&comparison, "sent again").verdict(), Some("better"), "100 of 1000, 150 of 2000");
-        let warned = comparison
-            .warnings
-            .iter()
-            .any(|text| text.contains("1\u{202f}000 calls in") && text.contains("by the call"));
+        let warned =
+            comparison.warnings.iter().any(|text| text.contains("1\u{202f}000 calls in") && text.contains("per call"));
         assert!(warned, "{:?}", comparison.warnings);
         b.sent = 1_001;
         assert!(compare(&a, &b).warnings.is_empty());

@@ -42,7 +42,7 @@ pub fn comparison_page(a: &RunReport, b: &RunReport, comparison: &Comparison) ->
         (latency.clone(), charts::latencies_of(&runs)),
         (format!("{latency}: percentiles"), charts::percentiles(&runs)),
         (
-            "Processors that the servers kept busy".to_owned(),
+            "CPUs used by the servers".to_owned(),
             charts::servers("Processors over time", &runs, |value| format!("{value:.2}"), |row| row.user + row.system),
         ),
         (
@@ -50,7 +50,7 @@ pub fn comparison_page(a: &RunReport, b: &RunReport, comparison: &Comparison) ->
             charts::servers("Memory over time", &runs, charts::mib, |row| float(row.resident_bytes) / charts::MIB),
         ),
         (
-            "Context switches of the servers, a second".to_owned(),
+            "Context switches of the servers per second".to_owned(),
             charts::servers("Context switches over time", &runs, number, |row| {
                 row.voluntary_per_s + row.involuntary_per_s
             }),
@@ -58,9 +58,9 @@ pub fn comparison_page(a: &RunReport, b: &RunReport, comparison: &Comparison) ->
     ]);
     page.wide("All figures", &rows(comparison));
     page.end(&format!(
-        "Ratios are of {second} to {first}. Times are exact to one percent: less than two percent between them is no difference. A \
-         difference within the confidence intervals of both is none; where there are no intervals, one run alone does not show how \
-         much a figure scatters."
+        "Ratios are {second} to {first}. Times are accurate to 1 %, so a difference of less than 2 % is not significant. A \
+         difference within both confidence intervals is not significant either; without intervals, a single run does not show \
+         the variance of a figure."
     ))
 }
 

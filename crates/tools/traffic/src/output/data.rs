@@ -173,9 +173,9 @@ impl RunReport {
     /// # Errors
     /// If it is not one of ours.
     pub fn from_json(report: &Value) -> Result<Self, ReportError> {
-        let remedy = "give the file that `load run --json FILE` wrote";
+        let remedy = "give a file written by `load run --json FILE`";
         if report.get("carried").is_none() || report.get("offered").is_none() {
-            return Err(ReportError(format!("this is no report of a run; {remedy}")));
+            return Err(ReportError(format!("this is not the report of a run; {remedy}")));
         }
         Self::deserialize(report).map_err(|error| ReportError(format!("this report cannot be read: {error}; {remedy}")))
     }

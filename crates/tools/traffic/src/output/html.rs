@@ -26,24 +26,24 @@ pub fn page(run: &RunReport) -> String {
         Some(row) => format!("Latency, {} → {}", row.method, row.answer),
         None => "Latency".to_owned(),
     };
-    let all = [PlottedRun { run, name: "this share takes no longer", colour: 4 }];
+    let all = [PlottedRun { run, name: "share of calls within this time", colour: 4 }];
     page.cards(vec![
         ("Phones registered".to_owned(), charts::registered(run)),
         ("Load, calls a second".to_owned(), charts::load(run)),
         (latency.clone(), charts::latency(run)),
         (format!("{latency}: percentiles"), charts::percentiles(&all)),
         (format!("{latency}: distribution"), charts::distribution(run)),
-        ("Processors of the server".to_owned(), charts::processors(run)),
+        ("CPUs used by the server".to_owned(), charts::processors(run)),
         ("Memory of the server".to_owned(), charts::memory(run)),
         ("Calls in progress".to_owned(), charts::going_on(run)),
-        ("Lateness of the generator".to_owned(), charts::lateness(run)),
+        ("Delays of the generator".to_owned(), charts::lateness(run)),
     ]);
     page.heading("Figures");
     if let Some(answers) = tables::answers(run) {
         page.wide("From requests to answers", &answers);
     }
     if let Some(scripts) = tables::scripts(run) {
-        page.wide("Calls by what they did", &scripts);
+        page.wide("Calls by behaviour", &scripts);
     }
     let declared = || pairs(run.declared.iter().map(|(name, value)| (name.as_str(), value.clone())));
     page.cards(vec![
@@ -54,7 +54,7 @@ pub fn page(run: &RunReport) -> String {
         ("Messages".to_owned(), tables::messages(run)),
         ("The generator".to_owned(), Some(tables::generator(run))),
         ("Completed requests".to_owned(), tables::transactions(run)),
-        ("Comparison with the record".to_owned(), tables::record(run)),
+        ("Comparison with the recording".to_owned(), tables::record(run)),
         ("Declared parameters".to_owned(), (!run.declared.is_empty()).then(declared)),
     ]);
     if !run.samples.is_empty() {
@@ -64,8 +64,8 @@ pub fn page(run: &RunReport) -> String {
         page.wide(&format!("Unexpected messages: the first of {}", grouped(run.unexpected)), &samples);
     }
     page.end(
-        "Rates are of the measured phase, after the warm-up. Times run from when a request was sent first to when the kernel \
-         took its answer, or, from due, from when the law of arrivals wanted its call to begin; histograms are exact to one percent.",
+        "Rates are of the measured phase, after the warm-up. Times run from the first transmission of a request until the kernel \
+         received its response, or, for \"from due\", from the scheduled arrival of the call; histograms are accurate to 1 %.",
     )
 }
 
@@ -91,7 +91,7 @@ pub(super) fn verdict(run: &RunReport) -> (Tone, String, Vec<String>) {
     let (mut tone, sentence) = match (run.sent, run.carried) {
         (0, _) => (Tone::Bad, "No call was made.".to_owned()),
         (sent, carried) if sent == carried && run.refused == 0 => {
-            (Tone::Good, format!("All {} calls were carried, {} a second.", grouped(sent), number(run.carried_per_s)))
+            (Tone::Good, format!("All {} calls were carried, {} per second.", grouped(sent), number(run.carried_per_s)))
         }
         (sent, carried) => {
             let tone = if missing <= FAIR_UP_TO { Tone::Fair } else { Tone::Bad };
@@ -102,7 +102,7 @@ pub(super) fn verdict(run: &RunReport) -> (Tone, String, Vec<String>) {
     let mut more = Vec::new();
     if let Some(row) = run.latency() {
         more.push(format!(
-            "Half of the answers ({} → {}) came within {}, 99 of 100 within {}, all within {}.",
+            "Latency of {} → {}: median {}, p99 {}, maximum {}.",
             row.method,
             row.answer,
             micros(row.us.p50),
@@ -117,12 +117,12 @@ pub(super) fn verdict(run: &RunReport) -> (Tone, String, Vec<String>) {
     if run.callee.service_drops > 0 {
         tone = worse(tone);
         let count = grouped(run.callee.service_drops);
-        more.push(format!("{count} messages found the queue of the emulated server full, and were dropped."));
+        more.push(format!("{count} messages were dropped because the queue of the emulated server was full."));
     }
     if run.generator.forgotten > 0 {
         tone = worse(tone);
         let count = grouped(run.generator.forgotten);
-        more.push(format!("{count} calls were forgotten too early: their retransmissions were taken for new calls."));
+        more.push(format!("{count} calls were removed too early: their retransmissions counted as new calls."));
     }
     let behind = charts::behind(run);
     if float(behind) > BEHIND_UP_TO * run.offered_per_s {
@@ -134,11 +134,11 @@ pub(super) fn verdict(run: &RunReport) -> (Tone, String, Vec<String>) {
     }
     if let Some(why) = &run.generator.bottleneck {
         tone = Tone::Bad;
-        more.push(format!("The generator was the bottleneck, so these figures are not the server’s: {why}."));
+        more.push(format!("The generator was the bottleneck, so these figures do not describe the server: {why}."));
     }
     if let Some(why) = &run.broken_off {
         tone = Tone::Bad;
-        more.push(format!("The run was broken off: {why}."));
+        more.push(format!("The run was aborted: {why}."));
     } else if run.was_stopped {
         more.push("Stopped early: the figures cover the time until then.".to_owned());
     }
@@ -297,8 +297,8 @@ mod tests {
             "Caution: calls began 9s late.",
             "INVITE → 2xx, from due</td><td>600",
             "9 s",
-            "221 messages found the queue",
-            "12 calls were forgotten too early",
+            "221 messages were dropped",
+            "12 calls were removed too early",
             "4\u{202f}711",
         ] {
             assert!(html.contains(wanted), "{wanted}");

@@ -61,7 +61,7 @@ impl LiveStatus {
         let accounts = accounts_of(speaking(progress));
         let going_on = grouped(accounts.unfinished);
         if is_stopping {
-            return format!("stopping: {going_on} calls going on; Ctrl-C again ends at once");
+            return format!("stopping: {going_on} calls in progress; press Ctrl-C again to end at once");
         }
         let Some(stage) = self.stages.get(phase) else { return String::new() };
         if since < stage.warm_up {
@@ -75,16 +75,16 @@ impl LiveStatus {
             stage.time.is_some_and(|time| since >= time) || stage.calls.is_some_and(|calls| accounts.offered >= calls);
         if !stage.begins_calls {
             let answered = grouped(accounts.offered);
-            return format!("answering: {answered} calls so far, {going_on} going on; Ctrl-C ends it");
+            return format!("answering: {answered} calls so far, {going_on} in progress; Ctrl-C ends the run");
         }
         if is_over && stage.is_measured {
-            return format!("draining: {going_on} calls going on");
+            return format!("draining: {going_on} calls in progress");
         }
         match (stage.time, stage.calls) {
             (Some(time), _) => {
                 let left = time.saturating_sub(since);
                 let part = since.as_secs_f64() / time.as_secs_f64().max(1e-9);
-                format!("{name} {} {} left, {going_on} calls going on", bar(part), clock(left + ALMOST))
+                format!("{name} {} {} left, {going_on} calls in progress", bar(part), clock(left + ALMOST))
             }
             (None, Some(calls)) => {
                 #[expect(clippy::cast_precision_loss, reason = "for people")]
@@ -93,7 +93,7 @@ impl LiveStatus {
                     remaining(since, part).map(|left| format!(", {} left", clock(left + ALMOST))).unwrap_or_default();
                 format!("{name} {} {} of {}{left}", bar(part), grouped(done), grouped(calls))
             }
-            (None, None) => format!("{name}: {} calls, {going_on} going on; Ctrl-C ends it", grouped(done)),
+            (None, None) => format!("{name}: {} calls, {going_on} in progress; Ctrl-C ends the run", grouped(done)),
         }
     }
 
@@ -121,7 +121,7 @@ impl LiveStatus {
         let late = if meter.lateness.count() > 0 { short(meter.lateness.quantile(0.99)) } else { "-".to_owned() };
         let mut text = String::new();
         if self.lines.is_multiple_of(HEAD_EVERY) {
-            text.push_str("    time  offered/s  carried/s       lost     failed   going on   again/s        p50        p99   late p99\n");
+            text.push_str("    time  offered/s  carried/s       lost     failed     active retrans/s        p50        p99   late p99\n");
         }
         text.push_str(&format!(
             "{:>8} {:>10.0} {:>10.0} {:>10} {:>10} {:>10} {:>9.0} {:>10} {:>10} {:>10}",
@@ -252,7 +252,7 @@ mod tests {
         let status = live.status(1, second(25), false, &progress);
         assert!(status.starts_with("measuring ━") && status.contains("0:00:45 left"), "{status}");
         progress.caller.began.unfinished = 7;
-        assert_eq!(live.status(1, second(70), false, &progress), "draining: 7 calls going on");
+        assert_eq!(live.status(1, second(70), false, &progress), "draining: 7 calls in progress");
         assert!(live.status(1, second(30), true, &progress).starts_with("stopping: 7 calls"));
     }
 

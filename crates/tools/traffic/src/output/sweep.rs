@@ -23,18 +23,18 @@ pub fn sweep_page(report: &SweepReport) -> String {
     page.verdict(tone, &sentence, &more);
     tiles(&mut page, report);
     page.cards(vec![
-        ("Throughput, calls a second, against the load".to_owned(), throughput_plot(report)),
-        ("Response time against the load".to_owned(), latency_plot(report)),
-        ("The server's processors against the load".to_owned(), processors_plot(report)),
-        ("Share of calls that succeeded, against the load".to_owned(), success_plot(report)),
+        ("Throughput in calls per second against load".to_owned(), throughput_plot(report)),
+        ("Response time against load".to_owned(), latency_plot(report)),
+        ("CPUs used by the server against load".to_owned(), processors_plot(report)),
+        ("Share of successful calls against load".to_owned(), success_plot(report)),
     ]);
     if let Some(html) = points_table(report) {
         page.wide("All rates", &html);
     }
     page.end(&format!(
-        "A call is a success when it was carried and each of its requests had its 2xx within {:?}. Bars are 95 % confidence \
-         intervals: of repeated runs by Student's t, of a single one by batch means of its seconds, where these do not depend on \
-         each other. Throughput is of calls that ended while others still came.",
+        "A call succeeds if it is carried and each of its requests gets its 2xx within {:?}. Bars are 95 % confidence \
+         intervals: by Student's t for repeated runs, by batch means of its seconds for a single run, if these are independent of \
+         each other. Throughput counts calls that ended before the last arrival.",
         report.sweep.settings().within
     ))
 }
@@ -49,7 +49,7 @@ fn verdict(report: &SweepReport) -> (Tone, String, Vec<String>) {
     let share = peak.success.map(|success| success.mean);
     let of_them = share.map(|share| format!(", {} % of them", percent(100.0 * share))).unwrap_or_default();
     let sentence = format!(
-        "At most {} calls a second succeeded, at {} offered{of_them}.",
+        "At most {} calls per second succeeded, at {} offered{of_them}.",
         number(peak.throughput.mean),
         number(peak.offered.mean)
     );

@@ -34,7 +34,7 @@ pub(super) fn accounts(run: &RunReport) -> String {
     let _ = write!(
         html,
         "<p class=\"sum\"><span>{offered} offered</span><em>=</em><span>{sent} sent</span><em>+</em>\
-         <span><i class=\"k6\"></i>{refused} kept back by the generator’s limits</span></p>\
+         <span><i class=\"k6\"></i>{refused} refused by the generator’s limits</span></p>\
          <p class=\"sum\"><span>{sent} sent</span>"
     );
     for (index, (colour, name, count)) in parts.into_iter().enumerate() {
@@ -43,7 +43,7 @@ pub(super) fn accounts(run: &RunReport) -> String {
     }
     html.push_str("</p>");
     if !adds_up(run) {
-        html.push_str("<p class=\"sum\"><b>These do not add up: this is a bug.</b></p>");
+        html.push_str("<p class=\"sum\"><b>The counts do not add up: this is a bug.</b></p>");
     }
     if !run.failures.is_empty() {
         let reasons = run.failures.iter().map(|(why, count)| (why.as_str(), grouped(*count)));
@@ -80,8 +80,8 @@ pub(super) fn recovery(recovery: &Recovery) -> String {
     });
     let mut rows: Vec<_> = vec![("phones".to_owned(), grouped(recovery.phones))];
     rows.extend(times);
-    rows.push(("registrations tried by each".to_owned(), counts(&recovery.attempts)));
-    rows.push(("REGISTERs sent by each".to_owned(), counts(&recovery.requests)));
+    rows.push(("registration attempts per phone".to_owned(), counts(&recovery.attempts)));
+    rows.push(("REGISTERs per phone".to_owned(), counts(&recovery.requests)));
     if recovery.refreshed > 0 || recovery.refreshes_failed > 0 {
         rows.push(("refreshes that succeeded".to_owned(), grouped(recovery.refreshed)));
         rows.push(("refreshes that failed".to_owned(), grouped(recovery.refreshes_failed)));
@@ -204,10 +204,10 @@ pub(super) fn server(server: &Server) -> String {
         ("CPU time a call", micros(server.cpu_us_per_call)),
         ("context switches a call", format!("{:.2}", server.switches_per_call)),
         ("memory at most", bytes(float(server.peak_bytes))),
-        ("datagrams dropped for lack of room", drops),
-        ("such datagrams of all sockets of the machine", grouped(others)),
-        ("page faults to the disk", grouped(faults)),
-        ("context switches it was forced to", format!("{}/s", number(mean(|row| row.involuntary_per_s)))),
+        ("datagrams dropped at full buffers", drops),
+        ("datagrams dropped on the whole machine", grouped(others)),
+        ("major page faults", grouped(faults)),
+        ("involuntary context switches", format!("{}/s", number(mean(|row| row.involuntary_per_s)))),
         ("interrupts of the machine", format!("{}/s", number(mean(|row| row.interrupts_per_s)))),
         ("soft interrupts of the machine", format!("{}/s", number(mean(|row| row.soft_interrupts_per_s)))),
     ];
@@ -218,33 +218,33 @@ pub(super) fn generator(run: &RunReport) -> String {
     let generator = &run.generator;
     let late = &generator.lateness_us;
     let lateness = [
-        ("calls began late: median", micros(late.p50)),
-        ("calls began late: 99th percentile", micros(late.p99)),
-        ("calls began late: longest", micros(late.max)),
+        ("delay of call starts: median", micros(late.p50)),
+        ("delay of call starts: p99", micros(late.p99)),
+        ("delay of call starts: maximum", micros(late.max)),
     ];
     let unread = &generator.unread_us;
     let waiting = [
-        ("messages waited to be read: median", micros(unread.p50)),
-        ("messages waited to be read: 99th percentile", micros(unread.p99)),
-        ("messages waited to be read: longest", micros(unread.max)),
+        ("delay of reads: median", micros(unread.p50)),
+        ("delay of reads: p99", micros(unread.p99)),
+        ("delay of reads: maximum", micros(unread.max)),
     ];
     let resent = &generator.resend_lateness_us;
     let resending = [
-        ("messages were sent again late: median", micros(resent.p50)),
-        ("messages were sent again late: 99th percentile", micros(resent.p99)),
+        ("delay of retransmissions: median", micros(resent.p50)),
+        ("delay of retransmissions: p99", micros(resent.p99)),
     ];
     let resending = resending.into_iter().filter(|_| resent.count > 0);
     let rows = [
-        ("CPU time a call, all its ends", micros(generator.cpu_us_per_call)),
-        ("datagrams it had no room for", grouped(generator.kernel_drops)),
+        ("CPU time per call, both ends", micros(generator.cpu_us_per_call)),
+        ("datagrams dropped by its sockets", grouped(generator.kernel_drops)),
         ("messages it could not send", grouped(generator.send_failures)),
-        ("calls it forgot too early", grouped(generator.forgotten)),
+        ("calls removed too early", grouped(generator.forgotten)),
     ];
     let joined = [("messages sent in segmented packets", grouped(generator.joined))];
     let joined = joined.into_iter().filter(|_| generator.joined > 0);
     let shared = [
         ("messages handed over between its threads", grouped(generator.handed_over)),
-        ("messages dropped on that way", grouped(generator.handover_drops)),
+        ("messages dropped between its threads", grouped(generator.handover_drops)),
     ];
     // Only threads that listen at one address hand messages over.
     let shared = shared.into_iter().filter(|_| generator.handed_over > 0);

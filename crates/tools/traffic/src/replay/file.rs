@@ -45,7 +45,7 @@ pub(super) fn read_frames(
 ) -> Result<(), CaptureError> {
     let wrong = |what: &str| CaptureError(format!("{name}: {what}"));
     let mut reader = create_reader(MAX_BLOCK, file)
-        .map_err(|_| wrong("is neither pcap nor pcapng nor a trace of strowger ctl trace --json --messages"))?;
+        .map_err(|_| wrong("is neither pcap nor pcapng nor the output of strowger ctl trace --json --messages"))?;
     let mut section = Section::default();
     loop {
         let next = match reader.next() {
@@ -65,7 +65,7 @@ pub(super) fn read_frames(
             BlockOutcome::Refill => {
                 let before = reader.data().len();
                 if reader.refill().is_err() {
-                    return Err(wrong("cannot be read to its end"));
+                    return Err(wrong("cannot be read completely"));
                 }
                 if reader.data().len() == before && !reader.reader_exhausted() {
                     skipped.add(Reason::Malformed);

@@ -162,7 +162,7 @@ impl ReplayOptions {
             return wrong("--speed must be a number above zero: 1 is as recorded, 2 is twice as fast");
         }
         if self.sides == ReplaySides::Caller && self.to.is_none() {
-            return wrong("there is nobody to call; give the server's address (--to), or play both ends (--side both)");
+            return wrong("there are no callees; give the server's address (--to), or play both ends (--side both)");
         }
         if self.to.is_none() && self.callee_location != CalleeLocation::Local {
             return wrong("callees can register only at a server; give its address (--to)");
@@ -247,7 +247,7 @@ impl ReplayOptions {
             ("scripts".to_owned(), format!("{distinct} different ones")),
         ];
         if self.sides == ReplaySides::Both && !plays_callee {
-            let text = "no call in the capture was answered: only the calling end is played";
+            let text = "no call in the capture was answered: only the calling side is played";
             declared.push((WARNING.to_owned(), text.to_owned()));
         }
         declared.extend(

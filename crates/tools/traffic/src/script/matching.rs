@@ -196,7 +196,7 @@ fn translate(text: &str) -> Result<String, String> {
                 Some(c) => literal(c, &mut out),
             },
             // The library reads (?…) as flags, which POSIX does not have.
-            '(' if rest.peek() == Some(&'?') => return Err("'(?' is Perl's; POSIX has no such groups".to_owned()),
+            '(' if rest.peek() == Some(&'?') => return Err("'(?' is Perl syntax; POSIX has no such groups".to_owned()),
             '*' | '+' | '?' if is_start => literal(c, &mut out),
             '*' | '+' | '?' => out.push(repetition(c, &mut rest)),
             '{' => match count(&rest.clone().take(16).collect::<String>()) {
@@ -204,7 +204,7 @@ fn translate(text: &str) -> Result<String, String> {
                     out.push('{');
                     out.extend(rest.by_ref().take(length));
                     if let Some(c @ ('*' | '+' | '?')) = rest.peek() {
-                        return Err(format!("'{c}' repeats a repetition; put the first one into parentheses"));
+                        return Err(format!("'{c}' repeats a repetition; put the first one in parentheses"));
                     }
                 }
                 None => literal(c, &mut out),
@@ -255,7 +255,7 @@ fn bracket(rest: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), Strin
                 let known = class.strip_prefix(':').and_then(|class| class.strip_suffix(':'));
                 let known = known.filter(|name| CLASSES.contains(name));
                 let name = known.ok_or_else(|| {
-                    format!("'[{class}]' is no character class; the classes are {}", CLASSES.join(", "))
+                    format!("'[{class}]' is not a character class; the classes are {}", CLASSES.join(", "))
                 })?;
                 out.push_str(&format!("[:{name}:]"));
             }
@@ -342,7 +342,7 @@ mod tests {
             ("(a)\\1", "back-references"),
             ("a\\", "backslash"),
             ("[a", "not closed"),
-            ("[[:foo:]]", "no character class"),
+            ("[[:foo:]]", "not a character class"),
             ("(?i)a", "Perl"),
             ("(a", "unclosed group"),
             ("a{2}*", "parentheses"),

@@ -32,19 +32,14 @@ pub fn comes_at(plan: &Plan, rate: f64) -> Result<(), String> {
     for phase in plan.phases.iter().filter(|phase| phase.is_measured) {
         match &phase.load {
             Load::Activities(_) => {
-                return Err(
-                    "this workload is of users and has no rate; strowger load search --vary users finds their number"
-                        .to_owned(),
-                );
+                return Err("this workload has users and no rate; use strowger load search --vary users".to_owned());
             }
             Load::Avalanche(_) => {
-                return Err(
-                    "this workload is of phones that register once and has no rate; use strowger load run".to_owned()
-                );
+                return Err("this workload has phones that register once and no rate; use strowger load run".to_owned());
             }
             Load::Open(arrivals) if arrivals.rate().is_none_or(|own| (own / rate - 1.0).abs() > 0.01) => {
                 return Err(format!(
-                    "the arrivals {arrivals} have a rate of their own; use a law that follows the rate, as poisson"
+                    "the arrivals {arrivals} have their own rate; use a process that follows the rate, such as poisson"
                 ));
             }
             _ => {}

@@ -51,7 +51,7 @@ impl ProbeResult {
         let meter = phase.map(|phase| phase.meter().clone()).unwrap_or_default();
         let checks: Vec<_> = rules.iter().map(|rule| rule.check(&meter)).collect();
         let holds = checks.iter().all(|checked| checked.holds);
-        let cold = phase.filter(|phase| !phase.is_warm).map(|_| "it ended within its warm-up".to_owned());
+        let cold = phase.filter(|phase| !phase.is_warm).map(|_| "it ended during warm-up".to_owned());
         let limit = cold.or_else(|| phase?.bottleneck()).or_else(|| kept_back(meter.began.refused).filter(|_| holds));
         let outcome = match (&limit, holds) {
             (Some(_), _) => Outcome::GeneratorLimited,
@@ -132,7 +132,9 @@ const P99: Metric = Metric::Quantile(0.99, None);
 /// Returns a limit message for calls that were never offered to the server.
 pub(crate) fn kept_back(refused: u64) -> Option<String> {
     (refused > 0).then(|| {
-        format!("{refused} calls were kept back by limits of the generator; raise --max-calls, or use more ports (--sockets)")
+        format!(
+            "{refused} calls were refused by the generator's limits; raise --max-calls, or use more ports (--sockets)"
+        )
     })
 }
 
@@ -191,7 +193,7 @@ impl SearchReport {
             Some(at) => {
                 format!("{} hold{} {rules}", over.show(at), if over == SearchVariable::Rate { "s" } else { "" })
             }
-            None => format!("nothing that was tried holds {rules}"),
+            None => format!("no probe satisfied {rules}"),
         };
         let too_high = ceiling.map(|ceiling| over.show(ceiling.at));
         match (verdict, at) {
@@ -203,18 +205,18 @@ impl SearchReport {
             (Verdict::GeneratorLimited, Some(at)) => {
                 let limit = self.probes.iter().rev().find_map(|probed| probed.limit.clone()).unwrap_or_default();
                 Err(format!(
-                    "at least {}: {held}, but the generator cannot do {}. {limit}",
+                    "at least {}: {held}, but the generator cannot reach {}. {limit}",
                     over.show(at),
                     too_high.unwrap_or_default()
                 ))
             }
             (Verdict::TooManyProbes, _) => Err(format!(
-                "not settled after {} probes; so far, {held}. Longer probes (--time) vary less; --max-probes allows more",
+                "no result after {} probes; so far, {held}. Use longer probes (--time), which vary less, or more (--max-probes)",
                 self.probes.len()
             )),
             (Verdict::Stopped, _) => Err(format!("stopped before the end; so far, {held}")),
             (_, _) if ceiling.is_some_and(|ceiling| ceiling.is_generator) => Err(format!(
-                "the generator cannot do even {}: {}",
+                "the generator cannot even reach {}: {}",
                 too_high.unwrap_or_default(),
                 self.probes.iter().rev().find_map(|probed| probed.limit.clone()).unwrap_or_default()
             )),

@@ -79,13 +79,13 @@ impl Rule {
             ">" => Relation::Above,
             "=" if metric.is_better_high() => Relation::AtLeast,
             "=" => Relation::AtMost,
-            _ => return Err(wrong("has no sign that is known")),
+            _ => return Err(wrong("has no known comparison")),
         };
         let limit = if metric.is_share() {
-            share(value.trim()).ok_or_else(|| wrong("needs a share as its limit, as 99.99% or 0.9999"))?
+            share(value.trim()).ok_or_else(|| wrong("needs a share as its limit, such as 99.99% or 0.9999"))?
         } else {
             let time = parse_time(value.trim()).filter(|time| !time.is_zero());
-            time.ok_or_else(|| wrong("needs a time as its limit, as 50ms or 2s"))?.as_secs_f64()
+            time.ok_or_else(|| wrong("needs a time as its limit, such as 50ms or 2s"))?.as_secs_f64()
         };
         Ok(Self { metric, relation, limit })
     }
@@ -100,7 +100,7 @@ impl Rule {
         if text.contains(['<', '>']) {
             return Ok(rule);
         }
-        Err(RuleError(format!("'{text}' does not say which side ends it; write < or >, as success<50% or p99>1s")))
+        Err(RuleError(format!("'{text}' needs a direction; write < or >, such as success<50% or p99>1s")))
     }
 
     /// Returns the metric.
@@ -160,7 +160,7 @@ impl fmt::Display for RuleCheck {
         let metric = self.rule.metric;
         match self.measured {
             Some(value) => write!(f, "{metric} {}", metric.show(value))?,
-            None => write!(f, "{metric} unknown: nothing was answered")?,
+            None => write!(f, "{metric} unknown: there were no responses")?,
         }
         if self.holds { Ok(()) } else { write!(f, " (wanted {})", self.rule) }
     }
@@ -270,7 +270,7 @@ fn quantile(meter: &Meter, verb: MethodId, share: f64) -> Option<f64> {
 
 fn method(name: &str) -> Result<MethodId, String> {
     match MethodId::ALL.into_iter().find(|verb| verb.as_str().eq_ignore_ascii_case(name)) {
-        None | Some(MethodId::Other) => Err(format!("names '{name}', which is no method")),
+        None | Some(MethodId::Other) => Err(format!("has '{name}', which is not a method")),
         Some(MethodId::Ack) => Err("names ACK, which is never answered".to_owned()),
         Some(verb) => Ok(verb),
     }
@@ -386,11 +386,11 @@ mod tests {
             ("p101=5ms", "not measured"),
             ("speed=5ms", "not measured"),
             ("p99(INVITE=5ms", "closing bracket"),
-            ("p99(CALL)=5ms", "no method"),
+            ("p99(CALL)=5ms", "not a method"),
             ("p99(ACK)=5ms", "never answered"),
             ("success(0s)=99%", "above 0"),
             ("drops(BYE)=1%", "does not take"),
-            ("success=>1%", "no sign"),
+            ("success=>1%", "no known comparison"),
             ("", "no limit"),
         ] {
             let error = Rule::parse(text).expect_err(text).to_string();

@@ -124,7 +124,7 @@ fn ereg(reader: &mut Reader<'_>, element: &Element) -> Result<Option<Action>, Di
         (true, true) => {
             return Err(reader
                 .source
-                .diagnostic(element.at, "check_it and check_it_inverse exclude each other; leave one"));
+                .diagnostic(element.at, "check_it and check_it_inverse exclude each other; remove one"));
         }
         (true, false) => Check::Found,
         (false, true) => Check::NotFound,
@@ -138,7 +138,7 @@ fn ereg(reader: &mut Reader<'_>, element: &Element) -> Result<Option<Action>, Di
         Some(attribute) => attribute.value.trim().parse().ok().filter(|number| *number > 0).ok_or_else(|| {
             reader
                 .source
-                .diagnostic(attribute.at, format!("{}=\"{}\" is no number from 1", attribute.name, attribute.value))
+                .diagnostic(attribute.at, format!("{}=\"{}\" is not a number from 1", attribute.name, attribute.value))
         })?,
     };
     let into = match element.attribute("assign_to") {
@@ -151,7 +151,7 @@ fn ereg(reader: &mut Reader<'_>, element: &Element) -> Result<Option<Action>, Di
     }
     if into.len() > pattern.groups() {
         let what = format!(
-            "assign_to names {} variables, but the expression has {} groups with the whole; those left over stay empty",
+            "assign_to names {} variables, but the expression has {} groups with the whole; the rest stay empty",
             into.len(),
             pattern.groups()
         );
@@ -263,8 +263,10 @@ fn jump(reader: &mut Reader<'_>, element: &Element) -> Result<usize, Diagnostic>
         return Err(reader.source.diagnostic(element.at, what));
     };
     value.value.trim().parse().map_err(|_| {
-        let what =
-            format!("value=\"{}\" is no index of a message (from 0); to go to a label, use next=\"…\"", value.value);
+        let what = format!(
+            "value=\"{}\" is not an index of a message (from 0); to go to a label, use next=\"…\"",
+            value.value
+        );
         reader.source.diagnostic(value.at, what)
     })
 }
@@ -295,7 +297,7 @@ fn number(reader: &Reader<'_>, element: &Element, name: &str) -> Result<f64, Dia
     let attribute = reader.needed(element, name)?;
     attribute.value.trim().parse::<f64>().ok().filter(|number| number.is_finite()).ok_or_else(|| {
         let what = format!(
-            "{name}=\"{}\" is no number; texts are set by <assignstr> and compared by <strcmp>",
+            "{name}=\"{}\" is not a number; texts are set by <assignstr> and compared by <strcmp>",
             attribute.value
         );
         reader.source.diagnostic(attribute.at, what)

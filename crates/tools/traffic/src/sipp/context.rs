@@ -87,7 +87,7 @@ impl Reader<'_> {
     pub(super) fn number(&self, attribute: &Attribute, most: f64) -> Result<f64, Diagnostic> {
         let number = attribute.value.trim().parse::<f64>().ok().filter(|number| (0.0..=most).contains(number));
         number.ok_or_else(|| {
-            let what = format!("{}=\"{}\" is no number from 0 to {most}", attribute.name, attribute.value);
+            let what = format!("{}=\"{}\" is not a number from 0 to {most}", attribute.name, attribute.value);
             self.source.diagnostic(attribute.at, what)
         })
     }

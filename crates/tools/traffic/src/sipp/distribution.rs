@@ -79,7 +79,7 @@ fn number(reader: &Reader<'_>, element: &Element, name: &str) -> Result<f64, Dia
     match attribute.value.trim().parse::<f64>() {
         Ok(number) if number.is_finite() && (0.0..=1e12).contains(&number) => Ok(number),
         _ => {
-            let what = format!("{name}=\"{}\" is no number from 0 to 10^12", attribute.value);
+            let what = format!("{name}=\"{}\" is not a number from 0 to 10^12", attribute.value);
             Err(reader.source.diagnostic(attribute.at, what))
         }
     }

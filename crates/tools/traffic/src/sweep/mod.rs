@@ -34,19 +34,19 @@ impl Rates {
     pub fn parse(text: &str) -> Result<Self, RuleError> {
         let wrong = |what: &str| {
             RuleError(format!(
-                "'{text}' {what}; rates are FROM..TO/STEP, as 100..2400/100, or single ones, as 100,200,400"
+                "'{text}' {what}; rates are FROM..TO/STEP, such as 100..2400/100, or single ones, such as 100,200,400"
             ))
         };
         let number = |text: &str| text.trim().parse::<f64>().ok().filter(|rate| *rate > 0.0 && rate.is_finite());
         let Some((from, rest)) = text.split_once("..") else {
             let rates: Option<Vec<f64>> = text.split(',').map(number).collect();
-            let rates = rates.ok_or_else(|| wrong("is no rate above 0"))?;
+            let rates = rates.ok_or_else(|| wrong("is not a rate above 0"))?;
             let is_rising = rates.is_sorted_by(|a, b| a < b);
             return if is_rising { Ok(Self(rates)) } else { Err(wrong("does not rise")) };
         };
         let (to, step) = rest.split_once('/').ok_or_else(|| wrong("has no step"))?;
         let all = number(from).zip(number(to)).zip(number(step));
-        let ((from, to), step) = all.ok_or_else(|| wrong("has something in it that is no number above 0"))?;
+        let ((from, to), step) = all.ok_or_else(|| wrong("contains something that is not a number above 0"))?;
         if to < from {
             return Err(wrong("ends before it begins"));
         }

@@ -31,8 +31,8 @@ pub fn await_answer(target: Target, limit: Duration, is_stopped: &dyn Fn() -> bo
     }
     let why = last.map(|error| format!(" ({error})")).unwrap_or_default();
     Err(format!(
-        "nothing answered OPTIONS at {}:{} within {limit:?}{why}; does the command of --restart leave a server running there? \
-         --restart-wait waits longer",
+        "nothing answered OPTIONS at {}:{} within {limit:?}{why}; check that the command of --restart starts a server there; \
+         --restart-wait extends the wait",
         target.transport.as_str().to_ascii_lowercase(),
         target.address
     ))

@@ -79,11 +79,11 @@ fn rates_are_read() {
     for (text, why) in [
         ("100..500", "no step"),
         ("500..100/100", "ends before"),
-        ("100..500/0", "no number above 0"),
+        ("100..500/0", "not a number above 0"),
         ("1..1e9/1", "10000"),
-        ("x", "no rate"),
+        ("x", "not a rate"),
         ("20,10", "rise"),
-        ("-5..10/1", "no number"),
+        ("-5..10/1", "not a number above 0"),
     ] {
         let error = Rates::parse(text).expect_err(text).to_string();
         assert!(error.contains(why) && error.contains("100..2400/100"), "{text}: {error}");

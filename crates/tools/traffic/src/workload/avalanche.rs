@@ -12,14 +12,14 @@ const MEASURED: Duration = Duration::from_secs(3_600);
 
 pub(super) const KNOWN: NamedWorkload = NamedWorkload {
     name: "avalanche",
-    about: "phones that all register at once after a power cut, and try again as RFC 5626 (4.5) says until they have",
+    about: "phones that all register at once after a power failure, and retry as in RFC 5626 (4.5) until they succeed",
     paper: "",
     parameters: &[
-        Parameter::ours("spread", "1s", "within which time phones come on, evenly; or a law of when each does"),
-        Parameter::ours("base-time", "30s", "of the wait after a failure: half to all of base-time × 2^failures"),
-        Parameter::ours("max-time", "30m", "which that bound never exceeds"),
-        Parameter::ours("expires", "3600s", "what registrations say they are good for"),
-        Parameter::ours("refresh", "none", "the part of what the registrar grants after which it is refreshed, as 0.5"),
+        Parameter::ours("spread", "1s", "time within which phones start, evenly; or the distribution of their starts"),
+        Parameter::ours("base-time", "30s", "base of the wait after a failure: 50 to 100 % of base-time × 2^failures"),
+        Parameter::ours("max-time", "30m", "maximum of that wait"),
+        Parameter::ours("expires", "3600s", "expiry requested in registrations"),
+        Parameter::ours("refresh", "none", "share of the granted expiry after which it is refreshed, such as 0.5"),
     ],
     make: avalanche,
     is_model: false,
@@ -36,7 +36,7 @@ fn avalanche(parameters: &Parameters) -> Result<Workload, WorkloadError> {
     };
     let flow_recovery = FlowRecovery { base: parameters.time("base-time")?, max: parameters.time("max-time")? };
     if flow_recovery.base.is_zero() || flow_recovery.max < flow_recovery.base {
-        return Err(WorkloadError("base-time must be above 0, and max-time no shorter".to_owned()));
+        return Err(WorkloadError("base-time must be above 0, and max-time at least base-time".to_owned()));
     }
     let refresh = match parameters.text("refresh")? {
         "none" => None,
@@ -52,7 +52,7 @@ fn avalanche(parameters: &Parameters) -> Result<Workload, WorkloadError> {
         time: Some(MEASURED),
         declared: vec![(
             "time".to_owned(),
-            "ends when all phones are registered, unless they refresh; --time is the longest".to_owned(),
+            "ends when all phones are registered, unless they refresh; --time is the maximum".to_owned(),
         )],
         ..Workload::empty()
     })

@@ -9,9 +9,9 @@ use crate::script::MethodId;
 
 /// Parameters of `proxy-200`.
 pub(super) const TIMES: &[Parameter] = &[
-    Parameter::ours("ring", "none", "how long it rings, a law"),
-    Parameter::ours("hold", "none", "how long they talk, a law"),
-    Parameter::ours("reaction", "none", "how long each takes before it sends 180, ACK and the last 200, a law"),
+    Parameter::ours("ring", "none", "ring time, a distribution"),
+    Parameter::ours("hold", "none", "talk time, a distribution"),
+    Parameter::ours("reaction", "none", "delay before 180, ACK and the last 200, a distribution"),
     faults::FAULTS,
     faults::NO_ANSWER_RING,
 ];

@@ -25,10 +25,10 @@ use super::{Parameter, Parameters, Workload, WorkloadError};
 
 /// The fault parameters of call workloads.
 pub(super) const FAULTS: Parameter =
-    Parameter::of_paper("faults", "none", "shares of calls that go wrong on purpose: lost-ack=1%,late-cancel=1%,…");
+    Parameter::of_paper("faults", "none", "shares of deliberately faulty calls: lost-ack=1%,late-cancel=1%,…");
 /// Ring time of a call that is not answered.
 pub(super) const NO_ANSWER_RING: Parameter =
-    Parameter::of_paper("no-answer-ring", "3s", "how long a caller waits whom nobody answers");
+    Parameter::of_paper("no-answer-ring", "3s", "time that a caller waits without an answer");
 
 /// A deliberate fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,7 +92,7 @@ impl Faults {
         shares.retain(|(_, share)| *share > 0.0);
         if shares.iter().map(|(_, share)| share).sum::<f64>() > 1.0 {
             return Err(WorkloadError(
-                "faults: their shares are more than 100% together; a call has one at most".to_owned(),
+                "faults: the shares are more than 100% in total; a call has at most one fault".to_owned(),
             ));
         }
         Ok(Self { shares })

@@ -24,20 +24,20 @@ use super::{Parameter, Parameters, Workload, WorkloadError};
 
 /// The parameters of `message`.
 pub(super) const MESSAGE: &[Parameter] =
-    &[Parameter::ours("sizes", "100", "bytes of the text; of several, as 50+200+800, each is as likely")];
+    &[Parameter::ours("sizes", "100", "bytes of the text; a list such as 50+200+800 has equal probabilities")];
 
 /// The parameters of `publish`.
 pub(super) const PUBLISH: &[Parameter] = &[
-    Parameter::ours("refreshes", "2", "how often what was published is refreshed"),
-    Parameter::ours("refresh-every", "1s", "the time before each refresh and the removal, a law"),
+    Parameter::ours("refreshes", "2", "number of refreshes of a publication"),
+    Parameter::ours("refresh-every", "1s", "time before each refresh and the removal, a distribution"),
     Parameter::ours("published-size", "400", "bytes of the document, at least 200"),
 ];
 
 /// The parameters of `subscribe`.
 pub(super) const SUBSCRIBE: &[Parameter] = &[
-    Parameter::ours("resubscriptions", "1", "how often the subscription is refreshed"),
-    Parameter::ours("resubscribe-every", "2s", "the time before each refresh and the end, a law"),
-    Parameter::ours("change-every", "exp(mean=1s)", "from NOTIFY to NOTIFY, a law"),
+    Parameter::ours("resubscriptions", "1", "number of refreshes of a subscription"),
+    Parameter::ours("resubscribe-every", "2s", "time before each refresh and the end, a distribution"),
+    Parameter::ours("change-every", "exp(mean=1s)", "time between NOTIFYs, a distribution"),
     Parameter::ours("notified-size", "400", "bytes of the document, at least 200"),
 ];
 
@@ -154,7 +154,7 @@ fn sizes_of(parameters: &Parameters) -> Result<Vec<usize>, WorkloadError> {
     let sizes: Option<Vec<usize>> = text.split('+').map(|size| size.trim().parse().ok()).collect();
     let sizes = sizes.filter(|sizes| sizes.iter().all(|size| (1..=MAX_BODY).contains(size)));
     sizes.ok_or_else(|| {
-        WorkloadError(format!("sizes: '{text}' is no list of sizes from 1 to {MAX_BODY}; write 100 or 50+200+800"))
+        WorkloadError(format!("sizes: '{text}' is not a list of sizes from 1 to {MAX_BODY}; write 100 or 50+200+800"))
     })
 }
 

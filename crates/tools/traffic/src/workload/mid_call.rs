@@ -25,12 +25,12 @@ use super::{Parameter, Parameters, Workload, WorkloadError, faults};
 
 /// The parameters of the workload.
 pub(super) const MID_CALL: &[Parameter] = &[
-    Parameter::ours("requests", "hold+update+info+refresh", "what is sent, in order; of hold, update, info, refresh"),
-    Parameter::ours("every", "exp(mean=1s)", "the time before each of them, a law"),
-    Parameter::ours("rounds", "1", "how often all of them are sent"),
-    Parameter::ours("from-callee", "50%", "the share of calls in which the callee sends them and hangs up"),
-    Parameter::ours("ring", "none", "how long it rings, a law"),
-    Parameter::ours("hold", "none", "how long they talk after the last of them, a law"),
+    Parameter::ours("requests", "hold+update+info+refresh", "requests in order, from hold, update, info, refresh"),
+    Parameter::ours("every", "exp(mean=1s)", "time before each of them, a distribution"),
+    Parameter::ours("rounds", "1", "number of times that all are sent"),
+    Parameter::ours("from-callee", "50%", "share of calls in which the callee sends them and hangs up"),
+    Parameter::ours("ring", "none", "ring time, a distribution"),
+    Parameter::ours("hold", "none", "talk time after the last of them, a distribution"),
     faults::FAULTS,
     faults::NO_ANSWER_RING,
 ];
@@ -91,7 +91,7 @@ pub(super) fn mid_call(parameters: &Parameters) -> Result<Workload, WorkloadErro
     let names = parameters.text("requests")?.split('+').filter(|name| !name.trim().is_empty());
     let requests: Option<Vec<_>> = names.map(MidCallRequest::parse).collect();
     let requests = requests.ok_or_else(|| {
-        WorkloadError("requests: write some of hold, update, info and refresh, as hold+info".to_owned())
+        WorkloadError("requests: write some of hold, update, info and refresh, such as hold+info".to_owned())
     })?;
     let rounds = parameters.number("rounds")?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative, and it saturates")]

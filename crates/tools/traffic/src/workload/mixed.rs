@@ -31,7 +31,7 @@ pub(super) fn parse(text: &str, set: &[(String, String)], speed: f64) -> Result<
             made.push(last);
             merge(text, made)
         }
-        None => Err(WorkloadError("no workload is named".to_owned())),
+        None => Err(WorkloadError("no workload is given".to_owned())),
     }
 }
 
@@ -39,17 +39,17 @@ fn member(text: &str, speed: f64) -> Result<Member, WorkloadError> {
     let (name, weight) = text.split_once(':').unwrap_or((text, "1"));
     let (name, weight) = (name.trim(), weight.trim());
     let known = NamedWorkload::find(name)
-        .ok_or_else(|| WorkloadError(format!("there is no workload '{name}'; there are {}", names())))?;
+        .ok_or_else(|| WorkloadError(format!("there is no workload '{name}'; workloads: {}", names())))?;
     let weight = weight.trim_end_matches('%').parse().ok().filter(|weight: &f64| weight.is_finite() && *weight > 0.0);
     let weight = weight.ok_or_else(|| {
-        WorkloadError(format!("'{text}' has no weight above 0; a mix is proxy-200:70,registration:30"))
+        WorkloadError(format!("'{text}' has no weight above 0; write a mix as proxy-200:70,registration:30"))
     })?;
     let mut parameters = Parameters::new(known.parameters);
     if known.is_model {
         parameters.set_speed(speed);
     } else if (speed - 1.0).abs() > f64::EPSILON {
         return Err(WorkloadError(format!(
-            "--speed lets the time of a model run faster, and {name} has none; it is for --workload users"
+            "--speed accelerates model time, but {name} has no model; it is for --workload users"
         )));
     }
     Ok(Member { known, weight, parameters })

@@ -75,8 +75,8 @@ pub struct NamedWorkload {
 /// All workloads.
 pub const WORKLOADS: &[NamedWorkload] = &[
     known("proxy-200", "calls: INVITE, 180, 200, ACK, BYE, 200", "", basic::TIMES, basic::proxy_200),
-    known("baseline", "the same with 250 ms of ringing and of talk", "", basic::FAULTS, basic::baseline),
-    known("registration", "one REGISTER a session, of the users in turn", "", &[], basic::registration),
+    known("baseline", "the same, with 250 ms of ringing and talk", "", basic::FAULTS, basic::baseline),
+    known("registration", "one REGISTER per session, users in turn", "", &[], basic::registration),
     avalanche::KNOWN,
     users::KNOWN,
     known(
@@ -86,11 +86,11 @@ pub const WORKLOADS: &[NamedWorkload] = &[
         mid_call::MID_CALL,
         mid_call::mid_call,
     ),
-    known("message", "one MESSAGE a session (RFC 3428)", "", messaging::MESSAGE, messaging::message),
-    known("publish", "PUBLISH, its refreshes and removal (RFC 3903)", "", messaging::PUBLISH, messaging::publish),
+    known("message", "one MESSAGE per session (RFC 3428)", "", messaging::MESSAGE, messaging::message),
+    known("publish", "PUBLISH, refreshes and removal (RFC 3903)", "", messaging::PUBLISH, messaging::publish),
     known(
         "subscribe",
-        "SUBSCRIBE, NOTIFYs, refreshes, the end (RFC 6665)",
+        "SUBSCRIBE, NOTIFYs, refreshes and the end (RFC 6665)",
         "",
         messaging::SUBSCRIBE,
         messaging::subscribe,
@@ -98,7 +98,7 @@ pub const WORKLOADS: &[NamedWorkload] = &[
     known("presence", "message, publish and subscribe by weight", "", messaging::PRESENCE, messaging::presence),
     known(
         "outbound",
-        "calls to an address that is none of the server's domains",
+        "calls to an address outside the server's domains",
         "SIPstone",
         sipstone::OUTBOUND,
         sipstone::outbound,
@@ -106,7 +106,7 @@ pub const WORKLOADS: &[NamedWorkload] = &[
     known("redirect", "INVITE, 302, ACK", "SIPstone", &[], sipstone::redirect),
     known(
         "proxy-480",
-        "INVITE to who is not registered: 480, ACK",
+        "INVITE to an unregistered user: 480, ACK",
         "SIPstone",
         sipstone::PROXY_480,
         sipstone::proxy_480,

@@ -133,7 +133,8 @@ impl Parameters {
     /// Says how to write it.
     pub fn time(&self, name: &str) -> Result<Duration, WorkloadError> {
         let text = self.text(name)?;
-        parse_time(text).ok_or_else(|| wrong(name, &format!("'{text}' is no time; write it as 500ms, 60s, 5m or 2h")))
+        parse_time(text)
+            .ok_or_else(|| wrong(name, &format!("'{text}' is not a time; write it as 500ms, 60s, 5m or 2h")))
     }
 
     /// Returns a time of the model, divided by the speed.
@@ -151,7 +152,7 @@ impl Parameters {
     pub fn number(&self, name: &str) -> Result<f64, WorkloadError> {
         let text = self.text(name)?;
         let number: Option<f64> = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
-        number.ok_or_else(|| wrong(name, &format!("'{text}' is no number that is at least 0")))
+        number.ok_or_else(|| wrong(name, &format!("'{text}' is not a number that is at least 0")))
     }
 
     /// Returns a share, written as `0.05` or `5%`.
@@ -165,7 +166,7 @@ impl Parameters {
             None => text.parse(),
         };
         let share = share.ok().filter(|share| (0.0..=1.0).contains(share));
-        share.ok_or_else(|| wrong(name, &format!("'{text}' is no share; write it as 0.05 or 5%")))
+        share.ok_or_else(|| wrong(name, &format!("'{text}' is not a share; write it as 0.05 or 5%")))
     }
 
     /// Returns the parameters for a report: those whose default is not from the paper, and those that were set.

@@ -70,17 +70,17 @@ pub fn score(rates: &[(SipstoneTest, f64)]) -> Option<f64> {
 
 /// Parameters of `outbound`: the callee's address.
 pub(super) const OUTBOUND: &[Parameter] = &[
-    Parameter::ours("at", "127.0.0.1:5070", "address and port of the callee, to which requests are addressed"),
-    Parameter::ours("ring", "none", "how long it rings, a law"),
-    Parameter::ours("hold", "none", "how long they talk, a law"),
+    Parameter::ours("at", "127.0.0.1:5070", "address and port of the callee in the request URI"),
+    Parameter::ours("ring", "none", "ring time, a distribution"),
+    Parameter::ours("hold", "none", "talk time, a distribution"),
 ];
 
 /// Returns the workload of calls to an address outside the server's domains.
 pub(super) fn outbound(parameters: &Parameters) -> Result<Workload, WorkloadError> {
     let text = parameters.text("at")?;
-    let at: SocketAddr = text
-        .parse()
-        .map_err(|_| WorkloadError(format!("at: '{text}' is no address with a port; write it as 127.0.0.1:5070")))?;
+    let at: SocketAddr = text.parse().map_err(|_| {
+        WorkloadError(format!("at: '{text}' is not an address with a port; write it as 127.0.0.1:5070"))
+    })?;
     let times =
         CallTimes { ring: parameters.optional_law("ring")?, hold: parameters.optional_law("hold")?, reaction: None };
     Ok(Workload {
@@ -104,17 +104,14 @@ pub(super) fn redirect(_: &Parameters) -> Result<Workload, WorkloadError> {
 }
 
 /// Parameters of `proxy-480`: the statuses that mean that the callee is not available.
-pub(super) const PROXY_480: &[Parameter] = &[Parameter::ours(
-    "status",
-    "480",
-    "what says that nobody is registered; 404 of servers whose configuration says so",
-)];
+pub(super) const PROXY_480: &[Parameter] =
+    &[Parameter::ours("status", "480", "status for an unregistered user; 404 if the server is configured so")];
 
 /// Returns the workload of calls to users who are not registered.
 pub(super) fn proxy_480(parameters: &Parameters) -> Result<Workload, WorkloadError> {
     let text = parameters.text("status")?;
     let status = text.parse().ok().filter(|status| (300..700).contains(status));
-    let status = status.ok_or_else(|| WorkloadError(format!("status: '{text}' is no failure; write 480 or 404")))?;
+    let status = status.ok_or_else(|| WorkloadError(format!("status: '{text}' is not valid; write 480 or 404")))?;
     Ok(Workload { callers: vec![refused_caller("proxy-480", &[status])?], ..Workload::empty() })
 }
 

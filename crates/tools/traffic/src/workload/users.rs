@@ -22,23 +22,31 @@ const WARM_UP: Duration = Duration::from_secs(600);
 
 pub(super) const KNOWN: NamedWorkload = NamedWorkload {
     name: "users",
-    about: "users who register every 10 minutes, think for an hour, and call one another: completed, voicemail, cancelled",
+    about: "users who register every 10 minutes, think for an hour, and call each other: completed, voicemail, cancelled",
     paper: "SIP server performance on multicore systems (Wright et al.)",
     parameters: &[
-        Parameter::of_paper("think", "exp(mean=1h)", "from a user's call to its next, a law"),
-        Parameter::of_paper("refresh", "10m", "from a user's registration to its next, a law"),
-        Parameter::of_paper("expires", "15m", "what registrations say they are good for; never compressed"),
-        Parameter::of_paper("completed", "65", "weight of calls that are answered by the callee"),
-        Parameter::of_paper("voicemail", "30", "weight of calls that are answered by voicemail"),
-        Parameter::of_paper("cancelled", "5", "weight of calls that the caller gives up before they are answered"),
+        Parameter::of_paper("think", "exp(mean=1h)", "time between a user's calls, a distribution"),
+        Parameter::of_paper("refresh", "10m", "time between a user's registrations, a distribution"),
+        Parameter::of_paper("expires", "15m", "expiry requested in registrations; never compressed"),
+        Parameter::of_paper("completed", "65", "weight of calls answered by the callee"),
+        Parameter::of_paper("voicemail", "30", "weight of calls answered by voicemail"),
+        Parameter::of_paper("cancelled", "5", "weight of calls that the caller cancels before the answer"),
         Parameter::ours(
             "hold",
             "lognormal(mean=300s,sigma=1)",
-            "talk of completed calls, a law; the paper gives no sigma",
+            "talk time of completed calls, a distribution; the paper gives no sigma",
         ),
-        Parameter::of_paper("voicemail-hold", "exp(mean=30s)", "talk to voicemail, a law"),
-        Parameter::ours("ring", "uniform(min=1s,max=15s)", "from ringing to the answer, a law; the paper says random"),
-        Parameter::ours("patience", "uniform(min=1s,max=15s)", "from ringing to CANCEL, a law; the paper gives none"),
+        Parameter::of_paper("voicemail-hold", "exp(mean=30s)", "talk time to voicemail, a distribution"),
+        Parameter::ours(
+            "ring",
+            "uniform(min=1s,max=15s)",
+            "time from ringing to the answer, a distribution; random in the paper",
+        ),
+        Parameter::ours(
+            "patience",
+            "uniform(min=1s,max=15s)",
+            "time from ringing to CANCEL, a distribution; not given in the paper",
+        ),
     ],
     make: users,
     is_model: true,
@@ -143,7 +151,7 @@ fn users(parameters: &Parameters) -> Result<Workload, WorkloadError> {
     let real_refresh = refresh.mean().unwrap_or(0.0);
     if expires.as_secs() == 0 || real_refresh >= expires.as_secs_f64() {
         return Err(WorkloadError(format!(
-            "registrations that are good for {expires:?} are over before they are refreshed after {refresh}; make expires larger"
+            "registrations with expiry {expires:?} expire before their refresh after {refresh}; raise expires"
         )));
     }
     Ok(Workload {
@@ -178,8 +186,8 @@ fn declared(parameters: &Parameters, expires: Duration) -> Vec<(String, String)>
     let mut list = vec![
         ("think from", "the end of the user's last call; being called does not interrupt it"),
         ("voicemail", "the callee's end answers after the ring time"),
-        ("credentials", "given only when asked: each REGISTER, INVITE and BYE is challenged where the server asks"),
-        ("transactions", "requests but ACK that had a final answer or were given up; one succeeds where the answer is awaited: a challenge, 487 after CANCEL, 2xx"),
+        ("credentials", "sent only after a challenge: each REGISTER, INVITE and BYE is challenged if the server does so"),
+        ("transactions", "requests except ACK with a final response or timeout; one succeeds if the response is expected: a challenge, 487 after CANCEL, 2xx"),
     ]
     .into_iter()
     .map(|(name, text)| (name.to_owned(), text.to_owned()))

@@ -373,7 +373,7 @@ fn an_unusable_capture_is_rejected_with_a_hint() {
     let mut none = Packets::pcap(1);
     none.udp(0, ALICE, BOB, "\x16\x03\x01 no SIP");
     let text = error(&options(ReplaySides::Caller), &none.finish());
-    assert!(text.contains("no call that can be replayed") && text.contains("1 payloads that are no SIP"), "{text}");
+    assert!(text.contains("no call that can be replayed") && text.contains("1 payloads that are not SIP"), "{text}");
     let mut nowhere = options(ReplaySides::Caller);
     nowhere.to = None;
     assert!(error(&nowhere, &one_call()).contains("--to"));
@@ -382,6 +382,10 @@ fn an_unusable_capture_is_rejected_with_a_hint() {
     assert!(error(&slow, &one_call()).contains("--speed"));
     let mut others = options(ReplaySides::Caller);
     others.callers = vec!["10.0.0.7".parse().expect("an address")];
-    assert!(error(&others, &one_call()).contains("7 messages of other callers"), "{}", error(&others, &one_call()));
+    assert!(
+        error(&others, &one_call()).contains("7 messages of callers that were not selected"),
+        "{}",
+        error(&others, &one_call())
+    );
     assert!(Capture::parse("x", b"neither").expect_err("refused").0.contains("neither pcap nor pcapng"));
 }

@@ -86,7 +86,7 @@ fn streams_are_reordered() {
     let texts: Vec<_> = capture.messages.iter().map(|message| String::from_utf8_lossy(&message.bytes)).collect();
     assert_eq!(texts, [message(), response("200 OK", 1, "OPTIONS", "one", "")]);
     assert_eq!(capture.messages[0].at % 1_000_000_000, 4_000_000, "when it is whole");
-    assert_eq!(capture.skipped.to_string(), "1 segments of TCP sent again");
+    assert_eq!(capture.skipped.to_string(), "1 retransmitted TCP segments");
 }
 
 #[test]

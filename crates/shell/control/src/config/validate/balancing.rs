@@ -44,7 +44,7 @@ impl Config {
     fn validate_sources(&self, balancer: &Balancer, key: &dyn Fn(&str) -> String) -> Vec<Fault> {
         let targets = &balancer.targets;
         if targets.is_empty() {
-            let message = "the list is empty; name where calls go, as [\"sip:192.0.2.1\", \"sip:192.0.2.2\"]";
+            let message = "the list is empty; list the targets, such as [\"sip:192.0.2.1\", \"sip:192.0.2.2\"]";
             return vec![Fault::new(key("targets"), message)];
         }
         if let Err(fault) = count(&key("targets"), targets.len(), MAX_TARGETS) {
@@ -62,7 +62,7 @@ impl Config {
             TargetSource::Target(share) => validate_share(share, &key)?,
             TargetSource::Set(_) if self.store_url() == StoreUrl::Memory => {
                 let message = format!(
-                    "{source} is read from the database, and store.url is memory:; name one there, as \
+                    "{source} is read from the database, but store.url is memory:; give one there, such as \
                      sqlite:data/strowger.db, or write the targets here"
                 );
                 return Err(Fault::new(key, message));
@@ -84,10 +84,10 @@ impl Config {
             return fault("balance", "only action = \"proxy\" forwards; remove it".to_owned());
         }
         if route.trunk.is_some() {
-            return fault("trunk", "the balancer has targets of its own; remove this, or balance".to_owned());
+            return fault("trunk", "the balancer has its own targets; remove this, or balance".to_owned());
         }
         if !route.targets.is_empty() {
-            return fault("targets", "the balancer has targets of its own; remove these, or balance".to_owned());
+            return fault("targets", "the balancer has its own targets; remove these, or balance".to_owned());
         }
         let Some(balancer) = self.balancers.iter().find(|balancer| balancer.name == *name) else {
             let known: Vec<&str> = self.balancers.iter().map(|balancer| balancer.name.as_str()).collect();
@@ -99,8 +99,8 @@ impl Config {
         };
         if route.stateless == Stateless::Always && balancer.policy.needs_state() {
             let message = format!(
-                "the balancer {name:?} goes by {}, and without state a request that is sent again would go to another \
-                 target; remove it, or choose a policy as hash there",
+                "the balancer {name:?} uses {}, and a stateless proxy would send a retransmission to another \
+                 target; remove it, or choose a policy such as hash there",
                 balancer.policy.as_str()
             );
             return fault("stateless", message);
@@ -112,7 +112,8 @@ impl Config {
 fn validate_name(name: &str, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(fits) {
-        let message = format!("{name:?} is no name; write up to {MAX_NAME} letters and digits, as name = \"pool\"");
+        let message =
+            format!("{name:?} is not a valid name; write up to {MAX_NAME} letters and digits, such as name = \"pool\"");
         return Err(Fault::new(key("name"), message));
     }
     Ok(())
@@ -121,8 +122,7 @@ fn validate_name(name: &str, key: &dyn Fn(&str) -> String) -> Result<(), Fault> 
 fn validate_policy(balancer: &Balancer, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
     let policy = balancer.policy;
     let useless = |of: &str, who: &str| {
-        let message =
-            format!("{} does not look at it, only {who}; remove it, or choose another policy", policy.as_str());
+        let message = format!("{} does not use it, only {who}; remove it, or choose another policy", policy.as_str());
         Err(Fault::new(key(of), message))
     };
     if balancer.key.is_some() && !policy.is_by_key() {
@@ -139,12 +139,12 @@ fn validate_policy(balancer: &Balancer, key: &dyn Fn(&str) -> String) -> Result<
 
 fn validate_share(share: &WeightedTarget, key: &str) -> Result<(), Fault> {
     if share.weight == 0 {
-        let message = "0 would never take a call; choose 1 to 65535, or remove the target";
+        let message = "a target with weight 0 would never get a call; choose 1 to 65535, or remove the target";
         return Err(Fault::new(format!("{key}.weight"), message));
     }
     match share.capacity {
         Some(calls) if !(1..=MAX_CAPACITY).contains(&calls) => {
-            let message = format!("{calls} is not from 1 to {MAX_CAPACITY} calls; leave it out for no limit");
+            let message = format!("{calls} is not from 1 to {MAX_CAPACITY} calls; omit it for no limit");
             Err(Fault::new(format!("{key}.capacity"), message))
         }
         _ => Ok(()),
@@ -160,12 +160,12 @@ pub(super) fn validate_probe(probe: &Probe, key: &dyn Fn(&str) -> String) -> Res
     }
     for (name, number) in [("probe.down", probe.down), ("probe.up", probe.up)] {
         if number == 0 {
-            return Err(Fault::new(key(name), "0 is not from 1 to 255; choose one between"));
+            return Err(Fault::new(key(name), "0 is not from 1 to 255; choose a value in this range"));
         }
     }
     if probe.accept.is_empty() {
         let message =
-            "the list is empty, so no answer would be good; name some, as [\"2xx\", \"404\"], or leave it out";
+            "the list is empty, so no response would be accepted; list some, such as [\"2xx\", \"404\"], or omit it";
         return Err(Fault::new(key("probe.accept"), message));
     }
     Ok(())

@@ -49,7 +49,10 @@ impl Config {
             let key = |name: &str| format!("trunk[{index}].{name}");
             let fits = |c: char| c.is_alphanumeric() || "-_.".contains(c);
             if trunk.name.is_empty() || trunk.name.len() > MAX_TEXT || !trunk.name.chars().all(fits) {
-                let message = format!("{:?} is no name; write letters and digits, as name = \"carrier\"", trunk.name);
+                let message = format!(
+                    "{:?} is not a valid name; write letters and digits, such as name = \"carrier\"",
+                    trunk.name
+                );
                 return Err(Fault::new(key("name"), message));
             }
             if !names.insert(&trunk.name) {
@@ -81,7 +84,7 @@ impl Config {
             }
             (None, Some((index, set))) if self.store_url() == StoreUrl::Memory => {
                 let message = format!(
-                    "{set} is read from the database, and store.url is memory:; name one there, as sqlite:data/strowger.db, or write the targets here"
+                    "{set} is read from the database, but store.url is memory:; give one there, such as sqlite:data/strowger.db, or write the targets here"
                 );
                 Err(Fault::new(format!("{}[{index}]", key("targets")), message))
             }
@@ -121,7 +124,7 @@ impl Config {
 
 fn validate_trunk(trunk: &Trunk, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
     if trunk.targets.is_empty() {
-        let message = "the list is empty; name where requests go, as [\"sip:carrier.example\"]";
+        let message = "the list is empty; list the targets, such as [\"sip:carrier.example\"]";
         return Err(Fault::new(key("targets"), message));
     }
     destinations(&trunk.targets, key)?;
@@ -134,30 +137,27 @@ fn validate_trunk(trunk: &Trunk, key: &dyn Fn(&str) -> String) -> Result<(), Fau
     let mut given = passwords.iter().filter(|(_, given)| *given).map(|(name, _)| *name);
     let first = given.next();
     if let (Some(first), Some(second)) = (first, given.next()) {
-        return Err(Fault::new(key(second), format!("{first} says the password already; remove one")));
+        return Err(Fault::new(key(second), format!("{first} already gives the password; remove one")));
     }
     match (&trunk.username, first) {
         (Some(name), _) if !text_fits(name, MAX_TEXT) => {
             return Err(Fault::new(
                 key("username"),
-                format!("{name:?} is no user's name; write it as the carrier gave it"),
+                format!("{name:?} is not a valid user name; write it as given by the carrier"),
             ));
         }
         (Some(_), None) => {
             let message = "the password is missing; add password_file, password_env or password";
             return Err(Fault::new(key("username"), message));
         }
-        (None, Some(name)) => return Err(Fault::new(key(name), "whose password is it? add username beside it")),
+        (None, Some(name)) => return Err(Fault::new(key(name), "the user name is missing; add username")),
         _ => {}
     }
     if trunk.password.as_ref().is_some_and(|password| !text_fits(&password.0, 4 * MAX_TEXT)) {
-        return Err(Fault::new(key("password"), "this is no password; write a text of one line"));
+        return Err(Fault::new(key("password"), "this is not a valid password; write one line of text"));
     }
     if trunk.username.is_none() && trunk.realm.is_some() {
-        return Err(Fault::new(
-            key("realm"),
-            "nothing is answered without username and password; add them, or remove it",
-        ));
+        return Err(Fault::new(key("realm"), "it has no effect without username and password; add them, or remove it"));
     }
     validate_registration(trunk, key)
 }
@@ -172,12 +172,14 @@ fn validate_registration(trunk: &Trunk, key: &dyn Fn(&str) -> String) -> Result<
             ("contact", trunk.contact.is_some()),
         ];
         return match given.into_iter().find(|(_, given)| *given) {
-            Some((name, _)) => Err(Fault::new(key(name), "nothing is registered; add register = true, or remove it")),
+            Some((name, _)) => {
+                Err(Fault::new(key(name), "it has no effect without registration; add register = true, or remove it"))
+            }
             None => Ok(()),
         };
     }
     let Some(from) = trunk.from() else {
-        let message = "what is to be registered? add username, or from = \"sip:NUMBER@DOMAIN\"";
+        let message = "the address of record is missing; add username, or from = \"sip:NUMBER@DOMAIN\"";
         return Err(Fault::new(key("register"), message));
     };
     //= rfc3261#10.2:sip-address
@@ -186,7 +188,7 @@ fn validate_registration(trunk: &Trunk, key: &dyn Fn(&str) -> String) -> Result<
             Ok(())
         }
         _ => {
-            let message = format!("{from:?} is no address that can be registered; write sip:NUMBER@DOMAIN");
+            let message = format!("{from:?} cannot be registered; write sip:NUMBER@DOMAIN");
             Err(Fault::new(key("from"), message))
         }
     }
@@ -195,10 +197,10 @@ fn validate_registration(trunk: &Trunk, key: &dyn Fn(&str) -> String) -> Result<
 fn validate_action(route: &Route, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
     match (route.action, route.status) {
         (Action::Reject, None) => {
-            return Err(Fault::new(key("action"), "reject needs a status beside it; add one, as status = 403"));
+            return Err(Fault::new(key("action"), "reject needs a status; add one, such as status = 403"));
         }
         (Action::Reject, Some(status)) if !(300..=699).contains(&status) => {
-            let message = format!("{status} is not from 300 to 699; choose one between, as 403");
+            let message = format!("{status} is not from 300 to 699; choose a value in this range, such as 403");
             return Err(Fault::new(key("status"), message));
         }
         (Action::Proxy | Action::Redirect, Some(_)) => {
@@ -211,7 +213,7 @@ fn validate_action(route: &Route, key: &dyn Fn(&str) -> String) -> Result<(), Fa
             return Err(Fault::new(key("reason"), "only action = \"reject\" has a reason; remove it"));
         }
         if !text_fits(reason, MAX_TEXT) {
-            let message = format!("{reason:?} is no line of 1 to {MAX_TEXT} bytes; shorten it");
+            let message = format!("{reason:?} is not one line of 1 to {MAX_TEXT} bytes; shorten it");
             return Err(Fault::new(key("reason"), message));
         }
     }
@@ -234,7 +236,7 @@ fn validate_targets(route: &Route, key: &dyn Fn(&str) -> String) -> Result<(), F
         return Err(Fault::new(key("targets"), "action = \"reject\" has no targets; remove them"));
     }
     if route.trunk.is_some() && !route.targets.is_empty() {
-        return Err(Fault::new(key("targets"), "the trunk has targets of its own; remove these, or trunk"));
+        return Err(Fault::new(key("targets"), "the trunk has its own targets; remove these, or trunk"));
     }
     if route.trunk.is_some() && route.stateless != Stateless::Never {
         return Err(Fault::new(key("stateless"), "a trunk needs state, to answer its challenges; remove it"));
@@ -284,7 +286,7 @@ fn validate_headers(route: &Route, key: &dyn Fn(&str) -> String) -> Result<(), F
         let key = format!("{}.{name}", key("add_headers"));
         header_name(&key, name)?;
         if !text_fits(value, MAX_TEXT) {
-            let message = format!("{value:?} is no value of 1 to {MAX_TEXT} bytes in one line; shorten it");
+            let message = format!("{value:?} is not one line of 1 to {MAX_TEXT} bytes; shorten it");
             return Err(Fault::new(key, message));
         }
     }
@@ -297,10 +299,10 @@ fn validate_headers(route: &Route, key: &dyn Fn(&str) -> String) -> Result<(), F
 fn header_name(key: &str, name: &str) -> Result<(), Fault> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-.!%*_+`'~".contains(c);
     if name.is_empty() || name.len() > MAX_TEXT || !name.chars().all(fits) {
-        return Err(Fault::new(key, format!("{name:?} is no header's name; write one, as X-Account")));
+        return Err(Fault::new(key, format!("{name:?} is not a header name; write one such as X-Account")));
     }
     if ESSENTIAL.contains(&HeaderName::from_bytes(name.as_bytes())) {
-        return Err(Fault::new(key, format!("{name} makes the message what it is and cannot be changed; remove it")));
+        return Err(Fault::new(key, format!("{name} is essential to the message and cannot be changed; remove it")));
     }
     Ok(())
 }

@@ -34,15 +34,15 @@ impl Config {
 
     fn validate_shares(&self) -> Result<(), Fault> {
         if self.second_stage.is_empty() {
-            let message = "there is no [[second_stage]], which has the users; add one with its members";
+            let message = "there is no [[second_stage]], so no server has the users; add one with its members";
             return Err(Fault::new("first_stage", message));
         }
         if self.second_stage.iter().all(|cluster| cluster.weight == 0) {
-            let message = "is 0 in each cluster, so nobody has any user; give one of them a weight, as 100";
+            let message = "is 0 in each cluster, so no cluster has users; give one a weight, such as 100";
             return Err(Fault::new("second_stage[0].weight", message));
         }
         if self.cluster.is_some() {
-            let message = "each [[second_stage]] is a cluster; remove it, and write store and members there";
+            let message = "each [[second_stage]] is a cluster; remove it, and set store and members there";
             return Err(Fault::new("cluster", message));
         }
         Ok(())
@@ -53,13 +53,13 @@ impl Config {
         let mut seen = BTreeSet::new();
         let mut check = |address: SocketAddr, key: String| {
             if address.ip().is_unspecified() || address.port() == 0 {
-                let message = format!("{address} is none that others can send to; name one, as 192.0.2.1:5060");
+                let message = format!("{address} cannot be reached by others; give one such as 192.0.2.1:5060");
                 return Err(Fault::new(key, message));
             }
             if seen.insert(address) {
                 return Ok(());
             }
-            Err(Fault::new(key, format!("{address} is another server's, too; give each one of its own")))
+            Err(Fault::new(key, format!("{address} is also used by another server; give each server its own")))
         };
         for (at, server) in self.first_stage.iter().enumerate() {
             server.address.map_or(Ok(()), |address| check(address, format!("first_stage[{at}].address")))?;
@@ -84,8 +84,8 @@ impl Config {
         match of_auth.chain(of_trunks).find_map(|(key, source)| Some((key, covered(source)?))) {
             Some((key, (name, ip))) => {
                 let message = format!(
-                    "covers {name} of the first stage, at {ip}, so nobody who calls through it would be asked for a password; leave that \
-                     address out"
+                    "covers {name} of the first stage, at {ip}, so calls through it would need no password; exclude that \
+                     address"
                 );
                 Err(Fault::new(key, message))
             }
@@ -114,21 +114,22 @@ impl Config {
         count(&key("members"), cluster.members.len(), MAX_STAGE_MEMBERS)?;
         match (cluster.members.is_empty(), cluster.targets.is_empty()) {
             (true, true) => {
-                let message = "is missing; name them, as [{ name = \"a1\", address = \"192.0.2.11:5060\" }]";
+                let message = "is missing; list them, such as [{ name = \"a1\", address = \"192.0.2.11:5060\" }]";
                 return Err(Fault::new(key("members"), message));
             }
             (false, false) => {
-                return Err(Fault::new(key("targets"), "there are members too; remove one of the two"));
+                return Err(Fault::new(key("targets"), "members are set too; remove one of the two"));
             }
             (true, false) if cluster.store.0.is_empty() => {
-                let message = "members that only the DNS knows cannot forward registrations to each other; name an engine in store";
+                let message =
+                    "members known only from DNS cannot forward registrations to each other; set an engine in store";
                 return Err(Fault::new(key("targets"), message));
             }
             _ => {}
         }
         if let Some(place) = cluster.targets.iter().position(|source| source.dns_name().is_none()) {
             let message =
-                "is no name for the DNS; write \"srv:DOMAIN\" or \"dns:HOST:PORT\", or name the members in members";
+                "is not a DNS name; write \"srv:DOMAIN\" or \"dns:HOST:PORT\", or name the members in members";
             return Err(Fault::new(format!("{}[{place}]", key("targets")), message));
         }
         let mut numbers = BTreeSet::new();
@@ -136,8 +137,9 @@ impl Config {
             let number = cluster.number(place).unwrap_or(0);
             if strowger_registrar::MemberId::new(number).is_none() || !numbers.insert(number) {
                 let most = strowger_registrar::MemberId::MAX;
-                let message =
-                    format!("{number} is another member's, or not from 1 to {most}; give each one of its own");
+                let message = format!(
+                    "{number} is used by another member, or not from 1 to {most}; give each member a unique number"
+                );
                 return Err(Fault::new(format!("{}[{place}].number", key("members")), message));
             }
         }
@@ -146,7 +148,7 @@ impl Config {
             let peer = member.peer();
             if !peers.insert(peer) {
                 let message = format!(
-                    "{peer} is where another member listens for the others; write another one, as peer = \"{}:5065\"",
+                    "{peer} is already used by another member; choose another, such as peer = \"{}:5065\"",
                     peer.ip()
                 );
                 return Err(Fault::new(format!("{}[{place}].peer", key("members")), message));
@@ -175,10 +177,10 @@ impl Config {
 fn name<'a>(name: &'a str, seen: &mut BTreeSet<&'a str>, key: String) -> Result<(), Fault> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if name.is_empty() || !name.chars().all(is_plain) {
-        return Err(Fault::new(key, format!("{name:?} is no name; write letters, digits, -, _ and .")));
+        return Err(Fault::new(key, format!("{name:?} is not a valid name; write letters, digits, -, _ and .")));
     }
     if !seen.insert(name) {
-        return Err(Fault::new(key, format!("{name:?} is the name of another one; choose another")));
+        return Err(Fault::new(key, format!("{name:?} is already used; choose another")));
     }
     Ok(())
 }

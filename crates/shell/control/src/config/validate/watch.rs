@@ -33,16 +33,19 @@ fn validate_record(watch: &Watch, index: usize, record: &WatchedRecord) -> Resul
         return fault("name", format!("{} is not in the zone {}; correct one of them", record.name, watch.zone));
     }
     if record.target.is_none() && record.address.is_none() {
-        let message = "is missing; name the host of an SRV record, or the address of an address record in address";
+        let message = "is missing; give the host of an SRV record, or the address of an address record in address";
         return fault("target", message.to_owned());
     }
     if record.target.is_none() && record.name.0.starts_with('_') {
-        return fault("target", "is missing, which an SRV record has; name its host, as s1.example.com".to_owned());
+        return fault(
+            "target",
+            "is missing, but an SRV record needs it; give its host, such as s1.example.com".to_owned(),
+        );
     }
     match record.probed_at() {
-        None => fault("address", "is missing; write it, or where the server is asked in probe".to_owned()),
+        None => fault("address", "is missing; set it, or the probed address in probe".to_owned()),
         Some(place) if place.address.ip().is_unspecified() || place.address.port() == 0 => {
-            fault("probe", format!("{place} is none that can be asked; name the server's, as udp:192.0.2.1:5060"))
+            fault("probe", format!("{place} cannot be probed; give the server's address, such as udp:192.0.2.1:5060"))
         }
         Some(_) => {
             let same = |other: &&WatchedRecord| {

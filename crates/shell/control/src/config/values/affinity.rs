@@ -34,7 +34,7 @@ impl<'de> Deserialize<'de> for Affinity {
             type Value = Affinity;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"none\", \"auto\" or the cores of the workers, as [2, 3]")
+                f.write_str("\"none\", \"auto\" or the cores of the workers, such as [2, 3]")
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Affinity, E> {
@@ -42,7 +42,7 @@ impl<'de> Deserialize<'de> for Affinity {
                     "none" => Ok(Affinity::None),
                     "auto" => Ok(Affinity::Auto),
                     _ => Err(E::custom(format!(
-                        "{text:?} is no affinity; write \"none\", \"auto\" or the cores of the workers, as [2, 3]"
+                        "{text:?} is not an affinity; write \"none\", \"auto\" or the cores of the workers, such as [2, 3]"
                     ))),
                 }
             }

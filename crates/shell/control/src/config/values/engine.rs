@@ -69,8 +69,8 @@ impl FromStr for EngineUrl {
             "postgresql" | "postgres" => EngineKind::Postgres,
             "mysql" | "mariadb" => EngineKind::MariaDb,
             // Only the scheme is shown: the rest may contain a password.
-            "" => return Err(format!("this names no engine; {WANTED}")),
-            _ => return Err(format!("{scheme}: is no engine that is supported; {WANTED}")),
+            "" => return Err(format!("this is not an engine URL; {WANTED}")),
+            _ => return Err(format!("{scheme}: is not a supported engine; {WANTED}")),
         };
         let (rest, database) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, addresses) = match rest.rsplit_once('@') {
@@ -85,11 +85,11 @@ impl FromStr for EngineUrl {
         let authority = |address: &str| {
             let (host, port) = match address.rsplit_once(':') {
                 Some((host, port)) if !port.ends_with(']') => {
-                    (host, port.parse().map_err(|_| format!("the port is no number; {WANTED}"))?)
+                    (host, port.parse().map_err(|_| format!("the port is not a number; {WANTED}"))?)
                 }
                 _ => (address, kind.port()),
             };
-            Host::parse(host.as_bytes()).ok_or_else(|| format!("this names no host; {WANTED}"))?;
+            Host::parse(host.as_bytes()).ok_or_else(|| format!("the host is missing; {WANTED}"))?;
             Ok(format!("{host}:{port}"))
         };
         let authorities = addresses.split(',').map(authority).collect::<Result<Vec<_>, String>>()?;
@@ -103,16 +103,16 @@ fn check_database(kind: EngineKind, database: &str) -> Result<(), String> {
     let is_number = |text: &str| text.is_empty() || text.parse::<u32>().is_ok();
     match kind {
         EngineKind::Redis if !is_number(database) => {
-            Err("the database of a Redis is a number, as redis://192.0.2.10/1".to_owned())
+            Err("a Redis database is a number, as in redis://192.0.2.10/1".to_owned())
         }
         EngineKind::RedisSentinel => {
             let (master, number) = database.split_once('/').unwrap_or((database, ""));
             let is_right = !master.is_empty() && is_number(number);
-            let wanted = "say what the sentinels call the master, as redis+sentinel://192.0.2.10:26379/mymaster";
+            let wanted = "the sentinels' name of the master is missing; write it as in redis+sentinel://192.0.2.10:26379/mymaster";
             is_right.then_some(()).ok_or_else(|| wanted.to_owned())
         }
         EngineKind::RedisCluster if !database.is_empty() => {
-            Err("a cluster of Redis has one database; write redis+cluster://192.0.2.10:6379".to_owned())
+            Err("a Redis cluster has only one database; write redis+cluster://192.0.2.10:6379".to_owned())
         }
         EngineKind::Redis | EngineKind::RedisCluster | EngineKind::Postgres | EngineKind::MariaDb => Ok(()),
     }
@@ -151,13 +151,13 @@ mod tests {
     #[test]
     fn invalid_engine_urls_are_rejected_with_a_hint() {
         for (text, why) in [
-            ("redis+sentinel://a", "what the sentinels call the master"),
-            ("redis+sentinel://a/mymaster/x", "what the sentinels call the master"),
-            ("redis+cluster://a/1", "has one database"),
+            ("redis+sentinel://a", "the sentinels' name of the master"),
+            ("redis+sentinel://a/mymaster/x", "the sentinels' name of the master"),
+            ("redis+cluster://a/1", "has only one database"),
             ("redis://a/x", "is a number"),
-            ("redis://a,", "names no host"),
-            ("redis://a:x", "the port is no number"),
-            ("http://a", "is no engine that is supported"),
+            ("redis://a,", "the host is missing"),
+            ("redis://a:x", "the port is not a number"),
+            ("http://a", "is not a supported engine"),
         ] {
             let said = read(text).expect_err(text);
             assert!(said.contains(why), "{text}: {said}");

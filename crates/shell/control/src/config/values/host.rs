@@ -30,7 +30,7 @@ impl FromStr for HostName {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let fault = |what: &str| {
-            format!("{text:?} {what}; write dns:HOST or dns:HOST:PORT, as dns:sip.default.svc.cluster.local:5060")
+            format!("{text:?} {what}; write dns:HOST or dns:HOST:PORT, such as dns:sip.default.svc.cluster.local:5060")
         };
         let written = text.strip_prefix(HOST).unwrap_or_default().to_ascii_lowercase();
         let (place, transport) = match written.split_once(';') {
@@ -58,7 +58,7 @@ impl FromStr for HostName {
                 Ok(Self { question, text: format!("{host}{shown_port}{shown_transport}") })
             }
             Some(Host::Ip(_)) => Err(fault("is an address, which is written as sip:ADDRESS")),
-            None => Err(fault("is no name of the DNS")),
+            None => Err(fault("is not a DNS name")),
         }
     }
 }

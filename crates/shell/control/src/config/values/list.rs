@@ -24,24 +24,25 @@ pub trait ListItem: std::str::FromStr<Err = String> {
 }
 
 impl ListItem for MethodName {
-    const EXPECTED: &'static str = "a method or a list of them, as \"INVITE\" or [\"INVITE\", \"MESSAGE\"]";
+    const EXPECTED: &'static str = "a method or a list of them, such as \"INVITE\" or [\"INVITE\", \"MESSAGE\"]";
 }
 
 impl ListItem for Prefix {
-    const EXPECTED: &'static str = "the beginning of a number or a list of them, as \"+49\" or [\"+49\", \"0\"]";
+    const EXPECTED: &'static str = "the beginning of a number or a list of them, such as \"+49\" or [\"+49\", \"0\"]";
 }
 
 impl ListItem for Origin {
-    const EXPECTED: &'static str = "a source or a list of them, as \"192.0.2.0/24\" or [\"192.0.2.7\", \"trunk:NAME\"]";
+    const EXPECTED: &'static str =
+        "a source or a list of them, such as \"192.0.2.0/24\" or [\"192.0.2.7\", \"trunk:NAME\"]";
 }
 
 impl ListItem for SharedDatabase {
     const EXPECTED: &'static str =
-        "a database or a list of them, as \"postgresql://strowger:secret@192.0.2.10/strowger\"";
+        "a database or a list of them, such as \"postgresql://strowger:secret@192.0.2.10/strowger\"";
 }
 
 impl ListItem for EngineUrl {
-    const EXPECTED: &'static str = "an engine or a list of them, as \"redis://192.0.2.10:6379\"";
+    const EXPECTED: &'static str = "an engine or a list of them, such as \"redis://192.0.2.10:6379\"";
 }
 
 impl<T> Default for OneOrMany<T> {

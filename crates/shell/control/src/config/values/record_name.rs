@@ -30,7 +30,7 @@ impl FromStr for RecordName {
             (1..=MAX_LABEL).contains(&label.len()) && label.chars().all(is_plain)
         };
         if name.len() > MAX_NAME || !name.split('.').all(is_label) || name.parse::<std::net::IpAddr>().is_ok() {
-            return Err(format!("{text:?} is no name of the DNS; write all of it, as _sip._udp.example.com"));
+            return Err(format!("{text:?} is not a DNS name; write it in full, such as _sip._udp.example.com"));
         }
         Ok(Self(name))
     }

@@ -42,7 +42,7 @@ impl FromStr for SetName {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if name.is_empty() || name.len() > MAX_SET_NAME_LEN || !name.bytes().all(fits) {
             return Err(format!(
-                "{text:?} names no set; write set: and its name of letters, digits, -, _ and ., as set:pstn"
+                "{text:?} has no valid set name; write set: and a name of letters, digits, -, _ and ., such as set:pstn"
             ));
         }
         Ok(Self(name.to_owned()))
@@ -81,7 +81,7 @@ impl<'de> Deserialize<'de> for TargetOrSet {
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(
-                    "a SIP URI in quotes, as \"sip:192.0.2.1:5060\", a set, as \"set:pstn\", or a table with uri, priority \
+                    "a SIP URI in quotes, such as \"sip:192.0.2.1:5060\", a set, such as \"set:pstn\", or a table with uri, priority \
                      and weight",
                 )
             }
@@ -116,7 +116,9 @@ impl Target {
     /// Returns an error if a set is given where only a target is allowed.
     pub(super) fn refuse_set(text: &str) -> Result<(), String> {
         if text.starts_with(SET) {
-            return Err(format!("{text:?}: a set stands alone among a route's targets, as targets = [\"set:pstn\"]"));
+            return Err(format!(
+                "{text:?}: a set stands alone among a route's targets, such as targets = [\"set:pstn\"]"
+            ));
         }
         if [LIST, SERVICE].iter().any(|prefix| text.starts_with(prefix)) {
             return Err(format!(

@@ -128,10 +128,11 @@ impl FromStr for ListName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let fault =
-            |what: &str| format!("{text:?} {what}; write list:FILE#SETID, as list:/etc/kamailio/dispatcher.list#1");
+        let fault = |what: &str| {
+            format!("{text:?} {what}; write list:FILE#SETID, such as list:/etc/kamailio/dispatcher.list#1")
+        };
         let Some((file, id)) = text.strip_prefix(LIST).unwrap_or_default().rsplit_once('#') else {
-            return Err(fault("names no set of the file"));
+            return Err(fault("has no set of the file"));
         };
         if file.is_empty() {
             return Err(fault("names no file"));
@@ -173,7 +174,7 @@ impl FromStr for ServiceName {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let fault = |what: &str| {
-            format!("{text:?} {what}; write srv: and a domain, as srv:example.com or srv:_sip._tcp.example.com")
+            format!("{text:?} {what}; write srv: and a domain, such as srv:example.com or srv:_sip._tcp.example.com")
         };
         let name = text.strip_prefix(SERVICE).unwrap_or_default().to_ascii_lowercase();
         let name = name.strip_suffix('.').unwrap_or(&name);
@@ -196,7 +197,7 @@ impl FromStr for ServiceName {
                 }
             }
             Some(Host::Ip(_)) => Err(fault("is an address, which has no SRV records")),
-            None => Err(fault("is no name of the DNS")),
+            None => Err(fault("is not a DNS name")),
         }
     }
 }
@@ -229,7 +230,7 @@ impl<'de> Deserialize<'de> for TargetSource {
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(
-                    "a SIP URI in quotes, as \"sip:192.0.2.1:5060\", a table with uri, weight, priority and capacity, or \
+                    "a SIP URI in quotes, such as \"sip:192.0.2.1:5060\", a table with uri, weight, priority and capacity, or \
                      \"set:NAME\", \"list:FILE#SETID\", \"srv:DOMAIN\" or \"dns:HOST:PORT\"",
                 )
             }
@@ -312,20 +313,20 @@ mod tests {
     #[test]
     fn bad_sources_are_rejected() {
         for (text, what) in [
-            ("set:", "names no set"),
-            ("list:/etc/dispatcher.list", "names no set of the file"),
+            ("set:", "has no valid set name"),
+            ("list:/etc/dispatcher.list", "has no set of the file"),
             ("list:#1", "names no file"),
             ("list:/etc/dispatcher.list#one", "has no number behind #"),
             ("list:/etc/dispatcher.list#-1", "has no number behind #"),
-            ("srv:", "is no name of the DNS"),
+            ("srv:", "is not a DNS name"),
             ("srv:192.0.2.1", "is an address"),
             ("srv:_sips._tcp.example.com", "not supported"),
-            ("srv:exa mple.com", "is no name of the DNS"),
-            ("dns:", "is no name of the DNS"),
+            ("srv:exa mple.com", "is not a DNS name"),
+            ("dns:", "is not a DNS name"),
             ("dns:192.0.2.1:5060", "is an address"),
             ("dns:pods.example.com:0", "has no port from 1 to 65535"),
             ("dns:pods.example.com;transport=tls", "not supported"),
-            ("http://192.0.2.1", "is no SIP URI"),
+            ("http://192.0.2.1", "is not a SIP URI"),
         ] {
             let error = text.parse::<TargetSource>().expect_err(text);
             assert!(error.contains(what) && error.contains("; write "), "{text}: {error}");

@@ -28,7 +28,7 @@ impl FromStr for Spin {
             time => time.parse().map(Self::UpTo).map_err(|_| {
                 let most = Self::MOST;
                 format!(
-                    "{time:?} is no time to wait awake; write a duration up to {most}, as 10us, 0s for never, or always"
+                    "{time:?} is not a busy-polling time; write a duration up to {most}, such as 10us, 0s for never, or always"
                 )
             }),
         }

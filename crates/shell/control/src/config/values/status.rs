@@ -12,7 +12,7 @@ impl FromStr for StatusRange {
 
     fn from_str(text: &str) -> Result<Self, String> {
         text.parse().map(Self).map_err(|_| {
-            format!("{text:?} is no final status; write a code, a class or a range, as \"200\", \"4xx\" or \"200-299\"")
+            format!("{text:?} is not a final status; write a code, a class or a range, such as \"200\", \"4xx\" or \"200-299\"")
         })
     }
 }

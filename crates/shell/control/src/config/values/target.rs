@@ -30,7 +30,9 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::refuse_set(text)?;
         let Some(Uri::Sip(uri)) = Uri::parse(text.as_bytes()) else {
-            return Err(format!("{text:?} is no SIP URI; write sip:HOST or sip:HOST:PORT, as sip:192.0.2.1:5060"));
+            return Err(format!(
+                "{text:?} is not a SIP URI; write sip:HOST or sip:HOST:PORT, such as sip:192.0.2.1:5060"
+            ));
         };
         if uri.secure {
             return Err(format!("{text:?}: sips is not supported yet; write a sip: URI"));
@@ -165,7 +167,9 @@ impl<'de> Deserialize<'de> for Destination {
             type Value = Destination;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a SIP URI in quotes, as \"sip:192.0.2.1:5060\", or a table with uri, priority and weight")
+                f.write_str(
+                    "a SIP URI in quotes, such as \"sip:192.0.2.1:5060\", or a table with uri, priority and weight",
+                )
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Destination, E> {
