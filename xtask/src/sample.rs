@@ -37,7 +37,7 @@ fn is_code(file: &File) -> bool {
     file.path.ends_with(".rs") && !file.path.contains("/tests/")
 }
 
-/// `crate: keyword Owner::name`, for each `pub` item of a file.
+/// `crate: Owner: declaration`, for each `pub` item of a file.
 fn names(file: &File) -> Vec<String> {
     let bare = code::bare(&file.text);
     let mut owner = String::new();
@@ -49,9 +49,12 @@ fn names(file: &File) -> Vec<String> {
         if line.starts_with('}') || line.starts_with("impl") && line.ends_with('}') {
             owner.clear();
         }
-        let Some((keyword, name)) = definition(line.trim_start()) else { continue };
-        let separator = if owner.is_empty() { "" } else { "::" };
-        names.push(format!("{}: {keyword} {owner}{separator}{name}", crate_of(&file.path)));
+        if !is_definition(line.trim_start()) {
+            continue;
+        }
+        let separator = if owner.is_empty() { "" } else { ": " };
+        let declaration = line.trim().trim_end_matches(['{', ';', ' ']);
+        names.push(format!("{}: {owner}{separator}{declaration}", crate_of(&file.path)));
     }
     names
 }
@@ -64,18 +67,12 @@ fn implementor(head: &str) -> String {
     of.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
 }
 
-/// The keyword and the name that a public item defines on this line.
-fn definition(line: &str) -> Option<(&str, &str)> {
-    let rest = line.strip_prefix("pub")?;
-    let rest = if rest.starts_with('(') { rest.split_once(')')?.1 } else { rest };
-    let mut words = rest.split_whitespace().skip_while(|word| matches!(*word, "unsafe" | "async" | "extern"));
-    let mut keyword = words.next()?;
-    let mut name = words.next()?;
-    if keyword == "const" && name == "fn" {
-        (keyword, name) = ("fn", words.next()?);
-    }
-    let end = name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
-    (DEFINITIONS.contains(&keyword) && end > 0).then(|| (keyword, &name[..end]))
+/// Whether a line defines a public item.
+fn is_definition(line: &str) -> bool {
+    let Some(rest) = line.strip_prefix("pub") else { return false };
+    let rest = if rest.starts_with('(') { rest.split_once(')').map_or("", |(_, rest)| rest) } else { rest };
+    let keyword = rest.split_whitespace().find(|word| !matches!(*word, "unsafe" | "async" | "extern"));
+    keyword.is_some_and(|keyword| DEFINITIONS.contains(&keyword))
 }
 
 /// The crate's folder.
@@ -155,10 +152,10 @@ mod tests {
     fn a_method_is_sampled_with_its_type_and_private_items_not() {
         let code = "pub struct Peek;\nimpl Eq for Peek {}\npub struct Head;\nimpl<'m> Peek<'m> {\n    pub const fn read(&self) {}\n    fn hidden() {}\n}\npub(crate) mod way;\n";
         let expected = [
-            "crates/core/message: struct Peek",
-            "crates/core/message: struct Head",
-            "crates/core/message: fn Peek::read",
-            "crates/core/message: mod way",
+            "crates/core/message: pub struct Peek",
+            "crates/core/message: pub struct Head",
+            "crates/core/message: Peek: pub const fn read(&self) {}",
+            "crates/core/message: pub(crate) mod way",
         ];
         assert_eq!(names(&file("crates/core/message/src/peek.rs", code)), expected);
     }

@@ -110,8 +110,8 @@ impl Bench {
         }
     }
 
-    /// Runs one measurement and saves its results. A failed start panics, as in a test; the other measurements still
-    /// run.
+    /// Runs one measurement and saves its results. If a server cannot start, it reports the panic and returns, so that
+    /// the other measurements still run.
     fn measure(&mut self, method: &'static dyn Method, fault: Fault) {
         let Arguments { calls, registrations, before, after, .. } = self.arguments;
         let load = Load {

@@ -1,5 +1,5 @@
 //! Predictions of `strowger plan two-stage` for a layout, from the capacities of single servers and the measured
-//! shares.
+//! share of the load of each cluster.
 
 use strowger_plan::TwoStage;
 

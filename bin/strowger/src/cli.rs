@@ -18,7 +18,7 @@ use crate::watch::WatchArguments;
 #[command(
     name = "strowger",
     version,
-    after_help = "Examples:\n  strowger serve\n  strowger user add alice@192.0.2.1\n  strowger ctl status\n\n\
+    after_help = "Examples:\n  strowger serve\n  strowger user add alice\n  strowger ctl status\n\n\
                   Exit codes: 0 success, 1 the command ran and the answer is no, 2 invalid arguments or configuration."
 )]
 pub(crate) struct Cli {

@@ -92,8 +92,9 @@ impl Outbox {
         true
     }
 
-    /// Returns the entry to append: the unconfirmed one, else a new one made of the waiting changes. `begin` is the
-    /// position before the first entry of this process. No number is used twice.
+    /// Returns the entry to append to this member's log: the last one again if the engine has not confirmed it, else a
+    /// new one made of the waiting changes. The first entry of a process follows `begin`; each new entry gets the next
+    /// number.
     pub(crate) fn entry(&mut self, begin: Position) -> Option<&Entry> {
         if self.entry.is_none() {
             let (mut records, mut batches) = (Vec::new(), Vec::new());

@@ -275,7 +275,7 @@ fn has_tag(value: &[u8]) -> bool {
     !value.ends_with(b">")
         && match crate::name_addr::NameAddr::parse(value) {
             Some(addr) => addr.tag().is_some() || addr.params.find("tag").is_some(),
-            // A malformed To counts as tagged if it appears to have a tag: the rejection needs a tag too.
+            // A response needs exactly one To tag. A malformed To gets none if it already contains `;tag=`.
             None => value.windows(5).any(|part| part.eq_ignore_ascii_case(b";tag=")),
         }
 }

@@ -79,7 +79,7 @@ impl TrunkRegistrations {
                 self.list.iter().any(|(_, account)| !account.is_leaving && trunk == account.registration.trunk());
             if !known {
                 //= rfc3261#10.2
-                // A Call-ID of its own, since its CSeq starts over and the registrar accepts no lower one.
+                // A new registration starts with CSeq 1, so it needs a new Call-ID: the registrar would reject the lower CSeq.
                 self.begun = self.begun.wrapping_add(1);
                 let registration = Registration::new(Arc::clone(trunk), self.seed.wrapping_add(self.begun));
                 let account = TrunkRegistration {

@@ -202,7 +202,7 @@ impl<M: ShardFactory> ShardHost<M> {
         }
     }
 
-    /// Notifies shards of closed connections: those that this worker has, or will have by the plan it knows.
+    /// Tells the shards of this worker, and those that are migrating to it, that connections closed.
     pub(crate) fn handle_closed(&mut self, now: Timestamp, closed: &[ClosedConnection]) {
         if closed.is_empty() {
             return;

@@ -311,8 +311,8 @@ impl Driver {
         &mut self.meter
     }
 
-    /// Restarts counting and returns the counts so far. Sessions in progress stay unfinished there; neither meter
-    /// counts how they end.
+    /// Starts a new meter and returns the previous one. Sessions in progress remain unfinished in the previous meter;
+    /// the new one does not count how they end.
     pub fn restart_meter(&mut self) -> Meter {
         self.epoch = self.epoch.wrapping_add(1);
         self.counts = true;

@@ -124,8 +124,8 @@ const fn key_of(call: u64, cseq: u32) -> u64 {
 }
 
 impl Driver {
-    /// Returns how many calls were dropped, because there were too many, while copies of their messages could still
-    /// come. A copy of such an INVITE would begin a call.
+    /// Returns how many ended calls were forgotten early, because the table was full, while retransmissions of their
+    /// messages could still arrive. A retransmitted INVITE of such a call would be taken for a new call.
     #[must_use]
     pub const fn forgotten(&self) -> u64 {
         self.answered.forgotten + self.refused.forgotten

@@ -137,7 +137,7 @@ pub struct Report {
     pub phases: Vec<PhaseReport>,
     /// Whether it was stopped before its end.
     pub was_stopped: bool,
-    /// Why it ended before its last phase; the text names the remedy.
+    /// Why the run ended before its last phase, and what to do; `None` if it did not.
     pub broken_off: Option<String>,
     /// Resource use of the server, if it was sampled with the [`Run::clock`].
     pub server: Option<ServerSeries>,
