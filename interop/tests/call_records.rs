@@ -41,8 +41,8 @@ fn an_ended_call_is_a_row_even_after_a_database_outage() {
         database.freeze();
         alice.call(&mut bob);
         alice.call(&mut bob);
-        let trouble = || server.status()["calls_database"]["trouble"].as_str().map(str::to_owned);
-        assert!(poll(PATIENCE, trouble).is_some(), "it says that nothing is written");
+        let failure = || server.status()["calls_database"]["trouble"].as_str().map(str::to_owned);
+        assert!(poll(PATIENCE, failure).is_some(), "it says that nothing is written");
         database.go_on();
         let all = poll(PATIENCE, || Some(rows(&url)).filter(|rows| rows.len() >= 3)).expect("two more rows");
         assert_eq!(all.len(), 3, "each once");

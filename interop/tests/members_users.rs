@@ -107,15 +107,15 @@ fn a_server_keeps_its_users_without_its_database_even_on_start() {
         server.user(&["add", "alice@example.com", "--password", "secret of alice"]);
         server.user(&["add", "bob@example.com", "--password", "secret of bob"]);
         database.freeze();
-        let trouble = |server: &Server| server.status()["users_database"]["trouble"].as_str().map(str::to_owned);
-        wait_until("it says so", || trouble(&server).is_some());
+        let failure = |server: &Server| server.status()["users_database"]["trouble"].as_str().map(str::to_owned);
+        wait_until("it says so", || failure(&server).is_some());
         assert!(is_taken(&server, "secret of bob"));
         server.kill();
         server.begin();
         assert!(is_taken(&server, "secret of bob"));
-        assert!(trouble(&server).is_some_and(|why| why.contains("has not answered")));
+        assert!(failure(&server).is_some_and(|why| why.contains("has not answered")));
         database.go_on();
-        wait_until("it follows again", || trouble(&server).is_none());
+        wait_until("it follows again", || failure(&server).is_none());
         server.user(&["rm", "bob@example.com"]);
         assert!(!is_taken(&server, "secret of bob"));
         database.start_again();
@@ -125,7 +125,7 @@ fn a_server_keeps_its_users_without_its_database_even_on_start() {
         by_hand(&database, "DELETE FROM strowger_users WHERE aor = 'bob@example.com'");
         by_hand(&database, "UPDATE strowger_users SET enabled = FALSE");
         wait_until("it follows the database that was started again", || {
-            trouble(&server).is_none() && users(&server) == 1 && !is_taken_of("alice", &server, "secret of alice")
+            failure(&server).is_none() && users(&server) == 1 && !is_taken_of("alice", &server, "secret of alice")
         });
     }
 }

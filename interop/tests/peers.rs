@@ -126,8 +126,8 @@ fn a_lone_member_serves_after_two_seconds_and_names_the_missing() {
     let one = configs.pop().expect("two").start();
     wait_until("it serves", || one.status()["cluster"]["warm"] == true);
     assert_eq!(register(&mut Registrant::new("bob"), &one, 600), 200);
-    let trouble = one.status()["cluster"]["trouble"].to_string();
-    assert!(trouble.contains("sends no heartbeat"), "{trouble}");
+    let failure = one.status()["cluster"]["trouble"].to_string();
+    assert!(failure.contains("sends no heartbeat"), "{failure}");
     let two = second.start();
     wait_until_ready(&two, 1);
     assert_eq!(two.registrations(), 1);

@@ -11,13 +11,13 @@ use tempfile::TempDir;
 const REALM: &str = "example.com";
 
 /// A database and the file of a server that follows it.
-struct Given {
+struct Fixture {
     database: Database,
     url: DatabaseUrl,
     folder: TempDir,
 }
 
-impl Given {
+impl Fixture {
     fn start(program: Program) -> Option<Self> {
         if !program.available() {
             return None;
@@ -67,7 +67,7 @@ fn gateway(uri: &str) -> NewGateway<'_> {
 }
 
 /// Asserts that the server's file has the same contents as the database.
-fn assert_same(given: &Given) {
+fn assert_same(given: &Fixture) {
     let (mut here, mut there) = (file(&given.path()), given.shared());
     assert_eq!(here.list().expect("lists"), there.list().expect("lists"));
     assert_eq!(here.list_aliases().expect("lists"), there.list_aliases().expect("lists"));
@@ -86,7 +86,7 @@ fn taken(copier: &mut Replicator) {
 
 #[test]
 fn database_changes_reach_the_file() {
-    Given::each(|given| {
+    Fixture::each(|given| {
         let mut shared = given.shared();
         let mut copier = given.copier();
         shared.add_user("alice@example.com", REALM, "secret").expect("added");
@@ -122,7 +122,7 @@ fn database_changes_reach_the_file() {
 
 #[test]
 fn the_password_is_the_same_in_the_file() {
-    Given::each(|given| {
+    Fixture::each(|given| {
         given.shared().add_user("alice@example.com", REALM, "secret").expect("added");
         taken(&mut given.copier());
         let (directory, _) = file(&given.path()).load(1).expect("loads");
@@ -133,7 +133,7 @@ fn the_password_is_the_same_in_the_file() {
 
 #[test]
 fn rows_changed_by_hand_are_followed() {
-    Given::each(|given| {
+    Fixture::each(|given| {
         let mut copier = given.copier();
         given.shared().add_user("bob@example.com", REALM, "secret").expect("added");
         taken(&mut copier);
@@ -170,7 +170,7 @@ fn rows_changed_by_hand_are_followed() {
 
 #[test]
 fn commands_report_errors() {
-    Given::each(|given| {
+    Fixture::each(|given| {
         let mut shared = given.shared();
         shared.add_user("alice@example.com", REALM, "secret").expect("added");
         let again = shared.add_user("alice@example.com", REALM, "secret");
@@ -189,7 +189,7 @@ fn commands_report_errors() {
 
 #[test]
 fn a_new_or_lagging_server_reads_all() {
-    Given::each(|given| {
+    Fixture::each(|given| {
         let mut shared = given.shared();
         let table: String = (0..12_000).map(|user| format!("user{user}@example.com,p\n")).collect();
         shared.import_csv(format!("aor,password\n{table}").as_bytes(), REALM).expect("imported");
@@ -213,7 +213,7 @@ fn a_new_or_lagging_server_reads_all() {
 
 #[test]
 fn an_empty_database_removes_nobody() {
-    Given::each(|given| {
+    Fixture::each(|given| {
         file(&given.path()).add_user("alice@example.com", REALM, "secret").expect("added");
         let mut copier = given.copier();
         let error = copier.sync().expect_err("refused");
@@ -238,7 +238,7 @@ fn an_empty_database_removes_nobody() {
 
 #[test]
 fn a_file_from_another_database_loses_nobody() {
-    Given::each(|given| {
+    Fixture::each(|given| {
         given.shared().add_user("alice@example.com", REALM, "secret").expect("added");
         taken(&mut given.copier());
         given.by_hand("UPDATE strowger_directory_schema SET id = 'another'");
@@ -250,7 +250,7 @@ fn a_file_from_another_database_loses_nobody() {
 
 #[test]
 fn users_of_a_file_are_imported() {
-    Given::each(|given| {
+    Fixture::each(|given| {
         let mut own = file(&given.path());
         let table: String = (0..1_200).map(|user| format!("user{user}@example.com,p\n")).collect();
         own.import_csv(format!("aor,password\n{table}").as_bytes(), REALM).expect("imported");
@@ -277,7 +277,7 @@ fn users_of_a_file_are_imported() {
 #[test]
 fn a_returned_database_is_followed_again() {
     for program in [Program::Postgres, Program::MariaDb] {
-        let Some(mut given) = Given::start(program) else { continue };
+        let Some(mut given) = Fixture::start(program) else { continue };
         given.shared().add_user("alice@example.com", REALM, "secret").expect("added");
         let mut copier = given.copier();
         taken(&mut copier);
@@ -295,7 +295,7 @@ fn a_returned_database_is_followed_again() {
 
 #[test]
 fn members_can_create_the_tables_at_the_same_time() {
-    Given::each(|given| {
+    Fixture::each(|given| {
         std::thread::scope(|scope| {
             for user in ["a", "b", "c", "d"] {
                 scope.spawn(move || {

@@ -13,13 +13,13 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A database and the resources it needs.
-struct Given {
+struct Fixture {
     server: Option<Server>,
     _folder: TempDir,
     url: String,
 }
 
-impl Given {
+impl Fixture {
     fn connect(&self) -> Database {
         self.patient(PATIENCE)
     }
@@ -32,17 +32,17 @@ impl Given {
 }
 
 /// Starts each installed database, empty.
-fn databases() -> Vec<Given> {
+fn databases() -> Vec<Fixture> {
     let folder = || tempfile::tempdir().expect("a temporary folder");
     let file = folder();
     let path = file.path().join("data.db");
     File::create(&path).expect("a file");
-    let mut all = vec![Given { server: None, _folder: file, url: format!("sqlite:{}", path.display()) }];
+    let mut all = vec![Fixture { server: None, _folder: file, url: format!("sqlite:{}", path.display()) }];
     for program in [Program::Postgres, Program::MariaDb] {
         if program.available() {
             let server = Server::start(program);
             let url = server.url();
-            all.push(Given { server: Some(server), _folder: folder(), url });
+            all.push(Fixture { server: Some(server), _folder: folder(), url });
         }
     }
     all

@@ -34,10 +34,10 @@ impl LockedShards {
     pub(crate) fn start(setup: &Setup, socket: Socket) -> std::io::Result<Arc<Self>> {
         let rules = ProcessContext::new(setup);
         let seats = (0..rules.brains()).map(|number| Mutex::new(rules.brain(number))).collect();
-        let shelf = Arc::new(Self { rules, seats, socket, clock: Clock::start() });
-        let ticking = Arc::clone(&shelf);
+        let locked = Arc::new(Self { rules, seats, socket, clock: Clock::start() });
+        let ticking = Arc::clone(&locked);
         thread::Builder::new().name("timers".to_owned()).spawn(move || ticking.tick())?;
-        Ok(shelf)
+        Ok(locked)
     }
 
     /// Creates a shard group for one thread. Used in stateless mode only.
@@ -47,16 +47,16 @@ impl LockedShards {
 
     /// Handles a datagram completely.
     pub(crate) fn handle(&self, own: &mut ShardGroup, peer: SocketAddr, bytes: &[u8]) {
-        let Some(letter) = self.rules.steer(bytes) else { return };
+        let Some(message) = self.rules.steer(bytes) else { return };
         let now = self.clock.now();
         let send = |peer: SocketAddr, bytes: &[u8]| self.socket.send(peer, bytes);
-        match self.seats.get(usize::from(letter.brain)) {
-            Some(seat) if letter.bound == Affinity::Transaction => {
-                let mut brain = seat.lock().unwrap_or_else(PoisonError::into_inner);
-                brain.handle_message(now, peer, &letter, send);
+        match self.seats.get(usize::from(message.brain)) {
+            Some(slot) if message.bound == Affinity::Transaction => {
+                let mut brain = slot.lock().unwrap_or_else(PoisonError::into_inner);
+                brain.handle_message(now, peer, &message, send);
             }
             _ => {
-                own.handle_message(now, peer, &letter, send);
+                own.handle_message(now, peer, &message, send);
                 self.look_after(own, now);
             }
         }
@@ -77,8 +77,8 @@ impl LockedShards {
         loop {
             thread::sleep(TICK);
             let now = self.clock.now();
-            for seat in &self.seats {
-                self.look_after(&mut seat.lock().unwrap_or_else(PoisonError::into_inner), now);
+            for slot in &self.seats {
+                self.look_after(&mut slot.lock().unwrap_or_else(PoisonError::into_inner), now);
             }
         }
     }

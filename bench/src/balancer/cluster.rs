@@ -105,13 +105,13 @@ pub fn start(binary: &Path, folder: &Path, layout: Layout, seed: u64) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use super::super::contender::Speeds;
+    use super::super::contender::TargetSpeeds;
     use super::*;
 
     #[test]
     fn slow_targets_form_their_own_group() {
         assert_eq!(groups(Layout::equal(10)).iter().map(|group| group.addresses.len()).collect::<Vec<_>>(), [10]);
-        let unequal = groups(Layout { speeds: Speeds::Unequal, ..Layout::equal(8) });
+        let unequal = groups(Layout { speeds: TargetSpeeds::Unequal, ..Layout::equal(8) });
         assert_eq!(unequal.iter().map(|group| group.addresses.len()).collect::<Vec<_>>(), [4, 4]);
         assert_ne!(unequal[0].service_time, unequal[1].service_time);
         assert_eq!(unequal[1].addresses[0].to_string(), "127.0.1.2:5080");

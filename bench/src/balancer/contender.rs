@@ -144,7 +144,7 @@ impl Contender {
     #[must_use]
     pub fn is_of(self, layout: Layout) -> bool {
         match layout.speeds {
-            Speeds::Told => self.known().weighs,
+            TargetSpeeds::Told => self.known().weighs,
             _ if layout.targets == 1 => matches!(self, Hash | LeastWork175 | KamailioHash),
             // Equal to round robin if all weights are equal.
             _ => !matches!(self, Weighted | KamailioWeight),
@@ -211,7 +211,7 @@ impl Default for ExtraConfig {
 
 /// Speeds of the targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Speeds {
+pub enum TargetSpeeds {
     /// Equal speeds.
     Equal,
     /// Every second target has half the speed, unknown to the balancer.
@@ -247,7 +247,7 @@ pub struct Layout {
     /// Number of targets.
     pub targets: u16,
     /// Their speeds.
-    pub speeds: Speeds,
+    pub speeds: TargetSpeeds,
     /// Distribution of their service times.
     pub law: Law,
 }
@@ -256,19 +256,19 @@ impl Layout {
     /// Returns equal targets with exponential service times.
     #[must_use]
     pub const fn equal(targets: u16) -> Self {
-        Self { targets, speeds: Speeds::Equal, law: Law::Exponential }
+        Self { targets, speeds: TargetSpeeds::Equal, law: Law::Exponential }
     }
 
     /// Returns whether a target has half the speed.
     #[must_use]
     pub const fn is_slow(&self, index: u16) -> bool {
-        !matches!(self.speeds, Speeds::Equal) && index % 2 == 1
+        !matches!(self.speeds, TargetSpeeds::Equal) && index % 2 == 1
     }
 
     /// Returns the configured weight of a target.
     #[must_use]
     pub const fn weight(&self, index: u16) -> u16 {
-        if matches!(self.speeds, Speeds::Told) && !self.is_slow(index) { 2 } else { 1 }
+        if matches!(self.speeds, TargetSpeeds::Told) && !self.is_slow(index) { 2 } else { 1 }
     }
 
     /// Returns the calls per second that all targets together can serve.
@@ -296,9 +296,9 @@ impl fmt::Display for Layout {
         let plural = if *targets == 1 { "" } else { "s" };
         write!(f, "{targets} target{plural}")?;
         match speeds {
-            Speeds::Equal => {}
-            Speeds::Unequal => write!(f, ", half of them half as fast")?,
-            Speeds::Told => write!(f, ", half of them half as fast, weights told")?,
+            TargetSpeeds::Equal => {}
+            TargetSpeeds::Unequal => write!(f, ", half of them half as fast")?,
+            TargetSpeeds::Told => write!(f, ", half of them half as fast, weights told")?,
         }
         if *law == Law::Constant { write!(f, ", constant service times") } else { Ok(()) }
     }
@@ -324,7 +324,7 @@ mod tests {
         let (invite, bye) = service();
         assert!((1.0 / (invite + bye) - CALLS).abs() < 1e-9 && (invite / bye - RATIO).abs() < 1e-9);
         assert_eq!(Layout::equal(8).capacity(), 2_400.0);
-        let unequal = Layout { speeds: Speeds::Unequal, ..Layout::equal(8) };
+        let unequal = Layout { speeds: TargetSpeeds::Unequal, ..Layout::equal(8) };
         assert_eq!(unequal.capacity(), 1_800.0);
         let parsed = strowger_traffic::service::ServiceTimes::parse(&unequal.service_time(true)).expect("laws");
         assert_eq!(parsed.to_string(), "INVITE=exp(mean=4242.4us),BYE=exp(mean=2424.2us)");
@@ -333,8 +333,8 @@ mod tests {
     #[test]
     fn weights_are_written_only_where_wanted() {
         let more = ExtraConfig::default();
-        let unequal = Layout { speeds: Speeds::Unequal, ..Layout::equal(4) };
-        let told = Layout { speeds: Speeds::Told, ..unequal };
+        let unequal = Layout { speeds: TargetSpeeds::Unequal, ..Layout::equal(4) };
+        let told = Layout { speeds: TargetSpeeds::Told, ..unequal };
         let contender = LeastWork175;
         assert!(!contender.configuration(unequal, &more).contains("weight ="));
         assert_eq!(contender.configuration(told, &more).matches("weight = 2").count(), 2);

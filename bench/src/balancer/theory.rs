@@ -1,13 +1,13 @@
 //! Queueing theory beside the measurements. Calls assigned at random form independent single-server queues with
 //! Poisson arrivals, whose mean waiting time the Pollaczek-Khinchine formula gives.
 
-use super::contender::{Law, Layout, Speeds, service};
+use super::contender::{Law, Layout, TargetSpeeds, service};
 
 /// Returns the mean times of an INVITE and a BYE from the request to its 200, in milliseconds, at `load` (0 to 1) of
 /// equal targets selected at random. The delay of the balancer and the network is not included.
 #[must_use]
 pub fn at_random(layout: Layout, load: f64) -> Option<(f64, f64)> {
-    if layout.speeds != Speeds::Equal || load >= 1.0 {
+    if layout.speeds != TargetSpeeds::Equal || load >= 1.0 {
         return None;
     }
     let (invite, bye) = service();

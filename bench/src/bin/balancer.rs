@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
-use strowger_bench::balancer::contender::{CALLS, Contender, ExtraConfig, Law, Layout, Speeds};
+use strowger_bench::balancer::contender::{CALLS, Contender, ExtraConfig, Law, Layout, TargetSpeeds};
 use strowger_bench::balancer::disturbance::{PERCENT, Schedule, StopMethod, disturb};
 use strowger_bench::balancer::figures::{Cost, Figures, LoadRun, ModelResult, Rule};
 use strowger_bench::balancer::generate::{self, LoadRequest, TALK};
@@ -234,8 +234,8 @@ impl Bench {
         let halved =
             targets.iter().find(|count| **count == 8).or_else(|| targets.iter().find(|count| **count % 2 == 0));
         if let Some(count) = halved {
-            let unequal = Layout { speeds: Speeds::Unequal, ..Layout::equal(*count) };
-            let told = Layout { speeds: Speeds::Told, ..unequal };
+            let unequal = Layout { speeds: TargetSpeeds::Unequal, ..Layout::equal(*count) };
+            let told = Layout { speeds: TargetSpeeds::Told, ..unequal };
             let constant = Layout { law: Law::Constant, ..Layout::equal(*count) };
             all.extend([unequal, told, constant].map(|layout| (layout, other_loads.clone(), 1)));
         }

@@ -4,22 +4,22 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
-use strowger_allocations::{Counting, allocations_of};
+use strowger_allocations::{CountingAllocator, allocations_of};
 use strowger_bench::messages::INVITE;
 use strowger_message::{Message, Peek, Rewrite};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[derive(Debug, Parser)]
 #[command(about = "Measures one part of the server; a report, not a test")]
 struct Arguments {
     #[command(subcommand)]
-    what: What,
+    what: Benchmark,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum Benchmark {
     /// Parses a typical INVITE with Peek and Message, and forwards it with an added Via.
     Parse {
         /// Number of batches; the median counts.
@@ -32,7 +32,7 @@ enum What {
 }
 
 fn main() {
-    let What::Parse { batches, batch } = Arguments::parse().what;
+    let Benchmark::Parse { batches, batch } = Arguments::parse().what;
     println!("a usual INVITE, {} bytes", INVITE.len());
     report("peek", batches, batch, || drop(black_box(Peek::read(black_box(INVITE)))));
     report("peek and message", batches, batch, || read(black_box(INVITE), |message| _ = black_box(message)));

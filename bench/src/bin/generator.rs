@@ -94,15 +94,15 @@ fn measure(arguments: &Arguments) -> Result<Figures, Box<dyn std::error::Error>>
     let rounds = rounds?;
     eprintln!("the highest clean rate");
     let time = arguments.seconds(4.0, 0.5);
-    let mut trouble = None;
+    let mut failure = None;
     let ours = highest(8_000.0, |rate| {
         strowger::open(rate, time).unwrap_or_else(|error| {
             let text = error.to_string();
-            trouble = Some(error);
+            failure = Some(error);
             strowger_bench::generator::Probe::new(rate, 0.0, vec![text])
         })
     });
-    if let Some(error) = trouble {
+    if let Some(error) = failure {
         return Err(error.into());
     }
     sched_setaffinity(None, &all)?;
@@ -114,12 +114,12 @@ fn with_sipp(arguments: &Arguments) -> std::io::Result<Option<Sipp>> {
     let Some(version) = sipp::version() else { return Ok(None) };
     let time = arguments.seconds(8.0, 2.0);
     let core = arguments.core;
-    let mut trouble = None;
+    let mut failure = None;
     let mut best = |cores| {
         highest(4_000.0, |rate| {
             sipp::probe(rate, time, cores).unwrap_or_else(|error| {
                 let text = error.to_string();
-                trouble = Some(error);
+                failure = Some(error);
                 strowger_bench::generator::Probe::new(rate, 0.0, vec![text])
             })
         })
@@ -128,7 +128,7 @@ fn with_sipp(arguments: &Arguments) -> std::io::Result<Option<Sipp>> {
     let apart = best(sipp::Cores { caller: core, callee: usize::from(core == 0) });
     eprintln!("SIPp, one core for both");
     let together = best(sipp::Cores { caller: core, callee: core });
-    trouble.map_or(Ok(Some(Sipp { version, apart, together })), Err)
+    failure.map_or(Ok(Some(Sipp { version, apart, together })), Err)
 }
 
 /// Pins this thread, and threads that it starts afterwards, to one core.

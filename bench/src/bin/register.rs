@@ -232,9 +232,9 @@ fn starts(arguments: &Arguments) -> String {
     };
     let mut all: Vec<report::Starts> = Vec::new();
     for contender in arguments.contenders() {
-        let ends: &[start::End] = match contender.is_ours() {
-            true => &[start::End::Stop, start::End::Kill],
-            false => &[start::End::Kill],
+        let ends: &[start::StopSignal] = match contender.is_ours() {
+            true => &[start::StopSignal::Stop, start::StopSignal::Kill],
+            false => &[start::StopSignal::Kill],
         };
         all.extend(ends.iter().map(|end| (contender.clone(), *end, Ok(Vec::new()))));
     }

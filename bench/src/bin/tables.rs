@@ -12,7 +12,7 @@ use strowger_bench::programs;
 use strowger_bench::register::process::adopt;
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
-use strowger_bench::tables::contention::Contention;
+use strowger_bench::tables::contention::LockContention;
 use strowger_bench::tables::credentials::{Source, UserStores};
 use strowger_bench::tables::growth::{self, Growth};
 use strowger_bench::tables::kind::Kind;
@@ -20,7 +20,7 @@ use strowger_bench::tables::measure::{Population, measure, message_time, sweep_t
 use strowger_bench::tables::model::{Curve, Expiry, Server};
 use strowger_bench::tables::phones::World;
 use strowger_bench::tables::plot::{Group, draw_bars, short};
-use strowger_bench::tables::report::{self, Measurement, Rung, RungResult, user_seconds};
+use strowger_bench::tables::report::{self, LadderStep, Measurement, RungResult, user_seconds};
 use strowger_bench::tables::serve::{self, Setup};
 use strowger_bench::tables::table::{EXPIRES, REFRESH};
 use strowger_bench::tables::timeline::{BIN, Timeline};
@@ -141,9 +141,9 @@ struct Results {
     measured: Vec<Measurement>,
     sweeps: Vec<SweepResults>,
     climbed: Vec<RungResult>,
-    verified: Vec<(Rung, u32, Result<verify::Outcome, String>)>,
+    verified: Vec<(LadderStep, u32, Result<verify::Outcome, String>)>,
     timelines: Vec<Timeline>,
-    contentions: Vec<Contention>,
+    contentions: Vec<LockContention>,
     growths: Vec<Growth>,
 }
 
@@ -158,7 +158,7 @@ impl Study {
         let stock = UserStores::make(DATABASE_USERS.min(*self.populations.last().unwrap_or(&1)), &Source::ALL)?;
         let database =
             if stock.sources().any(|source| source == Source::Postgres) { Source::Postgres } else { Source::Sqlite };
-        let rungs = Rung::all(database);
+        let rungs = LadderStep::all(database);
         let pair = message_time()?;
         let (measured, sweeps) = self.measure(&stock, &rungs)?;
         drop(stock);
@@ -179,7 +179,11 @@ impl Study {
     }
 
     /// Measures the cost of users and of sweeps.
-    fn measure(&self, stock: &UserStores, rungs: &[Rung]) -> Result<(Vec<Measurement>, Vec<SweepResults>), String> {
+    fn measure(
+        &self,
+        stock: &UserStores,
+        rungs: &[LadderStep],
+    ) -> Result<(Vec<Measurement>, Vec<SweepResults>), String> {
         self.say("phones");
         let mut worlds: Vec<World> = (1..=2).map(World::new).collect();
         std::thread::scope(|scope| {
@@ -241,26 +245,26 @@ impl Study {
         [(wide, Expiry::Sweep), (wide, Expiry::Parts), (Kind::Ours, Expiry::Own)].map(run).into()
     }
 
-    fn contend(&self) -> Vec<Contention> {
+    fn contend(&self) -> Vec<LockContention> {
         let (users, time) = if self.is_quick { (100_000, 200) } else { (400_000, 3_000) };
         let run = |(kind, sweeps)| {
             self.say(&format!("locks of {kind}"));
-            Contention::run(kind, sweeps, users, Duration::from_millis(time))
+            LockContention::run(kind, sweeps, users, Duration::from_millis(time))
         };
         let (narrow, wide) = (Kind::Buckets(512), Kind::Buckets(1 << 17));
         [(narrow, false), (narrow, true), (wide, false), (wide, true), (Kind::Ours, false)].map(run).into()
     }
 
     /// Runs the load generator's users against each server.
-    fn verify(&self, climbed: &[RungResult]) -> Vec<(Rung, u32, Result<verify::Outcome, String>)> {
+    fn verify(&self, climbed: &[RungResult]) -> Vec<(LadderStep, u32, Result<verify::Outcome, String>)> {
         let (users, seconds) = if self.is_quick { (10_000, 3) } else { (100_000, 6) };
         let one_core = climbed.iter().filter_map(|climbed| Some((climbed.rung, climbed.servers.first()?)));
-        let run = |(number, (rung, server)): (u16, (Rung, &Server))| {
+        let run = |(number, (rung, server)): (u16, (LadderStep, &Server))| {
             self.say(&format!("the generator: {}", rung.name()));
             // Another load on the machine may disturb a smoke test.
             let share = if self.is_quick { VERIFIED_AT / 10.0 } else { VERIFIED_AT };
             let speed = share / server.load(f64::from(users));
-            let Rung { kind, source, expiry, .. } = rung;
+            let LadderStep { kind, source, expiry, .. } = rung;
             let address = SocketAddr::from(([127, 0, 0, 1], 5_060 + number * 10));
             let setup = Setup { address, kind, source, expiry, users, speed };
             let outcome = verify::run(&self.binary, &setup, share, Duration::from_secs(seconds));
@@ -272,8 +276,8 @@ impl Study {
 }
 
 /// Converts measurements to results per server.
-fn climb(rungs: &[Rung], measured: &[Measurement], sweeps: &[SweepResults], pair: Duration) -> Vec<RungResult> {
-    let server = |rung: &Rung, cores: usize| {
+fn climb(rungs: &[LadderStep], measured: &[Measurement], sweeps: &[SweepResults], pair: Duration) -> Vec<RungResult> {
+    let server = |rung: &LadderStep, cores: usize| {
         let is_its = |one: &&Measurement| (one.kind, one.source, one.cores) == (rung.kind, rung.source, cores);
         let user = measured.iter().filter(is_its).map(|one| (f64::from(one.users), user_seconds(&one.cost, pair)));
         let sweep = sweeps.iter().filter(|(kind, ..)| *kind == rung.kind);

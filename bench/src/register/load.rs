@@ -400,6 +400,6 @@ fn leap(members: u32) -> u32 {
         }
         a
     };
-    let wish = (f64::from(members) * 0.618) as u32;
-    (wish.max(1)..).find(|step| greatest(*step, members.max(1)) == 1).unwrap_or(1)
+    let desired = (f64::from(members) * 0.618) as u32;
+    (desired.max(1)..).find(|step| greatest(*step, members.max(1)) == 1).unwrap_or(1)
 }

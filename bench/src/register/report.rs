@@ -9,7 +9,7 @@ use std::process::Command;
 use super::contender::Contender;
 use super::process::sync_time;
 use super::rounds::{PaceResult, Run, median};
-use super::start::{End, StartResult};
+use super::start::{StartResult, StopSignal};
 
 /// Replaces the text between the markers of this name, or appends it with markers.
 ///
@@ -130,7 +130,7 @@ fn cells(runs: &[&PaceResult]) -> String {
 }
 
 /// A contender, how it was ended, and its starts, or why it did not run.
-pub type Starts = (Contender, End, Result<Vec<StartResult>, String>);
+pub type Starts = (Contender, StopSignal, Result<Vec<StartResult>, String>);
 
 /// Returns the table of starts.
 #[must_use]
@@ -140,7 +140,7 @@ pub fn starts(all: &[Starts]) -> String {
          |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     for (contender, end, runs) in all {
-        let how = if *end == End::Stop { "SIGTERM" } else { "kill -9" };
+        let how = if *end == StopSignal::Stop { "SIGTERM" } else { "kill -9" };
         let runs = match runs {
             Ok(runs) => runs,
             Err(error) => {

@@ -76,20 +76,20 @@ pub fn run(plan: &Plan, contender: &Contender) -> Result<Run, String> {
     let sync = sync_time(folder.path(), 100).map_err(|error| error.to_string())?.0;
     contender.prepare(folder.path(), address, &plan.t1)?;
     let mut server = contender.start(folder.path(), address)?;
-    let mut crowd = Phones::new(address, plan.users, plan.sockets);
-    let fill = crowd.fill(plan.window, plan.fill);
-    let users = crowd.registered();
+    let mut queue = Phones::new(address, plan.users, plan.sockets);
+    let fill = queue.fill(plan.window, plan.fill);
+    let users = queue.registered();
     server.check()?;
     let mut measure = |pace: Pace| {
-        crowd.run(pace, plan.warm);
+        queue.run(pace, plan.warm);
         let own = [std::process::id()];
         let (before, before_own, flushed) = (Usage::of(server.processes()), Usage::of(&own), flushes(folder.path()));
-        let mut tally = crowd.run(pace, plan.seconds);
+        let mut tally = queue.run(pace, plan.seconds);
         let usage = Usage::of(server.processes()).since(&before);
         let flushes = flushes(folder.path()) - flushed;
         let phones_used = Usage::of(&own).since(&before_own).processor;
         // Requests in flight at the end do not count for the rate, but do if they are lost.
-        tally.lost += crowd.run(Pace::Stop, PATIENCE + Duration::from_secs(1)).lost;
+        tally.lost += queue.run(Pace::Stop, PATIENCE + Duration::from_secs(1)).lost;
         let phones = phones_used.as_secs_f64() / tally.time.as_secs_f64();
         PaceResult { tally, usage, flushes, phones }
     };

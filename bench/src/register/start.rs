@@ -21,7 +21,7 @@ pub const SAMPLE: u32 = 2_000;
 
 /// How the server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum StopSignal {
     /// Requested to end (SIGTERM).
     Stop,
     /// Killed (SIGKILL).
@@ -78,7 +78,7 @@ pub struct StartResult {
 ///
 /// # Errors
 /// If the contender does not start, or a result is missing.
-pub fn run(plan: &Plan, contender: &Contender, end: End) -> Result<StartResult, String> {
+pub fn run(plan: &Plan, contender: &Contender, end: StopSignal) -> Result<StartResult, String> {
     let folder = tempfile::Builder::new().prefix("strowger-start-").tempdir_in(&plan.folder);
     let folder = folder.map_err(|error| format!("{}: {error}", plan.folder.display()))?;
     let address = free_address();
@@ -140,7 +140,7 @@ fn empty() -> StartResult {
 fn fill(
     plan: &Plan,
     contender: &Contender,
-    end: End,
+    end: StopSignal,
     folder: &Path,
     phones: &mut Phones,
 ) -> Result<StartResult, String> {
@@ -155,8 +155,8 @@ fn fill(
     let mut started =
         StartResult { fill: Some(tally.time), before, memory_before: usage.memory + usage.shared, ..empty() };
     match end {
-        End::Stop => started.end = Some(server.stop()?),
-        End::Kill => drop(server),
+        StopSignal::Stop => started.end = Some(server.stop()?),
+        StopSignal::Kill => drop(server),
     }
     Ok(started)
 }

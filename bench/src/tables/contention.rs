@@ -12,9 +12,9 @@ use crate::register::process::stay_on;
 /// Registrations per lookup, as for the paper's users.
 const REGISTRATIONS: u64 = 6;
 
-/// Contention of a table.
+/// LockContention of a table.
 #[derive(Clone, Debug)]
-pub struct Contention {
+pub struct LockContention {
     /// Kind of table.
     pub kind: Kind,
     /// Whether one of the threads sweeps once.
@@ -27,7 +27,7 @@ pub struct Contention {
     pub waits: Waits,
 }
 
-impl Contention {
+impl LockContention {
     /// Runs two threads on separate cores against a table for `time`.
     #[must_use]
     pub fn run(kind: Kind, sweeps: bool, users: u32, time: Duration) -> Self {

@@ -14,7 +14,7 @@ use strowger_foundation::Timestamp;
 
 use super::clock::processor_time;
 use super::striped::StripedTable;
-use super::table::{EXPIRES, Names, Order, Table};
+use super::table::{EXPIRES, Names, RegistrationOrder, Table};
 
 /// Number of steps up, and of steps down.
 pub const STEPS: u32 = 100;
@@ -69,7 +69,7 @@ pub fn apart(kind: Kind, contacts: u32) -> Result<Growth, String> {
 #[must_use]
 pub fn run(kind: Kind, contacts: u32) -> Growth {
     // Users are added in sequence and removed in an unrelated order.
-    let order = Order::new(contacts);
+    let order = RegistrationOrder::new(contacts);
     let by_number = |place: u32| place;
     let scattered = |place: u32| order.user_at(u64::from(place));
     match kind {

@@ -13,7 +13,7 @@ use super::credentials::{Source, UserStores};
 use super::kind::Kind;
 use super::lookup::Credentials;
 use super::phones::{RequestKind, Work, World};
-use super::table::{BEGINNING, Names, Order, REFRESH, Table, ThreadIndex, fill};
+use super::table::{BEGINNING, Names, REFRESH, RegistrationOrder, Table, ThreadIndex, fill};
 use crate::register::process::stay_on;
 
 /// Registrations per thread that are not counted.
@@ -34,7 +34,7 @@ pub struct Population {
     pub kind: Kind,
     /// Number of users.
     pub users: u32,
-    order: Order,
+    order: RegistrationOrder,
     /// Registrations since [`BEGINNING`].
     turn: u64,
 }
@@ -54,7 +54,7 @@ impl Population {
     pub fn new(kind: Kind, users: u32, threads: usize) -> Self {
         let table = kind.make(threads);
         fill(&*table, users);
-        Self { table, kind, users, order: Order::new(users), turn: 0 }
+        Self { table, kind, users, order: RegistrationOrder::new(users), turn: 0 }
     }
 
     /// Returns the model's time.
@@ -126,7 +126,7 @@ pub fn measure(
         let mut running = Vec::new();
         for (thread, ((world, hand), credentials)) in worlds.iter_mut().zip(hands).zip(asked).enumerate() {
             let share = ThreadIndex { thread, of: threads };
-            let desk = ThreadTables {
+            let host = ThreadTables {
                 table,
                 credentials,
                 names: Names::default(),
@@ -139,7 +139,7 @@ pub fn measure(
                 hand,
                 next: 0,
             };
-            running.push(scope.spawn(move || desk.serve(world, time)));
+            running.push(scope.spawn(move || host.serve(world, time)));
         }
         running.into_iter().map(|thread| thread.join().expect("it ends")).collect::<Vec<_>>()
     });
@@ -147,7 +147,7 @@ pub fn measure(
     let (done, mut desks): (Vec<Work>, Vec<ThreadTables<'_>>) = done.into_iter().unzip();
     // Takes the turn of the thread that got farthest, so no user whose turn has come is skipped.
     let turn = desks.iter().filter_map(ThreadTables::turn).max().unwrap_or(population.turn);
-    desks.iter_mut().for_each(|desk| desk.come_to(turn));
+    desks.iter_mut().for_each(|host| host.come_to(turn));
     drop(desks);
     population.turn = turn;
     let sum = |of: fn(&Work) -> u64| done.iter().map(of).sum::<u64>();

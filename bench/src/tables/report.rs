@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::contention::Contention;
+use super::contention::LockContention;
 use super::credentials::Source;
 use super::growth::{Growth, Kind as Grown};
 use super::kind::Kind;
@@ -16,7 +16,7 @@ use super::verify::Outcome;
 
 /// One server of the paper's ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rung {
+pub struct LadderStep {
     /// Kind of its table.
     pub kind: Kind,
     /// Source of its credentials.
@@ -29,7 +29,7 @@ pub struct Rung {
     pub paper: &'static str,
 }
 
-impl Rung {
+impl LadderStep {
     /// Returns all servers. Each differs in one property from the one that it is compared with. Without PostgreSQL,
     /// SQLite is used instead.
     #[must_use]
@@ -69,7 +69,7 @@ impl Rung {
 #[derive(Clone, Debug)]
 pub struct RungResult {
     /// Measured rung.
-    pub rung: Rung,
+    pub rung: LadderStep,
     /// Servers by number of cores.
     pub servers: Vec<Server>,
 }
@@ -179,7 +179,7 @@ pub fn sweeps(all: &[(Kind, u32, Duration)]) -> String {
 
 /// Returns the table of the generator's results.
 #[must_use]
-pub fn verified(all: &[(Rung, u32, Result<Outcome, String>)]) -> String {
+pub fn verified(all: &[(LadderStep, u32, Result<Outcome, String>)]) -> String {
     let mut text = String::from(
         "| table, credentials, expiry | users | times faster | as of so many users | core worked out | core used | used / worked out | transactions that went well % | conforming | generator's core | what makes this row void |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|---|---:|---|\n",
@@ -247,7 +247,7 @@ pub fn line_name(one: &Timeline) -> String {
 
 /// Returns the table of lock contention.
 #[must_use]
-pub fn locks(all: &[Contention]) -> String {
+pub fn locks(all: &[LockContention]) -> String {
     let mut text = String::from(
         "| table | locks | operations/s, both cores | taken already, of a million | waited, % of both cores | longest wait µs | waited for at all | most to mean |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|\n",
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn each_rung_differs_in_one_thing_from_its_reference() {
         for database in [Source::Postgres, Source::Sqlite] {
-            let rungs = Rung::all(database);
+            let rungs = LadderStep::all(database);
             for rung in &rungs {
                 let Some(from) = rung.from.map(|from| rungs[from]) else { continue };
                 let others = [rung.kind != from.kind, rung.source != from.source, rung.expiry != from.expiry];
@@ -352,7 +352,7 @@ mod tests {
 
     #[test]
     fn extrapolated_values_are_marked() {
-        let rung = Rung::all(Source::Sqlite)[0];
+        let rung = LadderStep::all(Source::Sqlite)[0];
         let flat = |end: f64, value| Curve::new(vec![(1.0, value), (end, value)]);
         let server = |end| Server { user: flat(end, 1e-6), sweep: flat(end, 1e-9), expiry: Expiry::Own, cores: 1.0 };
         let text = users(&[RungResult { rung, servers: vec![server(2e6), server(5e5)] }]);

@@ -13,7 +13,7 @@ use strowger_foundation::map::{SeededState, seeded};
 use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_message::Uri;
 use strowger_registrar::{
-    ContactTarget, ContactUpdate, Locations, Policy, RefreshRequest, Source, Supported, Update, UpdateKind,
+    ContactTarget, ContactUpdate, Locations, OptionTags, Policy, RefreshRequest, Source, Update, UpdateKind,
 };
 
 use super::table::{EXPIRES, LockTimer, Table, ThreadIndex, Waits};
@@ -70,7 +70,7 @@ impl StripedTable {
             call_id: aor,
             cseq,
             path: Default::default(),
-            supported: Supported::default(),
+            supported: OptionTags::default(),
             is_first_hop: true,
             kind,
         };

@@ -163,12 +163,12 @@ fn write_number(digits: &mut [u8], mut number: u32) {
 
 /// The order in which users register. Successive users are far apart in number and therefore in memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct RegistrationOrder {
     step: u64,
     users: u64,
 }
 
-impl Order {
+impl RegistrationOrder {
     /// Creates the order of `users` users, at least one.
     #[must_use]
     pub fn new(users: u32) -> Self {
@@ -204,7 +204,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 pub fn fill(table: &dyn Table, users: u32) {
     let mut names = Names::default();
     let every = REFRESH.as_nanos() as u64 / u64::from(users);
-    let order = Order::new(users);
+    let order = RegistrationOrder::new(users);
     let begin = |place: u32| Timestamp::ZERO + Duration::from_nanos(every * u64::from(place));
     if table.owner(b"", 1).is_none() {
         // A table without deferred work is the same after one round as after many.
@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn the_order_contains_each_user_once() {
         for users in [1, 2, 3, 1_000, 3_000, 10_000, 999_999] {
-            let order = Order::new(users);
+            let order = RegistrationOrder::new(users);
             let mut seen = vec![false; users as usize];
             (0..u64::from(users)).for_each(|place| seen[order.user_at(place) as usize] = true);
             assert!(seen.iter().all(|seen| *seen), "{users}");
@@ -319,7 +319,7 @@ mod tests {
     #[test]
     fn successive_registrations_are_of_distant_users() {
         for users in [10_000, 100_000, 400_000, 1_000_000, 4_000_000, 10_000_000] {
-            let order = Order::new(users);
+            let order = RegistrationOrder::new(users);
             for begin in [0, u64::from(users) / 3, u64::from(users) - 500] {
                 let mut last: Vec<u32> = (begin..begin + 1_000).map(|place| order.user_at(place)).collect();
                 last.sort_unstable();
@@ -335,7 +335,7 @@ mod tests {
     fn memory_order_differs_from_registration_order() {
         let (table, users) = (ChainedTable::new(1, 1), 1_000);
         fill(&table, users);
-        let order = Order::new(users);
+        let order = RegistrationOrder::new(users);
         let depths: Vec<usize> =
             (0..u64::from(users)).map(|place| table.depth(Names::default().aor(order.user_at(place)))).collect();
         let mean = |depths: &[usize]| depths.iter().sum::<usize>() / depths.len();
@@ -361,7 +361,7 @@ mod tests {
             fill(&*table, 3_000);
             assert_eq!(table.len(), 3_000, "{kind}");
             let mut names = Names::default();
-            let (every, order) = (REFRESH / 3_000, Order::new(3_000));
+            let (every, order) = (REFRESH / 3_000, RegistrationOrder::new(3_000));
             for turn in 0..6_000_u32 {
                 let now = BEGINNING + every * turn;
                 let (aor, contact) = names.both(order.user_at(u64::from(turn)));

@@ -7,7 +7,7 @@ use super::clock::processor_time;
 use super::kind::Kind;
 use super::measure::Population;
 use super::model::Expiry;
-use super::table::{BEGINNING, Names, Order, PARTS, REFRESH, SWEEP_EVERY, ThreadIndex};
+use super::table::{BEGINNING, Names, PARTS, REFRESH, RegistrationOrder, SWEEP_EVERY, ThreadIndex};
 
 /// Length of a bin.
 pub const BIN: Duration = Duration::from_millis(100);
@@ -43,7 +43,7 @@ impl Timeline {
         let mut seen = Self { kind, expiry, bins: Vec::new(), pause: Duration::ZERO, expired: 0, most: 0 };
         let mut names = Names::default();
         let (mut turn, mut calls, mut random) = (0_u64, 0.0, 1_u64);
-        let order = Order::new(users);
+        let order = RegistrationOrder::new(users);
         let unseen = (before.as_millis() / BIN.as_millis()) as u32;
         let bins = unseen + (time.as_millis() / BIN.as_millis()) as u32;
         let per_bin = f64::from(users) * BIN.as_secs_f64();

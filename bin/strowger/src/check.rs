@@ -11,7 +11,7 @@ use std::thread;
 use rustix::fs::Access;
 use rustix::thread::CpuSet;
 use serde_json::json;
-use strowger_control::config::values::{Affinity, Destination, Listen, Spin, StoreUrl, TargetOrSet};
+use strowger_control::config::values::{Affinity, Destination, ListenAddress, Spin, StoreUrl, TargetOrSet};
 use strowger_control::config::{
     Action, Config, ConfigSource, DEFAULT_FILE, Durability, KeepAlive, Mode, Nat, Rewrite, Route, Segmentation, Span,
     Stateless, Steering, Trunk,
@@ -35,7 +35,8 @@ pub(crate) fn run(wanted: ConfigSource<'_>, arguments: &CheckArguments) -> Resul
     }
     let (config, file) = Config::load_for_check(wanted)?;
     let addresses = addresses(&config)?;
-    let listeners = addresses.iter().map(|(transport, address)| Listen { transport: *transport, address: *address });
+    let listeners =
+        addresses.iter().map(|(transport, address)| ListenAddress { transport: *transport, address: *address });
     let listeners: Vec<String> = listeners.map(|listen| listen.to_string()).collect();
     let domains: Vec<String> = config.server.domains.iter().map(|domain| domain.0.clone()).collect();
     let workers = config.workers(cores());

@@ -12,9 +12,9 @@ pub(crate) struct DatabaseFailure(Mutex<Option<(String, Instant)>>);
 impl DatabaseFailure {
     /// Records that the database fails for this reason. Returns the previous reason, if it was failing already.
     pub(crate) fn begin(&self, why: &str) -> Option<String> {
-        let mut trouble = self.lock();
-        let (before, since) = trouble.take().unzip();
-        *trouble = Some((why.to_owned(), since.unwrap_or_else(Instant::now)));
+        let mut failure = self.lock();
+        let (before, since) = failure.take().unzip();
+        *failure = Some((why.to_owned(), since.unwrap_or_else(Instant::now)));
         before
     }
 

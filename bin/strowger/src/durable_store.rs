@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use strowger_control::config::values::StoreUrl;
 use strowger_control::config::{Config, Mode};
-use strowger_control::protocol::{BackupReport, BackupRequest, Checkpoint, Disk, Found, Store};
+use strowger_control::protocol::{BackupReport, BackupRequest, Checkpoint, Disk, EarlierState, Store};
 use strowger_net::Clock;
 use strowger_persistence::{BackupSpec, Limits, Persistence, PersistenceConfig, State, Status};
 use strowger_registrar::{Locations, Policy};
@@ -193,7 +193,7 @@ fn disk(status: &Status) -> Disk {
             failing: checkpoint.failing.clone(),
             purged: checkpoint.purged,
         },
-        found: Found {
+        found: EarlierState {
             is_complete: found.is_complete,
             loaded: found.loaded,
             expired: found.expired,

@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use strowger_control::config::values::Affinity;
 use strowger_control::config::{self, Config, ConfigSource};
-use strowger_control::dns::{DnsResolver, Reach};
+use strowger_control::dns::{DnsResolver, SendableTransports};
 use strowger_control::protocol::{BackupReport, BackupRequest, Request, Response, Status, TraceRequest};
 use strowger_control::socket::{ControlSocket, Handler, TraceSource};
 use strowger_control::targets::TargetError;
@@ -593,7 +593,7 @@ fn start_resolver(
     names: &Arc<NameCache>,
     clock: Clock,
 ) -> Result<Arc<Resolver>, Failure> {
-    let reach = Reach::of(listeners.iter().map(|listener| (listener.transport, listener.address)));
+    let reach = SendableTransports::of(listeners.iter().map(|listener| (listener.transport, listener.address)));
     let dns = DnsResolver::start(&config.dns_config(reach));
     let dns = dns.map_err(|error| Failure::No(format!("the resolver's thread cannot be started: {error}")))?;
     Ok(Arc::new(Resolver { dns, names: Arc::clone(names), clock }))

@@ -1,6 +1,6 @@
 //! Storage of registrations, for `ctl status`.
 
-use strowger_control::protocol::{Checkpoint, Disk, Found, Store};
+use strowger_control::protocol::{Checkpoint, Disk, EarlierState, Store};
 
 use crate::text::{clock, count, number, size};
 
@@ -99,7 +99,7 @@ fn commits(disk: &Disk) -> String {
     )
 }
 
-fn found(found: &Found) -> Vec<String> {
+fn found(found: &EarlierState) -> Vec<String> {
     let mut lines = Vec::new();
     if found.is_complete {
         let mut line = format!("at start: {} loaded in {:.1} s", count(found.loaded, "contact"), found.took_s);
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     fn durable() -> Store {
-        let found = Found { is_complete: true, loaded: 1_000_000, took_s: 1.94, ..Found::default() };
+        let found = EarlierState { is_complete: true, loaded: 1_000_000, took_s: 1.94, ..EarlierState::default() };
         let checkpoint = Checkpoint { last_s: Some(65.0), rows: 1_000_000, ..Checkpoint::default() };
         let disk = Disk {
             journal_bytes: 1_500_000,

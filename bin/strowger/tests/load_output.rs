@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::server::Server;
-use common::{Folder, Ran, signal};
+use common::{CommandResult, Folder, signal};
 use serde_json::Value;
 
 /// Duration of a run that is then interrupted. A run without a terminal shows nothing before its end.
@@ -16,7 +16,7 @@ const RUN_TIME: Duration = Duration::from_millis(1_500);
 const BETWEEN_SIGNALS: Duration = Duration::from_millis(100);
 
 /// A run that may be late on a busy machine, which is exit code 1.
-fn ran(folder: &Folder, arguments: &[&str]) -> Ran {
+fn ran(folder: &Folder, arguments: &[&str]) -> CommandResult {
     let all: Vec<&str> = ["load"].iter().chain(arguments).copied().collect();
     let ran = folder.run(&all);
     assert!(ran.code == Some(0) || ran.err.contains("bottleneck"), "{ran:?}");

@@ -5,11 +5,11 @@ mod common;
 use common::Folder;
 use serde_json::Value;
 
-fn plan(arguments: &str) -> common::Ran {
+fn plan(arguments: &str) -> common::CommandResult {
     in_folder(&Folder::new(""), arguments)
 }
 
-fn in_folder(folder: &Folder, arguments: &str) -> common::Ran {
+fn in_folder(folder: &Folder, arguments: &str) -> common::CommandResult {
     let all: Vec<&str> = ["plan"].into_iter().chain(arguments.split_whitespace()).collect();
     folder.run(&all)
 }

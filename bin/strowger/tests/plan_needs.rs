@@ -2,10 +2,10 @@
 
 mod common;
 
-use common::{Folder, Ran};
+use common::{CommandResult, Folder};
 use serde_json::Value;
 
-fn plan(arguments: &str) -> Ran {
+fn plan(arguments: &str) -> CommandResult {
     let all: Vec<&str> = ["plan"].into_iter().chain(arguments.split_whitespace()).collect();
     Folder::new("").run(&all)
 }

@@ -12,12 +12,12 @@ use crate::{Arrangement, Engines};
 
 /// The failover method with one database per proxy.
 #[derive(Debug)]
-pub struct Replicated;
+pub struct ReplicatedDatabase;
 
 /// The only instance.
-pub const DATABASE: Replicated = Replicated;
+pub const DATABASE: ReplicatedDatabase = ReplicatedDatabase;
 
-impl Method for Replicated {
+impl Method for ReplicatedDatabase {
     fn name(&self) -> &'static str {
         "database"
     }

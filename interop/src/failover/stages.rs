@@ -97,13 +97,13 @@ impl Method for TwoStages {
         let phones = Phones::on(lan.clients());
         register(lan.clients(), stages.entrances()[0], &callees(), phones.address());
         members::wait_until_registered(stages.server(MEMBERS[1]), PHONES);
-        Box::new(Running { phones, stages, engines, victim: self.victim, place, lan })
+        Box::new(StageServers { phones, stages, engines, victim: self.victim, place, lan })
     }
 }
 
 /// Servers of both stages. The order of the fields is the order in which they are dropped.
 #[derive(Debug)]
-struct Running {
+struct StageServers {
     phones: Phones,
     stages: Stages,
     engines: Option<Engines>,
@@ -113,7 +113,7 @@ struct Running {
     lan: Lan,
 }
 
-impl Deployment for Running {
+impl Deployment for StageServers {
     fn clients(&self) -> &Machine {
         self.lan.clients()
     }

@@ -23,28 +23,28 @@ const QUEUE: usize = 64;
 type Job = (SocketAddr, Box<[u8]>);
 
 pub(super) fn serve(setup: &Setup, socket: Socket, count: usize, ready: impl FnOnce()) -> io::Result<()> {
-    let shelf = LockedShards::start(setup, socket)?;
+    let locked = LockedShards::start(setup, socket)?;
     let jobs = Arc::new(Jobs::default());
     for number in 0..count {
-        let (shelf, jobs) = (Arc::clone(&shelf), Arc::clone(&jobs));
-        thread::Builder::new().name(format!("pool-{number}")).spawn(move || work(&shelf, &jobs))?;
+        let (locked, jobs) = (Arc::clone(&locked), Arc::clone(&jobs));
+        thread::Builder::new().name(format!("pool-{number}")).spawn(move || work(&locked, &jobs))?;
     }
     let mut buffer = vec![0; MAX_DATAGRAM];
-    shelf.socket.wait_in_receive()?;
+    locked.socket.wait_in_receive()?;
     ready();
     loop {
-        if let Some((length, peer)) = shelf.socket.receive(&mut buffer)? {
+        if let Some((length, peer)) = locked.socket.receive(&mut buffer)? {
             jobs.give((peer, buffer[..length].into()));
         }
     }
 }
 
-fn work(shelf: &LockedShards, jobs: &Jobs) {
-    let mut own = shelf.own();
+fn work(locked: &LockedShards, jobs: &Jobs) {
+    let mut own = locked.own();
     loop {
         match jobs.take(PATIENCE) {
-            Some((peer, message)) => shelf.handle(&mut own, peer, &message),
-            None => shelf.idle(&mut own),
+            Some((peer, message)) => locked.handle(&mut own, peer, &message),
+            None => locked.idle(&mut own),
         }
     }
 }

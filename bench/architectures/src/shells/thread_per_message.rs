@@ -18,24 +18,24 @@ use crate::socket::{MAX_DATAGRAM, Socket};
 const STACK_BYTES: usize = 512 << 10;
 
 pub(super) fn serve(setup: &Setup, socket: Socket, limit: usize, ready: impl FnOnce()) -> io::Result<()> {
-    let shelf = LockedShards::start(setup, socket)?;
-    let crowd = Arc::new(LiveThreads::default());
+    let locked = LockedShards::start(setup, socket)?;
+    let queue = Arc::new(LiveThreads::default());
     let mut buffer = vec![0; MAX_DATAGRAM];
-    shelf.socket.wait_in_receive()?;
+    locked.socket.wait_in_receive()?;
     ready();
     loop {
-        let Some((length, peer)) = shelf.socket.receive(&mut buffer)? else { continue };
+        let Some((length, peer)) = locked.socket.receive(&mut buffer)? else { continue };
         let message: Box<[u8]> = buffer[..length].into();
-        crowd.enter(limit);
-        let (shelf, its) = (Arc::clone(&shelf), Arc::clone(&crowd));
+        queue.enter(limit);
+        let (locked, its) = (Arc::clone(&locked), Arc::clone(&queue));
         let work = move || {
-            let mut own = its.take_brain(&shelf);
-            shelf.handle(&mut own, peer, &message);
+            let mut own = its.take_brain(&locked);
+            locked.handle(&mut own, peer, &message);
             its.leave(Some(own));
         };
         if thread::Builder::new().stack_size(STACK_BYTES).spawn(work).is_err() {
             // No thread can be created: the message is lost, as if the socket had dropped it.
-            crowd.leave(None);
+            queue.leave(None);
         }
     }
 }
@@ -60,15 +60,15 @@ impl LiveThreads {
         self.left.wait_while(inside, is_crowded).unwrap_or_else(PoisonError::into_inner).count += 1;
     }
 
-    fn take_brain(&self, shelf: &LockedShards) -> ShardGroup {
+    fn take_brain(&self, locked: &LockedShards) -> ShardGroup {
         let kept = self.inside.lock().unwrap_or_else(PoisonError::into_inner).brains.pop();
-        kept.unwrap_or_else(|| shelf.own())
+        kept.unwrap_or_else(|| locked.own())
     }
 
-    fn leave(&self, brain: Option<ShardGroup>) {
+    fn leave(&self, shard: Option<ShardGroup>) {
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         inside.count -= 1;
-        inside.brains.extend(brain);
+        inside.brains.extend(shard);
         drop(inside);
         self.left.notify_one();
     }

@@ -15,12 +15,12 @@ use crate::shard_group::Setup;
 use crate::socket::{MAX_DATAGRAM, Socket};
 
 pub(super) fn serve(setup: &Setup, socket: Socket, count: usize, ready: impl FnOnce()) -> io::Result<()> {
-    let shelf = LockedShards::start(setup, socket)?;
-    shelf.socket.wait_in_receive()?;
+    let locked = LockedShards::start(setup, socket)?;
+    locked.socket.wait_in_receive()?;
     let mut threads = Vec::new();
     for number in 0..count {
-        let shelf = Arc::clone(&shelf);
-        threads.push(thread::Builder::new().name(format!("pool-{number}")).spawn(move || work(&shelf))?);
+        let locked = Arc::clone(&locked);
+        threads.push(thread::Builder::new().name(format!("pool-{number}")).spawn(move || work(&locked))?);
     }
     ready();
     for thread in threads {
@@ -29,13 +29,13 @@ pub(super) fn serve(setup: &Setup, socket: Socket, count: usize, ready: impl FnO
     Ok(())
 }
 
-fn work(shelf: &LockedShards) -> io::Result<()> {
-    let mut own = shelf.own();
+fn work(locked: &LockedShards) -> io::Result<()> {
+    let mut own = locked.own();
     let mut buffer = vec![0; MAX_DATAGRAM];
     loop {
-        match shelf.socket.receive(&mut buffer)? {
-            Some((length, peer)) => shelf.handle(&mut own, peer, &buffer[..length]),
-            None => shelf.idle(&mut own),
+        match locked.socket.receive(&mut buffer)? {
+            Some((length, peer)) => locked.handle(&mut own, peer, &buffer[..length]),
+            None => locked.idle(&mut own),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use strowger_control::config::values::{StoreUrl, TargetSource, WeightedTarget};
 use strowger_control::config::{Balancer, Candidates, Config, Policy};
-use strowger_control::dns::{DnsResolver, Reach};
+use strowger_control::dns::{DnsResolver, SendableTransports};
 use strowger_control::targets::{Changes, Lists, Services, Sources, TargetError, TargetSets};
 use strowger_directory::Gateways;
 use strowger_foundation::Transport;
@@ -34,7 +34,8 @@ pub(super) fn warnings(
     let sources =
         Sources { gateways: gateways.unwrap_or(&none), lists: &lists, services: &services, changes: &changes };
     let needs_dns = has_names(config, &sources);
-    let dns = needs_dns.then(|| DnsResolver::start(&config.dns_config(Reach::of(listeners.iter().copied()))));
+    let dns =
+        needs_dns.then(|| DnsResolver::start(&config.dns_config(SendableTransports::of(listeners.iter().copied()))));
     let dns = dns.transpose().map_err(|error| Failure::No(format!("DNS cannot be queried: {error}")))?;
     if let Some(dns) = &dns {
         services.follow(config, std::time::Instant::now());

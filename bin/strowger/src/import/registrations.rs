@@ -10,7 +10,7 @@ use strowger_message::{NameAddr, SipUri, Uri, split_list};
 use strowger_net::local_addresses;
 use strowger_persistence::{BackupError, OfflineStore};
 use strowger_registrar::{
-    ContactUpdate, Durability, Locations, Nat, Policy, Record, Source, Supported, Update, UpdateKind,
+    ContactUpdate, Durability, Locations, Nat, OptionTags, Policy, Record, Source, Update, UpdateKind,
 };
 use strowger_store::{AnyBackend, PutOutcome, UserStore};
 
@@ -152,7 +152,7 @@ impl ImportTable {
             cseq: registration.cseq,
             is_first_hop: path.is_empty(),
             path: path.into_iter().collect(),
-            supported: Supported::default(),
+            supported: OptionTags::default(),
             kind: UpdateKind::Contacts(
                 [ContactUpdate {
                     uri: contact,

@@ -119,11 +119,11 @@ fn refusal(config: &Config) -> String {
 fn weights(all: &[SecondStage], reweighing: &WeightProposal, loads: &SlotLoads) -> Option<Vec<u16>> {
     if reweighing.even {
         let wish = |cluster: &SecondStage| cluster.members.len().max(1) as f64;
-        let wishes: Vec<WeightedCluster<'_>> = all
+        let desired: Vec<WeightedCluster<'_>> = all
             .iter()
             .map(|cluster| WeightedCluster { name: &cluster.name, weight: cluster.weight, share: wish(cluster) })
             .collect();
-        return Some(solve_weights(&wishes, |slot| u64::from(loads.requests(slot))));
+        return Some(solve_weights(&desired, |slot| u64::from(loads.requests(slot))));
     }
     let named = |cluster: &SecondStage| reweighing.weights.iter().find(|(name, _)| *name == cluster.name);
     let weight = |cluster: &SecondStage| named(cluster).map_or(cluster.weight, |(_, weight)| *weight);

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use strowger_control::config::values::Listen;
+use strowger_control::config::values::ListenAddress;
 use strowger_control::config::{Watch, WatchedRecord};
 use strowger_watch::{Entry, Kind, Plan, RecordData, RecordSet, Server, Transport};
 
@@ -42,7 +42,7 @@ pub(super) fn of(watch: &Watch) -> Plan {
 }
 
 /// Returns the server's index in the plan.
-fn server(plan: &mut Plan, Listen { transport, address }: Listen) -> usize {
+fn server(plan: &mut Plan, ListenAddress { transport, address }: ListenAddress) -> usize {
     let transport = match transport {
         strowger_foundation::Transport::Udp => Transport::Udp,
         _ => Transport::Tcp,

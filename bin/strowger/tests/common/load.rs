@@ -2,18 +2,18 @@
 
 use serde_json::Value;
 
-use super::{Folder, Ran};
+use super::{CommandResult, Folder};
 
 /// Runs `strowger` with these arguments, and returns its report and its other output. On a busy machine the generator
 /// may be late, which is exit code 1.
-pub(crate) fn report(folder: &Folder, arguments: &[&str]) -> (Value, Ran) {
+pub(crate) fn report(folder: &Folder, arguments: &[&str]) -> (Value, CommandResult) {
     let ran = folder.run(&[arguments, &["--json", "report.json"]].concat());
     assert!(ran.code == Some(0) || ran.err.contains("bottleneck"), "{arguments:?}: {ran:?}");
     (folder.json("report.json"), ran)
 }
 
 /// Does the same for a run whose counts add up.
-pub(crate) fn sound_report(folder: &Folder, arguments: &[&str]) -> (Value, Ran) {
+pub(crate) fn sound_report(folder: &Folder, arguments: &[&str]) -> (Value, CommandResult) {
     let (report, ran) = report(folder, arguments);
     assert_adds_up(&report);
     (report, ran)

@@ -28,7 +28,7 @@ pub(crate) struct Folder {
 
 /// Result of a command.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct CommandResult {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -68,12 +68,12 @@ impl Folder {
         command
     }
 
-    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
+    pub(crate) fn run(&self, arguments: &[&str]) -> CommandResult {
         self.run_with(arguments, "")
     }
 
     /// Runs a command with `input` on standard input.
-    pub(crate) fn run_with(&self, arguments: &[&str], input: &str) -> Ran {
+    pub(crate) fn run_with(&self, arguments: &[&str], input: &str) -> CommandResult {
         let mut command = self.command(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
@@ -81,11 +81,11 @@ impl Folder {
         drop(child.stdin.take().expect("piped").write_all(input.as_bytes()));
         let output = child.wait_with_output().expect("it ends");
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
-        Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+        CommandResult { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
     }
 }
 
-impl Ran {
+impl CommandResult {
     pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.out

@@ -99,13 +99,13 @@ fn count(pool: Pool) -> Pool {
     for number in 0..TIMES {
         let now = Timestamp::from_millis(number);
         let member = black_box(number as usize % 8);
-        let seat = pool.set.begin_call(member);
+        let call_guard = pool.set.begin_call(member);
         if let Some(mut work) = pool.set.begin_request(member, now, MethodClass::Invite) {
             work.handle_provisional(now, 100);
             work.handle_provisional(now, 180);
             work.handle_final(now);
         }
-        drop(black_box(seat));
+        drop(black_box(call_guard));
     }
     pool
 }

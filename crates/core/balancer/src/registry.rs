@@ -104,11 +104,11 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &again) && again.is_draining());
         assert!(!Arc::ptr_eq(&first, &registry.target("other", b"sip:192.0.2.1").expect("another set's")));
 
-        let seat = first.begin_call();
+        let call_guard = first.begin_call();
         drop((first, again));
         let target = registry.target("pool", b"sip:192.0.2.1").expect("has a call");
         assert_eq!((target.calls(), target.is_draining(), registry.all().len()), (1, true, 1));
-        drop((seat, target));
+        drop((call_guard, target));
         assert_eq!(registry.all().len(), 0);
         assert!(!registry.target("pool", b"sip:192.0.2.1").expect("new").is_draining());
     }

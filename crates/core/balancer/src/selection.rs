@@ -134,8 +134,8 @@ impl Set {
         let Some(part) = self.entries.get(chosen) else { return };
         let due = part.take_turn(time);
         self.turns.time.fetch_max(due, Ordering::Relaxed);
-        for (part, standing) in self.entries.iter().zip(census.eligibilities()) {
-            if *standing == Eligibility::Deferred && part.due.load(Ordering::Relaxed) <= due {
+        for (part, serving) in self.entries.iter().zip(census.eligibilities()) {
+            if *serving == Eligibility::Deferred && part.due.load(Ordering::Relaxed) <= due {
                 part.take_turn(time);
             }
         }
@@ -174,15 +174,15 @@ impl Scan<'_> {
             _ => 0,
         };
         let (mut places, mut least) = (0, WORST);
-        for (at, (part, standing)) in self.set.entries.iter().zip(self.census.eligibilities()).enumerate() {
-            let has_place = counts_places && self.census.has_place(part, *standing);
+        for (at, (part, serving)) in self.set.entries.iter().zip(self.census.eligibilities()).enumerate() {
+            let has_place = counts_places && self.census.has_place(part, *serving);
             let place = has_place.then(|| steps(start, places, self.census.places));
             places += u64::from(place.is_some());
-            let Some(set_back) = self.census.tier_offset(*standing) else { continue };
+            let Some(set_back) = self.census.tier_offset(*serving) else { continue };
             let tier = part.tier | set_back;
-            let tie = if has_ties { self.tie(part, *standing) } else { 0 };
+            let tie = if has_ties { self.tie(part, *serving) } else { 0 };
             best.offer(Rank::new(tier, self.load(at, part, place, level), tie, at));
-            if is_of_two && !self.wins_draw(*standing) {
+            if is_of_two && !self.wins_draw(*serving) {
                 let load = self.set.predicted_load(self.census, self.pick, part).load;
                 least = least.min(Rank::new(tier, load, tie, at));
             }
@@ -197,7 +197,7 @@ impl Scan<'_> {
     /// it count as equal: they would start the request before any other could finish it.
     fn level(&self) -> u64 {
         let parts = self.set.entries.iter().zip(self.census.eligibilities());
-        let may_have_it = |(_, standing): &(&MemberEntry, &Eligibility)| self.census.tier_offset(**standing) == Some(0);
+        let may_have_it = |(_, serving): &(&MemberEntry, &Eligibility)| self.census.tier_offset(**serving) == Some(0);
         let burden = |part| self.set.predicted_load(self.census, self.pick, part).load;
         parts.filter(may_have_it).map(|(part, _)| (part.tier, burden(part))).min().map_or(0, |(_, load)| load)
     }
@@ -205,11 +205,11 @@ impl Scan<'_> {
     /// Returns the tie-breaker between equal members: by Call-ID and weights, so that at low load another balancer
     /// selects the same.
     #[inline]
-    fn tie(&self, part: &MemberEntry, standing: Eligibility) -> u64 {
+    fn tie(&self, part: &MemberEntry, serving: Eligibility) -> u64 {
         match self.basis {
             Criterion::Load(hash) | Criterion::Candidates(hash) => {
                 let tie = self.set.rendezvous(hash, part);
-                if self.wins_draw(standing) { tie >> TIE_SHIFT } else { tie }
+                if self.wins_draw(serving) { tie >> TIE_SHIFT } else { tie }
             }
             Criterion::VirtualTime(_) => mix(self.pick.random ^ part.seed),
             _ => 0,
@@ -219,8 +219,8 @@ impl Scan<'_> {
     /// Returns whether a member in slow start has won the draw. The request is then one of its own, so ties must not
     /// trigger a second draw.
     #[inline]
-    fn wins_draw(&self, standing: Eligibility) -> bool {
-        standing == Eligibility::SlowStart && self.census.has_slow_start_draw
+    fn wins_draw(&self, serving: Eligibility) -> bool {
+        serving == Eligibility::SlowStart && self.census.has_slow_start_draw
     }
 
     /// Returns the value by which a member is compared; lower is better. `place` is its number of steps from the
@@ -280,7 +280,7 @@ impl Scan<'_> {
     }
 
     fn is_in_slow_start(&self, at: usize) -> bool {
-        self.census.eligibilities().get(at).is_some_and(|standing| self.wins_draw(*standing))
+        self.census.eligibilities().get(at).is_some_and(|serving| self.wins_draw(*serving))
     }
 
     fn predicted_load_at(&self, at: usize) -> PredictedLoad {

@@ -28,9 +28,9 @@ pub struct WeightedCluster<'a> {
 /// load of each slot; a slot cannot be divided.
 #[must_use]
 pub fn solve_weights(clusters: &[WeightedCluster<'_>], load: impl Fn(Slot) -> u64) -> Vec<u16> {
-    let ground = Problem::new(clusters, load);
-    let best = correct(&ground);
-    refine(&ground, best)
+    let context = Problem::new(clusters, load);
+    let best = correct(&context);
+    refine(&context, best)
 }
 
 /// The inputs for evaluating weights, computed once.
@@ -82,14 +82,14 @@ impl<'a> Problem<'a> {
 }
 
 /// Corrects the weights by the error of each cluster, in proportion, and returns the best weights found.
-fn correct(ground: &Problem<'_>) -> Vec<u16> {
-    let mut weights: Vec<f64> = ground.clusters.iter().map(|cluster| f64::from(cluster.weight)).collect();
+fn correct(context: &Problem<'_>) -> Vec<u16> {
+    let mut weights: Vec<f64> = context.clusters.iter().map(|cluster| f64::from(cluster.weight)).collect();
     scale(&mut weights);
     let mut best = round_weights(&weights);
     let mut least = f64::INFINITY;
     for _ in 0..STEPS {
         let tried = round_weights(&weights);
-        let errors = ground.errors(&tried);
+        let errors = context.errors(&tried);
         let bad = total_error(&errors);
         if bad < least {
             (least, best) = (bad, tried);
@@ -105,10 +105,10 @@ fn correct(ground: &Problem<'_>) -> Vec<u16> {
 
 /// Tries higher and lower weights one by one, because proportional correction fails when few users cause most of the
 /// load.
-fn refine(ground: &Problem<'_>, mut best: Vec<u16>) -> Vec<u16> {
-    let clusters = ground.clusters;
+fn refine(context: &Problem<'_>, mut best: Vec<u16>) -> Vec<u16> {
+    let clusters = context.clusters;
     let rounds = (3 * STRIDES.len()).min(MAX_TRIALS / (2 * clusters.len()).max(1));
-    let mut least = total_error(&ground.errors(&best));
+    let mut least = total_error(&context.errors(&best));
     for step in STRIDES.into_iter().cycle().take(rounds) {
         for at in clusters.iter().enumerate().filter(|(_, cluster)| cluster.weight > 0).map(|(at, _)| at) {
             for change in [step, -step] {
@@ -116,7 +116,7 @@ fn refine(ground: &Problem<'_>, mut best: Vec<u16>) -> Vec<u16> {
                 if let Some(weight) = tried.get_mut(at) {
                     *weight = weight.saturating_add_signed(change).max(1);
                 }
-                let bad = total_error(&ground.errors(&tried));
+                let bad = total_error(&context.errors(&tried));
                 if bad < least {
                     (least, best) = (bad, tried);
                 }

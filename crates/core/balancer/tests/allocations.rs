@@ -1,13 +1,13 @@
 //! Selecting a target and counting its load allocate nothing.
 
-use strowger_allocations::{Counting, allocations_of};
+use strowger_allocations::{CountingAllocator, allocations_of};
 use strowger_balancer::{
     Advice, Candidates, Member, MemberOrder, MethodClass, Policy, SelectionInput, Set, SetConfig, Target,
 };
 use strowger_foundation::Timestamp;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn nothing(_: usize) -> Advice {
     Advice::Neutral
@@ -41,12 +41,12 @@ fn selecting_and_counting_a_request_allocates_nothing() {
                 };
                 set.select(&pick, &mut order);
                 assert_eq!(order.len(), 4);
-                let seat = set.begin_call(order[0]);
+                let call_guard = set.begin_call(order[0]);
                 let mut work = set.begin_request(order[0], now, MethodClass::Invite).expect("a member");
                 work.handle_provisional(now, 180);
                 work.handle_final(now);
                 assert!(set.candidates(call_id).iter().all(Option::is_some));
-                drop(seat);
+                drop(call_guard);
             }
         });
         assert_eq!(count, 0, "{policy}");

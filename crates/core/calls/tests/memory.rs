@@ -1,12 +1,12 @@
 //! Memory per call, measured with a counting allocator.
 
-use strowger_allocations::{Counting, live, live_after};
+use strowger_allocations::{CountingAllocator, live, live_after};
 use strowger_calls::{Calls, Limits};
 use strowger_foundation::{Flow, ListenerId, TagKey, Timestamp, Transport};
 use strowger_message::Message;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn begin(calls: &mut Calls, number: u32) {
     let invite = format!(

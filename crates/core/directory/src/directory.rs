@@ -220,24 +220,24 @@ struct Alias {
     aor: Box<[u8]>,
 }
 
-trait Keyed {
+trait HasKey {
     fn key(&self) -> &[u8];
 }
 
-impl Keyed for User {
+impl HasKey for User {
     fn key(&self) -> &[u8] {
         &self.aor
     }
 }
 
-impl Keyed for Alias {
+impl HasKey for Alias {
     fn key(&self) -> &[u8] {
         &self.alias
     }
 }
 
 /// Inserts `row`, replacing the one with its key. Returns whether there was none.
-fn put<T: Keyed>(table: &mut HashTable<Arc<T>>, seed: &SeededState, hash: u64, row: Arc<T>) -> bool {
+fn put<T: HasKey>(table: &mut HashTable<Arc<T>>, seed: &SeededState, hash: u64, row: Arc<T>) -> bool {
     match table.entry(hash, |other| other.key() == row.key(), |other| seed.hash_one(other.key())) {
         Entry::Occupied(mut occupied) => {
             *occupied.get_mut() = row;
@@ -251,7 +251,7 @@ fn put<T: Keyed>(table: &mut HashTable<Arc<T>>, seed: &SeededState, hash: u64, r
 }
 
 /// Removes the row with this key. Returns whether there was one.
-fn remove<T: Keyed>(table: &mut HashTable<Arc<T>>, hash: u64, key: &[u8]) -> bool {
+fn remove<T: HasKey>(table: &mut HashTable<Arc<T>>, hash: u64, key: &[u8]) -> bool {
     table.find_entry(hash, |row| row.key() == key).map(hashbrown::hash_table::OccupiedEntry::remove).is_ok()
 }
 

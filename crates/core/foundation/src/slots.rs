@@ -267,12 +267,12 @@ mod tests {
     }
 
     /// Values with equal lifetimes in number of insertions, like transactions with equal timers.
-    struct Crowd {
+    struct Queue {
         slots: Slots<u64>,
         there: std::collections::VecDeque<u32>,
     }
 
-    impl Crowd {
+    impl Queue {
         /// Inserts one value and removes old ones until at most `most` remain.
         fn pass(&mut self, most: usize) {
             self.there.push_back(self.slots.insert(0));
@@ -285,28 +285,28 @@ mod tests {
 
     #[test]
     fn peak_memory_is_freed_while_values_still_come() {
-        let mut crowd = Crowd { slots: Slots::new(), there: std::collections::VecDeque::new() };
+        let mut queue = Queue { slots: Slots::new(), there: std::collections::VecDeque::new() };
         for _ in 0..100_000 {
-            crowd.pass(50_000);
+            queue.pass(50_000);
         }
-        let most = crowd.slots.capacity();
+        let most = queue.slots.capacity();
         assert!((50_000..50_000 + 2 * CHUNK).contains(&most), "{most}");
         // Ten leave for each that enters, until a few are left.
         for most in (1_000..50_000).rev().step_by(10) {
-            crowd.pass(most);
+            queue.pass(most);
         }
         for _ in 0..2_000 {
-            crowd.pass(1_000);
+            queue.pass(1_000);
         }
-        let left = crowd.slots.capacity();
+        let left = queue.slots.capacity();
         assert!(left <= 1_000 + 4 * CHUNK, "{left} places for 1,000");
-        for place in core::mem::take(&mut crowd.there) {
-            crowd.slots.remove(place);
+        for place in core::mem::take(&mut queue.there) {
+            queue.slots.remove(place);
         }
-        assert_eq!((crowd.slots.capacity(), crowd.slots.len()), (CHUNK, 0), "one is kept");
+        assert_eq!((queue.slots.capacity(), queue.slots.len()), (CHUNK, 0), "one is kept");
         // New values reuse free slots.
-        (0..10_000).for_each(|_| crowd.pass(10_000));
-        assert_eq!((crowd.slots.iter().count(), crowd.slots.len()), (10_000, 10_000));
+        (0..10_000).for_each(|_| queue.pass(10_000));
+        assert_eq!((queue.slots.iter().count(), queue.slots.len()), (10_000, 10_000));
     }
 
     /// Insertions and removals at a chunk boundary do not allocate each time.

@@ -33,7 +33,7 @@ impl CandidateList {
         out.clear();
         let mut avoided: SmallVec<[Hop; MAX_HOPS]> = SmallVec::new();
         let mut draw = SplitMix64(choice);
-        let mut left = Remaining::new(self);
+        let mut left = RemainingCandidates::new(self);
         // Only the first MAX_HOPS are tried.
         while out.len() < MAX_HOPS
             && let Some(candidate) = left.take(&mut draw)
@@ -55,13 +55,13 @@ impl CandidateList {
 }
 
 /// Candidates not yet taken.
-struct Remaining<'a> {
+struct RemainingCandidates<'a> {
     candidates: &'a [Candidate],
     /// One bit per candidate.
     remaining: u64,
 }
 
-impl<'a> Remaining<'a> {
+impl<'a> RemainingCandidates<'a> {
     fn new(located: &'a CandidateList) -> Self {
         let count = located.candidates.len().min(MAX_CANDIDATES);
         let untaken = if count == MAX_CANDIDATES { u64::MAX } else { (1 << count) - 1 };

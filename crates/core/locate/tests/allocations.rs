@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use strowger_allocations::{Counting, allocations_of};
+use strowger_allocations::{CountingAllocator, allocations_of};
 use strowger_foundation::{Timestamp, Transport};
 use strowger_locate::{
     CachePolicy, Candidate, CandidateList, Cause, DetectedBy, Hop, LocateQuery, Lookup, NameCache, Outages,
 };
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn a_cached_name_is_ordered_without_allocating() {

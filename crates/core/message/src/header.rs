@@ -184,7 +184,7 @@ const fn slot(name: &[u8]) -> Option<usize> {
 /// The start of a line: a long name in the RFC's spelling, a colon and a space. The first 16 bytes are compared as
 /// one number, which is the fastest comparison.
 #[derive(Clone, Copy)]
-struct Beginning {
+struct NamePrefix {
     number: u128,
     mask: u128,
     long: &'static [u8],
@@ -199,15 +199,15 @@ const BEGINNING_COUNT: usize = ALL.len().wrapping_add(CARRIED.len());
 /// Marks the absence of an index into [`BEGINNINGS`].
 const NONE: u8 = u8::MAX;
 
-static TABLES: ([Beginning; BEGINNING_COUNT], [u8; 256]) = beginnings();
+static TABLES: ([NamePrefix; BEGINNING_COUNT], [u8; 256]) = beginnings();
 /// The known line starts.
-static BEGINNINGS: &[Beginning; BEGINNING_COUNT] = &TABLES.0;
+static BEGINNINGS: &[NamePrefix; BEGINNING_COUNT] = &TABLES.0;
 /// Index of the first entry for each [`beginning_slot`].
 static FIRST_BEGINNING: &[u8; 256] = &TABLES.1;
 
 #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "evaluated at compile time")]
-const fn beginnings() -> ([Beginning; BEGINNING_COUNT], [u8; 256]) {
-    let empty = Beginning { number: 0, mask: 0, long: &[], length: 0, name: HeaderName::Other, next: NONE };
+const fn beginnings() -> ([NamePrefix; BEGINNING_COUNT], [u8; 256]) {
+    let empty = NamePrefix { number: 0, mask: 0, long: &[], length: 0, name: HeaderName::Other, next: NONE };
     let (mut all, mut firsts) = ([empty; BEGINNING_COUNT], [NONE; 256]);
     let mut at = 0;
     while at < BEGINNING_COUNT {
@@ -215,7 +215,7 @@ const fn beginnings() -> ([Beginning; BEGINNING_COUNT], [u8; 256]) {
             if at < ALL.len() { ALL[at] } else { (HeaderName::Other, CARRIED[at.wrapping_sub(ALL.len())]) };
         let (number, mask) = number_and_mask(long.as_bytes());
         let length = long.len().wrapping_add(2);
-        all[at] = Beginning { number, mask, long: long.as_bytes(), length, name, next: NONE };
+        all[at] = NamePrefix { number, mask, long: long.as_bytes(), length, name, next: NONE };
         let first = &mut firsts[beginning_slot(number as u32)];
         if *first == NONE {
             *first = at as u8;
@@ -272,7 +272,7 @@ impl HeaderName {
         }
     }
 
-    /// Returns the known name at the start of `text`, if spelled like a [`Beginning`], and what follows it. `None`
+    /// Returns the known name at the start of `text`, if spelled like a [`NamePrefix`], and what follows it. `None`
     /// means only that the full parser must read the line.
     #[inline(always)]
     fn known_at_start(text: &[u8]) -> Option<(Self, &[u8])> {

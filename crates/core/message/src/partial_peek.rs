@@ -30,29 +30,29 @@ impl<'a> PartialPeek<'a> {
         let (kind, mut rest) = read_start(bytes)?;
         let mut wants_to = kind == Kind::Request(Method::Register);
         let mut wants_via = matches!(kind, Kind::Response(_));
-        let mut glance = Self { kind, branch: None, to: None, call_id: &[] };
+        let mut partial = Self { kind, branch: None, to: None, call_id: &[] };
         loop {
             let (name, value) = HeaderName::at_start(rest)?;
             rest = match name {
                 HeaderName::Via if wants_via => {
                     let (via, behind) = Via::read_fast(value)?;
-                    (glance.branch, wants_via) = (via.branch, false);
+                    (partial.branch, wants_via) = (via.branch, false);
                     skip_line_end(behind)?
                 }
                 HeaderName::To if wants_to => {
                     let (to, behind) = NameAddr::read_fast(value)?;
-                    (glance.to, wants_to) = (Some(to.uri), false);
+                    (partial.to, wants_to) = (Some(to.uri), false);
                     skip_line_end(behind)?
                 }
-                HeaderName::CallId if glance.call_id.is_empty() => {
+                HeaderName::CallId if partial.call_id.is_empty() => {
                     let behind = text::split_word(value)?;
-                    glance.call_id = value.get(..value.len().wrapping_sub(behind.len()))?;
+                    partial.call_id = value.get(..value.len().wrapping_sub(behind.len()))?;
                     skip_line_end(behind)?
                 }
                 _ => skip_line(value)?,
             };
-            if !glance.call_id.is_empty() && !wants_via && !wants_to {
-                return Some(glance);
+            if !partial.call_id.is_empty() && !wants_via && !wants_to {
+                return Some(partial);
             }
         }
     }
@@ -97,9 +97,9 @@ mod tests {
     fn usual_messages_are_read_by_a_partial_peek() {
         let message = |first: &str| [first, "\r\n", FIELDS].concat();
         let read = |text: &str| {
-            let glance = PartialPeek::read(text.as_bytes()).expect("usual");
-            assert_eq!(glance.call_id, b"c");
-            (glance.branch.map(<[u8]>::to_vec), glance.to.map(<[u8]>::to_vec))
+            let partial = PartialPeek::read(text.as_bytes()).expect("usual");
+            assert_eq!(partial.call_id, b"c");
+            (partial.branch.map(<[u8]>::to_vec), partial.to.map(<[u8]>::to_vec))
         };
         assert_eq!(read(&message("INVITE sip:b@x SIP/2.0")), (None, None));
         assert_eq!(read(&message("REGISTER sip:x SIP/2.0")), (None, Some(b"sip:b@x".to_vec())));

@@ -110,7 +110,7 @@ pub(crate) fn split_while(text: &[u8], class: u16) -> (&[u8], &[u8]) {
 
 /// Like [`split_while`], optimized for text of mostly plain bytes. All plain bytes must be of `class`.
 #[inline(always)]
-fn split_plain<P: Plain>(text: &[u8], class: u16) -> (&[u8], &[u8]) {
+fn split_plain<P: ByteSet>(text: &[u8], class: u16) -> (&[u8], &[u8]) {
     let mut rest = text;
     while let Some((chunk, tail)) = rest.split_first_chunk::<LANES>() {
         let others = P::others(ByteVector::of(*chunk));
@@ -147,7 +147,7 @@ fn skip_few(mut rest: &[u8], class: u16) -> &[u8] {
 }
 
 /// A set of bytes that can be recognized in vectors.
-trait Plain {
+trait ByteSet {
     /// Returns a bit for each byte that is not plain.
     fn others(bytes: ByteVector) -> u32;
 }
@@ -155,7 +155,7 @@ trait Plain {
 /// Letters, digits, `-` and `.`, which are of every class.
 struct PlainName;
 
-impl Plain for PlainName {
+impl ByteSet for PlainName {
     #[inline(always)]
     fn others(bytes: ByteVector) -> u32 {
         let plain = bytes.with_bits(0x20).range_mask(b'a', b'z').or(bytes.range_mask(b'-', b'9'));
@@ -167,7 +167,7 @@ impl Plain for PlainName {
 /// Letters, digits and `@-./` (and the backquote, which costs nothing): of [`WORD`] and of [`VALUE`].
 struct PlainWord;
 
-impl Plain for PlainWord {
+impl ByteSet for PlainWord {
     #[inline(always)]
     fn others(bytes: ByteVector) -> u32 {
         bytes.with_bits(0x20).range_mask(b'`', b'z').or(bytes.range_mask(b'-', b'9')).bitmask() ^ 0xffff
@@ -177,7 +177,7 @@ impl Plain for PlainWord {
 /// The [`BRACKETED`] characters.
 struct PlainBracketed;
 
-impl Plain for PlainBracketed {
+impl ByteSet for PlainBracketed {
     #[inline(always)]
     fn others(bytes: ByteVector) -> u32 {
         // `<` and `>` differ in one bit.
@@ -583,7 +583,7 @@ mod tests {
     }
 
     /// Tests each byte at each position, between plain bytes.
-    fn what_is_plain_is_of_each<P: Plain>(classes: &[u16]) {
+    fn what_is_plain_is_of_each<P: ByteSet>(classes: &[u16]) {
         for byte in 0..=u8::MAX {
             for place in 0..LANES {
                 let mut bytes = *b"abcdefghijklmnop";

@@ -19,7 +19,7 @@ use strowger_message::{Message, Uri};
 
 /// The values compared; `None` if the oracle has no answer.
 #[derive(Debug, Default, PartialEq)]
-struct Said {
+struct ParsedValues {
     method: Option<String>,
     uri: Option<String>,
     call_id: Option<String>,
@@ -29,10 +29,10 @@ struct Said {
     branch: Option<String>,
 }
 
-fn ours(bytes: &[u8]) -> Option<Said> {
+fn ours(bytes: &[u8]) -> Option<ParsedValues> {
     let message = Message::parse(bytes).ok()?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Some(Said {
+    Some(ParsedValues {
         method: message.status().is_none().then(|| text(message.method().as_bytes())),
         uri: message.status().is_none().then(|| text(message.request_uri())),
         call_id: Some(text(message.call_id())),
@@ -43,7 +43,7 @@ fn ours(bytes: &[u8]) -> Option<Said> {
     })
 }
 
-fn of_rsip(bytes: &[u8]) -> Option<Said> {
+fn of_rsip(bytes: &[u8]) -> Option<ParsedValues> {
     use rsip::headers::{ToTypedHeader as _, UntypedHeader as _};
     use rsip::message::HeadersExt as _;
     let message = rsip::SipMessage::try_from(bytes).ok()?;
@@ -51,7 +51,7 @@ fn of_rsip(bytes: &[u8]) -> Option<Said> {
         rsip::SipMessage::Request(request) => (Some(request.method.to_string()), Some(request.uri.to_string())),
         rsip::SipMessage::Response(_) => (None, None),
     };
-    Some(Said {
+    Some(ParsedValues {
         method,
         uri,
         call_id: Some(message.call_id_header().ok()?.value().to_owned()),
@@ -62,7 +62,7 @@ fn of_rsip(bytes: &[u8]) -> Option<Said> {
     })
 }
 
-fn of_rsipstack(bytes: &[u8]) -> Option<Said> {
+fn of_rsipstack(bytes: &[u8]) -> Option<ParsedValues> {
     use rsipstack::sip::headers::ToTypedHeader as _;
     use rsipstack::sip::{HeadersExt as _, SipMessage};
     let message = SipMessage::try_from(bytes).ok()?;
@@ -74,7 +74,7 @@ fn of_rsipstack(bytes: &[u8]) -> Option<Said> {
         rsipstack::sip::uri::Param::Branch(branch) => Some(branch.value().to_owned()),
         _ => None,
     });
-    Some(Said {
+    Some(ParsedValues {
         method,
         uri,
         call_id: Some(message.call_id_header().ok()?.value().to_owned()),
@@ -85,7 +85,7 @@ fn of_rsipstack(bytes: &[u8]) -> Option<Said> {
     })
 }
 
-type Oracle = (&'static str, fn(&[u8]) -> Option<Said>);
+type Oracle = (&'static str, fn(&[u8]) -> Option<ParsedValues>);
 
 const ORACLES: [Oracle; 2] = [("rsip", of_rsip), ("rsipstack", of_rsipstack)];
 

@@ -48,7 +48,7 @@ impl Proxy {
         index: u32,
         client: ClientId,
         message: &Message<'_>,
-        guide: &mut dyn ProxyCallbacks,
+        callbacks: &mut dyn ProxyCallbacks,
     ) {
         let Some(status) = message.status() else { return };
         if message.via().has_other_params {
@@ -93,7 +93,7 @@ impl Proxy {
             self.on_answer(now, flow);
         }
         let replaced =
-            may_go_on && counted == status && self.try_alternative(now, index, client, message, status, guide);
+            may_go_on && counted == status && self.try_alternative(now, index, client, message, status, callbacks);
         if !replaced {
             self.on_failure(now, index, client, message, counted);
         }
@@ -136,7 +136,7 @@ impl Proxy {
         client: ClientId,
         message: &Message<'_>,
         status: Status,
-        guide: &mut dyn ProxyCallbacks,
+        callbacks: &mut dyn ProxyCallbacks,
     ) -> bool {
         match status.code() {
             //= rfc5626#7:answered
@@ -146,9 +146,9 @@ impl Proxy {
             // The target cannot serve any request, or the flow to it is gone; the next may work (RFC 3263 §4.3, RFC
             // 5626 §6).
             430 | 502..=504 => self.try_next_hop(now, index, client),
-            401 | 407 => self.try_with_credentials(now, index, client, message, guide),
+            401 | 407 => self.try_with_credentials(now, index, client, message, callbacks),
             // 305 names a proxy and 380 an alternative service (§21.3.4, §21.3.5).
-            300..=302 => self.try_redirected(now, index, client, message, guide),
+            300..=302 => self.try_redirected(now, index, client, message, callbacks),
             _ => false,
         }
     }
@@ -166,7 +166,7 @@ impl Proxy {
         index: u32,
         client: ClientId,
         message: &Message<'_>,
-        guide: &mut dyn ProxyCallbacks,
+        callbacks: &mut dyn ProxyCallbacks,
     ) -> bool {
         let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
         let Some(rest) = branch.and_then(|branch| branch.remaining.take_if(|rest| !rest.has_answered_challenge)) else {
@@ -177,7 +177,7 @@ impl Proxy {
         let Some(current) = target.next_hops.first() else { return false };
         let mut lines = Vec::new();
         self.with_request(index, |_, request, _| {
-            if !guide.answer_challenge(trunk, message, request, &current.request_uri, &mut lines) {
+            if !callbacks.answer_challenge(trunk, message, request, &current.request_uri, &mut lines) {
                 lines.clear();
             }
         });
@@ -197,7 +197,7 @@ impl Proxy {
         index: u32,
         client: ClientId,
         message: &Message<'_>,
-        guide: &mut dyn ProxyCallbacks,
+        callbacks: &mut dyn ProxyCallbacks,
     ) -> bool {
         let later = self.context_mut(index).and_then(|context| context.fork.as_mut());
         let Some(later) = later.filter(|l| l.forwarding.policy.recurse && l.redirections < MAX_REDIRECTIONS) else {
@@ -211,7 +211,7 @@ impl Proxy {
                 let Some(contact) = NameAddr::parse(contact) else { continue };
                 let q = contact.params.value("q").and_then(strowger_message::parse_q).unwrap_or(1000);
                 let before = found.len();
-                guide.redirection_targets(now, contact.uri, request, source, &mut found);
+                callbacks.redirection_targets(now, contact.uri, request, source, &mut found);
                 found.iter_mut().skip(before).for_each(|target| target.q = q);
             }
         });

@@ -276,19 +276,19 @@ impl Proxy {
         now: Timestamp,
         owner: BranchOwner,
         message: &Message<'_>,
-        guide: &mut dyn ProxyCallbacks,
+        callbacks: &mut dyn ProxyCallbacks,
     ) -> ResponseOutcome {
         let mut handled = ResponseOutcome::Done;
         match owner {
             BranchOwner::Stateless(place) => match self.client_at(place) {
-                Some(client) => handled = self.handle_answer(now, client, message, guide),
+                Some(client) => handled = self.handle_answer(now, client, message, callbacks),
                 None => {
-                    let upstream = guide.upstream(message);
+                    let upstream = callbacks.upstream(message);
                     self.pass_stateless(now, message, upstream);
                 }
             },
             BranchOwner::KeepAlive(_) => self.counters.keep_alive_answers += 1,
-            BranchOwner::Client(client) => handled = self.handle_answer(now, client, message, guide),
+            BranchOwner::Client(client) => handled = self.handle_answer(now, client, message, callbacks),
         }
         self.drain_events(now);
         handled
@@ -304,7 +304,7 @@ impl Proxy {
         now: Timestamp,
         client: ClientId,
         message: &Message<'_>,
-        guide: &mut dyn ProxyCallbacks,
+        callbacks: &mut dyn ProxyCallbacks,
     ) -> ResponseOutcome {
         let own = self.transactions.client_user(client).is_some_and(|user| user != NO_CONTEXT && user >= OWN_USERS);
         //= rfc3261#16.7:own-responses
@@ -322,7 +322,7 @@ impl Proxy {
             ResponseVerdict::ToUser { user } if is_paired(user) => {
                 self.forward_repeated_success(now, user, client, message);
             }
-            ResponseVerdict::ToUser { user } => self.on_response(now, user, client, message, guide),
+            ResponseVerdict::ToUser { user } => self.on_response(now, user, client, message, callbacks),
             ResponseVerdict::Absorbed => {}
             //= rfc6026#8.9:stray
             //= rfc4320#4.2:no-stray

@@ -443,8 +443,8 @@ impl Proxy {
         let record_route = recorded.then(|| {
             let callee = to.place.kind.is_flow().then_some(flow);
             let target = to.place.balanced.as_ref().map(|balanced| balanced.target.id());
-            let outsides = DialogEnds { caller: forwarding.caller, callee, trunk: to.target.trunk, target };
-            routing::record_route(self.route_keys(), entry, exit, message, outsides)
+            let ends = DialogEnds { caller: forwarding.caller, callee, trunk: to.target.trunk, target };
+            routing::record_route(self.route_keys(), entry, exit, message, ends)
         });
         let own_path = (forwarding.policy.path && message.method() == Method::Register)
             .then(|| routing::path(&self.ring, entry, &forwarding.edits.source, forwarding.outbound));

@@ -138,8 +138,8 @@ impl Target {
             else {
                 return Ok(None);
             };
-            if let Some(seat) = balanced.target.try_begin_call(balanced.capacity) {
-                return Ok(Some(seat));
+            if let Some(call_guard) = balanced.target.try_begin_call(balanced.capacity) {
+                return Ok(Some(call_guard));
             }
             self.next_hops.remove(0);
         }

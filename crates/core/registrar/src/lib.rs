@@ -57,7 +57,7 @@ pub use refresh::RefreshRequest;
 pub use refusal::Refusal;
 pub use replication::Cursor;
 pub use update::{
-    ContactUpdate, MAX_CONTACT_LEN, MAX_CONTACTS_IN_REGISTER, MAX_PATH_LEN, Path, Supported, Update, UpdateKind,
+    ContactUpdate, MAX_CONTACT_LEN, MAX_CONTACTS_IN_REGISTER, MAX_PATH_LEN, OptionTags, Path, Update, UpdateKind,
 };
 pub use values::{BindingView, ContactTarget, PendingKeepAlive, Source, UpdateCounts};
 pub use version::{MemberId, Version};

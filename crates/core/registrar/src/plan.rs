@@ -52,7 +52,7 @@ impl Stripe {
     /// Returns the effect of `contacts` without changing anything.
     pub(crate) fn plan<'u, 'a>(
         &self,
-        ground: &RecordContext<'_>,
+        context: &RecordContext<'_>,
         (aor, hash): (&[u8], u32),
         policy: &Policy,
         contacts: &'u [ContactUpdate<'a>],
@@ -60,7 +60,7 @@ impl Stripe {
     ) -> Result<Plan<'u, 'a>, Refusal> {
         let mut plan = Plan::default();
         let mut current = Current::new();
-        for known in self.bindings_of(aor, hash).filter(|(_, binding)| ground.now < binding.expires) {
+        for known in self.bindings_of(aor, hash).filter(|(_, binding)| context.now < binding.expires) {
             current.push(known);
         }
         plan.before = current.len();
@@ -75,7 +75,7 @@ impl Stripe {
                 if !overwrites(binding, contact) {
                     continue;
                 }
-                let is_repeated = lifetime.is_some() && self.is_applied_by_other_member(ground, binding, call);
+                let is_repeated = lifetime.is_some() && self.is_applied_by_other_member(context, binding, call);
                 //= rfc3261#10.3:lower-cseq
                 if !call.is_after(binding) && !is_repeated {
                     return Err(Refusal::OutOfOrder);
@@ -86,7 +86,7 @@ impl Stripe {
                 }
             }
             let key = contact.key(aor);
-            let is_repeated = lifetime.is_none() && self.is_removed_by_other_member(ground, key, call);
+            let is_repeated = lifetime.is_none() && self.is_removed_by_other_member(context, key, call);
             if self.versions.is_before_tombstone(key, call) && !is_repeated {
                 return Err(Refusal::OutOfOrder);
             }
@@ -120,22 +120,22 @@ impl Stripe {
     /// the member may have failed first.
     fn is_applied_by_other_member(
         &self,
-        ground: &RecordContext<'_>,
+        context: &RecordContext<'_>,
         binding: &Binding,
         call: RegisterSequence,
     ) -> bool {
         let version = || self.versions.of(binding.text.parts().contact());
-        call.has_made(binding) && ground.is_from_other_member(version())
+        call.has_made(binding) && context.is_from_other_member(version())
     }
 
     /// The same for a removal.
     fn is_removed_by_other_member(
         &self,
-        ground: &RecordContext<'_>,
+        context: &RecordContext<'_>,
         contact: ContactKey,
         call: RegisterSequence,
     ) -> bool {
-        let is_of_other = |change: Change| change.call == call && ground.is_from_other_member(change.version);
+        let is_of_other = |change: Change| change.call == call && context.is_from_other_member(change.version);
         self.versions.tombstone_of(contact).is_some_and(|mark| is_of_other(mark.change))
     }
 }

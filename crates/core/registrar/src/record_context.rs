@@ -134,22 +134,22 @@ impl Origin {
     }
 
     /// Returns the flow and expiry of a binding; `None` if it has expired or its connection has closed.
-    pub(crate) fn resolve(self, ground: &RecordContext<'_>, state: &State<'_>) -> Option<(Flow, Timestamp)> {
+    pub(crate) fn resolve(self, context: &RecordContext<'_>, state: &State<'_>) -> Option<(Flow, Timestamp)> {
         let flow = state.flow();
         let bound = flow.connection.filter(|_| !flow.reopen);
-        let expires = ground.process_time(state.expires);
+        let expires = context.process_time(state.expires);
         match self {
             Self::Local { closed } => (bound.is_none() || bound != closed).then_some((flow, expires)),
-            Self::Member if expires <= ground.now => None,
+            Self::Member if expires <= context.now => None,
             // Only its own member reaches it.
-            Self::Member if ground.is_via_other_member(state) => Some((flow, expires)),
+            Self::Member if context.is_via_other_member(state) => Some((flow, expires)),
             Self::Member => {
-                let listener = ground.listener(state)?;
+                let listener = context.listener(state)?;
                 Some((Flow::new(listener, flow.transport, flow.peer), expires))
             }
-            Self::Store if bound.is_some() || expires <= ground.now => None,
+            Self::Store if bound.is_some() || expires <= context.now => None,
             Self::Store => {
-                let listener = ground.listener(state)?;
+                let listener = context.listener(state)?;
                 Some((Flow::new(listener, flow.transport, flow.peer), expires))
             }
         }

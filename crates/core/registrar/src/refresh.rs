@@ -63,17 +63,17 @@ impl Stripe {
     /// Returns `false` without any change otherwise.
     pub(crate) fn refresh(
         &mut self,
-        ground: &RecordContext<'_>,
+        context: &RecordContext<'_>,
         (aor, hash): (&[u8], u32),
         (policy, source): (&Policy, &Source),
         (renewal, call): (&RefreshRequest<'_>, RegisterSequence),
         lines: &mut Vec<u8>,
     ) -> bool {
-        let now = ground.now;
+        let now = context.now;
         let Ok(Some(lifetime)) = lifetime(policy, renewal.expires_s) else { return false };
         let is_renewed = |known: &Binding| renewal.matches(known, policy.nat, source) && call.is_after(known);
         let Some(index) =
-            self.sole_binding(ground, aor, hash).filter(|(_, known)| is_renewed(known)).map(|(index, _)| index)
+            self.sole_binding(context, aor, hash).filter(|(_, known)| is_renewed(known)).map(|(index, _)| index)
         else {
             return false;
         };
@@ -81,7 +81,7 @@ impl Stripe {
         if let Some(binding) = self.bindings.get_mut(index) {
             binding.call_id = call.id;
         }
-        self.touch(now, index, ground.process_time(ground.store_time(now + lifetime)), call.cseq);
+        self.touch(now, index, context.process_time(context.store_time(now + lifetime)), call.cseq);
         if let Some(binding) = self.bindings.get(index) {
             contact_header::write_contact(lines, now, binding, None);
         }
@@ -89,9 +89,9 @@ impl Stripe {
     }
 
     /// Returns the binding of an address that has exactly one.
-    fn sole_binding(&self, ground: &RecordContext<'_>, aor: &[u8], hash: u32) -> Option<(u32, &Binding)> {
+    fn sole_binding(&self, context: &RecordContext<'_>, aor: &[u8], hash: u32) -> Option<(u32, &Binding)> {
         let mut current = self.index.of(hash).filter_map(|index| Some((index, self.bindings.get(index)?)));
-        let is_current = |(_, binding): &(u32, &Binding)| binding.aor() == aor && ground.now < binding.expires;
+        let is_current = |(_, binding): &(u32, &Binding)| binding.aor() == aor && context.now < binding.expires;
         let first = current.find(is_current)?;
         current.find(is_current).is_none().then_some(first)
     }

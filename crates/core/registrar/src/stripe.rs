@@ -97,28 +97,28 @@ impl Stripe {
     }
 
     /// Applies `record` to an address.
-    pub(crate) fn put(&mut self, ground: &RecordContext<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
-        let (now, aor) = (ground.now, record.aor());
-        if record.is_change_set() || ground.version != Version::NONE {
-            self.put_changes(ground, hash, record, origin);
+    pub(crate) fn put(&mut self, context: &RecordContext<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
+        let (now, aor) = (context.now, record.aor());
+        if record.is_change_set() || context.version != Version::NONE {
+            self.put_changes(context, hash, record, origin);
             return self.shrink(now);
         }
         for refresh in record.refreshes() {
             let is = |(_, binding): &(u32, &Binding)| binding.text.parts().fingerprint() == refresh.fingerprint;
             let known = self.bindings_of(aor, hash).find(is).map(|(index, _)| index);
-            let expires = ground.process_time(refresh.expires);
+            let expires = context.process_time(refresh.expires);
             if let Some(index) = known.filter(|_| origin.is_local() || now < expires) {
                 self.touch(now, index, expires, refresh.cseq);
             }
         }
         if !record.is_refresh() {
-            self.put_state(ground, hash, record, origin);
+            self.put_state(context, hash, record, origin);
         }
         self.shrink(now);
     }
 
-    fn put_state(&mut self, ground: &RecordContext<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
-        let (now, aor) = (ground.now, record.aor());
+    fn put_state(&mut self, context: &RecordContext<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
+        let (now, aor) = (context.now, record.aor());
         // A binding that the record repeats stays if it still exists, and is not restored if it is gone.
         let stays = |binding: &Binding| {
             let parts = binding.text.parts();
@@ -129,7 +129,7 @@ impl Stripe {
         let mut replaced: Indices =
             self.bindings_of(aor, hash).filter(|(_, binding)| !stays(binding)).map(|(index, _)| index).collect();
         for state in record.states().filter(|state| state.is_new || !origin.is_local()) {
-            let Some((flow, expires)) = origin.resolve(ground, &state) else { continue };
+            let Some((flow, expires)) = origin.resolve(context, &state) else { continue };
             let written = BindingContents {
                 parts: state.parts,
                 call: RegisterSequence { id: state.call_id, cseq: state.cseq },
@@ -168,18 +168,18 @@ impl Stripe {
     /// Removes the bindings on `connection`. Adds the changes of shared ones to `piece`.
     pub(crate) fn disconnect(
         &mut self,
-        ground: &RecordContext<'_>,
+        context: &RecordContext<'_>,
         connection: ConnId,
         piece: &mut RecordBuffer,
     ) -> usize {
-        let now = ground.now;
+        let now = context.now;
         let mut gone = self.connections.candidates(connection);
         gone.retain(|index| {
             self.bindings.get(*index).is_some_and(|binding| binding.bound_connection() == Some(connection))
         });
         let removed = gone.len();
-        if ground.version != Version::NONE {
-            self.write_removals(ground, &gone, piece);
+        if context.version != Version::NONE {
+            self.write_removals(context, &gone, piece);
         }
         // From the back, so that an element moved into a gap is never one still to be removed.
         gone.sort_unstable_by(|a, b| b.cmp(a));
@@ -200,13 +200,13 @@ impl Stripe {
     }
 
     /// Processes at most `limit` expiries.
-    pub(crate) fn expire(&mut self, ground: &RecordContext<'_>, limit: usize) -> usize {
-        let now = ground.now;
+    pub(crate) fn expire(&mut self, context: &RecordContext<'_>, limit: usize) -> usize {
+        let now = context.now;
         let (mut expired, mut moves) = (0, MOVES_PER_EXPIRE);
         while expired < limit
             && let Some(index) = self.expiries.poll(&mut self.bindings, now, &mut moves)
         {
-            self.leave_tombstone(ground, index);
+            self.leave_tombstone(context, index);
             self.remove(index);
             expired += 1;
         }
@@ -264,21 +264,21 @@ impl Stripe {
     /// Adds the whole states of the addresses of some bindings to `piece`: of those at the highest indices below
     /// `top`. Returns the lowest index, which is the next call's `top`; 0 at the end. A binding not yet visited never
     /// moves above `top`, because a removal fills its gap with the last binding.
-    pub(crate) fn copy_states(&self, ground: &RecordContext<'_>, top: u32, piece: &mut RecordBuffer) -> u32 {
+    pub(crate) fn copy_states(&self, context: &RecordContext<'_>, top: u32, piece: &mut RecordBuffer) -> u32 {
         let top = top.min(u32::try_from(self.bindings.len()).unwrap_or(u32::MAX));
         let bottom = top.saturating_sub(BINDINGS_PER_COPY);
         for index in (bottom..top).rev() {
             let Some(binding) = self.bindings.get(index) else { continue };
             let aor = binding.aor();
-            let current = self.bindings_of(aor, binding.hash).filter(|(_, binding)| ground.now < binding.expires);
+            let current = self.bindings_of(aor, binding.hash).filter(|(_, binding)| context.now < binding.expires);
             let mut current: SmallVec<[_; 8]> = current.collect();
             // An address comes up once for each of its bindings; once per buffer is enough.
             if current.is_empty() || current.iter().any(|(other, _)| (index + 1..top).contains(other)) {
                 continue;
             }
             current.sort_unstable_by(|(_, a), (_, b)| a.age(b));
-            let states = current.into_iter().map(|(_, binding)| self.state(ground, binding));
-            piece.add(|record| match ground.member {
+            let states = current.into_iter().map(|(_, binding)| self.state(context, binding));
+            piece.add(|record| match context.member {
                 None => record::write_state(record, aor, states),
                 // Tombstones are copied separately, because the address of a removed contact cannot be looked up.
                 Some(_) => record::write_changes(record, aor, states, core::iter::empty()),
@@ -317,12 +317,12 @@ impl Stripe {
     }
 
     /// Returns a binding in the form of a record.
-    pub(crate) fn state<'b>(&self, ground: &RecordContext<'_>, binding: &'b Binding) -> State<'b> {
+    pub(crate) fn state<'b>(&self, context: &RecordContext<'_>, binding: &'b Binding) -> State<'b> {
         let call = RegisterSequence { id: binding.call_id, cseq: binding.cseq };
-        let expires = ground.store_time(binding.expires);
+        let expires = context.store_time(binding.expires);
         let parts = binding.text.parts();
         let version = if self.versions.is_empty() { Version::NONE } else { self.versions.of(parts.contact()) };
-        let state = ground.state(parts, call, expires, &binding.flow(), binding.packed_flow.preference, false);
+        let state = context.state(parts, call, expires, &binding.flow(), binding.packed_flow.preference, false);
         State { version, ..state }
     }
 

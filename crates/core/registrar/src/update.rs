@@ -31,7 +31,7 @@ pub struct Update<'a> {
     /// The Path; its first value is the next hop of a request to the contacts (RFC 3327 §5.3).
     pub path: Path<'a>,
     /// The extensions that the client supports.
-    pub supported: Supported,
+    pub supported: OptionTags,
     /// Whether no proxy is between the client and this server.
     pub is_first_hop: bool,
     /// The requested change.
@@ -40,7 +40,7 @@ pub struct Update<'a> {
 
 /// Option tags in Supported that matter to a registrar.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Supported {
+pub struct OptionTags {
     /// `outbound` (RFC 5626).
     pub outbound: bool,
     /// `gruu` (RFC 5627).
@@ -100,7 +100,7 @@ impl<'a> Update<'a> {
         let expires =
             message.head().only(HeaderName::Expires).map_err(|_| Refusal::BadRequest("Repeated Expires Header"))?;
         let expires_s = expires.and_then(read_seconds);
-        let supported = Supported::read(message);
+        let supported = OptionTags::read(message);
         //= rfc5626#6:first-hop
         let first_hop = message.has_one_via();
         let (path, path_is_outbound) = read_path(message)?;
@@ -155,7 +155,7 @@ impl<'a> Update<'a> {
     }
 }
 
-impl Supported {
+impl OptionTags {
     fn read(message: &Message<'_>) -> Self {
         let mut supported = Self::default();
         if message.head().first(HeaderName::Supported).is_none() {
@@ -172,7 +172,7 @@ impl Supported {
 
 //= rfc5626#6:no-outbound
 /// Checks flows. A `reg-id` applies only if the first hop supports flows, and must then be the only contact.
-fn check_flows(contacts: &mut [ContactUpdate<'_>], supported: Supported, can_keep: bool) -> Result<(), Refusal> {
+fn check_flows(contacts: &mut [ContactUpdate<'_>], supported: OptionTags, can_keep: bool) -> Result<(), Refusal> {
     if contacts.iter().all(|contact| contact.reg_id.is_none()) {
         return Ok(());
     }

@@ -4,12 +4,12 @@
 #[path = "common/contact.rs"]
 mod contact;
 
-use strowger_allocations::{Counting, live, taken_by};
+use strowger_allocations::{CountingAllocator, live, taken_by};
 use strowger_foundation::{ShardId, Timestamp};
 use strowger_registrar::Locations;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const BINDINGS: u32 = 1_000_000;
 /// The stripes of two workers.

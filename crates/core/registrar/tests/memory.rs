@@ -3,12 +3,12 @@
 #[path = "common/contact.rs"]
 mod contact;
 
-use strowger_allocations::{Counting, live, live_after};
+use strowger_allocations::{CountingAllocator, live, live_after};
 use strowger_foundation::{ShardId, Timestamp};
 use strowger_registrar::Locations;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const STRIPES: u16 = 16;
 

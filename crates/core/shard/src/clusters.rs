@@ -127,8 +127,8 @@ impl Router<'_> {
 
     /// Routes a REGISTER to the registrar, or to the cluster that has the user.
     pub(crate) fn route_registration(&self, targets: &mut Vec<Target>) -> RouteDecision {
-        let standing = self.claimed.and_then(|aor| self.serving_cluster(|| self.slot_of(aor.as_bytes())));
-        match standing {
+        let serving = self.claimed.and_then(|aor| self.serving_cluster(|| self.slot_of(aor.as_bytes())));
+        match serving {
             Some(ServingCluster::Other(owner)) => {
                 match self.route_with_cluster_request(owner, ClusterRequestKind::ServeLocally, &[], targets) {
                     RouteDecision::Forward(onward) => {

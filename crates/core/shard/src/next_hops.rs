@@ -378,7 +378,7 @@ impl NextHopResolver<'_> {
     /// Counts a request within a call for its target if `found` leads to the target's host: by the target's own
     /// Record-Route, or to a contact at another port. A request from that host to another of its ports is the
     /// target's own, on its way back, and is not counted.
-    pub(crate) fn count_in_call(
+    pub(crate) fn count_request_in_call(
         &self,
         balanced: &BalancedMember<'_>,
         message: &Message<'_>,

@@ -155,7 +155,7 @@ impl PendingRegisters {
     }
 
     pub(crate) fn get_mut(&mut self, ticket: u64) -> Option<&mut PendingRegister> {
-        self.waiting.get_mut(&ticket).map(|seat| &mut seat.waiting)
+        self.waiting.get_mut(&ticket).map(|entry| &mut entry.waiting)
     }
 
     /// Removes a pending REGISTER; also returns the next ticket of its address.
@@ -243,8 +243,8 @@ impl PendingRegisters {
 
     pub(crate) fn handle_closed(&mut self, connection: ConnId) {
         for ticket in self.on_connections.get(&connection).into_iter().flatten() {
-            if let Some(seat) = self.waiting.get_mut(ticket) {
-                seat.waiting.is_closed = true;
+            if let Some(entry) = self.waiting.get_mut(ticket) {
+                entry.waiting.is_closed = true;
             }
         }
     }
@@ -252,8 +252,8 @@ impl PendingRegisters {
     /// Marks the pending REGISTERs of `aor` as barred, so that they have no effect.
     pub(crate) fn bar(&mut self, aor: &[u8]) {
         for ticket in self.queues.get(&self.key(aor)).into_iter().flatten() {
-            if let Some(seat) = self.waiting.get_mut(ticket).filter(|seat| *seat.waiting.aor == *aor) {
-                seat.waiting.is_barred = true;
+            if let Some(entry) = self.waiting.get_mut(ticket).filter(|entry| *entry.waiting.aor == *aor) {
+                entry.waiting.is_barred = true;
             }
         }
     }

@@ -142,11 +142,11 @@ impl Shard {
             self.answer_trying(now, by, &source, message);
         }
         let call = self.begin_call(now, request);
-        let seat = self.track_in_dialog(now, message);
+        let call_guard = self.track_in_dialog(now, message);
         let forwarding = self.forwarding(request, onward, call);
         self.proxy.forward(now, server, message, &forwarding, targets);
-        if let Some(seat) = seat {
-            self.proxy.hold_call(server, seat);
+        if let Some(call_guard) = call_guard {
+            self.proxy.hold_call(server, call_guard);
         }
         if let Some(absence) = onward.fallback {
             self.proxy.set_fallback_status(now, server, absence.status());

@@ -485,7 +485,7 @@ impl Router<'_> {
         if self.message.to().tag().is_some()
             && let Some(balanced) = self.target.and_then(|id| self.snapshot.balanced(id))
         {
-            places.count_in_call(&balanced, self.message, self.source, &mut target.next_hops);
+            places.count_request_in_call(&balanced, self.message, self.source, &mut target.next_hops);
         }
         // The dialog's other party decides where its requests go, so our trunk credentials must go to the trunk's
         // hosts only.

@@ -57,23 +57,23 @@ impl Steering {
     /// parsed.
     #[must_use]
     #[inline(always)]
-    pub fn owner(&self, glance: &PartialPeek<'_>, snapshot: &Snapshot) -> Option<(ShardId, SteeringResult)> {
-        match glance.kind {
+    pub fn owner(&self, partial: &PartialPeek<'_>, snapshot: &Snapshot) -> Option<(ShardId, SteeringResult)> {
+        match partial.kind {
             Kind::Response(_) => {
-                let branch = BranchId::decode(&self.branches, glance.branch?)?;
+                let branch = BranchId::decode(&self.branches, partial.branch?)?;
                 let steered = SteeringResult { branch: Some(branch), ..SteeringResult::default() };
-                let shard = if branch.shard == ANY_SHARD { self.by_call_id(glance) } else { branch.shard };
+                let shard = if branch.shard == ANY_SHARD { self.by_call_id(partial) } else { branch.shard };
                 (shard.0 < self.shards).then_some((shard, steered))
             }
             Kind::Request(Method::Register) => {
-                let claimed = claimed_aor(glance, snapshot);
+                let claimed = claimed_aor(partial, snapshot);
                 let shard = match &claimed {
                     Some(aor) => self.locations.shard_of(snapshot.directory.resolve(aor.as_bytes())),
-                    None => self.by_call_id(glance),
+                    None => self.by_call_id(partial),
                 };
                 Some((shard, SteeringResult { claimed, ..SteeringResult::default() }))
             }
-            Kind::Request(_) => Some((self.by_call_id(glance), SteeringResult::default())),
+            Kind::Request(_) => Some((self.by_call_id(partial), SteeringResult::default())),
         }
     }
 
@@ -85,8 +85,8 @@ impl Steering {
         }
     }
 
-    fn by_call_id(&self, glance: &PartialPeek<'_>) -> ShardId {
-        let hash = self.call_ids.table64(&[glance.call_id]);
+    fn by_call_id(&self, partial: &PartialPeek<'_>) -> ShardId {
+        let hash = self.call_ids.table64(&[partial.call_id]);
         let shard = hash % u64::from(self.shards);
         ShardId(u16::try_from(shard).unwrap_or(0))
     }
@@ -124,7 +124,7 @@ pub(crate) fn match_key(ring: &KeyRing) -> TagKey {
 }
 
 /// Returns the address of record that a REGISTER claims.
-fn claimed_aor(glance: &PartialPeek<'_>, snapshot: &Snapshot) -> Option<Aor> {
-    let to = Uri::parse(glance.to?)?;
+fn claimed_aor(partial: &PartialPeek<'_>, snapshot: &Snapshot) -> Option<Aor> {
+    let to = Uri::parse(partial.to?)?;
     snapshot.identity(to.sip()?)
 }

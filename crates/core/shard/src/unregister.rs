@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 use strowger_message::Uri;
-use strowger_registrar::{ContactUpdate, Durability, Path, Record, Source, Supported, Update, UpdateKind};
+use strowger_registrar::{ContactUpdate, Durability, OptionTags, Path, Record, Source, Update, UpdateKind};
 
 use crate::boundary::Event;
 use crate::shard::Shard;
@@ -72,7 +72,7 @@ impl Shard {
             call_id: b"operator",
             cseq: u32::MAX,
             path: Path::new(),
-            supported: Supported::default(),
+            supported: OptionTags::default(),
             is_first_hop: true,
             kind,
         };

@@ -8,7 +8,7 @@ mod support;
 
 use std::time::Duration;
 
-use strowger_allocations::{Counting, allocations_of};
+use strowger_allocations::{CountingAllocator, allocations_of};
 use strowger_auth::{Algorithm, Ha1};
 use strowger_directory::{Directory, DirectoryChange, Ha1s, User};
 use strowger_foundation::{Flow, ListenerId, Transport};
@@ -31,17 +31,17 @@ const BODY: &str = "v=0\r\no=alice 53655765 2353687637 IN IP4 192.0.2.10\r\ns=-\
                     m=audio 6000 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n";
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// A shard and its allocations.
-struct Counted {
+struct CountedShard {
     world: World,
     /// The buffer for its outputs, like a worker's.
     out: Vec<u8>,
     allocated: usize,
 }
 
-impl Counted {
+impl CountedShard {
     /// Creates a shard that tracks calls without call records, as in every server. Alice and Bob are registered.
     fn new(edit: impl FnOnce(&mut Snapshot)) -> Self {
         let world = World::new(|snapshot| {
@@ -208,7 +208,7 @@ fn assert_settled(each: &[usize], usual: usize, others: usize) {
 
 #[test]
 fn a_stateless_call_allocates_nothing() {
-    let mut counted = Counted::new(|snapshot| {
+    let mut counted = CountedShard::new(|snapshot| {
         let target = RouteTarget::at(b"sip:192.0.2.20", BOB.parse().expect("an address"));
         snapshot.routes = vec![Route::of_domain(b"*", Action::proxy(vec![target], Stateless::WhenPossible))];
         snapshot.proxy.stateless = Stateless::WhenPossible;
@@ -223,11 +223,11 @@ fn a_stateless_call_allocates_nothing() {
 
 #[test]
 fn a_call_through_a_first_stage_allocates_nothing() {
-    let mut counted = Counted::new(|snapshot| {
+    let mut counted = CountedShard::new(|snapshot| {
         support::first_stage(snapshot);
         snapshot.track_calls = false;
     });
-    let each = counted.count(Counted::call_through);
+    let each = counted.count(CountedShard::call_through);
     assert_eq!(each, [0; COUNTED]);
     assert_eq!(counted.world.shard.transactions(), 0, "it keeps no state");
 }
@@ -235,14 +235,14 @@ fn a_call_through_a_first_stage_allocates_nothing() {
 /// One: caller and callee together with the Call-ID, for the operator's list of calls.
 #[test]
 fn a_tracked_call_to_a_registered_user_allocates_once() {
-    let mut counted = Counted::new(|_| ());
+    let mut counted = CountedShard::new(|_| ());
     let each = counted.count(|counted, number| counted.call(number, "sip:bob@example.com"));
     assert_settled(&each, 1, SELDOM);
 }
 
 #[test]
 fn a_refresh_allocates_nothing() {
-    let mut counted = Counted::new(|_| ());
+    let mut counted = CountedShard::new(|_| ());
     let each = counted.count(|counted, number| counted.register("alice", ALICE, number));
     assert_settled(&each, 0, SELDOM);
 }
@@ -250,7 +250,7 @@ fn a_refresh_allocates_nothing() {
 /// One: the address of record, while the REGISTER waits for the disk.
 #[test]
 fn a_durable_refresh_allocates_once() {
-    let mut counted = Counted::new(|snapshot| snapshot.registrar.durability = Durability::WriteThrough);
+    let mut counted = CountedShard::new(|snapshot| snapshot.registrar.durability = Durability::WriteThrough);
     let each = counted.count(|counted, number| counted.register("alice", ALICE, number));
     assert_settled(&each, 1, SELDOM);
 }
@@ -259,7 +259,7 @@ fn a_durable_refresh_allocates_once() {
 /// every sixth refresh creates a leaf, and every sixth of these a node above it.
 #[test]
 fn a_challenged_refresh_allocates_only_for_every_sixth_nonce() {
-    let mut counted = Counted::new(strict);
+    let mut counted = CountedShard::new(strict);
     let each = counted.count(|counted, number| counted.register("alice", ALICE, number));
     assert_settled(&each, 0, SELDOM + COUNTED / 6);
 }

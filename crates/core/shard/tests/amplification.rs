@@ -18,12 +18,12 @@ const LIFE: Duration = Duration::from_secs(64);
 const STRANGER: &str = "198.51.100.66:5060";
 
 /// The outputs for a request, and its length.
-struct Asked {
+struct Exchange {
     sent: Vec<support::SentMessage>,
     bytes: usize,
 }
 
-impl Asked {
+impl Exchange {
     /// Returns the bytes of the server's own responses, which are all responses, since no other element responds.
     fn answered(&self) -> usize {
         self.sent.iter().filter(|sent| sent.status() > 0).map(|sent| sent.text.len()).sum()
@@ -31,14 +31,14 @@ impl Asked {
 }
 
 /// Sends a datagram and lets time pass until it can have no further effect.
-fn ask(world: &mut World, text: &str) -> Asked {
+fn ask(world: &mut World, text: &str) -> Exchange {
     let mut sent = world.input(STRANGER, text);
     sent.extend(world.wait(LIFE).into_iter().map(|(_, sent)| sent));
-    Asked { sent, bytes: text.len() }
+    Exchange { sent, bytes: text.len() }
 }
 
 #[track_caller]
-fn assert_bounded(world: &mut World, text: &str) -> Asked {
+fn assert_bounded(world: &mut World, text: &str) -> Exchange {
     let asked = ask(world, text);
     let (answered, most) = (asked.answered(), MAX_AMPLIFICATION * asked.bytes);
     assert!(answered <= most, "{answered} bytes for {}:\n{text}\n{:?}", asked.bytes, summary(&asked.sent));

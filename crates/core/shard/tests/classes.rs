@@ -41,12 +41,12 @@ const PRIORITY: &str = "Resource-Priority: esnet.0\r\n";
 type Row = (&'static str, &'static str, &'static str, &'static str, Class, FilteredKind);
 
 /// A world with a registrar, a trunk and a trusted network, and its workers' knowledge of sources.
-struct Ground {
+struct Fixture {
     world: World,
     proven: ProvenSources,
 }
 
-impl Ground {
+impl Fixture {
     fn new(edit: impl FnOnce(&mut Snapshot)) -> Self {
         let world = World::new(|snapshot| {
             let network = |ip: &str, prefix| Network { address: ip.parse().expect("an address"), prefix };
@@ -122,7 +122,7 @@ fn tagged(text: &str) -> String {
 
 #[test]
 fn emergency_calls_are_recognized_from_any_source() {
-    let ground = Ground::new(|_| {});
+    let context = Fixture::new(|_| {});
     for (uri, is_emergency) in [
         ("urn:service:sos", true),
         ("URN:Service:SOS", true),
@@ -143,10 +143,10 @@ fn emergency_calls_are_recognized_from_any_source() {
             (TRUSTED, Class::TrunkCall, FilteredKind::TrunkCall),
         ] {
             let class = if is_emergency { Class::Emergency } else { usual };
-            ground.assert_rows(&[(from, "INVITE", uri, "", class, kind)]);
+            context.assert_rows(&[(from, "INVITE", uri, "", class, kind)]);
         }
     }
-    let stranger = ground.classify(STRANGER, &request("INVITE", "urn:service:sos", "1", ""));
+    let stranger = context.classify(STRANGER, &request("INVITE", "urn:service:sos", "1", ""));
     assert!(
         !stranger.is_proven && !stranger.is_unlimited,
         "so that strangers have no more than a share of the first class"
@@ -155,20 +155,20 @@ fn emergency_calls_are_recognized_from_any_source() {
 
 #[test]
 fn only_calls_are_emergencies() {
-    let ground = Ground::new(|_| {});
+    let context = Fixture::new(|_| {});
     for method in ["OPTIONS", "MESSAGE", "SUBSCRIBE", "REGISTER", "invite"] {
         let (class, kind) = match method {
             "REGISTER" => (Class::Contact, FilteredKind::Register),
             _ => (Class::Other, FilteredKind::Other),
         };
-        ground.assert_rows(&SOURCES.map(|(from, ..)| (from, method, "urn:service:sos", PRIORITY, class, kind)));
+        context.assert_rows(&SOURCES.map(|(from, ..)| (from, method, "urn:service:sos", PRIORITY, class, kind)));
     }
 }
 
 #[test]
 fn a_priority_counts_only_from_a_known_source() {
-    let ground = Ground::new(|_| {});
-    ground.assert_rows(&[
+    let context = Fixture::new(|_| {});
+    context.assert_rows(&[
         (STRANGER, "INVITE", SOMEBODY, PRIORITY, Class::Other, FilteredKind::Call),
         (PROVEN, "INVITE", SOMEBODY, PRIORITY, Class::Emergency, FilteredKind::ProvenCall),
         (PROVEN, "INVITE", SOMEBODY, "resource-priority: ets.0, wps.3\r\n", Class::Emergency, FilteredKind::ProvenCall),
@@ -180,9 +180,9 @@ fn a_priority_counts_only_from_a_known_source() {
 
 #[test]
 fn calls_are_classed_by_source() {
-    let ground = Ground::new(|_| {});
+    let context = Fixture::new(|_| {});
     for uri in [SOMEBODY, "sip:bob@example.com", "tel:+4930123"] {
-        ground.assert_rows(&[
+        context.assert_rows(&[
             (STRANGER, "INVITE", uri, "", Class::Other, FilteredKind::Call),
             (PROVEN, "INVITE", uri, "", Class::Call, FilteredKind::ProvenCall),
             (TRUNK, "INVITE", uri, "", Class::TrunkCall, FilteredKind::TrunkCall),
@@ -193,18 +193,18 @@ fn calls_are_classed_by_source() {
         ]);
     }
     // Another port of the same address is the same source.
-    assert_eq!(ground.class("198.51.100.7:40000", "INVITE", SOMEBODY), Class::Call);
-    assert_eq!(ground.class("203.0.113.1:40000", "INVITE", SOMEBODY), Class::TrunkCall);
+    assert_eq!(context.class("198.51.100.7:40000", "INVITE", SOMEBODY), Class::Call);
+    assert_eq!(context.class("203.0.113.1:40000", "INVITE", SOMEBODY), Class::TrunkCall);
 }
 
 #[test]
 fn other_methods_are_in_class_other() {
-    let ground = Ground::new(|_| {});
+    let context = Fixture::new(|_| {});
     for method in ["OPTIONS", "SUBSCRIBE", "MESSAGE", "PUBLISH", "NOTIFY", "REFER", "INFO", "UPDATE", "X", "invite"] {
         for uri in [SOMEBODY, "sip:example.com"] {
             let is_probe = |from| from == SIBLING && method == "OPTIONS" && uri != SOMEBODY;
             for (from, ..) in SOURCES.into_iter().filter(|(from, ..)| !is_probe(*from)) {
-                ground.assert_rows(&[(from, method, uri, "", Class::Other, FilteredKind::Other)]);
+                context.assert_rows(&[(from, method, uri, "", Class::Other, FilteredKind::Other)]);
             }
         }
     }
@@ -213,43 +213,43 @@ fn other_methods_are_in_class_other() {
 #[test]
 fn a_register_from_the_registered_address_is_a_refresh() {
     const DEVICE: &str = "198.51.100.80:5060";
-    let mut ground = Ground::new(|_| {});
+    let mut context = Fixture::new(|_| {});
     let register = request("REGISTER", "sip:example.com", "1", "");
-    let classes = |ground: &Ground, text: &str| {
+    let classes = |context: &Fixture, text: &str| {
         [DEVICE, "198.51.100.80:61000", STRANGER, PROVEN, TRUNK].map(|from| {
-            let found = ground.classify(from, text);
+            let found = context.classify(from, text);
             assert_eq!(found, of_source(from, found.class, FilteredKind::Register), "from {from}");
             found.class
         })
     };
     let nobody = [Class::Contact; 5];
-    assert_eq!(classes(&ground, &register), nobody, "nobody is registered yet");
+    assert_eq!(classes(&context, &register), nobody, "nobody is registered yet");
 
-    let answer = ground.world.register("bob", DEVICE, "<sip:bob@198.51.100.80:5060>");
+    let answer = context.world.register("bob", DEVICE, "<sip:bob@198.51.100.80:5060>");
     assert_eq!(answer.status(), 200);
     let device_only = [Class::Refresh, Class::Refresh, Class::Contact, Class::Contact, Class::Contact];
-    assert_eq!(classes(&ground, &register), device_only);
+    assert_eq!(classes(&context, &register), device_only);
     let to = |who: &str| register.replace("To: <sip:bob@example.com>", &format!("To: {who}"));
     for who in ["<sip:bob@192.0.2.1>", "Bob <sip:%62ob@EXAMPLE.com:5070;x=y>", "<sip:boss@example.com>"] {
-        assert_eq!(classes(&ground, &to(who)), device_only, "{who} is the same address of record");
+        assert_eq!(classes(&context, &to(who)), device_only, "{who} is the same address of record");
     }
     for who in ["<sip:alice@example.com>", "<sip:bob@elsewhere.example>", "<tel:+1>", "none"] {
-        assert_eq!(classes(&ground, &to(who)), nobody, "{who} is another");
+        assert_eq!(classes(&context, &to(who)), nobody, "{who} is another");
     }
 
-    let answer = ground.world.register("bob", TRUNK, "<sip:bob@203.0.113.9:5060>");
+    let answer = context.world.register("bob", TRUNK, "<sip:bob@203.0.113.9:5060>");
     assert_eq!(answer.status(), 200);
     let both = [Class::Refresh, Class::Refresh, Class::Contact, Class::Contact, Class::Refresh];
-    assert_eq!(classes(&ground, &register), both, "any of several bindings will do");
-    ground.world.wait(Duration::from_secs(3 * 3_600));
-    assert_eq!(classes(&ground, &register), nobody, "both have expired");
+    assert_eq!(classes(&context, &register), both, "any of several bindings will do");
+    context.world.wait(Duration::from_secs(3 * 3_600));
+    assert_eq!(classes(&context, &register), nobody, "both have expired");
 }
 
 /// Anyone can write a tag.
 #[test]
 fn a_to_tag_only_moves_strangers_requests_to_class_other() {
-    let mut ground = Ground::routed(&[("00", "", Some(Class::Emergency))]);
-    assert_eq!(ground.world.register("bob", STRANGER, "<sip:bob@198.51.100.66:5060>").status(), 200);
+    let mut context = Fixture::routed(&[("00", "", Some(Class::Emergency))]);
+    assert_eq!(context.world.register("bob", STRANGER, "<sip:bob@198.51.100.66:5060>").status(), 200);
     for (method, uri, kind) in [
         ("INVITE", SOMEBODY, FilteredKind::Call),
         ("INVITE", "sip:0049@example.com", FilteredKind::Call),
@@ -258,36 +258,36 @@ fn a_to_tag_only_moves_strangers_requests_to_class_other() {
         ("MESSAGE", "sip:0049@example.com", FilteredKind::Other),
     ] {
         let text = request(method, uri, "1", "");
-        let found = ground.classify(STRANGER, &tagged(&text));
+        let found = context.classify(STRANGER, &tagged(&text));
         assert_eq!(found, of_source(STRANGER, Class::Other, kind), "{method} {uri}");
         for (from, ..) in SOURCES.iter().filter(|(from, ..)| *from != STRANGER) {
             assert_eq!(
-                ground.classify(from, &tagged(&text)),
-                ground.classify(from, &text),
+                context.classify(from, &tagged(&text)),
+                context.classify(from, &text),
                 "{method} {uri} from {from}"
             );
         }
     }
-    let refresh = ground.classify(STRANGER, &request("REGISTER", "sip:example.com", "1", ""));
+    let refresh = context.classify(STRANGER, &request("REGISTER", "sip:example.com", "1", ""));
     assert_eq!(refresh.class, Class::Refresh, "without the tag");
-    let found = ground.classify(STRANGER, &tagged(&request("INVITE", "urn:service:sos", "1", "")));
+    let found = context.classify(STRANGER, &tagged(&request("INVITE", "urn:service:sos", "1", "")));
     assert_eq!(found, of_source(STRANGER, Class::Emergency, FilteredKind::Call), "a tag takes no emergency away");
 }
 
 #[test]
 fn a_routes_class_overrides_the_default_but_not_an_emergency() {
     for class in Class::ALL {
-        let ground = Ground::routed(&[("", "", Some(class))]);
+        let context = Fixture::routed(&[("", "", Some(class))]);
         for (from, ..) in SOURCES {
-            let of_call = ground.classify(from, &request("INVITE", SOMEBODY, "1", "")).kind;
-            ground.assert_rows(&[
+            let of_call = context.classify(from, &request("INVITE", SOMEBODY, "1", "")).kind;
+            context.assert_rows(&[
                 (from, "INVITE", SOMEBODY, "", class, of_call),
                 (from, "REGISTER", "sip:example.com", "", class, FilteredKind::Register),
                 (from, "OPTIONS", "sip:example.com", "", class, FilteredKind::Other),
                 (from, "INVITE", "urn:service:sos", "", Class::Emergency, of_call),
             ]);
         }
-        ground.assert_rows(&[
+        context.assert_rows(&[
             (STRANGER, "INVITE", SOMEBODY, PRIORITY, class, FilteredKind::Call),
             (PROVEN, "INVITE", SOMEBODY, PRIORITY, Class::Emergency, FilteredKind::ProvenCall),
             (TRUNK, "INVITE", SOMEBODY, PRIORITY, Class::Emergency, FilteredKind::TrunkCall),
@@ -297,7 +297,7 @@ fn a_routes_class_overrides_the_default_but_not_an_emergency() {
 
 #[test]
 fn the_first_matching_route_with_a_class_decides() {
-    let ground = Ground::routed(&[
+    let context = Fixture::routed(&[
         ("11", "", None),
         ("112", "INVITE", Some(Class::Emergency)),
         ("11", "", Some(Class::Contact)),
@@ -316,7 +316,7 @@ fn the_first_matching_route_with_a_class_decides() {
         ("MESSAGE", "sip:911@example.com", Class::Other),
         ("INVITE", "no-uri", Class::Call),
     ] {
-        assert_eq!(ground.class(PROVEN, method, uri), class, "{method} {uri}");
+        assert_eq!(context.class(PROVEN, method, uri), class, "{method} {uri}");
     }
 }
 
@@ -333,7 +333,7 @@ fn a_route_matches_by_domain_and_source_too() {
     };
     let routes =
         vec![of_domain("example.com", Class::Contact), of_domain("*.partner.example", Class::Emergency), of_partner];
-    let ground = Ground::new(|snapshot| snapshot.routes = routes);
+    let context = Fixture::new(|snapshot| snapshot.routes = routes);
     for (from, uri, class) in [
         (STRANGER, "sip:bob@example.com", Class::Contact),
         (STRANGER, "sip:bob@Example.COM", Class::Contact),
@@ -346,7 +346,7 @@ fn a_route_matches_by_domain_and_source_too() {
         (PROVEN, "tel:+4930123", Class::TrunkCall),
         (PROVEN, "sip:bob@example.com", Class::Contact),
     ] {
-        assert_eq!(ground.class(from, "INVITE", uri), class, "{uri} from {from}");
+        assert_eq!(context.class(from, "INVITE", uri), class, "{uri} from {from}");
     }
 }
 
@@ -390,24 +390,24 @@ fn method_and_tag_decide_what_is_new_work() {
 
 #[test]
 fn probes_of_our_servers_go_first() {
-    let ground = Ground::new(|_| {});
+    let context = Fixture::new(|_| {});
     for (from, class) in [(SIBLING, Class::TrunkCall), (STRANGER, Class::Other), (PROVEN, Class::Other)] {
-        ground.assert_rows(&[(from, "OPTIONS", "sip:192.0.2.1:5060", "", class, FilteredKind::Other)]);
+        context.assert_rows(&[(from, "OPTIONS", "sip:192.0.2.1:5060", "", class, FilteredKind::Other)]);
     }
 }
 
 #[test]
 fn a_source_unproven_for_long_is_a_stranger_again() {
-    let ground = Ground::new(|_| {});
-    assert_eq!(ground.class(PROVEN, "INVITE", SOMEBODY), Class::Call);
+    let context = Fixture::new(|_| {});
+    assert_eq!(context.class(PROVEN, "INVITE", SOMEBODY), Class::Call);
     // The two generations of the filter rotate when other sources are proven.
-    let begin: Timestamp = ground.world.now;
+    let begin: Timestamp = context.world.now;
     for hours in [3, 6] {
-        ground.proven.insert(begin + Duration::from_secs(hours * 3_600), flow(STRANGER).peer.ip());
+        context.proven.insert(begin + Duration::from_secs(hours * 3_600), flow(STRANGER).peer.ip());
     }
-    let found = ground.classify(PROVEN, &request("INVITE", SOMEBODY, "1", PRIORITY));
+    let found = context.classify(PROVEN, &request("INVITE", SOMEBODY, "1", PRIORITY));
     let expected =
         Classification { class: Class::Other, kind: FilteredKind::Call, is_unlimited: false, is_proven: false };
     assert_eq!(found, expected);
-    assert_eq!(ground.class(STRANGER, "INVITE", SOMEBODY), Class::Call);
+    assert_eq!(context.class(STRANGER, "INVITE", SOMEBODY), Class::Call);
 }

@@ -3,7 +3,7 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use strowger_allocations::{Counting, live, live_after};
+use strowger_allocations::{CountingAllocator, live, live_after};
 use support::{ALICE, BOB, World};
 
 /// Maximum for a call in progress, in bytes: INVITE on both sides, ringing.
@@ -16,7 +16,7 @@ const REGISTERED: usize = 130;
 const CALLS: usize = 6_000;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 const BODY: &str = "v=0\r\no=alice 53655765 2353687637 IN IP4 192.0.2.10\r\ns=-\r\nc=IN IP4 192.0.2.10\r\nt=0 0\r\n\
                     m=audio 6000 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n";

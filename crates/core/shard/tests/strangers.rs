@@ -236,10 +236,10 @@ fn no_spelling_of_a_number_evades_its_rule() {
 
 #[test]
 fn an_unmatched_ack_is_dropped() {
-    let onward = |stateless| vec![Route::of_domain(b"*", Action::proxy(Vec::new(), stateless))];
+    let options = |stateless| vec![Route::of_domain(b"*", Action::proxy(Vec::new(), stateless))];
     let ack = |branch: &str| request("ACK", &format!("sip:x@{STRANGER}"), branch, "");
     for stateless in [Stateless::Never, Stateless::Always] {
-        let mut world = World::new(|snapshot| snapshot.routes = onward(stateless));
+        let mut world = World::new(|snapshot| snapshot.routes = options(stateless));
         assert_eq!(destinations(&world.input(ALICE, &ack("a")), "ACK"), [STRANGER], "as its INVITE would");
         world.configure(|snapshot| snapshot.auth.require = vec![(*b"INVITE").into()]);
         assert!(world.input(ALICE, &ack("b")).is_empty());

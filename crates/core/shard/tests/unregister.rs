@@ -16,13 +16,13 @@ const A: &str = "sip:bob@192.0.2.20:5060";
 const B: &str = "sip:bob@192.0.2.21:5060";
 
 /// A server and all records given to its store, in order.
-struct Kept {
+struct StoredRecords {
     world: World,
     journal: Vec<Vec<u8>>,
     cseq: u32,
 }
 
-impl Kept {
+impl StoredRecords {
     fn new(durability: Durability) -> Self {
         let world = World::listening(&["UDP"], |snapshot| snapshot.registrar.durability = durability);
         Self { world, journal: Vec::new(), cseq: 0 }
@@ -110,7 +110,7 @@ fn contacts(world: &World, now: Timestamp) -> Vec<String> {
 
 #[test]
 fn a_contact_is_removed_on_disk_too() {
-    let mut kept = Kept::with(&[A, B]);
+    let mut kept = StoredRecords::with(&[A, B]);
     kept.unregister(Some(A));
     assert_eq!((kept.world.records.len(), kept.contacts()), (1, vec![B.to_owned()]));
     kept.unregister(Some(B));
@@ -120,7 +120,7 @@ fn a_contact_is_removed_on_disk_too() {
 
 #[test]
 fn a_concurrent_register_survives_a_restart() {
-    let mut kept = Kept::with(&[A]);
+    let mut kept = StoredRecords::with(&[A]);
     kept.register(B);
     kept.unregister(Some(A));
     assert_eq!(kept.world.records.len(), 1, "the order takes its turn");
@@ -136,7 +136,7 @@ fn a_concurrent_register_survives_a_restart() {
 
 #[test]
 fn a_concurrent_refresh_keeps_its_new_expiry() {
-    let mut kept = Kept::with(&[A, B]);
+    let mut kept = StoredRecords::with(&[A, B]);
     kept.world.wait(Duration::from_secs(1000));
     kept.register(B);
     kept.unregister(Some(A));
@@ -148,7 +148,7 @@ fn a_concurrent_refresh_keeps_its_new_expiry() {
 
 #[test]
 fn a_store_failure_does_not_block_an_unregister() {
-    let mut kept = Kept::with(&[A]);
+    let mut kept = StoredRecords::with(&[A]);
     kept.register(B);
     kept.unregister(Some(A));
     assert_eq!(kept.stored(false), [503]);
@@ -159,7 +159,7 @@ fn a_store_failure_does_not_block_an_unregister() {
 #[test]
 fn earlier_registers_are_removed_and_later_ones_stay() {
     for contact in [None, Some(A)] {
-        let mut kept = Kept::with(&[]);
+        let mut kept = StoredRecords::with(&[]);
         kept.register(A);
         kept.register(A);
         kept.unregister(contact);
@@ -175,7 +175,7 @@ fn earlier_registers_are_removed_and_later_ones_stay() {
 
 #[test]
 fn all_contacts_go_and_phones_are_answered_and_may_return() {
-    let mut kept = Kept::with(&[A]);
+    let mut kept = StoredRecords::with(&[A]);
     kept.register(A);
     kept.register(B);
     kept.unregister(None);
@@ -192,7 +192,7 @@ fn all_contacts_go_and_phones_are_answered_and_may_return() {
 
 #[test]
 fn an_unregister_outlasts_the_registers_it_waits_for() {
-    let mut kept = Kept::with(&[]);
+    let mut kept = StoredRecords::with(&[]);
     kept.register(A);
     kept.register(B);
     kept.unregister(None);
@@ -206,11 +206,11 @@ fn an_unregister_outlasts_the_registers_it_waits_for() {
 #[test]
 fn a_missing_contact_is_not_sent_to_the_store() {
     for durability in [Durability::Memory, Durability::WriteBehind, Durability::WriteThrough] {
-        let mut kept = Kept::new(durability);
+        let mut kept = StoredRecords::new(durability);
         kept.unregister(Some(A));
         assert!(kept.world.records.is_empty(), "{durability:?}");
     }
-    let mut kept = Kept::with(&[A, B]);
+    let mut kept = StoredRecords::with(&[A, B]);
     kept.unregister(Some(A));
     assert_eq!(kept.contacts(), [B]);
     kept.unregister(Some(A));
@@ -223,7 +223,7 @@ fn a_missing_contact_is_not_sent_to_the_store() {
 fn without_write_through_an_unregister_runs_at_once() {
     for durability in [Durability::Memory, Durability::WriteBehind] {
         for contact in [None, Some(A)] {
-            let mut kept = Kept::new(durability);
+            let mut kept = StoredRecords::new(durability);
             kept.register(A);
             kept.unregister(contact);
             assert!(contacts(&kept.world, kept.world.now).is_empty());
@@ -237,7 +237,7 @@ fn without_write_through_an_unregister_runs_at_once() {
 #[test]
 fn nothing_is_unregistered_while_loading() {
     for contact in [None, Some(A.as_bytes())] {
-        let mut before = Kept::with(&[A, B]);
+        let mut before = StoredRecords::with(&[A, B]);
         let mut world = World::loading(|snapshot| snapshot.registrar.durability = Durability::WriteThrough);
         for record in &before.journal {
             world.locations.restore(world.now, &world.snapshot.registrar, &Record::parse(record).expect("a record"));
@@ -253,7 +253,7 @@ fn nothing_is_unregistered_while_loading() {
 
 #[test]
 fn pending_unregisters_are_bounded_and_unique() {
-    let mut kept = Kept::with(&[]);
+    let mut kept = StoredRecords::with(&[]);
     kept.register(A);
     for _ in 0..2 {
         for number in 0..MAX_UNREGISTER_COMMANDS {

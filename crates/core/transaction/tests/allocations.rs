@@ -3,13 +3,13 @@
 
 use core::net::SocketAddr;
 
-use strowger_allocations::{Counting, allocations_of};
+use strowger_allocations::{CountingAllocator, allocations_of};
 use strowger_foundation::{Buf, Flow, ListenerId, TagKey, Timestamp, Transport};
 use strowger_message::{Message, Status};
 use strowger_transaction::{Kind, NO_USER, ServerKey, Timing, Transactions};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Responses per round; more than one chunk.
 const ANSWERS: u32 = 300;

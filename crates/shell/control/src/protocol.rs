@@ -481,7 +481,7 @@ pub struct Disk {
     /// Checkpoints to the database.
     pub checkpoint: Checkpoint,
     /// What was found at the start.
-    pub found: Found,
+    pub found: EarlierState,
 }
 
 /// Progress of the database behind the journal.
@@ -501,7 +501,7 @@ pub struct Checkpoint {
 
 /// State of an earlier process, as found at the start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+pub struct EarlierState {
     /// Whether everything has been read.
     pub is_complete: bool,
     /// Number of contacts restored.

@@ -27,14 +27,14 @@ fn pool(targets: &str) -> Config {
 
 /// Sources of targets besides the configuration.
 #[derive(Default)]
-struct Around {
+struct TargetSources {
     gateways: Gateways,
     changes: Changes,
     services: Services,
     registry: Registry,
 }
 
-impl Around {
+impl TargetSources {
     fn sets(&self, config: &Config) -> Result<TargetSets, TargetError> {
         let (lists, Self { gateways, changes, services, .. }) = (Lists::read(config), self);
         TargetSets::build(config, &Sources { gateways, lists: &lists, services, changes }, &self.registry)
@@ -270,7 +270,7 @@ fn each_error_in_a_balancer_route_is_reported() {
 #[test]
 fn defaults_are_as_documented() {
     let config = pool("[\"sip:192.0.2.1\"]");
-    let sets = Around::default().sets(&config).expect("sound");
+    let sets = TargetSources::default().sets(&config).expect("sound");
     let set = sets.of("pool").expect("a set").set();
     let told = set.config();
     assert_eq!((told.policy, told.key, told.candidates), (Policy::Hash, Key::CallId, Candidates::All));
@@ -278,11 +278,11 @@ fn defaults_are_as_documented() {
     assert!(told.probe.is_none());
     let ranges = with("policy = \"range\"\ntargets = [\"sip:a\"]");
     assert_eq!(
-        Around::default().sets(&ranges).expect("sound").of("pool").expect("a set").set().config().key,
+        TargetSources::default().sets(&ranges).expect("sound").of("pool").expect("a set").set().config().key,
         Key::User
     );
     let probed = with("probe = true\ntargets = [\"sip:a\"]");
-    let sets = Around::default().sets(&probed).expect("sound");
+    let sets = TargetSources::default().sets(&probed).expect("sound");
     let probe = sets.of("pool").expect("a set").set().config().probe.clone().expect("asked");
     assert_eq!(
         (probe.interval, probe.timeout, probe.down, probe.up),
@@ -299,7 +299,7 @@ fn all_settings_reach_the_shards() {
          failover_timeout = \"1s\"\nprobe = { interval = \"2s\", timeout = \"500ms\", down = 3, up = 1, accept = [\"200\", \"4xx\"] }\n\
          targets = [\"sip:192.0.2.1\", { uri = \"sip:b.example:5070;transport=tcp\", weight = 3, priority = 1, capacity = 500 }]",
     );
-    let around = Around::default();
+    let around = TargetSources::default();
     let sets = around.sets(&config).expect("sound");
     let snapshot = config.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &sets);
     assert!(!snapshot.has_shared_keys);
@@ -331,7 +331,7 @@ fn all_settings_reach_the_shards() {
 #[test]
 fn each_dns_address_of_a_host_is_a_target() {
     let config = pool("[\"dns:pods.example:5070\", \"sip:192.0.2.9\"]");
-    let (mut around, now) = (Around::default(), Instant::now());
+    let (mut around, now) = (TargetSources::default(), Instant::now());
     around.services.follow(&config, now);
     let name = around.services.due(now).remove(0);
     assert_eq!(around.uris(&config), ["sip:192.0.2.9"], "the others are not known yet");
@@ -378,7 +378,7 @@ fn database_gateways_become_targets() {
     let config = pool("[\"set:pstn\", { uri = \"sip:192.0.2.1\", weight = 9 }, \"sip:192.0.2.9\"]");
     let gateways =
         in_database(&[gateway("sip:192.0.2.1", 0, Some(30), true), gateway("sip:192.0.2.2", 1, None, false)]);
-    let mut around = Around { gateways, ..Around::default() };
+    let mut around = TargetSources { gateways, ..TargetSources::default() };
     let expected = [
         ("sip:192.0.2.1".to_owned(), 0, 2, Some(30), true),
         ("sip:192.0.2.2".to_owned(), 1, 2, None, false),
@@ -432,7 +432,7 @@ const DISPATCHER: &str = "\
 #[test]
 fn dispatcher_lists_give_targets() {
     let (_folder, source) = list(DISPATCHER);
-    let around = Around::default();
+    let around = TargetSources::default();
     let member = |last: u8, priority, weight, capacity, enabled| {
         (format!("sip:192.0.2.{last}:5060"), priority, weight, capacity, enabled)
     };
@@ -447,7 +447,7 @@ fn dispatcher_lists_give_targets() {
 
 #[test]
 fn an_invalid_dispatcher_list_is_rejected_with_the_line() {
-    let around = Around::default();
+    let around = TargetSources::default();
     for (text, expected) in [
         (
             "1 sip:192.0.2.1\n\n1 sips:192.0.2.2\n",
@@ -464,7 +464,7 @@ fn an_invalid_dispatcher_list_is_rejected_with_the_line() {
         let (sets, refused) = {
             let config = pool(&source);
             let (lists, gateways) = (Lists::read(&config), Gateways::default());
-            let Around { services, changes, registry, .. } = Around::default();
+            let TargetSources { services, changes, registry, .. } = TargetSources::default();
             TargetSets::build_all(
                 &config,
                 &Sources { gateways: &gateways, lists: &lists, services: &services, changes: &changes },
@@ -485,10 +485,10 @@ fn an_invalid_dispatcher_list_is_rejected_with_the_line() {
 
 #[test]
 fn targets_keep_their_counts_over_a_reload() {
-    let around = Around::default();
+    let around = TargetSources::default();
     let before = around.sets(&pool("[\"sip:192.0.2.1\", \"sip:192.0.2.2\"]")).expect("sound");
     let first = before.of("pool").expect("a set").set().members()[0].target.clone();
-    let (seat, now) = (first.begin_call(), Timestamp::from_millis(1));
+    let (call_guard, now) = (first.begin_call(), Timestamp::from_millis(1));
     first.drain();
     let after = around.sets(&pool("[\"sip:192.0.2.3\", { uri = \"sip:192.0.2.1\", weight = 5 }]")).expect("sound");
     let set = after.of("pool").expect("a set").set();
@@ -503,7 +503,7 @@ fn targets_keep_their_counts_over_a_reload() {
     assert_eq!(around.registry.all().len(), 2);
     let back = around.sets(&pool("[\"sip:192.0.2.1\"]")).expect("sound");
     assert_eq!(back.of("pool").expect("a set").set().members()[0].target.calls(), 1);
-    drop((seat, without));
+    drop((call_guard, without));
     assert_eq!(back.of("pool").expect("a set").set().members()[0].target.calls(), 0);
     drop(back);
     assert!(around.registry.all().is_empty());
@@ -512,7 +512,7 @@ fn targets_keep_their_counts_over_a_reload() {
 #[test]
 fn an_operator_adds_and_removes_targets() {
     let config = pool("[\"sip:192.0.2.1\", \"sip:192.0.2.2\"]");
-    let mut around = Around::default();
+    let mut around = TargetSources::default();
     let share = |uri: &str| strowger_control::config::values::WeightedTarget::of(uri.parse().expect("a target"));
     around.changes.add("pool", share("sip:192.0.2.3"));
     around.changes.remove("pool", "sip:192.0.2.1");
@@ -528,14 +528,14 @@ fn an_operator_adds_and_removes_targets() {
 fn a_balancer_without_a_route_gives_a_warning() {
     let config = parse("[[balancer]]\nname = \"pool\"\ntargets = [\"sip:192.0.2.1\"]");
     assert_eq!(
-        Around::default().warnings(&config),
+        TargetSources::default().warnings(&config),
         ["balancer[0]: no route uses pool; add one with balance = \"pool\""]
     );
     let by_tcp = parse(
         "server.listen = [\"udp:192.0.2.9:5060\"]\n[[balancer]]\nname = \"pool\"\n\
          targets = [\"sip:192.0.2.1\", \"sip:192.0.2.2;transport=tcp\"]\n[[route]]\nbalance = \"pool\"",
     );
-    let warnings = Around::default().warnings(&by_tcp);
+    let warnings = TargetSources::default().warnings(&by_tcp);
     assert!(
         warnings[0].contains("needs TCP, but server.listen has no such listener: it is never tried"),
         "{warnings:?}"
@@ -548,7 +548,7 @@ fn ignored_weights_give_a_warning() {
         let [one, two] = weights;
         let targets =
             format!("[{{ uri = \"sip:192.0.2.1\", weight = {one} }}, {{ uri = \"sip:192.0.2.2\", weight = {two} }}]");
-        Around::default().warnings(&with(&format!("policy = \"{policy}\"\ntargets = {targets}")))
+        TargetSources::default().warnings(&with(&format!("policy = \"{policy}\"\ntargets = {targets}")))
     };
     assert_eq!(
         look("round-robin", [1, 2]),
@@ -564,11 +564,11 @@ fn ignored_weights_give_a_warning() {
     }
     let ranks = "{ uri = \"sip:192.0.2.1\", priority = 1 }, { uri = \"sip:192.0.2.2\", priority = 2, weight = 3 }";
     let ranked = with(&format!("policy = \"round-robin\"\ntargets = [{ranks}]"));
-    assert_eq!(Around::default().warnings(&ranked), [""; 0], "they never stand beside each other");
+    assert_eq!(TargetSources::default().warnings(&ranked), [""; 0], "they never stand beside each other");
 }
 
 #[test]
 fn a_relative_list_path_is_shown_as_written() {
-    let refused = Around::default().sets(&pool("[\"list:no.list#1\"]")).expect_err("there is none");
+    let refused = TargetSources::default().sets(&pool("[\"list:no.list#1\"]")).expect_err("there is none");
     assert!(refused.message.starts_with(&format!("{} cannot be read", Path::new("no.list").display())));
 }

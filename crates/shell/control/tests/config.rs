@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 use strowger_control::config::Config;
 use strowger_control::config::values::{Affinity, StoreUrl};
-use strowger_control::dns::Reach;
+use strowger_control::dns::SendableTransports;
 use strowger_control::targets::TargetSets;
 use strowger_directory::Directory;
 use strowger_foundation::Transport;
@@ -475,7 +475,7 @@ fn all_settings_reach_the_shards() {
     assert_eq!(seconds, [90, 10, 2, 0]);
     assert_eq!((proxy.recurse, proxy.mtu, proxy.record_route, proxy.outbound), (true, 1400, false, true));
     assert_eq!(snapshot.unrouted_status.code(), 603);
-    let dns = config.dns_config(Reach::default());
+    let dns = config.dns_config(SendableTransports::default());
     let servers: Vec<String> = dns.servers.iter().map(ToString::to_string).collect();
     assert_eq!((servers.join(" "), dns.timeout.as_secs()), ("192.0.2.53:53 [2001:db8::53]:5353".to_owned(), 1));
     let cache = config.cache_policy();

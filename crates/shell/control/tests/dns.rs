@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use bind9::Bind9;
-use strowger_control::dns::{DnsConfig, DnsResolver, NameServers, Reach};
+use strowger_control::dns::{DnsConfig, DnsResolver, NameServers, SendableTransports};
 use strowger_foundation::Transport;
 use strowger_locate::{CandidateList, LocateError, LocateQuery, LocateResult};
 
@@ -66,8 +66,10 @@ fn zone() -> Bind9 {
     Bind9::start("example.com", NEGATIVE_TTL_S, ZONE)
 }
 
-fn reach(transports: &[Transport], families: &[SocketAddr]) -> Reach {
-    Reach::of(transports.iter().flat_map(|transport| families.iter().map(|address| (*transport, *address))))
+fn reach(transports: &[Transport], families: &[SocketAddr]) -> SendableTransports {
+    SendableTransports::of(
+        transports.iter().flat_map(|transport| families.iter().map(|address| (*transport, *address))),
+    )
 }
 
 fn v4() -> SocketAddr {
@@ -78,7 +80,7 @@ fn v6() -> SocketAddr {
     (Ipv6Addr::LOCALHOST, 5060).into()
 }
 
-fn resolver(server: SocketAddr, reach: Reach) -> DnsResolver {
+fn resolver(server: SocketAddr, reach: SendableTransports) -> DnsResolver {
     let config = DnsConfig { servers: vec![server], ..DnsConfig::new(reach) };
     DnsResolver::start(&config).expect("a thread can be started")
 }
@@ -236,7 +238,7 @@ fn addresses_match_the_available_families() {
     assert_eq!(found(&with(&[v6()]), host("both")), ["0/0/0 UDP [::1]:5060"]);
     assert_eq!(ask(&with(&[v4()]), host("six")).0, Err(LocateError::NoSuchName));
     // The address family may differ by transport.
-    let mixed = Reach::of([(Transport::Udp, v4()), (Transport::Tcp, v6())]);
+    let mixed = SendableTransports::of([(Transport::Udp, v4()), (Transport::Tcp, v6())]);
     let mixed = resolver(server.address(), mixed);
     let tcp = LocateQuery { transport: Some(Transport::Tcp), ..host("both") };
     assert_eq!(found(&mixed, tcp), ["0/0/0 TCP [::1]:5060"]);
@@ -374,7 +376,7 @@ fn the_port_of_a_name_server_is_optional() {
     assert_eq!(read("[2001:db8::53]:5353").as_deref(), Ok("[2001:db8::53]:5353"));
     assert!(read("dns.example.com").is_err_and(|error| error.contains("192.0.2.53")));
     assert!(matches!(
-        resolver(v4(), Reach::default()).source(),
+        resolver(v4(), SendableTransports::default()).source(),
         NameServers::Configured(servers) if servers[..] == [v4()]
     ));
 }

@@ -111,13 +111,13 @@ pub struct Journal<D: Disk> {
 
 #[derive(Debug)]
 enum WriterState<F> {
-    Open(Current<F>),
+    Open(CurrentSegment<F>),
     Failed(DiskError, SegmentLink),
 }
 
 /// The segment being written.
 #[derive(Debug)]
-struct Current<F> {
+struct CurrentSegment<F> {
     file: F,
     number: u64,
     /// Durable length in bytes.
@@ -361,7 +361,7 @@ impl<D: Disk> Journal<D> {
         }
     }
 
-    fn make(&mut self, number: u64, plan: &SegmentLink, stamp: Stamp) -> Result<Current<D::File>, DiskError> {
+    fn make(&mut self, number: u64, plan: &SegmentLink, stamp: Stamp) -> Result<CurrentSegment<D::File>, DiskError> {
         let SegmentLink { previous, previous_len, first_group, .. } = *plan;
         let store_id = self.settings.store_id;
         let header = Header { number, store_id, previous, previous_len, first_group, stamp, is_gap: false };
@@ -371,7 +371,7 @@ impl<D: Disk> Journal<D> {
             self.carry(carried, salt, stamp, &mut bytes)?;
         }
         let file = self.make_file(number, &bytes)?;
-        Ok(Current { file, number, len: bytes.len() as u64, salt, plan: *plan })
+        Ok(CurrentSegment { file, number, len: bytes.len() as u64, salt, plan: *plan })
     }
 
     /// Creates a file that is complete and durable before it gets its name.
@@ -491,7 +491,7 @@ impl<D: Disk> Journal<D> {
     }
 }
 
-impl<F> Current<F> {
+impl<F> CurrentSegment<F> {
     /// Returns the link of the segment after this one. A segment without groups is skipped, so that repeated failures
     /// leave no empty segments behind.
     fn next_plan(&self, next_group: u64) -> SegmentLink {

@@ -37,14 +37,14 @@ const OPENSIPS: &str = "
     CREATE TABLE location (contact_id INTEGER PRIMARY KEY, username CHAR(64), domain CHAR(64), contact TEXT, received CHAR(255),
         path CHAR(255), expires INTEGER, q FLOAT DEFAULT 1.0, callid CHAR(255), cseq INTEGER, socket CHAR(64), sip_instance CHAR(255));";
 
-struct Given {
+struct Fixture {
     url: DatabaseUrl,
     database: Database,
     tables: Tables,
     _folder: TempDir,
 }
 
-impl Given {
+impl Fixture {
     fn with(flavor: Flavor, sql: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("other.db");
@@ -82,7 +82,7 @@ fn subscriber_hashes_come_from_the_password_or_the_hash_columns() {
         "INSERT INTO subscriber (username, domain, password, ha1, ha1b) VALUES ('alice', 'Example.COM', 'secret', '', ''),
         ('bob', '', '', '{md5}', ''), ('carol', 'example.org', '', '{sha256}', ''), ('dave', NULL, 'x', '{md5}', '');"
     );
-    let mut given = Given::with(Flavor::Kamailio, &rows);
+    let mut given = Fixture::with(Flavor::Kamailio, &rows);
     let rows = given.subscribers(&identity());
     let [alice, bob, carol, dave] = &rows[..] else { panic!("{rows:?}") };
     let alice = alice.as_ref().unwrap();
@@ -102,7 +102,7 @@ fn subscriber_hashes_come_from_the_password_or_the_hash_columns() {
 
 #[test]
 fn unreadable_rows_say_why_and_show_no_secret() {
-    let mut given = Given::with(
+    let mut given = Fixture::with(
         Flavor::Kamailio,
         "INSERT INTO subscriber (username, domain, password, ha1, ha1b) VALUES ('', 'example.com', 'secret', '', ''),
         ('two words', '', 'secret', '', ''), ('bob', '', '', 'secret', ''), ('carol', '', '', '', 'aa'), ('dave', '', '', '', '');",
@@ -127,7 +127,7 @@ fn shown(sets: &[DestinationSet]) -> Vec<String> {
 
 #[test]
 fn kamailio_sets_keep_weights_and_put_highest_priority_first() {
-    let mut given = Given::with(
+    let mut given = Fixture::with(
         Flavor::Kamailio,
         "INSERT INTO dispatcher (setid, destination, flags, priority, attrs, description) VALUES
         (2, 'sip:192.0.2.9', 0, 0, '', ''), (1, 'sip:192.0.2.1:5060', 0, 10, 'duid=a;weight=50;maxload=30', 'Vienna'),
@@ -161,7 +161,7 @@ fn opensips_tables_are_read_by_their_columns() {
         INSERT INTO location (username, contact, expires, callid, cseq, sip_instance)
         VALUES ('alice', 'sip:alice@192.0.2.7', unixepoch() + 100, 'x', 5, '\"<urn:uuid:1>\"');"
     );
-    let mut given = Given::with(Flavor::OpenSips, &rows);
+    let mut given = Fixture::with(Flavor::OpenSips, &rows);
     given.tables.check(&[Table::Subscriber, Table::Dispatcher, Table::Location]).unwrap();
     let alice = given.subscribers(&identity()).remove(0).unwrap();
     assert_eq!((alice.ha1.md5, alice.ha1.sha256, alice.ha1.sha512_256), (None, Some([0xcd; 32]), Some([0xcd; 32])));
@@ -177,7 +177,7 @@ fn opensips_tables_are_read_by_their_columns() {
 
 #[test]
 fn registrations_are_read_with_their_remaining_time() {
-    let mut given = Given::with(
+    let mut given = Fixture::with(
         Flavor::Kamailio,
         "INSERT INTO location (username, domain, contact, received, path, expires, q, callid, cseq, socket, instance, reg_id) VALUES
         ('alice', '', 'sip:alice@10.0.0.7:5060', 'sip:192.0.2.7:4711', NULL, julianday('now') + 0.01, 0.5, 'a', 7,
@@ -206,7 +206,7 @@ fn registrations_are_read_with_their_remaining_time() {
 
 #[test]
 fn unknown_versions_are_refused_with_known_ones() {
-    let mut given = Given::with(
+    let mut given = Fixture::with(
         Flavor::Kamailio,
         "UPDATE version SET table_version = 99 WHERE table_name = 'location';
         DELETE FROM version WHERE table_name = 'dispatcher';",
@@ -225,7 +225,7 @@ fn unknown_versions_are_refused_with_known_ones() {
 
 #[test]
 fn the_follower_reports_changes_and_survives_a_database_outage() {
-    let mut given = Given::with(
+    let mut given = Fixture::with(
         Flavor::Kamailio,
         "INSERT INTO subscriber (username, password) VALUES ('alice', 'x'), ('bob', 'x'), ('two words', 'x');
         INSERT INTO dispatcher (setid, destination) VALUES (1, 'sip:192.0.2.1'), (2, 'sip:192.0.2.2');",

@@ -68,19 +68,19 @@ pub(crate) fn program(
     worker: usize,
 ) -> Option<Vec<u64>> {
     let mut program = Assembler::default();
-    let exits = ExitLabels { pass: program.label(), drop: program.label() };
+    let io = ExitLabels { pass: program.label(), drop: program.label() };
     let unwanted = program.label();
     program.alu64_register(Operation::Set, PACKET, MAP);
     program.load_word(LENGTH, PACKET, 0);
-    find_kind(&mut program, (rules, local), (worker, memory.sources), exits);
+    find_kind(&mut program, (rules, local), (worker, memory.sources), io);
     find_fingerprint(&mut program, rules.salt);
-    judge(&mut program, memory.dropped, exits.pass, unwanted);
+    judge(&mut program, memory.dropped, io.pass, unwanted);
     program.bind(unwanted);
-    look_for_tag(&mut program, exits);
-    program.bind(exits.drop);
+    look_for_tag(&mut program, io);
+    program.bind(io.drop);
     remember(&mut program, memory.dropped);
     program.return_constant(DROP);
-    program.bind(exits.pass);
+    program.bind(io.pass);
     program.return_constant(PASS);
     program.finish()
 }
@@ -90,7 +90,7 @@ fn find_kind(
     program: &mut Assembler,
     (rules, local): (&PacketFilter, SocketAddr),
     (worker, sources): (usize, Option<&KnownSources>),
-    exits: ExitLabels,
+    io: ExitLabels,
 ) {
     let first = |bytes: &[u8; 4]| u32::from_be_bytes(*bytes);
     let is_known = program.label();
@@ -104,7 +104,7 @@ fn find_kind(
     program.jump_if(Comparison::NotEqual, LOADED, first(b"INVI"), is_known);
     program.load_packet(word(MESSAGE + b"INVITE ".len()));
     program.alu32_constant(Operation::And, LOADED, UPPER_CASE);
-    program.jump_if(Comparison::Equal, LOADED, first(b"URN:"), exits.pass);
+    program.jump_if(Comparison::Equal, LOADED, first(b"URN:"), io.pass);
     if local.is_ipv4() {
         set_kind(program, FilteredKind::TrunkCall);
         for (address, mask) in rules.trusted.iter().filter_map(masked).take(MAX_TRUSTED) {
@@ -305,14 +305,14 @@ fn point_at_bit(program: &mut Assembler) {
 }
 
 /// Passes requests within a dialog, whose To has a tag, and messages whose To may be beyond the searched range.
-fn look_for_tag(program: &mut Assembler, exits: ExitLabels) {
+fn look_for_tag(program: &mut Assembler, io: ExitLabels) {
     let is_found = program.label();
     program.alu32_constant(Operation::Set, OFFSET, word(MESSAGE + TO_BEGIN));
     let search = program.here();
-    program.jump_if(Comparison::AtLeast, OFFSET, word(MESSAGE + TO_BEGIN + TO_STEP * TO_STEPS), exits.pass);
+    program.jump_if(Comparison::AtLeast, OFFSET, word(MESSAGE + TO_BEGIN + TO_STEP * TO_STEPS), io.pass);
     program.alu32_register(Operation::Set, A, OFFSET);
     program.alu32_constant(Operation::Add, A, 4);
-    program.jump_if_register(Comparison::AtLeast, A, LENGTH, exits.drop);
+    program.jump_if_register(Comparison::AtLeast, A, LENGTH, io.drop);
     program.load_packet_at(OFFSET, 0);
     program.jump_if(Comparison::Equal, LOADED, u32::from_be_bytes(*b"\nTo:"), is_found);
     program.alu32_constant(Operation::And, LOADED, 0xFFFF_FF00);
@@ -325,11 +325,11 @@ fn look_for_tag(program: &mut Assembler, exits: ExitLabels) {
     let read = program.here();
     program.alu32_constant(Operation::Add, OFFSET, 1);
     program.alu32_constant(Operation::Subtract, LEFT, 1);
-    program.jump_if(Comparison::Equal, LEFT, 0, exits.pass);
+    program.jump_if(Comparison::Equal, LEFT, 0, io.pass);
     program.load_packet_at(OFFSET, 0);
-    program.jump_if(Comparison::Equal, LOADED, u32::from_be_bytes(*b";tag"), exits.pass);
+    program.jump_if(Comparison::Equal, LOADED, u32::from_be_bytes(*b";tag"), io.pass);
     program.alu32_constant(Operation::ShiftRight, LOADED, 24);
-    program.jump_if(Comparison::Equal, LOADED, b'\n'.into(), exits.drop);
+    program.jump_if(Comparison::Equal, LOADED, b'\n'.into(), io.drop);
     program.jump(read);
 }
 

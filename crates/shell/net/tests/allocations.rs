@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use common::End;
-use strowger_allocations::{Counting, allocations_of};
+use strowger_allocations::{CountingAllocator, allocations_of};
 use strowger_net::{BufferSizes, Clock, Flush, OrderingKey, RECV_BATCH, UdpSocket};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Runs one round: a batch in two alternating lengths, which must be grouped for segmentation, and each datagram
 /// echoed back.

@@ -108,8 +108,8 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
         }
         self.run_waiting_backups();
         let mut goes_on = true;
-        for wish in agenda {
-            match wish {
+        for desired in agenda {
+            match desired {
                 // A checkpoint would remove what the loader is reading.
                 CheckpointRequest::Backup(task) if !self.shared.is_loaded() => self.waiting.push(task),
                 CheckpointRequest::Backup(task) => {

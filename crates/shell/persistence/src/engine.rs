@@ -170,8 +170,8 @@ impl<B: Batch> StoreThread<B> {
         let why = || self.shared.status().state.to_string();
         let agenda = self.shared.wait_for_requests(None, self.shared.limits.recover_every);
         let mut goes_on = true;
-        for wish in agenda {
-            match wish {
+        for desired in agenda {
+            match desired {
                 CheckpointRequest::Backup(task) => task.execute(&self.parts.database, Err(why())),
                 CheckpointRequest::Final(reply) => {
                     drop(reply.send(Err(why())));

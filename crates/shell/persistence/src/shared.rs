@@ -217,8 +217,8 @@ impl<B: Batch> Shared<B> {
 
     // Called by the checkpoint thread.
 
-    pub(crate) fn request(&self, wish: CheckpointRequest) {
-        self.desk().requests.push_back(wish);
+    pub(crate) fn request(&self, desired: CheckpointRequest) {
+        self.desk().requests.push_back(desired);
         self.checkpoints_changed.notify_all();
     }
 

@@ -107,7 +107,7 @@ fn words(text: &str) -> Vec<String> {
                 1
             }
             _ => {
-                let end = |letter: char| letter.is_whitespace() || matches!(letter, '{' | '}' | ';' | '"' | '#');
+                let end = |message: char| message.is_whitespace() || matches!(message, '{' | '}' | ';' | '"' | '#');
                 let word = left.split(end).next().unwrap_or(left);
                 words.push(word.to_owned());
                 word.len()

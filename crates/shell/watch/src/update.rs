@@ -48,11 +48,11 @@ impl Difference {
 }
 
 /// Compares `found` with the desired state.
-pub(crate) fn difference(set: &RecordSet, wishes: &[DesiredState], found: &RecordSetContents) -> Difference {
+pub(crate) fn difference(set: &RecordSet, desired: &[DesiredState], found: &RecordSetContents) -> Difference {
     let mut difference = Difference::default();
-    for (index, (entry, wish)) in set.entries.iter().zip(wishes).enumerate() {
+    for (index, (entry, desired)) in set.entries.iter().zip(desired).enumerate() {
         let same = || found.records.iter().filter(|data| data.is_of_same_server(&entry.data));
-        match wish {
+        match desired {
             DesiredState::Unknown => {}
             DesiredState::Publish => {
                 difference.remove.extend(same().filter(|data| **data != entry.data).cloned());
@@ -75,7 +75,7 @@ pub(crate) fn difference(set: &RecordSet, wishes: &[DesiredState], found: &Recor
         difference.is_last_kept = true;
         return difference;
     }
-    if wishes.contains(&DesiredState::Publish) && found.ttl_s != set.ttl_s {
+    if desired.contains(&DesiredState::Publish) && found.ttl_s != set.ttl_s {
         // All records of a set have the same TTL (RFC 2181 §5.2).
         difference.add.extend(left);
     }

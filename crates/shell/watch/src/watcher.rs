@@ -243,7 +243,7 @@ impl Watcher {
         state.phase = SetPhase::Idle;
         let found = match found {
             Ok(found) => found,
-            Err(trouble) => return self.handle_error(now, index, trouble),
+            Err(failure) => return self.handle_error(now, index, failure),
         };
         let difference = difference(set, &state.desired, &found);
         self.report(index, &difference);
@@ -284,7 +284,7 @@ impl Watcher {
                 self.on_answer();
                 self.settle(now, index, false);
             }
-            Err(trouble) => self.handle_error(now, index, trouble),
+            Err(failure) => self.handle_error(now, index, failure),
         }
     }
 
@@ -308,11 +308,11 @@ impl Watcher {
         }
     }
 
-    fn handle_error(&mut self, now: Timestamp, index: usize, trouble: ZoneError) {
+    fn handle_error(&mut self, now: Timestamp, index: usize, failure: ZoneError) {
         let Some(state) = self.sets.get_mut(index) else { return };
         state.is_settled = false;
         state.due = now + self.plan.retry;
-        match trouble {
+        match failure {
             ZoneError::Conflict if state.conflicts < MAX_CONFLICTS => {
                 state.conflicts += 1;
                 self.read(index);

@@ -138,9 +138,9 @@ impl DatagramSocket {
 
     /// Queues `message` for `peer` with the next batch, in order within its ordering key, and leaves an empty buffer
     /// in its place.
-    pub(crate) fn send(&mut self, peer: SocketAddr, message: &mut Vec<u8>, strand: OrderingKey) {
+    pub(crate) fn send(&mut self, peer: SocketAddr, message: &mut Vec<u8>, ordering_key: OrderingKey) {
         std::mem::swap(self.batch.next_slot(), message);
-        if !self.batch.commit(peer, strand) {
+        if !self.batch.commit(peer, ordering_key) {
             push(&mut self.failures, DeliveryFailure::Unsent(peer));
         }
         if self.batch.is_full() {

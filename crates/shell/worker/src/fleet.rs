@@ -230,8 +230,8 @@ impl Fleet {
             let work = move || {
                 pin_to_cores(index, &options);
                 let admission = Admission::new(index, seed, options.overload_control, memory);
-                let desk = ShardHost::new(common, exits, admission, snapshot, events);
-                Worker::new(poll, clock, desk, &options).run()
+                let host = ShardHost::new(common, exits, admission, snapshot, events);
+                Worker::new(poll, clock, host, &options).run()
             };
             let thread =
                 thread::Builder::new().name(format!("worker-{index}")).spawn(move || abort_on_failure(index, work))?;
@@ -325,9 +325,9 @@ impl Fleet {
     }
 
     /// Queries each worker; `None` stands for one that does not answer in time.
-    fn query_workers<T>(&self, inquiry: impl Fn(SyncSender<T>) -> WorkerQuery) -> Vec<Option<T>> {
+    fn query_workers<T>(&self, cluster_request: impl Fn(SyncSender<T>) -> WorkerQuery) -> Vec<Option<T>> {
         let (reply, replies) = mpsc::sync_channel(self.handles.len());
-        self.handles.iter().for_each(|contact| contact.query(inquiry(reply.clone())));
+        self.handles.iter().for_each(|contact| contact.query(cluster_request(reply.clone())));
         drop(reply);
         let deadline = Instant::now() + QUERY_TIMEOUT;
         let answer = |_| replies.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();

@@ -164,8 +164,8 @@ mod tests {
     #[test]
     fn two_sinks_must_both_store_a_record() {
         let poll = Poll::new().expect("a poller");
-        let doorbell = WorkerWaker::new(poll.registry(), Token(0)).expect("a doorbell");
-        let contact = Arc::new(WorkerHandle::new(doorbell, Arc::default()));
+        let waker = WorkerWaker::new(poll.registry(), Token(0)).expect("a doorbell");
+        let contact = Arc::new(WorkerHandle::new(waker, Arc::default()));
         let told = || {
             contact
                 .take_mailbox()

@@ -39,7 +39,7 @@ impl Reply {
 
     fn deliver(&mut self, answer: LocateResult) {
         if !mem::replace(&mut self.is_sent, true) {
-            self.handle.answer(self.shard, self.query, answer);
+            self.handle.answer_lookup(self.shard, self.query, answer);
         }
     }
 }

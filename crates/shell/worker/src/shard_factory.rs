@@ -80,7 +80,7 @@ pub(crate) trait ShardFactory: Send + Sync + 'static {
     fn make(&self, id: ShardId, life: u32, snapshot: Arc<Snapshot>) -> Self::Shard;
 
     /// Returns the owner of a message and what steering has proven about it; `None` if no shard owns it.
-    fn owner(&self, glance: &PartialPeek<'_>, snapshot: &Snapshot) -> Option<(ShardId, SteeringResult)>;
+    fn owner(&self, partial: &PartialPeek<'_>, snapshot: &Snapshot) -> Option<(ShardId, SteeringResult)>;
 
     /// Adds the remaining information that the owner of a message needs.
     fn complete(&self, peek: &Peek<'_>, steered: &mut SteeringResult);
@@ -165,8 +165,8 @@ impl ShardFactory for DefaultShardFactory {
         })
     }
 
-    fn owner(&self, glance: &PartialPeek<'_>, snapshot: &Snapshot) -> Option<(ShardId, SteeringResult)> {
-        self.steering.owner(glance, snapshot)
+    fn owner(&self, partial: &PartialPeek<'_>, snapshot: &Snapshot) -> Option<(ShardId, SteeringResult)> {
+        self.steering.owner(partial, snapshot)
     }
 
     fn complete(&self, peek: &Peek<'_>, steered: &mut SteeringResult) {

@@ -160,8 +160,8 @@ impl<M: ShardFactory> ShardHost<M> {
         let Self { shared: common, snapshot, io: exits, .. } = self;
         // Unwind safety: what was parsed is not used after a panic.
         let found = catch_unwind(AssertUnwindSafe(|| {
-            let glance = if may_leave { PartialPeek::read(bytes) } else { None };
-            let known = glance.map(|glance| common.factory.owner(&glance, snapshot));
+            let partial = if may_leave { PartialPeek::read(bytes) } else { None };
+            let known = partial.map(|partial| common.factory.owner(&partial, snapshot));
             if let Some(Some((owner, _))) = &known
                 && exits.worker_of(*owner) != exits.index
             {
@@ -195,8 +195,8 @@ impl<M: ShardFactory> ShardHost<M> {
             for ((id, steered), peek, bytes) in messages {
                 let Some(index) = self.slot_of(*id) else { continue };
                 last = Some((index, bytes));
-                if let Some(seat) = self.slots.get(index) {
-                    seat.shard.prefetch(peek, steered);
+                if let Some(call_guard) = self.slots.get(index) {
+                    call_guard.shard.prefetch(peek, steered);
                 }
             }
         }));
@@ -243,15 +243,15 @@ impl<M: ShardFactory> ShardHost<M> {
 
     /// Notifies every shard of this worker that a peer is unreachable.
     pub(crate) fn handle_unreachable(&mut self, now: Timestamp, peer: SocketAddr) {
-        for seat in 0..self.slots.len() {
-            self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Unreachable { peer }));
+        for call_guard in 0..self.slots.len() {
+            self.run(call_guard, now, &[], |brain| brain.handle_input(now, Input::Unreachable { peer }));
         }
     }
 
     /// Notifies every shard of this worker that its messages to a peer were not sent.
     fn handle_unsent(&mut self, now: Timestamp, peer: SocketAddr) {
-        for seat in 0..self.slots.len() {
-            self.run(seat, now, &[], |brain| brain.handle_input(now, Input::SendFailed { peer }));
+        for call_guard in 0..self.slots.len() {
+            self.run(call_guard, now, &[], |brain| brain.handle_input(now, Input::SendFailed { peer }));
         }
     }
 
@@ -265,15 +265,15 @@ impl<M: ShardFactory> ShardHost<M> {
     pub(crate) fn handle_config(&mut self, now: Timestamp, snapshot: &Arc<Snapshot>, version: u64) {
         self.snapshot = Arc::clone(snapshot);
         self.version = version;
-        for seat in 0..self.slots.len() {
-            self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Config(Arc::clone(snapshot))));
+        for call_guard in 0..self.slots.len() {
+            self.run(call_guard, now, &[], |brain| brain.handle_input(now, Input::Config(Arc::clone(snapshot))));
         }
     }
 
     /// Wakes each shard whose wake-up is due.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
         for index in 0..self.slots.len() {
-            if self.slots.get(index).is_some_and(|seat| seat.wakeup <= now) {
+            if self.slots.get(index).is_some_and(|call_guard| call_guard.wakeup <= now) {
                 self.run(index, now, &[], |brain| brain.handle_timeout(now));
             }
         }
@@ -285,11 +285,13 @@ impl<M: ShardFactory> ShardHost<M> {
             return;
         }
         for index in 0..self.slots.len() {
-            let Some(seat) = self.slots.get_mut(index).filter(|seat| seat.has_acted) else { continue };
-            seat.has_acted = false;
+            let Some(call_guard) = self.slots.get_mut(index).filter(|call_guard| call_guard.has_acted) else {
+                continue;
+            };
+            call_guard.has_acted = false;
             // Unwind safety: the shard is dropped after a panic.
-            match catch_unwind(AssertUnwindSafe(|| wakeup_of(&*seat.shard))) {
-                Ok(wakeup) => seat.wakeup = wakeup,
+            match catch_unwind(AssertUnwindSafe(|| wakeup_of(&*call_guard.shard))) {
+                Ok(wakeup) => call_guard.wakeup = wakeup,
                 Err(payload) => self.handle_shard_panic(index, now, payload.as_ref(), &[]),
             }
         }
@@ -299,7 +301,7 @@ impl<M: ShardFactory> ShardHost<M> {
     /// none.
     pub(crate) fn next_wakeup(&self) -> Timestamp {
         debug_assert!(!self.has_acted, "all have been asked since they acted");
-        self.slots.iter().map(|seat| seat.wakeup).min().unwrap_or(Timestamp::MAX)
+        self.slots.iter().map(|call_guard| call_guard.wakeup).min().unwrap_or(Timestamp::MAX)
     }
 
     /// Returns the calls in progress, up to `limit`.
@@ -346,9 +348,9 @@ impl<M: ShardFactory> ShardHost<M> {
 
     /// Returns a shard's contribution to the status. A shard that panics here is replaced.
     pub(crate) fn totals_of(&mut self, index: usize, now: Timestamp) -> ShardTotals {
-        let Some(seat) = self.slots.get(index) else { return ShardTotals::default() };
+        let Some(call_guard) = self.slots.get(index) else { return ShardTotals::default() };
         // Unwind safety: the shard is dropped after a panic.
-        catch_unwind(AssertUnwindSafe(|| ShardTotals::of(&*seat.shard))).unwrap_or_else(|payload| {
+        catch_unwind(AssertUnwindSafe(|| ShardTotals::of(&*call_guard.shard))).unwrap_or_else(|payload| {
             self.handle_shard_panic(index, now, payload.as_ref(), &[]);
             ShardTotals::default()
         })
@@ -358,14 +360,14 @@ impl<M: ShardFactory> ShardHost<M> {
     pub(crate) fn run(&mut self, index: usize, now: Timestamp, bytes: &[u8], act: impl FnOnce(&mut M::Shard)) {
         self.has_acted = true;
         let Self { slots: seats, io: exits, message, events, .. } = self;
-        let Some(seat) = seats.get_mut(index) else { return };
+        let Some(call_guard) = seats.get_mut(index) else { return };
         // Unwind safety: the shard is dropped after a panic, an unfinished message is overwritten, counters are plain
         // numbers.
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            seat.inputs = seat.inputs.wrapping_add(1);
-            seat.has_acted = true;
-            act(&mut seat.shard);
-            drain(now, seat, exits, message, events);
+            call_guard.inputs = call_guard.inputs.wrapping_add(1);
+            call_guard.has_acted = true;
+            act(&mut call_guard.shard);
+            drain(now, call_guard, exits, message, events);
         }));
         if let Err(payload) = outcome {
             self.handle_shard_panic(index, now, payload.as_ref(), bytes);
@@ -376,7 +378,7 @@ impl<M: ShardFactory> ShardHost<M> {
     #[cold]
     fn handle_shard_panic(&mut self, index: usize, now: Timestamp, payload: &(dyn Any + Send), bytes: &[u8]) {
         self.replace(index);
-        let id = self.slots.get(index).map(|seat| seat.id);
+        let id = self.slots.get(index).map(|call_guard| call_guard.id);
         self.on_panic(id, now, payload, bytes);
     }
 
@@ -384,13 +386,13 @@ impl<M: ShardFactory> ShardHost<M> {
     #[cold]
     fn replace(&mut self, index: usize) {
         let Self { shared: common, slots: seats, snapshot, retired_counters: buried, .. } = self;
-        let Some(seat) = seats.get_mut(index) else { return };
+        let Some(call_guard) = seats.get_mut(index) else { return };
         // If reading its counters panics too, they are lost.
-        if let Ok(counters) = catch_unwind(AssertUnwindSafe(|| seat.shard.counters())) {
+        if let Ok(counters) = catch_unwind(AssertUnwindSafe(|| call_guard.shard.counters())) {
             buried.add(&counters);
         }
-        let fresh = ShardSlot::new(&common.factory, seat.id, seat.life.wrapping_add(1), snapshot);
-        let broken = std::mem::replace(seat, fresh);
+        let fresh = ShardSlot::new(&common.factory, call_guard.id, call_guard.life.wrapping_add(1), snapshot);
+        let broken = std::mem::replace(call_guard, fresh);
         // Dropping it may panic on damaged state; what remains is leaked.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(broken)));
     }
@@ -414,17 +416,17 @@ pub(crate) fn wakeup_of(brain: &impl StateMachine) -> Timestamp {
 /// Takes all outputs of a shard.
 fn drain<B: StateMachine>(
     now: Timestamp,
-    seat: &mut ShardSlot<B>,
+    call_guard: &mut ShardSlot<B>,
     exits: &mut WorkerIo,
     message: &mut Vec<u8>,
     events: &SyncSender<Event>,
 ) {
     message.clear();
-    while let Some(output) = seat.shard.poll_output(message) {
+    while let Some(output) = call_guard.shard.poll_output(message) {
         match output {
-            Output::Send { flow } => exits.send(now, seat.id, flow, message),
-            Output::Resolve { query, question } => exits.resolve(seat.id, query, question),
-            Output::Store { ticket, record } => exits.queue_record(seat.id, ticket, record),
+            Output::Send { flow } => exits.send(now, call_guard.id, flow, message),
+            Output::Resolve { query, question } => exits.resolve(call_guard.id, query, question),
+            Output::Store { ticket, record } => exits.queue_record(call_guard.id, ticket, record),
             Output::Event(event) => {
                 let is_record = matches!(event, Event::Call(_));
                 let is_dropped = events.try_send(event).is_err();

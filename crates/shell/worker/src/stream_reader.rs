@@ -9,7 +9,7 @@ use crate::connection::Phase;
 use crate::framing::Frame;
 use crate::ingress::Ingress;
 use crate::shard_factory::ShardFactory;
-use crate::streams::{CloseReason, Rest};
+use crate::streams::{CloseReason, UnreadInput};
 
 /// Maximum messages of one connection per turn.
 const MESSAGES_A_TURN: usize = 8;
@@ -71,7 +71,7 @@ impl<M: ShardFactory> Ingress<M> {
             messages += self.turn(now, slot, kept, &mut scratch, (false, is_late));
         }
         self.scratch = scratch;
-        self.host.io.streams.note_idle();
+        self.host.io.streams.end_busy_period();
         if self.host.io.streams.deferred_len() > 0 {
             // It is possible that no new work was read in this round.
             self.host.admission.note_waiting(now, now.saturating_since(self.streams_busy_since));
@@ -120,9 +120,9 @@ impl<M: ShardFactory> Ingress<M> {
             self.handle_frames(now, slot, bytes)
         };
         let rest = if is_owned {
-            Rest::Owned(kept, consumed)
+            UnreadInput::Owned(kept, consumed)
         } else {
-            Rest::Borrowed(fresh.get(consumed..).unwrap_or_default())
+            UnreadInput::Borrowed(fresh.get(consumed..).unwrap_or_default())
         };
         self.end_turn(now, slot, rest, consumed > 0, end);
         messages
@@ -221,11 +221,11 @@ impl<M: ShardFactory> Ingress<M> {
         true
     }
 
-    fn end_turn(&mut self, now: Timestamp, slot: u32, rest: Rest<'_>, is_begun: bool, end: TurnEnd) {
+    fn end_turn(&mut self, now: Timestamp, slot: u32, rest: UnreadInput<'_>, is_begun: bool, end: TurnEnd) {
         if let TurnEnd::Broken(fault) = end {
             let bytes = match &rest {
-                Rest::Owned(bytes, consumed) => bytes.get(*consumed..).unwrap_or_default(),
-                Rest::Borrowed(bytes) => bytes,
+                UnreadInput::Owned(bytes, consumed) => bytes.get(*consumed..).unwrap_or_default(),
+                UnreadInput::Borrowed(bytes) => bytes,
             };
             return self.refuse(now, slot, bytes, fault);
         }

@@ -402,7 +402,7 @@ impl Streams {
     }
 
     /// Ends the busy period if no input remains; called after reading.
-    pub(crate) fn note_idle(&mut self) {
+    pub(crate) fn end_busy_period(&mut self) {
         if self.ready.is_empty() && self.deferred.is_empty() {
             self.busy_since = None;
         }
@@ -443,7 +443,14 @@ impl Streams {
     }
 
     /// Stores unhandled input, in its own buffer or one that just fits.
-    pub(crate) fn keep(&mut self, now: Timestamp, slot: u32, kept: Rest<'_>, needed: Option<usize>, is_begun: bool) {
+    pub(crate) fn keep(
+        &mut self,
+        now: Timestamp,
+        slot: u32,
+        kept: UnreadInput<'_>,
+        needed: Option<usize>,
+        is_begun: bool,
+    ) {
         let message_timeout = self.limits.message_timeout;
         // Complete messages that wait for their turn or for another worker may use the same amount again.
         let has_room = self.kept_bytes < KEPT_BYTES * if needed.is_some() { 1 } else { 2 };
@@ -452,13 +459,13 @@ impl Streams {
             return;
         }
         connection.unparsed = match kept {
-            Rest::Owned(mut bytes, consumed) => {
+            UnreadInput::Owned(mut bytes, consumed) => {
                 bytes.drain(..consumed);
                 // Accounting is by length, so the capacity must stay close to it.
                 bytes.shrink_to(2 * bytes.len());
                 bytes
             }
-            Rest::Borrowed(bytes) => bytes.to_vec(),
+            UnreadInput::Borrowed(bytes) => bytes.to_vec(),
         };
         let extra = connection.unparsed.len().saturating_sub(FREE_BYTES);
         connection.has_backlog = needed.is_none();
@@ -697,7 +704,7 @@ impl Streams {
 }
 
 /// Unhandled input of a connection.
-pub(crate) enum Rest<'a> {
+pub(crate) enum UnreadInput<'a> {
     /// In the connection's own buffer, after this many handled bytes.
     Owned(Vec<u8>, usize),
     /// In the worker's buffer.

@@ -268,8 +268,8 @@ impl<M: ShardFactory> Worker<M> {
     }
 
     fn fetch_snapshot(&mut self) {
-        let mail = self.handle.snapshot_update.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(SnapshotUpdate { snapshot, version }) = mail {
+        let update = self.handle.snapshot_update.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(SnapshotUpdate { snapshot, version }) = update {
             let now = self.clock.now();
             self.ingress.host.handle_config(now, &snapshot, version);
             self.publish_status(now);

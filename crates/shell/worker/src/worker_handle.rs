@@ -81,8 +81,8 @@ impl WorkerHandle {
     }
 
     /// Publishes the latest snapshot, replacing one that has not been fetched.
-    pub(crate) fn publish(&self, mail: SnapshotUpdate) {
-        *self.snapshot_update.lock().unwrap_or_else(PoisonError::into_inner) = Some(mail);
+    pub(crate) fn publish(&self, update: SnapshotUpdate) {
+        *self.snapshot_update.lock().unwrap_or_else(PoisonError::into_inner) = Some(update);
         self.waker.wake_always();
     }
 
@@ -93,7 +93,7 @@ impl WorkerHandle {
     }
 
     /// Delivers the answer to a pending query.
-    pub(crate) fn answer(&self, shard: ShardId, query: QueryId, answer: LocateResult) {
+    pub(crate) fn answer_lookup(&self, shard: ShardId, query: QueryId, answer: LocateResult) {
         self.questions.fetch_sub(1, Ordering::Relaxed);
         self.answer_unasked(shard, query, answer);
     }
@@ -157,8 +157,8 @@ impl WorkerHandle {
     }
 
     /// Delivers a query of the control plane.
-    pub(crate) fn query(&self, inquiry: WorkerQuery) {
-        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner).queries.push(inquiry);
+    pub(crate) fn query(&self, cluster_request: WorkerQuery) {
+        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner).queries.push(cluster_request);
         self.has_mail_flag.store(true, Ordering::Release);
         self.waker.wake_always();
     }

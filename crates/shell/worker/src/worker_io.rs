@@ -477,7 +477,7 @@ impl WorkerIo {
         }
         let batch = RecordBatch::new(Arc::clone(&self.handle), std::mem::take(&mut self.records));
         match &self.record_sink {
-            Some(keeper) => keeper.store(batch),
+            Some(sink) => sink.store(batch),
             None => drop(batch),
         }
     }

@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream as Line};
 use std::sync::Arc;
 use std::time::Duration;
 
-use strowger_allocations::{Counting, live_of_all, live_of_all_after};
+use strowger_allocations::{CountingAllocator, live_of_all, live_of_all_after};
 use strowger_net::raise_open_files;
 use strowger_worker::{Fleet, FleetConfig, StreamLimits};
 
@@ -17,7 +17,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const BUDGET: usize = 400;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Starts a server and waits until all workers are running.
 fn start(connections: usize) -> (Fleet, SocketAddr) {

@@ -11,9 +11,9 @@ use strowger_worker::{Fleet, FleetConfig, RecordBatch, RecordSink};
 use support::DEADLINE;
 
 /// Passes every batch to the test.
-struct Hand(Mutex<Sender<RecordBatch>>);
+struct ChannelSink(Mutex<Sender<RecordBatch>>);
 
-impl RecordSink for Hand {
+impl RecordSink for ChannelSink {
     fn store(&self, batch: RecordBatch) {
         self.0.lock().expect("sound").send(batch).expect("the test listens");
     }
@@ -33,8 +33,8 @@ impl Server {
         snapshot.auth.require.clear();
         snapshot.registrar.durability = Durability::WriteThrough;
         let (give, batches) = channel();
-        let keeper: Arc<dyn RecordSink> = Arc::new(Hand(Mutex::new(give)));
-        let record_sink = has_store.then_some(keeper);
+        let sink: Arc<dyn RecordSink> = Arc::new(ChannelSink(Mutex::new(give)));
+        let record_sink = has_store.then_some(sink);
         let config = FleetConfig { record_sink, ..support::config(sockets, Arc::new(snapshot)) };
         Self { fleet: Fleet::start(config).expect("threads"), address, batches }
     }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Counting allocator. Counters are per thread, so the threads of a test harness do not disturb each other.
 #[derive(Debug)]
-pub struct Counting;
+pub struct CountingAllocator;
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -97,7 +97,7 @@ fn give(bytes: usize) {
 
 // SAFETY: every call is passed to the system allocator unchanged; counting only changes numbers and allocates
 // nothing.
-unsafe impl GlobalAlloc for Counting {
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         take(layout.size());
         // SAFETY: the caller's guarantees are passed on.
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[global_allocator]
-    static ALLOCATOR: Counting = Counting;
+    static ALLOCATOR: CountingAllocator = CountingAllocator;
 
     #[test]
     fn allocated_grown_and_freed_bytes_are_counted() {

@@ -52,7 +52,7 @@ impl FiniteQueue {
     /// overflows.
     pub(crate) fn solve(offered: f64, servers: u32, buffer: f64) -> Self {
         let r = offered / f64::from(servers);
-        let below = Below::sum(offered, servers);
+        let below = PartialSums::sum(offered, servers);
         let ln_r = r.ln();
         let geometric = Geometric::new(-ln_r.abs(), buffer + 1.0);
         // If r is above 1, all terms are divided by r^buffer.
@@ -74,7 +74,7 @@ impl FiniteQueue {
 }
 
 /// Sums of t_n over n < c, each divided by e^`ln_scale`.
-struct Below {
+struct PartialSums {
     terms: f64,
     /// Σ_{n<c} n·t_n.
     weighted: f64,
@@ -83,7 +83,7 @@ struct Below {
     ln_scale: f64,
 }
 
-impl Below {
+impl PartialSums {
     fn sum(offered: f64, servers: u32) -> Self {
         let mut sum = Self { terms: 0.0, weighted: 0.0, last: 1.0, ln_scale: 0.0 };
         for n in 0..servers {

@@ -13,7 +13,7 @@ use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 use strowger_journal::simulated::SimDisk;
 use strowger_message::{HeaderName, Message, Uri};
 use strowger_registrar::model::Model;
-use strowger_registrar::{ContactUpdate, Durability, Path, Record, Source, Supported, Update, UpdateKind};
+use strowger_registrar::{ContactUpdate, Durability, OptionTags, Path, Record, Source, Update, UpdateKind};
 use strowger_shard::{Listener, Snapshot};
 
 use crate::mutant::{self, Bug};
@@ -345,7 +345,7 @@ impl Run {
             None => UpdateKind::RemoveAll,
             Some(text) => UpdateKind::Contacts(contact(text).into_iter().collect()),
         };
-        let (path, supported) = (Path::new(), Supported::default());
+        let (path, supported) = (Path::new(), OptionTags::default());
         let update = Update { call_id: b"operator", cseq: u32::MAX, path, supported, is_first_hop: true, kind };
         let flow = Flow::new(ListenerId(0), Transport::Udp, SocketAddr::from(([0, 0, 0, 0], 0)));
         let source = Source { flow, via_sent_by_matches: true };

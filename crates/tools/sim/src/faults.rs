@@ -18,22 +18,22 @@ const RECOVER_EVERY: Duration = Duration::from_secs(1);
 
 impl World {
     pub(crate) fn schedule_faults(&mut self) {
-        let trouble = self.scenario.faults.clone();
+        let failure = self.scenario.faults.clone();
         let at = |after: Duration| Timestamp::ZERO + after;
-        for (after, end) in trouble.ends {
+        for (after, end) in failure.ends {
             self.schedule(at(after), Event::Store(StoreEvent::Ends(end)));
         }
-        for after in trouble.checkpoints {
+        for after in failure.checkpoints {
             self.schedule(at(after), Event::Store(StoreEvent::Checkpoint));
         }
-        for (after, failing, lasts) in trouble.faults {
+        for (after, failing, lasts) in failure.faults {
             self.schedule(at(after), Event::Store(StoreEvent::Fails(failing)));
             self.schedule(at(after + lasts), Event::Store(StoreEvent::Heals));
         }
-        for (after, jump_ms) in trouble.wall_jumps {
+        for (after, jump_ms) in failure.wall_jumps {
             self.schedule(at(after), Event::Store(StoreEvent::WallJumps(jump_ms)));
         }
-        for (after, aor) in trouble.forgotten {
+        for (after, aor) in failure.forgotten {
             self.schedule(at(after), Event::Forgotten(aor));
         }
     }

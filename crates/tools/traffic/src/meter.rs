@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::metrics::Metrics;
 use crate::refusals::Refusals;
 use crate::replay::AnswerComparison;
-use crate::script::{Ending, Failure, Kind, MethodId};
+use crate::script::{Failure, Kind, MethodId, SessionResult};
 
 pub use crate::time_histogram::TimeHistogram;
 
@@ -144,12 +144,12 @@ impl OutcomeCounts {
         self.unfinished += 1;
     }
 
-    const fn end(&mut self, ending: Ending) {
+    const fn end(&mut self, ending: SessionResult) {
         self.unfinished -= 1;
         match ending {
-            Ending::Carried => self.carried += 1,
-            Ending::Lost => self.lost += 1,
-            Ending::Refused(_) | Ending::Failed(_) => self.failed += 1,
+            SessionResult::Carried => self.carried += 1,
+            SessionResult::Lost => self.lost += 1,
+            SessionResult::Refused(_) | SessionResult::Failed(_) => self.failed += 1,
         }
     }
 
@@ -269,7 +269,7 @@ pub struct Meter {
     /// The first unexpected messages.
     pub samples: Vec<Vec<u8>>,
     /// Failed sessions by ending.
-    pub failures: BTreeMap<Ending, u64>,
+    pub failures: BTreeMap<SessionResult, u64>,
     /// Reasons that servers gave for refusals.
     pub refusals: Refusals,
     /// Requests of the counted sessions, except ACK, sent for the first time.
@@ -366,19 +366,19 @@ impl Meter {
     }
 
     /// Counts a session with this script that ended, in addition to [`on_end`](Self::on_end).
-    pub(crate) fn on_end_of(&mut self, script: u16, ending: Ending) {
+    pub(crate) fn on_end_of(&mut self, script: u16, ending: SessionResult) {
         if let Some(accounts) = script_of(&mut self.scripts, script) {
             accounts.end(ending);
         }
     }
 
     /// Counts a session that ended.
-    pub(crate) fn on_end(&mut self, is_ours: bool, ending: Ending, after: Duration) {
+    pub(crate) fn on_end(&mut self, is_ours: bool, ending: SessionResult, after: Duration) {
         let accounts = if is_ours { &mut self.began } else { &mut self.answered };
         accounts.end(ending);
         match ending {
-            Ending::Carried if is_ours => self.durations.record(after),
-            Ending::Carried => {}
+            SessionResult::Carried if is_ours => self.durations.record(after),
+            SessionResult::Carried => {}
             _ => *self.failures.entry(ending).or_default() += 1,
         }
     }
@@ -473,7 +473,7 @@ fn script_of(scripts: &mut Vec<OutcomeCounts>, script: u16) -> Option<&mut Outco
     scripts.get_mut(place)
 }
 
-impl std::fmt::Display for Ending {
+impl std::fmt::Display for SessionResult {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Carried => f.write_str("carried"),

@@ -206,7 +206,7 @@ impl Options {
             None => "callees in this process".to_owned(),
         };
         let mut declared = self.workload.declared.clone();
-        if !registers && self.workload.activities.iter().any(|habit| habit.who == CallRole::Callee) {
+        if !registers && self.workload.activities.iter().any(|activity| activity.who == CallRole::Callee) {
             let text = "none: callees are elsewhere, or there is no server in between";
             declared.push(("registrations".to_owned(), text.to_owned()));
         }
@@ -220,7 +220,7 @@ impl Options {
     /// users begin to refresh only when all are registered.
     fn slow_registering(&self, plan: &Plan) -> Option<(String, String)> {
         let phase = plan.phases.iter().find(|phase| !phase.is_measured)?;
-        let refreshes = |habit: &&Activity| habit.who == CallRole::Callee && habit.gap_from == GapFrom::Begin;
+        let refreshes = |activity: &&Activity| activity.who == CallRole::Callee && activity.gap_from == GapFrom::Begin;
         let refresh = self.workload.activities.iter().find(refreshes)?.gap.mean()?;
         let (Load::Open(arrivals), Some(count)) = (&phase.load, phase.calls) else { return None };
         #[expect(clippy::cast_precision_loss, reason = "a number of users")]
@@ -283,11 +283,11 @@ impl Options {
                 self.workload.name
             )));
         }
-        let done = |habit: &&Activity| registers || habit.who == CallRole::Caller;
+        let done = |activity: &&Activity| registers || activity.who == CallRole::Caller;
         let habits: Vec<_> = self.workload.activities.iter().filter(done).cloned().collect();
-        let text: Vec<_> = habits.iter().map(|habit| habit.gap.to_string()).collect();
+        let text: Vec<_> = habits.iter().map(|activity| activity.gap.to_string()).collect();
         let text = format!("of {} users, each after {}", phase.callers.end - phase.callers.start, text.join(" and "));
-        phase.mix = habits.first().map_or(Mix::One(0), |habit| habit.mix.clone());
+        phase.mix = habits.first().map_or(Mix::One(0), |activity| activity.mix.clone());
         phase.load = Load::Activities(habits.into());
         phase.calls = None;
         phase.time = self.time.or(self.workload.time).map(|time| faster(time, self.workload.speed));

@@ -9,7 +9,7 @@ use crate::engine::{CallRole, LATE_AT_MEDIAN, LATE_AT_P99, LinkCounts, PhaseRepo
 use crate::meter::{Messages, Meter, OutcomeCounts};
 use crate::metrics::accounts_of;
 use crate::output::{PhaseData, Server, percent_of};
-use crate::script::{Ending, Kind, MethodId};
+use crate::script::{Kind, MethodId, SessionResult};
 use crate::time_histogram::times_json;
 use crate::{recovery, tally};
 
@@ -142,8 +142,11 @@ impl Report {
         text.push_str(&tally::text(phase));
         text.push_str(&phase.answer_comparison().to_text());
         for (ending, count) in &meter.failures {
-            let said =
-                if let Ending::Refused(status) = ending { meter.refusals.reasons(*status) } else { String::new() };
+            let said = if let SessionResult::Refused(status) = ending {
+                meter.refusals.reasons(*status)
+            } else {
+                String::new()
+            };
             let _ = writeln!(text, "  {count} ended by: {ending}{said}");
         }
         let repeats = (meter.repeats_sent, meter.repeats_received);

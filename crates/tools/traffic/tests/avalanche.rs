@@ -20,7 +20,7 @@ const BEGIN: Timestamp = Timestamp::from_millis(10_000);
 
 /// How the registrar treats REGISTERs beyond its capacity.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Beyond {
+enum OverloadBehavior {
     Silence,
     /// 503 with Retry-After, in seconds.
     Refuses(u64),
@@ -33,7 +33,7 @@ struct World {
     phones: Phones,
     wire: Wire,
     a_tenth: u32,
-    beyond: Beyond,
+    beyond: OverloadBehavior,
     slot: u64,
     done: u32,
     /// The time until which each Call-ID was told to wait.
@@ -42,7 +42,7 @@ struct World {
 }
 
 impl World {
-    fn new(set: &[(&str, &str)], a_tenth: u32, beyond: Beyond) -> Self {
+    fn new(set: &[(&str, &str)], a_tenth: u32, beyond: OverloadBehavior) -> Self {
         let set: Vec<_> = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let workload = Workload::parse("avalanche", &set, 1.0).expect("known");
         let users = Arc::new(Users::generated("u%", "p", "example.com", PHONES));
@@ -101,8 +101,8 @@ impl World {
             _ if self.done <= self.a_tenth => {
                 (401, "WWW-Authenticate: Digest realm=\"r\", nonce=\"n\", qop=\"auth\"\r\n".to_owned())
             }
-            Beyond::Silence => return None,
-            Beyond::Refuses(seconds) => {
+            OverloadBehavior::Silence => return None,
+            OverloadBehavior::Refuses(seconds) => {
                 self.put_off.insert(call_id, self.now + Duration::from_secs(seconds));
                 (503, format!("Retry-After: {seconds}\r\n"))
             }
@@ -116,7 +116,7 @@ impl World {
 
 #[test]
 fn phones_of_a_fast_registrar_are_back_as_soon_as_they_start() {
-    let mut world = World::new(&[("spread", "2s")], u32::MAX, Beyond::Silence);
+    let mut world = World::new(&[("spread", "2s")], u32::MAX, OverloadBehavior::Silence);
     world.run(Duration::from_secs(60));
     let recovery = world.phones.recovery();
     assert_eq!((recovery.phones(), recovery.registered()), (2_000, 2_000));
@@ -129,7 +129,7 @@ fn phones_of_a_fast_registrar_are_back_as_soon_as_they_start() {
 #[test]
 fn unanswered_phones_retransmit_for_64_t1_then_wait_and_retry() {
     // 100 REGISTERs per second, from 2,000 phones that need two each.
-    let mut world = World::new(&[], 10, Beyond::Silence);
+    let mut world = World::new(&[], 10, OverloadBehavior::Silence);
     world.run(Duration::from_secs(4 * 3_600));
     let recovery = world.phones.recovery();
     assert_eq!(recovery.registered(), 2_000);
@@ -144,7 +144,7 @@ fn unanswered_phones_retransmit_for_64_t1_then_wait_and_retry() {
 #[test]
 fn the_retry_after_of_a_503_overrides_a_shorter_own_wait() {
     let set = [("base-time", "1s"), ("max-time", "4s")];
-    let mut world = World::new(&set, 10, Beyond::Refuses(20));
+    let mut world = World::new(&set, 10, OverloadBehavior::Refuses(20));
     world.run(Duration::from_secs(4 * 3_600));
     let recovery = world.phones.recovery();
     assert_eq!((recovery.registered(), world.too_soon), (2_000, 0));

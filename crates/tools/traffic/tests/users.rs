@@ -12,7 +12,7 @@ use strowger_traffic::engine::CallRole;
 use strowger_traffic::script::MethodId;
 use strowger_traffic::statistics::{ks_distance, ks_probability};
 use strowger_traffic::workload::Workload;
-use virtual_users::{Seen, World};
+use virtual_users::{WireMessage, World};
 
 const SPEED: f64 = 60.0;
 const USERS: u32 = 2_000;
@@ -38,7 +38,7 @@ struct Call {
     challenges: Vec<String>,
 }
 
-fn calls(seen: &[Seen]) -> Vec<Call> {
+fn calls(seen: &[WireMessage]) -> Vec<Call> {
     let mut calls: BTreeMap<&str, Call> = BTreeMap::new();
     for message in seen.iter().filter(|message| message.method != "REGISTER") {
         let call = calls.entry(&message.call_id).or_default();
@@ -173,7 +173,7 @@ fn thinking_is_met(calls: &[Call], begun: Timestamp) {
 
 /// Asserts that each user registers every ten minutes, at 60 times the speed, not all at once, and for 15 minutes,
 /// which are not compressed.
-fn registrations_are_met(seen: &[Seen], begun: Timestamp) {
+fn registrations_are_met(seen: &[WireMessage], begun: Timestamp) {
     let mut by_user: BTreeMap<&str, Vec<Timestamp>> = BTreeMap::new();
     let sent = seen.iter().filter(|message| message.what == "REGISTER" && message.has_credentials);
     for message in sent.clone() {
@@ -272,7 +272,7 @@ fn parameters_change_the_model_and_are_declared() {
         1.0,
     );
     let calls_only: Vec<_> =
-        workload.activities.iter().filter(|habit| habit.who == CallRole::Caller).cloned().collect();
+        workload.activities.iter().filter(|activity| activity.who == CallRole::Caller).cloned().collect();
     let mut world = World::new(&workload, 100, &calls_only);
     world.run(Duration::from_secs(600), true);
     world.run(Duration::from_secs(600), false);

@@ -90,11 +90,11 @@ fn a_full_member_gets_all_but_new_calls() {
         let mut all = members(2);
         all[0].capacity = Some(3);
         let set = set(policy, all);
-        let seats: Vec<_> = (0..4).filter_map(|_| set.begin_call(0)).collect();
-        assert_eq!(seats.len(), 3, "the fourth is refused");
+        let call_guards: Vec<_> = (0..4).filter_map(|_| set.begin_call(0)).collect();
+        assert_eq!(call_guards.len(), 3, "the fourth is refused");
         assert!(!is_chosen(&set, 0), "{policy}");
         assert!(order(&set, &SelectionInput { begins_call: false, ..pick("a") }).contains(&0), "{policy}");
-        drop(seats);
+        drop(call_guards);
         assert!(is_chosen(&set, 0), "{policy}");
     }
 }
@@ -247,7 +247,7 @@ fn several_recovered_members_of_two_candidates_get_only_their_share() {
         let config = SetConfig { slow_start, candidates, ..config(Policy::LeastCalls) };
         let set = Set::new(config, members(10)).expect("valid");
         set.members()[..9].iter().for_each(|member| member.target.handle_recovery(NOW));
-        let seats: Vec<_> = (0..if is_busy { 1_000 } else { 0 }).map(|_| set.begin_call(9)).collect();
+        let call_guards: Vec<_> = (0..if is_busy { 1_000 } else { 0 }).map(|_| set.begin_call(9)).collect();
         for (seconds, share) in [(0, 0.1), (10, 0.4), (29, 0.97)] {
             let first = |number| {
                 let call_id = call_id(number);
@@ -258,7 +258,7 @@ fn several_recovered_members_of_two_candidates_get_only_their_share() {
             let most = part + 4.5 * f64::sqrt(part);
             assert!(counts[..9].iter().all(|calls| (*calls as f64) <= most), "{seconds} s: {counts:?}, {part} at most");
         }
-        drop(seats);
+        drop(call_guards);
     }
 }
 
@@ -324,7 +324,7 @@ fn the_view_shows_the_state() {
     let slow_start = Duration::from_secs(10);
     let set = Set::new(SetConfig { slow_start, ..config(Policy::LeastWork) }, all).expect("valid");
     let work = set.begin_request(0, NOW, MethodClass::Invite).expect("a member");
-    let seat = set.begin_call(0);
+    let call_guard = set.begin_call(0);
     set.begin_request(0, NOW, MethodClass::Bye).expect("a member").handle_failure(NOW + Duration::from_millis(500));
     set.members()[0].target.handle_recovery(NOW);
 
@@ -340,7 +340,7 @@ fn the_view_shows_the_state() {
     assert_eq!((view.state.to_string().as_str(), view.since), ("slow start", Some(NOW)));
     assert!(view.response_time.is_some_and(|time| time.as_millis().abs_diff(500) <= 1), "{:?}", view.response_time);
     assert_eq!(set.view(2, NOW), None);
-    drop((work, seat));
+    drop((work, call_guard));
     let view = set.view(0, NOW).expect("a member");
     assert_eq!((view.calls, view.transactions, view.work), (0, 0, 0));
 }

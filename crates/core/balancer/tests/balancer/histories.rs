@@ -104,8 +104,8 @@ impl World {
         let at = self.number_of(&member.target);
         let shard = self.random.below(SHARDS);
         if begins_call {
-            let seat = self.set.begin_call(chosen).expect("it was not full");
-            self.shards[shard].calls.push((at, seat));
+            let call_guard = self.set.begin_call(chosen).expect("it was not full");
+            self.shards[shard].calls.push((at, call_guard));
         }
         let weight = u64::from(self.set.work_of(&member.target, MethodClass::Invite));
         let work = self.set.begin_request(chosen, self.now, MethodClass::Invite).expect("a member");

@@ -50,13 +50,13 @@ fn least_work_weighs_an_invite_more_than_a_bye() {
 fn each_policy_uses_its_count() {
     let all = members(3);
     // Calls, transactions and work have different minima.
-    let seats = [all[0].target.begin_call(), all[0].target.begin_call(), all[1].target.begin_call()];
+    let call_guards = [all[0].target.begin_call(), all[0].target.begin_call(), all[1].target.begin_call()];
     let begin = |at: usize, work| all[at].target.begin_request(NOW, work, MethodClass::Other);
     let work = [begin(0, 1_000), begin(1, 400), begin(1, 400), begin(2, 1_500), begin(2, 1_500)];
     for (policy, expected) in [(Policy::LeastCalls, 2), (Policy::LeastTransactions, 0), (Policy::LeastWork, 1)] {
         assert_eq!(order(&set(policy, all.clone()), &pick("a"))[0], expected, "{policy}");
     }
-    drop((seats, work));
+    drop((call_guards, work));
 }
 
 #[test]
@@ -80,10 +80,10 @@ fn one_by_one(set: &Set, at_once: usize, calls: u64) -> Vec<u64> {
     let mut waiting = VecDeque::new();
     let chosen = (0..calls).map(|number| {
         if waiting.len() >= at_once
-            && let Some((work, seat)) = waiting.pop_front()
+            && let Some((work, call_guard)) = waiting.pop_front()
         {
             RequestGuard::handle_final(work, after(1_000));
-            drop::<Option<CallGuard>>(seat);
+            drop::<Option<CallGuard>>(call_guard);
         }
         let member = order(set, &pick(&call_id(number)))[0];
         waiting.push_back((begin(set, member, MethodClass::Invite), set.begin_call(member)));

@@ -210,7 +210,7 @@ fn the_less_loaded_candidate_wins_unless_another_has_far_less() {
     let all = members(8);
     let config = SetConfig { candidates: Candidates::Two, ..config(Policy::LeastCalls) };
     let set = Set::new(config, all).expect("valid");
-    let mut seats = Vec::new();
+    let mut call_guards = Vec::new();
     for number in 0..4_000 {
         let call_id = call_id(number);
         let [Some(one), Some(two)] = set.candidates(call_id.as_bytes()) else { panic!("there are eight") };
@@ -226,7 +226,7 @@ fn the_less_loaded_candidate_wins_unless_another_has_far_less() {
         }
         assert_eq!(self::order(&set, &SelectionInput { limit: 1, ..pick(&call_id) }), order[..1]);
         order.iter().for_each(|member| assert_eq!(order.iter().filter(|other| *other == member).count(), 1));
-        seats.extend(set.begin_call(order[0]));
+        call_guards.extend(set.begin_call(order[0]));
     }
     // Two choices: the fullest has hardly more than the emptiest.
     let calls: Vec<u32> = set.members().iter().map(|member| member.target.calls()).collect();

@@ -69,7 +69,7 @@ enum Event {
     Bye(usize, Option<CallGuard>),
 }
 
-struct Bed {
+struct Simulation {
     experiment: Experiment,
     set: Set,
     random: Random,
@@ -93,7 +93,7 @@ impl Experiment {
             |(member, speed): (Member, &u16)| Member { weight: if self.is_told { *speed } else { 1 }, ..member };
         let members = members(self.speeds.len()).into_iter().zip(&self.speeds).map(member).collect();
         let config = SetConfig { candidates: self.candidates, weights: self.weights, ..config(self.policy) };
-        let bed = Bed {
+        let bed = Simulation {
             experiment: self.clone(),
             set: Set::new(config, members).expect("valid"),
             random: Random(4_711),
@@ -108,7 +108,7 @@ impl Experiment {
     }
 }
 
-impl Bed {
+impl Simulation {
     fn run(mut self) -> Outcome {
         self.plan(0, Event::Call(0));
         let speed: u16 = self.experiment.speeds.iter().sum();
@@ -125,14 +125,14 @@ impl Bed {
                     self.plan(next, Event::Call(number + 1));
                     self.call(now, number);
                 }
-                Event::Done(server, work, class, seat) => {
+                Event::Done(server, work, class, call_guard) => {
                     work.handle_final(Timestamp::from_nanos(now));
                     if class == MethodClass::Invite {
                         let ends = now + nanos(self.random.exponential(HELD));
-                        self.plan(ends, Event::Bye(server, seat));
+                        self.plan(ends, Event::Bye(server, call_guard));
                     }
                 }
-                Event::Bye(server, seat) => self.serve(now, server, MethodClass::Bye, seat),
+                Event::Bye(server, call_guard) => self.serve(now, server, MethodClass::Bye, call_guard),
             }
         }
         self.waits.sort_by(f64::total_cmp);
@@ -150,12 +150,12 @@ impl Bed {
         self.set.select(&pick, &mut order);
         let is_beyond = !self.set.candidates(call_id.as_bytes()).contains(&Some(order[0]));
         self.beyond += u32::from(is_beyond && now > nanos(WARM_UP));
-        let seat = self.set.begin_call(order[0]);
-        self.serve(now, order[0], MethodClass::Invite, seat);
+        let call_guard = self.set.begin_call(order[0]);
+        self.serve(now, order[0], MethodClass::Invite, call_guard);
     }
 
     /// Adds a transaction to a back-end's queue; it is done after all earlier ones.
-    fn serve(&mut self, now: u64, server: usize, class: MethodClass, seat: Option<CallGuard>) {
+    fn serve(&mut self, now: u64, server: usize, class: MethodClass, call_guard: Option<CallGuard>) {
         let work = self.set.begin_request(server, Timestamp::from_nanos(now), class).expect("a member");
         let mean =
             if class == MethodClass::Invite { BYE * INVITE } else { BYE } / f64::from(self.experiment.speeds[server]);
@@ -168,7 +168,7 @@ impl Bed {
         if class == MethodClass::Invite && now > nanos(WARM_UP) {
             self.waits.push(Duration::from_nanos(done - now).as_secs_f64());
         }
-        self.plan(done, Event::Done(server, work, class, seat));
+        self.plan(done, Event::Done(server, work, class, call_guard));
     }
 
     fn plan(&mut self, at: u64, event: Event) {

@@ -106,14 +106,14 @@ pub enum PeerOutput {
 
 /// This process, as other members see it.
 #[derive(Debug)]
-struct Own {
+struct LocalProcess {
     process: Process,
     address: SocketAddr,
     listen: SocketAddr,
     key: TagKey,
 }
 
-impl Own {
+impl LocalProcess {
     fn envelope(&self, to: Option<Process>, number: u64, whole: FullSync) -> Envelope {
         Envelope { from: self.process, to, number, address: self.address, full_sync: whole }
     }
@@ -122,7 +122,7 @@ impl Own {
 /// A member and its state of all peers.
 #[derive(Debug)]
 pub struct Peers {
-    own: Own,
+    own: LocalProcess,
     limits: PeerLimits,
     peers: Vec<Peer>,
     /// Replay windows of each member's processes, the newest process last.
@@ -150,7 +150,7 @@ impl Peers {
     pub fn new(now: Timestamp, config: PeersConfig) -> Self {
         let PeersConfig { process, address, listen, peers, key, limits } = config;
         let mut own = Self {
-            own: Own { process, address, listen, key: key.derive("members") },
+            own: LocalProcess { process, address, listen, key: key.derive("members") },
             limits,
             peers: peers.into_iter().map(|address| Peer::new(address, limits, now)).collect(),
             windows: BTreeMap::new(),

@@ -11,7 +11,7 @@ use strowger_registrar::Cursor;
 use super::message::{Envelope, FullSync, Process, Request};
 use super::queue::{Change, PeerLimits, Queue};
 use super::replay_window::WINDOW;
-use super::{DEAD_AFTER, HEARTBEAT_INTERVAL, Own};
+use super::{DEAD_AFTER, HEARTBEAT_INTERVAL, LocalProcess};
 use crate::length_prefixed;
 use crate::status::PeerStatus;
 
@@ -227,7 +227,13 @@ impl Peer {
     }
 
     /// Sends what is due.
-    pub(super) fn send_due(&mut self, now: Timestamp, own: &Own, wants_all: bool, send: &mut dyn FnMut(Vec<u8>)) {
+    pub(super) fn send_due(
+        &mut self,
+        now: Timestamp,
+        own: &LocalProcess,
+        wants_all: bool,
+        send: &mut dyn FnMut(Vec<u8>),
+    ) {
         if now >= self.next_heartbeat {
             self.next_heartbeat = now + HEARTBEAT_INTERVAL;
             send(self.write_heartbeat(own, wants_all));
@@ -253,7 +259,7 @@ impl Peer {
         dies.into_iter().chain(again).fold(self.next_heartbeat, Timestamp::min)
     }
 
-    fn write_heartbeat(&mut self, own: &Own, wants_all: bool) -> Vec<u8> {
+    fn write_heartbeat(&mut self, own: &LocalProcess, wants_all: bool) -> Vec<u8> {
         self.last_number += 1;
         self.heartbeats.push_back(self.last_number);
         if self.heartbeats.len() > MAX_HEARTBEATS {
@@ -279,7 +285,7 @@ impl Peer {
         }
     }
 
-    fn send_next(&mut self, now: Timestamp, own: &Own) -> Option<Vec<u8>> {
+    fn send_next(&mut self, now: Timestamp, own: &LocalProcess) -> Option<Vec<u8>> {
         let oldest = self.transactions.keys().next().copied();
         // Beyond the window the peer could not tell whether it has accepted the oldest request.
         let is_far = oldest.is_some_and(|oldest| self.last_number + 1 >= oldest + WINDOW);

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 use strowger_message::Uri;
-use strowger_registrar::{ContactUpdate, Locations, Policy, Source, Supported, Update, UpdateKind};
+use strowger_registrar::{ContactUpdate, Locations, OptionTags, Policy, Source, Update, UpdateKind};
 
 pub(crate) fn register(locations: &Locations, aor: &str, uri: &str, peer: &str, expires_s: u32) {
     let uri = Uri::parse(uri.as_bytes()).expect("a URI");
@@ -12,7 +12,7 @@ pub(crate) fn register(locations: &Locations, aor: &str, uri: &str, peer: &str, 
         call_id: b"7a1f9c64-3d22-4a9e@192.0.2.1",
         cseq: 1,
         path: SmallVec::new(),
-        supported: Supported::default(),
+        supported: OptionTags::default(),
         is_first_hop: true,
         kind: UpdateKind::Contacts([contact].into_iter().collect()),
     };

@@ -101,8 +101,8 @@ impl<'a, 'm> Request<'a, 'm> {
 
     //= rfc3261#16.10
     /// Returns whether a CANCEL without its INVITE may refer to an INVITE that another, failed member forwarded.
-    pub(super) const fn may_be_other_members(&self, onward: ForwardOptions) -> bool {
-        self.snapshot.has_shared_keys && onward.failover_timeout.is_some()
+    pub(super) const fn may_be_other_members(&self, options: ForwardOptions) -> bool {
+        self.snapshot.has_shared_keys && options.failover_timeout.is_some()
     }
 
     /// Returns whether the sender is proven: by credentials, by its address, or by a Route or token that a proven

@@ -47,7 +47,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
 
 /// Events of an answered call.
 #[derive(Clone, Debug)]
-enum Moment {
+enum CallEvent {
     Call,
     Bye { call: usize, is_callers: bool },
     Answer { bye: usize, status: u16 },
@@ -55,14 +55,14 @@ enum Moment {
     PassLong,
 }
 
-fn moment() -> impl Strategy<Value = Moment> {
+fn moment() -> impl Strategy<Value = CallEvent> {
     let statuses = vec![100, 200, 200, 200, 401, 407, 408, 481, 500, 503, 603];
     prop_oneof![
-        4 => Just(Moment::Call),
-        3 => (0..20_usize, prop::bool::weighted(0.7)).prop_map(|(call, is_callers)| Moment::Bye { call, is_callers }),
-        4 => (0..6_usize, prop::sample::select(statuses)).prop_map(|(bye, status)| Moment::Answer { bye, status }),
-        1 => Just(Moment::Pass),
-        1 => Just(Moment::PassLong),
+        4 => Just(CallEvent::Call),
+        3 => (0..20_usize, prop::bool::weighted(0.7)).prop_map(|(call, is_callers)| CallEvent::Bye { call, is_callers }),
+        4 => (0..6_usize, prop::sample::select(statuses)).prop_map(|(bye, status)| CallEvent::Answer { bye, status }),
+        1 => Just(CallEvent::Pass),
+        1 => Just(CallEvent::PassLong),
     ]
 }
 
@@ -150,14 +150,14 @@ proptest! {
         let mut ended: Vec<usize> = Vec::new();
         for (serial, step) in steps.into_iter().enumerate() {
             match step {
-                Moment::Call => {
+                CallEvent::Call => {
                     let before = targets.iter().map(|target| target.calls()).min();
                     let first = call(&mut world, calls.len());
                     let at = (0..3).find(|number| first.to == calls_of(*number)).expect("one of them");
                     prop_assert_eq!(Some(targets[at].calls() - 1), before, "it had the fewest");
                     calls.push((first, Some(at)));
                 }
-                Moment::Bye { call, is_callers } if call < calls.len() => {
+                CallEvent::Bye { call, is_callers } if call < calls.len() => {
                     let first = calls[call].0.clone();
                     let (from, text) = if is_callers {
                         (ALICE.to_owned(), in_dialog(&first, "BYE", call, &format!("sip:{SERVER}")))
@@ -175,7 +175,7 @@ proptest! {
                     }
                     byes.push((bye, (is_first && is_callers).then_some(call)));
                 }
-                Moment::Answer { bye, status } if bye < byes.len() => {
+                CallEvent::Answer { bye, status } if bye < byes.len() => {
                     let (request, call) = byes[bye].clone();
                     world.respond(&request, status, "", "");
                     if status >= 200 {
@@ -183,13 +183,13 @@ proptest! {
                         call.into_iter().for_each(|call| calls[call].1 = None);
                     }
                 }
-                Moment::Pass => drop(world.wait(Duration::from_millis(100))),
+                CallEvent::Pass => drop(world.wait(Duration::from_millis(100))),
                 // Longer than Timer F, the wait for the response to a BYE.
-                Moment::PassLong => {
+                CallEvent::PassLong => {
                     world.wait(Duration::from_secs(40));
                     byes.drain(..).filter_map(|(_, call)| call).for_each(|call| calls[call].1 = None);
                 }
-                Moment::Bye { .. } | Moment::Answer { .. } => {}
+                CallEvent::Bye { .. } | CallEvent::Answer { .. } => {}
             }
             let expected = |number| calls.iter().filter(|(_, at)| *at == Some(number)).count();
             let counted: Vec<_> = targets.iter().map(|target| target.calls() as usize).collect();

@@ -12,7 +12,7 @@ const STEP: Duration = Duration::from_millis(10);
 
 /// The limit on failovers.
 #[derive(Clone, Copy, Debug)]
-enum Pays {
+enum FailoverLimit {
     /// The failover budget.
     Budget,
     /// No failovers.
@@ -46,11 +46,11 @@ struct Run {
     world: World,
     workers: Vec<Worker>,
     budget: Arc<FailoverBudget>,
-    pays: Pays,
+    pays: FailoverLimit,
 }
 
 impl Run {
-    fn new(pays: Pays, capacities: [f64; 3]) -> Self {
+    fn new(pays: FailoverLimit, capacities: [f64; 3]) -> Self {
         let targets = targets(3);
         let route = route(config(Policy::RoundRobin), &targets);
         let Action::Proxy { balance: Some(set), .. } = &route.action else { panic!("a set") };
@@ -66,9 +66,9 @@ impl Run {
     fn pay(&self) {
         let now = self.world.now;
         match self.pays {
-            Pays::Budget => {}
-            Pays::Nothing => while self.budget.try_withdraw(now) {},
-            Pays::Anything => (0..10_000).for_each(|_| self.budget.deposit(now)),
+            FailoverLimit::Budget => {}
+            FailoverLimit::Nothing => while self.budget.try_withdraw(now) {},
+            FailoverLimit::Anything => (0..10_000).for_each(|_| self.budget.deposit(now)),
         }
     }
 
@@ -112,7 +112,7 @@ fn overloaded_targets_do_not_get_each_others_requests() {
         (counted, run.world.shard.counters())
     };
     let ((alone, _), (budget, counters), (without, _)) =
-        (carried(Pays::Nothing), carried(Pays::Budget), carried(Pays::Anything));
+        (carried(FailoverLimit::Nothing), carried(FailoverLimit::Budget), carried(FailoverLimit::Anything));
     assert!(budget * 10 >= alone * 9, "{budget} with the budget, {alone} where each request is sent to one target");
     assert!(without * 2 < alone, "{without} without a budget: there is something to be kept");
     assert!(counters.failovers_refused > 1_000, "{counters:?}");
@@ -121,7 +121,7 @@ fn overloaded_targets_do_not_get_each_others_requests() {
 #[test]
 fn a_dying_target_loses_no_call() {
     for rate in [2, 30, 300] {
-        let mut run = Run::new(Pays::Budget, [1e6; 3]);
+        let mut run = Run::new(FailoverLimit::Budget, [1e6; 3]);
         let before = run.offer(0, rate, 40);
         run.workers[0].capacity = 0.0;
         let after = run.offer(1_000_000, rate, 40) + run.offer(2_000_000, 0, 10);

@@ -26,14 +26,14 @@ fn trunk() -> Trunk {
 }
 
 /// A registration with its clock and its last request.
-struct Desk {
+struct Fixture {
     registration: Registration,
     now: Timestamp,
     sent: String,
     transport: Transport,
 }
 
-impl Desk {
+impl Fixture {
     fn of(trunk: Trunk, seed: u64) -> Self {
         let registration = Registration::new(Arc::new(trunk), seed);
         Self { registration, now: Timestamp::from_millis(1000), sent: String::new(), transport: Transport::Udp }
@@ -65,10 +65,10 @@ impl Desk {
     }
 
     fn start() -> Self {
-        let mut desk = Self::new();
-        desk.advance();
-        desk.send();
-        desk
+        let mut fixture = Self::new();
+        fixture.advance();
+        fixture.send();
+        fixture
     }
 
     fn answer(&mut self, status: &str, headers: &str) -> bool {
@@ -105,20 +105,22 @@ fn secs(seconds: u64) -> Duration {
 //= rfc3261#10.2.4:own-bindings
 #[test]
 fn a_register_follows_rfc_3261() {
-    let mut desk = Desk::start();
-    assert!(desk.sent.starts_with("REGISTER sip:carrier.example SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.9:5060;branch="));
-    assert!(desk.header("Via").is_some_and(|via| via.ends_with(";rport")), "without a value");
-    assert_eq!(desk.header("To"), Some("<sip:acct@carrier.example>"));
-    assert_eq!(desk.header("Contact"), Some("<sip:4930123@192.0.2.9:5060>"));
-    assert_eq!((desk.header("Expires"), desk.header("CSeq")), (Some("3600"), Some("1 REGISTER")));
-    let call_id = desk.header("Call-ID").map(str::to_owned);
-    desk.accept(600);
-    desk.transport = Transport::Tcp;
-    desk.advance();
-    desk.send();
-    assert_eq!(desk.header("CSeq"), Some("2 REGISTER"));
-    assert_eq!(desk.header("Call-ID").map(str::to_owned), call_id);
-    assert_eq!(desk.header("Contact"), Some("<sip:4930123@192.0.2.9:5060;transport=tcp>"));
+    let mut fixture = Fixture::start();
+    assert!(
+        fixture.sent.starts_with("REGISTER sip:carrier.example SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.9:5060;branch=")
+    );
+    assert!(fixture.header("Via").is_some_and(|via| via.ends_with(";rport")), "without a value");
+    assert_eq!(fixture.header("To"), Some("<sip:acct@carrier.example>"));
+    assert_eq!(fixture.header("Contact"), Some("<sip:4930123@192.0.2.9:5060>"));
+    assert_eq!((fixture.header("Expires"), fixture.header("CSeq")), (Some("3600"), Some("1 REGISTER")));
+    let call_id = fixture.header("Call-ID").map(str::to_owned);
+    fixture.accept(600);
+    fixture.transport = Transport::Tcp;
+    fixture.advance();
+    fixture.send();
+    assert_eq!(fixture.header("CSeq"), Some("2 REGISTER"));
+    assert_eq!(fixture.header("Call-ID").map(str::to_owned), call_id);
+    assert_eq!(fixture.header("Contact"), Some("<sip:4930123@192.0.2.9:5060;transport=tcp>"));
 }
 
 //= rfc3261#8.1.1:mandatory-fields
@@ -133,25 +135,25 @@ fn a_register_follows_rfc_3261() {
 //= rfc3261#10.2:fields
 #[test]
 fn a_register_has_all_mandatory_headers() {
-    let desk = Desk::start();
-    assert_eq!(desk.header("Via"), Some("SIP/2.0/UDP 192.0.2.9:5060;branch=z9hG4bK1;rport"));
-    assert_eq!(desk.header("Max-Forwards"), Some("70"));
-    assert_eq!(desk.header("To"), Some("<sip:acct@carrier.example>"), "without a tag");
-    assert!(desk.header("From").is_some_and(|from| from.starts_with("<sip:acct@carrier.example>;tag=")));
-    assert!(desk.header("Call-ID").is_some() && desk.header("CSeq").is_some());
-    assert_eq!(desk.header("Supported"), Some("path"), "RFC 3327, and no other extension");
-    let other = Desk::of(Trunk { name: "other".into(), ..trunk() }, 7);
-    assert_ne!(desk.registration.call_id, other.registration.call_id);
+    let fixture = Fixture::start();
+    assert_eq!(fixture.header("Via"), Some("SIP/2.0/UDP 192.0.2.9:5060;branch=z9hG4bK1;rport"));
+    assert_eq!(fixture.header("Max-Forwards"), Some("70"));
+    assert_eq!(fixture.header("To"), Some("<sip:acct@carrier.example>"), "without a tag");
+    assert!(fixture.header("From").is_some_and(|from| from.starts_with("<sip:acct@carrier.example>;tag=")));
+    assert!(fixture.header("Call-ID").is_some() && fixture.header("CSeq").is_some());
+    assert_eq!(fixture.header("Supported"), Some("path"), "RFC 3327, and no other extension");
+    let other = Fixture::of(Trunk { name: "other".into(), ..trunk() }, 7);
+    assert_ne!(fixture.registration.call_id, other.registration.call_id);
 }
 
 //= rfc3261#8.1.1.5:cseq-below-2-31
 #[test]
 fn a_cseq_stays_below_2_to_the_31() {
-    let mut desk = Desk::start();
-    desk.registration.cseq = (1 << 31) - 1;
-    desk.registration.retry_at_next_hop();
-    desk.send();
-    assert_eq!(desk.header("CSeq"), Some("0 REGISTER"));
+    let mut fixture = Fixture::start();
+    fixture.registration.cseq = (1 << 31) - 1;
+    fixture.registration.retry_at_next_hop();
+    fixture.send();
+    assert_eq!(fixture.header("CSeq"), Some("0 REGISTER"));
 }
 
 //= rfc3261#8.1.3.2:unknown-final
@@ -170,49 +172,49 @@ fn unknown_failures_count_as_x00() {
         ("300 Multiple Choices", State::Failing),
         ("399 New", State::Failing),
     ] {
-        let mut desk = Desk::start();
-        assert!(desk.answer(status, ""));
-        assert_eq!(desk.state(), state, "{status}");
+        let mut fixture = Fixture::start();
+        assert!(fixture.answer(status, ""));
+        assert_eq!(fixture.state(), state, "{status}");
     }
-    let mut desk = Desk::start();
-    desk.answer("299 New", "Expires: 60\r\n");
-    assert_eq!(desk.state(), State::Registered);
+    let mut fixture = Fixture::start();
+    fixture.answer("299 New", "Expires: 60\r\n");
+    assert_eq!(fixture.state(), State::Registered);
 }
 
 //= rfc3261#8.1.3.5:same-call
 #[test]
 fn credentials_are_sent_in_the_same_call_with_the_next_cseq() {
-    let mut desk = Desk::start();
-    let fields = |desk: &Desk| ["Call-ID", "To", "From"].map(|name| desk.header(name).map(str::to_owned));
-    let before = fields(&desk);
-    desk.answer("401 Unauthorized", NONCE);
-    desk.send();
-    assert_eq!((fields(&desk), desk.header("CSeq")), (before, Some("2 REGISTER")));
+    let mut fixture = Fixture::start();
+    let fields = |fixture: &Fixture| ["Call-ID", "To", "From"].map(|name| fixture.header(name).map(str::to_owned));
+    let before = fields(&fixture);
+    fixture.answer("401 Unauthorized", NONCE);
+    fixture.send();
+    assert_eq!((fields(&fixture), fixture.header("CSeq")), (before, Some("2 REGISTER")));
 }
 
 //= rfc3261#10.2:ignores-record-route
 //= rfc3261#10.2:no-route-set
 #[test]
 fn a_record_route_in_a_response_is_ignored() {
-    let mut desk = Desk::start();
-    assert!(desk.answer("200 OK", "Record-Route: <sip:192.0.2.77;lr>\r\nExpires: 600\r\n"));
-    desk.advance();
-    desk.send();
-    assert!(desk.sent.starts_with("REGISTER sip:carrier.example SIP/2.0\r\n"));
-    assert_eq!(desk.header("Route"), None);
+    let mut fixture = Fixture::start();
+    assert!(fixture.answer("200 OK", "Record-Route: <sip:192.0.2.77;lr>\r\nExpires: 600\r\n"));
+    fixture.advance();
+    fixture.send();
+    assert!(fixture.sent.starts_with("REGISTER sip:carrier.example SIP/2.0\r\n"));
+    assert_eq!(fixture.header("Route"), None);
 }
 
 #[test]
 fn it_is_renewed_before_it_expires() {
     for seed in 0..50 {
-        let mut desk = Desk::of(trunk(), seed);
-        desk.advance();
-        desk.send();
-        desk.accept(600);
-        let status = desk.registration.status(desk.now);
-        assert_eq!((status.state, status.registered_until), (State::Registered, Some(desk.now + secs(600))));
+        let mut fixture = Fixture::of(trunk(), seed);
+        fixture.advance();
+        fixture.send();
+        fixture.accept(600);
+        let status = fixture.registration.status(fixture.now);
+        assert_eq!((status.state, status.registered_until), (State::Registered, Some(fixture.now + secs(600))));
         assert_eq!(status.last_response, Some(200));
-        let waited = desk.advance();
+        let waited = fixture.advance();
         assert!((secs(300)..=secs(540)).contains(&waited), "{waited:?}");
     }
 }
@@ -226,10 +228,10 @@ fn the_granted_expiry_is_found_in_any_form() {
         ("Contact: <sip:a@192.0.2.7>;expires=9, <sip:b@192.0.2.7>;expires=9\r\nExpires: 100\r\n", 100),
         ("Contact: <sip:4930123@192.0.2.9:5060>\r\n", 3600),
     ] {
-        let mut desk = Desk::start();
-        assert!(desk.answer("200 OK", headers));
-        let until = desk.registration.status(desk.now).registered_until;
-        assert_eq!(until, Some(desk.now + secs(granted)), "{headers}");
+        let mut fixture = Fixture::start();
+        assert!(fixture.answer("200 OK", headers));
+        let until = fixture.registration.status(fixture.now).registered_until;
+        assert_eq!(until, Some(fixture.now + secs(granted)), "{headers}");
     }
 }
 
@@ -237,102 +239,102 @@ fn the_granted_expiry_is_found_in_any_form() {
 //= rfc3261#8.1.3.5:answers-challenges
 #[test]
 fn a_challenge_is_answered_once() {
-    let mut desk = Desk::start();
-    assert_eq!(desk.header("Authorization"), None);
-    assert!(desk.answer("401 Unauthorized", NONCE));
-    desk.send();
-    let credentials = desk.header("Authorization").expect("credentials").to_owned();
+    let mut fixture = Fixture::start();
+    assert_eq!(fixture.header("Authorization"), None);
+    assert!(fixture.answer("401 Unauthorized", NONCE));
+    fixture.send();
+    let credentials = fixture.header("Authorization").expect("credentials").to_owned();
     assert!(
         credentials.contains("nonce=\"n1\"") && credentials.contains("nc=00000001") && !credentials.contains("hush")
     );
-    assert!(desk.answer("401 Unauthorized", &NONCE.replace("n1", "n2")));
-    assert_eq!(desk.state(), State::Refused);
-    let waited = desk.advance();
+    assert!(fixture.answer("401 Unauthorized", &NONCE.replace("n1", "n2")));
+    assert_eq!(fixture.state(), State::Refused);
+    let waited = fixture.advance();
     assert!((SLOW_WAIT / 2..=SLOW_WAIT).contains(&waited), "{waited:?}");
-    desk.send();
-    assert_eq!(desk.header("Authorization"), None, "the nonce is not tried again");
+    fixture.send();
+    assert_eq!(fixture.header("Authorization"), None, "the nonce is not tried again");
 }
 
 //= rfc7616#3.4:count-rises
 //= rfc7616#3.6:remembered
 #[test]
 fn a_nonce_is_reused_until_a_new_one_is_sent() {
-    let mut desk = Desk::start();
-    desk.answer("401 Unauthorized", NONCE);
-    desk.send();
-    desk.accept(600);
-    desk.advance();
-    desk.send();
-    assert!(desk.header("Authorization").expect("credentials").contains("nc=00000002"));
+    let mut fixture = Fixture::start();
+    fixture.answer("401 Unauthorized", NONCE);
+    fixture.send();
+    fixture.accept(600);
+    fixture.advance();
+    fixture.send();
+    assert!(fixture.header("Authorization").expect("credentials").contains("nc=00000002"));
     // A new nonce in a new attempt is answered, whether it is called stale or not.
-    assert!(desk.answer("401 Unauthorized", &NONCE.replace("n1", "n2")));
-    desk.send();
-    let credentials = desk.header("Authorization").expect("credentials");
+    assert!(fixture.answer("401 Unauthorized", &NONCE.replace("n1", "n2")));
+    fixture.send();
+    let credentials = fixture.header("Authorization").expect("credentials");
     assert!(credentials.contains("nonce=\"n2\"") && credentials.contains("nc=00000001"), "{credentials}");
-    desk.accept(600);
-    assert_eq!(desk.state(), State::Registered);
+    fixture.accept(600);
+    assert_eq!(fixture.state(), State::Registered);
 }
 
 #[test]
 fn stale_nonces_are_answered_but_not_forever() {
-    let mut desk = Desk::start();
+    let mut fixture = Fixture::start();
     for attempt in 0..MAX_ANSWERS {
         let challenge = NONCE.replace("n1", &format!("n{attempt}")).replace("qop", "stale=TRUE, qop");
-        assert!(desk.answer("407 Proxy Authentication Required", &challenge.replace("WWW-", "Proxy-")));
-        desk.send();
-        assert!(desk.header("Proxy-Authorization").is_some());
+        assert!(fixture.answer("407 Proxy Authentication Required", &challenge.replace("WWW-", "Proxy-")));
+        fixture.send();
+        assert!(fixture.header("Proxy-Authorization").is_some());
     }
-    desk.answer(
+    fixture.answer(
         "407 Proxy Authentication Required",
         &NONCE.replace("WWW-", "Proxy-").replace("qop", "stale=true, qop"),
     );
-    assert_eq!(desk.state(), State::Refused);
+    assert_eq!(fixture.state(), State::Refused);
 }
 
 #[test]
 fn a_proxy_and_the_registrar_are_both_answered() {
-    let mut desk = Desk::start();
-    desk.answer("407 Proxy Authentication Required", &NONCE.replace("WWW-", "Proxy-").replace("carrier", "edge"));
-    desk.send();
-    desk.answer("401 Unauthorized", NONCE);
-    desk.send();
-    assert!(desk.header("Proxy-Authorization").expect("the proxy's").contains("nc=00000002"));
-    assert!(desk.header("Authorization").expect("the registrar's").contains("realm=\"carrier\""));
-    desk.accept(600);
-    assert_eq!(desk.state(), State::Registered);
+    let mut fixture = Fixture::start();
+    fixture.answer("407 Proxy Authentication Required", &NONCE.replace("WWW-", "Proxy-").replace("carrier", "edge"));
+    fixture.send();
+    fixture.answer("401 Unauthorized", NONCE);
+    fixture.send();
+    assert!(fixture.header("Proxy-Authorization").expect("the proxy's").contains("nc=00000002"));
+    assert!(fixture.header("Authorization").expect("the registrar's").contains("realm=\"carrier\""));
+    fixture.accept(600);
+    assert_eq!(fixture.state(), State::Registered);
 }
 
 #[test]
 fn min_expires_is_accepted_once() {
-    let mut desk = Desk::start();
-    desk.answer("423 Interval Too Brief", "Min-Expires: 7200\r\n");
-    desk.send();
-    assert_eq!(desk.header("Expires"), Some("7200"));
-    desk.answer("423 Interval Too Brief", "Min-Expires: 9000\r\n");
-    assert_eq!(desk.state(), State::Refused);
+    let mut fixture = Fixture::start();
+    fixture.answer("423 Interval Too Brief", "Min-Expires: 7200\r\n");
+    fixture.send();
+    assert_eq!(fixture.header("Expires"), Some("7200"));
+    fixture.answer("423 Interval Too Brief", "Min-Expires: 9000\r\n");
+    assert_eq!(fixture.state(), State::Refused);
     for answer in ["", "Min-Expires: 60\r\n", "Min-Expires: 99999999999\r\n", "Min-Expires: soon\r\n"] {
-        let mut desk = Desk::start();
-        desk.answer("423 Interval Too Brief", answer);
-        assert_eq!(desk.state(), State::Refused, "{answer}");
+        let mut fixture = Fixture::start();
+        fixture.answer("423 Interval Too Brief", answer);
+        assert_eq!(fixture.state(), State::Refused, "{answer}");
     }
 }
 
 //= rfc3261#10.2.7:no-hurry
 #[test]
 fn retries_back_off_exponentially() {
-    let mut desk = Desk::start();
+    let mut fixture = Fixture::start();
     for most in [60, 120, 240, 480, 600, 600] {
-        desk.registration.handle_failure(desk.now);
-        assert_eq!(desk.state(), State::Failing);
-        let waited = desk.advance();
+        fixture.registration.handle_failure(fixture.now);
+        assert_eq!(fixture.state(), State::Failing);
+        let waited = fixture.advance();
         assert!((secs(most) / 2..=secs(most)).contains(&waited), "{waited:?} of {most}");
-        desk.send();
+        fixture.send();
     }
-    desk.accept(600);
-    desk.advance();
-    desk.send();
-    desk.registration.handle_failure(desk.now);
-    assert!(desk.advance() <= secs(60), "a success begins anew");
+    fixture.accept(600);
+    fixture.advance();
+    fixture.send();
+    fixture.registration.handle_failure(fixture.now);
+    assert!(fixture.advance() <= secs(60), "a success begins anew");
 }
 
 #[test]
@@ -340,99 +342,99 @@ fn retry_after_is_obeyed_within_reason() {
     for (value, least, most) in
         [("100 (full)", 100, 100), ("5;duration=9", 30, 60), ("99999999", 600, 600), ("x", 30, 60)]
     {
-        let mut desk = Desk::start();
-        desk.answer("503 Service Unavailable", &format!("Retry-After: {value}\r\n"));
-        let waited = desk.advance();
+        let mut fixture = Fixture::start();
+        fixture.answer("503 Service Unavailable", &format!("Retry-After: {value}\r\n"));
+        let waited = fixture.advance();
         assert!((secs(least)..=secs(most)).contains(&waited), "{value}: {waited:?}");
     }
 }
 
 #[test]
 fn a_failed_renewal_keeps_the_binding_until_expiry() {
-    let mut desk = Desk::start();
-    desk.accept(600);
-    let until = desk.registration.status(desk.now).registered_until.expect("registered");
-    desk.advance();
-    desk.send();
-    desk.registration.handle_failure(desk.now);
-    let status = desk.registration.status(desk.now);
+    let mut fixture = Fixture::start();
+    fixture.accept(600);
+    let until = fixture.registration.status(fixture.now).registered_until.expect("registered");
+    fixture.advance();
+    fixture.send();
+    fixture.registration.handle_failure(fixture.now);
+    let status = fixture.registration.status(fixture.now);
     assert_eq!((status.state, status.registered_until, status.last_response), (State::Failing, Some(until), None));
-    assert_eq!(desk.registration.status(until).registered_until, None);
+    assert_eq!(fixture.registration.status(until).registered_until, None);
 }
 
 #[test]
 fn a_missing_final_response_times_out() {
-    let mut desk = Desk::start();
-    assert!(desk.answer("100 Trying", ""));
-    assert_eq!(desk.advance(), TRYING_LIMIT);
-    assert_eq!(desk.state(), State::Failing);
+    let mut fixture = Fixture::start();
+    assert!(fixture.answer("100 Trying", ""));
+    assert_eq!(fixture.advance(), TRYING_LIMIT);
+    assert_eq!(fixture.state(), State::Failing);
 }
 
 #[test]
 fn the_registrars_next_hop_is_tried_at_once() {
-    let mut desk = Desk::start();
-    let before = desk.sent.clone();
-    desk.registration.retry_at_next_hop();
-    desk.send();
-    assert_eq!(desk.header("CSeq"), Some("2 REGISTER"));
-    let now = desk.sent.clone();
-    desk.sent = before;
-    assert!(!desk.answer("200 OK", "Expires: 60\r\n"), "what the first place says late is not believed");
-    desk.sent = now;
-    desk.accept(60);
-    assert_eq!(desk.state(), State::Registered);
+    let mut fixture = Fixture::start();
+    let before = fixture.sent.clone();
+    fixture.registration.retry_at_next_hop();
+    fixture.send();
+    assert_eq!(fixture.header("CSeq"), Some("2 REGISTER"));
+    let now = fixture.sent.clone();
+    fixture.sent = before;
+    assert!(!fixture.answer("200 OK", "Expires: 60\r\n"), "what the first place says late is not believed");
+    fixture.sent = now;
+    fixture.accept(60);
+    assert_eq!(fixture.state(), State::Registered);
 }
 
 //= rfc3261#10.2.2:removal
 #[test]
 fn it_unregisters_with_expires_zero() {
-    let mut desk = Desk::start();
-    desk.answer("401 Unauthorized", NONCE);
-    desk.send();
-    desk.accept(600);
-    desk.registration.unregister(desk.now);
-    assert_eq!(desk.state(), State::Leaving);
-    desk.send();
-    assert_eq!(desk.header("Expires"), Some("0"));
-    assert!(desk.header("Authorization").expect("credentials").contains("nc=00000002"));
-    assert!(desk.answer("200 OK", ""));
-    assert!(desk.registration.is_stopped());
-    assert_eq!(desk.registration.poll_timeout(), None);
-    assert_eq!(desk.registration.status(desk.now).registered_until, None);
+    let mut fixture = Fixture::start();
+    fixture.answer("401 Unauthorized", NONCE);
+    fixture.send();
+    fixture.accept(600);
+    fixture.registration.unregister(fixture.now);
+    assert_eq!(fixture.state(), State::Leaving);
+    fixture.send();
+    assert_eq!(fixture.header("Expires"), Some("0"));
+    assert!(fixture.header("Authorization").expect("credentials").contains("nc=00000002"));
+    assert!(fixture.answer("200 OK", ""));
+    assert!(fixture.registration.is_stopped());
+    assert_eq!(fixture.registration.poll_timeout(), None);
+    assert_eq!(fixture.registration.status(fixture.now).registered_until, None);
 }
 
 //= rfc3261#10.2:one-at-a-time
 #[test]
 fn unregistering_waits_for_the_pending_response() {
-    let mut desk = Desk::start();
-    desk.registration.unregister(desk.now);
-    assert!(!desk.registration.wants_request(), "RFC 3261 §10.2 allows one at a time");
-    desk.accept(600);
-    desk.send();
-    assert_eq!(desk.header("Expires"), Some("0"));
-    desk.registration.handle_failure(desk.now);
-    assert!(desk.registration.is_stopped());
+    let mut fixture = Fixture::start();
+    fixture.registration.unregister(fixture.now);
+    assert!(!fixture.registration.wants_request(), "RFC 3261 §10.2 allows one at a time");
+    fixture.accept(600);
+    fixture.send();
+    assert_eq!(fixture.header("Expires"), Some("0"));
+    fixture.registration.handle_failure(fixture.now);
+    assert!(fixture.registration.is_stopped());
 
-    let mut desk = Desk::new();
-    desk.registration.unregister(desk.now);
-    assert!(desk.registration.is_stopped(), "nothing was registered");
+    let mut fixture = Fixture::new();
+    fixture.registration.unregister(fixture.now);
+    assert!(fixture.registration.is_stopped(), "nothing was registered");
 }
 
 #[test]
 fn a_trunk_without_an_account_or_without_credentials() {
-    let desk = Desk::of(Trunk { account: None, ..trunk() }, 1);
-    assert!(desk.registration.is_stopped());
-    let mut desk = Desk::of(Trunk { credentials: None, ..trunk() }, 1);
-    desk.advance();
-    desk.send();
-    desk.answer("401 Unauthorized", NONCE);
-    assert_eq!(desk.state(), State::Refused);
+    let fixture = Fixture::of(Trunk { account: None, ..trunk() }, 1);
+    assert!(fixture.registration.is_stopped());
+    let mut fixture = Fixture::of(Trunk { credentials: None, ..trunk() }, 1);
+    fixture.advance();
+    fixture.send();
+    fixture.answer("401 Unauthorized", NONCE);
+    assert_eq!(fixture.state(), State::Refused);
 }
 
 #[test]
 fn the_password_is_never_shown() {
-    let desk = Desk::start();
-    assert!(!format!("{:?}", desk.registration).contains("hush"));
+    let fixture = Fixture::start();
+    assert!(!format!("{:?}", fixture.registration).contains("hush"));
     assert!(!format!("{:?}", trunk()).contains("hush"));
 }
 
@@ -440,62 +442,62 @@ fn the_password_is_never_shown() {
 const EVENTS: [&str; 10] =
     ["timeout", "200", "200 zero", "401", "423", "403", "503", "failure", "elsewhere", "unregister"];
 
-fn happen(desk: &mut Desk, event: &str) {
+fn happen(fixture: &mut Fixture, event: &str) {
     match event {
-        "timeout" => drop(desk.registration.poll_timeout().is_some().then(|| desk.advance())),
-        "200" => drop(desk.answer("200 OK", "Expires: 600\r\n")),
-        "200 zero" => drop(desk.answer("200 OK", "Expires: 0\r\n")),
-        "401" => drop(desk.answer("401 Unauthorized", NONCE)),
-        "423" => drop(desk.answer("423 Interval Too Brief", "Min-Expires: 7200\r\n")),
-        "403" => drop(desk.answer("403 Forbidden", "")),
-        "503" => drop(desk.answer("503 Service Unavailable", "")),
-        "failure" => desk.registration.handle_failure(desk.now),
-        "elsewhere" => desk.registration.retry_at_next_hop(),
-        _ => desk.registration.unregister(desk.now),
+        "timeout" => drop(fixture.registration.poll_timeout().is_some().then(|| fixture.advance())),
+        "200" => drop(fixture.answer("200 OK", "Expires: 600\r\n")),
+        "200 zero" => drop(fixture.answer("200 OK", "Expires: 0\r\n")),
+        "401" => drop(fixture.answer("401 Unauthorized", NONCE)),
+        "423" => drop(fixture.answer("423 Interval Too Brief", "Min-Expires: 7200\r\n")),
+        "403" => drop(fixture.answer("403 Forbidden", "")),
+        "503" => drop(fixture.answer("503 Service Unavailable", "")),
+        "failure" => fixture.registration.handle_failure(fixture.now),
+        "elsewhere" => fixture.registration.retry_at_next_hop(),
+        _ => fixture.registration.unregister(fixture.now),
     }
 }
 
 /// Returns phase and state as a letter or two.
-fn show(desk: &Desk) -> String {
-    let phase = match desk.registration.phase {
+fn show(fixture: &Fixture) -> String {
+    let phase = match fixture.registration.phase {
         Phase::Waiting(_) => "waits",
         Phase::Due => "due",
         Phase::Trying(_) => "tries",
         Phase::Stopped => "stopped",
     };
-    format!("{phase} {:?}", desk.state())
+    format!("{phase} {:?}", fixture.state())
 }
 
 #[test]
 fn every_event_in_every_state() {
     let due = || {
-        let mut desk = Desk::start();
-        desk.registration.retry_at_next_hop();
-        desk
+        let mut fixture = Fixture::start();
+        fixture.registration.retry_at_next_hop();
+        fixture
     };
     let registered = || {
-        let mut desk = Desk::start();
-        desk.accept(600);
-        desk
+        let mut fixture = Fixture::start();
+        fixture.accept(600);
+        fixture
     };
     let leaving = || {
-        let mut desk = registered();
-        desk.registration.unregister(desk.now);
-        desk.send();
-        desk
+        let mut fixture = registered();
+        fixture.registration.unregister(fixture.now);
+        fixture.send();
+        fixture
     };
     let stopped = || {
-        let mut desk = leaving();
-        desk.registration.handle_failure(desk.now);
-        desk
+        let mut fixture = leaving();
+        fixture.registration.handle_failure(fixture.now);
+        fixture
     };
     let same = |state: &'static str| [state; 10];
-    let mut table: Vec<(Desk, [&str; 10], usize)> = Vec::new();
-    let mut row = |make: &dyn Fn() -> Desk, expected: [&'static str; 10]| {
+    let mut table: Vec<(Fixture, [&str; 10], usize)> = Vec::new();
+    let mut row = |make: &dyn Fn() -> Fixture, expected: [&'static str; 10]| {
         (0..EVENTS.len()).for_each(|event| table.push((make(), expected, event)));
     };
     row(
-        &Desk::start,
+        &Fixture::start,
         [
             "waits Failing",
             "waits Registered",
@@ -519,10 +521,10 @@ fn every_event_in_every_state() {
     (expected[3], expected[8], expected[9]) = ("due Leaving", "due Leaving", "tries Leaving");
     row(&leaving, expected);
     row(&stopped, same("stopped Stopped"));
-    for (mut desk, expected, event) in table {
-        let before = show(&desk);
-        happen(&mut desk, EVENTS[event]);
-        assert_eq!(show(&desk), expected[event], "{before}: {}", EVENTS[event]);
+    for (mut fixture, expected, event) in table {
+        let before = show(&fixture);
+        happen(&mut fixture, EVENTS[event]);
+        assert_eq!(show(&fixture), expected[event], "{before}: {}", EVENTS[event]);
     }
 }
 
@@ -530,15 +532,15 @@ proptest! {
     /// After any events it is stopped, waits for a time, or has a request due.
     #[test]
     fn it_is_never_stuck(seed in any::<u64>(), events in proptest::collection::vec(0..EVENTS.len(), 0..60)) {
-        let mut desk = Desk::of(trunk(), seed);
-        desk.advance();
-        desk.send();
+        let mut fixture = Fixture::of(trunk(), seed);
+        fixture.advance();
+        fixture.send();
         for event in events {
-            happen(&mut desk, EVENTS[event]);
-            if desk.registration.wants_request() {
-                desk.send();
+            happen(&mut fixture, EVENTS[event]);
+            if fixture.registration.wants_request() {
+                fixture.send();
             }
-            let registration = &desk.registration;
+            let registration = &fixture.registration;
             prop_assert!(registration.is_stopped() != registration.poll_timeout().is_some());
             prop_assert!(registration.cseq < 1 << 31);
         }

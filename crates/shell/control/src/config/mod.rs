@@ -47,7 +47,7 @@ pub use streams::{Dns, Tcp};
 use strowger_foundation::Transport;
 use strowger_sql::DatabaseUrl;
 use values::{
-    Affinity, Algorithm, Domain, Listen, LooseRoute, MethodName, OneOrMany, Realm, SharedDatabase, Source, Spin,
+    Affinity, Algorithm, Domain, ListenAddress, LooseRoute, MethodName, OneOrMany, Realm, SharedDatabase, Source, Spin,
     StoreUrl,
 };
 pub use watch::{Watch, WatchedRecord};
@@ -119,7 +119,7 @@ pub struct Config {
 pub struct Server {
     /// Transport, address and port of each listener. 0.0.0.0 and [::] create one listener for each address of their
     /// family that the machine has at start.
-    pub listen: Vec<Listen>,
+    pub listen: Vec<ListenAddress>,
     /// Domains whose users the server serves. Each listening address is an alias of the first one.
     pub domains: Vec<Domain>,
     /// Folder of the server's data, relative to the working directory.
@@ -175,7 +175,7 @@ pub enum Segmentation {
 impl Default for Server {
     fn default() -> Self {
         //= rfc3261#18.2.1:default-ports
-        let any = |transport| Listen { transport, address: ([0, 0, 0, 0], 5060).into() };
+        let any = |transport| ListenAddress { transport, address: ([0, 0, 0, 0], 5060).into() };
         let listen = vec![any(Transport::Udp), any(Transport::Tcp)];
         Self {
             listen,

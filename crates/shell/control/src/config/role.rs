@@ -9,7 +9,7 @@ use super::balancing::{Balancer, Key, Policy};
 use super::cluster::Cluster;
 use super::error::Fault;
 use super::stages::{FirstStage, SecondStage, StageMember};
-use super::values::{Listen, StoreUrl, Target, TargetSource, WeightedTarget};
+use super::values::{ListenAddress, StoreUrl, Target, TargetSource, WeightedTarget};
 use super::{Auth, Cdr, Config, Mode, OneOrMany, Store};
 
 /// Selects a configuration: a file, and a server if it describes several.
@@ -138,7 +138,7 @@ impl Config {
         let mut config = self.clone();
         if let Some(address) = address {
             config.server.listen =
-                [Transport::Udp, Transport::Tcp].map(|transport| Listen { transport, address }).into();
+                [Transport::Udp, Transport::Tcp].map(|transport| ListenAddress { transport, address }).into();
         }
         config.server.data = self.server.data.join(name);
         let first = self.first_stage.iter().filter_map(|server| server.address);

@@ -14,9 +14,9 @@ use strowger_message::Status;
 use strowger_proxy::Listeners;
 use strowger_shard::{Limits, Snapshot};
 
-use super::values::Listen;
+use super::values::ListenAddress;
 use super::{Config, Durability, KeepAlive, Mode, Nat, Qop};
-use crate::dns::{DnsConfig, Reach};
+use crate::dns::{DnsConfig, SendableTransports};
 use crate::targets::TargetSets;
 
 impl Config {
@@ -30,7 +30,7 @@ impl Config {
                 addresses.push((transport, address));
             }
         };
-        for Listen { transport, address } in &self.server.listen {
+        for ListenAddress { transport, address } in &self.server.listen {
             if address.ip().is_unspecified() {
                 let of_family = local.iter().filter(|ip| ip.is_ipv4() == address.is_ipv4());
                 of_family.for_each(|ip| add(*transport, SocketAddr::new(*ip, address.port())));
@@ -43,7 +43,7 @@ impl Config {
 
     /// Returns the resolver's settings.
     #[must_use]
-    pub fn dns_config(&self, reach: Reach) -> DnsConfig {
+    pub fn dns_config(&self, reach: SendableTransports) -> DnsConfig {
         let servers = self.dns.servers.iter().map(|server| server.0).collect();
         DnsConfig { servers, timeout: self.dns.timeout.0, ..DnsConfig::new(reach) }
     }

@@ -42,14 +42,14 @@ pub use target::{Destination, Target};
 /// Address of a listener, such as `udp:192.0.2.1:5060`. A wildcard (`0.0.0.0`, `[::]`) means every address of its
 /// family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Listen {
+pub struct ListenAddress {
     /// `udp` or `tcp`.
     pub transport: Transport,
     /// Address and port.
     pub address: SocketAddr,
 }
 
-impl FromStr for Listen {
+impl FromStr for ListenAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -83,7 +83,7 @@ impl FromStr for Listen {
     }
 }
 
-impl fmt::Display for Listen {
+impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let transport = if self.transport == Transport::Tcp { "tcp" } else { "udp" };
         write!(f, "{transport}:{}", self.address)
@@ -520,7 +520,7 @@ macro_rules! text_values {
 text_values! {
     Span, "a duration with its unit in quotes, such as \"30s\"";
     Spin, "a duration with its unit in quotes, such as \"10us\", or \"always\"";
-    Listen, "a transport and an address in quotes, such as \"udp:0.0.0.0:5060\"";
+    ListenAddress, "a transport and an address in quotes, such as \"udp:0.0.0.0:5060\"";
     StoreUrl, "a store in quotes, such as \"sqlite:data/strowger.db\" or \"memory:\"";
     SharedDatabase, "a database in quotes, such as \"postgresql://strowger:secret@192.0.2.10/strowger\"";
     EngineUrl, "an engine in quotes, such as \"redis://192.0.2.10:6379\"";

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strowger_foundation::Transport;
 
-use super::values::{DnsServer, Listen, RecordName};
+use super::values::{DnsServer, ListenAddress, RecordName};
 use super::{Probe, Span};
 
 /// `[watch]`: servers whose records `strowger watch` removes from a DNS zone when they die, and adds again. `strowger
@@ -65,16 +65,16 @@ pub struct WatchedRecord {
     /// Address to probe, such as udp:192.0.2.1:5060. Default: the record's address and port, over TCP for names that
     /// begin with _sip._tcp, otherwise over UDP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub probe: Option<Listen>,
+    pub probe: Option<ListenAddress>,
 }
 
 impl WatchedRecord {
     /// Returns the address to probe; `None` if the record has neither an address nor a probe.
     #[must_use]
-    pub fn probed_at(&self) -> Option<Listen> {
+    pub fn probed_at(&self) -> Option<ListenAddress> {
         let is_tcp = self.name.0.starts_with("_sip._tcp.");
         let transport = if is_tcp { Transport::Tcp } else { Transport::Udp };
-        self.probe.or_else(|| Some(Listen { transport, address: (self.address?, self.port).into() }))
+        self.probe.or_else(|| Some(ListenAddress { transport, address: (self.address?, self.port).into() }))
     }
 }
 

@@ -74,13 +74,13 @@ pub struct DnsConfig {
     /// Number of attempts within that time, at least one.
     pub attempts: u32,
     /// Transports and address families that this server can send over.
-    pub reach: Reach,
+    pub reach: SendableTransports,
 }
 
 impl DnsConfig {
     /// Creates the default settings: the system's name servers, two attempts within two seconds.
     #[must_use]
-    pub const fn new(reach: Reach) -> Self {
+    pub const fn new(reach: SendableTransports) -> Self {
         Self { servers: Vec::new(), timeout: Duration::from_secs(2), attempts: 2, reach }
     }
 
@@ -98,7 +98,7 @@ impl DnsConfig {
 
 /// Transports and address families that this server can send over: those of its listeners.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reach {
+pub struct SendableTransports {
     /// One bit per transport, in the order of [`PREFERRED`]: for IPv4, for IPv6.
     bits: [u8; 2],
 }
@@ -106,7 +106,7 @@ pub struct Reach {
 /// Transports in order of preference; the first is the default if neither URI nor DNS names one.
 const PREFERRED: [Transport; 5] = [Transport::Udp, Transport::Tcp, Transport::Tls, Transport::Ws, Transport::Wss];
 
-impl Reach {
+impl SendableTransports {
     /// Returns what listeners with these transports and addresses can reach.
     #[must_use]
     pub fn of(listeners: impl IntoIterator<Item = (Transport, SocketAddr)>) -> Self {

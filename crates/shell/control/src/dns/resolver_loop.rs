@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::records::RecordLookup;
 use super::rfc3263::{Locator, addresses, locate, servers};
-use super::{Counters, DnsConfig, MAX_IN_FLIGHT, MAX_WAITING, Reach, Reply, ServersReply};
+use super::{Counters, DnsConfig, MAX_IN_FLIGHT, MAX_WAITING, Reply, SendableTransports, ServersReply};
 
 /// A query with the reply function of its asker.
 pub(super) struct Request {
@@ -43,7 +43,7 @@ impl LookupReply {
 /// Queries in progress.
 pub(super) struct ResolverLoop<R> {
     records: R,
-    reach: Reach,
+    reach: SendableTransports,
     timeout: Duration,
     counters: Arc<Counters>,
     slots: Arc<Semaphore>,

@@ -15,7 +15,7 @@ use strowger_locate::{Candidate, CandidateList, Hop, LocateError, LocateQuery, L
 use tokio::time::{Instant, timeout_at};
 
 use super::records::{RecordAnswer, RecordError, RecordLookup};
-use super::{Reach, Server, ServersAnswer};
+use super::{SendableTransports, Server, ServersAnswer};
 
 /// Maximum number of NAPTR records followed.
 const MAX_SERVICES: usize = 8;
@@ -35,7 +35,7 @@ const PERMANENT_TTL: Duration = Duration::from_secs(86_400);
 /// Resources for locating servers.
 pub(super) struct Locator<R> {
     pub(super) records: R,
-    pub(super) reach: Reach,
+    pub(super) reach: SendableTransports,
     /// Time at which missing parts are given up; the answer uses the rest.
     pub(super) deadline: Instant,
 }
@@ -112,7 +112,7 @@ fn server(transport: Transport, srv: &SRV) -> Server {
 }
 
 /// Returns the available transports that fit the URI, the preferred one first.
-fn allowed(question: &LocateQuery, reach: Reach) -> Vec<Transport> {
+fn allowed(question: &LocateQuery, reach: SendableTransports) -> Vec<Transport> {
     let fits = |transport: Transport| match (question.transport, question.is_secure) {
         //= rfc3263#4.1:sips-services
         (Some(Transport::Tcp | Transport::Tls), true) | (None, true) => transport == Transport::Tls,
@@ -377,7 +377,12 @@ fn naptr_transport(services: &[u8]) -> Option<Transport> {
     SERVICES.into_iter().find(|(name, _)| services.eq_ignore_ascii_case(name)).map(|(_, transport)| transport)
 }
 
-fn hops(addresses: &[IpAddr], transport: Transport, port: u16, reach: Reach) -> smallvec::SmallVec<[Hop; 2]> {
+fn hops(
+    addresses: &[IpAddr],
+    transport: Transport,
+    port: u16,
+    reach: SendableTransports,
+) -> smallvec::SmallVec<[Hop; 2]> {
     let reached = addresses.iter().filter(|address| port != 0 && is_one_host(**address));
     let reached = reached.filter(|address| reach.has(transport, address.is_ipv6()));
     // A request tries no more hops.

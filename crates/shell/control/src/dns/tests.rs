@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::records::{RecordAnswer, RecordError, RecordLookup};
 use super::rfc3263::{Locator, addresses, locate, servers};
-use super::{DnsConfig, DnsResolver, Reach, ServersAnswer};
+use super::{DnsConfig, DnsResolver, SendableTransports, ServersAnswer};
 
 const NEGATIVE: Duration = Duration::from_secs(33);
 
@@ -93,8 +93,9 @@ impl Zone {
 
     /// Looks up servers over UDP and TCP on IPv4, in virtual time.
     fn servers(&self, question: &LocateQuery) -> (ServersAnswer, Duration) {
-        let reach =
-            Reach::of([Transport::Udp, Transport::Tcp].map(|transport| (transport, (Ipv4Addr::LOCALHOST, 0).into())));
+        let reach = SendableTransports::of(
+            [Transport::Udp, Transport::Tcp].map(|transport| (transport, (Ipv4Addr::LOCALHOST, 0).into())),
+        );
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let deadline = Instant::now() + Duration::from_secs(2);
@@ -108,7 +109,7 @@ impl Zone {
         question: &LocateQuery,
         listeners: &[SocketAddr],
     ) -> (Result<Vec<String>, LocateError>, Duration) {
-        let reach = Reach::of(listeners.iter().map(|address| (Transport::Udp, *address)));
+        let reach = SendableTransports::of(listeners.iter().map(|address| (Transport::Udp, *address)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let (answer, ttl) = runtime.block_on(async {
             let deadline = Instant::now() + Duration::from_secs(2);
@@ -132,7 +133,7 @@ impl Zone {
         let families: &[SocketAddr] = &[(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
         let families = &families[..1 + usize::from(ipv6)];
         let pairs = transports.iter().flat_map(|transport| families.iter().map(|address| (*transport, *address)));
-        let reach = Reach::of(pairs);
+        let reach = SendableTransports::of(pairs);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let deadline = Instant::now() + Duration::from_secs(2);
@@ -179,7 +180,7 @@ fn kept_dns_records_are_bounded() {
 
 #[test]
 fn overlong_names_are_not_queried() {
-    let mut config = DnsConfig::new(Reach::of([(Transport::Udp, (Ipv4Addr::LOCALHOST, 5060).into())]));
+    let mut config = DnsConfig::new(SendableTransports::of([(Transport::Udp, (Ipv4Addr::LOCALHOST, 5060).into())]));
     // Nothing listens there, and nothing is sent there.
     config.servers = vec![(Ipv4Addr::LOCALHOST, 1).into()];
     let resolver = DnsResolver::start(&config).expect("a thread");

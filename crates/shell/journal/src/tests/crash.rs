@@ -56,13 +56,13 @@ struct Run {
     bug: Bug,
     stop_at: Option<u64>,
     journal: Option<Journal<Planted>>,
-    owes: Owes,
+    owes: Expected,
     now: u64,
     next: u64,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Owes {
+struct Expected {
     confirmed: Vec<Vec<u8>>,
     /// A group in doubt: power failed during its commit, or the disk refused and has not recovered.
     doubt: Option<Vec<Vec<u8>>>,
@@ -73,7 +73,7 @@ struct Owes {
     checkpointed: Option<u64>,
 }
 
-impl Owes {
+impl Expected {
     /// Checks that replay returns what was acknowledged, in order, and the group in doubt as a whole or not at all.
     fn check(&self, opened: &JournalContents, shown: &[Vec<u8>]) -> Result<(), String> {
         let all: Vec<_> = self.taken.iter().chain(shown).collect();
@@ -110,7 +110,7 @@ fn try_open(disk: &SimDisk, bug: Bug, checkpointed: Option<u64>) -> Result<Shown
 impl Run {
     fn begin(bug: Bug, stop_at: Option<u64>) -> Self {
         let mut run =
-            Self { disk: SimDisk::new(), bug, stop_at, journal: None, owes: Owes::default(), now: 1, next: 0 };
+            Self { disk: SimDisk::new(), bug, stop_at, journal: None, owes: Expected::default(), now: 1, next: 0 };
         run.continue_on(SimDisk::new()).expect("an empty disk has nothing wrong");
         run
     }
@@ -220,7 +220,7 @@ impl Run {
 }
 
 /// Checks that replay is correct and stays so if power fails again at once.
-fn check_end(disk: &SimDisk, bug: Bug, owes: &Owes) -> Result<(), String> {
+fn check_end(disk: &SimDisk, bug: Bug, owes: &Expected) -> Result<(), String> {
     disk.heal();
     let (mut journal, opened, shown) = try_open(disk, bug, owes.checkpointed)?;
     owes.check(&opened, &shown)?;
@@ -229,7 +229,7 @@ fn check_end(disk: &SimDisk, bug: Bug, owes: &Owes) -> Result<(), String> {
     }
     let dark = disk.crash(Crash::Exact(Data::Discarded, Names::Discarded));
     let (_, opened, again) = try_open(&dark, bug, owes.checkpointed)?;
-    let settled = Owes {
+    let settled = Expected {
         confirmed: owes.taken.iter().chain(&shown).cloned().collect(),
         doubt: None,
         found: false,

@@ -74,7 +74,7 @@ impl<M: ShardFactory> ShardHost<M> {
     pub(crate) fn adopt_shards(&mut self, now: Timestamp, mut post: impl FnMut(&mut Self, Timestamp)) {
         let common = Arc::clone(&self.shared);
         let arrived = common.arrivals.get(self.io.index);
-        let arrived = arrived.map(|seats| std::mem::take(&mut *seats.lock().unwrap_or_else(PoisonError::into_inner)));
+        let arrived = arrived.map(|slots| std::mem::take(&mut *slots.lock().unwrap_or_else(PoisonError::into_inner)));
         for seat in arrived.unwrap_or_default() {
             let id = seat.id;
             let mut moving = common.in_transit.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,15 +2,15 @@
 
 use std::net::UdpSocket as Phone;
 
-use strowger_allocations::{Counting, allocations_of};
+use strowger_allocations::{CountingAllocator, allocations_of};
 use strowger_foundation::ShardId;
 
-use super::single::Alone;
+use super::single::SingleWorker;
 use super::{options, phone};
 use crate::handover::HandoverCommand;
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// Messages per round; each is answered.
 const MESSAGES: usize = 20;
@@ -34,13 +34,13 @@ fn assert_free(phone: &Phone, request: &[u8], mut deal: impl FnMut()) {
 
 #[test]
 fn a_warm_loop_allocates_nothing() {
-    let mut alone = Alone::new(4);
+    let mut alone = SingleWorker::new(4);
     assert_free(&phone(alone.address), &options("2-hello"), || alone.step());
 }
 
 #[test]
 fn warm_rings_between_workers_allocate_nothing() {
-    let mut alone = Alone::new(32);
+    let mut alone = SingleWorker::new(32);
     let (theirs, ours) = (options("1-hello"), options("2-hello"));
     assert_free(&phone(alone.address), &theirs, || {
         alone.step();

@@ -9,7 +9,7 @@ use strowger_foundation::Timestamp;
 use strowger_net::TcpListener;
 use strowger_overload::MAX_QUEUE_WAIT;
 
-use super::single::Alone;
+use super::single::SingleWorker;
 use super::{DEADLINE, options, phone};
 use crate::WorkerOptions;
 use crate::stream_listener::StreamListener;
@@ -17,8 +17,8 @@ use crate::streams::Streams;
 use crate::worker_io::ListenerSocket;
 
 /// Creates a worker with a number of connections to its first shard.
-fn with_connections(count: usize) -> (Alone, Vec<Line>) {
-    let mut alone = Alone::new(4);
+fn with_connections(count: usize) -> (SingleWorker, Vec<Line>) {
+    let mut alone = SingleWorker::new(4);
     let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
     let address = listener.local_addr();
     let poll = Poll::new().expect("epoll");
@@ -40,14 +40,14 @@ fn with_connections(count: usize) -> (Alone, Vec<Line>) {
 }
 
 /// Runs twice: once to classify the input of connections, once for deferred ones.
-fn read_twice(alone: &mut Alone, now: Timestamp) {
+fn read_twice(alone: &mut SingleWorker, now: Timestamp) {
     for _ in 0..2 {
         alone.worker.ingress.read_streams(now);
         streams(alone).finish();
     }
 }
 
-fn streams(alone: &mut Alone) -> &mut Streams {
+fn streams(alone: &mut SingleWorker) -> &mut Streams {
     &mut alone.worker.ingress.host.io.streams
 }
 
@@ -142,9 +142,10 @@ fn emergency_calls_are_read_on_every_connection() {
 fn a_queue_with_too_long_waits_gets_less_room() {
     const SENT: u64 = 200;
     for (longest, is_cut) in [(MAX_QUEUE_WAIT / 2, false), (Duration::from_secs(60), true)] {
-        let mut alone = Alone::made(4, &WorkerOptions::default(), true);
+        let mut alone = SingleWorker::made(4, &WorkerOptions::default(), true);
         let phone = phone(alone.address);
-        let queue = |alone: &mut Alone| alone.worker.ingress.host.io.new_work[0].take().expect("the kernel sorts");
+        let queue =
+            |alone: &mut SingleWorker| alone.worker.ingress.host.io.new_work[0].take().expect("the kernel sorts");
         let mut new_work = queue(&mut alone);
         new_work.note_wait(longest);
         new_work.bound(MAX_QUEUE_WAIT);

@@ -26,8 +26,8 @@ impl ShardFactory for ScriptedShardFactory {
         ScriptedShard { id, life, ..ScriptedShard::default() }
     }
 
-    fn owner(&self, glance: &PartialPeek<'_>, _: &Snapshot) -> Option<(ShardId, SteeringResult)> {
-        let call_id = std::str::from_utf8(glance.call_id).ok()?;
+    fn owner(&self, partial: &PartialPeek<'_>, _: &Snapshot) -> Option<(ShardId, SteeringResult)> {
+        let call_id = std::str::from_utf8(partial.call_id).ok()?;
         assert_ne!(call_id, "steering-bug", "a planted bug");
         let shard = call_id.split('-').next()?.parse().ok()?;
         Some((ShardId(shard), SteeringResult::default()))

@@ -31,7 +31,7 @@ use crate::worker_io::{ListenerSocket, WorkerIo, WorkerLink};
 use crate::{Counters, Socket, Spin, StreamLimits, WorkerOptions};
 
 /// The first of two workers, not running, and the second's ends of the rings between them.
-pub(super) struct Alone {
+pub(super) struct SingleWorker {
     pub(super) worker: Worker<ScriptedShardFactory>,
     pub(super) address: SocketAddr,
     /// Address of its second listener.
@@ -43,7 +43,7 @@ pub(super) struct Alone {
     events: Events,
 }
 
-impl Alone {
+impl SingleWorker {
     pub(super) fn new(ring_capacity: usize) -> Self {
         Self::with(ring_capacity, &WorkerOptions::default())
     }
@@ -157,7 +157,7 @@ impl Alone {
     }
 }
 
-/// Stops [`Alone::while_it_runs`], also when the test fails.
+/// Stops [`SingleWorker::while_it_runs`], also when the test fails.
 struct End<'a>(&'a AtomicBool, &'a WorkerHandle);
 
 impl Drop for End<'_> {
@@ -170,7 +170,7 @@ impl Drop for End<'_> {
 #[test]
 fn an_always_spinning_worker_never_parks_with_shards() {
     for (spin, parks) in [(Spin::UpTo(Duration::ZERO), true), (Spin::Always, false)] {
-        let alone = Alone::with(4, &WorkerOptions { spin, ..WorkerOptions::default() });
+        let alone = SingleWorker::with(4, &WorkerOptions { spin, ..WorkerOptions::default() });
         let phone = phone(alone.address);
         alone.while_it_runs(|contact| {
             for number in 0..20 {
@@ -189,7 +189,7 @@ fn an_always_spinning_worker_never_parks_with_shards() {
 #[test]
 fn work_in_progress_is_answered_before_new_work_however_sorted() {
     for is_sorted in [true, false] {
-        let mut alone = Alone::made(4, &WorkerOptions::default(), is_sorted);
+        let mut alone = SingleWorker::made(4, &WorkerOptions::default(), is_sorted);
         assert_eq!(alone.worker.ingress.host.io.is_sorted(ListenerId(0)), is_sorted);
         let phone = phone(alone.address);
         for number in 0..20 {
@@ -210,7 +210,7 @@ fn work_in_progress_is_answered_before_new_work_however_sorted() {
 
 #[test]
 fn a_busy_worker_polls_its_socket_and_registers_again_to_sleep() {
-    let mut alone = Alone::new(4);
+    let mut alone = SingleWorker::new(4);
     let phone = phone(alone.address);
     spin_until(|| {
         alone.work(&phone);
@@ -227,7 +227,7 @@ fn a_busy_worker_polls_its_socket_and_registers_again_to_sleep() {
 
 #[test]
 fn a_polling_worker_still_sees_dead_peers_and_other_sockets() {
-    let mut alone = Alone::with(4, &WorkerOptions { spin: Spin::Always, ..WorkerOptions::default() });
+    let mut alone = SingleWorker::with(4, &WorkerOptions { spin: Spin::Always, ..WorkerOptions::default() });
     let (phone, other) = (phone(alone.address), phone(alone.other_address));
     (0..BUSY_POLL_AFTER).for_each(|_| alone.work(&phone));
     assert!(!alone.is_told());
@@ -248,7 +248,7 @@ fn a_polling_worker_still_sees_dead_peers_and_other_sockets() {
 
 #[test]
 fn messages_received_while_spinning_are_in_the_status() {
-    let alone = Alone::with(4, &WorkerOptions { spin: Spin::Always, ..WorkerOptions::default() });
+    let alone = SingleWorker::with(4, &WorkerOptions { spin: Spin::Always, ..WorkerOptions::default() });
     let phone = phone(alone.address);
     alone.while_it_runs(|contact| {
         for number in 1..=4 {
@@ -261,7 +261,7 @@ fn messages_received_while_spinning_are_in_the_status() {
 
 #[test]
 fn a_slow_neighbour_loses_only_its_own_messages() {
-    let mut alone = Alone::new(4);
+    let mut alone = SingleWorker::new(4);
     let phone = phone(alone.address);
     for number in 0..10 {
         phone.send(&options(&format!("1-{number}"))).expect("loopback takes it");
@@ -288,7 +288,7 @@ fn a_slow_neighbour_loses_only_its_own_messages() {
 
 #[test]
 fn a_batch_is_handled_in_order_whatever_it_contains() {
-    let mut alone = Alone::new(64);
+    let mut alone = SingleWorker::new(64);
     let phone = phone(alone.address);
     // More than twice as many as are parsed ahead.
     let send = |text: &[u8]| phone.send(text).map(drop).expect("loopback takes it");
@@ -321,11 +321,11 @@ fn a_batch_is_handled_in_order_whatever_it_contains() {
 
 #[test]
 fn a_busy_socket_does_not_starve_the_others() {
-    let mut alone = Alone::new(4);
+    let mut alone = SingleWorker::new(4);
     let (busy, seldom) = (phone(alone.address), phone(alone.other_address));
     seldom.set_nonblocking(true).expect("a sound socket");
     // There is always input when the worker polls, so it spins.
-    let step = |alone: &mut Alone| {
+    let step = |alone: &mut SingleWorker| {
         busy.send(&options("0-busy")).expect("loopback takes it");
         alone.step();
     };
@@ -344,7 +344,7 @@ fn a_busy_socket_does_not_starve_the_others() {
 
 #[test]
 fn a_moving_shard_hears_of_closed_connections_from_its_current_worker() {
-    let mut alone = Alone::new(4);
+    let mut alone = SingleWorker::new(4);
     let phone = phone(alone.address);
     phone.send(&options("0-watch")).expect("loopback takes it");
     phone.set_nonblocking(true).expect("a sound socket");
@@ -367,7 +367,7 @@ fn a_moving_shard_hears_of_closed_connections_from_its_current_worker() {
 
 #[test]
 fn messages_held_for_a_moving_shard_are_bounded_in_bytes() {
-    let mut alone = Alone::new(4);
+    let mut alone = SingleWorker::new(4);
     let desk = &mut alone.worker.ingress.host;
     let flow = Flow::new(ListenerId(0), Transport::Udp, ([127, 0, 0, 1], 5060).into());
     let tell = |desk: &mut ShardHost<ScriptedShardFactory>, length| {

@@ -155,7 +155,7 @@ fn base_of(served: &[ServiceSample<'_>]) -> Option<f64> {
 }
 
 /// Service time outside the socket, and its growth.
-struct Rest {
+struct FixedService {
     first: f64,
     growth: Curve,
 }
@@ -171,7 +171,7 @@ fn split(
     means: &[Estimate],
     base: Option<f64>,
     notes: &mut Vec<String>,
-) -> Result<(Vec<AlphaPoint>, Rest), FitError> {
+) -> Result<(Vec<AlphaPoint>, FixedService), FitError> {
     let (Some(first), Some(first_rate)) = (means.first(), knots.first()) else {
         return Err(FitError("there is no rate".to_owned()));
     };
@@ -179,7 +179,7 @@ fn split(
     if lowest_load > 0.1 {
         notes.push(format!("the lowest load measured is {:.0} %; below it the curve is a guess", 100.0 * lowest_load));
     }
-    let level = |first: f64| Rest { first, growth: Curve::constant(1.0) };
+    let level = |first: f64| FixedService { first, growth: Curve::constant(1.0) };
     let (alphas, rest) = match base {
         Some(base) if served.iter().all(|served| served.from.rest_s.is_some()) => {
             notes.push("α and the growth of the rest (T_sip) are separate: base and rest were given".to_owned());
@@ -187,7 +187,7 @@ fn split(
             let lowest = rests.first().map_or(0.0, |rest| rest.value);
             let growth = knots.iter().zip(&rests).map(|(rate, rest)| (*rate, rest.value / lowest)).collect();
             let alphas = hats(served, knots, |served| (served.mean - served.from.rest_s.unwrap_or(0.0)) / base)?;
-            (alphas, Rest { first: lowest, growth: Curve::new(growth)? })
+            (alphas, FixedService { first: lowest, growth: Curve::new(growth)? })
         }
         Some(base) => {
             notes.push(

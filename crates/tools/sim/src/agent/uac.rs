@@ -8,7 +8,7 @@ use strowger_foundation::Timestamp;
 use strowger_message::{AuthParams, HeaderName, Message, Method, Status};
 use strowger_transaction::{ClientId, Kind, ResponseVerdict};
 
-use super::wire::{self, Draft};
+use super::wire::{self, RequestDraft};
 use super::{Action, Agent, Dialog, Task};
 
 /// Highest number of repetitions of a request with new credentials.
@@ -17,7 +17,7 @@ const MAX_CHALLENGES: u32 = 3;
 /// Request and its progress.
 #[derive(Debug)]
 pub(super) struct Exchange {
-    draft: Draft,
+    draft: RequestDraft,
     client: ClientId,
     challenges: u32,
     /// Whether a repetition keeps the CSeq, as for a late REGISTER.
@@ -170,9 +170,9 @@ impl Agent {
         }
     }
 
-    fn draft(&mut self, method: &'static str, uri: String, body: Vec<u8>) -> Draft {
+    fn draft(&mut self, method: &'static str, uri: String, body: Vec<u8>) -> RequestDraft {
         let (tag, call_id) = (self.token(), self.token());
-        Draft {
+        RequestDraft {
             method,
             to: format!("<{uri}>"),
             uri,
@@ -181,11 +181,11 @@ impl Agent {
             cseq: 1,
             headers: vec!["X-Unknown: one,  two".to_owned(), "x-folded: a\r\n\tb".to_owned(), "Subject:odd".to_owned()],
             body,
-            ..Draft::default()
+            ..RequestDraft::default()
         }
     }
 
-    fn start(&mut self, now: Timestamp, draft: Draft, hold: Duration, patience: Option<Duration>) {
+    fn start(&mut self, now: Timestamp, draft: RequestDraft, hold: Duration, patience: Option<Duration>) {
         let Ok(client) = self.transactions.reserve_client() else { return };
         let exchange =
             Exchange { draft, client, challenges: 0, keeps_cseq: false, hold, gave_up: false, answered: None };
@@ -274,8 +274,8 @@ impl Agent {
 }
 
 impl Dialog {
-    fn draft(&self, method: &'static str, cseq: u32) -> Draft {
-        Draft {
+    fn draft(&self, method: &'static str, cseq: u32) -> RequestDraft {
+        RequestDraft {
             method,
             uri: self.target.clone(),
             from: self.local.clone(),
@@ -283,12 +283,12 @@ impl Dialog {
             call_id: self.call_id.clone(),
             cseq,
             routes: self.routes.clone(),
-            ..Draft::default()
+            ..RequestDraft::default()
         }
     }
 }
 
-impl Draft {
+impl RequestDraft {
     /// Returns the first Route, otherwise the peer's address within a dialog, otherwise the server.
     fn next_hop(&self, server: SocketAddr) -> SocketAddr {
         let hop = self.routes.first().unwrap_or(&self.uri);

@@ -8,7 +8,7 @@ use strowger_transaction::ClientId;
 
 /// Request of an agent before its Via is added; a repetition with credentials changes only parts of it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Draft {
+pub(crate) struct RequestDraft {
     pub(crate) method: &'static str,
     pub(crate) uri: String,
     pub(crate) from: String,
@@ -23,7 +23,7 @@ pub(crate) struct Draft {
     pub(crate) body: Vec<u8>,
 }
 
-impl Draft {
+impl RequestDraft {
     /// Writes the request with a Via of `sent_by` and `branch`.
     pub(crate) fn write(&self, transport: Transport, sent_by: SocketAddr, branch: &str) -> Vec<u8> {
         let transport = transport.as_str();

@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 
 use strowger_foundation::Transport;
 
-use crate::agent::wire::Draft;
+use crate::agent::wire::RequestDraft;
 
 /// Domain of the server's only route.
 pub(super) const DOMAIN: &str = "gateway.example.net";
@@ -39,7 +39,7 @@ impl CallIdentity {
     pub(super) fn invite(&self) -> Vec<u8> {
         let contact = format!("Contact: <sip:caller@{}>", self.caller);
         let headers = vec![contact, "Content-Type: application/sdp".to_owned()];
-        let draft = Draft { headers, body: BODY.to_vec(), ..self.draft("INVITE", 1) };
+        let draft = RequestDraft { headers, body: BODY.to_vec(), ..self.draft("INVITE", 1) };
         self.write(&draft, 'i')
     }
 
@@ -47,7 +47,7 @@ impl CallIdentity {
     /// transaction.
     //= rfc3261#17.1.1.3
     pub(super) fn ack_of_failure(&self, to: String) -> Vec<u8> {
-        self.write(&Draft { to, ..self.draft("ACK", 1) }, 'i')
+        self.write(&RequestDraft { to, ..self.draft("ACK", 1) }, 'i')
     }
 
     /// Returns the ACK to a 2xx.
@@ -60,26 +60,26 @@ impl CallIdentity {
         self.write(&self.in_dialog("BYE", 2, dialog), 'b')
     }
 
-    fn in_dialog(&self, method: &'static str, cseq: u32, dialog: &Dialog) -> Draft {
+    fn in_dialog(&self, method: &'static str, cseq: u32, dialog: &Dialog) -> RequestDraft {
         let Dialog { target, routes, to } = dialog;
-        Draft { uri: target.clone(), to: to.clone(), routes: routes.clone(), ..self.draft(method, cseq) }
+        RequestDraft { uri: target.clone(), to: to.clone(), routes: routes.clone(), ..self.draft(method, cseq) }
     }
 
-    fn draft(&self, method: &'static str, cseq: u32) -> Draft {
+    fn draft(&self, method: &'static str, cseq: u32) -> RequestDraft {
         let Self { call, word, caller } = self;
         let uri = format!("sip:{:07}@{DOMAIN}", 5_550_000 + call % 10_000);
-        Draft {
+        RequestDraft {
             method,
             to: format!("<{uri}>"),
             uri,
             from: format!("<sip:caller@{}>;tag={:08x}", caller.ip(), word >> 32),
             call_id: format!("{word:016x}-{call}@{}", caller.ip()),
             cseq,
-            ..Draft::default()
+            ..RequestDraft::default()
         }
     }
 
-    fn write(&self, draft: &Draft, transaction: char) -> Vec<u8> {
+    fn write(&self, draft: &RequestDraft, transaction: char) -> Vec<u8> {
         draft.write(Transport::Udp, self.caller, &format!("z9hG4bK{:016x}{transaction}", self.word))
     }
 }

@@ -13,7 +13,7 @@ const GROUP_HEAD: usize = 52;
 
 /// Simulated disk; a planted bug makes the journal behave as if the bug were in its own code.
 #[derive(Clone, Debug)]
-pub(crate) struct Medium {
+pub(crate) struct SimulatedDisk {
     pub(crate) disk: SimDisk,
     pub(crate) bug: Option<Bug>,
 }
@@ -25,7 +25,7 @@ pub(crate) struct MediumFile {
     bug: Option<Bug>,
 }
 
-impl Disk for Medium {
+impl Disk for SimulatedDisk {
     type File = MediumFile;
 
     fn list(&self) -> io::Result<Vec<String>> {

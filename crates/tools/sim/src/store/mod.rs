@@ -16,7 +16,7 @@ use crate::mutant::Bug;
 use crate::rng::Rng;
 use crate::server::PendingRecord;
 use clock::Clocks;
-use medium::Medium;
+use medium::SimulatedDisk;
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -84,9 +84,9 @@ pub struct RecoveredState {
 pub struct Store {
     bug: Option<Bug>,
     rng: Rng,
-    medium: Medium,
+    medium: SimulatedDisk,
     settings: Settings,
-    journal: Option<Journal<Medium>>,
+    journal: Option<Journal<SimulatedDisk>>,
     checkpoint: Checkpoint,
     /// Checkpoint in progress.
     next: Option<Checkpoint>,
@@ -138,7 +138,7 @@ impl Store {
         settings.max_bytes = *rng.pick(&[12_000, 1 << 30, 1 << 30]);
         Self {
             bug,
-            medium: Medium { disk: SimDisk::new(), bug },
+            medium: SimulatedDisk { disk: SimDisk::new(), bug },
             settings,
             journal: None,
             checkpoint: Checkpoint::default(),
@@ -216,7 +216,7 @@ impl Store {
         Ok(RecoveredState { store_ns, expected_ns, allowed_ns, is_new, records, found })
     }
 
-    fn read(journal: &Journal<Medium>, opened: &JournalContents) -> Result<Vec<Vec<u8>>, String> {
+    fn read(journal: &Journal<SimulatedDisk>, opened: &JournalContents) -> Result<Vec<Vec<u8>>, String> {
         let (mut found, mut reader) = (Vec::new(), journal.reader());
         for segment in &opened.segments {
             let read = reader.read(*segment, |record| found.push(record.to_vec()));

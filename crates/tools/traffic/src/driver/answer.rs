@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use strowger_message::{Head, HeaderName, NameAddr, Rport, Via};
 
-use crate::script::{Ending, Failure, Kind, MethodId, Policy, Template};
+use crate::script::{Failure, Kind, MethodId, Policy, SessionResult, Template};
 use crate::session::{ALONE, CANCELLED, NEVER, Session};
 
 use super::{Driver, LastMessage, StepContext};
@@ -47,7 +47,7 @@ impl Driver {
         }
         if !policy.answer_unexpected {
             self.meter.on_unexpected(got.bytes);
-            return self.end(slot, Ending::Failed(Failure::Unexpected), walk);
+            return self.end(slot, SessionResult::Failed(Failure::Unexpected), walk);
         }
         self.answer_stateless(call, alone_to(verb), to, got.head, walk);
         if let Some(session) = self.sessions.get_mut(slot).filter(|_| verb != MethodId::Cancel) {
@@ -61,7 +61,7 @@ impl Driver {
             //= rfc3261#15.1.2
             // A CANCEL, and a BYE before the answer, end the INVITE.
             MethodId::Cancel | MethodId::Bye if self.ends_invite(slot) => self.on_cancelled(slot, walk),
-            MethodId::Bye => self.end(slot, Ending::Failed(Failure::Unexpected), walk),
+            MethodId::Bye => self.end(slot, SessionResult::Failed(Failure::Unexpected), walk),
             //= rfc3261#9.2
             // A CANCEL does not change what was already answered.
             _ => self.arm(slot),
@@ -132,7 +132,11 @@ impl Driver {
         match got.kind {
             Kind::Request(MethodId::Ack) => {
                 let is_well = self.script_of(session).is_some_and(|script| script.ends_cancelled);
-                return self.end(slot, if is_well { Ending::Carried } else { Ending::Refused(487) }, walk);
+                return self.end(
+                    slot,
+                    if is_well { SessionResult::Carried } else { SessionResult::Refused(487) },
+                    walk,
+                );
             }
             Kind::Request(MethodId::Cancel) => self.answer_stateless(call, (200, "OK"), got.from, got.head, walk),
             Kind::Request(MethodId::Bye) => self.answer_stateless(call, (200, "OK"), to, got.head, walk),

@@ -12,7 +12,7 @@ use strowger_message::{Head, HeaderName, Message, ResponseBuilder, Status};
 use super::{ConnectionLifetime, Driver, Outbox, Setup};
 use crate::law::Law;
 use crate::population::Users;
-use crate::script::{Ending, Extract, Failure, MethodId, Pattern, Script, ScriptBuilder};
+use crate::script::{Extract, Failure, MethodId, Pattern, Script, ScriptBuilder, SessionResult};
 use crate::workload::{CallTimes, callee, caller, registering};
 
 /// Records what is sent, on which link and to which peer; connections are numbers.
@@ -131,7 +131,7 @@ fn a_cancelled_call_repeats_487_until_its_ack() {
     pass(&mut driver, 100, &mut out);
     assert!(out.sent.is_empty());
     assert_eq!((driver.session_count(), driver.meter().answered.failed), (0, 1));
-    assert_eq!(driver.meter().failures.get(&Ending::Refused(487)), Some(&1));
+    assert_eq!(driver.meter().failures.get(&SessionResult::Refused(487)), Some(&1));
     // The INVITE has ended.
     receive(&mut driver, T0 + Duration::from_secs(101), &cancel, &mut out);
     assert_eq!(out.lines(), ["SIP/2.0 481 Call/Transaction Does Not Exist"]);
@@ -173,7 +173,7 @@ fn an_invite_unanswered_by_the_script_can_be_cancelled() {
     let (asked, over) = (script.label(), script.label());
     script.wait(&[(Pattern::Request(MethodId::Invite), Extract::NOTHING, Some(asked))]);
     script.place_label(asked).wait(&[(Pattern::Request(MethodId::Bye), Extract::NOTHING, Some(over))]);
-    script.place_label(over).end(Ending::Carried);
+    script.place_label(over).end(SessionResult::Carried);
     let mut setup = setup(vec![script.build().expect("a script")]);
     setup.answers = vec![(MethodId::Invite, 0)];
     let (mut driver, mut out) = (Driver::new(setup), Recorder::default());
@@ -271,7 +271,7 @@ fn a_closed_connection_fails_only_waiting_calls() {
     driver.handle_closed(T0, 1, &mut out);
     driver.handle_closed(T0, 77, &mut out);
     assert_eq!((driver.session_count(), driver.meter().began.failed), (2, 1));
-    assert_eq!(driver.meter().failures.get(&Ending::Failed(Failure::Connection)), Some(&1));
+    assert_eq!(driver.meter().failures.get(&SessionResult::Failed(Failure::Connection)), Some(&1));
     assert!(out.closed.is_empty(), "what is closed is not closed again");
     pass(&mut driver, 11, &mut out);
     let (link, _, bye) = out.next();
@@ -388,7 +388,7 @@ fn a_wrong_password_is_rejected_and_drops_the_nonce() {
     for _ in 0..2 {
         assert_eq!(register(&mut driver, &mut registrar, 1, &mut out), [None, Some(1)]);
     }
-    assert_eq!(driver.meter().failures.get(&Ending::Refused(401)), Some(&2));
+    assert_eq!(driver.meter().failures.get(&SessionResult::Refused(401)), Some(&2));
 }
 
 #[test]
@@ -402,7 +402,7 @@ fn every_algorithm_and_qop_is_accepted_by_our_server() {
         (Pattern::SUCCESS, Extract::NOTHING, Some(done)),
         (Pattern::status(401), Extract::CHALLENGE, Some(again)),
     ]);
-    script.place_label(done).end(Ending::Carried);
+    script.place_label(done).end(SessionResult::Carried);
     let script = script.build().expect("a script");
     for algorithm in [Algorithm::Md5, Algorithm::Sha256, Algorithm::Sha512_256] {
         for protection in ["auth", "auth,auth-int", "auth-int"] {

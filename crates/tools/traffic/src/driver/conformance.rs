@@ -11,7 +11,7 @@ use super::cases::{
 };
 use super::{Driver, Setup};
 use crate::meter::ResponseClass;
-use crate::script::{Ending, Extract, MethodId, Pattern, Script, ScriptBuilder};
+use crate::script::{Extract, MethodId, Pattern, Script, ScriptBuilder, SessionResult};
 use crate::workload::{CallTimes, Faults, MidCall, MidCallRequest, Workload, caller, registering};
 
 fn at(millis: u64) -> Timestamp {
@@ -143,7 +143,7 @@ fn hanging_up() -> Script {
         (Pattern::SUCCESS, Extract::NOTHING, Some(done)),
         (Pattern::Request(MethodId::Info), Extract::NOTHING, None),
     ]);
-    script.place_label(done).end(Ending::Carried);
+    script.place_label(done).end(SessionResult::Carried);
     script.build().expect("a script")
 }
 
@@ -339,7 +339,7 @@ fn a_cancel_response_counts_after_the_script_moves_on() {
     script.send(&line("INVITE")).wait(&[(Pattern::SUCCESS, Extract::DIALOG, Some(answered))]);
     script.place_label(answered).send(&line("CANCEL")).send(&line("ACK")).send(&line("BYE"));
     script.wait(&[(Pattern::SUCCESS, Extract::NOTHING, Some(done))]);
-    script.place_label(done).end(Ending::Carried);
+    script.place_label(done).end(SessionResult::Carried);
     let mut driver = Driver::new(setup(vec![script.build().expect("a script")]));
     let mut out = Recorder::default();
     driver.begin(T0, 0, (1, 2), &mut out).expect("room");

@@ -42,7 +42,7 @@ use strowger_foundation::{TimerWheel, Timestamp, Transport};
 use crate::law::Rng;
 use crate::meter::Meter;
 use crate::population::Users;
-use crate::script::{Ending, Failure, MethodId, Script, Template};
+use crate::script::{Failure, MethodId, Script, SessionResult, Template};
 use crate::session::{CallIndex, Flags, NEVER, NO_INVITE, Session, Sessions, Value};
 pub use begin::Refusal;
 use nonces::Nonces;
@@ -334,7 +334,7 @@ impl Driver {
     //= rfc3261#17.1.1.1
     // T1 is an estimate of the round-trip time: before it has passed, a missing answer means nothing.
     #[must_use]
-    pub fn closing_meter(&self, now: Timestamp) -> Meter {
+    pub fn final_counts(&self, now: Timestamp) -> Meter {
         let mut meter = self.meter.clone();
         for session in self.sessions.iter().filter(|session| session.flags.epoch == self.epoch) {
             for verb in session.unanswered() {
@@ -417,7 +417,7 @@ impl Driver {
             let Some(session) = self.sessions.get_mut(slot) else { continue };
             session.flags.owns_link = false;
             if session.flags.is_ours && session.give_up_at != NEVER {
-                let ending = Ending::Failed(Failure::Connection);
+                let ending = SessionResult::Failed(Failure::Connection);
                 self.end(slot, ending, &mut StepContext { now, out: &mut *out, last: None });
             }
         }
@@ -468,7 +468,7 @@ impl Driver {
     }
 
     /// Ends a session.
-    fn end(&mut self, slot: u32, ending: Ending, walk: &mut StepContext<'_, '_>) {
+    fn end(&mut self, slot: u32, ending: SessionResult, walk: &mut StepContext<'_, '_>) {
         let Some(session) = self.sessions.get_mut(slot) else { return };
         if let Some((timer, _)) = session.timer.take() {
             self.wheel.cancel(timer);
@@ -482,18 +482,18 @@ impl Driver {
             self.meter.on_end(is_ours, ending, walk.now.saturating_since(session.began));
             self.meter.on_end_of(session.script, ending);
             attempt.on_end(ending, walk.now, &mut self.meter.metrics);
-            if is_ours && ending == Ending::Carried {
+            if is_ours && ending == SessionResult::Carried {
                 self.meter.slowest.record(attempt.slowest());
             }
             if session.flags.has_called {
                 let is_answered = session.accepted_cseq != NO_INVITE;
                 self.meter.metrics.calls.on_end(ending, is_answered, session.flags.is_hung_up);
             }
-            if ending != Ending::Carried {
+            if ending != SessionResult::Carried {
                 session.unanswered().for_each(|verb| self.meter.transactions.add(verb, false));
             }
         }
-        if is_ours && ending == Ending::Carried {
+        if is_ours && ending == SessionResult::Carried {
             self.meter.ended.record(attempt.slowest());
         }
         if let Some(ended) = self.ended.as_mut().filter(|_| is_ours) {

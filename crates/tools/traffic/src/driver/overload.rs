@@ -8,7 +8,7 @@ use super::cases::{Recorder, T0, pass, receive, response, setup};
 use super::{Driver, EndedSession};
 use crate::meter::Meter;
 use crate::metrics::Calls;
-use crate::script::{Ending, MethodId};
+use crate::script::{MethodId, SessionResult};
 use crate::workload::{CallTimes, caller, registering};
 
 fn at(millis: u64) -> Timestamp {
@@ -95,7 +95,7 @@ fn a_503_without_retries_or_retry_after_is_a_rejection() {
         }
         let meter = driver.meter();
         assert_eq!((count, calls(meter).refused_503, calls(meter).tried_again), (refusals, 1, refusals - 1));
-        assert_eq!((meter.failures[&Ending::Refused(503)], driver.session_count()), (1, 0));
+        assert_eq!((meter.failures[&SessionResult::Refused(503)], driver.session_count()), (1, 0));
         assert!(meter.began.add_up());
     }
 }
@@ -188,7 +188,7 @@ fn re_registering_keeps_call_id_and_socket_and_raises_cseq() {
         receive(&mut driver, T0, &response(&register, 200, more), &mut out);
         let EndedSession { caller, ending, cseq: last, expires, retry_after, requests, .. } =
             driver.take_ended().expect("it ended");
-        assert_eq!((caller, ending, requests, retry_after), (7, Ending::Carried, 1, None));
+        assert_eq!((caller, ending, requests, retry_after), (7, SessionResult::Carried, 1, None));
         assert_eq!(expires, Some(Duration::from_secs(60)), "what is said of its own contact");
         cseq = last;
         seen.push((link, register));
@@ -201,5 +201,5 @@ fn re_registering_keeps_call_id_and_socket_and_raises_cseq() {
     let register = out.next().2;
     receive(&mut driver, T0, &response(&register, 503, "Retry-After: 5\r\n"), &mut out);
     let ended = driver.take_ended().expect("it ended");
-    assert_eq!((ended.ending, ended.retry_after), (Ending::Refused(503), Some(Duration::from_secs(5))));
+    assert_eq!((ended.ending, ended.retry_after), (SessionResult::Refused(503), Some(Duration::from_secs(5))));
 }

@@ -10,7 +10,7 @@ use strowger_message::{AuthParams, Head, HeaderName, Method, StartLine, unquote}
 
 use crate::driver::answer::IncomingMessage;
 use crate::meter::ResponseClass;
-use crate::script::{Ending, Expect, Failure, Kind, MethodId, Step};
+use crate::script::{Expect, Failure, Kind, MethodId, SessionResult, Step};
 use crate::session::{ALONE, CANCELLED, Challenge, NEVER, NO_INVITE, TRYING_LATER, UNSPECIFIED_ADDRESS};
 
 use super::answer::{has_tag, reply_address, without_class};
@@ -370,7 +370,7 @@ impl Driver {
             return self.end(slot, ending, walk);
         }
         if !expect.actions.is_empty() && !self.run_actions(slot, expect.actions.clone(), walk) {
-            return self.end(slot, Ending::Failed(Failure::Script), walk);
+            return self.end(slot, SessionResult::Failed(Failure::Script), walk);
         }
         let Some(session) = self.sessions.get_mut(slot) else { return };
         match expect.to {
@@ -395,7 +395,13 @@ impl Driver {
     }
 
     /// Extracts from a message what the script asks for.
-    fn extract(&mut self, slot: u32, expect: &Expect, got: &IncomingMessage<'_>, follow: bool) -> Result<(), Ending> {
+    fn extract(
+        &mut self,
+        slot: u32,
+        expect: &Expect,
+        got: &IncomingMessage<'_>,
+        follow: bool,
+    ) -> Result<(), SessionResult> {
         let is_stream = self.setup.transport.is_reliable();
         let Some(session) = self.sessions.get_mut(slot) else { return Ok(()) };
         let is_response = matches!(got.kind, Kind::Response(_));
@@ -440,9 +446,9 @@ impl Driver {
                     nonces.forget(user, got.method, is_proxy);
                 }
                 let status = if let Kind::Response(status) = got.kind { status } else { 0 };
-                return Err(Ending::Refused(status));
+                return Err(SessionResult::Refused(status));
             }
-            let value = known.ok_or(Ending::Failed(Failure::Challenge))?.into();
+            let value = known.ok_or(SessionResult::Failed(Failure::Challenge))?.into();
             let challenge = Arc::new(Challenge { value, is_proxy });
             if let Some(nonces) = &mut self.nonces {
                 nonces.put(user, got.method, &challenge);
@@ -475,17 +481,17 @@ impl Driver {
                 }
                 if status < 300 {
                     self.meter.on_unexpected(got.bytes);
-                    return self.end(slot, Ending::Failed(Failure::Unexpected), walk);
+                    return self.end(slot, SessionResult::Failed(Failure::Unexpected), walk);
                 }
                 self.meter.refusals.on_response(status, got.bytes);
                 if !self.schedule_retry(slot, status, got, walk) {
-                    self.end(slot, Ending::Refused(status), walk);
+                    self.end(slot, SessionResult::Refused(status), walk);
                 }
             }
             Kind::Request(verb) => self.on_unexpected_request(slot, verb, policy, got, walk),
             Kind::Garbage => {
                 self.meter.on_unexpected(got.bytes);
-                self.end(slot, Ending::Failed(Failure::Unexpected), walk);
+                self.end(slot, SessionResult::Failed(Failure::Unexpected), walk);
             }
         }
     }

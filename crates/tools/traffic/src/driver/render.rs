@@ -7,7 +7,7 @@ use strowger_auth::client;
 use strowger_foundation::Timestamp;
 use strowger_message::{AuthParams, Head, HeaderName, NameAddr, StartLine};
 
-use crate::script::{Kind, LastField, MethodId, Piece, Script, Template, UserField};
+use crate::script::{Kind, LastField, MethodId, Script, Template, TemplatePart, UserField};
 use crate::session::{Session, Value};
 
 use super::answer::push_top_via;
@@ -21,16 +21,16 @@ pub(super) fn specialize_scripts(setup: &Setup, locals: &[Local]) -> Arc<[Script
     let (first, remote) = (locals.first(), setup.remote);
     let only = first.filter(|_| locals.len() == 1);
     let ip = first.filter(|first| locals.iter().all(|local| local.ip == first.ip));
-    let text = |piece: Piece| {
+    let text = |piece: TemplatePart| {
         Some(match piece {
-            Piece::Local => only?.both.clone(),
-            Piece::LocalPort => only?.port.clone(),
-            Piece::LocalIp => ip?.ip.clone(),
-            Piece::RemoteIp => remote.ip().to_string(),
-            Piece::RemotePort => remote.port().to_string(),
-            Piece::Transport => setup.transport.as_str().to_owned(),
-            Piece::Service => setup.users.service.clone(),
-            Piece::Domain(_) => setup.users.only_domain()?.to_owned(),
+            TemplatePart::Local => only?.both.clone(),
+            TemplatePart::LocalPort => only?.port.clone(),
+            TemplatePart::LocalIp => ip?.ip.clone(),
+            TemplatePart::RemoteIp => remote.ip().to_string(),
+            TemplatePart::RemotePort => remote.port().to_string(),
+            TemplatePart::Transport => setup.transport.as_str().to_owned(),
+            TemplatePart::Service => setup.users.service.clone(),
+            TemplatePart::Domain(_) => setup.users.only_domain()?.to_owned(),
             _ => return None,
         })
     };
@@ -57,23 +57,23 @@ impl Driver {
                 body_at = out.len();
             }
             match *piece {
-                Piece::Text { start, end } => {
+                TemplatePart::Text { start, end } => {
                     out.extend_from_slice(template.text.get(start as usize..end as usize).unwrap_or(&[]));
                 }
-                Piece::BodyLength => length_at = Some(out.len()),
-                Piece::Answer => {
+                TemplatePart::BodyLength => length_at = Some(out.len()),
+                TemplatePart::Answer => {
                     if let Some(last) = last {
                         self.push_answer(session, last, out);
                     }
                 }
-                Piece::Last { field, line } => {
+                TemplatePart::Last { field, line } => {
                     if let Some(last) = last {
                         push_last(template, last.head, field, line, out);
                     }
                 }
-                Piece::Credentials => credentials_at = Some(out.len()),
-                Piece::Branch(back) => self.push_branch(session, template, back, out),
-                Piece::CSeq(more) => {
+                TemplatePart::Credentials => credentials_at = Some(out.len()),
+                TemplatePart::Branch(back) => self.push_branch(session, template, back, out),
+                TemplatePart::CSeq(more) => {
                     push_number(u64::from(cseq_of(session, template).saturating_add_signed(i32::from(more))), out);
                 }
                 other => self.push_value(session, other, now, out),
@@ -95,23 +95,23 @@ impl Driver {
         Ok(())
     }
 
-    fn push_value(&self, session: &Session, piece: Piece, now: Timestamp, out: &mut Vec<u8>) {
+    fn push_value(&self, session: &Session, piece: TemplatePart, now: Timestamp, out: &mut Vec<u8>) {
         let local = self.locals.get(usize::from(session.local));
         match piece {
-            Piece::LocalIp => out.extend_from_slice(local.map_or("", |local| &local.ip).as_bytes()),
-            Piece::LocalPort => out.extend_from_slice(local.map_or("", |local| &local.port).as_bytes()),
-            Piece::Local => out.extend_from_slice(local.map_or("", |local| &local.both).as_bytes()),
+            TemplatePart::LocalIp => out.extend_from_slice(local.map_or("", |local| &local.ip).as_bytes()),
+            TemplatePart::LocalPort => out.extend_from_slice(local.map_or("", |local| &local.port).as_bytes()),
+            TemplatePart::Local => out.extend_from_slice(local.map_or("", |local| &local.both).as_bytes()),
             // Writing to a Vec cannot fail.
-            Piece::RemoteIp => drop(write!(out, "{}", self.setup.remote.ip())),
-            Piece::RemotePort => push_number(u64::from(self.setup.remote.port()), out),
-            Piece::Transport => out.extend_from_slice(self.setup.transport.as_str().as_bytes()),
-            Piece::CallId => {
+            TemplatePart::RemoteIp => drop(write!(out, "{}", self.setup.remote.ip())),
+            TemplatePart::RemotePort => push_number(u64::from(self.setup.remote.port()), out),
+            TemplatePart::Transport => out.extend_from_slice(self.setup.transport.as_str().as_bytes()),
+            TemplatePart::CallId => {
                 out.extend_from_slice(&hex(self.identity(session.serial)));
                 out.push(b'@');
                 out.extend_from_slice(local.map_or("", |local| &local.ip).as_bytes());
             }
-            Piece::CallNumber => push_number(session.serial & 0xFFFF_FFFF_FFFF, out),
-            Piece::LocalTag => {
+            TemplatePart::CallNumber => push_number(session.serial & 0xFFFF_FFFF_FFFF, out),
+            TemplatePart::LocalTag => {
                 out.extend_from_slice(&hex(self.tag(session.call))[..10]);
                 let class = self.script_of(session).map_or(0, |script| script.class);
                 // The class selects one of several answering scripts; the answering end has a tag of its own.
@@ -120,30 +120,30 @@ impl Driver {
                     push_number(u64::from(class), out);
                 }
             }
-            Piece::User(UserField::Caller) => self.setup.users.push_name(session.caller, out),
-            Piece::User(UserField::Callee) => self.setup.users.push_name(session.callee, out),
-            Piece::User(UserField::Number) => push_number(u64::from(session.caller), out),
-            Piece::User(UserField::Column(column)) => {
+            TemplatePart::User(UserField::Caller) => self.setup.users.push_name(session.caller, out),
+            TemplatePart::User(UserField::Callee) => self.setup.users.push_name(session.callee, out),
+            TemplatePart::User(UserField::Number) => push_number(u64::from(session.caller), out),
+            TemplatePart::User(UserField::Column(column)) => {
                 out.extend_from_slice(self.setup.users.cell(session.caller, column));
             }
-            Piece::Domain(UserField::Callee) => self.setup.users.push_domain(session.callee, out),
-            Piece::Domain(_) => self.setup.users.push_domain(session.caller, out),
-            Piece::Service => out.extend_from_slice(self.setup.users.service.as_bytes()),
-            Piece::Peer => out.extend_from_slice(dialog::parts(&session.dialog).peer),
-            Piece::PeerTag => {
+            TemplatePart::Domain(UserField::Callee) => self.setup.users.push_domain(session.callee, out),
+            TemplatePart::Domain(_) => self.setup.users.push_domain(session.caller, out),
+            TemplatePart::Service => out.extend_from_slice(self.setup.users.service.as_bytes()),
+            TemplatePart::Peer => out.extend_from_slice(dialog::parts(&session.dialog).peer),
+            TemplatePart::PeerTag => {
                 let tag = NameAddr::parse(dialog::parts(&session.dialog).peer).and_then(|peer| peer.tag());
                 if let Some(tag) = tag {
                     out.extend_from_slice(b";tag=");
                     out.extend_from_slice(tag);
                 }
             }
-            Piece::NextUrl => match dialog::parts(&session.dialog).next {
+            TemplatePart::NextUrl => match dialog::parts(&session.dialog).next {
                 [] => drop(write!(out, "sip:{}", self.setup.remote)),
                 next => out.extend_from_slice(next),
             },
-            Piece::Routes => out.extend_from_slice(dialog::parts(&session.dialog).routes),
-            Piece::Variable(variable) => push_variable(Self::variable(session, variable), out),
-            Piece::Time => push_number(now.as_nanos(), out),
+            TemplatePart::Routes => out.extend_from_slice(dialog::parts(&session.dialog).routes),
+            TemplatePart::Variable(variable) => push_variable(Self::variable(session, variable), out),
+            TemplatePart::Time => push_number(now.as_nanos(), out),
             _ => {}
         }
     }

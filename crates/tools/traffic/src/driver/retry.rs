@@ -6,7 +6,7 @@ use std::time::Duration;
 use strowger_message::{Head, HeaderName, StartLine, parse_contacts};
 
 use super::answer::IncomingMessage;
-use crate::script::Ending;
+use crate::script::SessionResult;
 use crate::session::{NEVER, NO_INVITE, Session, TRYING_LATER};
 
 use super::{Driver, LastMessage, StepContext};
@@ -22,7 +22,7 @@ pub struct EndedSession {
     /// User that began it.
     pub caller: u32,
     /// Result.
-    pub ending: Ending,
+    pub ending: SessionResult,
     /// Retry-After of the last response.
     pub retry_after: Option<Duration>,
     /// How long the last response registers the caller: the interval of the contact at this address, else that of the
@@ -35,14 +35,14 @@ pub struct EndedSession {
 }
 
 impl EndedSession {
-    pub(super) fn of(session: &Session, ending: Ending, last: Option<LastMessage<'_>>, own: &[u8]) -> Self {
+    pub(super) fn of(session: &Session, ending: SessionResult, last: Option<LastMessage<'_>>, own: &[u8]) -> Self {
         let response = last.map(|last| last.head).filter(|head| matches!(head.start(), StartLine::Response { .. }));
         Self {
             script: session.script,
             caller: session.caller,
             ending,
-            retry_after: response.filter(|_| ending != Ending::Carried).and_then(retry_after),
-            expires: response.filter(|_| ending == Ending::Carried).and_then(|head| expires(head, own)),
+            retry_after: response.filter(|_| ending != SessionResult::Carried).and_then(retry_after),
+            expires: response.filter(|_| ending == SessionResult::Carried).and_then(|head| expires(head, own)),
             cseq: session.cseq,
             requests: session.requests,
         }

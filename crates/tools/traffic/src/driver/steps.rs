@@ -3,7 +3,7 @@
 use rand::Rng as _;
 use strowger_foundation::Timestamp;
 
-use crate::script::{Ending, Failure, Kind, MethodId, Numbering, Script, Step, StepIndex, Template};
+use crate::script::{Failure, Kind, MethodId, Numbering, Script, SessionResult, Step, StepIndex, Template};
 use crate::session::{CANCELLED, NEVER, NO_LINK, Session, TRYING_LATER, UNSPECIFIED_ADDRESS};
 
 use super::nonces::Nonces;
@@ -18,7 +18,7 @@ enum Transition {
     /// A wait for a message or a timeout.
     Stop,
     /// The end of the session.
-    End(Ending),
+    End(SessionResult),
 }
 
 impl Driver {
@@ -29,7 +29,7 @@ impl Driver {
             let Some(script) = self.script_of(session) else { return };
             let at = session.step;
             let next = match script.steps.get(usize::from(at)).cloned() {
-                None => Transition::End(Ending::Carried),
+                None => Transition::End(SessionResult::Carried),
                 Some(step) => self.step(slot, &step, walk),
             };
             let Some(session) = self.sessions.get_mut(slot) else { return };
@@ -40,7 +40,7 @@ impl Driver {
                 Transition::End(ending) => return self.end(slot, ending, walk),
             }
         }
-        self.end(slot, Ending::Failed(Failure::Loop), walk);
+        self.end(slot, SessionResult::Failed(Failure::Loop), walk);
     }
 
     fn step(&mut self, slot: u32, step: &Step, walk: &mut StepContext<'_, '_>) -> Transition {
@@ -80,7 +80,7 @@ impl Driver {
             }
             Step::Actions { actions } => {
                 if !self.run_actions(slot, actions.clone(), walk) {
-                    return Transition::End(Ending::Failed(Failure::Script));
+                    return Transition::End(SessionResult::Failed(Failure::Script));
                 }
             }
             Step::Start { script } => {
@@ -89,8 +89,8 @@ impl Driver {
                 }
             }
             Step::SwitchScript { variable } => return self.switch_script(slot, *variable),
-            Step::End(Ending::Refused(0)) => {
-                return Transition::End(Ending::Refused(super::actions::status_of(walk.last).unwrap_or(0)));
+            Step::End(SessionResult::Refused(0)) => {
+                return Transition::End(SessionResult::Refused(super::actions::status_of(walk.last).unwrap_or(0)));
             }
             Step::End(ending) => return Transition::End(*ending),
         }
@@ -111,7 +111,7 @@ impl Driver {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "casts of floats saturate")]
         let number = number as u16;
         if usize::from(number) >= count || number == session.script {
-            return Transition::End(Ending::Failed(Failure::Script));
+            return Transition::End(SessionResult::Failed(Failure::Script));
         }
         let before = std::mem::replace(&mut session.script, number);
         if session.flags.epoch == self.epoch {
@@ -125,7 +125,7 @@ impl Driver {
         let is_stream = self.setup.transport.is_reliable();
         let (t1, repeats) = (self.setup.t1, self.setup.retransmits && repeat && !is_stream);
         if is_stream && !self.has_connection(slot, template, walk) {
-            return Transition::End(Ending::Failed(Failure::Connection));
+            return Transition::End(SessionResult::Failed(Failure::Connection));
         }
         let Some(session) = self.sessions.get_mut(slot) else { return Transition::Stop };
         let script = self.setup.scripts.get(usize::from(session.script));
@@ -224,7 +224,7 @@ impl Driver {
         let written = self.render(session, message, last, now, out);
         let number = if numbering == Numbering::Written { written_number(out) } else { None };
         if written.is_err() {
-            return Transition::End(Ending::Failed(Failure::Challenge));
+            return Transition::End(SessionResult::Failed(Failure::Challenge));
         }
         if lost == 0 || self.rng.next_u32() > lost {
             walk.out.commit(link, peer, call);
@@ -286,14 +286,14 @@ impl Driver {
                 // It starts over.
                 None if step == TRYING_LATER => 0,
                 Some(Step::Wait { timeout: Some((_, to)), .. }) => *to,
-                Some(Step::Wait { timeout: None, .. }) => return self.end(slot, Ending::Lost, walk),
+                Some(Step::Wait { timeout: None, .. }) => return self.end(slot, SessionResult::Lost, walk),
                 _ => step + 1,
             };
             session.step = to;
             return self.run_steps(slot, walk);
         }
         if session.give_up_at <= walk.now {
-            return self.end(slot, Ending::Lost, walk);
+            return self.end(slot, SessionResult::Lost, walk);
         }
         if session.resend_at <= walk.now {
             debug_assert!(repeats_newest(session, self.setup.scripts.get(usize::from(session.script))));

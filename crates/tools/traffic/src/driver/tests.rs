@@ -11,7 +11,7 @@ use super::{Driver, Setup};
 use crate::law::Law;
 use crate::meter::{Meter, ResponseClass};
 use crate::population::Users;
-use crate::script::{Ending, MethodId};
+use crate::script::{MethodId, SessionResult};
 use crate::time_histogram::TimeHistogram;
 use crate::workload::{CallTimes, Workload};
 
@@ -179,7 +179,7 @@ fn an_unanswered_call_ends_after_64_t1() {
     pair.run(Duration::from_secs(5));
     assert_eq!(pair.trace.len(), 7, "and at 31.5 s");
     let meter = pair.caller.meter();
-    assert_eq!((meter.began.lost, meter.failures.get(&Ending::Lost)), (1, Some(&1)));
+    assert_eq!((meter.began.lost, meter.failures.get(&SessionResult::Lost)), (1, Some(&1)));
     pair.check();
 }
 
@@ -201,7 +201,7 @@ fn a_refused_call_is_acknowledged_and_counted() {
     let ack = String::from_utf8(pair.up.next().expect("an ACK")).expect("ASCII");
     assert!(ack.starts_with("ACK sip:u7@example.com SIP/2.0\r\n"), "{ack}");
     assert!(ack.contains(&line("Via")) && ack.contains("CSeq: 1 ACK\r\n") && ack.contains(";tag=x"), "{ack}");
-    assert_eq!(pair.caller.meter().failures.get(&Ending::Refused(486)), Some(&1));
+    assert_eq!(pair.caller.meter().failures.get(&SessionResult::Refused(486)), Some(&1));
     pair.check();
 }
 
@@ -231,7 +231,7 @@ fn a_challenge_is_answered_once_and_each_is_acknowledged() {
         assert!(ack.contains(&format!("CSeq: {} ACK", round + 1)) && ack.contains(";tag=x"), "{ack}");
     }
     assert!(pair.up.is_empty(), "what was refused is not tried again");
-    assert_eq!(pair.caller.meter().failures.get(&Ending::Refused(407)), Some(&1));
+    assert_eq!(pair.caller.meter().failures.get(&SessionResult::Refused(407)), Some(&1));
     pair.check();
 }
 
@@ -275,14 +275,14 @@ fn warm_up_calls_are_in_no_later_message_count() {
     assert_eq!((pair.caller.meter().asked(MethodId::Invite), pair.caller.meter().silent(MethodId::Invite)), (1, 0));
     pair.caller.restart_meter();
     pair.run(Duration::from_secs(3));
-    let meter = pair.caller.closing_meter(pair.now);
+    let meter = pair.caller.final_counts(pair.now);
     assert_eq!(meter.sent.requests(MethodId::Bye), 0, "it was sent for a call that is not counted");
     assert_eq!((meter.asked(MethodId::Bye), meter.silent(MethodId::Bye), meter.transactions.sum().all), (0, 0, 0));
     assert_eq!((meter.began.sent, meter.began.carried), (0, 0));
     assert_eq!(meter.ended.count(), 1, "but the server carried it now");
     pair.call();
     pair.run(Duration::from_secs(3));
-    let meter = pair.caller.closing_meter(pair.now);
+    let meter = pair.caller.final_counts(pair.now);
     assert_eq!(
         (meter.asked(MethodId::Bye), meter.silent(MethodId::Bye), meter.transactions.of(MethodId::Bye).succeeded),
         (1, 0, 1)
@@ -318,7 +318,7 @@ fn requests_unanswered_at_the_end_have_not_succeeded() {
     pair.lose = Box::new(|_| true);
     pair.call();
     pair.run(Duration::from_millis(400));
-    let ends = |pair: &Pair| pair.caller.closing_meter(pair.now).transactions.sum();
+    let ends = |pair: &Pair| pair.caller.final_counts(pair.now).transactions.sum();
     assert_eq!(ends(&pair).all, 0, "an answer may still be on its way");
     pair.run(Duration::from_secs(1));
     assert_eq!((ends(&pair).all, ends(&pair).open, ends(&pair).succeeded), (1, 1, 0));

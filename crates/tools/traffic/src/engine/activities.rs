@@ -80,7 +80,7 @@ impl ActivitySchedule {
     /// Creates the schedule of thread `thread` of `threads`. Each user's first time is drawn as if the user had been
     /// active for long. With a million users this takes a while, so it happens before the phase begins.
     #[must_use]
-    pub fn new(habits: &[Activity], users: &Range<u32>, seed: u64, (thread, threads): (usize, usize)) -> Self {
+    pub fn new(activities: &[Activity], users: &Range<u32>, seed: u64, (thread, threads): (usize, usize)) -> Self {
         let going = |(number, habit): (u64, &Activity)| {
             let mut going = ActivityState {
                 gap: habit.gap.clone(),
@@ -96,7 +96,7 @@ impl ActivitySchedule {
             going.next = first.into();
             going
         };
-        Self { begin: Timestamp::ZERO, list: (0..).zip(habits).map(going).collect() }
+        Self { begin: Timestamp::ZERO, list: (0..).zip(activities).map(going).collect() }
     }
 
     /// Sets the beginning of the schedule.
@@ -191,16 +191,16 @@ mod tests {
         Activity { who: CallRole::Caller, mix: Mix::One(0), gap: Law::parse(gap).expect("a law"), gap_from: again }
     }
 
-    fn until(habits: &mut ActivitySchedule, end: Timestamp) -> Vec<DueActivity> {
-        std::iter::from_fn(|| habits.poll_due(end)).collect()
+    fn until(activities: &mut ActivitySchedule, end: Timestamp) -> Vec<DueActivity> {
+        std::iter::from_fn(|| activities.poll_due(end)).collect()
     }
 
     #[test]
     fn every_user_acts_once_per_interval_from_the_start() {
         let begin = Timestamp::from_millis(5_000);
-        let mut habits =
+        let mut activities =
             ActivitySchedule::new(&[habit("600s", GapFrom::Begin)], &(100..1_100), 7, (0, 1)).beginning(begin);
-        let all = until(&mut habits, begin + Duration::from_secs(1_800));
+        let all = until(&mut activities, begin + Duration::from_secs(1_800));
         assert_eq!(all.len(), 3_000);
         for user in 100..1_100 {
             let times: Vec<_> = all.iter().filter(|due| due.user == user).map(|due| due.at).collect();
@@ -218,14 +218,14 @@ mod tests {
 
     #[test]
     fn think_time_is_memoryless_and_starts_at_the_end() {
-        let mut habits = ActivitySchedule::new(&[habit("exp(mean=1h)", GapFrom::End)], &(0..10_000), 7, (0, 1));
+        let mut activities = ActivitySchedule::new(&[habit("exp(mean=1h)", GapFrom::End)], &(0..10_000), 7, (0, 1));
         let hour = Timestamp::from_millis(3_600_000);
-        let all = until(&mut habits, hour);
+        let all = until(&mut activities, hour);
         // 1 - 1/e of all, within four standard deviations; and no user twice before its first call has ended.
         assert!(all.len().abs_diff(6_321) < 200, "{}", all.len());
         let due = all[0];
-        habits.on_end(due.habit, due.user, hour);
-        let rest: Vec<_> = until(&mut habits, Timestamp::MAX);
+        activities.on_end(due.habit, due.user, hour);
+        let rest: Vec<_> = until(&mut activities, Timestamp::MAX);
         assert_eq!(rest.len(), 10_000 - all.len() + 1);
         assert!(rest.iter().any(|again| again.user == due.user && again.at > hour));
     }
@@ -233,14 +233,14 @@ mod tests {
     #[test]
     fn call_length_does_not_change_think_times() {
         let gaps = |talk: Duration| {
-            let mut habits = ActivitySchedule::new(&[habit("exp(mean=60s)", GapFrom::End)], &(10..11), 3, (0, 1));
+            let mut activities = ActivitySchedule::new(&[habit("exp(mean=60s)", GapFrom::End)], &(10..11), 3, (0, 1));
             let mut gaps = Vec::new();
             let mut ended = Timestamp::ZERO;
             while gaps.len() < 20 {
-                let due = habits.poll_due(Timestamp::MAX).expect("one user waits");
+                let due = activities.poll_due(Timestamp::MAX).expect("one user waits");
                 gaps.push((due.at.saturating_since(ended), due.number));
                 ended = due.at + talk;
-                habits.on_end(due.habit, due.user, ended);
+                activities.on_end(due.habit, due.user, ended);
             }
             gaps
         };

@@ -12,19 +12,19 @@ pub enum Mix {
     /// One script for all.
     One(u16),
     /// Random, by weight.
-    Weighted(Weighted),
+    Weighted(WeightedScripts),
     /// One after the other, from the beginning again after the last.
     Listed(Arc<[u16]>),
 }
 
 /// Scripts with weights.
 #[derive(Clone, Debug)]
-pub struct Weighted {
+pub struct WeightedScripts {
     /// Scripts, with the upper end of the part of 2^32 that selects each.
     bounds: Arc<[(u32, u16)]>,
 }
 
-impl Weighted {
+impl WeightedScripts {
     /// Creates a choice in the proportion of these weights; returns `None` if no weight is positive, or one is
     /// negative or not a number.
     #[must_use]
@@ -51,7 +51,7 @@ impl Mix {
     pub fn pick(&self, seed: u64, number: u64) -> u16 {
         match self {
             Self::One(script) => *script,
-            Self::Weighted(Weighted { bounds }) => {
+            Self::Weighted(WeightedScripts { bounds }) => {
                 let drawn = (mix(seed ^ mix(number)) >> 32) as u32;
                 let place = bounds.partition_point(|(bound, _)| *bound < drawn);
                 bounds.get(place).map_or(0, |(_, script)| *script)
@@ -68,7 +68,7 @@ impl Mix {
     pub fn weights(&self) -> Vec<(u16, f64)> {
         match self {
             Self::One(script) => vec![(*script, 1.0)],
-            Self::Weighted(Weighted { bounds }) => {
+            Self::Weighted(WeightedScripts { bounds }) => {
                 let mut before = 0;
                 let part = |(bound, script): &(u32, u16)| {
                     let part = f64::from(*bound - std::mem::replace(&mut before, *bound)) / f64::from(u32::MAX);
@@ -88,7 +88,7 @@ impl Mix {
     pub fn runs(&self, script: u16) -> bool {
         match self {
             Self::One(one) => *one == script,
-            Self::Weighted(Weighted { bounds }) => bounds.iter().any(|(_, one)| *one == script),
+            Self::Weighted(WeightedScripts { bounds }) => bounds.iter().any(|(_, one)| *one == script),
             Self::Listed(scripts) => scripts.contains(&script),
         }
     }
@@ -97,7 +97,7 @@ impl Mix {
     pub fn scripts(&self) -> Vec<u16> {
         match self {
             Self::One(script) => vec![*script],
-            Self::Weighted(Weighted { bounds }) => bounds.iter().map(|(_, script)| *script).collect(),
+            Self::Weighted(WeightedScripts { bounds }) => bounds.iter().map(|(_, script)| *script).collect(),
             Self::Listed(scripts) => scripts.to_vec(),
         }
     }
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn weights_are_met() {
-        let mix = Mix::Weighted(Weighted::new(&[(3, 65.0), (1, 30.0), (7, 5.0), (9, 0.0)]).expect("weights"));
+        let mix = Mix::Weighted(WeightedScripts::new(&[(3, 65.0), (1, 30.0), (7, 5.0), (9, 0.0)]).expect("weights"));
         let mut counts = [0_u32; 10];
         for number in 0..100_000 {
             counts[usize::from(mix.pick(42, number))] += 1;
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn invalid_weights_are_rejected() {
         for weights in [&[][..], &[(0, 0.0)], &[(0, -1.0), (1, 2.0)], &[(0, f64::NAN)]] {
-            assert!(Weighted::new(weights).is_none(), "{weights:?}");
+            assert!(WeightedScripts::new(weights).is_none(), "{weights:?}");
         }
     }
 }

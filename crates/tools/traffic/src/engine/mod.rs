@@ -24,7 +24,7 @@ use strowger_net::Clock;
 
 pub use activities::{Activity, ActivitySchedule, CallRole, DueActivity, GapFrom};
 pub use links::LinkCounts;
-pub use mix::{Mix, Weighted};
+pub use mix::{Mix, WeightedScripts};
 pub use phones::{Avalanche, DueRegistration, FlowRecovery, Phones};
 pub(crate) use plan::longest;
 pub use plan::{Callee, Load, Phase, Plan, PlanError, SideScripts, entropy};
@@ -34,7 +34,7 @@ use crate::metrics::{Recovery, Series};
 use crate::process_usage::ServerSeries;
 use crate::refusals::Refusals;
 use crate::replay::AnswerComparison;
-use crate::script::{Ending, MethodId};
+use crate::script::{MethodId, SessionResult};
 use crate::time_histogram::TimeHistogram;
 use thread::{Prepared, Worker};
 
@@ -444,11 +444,13 @@ fn unprepared(plan: &Plan, phase: usize, progress: &Progress) -> Option<String> 
 }
 
 /// Returns an ending with the server's reason and a possible remedy.
-pub(crate) fn with_remedy(ending: Ending, refusals: &Refusals) -> String {
+pub(crate) fn with_remedy(ending: SessionResult, refusals: &Refusals) -> String {
     match ending {
         // A server that gives its reason makes guesses superfluous.
-        Ending::Refused(status) if refusals.has_warning(status) => format!("{ending}{}", refusals.reasons(status)),
-        Ending::Refused(status) => format!("{ending}{}{}", refusals.reasons(status), remedy(ending)),
+        SessionResult::Refused(status) if refusals.has_warning(status) => {
+            format!("{ending}{}", refusals.reasons(status))
+        }
+        SessionResult::Refused(status) => format!("{ending}{}{}", refusals.reasons(status), remedy(ending)),
         _ => format!("{ending}{}", remedy(ending)),
     }
 }
@@ -460,21 +462,21 @@ pub(crate) fn counted(number: u64, noun: &str) -> String {
 }
 
 /// Returns a possible remedy for an ending, as the rest of a sentence.
-const fn remedy(ending: Ending) -> &'static str {
+const fn remedy(ending: SessionResult) -> &'static str {
     match ending {
-        Ending::Refused(403) => {
+        SessionResult::Refused(403) => {
             ". Does the server know the users' domain (--domain), and are these users allowed? Or it holds the maximum \
              number of contacts for them from earlier runs: let them expire, or use other users (--user-pattern)"
         }
-        Ending::Refused(401 | 407) => {
+        SessionResult::Refused(401 | 407) => {
             ". Does the server know the users, their domain (--domain) and passwords (--password, --users-file)? Or disable \
              challenges, or challenges for this machine: in Strowger's configuration auth.require = [], or auth.trusted"
         }
-        Ending::Refused(404) => {
+        SessionResult::Refused(404) => {
             ". Does the server know the users, their domain (--domain) and passwords (--password, --users-file)?"
         }
-        Ending::Refused(480) => ". The called users may not be registered",
-        Ending::Lost => ". Does the server run, and can it handle this load?",
+        SessionResult::Refused(480) => ". The called users may not be registered",
+        SessionResult::Lost => ". Does the server run, and can it handle this load?",
         _ => "",
     }
 }

@@ -15,7 +15,7 @@ use strowger_foundation::Timestamp;
 use crate::driver::{EndedSession, mix};
 use crate::law::{Law, Rng};
 use crate::metrics::Recovery;
-use crate::script::Ending;
+use crate::script::SessionResult;
 
 /// Wait of a phone that a limit of the generator kept from registering.
 const HELD_FOR: Duration = Duration::from_millis(100);
@@ -171,7 +171,7 @@ impl Phones {
             phone.attempts = phone.attempts.saturating_add(1);
             phone.requests = phone.requests.saturating_add(u32::from(ended.requests));
         }
-        if ended.ending == Ending::Carried {
+        if ended.ending == SessionResult::Carried {
             phone.failures = 0;
             if is_first {
                 phone.registered_ms = since_ms;
@@ -238,9 +238,9 @@ mod tests {
         Avalanche { start: Law::parse(start).expect("a law"), flow_recovery: FlowRecovery::default(), refresh }
     }
 
-    fn ended(user: u32, ending: Ending, retry_after: Option<u64>) -> EndedSession {
+    fn ended(user: u32, ending: SessionResult, retry_after: Option<u64>) -> EndedSession {
         let seconds = |time: Option<u64>| time.map(Duration::from_secs);
-        let expires = seconds((ending == Ending::Carried).then_some(600));
+        let expires = seconds((ending == SessionResult::Carried).then_some(600));
         EndedSession {
             script: 0,
             caller: user,
@@ -272,12 +272,12 @@ mod tests {
         let first: Vec<_> = std::iter::from_fn(|| phones.poll_due(now)).collect();
         assert!(first.len() == 1_000 && first.is_sorted_by_key(|due| due.at));
         assert!(first[499].at.saturating_since(begin).abs_diff(Duration::from_secs(5)) < Duration::from_millis(500));
-        first.iter().for_each(|due| phones.on_end(&ended(due.user, Ending::Lost, None), now));
+        first.iter().for_each(|due| phones.on_end(&ended(due.user, SessionResult::Lost, None), now));
         assert!(phones.poll_due(now + Duration::from_millis(29_999)).is_none(), "sooner than half the bound");
         now += Duration::from_secs(60);
         let again: Vec<_> = std::iter::from_fn(|| phones.poll_due(now)).collect();
         assert_eq!((again.len(), again[0].cseq), (1_000, 1));
-        again.iter().for_each(|due| phones.on_end(&ended(due.user, Ending::Carried, None), now));
+        again.iter().for_each(|due| phones.on_end(&ended(due.user, SessionResult::Carried, None), now));
         assert!(phones.is_recovered() && phones.next_at().is_none());
         let recovery = phones.recovery();
         assert_eq!((recovery.phones(), recovery.registered()), (1_000, 1_000));
@@ -289,11 +289,11 @@ mod tests {
     fn a_registration_is_refreshed_before_expiry_if_configured() {
         let mut phones = Phones::new(&avalanche("0s", Some(0.5)), &(0..1), 3, (0, 1));
         let start = phones.poll_due(Timestamp::ZERO).expect("on at once");
-        phones.on_end(&ended(start.user, Ending::Carried, None), Timestamp::from_millis(1_000));
+        phones.on_end(&ended(start.user, SessionResult::Carried, None), Timestamp::from_millis(1_000));
         assert_eq!(phones.next_at(), Some(Timestamp::from_millis(301_000)));
         assert!(!phones.is_recovered());
         phones.poll_due(Timestamp::from_millis(301_000)).expect("its refresh");
-        phones.on_end(&ended(0, Ending::Refused(503), Some(100)), Timestamp::from_millis(301_000));
+        phones.on_end(&ended(0, SessionResult::Refused(503), Some(100)), Timestamp::from_millis(301_000));
         assert_eq!(phones.next_at(), Some(Timestamp::from_millis(401_000)), "no sooner than the 503 said");
         assert_eq!(phones.recovery().refreshes(), (0, 1));
     }

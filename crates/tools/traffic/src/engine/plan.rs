@@ -197,7 +197,7 @@ impl Plan {
             Load::Closed(all) => all / self.threads.max(1),
             Load::Activities(habits) => {
                 let users = f64::from(phase.callers.end.saturating_sub(phase.callers.start));
-                let gaps = habits.iter().filter_map(|habit| habit.gap.mean()).filter(|gap| *gap > 0.0);
+                let gaps = habits.iter().filter_map(|activity| activity.gap.mean()).filter(|gap| *gap > 0.0);
                 let all = gaps.map(|gap| users / gap).sum::<f64>() * self.t1.as_secs_f64() * 64.0;
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
                 let all = all as usize;
@@ -239,7 +239,7 @@ impl Plan {
             };
             let is_there = |script: &u16| side.is_some_and(|side| usize::from(*script) < side.scripts.len());
             if let Load::Activities(habits) = &phase.load
-                && habits.iter().any(|habit| habit.who == CallRole::Callee)
+                && habits.iter().any(|activity| activity.who == CallRole::Callee)
                 && self.callee.is_none()
             {
                 return wrong("the called users are not in this process and cannot register here");

@@ -65,7 +65,7 @@ struct Connection {
 
 /// Result of reading a connection.
 #[derive(Debug, Default)]
-pub(super) struct Received {
+pub(super) struct ReadResult {
     /// Consecutive messages, and where each ends.
     pub bytes: Vec<u8>,
     pub ends: Vec<usize>,
@@ -273,7 +273,7 @@ impl Streams {
     }
 
     /// Reads from a connection.
-    pub(super) fn read(&mut self, link: u32, received: &mut Received) {
+    pub(super) fn read(&mut self, link: u32, received: &mut ReadResult) {
         received.bytes.clear();
         received.ends.clear();
         (received.is_closed, received.peer) = (false, None);

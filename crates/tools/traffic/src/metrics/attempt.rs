@@ -5,7 +5,7 @@ use std::time::Duration;
 use strowger_foundation::Timestamp;
 
 use super::Metrics;
-use crate::script::{Ending, MethodId};
+use crate::script::{MethodId, SessionResult};
 
 /// State of a session for the metrics of RFC 6076. It is notified of each message that is sent or received for the
 /// first time.
@@ -173,8 +173,8 @@ impl Attempt {
     }
 
     /// Records the end of the session.
-    pub fn on_end(&mut self, ending: Ending, now: Timestamp, metrics: &mut Metrics) {
-        let is_carried = ending == Ending::Carried;
+    pub fn on_end(&mut self, ending: SessionResult, now: Timestamp, metrics: &mut Metrics) {
+        let is_carried = ending == SessionResult::Carried;
         match self.stage {
             Stage::Idle => {}
             Stage::Registering => {
@@ -185,7 +185,7 @@ impl Attempt {
                 metrics.invites += 1;
                 //= rfc3261#8.1.3.1
                 // A missing response counts as 408.
-                metrics.invites_ineffective += u64::from(ending == Ending::Lost);
+                metrics.invites_ineffective += u64::from(ending == SessionResult::Lost);
                 metrics.sessions += 1;
             }
             Stage::Redirected => metrics.sessions += 1,
@@ -195,7 +195,7 @@ impl Attempt {
             Stage::Leaving => {
                 //= rfc6076#4.5.2
                 // The session lasted until the BYE was given up. Such a BYE has no disconnect delay (§4.4).
-                if ending == Ending::Lost {
+                if ending == SessionResult::Lost {
                     metrics.sdt_failed.record(now.saturating_since(self.told));
                 }
                 metrics.sessions += 1;
@@ -216,7 +216,7 @@ mod tests {
         Replied(MethodId, u16),
         Response(MethodId, u16),
         Bye,
-        End(Ending),
+        End(SessionResult),
     }
     use Event::{Bye, End, Replied, Response, Sent};
     use MethodId::{Ack, Bye as BYE, Cancel, Invite, Register};
@@ -265,7 +265,7 @@ mod tests {
             (62_003, Response(BYE, 407)),
             (62_004, Sent(BYE)),
             (62_020, Response(BYE, 200)),
-            (62_020, End(Ending::Carried)),
+            (62_020, End(SessionResult::Carried)),
         ]);
         is_once(&metrics.srd_successful, 40);
         is_once(&metrics.sdt_successful, 60_000);
@@ -277,7 +277,8 @@ mod tests {
 
     #[test]
     fn a_call_without_ringing_is_timed_to_its_200() {
-        let metrics = play(&[(0, Sent(Invite)), (70, Response(Invite, 200)), (500, Bye), (600, End(Ending::Carried))]);
+        let metrics =
+            play(&[(0, Sent(Invite)), (70, Response(Invite, 200)), (500, Bye), (600, End(SessionResult::Carried))]);
         is_once(&metrics.srd_successful, 70);
         is_once(&metrics.sdt_successful, 430);
         assert_eq!((metrics.sessions, metrics.sessions_completed), (1, 1));
@@ -286,8 +287,12 @@ mod tests {
 
     #[test]
     fn the_callee_times_answered_calls() {
-        let metrics =
-            play(&[(0, Replied(Invite, 180)), (100, Replied(Invite, 200)), (400, Bye), (400, End(Ending::Carried))]);
+        let metrics = play(&[
+            (0, Replied(Invite, 180)),
+            (100, Replied(Invite, 200)),
+            (400, Bye),
+            (400, End(SessionResult::Carried)),
+        ]);
         is_once(&metrics.sdt_successful, 300);
         assert_eq!(metrics.ser(), None, "only the caller says that");
         let metrics = play(&[(0, Replied(Invite, 200)), (200, Sent(BYE)), (250, Response(BYE, 200))]);
@@ -305,7 +310,7 @@ mod tests {
             (408, [Some(0.0), Some(0.0), Some(100.0), Some(0.0), None]),
             (503, [Some(0.0), Some(0.0), Some(100.0), Some(0.0), None]),
         ] {
-            let ending = End(Ending::Refused(status));
+            let ending = End(SessionResult::Refused(status));
             let metrics = play(&[(0, Sent(Invite)), (30, Response(Invite, status)), (31, ending)]);
             is_once(&metrics.srd_failed, 30);
             assert_eq!(metrics.srd_successful.count(), 0);
@@ -339,17 +344,21 @@ mod tests {
         is_once(&metrics.srd_successful, 50);
         assert_eq!((metrics.invites, metrics.invites_redirected, metrics.sessions), (2, 1, 1));
         holds(&metrics, [Some(100.0), Some(100.0), Some(0.0), Some(100.0), None]);
-        let given_up = play(&[(0, Sent(Invite)), (10, Response(Invite, 302)), (10, End(Ending::Refused(302)))]);
+        let given_up = play(&[(0, Sent(Invite)), (10, Response(Invite, 302)), (10, End(SessionResult::Refused(302)))]);
         holds(&given_up, [None, None, None, Some(0.0), None]);
     }
 
     #[test]
     fn an_unanswered_call_is_lost() {
-        let invite = play(&[(0, Sent(Invite)), (32_000, End(Ending::Lost))]);
+        let invite = play(&[(0, Sent(Invite)), (32_000, End(SessionResult::Lost))]);
         assert_eq!(invite.srd_failed.count(), 0, "there was no response");
         holds(&invite, [Some(0.0), Some(0.0), Some(100.0), Some(0.0), None]);
-        let bye =
-            play(&[(0, Sent(Invite)), (10, Response(Invite, 200)), (100, Sent(BYE)), (32_100, End(Ending::Lost))]);
+        let bye = play(&[
+            (0, Sent(Invite)),
+            (10, Response(Invite, 200)),
+            (100, Sent(BYE)),
+            (32_100, End(SessionResult::Lost)),
+        ]);
         is_once(&bye.sdt_failed, 32_090);
         assert_eq!(bye.sdt_successful.count() + bye.sdd_successful.count() + bye.sdd_failed.count(), 0);
         holds(&bye, [Some(100.0), Some(100.0), Some(0.0), Some(0.0), None]);
@@ -369,9 +378,9 @@ mod tests {
         ]);
         is_once(&metrics.rrd, 25);
         assert_eq!(metrics.ira(), Some(0.0));
-        let refused = play(&[(0, Sent(Register)), (3, Response(Register, 503)), (4, End(Ending::Refused(503)))]);
+        let refused = play(&[(0, Sent(Register)), (3, Response(Register, 503)), (4, End(SessionResult::Refused(503)))]);
         assert_eq!((refused.rrd.count(), refused.registrations, refused.ira()), (0, 1, Some(100.0)));
-        let lost = play(&[(0, Sent(Register)), (32_000, End(Ending::Lost))]);
+        let lost = play(&[(0, Sent(Register)), (32_000, End(SessionResult::Lost))]);
         assert_eq!((lost.rrd.count(), lost.registrations, lost.ira()), (0, 1, Some(100.0)));
     }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::script::Ending;
+use crate::script::SessionResult;
 use crate::time_histogram::TimeHistogram;
 
 /// Request Timeout: a proxy's final response if nobody has answered.
@@ -50,16 +50,16 @@ impl Calls {
     }
 
     /// Records the end of a call: whether it had been answered, and whether a BYE of either end got a 2xx.
-    pub(crate) const fn on_end(&mut self, ending: Ending, is_answered: bool, is_hung_up: bool) {
+    pub(crate) const fn on_end(&mut self, ending: SessionResult, is_answered: bool, is_hung_up: bool) {
         match ending {
             _ if is_answered && is_hung_up => self.ended_by_bye += 1,
             _ if is_answered => self.ended_otherwise += 1,
-            Ending::Refused(SERVICE_UNAVAILABLE) => self.refused_503 += 1,
-            Ending::Refused(REQUEST_TIMEOUT) => {
+            SessionResult::Refused(SERVICE_UNAVAILABLE) => self.refused_503 += 1,
+            SessionResult::Refused(REQUEST_TIMEOUT) => {
                 self.timed_out += 1;
                 self.timed_out_408 += 1;
             }
-            Ending::Lost => self.timed_out += 1,
+            SessionResult::Lost => self.timed_out += 1,
             _ => self.refused_otherwise += 1,
         }
     }

@@ -286,7 +286,7 @@ pub(crate) fn main_method(meter: &Meter) -> Option<MethodId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::script::Ending;
+    use crate::script::SessionResult;
 
     fn call(meter: &mut Meter, millis: u64) {
         meter.began.offered += 1;
@@ -294,7 +294,7 @@ mod tests {
         meter.on_answer(MethodId::Invite, 200, Duration::from_millis(millis));
         meter.lateness.record(Duration::from_micros(7));
         meter.unread.record(Duration::from_micros(5));
-        meter.on_end(true, Ending::Carried, Duration::from_millis(millis));
+        meter.on_end(true, SessionResult::Carried, Duration::from_millis(millis));
     }
 
     fn second(number: u64) -> Duration {

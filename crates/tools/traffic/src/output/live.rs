@@ -200,14 +200,14 @@ fn short(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::script::{Ending, MethodId};
+    use crate::script::{MethodId, SessionResult};
 
     fn calls(progress: &mut Progress, count: u64) {
         for _ in 0..count {
             progress.caller.began.offered += 1;
             progress.caller.on_begin(true);
             progress.caller.on_answer(MethodId::Invite, 200, Duration::from_millis(12));
-            progress.caller.on_end(true, Ending::Carried, Duration::ZERO);
+            progress.caller.on_end(true, SessionResult::Carried, Duration::ZERO);
         }
     }
 

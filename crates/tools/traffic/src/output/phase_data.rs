@@ -179,7 +179,7 @@ fn server_row(usage: &Usage) -> ServerRow {
 #[cfg(test)]
 pub(super) fn example(calls_per_s: u64, millis: u64) -> serde_json::Value {
     use crate::meter::ResponseClass;
-    use crate::script::{Ending, MethodId};
+    use crate::script::{MethodId, SessionResult};
     let (mut meter, mut series) = (Meter::default(), Series::default());
     let mut metrics = Metrics::default();
     for second in 1..=60 {
@@ -194,7 +194,7 @@ pub(super) fn example(calls_per_s: u64, millis: u64) -> serde_json::Value {
             meter.lateness.record(Duration::from_micros(8));
             meter.unread.record(Duration::from_micros(6));
             let is_bad = number == 0 && second == 30;
-            meter.on_end(true, if is_bad { Ending::Refused(503) } else { Ending::Carried }, time);
+            meter.on_end(true, if is_bad { SessionResult::Refused(503) } else { SessionResult::Carried }, time);
         }
         series.record(Duration::from_secs(second), &meter, &meter.unread);
     }

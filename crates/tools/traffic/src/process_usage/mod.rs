@@ -16,7 +16,7 @@ use strowger_net::Clock;
 
 pub use series::{ServerSeries, Usage};
 
-use parse::Stat;
+use parse::ProcStat;
 
 /// Number of samples after which children and sockets are looked up again.
 const REFRESH_INTERVAL: usize = 10;
@@ -238,9 +238,9 @@ fn quick_count(pids: &[u32]) -> u64 {
     own + shared
 }
 
-fn read_stat(pid: u32) -> io::Result<Stat> {
+fn read_stat(pid: u32) -> io::Result<ProcStat> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    Stat::parse(&text).filter(|stat| !stat.is_dead).ok_or_else(|| io::ErrorKind::NotFound.into())
+    ProcStat::parse(&text).filter(|stat| !stat.is_dead).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// Returns processes and all their descendants, each once.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 /// Contents of /proc/PID/stat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stat {
+pub(super) struct ProcStat {
     pub parent: u32,
     pub is_dead: bool,
     pub major_faults: u64,
@@ -15,7 +15,7 @@ pub(super) struct Stat {
     pub resident_pages: u64,
 }
 
-impl Stat {
+impl ProcStat {
     pub(super) fn parse(text: &str) -> Option<Self> {
         // The name may contain spaces and parentheses; the later fields do not.
         let (_, rest) = text.rsplit_once(')')?;
@@ -95,8 +95,8 @@ mod tests {
     #[test]
     fn an_odd_process_name_is_parsed() {
         let text = "4711 (odd) S (name) S 12 4711 4711 0 -1 4194560 2573 0 3 0 150 50 0 0 20 0 5 0 97 24000000 1234 184467 1 1 0\n";
-        let stat = Stat::parse(text).expect("sound");
-        let expected = Stat {
+        let stat = ProcStat::parse(text).expect("sound");
+        let expected = ProcStat {
             parent: 12,
             is_dead: false,
             major_faults: 3,
@@ -106,8 +106,8 @@ mod tests {
             resident_pages: 1234,
         };
         assert_eq!(stat, expected);
-        assert_eq!(Stat::parse("4711 (cut"), None);
-        assert!(Stat::parse(&text.replace("name) S", "name) Z")).is_some_and(|stat| stat.is_dead));
+        assert_eq!(ProcStat::parse("4711 (cut"), None);
+        assert!(ProcStat::parse(&text.replace("name) S", "name) Z")).is_some_and(|stat| stat.is_dead));
     }
 
     #[test]

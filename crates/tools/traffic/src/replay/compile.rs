@@ -14,8 +14,8 @@ use super::capture::CapturedMessage;
 use super::message::{CALL_FIELD, RequestUri, Rewriter, Variables};
 use crate::law::Law;
 use crate::script::{
-    Action, Condition, Ending, ExpectBuilder, Extract, Failure, Kind, Label, LastField, MethodId, Pattern, Piece,
-    Place, Script, ScriptBuilder, ScriptError, Step, Template,
+    Action, Condition, ExpectBuilder, Extract, Failure, Kind, Label, LastField, MethodId, Pattern, Place, Script,
+    ScriptBuilder, ScriptError, SessionResult, Step, Template, TemplatePart,
 };
 
 /// How much later than recorded a request of the other end may come before the script continues without it: at the
@@ -99,7 +99,7 @@ pub(super) fn entry(verbs: &[MethodId]) -> Result<Script, ScriptError> {
     b.place_label(known).when(Condition::Unset(call), unknown);
     b.step(Step::SwitchScript { variable: call });
     b.place_label(unknown).send("SIP/2.0 404 Not Found\n[answer]\nContent-Length: 0\n");
-    b.end(Ending::Failed(Failure::Unexpected));
+    b.end(SessionResult::Failed(Failure::Unexpected));
     b.build()
 }
 
@@ -279,18 +279,18 @@ impl<'a> Compiler<'a> {
     fn actions_of(&mut self, place: usize) {
         self.taken.clear();
         if let Some(answer) = self.answers.get(place).copied().flatten() {
-            let fragment = self.fragment(Piece::Answer);
+            let fragment = self.fragment(TemplatePart::Answer);
             self.taken.push(Action::Text(answer, fragment));
         }
         if place == 0 && !self.rewriting.is_caller {
-            let line = Piece::Last { field: LastField::Known(HeaderName::CallId), line: false };
+            let line = TemplatePart::Last { field: LastField::Known(HeaderName::CallId), line: false };
             let fragment = self.fragment(line);
             self.taken.push(Action::Text(self.variables.call_id, fragment));
             self.taken.push(find("To", self.variables.party));
         }
     }
 
-    fn fragment(&mut self, piece: Piece) -> u16 {
+    fn fragment(&mut self, piece: TemplatePart) -> u16 {
         self.b.template(Template::of_parts(Vec::new(), vec![piece], 1, Kind::Garbage))
     }
 
@@ -463,7 +463,7 @@ impl<'a> Compiler<'a> {
         let method = Some(MethodId::Invite);
         let status = asked.answer.map_or(0, |(_, status)| status);
         let is_initial = self.item(asked.item).is_some_and(|item| !item.is_in_dialog);
-        let line = Piece::Last { field: LastField::Known(HeaderName::To), line: false };
+        let line = TemplatePart::Last { field: LastField::Known(HeaderName::To), line: false };
         let failed = Action::Text(self.variables.failed, self.fragment(line));
         let compare = Action::Compare { verb: MethodId::Invite, recorded: status };
         let mut push = |low, high, takes, to, actions: &[&Action]| {
@@ -526,7 +526,7 @@ impl<'a> Compiler<'a> {
         expects.extend(self.concurrent_expects(index.saturating_add(1)));
         self.b.wait_for(&expects, None);
         if ends {
-            self.b.place_label(asked.refused).end(Ending::Refused(0));
+            self.b.place_label(asked.refused).end(SessionResult::Refused(0));
         }
         self.b.place_label(asked.expected);
     }

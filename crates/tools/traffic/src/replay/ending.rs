@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::call::CallMessage;
 use super::compile::{Compiler, OwnRequest, PATIENCE};
 use crate::law::Law;
-use crate::script::{Condition, Ending, Extract, Failure, Kind, MethodId, Pattern, Script, ScriptError};
+use crate::script::{Condition, Extract, Failure, Kind, MethodId, Pattern, Script, ScriptError, SessionResult};
 
 /// Maximum time that the called end leaves a request without any response; less than 64·T1 (RFC 3261 §17.1.1.2,
 /// §17.1.2.2).
@@ -39,14 +39,14 @@ impl Compiler<'_> {
             // The recording ends before the answer.
             let expects = self.concurrent_expects(self.end.items.len());
             self.b.wait_for(&expects, None);
-            self.b.place_label(asked.expected).end(Ending::Carried);
+            self.b.place_label(asked.expected).end(SessionResult::Carried);
             return;
         }
         let is_answered = self.asked.iter().any(|asked| matches!(asked.answer, Some((_, 200..=299))));
         let hangs_up = Kind::Request(MethodId::Bye);
         let asks_bye = self.end.items.iter().any(|item| item.kind == hangs_up && item.is_out);
         let Some(first) = first.filter(|_| is_answered && !asks_bye) else {
-            self.b.end(Ending::Carried);
+            self.b.end(SessionResult::Carried);
             return;
         };
         // If the other end's BYE came, the call is over; otherwise this end hangs up.
@@ -63,7 +63,7 @@ impl Compiler<'_> {
             self.wait_until(self.end.items.len(), self.setting.ends_at);
         }
         self.hang_up(first);
-        self.b.place_label(over).end(Ending::Carried);
+        self.b.place_label(over).end(SessionResult::Carried);
     }
 
     fn finish_callee(&mut self) {
@@ -90,7 +90,7 @@ impl Compiler<'_> {
                     Some((law, over)),
                 );
                 self.b.place_label(bye).send("SIP/2.0 200 OK\n[answer]\nContent-Length: 0\n");
-                self.b.place_label(over).end(Ending::Carried);
+                self.b.place_label(over).end(SessionResult::Carried);
             }
             (None | Some(100..=199), Some(answer)) => {
                 // The recording ends before the answer. There is no answer until the time of its end; then one is
@@ -102,10 +102,10 @@ impl Compiler<'_> {
                     if is_ringing { self.since } else { self.since.max(ends_at.saturating_sub(self.silence())) };
                 self.wait_until(self.end.items.len(), ends_at);
                 let text = format!("SIP/2.0 480 Temporarily Unavailable\n[${answer}]Content-Length: 0\n");
-                self.b.send(&text).end(Ending::Carried);
+                self.b.send(&text).end(SessionResult::Carried);
             }
             _ => {
-                self.b.end(Ending::Carried);
+                self.b.end(SessionResult::Carried);
             }
         }
     }
@@ -139,7 +139,7 @@ impl Compiler<'_> {
                 self.b.jump(behind);
             } else {
                 // This may also be how a call ended that the recording leaves open.
-                self.b.end(if status == 0 { Ending::Carried } else { Ending::Refused(0) });
+                self.b.end(if status == 0 { SessionResult::Carried } else { SessionResult::Refused(0) });
             }
         }
         if !is_success {
@@ -150,7 +150,7 @@ impl Compiler<'_> {
                 self.b.jump(behind);
             } else {
                 self.hang_up(item);
-                self.b.end(if status == 0 { Ending::Carried } else { Ending::Failed(Failure::Script) });
+                self.b.end(if status == 0 { SessionResult::Carried } else { SessionResult::Failed(Failure::Script) });
             }
         }
     }

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use strowger_message::{Head, HeaderName, HostPort, NameAddr, SipUri, StartLine, Uri};
 
 use super::call::kind_of;
-use crate::script::{Kind, MethodId, Piece, Template};
+use crate::script::{Kind, MethodId, Template, TemplatePart};
 
 /// Header field that tells the called end which recorded call a request belongs to.
 pub(super) const CALL_FIELD: &str = "X-Strowger-Replay";
@@ -77,7 +77,7 @@ pub(super) struct Variables {
 #[derive(Debug, Default)]
 struct Parts {
     text: Vec<u8>,
-    pieces: Vec<Piece>,
+    pieces: Vec<TemplatePart>,
     open: usize,
 }
 
@@ -86,7 +86,7 @@ impl Parts {
         self.text.extend_from_slice(bytes);
     }
 
-    fn piece(&mut self, piece: Piece) {
+    fn piece(&mut self, piece: TemplatePart) {
         self.flush();
         self.pieces.push(piece);
     }
@@ -94,7 +94,7 @@ impl Parts {
     fn flush(&mut self) {
         let at = |position: usize| u32::try_from(position).unwrap_or(u32::MAX);
         if self.open < self.text.len() {
-            self.pieces.push(Piece::Text { start: at(self.open), end: at(self.text.len()) });
+            self.pieces.push(TemplatePart::Text { start: at(self.open), end: at(self.text.len()) });
         }
         self.open = self.text.len();
     }
@@ -137,7 +137,7 @@ impl Rewriter<'_> {
         parts.push(b" ");
         match aim {
             RequestUri::Recorded => self.uri(uri, &mut parts),
-            RequestUri::Dialog => parts.piece(Piece::NextUrl),
+            RequestUri::Dialog => parts.piece(TemplatePart::NextUrl),
         }
         parts.push(b" SIP/2.0\r\n");
         self.top(head, &mut parts);
@@ -150,9 +150,9 @@ impl Rewriter<'_> {
                 HeaderName::Contact => self.contact(head.value(field), true, &mut parts),
                 HeaderName::Other if is_named(head.line(field), b"rack") => {
                     parts.push(b"RAck: ");
-                    parts.piece(Piece::Variable(variables.rseq));
+                    parts.piece(TemplatePart::Variable(variables.rseq));
                     parts.push(b" ");
-                    parts.piece(Piece::Variable(variables.cseq));
+                    parts.piece(TemplatePart::Variable(variables.cseq));
                     parts.push(b"\r\n");
                 }
                 name if is_own(name) => {}
@@ -160,7 +160,7 @@ impl Rewriter<'_> {
             }
         }
         if verb.takes_number() {
-            parts.piece(Piece::Credentials);
+            parts.piece(TemplatePart::Credentials);
         }
         parts.finish(body_of(head), kind)
     }
@@ -171,19 +171,19 @@ impl Rewriter<'_> {
         parts.push(b"ACK ");
         match (aim, invite.start()) {
             (RequestUri::Recorded, StartLine::Request { uri, .. }) => self.uri(uri, &mut parts),
-            _ => parts.piece(Piece::NextUrl),
+            _ => parts.piece(TemplatePart::NextUrl),
         }
         parts.push(b" SIP/2.0\r\n");
         self.top(invite, &mut parts);
         self.from(invite, variables, &mut parts);
-        parts.piece(Piece::Variable(variables.failed));
+        parts.piece(TemplatePart::Variable(variables.failed));
         parts.push(b"\r\n");
         self.call_id(variables, &mut parts);
         parts.push(b"CSeq: ");
-        parts.piece(Piece::CSeq(0));
+        parts.piece(TemplatePart::CSeq(0));
         parts.push(b" ACK\r\n");
         if aim == RequestUri::Dialog {
-            parts.piece(Piece::Routes);
+            parts.piece(TemplatePart::Routes);
         }
         parts.finish(&[], Kind::Request(MethodId::Ack))
     }
@@ -194,12 +194,12 @@ impl Rewriter<'_> {
         let mut parts = Parts::default();
         parts.push(verb.as_str().as_bytes());
         parts.push(b" ");
-        parts.piece(Piece::NextUrl);
+        parts.piece(TemplatePart::NextUrl);
         parts.push(b" SIP/2.0\r\n");
         self.top(invite, &mut parts);
         self.identity(invite, verb.as_str().as_bytes(), variables, RequestUri::Dialog, &mut parts);
         if verb.takes_number() {
-            parts.piece(Piece::Credentials);
+            parts.piece(TemplatePart::Credentials);
         }
         parts.finish(&[], Kind::Request(verb))
     }
@@ -213,7 +213,7 @@ impl Rewriter<'_> {
         parts.push(format!("SIP/2.0 {} ", status.code()).as_bytes());
         parts.push(reason);
         parts.push(b"\r\n");
-        parts.piece(Piece::Variable(answer));
+        parts.piece(TemplatePart::Variable(answer));
         // The contacts of a redirection are other parties'.
         let is_own_contact = !(300..400).contains(&status.code());
         for field in head.fields() {
@@ -230,11 +230,11 @@ impl Rewriter<'_> {
     /// Appends Via and Max-Forwards.
     fn top(&self, head: &Head<'_>, parts: &mut Parts) {
         parts.push(b"Via: SIP/2.0/");
-        parts.piece(Piece::Transport);
+        parts.piece(TemplatePart::Transport);
         parts.push(b" ");
-        parts.piece(Piece::Local);
+        parts.piece(TemplatePart::Local);
         parts.push(b";branch=");
-        parts.piece(Piece::Branch(0));
+        parts.piece(TemplatePart::Branch(0));
         let via = head.first(HeaderName::Via).unwrap_or(&[]);
         if memchr::memmem::find(via, b";rport").is_some() {
             parts.push(b";rport");
@@ -251,17 +251,17 @@ impl Rewriter<'_> {
         parts.push(b"To: ");
         match (aim, head.first(HeaderName::To).and_then(NameAddr::parse)) {
             (RequestUri::Recorded, Some(to)) => self.name_addr(&to, parts),
-            _ => parts.piece(Piece::Peer),
+            _ => parts.piece(TemplatePart::Peer),
         }
         parts.push(b"\r\n");
         self.call_id(variables, parts);
         parts.push(b"CSeq: ");
-        parts.piece(Piece::CSeq(0));
+        parts.piece(TemplatePart::CSeq(0));
         parts.push(b" ");
         parts.push(method);
         parts.push(b"\r\n");
         if aim == RequestUri::Dialog {
-            parts.piece(Piece::Routes);
+            parts.piece(TemplatePart::Routes);
         }
     }
 
@@ -269,19 +269,19 @@ impl Rewriter<'_> {
         parts.push(b"From: ");
         match (self.is_caller, head.first(HeaderName::From).and_then(NameAddr::parse)) {
             (true, Some(from)) => self.name_addr(&from, parts),
-            _ => parts.piece(Piece::Variable(variables.party)),
+            _ => parts.piece(TemplatePart::Variable(variables.party)),
         }
         parts.push(b";tag=");
-        parts.piece(Piece::LocalTag);
+        parts.piece(TemplatePart::LocalTag);
         parts.push(b"\r\n");
     }
 
     fn call_id(&self, variables: Variables, parts: &mut Parts) {
         if self.is_caller {
             parts.push(b"Call-ID: ");
-            parts.piece(Piece::CallId);
+            parts.piece(TemplatePart::CallId);
         } else {
-            parts.piece(Piece::Variable(variables.call_id));
+            parts.piece(TemplatePart::Variable(variables.call_id));
         }
         parts.push(b"\r\n");
     }
@@ -318,9 +318,9 @@ impl Rewriter<'_> {
                     parts.push(&user);
                     parts.push(b"@");
                 }
-                parts.piece(Piece::Local);
+                parts.piece(TemplatePart::Local);
                 parts.push(b";transport=");
-                parts.piece(Piece::Transport);
+                parts.piece(TemplatePart::Transport);
             }
             _ => self.uri(addr.uri, parts),
         }
@@ -369,18 +369,18 @@ impl Rewriter<'_> {
         };
         let at = port.map(|port| SocketAddr::new(ip, port));
         if at.is_some_and(|at| self.own.contains(&at)) {
-            parts.piece(Piece::Local);
+            parts.piece(TemplatePart::Local);
         } else if at.is_some() && at == self.peer {
-            parts.piece(Piece::RemoteIp);
+            parts.piece(TemplatePart::RemoteIp);
             parts.push(b":");
-            parts.piece(Piece::RemotePort);
+            parts.piece(TemplatePart::RemotePort);
         } else if port.is_none() && self.peer.is_some_and(|peer| peer.ip() == ip) {
             match self.server {
                 Some(server) => parts.push(server.as_bytes()),
-                None => parts.piece(Piece::RemoteIp),
+                None => parts.piece(TemplatePart::RemoteIp),
             }
         } else if port.is_none() && self.own.iter().any(|own| own.ip() == ip) {
-            parts.piece(Piece::LocalIp);
+            parts.piece(TemplatePart::LocalIp);
         } else {
             push_host(host, port, parts);
             return false;

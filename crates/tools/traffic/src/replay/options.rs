@@ -22,7 +22,7 @@ use crate::law::faster;
 use crate::options::{CalleeLocation, REGISTERING_AT_ONCE, Target, TransportOptions, UNSPECIFIED_ADDRESS, WARNING};
 use crate::population::Users;
 use crate::report::RunDescription;
-use crate::script::{Ending, Extract, MethodId, Pattern, Script, ScriptBuilder, ScriptError};
+use crate::script::{Extract, MethodId, Pattern, Script, ScriptBuilder, ScriptError, SessionResult};
 
 /// Maximum number of calls in a replay: script numbers have 16 bits, and identical scripts share one.
 pub const MAX_CALLS: usize = 65_000;
@@ -354,7 +354,7 @@ fn registering() -> Result<Script, ScriptError> {
         (Pattern::status(401), Extract::CHALLENGE, Some(again)),
         (Pattern::status(407), Extract::CHALLENGE, Some(again)),
     ]);
-    script.place_label(done).end(Ending::Carried);
+    script.place_label(done).end(SessionResult::Carried);
     script.build()
 }
 

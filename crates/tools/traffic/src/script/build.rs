@@ -1,6 +1,8 @@
 //! Construction of scripts: steps that refer to labels, checked and completed when the script is built.
 
-use super::{Action, Ending, Expect, Extract, Kind, Pattern, Policy, Script, Step, StepIndex, Template, TemplateError};
+use super::{
+    Action, Expect, Extract, Kind, Pattern, Policy, Script, SessionResult, Step, StepIndex, Template, TemplateError,
+};
 use crate::law::Law;
 
 /// A label in a script under construction; it may be placed later.
@@ -235,7 +237,7 @@ impl ScriptBuilder {
     }
 
     /// Ends the session.
-    pub fn end(&mut self, ending: Ending) -> &mut Self {
+    pub fn end(&mut self, ending: SessionResult) -> &mut Self {
         self.step(Step::End(ending))
     }
 

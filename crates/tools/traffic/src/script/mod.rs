@@ -21,7 +21,7 @@ mod template;
 pub use action::{Action, ClockForm, Condition, Operand, Relation, Stop};
 pub use build::{ExpectBuilder, Label, ScriptBuilder, ScriptError};
 pub use matching::{Check, Match, Place, PosixRegex, Variable, body_of, field_value};
-pub use template::{KeywordExpansion, LastField, Numbering, Piece, Template, TemplateError, UserField};
+pub use template::{KeywordExpansion, LastField, Numbering, Template, TemplateError, TemplatePart, UserField};
 
 use std::ops::Range;
 
@@ -248,12 +248,12 @@ pub enum Step {
         script: u16,
     },
     /// Ends the session.
-    End(Ending),
+    End(SessionResult),
 }
 
 /// Result of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Ending {
+pub enum SessionResult {
     /// Success.
     Carried,
     /// A required answer did not come, despite all retransmissions.

@@ -22,7 +22,7 @@ use super::{Kind, MethodId};
 
 /// Part of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece {
+pub enum TemplatePart {
     /// These bytes of the template's text.
     Text {
         /// First byte.
@@ -138,7 +138,7 @@ impl std::error::Error for TemplateError {}
 #[derive(Clone, Debug)]
 pub struct Template {
     pub(crate) text: Vec<u8>,
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<TemplatePart>,
     /// Index of the first piece of the body, whose length `[len]` is.
     pub(crate) body: usize,
     kind: Kind,
@@ -221,7 +221,7 @@ impl Template {
         let end = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         Self {
             text: bytes.to_vec(),
-            pieces: vec![Piece::Text { start: 0, end }],
+            pieces: vec![TemplatePart::Text { start: 0, end }],
             body: 1,
             kind: Kind::Garbage,
             uses_last: false,
@@ -232,9 +232,9 @@ impl Template {
     }
 
     /// Creates a message of these pieces of `text`; piece `body` begins the body.
-    pub(crate) fn of_parts(text: Vec<u8>, pieces: Vec<Piece>, body: usize, kind: Kind) -> Self {
-        let uses_last = pieces.iter().any(|piece| matches!(piece, Piece::Answer | Piece::Last { .. }));
-        let has_credentials = pieces.contains(&Piece::Credentials);
+    pub(crate) fn of_parts(text: Vec<u8>, pieces: Vec<TemplatePart>, body: usize, kind: Kind) -> Self {
+        let uses_last = pieces.iter().any(|piece| matches!(piece, TemplatePart::Answer | TemplatePart::Last { .. }));
+        let has_credentials = pieces.contains(&TemplatePart::Credentials);
         Self { text, pieces, body, kind, uses_last, has_credentials, numbering: Numbering::Counted, lost: 0 }
     }
 
@@ -294,7 +294,7 @@ impl Template {
     /// Returns whether it names the called user.
     #[must_use]
     pub fn names_callee(&self) -> bool {
-        self.pieces.contains(&Piece::User(UserField::Callee))
+        self.pieces.contains(&TemplatePart::User(UserField::Callee))
     }
 
     /// Returns whether it answers challenges.
@@ -306,13 +306,13 @@ impl Template {
     /// Returns the message with constant pieces, those for which `fixed` returns a text, replaced by that text: fewer
     /// pieces render faster.
     #[must_use]
-    pub(crate) fn with_fixed(&self, mut fixed: impl FnMut(Piece) -> Option<Vec<u8>>) -> Self {
+    pub(crate) fn with_fixed(&self, mut fixed: impl FnMut(TemplatePart) -> Option<Vec<u8>>) -> Self {
         let mut template = self.clone();
         for piece in &mut template.pieces {
             let Some(bytes) = fixed(*piece) else { continue };
             let start = u32::try_from(template.text.len()).unwrap_or(u32::MAX);
             template.text.extend_from_slice(&bytes);
-            *piece = Piece::Text { start, end: u32::try_from(template.text.len()).unwrap_or(u32::MAX) };
+            *piece = TemplatePart::Text { start, end: u32::try_from(template.text.len()).unwrap_or(u32::MAX) };
         }
         template.fix_length();
         template.merge();
@@ -324,14 +324,14 @@ impl Template {
         let Some(body) = self.pieces.get(self.body..) else { return };
         let mut length = 0;
         for piece in body {
-            let Piece::Text { start, end } = piece else { return };
+            let TemplatePart::Text { start, end } = piece else { return };
             length += end - start;
         }
         let start = u32::try_from(self.text.len()).unwrap_or(u32::MAX);
         self.text.extend_from_slice(length.to_string().as_bytes());
         let end = u32::try_from(self.text.len()).unwrap_or(u32::MAX);
-        for piece in self.pieces.iter_mut().filter(|piece| **piece == Piece::BodyLength) {
-            *piece = Piece::Text { start, end };
+        for piece in self.pieces.iter_mut().filter(|piece| **piece == TemplatePart::BodyLength) {
+            *piece = TemplatePart::Text { start, end };
         }
         self.merge();
     }
@@ -347,18 +347,18 @@ impl Template {
             let range = |start: u32, end: u32| self.text.get(start as usize..end as usize).unwrap_or(&[]);
             let at = u32::try_from(text.len()).unwrap_or(u32::MAX);
             match *piece {
-                Piece::Text { start, end } => {
+                TemplatePart::Text { start, end } => {
                     text.extend_from_slice(range(start, end));
                     let now = u32::try_from(text.len()).unwrap_or(u32::MAX);
                     match pieces.last_mut() {
-                        Some(Piece::Text { end, .. }) if index != self.body && *end == at => *end = now,
-                        _ => pieces.push(Piece::Text { start: at, end: now }),
+                        Some(TemplatePart::Text { end, .. }) if index != self.body && *end == at => *end = now,
+                        _ => pieces.push(TemplatePart::Text { start: at, end: now }),
                     }
                 }
-                Piece::Last { field: LastField::Named { start, end }, line } => {
+                TemplatePart::Last { field: LastField::Named { start, end }, line } => {
                     text.extend_from_slice(range(start, end));
                     let end = u32::try_from(text.len()).unwrap_or(u32::MAX);
-                    pieces.push(Piece::Last { field: LastField::Named { start: at, end }, line });
+                    pieces.push(TemplatePart::Last { field: LastField::Named { start: at, end }, line });
                 }
                 other => pieces.push(other),
             }
@@ -374,7 +374,7 @@ impl Template {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeywordExpansion {
     /// Piece.
-    Piece(Piece),
+    Piece(TemplatePart),
     /// Text.
     Text(String),
 }
@@ -405,7 +405,7 @@ fn kind_of(line: &str) -> Result<Kind, String> {
 #[derive(Default)]
 struct Parts {
     text: Vec<u8>,
-    pieces: Vec<Piece>,
+    pieces: Vec<TemplatePart>,
     open: usize,
 }
 
@@ -417,12 +417,12 @@ impl Parts {
     fn flush(&mut self) {
         if self.open < self.text.len() {
             let at = |position: usize| u32::try_from(position).unwrap_or(u32::MAX);
-            self.pieces.push(Piece::Text { start: at(self.open), end: at(self.text.len()) });
+            self.pieces.push(TemplatePart::Text { start: at(self.open), end: at(self.text.len()) });
         }
         self.open = self.text.len();
     }
 
-    fn push(&mut self, piece: Piece) {
+    fn push(&mut self, piece: TemplatePart) {
         self.flush();
         self.pieces.push(piece);
     }
@@ -436,7 +436,7 @@ impl Parts {
         let length = self.text.len();
         self.values(line, extra)?;
         let alone = self.text.len() == length
-            || matches!(self.pieces.last(), Some(Piece::Last { field: LastField::Named { .. }, .. }));
+            || matches!(self.pieces.last(), Some(TemplatePart::Last { field: LastField::Named { .. }, .. }));
         if alone
             && self.pieces.len() > before
             && line.starts_with('[')
@@ -444,8 +444,8 @@ impl Parts {
             && line.matches('[').count() == 1
         {
             match self.pieces.last_mut() {
-                Some(Piece::Routes | Piece::Credentials | Piece::Answer) => return Ok(()),
-                Some(Piece::Last { line, .. }) => {
+                Some(TemplatePart::Routes | TemplatePart::Credentials | TemplatePart::Answer) => return Ok(()),
+                Some(TemplatePart::Last { line, .. }) => {
                     *line = true;
                     return Ok(());
                 }
@@ -488,30 +488,30 @@ impl Parts {
     ) -> Result<(), String> {
         let (keyword, arguments) = text.split_once(' ').unwrap_or((text, ""));
         let piece = match keyword {
-            "local_ip" | "media_ip" => Piece::LocalIp,
-            "local_port" => Piece::LocalPort,
-            "local" => Piece::Local,
-            "remote_ip" => Piece::RemoteIp,
-            "remote_port" => Piece::RemotePort,
-            "transport" => Piece::Transport,
-            "call_id" => Piece::CallId,
-            "call_number" => Piece::CallNumber,
-            "local_tag" => Piece::LocalTag,
-            "len" => Piece::BodyLength,
-            "caller" => Piece::User(UserField::Caller),
-            "callee" => Piece::User(UserField::Callee),
-            "userid" => Piece::User(UserField::Number),
-            "domain" => Piece::Domain(self.last_user()),
-            "service" => Piece::Service,
-            "peer" => Piece::Peer,
-            "peer_tag_param" => Piece::PeerTag,
-            "next_url" => Piece::NextUrl,
-            "routes" => Piece::Routes,
-            "authentication" => Piece::Credentials,
-            "answer" => Piece::Answer,
-            "timestamp" | "clock_tick" => Piece::Time,
-            "last_message" => Piece::Last { field: LastField::Message, line: false },
-            "last_Request_URI" => Piece::Last { field: LastField::RequestUri, line: false },
+            "local_ip" | "media_ip" => TemplatePart::LocalIp,
+            "local_port" => TemplatePart::LocalPort,
+            "local" => TemplatePart::Local,
+            "remote_ip" => TemplatePart::RemoteIp,
+            "remote_port" => TemplatePart::RemotePort,
+            "transport" => TemplatePart::Transport,
+            "call_id" => TemplatePart::CallId,
+            "call_number" => TemplatePart::CallNumber,
+            "local_tag" => TemplatePart::LocalTag,
+            "len" => TemplatePart::BodyLength,
+            "caller" => TemplatePart::User(UserField::Caller),
+            "callee" => TemplatePart::User(UserField::Callee),
+            "userid" => TemplatePart::User(UserField::Number),
+            "domain" => TemplatePart::Domain(self.last_user()),
+            "service" => TemplatePart::Service,
+            "peer" => TemplatePart::Peer,
+            "peer_tag_param" => TemplatePart::PeerTag,
+            "next_url" => TemplatePart::NextUrl,
+            "routes" => TemplatePart::Routes,
+            "authentication" => TemplatePart::Credentials,
+            "answer" => TemplatePart::Answer,
+            "timestamp" | "clock_tick" => TemplatePart::Time,
+            "last_message" => TemplatePart::Last { field: LastField::Message, line: false },
+            "last_Request_URI" => TemplatePart::Last { field: LastField::RequestUri, line: false },
             _ => match self.other_keyword(keyword) {
                 Some(piece) => piece,
                 None => match extra(keyword, arguments) {
@@ -532,12 +532,12 @@ impl Parts {
     fn last_user(&self) -> UserField {
         let is_behind_name = self.text.get(self.open..) == Some(b"@");
         match self.pieces.last() {
-            Some(Piece::User(UserField::Callee)) if is_behind_name => UserField::Callee,
+            Some(TemplatePart::User(UserField::Callee)) if is_behind_name => UserField::Callee,
             _ => UserField::Caller,
         }
     }
 
-    fn other_keyword(&mut self, keyword: &str) -> Option<Piece> {
+    fn other_keyword(&mut self, keyword: &str) -> Option<TemplatePart> {
         if let Some(name) = keyword.strip_prefix("last_").and_then(|name| name.strip_suffix(':')) {
             let field = match HeaderName::from_bytes(name.as_bytes()) {
                 HeaderName::Other => {
@@ -549,18 +549,18 @@ impl Parts {
                 }
                 known => LastField::Known(known),
             };
-            return Some(Piece::Last { field, line: false });
+            return Some(TemplatePart::Last { field, line: false });
         }
         if let Some(offset) = keyword.strip_prefix("cseq") {
-            return offset_of(offset).and_then(|offset| i16::try_from(offset).ok()).map(Piece::CSeq);
+            return offset_of(offset).and_then(|offset| i16::try_from(offset).ok()).map(TemplatePart::CSeq);
         }
         if let Some(offset) = keyword.strip_prefix("branch") {
-            return offset_of(offset).and_then(|offset| u8::try_from(-offset).ok()).map(Piece::Branch);
+            return offset_of(offset).and_then(|offset| u8::try_from(-offset).ok()).map(TemplatePart::Branch);
         }
         if let Some(column) = keyword.strip_prefix("field") {
-            return column.parse().ok().map(|column| Piece::User(UserField::Column(column)));
+            return column.parse().ok().map(|column| TemplatePart::User(UserField::Column(column)));
         }
-        keyword.strip_prefix('$')?.parse().ok().map(Piece::Variable)
+        keyword.strip_prefix('$')?.parse().ok().map(TemplatePart::Variable)
     }
 }
 
@@ -585,10 +585,10 @@ mod tests {
         let mut text = String::new();
         for piece in &template.pieces {
             match piece {
-                Piece::Text { start, end } => {
+                TemplatePart::Text { start, end } => {
                     text += std::str::from_utf8(&template.text[*start as usize..*end as usize]).expect("ASCII");
                 }
-                Piece::Last { field: LastField::Named { start, end }, line: true } => {
+                TemplatePart::Last { field: LastField::Named { start, end }, line: true } => {
                     assert_eq!(&template.text[*start as usize..*end as usize], b"X-Thing");
                     text += "<last>";
                 }
@@ -600,7 +600,7 @@ mod tests {
             "INVITE sip:<Service>@<RemoteIp> SIP/2.0\r\nVia: SIP/2.0/<Transport> <Local>;branch=<Branch(0)>\r\n<Routes><last>\
              Content-Length: 10\r\n\r\nv=0\r\no=x\r\n"
         );
-        assert!(matches!(template.pieces.get(template.body), Some(Piece::Text { .. })));
+        assert!(matches!(template.pieces.get(template.body), Some(TemplatePart::Text { .. })));
     }
 
     #[test]
@@ -609,9 +609,9 @@ mod tests {
              Content-Length: [len]\n\nc=[local_ip]\n";
         let template = Template::compile(text).expect("valid").with_fixed(|piece| {
             let text: &[u8] = match piece {
-                Piece::Local => b"10.0.0.1:5",
-                Piece::LocalIp => b"10.0.0.1",
-                Piece::Domain(_) => b"d",
+                TemplatePart::Local => b"10.0.0.1:5",
+                TemplatePart::LocalIp => b"10.0.0.1",
+                TemplatePart::Domain(_) => b"d",
                 _ => return None,
             };
             Some(text.to_vec())
@@ -619,10 +619,10 @@ mod tests {
         let mut whole = String::new();
         for piece in &template.pieces {
             match piece {
-                Piece::Text { start, end } => {
+                TemplatePart::Text { start, end } => {
                     whole += std::str::from_utf8(&template.text[*start as usize..*end as usize]).expect("ASCII");
                 }
-                Piece::Last { field: LastField::Named { start, end }, .. } => {
+                TemplatePart::Last { field: LastField::Named { start, end }, .. } => {
                     assert_eq!(&template.text[*start as usize..*end as usize], b"X-Thing");
                     whole += "<last>";
                 }
@@ -644,7 +644,7 @@ mod tests {
         let domains: Vec<_> = template
             .pieces
             .iter()
-            .filter_map(|piece| if let Piece::Domain(of) = piece { Some(*of) } else { None })
+            .filter_map(|piece| if let TemplatePart::Domain(of) = piece { Some(*of) } else { None })
             .collect();
         use UserField::{Callee, Caller};
         assert_eq!(domains, [Callee, Caller, Callee, Caller]);

@@ -6,7 +6,7 @@ use super::check::{FlowGraph, target};
 use super::reader::{Item, ItemKind, Message, Next, Optional, Reader, Receive};
 use super::xml::Element;
 use super::{Diagnostic, Login, Role, Scenario, Text};
-use crate::script::{Ending, ExpectBuilder, Extract, Label, MethodId, Pattern, Policy, Step};
+use crate::script::{ExpectBuilder, Extract, Label, MethodId, Pattern, Policy, SessionResult, Step};
 
 /// The default T1, in ms.
 const DEFAULT_T1: f64 = 500.0;
@@ -142,8 +142,8 @@ impl<'e> Emitter<'e, '_> {
             index = end;
         }
         let (end, lost) = (self.mark(self.items.len()), self.lost);
-        self.reader.builder.place_label(end).end(Ending::Carried);
-        self.reader.builder.place_label(lost).end(Ending::Lost);
+        self.reader.builder.place_label(end).end(SessionResult::Carried);
+        self.reader.builder.place_label(lost).end(SessionResult::Lost);
         Ok(())
     }
 

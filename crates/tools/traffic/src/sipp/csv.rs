@@ -12,7 +12,7 @@ const MAX_WIDTH: usize = 32;
 
 /// Order in which calls take the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum LineOrder {
     /// One after the other, starting again after the last.
     Sequential,
     /// A random line.
@@ -25,7 +25,7 @@ pub enum Order {
 #[derive(Debug)]
 pub struct Table {
     name: String,
-    order: Order,
+    order: LineOrder,
     text: String,
     /// The end offset of each line.
     ends: Vec<u32>,
@@ -111,7 +111,7 @@ impl Table {
 
     /// Returns the order in which calls take lines.
     #[must_use]
-    pub const fn order(&self) -> Order {
+    pub const fn order(&self) -> LineOrder {
         self.order
     }
 
@@ -134,9 +134,9 @@ impl Table {
     pub fn next_line(&self, user: u32, random: u64) -> u32 {
         let lines = u64::from(self.lines());
         let line = match self.order {
-            Order::Sequential => self.next.fetch_add(1, Ordering::Relaxed) % lines,
-            Order::Random => random % lines,
-            Order::User => u64::from(user) % lines,
+            LineOrder::Sequential => self.next.fetch_add(1, Ordering::Relaxed) % lines,
+            LineOrder::Random => random % lines,
+            LineOrder::User => u64::from(user) % lines,
         };
         u32::try_from(line).unwrap_or(0)
     }
@@ -160,12 +160,12 @@ impl Table {
     }
 }
 
-fn header_of(line: &str) -> Result<(Order, Option<Printf>), String> {
+fn header_of(line: &str) -> Result<(LineOrder, Option<Printf>), String> {
     let mut words = line.split(',').map(str::trim);
     let order = match words.next().unwrap_or_default() {
-        "SEQUENTIAL" => Order::Sequential,
-        "RANDOM" => Order::Random,
-        "USER" | "USERS" => Order::User,
+        "SEQUENTIAL" => LineOrder::Sequential,
+        "RANDOM" => LineOrder::Random,
+        "USER" | "USERS" => LineOrder::User,
         other => {
             let other: String = other.chars().take(40).collect();
             return Err(format!("the first line is '{other}'; it must be SEQUENTIAL, RANDOM or USER"));
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn printf_makes_lines() {
         let users = table("USERS,PRINTF=4,PRINTFMULTIPLE=2,PRINTFOFFSET=10\nuser%03d;p%d;Foo\nuser%3d;50%%;Bar\n");
-        assert_eq!((users.lines(), users.order()), (4, Order::User));
+        assert_eq!((users.lines(), users.order()), (4, LineOrder::User));
         assert_eq!(
             (users.cell(0, 0), users.cell(1, 0), users.cell(2, 1), users.cell(3, 1)),
             ("user010".into(), "user 12".into(), "p14".into(), "50%".into())

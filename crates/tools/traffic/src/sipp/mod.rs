@@ -23,7 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use csv::{Order, Table};
+pub use csv::{LineOrder, Table};
 pub use xml::MAX_BYTES;
 
 use rand::SeedableRng as _;
@@ -203,7 +203,7 @@ impl Scenario {
         };
         let (lines, columns) = self.table.as_ref().map_or((1, 0), |table| (table.lines(), table.columns()));
         let mut order: Vec<u32> = (0..lines).collect();
-        if self.order() == Order::Random {
+        if self.order() == LineOrder::Random {
             order.shuffle(&mut Rng::seed_from_u64(options.seed));
         }
         let rows = order.into_iter().map(|line| {
@@ -223,7 +223,7 @@ impl Scenario {
 
     /// Returns the order in which calls take the users, that is, the lines of the first injection file.
     #[must_use]
-    pub fn order(&self) -> Order {
-        self.table.as_ref().map_or(Order::Sequential, |table| table.order())
+    pub fn order(&self) -> LineOrder {
+        self.table.as_ref().map_or(LineOrder::Sequential, |table| table.order())
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::law::Law;
-use crate::script::{Ending, Extract, Label, MethodId, Pattern, Script, ScriptBuilder, ScriptError};
+use crate::script::{Extract, Label, MethodId, Pattern, Script, ScriptBuilder, ScriptError, SessionResult};
 
 /// Pauses of a call; `None` for no pause.
 #[derive(Clone, Debug, Default)]
@@ -148,7 +148,7 @@ pub(super) fn caller_to(times: &CallTimes, uri: &str) -> Result<Script, ScriptEr
     script.send(ACK);
     hold(&mut script, times);
     bye(&mut script);
-    script.end(Ending::Carried);
+    script.end(SessionResult::Carried);
     script.build()
 }
 
@@ -231,10 +231,10 @@ pub fn callee(times: &CallTimes) -> Result<Script, ScriptError> {
             script.wait_with(&bye, Some((limit, lost)))
         }
     };
-    script.place_label(lost).end(Ending::Lost);
+    script.place_label(lost).end(SessionResult::Lost);
     script.place_label(ended);
     pause(&mut script, times.reaction.as_ref());
-    script.send(OK).end(Ending::Carried);
+    script.send(OK).end(SessionResult::Carried);
     script.build()
 }
 
@@ -256,7 +256,7 @@ pub(super) fn answer(script: &mut ScriptBuilder, times: &CallTimes) {
 pub fn registering() -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("register");
     transaction(&mut script, REGISTER);
-    script.end(Ending::Carried);
+    script.end(SessionResult::Carried);
     script.build()
 }
 
@@ -268,6 +268,6 @@ pub fn registering() -> Result<Script, ScriptError> {
 pub fn unregistering() -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("unregister");
     transaction(&mut script, &REGISTER.replace("Expires: 3600", "Expires: 0"));
-    script.end(Ending::Carried);
+    script.end(SessionResult::Carried);
     script.build()
 }

@@ -16,9 +16,9 @@
 
 use std::time::Duration;
 
-use crate::engine::{Mix, Weighted};
+use crate::engine::{Mix, WeightedScripts};
 use crate::law::Law;
-use crate::script::{Ending, Extract, Label, MethodId, Pattern, Script, ScriptBuilder, ScriptError, Template};
+use crate::script::{Extract, Label, MethodId, Pattern, Script, ScriptBuilder, ScriptError, SessionResult, Template};
 
 use super::calls::{self, ACK, ACK_TO_FAILURE, CANCEL, CallTimes, RINGING};
 use super::{Parameter, Parameters, Workload, WorkloadError};
@@ -126,7 +126,7 @@ impl Workload {
                 self.callees.push(callee);
             }
         }
-        if let (Some(weighted), true) = (Weighted::new(&weights), sum > 0.0) {
+        if let (Some(weighted), true) = (WeightedScripts::new(&weights), sum > 0.0) {
             self.mix = Mix::Weighted(weighted);
         }
         Ok(self)
@@ -190,7 +190,7 @@ fn caller_of(fault: Fault, times: &CallTimes, ring: &Law) -> Result<Script, Scri
         Fault::Garbage => garbage(&mut script, times),
         Fault::NoBye => no_bye(&mut script, times),
     }
-    script.end(Ending::Carried);
+    script.end(SessionResult::Carried);
     script.build()
 }
 
@@ -328,7 +328,7 @@ fn ringing_callee() -> Result<Script, ScriptError> {
     script.place_label(invited).send(RINGING);
     let limit = script.law(Law::constant(RINGS_AT_LAST));
     script.wait_with(&[], Some((limit, lost)));
-    script.place_label(lost).end(Ending::Lost);
+    script.place_label(lost).end(SessionResult::Lost);
     script.build()
 }
 
@@ -339,6 +339,6 @@ fn silent_callee(times: &CallTimes) -> Result<Script, ScriptError> {
     script.class(NO_BYE_CLASS);
     calls::answer(&mut script, times);
     script.wait(&[(Pattern::Request(MethodId::Ack), Extract::NOTHING, Some(acknowledged))]);
-    script.place_label(acknowledged).end(Ending::Carried);
+    script.place_label(acknowledged).end(SessionResult::Carried);
     script.build()
 }

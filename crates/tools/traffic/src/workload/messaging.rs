@@ -12,11 +12,11 @@
 
 use std::time::Duration;
 
-use crate::engine::{Mix, Weighted};
+use crate::engine::{Mix, WeightedScripts};
 use crate::law::Law;
 use crate::script::{
-    Action, Condition, Ending, Extract, Label, MethodId, Operand, Pattern, Place, Script, ScriptBuilder, ScriptError,
-    Template, Variable,
+    Action, Condition, Extract, Label, MethodId, Operand, Pattern, Place, Script, ScriptBuilder, ScriptError,
+    SessionResult, Template, Variable,
 };
 
 use super::calls::{self, OK, registering};
@@ -133,7 +133,7 @@ pub(super) fn presence(parameters: &Parameters) -> Result<Workload, WorkloadErro
         (1, parameters.number("publications")?),
         (2, parameters.number("subscriptions")?),
     ];
-    let weighted = Weighted::new(&weights)
+    let weighted = WeightedScripts::new(&weights)
         .ok_or_else(|| WorkloadError("one of messages, publications and subscriptions must be above 0".to_owned()))?;
     Ok(Workload {
         callers: vec![
@@ -229,7 +229,7 @@ fn sender(sizes: &[usize]) -> Result<Script, ScriptError> {
         calls::transaction(&mut script, &request("MESSAGE", "", Some(("text/plain", &text_of(*size)))));
         script.jump(done).place_label(next);
     }
-    script.place_label(done).end(Ending::Carried);
+    script.place_label(done).end(SessionResult::Carried);
     script.build()
 }
 
@@ -238,7 +238,7 @@ fn receiver() -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("receiver");
     let got = script.label();
     script.wait(&[(Pattern::Request(MethodId::Message), Extract::NOTHING, Some(got))]);
-    script.place_label(got).send(OK).end(Ending::Carried);
+    script.place_label(got).send(OK).end(SessionResult::Carried);
     script.build()
 }
 
@@ -265,7 +265,7 @@ fn publisher(publishing: &PublishParameters) -> Result<Script, ScriptError> {
     }
     script.pause(publishing.every.clone());
     published(&mut script, &request("PUBLISH", &format!("{known}Event: presence\nExpires: 0\n"), None), tag);
-    script.end(Ending::Carried);
+    script.end(SessionResult::Carried);
     script.build()
 }
 
@@ -314,11 +314,11 @@ fn compositor() -> Result<Script, ScriptError> {
     script.send("SIP/2.0 412 Conditional Request Failed\n[answer]\nContent-Length: 0\n");
     let waiting = script.label();
     script.place_label(waiting).wait_with(&publish, Some((silence, lost)));
-    script.place_label(lost).end(Ending::Lost);
+    script.place_label(lost).end(SessionResult::Lost);
     script.place_label(known).act(&[Action::Text(tag, new_tag)]);
     script.send(&format!("SIP/2.0 200 OK\n[answer]\nSIP-ETag: [${tag}]\nExpires: [${expires}]\nContent-Length: 0\n"));
     script.when(Condition::Is(expires, "0".to_owned()), removed).jump(waiting);
-    script.place_label(removed).end(Ending::Carried);
+    script.place_label(removed).end(SessionResult::Carried);
     script.build()
 }
 
@@ -351,8 +351,8 @@ fn subscriber(subscribing: &SubscribeParameters) -> Result<Script, ScriptError> 
     // The subscription ends with the final NOTIFY, not with the 200.
     heard.subscribe(&mut script, &in_dialog(0), Extract::NOTHING);
     heard.await_notify(&mut script, heard.is_over, (timer, lost));
-    script.end(Ending::Carried);
-    script.place_label(lost).end(Ending::Lost);
+    script.end(SessionResult::Carried);
+    script.place_label(lost).end(SessionResult::Lost);
     script.build()
 }
 
@@ -385,7 +385,7 @@ impl NotifyState {
         self.answer_notify(script);
         script.jump(waiting);
         // After the final NOTIFY, a 481 is as good as the 200, which was lost.
-        script.place_label(unknown).when(Condition::Set(self.is_over), done).end(Ending::Refused(481));
+        script.place_label(unknown).when(Condition::Set(self.is_over), done).end(SessionResult::Refused(481));
         script.place_label(done);
     }
 
@@ -466,6 +466,6 @@ fn notifier(subscribing: &SubscribeParameters) -> Result<Script, ScriptError> {
         // A subscriber that got the NOTIFY, but whose 200 was lost, has already dropped the subscription.
         (Pattern::status(481), Extract::NOTHING, Some(gone)),
     ]);
-    script.place_label(gone).end(Ending::Carried);
+    script.place_label(gone).end(SessionResult::Carried);
     script.build()
 }

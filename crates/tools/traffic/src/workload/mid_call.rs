@@ -13,11 +13,11 @@
 
 use std::time::Duration;
 
-use crate::engine::{Mix, Weighted};
+use crate::engine::{Mix, WeightedScripts};
 use crate::law::Law;
 use crate::script::{
-    Action, Condition, Ending, Extract, Label, MethodId, Operand, Pattern, Place, Script, ScriptBuilder, ScriptError,
-    Variable,
+    Action, Condition, Extract, Label, MethodId, Operand, Pattern, Place, Script, ScriptBuilder, ScriptError,
+    SessionResult, Variable,
 };
 
 use super::calls::{self, ACK, ANSWERED, CallTimes, OK, RINGING, registering};
@@ -116,7 +116,7 @@ impl Workload {
     /// If there are more requests than a script may have.
     pub fn mid_call(times: &CallTimes, mid: &MidCall) -> Result<Self, WorkloadError> {
         let weights = [(0, 1.0 - mid.from_callee), (1, mid.from_callee)];
-        let mix = match Weighted::new(&weights) {
+        let mix = match WeightedScripts::new(&weights) {
             Some(weighted) if mid.from_callee > 0.0 => Mix::Weighted(weighted),
             _ => Mix::One(0),
         };
@@ -139,7 +139,7 @@ fn sending_caller(times: &CallTimes, mid: &MidCall) -> Result<Script, ScriptErro
     party.requests(&mut script, mid);
     calls::hold(&mut script, times);
     calls::bye(&mut script);
-    script.end(Ending::Carried);
+    script.end(SessionResult::Carried);
     script.build()
 }
 
@@ -191,8 +191,8 @@ fn sending_callee(times: &CallTimes, mid: &MidCall) -> Result<Script, ScriptErro
     party.requests(&mut script, mid);
     calls::hold(&mut script, times);
     calls::transaction(&mut script, &party.request("BYE", "", None));
-    script.end(Ending::Carried);
-    script.place_label(ended).send(OK).end(Ending::Carried);
+    script.end(SessionResult::Carried);
+    script.place_label(ended).send(OK).end(SessionResult::Carried);
     script.build()
 }
 
@@ -311,11 +311,11 @@ impl AnswerState {
             ],
             Some((silence, lost)),
         );
-        script.place_label(lost).end(Ending::Lost);
+        script.place_label(lost).end(SessionResult::Lost);
         script.place_label(informed).send(OK).jump(idle);
         self.answer_update(script, updated, idle);
         self.answer_invite(script, invited, idle);
-        script.place_label(ended).send(OK).end(Ending::Carried);
+        script.place_label(ended).send(OK).end(SessionResult::Carried);
     }
 
     fn answer_update(self, script: &mut ScriptBuilder, updated: Label, idle: Label) {

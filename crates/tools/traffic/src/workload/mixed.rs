@@ -1,7 +1,7 @@
 //! Parsing of `--workload`: one workload, or several with weights.
 
 use super::{NamedWorkload, Parameters, Workload, WorkloadError, names};
-use crate::engine::{Mix, Weighted};
+use crate::engine::{Mix, WeightedScripts};
 use crate::script::{Script, Step};
 
 /// Maximum number of script classes in a mix.
@@ -114,7 +114,9 @@ fn merge(name: &str, members: Vec<(Workload, f64)>) -> Result<Workload, Workload
         classes += own.unwrap_or(0) + 1;
         all.declared.extend(member.declared.into_iter().map(|(what, text)| (format!("{}.{what}", member.name), text)));
     }
-    all.mix = Weighted::new(&weights).map(Mix::Weighted).ok_or_else(|| WorkloadError("no weight is above 0".into()))?;
+    all.mix = WeightedScripts::new(&weights)
+        .map(Mix::Weighted)
+        .ok_or_else(|| WorkloadError("no weight is above 0".into()))?;
     Ok(all)
 }
 

@@ -19,7 +19,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::script::{Ending, Extract, MethodId, Pattern, Script, ScriptBuilder, ScriptError};
+use crate::script::{Extract, MethodId, Pattern, Script, ScriptBuilder, ScriptError, SessionResult};
 
 use super::calls::{self, ACK_TO_FAILURE, CallTimes, INVITE, registering};
 use super::{Parameter, Parameters, Workload, WorkloadError, callee};
@@ -128,7 +128,7 @@ fn refused_caller(name: &str, statuses: &[u16]) -> Result<Script, ScriptError> {
     awaited.extend(statuses.iter().map(|status| (Pattern::status(*status), Extract::NOTHING, Some(answered))));
     script.place_label(again).send(INVITE).wait(&awaited);
     script.place_label(challenged).send(ACK_TO_FAILURE).jump(again);
-    script.place_label(answered).send(ACK_TO_FAILURE).end(Ending::Carried);
+    script.place_label(answered).send(ACK_TO_FAILURE).end(SessionResult::Carried);
     script.build()
 }
 

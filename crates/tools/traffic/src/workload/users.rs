@@ -10,9 +10,9 @@
 use std::time::Duration;
 
 use super::{CallTimes, NamedWorkload, Parameter, Parameters, Workload, WorkloadError, callee, calls, faults};
-use crate::engine::{Activity, CallRole, GapFrom, Mix, Weighted};
+use crate::engine::{Activity, CallRole, GapFrom, Mix, WeightedScripts};
 use crate::law::Law;
-use crate::script::{Ending, Extract, MethodId, Pattern, Script, ScriptBuilder, ScriptError};
+use crate::script::{Extract, MethodId, Pattern, Script, ScriptBuilder, ScriptError, SessionResult};
 
 /// Share of transactions that must succeed for users to count as served.
 pub const CONFORMING: f64 = 0.9999;
@@ -138,7 +138,7 @@ fn users(parameters: &Parameters) -> Result<Workload, WorkloadError> {
         (1, parameters.number("voicemail")?),
         (2, parameters.number("cancelled")?),
     ];
-    let mix = Weighted::new(&weights).map(Mix::Weighted);
+    let mix = WeightedScripts::new(&weights).map(Mix::Weighted);
     let mix =
         mix.ok_or_else(|| WorkloadError("of completed, voicemail and cancelled one must be above 0".to_owned()))?;
     let answer = |name: &str, class| -> Result<Script, WorkloadError> {
@@ -215,7 +215,7 @@ pub(super) fn registering(expires_secs: u64) -> Result<Script, ScriptError> {
         (Pattern::status(401), Extract::CHALLENGE, Some(again)),
         (Pattern::status(407), Extract::CHALLENGE, Some(again)),
     ]);
-    script.place_label(done).end(Ending::Carried);
+    script.place_label(done).end(SessionResult::Carried);
     script.build()
 }
 
@@ -241,7 +241,7 @@ fn calling(name: &str, class: u8, hold: Law) -> Result<Script, ScriptError> {
     ];
     script.place_label(answered).send(ACK).pause(hold).send(&BYE.replace("[authentication]\n", "")).wait(&ended);
     script.place_label(bye).send(BYE).wait(&ended);
-    script.place_label(done).end(Ending::Carried);
+    script.place_label(done).end(SessionResult::Carried);
     script.build()
 }
 
@@ -270,7 +270,7 @@ fn cancelling(patience: Law) -> Result<Script, ScriptError> {
     // Only a callee outside this process can answer before the CANCEL; such a call is ended at once.
     script.place_label(answered).send(ACK);
     calls::bye(&mut script);
-    script.place_label(done).end(Ending::Carried);
+    script.place_label(done).end(SessionResult::Carried);
     script.build()
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn server_at() -> SocketAddr {
 }
 
 /// The far end of the caller's link.
-pub(crate) enum Far {
+pub(crate) enum FarEnd {
     /// The recorded callee.
     Callee(Box<Driver>),
     /// A server of the test: its answers to a message, each with a delay in ms.
@@ -40,7 +40,7 @@ pub(crate) struct Replay {
     begins: Timestamp,
     pub(crate) now: Timestamp,
     pub(crate) caller: Driver,
-    pub(crate) far: Far,
+    pub(crate) far: FarEnd,
     up: Wire,
     down: Wire,
     later: BTreeMap<(Timestamp, u64), Vec<u8>>,
@@ -80,8 +80,8 @@ impl Replay {
         };
         let caller = Driver::new(setup(plan.caller.as_ref().expect("a caller"), server_at(), caller_at()));
         let far = match &plan.callee {
-            Some(callee) => Far::Callee(Box::new(Driver::new(setup(&callee.side, caller_at(), server_at())))),
-            None => Far::Server(Box::new(|_| Vec::new())),
+            Some(callee) => FarEnd::Callee(Box::new(Driver::new(setup(&callee.side, caller_at(), server_at())))),
+            None => FarEnd::Server(Box::new(|_| Vec::new())),
         };
         let phase = plan.phases.last().expect("a phase");
         let Load::Open(arrivals) = &phase.load else { panic!("an open loop") };
@@ -105,7 +105,7 @@ impl Replay {
     }
 
     pub(crate) fn against(mut self, server: impl FnMut(&str) -> Vec<(u64, String)> + 'static) -> Self {
-        self.far = Far::Server(Box::new(server));
+        self.far = FarEnd::Server(Box::new(server));
         self
     }
 
@@ -133,7 +133,7 @@ impl Replay {
         let end = self.begins + Duration::from_secs(seconds);
         loop {
             self.settle();
-            let callee = if let Far::Callee(callee) = &self.far { callee.poll_timeout() } else { None };
+            let callee = if let FarEnd::Callee(callee) = &self.far { callee.poll_timeout() } else { None };
             let later = self.later.keys().next().map(|(at, _)| *at);
             let arrival = self.arrivals.front().map(|(at, ..)| *at);
             let next = [self.caller.poll_timeout(), callee, later, arrival].into_iter().flatten().min();
@@ -147,7 +147,7 @@ impl Replay {
                 self.down.push(caller_at(), bytes);
             } else {
                 self.caller.handle_timeout(self.now, &mut self.up);
-                if let Far::Callee(callee) = &mut self.far {
+                if let FarEnd::Callee(callee) = &mut self.far {
                     callee.handle_timeout(self.now, &mut self.down);
                 }
             }
@@ -159,10 +159,10 @@ impl Replay {
             if let Some(bytes) = self.up.next() {
                 self.note('>', &bytes);
                 match &mut self.far {
-                    Far::Callee(callee) => {
+                    FarEnd::Callee(callee) => {
                         callee.handle_message(self.now, self.now, (0, caller_at()), &bytes, &mut self.down);
                     }
-                    Far::Server(server) => {
+                    FarEnd::Server(server) => {
                         for (delay, text) in server(&String::from_utf8_lossy(&bytes)) {
                             self.number += 1;
                             let due = self.now + Duration::from_millis(delay);

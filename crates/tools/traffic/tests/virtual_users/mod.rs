@@ -32,7 +32,7 @@ const SEED: u64 = 12;
 
 /// A message between the users and the server.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct WireMessage {
     pub(crate) at: Timestamp,
     /// Whether it is from the server.
     pub(crate) is_from_server: bool,
@@ -58,10 +58,10 @@ pub(crate) struct World {
     list: Vec<Activity>,
     users: Range<u32>,
     /// All messages between callers, callees and the server, if they are kept.
-    pub(crate) seen: Vec<Seen>,
+    pub(crate) seen: Vec<WireMessage>,
     pub(crate) keeps: bool,
     /// Whether the server rejects a request with 503.
-    pub(crate) refuses: Box<dyn FnMut(&Seen) -> bool>,
+    pub(crate) refuses: Box<dyn FnMut(&WireMessage) -> bool>,
     contacts: HashMap<String, SocketAddr>,
 }
 
@@ -201,13 +201,13 @@ impl World {
         self.carry(SERVER, to, text.as_bytes());
     }
 
-    fn look(&mut self, text: &str, is_from_server: bool) -> Seen {
+    fn look(&mut self, text: &str, is_from_server: bool) -> WireMessage {
         let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
         let mut words = text.split(' ');
         let first = words.next().unwrap_or_default();
         let what = if first == "SIP/2.0" { words.next().unwrap_or_default() } else { first };
         let from = value("From: ");
-        let seen = Seen {
+        let seen = WireMessage {
             at: self.now,
             is_from_server,
             what: what.to_owned(),

@@ -15,7 +15,7 @@ use crate::engine::activities::CallRole;
 use crate::engine::handover::{HandoverKind, HandoverMessage, Mailbox};
 use crate::engine::links::LinkCounts;
 use crate::engine::plan::Plan;
-use crate::engine::streams::Received;
+use crate::engine::streams::ReadResult;
 use crate::service::Service;
 
 /// Messages of other threads handled before the sockets are checked again.
@@ -35,7 +35,7 @@ pub(super) struct Endpoint {
     pub(super) readable: Readable,
     /// How long the messages handled last had waited to be read.
     pub(super) waited: Duration,
-    received: Received,
+    received: ReadResult,
 }
 
 impl Endpoint {
@@ -76,7 +76,7 @@ impl Endpoint {
         };
         let mut driver = Driver::new(setup);
         driver.set_wall(wall_at_zero);
-        let (readable, received) = (Readable::default(), Received::default());
+        let (readable, received) = (Readable::default(), ReadResult::default());
         Some(Self { driver, links, service, post, readable, waited: Duration::ZERO, received })
     }
 

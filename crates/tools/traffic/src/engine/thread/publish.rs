@@ -62,7 +62,7 @@ impl Worker {
         let ended = going.last_begun.unwrap_or(now).min(now).min(going.counted_until);
         let meter = |end: &Option<Endpoint>| {
             let end = end.as_ref().filter(|_| going.is_warm);
-            end.map_or_else(Meter::default, |end| end.driver.closing_meter(now))
+            end.map_or_else(Meter::default, |end| end.driver.final_counts(now))
         };
         let own = self.meter_of(what.role);
         let all = (own.success_times(), accounts_of(own).carried);
