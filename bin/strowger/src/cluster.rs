@@ -82,7 +82,7 @@ impl SharedTable {
         })?;
         let began_ms = (wall().saturating_sub(clock.now().as_nanos())) / 1_000_000;
         let issuer = Issuer { member: member.get(), clock_origin_ms: began_ms };
-        let nonces = Arc::new(NonceWindows::shared(NONCE_STRIPES, *key, issuer));
+        let nonces = Arc::new(NonceWindows::for_members(NONCE_STRIPES, *key, issuer));
         let started = Cluster::start(ClusterConfig {
             member,
             address,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::machine::{Lan, Machine};
 use crate::{Program, free_port};
 
-use super::mariadb::{command, copy, install, sql, urls};
+use super::mariadb::{command, copy, install, run_sql, urls};
 use super::node::Node;
 
 /// Common start position of all servers: history UUID and number of transactions.
@@ -78,7 +78,7 @@ impl Galera {
     pub(super) fn wait_until_whole(&self) {
         for server in &self.servers {
             server.wait_until("it has joined the others", || {
-                let size = sql(server, "SHOW STATUS LIKE 'wsrep_cluster_size'").unwrap_or_default();
+                let size = run_sql(server, "SHOW STATUS LIKE 'wsrep_cluster_size'").unwrap_or_default();
                 is_synced(server) && size.trim_end().ends_with(&Self::SERVERS.to_string())
             });
         }
@@ -120,6 +120,6 @@ fn options(machine: &Machine, ports: &Ports, group: &[String]) -> Vec<String> {
 }
 
 fn is_synced(server: &Node) -> bool {
-    let state = sql(server, "SHOW STATUS LIKE 'wsrep_local_state_comment'");
+    let state = run_sql(server, "SHOW STATUS LIKE 'wsrep_local_state_comment'");
     state.is_some_and(|state| state.contains("Synced"))
 }

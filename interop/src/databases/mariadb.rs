@@ -99,11 +99,12 @@ pub(super) fn command((machine, port): &(Machine, u16), own: &Path, more: &[&str
 fn launch(place: (Machine, u16), own: &Path, more: &[&str]) -> Node {
     let command = command(&place, own, more);
     let node = Node::start(place, own, command);
-    node.wait_until("it answers", || sql(&node, "SELECT 1").is_some());
+    node.wait_until("it answers", || run_sql(&node, "SELECT 1").is_some());
     node
 }
 
-pub(super) fn sql(node: &Node, text: &str) -> Option<String> {
+/// Runs SQL on a MariaDB node. `None` if that fails.
+pub(super) fn run_sql(node: &Node, text: &str) -> Option<String> {
     let (address, port) = (format!("-h{}", node.machine.address()), format!("-P{}", node.port));
     node.ask("mariadb", &["--no-defaults", &address, &port, "-ustrowger", "--connect-timeout=2", "-e", text])
 }
@@ -156,7 +157,7 @@ impl Circle {
             before.machine.address(),
             before.port
         );
-        own.wait_until("it follows the one before it", || sql(own, &text).is_some());
+        own.wait_until("it follows the one before it", || run_sql(own, &text).is_some());
     }
 
     pub(super) fn url(&self, member: u16) -> String {
@@ -180,7 +181,7 @@ impl Circle {
         for server in &self.servers {
             let mut said = String::new();
             let is_in_step = poll(PATIENCE, || {
-                said = sql(server, "SHOW SLAVE STATUS\\G").unwrap_or_default();
+                said = run_sql(server, "SHOW SLAVE STATUS\\G").unwrap_or_default();
                 WANTED.iter().all(|part| said.contains(part)).then_some(())
             });
             assert!(is_in_step.is_some(), "{} does not follow the one before it:\n{said}", server.authority());

@@ -61,11 +61,12 @@ fn launch(place: (Machine, u16), own: &Path, more: &[&str]) -> Node {
     let replica = ["-c", "wal_receiver_timeout=3s", "-c", "wal_retrieve_retry_interval=200ms"];
     let started = user::run_as(USER, &program("postgres"), &[&usual[..], &replica, more].concat());
     let node = Node::start(place, own, started);
-    node.wait_until("it answers", || sql(&node, "SELECT 1").is_some());
+    node.wait_until("it answers", || run_sql(&node, "SELECT 1").is_some());
     node
 }
 
-fn sql(node: &Node, text: &str) -> Option<String> {
+/// Runs SQL on a PostgreSQL node. `None` if that fails.
+fn run_sql(node: &Node, text: &str) -> Option<String> {
     let (port, address) = (node.port.to_string(), node.machine.address().to_string());
     node.ask("psql", &["-h", &address, "-p", &port, "-U", "strowger", "-d", "postgres", "-Atc", text])
 }
@@ -106,7 +107,9 @@ impl Pair {
         self.servers[self.primary].kill();
         self.primary = 1 - self.primary;
         let next = &self.servers[self.primary];
-        next.wait_until("it takes over", || sql(next, "SELECT pg_promote()").is_some_and(|said| said.contains('t')));
+        next.wait_until("it takes over", || {
+            run_sql(next, "SELECT pg_promote()").is_some_and(|said| said.contains('t'))
+        });
     }
 
     /// Rebuilds the other server as the standby.
@@ -123,7 +126,8 @@ impl Pair {
         let primary = &self.servers[self.primary];
         let wanted = if self.is_synchronous { "streaming|sync" } else { "streaming|async" };
         primary.wait_until("the standby follows", || {
-            sql(primary, "SELECT state, sync_state FROM pg_stat_replication").is_some_and(|said| said.contains(wanted))
+            run_sql(primary, "SELECT state, sync_state FROM pg_stat_replication")
+                .is_some_and(|said| said.contains(wanted))
         });
     }
 }

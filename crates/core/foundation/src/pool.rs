@@ -69,7 +69,7 @@ fn fresh(capacity: usize) -> Buf {
     Vec::with_capacity(capacity)
 }
 
-/// Returns how many quarter steps between powers of two `size` lies above the lowest; `size` must not be below it.
+/// Returns the number of whole quarter steps between powers of two from 2^`LOWEST` to `size`, which must not be smaller.
 const fn quarter_step(size: usize) -> usize {
     let bit = size.ilog2();
     4 * (bit - LOWEST) as usize + (size >> (bit - 2) & 3)

@@ -10,7 +10,7 @@ use strowger_foundation::{Buf, Timestamp};
 use strowger_message::{HeaderName, Message, NameAddr, Status, parse_decimal};
 use strowger_transaction::{ClientId, ServerId};
 
-use crate::context::{self, BestResponse, BranchState, BranchTimer, RemainingHops};
+use crate::context::{self, BestResponse, BranchState, BranchTimer, CurrentDestination};
 use crate::engine::{CallProgress, Proxy, ProxyCallbacks};
 use crate::fork::{NO_TARGET_RETRY_AFTER, enqueue};
 use crate::policy::{MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS};
@@ -173,7 +173,7 @@ impl Proxy {
             return false;
         };
         let Some(trunk) = rest.target.trunk else { return false };
-        let RemainingHops { mut target, breadth, .. } = *rest;
+        let CurrentDestination { mut target, breadth, .. } = *rest;
         let Some(current) = target.next_hops.first() else { return false };
         let mut lines = Vec::new();
         self.with_request(index, |_, request, _| {

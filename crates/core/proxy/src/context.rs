@@ -59,8 +59,8 @@ pub(crate) struct Branch {
     pub(crate) invite_sent_at: Option<Timestamp>,
     /// What is known about its next hop.
     pub(crate) hop_kind: NextHopKind,
-    /// The remaining next hops of the destination, and what a challenge is answered with.
-    pub(crate) remaining: Option<Box<RemainingHops>>,
+    /// The target being tried, kept for failover and for answering a challenge.
+    pub(crate) remaining: Option<Box<CurrentDestination>>,
     /// Counts the request at its target of a balanced set until the branch ends.
     pub(crate) request_guard: Option<RequestGuard>,
     /// Counts the call at that target.
@@ -95,9 +95,9 @@ impl Branch {
     }
 }
 
-/// What is left of a destination while one of its next hops is tried.
+/// A target while one of its next hops is tried: that next hop first, then the others.
 #[derive(Debug)]
-pub(crate) struct RemainingHops {
+pub(crate) struct CurrentDestination {
     /// The destination; the first next hop is the one being tried.
     pub(crate) target: Target,
     /// Whether a challenge has been answered.

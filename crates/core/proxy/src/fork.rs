@@ -13,7 +13,7 @@ use strowger_transaction::{ClientId, Kind, ServerId};
 
 use crate::branch::{BranchId as BranchTag, BranchOwner};
 use crate::context::{
-    BestResponse, Branch, BranchState, BranchTimer, ForkState, PendingQuery, RemainingHops, ResponseContext,
+    BestResponse, Branch, BranchState, BranchTimer, CurrentDestination, ForkState, PendingQuery, ResponseContext,
 };
 use crate::engine::{NO_CONTEXT, Proxy};
 use crate::forward::{self, BranchEdits};
@@ -177,7 +177,7 @@ impl Proxy {
             self.finish_if_done(now, index);
             return;
         };
-        let RemainingHops { mut target, breadth, .. } = *rest;
+        let CurrentDestination { mut target, breadth, .. } = *rest;
         let current = target.next_hops.remove(0);
         let status = flows.as_ref().err().copied().unwrap_or(Status::SERVICE_UNAVAILABLE);
         for flow in flows.into_iter().flatten().rev() {
@@ -236,14 +236,14 @@ impl Proxy {
                 self.resolve(
                     index,
                     client,
-                    RemainingHops { target: core::mem::take(target), has_answered_challenge: false, breadth },
+                    CurrentDestination { target: core::mem::take(target), has_answered_challenge: false, breadth },
                 )
             }
         }
     }
 
     /// Queues a DNS query for a next hop. Returns whether it was accepted.
-    fn resolve(&mut self, index: u32, client: ClientId, rest: RemainingHops) -> bool {
+    fn resolve(&mut self, index: u32, client: ClientId, rest: CurrentDestination) -> bool {
         if self.pending_queries.len() >= MAX_QUESTIONS {
             self.counters.table_full += 1;
             self.transactions.release_client(client);
@@ -324,7 +324,11 @@ impl Proxy {
         }
         let rest = is_kept.then(|| {
             let challenged = !credentials.is_empty();
-            Box::new(RemainingHops { target: core::mem::take(target), has_answered_challenge: challenged, breadth })
+            Box::new(CurrentDestination {
+                target: core::mem::take(target),
+                has_answered_challenge: challenged,
+                breadth,
+            })
         });
         let at_target = balanced.as_ref().filter(|_| is_call).map(|balanced| Arc::clone(&balanced.target));
         let class = || MethodClass::from_token(message.method().as_bytes());

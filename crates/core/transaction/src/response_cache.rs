@@ -19,7 +19,7 @@ use crate::timer_queues::tick_of;
 
 /// Maximum number of entries of a chunk, a power of two.
 const CHUNK: u32 = 128;
-/// Minimum capacity of a chunk for response bytes. A single longer response gets its own size.
+/// Minimum capacity of a chunk for response bytes. A response longer than a chunk gets a chunk of its own size.
 const LEAST_ROOM: usize = 16 * CHUNK as usize;
 const MOST_ROOM: usize = 512 * CHUNK as usize;
 /// Maximum capacity that a chunk may keep for reuse, in bytes.

@@ -325,9 +325,9 @@ impl Fleet {
     }
 
     /// Queries each worker; `None` stands for one that does not answer in time.
-    fn query_workers<T>(&self, cluster_request: impl Fn(SyncSender<T>) -> WorkerQuery) -> Vec<Option<T>> {
+    fn query_workers<T>(&self, make_query: impl Fn(SyncSender<T>) -> WorkerQuery) -> Vec<Option<T>> {
         let (reply, replies) = mpsc::sync_channel(self.handles.len());
-        self.handles.iter().for_each(|contact| contact.query(cluster_request(reply.clone())));
+        self.handles.iter().for_each(|contact| contact.query(make_query(reply.clone())));
         drop(reply);
         let deadline = Instant::now() + QUERY_TIMEOUT;
         let answer = |_| replies.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();

@@ -169,13 +169,13 @@ impl WorkerWaker {
 
     /// Marks the owner as about to sleep. The owner must check its rings once more afterwards: a sender that filled
     /// one before saw it awake and did not wake it.
-    pub(crate) fn park(&self) {
+    pub(crate) fn mark_parked(&self) {
         self.is_parked.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
     /// Marks the owner as awake.
-    pub(crate) fn unpark(&self) {
+    pub(crate) fn mark_awake(&self) {
         self.is_parked.store(false, Ordering::Relaxed);
     }
 

@@ -133,9 +133,9 @@ impl<M: ShardFactory> Ingress<M> {
         for (shard, forgotten) in post.removals {
             self.host.send_to_shard(now, shard, ShardMessage::RemoveBindings(forgotten));
         }
-        for cluster_request in post.queries {
+        for query in post.queries {
             // The requester may have timed out.
-            match cluster_request {
+            match query {
                 WorkerQuery::Calls(limit, reply) => drop(reply.try_send(self.host.calls(now, limit))),
                 WorkerQuery::Accounts(reply) => drop(reply.try_send(self.host.accounts(now))),
             }

@@ -171,7 +171,7 @@ impl<M: ShardFactory> Worker<M> {
         if self.wait_awake(events, began, next)? {
             return Ok(());
         }
-        self.handle.waker.park();
+        self.handle.waker.mark_parked();
         let timeout = if self.has_pending() {
             Some(Duration::ZERO)
         } else if !self.ingress.wait_for_hot() {
@@ -180,7 +180,7 @@ impl<M: ShardFactory> Worker<M> {
             (next != Timestamp::MAX).then(|| next - self.clock.now())
         };
         let outcome = self.poll_events(events, timeout);
-        self.handle.waker.unpark();
+        self.handle.waker.mark_awake();
         self.meter.wake(self.clock.now());
         outcome
     }

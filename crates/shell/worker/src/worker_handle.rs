@@ -157,8 +157,8 @@ impl WorkerHandle {
     }
 
     /// Delivers a query of the control plane.
-    pub(crate) fn query(&self, cluster_request: WorkerQuery) {
-        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner).queries.push(cluster_request);
+    pub(crate) fn query(&self, query: WorkerQuery) {
+        self.mailbox.lock().unwrap_or_else(PoisonError::into_inner).queries.push(query);
         self.has_mail_flag.store(true, Ordering::Release);
         self.waker.wake_always();
     }

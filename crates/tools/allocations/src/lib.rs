@@ -1,10 +1,10 @@
 //! System allocator that counts allocations. Only tests and benchmarks use it:
 //!
 //! ```
-//! use strowger_allocations::{Counting, allocations_of};
+//! use strowger_allocations::{CountingAllocator, allocations_of};
 //!
 //! #[global_allocator]
-//! static ALLOCATOR: Counting = Counting;
+//! static ALLOCATOR: CountingAllocator = CountingAllocator;
 //!
 //! let (boxed, count) = allocations_of(|| Box::new(1));
 //! assert_eq!((*boxed, count), (1, 1));
@@ -14,7 +14,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Counting allocator. Counters are per thread, so the threads of a test harness do not disturb each other.
+/// CountingAllocator allocator. Counters are per thread, so the threads of a test harness do not disturb each other.
 #[derive(Debug)]
 pub struct CountingAllocator;
 

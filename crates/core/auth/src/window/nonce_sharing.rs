@@ -157,7 +157,7 @@ impl NonceWindows {
     /// Creates windows with `stripes` locks whose nonces are accepted by members with the same key. `issuer` must be
     /// unique among all processes.
     #[must_use]
-    pub fn shared(stripes: usize, key: [u8; 16], issuer: Issuer) -> Self {
+    pub fn for_members(stripes: usize, key: [u8; 16], issuer: Issuer) -> Self {
         let key = TagKey::new(key);
         let windows = Self::new(stripes, issuer.incarnation(&key));
         let shared = NonceSharing {

@@ -32,7 +32,7 @@ impl Member {
 
     fn begun(member: u16, began_ms: u64) -> Self {
         let issuer = Issuer { member, clock_origin_ms: began_ms };
-        Self { issuer, windows: NonceWindows::shared(2, KEY, issuer) }
+        Self { issuer, windows: NonceWindows::for_members(2, KEY, issuer) }
     }
 
     fn nonce(&self, ms: u64, request: u64) -> Vec<u8> {
