@@ -150,6 +150,7 @@ pub fn to_tag_without_via(key: &TagKey, head: &Head<'_>) -> ToTag {
 
 /// Starts a response to `message`.
 #[must_use]
+#[inline]
 pub fn begin<'b>(
     out: &'b mut Vec<u8>,
     to_tag: &ToTag,
