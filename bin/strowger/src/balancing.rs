@@ -9,7 +9,7 @@ use strowger_control::config::values::{TargetSource, WeightedTarget};
 use strowger_control::dns::DnsResolver;
 use strowger_control::protocol::{self, Balancer, NewTarget, Outage};
 use strowger_control::targets::{
-    Changes, Lists, Origin, ServiceUpdate, Services, Sources, TargetError, TargetSet, TargetSets,
+    Changes, Lists, Origin, ServiceNames, ServiceUpdate, Sources, TargetError, TargetSet, TargetSets,
 };
 use strowger_directory::Gateways;
 use strowger_foundation::Timestamp;
@@ -27,7 +27,7 @@ const NOTE: &str = "added by strowger ctl targets";
 pub(crate) struct TargetManager {
     registry: Registry,
     lists: Lists,
-    services: Services,
+    services: ServiceNames,
     changes: Changes,
     sets: TargetSets,
     said: mpsc::Sender<DnsUpdate>,
@@ -37,7 +37,7 @@ pub(crate) struct TargetManager {
 /// State for a new configuration.
 pub(crate) struct TargetUpdate {
     lists: Lists,
-    services: Services,
+    services: ServiceNames,
     sets: TargetSets,
 }
 
@@ -55,8 +55,8 @@ impl TargetManager {
     /// why; everything else is served.
     pub(crate) fn start(config: &Config, gateways: &Gateways, dns: &DnsResolver) -> Self {
         let (said, answers) = mpsc::channel();
-        let mut services = Services::default();
-        services.follow(config, Instant::now());
+        let mut services = ServiceNames::default();
+        services.follow_config(config, Instant::now());
         target_names::resolve(&mut services, config, dns);
         let (lists, changes, registry) = (Lists::read(config), Changes::default(), Registry::default());
         let sources = Sources { gateways, lists: &lists, services: &services, changes: &changes };
@@ -126,7 +126,7 @@ impl TargetManager {
     ) -> Result<TargetUpdate, TargetError> {
         let lists = Lists::read(config);
         let mut services = self.services.clone();
-        services.follow(config, Instant::now());
+        services.follow_config(config, Instant::now());
         target_names::resolve(&mut services, config, dns);
         let changes = Changes::default();
         let sources = Sources { gateways, lists: &lists, services: &services, changes: &changes };

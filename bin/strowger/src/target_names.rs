@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use strowger_control::config::Config;
 use strowger_control::config::values::DnsName;
 use strowger_control::dns::{DnsResolver, ServersAnswer};
-use strowger_control::targets::{Origin, Services, Sources, TargetError};
+use strowger_control::targets::{Origin, ServiceNames, Sources, TargetError};
 use strowger_locate::{LocateError, LocateQuery, LocateResult};
 use strowger_trunk::NextHop;
 
@@ -28,7 +28,7 @@ pub(crate) struct Names {
 }
 
 /// Queries the names that are due and sends their answers to `said`. Returns the number of queries.
-pub(crate) fn ask(services: &mut Services, dns: &DnsResolver, said: &mpsc::Sender<DnsUpdate>) -> usize {
+pub(crate) fn ask(services: &mut ServiceNames, dns: &DnsResolver, said: &mpsc::Sender<DnsUpdate>) -> usize {
     let due = services.due(Instant::now());
     let count = due.len();
     for name in due {
@@ -44,7 +44,7 @@ pub(crate) fn ask(services: &mut Services, dns: &DnsResolver, said: &mpsc::Sende
 }
 
 /// Queries the names that are due and waits for the answers.
-pub(crate) fn resolve(services: &mut Services, config: &Config, dns: &DnsResolver) {
+pub(crate) fn resolve(services: &mut ServiceNames, config: &Config, dns: &DnsResolver) {
     let (said, answers) = mpsc::channel();
     let mut open = ask(services, dns, &said);
     drop(said);

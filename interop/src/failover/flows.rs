@@ -15,12 +15,12 @@ const FAILOVER: Duration = Duration::from_secs(1);
 
 /// The failover method with two flows per phone.
 #[derive(Debug)]
-pub struct Flows;
+pub struct SecondFlow;
 
 /// The only instance.
-pub const FLOWS: Flows = Flows;
+pub const SECOND_FLOW: SecondFlow = SecondFlow;
 
-impl Method for Flows {
+impl Method for SecondFlow {
     fn name(&self) -> &'static str {
         "second-flow"
     }

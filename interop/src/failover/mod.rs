@@ -29,7 +29,7 @@ use crate::{Server, poll};
 
 pub use clients::{Clients, History, Plan};
 pub use database::DATABASE;
-pub use flows::FLOWS;
+pub use flows::SECOND_FLOW;
 pub use members::members_on_this_machine;
 pub use phones::Phones;
 pub use series::{Attempt, LATE, Series};
@@ -42,7 +42,7 @@ pub use two_servers::{SECOND_BY_ENGINE, SECOND_BY_PEERS};
 pub const METHODS: [&dyn Method; 9] = [
     &SECOND_BY_PEERS,
     &SECOND_BY_ENGINE,
-    &FLOWS,
+    &SECOND_FLOW,
     &SRV,
     &TAKEOVER,
     &DATABASE,

@@ -6,7 +6,7 @@ use std::path::Path;
 use strowger_control::config::values::{StoreUrl, TargetSource, WeightedTarget};
 use strowger_control::config::{Balancer, Candidates, Config, Policy};
 use strowger_control::dns::{DnsResolver, SendableTransports};
-use strowger_control::targets::{Changes, Lists, Services, Sources, TargetError, TargetSets};
+use strowger_control::targets::{Changes, Lists, ServiceNames, Sources, TargetError, TargetSets};
 use strowger_directory::Gateways;
 use strowger_foundation::Transport;
 use strowger_trunk::NextHop;
@@ -30,7 +30,7 @@ pub(super) fn warnings(
     }
     let located = |TargetError { key, message }: TargetError| Config::located(file, &key, message);
     let (none, lists, changes, mut services) =
-        (Gateways::default(), Lists::read(config), Changes::default(), Services::default());
+        (Gateways::default(), Lists::read(config), Changes::default(), ServiceNames::default());
     let sources =
         Sources { gateways: gateways.unwrap_or(&none), lists: &lists, services: &services, changes: &changes };
     let needs_dns = has_names(config, &sources);
@@ -38,7 +38,7 @@ pub(super) fn warnings(
         needs_dns.then(|| DnsResolver::start(&config.dns_config(SendableTransports::of(listeners.iter().copied()))));
     let dns = dns.transpose().map_err(|error| Failure::No(format!("DNS cannot be queried: {error}")))?;
     if let Some(dns) = &dns {
-        services.follow(config, std::time::Instant::now());
+        services.follow_config(config, std::time::Instant::now());
         target_names::resolve(&mut services, config, dns);
     }
     let sources =

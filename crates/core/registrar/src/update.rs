@@ -238,7 +238,7 @@ impl<'a> ContactUpdate<'a> {
     ) -> Result<ContactParams<'a>, Refusal> {
         //= rfc3261#10.3:expires-parameter
         //= rfc3261#10.3:expires-header
-        // The parameter takes precedence over the header; a malformed one is ignored (§20.10, §10.2.1.1).
+        // A parameter overrides the header even if malformed; a malformed value counts as none given (§20.10, §10.2.1.1).
         let expires_s = match contact.params.find("expires") {
             Some(param) => param.value.and_then(read_seconds),
             None => expires_header_s,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use strowger_balancer::{Candidates, Key, MethodClass, Policy, Registry, TargetState, Weights};
 use strowger_control::config::Config;
 use strowger_control::dns::Server;
-use strowger_control::targets::{Changes, Lists, Services, Sources, TargetError, TargetSet, TargetSets};
+use strowger_control::targets::{Changes, Lists, ServiceNames, Sources, TargetError, TargetSet, TargetSets};
 use strowger_directory::{Directory, DirectoryChange, Gateway, Gateways};
 use strowger_foundation::{Timestamp, Transport};
 use strowger_locate::LocateError;
@@ -30,7 +30,7 @@ fn pool(targets: &str) -> Config {
 struct TargetSources {
     gateways: Gateways,
     changes: Changes,
-    services: Services,
+    services: ServiceNames,
     registry: Registry,
 }
 
@@ -332,7 +332,7 @@ fn all_settings_reach_the_shards() {
 fn each_dns_address_of_a_host_is_a_target() {
     let config = pool("[\"dns:pods.example:5070\", \"sip:192.0.2.9\"]");
     let (mut around, now) = (TargetSources::default(), Instant::now());
-    around.services.follow(&config, now);
+    around.services.follow_config(&config, now);
     let name = around.services.due(now).remove(0);
     assert_eq!(around.uris(&config), ["sip:192.0.2.9"], "the others are not known yet");
     let at =

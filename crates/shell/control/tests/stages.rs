@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use strowger_balancer::{Registry, Slot};
 use strowger_control::config::{Config, ConfigSource};
-use strowger_control::targets::{Changes, Lists, Services, Sources, TargetSets};
+use strowger_control::targets::{Changes, Lists, ServiceNames, Sources, TargetSets};
 use strowger_directory::{Directory, Gateways};
 use strowger_shard::{Action, Listeners, Snapshot};
 
@@ -61,7 +61,7 @@ impl Written {
 
 fn snapshot(config: &Config) -> Snapshot {
     let (lists, gateways) = (Lists::read(config), Gateways::default());
-    let (services, changes) = (Services::default(), Changes::default());
+    let (services, changes) = (ServiceNames::default(), Changes::default());
     let sources = Sources { gateways: &gateways, lists: &lists, services: &services, changes: &changes };
     let sets = TargetSets::build(config, &sources, &Registry::default()).unwrap_or_else(|why| panic!("{why}"));
     config.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &sets)

@@ -33,17 +33,17 @@ pub const MAX_WORKERS: usize = 64;
 /// Header words before the bits: the index of the younger generation, the number of entries in it and in the older
 /// one, the number of dropped messages, the start time of the younger generation, and for each worker the number of
 /// passing positions of each kind.
-pub(crate) const YOUNG: usize = 0;
-pub(crate) const REMEMBERED: usize = 1;
-pub(crate) const DROPPED: usize = 2;
-const REMEMBERED_BEFORE: usize = 3;
-const BEGAN: usize = 4;
-const PASSING: usize = 8;
-pub(crate) const HEADER_WORDS: usize = PASSING + MAX_WORKERS * FILTERED_KINDS;
+pub(crate) const YOUNG_WORD: usize = 0;
+pub(crate) const REMEMBERED_WORD: usize = 1;
+pub(crate) const DROPPED_WORD: usize = 2;
+const REMEMBERED_BEFORE_WORD: usize = 3;
+const BEGAN_WORD: usize = 4;
+const PASSING_WORD: usize = 8;
+pub(crate) const HEADER_WORDS: usize = PASSING_WORD + MAX_WORKERS * FILTERED_KINDS;
 
 /// Returns the word that holds the number of passing positions of a kind for a worker.
 pub(crate) const fn passing_word(worker: usize, kind: FilteredKind) -> usize {
-    PASSING + worker % MAX_WORKERS * FILTERED_KINDS + kind as usize
+    PASSING_WORD + worker % MAX_WORKERS * FILTERED_KINDS + kind as usize
 }
 
 /// Messages dropped by any worker in the last 32 to 64 s: two Bloom filters of 16 MiB each. The older one is cleared
@@ -62,7 +62,7 @@ impl DroppedMessages {
         let shared = SharedWords::new(HEADER_WORDS + 2 * GENERATION_WORDS)?;
         let dropped = Self { shared };
         (0..MAX_WORKERS).for_each(|worker| dropped.set_filter(worker, &Filter::OPEN));
-        dropped.word(BEGAN).store(now.as_nanos(), Ordering::Relaxed);
+        dropped.word(BEGAN_WORD).store(now.as_nanos(), Ordering::Relaxed);
         Ok(dropped)
     }
 
@@ -81,7 +81,7 @@ impl DroppedMessages {
         for (word, bit) in bit_positions(fingerprint) {
             self.word(self.young_words() + word).fetch_or(bit, Ordering::Relaxed);
         }
-        self.word(REMEMBERED).fetch_add(1, Ordering::Relaxed);
+        self.word(REMEMBERED_WORD).fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns whether a message was dropped; false positives are rare.
@@ -98,40 +98,41 @@ impl DroppedMessages {
 
     /// Clears the older generation, once per generation.
     pub fn handle_timeout(&self, now: Timestamp) {
-        let began = self.word(BEGAN).load(Ordering::Relaxed);
+        let began = self.word(BEGAN_WORD).load(Ordering::Relaxed);
         if now < Timestamp::from_nanos(began) + GENERATION {
             return;
         }
         // Several workers may get here at once; one of them wins.
-        if self.word(BEGAN).compare_exchange(began, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        if self.word(BEGAN_WORD).compare_exchange(began, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
             return;
         }
         let young = self.young();
         let old = HEADER_WORDS + (1 - young) * GENERATION_WORDS;
         let words = self.shared.words().get(old..).unwrap_or_default();
         words.iter().take(GENERATION_WORDS).for_each(|word| word.store(0, Ordering::Relaxed));
-        self.word(YOUNG).store(1 - young as u64, Ordering::Relaxed);
+        self.word(YOUNG_WORD).store(1 - young as u64, Ordering::Relaxed);
         // In this order, so that no reader sees both at zero.
-        self.word(REMEMBERED_BEFORE).store(self.word(REMEMBERED).load(Ordering::Relaxed), Ordering::Release);
-        self.word(REMEMBERED).store(0, Ordering::Release);
+        self.word(REMEMBERED_BEFORE_WORD).store(self.word(REMEMBERED_WORD).load(Ordering::Relaxed), Ordering::Release);
+        self.word(REMEMBERED_WORD).store(0, Ordering::Release);
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) must be called next.
     #[must_use]
     pub fn poll_timeout(&self) -> Timestamp {
-        Timestamp::from_nanos(self.word(BEGAN).load(Ordering::Relaxed)) + GENERATION
+        Timestamp::from_nanos(self.word(BEGAN_WORD).load(Ordering::Relaxed)) + GENERATION
     }
 
     /// Returns whether nothing is remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        [REMEMBERED, REMEMBERED_BEFORE].iter().all(|word| self.word(*word).load(Ordering::Relaxed) == 0)
+        [REMEMBERED_WORD, REMEMBERED_BEFORE_WORD].iter().all(|word| self.word(*word).load(Ordering::Relaxed) == 0)
     }
 
     /// Returns the number of messages dropped by the kernel.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.word(DROPPED).load(Ordering::Relaxed)
+        self.word(DROPPED_WORD).load(Ordering::Relaxed)
     }
 
     /// Returns the descriptor by which a program refers to this memory.
@@ -140,12 +141,12 @@ impl DroppedMessages {
     }
 
     fn is_full(&self) -> bool {
-        self.word(REMEMBERED).load(Ordering::Relaxed) >= MAX_REMEMBERED.into()
+        self.word(REMEMBERED_WORD).load(Ordering::Relaxed) >= MAX_REMEMBERED.into()
     }
 
     /// Returns the index of the younger generation.
     fn young(&self) -> usize {
-        usize::from(self.word(YOUNG).load(Ordering::Relaxed) != 0)
+        usize::from(self.word(YOUNG_WORD).load(Ordering::Relaxed) != 0)
     }
 
     fn young_words(&self) -> usize {

@@ -13,8 +13,8 @@ use strowger_overload::{
 
 use crate::bpf::{in_network_header, source_offset};
 use crate::dropped_messages::{
-    BITS_LOG2, DROPPED, DroppedMessages, GENERATION_WORDS, HEADER_WORDS, MAX_REMEMBERED, REMEMBERED, SECOND_FACTOR,
-    YOUNG, passing_word,
+    BITS_LOG2, DROPPED_WORD, DroppedMessages, GENERATION_WORDS, HEADER_WORDS, MAX_REMEMBERED, REMEMBERED_WORD,
+    SECOND_FACTOR, YOUNG_WORD, passing_word,
 };
 use crate::ebpf::{Assembler, Comparison, Label, Operation, Register};
 use crate::filter::{
@@ -228,12 +228,12 @@ fn remember(program: &mut Assembler, memory: &DroppedMessages) {
     let is_remembered = program.label();
     program.load_map(MAP, memory.number());
     program.alu32_constant(Operation::Set, A, 1);
-    program.change_long(Operation::Add, MAP, near(DROPPED), A);
-    program.load_word(A, MAP, near(REMEMBERED));
+    program.change_long(Operation::Add, MAP, near(DROPPED_WORD), A);
+    program.load_word(A, MAP, near(REMEMBERED_WORD));
     program.jump_if(Comparison::AtLeast, A, MAX_REMEMBERED, is_remembered);
     for begin in [1, 0] {
         // The older generation first: a message that it contains is not added again.
-        program.load_word(GENERATION, MAP, near(YOUNG));
+        program.load_word(GENERATION, MAP, near(YOUNG_WORD));
         program.alu32_constant(Operation::Xor, GENERATION, begin);
         program.alu32_constant(Operation::And, GENERATION, 1);
         program.alu32_constant(Operation::ShiftLeft, GENERATION, bytes(GENERATION_WORDS).ilog2());
@@ -251,7 +251,7 @@ fn remember(program: &mut Assembler, memory: &DroppedMessages) {
         program.change_long(Operation::Or, A, 0, B);
     }
     program.alu32_constant(Operation::Set, A, 1);
-    program.change_long(Operation::Add, MAP, near(REMEMBERED), A);
+    program.change_long(Operation::Add, MAP, near(REMEMBERED_WORD), A);
     program.bind(is_remembered);
 }
 

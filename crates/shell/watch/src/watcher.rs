@@ -227,7 +227,7 @@ impl Watcher {
         concerned.into_iter().for_each(|index| self.read(index));
     }
 
-    /// Reads a set, or schedules a read if an operation on it is in progress.
+    /// Reads a set unless an operation on it is in progress; a stale or due set is then read later.
     fn read(&mut self, index: usize) {
         let Some(state) = self.sets.get_mut(index).filter(|state| matches!(state.phase, SetPhase::Idle)) else {
             return;

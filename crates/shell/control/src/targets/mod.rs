@@ -15,7 +15,7 @@ use crate::config::values::{DnsName, ListName, Target, TargetSource, WeightedTar
 use crate::config::{Balancer, Config, Policy};
 use crate::dns::Server;
 
-pub use services::{ServiceUpdate, Services};
+pub use services::{ServiceNames, ServiceUpdate};
 pub use sets::{TargetSet, TargetSets};
 
 /// Maximum number of targets of a balancer, from all its sources.
@@ -167,7 +167,7 @@ pub struct Sources<'a> {
     /// The dispatcher lists.
     pub lists: &'a Lists,
     /// Latest answers of DNS.
-    pub services: &'a Services,
+    pub services: &'a ServiceNames,
     /// Changes by an operator.
     pub changes: &'a Changes,
 }

@@ -20,7 +20,7 @@ const LOST: Duration = Duration::from_secs(60);
 
 /// The names, each with its servers from the last useful answer.
 #[derive(Clone, Debug, Default)]
-pub struct Services {
+pub struct ServiceNames {
     by_name: BTreeMap<String, Service>,
 }
 
@@ -47,9 +47,9 @@ pub enum ServiceUpdate {
     Recovered,
 }
 
-impl Services {
+impl ServiceNames {
     /// Follows the names of the balancers in `config`: drops others; new ones are due at once.
-    pub fn follow(&mut self, config: &Config, now: Instant) {
+    pub fn follow_config(&mut self, config: &Config, now: Instant) {
         let sources = config.balancers.iter().flat_map(|balancer| &balancer.targets);
         self.follow_names(sources.filter_map(TargetSource::dns_name), now);
     }
@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn a_name_is_queried_again_after_its_ttl() {
-        let (mut services, start) = (Services::default(), Instant::now());
-        services.follow(&config(&["a.example", "b.example"]), start);
+        let (mut services, start) = (ServiceNames::default(), Instant::now());
+        services.follow_config(&config(&["a.example", "b.example"]), start);
         let due = services.due(start);
         assert_eq!(due.iter().map(DnsName::to_string).collect::<Vec<_>>(), ["srv:a.example", "srv:b.example"]);
         assert!(services.due(start).is_empty(), "both are being asked for");
@@ -163,8 +163,8 @@ mod tests {
 
     #[test]
     fn known_servers_are_kept_while_dns_fails() {
-        let (mut services, now) = (Services::default(), Instant::now());
-        services.follow(&config(&["a.example"]), now);
+        let (mut services, now) = (ServiceNames::default(), Instant::now());
+        services.follow_config(&config(&["a.example"]), now);
         let a = services.due(now).remove(0);
         assert_eq!(services.unknown().count(), 1);
         services.handle_answer(now, &a, Ok(vec![server("x")]), TTL);
@@ -180,13 +180,13 @@ mod tests {
 
     #[test]
     fn a_reload_keeps_the_servers_of_remaining_names() {
-        let (mut services, now) = (Services::default(), Instant::now());
-        services.follow(&config(&["a.example", "b.example"]), now);
+        let (mut services, now) = (ServiceNames::default(), Instant::now());
+        services.follow_config(&config(&["a.example", "b.example"]), now);
         let names = services.due(now);
         for name in &names {
             services.handle_answer(now, name, Ok(vec![server("x")]), TTL);
         }
-        services.follow(&config(&["b.example", "c.example"]), now);
+        services.follow_config(&config(&["b.example", "c.example"]), now);
         assert!(services.known(&names[0]).is_none() && services.known(&names[1]).is_some());
         assert_eq!(services.unknown().map(DnsName::to_string).collect::<Vec<_>>(), ["srv:c.example"]);
         assert_eq!(services.handle_answer(now, &names[0], Ok(Vec::new()), TTL), ServiceUpdate::Nothing, "too late");

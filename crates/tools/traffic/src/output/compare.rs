@@ -275,11 +275,11 @@ pub(super) fn figure(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::phase_data::example;
+    use super::super::phase_data::example_run;
     use super::*;
 
     fn run(calls: u64, millis: u64) -> RunReport {
-        RunReport::from_json(&example(calls, millis)).expect("a report")
+        RunReport::from_json(&example_run(calls, millis)).expect("a report")
     }
 
     fn row<'a>(comparison: &'a Comparison, name: &str) -> &'a Row {
@@ -383,7 +383,7 @@ mod tests {
     #[test]
     fn extreme_numbers_do_not_break_tables_and_pages() {
         use super::super::{comparison_page, histograms, intervals, page};
-        let sound = example(9, 20);
+        let sound = example_run(9, 20);
         let mut leaves = Vec::new();
         paths(&sound, String::new(), &mut leaves);
         let extremes = [json!(u64::MAX), json!(5e-324), json!(f64::MAX), json!(-f64::MAX)];

@@ -67,7 +67,7 @@ pub fn histograms(run: &RunReport) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::phase_data::example;
+    use super::super::phase_data::example_run;
     use super::*;
 
     fn table(text: &str) -> Vec<Vec<&str>> {
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn every_slice_is_a_line_with_all_columns() {
-        let run = RunReport::from_json(&example(10, 20)).expect("a report");
+        let run = RunReport::from_json(&example_run(10, 20)).expect("a report");
         let text = intervals(&run);
         let rows = table(&text);
         assert_eq!(rows.len(), 61);
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn shares_rise_to_one() {
-        let run = RunReport::from_json(&example(10, 20)).expect("a report");
+        let run = RunReport::from_json(&example_run(10, 20)).expect("a report");
         let text = histograms(&run);
         let shares: Vec<f64> =
             table(&text).iter().filter(|row| row[1] == "2xx").map(|row| row[4].parse().expect("a number")).collect();

@@ -192,7 +192,7 @@ mod tests {
     use quick_xml::Reader;
     use quick_xml::events::Event;
 
-    use super::super::phase_data::example;
+    use super::super::phase_data::example_run;
     use super::*;
 
     /// Returns the names of all elements; fails if they are not properly nested.
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_page_is_well_formed_and_self_contained() {
-        let html = page(&RunReport::from_json(&example(10, 20)).expect("a report"));
+        let html = page(&RunReport::from_json(&example_run(10, 20)).expect("a report"));
         let names = elements(&html);
         assert_eq!(names.iter().filter(|name| *name == "svg").count(), 8, "all plots");
         for wanted in ["script", "link", "img", "iframe", "object"] {
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn two_runs_share_one_page() {
-        let [a, b] = [20, 10].map(|millis| RunReport::from_json(&example(10, millis)).expect("a report"));
+        let [a, b] = [20, 10].map(|millis| RunReport::from_json(&example_run(10, millis)).expect("a report"));
         let comparison = super::super::compare(&a, &b).named(&["<old>".to_owned(), "new".to_owned()]);
         let html = super::super::comparison_page(&a, &b, &comparison);
         let names = elements(&html);
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn the_page_shows_the_measurements() {
-        let html = page(&RunReport::from_json(&example(10, 20)).expect("a report"));
+        let html = page(&RunReport::from_json(&example_run(10, 20)).expect("a report"));
         for wanted in [
             "proxy-200",
             "poisson at 10/s",
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn mixes_transactions_and_records_have_tables() {
         let row = |end: &str, script: &str, sent: u64| serde_json::json!({ "end": end, "script": script, "sent": sent, "carried": sent });
-        let mut report = example(10, 20);
+        let mut report = example_run(10, 20);
         report["scripts"] =
             serde_json::json!([row("caller", "calls", 30), row("caller", "garbage", 10), row("callee", "callee", 40)]);
         report["transactions"] =
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn flattering_results_get_a_warning() {
-        let mut report = example(10, 20);
+        let mut report = example_run(10, 20);
         let due = serde_json::json!({ "method": "INVITE", "answer": "2xx", "us": { "count": 600, "p99": 9e6 } });
         report["answers_from_due"] = serde_json::json!([due]);
         report["caution"] = "calls began 9s late".into();

@@ -177,7 +177,7 @@ fn server_row(usage: &Usage) -> ServerRow {
 
 /// Returns a run for the tests of this folder: sixty seconds of calls, one of them failed, with a sampled server.
 #[cfg(test)]
-pub(super) fn example(calls_per_s: u64, millis: u64) -> serde_json::Value {
+pub(super) fn example_run(calls_per_s: u64, answer_ms: u64) -> serde_json::Value {
     use crate::meter::ResponseClass;
     use crate::script::{MethodId, SessionResult};
     let (mut meter, mut series) = (Meter::default(), Series::default());
@@ -186,7 +186,7 @@ pub(super) fn example(calls_per_s: u64, millis: u64) -> serde_json::Value {
         for number in 0..calls_per_s + second % 3 {
             meter.began.offered += 1;
             meter.on_begin(true);
-            let time = Duration::from_millis(millis) + Duration::from_micros(97 * number);
+            let time = Duration::from_millis(answer_ms) + Duration::from_micros(97 * number);
             meter.on_answer(MethodId::Invite, 180, time / 2);
             meter.on_answer(MethodId::Invite, 200, time);
             metrics.srd_successful.record(time);
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn measurements_are_read_from_json() {
-        let run = RunReport::from_json(&example(10, 20)).expect("a report");
+        let run = RunReport::from_json(&example_run(10, 20)).expect("a report");
         assert_eq!((run.intervals.rows.len(), run.intervals.width_s), (60, 1.0));
         let row = run.intervals.rows[29];
         assert_eq!((row.at_s, row.offered, row.carried, row.failed), (30.0, 10, 9, 1));
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn server_usage_is_computed_per_call() {
-        let run = RunReport::from_json(&example(10, 20)).expect("a report");
+        let run = RunReport::from_json(&example_run(10, 20)).expect("a report");
         let server = run.server.expect("watched");
         assert!((server.processors - 0.3).abs() < 1e-9, "{}", server.processors);
         let expected = 0.3 * 60.0 * 1e6 / float(run.carried);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn means_have_confidence_intervals() {
-        let run = RunReport::from_json(&example(10, 20)).expect("a report");
+        let run = RunReport::from_json(&example_run(10, 20)).expect("a report");
         let carried = run.confidence["carried_per_s"];
         assert!((carried.mean - run.carried_per_s).abs() < 1e-9 && carried.half_width < 0.1, "{carried:?}");
         assert_eq!((carried.batches, carried.level), (20, 0.95));
